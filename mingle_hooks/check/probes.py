@@ -34,10 +34,10 @@ from mingle_hooks.check.session import (
     Measured,
     Packet,
     Peer,
+    ProbeOrder,
+    SendOrder,
     pack_packet,
     padding,
-    parse_listed,
-    parse_record,
     unpack_packet,
     wall_s,
 )
@@ -46,7 +46,7 @@ from mingle_hooks.net.ports import DEFAULT_RANGE, GONE_AT_ONCE, bound, candidate
 from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
 from mingle_hooks.rendezvous.multicast import carriers
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError, address, integer, text
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import agent
 from mingle_hooks.run.agent import Approach, Options, Task, Where
 from mingle_hooks.run.messages import LEAVE, Join, Link, Welcome
@@ -402,7 +402,7 @@ class ProbeRun:
         secret: Secret,
         datagrams: Datagrams,
         clock_ns: Callable[[], int],
-        peers: list[Peer],
+        peers: Sequence[Peer],
         count: int,
         turn_s: float,
     ) -> None:
@@ -728,16 +728,15 @@ class Probe:
             self._run.back(its)
 
     def _probe(self, body: Body) -> None:
-        peers = [parse_record(Peer, row) for row in parse_listed(body, "peers", 1 << 16)]
-        wanted = {
-            integer(row, "number", 0, 1 << 16): text(row, "name", 253) for row in parse_listed(body, "names", 1 << 16)
-        }
-        limit_s, most_s = (integer(body, name, 0, 10**8) / 1000 for name in ("limit_ms", "most_ms"))
-        count, turn_s = integer(body, "count", 1, 1000), integer(body, "turn_us", 1, 10**8) / 10**6
-        run = self._run = ProbeRun(self._loop, self._secret, self._datagrams, time.monotonic_ns, peers, count, turn_s)
+        order = parse(ProbeOrder, body)
+        wanted = dict(order.names)
+        limit_s, most_s, turn_s = order.limit_ms / 1000, order.most_ms / 1000, order.turn_us / 10**6
+        run = self._run = ProbeRun(
+            self._loop, self._secret, self._datagrams, time.monotonic_ns, order.peers, order.datagrams, turn_s
+        )
         own = socket.gethostname()
         looked_up = self._names = NameLookups(self._loop, (own, *wanted.values()))
-        said_s = _SAID_S if body.get("multicast") is True else ()
+        said_s = _SAID_S if order.multicast else ()
         for after_s in said_s:
             self._loop.after(after_s, self._multicast.send)
         deadline = ActiveDeadline(self._loop.clock, limit_s, most_s)
@@ -758,15 +757,14 @@ class Probe:
         look()
 
     def _transfer(self, body: Body) -> None:
-        where = address(body, "theirs"), integer(body, "port", 1, 65535)
-        limit_s = integer(body, "limit_ms", 0, 10**6) / 1000
+        order = parse(SendOrder, body)
 
         def ended(_reason: str) -> None:
             octets, took_ns = transfer.count or (0, 0)
             self._answer({"octets": octets, "ns": took_ns})
 
-        transfer = Transfer(self._loop, self._secret, integer(body, "number", 0, 1 << 16), where, ended)
-        self._loop.after(limit_s, lambda: None if transfer.is_over else transfer.end(LATE))
+        transfer = Transfer(self._loop, self._secret, order.number, (order.theirs, order.port), ended)
+        self._loop.after(order.limit_ms / 1000, lambda: None if transfer.is_over else transfer.end(LATE))
 
 
 # One probe from its start to its end, which comes with that of `mingle check`.

@@ -7,10 +7,11 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from html import escape
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import files, values
 from mingle_hooks.errors import printable
+from mingle_hooks.rendezvous.wire import address, printable_text, within
 from mingle_hooks.schedulers.hostlist import fold
 
 Kind = Literal["missing", "network", "node"]
@@ -21,24 +22,31 @@ STATUSES: dict[Kind, int] = {"missing": 69, "network": 71, "node": 76}
 MOST_EXCLUDED = 0.25
 
 
+Count = Annotated[int, within(0, (1 << 63) - 1)]
+IpAddress = Annotated[str, address]
+Mtu = Annotated[int, within(0, 1 << 20)]
+PortNumber = Annotated[int, within(0, 65535)]
+Text = Annotated[str, printable_text(300)]
+
+
 class Address(NamedTuple):
     """An address by which others may reach a host, best first; a probe answers at `port` there."""
 
-    iface: str
-    kind: str
-    address: str
-    prefix: int
-    mtu: int | None
-    speed_mbps: int | None
-    port: int
+    iface: Text
+    kind: Text
+    address: IpAddress
+    prefix: Annotated[int, within(0, 128)]
+    mtu: Mtu | None
+    speed_mbps: Count | None
+    port: PortNumber  # 0: none is open
 
 
 class Space(NamedTuple):
     """A directory's free space in MiB; None where the file system does not answer."""
 
-    path: str
-    free_mb: int | None
-    total_mb: int | None
+    path: Text
+    free_mb: Count | None
+    total_mb: Count | None
 
 
 class Name(NamedTuple):

@@ -7,21 +7,34 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from hmac import compare_digest
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, NamedTuple
 
-from mingle_hooks.check.report import Address, Flow, Heard, Host, Name, Network, Pair, Report, Space
+from mingle_hooks.check.report import (
+    Address,
+    Count,
+    Flow,
+    Heard,
+    Host,
+    IpAddress,
+    Mtu,
+    Name,
+    Network,
+    Pair,
+    PortNumber,
+    Report,
+    Space,
+    Text,
+)
 from mingle_hooks.check.rules import judge, shared_networks, slow_suspects
 from mingle_hooks.errors import printable
 from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.net.ports import DEFAULT_RANGE
-from mingle_hooks.rendezvous.connection import READ, Loop
+from mingle_hooks.rendezvous.connection import Callers, Loop
 from mingle_hooks.rendezvous.fingerprint import LONGEST
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError, address, integer, optional_integer, text
+from mingle_hooks.rendezvous.wire import Body, Key, Most, Secret, WireError, integer, parse, printable_text, within
 from mingle_hooks.run.hub import Launching, Sockets
-from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Welcome
+from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Welcome
 from mingle_hooks.run.runner import facts_of, option_seconds, plan_hosts
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.settings import load
@@ -47,21 +60,33 @@ PROBE, COUNT, SEND = "probe", "count", "send"
 
 MOST_ADDRESSES, MOST_OF_HOST = 32, 256
 MOST_HOSTS = 1 << 16
-_MOST = (1 << 63) - 1
-_LONGEST_TEXT = 300
+
+HostNumber = Annotated[int, within(0, MOST_HOSTS)]
+IpAddresses = Annotated[tuple[IpAddress, ...], Most(MOST_ADDRESSES)]
+Guest = tuple[str, str]  # an interface and its address
+
+
+def _guest(body: Body, name: str) -> Guest:
+    row = parse(_GuestRow, body.get(name))
+    return row.iface, row.address
+
+
+class _GuestRow(NamedTuple):
+    iface: Text
+    address: IpAddress
 
 
 class Peer(NamedTuple):
     """Another host on one network: who it is, when its turn is, whether this one begins, and the way there."""
 
-    number: int
-    turn: int
+    number: HostNumber
+    turn: Annotated[int, within(0, MOST_HOSTS)]
     begins: bool
-    network: int
-    mine: str
-    theirs: str
-    port: int
-    mtu: int  # the smaller one of both interfaces'
+    network: Annotated[int, within(0, MOST_HOSTS)]
+    mine: IpAddress
+    theirs: IpAddress
+    port: PortNumber
+    mtu: Mtu  # the smaller one of both interfaces'
 
 
 class Measured(NamedTuple):
@@ -70,93 +95,100 @@ class Measured(NamedTuple):
     `had_no_room` tells that its kernel took nothing for that host, at one time at least.
     """
 
-    number: int
-    network: int
-    sent: int
-    rtt_us: int | None
-    mtu: int | None
-    closed: str
+    number: HostNumber
+    network: Annotated[int, within(0, MOST_HOSTS)]
+    sent: Annotated[int, within(0, MOST_HOSTS)]
+    rtt_us: Count | None
+    mtu: Mtu | None
+    closed: Text
     had_no_room: bool
 
 
 class HeardRow(NamedTuple):
     """Multicast on one interface as a probe reports it, with the numbers of hosts."""
 
-    iface: str
-    hosts: list[int]
-    fault: str
+    iface: Text
+    hosts: Annotated[tuple[HostNumber, ...], Most(MOST_HOSTS)]
+    fault: Text
 
 
 class NameRow(NamedTuple):
     """The addresses of host `number`'s name as a probe found them; None where the name service did not answer."""
 
-    number: int
-    addresses: list[str] | None
+    number: HostNumber
+    addresses: IpAddresses | None
 
 
-Record = TypeVar("Record", bound=NamedTuple)
+class HostName(NamedTuple):
+    """A host's number, and its name to look up."""
 
-# Field -> the largest number that it may hold, where that is less than 63 bits; texts that have to be addresses.
-_LIMITS = {"number": MOST_HOSTS, "turn": MOST_HOSTS, "network": MOST_HOSTS, "sent": MOST_HOSTS}
-_LIMITS |= {"hosts": MOST_HOSTS, "port": 65535, "mtu": 1 << 20, "prefix": 128}
-_ADDRESS_FIELDS = ("address", "addresses", "mine", "theirs")
-
-
-def parse_record(kind: type[Record], row: object) -> Record:
-    """Return a row of a message as a record, each field checked as its annotation says. Raises WireError."""
-    if not isinstance(row, dict) or row.keys() != set(kind._fields):
-        raise WireError(f"not a row of {', '.join(kind._fields)}")
-    return kind(*(_field(row, name, hint) for name, hint in _hints(kind).items()))
+    number: HostNumber
+    name: Annotated[str, printable_text(253)]
 
 
-_hints = cache(get_type_hints)
+class ProbeOrder(NamedTuple):
+    """PROBE: with so many datagrams to each peer; a turn lasts `turn_us`, the whole `most_ms` at most."""
+
+    peers: Annotated[tuple[Peer, ...], Most(MOST_HOSTS)]
+    names: Annotated[tuple[HostName, ...], Most(MOST_HOSTS)]
+    datagrams: Annotated[int, Key("count"), within(1, 1000)]
+    multicast: bool
+    limit_ms: Annotated[int, within(0, 10**8)]
+    most_ms: Annotated[int, within(0, 10**8)]
+    turn_us: Annotated[int, within(1, 10**8)]
 
 
-def _field(row: Body, name: str, hint: Any) -> Any:
-    if type(None) in get_args(hint):
-        if row[name] is None:
-            return None
-        hint = get_args(hint)[0]
-    if get_origin(hint) is list:
-        (item_hint,) = get_args(hint)
-        items = parse_listed(row, name, MOST_HOSTS if item_hint is int else MOST_ADDRESSES)
-        return [_field({name: item}, name, item_hint) for item in items]
-    if hint is int:
-        return integer(row, name, 0, _LIMITS.get(name, _MOST))
-    if hint is bool:
-        return row[name] is True
-    return address(row, name) if name in _ADDRESS_FIELDS else text(row, name, _LONGEST_TEXT)
+class SendOrder(NamedTuple):
+    """SEND: as much as gets through to one host in this time."""
+
+    number: HostNumber
+    theirs: IpAddress
+    port: Annotated[int, within(1, 65535)]
+    limit_ms: Annotated[int, within(0, 10**6)]
+
+
+class Arrived(NamedTuple):
+    """How many datagrams came from a host on one network."""
+
+    sender: HostNumber
+    network: Annotated[int, within(0, MOST_HOSTS)]
+    datagrams: Annotated[int, within(0, 1 << 20)]
+
+
+class Found(NamedTuple):
+    """What a probe found on PROBE: what others' names and its own are, and for how long it stood still."""
+
+    names: Annotated[tuple[NameRow, ...], Most(MOST_HOSTS)]
+    own: IpAddresses | None
+    late_ms: Annotated[int, within(0, 1 << 31)]
+
+
+class Counted(NamedTuple):
+    """What a probe answers to COUNT."""
+
+    met: Annotated[tuple[Measured, ...], Most(MOST_HOSTS)]
+    heard: Annotated[tuple[Arrived, ...], Most(MOST_HOSTS)]
+    dropped: Annotated[int, within(0, 1 << 62)]
+    multicast: Annotated[tuple[HeardRow, ...], Most(MOST_HOSTS)]
+
+
+class _Facts(NamedTuple):
+    """What a host says of itself: report.Host's fields but its name."""
+
+    hostname: Annotated[str, printable_text(253)]
+    identity: Annotated[str, printable_text(253)]
+    gpus: Annotated[int, within(0, 1 << 16)] | None
+    fingerprint: Annotated[str, printable_text(LONGEST)]
+    addresses: Annotated[tuple[Address, ...], Most(MOST_ADDRESSES)]
+    every: Annotated[tuple[IpAddress, ...], Most(MOST_OF_HOST)]
+    guests: Annotated[tuple[Annotated[Guest, _guest], ...], Most(MOST_ADDRESSES)]
+    spaces: Annotated[tuple[Space, ...], Most(MOST_ADDRESSES)]
+    faults: Annotated[tuple[Text, ...], Most(MOST_ADDRESSES)]
 
 
 def parse_report_host(name: str, body: Body) -> Host:
     """Return what a host says of itself. Raises WireError."""
-    return Host(
-        name=name,
-        hostname=text(body, "hostname", 253),
-        identity=text(body, "identity", 253),
-        gpus=optional_integer(body, "gpus", 0, 1 << 16),
-        fingerprint=text(body, "fingerprint", LONGEST),
-        addresses=tuple(parse_record(Address, row) for row in parse_listed(body, "addresses", MOST_ADDRESSES)),
-        every=tuple(address({"every": item}, "every") for item in parse_listed(body, "every", MOST_OF_HOST)),
-        guests=tuple(_guest(row) for row in parse_listed(body, "guests", MOST_ADDRESSES)),
-        spaces=tuple(parse_record(Space, row) for row in parse_listed(body, "spaces", MOST_ADDRESSES)),
-        faults=tuple(_field({"fault": row}, "fault", str) for row in parse_listed(body, "faults", MOST_ADDRESSES)),
-    )
-
-
-def parse_listed(body: Body, name: str, most: int) -> list[Any]:
-    """Return body[name], a list of so many. Raises WireError."""
-    rows = body.get(name)
-    if not isinstance(rows, list) or len(rows) > most:
-        raise WireError(f"{name}: not a list of at most {most}")
-    return rows
-
-
-def _guest(row: object) -> tuple[str, str]:
-    """Return a pair of an interface and its address."""
-    if not isinstance(row, list) or len(row) != 2:  # noqa: PLR2004 - a pair
-        raise WireError("not a pair")
-    return _field({"iface": row[0]}, "iface", str), address({"address": row[1]}, "address")
+    return Host(name=name, **parse(_Facts, body)._asdict())
 
 
 # The datagrams between probes, which only holders of the check's key can make.
@@ -185,18 +217,15 @@ class Packet(NamedTuple):
 
 def pack_packet(secret: Secret, packet: Packet) -> bytes:
     """Return the datagram."""
-    head = _HEAD.pack(_MAGIC, *packet)
-    return head + secret.mac(b"check", head)[:_MAC_BYTES]
+    return secret.sealed(_HEAD.pack(_MAGIC, *packet), _MAC_BYTES, b"check")
 
 
 def unpack_packet(secret: Secret, data: bytes) -> Packet | None:
     """Return what a datagram says; None where it is none of ours."""
     if len(data) < BYTES or not data.startswith(_MAGIC):
         return None
-    head = data[: _HEAD.size]
-    if not compare_digest(data[_HEAD.size : BYTES], secret.mac(b"check", head)[:_MAC_BYTES]):
-        return None
-    return Packet(*_HEAD.unpack(head)[1:])
+    head = secret.opened(data[:BYTES], _MAC_BYTES, b"check")
+    return None if head is None else Packet(*_HEAD.unpack(head)[1:])
 
 
 def padding(where: str, size: int) -> int:
@@ -238,7 +267,6 @@ def check_request(
 
 # Where probes report: who has come with the check's key, and what each says.
 
-_ACCEPT_AT_ONCE = 256
 # Callers that have not said who they are; hosts are a few thousand at most.
 _MOST_STRANGERS = 8192
 _SILENCE_MS = 60_000  # a probe gives no signs of life, and expects none
@@ -255,44 +283,31 @@ class ProbeListener:
         self.facts: dict[int, Body] = {}
         self.answers: dict[int, list[Body]] = {}
         self.gone: dict[int, str] = {}
-        for listener in sockets.listeners:
-            loop.watch(listener, READ, lambda _events, listener=listener: self._accept(listener))  # type: ignore[misc]
+        Callers(loop, sockets.listeners, self._greet)
 
-    def send(self, number: int, kind: int, body: Body) -> None:
+    def send(self, number: int, kind: int, message: Message) -> None:
         """Tell a probe something, if it is here."""
         if number in self._here:
-            self._here[number].send(kind, body)
+            self._here[number].send(kind, message)
 
     def dismiss(self) -> None:
         """Let all go."""
         for number in self._here:
-            self.send(number, LEAVE, Leave(0).body())
+            self.send(number, LEAVE, Leave(0))
 
     def close(self) -> None:
         """Close all."""
         for link in (*self._strangers, *self._here.values()):
             link.close()
 
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_ACCEPT_AT_ONCE):
-            try:
-                sock, _ = listener.accept()
-            except OSError as error:  # none is left, or the caller's own trouble, or no descriptor is free
-                if not isinstance(error, BlockingIOError):
-                    self._loop.missed(error)
-                return
-            sock.settimeout(0)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._greet(sock)
-            if len(self._strangers) > _MOST_STRANGERS:
-                oldest = next(iter(self._strangers))
-                del self._strangers[oldest]
-                oldest.close()
-
-    def _greet(self, sock: socket.socket) -> None:
+    def _greet(self, sock: socket.socket, _where: str) -> None:
         link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda why: self._forget(link, why))
         link.on_message = lambda kind, body: self._introduced(link, kind, body)
         self._strangers[link] = None
+        if len(self._strangers) > _MOST_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.close()
 
     def _forget(self, link: Link, why: str) -> None:
         self._strangers.pop(link, None)
@@ -304,12 +319,12 @@ class ProbeListener:
     def _introduced(self, link: Link, kind: int, body: Body) -> None:
         """Take in who holds the key. Raises WireError for one that is not meant."""
         self._strangers.pop(link, None)
-        number = self._numbers.get(Join.parse(body).host)
+        number = self._numbers.get(parse(Join, body).host)
         if kind != JOIN or number is None or number in self._here:
             raise WireError("no host of this check")
         self._here[number] = link
         link.on_message = lambda kind, body: self._received(number, kind, body)
-        link.send(WELCOME, Welcome(number, self._sockets.port, _SILENCE_MS).body())
+        link.send(WELCOME, Welcome(number, self._sockets.port, _SILENCE_MS))
 
     def _received(self, number: int, kind: int, body: Body) -> None:
         if kind == FACTS:
@@ -440,24 +455,26 @@ def assemble_report(
     names = [host.name for host in hosts]
     rows: dict[tuple[int, int, int], Measured] = {}
     came: dict[tuple[int, int, int], int] = {}
+    dropped: dict[int, int] = {}
     made = []
     for number, its in enumerate(hosts):
         if its.missing is not None:
             made.append(its)
             continue
         try:
-            mine = _met(counted[number])
-            rows |= {(number, row.number, row.network): row for row in mine}
-            came |= _counts(number, counted[number])
-            refused = sum(row.had_no_room and row.sent < datagram_rounds(len(here)) for row in mine)
-            had_no_room = any(row.had_no_room for row in mine)
-            whole = _completed(its, names, met[number], counted[number])
+            answer = parse(Counted, counted[number])
+            rows |= {(number, row.number, row.network): row for row in answer.met}
+            came |= {(row.sender, number, row.network): row.datagrams for row in answer.heard}
+            refused = sum(row.had_no_room and row.sent < datagram_rounds(len(here)) for row in answer.met)
+            had_no_room = any(row.had_no_room for row in answer.met)
+            whole = _completed(its, names, parse(Found, met[number]), answer)
             made.append(whole._replace(clock=clocks.get(number), had_no_room=had_no_room, refused=refused))
+            dropped[number] = answer.dropped
         except (KeyError, WireError) as wrong:
             why = f": {wrong}" if isinstance(wrong, WireError) else ""
             made.append(its._replace(missing=f"it started, then did not answer in time{why}", is_late=not why))
     names_left = {made[number].name for number in here if made[number].missing is None}
-    made = [its if its.missing is not None else _overrun(n, its, counted[n], rows, came) for n, its in enumerate(made)]
+    made = [its if its.missing is not None else _overrun(n, its, dropped[n], rows, came) for n, its in enumerate(made)]
     pairs = _pairs(made, here, shared, rows, came)
     sound, unknown = (tuple(pair for pair, is_known in pairs if is_known == which) for which in (True, False))
     return Report(tuple(made), _left(shared, names_left), sound, unknown=unknown)
@@ -466,12 +483,11 @@ def assemble_report(
 def _overrun(
     number: int,
     host: Host,
-    counted: Body,
+    dropped: int,
     rows: Mapping[tuple[int, int, int], Measured],
     came: Mapping[tuple[int, int, int], int],
 ) -> Host:
     """Return a host with what it dropped itself, where nothing else can have been lost on the way to it."""
-    dropped = integer(counted, "dropped", 0, 1 << 62)
     lost = sum(max(row.sent - came.get(way, 0), 0) for way, row in rows.items() if way[1] == number)
     return host._replace(dropped=dropped if lost <= dropped else 0)
 
@@ -485,39 +501,17 @@ def _left(shared: Sequence[Network], names: set[str]) -> tuple[Network, ...]:
     return tuple(found)
 
 
-def _met(body: Body) -> list[Measured]:
-    return [parse_record(Measured, row) for row in parse_listed(body, "met", MOST_HOSTS)]
-
-
-def _counts(number: int, body: Body) -> dict[tuple[int, int, int], int]:
-    """Return how many datagrams came to a host, by who sent them and on which network."""
-    found = {}
-    for row in parse_listed(body, "heard", MOST_HOSTS):
-        if not isinstance(row, list) or len(row) != 3:  # noqa: PLR2004 - who, where, how many
-            raise WireError("heard: not who, where and how many")
-        its = dict(zip(("sender", "network", "count"), row, strict=True))
-        sender, network = integer(its, "sender", 0, MOST_HOSTS), integer(its, "network", 0, MOST_HOSTS)
-        found[sender, number, network] = integer(its, "count", 0, 1 << 20)
-    return found
-
-
-def _completed(host: Host, hosts: Sequence[str], met: Body, counted: Body) -> Host:
+def _completed(host: Host, hosts: Sequence[str], found: Found, counted: Counted) -> Host:
     """Return a host with what it found out about names and multicast. Raises WireError."""
-    names = [parse_record(NameRow, row) for row in parse_listed(met, "names", MOST_HOSTS)]
-    heard = [parse_record(HeardRow, row) for row in parse_listed(counted, "multicast", MOST_HOSTS)]
+    heard = counted.multicast
     if any(number >= len(hosts) for row in heard for number in row.hosts):
         raise WireError("hosts: no host of this check")
-    own_name = parse_record(NameRow, {"number": 0, "addresses": met.get("own")}).addresses
     return host._replace(
-        late_s=integer(met, "late_ms", 0, 1 << 31) / 1000,
-        own_name=_as_tuple(own_name),
-        names=tuple(Name(hosts[row.number], _as_tuple(row.addresses)) for row in names if row.number < len(hosts)),
+        late_s=found.late_ms / 1000,
+        own_name=found.own,
+        names=tuple(Name(hosts[row.number], row.addresses) for row in found.names if row.number < len(hosts)),
         multicast=tuple(Heard(row.iface, tuple(hosts[n] for n in sorted(set(row.hosts))), row.fault) for row in heard),
     )
-
-
-def _as_tuple(addresses: list[str] | None) -> tuple[str, ...] | None:
-    return None if addresses is None else tuple(addresses)
 
 
 def _pairs(

@@ -297,13 +297,9 @@ def usable(
             ", ".join(f"{_few(which)} ({why_not})" for why_not, which in left_out.items()) or "no network interface",
             "--iface NAME|CIDR (`ip -br address` lists them)",
         )
+    # A network that was named for NCCL is the job's, and MASTER_ADDR is to be on it too.
     is_one = len({interface.name for _, interface, _ in found}) == 1
-    return _ordered(found, None if is_one or environ is None else _told(environ, root))
-
-
-def _told(environ: Mapping[str, str], root: str) -> NcclSetting | None:
-    """Return NCCL's network: who named it has named the job's, and MASTER_ADDR is to be on it too."""
-    return nccl_ifname(environ, root)
+    return _ordered(found, None if is_one or environ is None else nccl_ifname(environ, root))
 
 
 def _ordered(found: list[tuple[int, Interface, Address]], told: NcclSetting | None) -> tuple[UsableAddress, ...]:

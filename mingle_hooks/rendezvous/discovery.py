@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from mingle_hooks.errors import LIMITS, MingleError, NetworkError, PlaceError, reason
 from mingle_hooks.rendezvous import multicast, wire
@@ -141,6 +141,13 @@ def directory_backend(context: Context) -> DirectoryBackend | None:
     return DirectoryBackend(context, context.directory)
 
 
+class _Notice(NamedTuple):
+    """What others need of a leader's file."""
+
+    addresses: Annotated[tuple[Annotated[str, wire.address], ...], wire.Most(wire.MOST_ADVERTISED)]
+    ports: Annotated[tuple[Annotated[int, wire.within(1, 65535)], ...], wire.Most(4)]
+
+
 class DirectoryBackend:
     """Polls for leaders' files, and keeps this leader's own while it is announced."""
 
@@ -261,13 +268,11 @@ class DirectoryBackend:
         if not self._context.secret.agrees(mac, b"notice", body):
             return
         try:
-            parsed = wire.decode(body)
-            addresses = [wire.address({"a": a}, "a") for a in parsed["addresses"][:8]]
-            ports = [wire.integer({"p": p}, "p", 1, 65535) for p in parsed["ports"][:4]]
-        except (wire.WireError, KeyError, TypeError):
+            notice = wire.parse(_Notice, wire.decode(body))
+        except wire.WireError:
             return
-        for address in addresses:
-            for port in ports:
+        for address in notice.addresses:
+            for port in notice.ports:
                 self._context.dial(Endpoint(address, port, "directory"))
 
 

@@ -161,7 +161,7 @@ class Session:
         self._proved = True
         self._leader.acceptor.proved(self)
         if kind == wire.CHECKIN:
-            self._leader.checked_in(self, join_request := JoinRequest.parse(body))
+            self._leader.checked_in(self, join_request := wire.parse(JoinRequest, body))
             if self.entry is not None and join_request.clock_ms is not None:
                 # It said so after the challenge was sent, and before its answer came; what it read was cut to ms.
                 at = join_request.clock_ms / 1000

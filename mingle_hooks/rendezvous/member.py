@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from mingle_hooks.errors import MingleError, MissingError
 from mingle_hooks.net.addresses import is_preferred
@@ -116,6 +116,29 @@ PROBE_NEXT_S = 0.25
 _NO_WORD = (wire.WELCOME, wire.PROGRESS, wire.FAILED, wire.MOVED)
 
 
+class _Offer(NamedTuple):
+    number: Annotated[int, wire.within(0, 255)]
+    address: Annotated[str, wire.address]
+
+
+class _Welcome(NamedTuple):
+    """The leader's addresses to try, and the port."""
+
+    offers: Annotated[tuple[_Offer, ...], wire.Most(wire.MOST_ADVERTISED)]
+    port: Annotated[int, wire.within(1, 65535)]
+
+
+class _MovedTo(NamedTuple):
+    address: Annotated[str, wire.address]
+    port: Annotated[int, wire.within(1, 65535)]
+
+
+class _Moved(NamedTuple):
+    """Where the better candidate is."""
+
+    to: Annotated[tuple[_MovedTo, ...], wire.Most(wire.MOST_ADVERTISED)]
+
+
 class Membership:
     """One check-in. States: *waiting*, *ready*, and at the end *formed*, *failed*, *moved* or *lost*."""
 
@@ -140,7 +163,7 @@ class Membership:
         self.failure: Failure | None = None
         self.failed_ago_s = 0.0
         self.answer: Answer | None = None
-        self.moved_to: list[tuple[str, int]] = []
+        self.moved_to: list[_MovedTo] = []
         self._packed = b""
         self._probes: list[Probe] = []
         self._untried: list[Probe] = []
@@ -191,7 +214,8 @@ class Membership:
             return
         body = self.proven.sealer.open(kind, payload)
         if kind == wire.ANSWER and "roster" in body:
-            self._check_roster(wire.text(body, "roster", 64))
+            # The roster has no MAC but this digest: one that was changed on the way ends the connection only.
+            messages.check_roster(self._packed, wire.text(body, "roster", 64))
         try:
             self._obey(kind, body)
         except wire.WireError as error:  # it holds the key, so coming back would only bring the same again
@@ -216,14 +240,10 @@ class Membership:
             self.failure, self.failed_ago_s = Failure.parse(body), age_s(body)
             self._settle("failed")
         elif kind == wire.MOVED:
-            self.moved_to = _endpoints(body)
+            self.moved_to = list(wire.parse(_Moved, body).to)
             self._settle("moved")
         else:
             raise wire.WireError("not a leader's frame")
-
-    def _check_roster(self, digest: str) -> None:
-        """Raise WireError: the roster has no MAC but this digest. One changed on the way ends the connection only."""
-        messages.check_roster(self._packed, digest)
 
     def _with_roster(self, body: wire.Body) -> wire.Body:
         packed, self._packed = self._packed, b""
@@ -233,14 +253,10 @@ class Membership:
         return {**body, "roster": messages.unpack_roster(packed)}
 
     def _welcome(self, body: wire.Body) -> None:
-        port, advertised = wire.integer(body, "port", 1, 65535), body.get("offers")
-        if not isinstance(advertised, list) or len(advertised) > wire.MOST_ADVERTISED or self._probes:
-            raise wire.WireError("offers")
-        for offer in advertised:
-            if not isinstance(offer, list) or len(offer) != 2 or type(offer[0]) is not int:  # noqa: PLR2004 - a pair
-                raise wire.WireError("offers")
-            address = wire.address({"address": offer[1]}, "address")
-            self._probes.append(self._probe(offer[0], address, port))
+        welcome = wire.parse(_Welcome, body)
+        if self._probes:
+            raise wire.WireError("a second welcome")
+        self._probes = [self._probe(number, address, welcome.port) for number, address in welcome.offers]
         self._untried = list(self._probes)
         self._try_next()
         self._on_change()
@@ -248,15 +264,7 @@ class Membership:
     def _progress(self, body: wire.Body) -> None:
         # A leader tells this only while it gathers: an earlier answer will never be confirmed.
         self.state, self.answer = "waiting", None
-        rejected = body.get("knocks")
-        if not isinstance(rejected, list) or len(rejected) > 64:  # noqa: PLR2004 - far above what a leader sends
-            raise wire.WireError("knocks")
-        self.progress = Progress(
-            wire.integer(body, "in", 0, 10**6),
-            wire.integer(body, "of", 0, 10**6) or None,
-            wire.text(body, "missing", 400),
-            tuple(wire.text({"knock": rejected_peer}, "knock", 64) for rejected_peer in rejected),
-        )
+        self.progress = wire.parse(Progress, body)
         if self.progress.inside == self.progress.nodes and not self._needs_all:
             self._needs_all = True
             self._hold_others_back()
@@ -315,17 +323,6 @@ class Membership:
             return False
         self._tell(wire.REACHED, {"offer": offer, "own": own_address})
         return True
-
-
-def _endpoints(body: wire.Body) -> list[tuple[str, int]]:
-    rows = body.get("to")
-    if not isinstance(rows, list) or len(rows) > wire.MOST_ADVERTISED:
-        raise wire.WireError("to")
-    return [
-        (wire.address({"address": row[0]}, "address"), wire.integer({"port": row[1]}, "port", 1, 65535))
-        for row in rows
-        if isinstance(row, list) and len(row) == 2  # noqa: PLR2004 - a pair
-    ]
 
 
 # The leader that a member has joined: stay with it, come back to it, or go on to another, and keep one's promise.
@@ -458,10 +455,7 @@ class Following:
     def _accepts(self, own_address: str) -> bool:
         """Whether a connection from this address of ours is on a network that was asked for."""
         prefer = self._request.prefer
-        if not prefer:
-            return True
-
-        return is_preferred(own_address, prefer)
+        return not prefer or is_preferred(own_address, prefer)
 
     def _changed(self) -> None:
         membership = self.membership

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
 
 from mingle_hooks import values
 from mingle_hooks.errors import (
@@ -24,17 +24,24 @@ from mingle_hooks.errors import (
     PlaceError,
     printable,
 )
-from mingle_hooks.net.addresses import is_hostname, is_hostname_or_address
+from mingle_hooks.net.addresses import is_hostname_or_address
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import (
     MOST_LEADER_BYTES,
     Body,
+    Key,
+    Most,
     WireError,
     address,
     hexadecimal,
+    host_name,
     integer,
-    optional_integer,
+    nested,
+    octets,
+    parse,
+    printable_text,
     text,
+    within,
 )
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
 MOST_MS = 7 * 24 * 3600 * 1000
 # When a process began, in ticks since the boot: its place after the name in /proc/PID/stat (proc(5)).
 _STARTTIME = 19
+Milliseconds = Annotated[int, within(0, MOST_MS)]
 
 
 class Spent(NamedTuple):
@@ -56,19 +64,13 @@ class Spent(NamedTuple):
     there is an answer, `formed_ms` is 0.
     """
 
-    asked_ms: int
-    names_ms: int
-    in_ms: int
-    formed_ms: int = 0
+    asked_ms: Milliseconds
+    names_ms: Milliseconds
+    in_ms: Milliseconds
+    formed_ms: Milliseconds = 0
 
-    @classmethod
-    def parse(cls, row: object) -> Spent:
-        """Return what another member tells. Raises WireError."""
-        if not isinstance(row, list) or len(row) != len(cls._fields):
-            raise WireError("spent: not its numbers")
-        if not all(type(ms) is int and 0 <= ms <= MOST_MS for ms in row):
-            raise WireError("spent: not milliseconds")
-        return cls(*row)
+
+_spent = nested(Spent)
 
 
 class Stopwatch:
@@ -111,7 +113,7 @@ class Shared(TypedDict):
     epoch: NotRequired[int]  # not there where one member is alone
     spent: NotRequired[list[int]]  # no leader's word: this member's own Spent, once all is over
     at: NotRequired[str]  # not parsed: the leader's address that all reach
-    roster: NotRequired[Any]  # rows of ROW, for those who ask; on its way to them, the digest of what was sent
+    roster: NotRequired[Any]  # Rows, for those who ask; on its way to them, the digest of what was sent
 
 
 class Answer(Shared):
@@ -125,7 +127,15 @@ class Answer(Shared):
 
 DIGEST_BYTES = 8
 LAST_EPOCH = 2**31
-ROW = ("rank", "host", "address", "slots")
+
+
+class Row(NamedTuple):
+    """One member in the roster."""
+
+    rank: Annotated[int, within(0, MOST_NODES - 1)]
+    host: Annotated[str, host_name]
+    address: Annotated[str, address]
+    slots: Annotated[int, within(1, MOST_SLOTS)]
 
 
 def parse_answer(body: Body) -> Answer:
@@ -155,17 +165,10 @@ def parse_answer(body: Body) -> Answer:
 def _roster(rows: object, nodes: int) -> list[list[Any]]:
     if not isinstance(rows, list) or len(rows) != nodes:
         raise WireError(f"roster: not {nodes} rows")
-    return [_row(row, rank) for rank, row in enumerate(rows)]
-
-
-def _row(row: object, rank: int) -> list[Any]:
-    if not isinstance(row, list) or len(row) != len(ROW):
-        raise WireError("roster: not a row")
-    body = dict(zip(ROW, row, strict=True))
-    host = text(body, "host", 253)
-    if not is_hostname(host):
-        raise WireError("roster: not a host name")
-    return [integer(body, "rank", rank, rank), host, address(body, "address"), integer(body, "slots", 1, MOST_SLOTS)]
+    found = [[*parse(Row, row)] for row in rows]
+    if any(row[0] != rank for rank, row in enumerate(found)):
+        raise WireError("roster: not in the order of ranks")
+    return found
 
 
 # Why a world did not form, in a shape that travels: every member says the same thing.
@@ -339,11 +342,19 @@ _KINDS: dict[Kind, tuple[type[MingleError], str, str, str]] = {
 }
 
 
+def _kind(body: Body, name: str) -> Kind:
+    """Return a kind of failure. Raises WireError."""
+    for known in _KINDS:
+        if known == body.get(name):
+            return known
+    raise WireError(f"{name}: no kind of failure")
+
+
 class Failure(NamedTuple):
     """A kind of failure and what belongs into its message, as text for a person."""
 
-    kind: Kind
-    parts: tuple[str, ...]
+    kind: Annotated[Kind, _kind]
+    parts: Annotated[tuple[Annotated[str, printable_text(LONGEST_PART)], ...], Most(MOST_PARTS)]
 
     @property
     def is_certain(self) -> bool:
@@ -363,12 +374,9 @@ class Failure(NamedTuple):
         return [printable(part, LONGEST_PART) for part in self.parts]
 
     @classmethod
-    def parse(cls, body: Body) -> Failure:
-        """Return the failure that a leader told of; WireError when it is none."""
-        kind, parts = next((known for known in _KINDS if known == body.get("kind")), None), body.get("parts")
-        if kind is None or not isinstance(parts, list) or len(parts) > MOST_PARTS:
-            raise WireError("not a failure")
-        failure = cls(kind, tuple(text({"part": part}, "part", LONGEST_PART) for part in parts))
+    def parse(cls, body: object) -> Failure:
+        """Return the failure that a leader told of. Raises WireError."""
+        failure = parse(cls, body)
         try:
             failure.error()
         except IndexError as error:
@@ -391,23 +399,45 @@ LAST_CLOCK_MS = 10**15  # in the year 33658
 PINNED = {"MASTER_ADDR": 253, "MASTER_PORT": 5, "WORLD_SIZE": 8, "NODE_RANK": 5}
 
 
+def _pinned(body: Body, name: str) -> Mapping[str, str]:
+    """Return the variables of a world that a member exports. Raises WireError."""
+    pinned = body.get(name)
+    if not isinstance(pinned, dict) or not pinned.keys() <= PINNED.keys():
+        raise WireError(f"{name}: not variables of a world")
+    return {variable: text(pinned, variable, PINNED[variable]) for variable in pinned}
+
+
+def _interned(body: Body, name: str) -> str:
+    """Return one object for all members that say the same: a leader of thousands keeps each. Raises WireError."""
+    return sys.intern(text(body, name, LONGEST_FINGERPRINT))
+
+
+def _obstacle(body: Body, name: str) -> Failure:
+    """Return why a member cannot start the command, on the host that it has checked in from. Raises WireError."""
+    failure = Failure.parse(body[name])
+    if failure.kind not in OBSTACLES:
+        raise WireError(f"{name}: not one of a command")
+    return Failure(failure.kind, (host_name(body, "host"), failure.parts[1]))
+
+
 class JoinRequest(NamedTuple):
     """What a member says of itself."""
 
-    member: bytes  # random, one per process
-    host: str
-    rank: int | None
-    nodes: int | None
-    slots: int
-    machine: str  # equal for members that share a network stack
-    pinned: Mapping[str, str] = MappingProxyType({})
-    wants_roster: bool = False
-    spent: Spent | None = None  # how it came to check in, for who asks who was last
-    topology: str = ""  # the switches above it, from the top down; empty where nobody asks, or nobody knows
-    fingerprint: str = ""  # of its node; a member without one is not compared
-    addresses: str = ""  # of its node, each with what carries it
-    clock_ms: int | None = None  # the time of day when it said so
-    obstacle: Failure | None = None  # why it cannot start the command
+    member: Annotated[bytes, octets(MEMBER_BYTES)]  # random, one per process
+    host: Annotated[str, host_name]
+    rank: Annotated[int, within(0, MOST_NODES - 1)] | None
+    nodes: Annotated[int, within(1, MOST_NODES)] | None
+    slots: Annotated[int, within(1, MOST_SLOTS)]
+    machine: Annotated[str, printable_text(64)]  # equal for members that share a network stack
+    pinned: Annotated[Mapping[str, str], Key("given"), _pinned] = MappingProxyType({})
+    wants_roster: Annotated[bool, Key("roster")] = False
+    spent: Annotated[Spent | None, nested(Spent)] = None  # how it came to check in, for the timeline
+    # The switches above it, from the top down; empty where nobody asks, or nobody knows.
+    topology: Annotated[str, printable_text(LONGEST_TOPOLOGY)] = ""
+    fingerprint: Annotated[str, _interned] = ""  # of its node; a member without one is not compared
+    addresses: Annotated[str, printable_text(LONGEST_ADDRESSES)] = ""  # of its node, each with what carries it
+    clock_ms: Annotated[int, within(0, LAST_CLOCK_MS)] | None = None  # the time of day when it said so
+    obstacle: Annotated[Failure | None, _obstacle] = None  # why it cannot start the command
 
     def body(self, clock_ms: int | None = None) -> Body:
         """Return what travels, at this time of day."""
@@ -426,45 +456,6 @@ class JoinRequest(NamedTuple):
         body |= {"topology": self.topology} if self.topology else {}
         body |= {"obstacle": self.obstacle.body()} if self.obstacle else {}
         return {**body, "spent": list(self.spent)} if self.spent else body
-
-    @classmethod
-    def parse(cls, body: Body) -> JoinRequest:
-        """Return the check-in that a member sent; WireError when a part of it is out of bounds."""
-        host, pinned = text(body, "host", 253), body.get("given")
-        if not is_hostname(host):
-            raise WireError("host: not a host name")
-        if not isinstance(pinned, dict) or not pinned.keys() <= PINNED.keys():
-            raise WireError("given: not variables of a world")
-        return cls(
-            member=hexadecimal(body, "member", MEMBER_BYTES),
-            host=host,
-            rank=optional_integer(body, "rank", 0, MOST_NODES - 1),
-            nodes=optional_integer(body, "nodes", 1, MOST_NODES),
-            slots=integer(body, "slots", 1, MOST_SLOTS),
-            machine=text(body, "machine", 64),
-            pinned={name: text(pinned, name, PINNED[name]) for name in pinned},
-            wants_roster=body.get("roster") is True,
-            spent=Spent.parse(body["spent"]) if "spent" in body else None,
-            topology=_told(body, "topology", LONGEST_TOPOLOGY),
-            # One object for all members that say the same: a leader of thousands keeps each.
-            fingerprint=sys.intern(_told(body, "fingerprint", LONGEST_FINGERPRINT)),
-            addresses=_told(body, "addresses", LONGEST_ADDRESSES),
-            clock_ms=optional_integer(body, "clock_ms", 0, LAST_CLOCK_MS),
-            obstacle=_obstacle(body["obstacle"], host) if "obstacle" in body else None,
-        )
-
-
-def _obstacle(body: object, host: str) -> Failure:
-    """Return why a member cannot start the command, on the host that it has checked in from. Raises WireError."""
-    failure = Failure.parse(body if isinstance(body, dict) else {})
-    if failure.kind not in OBSTACLES:
-        raise WireError("obstacle: not one of a command")
-    return Failure(failure.kind, (host, failure.parts[1]))
-
-
-def _told(body: Body, name: str, longest: int) -> str:
-    """Return a text that a member of another version does not send. Raises WireError."""
-    return text(body, name, longest) if name in body else ""
 
 
 # Fast: the rows of neighbours are alike, and every further level takes longer than it saves.

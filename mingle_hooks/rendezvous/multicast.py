@@ -9,7 +9,6 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from hmac import compare_digest
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,7 +73,7 @@ def pack_beacon(packet: Beacon, secret: Secret) -> bytes:
     addresses = packet.addresses[:MOST_ADDRESSES]
     head = _HEAD.pack(MAGIC, packet.kind, packet.tag, packet.leader, packet.ticket, packet.port, len(addresses))
     data = head + b"".join(_packed(address) for address in addresses) + b"".join(packet.nonces[:MOST_NONCES])
-    return data + secret.mac(b"beacon", data)[:MAC_BYTES]
+    return secret.sealed(data, MAC_BYTES, b"beacon")
 
 
 def unpack_beacon(data: bytes, tag: bytes, secret: Secret) -> Beacon | None:
@@ -87,7 +86,7 @@ def unpack_beacon(data: bytes, tag: bytes, secret: Secret) -> Beacon | None:
         return None
     if (end - middle) % NONCE_BYTES:
         return None
-    genuine = compare_digest(data[end:], secret.mac(b"beacon", data[:end])[:MAC_BYTES])
+    genuine = secret.opened(data, MAC_BYTES, b"beacon") is not None
     addresses = tuple(_text(data[start : start + 16]) for start in range(_HEAD.size, middle, 16))
     nonces = tuple(data[start : start + NONCE_BYTES] for start in range(middle, end, NONCE_BYTES))
     return Beacon(kind, its_tag, leader, ticket, port, addresses, genuine, nonces)

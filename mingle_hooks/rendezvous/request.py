@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Literal, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 from mingle_hooks.errors import MingleError, UsageError
 from mingle_hooks.net.addresses import Preference, machine_id
@@ -93,7 +93,7 @@ def join_request(request: Request) -> JoinRequest:
         obstacle=request.obstacle,
     )
     try:
-        JoinRequest.parse(me.body())
+        wire.parse(JoinRequest, me.body())
     except wire.WireError as error:
         seen = f"{error} (host {request.host}, slots {request.slots})"
         raise UsageError("a valid check-in", seen, "correcting hostname, --slots, --nodes or --rank") from None
@@ -103,13 +103,17 @@ def join_request(request: Request) -> JoinRequest:
 # Who is told how a rendezvous goes: an interface, which nothing has to load at run time.
 
 
+def _count(body: wire.Body, name: str) -> int | None:
+    return wire.integer(body, name, 0, 10**6) or None  # 0: nobody in knows it
+
+
 class Progress(NamedTuple):
     """How far the world is, as its leader last told."""
 
-    inside: int
-    nodes: int | None
-    missing: str
-    rejected: tuple[str, ...] = ()
+    inside: Annotated[int, wire.Key("in"), wire.within(0, 10**6)]
+    nodes: Annotated[int | None, wire.Key("of"), _count]
+    missing: Annotated[str, wire.printable_text(400)]
+    rejected: Annotated[tuple[Annotated[str, wire.printable_text(64)], ...], wire.Key("knocks"), wire.Most(64)] = ()
 
 
 class Observer(Protocol):

@@ -33,13 +33,16 @@ from __future__ import annotations
 import hmac
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Any, Literal, NamedTuple
+from types import UnionType
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mingle_hooks import values
 from mingle_hooks.net import ports
+from mingle_hooks.net.addresses import is_hostname
 
 Why = Literal["version", "key", "run", "relay"]
 
@@ -72,6 +75,7 @@ MOST_LEADER_BYTES = 8 * 1024 * 1024
 # Digits of an IPv6 zone's number: what fits into 32 bits.
 MOST_ADVERTISED = 8  # addresses that a leader offers; no node has more networks that matter
 LONGEST_ZONE = 9
+MOST_PID = (1 << 31) - 1
 
 Body = dict[str, Any]
 
@@ -208,6 +212,141 @@ def hexadecimal(body: Body, name: str, size: int) -> bytes:
     return value
 
 
+# A record is a NamedTuple whose annotations say what each field may hold when it comes from somebody else.
+#
+# Annotated[int, within(0, 9)], Annotated[str, address] and so on, with any reader of a body's value; bool; another
+# record; Annotated[tuple[X, ...], Most(32)]; each also `| None`. A field with a default may be left out. The checks of
+# a type are worked out once, as a leader reads thousands of a kind.
+
+Reader = Callable[[Body, str], Any]
+Record = TypeVar("Record", bound=NamedTuple)
+
+
+class Key(str):
+    """The name of a field in a message, where that is not the attribute's."""
+
+    __slots__ = ()
+
+
+class Most(int):
+    """How many items a list may have."""
+
+    __slots__ = ()
+
+
+def within(low: int, high: int) -> Reader:
+    """Return the reader of an integer from low to high."""
+
+    def read(body: Body, name: str) -> int:  # as integer(), without a call more for each number of each member
+        value = body.get(name)
+        if type(value) is not int or not low <= value <= high:
+            raise WireError(f"{name}: not an integer from {low} to {high}")
+        return value
+
+    return read
+
+
+def printable_text(longest: int) -> Reader:
+    """Return the reader of printable text of at most so many characters."""
+    return lambda body, name: text(body, name, longest)
+
+
+def octets(size: int) -> Reader:
+    """Return the reader of so many bytes, written as hex digits."""
+    return lambda body, name: hexadecimal(body, name, size)
+
+
+def any_text(longest: int) -> Reader:
+    """Return the reader of text of at most so many characters of any kind, which nobody prints unchecked."""
+
+    def read(body: Body, name: str) -> str:
+        value = body.get(name)
+        if not isinstance(value, str) or len(value) > longest:
+            raise WireError(f"{name}: not text of at most {longest} characters")
+        return value
+
+    return read
+
+
+def host_name(body: Body, name: str) -> str:
+    """Return body[name], a host name. Raises WireError."""
+    value = text(body, name, 253)
+    if not is_hostname(value):
+        raise WireError(f"{name}: not a host name")
+    return value
+
+
+def parse(kind: type[Record], body: object) -> Record:
+    """Return a message, or a row of one, as a record. Raises WireError."""
+    fields = _fields(kind)
+    if isinstance(body, (list, tuple)):
+        if len(body) != len(fields):
+            raise WireError(f"not a row of {', '.join(key for key, *_ in fields)}")
+        body = dict(zip([key for key, *_ in fields], body, strict=True))
+    if not isinstance(body, dict):
+        raise WireError(f"not an object of {', '.join(key for key, *_ in fields)}")
+    return kind._make([read(body, key) if needed or key in body else default for key, read, needed, default in fields])
+
+
+def body_of(record: tuple[Any, ...]) -> Body:
+    """Return what travels of a record whose values JSON can hold."""
+    return {key: value for (key, *_), value in zip(_fields(type(record)), record, strict=True)}
+
+
+@cache
+def _fields(kind: Any) -> list[tuple[str, Reader, bool, Any]]:
+    """Return each field's key and reader, whether it has to be there, and what stands for it where it is not."""
+    found = []
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        key = next((str(note) for note in _notes(hint) if isinstance(note, Key)), name)
+        defaults = kind._field_defaults
+        found.append((key, _reader(hint), name not in defaults, defaults.get(name)))
+    return found
+
+
+def _notes(hint: Any) -> tuple[Any, ...]:
+    return getattr(hint, "__metadata__", ())
+
+
+def _reader(hint: Any) -> Reader:
+    """Return the reader of a field with this annotation."""
+    for note in _notes(hint):
+        if callable(note):
+            return note  # type: ignore[no-any-return]
+    plain = hint.__origin__ if _notes(hint) else hint
+    origin, inner = get_origin(plain), get_args(plain)
+    if origin in (Union, UnionType):
+        given = _reader(inner[0])
+        return lambda body, name: None if body.get(name) is None else given(body, name)
+    if origin in (tuple, list):
+        return _list_reader(origin, _reader(inner[0]), next(note for note in _notes(hint) if isinstance(note, Most)))
+    if plain is bool:
+        return lambda body, name: body.get(name) is True
+    return nested(plain)
+
+
+def nested(kind: type[NamedTuple]) -> Reader:
+    """Return the reader of a record in a record, whose errors begin with its name."""
+
+    def read(body: Body, name: str) -> Any:
+        try:
+            return parse(kind, body.get(name))
+        except WireError as error:
+            raise WireError(f"{name}: {error}") from None
+
+    return read
+
+
+def _list_reader(kind: type[Any], item: Reader, most: int) -> Reader:
+    def read(body: Body, name: str) -> Any:
+        rows = body.get(name)
+        if not isinstance(rows, (list, tuple)) or len(rows) > most:
+            raise WireError(f"{name}: not a list of at most {most}")
+        return kind(item({name: row}, name) for row in rows)
+
+    return read
+
+
 # The name of one try at forming a world, and all that is derived from it.
 
 # Of the protocol: part of every key, and told in every HELLO. Names, ports and groups are the same in every version,
@@ -306,6 +445,15 @@ class Secret:
     def agrees(self, mac: bytes, purpose: bytes, *parts: bytes) -> bool:
         """Tell, in constant time, whether mac is this key's over parts."""
         return compare_digest(mac, self.mac(purpose, *parts))
+
+    def sealed(self, data: bytes, mac_bytes: int, *purpose: bytes) -> bytes:
+        """Return a datagram that only holders of the key can make: data, and so much of its MAC."""
+        return data + self.mac(*purpose, data)[:mac_bytes]
+
+    def opened(self, datagram: bytes, mac_bytes: int, *purpose: bytes) -> bytes | None:
+        """Return the data of a datagram; None where its MAC is wrong."""
+        data, mac = datagram[:-mac_bytes], datagram[-mac_bytes:]
+        return data if compare_digest(mac, self.mac(*purpose, data)[:mac_bytes]) else None
 
 
 def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -17,10 +17,10 @@ from mingle_hooks.errors import MingleError, NetworkError, UsageError
 from mingle_hooks.files import UnfitError, contents, own_program_argv
 from mingle_hooks.net.addresses import hostname
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer, dial
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.command import Attempt
-from mingle_hooks.run.messages import AT, JOIN, KEY, RUNNER, SUPERVISOR, WELCOME, Join, Link, Welcome
+from mingle_hooks.run.messages import AT, JOIN, KEY, RUNNER, SUPERVISOR, WELCOME, Join, Link, Message, Welcome
 from mingle_hooks.run.processes import Descriptor
 
 NO_RUNNER = 75  # EX_TEMPFAIL: trying again makes sense
@@ -161,7 +161,7 @@ class Approach:
         if not self._greeted:
             return
         first = self._greeted[0]
-        self._links[first].send(JOIN, self._join.body())
+        self._links[first].send(JOIN, self._join)
         self._loop.after(_GREETED_S, lambda: self._overdue(first))
 
     def _overdue(self, where: Where) -> None:
@@ -183,7 +183,7 @@ class Approach:
     def _take(self, where: Where, kind: int, body: Body) -> None:
         if kind != WELCOME or self.is_over:
             return
-        welcome, link = Welcome.parse(body), self._links[where]
+        welcome, link = parse(Welcome, body), self._links[where]
         self.close(but=link)
         self._on_welcome(where, link, welcome)
 
@@ -289,10 +289,10 @@ class Runner:
         """Whether it has answered."""
         return self._control is not None
 
-    def send(self, kind: int, body: Body) -> None:
+    def send(self, kind: int, message: Message) -> None:
         """Send it a message."""
         if self._control is not None:
-            self._control.send(kind, body)
+            self._control.send(kind, message)
 
     def close(self) -> None:
         """Send no more; what the kernel has taken still arrives."""
@@ -320,7 +320,7 @@ class Runner:
 
     def _open(self) -> None:
         if self.output is not None:
-            self.output.send(JOIN, self._join._replace(is_output=True).body())
+            self.output.send(JOIN, self._join._replace(is_output=True))
         self._is_open = True
         early, self._early = self._early, []
         for kind, body in early:
@@ -408,7 +408,7 @@ class Agent:
             return
         self._noticed[number] = now
         if self._runner.is_found:
-            self._runner.send(messages.NOTICED, messages.Noticed(number).body())
+            self._runner.send(messages.NOTICED, messages.Noticed(number))
         else:
             self._runner.close()
             self._lost("stopped before a runner was found")
@@ -416,22 +416,22 @@ class Agent:
     def _obey(self, kind: int, body: Body) -> None:
         """Do what a message of the runner says. Raises WireError."""
         if kind == messages.START:
-            self._start(messages.Start.parse(body))
+            self._start(parse(messages.Start, body))
         elif kind == messages.SIGNAL:
-            signalled = messages.Signal.parse(body)
+            signalled = parse(messages.Signal, body)
             if self._attempt is not None and signalled.id not in self._passed_on:
                 self._passed_on.add(signalled.id)
                 self._attempt.tree.signal(signalled.signal)
         elif kind == messages.DUMP:
-            dump = messages.Dump.parse(body)
+            dump = parse(messages.Dump, body)
             if self._attempt is not None and self._attempt.number == dump.attempt:
                 self._attempt.dump(dump.within_ms / 1000)
         elif kind == messages.END:
-            end = messages.End.parse(body)
+            end = parse(messages.End, body)
             if self._attempt is not None and self._attempt.number == end.attempt:
                 self._attempt.tree.end(end.grace_ms / 1000)
         elif kind == messages.LEAVE:
-            self._leaving = messages.Leave.parse(body).status
+            self._leaving = parse(messages.Leave, body).status
             if self._attempt is not None:
                 self._attempt.tree.end(0.0)
             self._leave()
@@ -451,8 +451,8 @@ class Agent:
             self._attempt = None
             tail, status = f"mingle run: cannot start: {wrong.strerror}\n", NetworkError.exit_code
             ended = messages.Ended(start.attempt, status, None, formed=False, is_oom=False, tail=tail)
-            self._runner.send(messages.ENDED, ended.body())
-            self._runner.send(messages.CLEAN, messages.Clean(start.attempt, 0).body())
+            self._runner.send(messages.ENDED, ended)
+            self._runner.send(messages.CLEAN, messages.Clean(start.attempt, 0))
             output.send_output(messages.DRAINED)
 
     def _lost(self, reason: str) -> None:

@@ -17,7 +17,7 @@ from mingle_hooks.files import own_program_argv
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Callers, Loop
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages, starters
 from mingle_hooks.run.machine import AgentMessage, Alive, Event, Joined, Lost, Quiet, Received
 from mingle_hooks.run.messages import (
@@ -29,6 +29,7 @@ from mingle_hooks.run.messages import (
     Join,
     Leave,
     Link,
+    Message,
     Welcome,
     open_listeners,
 )
@@ -212,10 +213,10 @@ class Hub:
         self._looked_at = loop.clock()
         self._look()
 
-    def send(self, place: int, kind: int, body: Body) -> None:
+    def send(self, place: int, kind: int, message: Message) -> None:
         """Send a message to an agent, if it is here."""
         if place in self.here:
-            self.here[place].control.send(kind, body)
+            self.here[place].control.send(kind, message)
 
     def hold(self, *, wanted: bool) -> None:
         """Stop reading output, or go on."""
@@ -235,7 +236,7 @@ class Hub:
     def dismiss(self, status: int) -> None:
         """Have all agents exit; nothing of them counts any more."""
         for place in self.here:
-            self.send(place, LEAVE, Leave(status).body())
+            self.send(place, LEAVE, Leave(status))
 
     def _greet(self, sock: socket.socket, _where: str) -> None:
         link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda _reason: self._forget(link))
@@ -264,7 +265,7 @@ class Hub:
     def _introduced(self, link: Link, kind: int, body: Body) -> None:
         """Take in an agent, which holds the key. Raises WireError for one that has no place here."""
         self._strangers.pop(link, None)
-        join = Join.parse(body)
+        join = parse(Join, body)
         place = self._numbers.get(Place(join.host, join.local))
         if kind != JOIN or place is None:
             raise WireError("no place")
@@ -278,7 +279,7 @@ class Hub:
             self.here[place] = Agent(link, self._loop.clock())
             link.on_message = lambda kind, body: self._take(place, kind, body)
             welcome = Welcome(place, self._sockets.port, int(self._silence_s * 1000))
-            link.send(WELCOME, welcome.body())
+            link.send(WELCOME, welcome)
         else:
             raise WireError("a second one")
 
@@ -290,7 +291,7 @@ class Hub:
         self._sign(place)
         if kind not in _MESSAGES:
             raise WireError("not an agent's message")
-        self._on_event(Received(place, _MESSAGES[kind].parse(body)))
+        self._on_event(Received(place, parse(_MESSAGES[kind], body)))
 
     def _sign(self, place: int) -> None:
         agent = self.here.get(place)

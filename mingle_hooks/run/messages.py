@@ -26,29 +26,32 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hmac import compare_digest
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import UsageError, limit
 from mingle_hooks.net import ports
-from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.rendezvous.connection import Connection, Loop
 from mingle_hooks.rendezvous.messages import Spent
 from mingle_hooks.rendezvous.wire import (
     HEADER,
+    MOST_PID,
     NONCE_BYTES,
     Body,
+    Key,
     Sealer,
     Secret,
     WireError,
+    any_text,
+    body_of,
     decode,
     encode,
     frame,
     hexadecimal,
-    integer,
-    optional_integer,
-    text,
+    host_name,
+    parse,
+    printable_text,
+    within,
 )
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.values import number
@@ -71,237 +74,11 @@ MOST_TAIL = 8 * 1024
 # COMMAND with its words, and the directory; Linux takes no longer words.
 MOST_WORDS, LONGEST_WORD = 64 * 1024, 128 * 1024
 
-
-class Join(NamedTuple):
-    """Who has come: a supervisor, by its host's name as the scheduler says it, and its place among those there."""
-
-    host: str
-    local: int
-    pid: int
-    is_output: bool
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return {"host": self.host, "local": self.local, "pid": self.pid, "output": self.is_output}
-
-    @classmethod
-    def parse(cls, body: Body) -> Join:
-        """Return what came. Raises WireError."""
-        return cls(
-            parse_host(body, "host"),
-            integer(body, "local", 0, MOST_SLOTS - 1),
-            integer(body, "pid", 1, (1 << 31) - 1),
-            body.get("output") is True,
-        )
-
-
-class Welcome(NamedTuple):
-    """A supervisor's number, which its signs of life carry, the runner's UDP port, and how long a silence may last."""
-
-    number: int
-    port: int
-    silence_ms: int
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return {"number": self.number, "port": self.port, "silence": self.silence_ms}
-
-    @classmethod
-    def parse(cls, body: Body) -> Welcome:
-        """Return what came. Raises WireError."""
-        return cls(
-            integer(body, "number", 0, 1 << 24),
-            integer(body, "port", 1, 65535),
-            integer(body, "silence", 100, MOST_MS),
-        )
-
-
-class Start(NamedTuple):
-    """One attempt, for one supervisor.
-
-    `facts` is what the attempt's world is, for MINGLE_RUN (mingle_hooks/schedulers/run.py); `options` are those of
-    `mingle exec`.
-    """
-
-    attempt: int
-    facts: Mapping[str, object]
-    options: tuple[str, ...]
-    command: tuple[str, ...]
-    environ: Mapping[str, str]  # what differs from the supervisor's own
-    directory: str
-    umask: int
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return {**self._asdict(), "options": [*self.options], "command": [*self.command]}
-
-    @classmethod
-    def parse(cls, body: Body) -> Start:
-        """Return what came. Raises WireError."""
-        facts, environ, directory = body.get("facts"), body.get("environ"), body.get("directory")
-        if not isinstance(facts, dict) or not isinstance(environ, dict):
-            raise WireError("facts, environ: not objects")
-        if not all(_is_word(word) for pair in environ.items() for word in pair):
-            raise WireError("environ: not words")
-        if not isinstance(directory, str) or not _is_word(directory) or not directory.startswith("/"):
-            raise WireError("directory: not a path")
-        return cls(
-            attempt=_attempt(body),
-            facts=facts,
-            options=_words(body, "options"),
-            command=_words(body, "command"),
-            environ=environ,
-            directory=directory,
-            umask=integer(body, "umask", 0, 0o777),
-        )
-
-
-class Formed(NamedTuple):
-    """The world has formed, and COMMAND begins; `spent` is what its member needed for that, empty for one alone."""
-
-    attempt: int
-    nodes: int
-    addr: str
-    port: int
-    spent: tuple[int, ...] = ()
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return dict(self._asdict())
-
-    @classmethod
-    def parse(cls, body: Body) -> Formed:
-        """Return what came. Raises WireError."""
-        return cls(
-            _attempt(body),
-            integer(body, "nodes", 1, MOST_NODES),
-            text(body, "addr", 253),
-            integer(body, "port", 1, 65535),
-            tuple(Spent.parse(body["spent"])) if body.get("spent") else (),
-        )
-
-
-class Ended(NamedTuple):
-    """COMMAND has ended: its status, or the signal that it died of; `formed` tells whether it ever began.
-
-    `is_oom` where the kernel's counter says that memory ran out here; `tail` the last lines that it wrote.
-    """
-
-    attempt: int
-    status: int
-    signal: int | None
-    formed: bool
-    is_oom: bool
-    tail: str
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return {**self._asdict(), "tail": self.tail[-MOST_TAIL:]}
-
-    @classmethod
-    def parse(cls, body: Body) -> Ended:
-        """Return what came. Raises WireError."""
-        tail = body.get("tail")
-        if not isinstance(tail, str) or len(tail) > MOST_TAIL:
-            raise WireError("tail: not text")
-        return cls(
-            _attempt(body),
-            integer(body, "status", 0, 255),
-            optional_integer(body, "signal", 1, MOST_SIGNAL),
-            body.get("formed") is True,
-            body.get("is_oom") is True,
-            tail,
-        )
-
-
-class Clean(NamedTuple):
-    """Nothing of an attempt is left on this host: `killed` processes had to be."""
-
-    attempt: int
-    killed: int
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return dict(self._asdict())
-
-    @classmethod
-    def parse(cls, body: Body) -> Clean:
-        """Return what came. Raises WireError."""
-        return cls(_attempt(body), integer(body, "killed", 0, 1 << 31))
-
-
-class Noticed(NamedTuple):
-    """A signal reached the supervisor from outside: the scheduler's, or a person's."""
-
-    signal: int
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return dict(self._asdict())
-
-    @classmethod
-    def parse(cls, body: Body) -> Noticed:
-        """Return what came. Raises WireError."""
-        return cls(integer(body, "signal", 1, MOST_SIGNAL))
-
-
-class Signal(NamedTuple):
-    """Pass a signal on to those of COMMAND's processes that catch it, TERM to all; each id only once."""
-
-    id: int
-    signal: int
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return dict(self._asdict())
-
-    @classmethod
-    def parse(cls, body: Body) -> Signal:
-        """Return what came. Raises WireError."""
-        return cls(integer(body, "id", 0, 1 << 31), integer(body, "signal", 1, MOST_SIGNAL))
-
-
-class End(NamedTuple):
-    """End an attempt: TERM to all, KILL to what is left after the grace."""
-
-    attempt: int
-    grace_ms: int
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return dict(self._asdict())
-
-    @classmethod
-    def parse(cls, body: Body) -> End:
-        """Return what came. Raises WireError."""
-        return cls(_attempt(body), integer(body, "grace_ms", 0, MOST_MS))
-
-
-class Leave(NamedTuple):
-    """Exit with this status: all has been said."""
-
-    status: int
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return dict(self._asdict())
-
-    @classmethod
-    def parse(cls, body: Body) -> Leave:
-        """Return what came. Raises WireError."""
-        return cls(integer(body, "status", 0, 255))
-
-
-def parse_host(body: Body, name: str) -> str:
-    """Return body[name], a host's name. Raises WireError."""
-    found = text(body, name, 253)
-    if not is_hostname(found):
-        raise WireError(f"{name}: not a host name")
-    return found
-
-
-def _attempt(body: Body) -> int:
-    return integer(body, "attempt", 0, MOST_ATTEMPT)
+AttemptNumber = Annotated[int, within(0, MOST_ATTEMPT)]
+Milliseconds = Annotated[int, within(0, MOST_MS)]
+Port = Annotated[int, within(1, 65535)]
+SignalNumber = Annotated[int, within(1, MOST_SIGNAL)]
+Status = Annotated[int, within(0, 255)]
 
 
 def _is_word(word: object) -> bool:
@@ -314,6 +91,121 @@ def _words(body: Body, name: str) -> tuple[str, ...]:
     if not isinstance(words, list) or len(words) > MOST_WORDS or not all(_is_word(word) for word in words):
         raise WireError(f"{name}: not words")
     return tuple(words)
+
+
+def _mapping(body: Body, name: str) -> Body:
+    found = body.get(name)
+    if not isinstance(found, dict):
+        raise WireError(f"{name}: not an object")
+    return found
+
+
+def _environ(body: Body, name: str) -> Mapping[str, str]:
+    found = _mapping(body, name)
+    if not all(_is_word(word) for pair in found.items() for word in pair):
+        raise WireError(f"{name}: not words")
+    return found
+
+
+def _directory(body: Body, name: str) -> str:
+    found = body.get(name)
+    if not isinstance(found, str) or not _is_word(found) or not found.startswith("/"):
+        raise WireError(f"{name}: not a path")
+    return found
+
+
+def _spent(body: Body, name: str) -> tuple[int, ...]:
+    return tuple(parse(Spent, body[name])) if body.get(name) else ()
+
+
+class Join(NamedTuple):
+    """Who has come: a supervisor, by its host's name as the scheduler says it, and its place among those there."""
+
+    host: Annotated[str, host_name]
+    local: Annotated[int, within(0, MOST_SLOTS - 1)]
+    pid: Annotated[int, within(1, MOST_PID)]
+    is_output: Annotated[bool, Key("output")]
+
+
+class Welcome(NamedTuple):
+    """A supervisor's number, which its signs of life carry, the runner's UDP port, and how long a silence may last."""
+
+    number: Annotated[int, within(0, 1 << 24)]
+    port: Port
+    silence_ms: Annotated[int, Key("silence"), within(100, MOST_MS)]
+
+
+class Start(NamedTuple):
+    """One attempt, for one supervisor.
+
+    `facts` is what the attempt's world is, for MINGLE_RUN (mingle_hooks/schedulers/run.py); `options` are those of
+    `mingle exec`.
+    """
+
+    attempt: AttemptNumber
+    facts: Annotated[Mapping[str, object], _mapping]
+    options: Annotated[tuple[str, ...], _words]
+    command: Annotated[tuple[str, ...], _words]
+    environ: Annotated[Mapping[str, str], _environ]  # what differs from the supervisor's own
+    directory: Annotated[str, _directory]
+    umask: Annotated[int, within(0, 0o777)]
+
+
+class Formed(NamedTuple):
+    """The world has formed, and COMMAND begins; `spent` is what its member needed for that, empty for one alone."""
+
+    attempt: AttemptNumber
+    nodes: Annotated[int, within(1, MOST_NODES)]
+    addr: Annotated[str, printable_text(253)]
+    port: Port
+    spent: Annotated[tuple[int, ...], _spent] = ()
+
+
+class Ended(NamedTuple):
+    """COMMAND has ended: its status, or the signal that it died of; `formed` tells whether it ever began.
+
+    `is_oom` where the kernel's counter says that memory ran out here; `tail` the last lines that it wrote.
+    """
+
+    attempt: AttemptNumber
+    status: Status
+    signal: SignalNumber | None
+    formed: bool
+    is_oom: bool
+    tail: Annotated[str, any_text(MOST_TAIL)]
+
+
+class Clean(NamedTuple):
+    """Nothing of an attempt is left on this host: `killed` processes had to be."""
+
+    attempt: AttemptNumber
+    killed: Annotated[int, within(0, 1 << 31)]
+
+
+class Noticed(NamedTuple):
+    """A signal reached the supervisor from outside: the scheduler's, or a person's."""
+
+    signal: SignalNumber
+
+
+class Signal(NamedTuple):
+    """Pass a signal on to those of COMMAND's processes that catch it, TERM to all; each id only once."""
+
+    id: Annotated[int, within(0, 1 << 31)]
+    signal: SignalNumber
+
+
+class End(NamedTuple):
+    """End an attempt: TERM to all, KILL to what is left after the grace."""
+
+    attempt: AttemptNumber
+    grace_ms: Milliseconds
+
+
+class Leave(NamedTuple):
+    """Exit with this status: all has been said."""
+
+    status: Status
 
 
 # One port in all address families that this host has, or on loopback alone.
@@ -390,16 +282,15 @@ def heartbeat_interval_s(silence_s: float) -> float:
 
 def pack_heartbeat(secret: Secret, tag: bytes, side: bytes, sign: Heartbeat) -> bytes:
     """Return a datagram of one side (link.RUNNER or link.SUPERVISOR)."""
-    fields = _FIELDS.pack(tag, *sign)
-    return fields + secret.mac(b"life", side, fields)[:_MAC_BYTES]
+    return secret.sealed(_FIELDS.pack(tag, *sign), _MAC_BYTES, b"life", side)
 
 
 def unpack_heartbeat(secret: Secret, tag: bytes, side: bytes, data: bytes) -> Heartbeat | None:
     """Return what one side said; None for what it did not."""
     if len(data) != BYTES or not data.startswith(tag):
         return None
-    fields, mac = data[: _FIELDS.size], data[_FIELDS.size :]
-    if not compare_digest(mac, secret.mac(b"life", side, fields)[:_MAC_BYTES]):
+    fields = secret.opened(data, _MAC_BYTES, b"life", side)
+    if fields is None:
         return None
     _, number, sequence = _FIELDS.unpack(fields)
     return Heartbeat(number, sequence)
@@ -414,6 +305,9 @@ RUNNER, SUPERVISOR = b"leader", b"member"
 # START with an environment and a command; output comes in frames of some 100 KB.
 MOST_FRAME_BYTES = 8 * 1024 * 1024
 _OUTPUT = (OUT, ERR, DRAINED)
+
+
+Message = Body | tuple[Any, ...]  # a record of this file, or what has none
 
 
 class Link:
@@ -452,9 +346,10 @@ class Link:
         """How much has not been taken by the kernel yet."""
         return self._connection.waiting_bytes
 
-    def send(self, kind: int, body: Body) -> None:
+    def send(self, kind: int, message: Message) -> None:
         """Send a sealed message; only once the other side is known."""
         if self._sealer is not None:
+            body = message if isinstance(message, dict) else body_of(message)
             self._connection.send(self._sealer.seal(kind, encode(body)))
 
     def send_output(self, kind: int, *parts: bytes | memoryview) -> None:
@@ -506,36 +401,15 @@ MOST_STACKS = 64 * 1024
 class Dump(NamedTuple):
     """Take the stacks of an attempt's processes, and answer within this time."""
 
-    attempt: int
-    within_ms: int
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return dict(self._asdict())
-
-    @classmethod
-    def parse(cls, body: Body) -> Dump:
-        """Return what came. Raises WireError."""
-        return cls(integer(body, "attempt", 0, MOST_ATTEMPT), integer(body, "within_ms", 0, MOST_MS))
+    attempt: AttemptNumber
+    within_ms: Milliseconds
 
 
 class Stacks(NamedTuple):
     """The stacks, or where they are, or why there are none."""
 
-    attempt: int
-    text: str
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return {**self._asdict(), "text": self.text[:MOST_STACKS]}
-
-    @classmethod
-    def parse(cls, body: Body) -> Stacks:
-        """Return what came. Raises WireError."""
-        text = body.get("text")
-        if not isinstance(text, str) or len(text) > MOST_STACKS:
-            raise WireError("text: not stacks")
-        return cls(integer(body, "attempt", 0, MOST_ATTEMPT), text)
+    attempt: AttemptNumber
+    text: Annotated[str, any_text(MOST_STACKS)]
 
 
 # How `mingle exec` tells the supervisor that started it of the world, just before it becomes COMMAND.

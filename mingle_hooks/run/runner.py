@@ -426,7 +426,7 @@ class Runner:
             case Begin():
                 self._begin(action)
             case machine.Send(place, message):
-                self._hub.send(place, _KINDS[type(message)], message.body())
+                self._hub.send(place, _KINDS[type(message)], message)
             case machine.Show(place, rank, stacks):
                 text = attempt.stacks_text(self._request.plan.places[place].host, rank, stacks)
                 self._output.say(text)
@@ -459,7 +459,7 @@ class Runner:
         self._output.begin(place, member_label(request, action, rank), rank)
         if self._logs is not None:
             self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}.log")
-        self._hub.send(place, START, start.body())
+        self._hub.send(place, START, start)
 
     def _sweep(self, host: str) -> None:
         launches = self._sweeping(host)

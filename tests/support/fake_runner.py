@@ -18,7 +18,7 @@ from running import running
 import mingle_hooks
 from mingle_hooks import keys
 from mingle_hooks.rendezvous.connection import READ, Loop
-from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.rendezvous.wire import Secret, parse
 from mingle_hooks.run import messages
 from mingle_hooks.run import messages as life
 from mingle_hooks.run.messages import RUNNER, SUPERVISOR, Link
@@ -150,7 +150,7 @@ class Runner:
             "umask": 0o022,
             **fields,
         }
-        self.say(messages.START, messages.Start(**said).body())
+        self.say(messages.START, messages.Start(**said))
 
     def say(self, kind: int, body: dict[str, Any]) -> None:
         """Send a message."""
@@ -159,11 +159,11 @@ class Runner:
 
     def end(self, grace_s: float = 5.0, attempt: int = 0) -> None:
         """Say END."""
-        self.say(messages.END, messages.End(attempt, round(grace_s * 1000)).body())
+        self.say(messages.END, messages.End(attempt, round(grace_s * 1000)))
 
     def leave(self, status: int = 0) -> int:
         """Say LEAVE, and return the exit status."""
-        self.say(messages.LEAVE, messages.Leave(status).body())
+        self.say(messages.LEAVE, messages.Leave(status))
         return self.exit_status()
 
     def exit_status(self) -> int:
@@ -218,13 +218,13 @@ class Runner:
         if kind != messages.JOIN:
             self.said.append((kind, body))
             return
-        join = messages.Join.parse(body)
+        join = parse(messages.Join, body)
         if join.is_output:
             self.stream = link
         else:
             self.control = link
             port = self._udp.getsockname()[1]
-            link.send(messages.WELCOME, messages.Welcome(NUMBER, port, round(self._silence_s * 1000)).body())
+            link.send(messages.WELCOME, messages.Welcome(NUMBER, port, round(self._silence_s * 1000)))
         self.said.append((kind, body))
 
     def _wrote(self, kind: int, data: bytes) -> None:

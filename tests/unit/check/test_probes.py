@@ -22,12 +22,11 @@ from mingle_hooks.check.session import (
     Peer,
     pack_packet,
     padding,
-    parse_record,
     unpack_packet,
 )
 from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.rendezvous.wire import Secret, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -234,7 +233,7 @@ def met(kernel: Kernel, for_s: float) -> Measured:
             loop.turn(0.0)
             kernel.now += TURN_S / COUNT
         (row,) = meeting.measured()
-    return parse_record(Measured, row)
+    return parse(Measured, row)
 
 
 @pytest.mark.parametrize("has_room_at", [0.0, 1.2])

@@ -27,7 +27,7 @@ from mingle_hooks.rendezvous.messages import (
     Outcome,
 )
 from mingle_hooks.rendezvous.roster import LONGEST_HOSTS, Roster
-from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, WireError, decode, encode
+from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, WireError, decode, encode, parse
 
 # What a leader answers is read strictly: it ends up in shells, files and frameworks of every member.
 
@@ -204,7 +204,7 @@ def unable(host: str, seen: str = GONE, **parts: Any) -> JoinRequest:
 def test_it_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
     """With the status that a shell would have given on that node alone."""
     said = join_request(host="node1", obstacle=Failure(kind, ("node1", GONE)))
-    assert JoinRequest.parse(decode(encode(said.body()))) == said
+    assert parse(JoinRequest, decode(encode(said.body()))) == said
     error = said.obstacle.error()
     assert error.seen == f"node1: {GONE}"
     assert by_exit_code(error.exit_code) is type(error)
@@ -224,13 +224,13 @@ def test_it_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
 )
 def test_anything_else_is_no_check_in(wrong: object) -> None:
     with pytest.raises(WireError):
-        JoinRequest.parse({**join_request().body(), "obstacle": wrong})
+        parse(JoinRequest, {**join_request().body(), "obstacle": wrong})
 
 
 def test_a_member_speaks_for_its_own_host_only() -> None:
     """What it says of another's is taken for its own."""
     body = join_request(host="node1").body() | {"obstacle": Failure("command", ("node9", GONE)).body()}
-    assert JoinRequest.parse(body).obstacle == Failure("command", ("node1", GONE))
+    assert parse(JoinRequest, body).obstacle == Failure("command", ("node1", GONE))
 
 
 def test_the_longest_check_in_fits() -> None:

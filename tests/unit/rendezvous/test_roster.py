@@ -29,7 +29,7 @@ from mingle_hooks.rendezvous.roster import (
     order_by_switch,
     peer_label,
 )
-from mingle_hooks.rendezvous.wire import WireError, decode, encode
+from mingle_hooks.rendezvous.wire import WireError, decode, encode, parse
 
 # Who has which rank, who contradicts whom, who is missing.
 
@@ -230,7 +230,7 @@ def test_switches_travel_with_the_check_in_where_there_are_some() -> None:
     """A member of yesterday says nothing of them, and is understood."""
     for switches in ("", "spine/leaf1"):
         said = join_request(topology=switches)
-        assert JoinRequest.parse(decode(encode(said.body()))) == said
+        assert parse(JoinRequest, decode(encode(said.body()))) == said
     assert "topology" not in join_request().body()
 
 
@@ -238,7 +238,7 @@ def test_switches_travel_with_the_check_in_where_there_are_some() -> None:
 def test_other_switches_are_refused(switches: object) -> None:
     """They are shown to people."""
     with pytest.raises(WireError, match="topology"):
-        JoinRequest.parse({**join_request().body(), "topology": switches})
+        parse(JoinRequest, {**join_request().body(), "topology": switches})
 
 
 # What a leader offers to whom.

@@ -17,7 +17,7 @@ from mingle_hooks.rendezvous.connection import Lookup, Loop
 from mingle_hooks.rendezvous.messages import LONGEST_FINGERPRINT, JoinRequest, Spent, Stopwatch, process_age_s
 from mingle_hooks.rendezvous.roster import AdvertisedAddress
 from mingle_hooks.rendezvous.timeline import phases, timeline_lines
-from mingle_hooks.rendezvous.wire import WireError, decode, encode
+from mingle_hooks.rendezvous.wire import WireError, decode, encode, parse
 
 # Who kept the others waiting at the start, by how much, and with what.
 
@@ -84,11 +84,11 @@ def test_nobody_is_blamed_where_all_come_together_or_tell_nothing() -> None:
 def test_what_a_member_spent_travels_and_is_bounded() -> None:
     """Three numbers of milliseconds, and nothing else."""
     said = join_request(spent=Spent(1, 2, 3, 4))
-    assert JoinRequest.parse(decode(encode(said.body()))) == said
+    assert parse(JoinRequest, decode(encode(said.body()))) == said
     assert "spent" not in join_request().body()
     for wrong in ([1, 2, 3], [1, 2, 3, -1], [1, 2, 3, 1 << 40], [1, 2, 3, True], [1, 2, 3, 4.5], "1234", None):
         with pytest.raises(WireError, match="spent"):
-            JoinRequest.parse({**join_request().body(), "spent": wrong})
+            parse(JoinRequest, {**join_request().body(), "spent": wrong})
 
 
 def test_a_stopwatch_runs_since_the_process_began() -> None:
@@ -143,11 +143,11 @@ def lines(room: Room) -> list[str]:
 def test_what_is_said_comes_back_and_equal_texts_are_one_object() -> None:
     """A leader of thousands keeps one text; a member without one says nothing of its clock either."""
     me = join_request(fingerprint=TEXT, addresses="10.0.0.1=25G")
-    assert JoinRequest.parse(me.body(17)) == me._replace(clock_ms=17)
-    one, other = (JoinRequest.parse(me.body(17) | {"fingerprint": "".join([*TEXT])}) for _ in range(2))
+    assert parse(JoinRequest, me.body(17)) == me._replace(clock_ms=17)
+    one, other = (parse(JoinRequest, me.body(17) | {"fingerprint": "".join([*TEXT])}) for _ in range(2))
     assert one.fingerprint is other.fingerprint
     assert not {"fingerprint", "addresses", "clock_ms"} & join_request().body(17).keys()
-    assert JoinRequest.parse(join_request().body()).fingerprint == ""
+    assert parse(JoinRequest, join_request().body()).fingerprint == ""
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_what_is_said_comes_back_and_equal_texts_are_one_object() -> None:
 )
 def test_what_no_member_says_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(WireError):
-        JoinRequest.parse(join_request(fingerprint=TEXT).body(1) | wrong)
+        parse(JoinRequest, join_request(fingerprint=TEXT).body(1) | wrong)
 
 
 def test_members_that_are_alike_are_worth_no_word(room: Room) -> None:

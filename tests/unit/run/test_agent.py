@@ -19,7 +19,7 @@ from fake_runner import KEY, NUMBER, START, Runner
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.rendezvous.connection import READ, Loop
-from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.rendezvous.wire import Secret, body_of
 from mingle_hooks.run import agent as environ
 from mingle_hooks.run import messages
 from mingle_hooks.run.agent import Approach, Options, Task, Where
@@ -50,7 +50,7 @@ class Door:
         def said(_kind: int, body: dict[str, object]) -> None:
             self.joins.append(body)
             if self._speaks:
-                link.send(messages.WELCOME, messages.Welcome(NUMBER, 1, 15000).body())
+                link.send(messages.WELCOME, messages.Welcome(NUMBER, 1, 15000))
 
         link.on_message = said
         self.links.append(link)
@@ -119,7 +119,7 @@ def test_the_address_that_answers_is_taken(made: Found) -> None:
     made.approach(refused.where, ("127.0.0.1", 9), right.where, ("fe80::1%9999", 5))
     until(made, lambda: made.found)
     assert [(where, welcome.number) for where, _, welcome in made.found] == [(right.where, NUMBER)]
-    assert right.joins == [JOIN.body()]
+    assert right.joins == [body_of(JOIN)]
 
 
 def test_another_key_or_silence_is_nobody(made: Found) -> None:
@@ -378,10 +378,10 @@ def test_a_signal_is_passed_on_once_an_id_and_only_to_those_that_catch_it(runner
     runner.start("sh", "-c", 'sleep 1000 & python3 -c "$0" & wait', catches)
     runner.until(lambda: b"ready" in runner.output)
     for number, which in ((1, signal.SIGUSR1), (1, signal.SIGUSR1), (2, signal.SIGUSR2)):
-        runner.say(messages.SIGNAL, messages.Signal(number, which).body())
+        runner.say(messages.SIGNAL, messages.Signal(number, which))
         runner.until(lambda which=which: b"caught %d\n" % which in runner.output)  # type: ignore[misc]
     assert runner.all_of(messages.ENDED) == []
-    runner.say(messages.SIGNAL, messages.Signal(3, signal.SIGTERM).body())
+    runner.say(messages.SIGNAL, messages.Signal(3, signal.SIGTERM))
     ended = runner.wait_for(messages.ENDED)
     assert runner.wait_for(messages.CLEAN)["killed"] == 0
     assert ended["signal"] == signal.SIGTERM
@@ -462,7 +462,7 @@ def test_a_silent_runner_is_lost(tmp_path: Path, *, frozen: bool) -> None:
 
 def is_told(runner: Runner) -> bool:
     """Say something that changes nothing."""
-    runner.say(messages.SIGNAL, messages.Signal(0, signal.SIGWINCH).body())
+    runner.say(messages.SIGNAL, messages.Signal(0, signal.SIGWINCH))
     return True
 
 

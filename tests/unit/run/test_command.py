@@ -12,7 +12,7 @@ import pytest
 from fake_runner import Runner
 from places import path_without
 
-from mingle_hooks.rendezvous.wire import WireError
+from mingle_hooks.rendezvous.wire import WireError, parse
 from mingle_hooks.run import command as stacks
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.command import LONGEST, MOST_WAITING, Pipe
@@ -179,8 +179,8 @@ def supervised(runner: Runner, how: str, **environ: str) -> None:
 
 def dumped(runner: Runner, within_s: float = 10.0) -> str:
     """Ask for stacks, and return what was answered."""
-    runner.say(DUMP, Dump(0, round(within_s * 1000)).body())
-    return str(Stacks.parse(runner.wait_for(STACKS)).text)
+    runner.say(DUMP, Dump(0, round(within_s * 1000)))
+    return str(parse(Stacks, runner.wait_for(STACKS)).text)
 
 
 def test_py_spy_gives_the_stacks_and_the_program_goes_on(runner: Runner) -> None:
@@ -188,7 +188,7 @@ def test_py_spy_gives_the_stacks_and_the_program_goes_on(runner: Runner) -> None
     said = dumped(runner)
     assert said.splitlines()[1].endswith('(idle): "MainThread"')
     assert said.splitlines()[2] == "    hangs (<string>:3)"
-    runner.say(DUMP, Dump(0, 1000).body())
+    runner.say(DUMP, Dump(0, 1000))
     runner.end()
     assert runner.wait_for(ENDED)["signal"] == signal.SIGTERM
     runner.wait_for(CLEAN)
@@ -221,7 +221,7 @@ def test_the_stacks_are_bounded(runner: Runner) -> None:
     supervised(runner, "long")
     assert 0 <= MOST_STACKS - len(dumped(runner)) < len("Thread 1 (idle)\n")
     with pytest.raises(WireError):
-        Stacks.parse({"attempt": 0, "text": "x" * (MOST_STACKS + 1)})
+        parse(Stacks, {"attempt": 0, "text": "x" * (MOST_STACKS + 1)})
     runner.end()
     runner.wait_for(CLEAN)
 

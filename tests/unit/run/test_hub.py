@@ -66,7 +66,7 @@ class Scene:
         """Connect, and say who this is."""
         link = self.link()
         self.turn()
-        link.send(JOIN, Join(host, 0, 1, is_output=output).body())
+        link.send(JOIN, Join(host, 0, 1, is_output=output))
         self.turn()
         return link
 
@@ -172,7 +172,7 @@ def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(scene: Sce
     assert scene.ended
     other = scene.link(Secret(b"t" * 32))
     scene.turn()
-    other.send(JOIN, Join("a", 0, 1, is_output=False).body())
+    other.send(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert scene.ended
     first = scene.join()
@@ -187,7 +187,7 @@ def test_welcome_has_the_number_and_the_port_for_heartbeats(scene: Scene) -> Non
     said: list[tuple[int, dict[str, object]]] = []
     link.on_message = lambda kind, body: said.append((kind, body))
     scene.turn()
-    link.send(JOIN, Join("a", 0, 1, is_output=False).body())
+    link.send(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert said == [(WELCOME, {"number": 0, "port": scene.sockets.port, "silence": 15000})]
     link.close()
@@ -223,7 +223,7 @@ def test_agents_wait_while_the_runner_is_out_of_descriptors(scene: Scene) -> Non
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     scene.passes(1)
     scene.turn()
-    link.send(JOIN, Join("a", 0, 1, is_output=False).body())
+    link.send(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert [*scene.hub.here] == [0]
     link.close()
