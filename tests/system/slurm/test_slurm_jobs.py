@@ -175,12 +175,16 @@ srun bash -ec 'eval "$(mingle env)"; env > {tmp_path}/again.$SLURM_PROCID'
     assert [world["NODE_RANK"] for world in worlds] == [world["SLURM_NODEID"] for world in worlds]
 
 
-def test_two_tasks_of_a_node_that_both_ask_as_nodes_fail_everybody_and_say_why(slurm: SlurmCluster) -> None:
-    """Every one fails, a late one too; one message names the rank and the host, and says what to type."""
+def test_two_tasks_of_a_node_that_both_ask_as_nodes_fail_everybody_and_say_why(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    """Every one fails, also one that comes a second after both; one message names the rank, the host and a remedy."""
     script = """[ $SLURM_LOCALID = 1 ] && [ $SLURM_NODEID != 1 ] && exit 0
-[ $SLURM_NODEID = 2 ] && sleep 1
+[ $SLURM_NODEID != 1 ] || : >$1.$SLURM_LOCALID
+[ $SLURM_NODEID != 2 ] || { until [ -e $1.0 ] && [ -e $1.1 ]; do sleep 0.1; done; sleep 1; }
+shift
 exec "$@" """
-    tasks = ("-N3", "-n6", "--ntasks-per-node=2", "bash", "-c", script, "bash")
+    tasks = ("-N3", "-n6", "--ntasks-per-node=2", "bash", "-c", script, "bash", str(tmp_path / "started"))
     said = failed(slurm.srun(*tasks, *evaluating("--scope", "node", "--timeout", "20"), env=KEYED), 76)
     claims = [line for line in said.splitlines() if "rank 1 claimed by node2 (" in line]
     assert ["--scope task" in line for line in claims] == [True], said
