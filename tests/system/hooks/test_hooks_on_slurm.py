@@ -407,10 +407,12 @@ def test_a_hook_that_an_admin_removes_is_told_and_mended(fresh_slurm: Callable[.
     slurm = fresh_slurm(2)
     installed(slurm)
     host = slurm.controller
-    job = slurm.submit("sleep 1", "-N2", "-o", "/dev/null", user="alice")
+    ends = "until [ -e /home/alice/removed ]; do sleep 0.1; done"
+    job = slurm.submit(ends, "-N2", "-o", "/dev/null", user="alice")
     slurm.wait_state(job, "RUNNING")
     assert host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"]).returncode == 76
     host.run(["rm", f"{HOOKS}/epilog"], check=True)
+    host.write("/home/alice/removed", "")
     told = host.run([*MINGLE_HOOKS, "verify", "slurm"])
     assert told.returncode == 1
     assert re.search(f"^BAD  {HOOKS}/epilog: +is missing; fix: mingle hooks install slurm$", told.stdout, re.MULTILINE)
