@@ -7,6 +7,7 @@ import random
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +24,8 @@ from mingle_hooks.hooks.verify import INSTALLED, write_hooks
 
 _ACCEPTS = """case "$("$@")" in *'"ended": ["accept"]'*) ;; *) exit 1 ;; esac"""
 _UNSHARE = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc", "--kill-child")
-_OTHERS = ("/run", "/tmp", "/var/tmp", "/dev/shm")
+# Where a hook may write nothing; emptied for each run, unless the interpreter is there.
+_OTHERS = tuple(path for path in ("/run", "/tmp", "/var/tmp", "/dev/shm") if not sys.prefix.startswith(f"{path}/"))
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"  # where the hooks look for programs
 # What a hook runs; mount comes last, as it is needed to spoil the others.
 TOOLS = (
