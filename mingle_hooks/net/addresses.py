@@ -138,7 +138,7 @@ _NAME_CHARACTERS = HOST_CHARACTERS + "@+"
 # operstate of an interface that carries packets; loopback, tun and some bonds say "unknown".
 _UP_interfaces = ("up", "unknown")
 # Addresses of one kind that a message lists, as it has room for about a dozen.
-MOST_TOLD = 6
+MOST_LISTED = 6
 
 
 class Interface(NamedTuple):
@@ -217,7 +217,11 @@ def describe(found: Mapping[tuple[int, str], Iterable[Address]], root: str = "/"
     up. Where there are several that other hosts may be on, RDMA devices and the default route are looked up as well.
     """
     seen = [_interface(root, name, ifindex, addresses) for (ifindex, name), addresses in sorted(found.items())]
-    reachable = [its for its in seen if any(_why_not(its, address, named=False) is None for address in its.addresses)]
+    reachable = [
+        interface
+        for interface in seen
+        if any(_why_not(interface, address, named=False) is None for address in interface.addresses)
+    ]
     return _compared(seen, root) if len(reachable) > 1 else tuple(seen)
 
 
@@ -225,10 +229,11 @@ def _compared(seen: list[Interface], root: str) -> tuple[Interface, ...]:
 
     default = default_interface(root)
     return tuple(
-        its._replace(
-            has_rdma=bool(list_entries(f"{root}/{_NET}/{its.name}/device/infiniband")), is_default=its.name == default
+        interface._replace(
+            has_rdma=bool(list_entries(f"{root}/{_NET}/{interface.name}/device/infiniband")),
+            is_default=interface.name == default,
         )
-        for its in seen
+        for interface in seen
     )
 
 
@@ -291,9 +296,9 @@ def usable(
             else:
                 found.append((wish or 0, interface, address))
     if not found:
-        asked = f" on {' or '.join(p.text for p in prefer)}" if prefer else ""
+        requested = f" on {' or '.join(p.text for p in prefer)}" if prefer else ""
         raise NetworkError(
-            f"an address{asked} that the other hosts can reach",
+            f"an address{requested} that the other hosts can reach",
             ", ".join(f"{_few(which)} ({why_not})" for why_not, which in left_out.items()) or "no network interface",
             "--iface NAME|CIDR (`ip -br address` lists them)",
         )
@@ -302,15 +307,15 @@ def usable(
     return _ordered(found, None if is_one or environ is None else nccl_ifname(environ, root))
 
 
-def _ordered(found: list[tuple[int, Interface, Address]], told: NcclSetting | None) -> tuple[UsableAddress, ...]:
+def _ordered(found: list[tuple[int, Interface, Address]], nccl: NcclSetting | None) -> tuple[UsableAddress, ...]:
     first = last = frozenset[str]()
-    if told is not None:
-        first = frozenset(its.name for _, its, _ in found if is_nccl_interface(told.value, its.name))
+    if nccl is not None:
+        first = frozenset(carrier.name for _, carrier, _ in found if is_nccl_interface(nccl.value, carrier.name))
     if any(interface.has_rdma for _, interface, _ in found):
         last = rails((interface, address) for _, interface, address in found)
     ranked = []
     for wish, interface, address in found:
-        why = f"set for NCCL by {told.source}" if told is not None and interface.name in first else ""
+        why = f"set for NCCL by {nccl.source}" if nccl is not None and interface.name in first else ""
         why = why or ("an RDMA rail" if interface.name in last else "")
         rank = (wish, interface.name not in first, interface.name in last, *_rank(interface, address))
         ranked.append((rank, UsableAddress(interface, address, why)))
@@ -319,8 +324,8 @@ def _ordered(found: list[tuple[int, Interface, Address]], told: NcclSetting | No
 
 def _few(which: list[str]) -> str:
     """Return the first of many in words, so that what follows them is not cut off."""
-    rest = len(which) - MOST_TOLD
-    return ", ".join(which[:MOST_TOLD]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(which) - MOST_LISTED
+    return ", ".join(which[:MOST_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _why_not(interface: Interface, address: Address, *, named: bool) -> str | None:
@@ -349,8 +354,8 @@ def _rank(interface: Interface, address: Address) -> tuple[int, ...]:
 
 def is_preferred(host: str, prefer: Sequence[Preference]) -> bool:
     """Tell whether one of this host's own addresses is on a network that was asked for. Raises NetworkError."""
-    its, name = ipaddress.ip_address(host.partition("%")[0]), interface_of(host)
-    return any(p.text == name if p.network is None else its in p.network for p in prefer)
+    address, name = ipaddress.ip_address(host.partition("%")[0]), interface_of(host)
+    return any(p.text == name if p.network is None else address in p.network for p in prefer)
 
 
 def interface_of(host: str) -> str | None:
@@ -383,24 +388,26 @@ def default_interface(root: str = "/") -> str | None:
 
 def _ipv4(path: str) -> Iterator[tuple[str, int, int]]:
     """Yield interface, flags and metric of each default route: of equal ones the kernel lists its choice first."""
-    for words in _rows(path, 11):  # Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
-        if words[1] == words[7] == _NOWHERE:
-            yield words[0], int(words[3], 16), int(words[6])
+    for fields in _rows(path, 11):  # Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
+        if fields[1] == fields[7] == _NOWHERE:
+            yield fields[0], int(fields[3], 16), int(fields[6])
 
 
 def _ipv6(path: str) -> Iterator[tuple[str, int, int]]:
-    for words in _rows(path, 10):  # destination, its length, source, its length, gateway, metric, 2 counts, flags, name
-        if words[0] == _NOWHERE6 and words[1] == "00":
-            yield words[9], int(words[8], 16), int(words[5], 16)
+    for fields in _rows(
+        path, 10
+    ):  # destination, its length, source, its length, gateway, metric, 2 counts, flags, name
+        if fields[0] == _NOWHERE6 and fields[1] == "00":
+            yield fields[9], int(fields[8], 16), int(fields[5], 16)
 
 
 def _rows(path: str, columns: int) -> Iterator[list[str]]:
     try:
         with open(path) as table:
             for line in table:
-                words = line.split()
-                if len(words) == columns:
-                    yield words
+                fields = line.split()
+                if len(fields) == columns:
+                    yield fields
     except OSError:  # no /proc, or no IPv6
         return
 
@@ -430,8 +437,8 @@ def rails(usable: Iterable[tuple[Interface, Address]]) -> frozenset[str]:
     for carried in alike.values():
         names = {name for name, _ in carried}
         # An interface may have two addresses of one network; no two interfaces may.
-        is_apart = len(set(carried)) == len({network for _, network in carried})
-        if len(names) >= (FEWEST if is_apart else FEWEST_OF_ONE_NETWORK):
+        is_separate = len(set(carried)) == len({network for _, network in carried})
+        if len(names) >= (FEWEST if is_separate else FEWEST_OF_ONE_NETWORK):
             found |= names
     return frozenset(found)
 

@@ -131,22 +131,22 @@ def read_in_child(paths: Sequence[str]) -> dict[str, str] | None:
         os.close(there)
         raise
     if pid == 0:
-        _tell(there, paths)
+        _send_attributes(there, paths)
     os.close(there)
     text = None
     try:
-        text = _heard(here, ANSWER_S, pid)
+        text = _receive(here, ANSWER_S, pid)
     finally:
         os.kill(pid, _SIGKILL)
         # One that hangs in the kernel cannot even be killed yet; it ends by itself, later.
-        is_over = text is not None or _heard(here, END_S) is not None
+        is_over = text is not None or _receive(here, END_S) is not None
         os.waitpid(pid, 0 if is_over else os.WNOHANG)
         os.close(here)
     values = text.split("\n") if text is not None else []
     return dict(zip(paths, values, strict=True)) if len(values) == len(paths) else None
 
 
-def _tell(pipe: int, paths: Sequence[str]) -> None:
+def _send_attributes(pipe: int, paths: Sequence[str]) -> None:
     """Write an attribute a line, and end: whatever happens, nothing of the parent's goes on here."""
     try:
         # Where it is left behind, it holds no port of a leader's, and no stream that somebody reads to its end.
@@ -156,7 +156,7 @@ def _tell(pipe: int, paths: Sequence[str]) -> None:
         os._exit(0)
 
 
-def _heard(pipe: int, within_s: float, pid: int | None = None) -> str | None:
+def _receive(pipe: int, within_s: float, pid: int | None = None) -> str | None:
     """Return all that the child wrote until it ended, None where it has not by then.
 
     One with a `pid` that does not get a processor has longer, in steps.

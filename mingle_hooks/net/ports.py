@@ -28,10 +28,10 @@ _LISTEN, _TIME_WAIT = "0A", "06"
 
 def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
     """Return the ports that the kernel gives to outgoing connections; IANA's where there is no /proc."""
-    words, digits = read_attribute(path).split(), len(str(HIGHEST))
-    ends = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= digits]
+    fields, digits = read_attribute(path).split(), len(str(HIGHEST))
+    ends = [int(field) for field in fields if field.isascii() and field.isdigit() and len(field) <= digits]
     match ends:
-        case [first, last] if len(ends) == len(words) and max(ends) <= HIGHEST:
+        case [first, last] if len(ends) == len(fields) and max(ends) <= HIGHEST:
             return range(first, last + 1)
     return range(49_152, 65_536)
 
@@ -153,14 +153,14 @@ def keep(listener: socket.socket) -> None:
             client.recv(1)  # the server's end came first
         hold(listener)
     except OSError as wrong:
-        raise limit(told(wrong, listener.family, address)) or NetworkError(
+        raise limit(connect_error(wrong, listener.family, address)) or NetworkError(
             f"to reach this host's own {address[0]} port {address[1]}",
             str(wrong.strerror or wrong),
             "a firewall rule that lets a host talk to itself",
         ) from None
 
 
-def told(error: OSError, family: int, where: tuple[object, ...]) -> OSError:
+def connect_error(error: OSError, family: int, where: tuple[object, ...]) -> OSError:
     """Return what connect(2) met: NoPortError in the place of EADDRNOTAVAIL where this host has used up its ports."""
     if error.errno != errno.EADDRNOTAVAIL:
         return error

@@ -14,9 +14,9 @@ from mingle_hooks.rendezvous.wire import Attempt, Secret
 # It is a hint and no more: anybody can send a recorded beacon or question again, from any address.
 
 # A question or its answer may be lost, so a leader that was asked less often is not called deaf.
-LEAST_ASKED = 2
+LEAST_QUERIES = 2
 MOST_LEADERS = 256
-MOST_ASKERS = 16_384  # one of each member of the largest world
+MOST_QUERIERS = 16_384  # one of each member of the largest world
 MOST_SHOWN = 4
 
 
@@ -39,7 +39,7 @@ class OneWay:
 
     def __init__(self) -> None:
         self._leaders: dict[bytes, tuple[str, int]] = {}  # -> its address, and how often it was asked in vain
-        self._askers: dict[bytes, str] = {}  # member -> its address
+        self._queriers: dict[bytes, str] = {}  # member -> its address
 
     def heard(self, leader: bytes, addresses: Sequence[str]) -> None:
         """Note a leader's beacon that answers nothing."""
@@ -56,30 +56,30 @@ class OneWay:
         """Note that this leader hears us."""
         self._leaders.pop(leader, None)
 
-    def asked(self, member: bytes, address: str) -> None:
+    def queried(self, member: bytes, address: str) -> None:
         """Note a member that asks us, the leader; a link-local address tells a person the least."""
-        known = self._askers.get(member, "fe80:")
-        if known.startswith("fe80:") and len(self._askers) < MOST_ASKERS:
-            self._askers[member] = address
+        known = self._queriers.get(member, "fe80:")
+        if known.startswith("fe80:") and len(self._queriers) < MOST_QUERIERS:
+            self._queriers[member] = address
 
-    def told(self, arrived: Collection[Entry] = ()) -> list[str]:
+    def report(self, arrived: Collection[Entry] = ()) -> list[str]:
         """Return what to tell; `arrived` are the members that are in."""
-        deaf = _shown(address for address, count in self._leaders.values() if count >= LEAST_ASKED)
+        deaf = _shown(address for address, count in self._leaders.values() if count >= LEAST_QUERIES)
         members = {entry.join_request.member for entry in arrived}
         # One that was started again has another name, and the same addresses.
-        addresses = {word.partition("=")[0] for entry in arrived for word in entry.addresses.split()}
+        addresses = {text.partition("=")[0] for entry in arrived for text in entry.addresses.split()}
         absent = _shown(
-            address for member, address in self._askers.items() if member not in members and address not in addresses
+            address for member, address in self._queriers.items() if member not in members and address not in addresses
         )
-        told = []
+        report = []
         if deaf:
-            told.append(f"multicast from {deaf} arrives here, but ours does not arrive there")
+            report.append(f"multicast from {deaf} arrives here, but ours does not arrive there")
         if absent:
-            told.append(
+            report.append(
                 f"multicast from {absent} arrives here, but ours does not arrive there, or its TCP connections do not"
                 " arrive here"
             )
-        return told
+        return report
 
 
 def _shown(addresses: Iterable[str]) -> str:

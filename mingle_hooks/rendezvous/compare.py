@@ -77,8 +77,8 @@ def kinds_finding(kinds: dict[Key, list[Group]]) -> list[Finding]:
         return []
     names = [_name(key, list(kinds)) for key in kinds]
     counts = [sum(len(group.hosts) for group in groups) for groups in kinds.values()]
-    told = "; ".join(f"{count} × {name}" for count, name in zip(counts, names, strict=True))
-    return [Finding(KINDS, (), f"{len(kinds)} kinds of node: {told}")]
+    text = "; ".join(f"{count} × {name}" for count, name in zip(counts, names, strict=True))
+    return [Finding(KINDS, (), f"{len(kinds)} kinds of node: {text}")]
 
 
 def _key(group: Group, links: Mapping[Key, Mapping[str, int]]) -> Key:
@@ -86,7 +86,7 @@ def _key(group: Group, links: Mapping[Key, Mapping[str, int]]) -> Key:
     gpus, link, machine = (group.parts.get(part, NOTHING) for part in PARTS)
     if link == NOTHING:
         counts = links[gpus, machine]
-        link = max(counts, key=lambda its: (counts[its], its))
+        link = max(counts, key=lambda candidate: (counts[candidate], candidate))
     return gpus, link, machine
 
 
@@ -101,7 +101,7 @@ def _links(groups: Sequence[Group]) -> dict[Key, dict[str, int]]:
 
 
 def _alike(key: Key, other: Key) -> int:
-    return sum(mine == its for mine, its in zip(key, other, strict=True))
+    return sum(one == another for one, another in zip(key, other, strict=True))
 
 
 def _name(key: Key, kinds: Sequence[Key]) -> str:
@@ -109,7 +109,7 @@ def _name(key: Key, kinds: Sequence[Key]) -> str:
     gpus = "no GPUs" if key[0] == NOTHING else key[0]
     same = [other for other in kinds if other[0] == key[0]]
     differs = [key[place] for place in (1, 2) if len({other[place] for other in same}) > 1]
-    return " ".join([gpus, *("no RDMA" if its == NOTHING else its for its in differs)])
+    return " ".join([gpus, *("no RDMA" if part == NOTHING else part for part in differs)])
 
 
 # How findings read: folded lists of hosts, names and values as people know them.
@@ -216,9 +216,9 @@ def _of(key: str, groups: Sequence[Group]) -> list[Finding]:
     label = "other variables" if key == MORE else field_label(key)
     most = len(values[ordered[0]])
     if most < MAJORITY * total:
-        told = [f"{some_of(values[value])} {value_text(value)}" for value in ordered[:MOST_VALUES]]
-        told += [f"{len(ordered) - MOST_VALUES} more values"] if ordered[MOST_VALUES:] else []
-        return [Finding(field, (), f"no majority for {label}: {'; '.join(told)}")]
+        texts = [f"{some_of(values[value])} {value_text(value)}" for value in ordered[:MOST_VALUES]]
+        texts += [f"{len(ordered) - MOST_VALUES} more values"] if ordered[MOST_VALUES:] else []
+        return [Finding(field, (), f"no majority for {label}: {'; '.join(texts)}")]
     expected = f"{others_text(most)} {value_text(ordered[0])}"
     return [
         Finding(field, tuple(values[value]), f"{some_of(values[value])}: {label} {value_text(value)}, {expected}")
@@ -232,8 +232,8 @@ def _value(key: str, group: Group) -> str | None:
         is_known = MORE not in group.parts or key < max(group.parts, key=_variable)
         return group.parts.get(key, UNSET if is_known else None)
     value = group.parts.get(key)
-    is_told = value == FULL or (group.lack and field_name(key) == "rdma") or key == f"limits.{group.lack}"
-    return None if is_told else value
+    is_reported_elsewhere = value == FULL or (group.lack and field_name(key) == "rdma") or key == f"limits.{group.lack}"
+    return None if is_reported_elsewhere else value
 
 
 def _variable(name: str) -> str:
@@ -246,12 +246,12 @@ def _together(findings: Iterable[Finding]) -> list[Finding]:
     for finding in findings:
         by_hosts.setdefault(finding.hosts, []).append(finding)
     found = []
-    for hosts, its in by_hosts.items():
-        if len(its) <= MOST_VARIABLES or not hosts:
-            found += its
+    for hosts, same in by_hosts.items():
+        if len(same) <= MOST_VARIABLES or not hosts:
+            found += same
             continue
-        names = [finding.text.partition(": ")[2].partition(" ")[0] for finding in its]
-        rest = f" and {len(its) - MOST_NAMES} more" if its[MOST_NAMES:] else ""
+        names = [finding.text.partition(": ")[2].partition(" ")[0] for finding in same]
+        rest = f" and {len(same) - MOST_NAMES} more" if same[MOST_NAMES:] else ""
         found.append(Finding("environment", hosts, f"{some_of(hosts)}: other {', '.join(names[:MOST_NAMES])}{rest}"))
     return found
 
@@ -269,7 +269,7 @@ MEMLOCK = "memlock"
 _LOW = ("K", *(f"{size}M" for size in (1, 2, 4, 8, 16, 32)))
 
 
-def marked_without_rdma(groups: Sequence[Group], *, asked: bool) -> list[Group]:
+def marked_without_rdma(groups: Sequence[Group], *, required: bool) -> list[Group]:
     """Return the groups with what those lack that cannot use RDMA, though it is asked for or most of their like can."""
     whys = [_lack(group.parts) for group in groups]
     like: dict[tuple[str, ...], int] = {}  # members whose nodes should all have it, or all not
@@ -278,7 +278,7 @@ def marked_without_rdma(groups: Sequence[Group], *, asked: bool) -> list[Group]:
         base = _base(group.parts)
         like[base] = like.get(base, 0) + len(group.hosts)
         able[base] = able.get(base, 0) + (0 if why else len(group.hosts))
-    odd = {base for base, count in like.items() if asked or 2 * able[base] > count}
+    odd = {base for base, count in like.items() if required or 2 * able[base] > count}
     return [
         group._replace(lack=why if _base(group.parts) in odd else "") for group, why in zip(groups, whys, strict=True)
     ]
@@ -293,7 +293,9 @@ def rdma_findings(groups: Sequence[Group]) -> list[Finding]:
             why = f"memlock {group.parts['limits.memlock']}, too low for RDMA" if group.lack == MEMLOCK else ""
             hosts.setdefault(why or _WHY[group.lack], []).extend(group.hosts)
     expected = f"RDMA on {others_text(able)}" if able else "RDMA is asked for (rdma = true)"
-    return [Finding("rdma", tuple(its), f"{some_of(its)}: {why}; {expected}") for why, its in sorted(hosts.items())]
+    return [
+        Finding("rdma", tuple(names), f"{some_of(names)}: {why}; {expected}") for why, names in sorted(hosts.items())
+    ]
 
 
 def _lack(parts: Mapping[str, str]) -> str:
@@ -329,16 +331,16 @@ def space_findings(groups: Iterable[Group]) -> list[Finding]:
 
 def clock_findings(members: Sequence[Compared]) -> list[Finding]:
     """Name whose clock is more than a second off from that of nearly all."""
-    told = [(member.host, *member.clock) for member in members if member.clock is not None]
-    if not told or max(low for _, low, _ in told) - min(high for _, _, high in told) <= CLOCK_S:
+    clocks = [(member.host, *member.clock) for member in members if member.clock is not None]
+    if not clocks or max(low for _, low, _ in clocks) - min(high for _, _, high in clocks) <= CLOCK_S:
         return []
-    middles = sorted((low + high) / 2 for _, low, high in told)
+    middles = sorted((low + high) / 2 for _, low, high in clocks)
     middle = middles[len(middles) // 2]
-    ahead = {host: low - middle for host, low, high in told if low - middle > CLOCK_S}
-    behind = {host: middle - high for host, low, high in told if middle - high > CLOCK_S}
-    rest = len(told) - len(ahead) - len(behind)
-    if rest < MAJORITY * len(told):
-        first, last = min(told, key=lambda its: its[1]), max(told, key=lambda its: its[1])
+    ahead = {host: low - middle for host, low, high in clocks if low - middle > CLOCK_S}
+    behind = {host: middle - high for host, low, high in clocks if middle - high > CLOCK_S}
+    rest = len(clocks) - len(ahead) - len(behind)
+    if rest < MAJORITY * len(clocks):
+        first, last = min(clocks, key=lambda clock: clock[1]), max(clocks, key=lambda clock: clock[1])
         text = f"no majority for clock: {last[0]} is {last[1] - first[2]:.1f} s ahead of {first[0]}"
         return [Finding("clock", (), text)]
     return [
@@ -352,8 +354,8 @@ def address_findings(members: Sequence[Compared]) -> list[Finding]:
     """Tell which hosts have one address among them; what many of them have is a network inside of each."""
     owners: dict[str, list[str]] = {}
     for member in members:
-        for word in member.addresses.split():
-            owners.setdefault(word.partition("=")[0], []).append(member.host)
+        for text in member.addresses.split():
+            owners.setdefault(text.partition("=")[0], []).append(member.host)
     return [
         Finding("address", tuple(dict.fromkeys(hosts)), f"{some_of(hosts)}: {address} on each of them")
         for address, hosts in owners.items()
@@ -394,7 +396,7 @@ def compare_members(
     groups = _groups(members)
     if len(groups) == 1 and not asks_rdma:
         return [*found, *space_findings(groups)]
-    groups = marked_without_rdma(groups, asked=asks_rdma)
+    groups = marked_without_rdma(groups, required=asks_rdma)
     by_kind = split_kinds(groups)
     return [
         *kinds_finding(by_kind),
@@ -410,4 +412,4 @@ def _groups(members: Sequence[Compared]) -> list[Group]:
     hosts: dict[str, list[str]] = {}
     for member in members:
         hosts.setdefault(member.fingerprint, []).append(member.host)
-    return [Group(fingerprint.load_fingerprint(its), names) for its, names in hosts.items()]
+    return [Group(fingerprint.load_fingerprint(text), names) for text, names in hosts.items()]

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from mingle_hooks.errors import NetworkError, Shortage, limit, shortage
-from mingle_hooks.net.ports import hold, told
+from mingle_hooks.net.ports import connect_error, hold
 from mingle_hooks.rendezvous.wire import HEADER, MOST_STRANGER_BYTES, WireError, endpoint
 
 # Which of many sockets are ready: epoll(7), or poll(2) where there is none, without importing `selectors`.
@@ -73,14 +73,14 @@ FIRST_BYTES = HEADER.size + MOST_STRANGER_BYTES
 MOST_WAITING_BYTES = 16 * 1024 * 1024
 # A peer that the kernel has not heard for this long is gone, in seconds. A member that has lost its leader so can still
 # ask for the word: the leader stays for a lease, 10 s longer, after it last asked for a promise (leases.py).
-GONE_S = 20
+PEER_LOST_S = 20
 # A connection ends if nothing more of a frame that has begun comes for so long, or up to twice that, in seconds. TCP
 # repeats six packets that are lost in a row within 6 s; the member can call again well within its lease.
 STALLED_S = 7.0
 # The kernel asks an idle peer after 5 s, and then three times, every 5 s (tcp(7); other systems lack some of these).
 _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 # The same where the peer acknowledges nothing, in milliseconds.
-_UNHEARD = {"TCP_USER_TIMEOUT": GONE_S * 1000}
+_UNHEARD = {"TCP_USER_TIMEOUT": PEER_LOST_S * 1000}
 
 
 class Connection:
@@ -284,7 +284,7 @@ class Connection:
 # A handshake that takes longer is begun anew: TCP sends its first packet again after 1 and after 3 s.
 CALL_S = 5.0
 # Leave an address that answered, but is not what is looked for, alone for this long.
-REST_S = 1.0
+BACKOFF_S = 1.0
 
 
 class Endpoint(NamedTuple):
@@ -326,7 +326,7 @@ def dial(address: str, port: int) -> socket.socket:
         except BlockingIOError:
             pass
         except OSError as error:
-            raise told(error, family, where) from None
+            raise connect_error(error, family, where) from None
     except BaseException:
         sock.close()
         raise
@@ -378,9 +378,9 @@ class Callers:
 
     def leave(self, port: int) -> None:
         """Stop listening on a port, where others are left; it stays bound."""
-        its = [listener for listener in self._listeners if listener.getsockname()[1] == port]
-        if len(its) < len(self._listeners):
-            self._stop(its)
+        listeners = [listener for listener in self._listeners if listener.getsockname()[1] == port]
+        if len(listeners) < len(self._listeners):
+            self._stop(listeners)
 
     def hand_over(self, port: int) -> list[socket.socket]:
         """Stop listening on a port and return its sockets, still bound. The caller closes them."""
@@ -565,20 +565,20 @@ class Lookup:
         self._loop, self._host, self._on_result = loop, host, on_result
         if loop.names_since is None:
             loop.names_since = loop.clock()
-        self._mine, theirs = socket.socketpair()
+        self._receiver, sender = socket.socketpair()
         self._result: dict[str, list[str]] = {}
-        loop.watch(self._mine, READ, self._ready)
+        loop.watch(self._receiver, READ, self._ready)
         try:
-            _start_lookup(host, self._result, theirs)
+            _start_lookup(host, self._result, sender)
         except NetworkError:
             self.close()
             raise
 
     def close(self) -> None:
         """Forget the answer."""
-        if self._mine.fileno() >= 0:
-            self._loop.unwatch(self._mine)
-            self._mine.close()
+        if self._receiver.fileno() >= 0:
+            self._loop.unwatch(self._receiver)
+            self._receiver.close()
 
     def _ready(self, _events: int) -> None:
         self.close()
@@ -593,12 +593,12 @@ def resolve(host: str, timeout_s: float) -> list[str]:
     Raises as Lookup does.
     """
     result: dict[str, list[str]] = {}
-    mine, theirs = socket.socketpair()
-    with mine:
-        _start_lookup(host, result, theirs)
-        mine.settimeout(timeout_s)
+    receiver, sender = socket.socketpair()
+    with receiver:
+        _start_lookup(host, result, sender)
+        receiver.settimeout(timeout_s)
         try:
-            mine.recv(1)
+            receiver.recv(1)
         except TimeoutError:
             return []
         return result.get(host, [])

@@ -12,8 +12,8 @@ from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.backend import Advertisement, Context, OneWay
 from mingle_hooks.rendezvous.connection import (
+    BACKOFF_S,
     CALL_S,
-    REST_S,
     STALLED_S,
     Connection,
     Endpoint,
@@ -33,7 +33,7 @@ from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret, chec
 # Connections tried at once; with more endpoints, the oldest makes room once it has had its fair time, in seconds.
 MOST_CALLS = 64
 FAIR_S = 1.0
-REST_AFTER_MISMATCH_S = 5.0
+MISMATCH_BACKOFF_S = 5.0
 
 
 class ProvenLeader(NamedTuple):
@@ -79,14 +79,14 @@ class Dialer:
         self.on_proven, self.on_mismatch, self.on_relay = on_proven, on_mismatch, on_relay
         self.tag = attempt.tag.hex()  # said in each call, of which there may be thousands
         self._calls: dict[tuple[str, int], _Call] = {}
-        self._resting: dict[tuple[str, int], float] = {}
+        self._retry_at: dict[tuple[str, int], float] = {}
 
     def dial(self, endpoint: Endpoint) -> None:
         """Dial an endpoint, unless that is being done or it was just seen to be no use."""
         key, now = (endpoint.address, endpoint.port), self.loop.clock()
         if (known := self._calls.get(key)) is not None:
             known.backends.add(endpoint.backend)
-        if known is not None or self._resting.get(key, 0.0) > now:
+        if known is not None or self._retry_at.get(key, 0.0) > now:
             return
         if len(self._calls) >= MOST_CALLS:
             oldest = next(iter(self._calls.values()))
@@ -106,11 +106,11 @@ class Dialer:
         """Tell whether somebody whom this backend came up with has not answered yet, and may."""
         return any(backend in call.backends for call in self._calls.values())
 
-    def rest(self, endpoint: Endpoint, delay_s: float = REST_S) -> None:
+    def back_off(self, endpoint: Endpoint, delay_s: float = BACKOFF_S) -> None:
         """Leave an address alone for a while."""
-        if len(self._resting) > 16 * MOST_CALLS:
-            self._resting.clear()
-        self._resting[endpoint.address, endpoint.port] = self.loop.clock() + delay_s
+        if len(self._retry_at) > 16 * MOST_CALLS:
+            self._retry_at.clear()
+        self._retry_at[endpoint.address, endpoint.port] = self.loop.clock() + delay_s
 
     def forget(self, endpoint: Endpoint) -> None:
         """Drop a call that is over."""
@@ -144,14 +144,14 @@ class _Call:
             "host": dialer.host,
             "at": self._at,
             "proof": dialer.secret.mac(b"hello", self._nonce, at).hex(),
-            "door": dialer.secret.door.mac(b"door", self._nonce, at).hex(),
+            "door": dialer.secret.attempt_secret.mac(b"door", self._nonce, at).hex(),
         }
         self._connection.send(wire.frame(wire.HELLO, wire.encode(hello)))
 
     def hang_up(self) -> None:
         """Give this call up, and let others have their turn."""
         self._connection.close()
-        self._dialer.rest(self._endpoint)
+        self._dialer.back_off(self._endpoint)
         self._ended("no answer")
 
     def _ended(self, _reason: str) -> None:
@@ -171,31 +171,31 @@ class _Call:
         dialer, why = self._dialer, wire.reason(body)
         host = wire.text(body, "host", 253)
         at = wire.split(wire.text(body, "at", 64)) if why == wire.RELAY else None
-        self._hang_up_for(REST_AFTER_MISMATCH_S)
+        self._refuse_for(MISMATCH_BACKOFF_S)
         if at is not None:
             dialer.on_relay(self._endpoint, Endpoint(*at, self._endpoint.backend))
         else:
             dialer.on_mismatch(self._endpoint.address, host, why)
 
-    def _hang_up_for(self, rest_s: float) -> None:
+    def _refuse_for(self, backoff_s: float) -> None:
         self._ended("refused")
         self._connection.close()
-        self._dialer.rest(self._endpoint, rest_s)
+        self._dialer.back_off(self._endpoint, backoff_s)
 
     def _challenged(self, body: wire.Body) -> None:
         dialer = self._dialer
-        theirs = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
+        leader_nonce = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
         leader = wire.hexadecimal(body, "leader", MEMBER_BYTES)
         ticket = wire.integer(body, "ticket", 0, 2**63 - 1)
         host = wire.text(body, "host", 253)
         proof = wire.hexadecimal(body, "proof", wire.MAC_BYTES)
         terms = (leader, ticket.to_bytes(8, "big"), host.encode())
-        if not dialer.secret.agrees(proof, b"challenge", self._nonce, theirs, *terms):
-            self._hang_up_for(REST_AFTER_MISMATCH_S)
+        if not dialer.secret.agrees(proof, b"challenge", self._nonce, leader_nonce, *terms):
+            self._refuse_for(MISMATCH_BACKOFF_S)
             dialer.on_mismatch(self._endpoint.address, host, wire.KEY)
             return
         self._ended("answered")
-        sealer = wire.Sealer(dialer.secret, self._nonce, theirs, b"member", b"leader")
+        sealer = wire.Sealer(dialer.secret, self._nonce, leader_nonce, b"member", b"leader")
         dialer.on_proven(ProvenLeader(self._endpoint, self._connection, sealer, leader, ticket, host))
 
 
@@ -213,8 +213,8 @@ class Rejections:
     def __init__(self, note: Callable[[str], None], key_from: str = "") -> None:
         self._note = note
         self._key_from = key_from
-        self._told: set[str] = set()
-        self._has_told_of_keys = False
+        self._reported: set[str] = set()
+        self._has_reported_key = False
         self.refusals = {
             why: RejectedPeers() for why in wire.REASONS
         }  # leaders that this member dialled and that refused it
@@ -222,13 +222,13 @@ class Rejections:
     def reject(self, labels: Iterable[str]) -> None:
         """Tell of the first address that showed another key; a host has several, and a line of each says no more."""
         for label in labels:
-            if not self._has_told_of_keys:
-                self._has_told_of_keys = True
+            if not self._has_reported_key:
+                self._has_reported_key = True
                 self._note(f"refused {label}, which uses this id with another key")
 
     def relayed(self, address: str, leader: str) -> None:
         """Tell of an address that hands on what a leader says."""
-        self._tell(address, f"{address} only relays {leader}: connecting to {leader} directly")
+        self._report(address, f"{address} only relays {leader}: connecting to {leader} directly")
 
     def refusal(self) -> MingleError | None:
         """Return the likely reason why nobody was met, where others were seen that refused this member."""
@@ -253,9 +253,9 @@ class Rejections:
             "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)",
         )
 
-    def _tell(self, address: str, text: str) -> None:
-        if address not in self._told and len(self._told) < MOST_REPORTS:
-            self._told.add(address)
+    def _report(self, address: str, text: str) -> None:
+        if address not in self._reported and len(self._reported) < MOST_REPORTS:
+            self._reported.add(address)
             self._note(text)
 
 
@@ -286,7 +286,7 @@ class Search:
         self.rejections = Rejections(note, request.key_from)
         self._dialer = Dialer(loop, request.attempt, secret, on_proven, self._mismatch, self._relayed, request.host)
         self.dial = self._dialer.dial
-        self.rest = self._dialer.rest
+        self.back_off = self._dialer.back_off
         self._one_way = OneWay()
         ports = check_in_ports(request.attempt, secret, request.port_range)
         context = Context(
@@ -326,7 +326,7 @@ class Search:
 
     def pause(self) -> None:
         """Fall silent: a leader has been found."""
-        self._discovery.rest()
+        self._discovery.pause()
 
     def is_alone(self) -> bool:
         """Tell whether the shared directory announces nobody else who is there: a last look before a world forms.
@@ -336,21 +336,21 @@ class Search:
         self._discovery.look("directory")
         return not self._dialer.is_calling("directory")
 
-    def drop(self, proven: ProvenLeader, rest_s: float = REST_S) -> None:
+    def drop(self, proven: ProvenLeader, backoff_s: float = BACKOFF_S) -> None:
         """Hang up on a leader that has proved itself, and leave it alone for a while."""
         proven.connection.close()
-        self._dialer.rest(proven.endpoint, rest_s)
+        self._dialer.back_off(proven.endpoint, backoff_s)
 
-    def tell(self, proven: ProvenLeader, kind: int, body: wire.Body) -> None:
+    def send(self, proven: ProvenLeader, kind: int, body: wire.Body) -> None:
         """Tell a leader that has proved itself one thing, and hang up."""
         proven.connection.send(proven.sealer.seal(kind, wire.encode(body)))
         self.drop(proven)
 
-    def accuse(self, proven: ProvenLeader, host: str, member: bytes) -> None:
+    def report_rival(self, proven: ProvenLeader, host: str, member: bytes) -> None:
         """Tell a leader that has proved itself of another one that leads by the same right, and hang up."""
-        self.tell(proven, wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
+        self.send(proven, wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
 
-    def here(self, error: MingleError) -> MingleError:
+    def with_local_faults(self, error: MingleError) -> MingleError:
         """Add what this host itself lacked to an error that somebody was missing or not reached."""
         if not isinstance(error, (MissingError, NetworkError)):
             return error
@@ -362,16 +362,16 @@ class Search:
 
     def one_way(self) -> list[str]:
         """Tell who is heard by multicast and does not seem to hear this host."""
-        return self._one_way.told(self._leader.roster.entries() if self._leader is not None else ())
+        return self._one_way.report(self._leader.roster.entries() if self._leader is not None else ())
 
-    def nobody(self, after_s: int) -> MingleError:
+    def no_leader(self, after_s: int) -> MingleError:
         """Return the error of a member that has not found rank 0 within so many seconds."""
         request = self._request
         expected = f"rank 0{request.expected_leader} within {after_s} s"
         seen = f"no answer (tried {self._discovery.tried()})"
         # What is left over from another job is likelier than a firewall.
         mend = f"unset {request.exported} if another job left it, or {LOOK}" if request.exported else LOOK
-        return self.rejections.refusal() or self.here(MissingError(expected, seen, mend))
+        return self.rejections.refusal() or self.with_local_faults(MissingError(expected, seen, mend))
 
     @property
     def _leader(self) -> Leader | None:

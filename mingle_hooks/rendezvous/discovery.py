@@ -154,7 +154,7 @@ class DirectoryBackend:
     def __init__(self, context: Context, directory: str) -> None:
         self._context, self._directory = context, directory
         self._prefix = context.attempt.tag.hex() + "-"
-        self._has_told = False
+        self._has_reported = False
         self.faults: list[str] = []
         self._own: str | None = None
         self._delay = DIRECTORY_FIRST_DELAY_S
@@ -246,8 +246,8 @@ class DirectoryBackend:
 
     def _stranger(self) -> None:
         """Report once that there is a file of this world that was made with another key."""
-        if not self._has_told:
-            self._has_told = True
+        if not self._has_reported:
+            self._has_reported = True
             self._context.reject("a file in the shared directory")
 
     def _read(self, path: str) -> None:
@@ -286,7 +286,7 @@ class Row(NamedTuple):
 
     open: Callable[[Context], Backend | None]
     is_costly: bool = False
-    hears_rivals: bool = False
+    detects_rivals: bool = False
     asks_named_hosts: bool = False
 
 
@@ -295,7 +295,7 @@ BACKENDS = {
     "master": Row(master_backend),
     "hosts": Row(hosts_backend, asks_named_hosts=True),
     "directory": Row(directory_backend),
-    "multicast": Row(multicast.backend, is_costly=True, hears_rivals=True),
+    "multicast": Row(multicast.backend, is_costly=True, detects_rivals=True),
 }
 
 # Multicast costs 30 ms of processor to load; where another backend may answer first, it gets this head start.
@@ -346,7 +346,7 @@ class Discovery:
         if name in self._backends:
             self._backends[name].search(wanted=self._leads())
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Fall silent: a leader has been found."""
         for backend in self._backends.values():
             backend.announce(None)
@@ -412,7 +412,7 @@ class Discovery:
                 backend.announce(advertisement)
             if advertisement is None or advertisement.ticket:
                 backend.search(wanted=True)
-            elif not BACKENDS[name].hears_rivals:
+            elif not BACKENDS[name].detects_rivals:
                 # A leader by right looks for another one too, once the members that are on their way have had its
                 # attention, unless that backend tells of it unasked, as beacons do.
                 self._context.loop.after(HEAD_START_S, lambda: self.look(name))

@@ -75,24 +75,24 @@ _PLAIN = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
 
 def dump_fingerprint(parts: Mapping[str, str]) -> str:
     """Return the text of at most LONGEST characters; where not all has room, the last variables by name have none."""
-    words: list[str] = []
+    shown: list[str] = []
     left_out: list[str] = []
     length = -1
     for name in sorted(parts, key=lambda name: (is_variable(name), name)):
-        word = f"{name}={_escaped(shorten(parts[name], LONGEST_VALUE_TEXT))}"
-        if not left_out and length + 1 + len(word) <= _ROOM:
-            words.append(word)
-            length += 1 + len(word)
+        text = f"{name}={_escaped(shorten(parts[name], LONGEST_VALUE_TEXT))}"
+        if not left_out and length + 1 + len(text) <= _ROOM:
+            shown.append(text)
+            length += 1 + len(text)
         else:
-            left_out.append(word)
+            left_out.append(text)
     if left_out:
-        words.append(f"{MORE}={short_hash(' '.join(left_out))}")
-    return " ".join(sorted(words))
+        shown.append(f"{MORE}={short_hash(' '.join(left_out))}")
+    return " ".join(sorted(shown))
 
 
 def load_fingerprint(text: str) -> dict[str, str]:
     """Return the parts of a text; what another version wrote in another way is left out."""
-    pairs = (word.partition("=") for word in text.split(" "))
+    pairs = (part.partition("=") for part in text.split(" "))
     return {name: _unescaped(value) for name, is_part, value in pairs if is_part and name}
 
 
@@ -148,16 +148,16 @@ LONGEST_VALUE_ENVIRONMENT = 15
 _VALUE_CHARACTERS = f"{_CHARACTERS}abcdefghijklmnopqrstuvwxyz.,:;/^=+-"
 
 
-def fingerprint_environment(asked: FingerprintRequest) -> dict[str, str]:
+def fingerprint_environment(request: FingerprintRequest) -> dict[str, str]:
     """Return the variables with their values: short ones as they are, lists of devices as a count, others as hashes."""
-    return dict(_told(asked))
+    return dict(_variables(request))
 
 
-def _told(asked: FingerprintRequest) -> Iterator[tuple[str, str]]:
-    for name, value in asked.environ.items():
+def _variables(request: FingerprintRequest) -> Iterator[tuple[str, str]]:
+    for name, value in request.environ.items():
         if not name.startswith(_PREFIXES) and name not in _NAMES and not name.endswith("_VISIBLE_DEVICES"):
             continue
-        if len(name) > LONGEST_NAME or name.strip(_CHARACTERS) or any(word in name for word in _SECRET):
+        if len(name) > LONGEST_NAME or name.strip(_CHARACTERS) or any(part in name for part in _SECRET):
             continue
         if name.endswith(_LISTS):
             yield name, f"{value.count(',') + 1} listed" if value else "empty"
@@ -219,45 +219,45 @@ _CAP_IPC_LOCK = 14  # linux/capability.h; who has it may lock all memory, but on
 _ALL_USERS = "0 0 4294967295"
 
 
-def kernel_release(asked: FingerprintRequest) -> dict[str, str]:
+def kernel_release(request: FingerprintRequest) -> dict[str, str]:
     """Return the kernel's release and the architecture."""
     machine = os.uname()
-    release = read_attribute(f"{asked.root}/proc/sys/kernel/osrelease") or machine.release
+    release = read_attribute(f"{request.root}/proc/sys/kernel/osrelease") or machine.release
     return {"kernel": release, "kernel.machine": machine.machine}
 
 
-def gpu_driver(asked: FingerprintRequest) -> dict[str, str]:
+def gpu_driver(request: FingerprintRequest) -> dict[str, str]:
     """Return the version of the accelerators' driver."""
     found = []
     for module in _DRIVERS:
-        version = read_attribute(f"{asked.root}/sys/module/{module}/version")
+        version = read_attribute(f"{request.root}/sys/module/{module}/version")
         if not version and module == "nvidia":
             # Its first line reads "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan …".
-            words = read_text(f"{asked.root}/proc/driver/nvidia/version", 256).partition("\n")[0].split()
-            version = next((word for word in words if word[0].isdigit() and "." in word), "")
+            fields = read_text(f"{request.root}/proc/driver/nvidia/version", 256).partition("\n")[0].split()
+            version = next((field for field in fields if field[0].isdigit() and "." in field), "")
         if version:
             found.append(version if module == "nvidia" else f"{module} {version}")
     return {"driver": ", ".join(found) or NOTHING}
 
 
-def gpu_models(asked: FingerprintRequest) -> dict[str, str]:
+def gpu_models(request: FingerprintRequest) -> dict[str, str]:
     """Return `8 H100`: how many accelerators this process may use, and their model.
 
     Nothing below /proc/driver/nvidia/gpus/*/ is read: it takes the driver's power lock.
     """
-    count = visible_gpus(asked.environ, asked.root)
-    nvidia = list_entries(f"{asked.root}/proc/driver/nvidia/gpus")
+    count = visible_gpus(request.environ, request.root)
+    nvidia = list_entries(f"{request.root}/proc/driver/nvidia/gpus")
     if nvidia:
-        ids = {read_attribute(f"{asked.root}/sys/bus/pci/devices/{device.lower()}/device") for device in nvidia}
-        if "MIG-" not in asked.environ.get("CUDA_VISIBLE_DEVICES", ""):
+        ids = {read_attribute(f"{request.root}/sys/bus/pci/devices/{device.lower()}/device") for device in nvidia}
+        if "MIG-" not in request.environ.get("CUDA_VISIBLE_DEVICES", ""):
             count = min(count or 0, len(nvidia))  # the scheduler's list may name one that has fallen off the bus
     else:
-        ids = _amd(asked.root)
+        ids = _amd(request.root)
     if count is None:  # neither NVIDIA's nor AMD's
-        neuron = next(number for number in count_from(0) if not os.path.exists(f"{asked.root}/dev/neuron{number}"))
-        count = neuron or len(list_entries(f"{asked.root}/dev/accel"))
+        neuron = next(number for number in count_from(0) if not os.path.exists(f"{request.root}/dev/neuron{number}"))
+        count = neuron or len(list_entries(f"{request.root}/dev/accel"))
         ids = {"neuron"} if neuron else {"accel"}
-    models = sorted(_MODELS.get(its, its) for its in ids if its)
+    models = sorted(_MODELS.get(device_id, device_id) for device_id in ids if device_id)
     return {"gpus": " ".join([str(count), *models]) if count else NOTHING}
 
 
@@ -266,14 +266,14 @@ def _amd(root: str) -> set[str]:
     for node in list_entries(nodes):
         if read_attribute(f"{nodes}/{node}/gpu_id") not in ("", "0"):
             lines = (line.split() for line in read_text(f"{nodes}/{node}/properties").splitlines())
-            return {f"{int(its[1]):#06x}" for its in lines if its[:1] == ["device_id"]}
+            return {f"{int(fields[1]):#06x}" for fields in lines if fields[:1] == ["device_id"]}
     return set()
 
 
-def limits_of(asked: FingerprintRequest) -> dict[str, str]:
+def limits_of(request: FingerprintRequest) -> dict[str, str]:
     """Return the limits that break jobs, in classes: what is above them follows the memory."""
-    found = {f"limits.{name}": _limit(name, soft) for name, soft in asked.limits.items()}
-    if found.get("limits.memlock", UNLIMITED) != UNLIMITED and _may_lock(asked.root):
+    found = {f"limits.{name}": _limit(name, soft) for name, soft in request.limits.items()}
+    if found.get("limits.memlock", UNLIMITED) != UNLIMITED and _may_lock(request.root):
         found["limits.memlock"] = UNLIMITED
     return found
 
@@ -291,15 +291,15 @@ def _may_lock(root: str) -> bool:
     return bool(capabilities >> _CAP_IPC_LOCK & 1) and " ".join(users) == _ALL_USERS
 
 
-def free_space(asked: FingerprintRequest) -> dict[str, str]:
+def free_space(request: FingerprintRequest) -> dict[str, str]:
     """Tell whether the memory file system and /tmp have room, and how large a small one is."""
     found = {}
     for name, path in (("shm", "/dev/shm"), ("tmp", "/tmp")):  # noqa: S108 - what is looked at
         try:
-            its = asked.statvfs(f"{asked.root}{path}")
+            usage = request.statvfs(f"{request.root}{path}")
         except OSError:
             continue
-        total, free = its.f_blocks * its.f_frsize, its.f_bavail * its.f_frsize
+        total, free = usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
         is_small = name == "shm" and total < GIB
         found[name] = FULL if free < LEAST_FREE_BYTES else _size(total) if is_small else "ok"
     return found
@@ -336,13 +336,13 @@ def network_of(root: str, found: Callable[[], Iterable[ListedAddress]]) -> tuple
     paths = [f"{net}/{name}/speed" for name in names]
     if ports:
         devices = {port.rpartition("/ports/")[0] for port in ports}
-        asked = [f"{port}/{what}" for port in ports for what in ("state", "rate")]
-        answers = devices_devices.read_in_child([*asked, *(f"{device}/fw_ver" for device in devices), *paths])
+        queried = [f"{port}/{what}" for port in ports for what in ("state", "rate")]
+        answers = devices_devices.read_in_child([*queried, *(f"{device}/fw_ver" for device in devices), *paths])
     else:
         answers = {path: read_attribute(path) for path in paths}
     kinds = {name: _kind(f"{net}/{name}", answers) for name in names}
-    told = [f"{one.address}{kinds[one.name]}" for one in usable if one.name in kinds]
-    return _rdma(ports, answers, has_device=_has_device(root)), " ".join(told[:MOST_ADDRESSES])
+    texts = [f"{one.address}{kinds[one.name]}" for one in usable if one.name in kinds]
+    return _rdma(ports, answers, has_device=_has_device(root)), " ".join(texts[:MOST_ADDRESSES])
 
 
 def _ports(infiniband: str) -> list[tuple[str, str]]:
@@ -421,7 +421,7 @@ _BUILD = "NVIDIA_BUILD_ID"
 
 # So much of a program's file is hashed, 0.1 ms, and its whole size.
 MOST_BYTES = 1 << 14
-MOST_WORDS = 64  # of COMMAND that are looked at
+MOST_ARGUMENTS = 64  # of COMMAND that are looked at
 MOST_LEVELS = 32  # of directories above
 _SCRIPTS = (".py", ".sh", ".jl", ".lua", ".R", ".pl")
 _HASH = 8  # digits
@@ -429,33 +429,33 @@ _HASH = 8  # digits
 MOST_REFS_BYTES = 1 << 20
 
 
-def package_versions(asked: FingerprintRequest) -> dict[str, str]:
+def package_versions(request: FingerprintRequest) -> dict[str, str]:
     """Return the versions of mingle, and of Python, torch, NCCL, CUDA's libraries and JAX where COMMAND is Python's."""
     own = {"mingle": mingle_hooks.__version__}
-    python = interpreter(asked)
+    python = interpreter(request)
     if not python:
         return own
-    name = os.path.basename(os.path.realpath(f"{asked.root}{python}"))
+    name = os.path.basename(os.path.realpath(f"{request.root}{python}"))
     prefix = os.path.dirname(os.path.dirname(python))
-    libraries = [its for its in list_entries(f"{asked.root}{prefix}/lib") if its.startswith("python3.")]
+    libraries = [folder for folder in list_entries(f"{request.root}{prefix}/lib") if folder.startswith("python3.")]
     library = name if name in libraries else max(libraries, default=name)
     listed: dict[str, str] = {}
-    for folder in _folders(asked, prefix, library):
-        for entry in list_entries(f"{asked.root}{folder}"):
+    for folder in _folders(request, prefix, library):
+        for entry in list_entries(f"{request.root}{folder}"):
             if entry.endswith(_METADATA):
-                its, _, rest = entry.rpartition(".")[0].partition("-")
-                field = _DISTRIBUTIONS.get(its.lower())
+                distribution, _, rest = entry.rpartition(".")[0].partition("-")
+                field = _DISTRIBUTIONS.get(distribution.lower())
                 if field is not None:
                     listed.setdefault(field, rest.partition("-py3")[0])
     none = dict.fromkeys(("torch", "nccl", "cuda", "jax"), NOTHING)
-    return {**own, **none, **listed, "python": _release(asked.root, prefix) or library.removeprefix("python")}
+    return {**own, **none, **listed, "python": _release(request.root, prefix) or library.removeprefix("python")}
 
 
-def _folders(asked: FingerprintRequest, prefix: str, library: str) -> list[str]:
+def _folders(request: FingerprintRequest, prefix: str, library: str) -> list[str]:
     """Return where this interpreter finds distributions, the first to count first."""
     folders = [f"{prefix}/lib/{library}/site-packages"]
-    if not _release(asked.root, prefix):  # a virtual environment sees no other ones
-        home = asked.environ.get("HOME", "")
+    if not _release(request.root, prefix):  # a virtual environment sees no other ones
+        home = request.environ.get("HOME", "")
         folders.insert(0, f"{home}/.local/lib/{library}/site-packages")
         folders += [f"/usr/local/lib/{library}/dist-packages", "/usr/lib/python3/dist-packages"]
     return folders
@@ -467,42 +467,42 @@ def _release(root: str, prefix: str) -> str:
     return next((value.strip() for name, _, value in lines if name.strip() in ("version", "version_info")), "")
 
 
-def interpreter(asked: FingerprintRequest) -> str:
+def interpreter(request: FingerprintRequest) -> str:
     """Return the Python that runs COMMAND, "" where it is not known to be one: by its name, or by its first line."""
-    for name in asked.command[:1] or ("python", "python3"):
-        path = find_program(asked, name)
+    for name in request.command[:1] or ("python", "python3"):
+        path = find_program(request, name)
         if os.path.basename(path).startswith("python"):
             return path
         try:
-            first = read_bounded(f"{asked.root}{path}", 256).partition(b"\n")[0].decode() if path else ""
+            first = read_bounded(f"{request.root}{path}", 256).partition(b"\n")[0].decode() if path else ""
         except (OSError, UnicodeDecodeError):
             continue
-        words = first[2:].split() if first.startswith("#!") else []
-        if words[:1] and os.path.basename(words[0]) == "env":
-            words = [find_program(asked, word) for word in words[1:2]]
-        if words and os.path.basename(words[0]).startswith("python"):
-            return words[0]
+        argv = first[2:].split() if first.startswith("#!") else []
+        if argv[:1] and os.path.basename(argv[0]) == "env":
+            argv = [find_program(request, program) for program in argv[1:2]]
+        if argv and os.path.basename(argv[0]).startswith("python"):
+            return argv[0]
     return ""
 
 
-def find_program(asked: FingerprintRequest, name: str) -> str:
+def find_program(request: FingerprintRequest, name: str) -> str:
     """Return the path of a command as a shell finds it, "" where it finds none."""
     if "/" in name:
-        return os.path.join(asked.directory, name)
-    for directory in asked.environ.get("PATH", os.defpath).split(":"):
-        path = os.path.join(asked.directory, directory, name)
-        if os.access(f"{asked.root}{path}", os.X_OK) and not os.path.isdir(f"{asked.root}{path}"):
+        return os.path.join(request.directory, name)
+    for directory in request.environ.get("PATH", os.defpath).split(":"):
+        path = os.path.join(request.directory, directory, name)
+        if os.access(f"{request.root}{path}", os.X_OK) and not os.path.isdir(f"{request.root}{path}"):
             return path
     return ""
 
 
-def container_image(asked: FingerprintRequest) -> dict[str, str]:
+def container_image(request: FingerprintRequest) -> dict[str, str]:
     """Return the distribution, and the container's image where it says which it is."""
-    release = _pairs(read_text(f"{asked.root}/etc/os-release"))
-    words = [" ".join(filter(None, (release.get("ID"), release.get("VERSION_ID"))))]
-    words += [os.path.basename(asked.environ[name]) for name in _IMAGES if name in asked.environ][:1]
-    words += [f"build {asked.environ[_BUILD]}"] if _BUILD in asked.environ else []
-    return {"image": ", ".join(filter(None, words)) or NOTHING}
+    release = _pairs(read_text(f"{request.root}/etc/os-release"))
+    labels = [" ".join(filter(None, (release.get("ID"), release.get("VERSION_ID"))))]
+    labels += [os.path.basename(request.environ[name]) for name in _IMAGES if name in request.environ][:1]
+    labels += [f"build {request.environ[_BUILD]}"] if _BUILD in request.environ else []
+    return {"image": ", ".join(filter(None, labels)) or NOTHING}
 
 
 def _pairs(lines: str) -> Mapping[str, str]:
@@ -510,14 +510,18 @@ def _pairs(lines: str) -> Mapping[str, str]:
     return {name: value.strip("\"'") for name, is_pair, value in pairs if is_pair}
 
 
-def program_hash(asked: FingerprintRequest) -> dict[str, str]:
+def program_hash(request: FingerprintRequest) -> dict[str, str]:
     """Return a hash of the first script among COMMAND's words, else of the command's own file."""
-    if not asked.command:
+    if not request.command:
         return {}
-    words = [word for word in asked.command[1:MOST_WORDS] if word.endswith(_SCRIPTS) and not word.startswith("-")]
-    for path in (*words, find_program(asked, asked.command[0])):
+    scripts = [
+        argument
+        for argument in request.command[1:MOST_ARGUMENTS]
+        if argument.endswith(_SCRIPTS) and not argument.startswith("-")
+    ]
+    for path in (*scripts, find_program(request, request.command[0])):
         try:
-            whole = f"{asked.root}{os.path.join(asked.directory, path)}"
+            whole = f"{request.root}{os.path.join(request.directory, path)}"
             data = read_bounded(whole, MOST_BYTES) + str(os.stat(whole).st_size).encode()
         except OSError:
             continue
@@ -525,16 +529,16 @@ def program_hash(asked: FingerprintRequest) -> dict[str, str]:
     return {}
 
 
-def git_commit(asked: FingerprintRequest) -> dict[str, str]:
+def git_commit(request: FingerprintRequest) -> dict[str, str]:
     """Return the commit that is checked out in the working directory or above it; nothing where that is unknown."""
-    directory = asked.directory
+    directory = request.directory
     for _ in range(MOST_LEVELS):
         place = os.path.join(directory, ".git")
-        if os.path.isdir(f"{asked.root}{place}"):
-            return _named(_commit(asked.root, place))
-        said = read_text(f"{asked.root}{place}", 1024)
-        if said.startswith("gitdir:"):  # a worktree or a submodule
-            return _named(_commit(asked.root, os.path.join(directory, said[len("gitdir:") :].strip())))
+        if os.path.isdir(f"{request.root}{place}"):
+            return _named(_commit(request.root, place))
+        pointer = read_text(f"{request.root}{place}", 1024)
+        if pointer.startswith("gitdir:"):  # a worktree or a submodule
+            return _named(_commit(request.root, os.path.join(directory, pointer[len("gitdir:") :].strip())))
         if directory in ("/", ""):
             break
         directory = os.path.dirname(directory)
@@ -579,18 +583,18 @@ SOURCES = (
 
 
 def fingerprint(
-    asked: FingerprintRequest, found: Callable[[], Iterable[ListedAddress]] = list_addresses
+    request: FingerprintRequest, found: Callable[[], Iterable[ListedAddress]] = list_addresses
 ) -> tuple[str, str]:
     """Return the text, and the addresses of this node, which are its own. A source that fails says nothing."""
     parts: dict[str, str] = {}
     addresses = ""
     for source in SOURCES:
         try:
-            parts |= source(asked)
+            parts |= source(request)
         except (OSError, ValueError, LookupError):  # this node's files are not as any known kernel writes them
             continue
     try:
-        rdma, addresses = network_of(asked.root, found)
+        rdma, addresses = network_of(request.root, found)
         parts |= rdma
     except (OSError, ValueError, LookupError, MingleError):
         pass

@@ -19,8 +19,8 @@ from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous import messages, roster, wire
 from mingle_hooks.rendezvous.connection import STALLED_S, Callers, Connection, Loop, Timer, notice_loss
 from mingle_hooks.rendezvous.messages import (
+    COMMIT_DELIVERY_S,
     LAST_EPOCH,
-    LAST_WORD_S,
     LEASE_S,
     LONGEST_PART,
     MEMBER_BYTES,
@@ -58,11 +58,11 @@ class Session:
         self.connection = Connection(loop, sock, self._frame, self._ended)
         self.connection.stalled_s = STALLED_S
 
-    def tell(self, kind: int, body: Mapping[str, object]) -> None:
+    def send(self, kind: int, body: Mapping[str, object]) -> None:
         """Send a sealed frame."""
-        self.say(kind, wire.encode(body))
+        self.send_payload(kind, wire.encode(body))
 
-    def say(self, kind: int, payload: bytes) -> None:
+    def send_payload(self, kind: int, payload: bytes) -> None:
         """Send a sealed frame whose body is encoded, as it goes to many."""
         if self._sealer is not None:
             self.connection.send(self._sealer.seal(kind, payload))
@@ -99,7 +99,7 @@ class Session:
         at = self.connection.own_end().encode()
         if not self._secret.agrees(proof, b"verify", nonce, self._leader.me.member, at):
             raise wire.WireError("not a member of this leader")
-        self._once(nonce)
+        self._refuse_replay(nonce)
         self.connection.send(
             wire.frame(wire.VERIFIED, wire.encode({"proof": self._secret.mac(b"verified", nonce).hex()}))
         )
@@ -113,43 +113,43 @@ class Session:
             self._refuse(wire.VERSION, host)
         nonce = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
         at = wire.text(body, "at", LONGEST_END)
-        proof, door = (wire.hexadecimal(body, name, wire.MAC_BYTES) for name in ("proof", "door"))
+        proof, attempt_proof = (wire.hexadecimal(body, name, wire.MAC_BYTES) for name in ("proof", "door"))
         if not self._secret.agrees(proof, b"hello", nonce, at.encode()):
-            is_member = self._secret.door.agrees(door, b"door", nonce, at.encode())
+            is_member = self._secret.attempt_secret.agrees(attempt_proof, b"door", nonce, at.encode())
             self._refuse(wire.RUN if is_member else wire.KEY, host)
         if at != self.connection.own_end():
             self._refuse(wire.RELAY, host)
-        self._once(nonce)
+        self._refuse_replay(nonce)
         self._challenge(nonce)
 
-    def _once(self, nonce: bytes) -> None:
+    def _refuse_replay(self, nonce: bytes) -> None:
         """Refuse what was said before: whoever says it again may only have heard it."""
         if not self._leader.acceptor.is_new(nonce):
             raise wire.WireError("said before")
 
-    def _refuse(self, why: wire.Why, host: str) -> NoReturn:
+    def _refuse(self, reason: wire.Why, host: str) -> NoReturn:
         """Hang up on a stranger with a reason, in which nothing depends on the key."""
-        reply = {"why": why, "host": self._leader.me.host, "at": self.connection.own_end()}
+        reply = {"why": reason, "host": self._leader.me.host, "at": self.connection.own_end()}
         self.connection.send(wire.frame(wire.REFUSED, wire.encode(reply)))
-        if why != wire.RELAY:
-            self._leader.reject(self.address, host, why)
-        raise wire.WireError(f"another {why}")
+        if reason != wire.RELAY:
+            self._leader.reject(self.address, host, reason)
+        raise wire.WireError(f"another {reason}")
 
-    def _challenge(self, nonce: bytes) -> None:
-        mine = os.urandom(wire.NONCE_BYTES)
+    def _challenge(self, member_nonce: bytes) -> None:
+        nonce = os.urandom(wire.NONCE_BYTES)
         leader = self._leader
         ticket, host = leader.ticket, leader.me.host
         terms = (leader.me.member, ticket.to_bytes(8, "big"), host.encode())
         body = {
-            "nonce": mine.hex(),
+            "nonce": nonce.hex(),
             "leader": leader.me.member.hex(),
             "ticket": ticket,
             "host": host,
-            "proof": self._secret.mac(b"challenge", nonce, mine, *terms).hex(),
+            "proof": self._secret.mac(b"challenge", member_nonce, nonce, *terms).hex(),
         }
         self._challenged = time.time()
         self.connection.send(wire.frame(wire.CHALLENGE, wire.encode(body)))
-        self._sealer = wire.Sealer(self._secret, nonce, mine, b"leader", b"member")
+        self._sealer = wire.Sealer(self._secret, member_nonce, nonce, b"leader", b"member")
         self.connection.most_bytes = wire.MOST_MEMBER_BYTES
 
     def _proof_frame(self, sealer: wire.Sealer, kind: int, payload: bytes) -> None:
@@ -169,7 +169,7 @@ class Session:
         elif kind == wire.RIVAL:
             self._rival(body)
         elif kind == wire.FAILED:  # another candidate knows why there is no world
-            self._leader.told(Failure.parse(body), age_s(body))
+            self._leader.receive_failure(Failure.parse(body), age_s(body))
         else:
             raise wire.WireError("not a check-in")
 
@@ -187,7 +187,7 @@ class Session:
         elif kind == wire.GAVE_UP:
             self._leader.give_up(wire.integer(body, "after_s", 0, 10**6))
         elif kind == wire.FAILED:  # it lacks what no wait brings back
-            self._leader.told(Failure.parse(body), age_s(body))
+            self._leader.receive_failure(Failure.parse(body), age_s(body))
         elif kind == wire.RIVAL:
             self._rival(body)
         else:
@@ -312,9 +312,9 @@ class Closing:
         """Note a member's promise, and tell whether all, so many besides the leader, now wait long enough."""
         self.leases.promised(member, lease_s)
         # Who is about to give up is not asked again: it says so itself.
-        if lease_s <= LAST_WORD_S or len(self.leases) != members:
+        if lease_s <= COMMIT_DELIVERY_S or len(self.leases) != members:
             return False
-        return not self._renew(self.leases.ending(LAST_WORD_S))
+        return not self._renew(self.leases.ending(COMMIT_DELIVERY_S))
 
     def renew(self) -> None:
         """Have those whose promise has run for a while give another."""
@@ -324,16 +324,16 @@ class Closing:
         """Return the members that have been asked and have not said READY."""
         return [member for member in self._sessions if self.leases.owes(member)]
 
-    def say_again(self, session: Session, member: bytes) -> None:
+    def resend(self, session: Session, member: bytes) -> None:
         """Tell a member of the formed world once more: its connection broke before the word arrived."""
         self.leases.renewed(member)
         self.answers.send(session, member)
-        session.tell(wire.COMMIT, {"epoch": self.epoch})
+        session.send(wire.COMMIT, {"epoch": self.epoch})
 
     def _renew(self, members: list[bytes]) -> bool:
         for member in members:
             if self.leases.ask(member):
-                self._sessions[member].tell(wire.HOLD, {"epoch": self.epoch})
+                self._sessions[member].send(wire.HOLD, {"epoch": self.epoch})
         return bool(members)
 
 
@@ -379,7 +379,7 @@ class Answers:
         answer = self._bodies[member]
         if "roster" in answer:
             session.connection.send(self._packed)
-        session.tell(wire.ANSWER, answer)
+        session.send(wire.ANSWER, answer)
 
     def _pack(self, encoded: bytes) -> str:
         """Have the roster's frame ready for those members who ask for it; return what their answers say of it."""
@@ -395,14 +395,14 @@ def answer_size(members: Sequence[tuple[Entry, Member]]) -> int:
 
 def _shared(place: Place, members: Sequence[tuple[Entry, Member]], roster: bytes) -> Shared:
     nodes, total = len(members), answer_size(members)
-    said = wire.encode({"nodes": nodes, "size": total, "addr": place.addr, "port": place.port})
+    encoded = wire.encode({"nodes": nodes, "size": total, "addr": place.addr, "port": place.port})
     return {
         "nodes": nodes,
         "size": total,
         "addr": place.addr,
         "port": place.port,
         # With the leader's nonce: two worlds in a row may have the same address and port, and are not the same.
-        "digest": sha256(place.attempt + place.leader + said + roster).hexdigest()[:16],
+        "digest": sha256(place.attempt + place.leader + encoded + roster).hexdigest()[:16],
         "epoch": place.epoch,
         "at": place.at,
     }
@@ -434,8 +434,8 @@ def progress_body(roster: Roster, rejected: list[str]) -> wire.Body:
 class ProgressReports:
     """Calls `tell` from time to time; the owner calls close()."""
 
-    def __init__(self, loop: Loop, tell: Callable[[], None]) -> None:
-        self._loop, self._tell = loop, tell
+    def __init__(self, loop: Loop, send: Callable[[], None]) -> None:
+        self._loop, self._send = loop, send
         self._all_in: Timer | None = None
         self._step = 0
         self._report()
@@ -443,31 +443,31 @@ class ProgressReports:
     def close(self) -> None:
         """Tell no more."""
         self._next.cancel()
-        self.not_all_in()
+        self.member_left()
 
     def all_in(self) -> None:
         """All are in: tell them soon, and not before; where that was due already, anew from now on."""
-        self.not_all_in()
-        self._all_in = self._loop.after(NEEDS_ALL_S, self._tell_all_in)
+        self.member_left()
+        self._all_in = self._loop.after(NEEDS_ALL_S, self._send_all_in)
 
-    def somebody_reached(self) -> None:
+    def address_reached(self) -> None:
         """Somebody has reached an address: wait anew, as others may be about to."""
         if self._all_in is not None:
             self.all_in()
 
-    def not_all_in(self) -> None:
+    def member_left(self) -> None:
         """Somebody has left."""
         if self._all_in is not None:
             self._all_in.cancel()
             self._all_in = None
 
-    def _tell_all_in(self) -> None:
+    def _send_all_in(self) -> None:
         self._all_in = None
-        self._tell()
+        self._send()
 
     def _report(self) -> None:
         if self._all_in is None:
-            self._tell()
+            self._send()
         delay_s = PROGRESS_S[min(self._step, len(PROGRESS_S) - 1)]
         self._step += 1
         self._next = self._loop.after(delay_s, self._report)
@@ -508,14 +508,14 @@ class Leader:
         self.formed_at = 0.0  # by the loop's clock
         self._closing: Closing | None = None  # the last epoch, once there was one
         self._done: set[bytes] = set()
-        self._told: set[bytes] = set()
-        mine = roster.entry(me.member)
-        mine.arrived = loop.clock()
-        mine.reached = {index: offer.address for index, offer in enumerate(terms.advertised)}
+        self._informed: set[bytes] = set()
+        own_entry = roster.entry(me.member)
+        own_entry.arrived = loop.clock()
+        own_entry.reached = {index: offer.address for index, offer in enumerate(terms.advertised)}
         self.acceptor = Acceptor(
             loop, listeners, lambda sock, address: Session(self, loop, sock, address, self._secret), most_strangers
         )
-        self._progress = ProgressReports(loop, self._tell_progress)
+        self._progress = ProgressReports(loop, self._send_progress)
         self.choice = AddressChoice(loop, roster, terms, lambda: self.state == "gathering", self._close)
         self._sweep()
 
@@ -530,17 +530,17 @@ class Leader:
         return self.refused[wire.KEY]
 
     @property
-    def everybody_done(self) -> bool:
+    def all_done(self) -> bool:
         """Whether every member has said that it has the world."""
         return self.state == "formed" and len(self._done) == len(self.roster) - 1
 
     @property
-    def everybody_told(self) -> bool:
+    def all_informed(self) -> bool:
         """Whether all members that may be about know that there is no world."""
         if self.state != "failed" or self.failure is None:
             return False
         about = (self.roster.nodes or 1) + (self.failure.kind in ONE_TOO_MANY)
-        return len(self._told) + 1 >= about
+        return len(self._informed) + 1 >= about
 
     @property
     def awaited_s(self) -> float:
@@ -565,15 +565,15 @@ class Leader:
         if self.state in ("failed", "formed"):
             return
         self.state, self.failure, self._failed = "failed", failure, self._loop.clock()
-        self._tell_all(wire.FAILED, failure.body())
-        self._told.update(self._sessions)
+        self._broadcast(wire.FAILED, failure.body())
+        self._informed.update(self._sessions)
         self._on_change()
 
-    def why(self) -> wire.Body:
+    def failure_body(self) -> wire.Body:
         """Return what tells others, once this leader has failed, why and how long ago."""
         return {} if self.failure is None else self.failure.body(self._loop.clock() - self._failed)
 
-    def told(self, failure: Failure, age_s: float) -> None:
+    def receive_failure(self, failure: Failure, age_s: float) -> None:
         """Fail as another member did, unless that was before this one began: it was another run then."""
         if age_s > self._loop.clock() - self._began:
             return
@@ -587,7 +587,7 @@ class Leader:
         """Send this candidate's members to a better one; later ones are sent there too."""
         self.state, self.moved_to = "withdrawn", endpoints
         for session in list(self._sessions.values()):
-            session.tell(wire.MOVED, {"to": endpoints})
+            session.send(wire.MOVED, {"to": endpoints})
             session.leave()
 
     def resume(self) -> None:
@@ -616,16 +616,16 @@ class Leader:
     def checked_in(self, session: Session, join_request: JoinRequest) -> None:
         """Take in a member that has proved itself and said who it is, or tell it why not. Raises WireError."""
         if self.state == "failed":
-            session.tell(wire.FAILED, self.why())
-            self._told.add(join_request.member)
+            session.send(wire.FAILED, self.failure_body())
+            self._informed.add(join_request.member)
             self._on_change()
             return
         if self.state == "withdrawn":
-            session.tell(wire.MOVED, {"to": self.moved_to})
+            session.send(wire.MOVED, {"to": self.moved_to})
             session.leave()
             return
         if self.state == "formed":
-            self._again(session, join_request)
+            self._rejoin(session, join_request)
             return
         if join_request.member == self.me.member:
             raise wire.WireError("member: the leader's own")
@@ -646,7 +646,7 @@ class Leader:
         if (obstacle := self.roster.obstacle()) is not None:
             self.fail(obstacle)
             return
-        session.tell(wire.WELCOME, {"offers": self.terms.offers(same_machine=same_machine), "port": self.terms.port})
+        session.send(wire.WELCOME, {"offers": self.terms.offers(same_machine=same_machine), "port": self.terms.port})
         if self.roster.complete and len(self.terms.advertised) > 1:
             self._progress.all_in()
         self._on_change()
@@ -655,7 +655,7 @@ class Leader:
         """Note that a member has connected to one of the addresses that it was offered."""
         if offer < len(self.terms.advertised):
             self.roster.reach(member, offer, own_address)
-            self._progress.somebody_reached()
+            self._progress.address_reached()
             self.choice.consider()
 
     def is_ready(self, member: bytes, epoch: int, lease_s: float) -> None:
@@ -684,7 +684,7 @@ class Leader:
         del self._sessions[member]
         self.roster.remove(member)
         self.choice.start_over()
-        self._progress.not_all_in()
+        self._progress.member_left()
         if self.state == "closing":
             self.state = "gathering"
         self._on_change()
@@ -715,30 +715,30 @@ class Leader:
     def _commit(self, closing: Closing) -> None:
         self.state, self.formed_at = "formed", self._loop.clock()
         self.acceptor.leave(self.terms.port)  # whoever is told may call its next owner at once
-        self._tell_all(wire.COMMIT, {"epoch": closing.epoch})
+        self._broadcast(wire.COMMIT, {"epoch": closing.epoch})
         self.answer = closing.answers.of(self.me.member)
         self._on_change()
 
-    def _tell_all(self, kind: int, body: wire.Body) -> None:
+    def _broadcast(self, kind: int, body: wire.Body) -> None:
         payload = wire.encode(body)
         for session in self._sessions.values():
-            session.say(kind, payload)
+            session.send_payload(kind, payload)
 
-    def _again(self, session: Session, join_request: JoinRequest) -> None:
+    def _rejoin(self, session: Session, join_request: JoinRequest) -> None:
         """Tell a member of the formed world once more: its connection broke before the word arrived."""
         member = join_request.member
         if self._closing is None or self._closing.answers.of(member) is None:
-            session.tell(wire.FAILED, Failure("full", (str(len(self.roster)), join_request.host)).body())
+            session.send(wire.FAILED, Failure("full", (str(len(self.roster)), join_request.host)).body())
             return
         session.entry = self.roster.entry(member)
         self._sessions[member] = session
-        self._closing.say_again(session, member)
+        self._closing.resend(session, member)
 
     # Time.
 
-    def _tell_progress(self) -> None:
+    def _send_progress(self) -> None:
         if self.state == "gathering":
-            self._tell_all(wire.PROGRESS, progress_body(self.roster, self.rejected.list()))
+            self._broadcast(wire.PROGRESS, progress_body(self.roster, self.rejected.list()))
 
     def _sweep(self) -> None:
         """Let strangers go that say nothing, and have those that wait for the word promise to go on."""

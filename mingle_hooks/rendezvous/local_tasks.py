@@ -18,7 +18,7 @@ from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, Secret, WireError
 # Where the tasks of one node meet: a socket in a directory of their own, and a word by which all of them abide.
 
 
-class Said(TypedDict, total=False):
+class Message(TypedDict, total=False):
     """What the first task says in one line: the answer with the word's name, that it is said, or an error."""
 
     answer: Answer
@@ -112,7 +112,7 @@ def call_first_task(directories: Sequence[str], deadline: float, timeout_s: floa
         pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
-def decide_hand_over(word: str, rank: int) -> int | None:
+def decide_hand_over(path: str, rank: int) -> int | None:
     """Say the word, and return the local rank of the task that said it first; None: the first task has ended.
 
     It is a name that is made once, whoever tries, so there is no moment at which one task goes by the answer and
@@ -120,13 +120,13 @@ def decide_hand_over(word: str, rank: int) -> int | None:
     """
     try:
         try:
-            os.symlink(str(rank), word)
+            os.symlink(str(rank), path)
         except FileExistsError:
-            return int(os.readlink(word))
+            return int(os.readlink(path))
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise PlaceError("to create a symbolic link", f"{word}: {error.strerror}", "another XDG_RUNTIME_DIR") from error
+        raise PlaceError("to create a symbolic link", f"{path}: {error.strerror}", "another XDG_RUNTIME_DIR") from error
     return rank
 
 
@@ -220,7 +220,7 @@ def serve_local_tasks(
                 local_peers.hand_over(answer, directory)
             except MingleError as error:
                 why = local_peers.fault.error() if local_peers.fault is not None else error
-                local_peers.tell(why)
+                local_peers.send_error(why)
                 raise why from None
             finally:
                 local_peers.close()  # before the directory goes: who finds no directory has all that was said
@@ -276,10 +276,10 @@ class LocalPeers:
         if self.fault is not None:  # it came too late for the others
             raise self.fault.error()
         deadline = max(self.deadline, boottime() + HAND_OVER_S)
-        word = os.urandom(8).hex()
+        token = os.urandom(8).hex()
         for task in self._tasks.values():
             task.settimeout(hand_over_left_s(deadline))
-            send_line(task, _line({"answer": answer, "word": word}))
+            send_line(task, _line({"answer": answer, "word": token}))
         for rank, task in self._tasks.items():
             task.settimeout(hand_over_left_s(deadline))
             if lack := _lack(task):
@@ -287,13 +287,13 @@ class LocalPeers:
         for rank, task in self._tasks.items():  # some may have waited long for the last
             if _has_ended(task):
                 raise self._without(rank, "gone").error()
-        if said := decide_hand_over(f"{directory}/{word}", 0):
-            raise self._without(said, "gone").error()
-        self._tell(_line({"go": True}))
+        if first := decide_hand_over(f"{directory}/{token}", 0):
+            raise self._without(first, "gone").error()
+        self._broadcast(_line({"go": True}))
 
-    def tell(self, error: MingleError) -> None:
+    def send_error(self, error: MingleError) -> None:
         """Tell all who have come why there is no world."""
-        self._tell(_line({"error": [error.exit_code, error.expected, error.seen, error.remedy]}))
+        self._broadcast(_line({"error": [error.exit_code, error.expected, error.seen, error.remedy]}))
 
     def close(self) -> None:
         """Let go of them."""
@@ -307,7 +307,7 @@ class LocalPeers:
         self.fault = Failure("task", (self._host, str(self._count), str(rank), lack))
         return self.fault
 
-    def _tell(self, data: bytes) -> None:
+    def _broadcast(self, data: bytes) -> None:
         """Say something short to all, and wait for nobody: whoever has been stopped reads it later."""
         for sock in (*self._tasks.values(), *self._callers):
             sock.settimeout(0)
@@ -315,7 +315,7 @@ class LocalPeers:
 
     def _beat(self) -> None:
         if self.fault is None:
-            self._tell(b"\n")
+            self._broadcast(b"\n")
             self._loop.after(BEAT_S, self._beat)
 
     def _watch(self, sock: socket.socket, call: Callable[[], None]) -> None:
@@ -337,7 +337,7 @@ class LocalPeers:
     def _fail(self, failure: Failure) -> None:
         """Tell all at once, and the owner of the loop."""
         self.fault = failure
-        self.tell(failure.error())
+        self.send_error(failure.error())
         for sock in (self._listener, *self._tasks.values(), *self._callers):
             self._loop.unwatch(sock)
         self._on_fault(failure)
@@ -352,7 +352,7 @@ class LocalPeers:
             self._loop.unwatch(self._listener)
             self._loop.after(ROOM_S, self._listen)
             return
-        if not _is_ours(caller):
+        if not _is_same_user(caller):
             caller.close()
             return
         self._callers[caller] = None
@@ -391,7 +391,7 @@ def _wake() -> None:
     """Have a loop look whether it is finished."""
 
 
-def _line(body: Said) -> bytes:
+def _line(body: Message) -> bytes:
     return values.to_json(body).encode() + b"\n"
 
 
@@ -416,7 +416,7 @@ def _has_ended(task: socket.socket) -> bool:
     return True
 
 
-def _is_ours(caller: socket.socket) -> bool:
+def _is_same_user(caller: socket.socket) -> bool:
     _pid, user, _group = _CREDENTIALS.unpack(
         caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
@@ -429,14 +429,14 @@ def _greeting(caller: socket.socket) -> tuple[int, float, Failure | None] | None
     None for anything else.
     """
     try:
-        words = caller.recv(MOST_GREETING_BYTES).split(maxsplit=2)
+        fields = caller.recv(MOST_GREETING_BYTES).split(maxsplit=2)
     except OSError:
         return None
-    numbers = [int(word) for word in words[:2] if word.isdigit() and len(word) <= MOST_DIGITS]
+    numbers = [int(field) for field in fields[:2] if field.isdigit() and len(field) <= MOST_DIGITS]
     if len(numbers) != 2:  # noqa: PLR2004 - a pair
         return None
     try:
-        obstacle = Failure.parse(values.from_json(words[2])) if words[2:] else None
+        obstacle = Failure.parse(values.from_json(fields[2])) if fields[2:] else None
     except (ValueError, WireError, AttributeError):
         return None
     return numbers[0], numbers[1] / 1000, obstacle
@@ -460,27 +460,27 @@ def follow_first_task(
     deadline = boottime() + timeout_s
     directory, sock = call_first_task(directories, deadline, timeout_s)
     with sock:
-        ear = _Ear(sock, deadline)
+        reader = _Reader(sock, deadline)
         greeting = b"%d %d" % (local_rank, min(hand_over_left_s(deadline), MOST_WAIT_S) * 1000)
-        said = b" " + values.to_json(obstacle.body()).encode() if obstacle is not None else b""
-        send_line(sock, greeting + said + b"\n")
-        body = ear.hear()
+        suffix = b" " + values.to_json(obstacle.body()).encode() if obstacle is not None else b""
+        send_line(sock, greeting + suffix + b"\n")
+        body = reader.read_message()
         if "answer" not in body:
             raise _reason(body, timeout_s)
         send_line(sock, HELD)
-        word = ear.hear()
-        if not word:
+        commit = reader.read_message()
+        if not commit:
             first = decide_hand_over(f"{directory}/{body['word']}", local_rank)
-            word = {"go": True} if first == 0 else ear.hear() if first is None else {}
-    if "go" not in word:
-        raise _reason(word, timeout_s)
+            commit = {"go": True} if first == 0 else reader.read_message() if first is None else {}
+    if "go" not in commit:
+        raise _reason(commit, timeout_s)
     return body["answer"]
 
 
-def _reason(body: Said, timeout_s: float) -> MingleError:
+def _reason(message: Message, timeout_s: float) -> MingleError:
     """Return the error that the first task told, or that it told nothing."""
-    if "error" in body:
-        code, expected, seen, remedy = body["error"]
+    if "error" in message:
+        code, expected, seen, remedy = message["error"]
         error = by_exit_code(code)(expected, seen, remedy)
         error.is_of_rank_0 = True  # or of the first task, which prints it where rank 0 does not
         return error
@@ -488,15 +488,15 @@ def _reason(body: Said, timeout_s: float) -> MingleError:
     return MissingError(expected, "it ended or stopped without one", "checking its output")
 
 
-class _Ear:
+class _Reader:
     """What the first task says to another, line by line, as long as that one waits."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock, self._deadline = sock, deadline
-        self._heard = boottime()
+        self._last_read = boottime()
         self._data = bytearray()
 
-    def hear(self) -> Said:
+    def read_message(self) -> Message:
         """Return the next line; nothing where the first task has ended, or is silent past this task's deadline."""
         looked = 0
         while (end := self._data.find(b"\n", looked)) <= 0:
@@ -509,18 +509,18 @@ class _Ear:
         line = bytes(self._data[:end])
         del self._data[: end + 1]
         try:
-            body: Said = values.from_json(line)
+            body: Message = values.from_json(line)
         except ValueError:  # it was interrupted
             return {}
         return body
 
     def _read(self) -> bool:
-        until = max(self._deadline, min(self._heard + SILENCE_S, self._deadline + OVERTIME_S))
+        until = max(self._deadline, min(self._last_read + SILENCE_S, self._deadline + OVERTIME_S))
         self._sock.settimeout(hand_over_left_s(until))
         try:
             data = self._sock.recv(1 << 16)
         except OSError:
             return False
-        self._heard = boottime()
+        self._last_read = boottime()
         self._data += data
         return bool(data)

@@ -13,7 +13,7 @@ from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop, Timer, dial
 from mingle_hooks.rendezvous.dialer import LOOK, ProvenLeader, Search
 from mingle_hooks.rendezvous.messages import (
-    LAST_WORD_S,
+    COMMIT_DELIVERY_S,
     LEASE_S,
     LINGER_S,
     LONGEST_PART,
@@ -67,7 +67,7 @@ class Probe:
 
     def start(self) -> None:
         """Try now, and again until it answers."""
-        self._end_try()
+        self._end_attempt()
         self._timer = self._loop.after(self._again_s, self.start)
         self._again_s = min(2 * self._again_s, PROBE_SELDOM_S)
         try:
@@ -84,11 +84,11 @@ class Probe:
 
     def close(self) -> None:
         """Stop trying."""
-        self._end_try()
+        self._end_attempt()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _end_try(self) -> None:
+    def _end_attempt(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
@@ -113,7 +113,7 @@ class Probe:
 # by then, or has answered: some round trips of the longest way.
 PROBE_NEXT_S = 0.25
 # What a leader says only where it has not said the word, and first has to ask every member for another promise.
-_NO_WORD = (wire.WELCOME, wire.PROGRESS, wire.FAILED, wire.MOVED)
+_NOT_COMMITTED = (wire.WELCOME, wire.PROGRESS, wire.FAILED, wire.MOVED)
 
 
 class _Offer(NamedTuple):
@@ -150,12 +150,12 @@ class Membership:
         proven: ProvenLeader,
         me: JoinRequest,
         accepts: Callable[[str], bool],
-        patience: Callable[[], float],
+        time_left_s: Callable[[], float],
         on_change: Callable[[], None],
     ) -> None:
         self._loop, self._attempt, self._secret = loop, attempt, secret
         self.proven, self.me, self._accepts, self._on_change = proven, me, accepts, on_change
-        self._patience = patience  # for how many seconds this member can still wait
+        self._time_left_s = time_left_s  # for how many seconds this member can still wait
         self.lease_ends = loop.clock()  # until then it asks nobody but this leader
         self.state: MembershipState = "waiting"
         self.is_free = False  # the leader has shown that it has not said the word, and must ask for a new promise
@@ -171,19 +171,19 @@ class Membership:
         self._needs_all = False  # all members are in, and some of them have not reached the best address
         proven.connection.on_frame, proven.connection.on_end = self._frame, self._ended
         proven.connection.most_bytes = wire.MOST_LEADER_BYTES
-        self._tell(wire.CHECKIN, me.body(int(time.time() * 1000)))
+        self._send(wire.CHECKIN, me.body(int(time.time() * 1000)))
 
     def give_up(self, after_s: int) -> None:
         """Tell the leader that this member will not wait any longer."""
-        self._tell(wire.GAVE_UP, {"after_s": after_s})
+        self._send(wire.GAVE_UP, {"after_s": after_s})
 
     def fail(self, failure: Failure) -> None:
         """Tell the leader why there can be no world."""
-        self._tell(wire.FAILED, failure.body())
+        self._send(wire.FAILED, failure.body())
 
-    def accuse(self, host: str, member: bytes) -> None:
+    def report_rival(self, host: str, member: bytes) -> None:
         """Tell the leader of another that leads by the same right."""
-        self._tell(wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
+        self._send(wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
 
     def hang_up(self) -> None:
         """Give this connection up, as if its other end had."""
@@ -196,7 +196,7 @@ class Membership:
         for probe in self._probes:
             probe.close()
 
-    def _tell(self, kind: int, body: wire.Body) -> None:
+    def _send(self, kind: int, body: wire.Body) -> None:
         self.proven.connection.send(self.proven.sealer.seal(kind, wire.encode(body)))
 
     def _ended(self, _reason: str) -> None:
@@ -217,13 +217,13 @@ class Membership:
             # The roster has no MAC but this digest: one that was changed on the way ends the connection only.
             messages.check_roster(self._packed, wire.text(body, "roster", 64))
         try:
-            self._obey(kind, body)
+            self._handle(kind, body)
         except wire.WireError as error:  # it holds the key, so coming back would only bring the same again
             self.failure = Failure("protocol", (self.proven.label, str(error)))
             self._settle("failed")
 
-    def _obey(self, kind: int, body: wire.Body) -> None:
-        self.is_free = self.is_free or kind in _NO_WORD
+    def _handle(self, kind: int, body: wire.Body) -> None:
+        self.is_free = self.is_free or kind in _NOT_COMMITTED
         if kind == wire.WELCOME:
             self._welcome(body)
         elif kind == wire.PROGRESS:
@@ -278,15 +278,15 @@ class Membership:
 
     def _promise(self, epoch: int) -> None:
         """Say for how long this member will wait for the word, and keep to it."""
-        lease_s = max(min(LEASE_S, self._patience()), 0.0)
+        lease_s = max(min(LEASE_S, self._time_left_s()), 0.0)
         self.lease_ends = self._loop.clock() + lease_s
-        self._tell(wire.READY, {"epoch": epoch, "lease_ms": int(lease_s * 1000)})
+        self._send(wire.READY, {"epoch": epoch, "lease_ms": int(lease_s * 1000)})
         self._on_change()
 
     def _commit(self, body: wire.Body) -> None:
         if self.answer is None or wire.integer(body, "epoch", 1, messages.LAST_EPOCH) != self.answer["epoch"]:
             raise wire.WireError("a commit for another answer")
-        self._tell(wire.DONE, {})
+        self._send(wire.DONE, {})
         self._settle("formed")
 
     # Which of the offered addresses are tried, and when.
@@ -321,7 +321,7 @@ class Membership:
         """Tell the leader, and return whether this address of ours may be used."""
         if not self._accepts(own_address):
             return False
-        self._tell(wire.REACHED, {"offer": offer, "own": own_address})
+        self._send(wire.REACHED, {"offer": offer, "own": own_address})
         return True
 
 
@@ -345,7 +345,7 @@ class Promise(NamedTuple):
     ends: float
 
 
-class Following:
+class Follower:
     """At most one leader at a time; the owner calls close().
 
     `look_again` has the whole member look for a leader as at its start, and `leads` tells whether others follow it.
@@ -389,8 +389,8 @@ class Following:
         if membership is None:
             joins = self.bound_to() in (None, proven.leader)
         elif proven.ticket == 0 and membership.proven.ticket == 0 and proven.leader != membership.proven.leader:
-            self._search.accuse(proven, membership.proven.label, membership.proven.leader)
-            membership.accuse(proven.label, proven.leader)
+            self._search.report_rival(proven, membership.proven.label, membership.proven.leader)
+            membership.report_rival(proven.label, proven.leader)
             return False
         else:
             joins = not self._stays(membership, proven)
@@ -417,7 +417,7 @@ class Following:
             self._request.attempt,
             self._secret,
             proven,
-            self.me._replace(spent=self._stopwatch.spent(self._loop.names_s)),
+            self.me._replace(spent=self._stopwatch.durations(self._loop.names_s)),
             self._accepts,
             lambda: 0.0 if self.is_late else self._deadline.left_s(),
             self._changed,
@@ -474,9 +474,9 @@ class Following:
             if self._deadline.is_before(membership.failed_ago_s):
                 self._pass_over(membership, membership.failure)
             else:
-                told = membership.failure.error()
-                error = self._search.here(told)
-                error.is_of_rank_0 = str(error) == str(told)
+                expected = membership.failure.error()
+                error = self._search.with_local_faults(expected)
+                error.is_of_rank_0 = str(error) == str(expected)
                 self._outcome.fail(error)
         elif membership.state in ("moved", "lost"):
             self.membership = None
@@ -487,7 +487,7 @@ class Following:
             return
         self.promise = promise
         left_s = promise.ends - self._loop.clock()
-        if left_s > LAST_WORD_S:  # with less the leader does not commit
+        if left_s > COMMIT_DELIVERY_S:  # with less the leader does not commit
             self._loop.after(left_s - ASK_BEFORE_S, lambda: self._doubt(promise))
 
     def _doubt(self, promise: Promise) -> None:
@@ -505,7 +505,7 @@ class Following:
         It is late where no other leader comes while the failed one is still there to tell everybody.
         """
         self.membership = None
-        self._search.rest(membership.proven.endpoint, LINGER_S / 2)
+        self._search.back_off(membership.proven.endpoint, LINGER_S / 2)
         self._look_again()
         if not self._is_passing_over:
             self._is_passing_over = True
@@ -520,7 +520,7 @@ class Following:
 
     def _seek_again(self, membership: Membership) -> None:
         endpoint = membership.proven.endpoint
-        self._search.rest(endpoint, CALL_AGAIN_S)
+        self._search.back_off(endpoint, CALL_AGAIN_S)
         if self.bound_to() is not None:
             # The others may already have the world, so this leader is the only one to ask.
             self._ask(endpoint)
@@ -542,7 +542,7 @@ class Following:
         if self.membership is not None or self._outcome.is_over:
             return
         if self.bound_to() is not None:
-            self._search.rest(endpoint, 0.0)  # whatever it, or whoever is on the way to it, answered before
+            self._search.back_off(endpoint, 0.0)  # whatever it, or whoever is on the way to it, answered before
             self._search.dial(endpoint)
             self._loop.after(ASK_AGAIN_S, lambda: self._ask(endpoint))
         elif self.is_late:
@@ -554,10 +554,12 @@ class Following:
     def _unanswered(self) -> MingleError:
         after_s = self._deadline.waited_s()
         if self.membership is None:
-            return self._search.nobody(after_s)
+            return self._search.no_leader(after_s)
         if self.membership.state == "ready":
             expected = f"rank 0, {self.membership.proven.label}, to commit the world within {after_s} s"
-            return self._search.here(MissingError(expected, "no commit, though this member had confirmed", LOOK))
+            return self._search.with_local_faults(
+                MissingError(expected, "no commit, though this member had confirmed", LOOK)
+            )
         missing = f", missing {self.progress.missing}" if self.progress is not None else ""
         expected = f"an answer from rank 0, {self.membership.proven.label}, within {after_s} s"
-        return self._search.here(MissingError(expected, f"none{missing}", LOOK))
+        return self._search.with_local_faults(MissingError(expected, f"none{missing}", LOOK))

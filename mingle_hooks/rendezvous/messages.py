@@ -57,7 +57,7 @@ _STARTTIME = 19
 Milliseconds = Annotated[int, within(0, MOST_MS)]
 
 
-class Spent(NamedTuple):
+class Durations(NamedTuple):
     """Milliseconds since the process began: when it began to look for the others, checked in, and had its answer.
 
     `names_ms` of those between the first two went by until the name service had answered. On its way to rank 0, before
@@ -70,23 +70,22 @@ class Spent(NamedTuple):
     formed_ms: Milliseconds = 0
 
 
-_spent = nested(Spent)
-
-
 class Stopwatch:
     """Runs since this process began, which is so old by now; it now begins to look for the others."""
 
     def __init__(self, clock: Callable[[], float], age_s: float) -> None:
-        self._clock, self._asked_s, self._began = clock, age_s, clock()
+        self._clock, self._search_s, self._began = clock, age_s, clock()
 
-    def formed(self, spent: Spent) -> Spent:
+    def formed(self, durations: Durations) -> Durations:
         """Complete what was spent until check-in, now that there is an answer."""
-        return spent._replace(formed_ms=max(self.spent(0.0).in_ms, spent.in_ms))
+        return durations._replace(formed_ms=max(self.durations(0.0).in_ms, durations.in_ms))
 
-    def spent(self, names_s: float) -> Spent:
+    def durations(self, names_s: float) -> Durations:
         """Return what has been spent until now."""
-        asked, now = round(self._asked_s * 1000), round((self._asked_s + self._clock() - self._began) * 1000)
-        return Spent(min(asked, MOST_MS), min(round(names_s * 1000), MOST_MS), min(max(now, asked), MOST_MS))
+        search_ms, now_ms = round(self._search_s * 1000), round((self._search_s + self._clock() - self._began) * 1000)
+        return Durations(
+            min(search_ms, MOST_MS), min(round(names_s * 1000), MOST_MS), min(max(now_ms, search_ms), MOST_MS)
+        )
 
 
 def process_age_s() -> float:
@@ -431,7 +430,7 @@ class JoinRequest(NamedTuple):
     machine: Annotated[str, printable_text(64)]  # equal for members that share a network stack
     pinned: Annotated[Mapping[str, str], Key("given"), _pinned] = MappingProxyType({})
     wants_roster: Annotated[bool, Key("roster")] = False
-    spent: Annotated[Spent | None, nested(Spent)] = None  # how it came to check in, for the timeline
+    spent: Annotated[Durations | None, nested(Durations)] = None  # how it came to check in, for the timeline
     # The switches above it, from the top down; empty where nobody asks, or nobody knows.
     topology: Annotated[str, printable_text(LONGEST_TOPOLOGY)] = ""
     fingerprint: Annotated[str, _interned] = ""  # of its node; a member without one is not compared
@@ -499,7 +498,7 @@ def unpack_roster(packed: bytes) -> object:
 # its leader, and so long a leader stays to answer it.
 LEASE_S = 30.0
 # The word takes up to this long, two lost packets included: it is not said where a lease ends sooner.
-LAST_WORD_S = 5.0
+COMMIT_DELIVERY_S = 5.0
 # Leases are renewed after this long, while the last members are awaited.
 RENEW_S = 10.0
 # A member that holds its answer waits this much longer for the word, and a leader for all to be ready.
@@ -513,7 +512,7 @@ class Leases:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._asked: dict[bytes, float] = {}  # member -> when it was asked, where it has not answered yet
+        self._requested: dict[bytes, float] = {}  # member -> when it was asked, where it has not answered yet
         self._ends: dict[bytes, float] = {}
 
     def __len__(self) -> int:
@@ -521,20 +520,20 @@ class Leases:
 
     def ask(self, member: bytes) -> bool:
         """Note that a member is asked now; False where it still owes an answer, which would be taken for this one's."""
-        if member in self._asked:
+        if member in self._requested:
             return False
-        self._asked[member] = self._clock()
+        self._requested[member] = self._clock()
         return True
 
     def owes(self, member: bytes) -> bool:
         """Tell whether a member was asked and has not answered."""
-        return member in self._asked
+        return member in self._requested
 
     def promised(self, member: bytes, lease_s: float) -> None:
         """Note a member's promise; one that was not asked for is none."""
-        asked = self._asked.pop(member, None)
-        if asked is not None:
-            self._ends[member] = asked + lease_s
+        requested = self._requested.pop(member, None)
+        if requested is not None:
+            self._ends[member] = requested + lease_s
 
     def renewed(self, member: bytes) -> None:
         """Note that a member has come back for the word: it waits again, for as long as one may that promises."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.net.addresses import ListedAddress, interfaces, is_virtual_name, list_addresses, usable
 from mingle_hooks.rendezvous.backend import Advertisement, Context, OneWay
-from mingle_hooks.rendezvous.connection import CALL_S, READ, REST_S, Endpoint, Timer
+from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Timer
 from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret
 
 if TYPE_CHECKING:
@@ -80,16 +80,16 @@ def unpack_beacon(data: bytes, tag: bytes, secret: Secret) -> Beacon | None:
     """Return what a datagram says, None where it is not of this world; `genuine` tells whether the key fits."""
     if not _HEAD.size + MAC_BYTES <= len(data) <= MOST_BYTES or not data.startswith(MAGIC):
         return None
-    _, kind, its_tag, leader, ticket, port, count = _HEAD.unpack_from(data)
+    _, kind, packet_tag, leader, ticket, port, count = _HEAD.unpack_from(data)
     middle, end = _HEAD.size + 16 * count, len(data) - MAC_BYTES
-    if its_tag != tag or kind not in (BEACON, QUESTION) or count > MOST_ADDRESSES or middle > end:
+    if packet_tag != tag or kind not in (BEACON, QUESTION) or count > MOST_ADDRESSES or middle > end:
         return None
     if (end - middle) % NONCE_BYTES:
         return None
     genuine = secret.opened(data, MAC_BYTES, b"beacon") is not None
     addresses = tuple(_text(data[start : start + 16]) for start in range(_HEAD.size, middle, 16))
     nonces = tuple(data[start : start + NONCE_BYTES] for start in range(middle, end, NONCE_BYTES))
-    return Beacon(kind, its_tag, leader, ticket, port, addresses, genuine, nonces)
+    return Beacon(kind, packet_tag, leader, ticket, port, addresses, genuine, nonces)
 
 
 def _packed(address: str) -> bytes:
@@ -167,11 +167,11 @@ def _infos(found: Iterable[ListedAddress]) -> list[IfaceInfo]:
     four: dict[tuple[int, str], list[ipaddress.IPv4Interface]] = {}
     six: dict[tuple[int, str], list[ipaddress.IPv6Interface]] = {}
     for name, ifindex, address, prefix in found:
-        key, its = (ifindex, name), ipaddress.ip_interface(f"{address}/{prefix}")
-        if isinstance(its, ipaddress.IPv4Interface):
-            four.setdefault(key, []).append(its)
+        key, interface = (ifindex, name), ipaddress.ip_interface(f"{address}/{prefix}")
+        if isinstance(interface, ipaddress.IPv4Interface):
+            four.setdefault(key, []).append(interface)
         else:
-            six.setdefault(key, []).append(its)
+            six.setdefault(key, []).append(interface)
     return [
         IfaceInfo(name, ifindex, None, four.get((ifindex, name), []), six.get((ifindex, name), []))
         for ifindex, name in sorted({*four, *six})
@@ -313,7 +313,7 @@ class Questions:
         now = self._clock()
         if not any(self._open.get(nonce, now) > now for nonce in beacon.nonces):
             return False
-        self._heard[beacon.leader] = (_ANSWERED, now + CALL_S + REST_S)  # it is being dialled
+        self._heard[beacon.leader] = (_ANSWERED, now + CALL_S + BACKOFF_S)  # it is being dialled
         return True
 
 
@@ -416,7 +416,7 @@ class MulticastBackend:
         self._wanted = False
         self._interval = FIRST_BEACON_S
         self._turn = 0
-        self._asked = 0
+        self._questions_sent = 0
         self._holds = MOST_HOLDS
         clock = context.loop.clock
         answers, per_second = ANSWERS
@@ -439,7 +439,7 @@ class MulticastBackend:
         self._wanted = wanted
         self._ask_later()
         if wanted:
-            self._asked = 0
+            self._questions_sent = 0
             self._questions.begin()
             self._ask()
 
@@ -525,14 +525,14 @@ class MulticastBackend:
         if self.links and self._own.spend():
             self._send(QUESTION, self._next_link(), (self._questions.ask(),))
         self._ask_later()
-        self._asked += 1
+        self._questions_sent += 1
 
     def _ask_later(self) -> None:
         """Ask again some time after the last question, whatever that one was for, as long as a leader is wanted."""
         if self._ask_timer is not None:
             self._ask_timer.cancel()
         if self._wanted:
-            loop, delay = self.context.loop, ASK_AGAIN_S[min(self._asked, len(ASK_AGAIN_S) - 1)]
+            loop, delay = self.context.loop, ASK_AGAIN_S[min(self._questions_sent, len(ASK_AGAIN_S) - 1)]
             self._ask_timer = loop.after(loop.about(delay), self._ask)
 
     def _ask_about(self, packet: Beacon, link: Link) -> None:
@@ -593,7 +593,7 @@ class MulticastBackend:
         elif packet.kind == QUESTION and not self._is_better(packet):
             if self._advertisement is not None:
                 if packet.leader != NOBODY:  # else of an earlier version
-                    self._one_way.asked(packet.leader, source)
+                    self._one_way.queried(packet.leader, source)
                 self._answer_soon(link, packet)
         elif self._is_news(packet):
             self._hold_back(packet)

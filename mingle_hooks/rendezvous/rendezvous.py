@@ -10,7 +10,7 @@ from mingle_hooks.rendezvous.connection import Loop, boottime
 from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
 from mingle_hooks.rendezvous.election import Candidate, stand_as_candidate
 from mingle_hooks.rendezvous.leader import Leader
-from mingle_hooks.rendezvous.member import GOODBYE_S, Following
+from mingle_hooks.rendezvous.member import GOODBYE_S, Follower
 from mingle_hooks.rendezvous.messages import LINGER_S, Answer, Deadline, Failure, Outcome, Stopwatch
 from mingle_hooks.rendezvous.request import Observer, Progress, Request, join_request
 from mingle_hooks.rendezvous.timeline import refuse_different_nodes
@@ -55,10 +55,10 @@ class Rendezvous:
             observer.note,
             self._leader_proven,
             candidate=lambda: self._candidate,
-            joined=lambda: self._following.precedence,
+            joined=lambda: self._follower.precedence,
             member=self._me.member,
         )
-        self._following = Following(
+        self._follower = Follower(
             loop,
             request,
             self._secret,
@@ -77,7 +77,7 @@ class Rendezvous:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._following.close()
+        self._follower.close()
         if self._candidate is not None:
             self._candidate.close(self._request.held if error is None else None)
         self._search.close()
@@ -104,47 +104,47 @@ class Rendezvous:
             self._stand()
         self._search.open()
         if self._request.tells is not None:
-            self._tell_of_this_node(*self._request.tells())
+            self._set_node_facts(*self._request.tells())
         if self._leader is not None and not self._request.leader_hosts:
             # Nobody keeps others from taking this id: whoever begins at the same time is heard before a world forms.
             self._leader.choice.listen_for(QUIET_S)
         if self._request.local_peers is not None:
             self._request.local_peers.attend(self._loop, self._local_peer_failed)
         if self._request.obstacle is not None and self._request.obstacle.is_certain:
-            self._loop.after(TICK_S, self._tell_of_obstacle)
+            self._loop.after(TICK_S, self._note_obstacle)
         self._tick()
 
-    def _tell_of_obstacle(self) -> None:
+    def _note_obstacle(self) -> None:
         """Say why there will be no world to whoever watches this member wait for the others."""
         if self._request.obstacle is not None:
             seen = self._request.obstacle.error().seen
             self._observer.note(f"cannot start the command: {seen}; all members end once all have checked in")
 
-    def _tell_of_this_node(self, fingerprint: str, addresses: str) -> None:
+    def _set_node_facts(self, fingerprint: str, addresses: str) -> None:
         """Have it compared with the others': only now, as others already knock, or know that this member is here."""
-        self._me = self._following.me = self._me._replace(fingerprint=fingerprint, addresses=addresses)
+        self._me = self._follower.me = self._me._replace(fingerprint=fingerprint, addresses=addresses)
         if self._leader is not None:
-            mine = self._leader.roster.entry(self._me.member)
-            mine.fingerprint, mine.addresses, mine.clock = fingerprint, addresses, (0.0, 0.0)
+            own_entry = self._leader.roster.entry(self._me.member)
+            own_entry.fingerprint, own_entry.addresses, own_entry.clock = fingerprint, addresses, (0.0, 0.0)
 
     def result(self) -> Answer:
         """Return the answer, or raise why there is none, a MingleError, once it is over."""
         answer = self._outcome.result()
-        leader, membership = self._leader, self._following.membership
+        leader, membership = self._leader, self._follower.membership
         if leader is not None and leader.answer is answer:
             timeline.note_by_leader(leader, self._request, self._observer, answer["at"])
         elif self._observer.tell is not None:
             timeline.note_by_member(membership, self._observer)
-        its = membership.me if membership is not None else leader.me if leader is not None else self._me
-        if its.spent is not None:
-            answer["spent"] = list(self._stopwatch.formed(its.spent))
+        me = membership.me if membership is not None else leader.me if leader is not None else self._me
+        if me.spent is not None:
+            answer["spent"] = list(self._stopwatch.formed(me.spent))
         return answer
 
     def _tick(self) -> None:
         """Tell the observer how far the world is, as far as this member knows."""
         leader, progress = self._leader, None
-        if self._following.membership is not None:
-            progress = self._following.progress
+        if self._follower.membership is not None:
+            progress = self._follower.progress
         elif leader is not None and leader.state in ("gathering", "closing"):
             roster = leader.roster
             progress = Progress(len(roster), roster.nodes, roster.missing())
@@ -159,7 +159,7 @@ class Rendezvous:
     def _stand(self) -> None:
         # What most members do not need.
 
-        me = self._me._replace(spent=self._stopwatch.spent(0.0))
+        me = self._me._replace(spent=self._stopwatch.durations(0.0))
         self._candidate = stand_as_candidate(self._loop, self._request, self._secret, me, self._leader_changed)
         if self._candidate is not None:
             leader = self._candidate.leader
@@ -179,8 +179,8 @@ class Rendezvous:
         self._search.rejections.reject(leader.rejected.list())
         if leader.state == "withdrawn" and leader.failure is not None:
             failure, leader.failure = leader.failure, None
-            if self._following.membership is not None:  # the better candidate decides
-                self._following.membership.fail(failure)
+            if self._follower.membership is not None:  # the better candidate decides
+                self._follower.membership.fail(failure)
         elif leader.state == "failed" and leader.failure is not None:
             self._leader_failed(leader, leader.failure)
         elif leader.state == "formed":
@@ -189,16 +189,16 @@ class Rendezvous:
                 # As long as some member may wait for the word, this leader stays to repeat it; a little longer than
                 # they promised where it was suspended as it said it.
                 self._leave_at(self._loop.clock() + max(leader.awaited_s, LINGER_S))
-            if leader.everybody_done:
+            if leader.all_done:
                 self._outcome.end()
 
     def _leader_failed(self, leader: Leader, failure: Failure) -> None:
         error = failure.error()
         if len(leader.roster) == 1:  # a better reason may be known why nobody has come
             no_network = self._candidate.no_network if self._candidate is not None else None
-            error = self._search.rejections.refusal() or no_network or self._search.here(error)
+            error = self._search.rejections.refusal() or no_network or self._search.with_local_faults(error)
         may_come_late = failure.kind not in ("missing", "unconfirmed", "keys", "runs", "versions", "network", *LIMITS)
-        is_awaited = may_come_late and not leader.everybody_told
+        is_awaited = may_come_late and not leader.all_informed
         if not self._outcome.is_known:
             self._observer.failed(error)
         self._outcome.fail(error, LINGER_S if is_awaited else GOODBYE_S)
@@ -234,12 +234,12 @@ class Rendezvous:
         if proven.leader == self._me.member or self.is_over:
             self._search.drop(proven, NEVER_S)
         elif leader is None or leader.state == "withdrawn":
-            if self._following.meet(proven):
+            if self._follower.meet(proven):
                 self._join(proven)
         elif leader.state == "failed":
-            self._search.tell(proven, wire.FAILED, leader.why())  # a better candidate would wait for us
+            self._search.send(proven, wire.FAILED, leader.failure_body())  # a better candidate would wait for us
         elif leader.terms.ticket == 0 and proven.ticket == 0:
-            self._search.accuse(proven, leader.me.host, leader.me.member)
+            self._search.report_rival(proven, leader.me.host, leader.me.member)
             leader.met_rival(proven.label)
         elif leader.state != "gathering" or proven.precedence > (leader.terms.ticket, leader.me.member):
             self._search.drop(proven)
@@ -250,7 +250,7 @@ class Rendezvous:
         self._search.pause()
         if self._leader is not None and self._leader.state == "gathering":
             self._leader.withdraw([[proven.endpoint.address, proven.endpoint.port]])
-        self._following.join(proven)
+        self._follower.join(proven)
 
     def _look_again(self) -> None:
         """Stand again, where this member did, and look for a leader by every backend."""
@@ -261,17 +261,17 @@ class Rendezvous:
     def _local_peer_failed(self, failure: Failure) -> None:
         """Fail for all as this node's tasks are not whole; too late for a world that has formed."""
         leader = self._leader
-        if self._following.membership is None and leader is not None and leader.state != "withdrawn":
+        if self._follower.membership is None and leader is not None and leader.state != "withdrawn":
             leader.fail(failure)
         else:
-            self._following.fail(failure)
+            self._follower.fail(failure)
 
     # Time.
 
     def _time_is_over(self) -> None:
         """Give up; but a world that is about to form gets CLOSING_S more to do so."""
         is_closing = self._leader is not None and self._leader.state == "closing"
-        if is_closing or self._following.bound_to() is not None:
+        if is_closing or self._follower.bound_to() is not None:
             # Counted from the deadline: this process may have been stopped meanwhile.
             self._loop.after(max(self._deadline.left_s(), 0.0), self._give_up)
         else:
@@ -280,7 +280,7 @@ class Rendezvous:
     def _give_up(self, *, was_late: bool = False) -> None:
         if self._outcome.is_known:
             return  # over but for telling the others
-        if not was_late and self._following.bound_to() is not None and self._deadline.left_s() < -LATE_S:
+        if not was_late and self._follower.bound_to() is not None and self._deadline.left_s() < -LATE_S:
             # What was said while this host was suspended is sent again by TCP, or when this member asks.
             self._loop.after(LINGER_S, lambda: self._give_up(was_late=True))
             return
@@ -288,4 +288,4 @@ class Rendezvous:
         if leader is not None and leader.state in ("gathering", "closing"):
             leader.give_up(self._deadline.waited_s())
         else:
-            self._following.give_up()
+            self._follower.give_up()

@@ -62,8 +62,8 @@ class Roster:
     @property
     def nodes(self) -> int | None:
         """N, as soon as any member has said it."""
-        said = self._first.get("nodes")
-        return int(said[0]) if said else None
+        claim = self._first.get("nodes")
+        return int(claim[0]) if claim else None
 
     @property
     def complete(self) -> bool:
@@ -85,8 +85,8 @@ class Roster:
 
     def pinned(self, name: str) -> str | None:
         """Return the value that members exported for name, None where nobody did."""
-        said = self._first.get(name)
-        return said[0] if said else None
+        claim = self._first.get(name)
+        return claim[0] if claim else None
 
     def add(self, join_request: JoinRequest, address: str) -> Failure | None:
         """Take a member in, or return why no world can hold it beside the others. Once more changes nothing."""
@@ -99,7 +99,7 @@ class Roster:
         self._machines[join_request.machine] = self._machines.get(join_request.machine, 0) + 1
         if join_request.rank is not None:
             self._ranks[join_request.rank] = entry
-        for name, value in _said(join_request).items():
+        for name, value in _claims(join_request).items():
             self._first.setdefault(name, (value, entry))
         return None
 
@@ -108,15 +108,15 @@ class Roster:
         if not self.complete:
             return None
         requests = [entry.join_request for entry in self.in_usual_order()]
-        unable = [(its.host, its.obstacle) for its in requests if its.obstacle is not None]
-        certain = [(host, its) for host, its in unable if its.is_certain]
+        unable = [(request.host, request.obstacle) for request in requests if request.obstacle is not None]
+        certain = [(host, failure) for host, failure in unable if failure.is_certain]
         if certain or len(unable) == len(requests):
             unable = certain
         if not unable:
             return None
         first = unable[0][1]
         seen = first.parts[1]
-        hosts = [host for host, its in unable if its == (first.kind, (host, seen))]
+        hosts = [host for host, failure in unable if failure == (first.kind, (host, seen))]
         return Failure(first.kind, (printable(fold(hosts), LONGEST_HOSTS), seen))
 
     def remove(self, member: bytes) -> None:
@@ -130,10 +130,10 @@ class Roster:
             del self._ranks[entry.join_request.rank]
         for offer in entry.reached:
             self._reached[offer] -= 1
-        if any(said[1] is entry for said in self._first.values()):
+        if any(claim[1] is entry for claim in self._first.values()):
             self._first = {}
             for other in self._entries.values():
-                for name, value in _said(other.join_request).items():
+                for name, value in _claims(other.join_request).items():
                     self._first.setdefault(name, (value, other))
 
     def reach(self, member: bytes, offer: int, own_address: str) -> None:
@@ -201,15 +201,15 @@ class Roster:
         join_request = entry.join_request
         if "NODE_RANK" in join_request.pinned:
             return Failure("node_rank", (join_request.pinned["NODE_RANK"], str(join_request.rank), entry.label))
-        for name, value in _said(join_request).items():
-            said = self._first.get(name)
-            if said is None and name in _LEADERS and entry.join_request is not self._me:
-                said = ("not exported", self._entries[self._me.member])
-            if said is None or said[0] == value:
+        for name, value in _claims(join_request).items():
+            claim = self._first.get(name)
+            if claim is None and name in _LEADERS and entry.join_request is not self._me:
+                claim = ("not exported", self._entries[self._me.member])
+            if claim is None or claim[0] == value:
                 continue
             if name == "nodes":
-                return Failure("nodes", (said[0], said[1].label, value, entry.label))
-            return Failure("given", (name, f"{said[0]} on {said[1].label}", f"{value} on {entry.label}"))
+                return Failure("nodes", (claim[0], claim[1].label, value, entry.label))
+            return Failure("given", (name, f"{claim[0]} on {claim[1].label}", f"{value} on {entry.label}"))
         return self._no_room(entry)
 
     def _no_room(self, entry: Entry) -> Failure | None:
@@ -226,11 +226,11 @@ class Roster:
         return None
 
 
-def _said(join_request: JoinRequest) -> dict[str, str]:
-    said = dict(join_request.pinned)
+def _claims(join_request: JoinRequest) -> dict[str, str]:
+    claim = dict(join_request.pinned)
     if join_request.nodes is not None:
-        said["nodes"] = str(join_request.nodes)
-    return said
+        claim["nodes"] = str(join_request.nodes)
+    return claim
 
 
 def _own_address(entry: Entry, offer: int | None) -> str:
@@ -388,7 +388,7 @@ def not_own(master_addr: str, host: str, advertised: Sequence[AdvertisedAddress]
 # When a leader's world may close, and which of its addresses that world uses.
 
 # While somebody who may lead as well is asked, look this much later, in seconds, whether it has answered.
-ASKED_S = 0.1
+RECHECK_S = 0.1
 # With all in, wait this long for the best address to be reached by all before taking the next best:
 # a connection whose first two packets are lost still comes through.
 SETTLE_S = 3.5
@@ -443,7 +443,7 @@ class AddressChoice:
             if not self._refuses(offer):
                 self._close(offer)
         else:
-            self._timers["asked"] = self._loop.after(ASKED_S, self.consider)
+            self._timers["asked"] = self._loop.after(RECHECK_S, self.consider)
 
     def _best(self) -> int | None:
         """Return the best address that may serve all, once they have reached it; later the best that they have."""

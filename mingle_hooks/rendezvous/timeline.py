@@ -9,7 +9,7 @@ from mingle_hooks.net.addresses import Interface, interfaces
 from mingle_hooks.rendezvous.compare import EXCLUDE, Compared, Finding, compare_members, exclude_line, finding_lines
 from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.member import Membership
-from mingle_hooks.rendezvous.messages import Failure, Spent
+from mingle_hooks.rendezvous.messages import Durations, Failure
 from mingle_hooks.rendezvous.request import Observer, Request
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Entry, Roster, Terms, crossings
 from mingle_hooks.schedulers.hostlist import fold
@@ -34,7 +34,7 @@ class Phases(NamedTuple):
 
     host: str
     began: float
-    asked: float
+    searching: float
     arrived: float
     names_s: float
     network_s: float  # without the time in which there was no rank 0 yet
@@ -42,21 +42,21 @@ class Phases(NamedTuple):
     @property
     def ready(self) -> float:
         """When it would have been in, had rank 0 been there."""
-        return self.asked + self.names_s + self.network_s
+        return self.searching + self.names_s + self.network_s
 
 
-def phases(told: Sequence[tuple[str, float, Spent | None]]) -> list[Phases]:
+def phases(members: Sequence[tuple[str, float, Durations | None]]) -> list[Phases]:
     """Return the members, rank 0 first, of each of whom host, arrival and what it spent are told."""
     found: list[Phases] = []
-    leader_at = told[0][1] if told else 0.0
-    for host, arrived, spent in told:
+    leader_at = members[0][1] if members else 0.0
+    for host, arrived, spent in members:
         if spent is None:  # of a mingle that does not tell it
             continue
         began = arrived - spent.in_ms / 1000
-        asked = began + spent.asked_ms / 1000
-        free = max(asked, min(leader_at, arrived))
+        searching = began + spent.asked_ms / 1000
+        free = max(searching, min(leader_at, arrived))
         names_s = min(spent.names_ms / 1000, arrived - free)
-        found.append(Phases(host, began, asked, arrived, names_s, arrived - free - names_s))
+        found.append(Phases(host, began, searching, arrived, names_s, arrived - free - names_s))
     return found
 
 
@@ -66,9 +66,9 @@ def timeline_lines(members: Sequence[Phases], formed: float) -> list[str]:
         return []
     zero = min(member.began for member in members)
     listed = [
-        f"{its.host} started at {its.began - zero:.2f} s, searched from {its.asked - zero:.2f} s,"
-        f" checked in at {its.arrived - zero:.2f} s"
-        for its in (members if len(members) <= MOST_LISTED else ())
+        f"{member.host} started at {member.began - zero:.2f} s, searched from {member.searching - zero:.2f} s,"
+        f" checked in at {member.arrived - zero:.2f} s"
+        for member in (members if len(members) <= MOST_LISTED else ())
     ]
     return [*listed, f"the world formed at {formed - zero:.2f} s", _why(members)]
 
@@ -82,14 +82,14 @@ def last_to_arrive(members: Sequence[Phases]) -> dict[str, Any] | None:
     if first is None or late is None or late.ready - first.ready < PUNCTUAL_S:
         return None
     zero = min(member.began for member in members)
-    spent = {
+    phases = {
         "late_s": late.ready - first.ready,
         "began_s": late.began - zero,
-        "start_s": late.asked - late.began,
+        "start_s": late.searching - late.began,
         "names_s": late.names_s,
         "network_s": late.network_s,
     }
-    return {"host": late.host, "after": first.host, **{name: round(its_s, 3) for name, its_s in spent.items()}}
+    return {"host": late.host, "after": first.host, **{name: round(seconds, 3) for name, seconds in phases.items()}}
 
 
 def _why(members: Sequence[Phases]) -> str:
@@ -127,8 +127,8 @@ def leader_report(leader: Leader, chosen: str) -> list[str]:
             why = "reached too late"
         lines.append(f"address {_named(offer, carriers)}: {why}")
 
-    told = [(e.join_request.host, e.arrived, e.join_request.spent) for e in leader.roster.in_usual_order()]
-    return [*lines, *_order(leader), *_last(entries), *timeline_lines(phases(told), leader.formed_at)]
+    checked_in = [(e.join_request.host, e.arrived, e.join_request.spent) for e in leader.roster.in_usual_order()]
+    return [*lines, *_order(leader), *_last(entries), *timeline_lines(phases(checked_in), leader.formed_at)]
 
 
 def _order(leader: Leader) -> list[str]:
@@ -207,7 +207,7 @@ def note_by_member(membership: Membership | None, observer: Observer) -> None:
 
 # What the leader says of nodes that are not alike: a warning once the world has formed, or why none does.
 
-MOST_TOLD = 3  # differences in an error, which is one line
+MOST_DIFFERENCES = 3  # differences in an error, which is one line
 # What stands in a fingerprint or is far off in a clock that has to be told whoever else has it too.
 _FULL, _CLOCK_S = "=full", 1.0
 
@@ -223,15 +223,15 @@ def refuse_different_nodes(leader: Leader, request: Request, offer: int) -> bool
 
 def _failure(nodes: int, refused: Sequence[Finding]) -> Failure:
     """Return what all members are told: the first few differences, and who to leave out."""
-    texts, others = [finding.text for finding in refused[:MOST_TOLD]], exclude_line(refused)
-    rest = [f"and {len(refused) - MOST_TOLD} more"] if refused[MOST_TOLD:] else []
+    texts, others = [finding.text for finding in refused[:MOST_DIFFERENCES]], exclude_line(refused)
+    rest = [f"and {len(refused) - MOST_DIFFERENCES} more"] if refused[MOST_DIFFERENCES:] else []
     instead = others[0].removeprefix(EXCLUDE) if others else "nodes that agree"
     return Failure("differs", (str(nodes), "; ".join([*texts, *rest]), f"{instead}, or --no-strict"))
 
 
 def difference_lines(leader: Leader, at: str, *, asks_rdma: bool) -> list[str]:
     """Return what a person should know of the nodes of a world that uses this of the leader's addresses."""
-    offer = next((place for place, its in enumerate(leader.terms.advertised) if its.address == at), 0)
+    offer = next((place for place, offered in enumerate(leader.terms.advertised) if offered.address == at), 0)
     found = _findings(leader.roster, leader.terms, offer, asks_rdma=asks_rdma)
     return finding_lines(found) if found else []
 
@@ -240,9 +240,9 @@ def _findings(roster: Roster, terms: Terms, offer: int, *, asks_rdma: bool) -> l
     entries = [entry for entry in roster.entries() if entry.fingerprint]
     carriers = [_carrier(entry, offer) for entry in entries]
     unreached = [
-        (its.address, short)
-        for index, its in enumerate(terms.advertised[:offer])
-        if not its.loopback and (short := [e.join_request.host for e in entries if index not in e.reached])
+        (address.address, short)
+        for index, address in enumerate(terms.advertised[:offer])
+        if not address.loopback and (short := [e.join_request.host for e in entries if index not in e.reached])
     ]
     if not asks_rdma and not unreached and len(set(carriers)) == 1 and _are_alike(entries):
         return []  # most worlds are
@@ -265,7 +265,7 @@ def _are_alike(entries: Sequence[Entry]) -> bool:
     clocks = [entry.clock for entry in entries if entry.clock is not None]
     if max((low for low, _ in clocks), default=0.0) - min((high for _, high in clocks), default=0.0) > _CLOCK_S:
         return False
-    addresses = [word for entry in entries for word in entry.addresses.split()]
+    addresses = [text for entry in entries for text in entry.addresses.split()]
     return len(set(addresses)) == len(addresses)
 
 

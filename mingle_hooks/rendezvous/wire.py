@@ -112,23 +112,23 @@ class Sealer:
     reordered frame fail.
     """
 
-    __slots__ = ("_key", "_mine", "_opened", "_sealed", "_theirs")
+    __slots__ = ("_key", "_opened", "_peer", "_sealed", "_sender")
 
-    def __init__(self, secret: Secret, member_nonce: bytes, leader_nonce: bytes, mine: bytes, theirs: bytes) -> None:
+    def __init__(self, secret: Secret, member_nonce: bytes, leader_nonce: bytes, sender: bytes, peer: bytes) -> None:
         self._key = secret.mac(b"session", member_nonce, leader_nonce)
-        self._mine, self._theirs = mine, theirs
+        self._sender, self._peer = sender, peer
         self._sealed = self._opened = 0
 
     def seal(self, kind: int, payload: bytes) -> bytes:
         """Return a whole frame with its MAC."""
-        mac = self._mac(self._mine, self._sealed, kind, payload)
+        mac = self._mac(self._sender, self._sealed, kind, payload)
         self._sealed += 1
         return HEADER.pack(len(payload) + MAC_BYTES, kind) + mac + payload
 
     def open(self, kind: int, payload: bytes) -> Body:
         """Return the body of a frame; a wrong MAC raises WireError."""
         mac, payload = payload[:MAC_BYTES], payload[MAC_BYTES:]
-        if not compare_digest(mac, self._mac(self._theirs, self._opened, kind, payload)):
+        if not compare_digest(mac, self._mac(self._peer, self._opened, kind, payload)):
             raise WireError("wrong MAC")
         self._opened += 1
         return decode(payload)
@@ -418,23 +418,25 @@ class Secret:
     `door` is the key that all runs of the attempt share: by it a leader knows another run from a stranger.
     """
 
-    __slots__ = ("_hmac", "door")
+    __slots__ = ("_hmac", "attempt_secret")
 
-    def __init__(self, key: bytes, door: Secret | None = None) -> None:
+    def __init__(self, key: bytes, attempt_secret: Secret | None = None) -> None:
         self._hmac = hmac.new(key, digestmod="sha256")
-        self.door = door or self
+        self.attempt_secret = attempt_secret or self
 
     @classmethod
     def derive(cls, material: Material, attempt: Attempt) -> Secret:
         """Return the key of one attempt; no two attempts, runs or versions share one."""
         world = (b"world", bytes([PROTOCOL_VERSION]), attempt.name)
-        door = cls(hmac.digest(material, _joined(*world), "sha256"))
-        return cls(hmac.digest(material, _joined(*world, attempt.run), "sha256"), door) if attempt.run else door
+        attempt_secret = cls(hmac.digest(material, _joined(*world), "sha256"))
+        if not attempt.run:
+            return attempt_secret
+        return cls(hmac.digest(material, _joined(*world, attempt.run), "sha256"), attempt_secret)
 
     @property
     def master_seed(self) -> bytes:
         """What MASTER_PORT is chosen by, the same in all runs: another user of rank 0's host cannot work it out."""
-        return self.door.mac(b"master")
+        return self.attempt_secret.mac(b"master")
 
     def mac(self, purpose: bytes, *parts: bytes) -> bytes:
         """Return 32 bytes over parts, each with its length, that only holders of the key can make."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from mingle_hooks.rendezvous import timeline
-from mingle_hooks.rendezvous.messages import Spent
+from mingle_hooks.rendezvous.messages import Durations
 from mingle_hooks.run import attempt, messages
 from mingle_hooks.run.attempt import Cause, Plan
 
@@ -384,7 +384,7 @@ class Machine:
         for place in sorted(self._formed, key=self.ranks.__getitem__):
             formed, phases = self._formed[place]
             if phases:
-                spent = Spent(*phases)
+                spent = Durations(*phases)
                 found.append((self.roster.host(place), formed - (spent.formed_ms - spent.in_ms) / 1000, spent))
         last = timeline.last_to_arrive(timeline.phases(found))
         return {} if last is None else {"last": last}

@@ -32,7 +32,7 @@ from mingle_hooks import values
 from mingle_hooks.errors import UsageError, limit
 from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.connection import Connection, Loop
-from mingle_hooks.rendezvous.messages import Spent
+from mingle_hooks.rendezvous.messages import Durations
 from mingle_hooks.rendezvous.wire import (
     HEADER,
     MOST_PID,
@@ -115,7 +115,7 @@ def _directory(body: Body, name: str) -> str:
 
 
 def _spent(body: Body, name: str) -> tuple[int, ...]:
-    return tuple(parse(Spent, body[name])) if body.get(name) else ()
+    return tuple(parse(Durations, body[name])) if body.get(name) else ()
 
 
 class Join(NamedTuple):

@@ -18,7 +18,7 @@ def _too_early(self: Any, member: bytes, lease_s: float, members: int) -> bool:
 
 def _unlooked(self: Any, member: bytes, lease_s: float, members: int) -> bool:
     self.leases.promised(member, lease_s)
-    return lease_s > messages.LAST_WORD_S and len(self.leases) == members
+    return lease_s > messages.COMMIT_DELIVERY_S and len(self.leases) == members
 
 
 def _say_once(_self: Any, session: Any, _checkin: Any) -> None:
@@ -26,7 +26,7 @@ def _say_once(_self: Any, session: Any, _checkin: Any) -> None:
 
 
 def _from_now(self: Any, member: bytes, lease_s: float) -> None:
-    self._asked.pop(member, None)
+    self._requested.pop(member, None)
     self._ends[member] = self._clock() + lease_s
 
 
@@ -58,7 +58,7 @@ def _believes(side: bytes) -> Callable[..., wire.Body]:
     checked = wire.Sealer.open
 
     def opened(self: Any, kind: int, payload: bytes) -> wire.Body:
-        return wire.decode(payload[wire.MAC_BYTES :]) if self._theirs == side else checked(self, kind, payload)
+        return wire.decode(payload[wire.MAC_BYTES :]) if self._peer == side else checked(self, kind, payload)
 
     return opened
 
@@ -71,10 +71,10 @@ DEFECTS: dict[str, tuple[int, list[tuple[object, str, Any]]]] = {
     "a lease begins when its promise arrives": (71, [(messages.Leases, "promised", _from_now)]),
     "any MAC will do": (33, [(wire, "compare_digest", _yes)]),
     "a sorted() is dropped": (3, [(leader.Leader, "_close", _close_unsorted)]),
-    "a member breaks its promise": (89, [(member.Following, "bound_to", lambda _self: None)]),
-    "the last word is said once": (9, [(leader.Leader, "_again", _say_once)]),
+    "a member breaks its promise": (89, [(member.Follower, "bound_to", lambda _self: None)]),
+    "the last word is said once": (9, [(leader.Leader, "_rejoin", _say_once)]),
     "the word goes out a promise too early": (34, [(leader.Closing, "may_commit", _too_early)]),
-    "a leader leaves with its own answer": (63, [(leader.Leader, "everybody_done", property(_has_formed))]),
+    "a leader leaves with its own answer": (63, [(leader.Leader, "all_done", property(_has_formed))]),
     "a rank is not compared": (87, [(roster.Roster, "_no_room", lambda _self, _entry: None)]),
     "a lost leader is not noticed": (3, [(member.Membership, "_ended", lambda _self, _reason: None)]),
     "numbers of nodes are not compared": (4, [(roster.Roster, "_contradiction", roster.Roster._no_room)]),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
-from mingle_hooks.rendezvous.connection import GONE_S, READ, WRITE
+from mingle_hooks.rendezvous.connection import PEER_LOST_S, READ, WRITE
 from mingle_hooks.rendezvous.wire import HEADER, MAC_BYTES
 from simulator.timeline import Timeline
 
@@ -115,7 +115,7 @@ class Network:
             if pipe is not None:
                 pipe.lose()
         end.fail(errno.ETIMEDOUT)
-        self.timeline.after(other.heard + GONE_S - self.timeline.now, other.notice)
+        self.timeline.after(other.heard + PEER_LOST_S - self.timeline.now, other.notice)
 
     def forge(self, data: bytes) -> bytes:
         """Change one octet: a digit of what is said into another, or any bit."""

@@ -175,7 +175,7 @@ class Process:
     def _note(self) -> None:
         if self.formed is None and self.leads:
             self.formed = self.timeline.now
-        bound = self.rendezvous._following.promise if self.rendezvous is not None else None
+        bound = self.rendezvous._follower.promise if self.rendezvous is not None else None
         if bound is not None and (self.promised is None or self.promised[1] != bound[0]):
             self.promised = self.timeline.now, bound[0]
 

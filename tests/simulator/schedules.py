@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.connection import GONE_S
+from mingle_hooks.rendezvous.connection import PEER_LOST_S
 from mingle_hooks.rendezvous.request import Request
 from mingle_hooks.rendezvous.wire import Attempt, Material
 from simulator.network import ASKS_S, Host, Network, SimSocket
@@ -81,7 +81,7 @@ class Plan(NamedTuple):
         kinds = [fault.kind for fault in self.faults]
         # The time of day matters to nobody, and a connection that is lost unsaid is found out.
         lost, harmless = kinds.count("half-open"), kinds.count("time of day")
-        is_healed = lost + harmless == len(kinds) and spare_s > CALM_S + 2 * GONE_S * lost
+        is_healed = lost + harmless == len(kinds) and spare_s > CALM_S + 2 * PEER_LOST_S * lost
         return is_healed and self.oddity is None
 
 
@@ -349,8 +349,8 @@ class Schedule:
                 self.network.cut(a, b, -1)
 
         self.timeline.after(lasts_s, heal)
-        if lasts_s > GONE_S:
-            self.timeline.after(GONE_S, lambda: self._notice(pairs))
+        if lasts_s > PEER_LOST_S:
+            self.timeline.after(PEER_LOST_S, lambda: self._notice(pairs))
 
     def _notice(self, pairs: set[tuple[int, int]]) -> None:
         """Have the kernels give up what has been cut for so long; the kernel of a suspended host does so later."""

@@ -269,7 +269,7 @@ def test_a_withdrawn_candidate_that_is_told_of_a_failure_hands_it_on_and_waits(m
     leader = member.finds("a", ticket=1)
     leader.answers()
     assert member.rendezvous._leader.state == "withdrawn"
-    member.does(lambda: member.rendezvous._leader.told(Failure("full", ("2", "node7")), 0.0))
+    member.does(lambda: member.rendezvous._leader.receive_failure(Failure("full", ("2", "node7")), 0.0))
     member.later(LEASE_S / 2)
     assert member.is_there
     assert leader.heard[-1][0] == wire.FAILED

@@ -224,7 +224,7 @@ def hello(port: int, nonce: bytes = b"n" * 16, secret: Secret = SECRET, **parts:
         "host": "node9",
         "at": at,
         "proof": secret.mac(b"hello", nonce, at.encode()).hex(),
-        "door": secret.door.mac(b"door", nonce, at.encode()).hex(),
+        "door": secret.attempt_secret.mac(b"door", nonce, at.encode()).hex(),
         **parts,
     }
     return wire.frame(wire.HELLO, wire.encode(body))

@@ -27,7 +27,7 @@ def ask(port: int, attempt: Attempt, secret: Secret) -> None:
         nonce, at = os.urandom(wire.NONCE_BYTES), wire.endpoint(sock.getpeername())
         hello = {"tag": attempt.tag.hex(), "version": VERSION, "nonce": nonce.hex(), "host": "thief", "at": at}
         hello["proof"] = secret.mac(b"hello", nonce, at.encode()).hex()
-        hello["door"] = secret.door.mac(b"door", nonce, at.encode()).hex()
+        hello["door"] = secret.attempt_secret.mac(b"door", nonce, at.encode()).hex()
         sock.sendall(wire.frame(wire.HELLO, wire.encode(hello)))
         length, kind = wire.HEADER.unpack(sock.recv(wire.HEADER.size, socket.MSG_WAITALL))
         body = wire.decode(sock.recv(length, socket.MSG_WAITALL))

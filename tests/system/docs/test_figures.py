@@ -51,9 +51,9 @@ SECURITY = [
         (wire.MOST_MEMBER_BYTES, wire.MOST_LEADER_BYTES) == (1 << 13, 1 << 23),
     ),
     ("64 connections at once, 10 s each", (door.MOST_CALLERS, door.CALLER_S) == (64, 10.0)),
-    ("notices within 20 s", connection.GONE_S == 20),
+    ("notices within 20 s", connection.PEER_LOST_S == 20),
     ("waits 10 s more for it", leases.LINGER_S == 10.0),
-    ("(5 to 30 s)", (leases.LAST_WORD_S, leases.LEASE_S) == (5.0, 30.0)),
+    ("(5 to 30 s)", (leases.COMMIT_DELIVERY_S, leases.LEASE_S) == (5.0, 30.0)),
 ]
 
 

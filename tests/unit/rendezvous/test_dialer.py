@@ -156,7 +156,7 @@ def test_who_hands_on_what_the_leader_says_is_gone_round() -> None:
 def test_where_rank_0_is_expected_is_said(pair: Room) -> None:
     """By the name that the scheduler gives it."""
     looking = search(pair, [], [], leader_hosts=("node7",))
-    assert looking.nobody(9).expected == "rank 0 (node7) within 9 s"
+    assert looking.no_leader(9).expected == "rank 0 (node7) within 9 s"
     looking.close()
 
 
@@ -171,6 +171,6 @@ def test_where_rank_0_is_expected_is_said(pair: Room) -> None:
 def test_a_leftover_by_which_rank_0_was_looked_for_is_named(parts: dict[str, Any], remedy: str, pair: Room) -> None:
     """It is likelier than a firewall, which is named with it."""
     looking = search(pair, [], [], **parts)
-    assert looking.nobody(9).remedy.startswith(remedy)
-    assert looking.nobody(9).remedy.endswith(LOOK)
+    assert looking.no_leader(9).remedy.startswith(remedy)
+    assert looking.no_leader(9).remedy.endswith(LOOK)
     looking.close()

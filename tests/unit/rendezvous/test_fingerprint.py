@@ -280,15 +280,15 @@ def test_a_child_that_is_left_behind_holds_nothing_of_ours(tmp_path: Path, monke
     """A leader's port would be taken for the framework, and `eval` would wait for the end of its output."""
     os.mkfifo(tmp_path / "state")
     here, there = os.pipe()
-    heard = child._heard
+    heard = child._receive
 
     def while_it_waits(pipe: int, _within_s: float, pid: int) -> str | None:
-        monkeypatch.setattr(child, "_heard", heard)
+        monkeypatch.setattr(child, "_receive", heard)
         os.close(there)
         is_end, _, _ = select.select([here], [], [], 5.0)  # a bound on a test that fails
         assert is_end  # so the child has it no more
         os.close(here)
         return heard(pipe, 0.0, pid)
 
-    monkeypatch.setattr(child, "_heard", while_it_waits)
+    monkeypatch.setattr(child, "_receive", while_it_waits)
     assert child.read_in_child([str(tmp_path / "state")]) is None

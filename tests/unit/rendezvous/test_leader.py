@@ -33,10 +33,10 @@ from support.gathering import (
 )
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.connection import GONE_S, Loop
+from mingle_hooks.rendezvous.connection import PEER_LOST_S, Loop
 from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, STRANGER_S, Answers, Place, Session
 from mingle_hooks.rendezvous.member import PROBE_NEXT_S, Probe
-from mingle_hooks.rendezvous.messages import LAST_WORD_S, LEASE_S, RENEW_S, Failure, Leases
+from mingle_hooks.rendezvous.messages import COMMIT_DELIVERY_S, LEASE_S, RENEW_S, Failure, Leases
 from mingle_hooks.rendezvous.roster import SETTLE_S, AdvertisedAddress, Roster
 
 # Whole worlds of a leader and its members, over real sockets in one process.
@@ -76,7 +76,7 @@ def test_a_world_forms_whole_whatever_the_order_of_arrival(count: int) -> None:
             room.member(rank=rank, host=f"node{rank}", slots=rank, wants_roster=rank == 1)
         for member in room.members:
             member.come()
-        room.until(lambda: room.leader.everybody_done and all_in(room, "formed"))
+        room.until(lambda: room.leader.all_done and all_in(room, "formed"))
         answers = {m.answer["rank"]: m.answer for m in room.members}
         assert sorted(answers) == list(range(1, count))
         assert {a["digest"] for a in answers.values()} == {room.leader.answer["digest"]}
@@ -222,7 +222,7 @@ def test_a_leader_fails_with_others_but_not_with_an_earlier_run(age_ms: int | No
     trio.skip(30.0)
     member = trio.joined(rank=1)
     age = {} if age_ms is None else {"age_ms": age_ms}
-    member.membership._tell(wire.FAILED, {"kind": "full", "parts": ["2", "node9"], **age})
+    member.membership._send(wire.FAILED, {"kind": "full", "parts": ["2", "node9"], **age})
     trio.until(lambda: trio.leader.state == state)
     trio.turn()
     assert trio.leader.state == state
@@ -280,9 +280,9 @@ def test_a_connection_whose_other_end_is_gone_is_noticed_at_both_ends(pair: Room
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         probes = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
         idle_s, each_s, count = (sock.getsockopt(socket.IPPROTO_TCP, name) for name in probes)
-        assert idle_s + each_s * count == GONE_S < LEASE_S
+        assert idle_s + each_s * count == PEER_LOST_S < LEASE_S
     timeouts = [sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for sock in (theirs, ours)]
-    assert timeouts == [GONE_S * 1000, 0]
+    assert timeouts == [PEER_LOST_S * 1000, 0]
 
 
 def test_the_best_address_gets_its_time_again_when_a_member_has_come_back() -> None:
@@ -624,17 +624,17 @@ def test_a_member_that_is_ahead_of_itself_changes_nothing(frame: tuple[int, wire
     trio.until(lambda: len(trio.leader.roster) == 2)
     Member(trio, whole)
     trio.members = [other, trio.member(rank=2).come()]
-    trio.until(lambda: all_in(trio, "formed") and trio.leader.everybody_done)
+    trio.until(lambda: all_in(trio, "formed") and trio.leader.all_done)
 
 
 def test_a_rival_is_believed_only_from_a_holder_of_the_key_and_only_about_another(trio: Room) -> None:
     """A member that has met this one by two addresses may say so; two leaders by right fail both worlds."""
     member = trio.joined(rank=1)
-    member.membership.accuse("node0", trio.me.member)
+    member.membership.report_rival("node0", trio.me.member)
     for _ in range(10):
         trio.turn()
     assert trio.leader.state == "gathering"
-    member.membership.accuse("x" * 1000, os.urandom(16))
+    member.membership.report_rival("x" * 1000, os.urandom(16))
     trio.until(lambda: trio.leader.state == "failed")
     assert trio.leader.failure.kind == "leaders"
 
@@ -719,12 +719,12 @@ def test_who_owes_an_answer_is_not_asked_again_and_a_promise_that_nobody_asked_f
     assert leases.ask(b"a")
 
 
-@pytest.mark.parametrize("late_s", [LEASE_S - LAST_WORD_S + 1.0, LEASE_S + 10.0])
+@pytest.mark.parametrize("late_s", [LEASE_S - COMMIT_DELIVERY_S + 1.0, LEASE_S + 10.0])
 def test_a_leader_that_was_stopped_asks_again_before_it_says_the_word(late_s: float, pair: Room) -> None:
     """It reads a promise that was given long ago: its member may have left."""
     member = pair.joined(state="ready")
     leases = pair.leader._closing.leases
-    leases._asked.update(dict.fromkeys(leases._asked, pair.clock() - late_s))
+    leases._requested.update(dict.fromkeys(leases._requested, pair.clock() - late_s))
     pair.until(lambda: len(leases))
     assert pair.leader.state == "closing"
     pair.until(lambda: member.state == "formed")  # it was there, and has promised again
@@ -792,9 +792,9 @@ def test_who_was_one_too_many_is_waited_for_like_a_member() -> None:
             room.until(lambda first=first: first.state == "waiting")
             room.leader.fail(Failure(kind, parts))
             room.until(lambda first=first: first.state == "failed")
-            assert room.leader.everybody_told is is_told
+            assert room.leader.all_informed is is_told
             room.member().come()
-            room.until(lambda room=room: room.leader.everybody_told)
+            room.until(lambda room=room: room.leader.all_informed)
 
 
 def test_a_connection_that_was_replaced_does_not_take_its_member_along(trio: Room) -> None:
@@ -856,6 +856,6 @@ def test_a_word_about_an_earlier_answer_is_not_obeyed(kind: int) -> None:
     with Room(3) as room, slow_member(room, 2):
         first = room.joined(rank=1, state="ready")
         ends = first.membership.lease_ends
-        room.leader._sessions[first.me.member].tell(kind, {"epoch": first.answer["epoch"] + 1})
+        room.leader._sessions[first.me.member].send(kind, {"epoch": first.answer["epoch"] + 1})
         room.until(lambda: first.state == "failed")
         assert (first.membership.failure.kind, first.membership.lease_ends) == ("protocol", ends)

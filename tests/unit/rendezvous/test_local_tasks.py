@@ -531,11 +531,11 @@ def test_what_has_been_said_is_heard_also_when_time_is_over() -> None:
     """Else a task might give up what the others go by: it was stopped, say."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        ear = local_tasks._Ear(ours, time.monotonic() - 99.0)
-        assert ear.hear() == {}
+        ear = local_tasks._Reader(ours, time.monotonic() - 99.0)
+        assert ear.read_message() == {}
         theirs.sendall(b'\n\n{"go": true}\n{"a": 1}\n')
         theirs.close()
-        assert [ear.hear(), ear.hear(), ear.hear()] == [{"go": True}, {"a": 1}, {}]
+        assert [ear.read_message(), ear.read_message(), ear.read_message()] == [{"go": True}, {"a": 1}, {}]
 
 
 def test_a_first_task_that_says_nothing_is_left_at_the_deadline(directory: str, listener: socket.socket) -> None:

@@ -12,7 +12,7 @@ from support.gathering import ATTEMPT, SECRET, heard, join_request, probed
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop
 from mingle_hooks.rendezvous.dialer import ProvenLeader
-from mingle_hooks.rendezvous.member import CALL_AGAIN_S, LINGER_S, Following, Membership
+from mingle_hooks.rendezvous.member import CALL_AGAIN_S, LINGER_S, Follower, Membership
 from mingle_hooks.rendezvous.wire import MOST_ADVERTISED
 
 NONCES = b"n" * 16, b"m" * 16
@@ -87,9 +87,9 @@ HERE, BETTER = Endpoint("10.0.0.1", 20_001, "test"), Endpoint("10.0.0.7", 20_007
 @pytest.mark.parametrize(
     ("state", "calls"),
     [
-        ("failed", [("rest", HERE, LINGER_S / 2)]),
-        ("moved", [("rest", HERE, CALL_AGAIN_S), ("dial", BETTER)]),
-        ("lost", [("rest", HERE, CALL_AGAIN_S), ("dial", BETTER)]),
+        ("failed", [("back_off", HERE, LINGER_S / 2)]),
+        ("moved", [("back_off", HERE, CALL_AGAIN_S), ("dial", BETTER)]),
+        ("lost", [("back_off", HERE, CALL_AGAIN_S), ("dial", BETTER)]),
     ],
 )
 def test_a_member_lets_its_former_leader_rest_and_dials_the_better_one(state: str, calls: list[object]) -> None:
@@ -98,9 +98,9 @@ def test_a_member_lets_its_former_leader_rest_and_dials_the_better_one(state: st
     looks: list[int] = []
     some: Any = SimpleNamespace(is_before=lambda _ago_s: True)
     with Loop() as loop:
-        following = Following(loop, some, SECRET, some, search, some, some, some, lambda: looks.append(1), bool)
-        following.membership = membership = some
+        follower = Follower(loop, some, SECRET, some, search, some, some, some, lambda: looks.append(1), bool)
+        follower.membership = membership = some
         vars(membership).update(proven=SimpleNamespace(endpoint=HERE), moved_to=[BETTER[:2]], state=state)
         vars(membership).update(progress=None, is_free=True, failed_ago_s=60.0, failure="earlier")
-        following._changed()
-    assert (search.calls, looks, following.membership) == (calls, [1], None)
+        follower._changed()
+    assert (search.calls, looks, follower.membership) == (calls, [1], None)

@@ -16,9 +16,9 @@ from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.messages import JoinRequest
 from mingle_hooks.rendezvous.roster import (
-    ASKED_S,
     LONGEST_LABEL,
     MOST_ADDRESSES,
+    RECHECK_S,
     SETTLE_S,
     AddressChoice,
     AdvertisedAddress,
@@ -391,9 +391,9 @@ def test_nothing_is_chosen_while_another_leader_is_being_asked(leading: Leading)
     leading.choice.ask_first(lambda: next(answers))
     leading.comes(0)
     assert leading.closed == []
-    leading.later(1.1 * ASKED_S)
+    leading.later(1.1 * RECHECK_S)
     assert leading.closed == []
-    leading.later(1.1 * ASKED_S)
+    leading.later(1.1 * RECHECK_S)
     assert leading.closed == [0]
 
 
