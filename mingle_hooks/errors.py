@@ -190,16 +190,16 @@ def shortage(error: Exception) -> Shortage | None:
 
 
 def _of_files(error: Exception) -> Shortage | None:
-    if _tells(error, errno.EMFILE):
+    if _has_errno(error, errno.EMFILE):
         used_up = f"all {os.sysconf('SC_OPEN_MAX')} file descriptors that `ulimit -n` allows are in use"
         return Shortage("files", used_up)
-    if _tells(error, errno.ENFILE):
+    if _has_errno(error, errno.ENFILE):
         return Shortage("files", "all file descriptors of this host are in use (sysctl fs.file-max)")
     return None
 
 
 def _of_memory(error: Exception) -> Shortage | None:
-    if isinstance(error, MemoryError) or _tells(error, errno.ENOMEM) or _tells(error, errno.ENOBUFS):
+    if isinstance(error, MemoryError) or _has_errno(error, errno.ENOMEM) or _has_errno(error, errno.ENOBUFS):
         return Shortage("memory", f"no memory is left ({_allowed('RLIMIT_AS', '`ulimit -v` allows {} bytes')})")
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         allowed = _allowed("RLIMIT_NPROC", "`ulimit -u` allows {} in all")
@@ -215,7 +215,7 @@ def _allowed(name: str, text: str) -> str:
     return "a limit of this host or job" if soft == resource.RLIM_INFINITY else text.format(soft)
 
 
-def _tells(error: Exception, number: int) -> bool:
+def _has_errno(error: Exception, number: int) -> bool:
     if isinstance(error, OSError):
         return error.errno == number
     return isinstance(error, ImportError) and os.strerror(number) in str(error)

@@ -116,10 +116,10 @@ def toml(data: bytes) -> dict[str, Any]:
 # What a process has open: the limit, higher for one that many others call, and what a child has of its parent's.
 
 
-def close_descriptors_except(*kept: int) -> None:
+def close_descriptors_except(*kept_descriptors: int) -> None:
     """Close every other descriptor of this process, one by one: the limit may be a billion."""
     for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
+        if int(name) not in kept_descriptors:
             try:
                 os.close(int(name))
             except OSError:  # that of the listing itself
@@ -318,8 +318,8 @@ def own_program_argv(program: str) -> tuple[str, ...]:
 
     mingle.pyz takes the path of start.py as its first word: see packaging/build.py.
     """
-    if (its := own_archive()) is not None:
-        return (sys.executable, "-I", its, f"{_NAME}/start.py", program)
+    if (archive := own_archive()) is not None:
+        return (sys.executable, "-I", archive, f"{_NAME}/start.py", program)
     return (sys.executable, "-I", f"{_PACKAGE}/start.py", program)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export import launchers
-from mingle_hooks.export.frameworks import added, profiles
+from mingle_hooks.export.frameworks import plugin_variables, profiles
 from mingle_hooks.export.launchers import Launcher
 from mingle_hooks.export.variables import own
 from mingle_hooks.net import devices
@@ -30,7 +30,7 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
     users = own(environ)
     settings = load(users, options)
     settings = settings._replace(frameworks=profiles(settings.frameworks))
-    if added():  # by name only now it is known what an earlier mingle exported for a plugin
+    if plugin_variables():  # by name only now it is known what an earlier mingle exported for a plugin
         users = own(environ)
     facts = detect(users, socket.gethostname(), asks_plugins=settings.id is None)
     facts = _placed(facts.by_itself() if settings.alone else facts, settings)
@@ -96,12 +96,12 @@ def _check_order(settings: Settings, users: Mapping[str, str]) -> None:
     """Refuse what names a place in another order than the one that is asked for."""
     if settings.order == "scheduler":
         return
-    asked = f"--order {settings.order}, which assigns the ranks"
+    seen = f"--order {settings.order}, which assigns the ranks"
     if settings.scope == "task":
-        raise UsageError("--scope node", asked, "--scope node, with a launcher that starts the node's tasks")
+        raise UsageError("--scope node", seen, "--scope node, with a launcher that starts the node's tasks")
     if settings.rank is not None or users.get("NODE_RANK"):
         source = settings.source("rank") if settings.rank is not None else "NODE_RANK"
-        raise UsageError(f"no rank from {source}", asked, f"either {source} or --order")
+        raise UsageError(f"no rank from {source}", seen, f"either {source} or --order")
 
 
 def world_id(settings: Settings, facts: JobFacts) -> str:
@@ -160,8 +160,8 @@ def _check_nobody_left_out(nodes: int | None, source: str, settings: Settings, f
 def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: int | None) -> tuple[int | None, str]:
     """Return the node rank and where it comes from."""
     rank, source = settings.rank, settings.source("rank")
-    is_told = facts.node_rank is not None and bool(facts.hosts)  # and then NODE_RANK has to be the same
-    if rank is None and users.get("NODE_RANK") and not is_told:
+    is_from_scheduler = facts.node_rank is not None and bool(facts.hosts)  # and then NODE_RANK has to be the same
+    if rank is None and users.get("NODE_RANK") and not is_from_scheduler:
         rank, source = _number(users, "NODE_RANK", most=MOST_NODES - 1), "NODE_RANK"
     if rank is None:
         rank, source = facts.node_rank, facts.sources.get("node_rank", facts.scheduler)
@@ -177,17 +177,17 @@ def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
     """Return the slots on this node and where that number comes from."""
     if settings.scope == "task":
         return facts.local_count or 1, "tasks"
-    asked = settings.slots
-    if isinstance(asked, int):
-        return asked, "--slots"
-    if asked is None and users.get("LOCAL_WORLD_SIZE"):
+    requested = settings.slots
+    if isinstance(requested, int):
+        return requested, "--slots"
+    if requested is None and users.get("LOCAL_WORLD_SIZE"):
         return _number(users, "LOCAL_WORLD_SIZE", least=1, most=MOST_SLOTS), "LOCAL_WORLD_SIZE"
     counts: dict[Counted, int | None] = {"gpus": _gpus(facts, users), "tasks": facts.local_count, "cpus": facts.cpus}
-    if asked is not None:
-        count = counts[asked]
+    if requested is not None:
+        count = counts[requested]
         if not count:
-            raise UsageError(f"a count of {asked} on this node", f"none ({facts.scheduler})", "--slots N")
-        return count, asked
+            raise UsageError(f"a count of {requested} on this node", f"none ({facts.scheduler})", "--slots N")
+        return count, requested
     if gpus := counts["gpus"]:
         return gpus, "gpus"
     return (facts.local_count, "tasks") if facts.local_count else (1, "default")
@@ -198,10 +198,10 @@ def _binding(settings: Settings, facts: JobFacts, users: Mapping[str, str], rank
     if settings.scope != "task" or facts.local_rank is None or (facts.local_count or 1) == 1:
         return None
 
-    is_asked = settings.bind == "gpu"
-    found = devices.gpu_binding(users, facts.local_rank, facts.local_count or 1, facts.gpus, asked=is_asked)
-    tells = facts.local_rank == 1 and (is_asked or rank == 0)
-    return found if tells else found._replace(note="")
+    is_requested = settings.bind == "gpu"
+    found = devices.gpu_binding(users, facts.local_rank, facts.local_count or 1, facts.gpus, asked=is_requested)
+    shows_note = facts.local_rank == 1 and (is_requested or rank == 0)
+    return found if shows_note else found._replace(note="")
 
 
 def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:
@@ -254,7 +254,7 @@ _SHELLS, _SHELL_FLAGS = ("sh", "bash", "dash", "ksh", "zsh"), frozenset("aefhkmn
 _NO_SCRIPT = ("PET_MODULE", "PET_NO_PYTHON")
 
 
-class _UnableError(Exception):
+class _ObstacleError(Exception):
     """This node cannot start the command: a kind of failure, and what was seen."""
 
     def __init__(self, kind: Kind, seen: str) -> None:
@@ -278,8 +278,8 @@ def obstacle_to(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = Fa
             _check_command(command, launcher, end, spec.user_environ)
             if launcher is None or launcher.starts != "job":
                 _check_writable()
-    except _UnableError as unable:
-        return _failure(unable)
+    except _ObstacleError as obstacle:
+        return _failure(obstacle)
     return None
 
 
@@ -288,12 +288,12 @@ def check_runner() -> None:
     try:
         _check_output()
         _check_directory()
-    except _UnableError as unable:
-        raise _failure(unable).error() from None
+    except _ObstacleError as obstacle:
+        raise _failure(obstacle).error() from None
 
 
-def _failure(unable: _UnableError) -> Failure:
-    return Failure(unable.kind, (hostname(), unable.seen))
+def _failure(obstacle: _ObstacleError) -> Failure:
+    return Failure(obstacle.kind, (hostname(), obstacle.seen))
 
 
 def _is_first(spec: MemberSpec) -> bool:
@@ -306,16 +306,16 @@ def _check_output() -> None:
     import fcntl
 
     if fcntl.fcntl(1, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR) == os.O_RDONLY:
-        raise _UnableError("output", "a closed or read-only one")
+        raise _ObstacleError("output", "a closed or read-only one")
 
 
 def _check_directory() -> None:
     try:
         directory = os.getcwd()
     except OSError as error:
-        raise _UnableError("directory", f"the working directory: {error.strerror}") from None
+        raise _ObstacleError("directory", f"the working directory: {error.strerror}") from None
     if not os.access(".", os.X_OK, effective_ids=True):
-        raise _UnableError("directory", f"{directory}: {os.strerror(errno.EACCES)}")
+        raise _ObstacleError("directory", f"{directory}: {os.strerror(errno.EACCES)}")
 
 
 def _check_writable() -> None:
@@ -323,28 +323,28 @@ def _check_writable() -> None:
     if not os.access(".", os.W_OK, effective_ids=True):
         is_read_only = os.statvfs(".").f_flag & os.ST_RDONLY
         seen = os.strerror(errno.EROFS if is_read_only else errno.EACCES)
-        raise _UnableError("unwritable", f"{os.getcwd()}: {seen}")
+        raise _ObstacleError("unwritable", f"{os.getcwd()}: {seen}")
 
 
-def _check_command(words: Sequence[str], launcher: Launcher | None, end: int, environ: Mapping[str, str]) -> None:
+def _check_command(command: Sequence[str], launcher: Launcher | None, end: int, environ: Mapping[str, str]) -> None:
     """Check the program, and the script that an interpreter or a Python launcher behind it is certain to run."""
     path = environ.get("PATH", os.defpath)
     try:
-        program = _found(words[0], path)
+        program = _found(command[0], path)
     except _InterpreterError as error:
-        raise _UnableError("permission", str(error)) from None
+        raise _ObstacleError("permission", str(error)) from None
     except OSError as error:
-        _refuse(words[0], error, "" if "/" in words[0] else f" (PATH={printable(path, _LONGEST_PATH)})")
-    if launchers.words_before(words):
+        _refuse(command[0], error, "" if "/" in command[0] else f" (PATH={printable(path, _LONGEST_PATH)})")
+    if launchers.prefix_length(command):
         return
     interpreter = os.path.basename(program)
     if launcher is not None and _is_python(interpreter):
         if not any(environ.get(name) for name in _NO_SCRIPT):
-            _check_script(launchers.script_of(launcher, words[end:]), "")
-    elif launcher is None and _is_python(interpreter) and _is_python(os.path.basename(words[0])):
-        _check_script(_python_script(words[1:]), "")
-    elif launcher is None and interpreter in _SHELLS and os.path.basename(words[0]) in _SHELLS:
-        _check_script(_shell_script(words[1:]), path)
+            _check_script(launchers.script_of(launcher, command[end:]), "")
+    elif launcher is None and _is_python(interpreter) and _is_python(os.path.basename(command[0])):
+        _check_script(_python_script(command[1:]), "")
+    elif launcher is None and interpreter in _SHELLS and os.path.basename(command[0]) in _SHELLS:
+        _check_script(_shell_script(command[1:]), path)
 
 
 def _check_script(script: str | None, path: str) -> None:
@@ -363,7 +363,7 @@ def _check_script(script: str | None, path: str) -> None:
 def _refuse(name: str, error: OSError, where: str) -> None:
     """Raise what this failure to find or to run a file means."""
     kind: Kind = "command" if isinstance(error, (FileNotFoundError, NotADirectoryError)) else "permission"
-    raise _UnableError(kind, f"{printable(name, _LONGEST_NAME)}: {error.strerror}{where}") from None
+    raise _ObstacleError(kind, f"{printable(name, _LONGEST_NAME)}: {error.strerror}{where}") from None
 
 
 def _found(name: str, path: str) -> str:
@@ -390,17 +390,17 @@ def _runs(file: str, path: str, depth: int) -> str:
         if head.startswith(_ELF) or b"\0" in head:  # binfmt_misc may know it
             return file
         raise OSError(errno.ENOEXEC, f"{os.strerror(errno.ENOEXEC)} (a script without `#!`)")
-    words = os.fsdecode(head[2:].partition(b"\n")[0]).strip(" \t").replace("\t", " ").split(" ", 1)
+    interpreter = os.fsdecode(head[2:].partition(b"\n")[0]).strip(" \t").replace("\t", " ").split(" ", 1)
     try:
-        found = _runs(words[0], path, depth + 1)
-        name = words[1].strip() if len(words) > 1 and os.path.basename(words[0]) == "env" else ""
+        found = _runs(interpreter[0], path, depth + 1)
+        name = interpreter[1].strip() if len(interpreter) > 1 and os.path.basename(interpreter[0]) == "env" else ""
         return _found(name, path) if name and name[0] != "-" and "=" not in name else found
     except _InterpreterError:
         raise
     except OSError as error:
-        if error.errno == errno.ENOEXEC and os.path.basename(words[0]) == "env":
+        if error.errno == errno.ENOEXEC and os.path.basename(interpreter[0]) == "env":
             return file  # env(1) has a shell run it
-        script, line = (printable(text, _LONGEST_NAME) for text in (file, " ".join(words)))
+        script, line = (printable(text, _LONGEST_NAME) for text in (file, " ".join(interpreter)))
         raise _InterpreterError(f"{script}: bad interpreter: {line}: {error.strerror}") from None
 
 
@@ -420,24 +420,24 @@ def _is_python(name: str) -> bool:
     return name.startswith("python") and not name[len("python") :].strip("0123456789.")
 
 
-def _python_script(words: Sequence[str]) -> str | None:
+def _python_script(arguments: Sequence[str]) -> str | None:
     """Return the script that `python words…` runs; None where there is none, or it is not certain."""
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith("-"):
-            return word
-        if word in _PYTHON_WITH_VALUE:
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("-"):
+            return argument
+        if argument in _PYTHON_WITH_VALUE:
             next(rest, None)
-        elif word == "-" or not _PYTHON_FLAGS.issuperset(word[1:]):
+        elif argument == "-" or not _PYTHON_FLAGS.issuperset(argument[1:]):
             return None
     return None
 
 
-def _shell_script(words: Sequence[str]) -> str | None:
+def _shell_script(arguments: Sequence[str]) -> str | None:
     """Return the script that `sh words…` runs; None where there is none, or it is not certain."""
-    for word in words:
-        if not word.startswith(("-", "+")):
-            return word
-        if word == "-" or not _SHELL_FLAGS.issuperset(word[1:]):
+    for argument in arguments:
+        if not argument.startswith(("-", "+")):
+            return argument
+        if argument == "-" or not _SHELL_FLAGS.issuperset(argument[1:]):
             return None
     return None

@@ -62,15 +62,15 @@ def join(
         raise UsageError(f"node rank {spec.rank}, as {spec.facts.scheduler} says", exported, "unset NODE_RANK")
     if no_wait and not is_one and spec.settings.order != "scheduler" and not spec.facts.is_batch:
         raise UsageError("members that contact each other, for --order", "--no-wait", "leaving out one of them")
-    asks_nobody = (no_wait or spec.facts.is_batch) if not is_one else not spec.is_shared
+    is_offline = (no_wait or spec.facts.is_batch) if not is_one else not spec.is_shared
     certain = obstacle if obstacle is not None and obstacle.is_certain else None
-    if asks_nobody and certain is not None:
+    if is_offline and certain is not None:
         raise certain.error()
-    if not is_one and asks_nobody:
+    if not is_one and is_offline:
         if spec.facts.is_batch:
-            observer.note(_of_batch_shell(spec))
+            observer.note(_batch_shell_note(spec))
         return view_without_waiting(spec, held)
-    if asks_nobody:
+    if is_offline:
         return _view(spec, single_member_answer(spec, held))
     wants_roster = wants_roster or ROSTER in needs(spec.settings.frameworks)
     view = _view(spec, _answer(spec, observer, command, obstacle, held, wants_roster=wants_roster))
@@ -79,7 +79,7 @@ def join(
     return view
 
 
-def _of_batch_shell(spec: MemberSpec) -> str:
+def _batch_shell_note(spec: MemberSpec) -> str:
     """Return what the user of a batch shell should know: commands started here are on one node."""
     where, line = here(spec.facts), everywhere(spec.facts, ("torchrun", "train.py"))
     alone = "a program that reads neither RANK nor torchrun's variables would train alone here"
@@ -106,23 +106,23 @@ def _answer(
     files.record_process(facts.job_id)
 
     def ask(timeout_s: float, local_peers: LocalPeers | None = None) -> Answer:
-        its = obstacle
-        if local_peers is not None and (its is None or not its.is_certain):
-            its = local_peers.obstacle or its
+        failure = obstacle
+        if local_peers is not None and (failure is None or not failure.is_certain):
+            failure = local_peers.obstacle or failure
         if spec.nodes == 1:
-            if its is not None and its.is_certain:
-                raise its.error()
+            if failure is not None and failure.is_certain:
+                raise failure.error()
 
             return single_member_answer(spec, held)
-        asked = _request(spec, key, timeout_s)
-        asked = asked._replace(local_peers=local_peers, wants_roster=wants_roster, obstacle=its, held=held)
+        request = _request(spec, key, timeout_s)
+        request = request._replace(local_peers=local_peers, wants_roster=wants_roster, obstacle=failure, held=held)
         if command is not None:
-            asked = asked._replace(tells=_teller(spec, command))
-        return meet(asked, observer)
+            request = request._replace(tells=_fingerprint_reader(spec, command))
+        return meet(request, observer)
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:
         if MEMORY in needs(settings.frameworks):
-            return rejoin_or_ask(spec, key.material, observer, lambda: ask(settings.timeout))
+            return rejoin_or_join(spec, key.material, observer, lambda: ask(settings.timeout))
         return ask(settings.timeout)
     secret = Secret.derive(key.material, spec.attempt)
     directories = [
@@ -176,13 +176,13 @@ def _switches(spec: MemberSpec) -> str:
     return switches_above(spec.settings.order, spec.user_environ)
 
 
-def _teller(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:
+def _fingerprint_reader(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:
     """Return what tells this node's fingerprint and its addresses, for the leader to compare."""
     from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, own_limits
 
     own = own_limits()  # now, as a leader raises its own
 
-    def tells() -> tuple[str, str]:
+    def read() -> tuple[str, str]:
         from mingle_hooks.rendezvous.fingerprint import fingerprint
 
         try:
@@ -191,7 +191,7 @@ def _teller(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[st
             directory = "/"
         return fingerprint(FingerprintRequest(spec.user_environ, command, directory, limits=own))
 
-    return tells
+    return read
 
 
 def _view(spec: MemberSpec, answer: Answer) -> View:
@@ -214,24 +214,24 @@ def _view(spec: MemberSpec, answer: Answer) -> View:
 
 def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
     """Add the interface, the InfiniBand ports and what else a framework asks for."""
-    asked = needs(spec.settings.frameworks)
+    needed = needs(spec.settings.frameworks)
     is_named = True
-    if NAMES in asked and world.nodes != 1:
+    if NAMES in needed and world.nodes != 1:
         if spec.facts.hosts:  # a scheduler starts processes on its own hosts, by its own names for them
             is_named = bool(resolvable([hostname()]))
         else:
             world = world._replace(roster=reachable(world.roster))
     hcas: tuple[str, ...] | None = ()
     site: dict[str, NcclSetting] = {}
-    if IFACE in asked and place.address is not None:
+    if IFACE in needed and place.address is not None:
         place = place._replace(iface=interface_of(place.address))
-    if HCAS in asked:
+    if HCAS in needed:
         ports = active_rdma_ports()
         hcas = None if ports is None else tuple(port for port, _ in ports)
-    if SITE in asked:
+    if SITE in needed:
         site = nccl_settings(spec.user_environ)
     is_cpu_only = False
-    if CPU_ONLY in asked:
+    if CPU_ONLY in needed:
         is_cpu_only = not has_accelerator(spec.user_environ)
     bound = spec.binding.variables if spec.binding else {}
     users, names = spec.user_environ, spec.settings.frameworks
@@ -246,7 +246,7 @@ def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
     colon ends a host, so a name is left.
     """
     known = resolvable([member.host for member in roster])
-    return tuple(its if its.host in known or ":" in its.address else its._replace(host=its.address) for its in roster)
+    return tuple(m if m.host in known or ":" in m.address else m._replace(host=m.address) for m in roster)
 
 
 def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
@@ -275,7 +275,7 @@ def single_member_answer(spec: MemberSpec, held: list[socket.socket] | None) -> 
             f"WORLD_SIZE={spec.pinned['WORLD_SIZE']}, as exported", f"{size} slots", "unset WORLD_SIZE, or --slots N"
         )
     address = spec.pinned.get("MASTER_ADDR", LOOPBACK)
-    port = _named_port(spec) or _kept_port(spec, LOOPBACK, os.urandom(16), held)
+    port = _named_port(spec) or _reserved_port(spec, LOOPBACK, os.urandom(16), held)
     return {
         "nodes": 1,
         "size": spec.slots,
@@ -391,7 +391,7 @@ def _own_address(spec: MemberSpec, held: list[socket.socket] | None) -> tuple[st
     if "MASTER_ADDR" in spec.pinned or spec.settings.master is not None or not is_first_host(spec.facts):
         return _named_address(spec), port or _first_port(spec)
     best = addresses.usable(addresses.interfaces(), prefer=spec.settings.iface, environ=spec.user_environ)[0].host
-    return best, port or _kept_port(spec, best, _seed(spec), held)
+    return best, port or _reserved_port(spec, best, _seed(spec), held)
 
 
 def _seed(spec: MemberSpec) -> bytes:
@@ -404,7 +404,7 @@ def _first_port(spec: MemberSpec) -> int:
     return ports.candidates(_seed(spec), 1, spec.settings.port_range)[0]
 
 
-def _kept_port(spec: MemberSpec, address: str, seed: bytes, held: list[socket.socket] | None) -> int:
+def _reserved_port(spec: MemberSpec, address: str, seed: bytes, held: list[socket.socket] | None) -> int:
     port_range = spec.settings.port_range
     listener = ports.listen(address, ports.candidates(seed, MASTER_PORTS, port_range), port_range)
     try:
@@ -448,7 +448,7 @@ PROBE_S = 4.0
 _PURPOSE = b"rejoin"
 
 
-def rejoin_or_ask(spec: MemberSpec, key: Material, observer: Observer, ask: Callable[[], Answer]) -> Answer:
+def rejoin_or_join(spec: MemberSpec, key: Material, observer: Observer, ask: Callable[[], Answer]) -> Answer:
     """Return the saved answer where its world goes on, else what `ask` returns, which is saved.
 
     Raises ConflictError where this member asks for another place than it has in that world.
@@ -473,8 +473,8 @@ def rejoin_or_ask(spec: MemberSpec, key: Material, observer: Observer, ask: Call
 
 def saved_answer(directory: str, secret: Secret, spec: MemberSpec) -> Answer | None:
     """Return this member's answer in a world that goes on, None where there is none. Raises ConflictError."""
-    told = spec.rank if spec.settings.order == "scheduler" else None
-    ranks = [told] if told is not None else _ranks(directory)
+    own_rank = spec.rank if spec.settings.order == "scheduler" else None
+    ranks = [own_rank] if own_rank is not None else _ranks(directory)
     answers = {rank: body for rank in ranks if (body := _read(directory, rank, secret)) is not None}
     living = {rank: body for rank, body in answers.items() if _is_served(body["addr"], body["port"])}
     for rank in answers.keys() - living.keys():
@@ -541,10 +541,10 @@ def _check(body: Answer, spec: MemberSpec) -> None:
         ("as MASTER_PORT", str(body["port"]), pinned.get("MASTER_PORT")),
         ("as WORLD_SIZE", str(body["size"]), pinned.get("WORLD_SIZE")),
     )
-    for what, known, asked in pairs:
-        if asked not in (None, known):
+    for name, known, requested in pairs:
+        if requested not in (None, known):
             remedy = "the same value as before, another --id, or ending that world first"
-            raise ConflictError(f"{known} {what}, as in the running world", f"{asked}", remedy)
+            raise ConflictError(f"{known} {name}, as in the running world", f"{requested}", remedy)
 
 
 # Who is in the world, for programs that take a list of hosts: from the scheduler where it tells, else from all.
@@ -615,5 +615,5 @@ def _is_on_a_node(facts: JobFacts) -> bool:
 def _scheduler_hosts(spec: MemberSpec) -> tuple[str, ...]:
     """Return the scheduler's names in the order of the ranks; nothing where it has none, or the ranks are others."""
     facts = spec.facts
-    is_theirs = spec.rank == facts.node_rank and spec.settings.order == "scheduler"
-    return facts.hosts if len(facts.hosts) == spec.nodes and is_theirs else ()
+    has_scheduler_ranks = spec.rank == facts.node_rank and spec.settings.order == "scheduler"
+    return facts.hosts if len(facts.hosts) == spec.nodes and has_scheduler_ranks else ()

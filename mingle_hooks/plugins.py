@@ -64,9 +64,9 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
                 raise
             except Exception as error:  # noqa: BLE001 - another's code may raise anything, and the message tells it
                 raise _broken(group, name, owner, f"{field}: {reason(error)}") from None
-            what, holds = returns.get(field, ("", None))
+            expected, holds = returns.get(field, ("", None))
             if holds is not None and not holds(found):
-                seen = f"{field} returned {printable(repr(found), 60)}, which is not {what}"
+                seen = f"{field} returned {printable(repr(found), 60)}, which is not {expected}"
                 raise _broken(group, name, owner, seen)
             return found
 
@@ -79,7 +79,7 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
 
 def loaded(group: str) -> list[Any]:
     """Return a group's rows that were found so far."""
-    return [row for (its, _), row in _loaded.items() if its == group]
+    return [row for (row_group, _), row in _loaded.items() if row_group == group]
 
 
 def _points(group: str) -> Mapping[str, EntryPoint]:

@@ -29,11 +29,11 @@ _WORD_PATTERN = r"^\s*[A-Za-z0-9_.,\s-]*$"
 
 def job() -> Schema:
     """Return the schema of a job file: of `mingle template --spec`, and of `mingle_hooks.render`."""
-    words = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
-    found: Schema = {"command": {**words, "description": "the training command: its words, as a list"}}
+    text_or_list = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
+    found: Schema = {"command": {**text_or_list, "description": "the training command: its words, as a list"}}
     found |= {field.name: _field(field) for field in fields.FIELDS.values()}
     # An underscore may stand for a hyphen.
-    also = {f"^{name.replace('-', '[-_]')}$": its for name, its in found.items() if "-" in name}
+    also = {f"^{name.replace('-', '[-_]')}$": schema for name, schema in found.items() if "-" in name}
     return _object("A job of mingle-hooks", found) | {"patternProperties": also}
 
 
@@ -41,12 +41,12 @@ def settings() -> Schema:
     """Return the schema of mingle.toml: of the site's, as a user's has no [hooks]."""
     found: Schema = {}
     for setting in TABLE:
-        its = {**_reader(setting.read), "description": setting.help}
+        schema = {**_reader(setting.read), "description": setting.help}
         table, _, key = setting.key.rpartition(".")
         if table:
-            found.setdefault(table, _object(f"[{table}]", {}))["properties"][key] = its
+            found.setdefault(table, _object(f"[{table}]", {}))["properties"][key] = schema
         elif key:
-            found[key] = its
+            found[key] = schema
     return _object("Settings of mingle-hooks", found)
 
 
@@ -75,8 +75,8 @@ def _reader(read: Callable[..., object]) -> Schema:
     read = read.func if isinstance(read, partial) else read
     if choices := getattr(read, "choices", ()):
         return {"enum": [*choices]}
-    made = _READERS[read]
-    return made(**bounds) if callable(made) else dict(made)
+    schema = _READERS[read]
+    return schema(**bounds) if callable(schema) else dict(schema)
 
 
 def _count(least: int = 1, most: int = fields.MOST_PER_NODE) -> Schema:

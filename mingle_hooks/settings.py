@@ -286,8 +286,8 @@ def left_behind(environ: Mapping[str, str]) -> set[str]:
     A hook lists NAME=VALUE too, and a variable with another value than that is the user's by now.
     """
     listed = environ.get("MINGLE_EXPORTS", "").split()
-    given = dict(word.split("=", 1) for word in listed if "=" in word)
-    return {name for name in listed if given.get(name, environ.get(name)) == environ.get(name)}
+    exported_values = dict(entry.split("=", 1) for entry in listed if "=" in entry)
+    return {name for name in listed if exported_values.get(name, environ.get(name)) == environ.get(name)}
 
 
 def _from_file(path: str, left_out: list[str], *, site: bool) -> Iterator[tuple[Setting, object, str]]:

@@ -107,10 +107,10 @@ def version(value: object) -> int:
 
 def switch(value: object) -> bool:
     """Read yes or no."""
-    said = value.strip().lower() if isinstance(value, str) else value
-    if said is True or said in YES:
+    lowered = value.strip().lower() if isinstance(value, str) else value
+    if lowered is True or lowered in YES:
         return True
-    if said is False or said in NO:
+    if lowered is False or lowered in NO:
         return False
     raise _wrong("true or false", value, "true")
 
@@ -154,15 +154,15 @@ def _decimal(text: str) -> float | None:
     return float(text) if is_one else None
 
 
-def one_of(*words: str) -> Callable[[object], str]:
+def one_of(*choices: str) -> Callable[[object], str]:
     """Return a reader of one of a few words."""
 
     def read(value: object) -> str:
-        if value not in words:
-            raise _wrong(" or ".join(words), value, nearest(value, words))
+        if value not in choices:
+            raise _wrong(" or ".join(choices), value, nearest(value, choices))
         return str(value)
 
-    read.choices = words  # type: ignore[attr-defined]  # for the schema of the settings
+    read.choices = choices  # type: ignore[attr-defined]  # for the schema of the settings
     return read
 
 
@@ -323,10 +323,12 @@ _ALIKE = 0.5
 
 def nearest(word: object, known: Iterable[str]) -> str:
     """Return the known word that is meant, the first known where nothing is near; known must not be empty."""
-    words = {name.lower(): name for name in known}
-    said = str(word).lower()[:64]
-    meant = _MEANT.get(said, said)
-    return words[meant] if meant in words else words[(difflib.get_close_matches(said, words, 1, _ALIKE) or [*words])[0]]
+    names = {name.lower(): name for name in known}
+    lowered = str(word).lower()[:64]
+    meant = _MEANT.get(lowered, lowered)
+    if meant in names:
+        return names[meant]
+    return names[(difflib.get_close_matches(lowered, names, 1, _ALIKE) or [*names])[0]]
 
 
 # Compact JSON, read strictly: what is refused here would mean different things to different readers.
