@@ -1,4 +1,4 @@
-"""What one call asks for, from the environment, the settings and the options; and whether this node can do it."""
+"""A call's MemberSpec from environment, settings and options; and whether this node can start the command."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from mingle_hooks.values import Counted, number
 
 
 def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> MemberSpec:
-    """Return what is asked. Raises what settings and schedulers raise, and UsageError where they clash."""
+    """Return the spec of this call. Raises what settings and schedulers raise, and UsageError if they conflict."""
     users = own(environ)
     settings = load(users, options)
     settings = settings._replace(frameworks=profiles(settings.frameworks))
-    if plugin_variables():  # by name only now it is known what an earlier mingle exported for a plugin
+    if plugin_variables():  # an earlier mingle may have exported the variables of a plugin, which is loaded only now
         users = own(environ)
     facts = detect(users, socket.gethostname(), asks_plugins=settings.id is None)
     facts = _placed(facts.by_itself() if settings.alone else facts, settings)
@@ -56,7 +56,7 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
 
 
 def _placed(facts: JobFacts, settings: Settings) -> JobFacts:
-    """Take the slot for the local rank where the user says that every task asks; one slot means one task."""
+    """Take the slot as the local rank for --scope task; one slot means one task."""
     if settings.scope != "task" or facts.local_rank is not None:
         return facts
     if facts.slot is None:
@@ -67,7 +67,7 @@ def _placed(facts: JobFacts, settings: Settings) -> JobFacts:
 
 
 def _check_scope(settings: Settings, facts: JobFacts) -> None:
-    """Refuse, on every task alike, what could give some tasks of a step a world and others none."""
+    """Raise UsageError, on every task alike, if only some tasks of a step might get a world."""
     if settings.scope == "task" and facts.local_rank is None:
         raise UsageError(
             "a task's number on its node from the scheduler, for --scope task",
@@ -83,7 +83,7 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
             f"{tasks} ({facts.scheduler})",
             "--ntasks-per-node=1, --scope task if every task calls mingle, or --scope node if one per node does",
         )
-    # PBS lists slots where Slurm lists tasks. Who says how many slots a member has means a node by it.
+    # PBS lists slots where Slurm lists tasks. With --slots a member is a node.
     if tasks > 1 and facts.slot is not None and settings.source("slots") == "default":
         raise UsageError(
             "one slot on each host, or --scope",
@@ -93,7 +93,7 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
 
 
 def _check_order(settings: Settings, users: Mapping[str, str]) -> None:
-    """Refuse what names a place in another order than the one that is asked for."""
+    """Raise UsageError for a rank, or a scope, that contradicts --order."""
     if settings.order == "scheduler":
         return
     seen = f"--order {settings.order}, which assigns the ranks"
@@ -105,7 +105,7 @@ def _check_order(settings: Settings, users: Mapping[str, str]) -> None:
 
 
 def world_id(settings: Settings, facts: JobFacts) -> str:
-    """Return the id that all members share. Raises UsageError where nobody says one."""
+    """Return the id that all members share. Raises UsageError if there is none."""
     found = settings.id or facts.job_id
     if found is None:
         seen = "no job here" if facts.scheduler == "none" else f"none (scheduler: {facts.scheduler})"
@@ -114,7 +114,7 @@ def world_id(settings: Settings, facts: JobFacts) -> str:
 
 
 def _id(settings: Settings, facts: JobFacts, nodes: int | None) -> str:
-    """Return the id that all members share; one that is alone shares it with nobody."""
+    """Return the id that all members share; a single member needs none."""
     return settings.id or facts.job_id or "alone" if nodes == 1 else world_id(settings, facts)
 
 
@@ -141,9 +141,9 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
 
 
 def _check_nobody_left_out(nodes: int | None, source: str, settings: Settings, facts: JobFacts) -> None:
-    """Refuse, on every node alike, a world without some of the nodes: it would train while the others fail, or alone.
+    """Raise UsageError, on every node alike, if some nodes would be left out and fail, or train alone.
 
-    A job's script may name fewer nodes than the job has for a step that it starts; in a step all nodes take part.
+    A job script may name fewer nodes than the job has, for a step that it starts; in a step all nodes take part.
     """
     if nodes == 1 and source == "NNODES" and facts.scheduler == "none":
         raise UsageError("a job, or --nodes N", "NNODES=1 alone, as exported", "unset NNODES, or --alone")
@@ -160,7 +160,7 @@ def _check_nobody_left_out(nodes: int | None, source: str, settings: Settings, f
 def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: int | None) -> tuple[int | None, str]:
     """Return the node rank and where it comes from."""
     rank, source = settings.rank, settings.source("rank")
-    is_from_scheduler = facts.node_rank is not None and bool(facts.hosts)  # and then NODE_RANK has to be the same
+    is_from_scheduler = facts.node_rank is not None and bool(facts.hosts)  # then NODE_RANK must be the same
     if rank is None and users.get("NODE_RANK") and not is_from_scheduler:
         rank, source = _number(users, "NODE_RANK", most=MOST_NODES - 1), "NODE_RANK"
     if rank is None:
@@ -194,7 +194,7 @@ def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
 
 
 def _binding(settings: Settings, facts: JobFacts, users: Mapping[str, str], rank: int | None) -> GpuBinding | None:
-    """Return what is to be done about the GPUs that a task sees; one task of a node, or of the job, tells of it."""
+    """Return which GPUs a task is to see; its note is left to one task of a node, or of the job."""
     if settings.scope != "task" or facts.local_rank is None or (facts.local_count or 1) == 1:
         return None
 
@@ -211,9 +211,9 @@ def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:
 
 
 def _pinned(settings: Settings, users: Mapping[str, str], rank: int | None) -> dict[str, str]:
-    """Return what the user exported of the world itself; UsageError where it cannot be what it is called.
+    """Return the variables of the world that the user exported. Raises UsageError for an invalid value.
 
-    NODE_RANK is there only where it contradicts the scheduler: the leader then tells all members.
+    NODE_RANK is included only if it contradicts the scheduler, so that the leader can report it to all members.
     """
     pinned = {name: users[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if users.get(name)}
     if users.get("NODE_RANK") and settings.rank is None:
@@ -237,25 +237,25 @@ def _number(users: Mapping[str, str], name: str, *, least: int = 0, most: int) -
     return found
 
 
-# What keeps this node from starting the command: checked before check-in, so that ready means able to start.
+# Checks before check-in, so that ready means able to start.
 #
-# The command is resolved as execve(2) will resolve it. Where the meaning of a word is not certain nothing is checked,
-# so that no command is refused that could start.
+# The command is resolved as execve(2) will resolve it. An argument whose meaning is uncertain is not checked, so that
+# no command is refused that could start.
 
-# Linux's fs/exec.c and binfmt_script.c: what is read of a `#!` line, and how many interpreters one command may have.
+# Linux's fs/exec.c and binfmt_script.c: the bytes read of a `#!` line, and the interpreters that may follow each other.
 _HEAD_BYTES, _MOST_INTERPRETERS = 256, 5
 _ELF = b"\x7fELF"
-# What a message shows of a name and of PATH, in characters.
+# The longest name and PATH in a message, in characters.
 _LONGEST_NAME, _LONGEST_PATH = 100, 160
-# Interpreters' options that take no value and leave the next word alone. Any other makes the script uncertain.
+# Interpreters' options without a value. With any other option the script is uncertain.
 _PYTHON_FLAGS, _PYTHON_WITH_VALUE = frozenset("bBdEiIOPqsSuvx"), ("-W", "-X")
 _SHELLS, _SHELL_FLAGS = ("sh", "bash", "dash", "ksh", "zsh"), frozenset("aefhkmnuvxBCEHPT")
-# With these in its environment torchrun may take its first argument for something else than a script.
+# With one of these variables torchrun's first argument need not be a script.
 _NO_SCRIPT = ("PET_MODULE", "PET_NO_PYTHON")
 
 
 class _ObstacleError(Exception):
-    """This node cannot start the command: a kind of failure, and what was seen."""
+    """This node cannot start the command: the kind of failure, and what was seen."""
 
     def __init__(self, kind: Kind, seen: str) -> None:
         super().__init__(seen)
@@ -267,7 +267,7 @@ class _InterpreterError(OSError):
 
 
 def obstacle_to(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False) -> Failure | None:
-    """Return why this node cannot start the command, None where it can; without a command only stdout is checked."""
+    """Return why this node cannot start the command, or None; without a command only stdout is checked."""
     launcher, end = (None, 0) if verbatim or not command else launchers.find(command) or (None, 0)
     if launcher is not None and launcher.starts == "job" and not _is_first(spec):
         return None  # rank 0 starts it for this node too
@@ -284,7 +284,7 @@ def obstacle_to(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = Fa
 
 
 def check_runner() -> None:
-    """Raise PlaceError where `mingle run` could not show its command's output, or has no directory to start it in."""
+    """Raise PlaceError if `mingle run` cannot show its command's output or has no working directory."""
     try:
         _check_output()
         _check_directory()
@@ -302,7 +302,7 @@ def _is_first(spec: MemberSpec) -> bool:
 
 
 def _check_output() -> None:
-    """Raise where stdout is closed, which mingle has filled with a read-only /dev/null, or read-only."""
+    """Raise if stdout is read-only: main() has replaced a closed one by a read-only /dev/null."""
     import fcntl
 
     if fcntl.fcntl(1, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR) == os.O_RDONLY:
@@ -319,7 +319,7 @@ def _check_directory() -> None:
 
 
 def _check_writable() -> None:
-    """Raise where the working directory cannot be written: its file system may have become read-only here."""
+    """Raise if the working directory cannot be written, as after an I/O error made its file system read-only."""
     if not os.access(".", os.W_OK, effective_ids=True):
         is_read_only = os.statvfs(".").f_flag & os.ST_RDONLY
         seen = os.strerror(errno.EROFS if is_read_only else errno.EACCES)
@@ -327,7 +327,7 @@ def _check_writable() -> None:
 
 
 def _check_command(command: Sequence[str], launcher: Launcher | None, end: int, environ: Mapping[str, str]) -> None:
-    """Check the program, and the script that an interpreter or a Python launcher behind it is certain to run."""
+    """Check the program, and the script if an interpreter or a Python launcher is certain to run it."""
     path = environ.get("PATH", os.defpath)
     try:
         program = _found(command[0], path)
@@ -348,7 +348,7 @@ def _check_command(command: Sequence[str], launcher: Launcher | None, end: int, 
 
 
 def _check_script(script: str | None, path: str) -> None:
-    """Raise where a script is missing or unreadable; a shell looks for it along PATH as well."""
+    """Raise if a script is missing or unreadable; a shell looks for it in PATH too."""
     if script is None:
         return
     try:
@@ -361,13 +361,13 @@ def _check_script(script: str | None, path: str) -> None:
 
 
 def _refuse(name: str, error: OSError, where: str) -> None:
-    """Raise what this failure to find or to run a file means."""
+    """Raise the error for a file that cannot be found or run."""
     kind: Kind = "command" if isinstance(error, (FileNotFoundError, NotADirectoryError)) else "permission"
     raise _ObstacleError(kind, f"{printable(name, _LONGEST_NAME)}: {error.strerror}{where}") from None
 
 
 def _found(name: str, path: str) -> str:
-    """Return what runs in the end: the program, or its `#!` interpreter. Raises OSError as execvp(3) would fail."""
+    """Return the program that runs: the file in PATH, or its `#!` interpreter. Raises OSError as execvp(3) fails."""
     refusal = None
     for directory in [""] if "/" in name else path.split(":"):
         try:
@@ -380,7 +380,7 @@ def _found(name: str, path: str) -> str:
 
 
 def _runs(file: str, path: str, depth: int) -> str:
-    """Return what runs in the end where execve(2) is given this file. Raises OSError where it would fail."""
+    """Return the program that execve(2) runs for this file. Raises OSError as execve(2) fails."""
     if depth > _MOST_INTERPRETERS:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if not stat.S_ISREG(os.stat(file).st_mode) or not os.access(file, os.X_OK, effective_ids=True):
@@ -399,13 +399,13 @@ def _runs(file: str, path: str, depth: int) -> str:
         raise
     except OSError as error:
         if error.errno == errno.ENOEXEC and os.path.basename(interpreter[0]) == "env":
-            return file  # env(1) has a shell run it
+            return file  # env(1) runs it by a shell
         script, line = (printable(text, _LONGEST_NAME) for text in (file, " ".join(interpreter)))
         raise _InterpreterError(f"{script}: bad interpreter: {line}: {error.strerror}") from None
 
 
 def _head(file: str) -> bytes:
-    """Return how a file begins; like a program's where this user may run and not read it."""
+    """Return a file's first bytes; those of a program if this user may run the file but not read it."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -421,7 +421,7 @@ def _is_python(name: str) -> bool:
 
 
 def _python_script(arguments: Sequence[str]) -> str | None:
-    """Return the script that `python words…` runs; None where there is none, or it is not certain."""
+    """Return the script that `python ARG…` runs, or None if there is none or it is uncertain."""
     rest = iter(arguments)
     for argument in rest:
         if not argument.startswith("-"):
@@ -434,7 +434,7 @@ def _python_script(arguments: Sequence[str]) -> str | None:
 
 
 def _shell_script(arguments: Sequence[str]) -> str | None:
-    """Return the script that `sh words…` runs; None where there is none, or it is not certain."""
+    """Return the script that `sh ARG…` runs, or None if there is none or it is uncertain."""
     for argument in arguments:
         if not argument.startswith(("-", "+")):
             return argument
