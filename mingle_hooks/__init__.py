@@ -1,6 +1,6 @@
 """Mingle Hooks: the same rank 0, address and port on every node of a job.
 
-`join`, `variables`, `render` and the errors are loaded when they are first used: see docs/api.md.
+`join`, `variables`, `render` and the errors are imported on first use: see docs/api.md.
 """
 
 from importlib import import_module
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 
-# Module -> what it has for everybody. Not __all__: `import *` would load all of it.
+# Module -> its public names. Not __all__: `import *` would import every module.
 _PUBLIC = {
     "mingle_hooks.api": ("join", "variables"),
     "mingle_hooks.errors": (
@@ -44,12 +44,12 @@ _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in name
 
 
 def __getattr__(name: str) -> object:
-    """Return a public name, from the module that has it. Raises AttributeError."""
+    """Import and return a public name. Raises AttributeError."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:
-    """Return the names that are there and those that can be loaded."""
+    """Return the imported names and those that can be imported."""
     return sorted([*globals(), *_MODULE_OF])

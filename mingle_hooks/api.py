@@ -1,6 +1,6 @@
-"""What Python programs may call: `join` and `variables`, with the errors of `mingle_hooks.errors`.
+"""The Python API: `join` and `variables`, with the errors of `mingle_hooks.errors`.
 
-They do what `mingle env` and `mingle exec` do, and read the same settings. For `render` see render/function.py.
+They do what `mingle env` and `mingle exec` do, and read the same settings. `render` is in scripts/script.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Options(TypedDict, total=False):
-    """The options of `mingle env`, a list where one takes several; `frameworks` is --for."""
+    """The options of `mingle env`; an option that may be repeated takes a list, and `frameworks` is --for."""
 
     id: str
     nodes: int
@@ -47,24 +47,24 @@ class Options(TypedDict, total=False):
     insecure: bool
 
 
-# Options of `mingle env` that only change what it prints, so that they mean nothing here.
+# Options of `mingle env` that only change its output.
 PRINTED = ("shell", "quiet", "on_failure")
 
 
 class _Listener:
-    """An observer that hands on what a person should know; it never writes anywhere itself."""
+    """An observer that passes notes to the caller and prints nothing."""
 
     def __init__(self, note: Callable[[str], None] | None) -> None:
         self._note, self.tell = note, note
 
     def progress(self, progress: Progress) -> None:
-        """Keep quiet: the caller knows that it waits."""
+        """Do nothing: the caller knows that it waits."""
 
     def failed(self, error: MingleError) -> None:
-        """Keep quiet: join() raises it."""
+        """Do nothing: join() raises the error."""
 
     def note(self, text: str) -> None:
-        """Hand it on."""
+        """Pass the text to the caller."""
         if self._note is not None:
             self._note(text)
 
@@ -76,11 +76,11 @@ def join(
     note: Callable[[str], None] | None = None,
     **options: Unpack[Options],
 ) -> View:
-    """Meet the others and return this member's view of the world; what no option says comes from the job.
+    """Join the other members and return this member's view of the world; defaults come from the job.
 
-    `environ` is read in place of os.environ, and `note` is called with each line that --explain would print on how
-    the world formed. Waits for the others, at most `timeout`, and prints nothing. Raises the MingleError with whose
-    exit code the command line would end.
+    `environ` replaces os.environ, and `note` is called with each line that --explain would print on how the world
+    formed. Waits for the others, at most `timeout`, and prints nothing. Raises the MingleError that `mingle env`
+    would report.
     """
     _check(options)
     try:

@@ -1,4 +1,4 @@
-"""Everything that can go wrong, and the exit code that tells it.
+"""All errors, each with its exit code.
 
 ::
 
@@ -26,13 +26,11 @@ from typing import Literal, NamedTuple
 
 Limit = Literal["files", "memory", "threads", "doors", "ports"]
 
-# A message is one line for a person, so no part of it may be longer than this many characters.
+# A message is one line for a person. Bounds in characters: each part, the whole line, and a reason among several.
 LONGEST_PART = 400
-# And the whole line this many.
 LONGEST = 1600
-# Where several reasons share a message, each may be this long.
 LONGEST_REASON = 150
-# What this process or its host can run out of -> what was expected, and what helps.
+# A resource that can run out -> what was expected, and the remedy.
 LIMITS: dict[Limit, tuple[str, str]] = {
     "files": ("a free file descriptor", "a higher `ulimit -n`"),
     "memory": ("free memory", "a higher `ulimit -v`, or more memory"),
@@ -49,11 +47,11 @@ def printable(text: object, longest: int = LONGEST_PART) -> str:
 
 
 class MingleError(Exception):
-    """What was expected, what was seen instead, and what to try: one line for a person."""
+    """An error message in one line: what was expected, what was seen, and what to try."""
 
     exit_code = 70
-    # Whether rank 0 prints this very text too, whether the arguments alone are wrong, so that every process with the
-    # same ones fails alike, and whether this process has printed it already.
+    # is_of_rank_0: rank 0 prints the same text. is_of_arguments: the arguments are wrong, so every process with them
+    # fails alike. is_printed: this process has printed the message.
     is_of_rank_0 = is_of_arguments = is_printed = False
 
     def __init__(self, expected: str, seen: str, remedy: str) -> None:
@@ -88,14 +86,14 @@ class NetworkError(MingleError):
 
 
 class Shortage(NamedTuple):
-    """Something that has run out, by its name in LIMITS, and the limit that was met."""
+    """A resource that has run out: its name in LIMITS, and the limit that was reached."""
 
     kind: Limit
     seen: str
 
 
 class LimitError(NetworkError):
-    """This process, or its host, has run out of something."""
+    """This process, or its host, has run out of a resource."""
 
     def __init__(self, shortage: Shortage) -> None:
         self.shortage = shortage
@@ -104,7 +102,7 @@ class LimitError(NetworkError):
 
 
 class NoPortError(OSError):
-    """There is no local port for another connection; its text says how many there are."""
+    """No local port is left for another connection; the text says how many there are."""
 
 
 class PlaceError(MingleError):
@@ -161,12 +159,12 @@ _BY_EXIT_CODE: dict[int, type[MingleError]] = {
 
 
 def by_exit_code(code: int) -> type[MingleError]:
-    """Return the class whose exit code this is; MingleError itself for any other number."""
+    """Return the error class with this exit code, or MingleError."""
     return _BY_EXIT_CODE.get(code, MingleError)
 
 
 def reason(error: Exception) -> str:
-    """Return in a few words why something could not be done, for the middle of a message."""
+    """Return a short reason for a failure, for the middle of a message."""
     if (short := shortage(error)) is not None:
         return short.seen
     if isinstance(error, MingleError):
@@ -178,9 +176,9 @@ def reason(error: Exception) -> str:
 
 
 def shortage(error: Exception) -> Shortage | None:
-    """Return what has run out, and which limit was met; None where it was something else.
+    """Return the resource that has run out and the limit that was reached, or None for another error.
 
-    Asks nothing that needs a descriptor. What loads a shared library hides the number in its text.
+    Opens no file, as no descriptor may be left. ImportError of a shared library has the errno in its text only.
     """
     if isinstance(error, LimitError):
         return error.shortage
@@ -190,16 +188,16 @@ def shortage(error: Exception) -> Shortage | None:
 
 
 def _of_files(error: Exception) -> Shortage | None:
-    if _tells(error, errno.EMFILE):
+    if _has_errno(error, errno.EMFILE):
         used_up = f"all {os.sysconf('SC_OPEN_MAX')} file descriptors that `ulimit -n` allows are in use"
         return Shortage("files", used_up)
-    if _tells(error, errno.ENFILE):
+    if _has_errno(error, errno.ENFILE):
         return Shortage("files", "all file descriptors of this host are in use (sysctl fs.file-max)")
     return None
 
 
 def _of_memory(error: Exception) -> Shortage | None:
-    if isinstance(error, MemoryError) or _tells(error, errno.ENOMEM) or _tells(error, errno.ENOBUFS):
+    if isinstance(error, MemoryError) or _has_errno(error, errno.ENOMEM) or _has_errno(error, errno.ENOBUFS):
         return Shortage("memory", f"no memory is left ({_allowed('RLIMIT_AS', '`ulimit -v` allows {} bytes')})")
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         allowed = _allowed("RLIMIT_NPROC", "`ulimit -u` allows {} in all")
@@ -208,20 +206,20 @@ def _of_memory(error: Exception) -> Shortage | None:
 
 
 def _allowed(name: str, text: str) -> str:
-    """Return what this process is allowed, as text has it, or that the limit is not its own."""
+    """Return the soft limit of this process, formatted into `text`, or say that host or job set it."""
     import resource
 
     soft, _ = resource.getrlimit(getattr(resource, name))
     return "a limit of this host or job" if soft == resource.RLIM_INFINITY else text.format(soft)
 
 
-def _tells(error: Exception, number: int) -> bool:
+def _has_errno(error: Exception, number: int) -> bool:
     if isinstance(error, OSError):
         return error.errno == number
     return isinstance(error, ImportError) and os.strerror(number) in str(error)
 
 
 def limit(error: Exception) -> LimitError | None:
-    """Return the error that tells what has run out; None where it was something else."""
+    """Return the LimitError for a resource that has run out, or None for another error."""
     short = shortage(error)
     return None if short is None else LimitError(short)

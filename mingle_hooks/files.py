@@ -1,4 +1,4 @@
-"""Reading small files that somebody else may have prepared: settings and keys."""
+"""Files: settings and keys, private directories, and the files that ship with the package."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import jinja2
 
 
-# A settings file is a screenful; this keeps a wrong path from filling the memory.
+# A settings file is a screenful; the bound keeps a wrong path from filling the memory.
 _MOST_SETTINGS_BYTES = 1 << 20
 
 
 class UnfitError(Exception):
-    """A file that must not be used: what was expected, what was seen and what to try."""
+    """A file that must not be used, with what was expected, what was seen and what to try."""
 
     def __init__(self, expected: str, seen: str, remedy: str) -> None:
         super().__init__(expected, seen, remedy)
@@ -31,11 +31,11 @@ class UnfitError(Exception):
 def contents(
     path: str, *, most_bytes: int, refused_mode: int, owners: Container[int] | None, within: int | None = None
 ) -> bytes:
-    """Return a whole regular file; the checks are made on what was opened, so nobody can swap it meanwhile.
+    """Return the contents of a regular file; the checks run on the open file, so that it cannot be swapped.
 
-    `refused_mode` holds the permission bits that it must not have, `owners` the user ids that may own
-    it (None: anybody). With `within`, the path's directory held open, the file is looked up there and
-    must not be a symbolic link. Raises UnfitError; OSError where it cannot be opened or read.
+    `refused_mode` holds the permission bits that the file must not have, `owners` the user ids that may own it (None:
+    any). `within` is a descriptor of the path's directory: the file is opened there and must not be a symbolic link.
+    Raises UnfitError, and OSError if the file cannot be opened or read.
     """
     # O_NONBLOCK: opening a FIFO must not wait for its writer.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -70,7 +70,7 @@ def _check(path: str, found: os.stat_result, refused_mode: int, owners: Containe
 
 
 def config_directory(environ: Mapping[str, str], home: str | None = None) -> str | None:
-    """Return the user's own `mingle` directory (XDG base directories), or None where no home is known."""
+    """Return the user's own `mingle` directory (XDG base directories), or None if no home is known."""
     xdg = environ.get("XDG_CONFIG_HOME", "")
     if home is None and os.path.isabs(xdg):  # the standard has relative ones ignored
         return f"{xdg}/mingle"
@@ -79,10 +79,10 @@ def config_directory(environ: Mapping[str, str], home: str | None = None) -> str
 
 
 def settings_tree(path: str, *, site: bool) -> Mapping[str, object]:
-    """Return a settings file as a tree; an empty one where there is no such file.
+    """Return a settings file as a tree, which is empty if there is no such file.
 
-    It may name the key file, so nobody else may write it. The site's file lies in a directory of the
-    admin's, whose id a container may not know. Raises SettingsError.
+    The file may name the key file, so no other user may write it. The owner of the site's file is not checked: a
+    container may not know the administrator's user id. Raises SettingsError.
     """
     owners = None if site else (0, os.getuid())
     try:
@@ -101,9 +101,9 @@ def settings_tree(path: str, *, site: bool) -> Mapping[str, object]:
 
 
 def toml(data: bytes) -> dict[str, Any]:
-    """Return a TOML file's tree; ValueError for bad TOML and bad UTF-8, and where it is nested without end."""
+    """Return TOML as a tree. Raises ValueError for invalid TOML or UTF-8, and for nesting that is too deep."""
     if sys.version_info >= (3, 11):
-        import tomllib  # 18 ms, only where there is a file
+        import tomllib  # 18 ms, so only if there is a file
     else:
         import tomli as tomllib
 
@@ -113,13 +113,13 @@ def toml(data: bytes) -> dict[str, Any]:
         raise ValueError("nested too deeply") from error
 
 
-# What a process has open: the limit, higher for one that many others call, and what a child has of its parent's.
+# Open descriptors.
 
 
-def close_descriptors_except(*kept: int) -> None:
-    """Close every other descriptor of this process, one by one: the limit may be a billion."""
+def close_descriptors_except(*kept_descriptors: int) -> None:
+    """Close all other open descriptors; they are listed, as the limit may be a billion."""
     for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
+        if int(name) not in kept_descriptors:
             try:
                 os.close(int(name))
             except OSError:  # that of the listing itself
@@ -127,7 +127,7 @@ def close_descriptors_except(*kept: int) -> None:
 
 
 def raise_open_files_limit(wanted: int) -> int:
-    """Allow so many open files, as far as this user may; return how many are allowed now."""
+    """Raise the soft limit of open files to `wanted`, at most the hard limit; return the new limit."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -137,18 +137,18 @@ def raise_open_files_limit(wanted: int) -> int:
     return max(soft, wanted)
 
 
-# A directory on this node that only this user can enter, for what the tasks of one attempt share.
+# Private directories on this node, for what the tasks of one attempt share.
 
-RUN_ROOT = "/run/mingle"  # where the Prolog makes a directory for each job
-# Left free there before more is put into it: an answer of a large world takes about one. The Prolog bounds the whole.
+RUN_ROOT = "/run/mingle"  # where the Prolog creates a directory for each job
+# Free space required there: the answer of a large world takes about 1 MiB. The Prolog bounds the total.
 _ROOM_BYTES, _ROOM_NAMES = 1 << 20, 16
 
 
 def private_path(environ: Mapping[str, str], job_id: str | None, name: str, run_root: str = RUN_ROOT) -> str:
-    """Return the directory's path, the same for every task of this user on this node; it may not be there yet.
+    """Return the directory's path, the same for every task of this user on this node; it need not exist.
 
-    It lies in the Prolog's directory for the job unless that is full, the login session's, or /tmp. In /tmp
-    anybody can make any name, so `name` must be one that others cannot guess.
+    It is in the Prolog's directory for the job unless that is full, else in XDG_RUNTIME_DIR, else in /tmp. In /tmp
+    anybody can create any name, so `name` must be one that others cannot guess.
     """
     if job_id is not None and "/" not in job_id and is_private(job := f"{run_root}/{job_id}") and _has_room(job):
         return f"{job}/{name}"
@@ -159,9 +159,9 @@ def private_path(environ: Mapping[str, str], job_id: str | None, name: str, run_
 
 
 def record_process(job_id: str | None, run_root: str = RUN_ROOT) -> None:
-    """Write this process into the Prolog's list, where there is one: the Epilog ends what is left of it.
+    """Add this process to the Prolog's list, if there is one, so that the Epilog can end it.
 
-    A line is the pid and its start time (field 22 of /proc/PID/stat), for a pid is used again.
+    A line is the pid and its start time (field 22 of /proc/PID/stat), as pids are reused.
     """
     if job_id is None or "/" in job_id or not is_private(job := f"{run_root}/{job_id}"):
         return
@@ -187,7 +187,7 @@ def _has_room(directory: str) -> bool:
 
 
 def make_private(directory: str) -> None:
-    """Make the directory, unless it is there and private. Raises PlaceError."""
+    """Create the directory, unless a private one exists. Raises PlaceError."""
     if not try_make_private(directory):
         raise PlaceError(
             "a directory that only this user can enter",
@@ -197,7 +197,7 @@ def make_private(directory: str) -> None:
 
 
 def try_make_private(directory: str) -> bool:
-    """Make the directory unless its name is taken, and tell whether it is private. Raises PlaceError."""
+    """Create the directory unless it exists, and return whether it is private. Raises PlaceError."""
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:
@@ -210,14 +210,14 @@ def try_make_private(directory: str) -> bool:
 
 
 def is_taken_by_others(directory: str) -> bool:
-    """Tell whether somebody has made something of this name that is not private."""
+    """Tell whether the name exists and is not a private directory."""
     return os.path.lexists(directory) and not is_private(directory)
 
 
 def hold_private(directory: str) -> int | None:
-    """Return a descriptor that keeps a directory for this process until it is closed; None where another has it.
+    """Lock a directory; return the descriptor that holds the lock, or None if another process holds it.
 
-    The kernel lets go of it when the process is killed. Raises PlaceError.
+    The kernel releases the lock when the process ends. Raises PlaceError.
     """
     import fcntl
 
@@ -236,22 +236,22 @@ def hold_private(directory: str) -> int | None:
 
 
 def empty_private(directory: str) -> None:
-    """Remove the files in a directory of ours. Raises OSError."""
+    """Remove the files in a private directory. Raises OSError."""
     for name in os.listdir(directory):
         os.unlink(f"{directory}/{name}")
 
 
 def remove_private(directory: str) -> None:
-    """Remove a directory of ours with the files in it; what comes into it meanwhile keeps it."""
+    """Remove a private directory and its files; a file that another task adds meanwhile keeps it."""
     try:
         empty_private(directory)
         os.rmdir(directory)
-    except OSError:  # the job's end has removed it, or somebody has just come
+    except OSError:  # the Epilog removed it, or another task just added a file
         return
 
 
 def is_private(directory: str) -> bool:
-    """Tell whether this is a real directory of this user's that nobody else can enter and that can be written."""
+    """Tell whether this is a directory, no link, that this user owns and can write and nobody else can enter."""
     try:
         found = os.lstat(directory)
     except OSError:
@@ -260,15 +260,15 @@ def is_private(directory: str) -> bool:
     return is_own and os.access(directory, os.W_OK | os.X_OK)
 
 
-# The files that ship with the package: in a wheel inside it, in a checkout beside it, in a zip file within that.
+# Files that ship with the package: inside it in a wheel or a zip file, beside it in a checkout.
 
-ENVIRONMENTS = "templates/hooks/environments"  # recorded on real clusters, to try hooks with
-_CHECKOUT = "pyproject.toml"  # what lies beside the package there, and in no directory of packages
+ENVIRONMENTS = "templates/hooks/environments"  # recorded on real clusters, for `mingle hooks simulate`
+_CHECKOUT = "pyproject.toml"  # beside the package in a checkout only
 
 
 def shipped_path(path: str) -> Traversable:
-    """Return a file or directory, such as templates/job. Raises MingleError where the installation has none."""
-    from importlib.resources import files  # 13 ms, which only templates and pages need
+    """Return a shipped file or directory, such as templates/job. Raises MingleError if it is missing."""
+    from importlib.resources import files  # 13 ms, needed for templates and pages only
 
     inside = files("mingle_hooks")
     parts = path.split("/")
@@ -282,15 +282,12 @@ def shipped_path(path: str) -> Traversable:
 
 
 def shipped_text(path: str) -> str:
-    """Return what a file holds. Raises MingleError where there is none."""
+    """Return the text of a shipped file. Raises MingleError if it is missing."""
     return shipped_path(path).read_text(encoding="utf-8")
 
 
 def shipped_names(path: str) -> tuple[str, ...]:
-    """Return the files of a directory and of those below it, by their paths from there, sorted.
-
-    Raises MingleError where there is none.
-    """
+    """Return the files below a shipped directory, as sorted relative paths. Raises MingleError if it is missing."""
     return tuple(sorted(_below(shipped_path(path), "")))
 
 
@@ -302,39 +299,39 @@ def _below(directory: Traversable, before: str) -> Iterator[str]:
             yield before + entry.name
 
 
-# The programs that `mingle run` and `mingle check` start on each host: start.py of the package, or mingle.pyz itself.
+# The programs that `mingle run` and `mingle check` start on each host.
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _PLACE, _NAME = os.path.split(_PACKAGE)
 
 
 def own_archive() -> str | None:
-    """Return the path of mingle.pyz, None where this mingle is installed."""
+    """Return the path of mingle.pyz, or None if this mingle is installed."""
     return _PLACE if os.path.isfile(_PLACE) else None
 
 
 def own_program_argv(program: str) -> tuple[str, ...]:
-    """Return what starts a program, such as `agent`, on any host that sees this mingle's file.
+    """Return the command that starts a program, such as `agent`, on any host that sees this mingle's files.
 
-    mingle.pyz takes the path of start.py as its first word: see packaging/build.py.
+    mingle.pyz takes the path of start.py as its first argument: see packaging/build.py.
     """
-    if (its := own_archive()) is not None:
-        return (sys.executable, "-I", its, f"{_NAME}/start.py", program)
+    if (archive := own_archive()) is not None:
+        return (sys.executable, "-I", archive, f"{_NAME}/start.py", program)
     return (sys.executable, "-I", f"{_PACKAGE}/start.py", program)
 
 
-# jinja2 takes 48 ms to import, which only those who fill templates in spend.
+# Templates. jinja2 takes 48 ms to import, so it is imported inside the functions.
 
 
 def template_loader(directory: str) -> jinja2.BaseLoader:
-    """Return a loader of the project's own templates, from a directory of templates/."""
+    """Return a loader for the templates in a directory of templates/."""
     import jinja2
 
     place = f"templates/{directory}"
     names = shipped_names(place)
 
     def load(name: str) -> tuple[str, str, Callable[[], bool]] | None:
-        """Return a template's text, its path for messages, and that it stays as it is."""
+        """Return a template's text, its path for messages, and a function that says that it is up to date."""
         path = f"{place}/{name}"
         return (shipped_text(path), str(shipped_path(path)), lambda: True) if name in names else None
 
@@ -342,7 +339,7 @@ def template_loader(directory: str) -> jinja2.BaseLoader:
 
 
 def template_environment(loader: jinja2.BaseLoader, filters: Mapping[str, Callable[..., str]]) -> jinja2.Environment:
-    """Return the environment of templates that make shell scripts."""
+    """Return the jinja2 environment for templates of shell scripts."""
     import jinja2
 
     found = jinja2.Environment(

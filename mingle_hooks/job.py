@@ -1,4 +1,4 @@
-"""What one call asks for, from the environment, the settings and the options; and whether this node can do it."""
+"""A call's MemberSpec from environment, settings and options; and whether this node can start the command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export import launchers
-from mingle_hooks.export.frameworks import added, profiles
+from mingle_hooks.export.frameworks import plugin_variables, profiles
 from mingle_hooks.export.launchers import Launcher
 from mingle_hooks.export.variables import own
 from mingle_hooks.net import devices
@@ -26,11 +26,11 @@ from mingle_hooks.values import Counted, number
 
 
 def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> MemberSpec:
-    """Return what is asked. Raises what settings and schedulers raise, and UsageError where they clash."""
+    """Return the spec of this call. Raises what settings and schedulers raise, and UsageError if they conflict."""
     users = own(environ)
     settings = load(users, options)
     settings = settings._replace(frameworks=profiles(settings.frameworks))
-    if added():  # by name only now it is known what an earlier mingle exported for a plugin
+    if plugin_variables():  # an earlier mingle may have exported the variables of a plugin, which is loaded only now
         users = own(environ)
     facts = detect(users, socket.gethostname(), asks_plugins=settings.id is None)
     facts = _placed(facts.by_itself() if settings.alone else facts, settings)
@@ -56,7 +56,7 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
 
 
 def _placed(facts: JobFacts, settings: Settings) -> JobFacts:
-    """Take the slot for the local rank where the user says that every task asks; one slot means one task."""
+    """Take the slot as the local rank for --scope task; one slot means one task."""
     if settings.scope != "task" or facts.local_rank is not None:
         return facts
     if facts.slot is None:
@@ -67,7 +67,7 @@ def _placed(facts: JobFacts, settings: Settings) -> JobFacts:
 
 
 def _check_scope(settings: Settings, facts: JobFacts) -> None:
-    """Refuse, on every task alike, what could give some tasks of a step a world and others none."""
+    """Raise UsageError, on every task alike, if only some tasks of a step might get a world."""
     if settings.scope == "task" and facts.local_rank is None:
         raise UsageError(
             "a task's number on its node from the scheduler, for --scope task",
@@ -83,7 +83,7 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
             f"{tasks} ({facts.scheduler})",
             "--ntasks-per-node=1, --scope task if every task calls mingle, or --scope node if one per node does",
         )
-    # PBS lists slots where Slurm lists tasks. Who says how many slots a member has means a node by it.
+    # PBS lists slots where Slurm lists tasks. With --slots a member is a node.
     if tasks > 1 and facts.slot is not None and settings.source("slots") == "default":
         raise UsageError(
             "one slot on each host, or --scope",
@@ -93,19 +93,19 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
 
 
 def _check_order(settings: Settings, users: Mapping[str, str]) -> None:
-    """Refuse what names a place in another order than the one that is asked for."""
+    """Raise UsageError for a rank, or a scope, that contradicts --order."""
     if settings.order == "scheduler":
         return
-    asked = f"--order {settings.order}, which assigns the ranks"
+    seen = f"--order {settings.order}, which assigns the ranks"
     if settings.scope == "task":
-        raise UsageError("--scope node", asked, "--scope node, with a launcher that starts the node's tasks")
+        raise UsageError("--scope node", seen, "--scope node, with a launcher that starts the node's tasks")
     if settings.rank is not None or users.get("NODE_RANK"):
         source = settings.source("rank") if settings.rank is not None else "NODE_RANK"
-        raise UsageError(f"no rank from {source}", asked, f"either {source} or --order")
+        raise UsageError(f"no rank from {source}", seen, f"either {source} or --order")
 
 
 def world_id(settings: Settings, facts: JobFacts) -> str:
-    """Return the id that all members share. Raises UsageError where nobody says one."""
+    """Return the id that all members share. Raises UsageError if there is none."""
     found = settings.id or facts.job_id
     if found is None:
         seen = "no job here" if facts.scheduler == "none" else f"none (scheduler: {facts.scheduler})"
@@ -114,7 +114,7 @@ def world_id(settings: Settings, facts: JobFacts) -> str:
 
 
 def _id(settings: Settings, facts: JobFacts, nodes: int | None) -> str:
-    """Return the id that all members share; one that is alone shares it with nobody."""
+    """Return the id that all members share; a single member needs none."""
     return settings.id or facts.job_id or "alone" if nodes == 1 else world_id(settings, facts)
 
 
@@ -141,9 +141,9 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
 
 
 def _check_nobody_left_out(nodes: int | None, source: str, settings: Settings, facts: JobFacts) -> None:
-    """Refuse, on every node alike, a world without some of the nodes: it would train while the others fail, or alone.
+    """Raise UsageError, on every node alike, if some nodes would be left out and fail, or train alone.
 
-    A job's script may name fewer nodes than the job has for a step that it starts; in a step all nodes take part.
+    A job script may name fewer nodes than the job has, for a step that it starts; in a step all nodes take part.
     """
     if nodes == 1 and source == "NNODES" and facts.scheduler == "none":
         raise UsageError("a job, or --nodes N", "NNODES=1 alone, as exported", "unset NNODES, or --alone")
@@ -160,8 +160,8 @@ def _check_nobody_left_out(nodes: int | None, source: str, settings: Settings, f
 def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: int | None) -> tuple[int | None, str]:
     """Return the node rank and where it comes from."""
     rank, source = settings.rank, settings.source("rank")
-    is_told = facts.node_rank is not None and bool(facts.hosts)  # and then NODE_RANK has to be the same
-    if rank is None and users.get("NODE_RANK") and not is_told:
+    is_from_scheduler = facts.node_rank is not None and bool(facts.hosts)  # then NODE_RANK must be the same
+    if rank is None and users.get("NODE_RANK") and not is_from_scheduler:
         rank, source = _number(users, "NODE_RANK", most=MOST_NODES - 1), "NODE_RANK"
     if rank is None:
         rank, source = facts.node_rank, facts.sources.get("node_rank", facts.scheduler)
@@ -177,31 +177,31 @@ def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
     """Return the slots on this node and where that number comes from."""
     if settings.scope == "task":
         return facts.local_count or 1, "tasks"
-    asked = settings.slots
-    if isinstance(asked, int):
-        return asked, "--slots"
-    if asked is None and users.get("LOCAL_WORLD_SIZE"):
+    requested = settings.slots
+    if isinstance(requested, int):
+        return requested, "--slots"
+    if requested is None and users.get("LOCAL_WORLD_SIZE"):
         return _number(users, "LOCAL_WORLD_SIZE", least=1, most=MOST_SLOTS), "LOCAL_WORLD_SIZE"
     counts: dict[Counted, int | None] = {"gpus": _gpus(facts, users), "tasks": facts.local_count, "cpus": facts.cpus}
-    if asked is not None:
-        count = counts[asked]
+    if requested is not None:
+        count = counts[requested]
         if not count:
-            raise UsageError(f"a count of {asked} on this node", f"none ({facts.scheduler})", "--slots N")
-        return count, asked
+            raise UsageError(f"a count of {requested} on this node", f"none ({facts.scheduler})", "--slots N")
+        return count, requested
     if gpus := counts["gpus"]:
         return gpus, "gpus"
     return (facts.local_count, "tasks") if facts.local_count else (1, "default")
 
 
 def _binding(settings: Settings, facts: JobFacts, users: Mapping[str, str], rank: int | None) -> GpuBinding | None:
-    """Return what is to be done about the GPUs that a task sees; one task of a node, or of the job, tells of it."""
+    """Return which GPUs a task is to see; its note is left to one task of a node, or of the job."""
     if settings.scope != "task" or facts.local_rank is None or (facts.local_count or 1) == 1:
         return None
 
-    is_asked = settings.bind == "gpu"
-    found = devices.gpu_binding(users, facts.local_rank, facts.local_count or 1, facts.gpus, asked=is_asked)
-    tells = facts.local_rank == 1 and (is_asked or rank == 0)
-    return found if tells else found._replace(note="")
+    is_requested = settings.bind == "gpu"
+    found = devices.gpu_binding(users, facts.local_rank, facts.local_count or 1, facts.gpus, asked=is_requested)
+    shows_note = facts.local_rank == 1 and (is_requested or rank == 0)
+    return found if shows_note else found._replace(note="")
 
 
 def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:
@@ -211,9 +211,9 @@ def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:
 
 
 def _pinned(settings: Settings, users: Mapping[str, str], rank: int | None) -> dict[str, str]:
-    """Return what the user exported of the world itself; UsageError where it cannot be what it is called.
+    """Return the variables of the world that the user exported. Raises UsageError for an invalid value.
 
-    NODE_RANK is there only where it contradicts the scheduler: the leader then tells all members.
+    NODE_RANK is included only if it contradicts the scheduler, so that the leader can report it to all members.
     """
     pinned = {name: users[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if users.get(name)}
     if users.get("NODE_RANK") and settings.rank is None:
@@ -237,25 +237,25 @@ def _number(users: Mapping[str, str], name: str, *, least: int = 0, most: int) -
     return found
 
 
-# What keeps this node from starting the command: checked before check-in, so that ready means able to start.
+# Checks before check-in, so that ready means able to start.
 #
-# The command is resolved as execve(2) will resolve it. Where the meaning of a word is not certain nothing is checked,
-# so that no command is refused that could start.
+# The command is resolved as execve(2) will resolve it. An argument whose meaning is uncertain is not checked, so that
+# no command is refused that could start.
 
-# Linux's fs/exec.c and binfmt_script.c: what is read of a `#!` line, and how many interpreters one command may have.
+# Linux's fs/exec.c and binfmt_script.c: the bytes read of a `#!` line, and the interpreters that may follow each other.
 _HEAD_BYTES, _MOST_INTERPRETERS = 256, 5
 _ELF = b"\x7fELF"
-# What a message shows of a name and of PATH, in characters.
+# The longest name and PATH in a message, in characters.
 _LONGEST_NAME, _LONGEST_PATH = 100, 160
-# Interpreters' options that take no value and leave the next word alone. Any other makes the script uncertain.
+# Interpreters' options without a value. With any other option the script is uncertain.
 _PYTHON_FLAGS, _PYTHON_WITH_VALUE = frozenset("bBdEiIOPqsSuvx"), ("-W", "-X")
 _SHELLS, _SHELL_FLAGS = ("sh", "bash", "dash", "ksh", "zsh"), frozenset("aefhkmnuvxBCEHPT")
-# With these in its environment torchrun may take its first argument for something else than a script.
+# With one of these variables torchrun's first argument need not be a script.
 _NO_SCRIPT = ("PET_MODULE", "PET_NO_PYTHON")
 
 
-class _UnableError(Exception):
-    """This node cannot start the command: a kind of failure, and what was seen."""
+class _ObstacleError(Exception):
+    """This node cannot start the command: the kind of failure, and what was seen."""
 
     def __init__(self, kind: Kind, seen: str) -> None:
         super().__init__(seen)
@@ -267,7 +267,7 @@ class _InterpreterError(OSError):
 
 
 def obstacle_to(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False) -> Failure | None:
-    """Return why this node cannot start the command, None where it can; without a command only stdout is checked."""
+    """Return why this node cannot start the command, or None; without a command only stdout is checked."""
     launcher, end = (None, 0) if verbatim or not command else launchers.find(command) or (None, 0)
     if launcher is not None and launcher.starts == "job" and not _is_first(spec):
         return None  # rank 0 starts it for this node too
@@ -278,22 +278,22 @@ def obstacle_to(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = Fa
             _check_command(command, launcher, end, spec.user_environ)
             if launcher is None or launcher.starts != "job":
                 _check_writable()
-    except _UnableError as unable:
-        return _failure(unable)
+    except _ObstacleError as obstacle:
+        return _failure(obstacle)
     return None
 
 
 def check_runner() -> None:
-    """Raise PlaceError where `mingle run` could not show its command's output, or has no directory to start it in."""
+    """Raise PlaceError if `mingle run` cannot show its command's output or has no working directory."""
     try:
         _check_output()
         _check_directory()
-    except _UnableError as unable:
-        raise _failure(unable).error() from None
+    except _ObstacleError as obstacle:
+        raise _failure(obstacle).error() from None
 
 
-def _failure(unable: _UnableError) -> Failure:
-    return Failure(unable.kind, (hostname(), unable.seen))
+def _failure(obstacle: _ObstacleError) -> Failure:
+    return Failure(obstacle.kind, (hostname(), obstacle.seen))
 
 
 def _is_first(spec: MemberSpec) -> bool:
@@ -302,53 +302,53 @@ def _is_first(spec: MemberSpec) -> bool:
 
 
 def _check_output() -> None:
-    """Raise where stdout is closed, which mingle has filled with a read-only /dev/null, or read-only."""
+    """Raise if stdout is read-only: main() has replaced a closed one by a read-only /dev/null."""
     import fcntl
 
     if fcntl.fcntl(1, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR) == os.O_RDONLY:
-        raise _UnableError("output", "a closed or read-only one")
+        raise _ObstacleError("output", "a closed or read-only one")
 
 
 def _check_directory() -> None:
     try:
         directory = os.getcwd()
     except OSError as error:
-        raise _UnableError("directory", f"the working directory: {error.strerror}") from None
+        raise _ObstacleError("directory", f"the working directory: {error.strerror}") from None
     if not os.access(".", os.X_OK, effective_ids=True):
-        raise _UnableError("directory", f"{directory}: {os.strerror(errno.EACCES)}")
+        raise _ObstacleError("directory", f"{directory}: {os.strerror(errno.EACCES)}")
 
 
 def _check_writable() -> None:
-    """Raise where the working directory cannot be written: its file system may have become read-only here."""
+    """Raise if the working directory cannot be written, as after an I/O error made its file system read-only."""
     if not os.access(".", os.W_OK, effective_ids=True):
         is_read_only = os.statvfs(".").f_flag & os.ST_RDONLY
         seen = os.strerror(errno.EROFS if is_read_only else errno.EACCES)
-        raise _UnableError("unwritable", f"{os.getcwd()}: {seen}")
+        raise _ObstacleError("unwritable", f"{os.getcwd()}: {seen}")
 
 
-def _check_command(words: Sequence[str], launcher: Launcher | None, end: int, environ: Mapping[str, str]) -> None:
-    """Check the program, and the script that an interpreter or a Python launcher behind it is certain to run."""
+def _check_command(command: Sequence[str], launcher: Launcher | None, end: int, environ: Mapping[str, str]) -> None:
+    """Check the program, and the script if an interpreter or a Python launcher is certain to run it."""
     path = environ.get("PATH", os.defpath)
     try:
-        program = _found(words[0], path)
+        program = _found(command[0], path)
     except _InterpreterError as error:
-        raise _UnableError("permission", str(error)) from None
+        raise _ObstacleError("permission", str(error)) from None
     except OSError as error:
-        _refuse(words[0], error, "" if "/" in words[0] else f" (PATH={printable(path, _LONGEST_PATH)})")
-    if launchers.words_before(words):
+        _refuse(command[0], error, "" if "/" in command[0] else f" (PATH={printable(path, _LONGEST_PATH)})")
+    if launchers.prefix_length(command):
         return
     interpreter = os.path.basename(program)
     if launcher is not None and _is_python(interpreter):
         if not any(environ.get(name) for name in _NO_SCRIPT):
-            _check_script(launchers.script_of(launcher, words[end:]), "")
-    elif launcher is None and _is_python(interpreter) and _is_python(os.path.basename(words[0])):
-        _check_script(_python_script(words[1:]), "")
-    elif launcher is None and interpreter in _SHELLS and os.path.basename(words[0]) in _SHELLS:
-        _check_script(_shell_script(words[1:]), path)
+            _check_script(launchers.script_of(launcher, command[end:]), "")
+    elif launcher is None and _is_python(interpreter) and _is_python(os.path.basename(command[0])):
+        _check_script(_python_script(command[1:]), "")
+    elif launcher is None and interpreter in _SHELLS and os.path.basename(command[0]) in _SHELLS:
+        _check_script(_shell_script(command[1:]), path)
 
 
 def _check_script(script: str | None, path: str) -> None:
-    """Raise where a script is missing or unreadable; a shell looks for it along PATH as well."""
+    """Raise if a script is missing or unreadable; a shell looks for it in PATH too."""
     if script is None:
         return
     try:
@@ -361,13 +361,13 @@ def _check_script(script: str | None, path: str) -> None:
 
 
 def _refuse(name: str, error: OSError, where: str) -> None:
-    """Raise what this failure to find or to run a file means."""
+    """Raise the error for a file that cannot be found or run."""
     kind: Kind = "command" if isinstance(error, (FileNotFoundError, NotADirectoryError)) else "permission"
-    raise _UnableError(kind, f"{printable(name, _LONGEST_NAME)}: {error.strerror}{where}") from None
+    raise _ObstacleError(kind, f"{printable(name, _LONGEST_NAME)}: {error.strerror}{where}") from None
 
 
 def _found(name: str, path: str) -> str:
-    """Return what runs in the end: the program, or its `#!` interpreter. Raises OSError as execvp(3) would fail."""
+    """Return the program that runs: the file in PATH, or its `#!` interpreter. Raises OSError as execvp(3) fails."""
     refusal = None
     for directory in [""] if "/" in name else path.split(":"):
         try:
@@ -380,7 +380,7 @@ def _found(name: str, path: str) -> str:
 
 
 def _runs(file: str, path: str, depth: int) -> str:
-    """Return what runs in the end where execve(2) is given this file. Raises OSError where it would fail."""
+    """Return the program that execve(2) runs for this file. Raises OSError as execve(2) fails."""
     if depth > _MOST_INTERPRETERS:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if not stat.S_ISREG(os.stat(file).st_mode) or not os.access(file, os.X_OK, effective_ids=True):
@@ -390,22 +390,22 @@ def _runs(file: str, path: str, depth: int) -> str:
         if head.startswith(_ELF) or b"\0" in head:  # binfmt_misc may know it
             return file
         raise OSError(errno.ENOEXEC, f"{os.strerror(errno.ENOEXEC)} (a script without `#!`)")
-    words = os.fsdecode(head[2:].partition(b"\n")[0]).strip(" \t").replace("\t", " ").split(" ", 1)
+    interpreter = os.fsdecode(head[2:].partition(b"\n")[0]).strip(" \t").replace("\t", " ").split(" ", 1)
     try:
-        found = _runs(words[0], path, depth + 1)
-        name = words[1].strip() if len(words) > 1 and os.path.basename(words[0]) == "env" else ""
+        found = _runs(interpreter[0], path, depth + 1)
+        name = interpreter[1].strip() if len(interpreter) > 1 and os.path.basename(interpreter[0]) == "env" else ""
         return _found(name, path) if name and name[0] != "-" and "=" not in name else found
     except _InterpreterError:
         raise
     except OSError as error:
-        if error.errno == errno.ENOEXEC and os.path.basename(words[0]) == "env":
-            return file  # env(1) has a shell run it
-        script, line = (printable(text, _LONGEST_NAME) for text in (file, " ".join(words)))
+        if error.errno == errno.ENOEXEC and os.path.basename(interpreter[0]) == "env":
+            return file  # env(1) runs it by a shell
+        script, line = (printable(text, _LONGEST_NAME) for text in (file, " ".join(interpreter)))
         raise _InterpreterError(f"{script}: bad interpreter: {line}: {error.strerror}") from None
 
 
 def _head(file: str) -> bytes:
-    """Return how a file begins; like a program's where this user may run and not read it."""
+    """Return a file's first bytes; those of a program if this user may run the file but not read it."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -420,24 +420,24 @@ def _is_python(name: str) -> bool:
     return name.startswith("python") and not name[len("python") :].strip("0123456789.")
 
 
-def _python_script(words: Sequence[str]) -> str | None:
-    """Return the script that `python words…` runs; None where there is none, or it is not certain."""
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith("-"):
-            return word
-        if word in _PYTHON_WITH_VALUE:
+def _python_script(arguments: Sequence[str]) -> str | None:
+    """Return the script that `python ARG…` runs, or None if there is none or it is uncertain."""
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("-"):
+            return argument
+        if argument in _PYTHON_WITH_VALUE:
             next(rest, None)
-        elif word == "-" or not _PYTHON_FLAGS.issuperset(word[1:]):
+        elif argument == "-" or not _PYTHON_FLAGS.issuperset(argument[1:]):
             return None
     return None
 
 
-def _shell_script(words: Sequence[str]) -> str | None:
-    """Return the script that `sh words…` runs; None where there is none, or it is not certain."""
-    for word in words:
-        if not word.startswith(("-", "+")):
-            return word
-        if word == "-" or not _SHELL_FLAGS.issuperset(word[1:]):
+def _shell_script(arguments: Sequence[str]) -> str | None:
+    """Return the script that `sh ARG…` runs, or None if there is none or it is uncertain."""
+    for argument in arguments:
+        if not argument.startswith(("-", "+")):
+            return argument
+        if argument == "-" or not _SHELL_FLAGS.issuperset(argument[1:]):
             return None
     return None

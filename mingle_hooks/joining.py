@@ -1,4 +1,4 @@
-"""From what is asked to this member's view of the world."""
+"""`join`: from a MemberSpec to this member's view of the world."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mingle_hooks.settings import BACKENDS, Settings
 from mingle_hooks.values import number
 from mingle_hooks.world import Assignment, Batch, Member, View, World, endpoint
 
-# How long name servers may take for all names of a roster together, before the rest stand there by address.
+# Time for name servers to resolve a whole roster, in seconds; the hosts left are listed by address.
 NAMES_S = 2.0
 
 
@@ -44,12 +44,12 @@ def join(
     obstacle: Failure | None = None,
     held: list[socket.socket] | None = None,
 ) -> View:
-    """Return this member's view of the world: with the others, or without them where there is no need.
+    """Join the world and return this member's view of it; a single member, or --no-wait, needs no network.
 
-    Its roster is there where a framework, or the caller, wants it, and there are others to ask. `command` is what this
-    process will become, where it is known; with None nodes are not compared. Where there is an `obstacle` to it, all
-    members end with that error. `held` gets the sockets that keep MASTER_PORT from everybody until the caller closes
-    them, or becomes the command; without it the port is released.
+    The roster is included if a framework or the caller needs it and there are other members. `command` is the command
+    that this process becomes, () if it is unknown; with None nodes are not compared. With an `obstacle` all members
+    fail with that error. `held` receives the sockets that reserve MASTER_PORT until the caller closes them or becomes
+    the command; without it the port is released.
     Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
     """
     for name in spec.settings.left_out:
@@ -57,30 +57,30 @@ def join(
     if spec.binding and spec.binding.note:
         observer.note(spec.binding.note)
     is_one = spec.nodes == 1
-    if (is_one or no_wait) and "NODE_RANK" in spec.pinned:  # else the leader says it, to all
+    if (is_one or no_wait) and "NODE_RANK" in spec.pinned:  # else the leader reports it to all
         exported = f"NODE_RANK={spec.pinned['NODE_RANK']}, as exported"
         raise UsageError(f"node rank {spec.rank}, as {spec.facts.scheduler} says", exported, "unset NODE_RANK")
     if no_wait and not is_one and spec.settings.order != "scheduler" and not spec.facts.is_batch:
         raise UsageError("members that contact each other, for --order", "--no-wait", "leaving out one of them")
-    asks_nobody = (no_wait or spec.facts.is_batch) if not is_one else not spec.is_shared
+    is_offline = (no_wait or spec.facts.is_batch) if not is_one else not spec.is_shared
     certain = obstacle if obstacle is not None and obstacle.is_certain else None
-    if asks_nobody and certain is not None:
+    if is_offline and certain is not None:
         raise certain.error()
-    if not is_one and asks_nobody:
+    if not is_one and is_offline:
         if spec.facts.is_batch:
-            observer.note(_of_batch_shell(spec))
+            observer.note(_batch_shell_note(spec))
         return view_without_waiting(spec, held)
-    if asks_nobody:
+    if is_offline:
         return _view(spec, single_member_answer(spec, held))
     wants_roster = wants_roster or ROSTER in needs(spec.settings.frameworks)
     view = _view(spec, _answer(spec, observer, command, obstacle, held, wants_roster=wants_roster))
-    if certain is not None:  # it has come back to a world that goes on
+    if certain is not None:  # it rejoined a running world
         raise certain.error()
     return view
 
 
-def _of_batch_shell(spec: MemberSpec) -> str:
-    """Return what the user of a batch shell should know: commands started here are on one node."""
+def _batch_shell_note(spec: MemberSpec) -> str:
+    """Return the note for a batch shell: commands started here run on one node."""
     where, line = here(spec.facts), everywhere(spec.facts, ("torchrun", "train.py"))
     alone = "a program that reads neither RANK nor torchrun's variables would train alone here"
     return f"this shell runs on {where} only, so NODE_RANK is not set and {alone}; to train on all nodes, try {line}"
@@ -95,7 +95,7 @@ def _answer(
     *,
     wants_roster: bool,
 ) -> Answer:
-    """Return the answer of the members' rendezvous, or of this node's first task where several share it."""
+    """Return the rendezvous's answer, or that of this node's first task if several tasks share it."""
     from mingle_hooks.rendezvous.rendezvous import meet
 
     settings, facts = spec.settings, spec.facts
@@ -106,23 +106,23 @@ def _answer(
     files.record_process(facts.job_id)
 
     def ask(timeout_s: float, local_peers: LocalPeers | None = None) -> Answer:
-        its = obstacle
-        if local_peers is not None and (its is None or not its.is_certain):
-            its = local_peers.obstacle or its
+        failure = obstacle
+        if local_peers is not None and (failure is None or not failure.is_certain):
+            failure = local_peers.obstacle or failure
         if spec.nodes == 1:
-            if its is not None and its.is_certain:
-                raise its.error()
+            if failure is not None and failure.is_certain:
+                raise failure.error()
 
             return single_member_answer(spec, held)
-        asked = _request(spec, key, timeout_s)
-        asked = asked._replace(local_peers=local_peers, wants_roster=wants_roster, obstacle=its, held=held)
+        request = _request(spec, key, timeout_s)
+        request = request._replace(local_peers=local_peers, wants_roster=wants_roster, obstacle=failure, held=held)
         if command is not None:
-            asked = asked._replace(tells=_teller(spec, command))
-        return meet(asked, observer)
+            request = request._replace(tells=_fingerprint_reader(spec, command))
+        return meet(request, observer)
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:
         if MEMORY in needs(settings.frameworks):
-            return rejoin_or_ask(spec, key.material, observer, lambda: ask(settings.timeout))
+            return rejoin_or_join(spec, key.material, observer, lambda: ask(settings.timeout))
         return ask(settings.timeout)
     secret = Secret.derive(key.material, spec.attempt)
     directories = [
@@ -169,20 +169,20 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
 
 
 def _switches(spec: MemberSpec) -> str:
-    """Return the switches above this node, where ranks are to follow them."""
+    """Return the switches above this node, or "" for the scheduler's order."""
     if spec.settings.order == "scheduler":
         return ""
 
     return switches_above(spec.settings.order, spec.user_environ)
 
 
-def _teller(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:
-    """Return what tells this node's fingerprint and its addresses, for the leader to compare."""
+def _fingerprint_reader(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:
+    """Return a function that returns this node's fingerprint and addresses, for the leader to compare."""
     from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, own_limits
 
-    own = own_limits()  # now, as a leader raises its own
+    own = own_limits()  # now, as a leader raises its limits
 
-    def tells() -> tuple[str, str]:
+    def read() -> tuple[str, str]:
         from mingle_hooks.rendezvous.fingerprint import fingerprint
 
         try:
@@ -191,7 +191,7 @@ def _teller(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[st
             directory = "/"
         return fingerprint(FingerprintRequest(spec.user_environ, command, directory, limits=own))
 
-    return tells
+    return read
 
 
 def _view(spec: MemberSpec, answer: Answer) -> View:
@@ -213,25 +213,25 @@ def _view(spec: MemberSpec, answer: Answer) -> View:
 
 
 def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
-    """Add the interface, the InfiniBand ports and what else a framework asks for."""
-    asked = needs(spec.settings.frameworks)
+    """Return the view with the interface, the RDMA ports and whatever else a framework needs."""
+    needed = needs(spec.settings.frameworks)
     is_named = True
-    if NAMES in asked and world.nodes != 1:
-        if spec.facts.hosts:  # a scheduler starts processes on its own hosts, by its own names for them
+    if NAMES in needed and world.nodes != 1:
+        if spec.facts.hosts:  # a scheduler reaches its hosts by its own names
             is_named = bool(resolvable([hostname()]))
         else:
             world = world._replace(roster=reachable(world.roster))
     hcas: tuple[str, ...] | None = ()
     site: dict[str, NcclSetting] = {}
-    if IFACE in asked and place.address is not None:
+    if IFACE in needed and place.address is not None:
         place = place._replace(iface=interface_of(place.address))
-    if HCAS in asked:
+    if HCAS in needed:
         ports = active_rdma_ports()
         hcas = None if ports is None else tuple(port for port, _ in ports)
-    if SITE in asked:
+    if SITE in needed:
         site = nccl_settings(spec.user_environ)
     is_cpu_only = False
-    if CPU_ONLY in asked:
+    if CPU_ONLY in needed:
         is_cpu_only = not has_accelerator(spec.user_environ)
     bound = spec.binding.variables if spec.binding else {}
     users, names = spec.user_environ, spec.settings.frameworks
@@ -240,17 +240,17 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
 
 
 def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
-    """Return the roster with the IPv4 address in place of each name by which this node does not know that host.
+    """Return the roster with the IPv4 address in place of each host name that this node cannot resolve.
 
-    Launchers reach the other nodes by what stands there. An IPv6 address cannot stand in all of their files, where a
-    colon ends a host, so a name is left.
+    Launchers reach the other nodes by these names. A host with an IPv6 address keeps its name, as a colon ends a host
+    in some of their files.
     """
     known = resolvable([member.host for member in roster])
-    return tuple(its if its.host in known or ":" in its.address else its._replace(host=its.address) for its in roster)
+    return tuple(m if m.host in known or ":" in m.address else m._replace(host=m.address) for m in roster)
 
 
 def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
-    """Return those of the names that lead to a host: 127.0.1.1, as Debian's installer writes it, leads to none."""
+    """Return the names that resolve to another address than loopback, such as the 127.0.1.1 of Debian's installer."""
     deadline = time.monotonic() + timeout_s
     found = set()
     for host in dict.fromkeys(hosts):
@@ -261,13 +261,13 @@ def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
     return found
 
 
-# The world as one process can tell it without the network: one member, --no-wait, or a batch script.
+# Worlds without a network: one member, --no-wait, or a batch script.
 
 
 def single_member_answer(spec: MemberSpec, held: list[socket.socket] | None) -> Answer:
-    """Return the answer for a world of one member: loopback, and a port that is free now and kept.
+    """Return the answer for a world of one member: loopback, and a free port that `held` reserves.
 
-    `held` gets what keeps it. Raises UsageError, and NetworkError where no port is free.
+    Raises UsageError, and NetworkError if no port is free.
     """
     size = str(spec.slots)
     if spec.pinned.get("WORLD_SIZE", size) != size:
@@ -275,7 +275,7 @@ def single_member_answer(spec: MemberSpec, held: list[socket.socket] | None) -> 
             f"WORLD_SIZE={spec.pinned['WORLD_SIZE']}, as exported", f"{size} slots", "unset WORLD_SIZE, or --slots N"
         )
     address = spec.pinned.get("MASTER_ADDR", LOOPBACK)
-    port = _named_port(spec) or _kept_port(spec, LOOPBACK, os.urandom(16), held)
+    port = _named_port(spec) or _reserved_port(spec, LOOPBACK, os.urandom(16), held)
     return {
         "nodes": 1,
         "size": spec.slots,
@@ -290,12 +290,12 @@ def single_member_answer(spec: MemberSpec, held: list[socket.socket] | None) -> 
 
 
 def view_without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> View:
-    """Return what this process can tell by itself, for --no-wait and for the batch script of several nodes.
+    """Return the view that this process can compute alone, for --no-wait and for a batch script of several nodes.
 
     A batch script runs on rank 0's host: there the address is this host's own and the port has been tried.
-    Elsewhere, salloc's shell on a login node included, both follow from the job and the key, alike on every node. What
-    may differ between nodes is None. Raises UsageError, SecretError for a key that is unfit, and NetworkError where
-    there is no address or port.
+    Elsewhere, as in salloc's shell on a login node, both follow from the job and the key, alike on every node. A value
+    that may differ between nodes is None. Raises UsageError, SecretError for an unfit key, and NetworkError if there
+    is no address or port.
     """
     facts = spec.facts
     if facts.is_batch:
@@ -326,10 +326,10 @@ def view_without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> 
 
 
 def _local_rank_of_all(spec: MemberSpec) -> int | None:
-    """Return the local rank of every task of the job, None where they have several.
+    """Return the local rank of every task of the job, or None if they have several.
 
-    A script for accelerate or transformers without it trains alone; with it, it asks for RANK, and ends at once.
-    Lightning without a scheduler's tasks would not start its node's processes.
+    Without LOCAL_RANK a script for accelerate or transformers trains alone; with it the script needs RANK, and fails
+    at once. With LOCAL_RANK Lightning does not start its node's processes, so it gets none.
     """
     is_one = set(spec.facts.tasks_per_node) <= {1} and "lightning" not in spec.settings.frameworks
     return 0 if is_one else None
@@ -337,17 +337,17 @@ def _local_rank_of_all(spec: MemberSpec) -> int | None:
 
 def _batch(spec: MemberSpec, slots: int | None) -> Batch:
     if slots is None and spec.slots_from == "gpus":
-        return Batch(max(1, int(spec.settings.timeout)), "gpu")  # torchrun counts them, on each node by itself
+        return Batch(max(1, int(spec.settings.timeout)), "gpu")  # torchrun counts them on each node
     return Batch(max(1, int(spec.settings.timeout)), "" if slots is None else str(slots))
 
 
 def _names_lead(facts: JobFacts) -> tuple[bool, bool]:
-    """Tell whether the other nodes reach this host by what its name says here, and torchruns reach each other.
+    """Tell whether the other nodes can reach this host by its name, and whether torchruns can reach each other.
 
-    Gloo binds to the address of its host's name: where that is not the first node's own, all nodes get the first
-    one's interface, without which Gloo would fail. torchruns announce nothing but their hosts' full names. One other
-    host stands for all, as their names come from the same place. A host that is 127.0.0.1 may call itself localhost;
-    Debian's 127.0.1.1 is nothing but what it calls itself.
+    Gloo binds to the address of its host's name: if that is loopback on the first node, all nodes get that node's
+    interface, without which Gloo would fail. A torchrun announces its host's full name only. One other host is
+    checked for all, as the same service resolves their names. A host that resolves to 127.0.0.1 may announce
+    localhost; with Debian's 127.0.1.1 it announces its own name.
     """
     own = resolve(here(facts), RESOLVE_S) if is_first_host(facts) else []
     leads_here = not is_first_host(facts) or any(map(_is_elsewhere, own))
@@ -391,11 +391,11 @@ def _own_address(spec: MemberSpec, held: list[socket.socket] | None) -> tuple[st
     if "MASTER_ADDR" in spec.pinned or spec.settings.master is not None or not is_first_host(spec.facts):
         return _named_address(spec), port or _first_port(spec)
     best = addresses.usable(addresses.interfaces(), prefer=spec.settings.iface, environ=spec.user_environ)[0].host
-    return best, port or _kept_port(spec, best, _seed(spec), held)
+    return best, port or _reserved_port(spec, best, _seed(spec), held)
 
 
 def _seed(spec: MemberSpec) -> bytes:
-    """Return what chooses the port: the members' key, if there is one, so that nobody else can; else the id alone."""
+    """Return the seed of the port: from the members' key, so that others cannot predict it, else from the id alone."""
     found = () if spec.settings.insecure else keys.held(spec.facts, spec.settings, spec.user_environ)
     return Secret.derive(found[0].material if found else keys.PUBLIC, spec.attempt).master_seed
 
@@ -404,7 +404,7 @@ def _first_port(spec: MemberSpec) -> int:
     return ports.candidates(_seed(spec), 1, spec.settings.port_range)[0]
 
 
-def _kept_port(spec: MemberSpec, address: str, seed: bytes, held: list[socket.socket] | None) -> int:
+def _reserved_port(spec: MemberSpec, address: str, seed: bytes, held: list[socket.socket] | None) -> int:
     port_range = spec.settings.port_range
     listener = ports.listen(address, ports.candidates(seed, MASTER_PORTS, port_range), port_range)
     try:
@@ -424,7 +424,7 @@ def _kept_port(spec: MemberSpec, address: str, seed: bytes, held: list[socket.so
 
 
 def _same_everywhere(spec: MemberSpec) -> tuple[int | None, int | None]:
-    """Return slots per node and over all nodes, each None where it is not known to be the same on all nodes."""
+    """Return slots per node and in total, each None unless it is certain to be the same on all nodes."""
     facts, nodes = spec.facts, spec.nodes
     pinned = spec.pinned.get("WORLD_SIZE")
     tasks = facts.tasks_per_node
@@ -435,23 +435,23 @@ def _same_everywhere(spec: MemberSpec) -> tuple[int | None, int | None]:
     return None, int(pinned) if pinned else None
 
 
-# A member of an elastic world that is started again gets its place back while that world goes on.
+# A member of an elastic world that is restarted gets its rank back while that world runs.
 #
-# Nobody else comes to `mingle` a second time, so its answer is saved on its own node, in a directory that only this
-# user can enter, under a name that only the key tells. It is used only by the same attempt (id, step, restarts),
-# for MOST_AGE_S at most, and only while somebody listens at the world's address and port: torchrun's agent of rank 0
-# does so to the end. Rank 0 itself gets nothing back, as the world ends with it.
+# The other members do not rendezvous again, so the answer is saved on the member's own node, in a private directory
+# with a name derived from the key. It is used by the same attempt (id, step, restarts) only, for MOST_AGE_S at most,
+# and only while there is a listener at the world's address and port, as torchrun's agent of rank 0 has to the end.
+# Rank 0 saves no answer, as the world ends with it.
 
-MOST_AGE_S = 30 * 24 * 3600  # no job lasts longer
-# Rank 0 answers within a round trip; a packet that is lost twice takes this long.
+MOST_AGE_S = 30 * 24 * 3600  # seconds; jobs are shorter
+# Rank 0 answers within a round trip; TCP needs this many seconds if two packets are lost.
 PROBE_S = 4.0
 _PURPOSE = b"rejoin"
 
 
-def rejoin_or_ask(spec: MemberSpec, key: Material, observer: Observer, ask: Callable[[], Answer]) -> Answer:
-    """Return the saved answer where its world goes on, else what `ask` returns, which is saved.
+def rejoin_or_join(spec: MemberSpec, key: Material, observer: Observer, ask: Callable[[], Answer]) -> Answer:
+    """Return the saved answer if its world is still running, else the result of `ask`, which is saved.
 
-    Raises ConflictError where this member asks for another place than it has in that world.
+    Raises ConflictError if this member's settings contradict the running world.
     """
     secret = Secret.derive(key, spec.attempt)
     directory = files.private_path(
@@ -472,9 +472,9 @@ def rejoin_or_ask(spec: MemberSpec, key: Material, observer: Observer, ask: Call
 
 
 def saved_answer(directory: str, secret: Secret, spec: MemberSpec) -> Answer | None:
-    """Return this member's answer in a world that goes on, None where there is none. Raises ConflictError."""
-    told = spec.rank if spec.settings.order == "scheduler" else None
-    ranks = [told] if told is not None else _ranks(directory)
+    """Return this member's answer in a running world, or None. Raises ConflictError."""
+    own_rank = spec.rank if spec.settings.order == "scheduler" else None
+    ranks = [own_rank] if own_rank is not None else _ranks(directory)
     answers = {rank: body for rank in ranks if (body := _read(directory, rank, secret)) is not None}
     living = {rank: body for rank, body in answers.items() if _is_served(body["addr"], body["port"])}
     for rank in answers.keys() - living.keys():
@@ -506,7 +506,7 @@ def _ranks(directory: str) -> list[int]:
 
 
 def _read(directory: str, rank: int, secret: Secret) -> Answer | None:
-    """Return a saved answer, None for one that is not there, too old, or not this attempt's."""
+    """Return a saved answer, or None if it is missing, too old, or not of this attempt."""
     path = f"{directory}/{rank}"
     if not files.is_private(directory):
         return None
@@ -532,7 +532,7 @@ def _is_served(address: str, port: int) -> bool:
 
 
 def _check(body: Answer, spec: MemberSpec) -> None:
-    """Refuse what contradicts the world that goes on."""
+    """Raise ConflictError if the spec contradicts the running world."""
     pinned = spec.pinned
     pairs = (
         ("nodes", body["nodes"], spec.nodes),
@@ -541,17 +541,17 @@ def _check(body: Answer, spec: MemberSpec) -> None:
         ("as MASTER_PORT", str(body["port"]), pinned.get("MASTER_PORT")),
         ("as WORLD_SIZE", str(body["size"]), pinned.get("WORLD_SIZE")),
     )
-    for what, known, asked in pairs:
-        if asked not in (None, known):
+    for name, known, requested in pairs:
+        if requested not in (None, known):
             remedy = "the same value as before, another --id, or ending that world first"
-            raise ConflictError(f"{known} {what}, as in the running world", f"{asked}", remedy)
+            raise ConflictError(f"{known} {name}, as in the running world", f"{requested}", remedy)
 
 
-# Who is in the world, for programs that take a list of hosts: from the scheduler where it tells, else from all.
+# The members of the world, for programs that take a list of hosts.
 
 
 def named_members(hosts: Sequence[str], settings: Settings) -> tuple[Member, ...]:
-    """Return hosts that a person named, each with as many slots as --slots says, or one. Raises UsageError."""
+    """Return the members for hosts of --hosts, each with --slots slots, by default one. Raises UsageError."""
     slots = settings.slots if settings.slots is not None else 1
     if not isinstance(slots, int):
         raise UsageError("--slots N with --hosts", f"--slots {slots}, which each host counts for itself", "a number")
@@ -559,17 +559,17 @@ def named_members(hosts: Sequence[str], settings: Settings) -> tuple[Member, ...
 
 
 class Listing(NamedTuple):
-    """The members of a world in rank order, and the same under the names that they call themselves."""
+    """The members of a world in rank order, and the same members under their own host names."""
 
     members: tuple[Member, ...]
     by_own_names: tuple[Member, ...] = ()
 
 
 def members_of(spec: MemberSpec, observer: Observer, addresses: Addresses) -> Listing:
-    """Return the members of this job's world, under the scheduler's names where it has some.
+    """Return the members of this job's world, by the scheduler's host names if it has them.
 
-    Where the scheduler tells all that is asked nobody else is; an address that nobody was asked for is empty.
-    Raises UsageError in a shell that cannot ask the others and would have to, and what join() raises.
+    No rendezvous takes place if the scheduler knows everything; addresses are then empty. Raises UsageError in a batch
+    shell that would need a rendezvous, and what join() raises.
     """
     known, is_batch = _members_of_scheduler(spec), spec.facts.is_batch
     if known and (spec.nodes == 1 or addresses == "unused" or (is_batch and addresses == "shown")):
@@ -592,7 +592,7 @@ def _cannot_ask(spec: MemberSpec, *, is_known: bool) -> UsageError:
 
 
 def _members_of_scheduler(spec: MemberSpec) -> tuple[Member, ...]:
-    """Return the members as far as the scheduler knows them; nothing where it does not know all hosts and slots."""
+    """Return the members if the scheduler knows all hosts and slots, else ()."""
     hosts, facts = _scheduler_hosts(spec), spec.facts
     if spec.nodes == 1:
         return (Member(0, hosts[0] if hosts else hostname(), "", spec.slots),)
@@ -608,12 +608,12 @@ def _members_of_scheduler(spec: MemberSpec) -> tuple[Member, ...]:
 
 
 def _is_on_a_node(facts: JobFacts) -> bool:
-    """Tell whether this host is one of the job's: only there it shows that there are no GPUs to count."""
+    """Tell whether this host is one of the job's: a login node shows nothing about the nodes' GPUs."""
     return not facts.is_batch or is_first_host(facts)
 
 
 def _scheduler_hosts(spec: MemberSpec) -> tuple[str, ...]:
-    """Return the scheduler's names in the order of the ranks; nothing where it has none, or the ranks are others."""
+    """Return the scheduler's host names in rank order, or () if there are none or the ranks differ from its own."""
     facts = spec.facts
-    is_theirs = spec.rank == facts.node_rank and spec.settings.order == "scheduler"
-    return facts.hosts if len(facts.hosts) == spec.nodes and is_theirs else ()
+    has_scheduler_ranks = spec.rank == facts.node_rank and spec.settings.order == "scheduler"
+    return facts.hosts if len(facts.hosts) == spec.nodes and has_scheduler_ranks else ()

@@ -1,12 +1,12 @@
-"""Which key this member uses: the first that applies. It never travels and stands in no message.
+"""The key of this member: the first that applies. It is never sent, and is in no message.
 
-1. what was given: `--key-file`, else MINGLE_KEY, else the key file of the variable or the settings;
-2. the key that root's hook made for this job, /run/mingle/JOB/key;
-3. the key file in the home, ~/.config/mingle/key, made on first use where all nodes see the same home.
+1. the given key: `--key-file`, else MINGLE_KEY, else the key file of the variable or the settings;
+2. the key that root's hook created for this job, /run/mingle/JOB/key;
+3. the key file in the home, ~/.config/mingle/key, created on first use if all nodes share the home.
 
-Nothing stretches a key, and who hears a beacon or is dialled can test guesses against what it heard for as long as it
-likes. So a key has to be beyond guessing: 32 random octets, as `mingle key` makes them. No variable of a scheduler is
-one: PBS_JOBCOOKIE is four random() after srand(time()), which is found in less than a second.
+Keys are not stretched, and an attacker who receives a beacon or a connection can test guesses offline. So a key is 32
+random bytes, as `mingle key` prints them. No variable of a scheduler will do: PBS_JOBCOOKIE is four random() after
+srand(time()), which takes less than a second to guess.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import Settings
 
 MOUNTINFO = "/proc/self/mountinfo"
-# Everybody's key, for --insecure: the handshake stays the same and proves nothing.
+# The public key of --insecure: the handshake stays the same and proves nothing.
 PUBLIC = Material(b"mingle-hooks --insecure: anybody may join")
 _KEY_BYTES = 32  # of randomness in a fresh key, as many as HMAC-SHA-256 puts out; no key may have fewer
 LONGEST = 4096  # bytes of a key file
 _HEX = b"0123456789ABCDEFabcdef"
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
 _MOST_PADDING = 2  # of base64: "=" signs at its end
-# Of 64 random hex digits fewer than this many are different in none of 10**15 keys; "a" typed 64 times is no key.
+# A key has at least this many different characters, as 64 random hex digits have; "a" typed 64 times is no key.
 _DIFFERENT = 6
 _NETWORK_FS = (
     *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "wekafs", "panfs", "pvfs2", "orangefs", "afs", "auristorfs"),
@@ -41,13 +41,13 @@ _NETWORK_FS = (
 _LOCAL_FUSE = ("fuse.fuse-overlayfs", "fuse.overlayfs", "fuse.lxcfs", "fuse.portal")  # containers' and desktops'
 # What proc(5) writes for these in a path; its own backslash comes last.
 _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\"))
-# As the Prolog checks it: what else a job is called has no directory there.
+# As in the Prolog, which creates no directory for other job ids.
 _JOB_CHARACTERS = HOST_CHARACTERS + "[]"
 LONGEST_JOB_ID = 255
 
 
 class Key(NamedTuple):
-    """Key material, and where it comes from in words for --explain."""
+    """Key material, and its source for --explain."""
 
     material: Material
     source: str
@@ -67,7 +67,7 @@ def find(
     run_root: str = RUN_ROOT,
     mountinfo: str = MOUNTINFO,
 ) -> Key:
-    """Return the key of this call. Raises SecretError where one is unfit, or none applies."""
+    """Return the key of this call. Raises SecretError if a key is unfit, or none applies."""
     if settings.insecure:
         return Key(PUBLIC, "--insecure: a public key")
     return (
@@ -87,9 +87,10 @@ def held(
     run_root: str = RUN_ROOT,
     mountinfo: str = MOUNTINFO,
 ) -> tuple[Key, ...]:
-    """Return all keys that this user has here; what was given stands alone, and the one that everybody knows is none.
+    """Return all keys that this user has here: the given one alone, else those of the job and the home.
 
-    With `is_new` the one in the home is made, where find() would. Raises SecretError where one is unfit.
+    With `is_new` the one in the home is created where find() would create it. The public key is never included. Raises
+    SecretError if a key is unfit.
     """
     pinned = _pinned(settings, environ)
     if pinned is not None:
@@ -121,7 +122,7 @@ def _pinned(settings: Settings, environ: Mapping[str, str]) -> Key | None:
 
 
 def _of_job(job_id: str | None, run_root: str) -> Key | None:
-    """Return the key in the job's own directory, which root made and handed to the job's user."""
+    """Return the key in the job's directory, which root created and gave to the job's user."""
     if not job_id or len(job_id) > LONGEST_JOB_ID or job_id.strip(_JOB_CHARACTERS) or job_id[0] in ".-]":
         return None
     path = f"{run_root}/{job_id}"
@@ -166,11 +167,10 @@ def _remedy(path: str) -> str:
 
 
 def _make(directory: str) -> None:
-    """Make DIRECTORY/key, whole and only once, even where other nodes do so at the same moment.
+    """Create DIRECTORY/key atomically, even if other nodes do so at the same moment.
 
-    Each writes a file of its own and link(2)s it into place, which fails for all but the first. On NFS
-    it may also fail for the first, when the answer got lost: so nobody trusts the result, and
-    everybody reads what stands there.
+    Each writes its own file and link(2)s it into place, which fails for all but the first. On NFS it may fail for the
+    first too, if the reply is lost: so the caller ignores the result and reads the file.
     """
     temporary = f"{directory}/.key.{socket.gethostname()}.{os.getpid()}.{os.urandom(8).hex()}"
     try:
@@ -181,21 +181,21 @@ def _make(directory: str) -> None:
             with open(descriptor, "wb") as file:
                 file.write(f"{fresh()}\n".encode())
                 file.flush()
-                os.fsync(descriptor)  # NFS tells of a full disk only here
+                os.fsync(descriptor)  # NFS reports a full disk only here
             os.link(temporary, f"{directory}/key")
         finally:
             os.unlink(temporary)
     except FileExistsError:
-        return  # somebody was faster: theirs is the key
+        return  # another node was faster
     except OSError as wrong:
         raise SecretError(f"to create a key in {directory}", f"{wrong.strerror}", _remedy(f"{directory}/key")) from None
 
 
 def _read(path: str, *, within: int | None = None) -> Key | None:
-    """Return the key in a private file, None where there is no such file.
+    """Return the key in a private file, or None if there is no such file.
 
-    Except in the job's directory a symbolic link is followed, as dotfiles often are links: what counts
-    is whose the file itself is.
+    A symbolic link is followed except in the job's directory, as dotfiles often are links: the owner of the file itself
+    is checked.
     """
     try:
         data = contents(
@@ -211,7 +211,7 @@ def _read(path: str, *, within: int | None = None) -> Key | None:
 
 
 def _key(data: bytes, source: str) -> Key:
-    """Return a key, without white space around it. Raises SecretError for what a person may have typed."""
+    """Return a key, without white space around it. Raises SecretError for a typed phrase."""
     text = data.strip()
     if len(data) <= LONGEST and _is_random(text):
         return Key(Material(text), source)
@@ -225,7 +225,7 @@ def _key(data: bytes, source: str) -> Key:
 
 
 def _is_random(text: bytes) -> bool:
-    """Tell whether this is the text of enough octets, and no phrase: a phrase has spaces, or letters of one case."""
+    """Tell whether this encodes enough bytes in hexadecimal or base64; a phrase has spaces, or letters of one case."""
     if len(set(text)) < _DIFFERENT:
         return False
     if len(text) >= 2 * _KEY_BYTES and not text.strip(_HEX):
@@ -236,7 +236,7 @@ def _is_random(text: bytes) -> bool:
 
 
 def _is_text(data: bytes) -> bool:
-    """Tell whether somebody may have typed this, in any language: of random octets nearly none are UTF-8."""
+    """Tell whether this is text in any language: random bytes are almost never UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -249,13 +249,13 @@ def _unreadable(path: str, wrong: OSError, remedy: str) -> SecretError:
 
 
 def on_network(path: str, mountinfo: str = MOUNTINFO) -> bool:
-    """Tell whether a path, or what exists of it, lies on a file system that several hosts can mount."""
+    """Tell whether a path, or its deepest existing part, is on a file system that several hosts can mount."""
     path = os.path.realpath(path)
     deepest, kind = "", ""
     try:
         with open(mountinfo, encoding="utf-8", errors="surrogateescape") as file:
             for line in file:
-                # proc(5): "36 35 98:0 /root /mount/point rw - type device options"; the later is on top.
+                # proc(5): "36 35 98:0 /root /mount/point rw - type device options"; the last line wins.
                 left, _, right = line.partition(" - ")
                 point = left.split(" ")[4]
                 for escape, character in _ESCAPES:

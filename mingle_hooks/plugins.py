@@ -1,7 +1,7 @@
-"""Rows that other packages add, by entry points; looked at only where no row of our own fits.
+"""Plugins: rows that other packages add by entry points, used only if no built-in row fits.
 
-An entry point of one of GROUPS names a row like one of ours. importlib.metadata, which finds it,
-costs 20 ms and 6 MB, so it is loaded only where an installed package has such a group.
+An entry point of one of GROUPS names a row like a built-in one. importlib.metadata, which finds it, costs 20 ms and
+6 MB, so it is imported only if an installed package has such a group.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")  # a NamedTuple
 
-# function -> what it may return, for a message, and whether this is such a thing.
+# function -> a description of its return value, for a message, and a check of a value.
 Returns = Mapping[str, tuple[str, Callable[[Any], bool]]]
 
 SCHEDULERS, FRAMEWORKS, LAUNCHERS = "mingle.schedulers", "mingle.frameworks", "mingle.launchers"
-# group -> the error where one of its plugins is broken.
+# group -> the error for a broken plugin.
 GROUPS: dict[str, type[MingleError]] = {SCHEDULERS: FactsError, FRAMEWORKS: UsageError, LAUNCHERS: UsageError}
 
 _found: dict[str, dict[str, EntryPoint]] = {}
@@ -31,14 +31,14 @@ _loaded: dict[tuple[str, str], Any] = {}
 
 
 def names(group: str) -> tuple[str, ...]:
-    """Return the names of a group's plugins, in order."""
+    """Return the names of a group's plugins, sorted."""
     return tuple(sorted(_points(group)))
 
 
 def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None:
-    """Return the row of that name, None where there is none; its functions and what they return are checked.
+    """Return the row of this name, or None; its functions check what they return.
 
-    Raises the group's error where it cannot be loaded, or is no such row.
+    Raises the group's error if the row cannot be loaded or is not of that kind.
     """
     if (group, name) in _loaded:
         known: Row = _loaded[group, name]
@@ -49,7 +49,7 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
     owner = _owner(point)
     try:
         row: Any = point.load()
-    except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message tells it
+    except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message shows it
         raise _broken(group, name, owner, f"{type(error).__name__}: {reason(error)}") from None
     is_row = isinstance(row, kind)
     if not is_row:
@@ -62,11 +62,11 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
                 found = function(*given)
             except MingleError:
                 raise
-            except Exception as error:  # noqa: BLE001 - another's code may raise anything, and the message tells it
+            except Exception as error:  # noqa: BLE001 - a plugin may raise anything, and the message shows it
                 raise _broken(group, name, owner, f"{field}: {reason(error)}") from None
-            what, holds = returns.get(field, ("", None))
+            expected, holds = returns.get(field, ("", None))
             if holds is not None and not holds(found):
-                seen = f"{field} returned {printable(repr(found), 60)}, which is not {what}"
+                seen = f"{field} returned {printable(repr(found), 60)}, which is not {expected}"
                 raise _broken(group, name, owner, seen)
             return found
 
@@ -78,8 +78,8 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
 
 
 def loaded(group: str) -> list[Any]:
-    """Return a group's rows that were found so far."""
-    return [row for (its, _), row in _loaded.items() if its == group]
+    """Return the rows of a group that have been loaded."""
+    return [row for (row_group, _), row in _loaded.items() if row_group == group]
 
 
 def _points(group: str) -> Mapping[str, EntryPoint]:
@@ -93,7 +93,7 @@ def _installed(group: str) -> dict[str, EntryPoint]:
 
     try:
         return {point.name: point for point in entry_points(group=group)}
-    except Exception as error:  # noqa: BLE001 - of whatever else is installed here
+    except Exception as error:  # noqa: BLE001 - other installed packages may be broken in any way
         raise GROUPS[group](
             "installed packages whose entry points can be read",
             f"{type(error).__name__}: {reason(error)}",
@@ -102,7 +102,7 @@ def _installed(group: str) -> dict[str, EntryPoint]:
 
 
 def _may_be_there(group: str) -> bool:
-    """Tell whether importlib.metadata may find the group: by a package's own file, or where it alone can look."""
+    """Tell whether importlib.metadata may find the group: from entry_points.txt, or in a zip file or an egg."""
     section = f"[{group}]".encode()
     for place in sys.path:
         try:

@@ -1,7 +1,7 @@
-"""JSON schemas of the job file and of mingle.toml, made from the tables that read them.
+"""JSON schemas of the job file and of mingle.toml, built from the tables that read them.
 
-A schema never refuses what the tables take. They refuse more than it can tell: fields that contradict each other, and
-numbers written as text that are out of bounds.
+A schema accepts everything that the tables accept. The tables refuse more: fields that contradict each other, and
+numbers as text that are out of bounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Schema = dict[str, Any]
 
-DRAFT = "http://json-schema.org/draft-07/schema#"  # the one that all checkers and editors know
+DRAFT = "http://json-schema.org/draft-07/schema#"  # all validators and editors support it
 _TEXT: Schema = {"type": "string", "minLength": 1}
 _FLAG: Schema = {"type": "boolean"}
 _WORD_PATTERN = r"^\s*[A-Za-z0-9_.,\s-]*$"
@@ -29,11 +29,11 @@ _WORD_PATTERN = r"^\s*[A-Za-z0-9_.,\s-]*$"
 
 def job() -> Schema:
     """Return the schema of a job file: of `mingle template --spec`, and of `mingle_hooks.render`."""
-    words = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
-    found: Schema = {"command": {**words, "description": "the training command: its words, as a list"}}
+    text_or_list = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
+    found: Schema = {"command": {**text_or_list, "description": "the training command: its words, as a list"}}
     found |= {field.name: _field(field) for field in fields.FIELDS.values()}
-    # An underscore may stand for a hyphen.
-    also = {f"^{name.replace('-', '[-_]')}$": its for name, its in found.items() if "-" in name}
+    # Underscores are accepted instead of hyphens.
+    also = {f"^{name.replace('-', '[-_]')}$": schema for name, schema in found.items() if "-" in name}
     return _object("A job of mingle-hooks", found) | {"patternProperties": also}
 
 
@@ -41,12 +41,12 @@ def settings() -> Schema:
     """Return the schema of mingle.toml: of the site's, as a user's has no [hooks]."""
     found: Schema = {}
     for setting in TABLE:
-        its = {**_reader(setting.read), "description": setting.help}
+        schema = {**_reader(setting.read), "description": setting.help}
         table, _, key = setting.key.rpartition(".")
         if table:
-            found.setdefault(table, _object(f"[{table}]", {}))["properties"][key] = its
+            found.setdefault(table, _object(f"[{table}]", {}))["properties"][key] = schema
         elif key:
-            found[key] = its
+            found[key] = schema
     return _object("Settings of mingle-hooks", found)
 
 
@@ -70,13 +70,13 @@ def _field(field: fields.Field) -> Schema:
 
 
 def _reader(read: Callable[..., object]) -> Schema:
-    """Return the schema of what a reader takes; KeyError for one that is not known here."""
+    """Return the schema of the values that a reader accepts. Raises KeyError for an unknown reader."""
     bounds = read.keywords if isinstance(read, partial) else {}
     read = read.func if isinstance(read, partial) else read
     if choices := getattr(read, "choices", ()):
         return {"enum": [*choices]}
-    made = _READERS[read]
-    return made(**bounds) if callable(made) else dict(made)
+    schema = _READERS[read]
+    return schema(**bounds) if callable(schema) else dict(schema)
 
 
 def _count(least: int = 1, most: int = fields.MOST_PER_NODE) -> Schema:
@@ -107,7 +107,7 @@ def _listed(one: Schema) -> Schema:
 
 
 def _any_case(*words: str) -> str:
-    """Return a pattern for one of these words, in capital or small letters."""
+    """Return a pattern for one of these words, in upper or lower case."""
     return f"({'|'.join(''.join(f'[{c.upper()}{c.lower()}]' if c.isalpha() else c for c in word) for word in words)})"
 
 
@@ -119,7 +119,7 @@ _AMOUNT = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _UNITS = "".join(rf"({_AMOUNT}\s*[{unit}{unit.upper()}]\s*)?" for unit in values.UNITS_S)
 _DURATION = rf"^\s*({_AMOUNT}|(?=.*[0-9]){_UNITS})\s*$"
 _YES_OR_NO: Schema = {"anyOf": [_FLAG, {"type": "string", "pattern": rf"^\s*{_any_case(*values.YES, *values.NO)}\s*$"}]}
-# What each reader takes: of jobs, then of settings.
+# Reader -> the schema of its values, or a function of its bounds: job fields, then settings.
 _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     fields.text_field: _texts(fields.LONGEST_TEXT),
     fields.line_field: _texts(fields.LONGEST_TEXT, r"^\s*[^#\s]"),

@@ -1,6 +1,6 @@
-"""What the site and the user decided; the later wins: defaults, two files, MINGLE_* variables, options.
+"""The settings of site and user; the later wins: defaults, two files, MINGLE_* variables, options.
 
-The table below is all there is: the command line, the README and the checks are made from it.
+The table below has all of them: the command line, the README and the checks use it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Bind = Literal["gpu", "none"]
 OnFailure = Literal["exit", "status"]
 
 SYSTEM_FILE = "/etc/mingle/mingle.toml"
-# A file that says a later one may hold names that this mingle does not know: after a roll back they are left out.
+# A file with a later version may have names that this mingle does not know; they are ignored, as after a roll-back.
 VERSION = 1
 
 
-# The discovery backends; rendezvous/discovery.py has what they do.
+# The discovery backends; see rendezvous/discovery.py.
 BACKENDS = (
     "master",
     "hosts",
@@ -42,22 +42,22 @@ def backends(value: object) -> tuple[object, ...]:
 
 
 def chosen(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the backends of these names, all where none is named. Raises UsageError for a name that is none."""
+    """Return the backends of these names, by default all. Raises UsageError for an unknown name."""
     for name in names:
         if name not in BACKENDS:
             raise UsageError(f"one or more of {', '.join(BACKENDS)}", name, f"--via {nearest(name, BACKENDS)}")
     return names or BACKENDS
 
 
-# The option for one call where the settings say `strict`.
+# The option that overrides the setting `strict` for one call.
 NO_STRICT = "--no-strict"
 
 
 class Setting(NamedTuple):
-    """One setting. An empty key, variable or option means that it cannot be set there.
+    """One setting. An empty key, variable or option means that it cannot be set that way.
 
-    `key` is its place in the TOML files, with its table before the dot. `site_only` keys count in the
-    site's file alone, because root's hooks use them.
+    `key` is the key in the TOML files, as TABLE.KEY. Keys that are `site_only` are valid in the site's file only, as
+    root's hooks use them.
     """
 
     name: str
@@ -74,14 +74,14 @@ _SCOPE, _ON_FAILURE = values.one_of("node", "task"), values.one_of("exit", "stat
 _ORDER, _BIND = values.one_of("scheduler", "topology", "gcp", "oci"), values.one_of("gpu", "none")
 _CONTAINERS = values.one_of("auto", "mount", "hook", "none")
 
-# What belongs to one job (id, nodes, rank, master) is in no file: left there, it would break the next job.
-# `insecure` is in none either: a forgotten line would turn authentication off for good.
+# Settings of one job (id, nodes, rank, master) have no key: in a file they would break the next job. Nor has
+# `insecure`: a forgotten line would disable authentication for good.
 TABLE = (
     Setting("id", "", "MINGLE_ID", "--id", values.identifier, None,
             "name of the world; by default the scheduler's job id"),
     Setting("nodes", "", "MINGLE_NODES", "--nodes", values.nodes, None,
             "number of members; by default the scheduler's number of nodes"),
-    # No variable: one that is left over would make every later job train alone.
+    # No variable: a leftover one would make every later job train alone.
     Setting("alone", "", "", "--alone", values.switch, default=False,
             help="train on this node only, even if the job has more nodes"),
     Setting("rank", "", "MINGLE_RANK", "--rank", values.rank, None,
@@ -158,11 +158,11 @@ TABLE = (
             "(enroot's hook sets them), none, or auto (mount, if that is known to work)", site_only=True),
 )  # fmt: skip
 BY_NAME = {setting.name: setting for setting in TABLE}
-# Tables of the commands that have their own: `Settings.section` returns one of them.
+# Tables of single commands, which `Settings.section` returns.
 SECTIONS = ("template", "hooks")
 
-# MINGLE_* that are no settings: marks that mingle leaves, the key itself, and the switch of the TaskProlog.
-# What else mingle exported is listed in MINGLE_EXPORTS.
+# MINGLE_* variables that are no settings: marks of mingle, the key itself, and the switch of the TaskProlog.
+# MINGLE_EXPORTS lists the other variables that mingle exported.
 NO_SETTINGS = (
     *("MINGLE_WORLD", "MINGLE_RANK_OFFSET", "MINGLE_EXPORTS", "MINGLE_KEY", "MINGLE_HOOKS"),
     *("MINGLE_RUN", "MINGLE_RUN_ID", "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT"),  # of `mingle run`
@@ -203,11 +203,11 @@ class Settings(NamedTuple):
     left_out: tuple[str, ...] = ()  # names of files of a later version, each with its file
 
     def source(self, name: str) -> str:
-        """Tell where a setting comes from: "default", a file's path, a variable or an option."""
+        """Return the source of a setting: "default", a file's path, a variable or an option."""
         return self.sources.get(name, "default")
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Return the values of one command's own table, key by key."""
+        """Return one command's table as key -> value."""
         return self.sections[name]
 
 
@@ -220,9 +220,9 @@ def load(
 ) -> Settings:
     """Return the settings of this call.
 
-    `options` maps settings' names to what was typed: text, a list of texts for an option that may be
-    repeated, True for a flag; None or an empty list where it was not given. Raises UsageError for an
-    option, SettingsError for a file or a variable that cannot be used.
+    `options` maps settings' names to arguments: text, a list of texts for an option that may be repeated, True for a
+    flag; None or an empty list if it was not given. Raises UsageError for an invalid option, SettingsError for an
+    invalid file or variable.
     """
     found = {setting.name: setting.default for setting in TABLE}
     sources: dict[str, str] = {}
@@ -259,14 +259,14 @@ def _from_options(options: Mapping[str, object]) -> Iterator[tuple[Setting, obje
         if value not in (None, (), []) and name != "no_strict":
             setting = BY_NAME[name]
             if setting.read is values.path and isinstance(value, str) and value:
-                value = os.path.abspath(os.path.expanduser(value))  # noqa: PLW2901 - relative to where it was typed
+                value = os.path.abspath(os.path.expanduser(value))  # noqa: PLW2901 - relative to the working directory
             yield setting, value, setting.option
     if options.get("no_strict"):
         yield BY_NAME["strict"], False, NO_STRICT
 
 
 def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Setting, object, str]]:
-    """Yield what MINGLE_* variables say. An empty one says nothing, nor does what an earlier mingle left."""
+    """Yield the settings of MINGLE_* variables, except empty ones and those that an earlier mingle exported."""
     known = {setting.variable: setting for setting in TABLE if setting.variable}
     ignored = {*NO_SETTINGS, *left_behind(environ)}
     if "MINGLE_WORLD" in environ:
@@ -281,17 +281,17 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Setting, object,
 
 
 def left_behind(environ: Mapping[str, str]) -> set[str]:
-    """Return what MINGLE_EXPORTS lists as exported by an earlier mingle.
+    """Return the names that MINGLE_EXPORTS lists as exported by an earlier mingle.
 
-    A hook lists NAME=VALUE too, and a variable with another value than that is the user's by now.
+    A hook lists NAME=VALUE too: if the variable has another value, the user has set it since.
     """
     listed = environ.get("MINGLE_EXPORTS", "").split()
-    given = dict(word.split("=", 1) for word in listed if "=" in word)
-    return {name for name in listed if given.get(name, environ.get(name)) == environ.get(name)}
+    exported_values = dict(entry.split("=", 1) for entry in listed if "=" in entry)
+    return {name for name in listed if exported_values.get(name, environ.get(name)) == environ.get(name)}
 
 
 def _from_file(path: str, left_out: list[str], *, site: bool) -> Iterator[tuple[Setting, object, str]]:
-    """Yield what a file says; names of a file for a later version that are not known here go to `left_out`."""
+    """Yield the settings of a file; unknown names in a file of a later version are added to `left_out`."""
     known = {s.key: s for s in TABLE if s.key and (site or not s.site_only)}
     tree = settings_tree(path, site=site)
     is_later = _value(BY_NAME["version"], tree.get("version", VERSION), path) > VERSION

@@ -1,11 +1,11 @@
-"""What a scheduler starts on a host: the supervisor of a run, the probe of a check, or the sweep that ends a run.
+"""The program that a scheduler or ssh starts on a host: a run's agent, a check's probe, or a run's final sweep.
 
 ::
 
     python -I mingle_hooks/start.py agent|probe [--host NAME] [--local N] [--environ FILE | --stdin] [--keep PREFIX]…
     python -I mingle_hooks/start.py sweep RUN_ID [--except PID]…
 
-A program is compiled anew each time, so there is little in it.
+Python compiles a script on each start, so this one is short.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 
 
 def main() -> None:
-    """Run, and end without tearing the interpreter down: a name service that hangs may hold a thread."""
+    """Run the program, and exit without finalizing the interpreter: a hanging name look-up may hold a thread."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     places = [place.endswith("-packages") for place in sys.path]
     # Behind the standard library, and before another mingle that is installed.

@@ -1,7 +1,7 @@
-"""The values that settings hold: one reader for each kind, from typed text or from TOML.
+"""Readers of settings' values, one for each kind, from the command line or from TOML; and strict JSON.
 
-A reader takes what was given, returns the value, or raises UsageError. Text is what a shell can give;
-TOML brings numbers, booleans and lists too.
+A reader returns the value or raises UsageError. The command line and variables give text; TOML gives numbers, booleans
+and lists too.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from mingle_hooks.net.ports import DEFAULT_RANGE, HIGHEST, LOWEST
 Counted = Literal["gpus", "tasks", "cpus"]
 Reader = Callable[[object], object]
 
-# More nodes than any machine built has; a bound on what a hostile variable can make us allocate.
+# More nodes than any machine has; it bounds what a hostile variable can make mingle allocate.
 MOST_NODES = 65_536
 # The longest id, in characters: it is hashed and exported, and PBS array ids with a server name stay below it.
 LONGEST_ID = 255
 # More entries than any list of networks, backends or frameworks has.
 MOST_ENTRIES = 64
-_MOST_DIGITS = 10  # job ids have up to ten, and nothing that is counted has more
+_MOST_DIGITS = 10  # as many as job ids have; counts have fewer
 _LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h
-UNITS_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1}  # in the order in which they are written
+UNITS_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1}  # in writing order
 SHORTEST_WAIT_S, LONGEST_WAIT_S = 1, 7 * 86_400
 YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-NONE = "none"  # what says that there is nothing, where to say nothing leaves it open
-COUNTED: tuple[Counted, ...] = ("gpus", "tasks", "cpus")  # what slots can be
+NONE = "none"  # the value for no program, as leaving it out means the default
+COUNTED: tuple[Counted, ...] = ("gpus", "tasks", "cpus")  # what --slots can count
 _LONGEST_WORD, _LONGEST_SUFFIX = 64, 253
 _SUFFIX_CHARACTERS = HOST_CHARACTERS.replace("_", "")
 
@@ -60,14 +60,14 @@ def identifier(value: object) -> str:
 
 
 def number(text: str, *, least: int = 0, most: int) -> int | None:
-    """Return a whole number within bounds from its decimal digits, None for any other text."""
+    """Return a whole number within bounds from its decimal digits, or None."""
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
         return None
     return found if least <= (found := int(text)) <= most else None
 
 
 def holds(text: str, count: int) -> bool:
-    """Tell whether torchrun's N or LEAST:MOST holds a count."""
+    """Tell whether torchrun's N or LEAST:MOST includes a count."""
     least, _, most = text.partition(":")
     return number(least, most=count) is not None and number(most or least, least=count, most=10**9) is not None
 
@@ -107,16 +107,16 @@ def version(value: object) -> int:
 
 def switch(value: object) -> bool:
     """Read yes or no."""
-    said = value.strip().lower() if isinstance(value, str) else value
-    if said is True or said in YES:
+    lowered = value.strip().lower() if isinstance(value, str) else value
+    if lowered is True or lowered in YES:
         return True
-    if said is False or said in NO:
+    if lowered is False or lowered in NO:
         return False
     raise _wrong("true or false", value, "true")
 
 
 def on_off(value: object) -> bool:
-    """Read on or off, of what is on where nothing is said."""
+    """Read on or off."""
     try:
         return switch(value)
     except UsageError:
@@ -136,7 +136,7 @@ def seconds(value: object) -> float:
 
 
 def duration(text: str) -> float:
-    """Return the seconds of text such as 90s, 1.5h, 1h30m or 2d; 0 for any other."""
+    """Return the seconds of text such as 90s, 1.5h, 1h30m or 2d; 0 for invalid text."""
     rest, total = text.lower().replace(" ", ""), 0.0
     for unit, unit_s in UNITS_S.items():
         amount, is_there, after = rest.partition(unit)
@@ -148,33 +148,33 @@ def duration(text: str) -> float:
 
 
 def _decimal(text: str) -> float | None:
-    """Return a number such as 90 or 1.5, None for any other text."""
+    """Return a number such as 90 or 1.5, or None."""
     before, _, after = text.partition(".")
     is_one = (before or after) and all(number(part or "0", most=10**9) is not None for part in (before, after))
     return float(text) if is_one else None
 
 
-def one_of(*words: str) -> Callable[[object], str]:
-    """Return a reader of one of a few words."""
+def one_of(*choices: str) -> Callable[[object], str]:
+    """Return a reader that accepts one of these words."""
 
     def read(value: object) -> str:
-        if value not in words:
-            raise _wrong(" or ".join(words), value, nearest(value, words))
+        if value not in choices:
+            raise _wrong(" or ".join(choices), value, nearest(value, choices))
         return str(value)
 
-    read.choices = words  # type: ignore[attr-defined]  # for the schema of the settings
+    read.choices = choices  # type: ignore[attr-defined]  # for the schema of the settings
     return read
 
 
 def word(value: object) -> str:
-    """Read a word: the room that owns it knows which ones there are."""
+    """Read a name such as a shell or a framework; the package that uses it checks that it exists."""
     if not isinstance(value, str) or not is_hostname(value) or len(value) > _LONGEST_WORD or value[0] == "_":
         raise _wrong("a word of letters, digits, '-', '_' and '.'", value, "`mingle env --help` for the list")
     return value
 
 
 def _listed(value: object, read: Callable[[str], object]) -> tuple[object, ...]:
-    """Split "a,b", or take a list of such, and read each entry; () for an empty list only."""
+    """Read each entry of "a,b", or of a list of such texts; only an empty list gives ()."""
     parts = list(value) if isinstance(value, (list, tuple)) else [value]
     texts = [part for part in parts if isinstance(part, str)]
     if len(texts) != len(parts):
@@ -186,7 +186,7 @@ def _listed(value: object, read: Callable[[str], object]) -> tuple[object, ...]:
 
 
 def words(value: object) -> tuple[object, ...]:
-    """Read a list of words, in order."""
+    """Read a list of names, in order."""
     return _listed(value, word)
 
 
@@ -207,7 +207,7 @@ def _host(value: str) -> str:
 
 
 def differences(value: object) -> tuple[object, ...]:
-    """Read a list of what must not differ between nodes: all of it for true, nothing for false."""
+    """Read a list of facts that must not differ between nodes: all of them for true, none for false."""
     try:
         return FIELDS if switch(value) else ()
     except UsageError:
@@ -227,14 +227,14 @@ def ports(value: object) -> range:
 
 
 def suffix(value: object) -> str:
-    """Read what a host's name ends in on the fast network, such as ".hsn.site" or "-ib"."""
+    """Read the suffix of host names on the fast network, such as ".hsn.site" or "-ib"."""
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_SUFFIX or value.strip(_SUFFIX_CHARACTERS):
         raise _wrong("a host name suffix of letters, digits, '.' and '-'", value, '".hsn.cm.site" or "-ib"')
     return value
 
 
 def path(value: object) -> str:
-    """Read a path, absolute or from "~": a relative path in a file or variable means another file in each directory."""
+    """Read a path, absolute or from "~"; a relative one would depend on the working directory."""
     if not isinstance(value, str) or not value or len(value) > _LONGEST_PATH or not value.isprintable():
         raise _wrong(f"a path of 1 to {_LONGEST_PATH} printable characters", value, "an absolute path")
     full = os.path.expanduser(value)
@@ -244,7 +244,7 @@ def path(value: object) -> str:
 
 
 def program(value: object) -> str:
-    """Read a program's path, or none where there is said to be no program."""
+    """Read a program's path, or "none"."""
     return NONE if value == NONE else path(value)
 
 
@@ -288,7 +288,7 @@ def _is_ipv6(value: str) -> bool:
         return False
 
 
-# What may differ between the nodes of a world, by the names that the settings use, in the order of messages.
+# Facts that may differ between nodes, by their names in settings, in the order of messages.
 
 FIELDS = (
     *("rdma", "gpus", "driver", "network", "address", "clock", "shm", "tmp", "limits", "kernel", "image"),
@@ -296,9 +296,9 @@ FIELDS = (
 )
 
 
-# The known word that a mistyped one was probably meant to be; loaded for a mistake only, as difflib costs 5 ms.
+# Corrections of mistyped names.
 
-# What people say -> what it is called here, where letters alone would lead elsewhere.
+# Names used elsewhere -> the name here, where similar letters would lead to another one.
 _MEANT = {
     "process": "task",
     "proc": "task",
@@ -317,28 +317,30 @@ _MEANT = {
     "start": "run",
     "launch": "run",
 }
-# Below this share of common letters a word is none of them: the first, the most usual one, is the better guess.
+# The least similarity; below it the first known name, the most usual one, is the better guess.
 _ALIKE = 0.5
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
-    """Return the known word that is meant, the first known where nothing is near; known must not be empty."""
-    words = {name.lower(): name for name in known}
-    said = str(word).lower()[:64]
-    meant = _MEANT.get(said, said)
-    return words[meant] if meant in words else words[(difflib.get_close_matches(said, words, 1, _ALIKE) or [*words])[0]]
+    """Return the nearest of the known names, by default the first; `known` must not be empty."""
+    names = {name.lower(): name for name in known}
+    lowered = str(word).lower()[:64]
+    meant = _MEANT.get(lowered, lowered)
+    if meant in names:
+        return names[meant]
+    return names[(difflib.get_close_matches(lowered, names, 1, _ALIKE) or [*names])[0]]
 
 
-# Compact JSON, read strictly: what is refused here would mean different things to different readers.
+# Compact JSON, read strictly, as readers of JSON disagree about the rest.
 
 
 def to_json(value: object) -> str:
-    """Return compact ASCII JSON; ValueError or TypeError for what has none."""
+    """Return compact ASCII JSON. Raises ValueError or TypeError for a value that JSON cannot represent."""
     return _ENCODER.encode(value)
 
 
 def from_json(payload: bytes) -> Any:
-    """Return what a JSON text in UTF-8 holds; ValueError or RecursionError for anything else, NaN among it."""
+    """Return the value of a JSON text in UTF-8. Raises ValueError, also for NaN, or RecursionError."""
     return _DECODER.decode(payload.decode())
 
 
@@ -346,6 +348,6 @@ def _refused(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-# json.dumps and json.loads make one of these for each call that has options: a leader reads six for each member.
+# Shared, as json.dumps and json.loads create one for each call with options, and a leader reads six per member.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _DECODER = json.JSONDecoder(parse_constant=_refused)

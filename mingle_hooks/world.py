@@ -1,4 +1,4 @@
-"""The answer: one world, the same on every member, and each member's own place in it."""
+"""The result of a rendezvous: the world, the same on every member, and each member's place in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mingle_hooks.settings import Scope
 
 
 class Member(NamedTuple):
-    """One line of the roster: a member as the others see it."""
+    """One entry of the roster."""
 
     node_rank: int
     host: str
@@ -20,9 +20,9 @@ class Member(NamedTuple):
 
 
 class World(NamedTuple):
-    """What all members share. Two members have the same digest only when all of it is the same.
+    """The part that all members share; equal digests mean equal worlds.
 
-    nodes and size are None only where nobody else was asked (no wait, batch script) and they are not known.
+    nodes and size are None only without a rendezvous (--no-wait, batch script), if they are unknown.
     """
 
     id: str
@@ -31,11 +31,11 @@ class World(NamedTuple):
     master_addr: str  # an IP address, IPv6 without brackets, or the name that the user exported
     master_port: int
     digest: str  # 16 hex digits
-    roster: tuple[Member, ...] = ()  # in rank order; empty unless it was asked for
+    roster: tuple[Member, ...] = ()  # in rank order; empty unless requested
 
 
 class Assignment(NamedTuple):
-    """One member's own place in the world; None where it is not known (no wait, batch script)."""
+    """One member's place in the world; unknown fields (--no-wait, batch script) are None."""
 
     node_rank: int | None
     slots: int | None  # LOCAL_WORLD_SIZE
@@ -47,14 +47,11 @@ class Assignment(NamedTuple):
     rank: int | None = None
 
 
-# What a framework sees of the answer, and the file that it may want.
-
-
 class Batch(NamedTuple):
-    """What torchrun is to do where it gets its variables from the batch shell of several nodes, as every task does."""
+    """How torchrun runs with the variables of a batch shell, which every node of the job inherits."""
 
-    timeout_s: int  # how long it waits for the other nodes
-    processes: str  # how many it starts on each node, in its own words; empty: as many as it starts by default
+    timeout_s: int  # how long torchrun waits for the other nodes
+    processes: str  # torchrun's --nproc-per-node; empty for its default
 
 
 class View(NamedTuple):
@@ -64,34 +61,34 @@ class View(NamedTuple):
     place: Assignment
     scope: Scope  # "node": one launch on each node; "task": one process for each slot
     user_environ: Mapping[str, str]  # the user's environment: variables.own(os.environ)
-    # Active RDMA ports, as mlx5_0:1; empty unless they were asked for, None where a device does not answer.
+    # Active RDMA ports, as mlx5_0:1; empty unless requested, None if a device does not answer.
     hcas: tuple[str, ...] | None = ()
-    is_cpu_only: bool = False  # no accelerator of any make is here; False unless it was asked for
-    frameworks: tuple[str, ...] = ()  # those for which the members met: they may have needed the roster for it
-    site: Mapping[str, NcclSetting] = MappingProxyType({})  # what NCCL takes from its files; empty unless asked for
-    spent: tuple[int, ...] = ()  # this member's milliseconds, as in rendezvous/protocol/spent.py
-    bound: Mapping[str, str] = MappingProxyType({})  # what --bind sets in place of the scheduler's
-    batch: Batch | None = None  # in a batch shell of several nodes that can find each other by their names
-    is_named: bool = True  # whether this host's own name leads others to it; True unless it was asked for
+    is_cpu_only: bool = False  # there is no accelerator of any make; False unless requested
+    frameworks: tuple[str, ...] = ()  # those of this call; they decide whether there is a roster
+    site: Mapping[str, NcclSetting] = MappingProxyType({})  # what NCCL reads from its files; empty unless requested
+    spent: tuple[int, ...] = ()  # this member's times in ms, as in rendezvous/timeline.py
+    bound: Mapping[str, str] = MappingProxyType({})  # variables that --bind changes
+    batch: Batch | None = None  # in a batch shell whose nodes can resolve each other's names
+    is_named: bool = True  # whether others can resolve this host's name; True unless requested
 
     @property
     def endpoint(self) -> str:
-        """Rank 0's address and port in one word."""
+        """Rank 0's address and port as host:port."""
         return endpoint(self.world.master_addr, self.world.master_port)
 
     @property
     def processes(self) -> int | None:
-        """How many processes the scope counts, over all members; None where it is not known."""
+        """The number of processes in task scope, of nodes in node scope; None if unknown."""
         return self.world.size if self.scope == "task" else self.world.nodes
 
     @property
     def process(self) -> int | None:
-        """Which of them this one is; None where it is not known."""
+        """The rank of this process in task scope, of this node in node scope; None if unknown."""
         return self.place.rank if self.scope == "task" else self.place.node_rank
 
 
 class File(NamedTuple):
-    """A file that the caller writes, and the variables that are then to hold its path."""
+    """A file that the caller writes, and the variables that get its path."""
 
     name: str
     text: str

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, TextIO
 
 from mingle_hooks import files as files_files
-from mingle_hooks.cli.plain import run_words, write_stderr, write_stdout
+from mingle_hooks.cli.plain import option_arguments, write_stderr, write_stdout
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
 from mingle_hooks.export import launchers, shells, variables
 from mingle_hooks.export.variables import Variable
@@ -33,7 +33,7 @@ PLAIN_S = (1.0, 10.0, 30.0, 60.0, 300.0)
 CLEAR = "\r\x1b[K"
 
 
-class Waiting:
+class ProgressPrinter:
     """An observer that writes to a stream what it hears; a quiet one writes nothing."""
 
     def __init__(self, stream: TextIO, *, quiet: bool, tell: Callable[[str], None] | None = None) -> None:
@@ -43,7 +43,7 @@ class Waiting:
         self._lines = 0
         self._is_dirty = False
 
-    def __enter__(self) -> Waiting:
+    def __enter__(self) -> ProgressPrinter:
         return self
 
     def __exit__(
@@ -102,10 +102,10 @@ def _sentence(progress: Progress, waited_s: float) -> str:
 FORMED = "MINGLE_RUN_FORMED"  # a supervisor's pipe, which hears that the world has formed
 
 
-class _Held(list["socket.socket"]):
+class _HeldSockets(list["socket.socket"]):
     """The sockets that keep MASTER_PORT from everybody; `with` closes them."""
 
-    def __enter__(self) -> _Held:
+    def __enter__(self) -> _HeldSockets:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -122,16 +122,16 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
     shells.check(spec.settings.shell)
     if "shell" not in spec.settings.sources:
         shells.check_reader()
-    with _Held() as held:
-        view, story = _joined(spec, obstacle_to((), spec), held, explain=explain, no_wait=no_wait)
+    with _HeldSockets() as held:
+        view, notes = _joined(spec, obstacle_to((), spec), held, explain=explain, no_wait=no_wait)
         found = _found(spec, view)
         if explain:
-            _tell(spec, view, found, story)
+            _print_explanation(spec, view, found, notes)
         values = {variable.name: variable.value for variable in found}
         write_stdout(shells.success(spec.settings.shell, values, variables.stale(os.environ, values)))
 
 
-class How(NamedTuple):
+class ExecFlags(NamedTuple):
     """The flags of `mingle exec`: see cli/options.py."""
 
     explain: bool = False
@@ -140,7 +140,7 @@ class How(NamedTuple):
     keep_key: bool = False
 
 
-def become_command(command: tuple[str, ...], options: Mapping[str, object], how: How) -> None:
+def become_command(command: tuple[str, ...], options: Mapping[str, object], how: ExecFlags) -> None:
     """Set the variables and become the command, completed unless it is to be `verbatim`.
 
     Returns only where rank 0 starts it for all. Raises NotFoundError and NotExecutableError where it cannot, and what
@@ -149,14 +149,14 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], how:
     spec = member_spec(os.environ, options)
     if spec.nodes != 1:
         launchers.check_command(command, spec, verbatim=how.verbatim)
-    spec = spec if how.verbatim else launchers.asking(command, spec)
+    spec = spec if how.verbatim else launchers.with_frameworks(command, spec)
     obstacle = obstacle_to(command, spec, verbatim=how.verbatim)
-    with _Held() as held:  # until execve(2), which closes them
-        view, story = _joined(spec, obstacle, held, explain=how.explain, no_wait=how.no_wait, command=command)
-        view = view if how.verbatim else launchers.placed(command, spec, view)
+    with _HeldSockets() as held:  # until execve(2), which closes them
+        view, notes = _joined(spec, obstacle, held, explain=how.explain, no_wait=how.no_wait, command=command)
+        view = view if how.verbatim else launchers.with_ranks(command, spec, view)
         if not how.verbatim and launchers.is_elsewhere(command, view):
-            told = f"{command[0]} runs on rank 0's node and reaches this node from there"
-            Waiting(sys.stderr, quiet=spec.settings.quiet).note(told)
+            note = f"{command[0]} runs on rank 0's node and reaches this node from there"
+            ProgressPrinter(sys.stderr, quiet=spec.settings.quiet).note(note)
             return
         found = _found(spec, view)
         values = {variable.name: variable.value for variable in found}
@@ -164,7 +164,7 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], how:
         if how.explain:
             import shlex
 
-            _tell(spec, view, found, [*story, f"becomes {shlex.join(command)}"])
+            _print_explanation(spec, view, found, [*notes, f"becomes {shlex.join(command)}"])
         if FORMED in os.environ:
             from mingle_hooks.run import messages
 
@@ -172,7 +172,7 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], how:
         _become(command, values, keep_key=how.keep_key or _starts_mingle(command))
 
 
-def run_together(command: tuple[str, ...], options: Mapping[str, object], how: How) -> int:
+def run_together(command: tuple[str, ...], options: Mapping[str, object], how: ExecFlags) -> int:
     """Run the command on all members as one; return its status. Who is alone, or in a run already, becomes it.
 
     Raises what become() raises, and what a run raises.
@@ -187,12 +187,12 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], how: H
     launcher = None if how.verbatim else launchers.recognise(command)
     together.check(spec, launcher and launcher.starts, no_wait=how.no_wait)
     obstacle = obstacle_to(command, spec, verbatim=how.verbatim)
-    with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
+    with ProgressPrinter(sys.stderr, quiet=spec.settings.quiet) as observer:
         # The run's own members are compared.
         view = join(spec, observer, wants_roster=True, command=None, obstacle=obstacle)
     flags = {"explain": how.explain, "verbatim": how.verbatim, "keep_key": how.keep_key}
     own = {**options, **flags, **together.known(spec, view)}
-    return together.together(command, spec, view, run_words(own))
+    return together.together(command, spec, view, option_arguments(own))
 
 
 def _starts_mingle(command: tuple[str, ...]) -> bool:
@@ -238,10 +238,10 @@ def _joined(
     command: tuple[str, ...] = (),
 ) -> tuple[View, list[str]]:
     """Return this member's view of the world, and how it formed where that is to be told."""
-    story: list[str] = []
-    waiting = Waiting(sys.stderr, quiet=spec.settings.quiet, tell=story.append if explain else None)
+    notes: list[str] = []
+    waiting = ProgressPrinter(sys.stderr, quiet=spec.settings.quiet, tell=notes.append if explain else None)
     with waiting as observer:
-        return join(spec, observer, no_wait=no_wait, command=command, obstacle=obstacle, held=held), story
+        return join(spec, observer, no_wait=no_wait, command=command, obstacle=obstacle, held=held), notes
 
 
 def _found(spec: MemberSpec, view: View) -> tuple[Variable, ...]:
@@ -250,7 +250,7 @@ def _found(spec: MemberSpec, view: View) -> tuple[Variable, ...]:
     return variables.variables(view, names, _write(variables.files(view, names), spec, view))
 
 
-def _tell(spec: MemberSpec, view: View, found: tuple[Variable, ...], story: list[str]) -> None:
+def _print_explanation(spec: MemberSpec, view: View, found: tuple[Variable, ...], notes: list[str]) -> None:
     """Answer --explain."""
     from mingle_hooks.net.addresses import hostname
 
@@ -260,7 +260,7 @@ def _tell(spec: MemberSpec, view: View, found: tuple[Variable, ...], story: list
             found,
             variables.explain_sources(spec, view),
             os.environ,
-            [*story, *variables.left_to_nccl(view)],
+            [*notes, *variables.left_to_nccl(view)],
         )
     )
 

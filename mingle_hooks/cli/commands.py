@@ -247,7 +247,7 @@ class Grouped(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Note whether all options are asked for."""
-        return super().parse_args(ctx, help_words(ctx, args))
+        return super().parse_args(ctx, help_arguments(ctx, args))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, then the options."""
@@ -276,7 +276,7 @@ class Grouped(click.Command):
             formatter.write_dl(rows)
 
 
-def help_words(ctx: click.Context, args: list[str]) -> list[str]:
+def help_arguments(ctx: click.Context, args: list[str]) -> list[str]:
     """Return the words of a command line, and note whether they are `--help --all`, in any order and nothing else."""
     if ALL not in args or not set() < {*args} - {ALL} <= {*ctx.help_option_names}:
         return args
@@ -346,7 +346,7 @@ def own_options(command: Callable[..., Any], table: dict[str, Shown], **more: di
 # `mingle run` the words are another command's: there the answer is the place of that command, and the shell completes
 # it as its own.
 
-_MOST_WORDS = 1 << 20  # of a command line
+_MOST_ARGUMENTS = 1 << 20  # of a command line
 
 
 class _Completer(ShellComplete):
@@ -364,8 +364,8 @@ class _Completer(ShellComplete):
 
     def current(self, words: list[str]) -> int:
         """Return the place of the word at the cursor."""
-        told = number(os.environ.get("COMP_CWORD", ""), most=_MOST_WORDS)
-        return len(words) if told is None else told
+        position = number(os.environ.get("COMP_CWORD", ""), most=_MOST_ARGUMENTS)
+        return len(words) if position is None else position
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
         """Return what the word at the cursor may become."""
@@ -435,24 +435,24 @@ class _Fish(_Completer):
 
     def format_completion(self, item: CompletionItem[str]) -> str:
         """Return one line, with what it is after a tab."""
-        told = "\t" + " ".join(item.help.split()) if item.help else ""
-        return f"{item.type},{item.value}{told}"
+        description = "\t" + " ".join(item.help.split()) if item.help else ""
+        return f"{item.type},{item.value}{description}"
 
 
-COMPLETERS = {its.name: its for its in (_Bash, _Zsh, _Fish)}
+COMPLETERS = {completer.name: completer for completer in (_Bash, _Zsh, _Fish)}
 _COMPLETION_EXAMPLES = """\
 bash: echo 'eval "$(mingle completion bash)"' >> ~/.bashrc
 zsh: echo 'eval "$(mingle completion zsh)"' >> ~/.zshrc # after compinit
 fish: mingle completion fish > ~/.config/fish/completions/mingle.fish"""
 
 
-def respond(cli: click.Command, asked: str) -> int:
+def respond(cli: click.Command, instruction: str) -> int:
     """Answer a shell's question, such as bash_complete; return the exit code. Raises UsageError."""
-    for its in COMPLETERS.values():
-        add_completion_class(its)
-    if asked.partition("_")[0] not in COMPLETERS:
-        raise UsageError(f"{COMPLETE} such as bash_complete", asked, "`mingle completion bash`")
-    return shell_complete(cli, {}, "mingle", COMPLETE, asked)
+    for completer in COMPLETERS.values():
+        add_completion_class(completer)
+    if instruction.partition("_")[0] not in COMPLETERS:
+        raise UsageError(f"{COMPLETE} such as bash_complete", instruction, "`mingle completion bash`")
+    return shell_complete(cli, {}, "mingle", COMPLETE, instruction)
 
 
 @click.command(cls=Grouped, examples=_COMPLETION_EXAMPLES)
@@ -482,7 +482,7 @@ class Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each command with the whole line that it says of itself."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [(name, its.get_short_help_str(limit=1000)) for name, its in found if its is not None]
+        rows = [(name, command.get_short_help_str(limit=1000)) for name, command in found if command is not None]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -506,8 +506,8 @@ class Group(click.Group):
     def _lines(self, ctx: click.Context) -> dict[str, str]:
         """Return each command's name -> what to type; also of those below: `mingle doctor` is `mingle hooks doctor`."""
         known = self.list_commands(ctx)
-        groups = {name: its for name in known if isinstance(its := self.get_command(ctx, name), click.Group)}
-        below = {name: f"{group} {name}" for group, its in groups.items() for name in its.list_commands(ctx)}
+        groups = {name: command for name in known if isinstance(command := self.get_command(ctx, name), click.Group)}
+        below = {name: f"{group} {name}" for group, command in groups.items() for name in command.list_commands(ctx)}
         return {name: name for name in known} | {name: line for name, line in below.items() if name not in known}
 
 
@@ -583,7 +583,7 @@ class _Commands(Group):
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, help_words(ctx, args))
+        return super().parse_args(ctx, help_arguments(ctx, args))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [row for param in self.get_params(ctx) if (row := param.get_help_record(ctx)) is not None]
@@ -611,12 +611,12 @@ def mingle() -> None:
 def run_click(arguments: list[str]) -> int:
     """Return the exit code of a command line; UsageError for one that click cannot read."""
     replace_streams()
-    if (asked := os.environ.get(COMPLETE)) is not None:
-        return respond(mingle, asked)
+    if (instruction := os.environ.get(COMPLETE)) is not None:
+        return respond(mingle, instruction)
     try:
         code = mingle.main(arguments, prog_name="mingle", standalone_mode=False)
     except click.ClickException as error:
-        mistake = complaint(error, arguments, COMMANDS)
+        mistake = usage_error(error, arguments, COMMANDS)
         mistake.is_of_arguments = True
         raise mistake from None
     except click.exceptions.Exit as error:
@@ -629,21 +629,21 @@ def run_click(arguments: list[str]) -> int:
 # click's complaints in our words: what was expected, what stands there, what to try.
 
 
-def complaint(error: click.ClickException, arguments: list[str], commands: Container[str]) -> UsageError:
+def usage_error(error: click.ClickException, arguments: list[str], commands: Container[str]) -> UsageError:
     """Return what click says of the arguments of `mingle`, as our one line."""
     context = error.ctx if isinstance(error, click.UsageError) else None
-    words = ["mingle", *(word for word in arguments[:1] if word in commands)]
-    where = context.command_path if context else " ".join(words)
+    names = ["mingle", *(name for name in arguments[:1] if name in commands)]
+    where = context.command_path if context else " ".join(names)
     if isinstance(error, click.NoSuchOption):
         known = error.possibilities or ()
         near = nearest(error.option_name, known) if known else f"`{where} --help`"
         return UsageError(f"an option of `{where}`", error.option_name, near)
     if isinstance(error, click.BadParameter) and error.param is not None:
         return _argument(error, error.param, where)
-    said = error.format_message().removeprefix("Got ").rstrip(".")
+    message = error.format_message().removeprefix("Got ").rstrip(".")
     if isinstance(error, click.BadOptionUsage):
-        said = said.replace(f"Option {error.option_name!r} ", f"{error.option_name}, which ")
-    return UsageError(f"options of `{where}`", said, f"`{where} --help`")
+        message = message.replace(f"Option {error.option_name!r} ", f"{error.option_name}, which ")
+    return UsageError(f"options of `{where}`", message, f"`{where} --help`")
 
 
 def _argument(error: click.BadParameter, param: click.Parameter, where: str) -> UsageError:
@@ -652,4 +652,5 @@ def _argument(error: click.BadParameter, param: click.Parameter, where: str) -> 
     if isinstance(error, click.MissingParameter):
         return UsageError(expected, "none", f"`{where} {choices[0]}`" if choices else f"`{where} --help`")
     seen = error.message.partition(" is not one of ")[0].strip("'")
-    return UsageError(expected, seen, f"`{where} {nearest(seen, choices)}`" if choices else f"`{where} --help`")
+    option = f"{param.opts[0]} " if isinstance(param, click.Option) else ""
+    return UsageError(expected, seen, f"`{where} {option}{nearest(seen, choices)}`" if choices else f"`{where} --help`")

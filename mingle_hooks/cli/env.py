@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from mingle_hooks.cli.answer import How, Waiting, become_command, print_variables, run_together
+from mingle_hooks.cli.answer import ExecFlags, ProgressPrinter, become_command, print_variables, run_together
 from mingle_hooks.cli.commands import COMMON, HOSTS_FORMAT, ONLY_PRINTED, RUN, Grouped, Option, settings_options
 from mingle_hooks.cli.plain import ONLY_STARTED, write_stdout
 from mingle_hooks.errors import UsageError
@@ -73,7 +73,7 @@ def exec(  # noqa: A001 - the command's own name
     started. Launchers that read no variables get the world as options; --explain
     prints the resulting command line.
     """
-    how = How(explain, no_wait, verbatim, keep_key)
+    how = ExecFlags(explain, no_wait, verbatim, keep_key)
     if together:
         return run_together(command, options, how)
     become_command(command, options, how)
@@ -128,7 +128,7 @@ def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **
 def _list(name: str, options: Mapping[str, object], *, is_written: bool) -> None:
     """Print the members, or write them into /etc/hosts."""
     spec = member_spec(os.environ, options)
-    with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
+    with ProgressPrinter(sys.stderr, quiet=spec.settings.quiet) as observer:
         found = members_of(spec, observer, hostfiles.FORMATS[name].addresses)
     text = hostfiles.text(name, (*found.members, *(found.by_own_names if name == "etc" else ())))
     if is_written:

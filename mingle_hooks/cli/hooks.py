@@ -42,12 +42,12 @@ version_option = click.option("--slurm-version", metavar="X.Y", help="The versio
 home_option = click.option("--pbs-home", metavar="DIR", help="PBS_HOME; otherwise taken from /etc/pbs.conf.")
 
 
-def _placed(command: Callable[..., Any]) -> Callable[..., Any]:
+def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command all four."""
     return root_option(conf_option(version_option(home_option(command))))
 
 
-def settled_place(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
+def site_settings(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
     """Return the site's settings: only the site's file counts, not what the admin's own shell has.
 
     Raises SettingsError and PlaceError.
@@ -60,7 +60,7 @@ def settled_place(places: Mapping[str, str | None], *, observe: bool = False) ->
     return Site(**{**found.__dict__, "observe": True}) if observe else found
 
 
-def located_hooks(places: Mapping[str, str | None]) -> Where:
+def hook_places(places: Mapping[str, str | None]) -> Where:
     """Return where to look and to write. Raises UsageError."""
     root = places["root"] or ""
     if root and not os.path.isdir(root):
@@ -87,7 +87,7 @@ _MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
 @conf_option
 def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG001 -- there is one
     """Print a one-line report of this node, for `mingle hooks rollout --check`."""
-    click.echo(report_line(settled_place(places), located_hooks(places)))
+    click.echo(report_line(site_settings(places), hook_places(places)))
 
 
 @click.command("rollout")
@@ -116,11 +116,11 @@ def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
 def show_files(plan: Plan, *, diff: bool) -> None:
     """Write what happens, or will happen, to each file."""
     for file in plan.files:
-        kept = f", keeps the site's own as {file.entry.kept}" if file.entry.kept else ""
+        renamed = f", keeps the site's own as {file.entry.kept}" if file.entry.kept else ""
         chain = f", calls {file.entry.chain}" if file.entry.chain else ""
         copy = file.standing.copy
         edited = f", keeps the edited one as {copy.path}" if copy and file.standing.whose == "edited" else ""
-        click.echo(f"{file.what:8}{plan.root}{file.entry.path}{chain}{kept}{edited}")
+        click.echo(f"{file.what:8}{plan.root}{file.entry.path}{chain}{renamed}{edited}")
         if diff:
             click.echo(show_difference(file.before, file.text, file.entry.path), nl=False)
 
@@ -182,13 +182,13 @@ def hooks() -> None:
 @click.argument("name", required=False, shell_complete=_names)
 @click.option("--diff", is_flag=True, help="Show the difference from what is installed.")
 @click.option("--observe", is_flag=True, help="Render hooks that only log what they would set.")
-@_placed
+@_place_options
 def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
     """Print the hooks as `install` would write them."""
     if name is not None and not diff:
-        click.echo(render_hook(hook(scheduler, name), settled_place(places, observe=observe)), nl=False)
+        click.echo(render_hook(hook(scheduler, name), site_settings(places, observe=observe)), nl=False)
         return
-    plan = target(scheduler).plan(settled_place(places, observe=observe), located_hooks(places)._replace(is_shown=True))
+    plan = target(scheduler).plan(site_settings(places, observe=observe), hook_places(places)._replace(is_shown=True))
     for file in plan.files:
         if name in (None, file.entry.name):
             if diff:
@@ -204,7 +204,7 @@ def render_command(scheduler: str, name: str | None, *, diff: bool, observe: boo
 @click.option("--diff", is_flag=True, help="Show the changes in each file.")
 @_json
 @_detailed
-@_placed
+@_place_options
 def install_command(
     scheduler: str,
     *,
@@ -216,19 +216,19 @@ def install_command(
     **places: str | None,
 ) -> None:
     """Install the hooks, and print the lines that the scheduler's configuration needs."""
-    where = located_hooks(places)
+    where = hook_places(places)
     with nullcontext() if dry_run else installation_lock(where.root):
         plan = _plan(scheduler, places)
         changes = plan.changes
-        is_asked = changes and not dry_run and not yes
-        if is_asked and not as_json:
+        needs_confirmation = changes and not dry_run and not yes
+        if needs_confirmation and not as_json:
             show_files(plan, diff=diff)
-        if is_asked:
+        if needs_confirmation:
             click.confirm("Write these files?", abort=True, err=True)
         if not dry_run:
             apply(plan)
     # Who reads this may be gone by now, as `head -1` is: all is done.
-    if not is_asked and not as_json:
+    if not needs_confirmation and not as_json:
         show_files(plan, diff=diff)
     bad = tuple(is_closed_to_others(plan.root, [file.entry for file in plan.files]))
     if as_json:
@@ -244,15 +244,15 @@ def install_command(
     "--quiet", is_flag=True, help="For node health checks: check files and key only, print nothing if all is well."
 )
 @_json
-@_placed
+@_place_options
 def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str | None) -> None:
     """Compare the node with what was installed; exit with 1 if anything differs."""
-    where, its = located_hooks(places), settled_place(places)
-    plan = None if quiet else target(scheduler).plan(its, where)
+    where, site = hook_places(places), site_settings(places)
+    plan = None if quiet else target(scheduler).plan(site, where)
     if plan is None:
-        found = tuple(check_health(where.root, files.read_manifest(where.root), scheduler, its.key_file))
+        found = tuple(check_health(where.root, files.read_manifest(where.root), scheduler, site.key_file))
     else:
-        found = verify(plan, its, where)
+        found = verify(plan, site, where)
     bad = any(not finding.note for finding in found)
     if as_json:
         click.echo(verified_json(scheduler, found))
@@ -277,19 +277,19 @@ def uninstall_command(
     scheduler: str, *, yes: bool, dry_run: bool, as_json: bool, detailed_exitcode: bool, **places: str | None
 ) -> None:
     """Remove the hooks and restore what was there before. Refused while slurm.conf still runs them."""
-    where = located_hooks(places)
+    where = hook_places(places)
     with nullcontext() if dry_run else installation_lock(where.root):
-        found = removals(where, scheduler, _settled_or_default(places))
+        found = removals(where, scheduler, _site_settings_or_default(places))
         undo = target(scheduler).undo if found else ()
         changes = any(removal.what not in {"leave", "gone"} for removal in found)
-        is_asked = bool(found) and not dry_run and not yes
-        if is_asked and not as_json:
+        needs_confirmation = bool(found) and not dry_run and not yes
+        if needs_confirmation and not as_json:
             _show_removals(where.root, found, undo)
-        if is_asked:
+        if needs_confirmation:
             click.confirm("Continue?", abort=True, err=True)
         if not dry_run:
             uninstall(where.root, scheduler, found)
-    if not is_asked and not as_json:
+    if not needs_confirmation and not as_json:
         _show_removals(where.root, found, undo)
     if as_json:
         click.echo(removed_json(scheduler, found, undo, changes=changes))
@@ -318,7 +318,7 @@ def _end(*, bad: bool = False, changed: bool = False) -> None:
 def simulate_command(scheduler: str, root: str) -> None:
     """Run the hooks in recorded and hostile environments; exit with 1 if one fails."""
     trials = []
-    for trial in simulate(scheduler, settled_place({"root": root})):
+    for trial in simulate(scheduler, site_settings({"root": root})):
         trials.append(trial)
         click.echo(f"{trial.hook:19}{trial.environment:28}status {trial.status}{trial.milliseconds:8.1f} ms")
         for line in trial.said:
@@ -332,10 +332,10 @@ def simulate_command(scheduler: str, root: str) -> None:
 
 
 @hooks.command("doctor")
-@_placed
+@_place_options
 def doctor_command(**places: str | None) -> None:
     """Show what is installed, what is wrong, and what a job on this host would get."""
-    where, site = located_hooks(places), settled_place(places)
+    where, site = hook_places(places), site_settings(places)
     found = list(doctor(site, where))
     show(found)
     host = os.uname().nodename.partition(".")[0]
@@ -349,13 +349,13 @@ hooks.add_command(report_command)
 hooks.add_command(rollout_command)
 
 
-def _settled_or_default(places: Mapping[str, str | None]) -> Site:
+def _site_settings_or_default(places: Mapping[str, str | None]) -> Site:
     """Return the site's settings, or none: a file that is wrong may be why the hooks have to go."""
     try:
-        return settled_place(places)
+        return site_settings(places)
     except SettingsError:
         return Site()
 
 
 def _plan(scheduler: str, places: Mapping[str, str | None]) -> Plan:
-    return target(scheduler).plan(settled_place(places), located_hooks(places))
+    return target(scheduler).plan(site_settings(places), hook_places(places))

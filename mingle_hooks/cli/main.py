@@ -99,7 +99,7 @@ def _run(arguments: list[str]) -> int:
     from mingle_hooks.cli import answer
 
     if call.command == "exec":
-        how = answer.How(call.explain, call.no_wait, call.verbatim, call.keep_key)
+        how = answer.ExecFlags(call.explain, call.no_wait, call.verbatim, call.keep_key)
         if call.together:
             return answer.run_together(call.rest, call.options, how)
         answer.become_command(call.rest, call.options, how)
@@ -122,7 +122,11 @@ def _check_health(scheduler: str, root: str) -> int | None:
         return None
     given = settings.load({}, {}, system_file=files.below_root(root, settings.SYSTEM_FILE))
     found = list(check_health(root, installed, scheduler, given.section("hooks")["key_file"]))
-    write_stdout("".join(f"BAD  {its.where}: {printable(its.what)}; fix: {printable(its.mend)}\n" for its in found))
+    write_stdout(
+        "".join(
+            f"BAD  {finding.where}: {printable(finding.what)}; fix: {printable(finding.mend)}\n" for finding in found
+        )
+    )
     return UNHEALTHY if found else 0
 
 
@@ -150,15 +154,15 @@ def _is_mistyped(arguments: list[str]) -> bool:
 
 def _failure_text(arguments: list[str], code: int) -> str:
     """Return what makes eval fail with code, in the shell that the arguments, which may be wrong, ask for."""
-    shell = _said(arguments, "--shell", "MINGLE_SHELL") or shells.reader()
-    on_failure = _said(arguments, "--on-failure", "MINGLE_ON_FAILURE")
+    shell = _last_value(arguments, "--shell", "MINGLE_SHELL") or shells.reader()
+    on_failure = _last_value(arguments, "--on-failure", "MINGLE_ON_FAILURE")
     return shells.failure(
         shell if shell in shells.SHELLS else "sh", code, leftovers(os.environ), ends=on_failure != "status"
     )
 
 
-def _said(arguments: list[str], option: str, variable: str) -> str:
+def _last_value(arguments: list[str], option: str, variable: str) -> str:
     """Return the last value of an option, else the variable's."""
-    said = [after for before, after in itertools.pairwise(arguments) if before == option]
-    said += [word.removeprefix(f"{option}=") for word in arguments if word.startswith(f"{option}=")]
-    return (said or [os.environ.get(variable, "")])[-1]
+    found = [after for before, after in itertools.pairwise(arguments) if before == option]
+    found += [argument.removeprefix(f"{option}=") for argument in arguments if argument.startswith(f"{option}=")]
+    return (found or [os.environ.get(variable, "")])[-1]

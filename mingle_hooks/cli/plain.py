@@ -68,7 +68,7 @@ def read_call(arguments: Sequence[str]) -> Call | None:
 
 
 def split_call(
-    words: Sequence[str], flags: Mapping[str, str] = FLAGS, texts: Mapping[str, str] = OPTIONS
+    arguments: Sequence[str], flags: Mapping[str, str] = FLAGS, texts: Mapping[str, str] = OPTIONS
 ) -> tuple[dict[str, object], tuple[str, ...]] | None:
     """Return the options, and the words from the first on that is none; None for an option that is not plain.
 
@@ -76,26 +76,26 @@ def split_call(
     """
     options: dict[str, object] = {}
     position = 0
-    while position < len(words):
-        name, is_joined, value = words[position].partition("=")
+    while position < len(arguments):
+        name, is_joined, value = arguments[position].partition("=")
         if name in flags and not is_joined:
             options[flags[name]] = True
         elif name in texts:
             if not is_joined:
                 position += 1
-                if position == len(words) or words[position].startswith("-"):
+                if position == len(arguments) or arguments[position].startswith("-"):
                     return None
-                value = words[position]
+                value = arguments[position]
             options[texts[name]] = value
         elif name == "--" or not name.startswith("-"):
             break
         else:
             return None
         position += 1
-    return options, tuple(words[position:])
+    return options, tuple(arguments[position:])
 
 
-def run_words(options: Mapping[str, object]) -> tuple[str, ...]:
+def option_arguments(options: Mapping[str, object]) -> tuple[str, ...]:
     """Return options as `mingle exec` takes them."""
     known = {name: option for option, name in {**OPTIONS, **FLAGS}.items()}
     given = {known[name]: value for name, value in options.items() if value not in (None, False)}
@@ -105,11 +105,11 @@ def run_words(options: Mapping[str, object]) -> tuple[str, ...]:
 UNHEALTHY = 1  # the status of `mingle hooks verify` where there is something to mend
 
 
-def read_health_check(words: Sequence[str]) -> tuple[str, str] | None:
+def read_health_check(arguments: Sequence[str]) -> tuple[str, str] | None:
     """Return the scheduler and the root of `hooks verify SCHEDULER --quiet [--root DIR]`; None for anything else."""
-    if words[:2] != ["hooks", "verify"] or "--quiet" not in words:
+    if arguments[:2] != ["hooks", "verify"] or "--quiet" not in arguments:
         return None
-    rest = [word for word in words[2:] if word != "--quiet"]
+    rest = [argument for argument in arguments[2:] if argument != "--quiet"]
     root = ""
     if "--root" in rest[:-1]:
         position = rest.index("--root")

@@ -54,7 +54,7 @@ def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
     own = {name: value for name, value in given.items() if name in Options._fields}
     members = {name: value for name, value in given.items() if name not in own}
     settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
-    return runner.plan_request(command, Options(**own), settings, plain.run_words(members))  # type: ignore[arg-type]
+    return runner.plan_request(command, Options(**own), settings, plain.option_arguments(members))  # type: ignore[arg-type]
 
 
 @click.command(
@@ -138,14 +138,14 @@ def check(
 
 def _split_command(command: str) -> tuple[str, ...]:
     try:
-        words = tuple(shlex.split(command))
+        arguments = tuple(shlex.split(command))
     except ValueError as wrong:
         raise UsageError(
             "a command as a shell reads it", f"{command} ({wrong})", "--command 'all_reduce_bench -n 8'"
         ) from None
-    if not words:
+    if not arguments:
         raise UsageError("a command", "none (--command)", "--command all_reduce_bench")
-    return words
+    return arguments
 
 
 # `mingle ls`, `show` and `kill`: whose runs are meant, and how they are shown to people and programs.

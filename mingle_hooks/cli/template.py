@@ -27,11 +27,11 @@ _ALIASES = {"partition": ("--queue",), "time": ("--walltime",)}
 
 
 class _Script(Grouped):
-    """A command that remembers its words, for the first line of the script."""
+    """A command that records its arguments for the first line of the script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words before click takes them apart."""
-        ctx.meta["words"] = [*args]
+        """Record the arguments before click parses them."""
+        ctx.meta["argv"] = [*args]
         return super().parse_args(ctx, args)
 
 
@@ -151,7 +151,7 @@ def _print(
         default_launcher=settings.load(os.environ, {}).section("template")["launcher"],
     )
     scheduler = ctx.command.name or ""
-    made_by = ["mingle", "template", scheduler, *ctx.meta["words"]]
+    made_by = ["mingle", "template", scheduler, *ctx.meta["argv"]]
     here = () if described.no_environment else script.environment_lines(os.environ, sys.argv[0])
     mingle = script.PORTABLE if described.no_environment else script.mingle_command()
     text = script.render_script(

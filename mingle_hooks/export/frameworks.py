@@ -524,17 +524,17 @@ FRAMEWORKS = {
 DEFAULT, ALWAYS, NONE = "torchrun", "gloo", "none"
 
 
-def profiles(asked: tuple[str, ...]) -> tuple[str, ...]:
+def profiles(requested: tuple[str, ...]) -> tuple[str, ...]:
     """Return the frameworks to export for: DEFAULT, ALWAYS and those asked for, or with NONE those asked for alone.
 
     DEFAULT is left out where one of those asked for sets its variables too. Raises UsageError for an unknown name.
     """
-    if NONE in asked:
-        return tuple(name for name in dict.fromkeys(asked) if name != NONE)
+    if NONE in requested:
+        return tuple(name for name in dict.fromkeys(requested) if name != NONE)
     names = set(FRAMEWORKS[DEFAULT].names)
-    is_replaced = any(names.intersection(framework(name).names) for name in asked if name != DEFAULT)
-    first = (DEFAULT,) if DEFAULT in asked or not is_replaced else ()
-    return tuple(dict.fromkeys((*first, ALWAYS, *asked)))
+    is_replaced = any(names.intersection(framework(name).names) for name in requested if name != DEFAULT)
+    first = (DEFAULT,) if DEFAULT in requested or not is_replaced else ()
+    return tuple(dict.fromkeys((*first, ALWAYS, *requested)))
 
 
 def framework(name: str) -> Framework:
@@ -560,7 +560,7 @@ def _are_files(found: object) -> bool:
 _RETURNS = {"settings": ("a dict of strings", _are_settings), "files": ("a tuple of File", _are_files)}
 
 
-def added() -> tuple[str, ...]:
+def plugin_variables() -> tuple[str, ...]:
     """Return what the plugins that were asked for may export."""
     return tuple(variable for row in plugins.loaded(plugins.FRAMEWORKS) for variable in row.names)
 

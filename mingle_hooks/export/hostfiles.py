@@ -133,14 +133,14 @@ _TEMPORARY = ".mingle-new."
 
 def write_etc_hosts(world: str, lines: str, path: str = PATH) -> None:
     """Put this world's block at the end of the file, in place of one that it has there. Raises PlaceError."""
-    with _held(path) as place:
+    with _locked(path) as place:
         before = _read(place)
         _put(place, before, _with(_without(before, world), world, lines))
 
 
 def remove_etc_hosts(world: str, path: str = PATH) -> bool:
     """Take this world's block out; tell whether there was one. Raises PlaceError."""
-    with _held(path) as place:
+    with _locked(path) as place:
         before = _read(place)
         after = _without(before, world)
         _put(place, before, after)
@@ -177,7 +177,7 @@ def _without(text: bytes, world: str) -> bytes:
 
 
 @contextmanager
-def _held(path: str) -> Iterator[str]:
+def _locked(path: str) -> Iterator[str]:
     """Yield the file that the path leads to, with its directory locked: a lock on a file that is replaced is none."""
     import fcntl
 
@@ -226,16 +226,16 @@ def _replace(place: str, after: bytes) -> None:
     draft = f"{directory}/{_TEMPORARY}{name}"
     if os.path.lexists(draft):  # of a power cut: whoever holds the lock is alone
         os.unlink(draft)
-    its = os.stat(place)
+    old = os.stat(place)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "wb") as file:
             file.write(after)
             file.flush()
-            os.fchown(descriptor, its.st_uid, its.st_gid)
+            os.fchown(descriptor, old.st_uid, old.st_gid)
             for label in os.listxattr(place):  # SELinux's, and access lists, which a new mode would change
                 os.setxattr(descriptor, label, os.getxattr(place, label))
-            os.fchmod(descriptor, its.st_mode & 0o7777)
+            os.fchmod(descriptor, old.st_mode & 0o7777)
             os.fsync(descriptor)
         os.rename(draft, place)
     except BaseException:

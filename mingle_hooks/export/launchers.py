@@ -22,9 +22,9 @@ from mingle_hooks.values import holds, number
 from mingle_hooks.world import View
 
 Starts = Literal["node", "task", "job"]
-Words = tuple[str, ...]
+Argv = tuple[str, ...]
 # The launcher's own words, its options and all that follows, the world, and the variables that it gets.
-Options = Callable[[Words, Words, View, Mapping[str, str]], Words]
+Options = Callable[[Argv, Argv, View, Mapping[str, str]], Argv]
 
 
 class Launcher(NamedTuple):
@@ -59,7 +59,7 @@ _ADDRESS = ("--master-addr", "--rdzv-endpoint", "--main-process-ip", "--address"
 _LOOPBACK = ("localhost", "127.", "::1", "[::1]")
 
 
-def leaves(name: str, value: str, nodes: int | None, rank: int | None) -> bool:
+def leaves_world(name: str, value: str, nodes: int | None, rank: int | None) -> bool:
     """Tell whether a launcher's option takes it out of a world of several nodes, in which this one has that rank."""
     name = hyphens(name)
     return (
@@ -73,31 +73,31 @@ def leaves(name: str, value: str, nodes: int | None, rank: int | None) -> bool:
 def check_options(launcher: str, options: Mapping[str, str], nodes: int | None, rank: int | None) -> None:
     """Raise UsageError for an option that takes a launcher out of the world of several nodes."""
     for option, value in options.items() if nodes != 1 else ():
-        if leaves(option, value, nodes, rank):
-            said = printable(f"{option}={value}" if value else option, 80)
-            seen = f"{said}, with which this node would train alone"
+        if leaves_world(option, value, nodes, rank):
+            option_text = printable(f"{option}={value}" if value else option, 80)
+            seen = f"{option_text}, with which this node would train alone"
             expected = f"{launcher} in the world of {nodes or 'several'} nodes"
             raise UsageError(expected, seen, "leaving that option out, as mingle sets it")
 
 
-def given(words: Sequence[str], flags: Collection[str]) -> dict[str, str]:
+def parse_options(arguments: Sequence[str], flags: Collection[str]) -> dict[str, str]:
     """Return the options before the first word that is none, as option -> value; `flags` take no value.
 
     Names have hyphens within, and so have flags: Python's launchers take them and underscores alike.
     """
-    return _split(words, flags)[0]
+    return _split(arguments, flags)[0]
 
 
-def script(words: Sequence[str], flags: Collection[str]) -> str | None:
+def script(arguments: Sequence[str], flags: Collection[str]) -> str | None:
     """Return the Python script behind a launcher's options; None where it starts something else, or is not certain.
 
     An option of a version to come may have no value, and then the next word would be the script.
     """
-    options, position = _split(words, flags)
-    is_script = position < len(words) and words[position].endswith(".py")
-    if not is_script or any(word.endswith(".py") for word in words[:position]):
+    options, position = _split(arguments, flags)
+    is_script = position < len(arguments) and arguments[position].endswith(".py")
+    if not is_script or any(argument.endswith(".py") for argument in arguments[:position]):
         return None
-    return None if any(_starts_another(name) for name in options) else words[position]
+    return None if any(_starts_another(name) for name in options) else arguments[position]
 
 
 def _starts_another(option: str) -> bool:
@@ -105,25 +105,27 @@ def _starts_another(option: str) -> bool:
     return option.startswith("-m") or "--module".startswith(option) or "--no-python".startswith(option)
 
 
-def _split(words: Sequence[str], flags: Collection[str]) -> tuple[dict[str, str], int]:
+def _split(arguments: Sequence[str], flags: Collection[str]) -> tuple[dict[str, str], int]:
     """Return the options before the first word that is none, and where that word is."""
     found: dict[str, str] = {}
     position = 0
-    while position < len(words) and words[position].startswith("-") and words[position] != "--":
-        name, is_joined, value = words[position].partition("=")
+    while position < len(arguments) and arguments[position].startswith("-") and arguments[position] != "--":
+        name, is_joined, value = arguments[position].partition("=")
         name = hyphens(name)
         position += 1
-        if not is_joined and name not in flags and position < len(words):
-            value = words[position]
+        if not is_joined and name not in flags and position < len(arguments):
+            value = arguments[position]
             position += 1
         found[name] = value
     return found, position
 
 
-def absent(options: Mapping[str, object], asked: Mapping[str, str]) -> tuple[str, ...]:
-    """Return these options as words, without those that the user gave; one with the value None is a flag."""
-    wanted = {name: value for name, value in options.items() if hyphens(name) not in asked}
-    return tuple(word for name, value in wanted.items() for word in (name, *([] if value is None else [str(value)])))
+def missing_options(options: Mapping[str, object], given: Mapping[str, str]) -> tuple[str, ...]:
+    """Return options as arguments, without those that the user gave; the value None marks a flag."""
+    wanted = {name: value for name, value in options.items() if hyphens(name) not in given}
+    return tuple(
+        argument for name, value in wanted.items() for argument in (name, *([] if value is None else [str(value)]))
+    )
 
 
 def hyphens(name: str) -> str:
@@ -141,7 +143,7 @@ _TORCHRUN = ("--standalone", "-m", "--module", "--no-python", "--run-path", "--u
 
 def _check_torchrun(arguments: Sequence[str], spec: MemberSpec) -> None:
     """Raise UsageError for an option that contradicts the world of several nodes; `arguments` follow torchrun."""
-    check_options("torchrun", given(arguments, _TORCHRUN), spec.nodes, spec.rank)
+    check_options("torchrun", parse_options(arguments, _TORCHRUN), spec.nodes, spec.rank)
 
 
 # `accelerate launch`, which takes its machines from options or its configuration file only.
@@ -165,17 +167,17 @@ _DISTRIBUTED_TYPE = r"""^[\s{,]*["']?distributed_type["']?\s*:\s*["']?(\w+)"""
 _MOST_BYTES = 1 << 16  # a configuration file is a screenful
 
 
-def _accelerate(_name: Words, words: Words, view: View, _exported: Mapping[str, str]) -> Words:
+def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) -> Argv:
     """Return this node's place in the world. Raises UsageError for --cpu with several processes."""
     nodes, slots = view.world.nodes or 1, view.place.slots or 1
-    asked = given(words, _ACCELERATE)
-    if "--cpu" in asked and view.world.size != nodes:
+    options = parse_options(arguments, _ACCELERATE)
+    if "--cpu" in options and view.world.size != nodes:
         raise UsageError(
             "one process on each node, as `accelerate launch --cpu` starts only one",
             f"{view.world.size} on {nodes} nodes",
             "leaving out --cpu, or --slots 1",
         )
-    check_options("accelerate", asked, view.world.nodes, view.place.node_rank)
+    check_options("accelerate", options, view.world.nodes, view.place.node_rank)
     found = {
         "--num_machines": nodes,
         # accelerate divides this by num_machines, to get this node's processes, and that is its only use.
@@ -185,16 +187,16 @@ def _accelerate(_name: Words, words: Words, view: View, _exported: Mapping[str, 
         "--main_process_port": view.world.master_port,
         "--same_network": None,
     }
-    if view.world.size != 1 and not _starts_several(asked, view.user_environ):
+    if view.world.size != 1 and not _starts_several(options, view.user_environ):
         found["--multi_gpu"] = None
-    return absent(found, asked)
+    return missing_options(found, options)
 
 
-def _starts_several(asked: Mapping[str, str], environ: Mapping[str, str]) -> bool:
+def _starts_several(options: Mapping[str, str], environ: Mapping[str, str]) -> bool:
     """Tell whether the user's own options or file say what starts the processes; --cpu starts one."""
-    if "--cpu" in asked or any(kind in asked for kind in _ACCELERATE_KINDS):
+    if "--cpu" in options or any(kind in options for kind in _ACCELERATE_KINDS):
         return True
-    path = asked.get("--config-file") or _default_file(environ)
+    path = options.get("--config-file") or _default_file(environ)
     try:
         with open(path, errors="replace") as file:
             kind = re.search(_DISTRIBUTED_TYPE, file.read(_MOST_BYTES), re.MULTILINE)
@@ -222,10 +224,10 @@ _DEEPSPEED = frozenset(
 )
 
 
-def _deepspeed(_name: Words, words: Words, view: View, exported: Mapping[str, str]) -> Words:
+def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, str]) -> Argv:
     """Return the hostfile, this node's place in it, and where rank 0 is. Raises UsageError."""
-    asked = given(words, _DEEPSPEED)
-    check_options("deepspeed", asked, view.world.nodes, view.place.node_rank)
+    options = parse_options(arguments, _DEEPSPEED)
+    check_options("deepspeed", options, view.world.nodes, view.place.node_rank)
     found = {
         "--hostfile": exported["MINGLE_HOSTFILE"],
         "--no_ssh": None,
@@ -233,9 +235,9 @@ def _deepspeed(_name: Words, words: Words, view: View, exported: Mapping[str, st
         "--master_addr": view.world.master_addr,
         "--master_port": view.world.master_port,
     }
-    if "-H" in asked:
+    if "-H" in options:
         del found["--hostfile"]
-    return absent(found, asked)
+    return missing_options(found, options)
 
 
 # `ray start` and `ray symmetric-run`: the head is on rank 0, and every node is on the world's network.
@@ -250,20 +252,20 @@ _RAY = frozenset(
 )
 
 
-def _ray(name: Words, words: Words, view: View, _exported: Mapping[str, str]) -> Words:
+def _ray(name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) -> Argv:
     """Return where the head is, and for `ray start` whether it is here. Raises UsageError."""
-    asked = given(words, _RAY)
-    check_options("ray", asked, view.world.nodes, view.place.node_rank)
+    options = parse_options(arguments, _RAY)
+    check_options("ray", options, view.world.nodes, view.place.node_rank)
     if name[-1] == "symmetric-run":
-        return absent({"--address": view.endpoint, "--min-nodes": view.world.nodes}, asked)
-    if "--head" in asked and view.place.node_rank != 0:
+        return missing_options({"--address": view.endpoint, "--min-nodes": view.world.nodes}, options)
+    if "--head" in options and view.place.node_rank != 0:
         raise UsageError("one head, on rank 0's node", "ray start --head on every node", "ray start without --head")
-    if "--head" in asked or "--address" in asked:
+    if "--head" in options or "--address" in options:
         return ()
     own = {"--node-ip-address": view.place.address or view.world.master_addr}
     if view.place.node_rank == 0:
-        return absent({"--head": None, "--port": view.world.master_port, **own}, asked)
-    return absent({"--address": view.endpoint, **own}, asked)
+        return missing_options({"--head": None, "--port": view.world.master_port, **own}, options)
+    return missing_options({"--address": view.endpoint, **own}, options)
 
 
 # horovodrun, which reaches the nodes from rank 0's and takes them from options.
@@ -279,12 +281,12 @@ _HOROVOD_NUMBERS = ("-np", "--num-proc", "--min-np", "--min-num-proc")
 _HOROVOD_HOSTS = ("-H", "--hosts", "-hostfile", "--hostfile", "--host-discovery-script")
 
 
-def _horovod(_name: Words, words: Words, view: View, exported: Mapping[str, str]) -> Words:
+def _horovod(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, str]) -> Argv:
     """Return the number of processes, and the hosts with their slots."""
-    asked = given(words, _HOROVOD)
-    number = {} if any(name in asked for name in _HOROVOD_NUMBERS) else {"-np": view.world.size}
-    hosts = {} if any(name in asked for name in _HOROVOD_HOSTS) else {"-H": exported["MINGLE_HOSTS"]}
-    return absent({**number, **hosts}, asked)
+    options = parse_options(arguments, _HOROVOD)
+    number = {} if any(name in options for name in _HOROVOD_NUMBERS) else {"-np": view.world.size}
+    hosts = {} if any(name in options for name in _HOROVOD_HOSTS) else {"-H": exported["MINGLE_HOSTS"]}
+    return missing_options({**number, **hosts}, options)
 
 
 TABLE = (
@@ -335,10 +337,24 @@ TABLE = (
 )
 
 # For a command that is no launcher, unless the user wants the bare world, or the other processes to be Lightning's.
-OF_A_PROCESS = ("process",)
+PROCESS_FRAMEWORKS = ("process",)
 
 # Programs that are no launchers, so that nobody looks for a plugin; nor are Python's and scripts.
-_OTHERS = ("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish", "env", "numactl", "true", "sleep", "hostname")
+_NO_LAUNCHERS = (
+    "sh",
+    "bash",
+    "dash",
+    "ksh",
+    "zsh",
+    "csh",
+    "tcsh",
+    "fish",
+    "env",
+    "numactl",
+    "true",
+    "sleep",
+    "hostname",
+)
 
 # What starts a command in a container with `exec`; its options with a value are to be written as --option=value.
 _CONTAINERS = (["apptainer"], ["singularity"])
@@ -354,7 +370,7 @@ def recognise(command: Sequence[str]) -> Launcher | None:
 
 def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
     """Return the launcher that a command starts, and how many words until its own options begin."""
-    before = words_before(command)
+    before = prefix_length(command)
     command = command[before:]
     end = _module_at(command)
     is_module = end > 0
@@ -372,11 +388,11 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
     return added, before + end + (1 if name in added.programs else 2)
 
 
-def words_before(command: Sequence[str]) -> int:
+def prefix_length(command: Sequence[str]) -> int:
     """Return how many words `env NAME=VALUE…` and then `apptainer exec [--option]… IMAGE` in front are."""
     start = assignments(command)
     rest = command[start:]
-    if [os.path.basename(word) for word in rest[:1]] not in _CONTAINERS or list(rest[1:2]) != ["exec"]:
+    if [os.path.basename(argument) for argument in rest[:1]] not in _CONTAINERS or list(rest[1:2]) != ["exec"]:
         return start
     image = next((at for at in range(2, len(rest)) if not rest[at].startswith("-")), len(rest))
     return start + image + 1 if image + 1 < len(rest) else start
@@ -391,21 +407,21 @@ def assignments(command: Sequence[str]) -> int:
 
 def _of_plugin(program: str) -> Launcher | None:
     """Return the launcher that another package adds under a program's name."""
-    if program in _OTHERS or program.startswith("python") or program.endswith((".py", ".sh")):
+    if program in _NO_LAUNCHERS or program.startswith("python") or program.endswith((".py", ".sh")):
         return None
     return plugins.find(plugins.LAUNCHERS, program, Launcher, _RETURNS)
 
 
-def _are_words(found: object) -> bool:
-    return isinstance(found, tuple) and all(isinstance(word, str) for word in found)
+def _are_strings(found: object) -> bool:
+    return isinstance(found, tuple) and all(isinstance(argument, str) for argument in found)
 
 
-_RETURNS = {"options": ("a tuple of strings", _are_words)}
+_RETURNS = {"options": ("a tuple of strings", _are_strings)}
 
 
-def script_of(launcher: Launcher, words: Sequence[str]) -> str | None:
+def script_of(launcher: Launcher, arguments: Sequence[str]) -> str | None:
     """Return the Python script that a launcher with these words starts; None where that is not certain."""
-    return None if launcher.flags is None else script(words, launcher.flags)
+    return None if launcher.flags is None else script(arguments, launcher.flags)
 
 
 def _module_at(command: Sequence[str]) -> int:
@@ -420,7 +436,7 @@ def _module_at(command: Sequence[str]) -> int:
     return 0
 
 
-def asking(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
+def with_frameworks(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
     """Return the spec that asks for the command's own frameworks too.
 
     A launcher that hands rank 0's environment to other nodes gets no interface's name by itself: theirs may differ.
@@ -428,11 +444,11 @@ def asking(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
     launcher, names = recognise(command), spec.settings.frameworks
     if launcher and launcher.starts != "node" and spec.settings.source("frameworks") == "default":
         names = tuple(name for name in names if name != ALWAYS)
-    more = launcher.frameworks if launcher else OF_A_PROCESS if _has_ranks(names) else ()
+    more = launcher.frameworks if launcher else PROCESS_FRAMEWORKS if _has_ranks(names) else ()
     return spec._replace(settings=spec.settings._replace(frameworks=tuple(dict.fromkeys((*names, *more)))))
 
 
-def placed(command: Sequence[str], spec: MemberSpec, view: View) -> View:
+def with_ranks(command: Sequence[str], spec: MemberSpec, view: View) -> View:
     """Return the view with ranks for a command that is no launcher, where each node runs one process of it."""
     place = view.place
     is_process = recognise(command) is None and _has_ranks(spec.settings.frameworks)
@@ -477,7 +493,7 @@ _OF_MPI = (
     *("--verbose", "--quiet", "--report-bindings", "--use-hwthread-cpus", "-l", "--gloo", "--mpi", "--jsrun"),
 )
 # What gives a job to a scheduler, and the line that does: the first of these programs that is here.
-_SUBMITTING = (
+_SUBMITTERS = (
     ("salloc", "salloc -N2 {line}"),
     ("flux", "flux alloc -N2 {line}"),
     ("bsub", "{line} in a job script, for bsub"),
@@ -485,7 +501,7 @@ _SUBMITTING = (
     ("oarsub", "{line} in a job script, for oarsub"),
 )
 # Options by which a launcher that reads no variables is told its nodes.
-_OF_NODES = (
+_NODE_OPTIONS = (
     *("--num-machines", "--machine-rank", "--config-file", "--hostfile", "-hostfile", "-H", "--hosts", "--host"),
     *("--node-rank", "--num-nodes", "--address", "--head", "--host-discovery-script", "-machinefile", "--machinefile"),
 )
@@ -512,8 +528,8 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         )
     # In a run only rank 0's host starts a launcher of all nodes, and the run itself asks for --verbatim there.
     is_of_all = launcher is not None and launcher.starts == "job" and "MINGLE_RUN_FORMED" not in spec.user_environ
-    is_untold = launcher is not None and verbatim and (launcher.options or is_of_all)
-    if launcher is not None and is_untold and not _names_nodes(command[end:]):
+    lacks_nodes = launcher is not None and verbatim and (launcher.options or is_of_all)
+    if launcher is not None and lacks_nodes and not _names_nodes(command[end:]):
         raise UsageError(
             f"{launcher.name} with options that name its nodes",
             "none, with --verbatim: each node would train alone",
@@ -527,8 +543,8 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
 
 def check_processes(launcher: str, arguments: Sequence[str], nodes: int | None) -> None:
     """Raise UsageError for fewer processes than nodes, of a launcher that reaches all of them itself."""
-    asked = given(arguments, _OF_MPI)
-    counts = [(name, number(asked[name], most=MOST_TASKS)) for name in _PROCESSES if name in asked]
+    options = parse_options(arguments, _OF_MPI)
+    counts = [(name, number(options[name], most=MOST_TASKS)) for name in _PROCESSES if name in options]
     for name, count in counts:
         if nodes is not None and count is not None and count < nodes:
             seen = f"{name} {count}, which leaves some nodes out"
@@ -557,10 +573,10 @@ def anywhere(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return what gets a command hosts where there is no job: a job of the scheduler that is here, hosts, or one."""
     line = f"mingle run {shlex.join(command)}"
     path = environ.get("PATH", "")
-    job = next((text.format(line=line) for program, text in _SUBMITTING if shutil.which(program, path=path)), "")
+    job = next((text.format(line=line) for program, text in _SUBMITTERS if shutil.which(program, path=path)), "")
     hosts = f"mingle run --hosts node1,node2 {shlex.join(command)}"
     return f"{job or hosts}; or --alone to train on this host only"
 
 
-def _names_nodes(words: Sequence[str]) -> bool:
-    return any(word.partition("=")[0].replace("_", "-") in _OF_NODES for word in words)
+def _names_nodes(arguments: Sequence[str]) -> bool:
+    return any(argument.partition("=")[0].replace("_", "-") in _NODE_OPTIONS for argument in arguments)

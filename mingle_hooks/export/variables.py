@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.export.frameworks import FRAMEWORKS, Framework, added, framework
+from mingle_hooks.export.frameworks import FRAMEWORKS, Framework, framework, plugin_variables
 from mingle_hooks.net.addresses import interface_of
 from mingle_hooks.schedulers import slurm
 from mingle_hooks.settings import left_behind
@@ -72,7 +72,7 @@ def earlier(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _known() -> tuple[str, ...]:
     """Return all that mingle can export, with what the plugins that were asked for can."""
-    return (*KNOWN, *added())
+    return (*KNOWN, *plugin_variables())
 
 
 def _of_mingle(environ: Mapping[str, str]) -> set[str]:
@@ -104,8 +104,8 @@ def own(environ: Mapping[str, str]) -> dict[str, str]:
 
 def stale(environ: Mapping[str, str], exported: Iterable[str]) -> tuple[str, ...]:
     """Return the names to unset: those that an earlier mingle exported and this one does not."""
-    kept = set(exported)
-    return tuple(name for name in earlier(environ) if name not in kept)
+    new_names = set(exported)
+    return tuple(name for name in earlier(environ) if name not in new_names)
 
 
 def leftovers(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -194,14 +194,14 @@ def explain(
     found: Sequence[Variable],
     sources: Mapping[str, str],
     environ: Mapping[str, str],
-    story: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> str:
     """Return an aligned table for stderr and the story below it; each line begins with the host, for a job's log.
 
     `sources` tells where a variable of the world came from, `environ` is the process's, with what others left there.
     """
     rows = [_HEAD]
-    left = dict(_left(environ))
+    left = dict(_replaced(environ))
     for variable in found:
         source = sources.get(variable.name, variable.source) if variable.source == "the world" else variable.source
         rows.append((variable.name, variable.value, source, variable.lost or left.pop(variable.name, "")))
@@ -213,7 +213,7 @@ def explain(
     ]
     widths = [max(len(row[column]) for row in cells) for column in range(3)]
     lines = ["  ".join([*map(str.ljust, row, widths), row[3]]).rstrip() for row in cells]
-    return "".join(f"{host}: {line}\n" for line in [*lines, *map(printable, story)])
+    return "".join(f"{host}: {line}\n" for line in [*lines, *map(printable, notes)])
 
 
 def left_to_nccl(view: View) -> list[str]:
@@ -261,9 +261,9 @@ def _by_order(spec: MemberSpec) -> str:
     return f"{spec.settings.source('order')} {spec.settings.order}; {spec.rank_source} says {spec.rank}"
 
 
-def _left(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _replaced(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each name of the world that another program left in the environment, and what it left."""
     of_hook = of_slurm(environ)
     for name in earlier(environ):
-        whose = "enroot's PyTorch hook" if name in of_hook else "an earlier mingle"
-        yield name, f"{environ[name]} from {whose}: replaced"
+        source = "enroot's PyTorch hook" if name in of_hook else "an earlier mingle"
+        yield name, f"{environ[name]} from {source}: replaced"

@@ -136,12 +136,12 @@ class JobFacts(_Fields):
         return self.sources.get(name, self.scheduler)
 
 
-def _within(what: str, value: int | None, count: int | None, source: str, remedy: str) -> None:
+def _within(name: str, value: int | None, count: int | None, source: str, remedy: str) -> None:
     if value is None:
         return
     if value < 0 or (count is not None and value >= count):
         limit = "0 or more" if count is None else f"0 to {count - 1}"
-        raise FactsError(f"a {what} of {limit}", f"{value} ({source})", remedy)
+        raise FactsError(f"a {name} of {limit}", f"{value} ({source})", remedy)
 
 
 # Reading a scheduler's variables: each value is parsed into its type, and remembers where it came from.

@@ -104,10 +104,10 @@ def _elements(text: str) -> list[tuple[list[str], list[str]]]:
             goes_on = True
         if "]" in outside:
             raise _bad("host names with matching brackets", f"{outside[:40]!r}")
-        words = outside.replace(",", " ").split()
-        if goes_on and words and outside[0] not in _SEPARATORS:
-            elements[-1][0][-1] = words.pop(0)
-        elements += [([word], []) for word in words]
+        hosts = outside.replace(",", " ").split()
+        if goes_on and hosts and outside[0] not in _SEPARATORS:
+            elements[-1][0][-1] = hosts.pop(0)
+        elements += [([host], []) for host in hosts]
         goes_on = outside[-1] not in _SEPARATORS if outside else goes_on
     return elements
 

@@ -40,7 +40,7 @@ def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> Job
     if job_id is None:
         return None
     node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
-    path = read.long("hosts", "PBS_NODEFILE") or _kept_nodefile(read, job_id, configuration)
+    path = read.long("hosts", "PBS_NODEFILE") or _spooled_nodefile(read, job_id, configuration)
     slots = hostlist.read_nodefile(path) if path else {}
     is_batch = len(slots) > 1 and node_rank in (0, None) and _is_script(read)
     found = of_slots(read, slots, job_id=job_id, node_rank=node_rank, is_batch=is_batch, scheduler="pbs")
@@ -106,7 +106,7 @@ def _is_script(read: Variables) -> bool:
     return task is not None and len(task) < TASK_DIGITS
 
 
-def _kept_nodefile(read: Variables, job_id: str, configuration: str) -> str | None:
+def _spooled_nodefile(read: Variables, job_id: str, configuration: str) -> str | None:
     """Return where PBS keeps the node file: a task on the first host is not told, but may read it there."""
     path = os.path.join(home(configuration), "aux", job_id)
     if not os.access(path, os.R_OK):

@@ -97,23 +97,23 @@ def _lsf_slots(read: Variables) -> hostlist.Slots:
     if path := read.long("hosts", "LSB_DJOB_HOSTFILE"):
         return hostlist.read_nodefile(path)
     slots: hostlist.Slots = {}
-    for host in _words(read.long("hosts", "LSB_HOSTS") or ""):
+    for host in _split_hosts(read.long("hosts", "LSB_HOSTS") or ""):
         slots[check_host(host)] = slots.get(host, 0) + 1
     return slots
 
 
 def _counted_hosts(text: str) -> hostlist.Slots:
     """Parse ``h1 4 h2 4``."""
-    words = _words(text)
+    parts = _split_hosts(text)
     slots: hostlist.Slots = {}
-    for host, count in zip(words[::2], [*words[1::2], ""], strict=False):
+    for host, count in zip(parts[::2], [*parts[1::2], ""], strict=False):
         if (counted := number(count, least=1, most=MOST_TASKS)) is None:
             raise FactsError("LSB_MCPU_HOSTS such as 'h1 4 h2 4'", repr(text[:80]), "--nodes and --rank")
         slots[check_host(host)] = slots.get(host, 0) + counted
     return slots
 
 
-def _words(text: str) -> list[str]:
+def _split_hosts(text: str) -> list[str]:
     if len(text) > LONGEST_TEXT:
         raise FactsError(f"a host list of at most {LONGEST_TEXT} characters", f"{len(text)}", "--nodes and --rank")
     return text.split()
@@ -152,16 +152,16 @@ def sge(environ: Mapping[str, str]) -> JobFacts | None:
     path = read.long("hosts", "PE_HOSTFILE")
     if job_id is None or not (task or path):
         return None
-    told = read.number("nodes", "NHOSTS", least=1, most=MOST_NODES)
-    if path and told and not hostlist.is_readable(path):
+    host_count = read.number("nodes", "NHOSTS", least=1, most=MOST_NODES)
+    if path and host_count and not hostlist.is_readable(path):
         path = None
     slots = hostlist.read_pe_hostfile(path) if path else {}
     hosts = tuple(slots)
     return JobFacts(
         scheduler="sge",
         job_id=f"{job_id}.{task}" if task and task != "undefined" else job_id,
-        nodes=told or len(hosts) or 1,
-        node_rank=0 if (told or len(hosts) or 1) == 1 else None,
+        nodes=host_count or len(hosts) or 1,
+        node_rank=0 if (host_count or len(hosts) or 1) == 1 else None,
         hosts=hosts,
         leader_hosts=hosts[:1],
         task_count=read.number("task_count", "NSLOTS", least=1),
@@ -337,12 +337,12 @@ def placed_by_run(found: JobFacts, environ: Mapping[str, str]) -> JobFacts:
     if not text:
         return found
     try:
-        said = values.from_json(text.encode(errors="surrogateescape"))
+        run_facts = values.from_json(text.encode(errors="surrogateescape"))
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict) or not said.keys() <= {*_TEXTS, *_NUMBERS, "hosts"}:
+        run_facts = None
+    if not isinstance(run_facts, dict) or not run_facts.keys() <= {*_TEXTS, *_NUMBERS, "hosts"}:
         raise _bad("one JSON object from `mingle run`")
-    fields: dict[str, object] = {name: _checked(name, value) for name, value in said.items()}
+    fields: dict[str, object] = {name: _checked(name, value) for name, value in run_facts.items()}
     hosts = fields.get("hosts", ())
     fields |= {"leader_hosts": hosts[:1]} if isinstance(hosts, tuple) else {}
     sources = {**found.sources, **dict.fromkeys(fields, RUN_VARIABLE)}

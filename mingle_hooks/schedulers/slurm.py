@@ -97,8 +97,8 @@ def _in_job(read: Variables, job_id: str, hosts: tuple[str, ...], components: li
         read.sources["nodes"] = read.sources["hosts"] = "SLURM_JOB_NODELIST_HET_GROUP_*"
         nodes, task_count, per_node = len(hosts), None, _NO_COUNTS
     else:
-        told = read.number("nodes", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", least=1, most=MOST_NODES)
-        nodes = told or len(hosts)
+        node_count = read.number("nodes", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", least=1, most=MOST_NODES)
+        nodes = node_count or len(hosts)
         task_count = read.number("task_count", "SLURM_NTASKS", least=1)
         per_node = _counts(read, "SLURM_TASKS_PER_NODE")
         if len(per_node) != nodes:
@@ -233,7 +233,7 @@ _ENROOT_NUMBERS = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD
 
 def of_enroot(environ: Mapping[str, str]) -> set[str]:
     """Return the names whose values are the hook's, none where it did not run."""
-    if not all(environ.get(name) == environ.get(theirs) != "" for name, theirs in _ENROOT_NUMBERS.items()):
+    if not all(environ.get(name) == environ.get(slurm_name) != "" for name, slurm_name in _ENROOT_NUMBERS.items()):
         return set()
     found = set(_ENROOT_NUMBERS)
     job = number(environ.get("SLURM_JOB_ID", ""), most=_LAST_JOB)

@@ -139,7 +139,7 @@ def check_nodes(command: Command, nodes: int) -> None:
     for word, next_word in _option_pairs(command.program) if command.starter and nodes > 1 else ():
         name, equals, value = word.partition("=")
         value = value if equals else next_word
-        if launchers.leaves(name, value, nodes, rank=None):
+        if launchers.leaves_world(name, value, nodes, rank=None):
             seen = f"{word if equals or name == '--standalone' else f'{name} {value}'}, as on a single node"
             raise UsageError(f"a launcher for {nodes} nodes", seen, f"it without {name}, which the script sets")
 

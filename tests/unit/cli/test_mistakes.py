@@ -31,6 +31,8 @@ MISTAKES = {
     "exec --id a": ("COMMAND [ARG]... after `mingle exec`; saw none", "`mingle exec --help`"),
     "env --id": ("options of `mingle env`; saw --id, which requires an argument", "`mingle env --help`"),
     "env --id a here": ("options of `mingle env`; saw unexpected extra argument (here)", "`mingle env --help`"),
+    "hosts --format pbs": ("one of etc, mpi, mpich,", "`mingle hosts --format etc`"),
+    "hosts --format mpi4": ("saw mpi4", "`mingle hosts --format mpi`"),
     "hooks install slrum": ("one of slurm, pbs, torque; saw slrum", "`mingle hooks install slurm`"),
     "hooks install": ("one of slurm, pbs, torque; saw none", "`mingle hooks install slurm`"),
     "doctor": (
