@@ -73,10 +73,10 @@ def exec(  # noqa: A001 - the command's own name
     started. Launchers that read no variables get the world as options; --explain
     prints the resulting command line.
     """
-    how = ExecFlags(explain, no_wait, verbatim, keep_key)
+    flags = ExecFlags(explain, no_wait, verbatim, keep_key)
     if together:
-        return run_together(command, options, how)
-    become_command(command, options, how)
+        return run_together(command, options, flags)
+    become_command(command, options, flags)
     return 0
 
 
