@@ -138,7 +138,7 @@ def _list(name: str, options: Mapping[str, object], *, is_written: bool) -> None
 
 
 def _remove(options: Mapping[str, object]) -> None:
-    users = own(os.environ)
-    settings = load(users, options)
-    facts = detect(users, socket.gethostname(), asks_plugins=settings.id is None)
+    user_environ = own(os.environ)
+    settings = load(user_environ, options)
+    facts = detect(user_environ, socket.gethostname(), asks_plugins=settings.id is None)
     hostfiles.remove_etc_hosts(world_id(settings, facts))

@@ -162,13 +162,13 @@ json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON."
 
 def find_runs(key_file: str | None) -> Runs:
     """Return the user's runs, by the usual rules of keys. Raises SettingsError and SecretError."""
-    users = own(os.environ)
-    loaded = load(users, {"key_file": key_file})
+    user_environ = own(os.environ)
+    loaded = load(user_environ, {"key_file": key_file})
     try:
-        facts = detect(users, socket.gethostname())
+        facts = detect(user_environ, socket.gethostname())
     except FactsError:  # the job's variables are not needed here
         facts = JobFacts(scheduler="none")
-    held = keys.held(facts, loaded, users)
+    held = keys.held(facts, loaded, user_environ)
     return Runs(os.environ, [key.material for key in held], lambda text: note(text, is_quiet=loaded.quiet))
 
 

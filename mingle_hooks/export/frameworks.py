@@ -115,9 +115,9 @@ def _one_torchrun(view: View) -> dict[str, str] | None:
 
 def _check_leftover(view: View, name: str, world: int) -> None:
     """Raise UsageError for a leftover such as PET_NNODES=1, with which torchrun would not join the world."""
-    users = view.user_environ.get(name) or str(world)
-    if not holds(users, world):
-        seen = f"{name}={printable(users, 60)}, as exported"
+    user_value = view.user_environ.get(name) or str(world)
+    if not holds(user_value, world):
+        seen = f"{name}={printable(user_value, 60)}, as exported"
         raise UsageError(f"{name}={world}, as in the world", seen, f"unset {name}")
 
 
@@ -359,11 +359,11 @@ def _ray(view: View) -> dict[str, str]:
 # Rabit and dmlc-core read these from the environment. xgboost.collective of 2.1 and later takes the same names as
 # arguments, the port as a number: a RabitTracker(host_ip=…, port=…, sortby="task") on rank 0 and a
 # CommunicatorContext(dmlc_tracker_uri=…, dmlc_tracker_port=…, dmlc_task_id=…) everywhere. Rank 0 ends with
-# `tracker.wait_for()`, as the others still take their leave of the tracker.
+# `tracker.wait_for()`, as the others still disconnect from the tracker.
 #
-# Its tracker binds without SO_REUSEADDR, and so never gets the master port, which is kept for those who bind with it
-# unless --port-hold is off on rank 0; as the others cannot know that, it always gets the port after it. That port has
-# not been tried: if another program uses it, the tracker reports that and ends.
+# The tracker binds without SO_REUSEADDR, so it cannot get the master port, which is reserved for programs that bind
+# with it unless --port-hold is off on rank 0; as the others cannot know that, it always gets the next port. That port
+# has not been tried: if another program uses it, the tracker reports that and ends.
 def _xgboost(view: View) -> dict[str, str]:
     """Return the whole set, or nothing."""
     if view.process is None or view.processes is None:

@@ -107,8 +107,8 @@ def stale(environ: Mapping[str, str], exported: Iterable[str]) -> tuple[str, ...
 
 def leftovers(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names to unset after a failure: those of the world and of an earlier mingle, not the user's."""
-    left, users = set(earlier(environ)), own(environ)
-    return tuple(n for n in _known() if n in left or (n in (*NODE, *TASK, *MARKS) and not users.get(n)))
+    left, user_environ = set(earlier(environ)), own(environ)
+    return tuple(n for n in _known() if n in left or (n in (*NODE, *TASK, *MARKS) and not user_environ.get(n)))
 
 
 def _world(view: View) -> dict[str, str | None]:
@@ -156,10 +156,10 @@ def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | Non
 
 def _shared(view: View, name: str, value: str) -> Variable:
     """Return a variable of the world, with the user's value if it differs."""
-    users = view.user_environ.get(name)
-    if users == value:
+    user_value = view.user_environ.get(name)
+    if user_value == value:
         return Variable(name, value, USER)
-    lost = f"{printable(users)} in {USER}: all members share one world" if users else ""
+    lost = f"{printable(user_value)} in {USER}: all members share one world" if user_value else ""
     return Variable(name, value, "the world", lost)
 
 
@@ -170,13 +170,13 @@ def _bound(view: View, name: str, value: str) -> Variable:
 
 def _wanted(view: View, name: str, value: str, source: str) -> Variable:
     """Return a framework's variable; the user's value wins unless it is empty."""
-    users = view.user_environ.get(name)
-    if name in SCHEDULERS and users and users != value:
-        return Variable(name, value, source, f"{printable(users)} from the scheduler")
-    if not users:
+    user_value = view.user_environ.get(name)
+    if name in SCHEDULERS and user_value and user_value != value:
+        return Variable(name, value, source, f"{printable(user_value)} from the scheduler")
+    if not user_value:
         return Variable(name, value, source)
-    lost = "" if users == value else f"{printable(value)} for {source}: your own value is kept"
-    return Variable(name, users, USER, lost)
+    lost = "" if user_value == value else f"{printable(value)} for {source}: your own value is kept"
+    return Variable(name, user_value, USER, lost)
 
 
 # `--explain`: every variable, its value, its source and what it replaced; then notes on how the world formed.

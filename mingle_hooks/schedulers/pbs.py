@@ -29,7 +29,7 @@ TASK_DIGITS = 8
 
 
 def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> JobFacts | None:
-    """Return what PBS says, or None outside of its jobs.
+    """Return PBS's facts, or None outside of its jobs.
 
     `configuration` has PBS_HOME, which a task on the first host without PBS_NODEFILE needs.
     Raises FactsError for an invalid variable or node file.
@@ -128,7 +128,7 @@ def home(configuration: str = CONFIGURATION) -> str:
 #
 # Source: the TORQUE Administrator's Guide, "Job submission" (exported batch environment variables).
 def torque(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what Torque says, or None outside of its jobs.
+    """Return Torque's facts, or None outside of its jobs.
 
     As in PBS the job script of several hosts is no member: it is task 1 on node 0, and pbsdsh's tasks have higher
     numbers. On other hosts the node file may be missing; then the number of nodes is PBS_NUM_NODES. Raises FactsError

@@ -26,7 +26,7 @@ from mingle_hooks.values import number
 #
 # Source: flux-environment(7).
 def flux(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what Flux says to a task, or None outside of its jobs.
+    """Return Flux's facts for a task, or None outside of its jobs.
 
     Flux numbers tasks, not nodes, and fills one node after the other by default; if the numbers do not fit that,
     `node_rank` is None. Raises FactsError for an invalid variable.
@@ -59,7 +59,7 @@ def flux(environ: Mapping[str, str]) -> JobFacts | None:
 #
 # Source: LSF's reference, "Environment variables set for job execution".
 def lsf(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what LSF says, or None outside of its jobs.
+    """Return LSF's facts, or None outside of its jobs.
 
     LSF does not number the hosts for their tasks: the caller adds the node rank by this host's name.
     Raises FactsError for an invalid variable or host file.
@@ -123,7 +123,7 @@ def _split_hosts(text: str) -> list[str]:
 #
 # Source: OAR's user documentation, "Environment variables".
 def oar(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what OAR says, or None outside of its jobs; each element of an array is its own job.
+    """Return OAR's facts, or None outside of its jobs; each element of an array is its own job.
 
     Hosts have no numbers: the caller adds the node rank by this host's name.
     Raises FactsError for an invalid variable or node file.
@@ -140,7 +140,7 @@ def oar(environ: Mapping[str, str]) -> JobFacts | None:
 #
 # Source: submit(1), "Environmental variables", and sge_pe(5).
 def sge(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what Grid Engine says, or None outside of its jobs (other programs use JOB_ID too).
+    """Return Grid Engine's facts, or None outside of its jobs (other programs use JOB_ID too).
 
     PE_HOSTFILE is on the first host only; on the others, where ``qrsh -inherit`` starts tasks, the number of nodes
     is NHOSTS. Hosts have no numbers: the caller adds the node rank by this host's name.
@@ -187,7 +187,7 @@ RUNS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid")
 
 
 def mpi(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what the launcher says to a task, or None where there is none.
+    """Return an MPI launcher's facts for a task, or None without one.
 
     Launchers do not count nodes: `nodes` and `node_rank` assume that each node has as many tasks as this one, filled in
     order, and are None if that is impossible. `step` is the name of the launcher's run, if it has one. Raises
@@ -222,7 +222,7 @@ def mpi(environ: Mapping[str, str]) -> JobFacts | None:
 #
 # Source: mpiexec(1) of PALS, "Environment variables".
 def pals(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what PALS says to a task, or None outside of its runs.
+    """Return PALS's facts for a task, or None outside of its runs.
 
     PALS numbers nodes but does not count them: `nodes` assumes that each node has as many tasks as this one. Raises
     FactsError for an invalid variable.
@@ -295,7 +295,7 @@ def given(environ: Mapping[str, str]) -> JobFacts | None:
 #
 # Source: Kubernetes' documentation, "Indexed Job": JOB_COMPLETION_INDEX, and host names JOB-INDEX.
 def kubernetes(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what Kubernetes says, or None outside of pods; a pod does not know the number of pods.
+    """Return Kubernetes' facts, or None outside of pods; a pod does not know the number of pods.
 
     Raises FactsError for an index that is no number.
     """

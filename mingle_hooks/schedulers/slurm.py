@@ -24,7 +24,7 @@ _NO_COUNTS: tuple[int, ...] = ()
 
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what Slurm says, or None outside of its jobs.
+    """Return Slurm's facts, or None outside of its jobs.
 
     In a task of srun the members are the step's nodes. In the batch script and in salloc's shell they are
     the job's, and with several of them `is_batch` is set.
