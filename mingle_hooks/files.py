@@ -116,10 +116,10 @@ def toml(data: bytes) -> dict[str, Any]:
 # Open descriptors.
 
 
-def close_descriptors_except(*kept_descriptors: int) -> None:
+def close_descriptors_except(*exceptions: int) -> None:
     """Close all other open descriptors; they are listed, as the limit may be a billion."""
     for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept_descriptors:
+        if int(name) not in exceptions:
             try:
                 os.close(int(name))
             except OSError:  # that of the listing itself

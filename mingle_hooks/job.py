@@ -27,22 +27,22 @@ from mingle_hooks.values import Counted, number
 
 def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> MemberSpec:
     """Return the spec of this call. Raises what settings and schedulers raise, and UsageError if they conflict."""
-    users = own(environ)
-    settings = load(users, options)
+    user_environ = own(environ)
+    settings = load(user_environ, options)
     settings = settings._replace(frameworks=profiles(settings.frameworks))
     if plugin_variables():  # an earlier mingle may have exported the variables of a plugin, which is loaded only now
-        users = own(environ)
-    facts = detect(users, socket.gethostname(), asks_plugins=settings.id is None)
+        user_environ = own(environ)
+    facts = detect(user_environ, socket.gethostname(), asks_plugins=settings.id is None)
     facts = _placed(facts.by_itself() if settings.alone else facts, settings)
     _check_scope(settings, facts)
-    _check_order(settings, users)
-    nodes, nodes_source = _nodes(settings, facts, users)
-    slots, slots_from = _slots(settings, facts, users)
-    rank, rank_source = _rank(settings, facts, users, nodes)
+    _check_order(settings, user_environ)
+    nodes, nodes_source = _nodes(settings, facts, user_environ)
+    slots, slots_from = _slots(settings, facts, user_environ)
+    rank, rank_source = _rank(settings, facts, user_environ, nodes)
     return MemberSpec(
         settings=settings,
         facts=facts,
-        user_environ=users,
+        user_environ=user_environ,
         attempt=Attempt(_id(settings, facts, nodes), facts.step, facts.restarts, run_material(facts.cookie)),
         nodes=nodes,
         nodes_source=nodes_source,
@@ -50,8 +50,8 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
         rank_source=rank_source,
         slots=slots,
         slots_from=slots_from,
-        pinned=_pinned(settings, users, rank),
-        binding=_binding(settings, facts, users, rank),
+        pinned=_pinned(settings, user_environ, rank),
+        binding=_binding(settings, facts, user_environ, rank),
     )
 
 
@@ -92,14 +92,14 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
         )
 
 
-def _check_order(settings: Settings, users: Mapping[str, str]) -> None:
+def _check_order(settings: Settings, user_environ: Mapping[str, str]) -> None:
     """Raise UsageError for a rank, or a scope, that contradicts --order."""
     if settings.order == "scheduler":
         return
     seen = f"--order {settings.order}, which assigns the ranks"
     if settings.scope == "task":
         raise UsageError("--scope node", seen, "--scope node, with a launcher that starts the node's tasks")
-    if settings.rank is not None or users.get("NODE_RANK"):
+    if settings.rank is not None or user_environ.get("NODE_RANK"):
         source = settings.source("rank") if settings.rank is not None else "NODE_RANK"
         raise UsageError(f"no rank from {source}", seen, f"either {source} or --order")
 
@@ -118,11 +118,11 @@ def _id(settings: Settings, facts: JobFacts, nodes: int | None) -> str:
     return settings.id or facts.job_id or "alone" if nodes == 1 else world_id(settings, facts)
 
 
-def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tuple[int | None, str]:
+def _nodes(settings: Settings, facts: JobFacts, user_environ: Mapping[str, str]) -> tuple[int | None, str]:
     """Return the number of nodes and where it comes from."""
     nodes, source = settings.nodes, settings.source("nodes")
-    if nodes is None and users.get("NNODES"):
-        nodes, source = _number(users, "NNODES", least=1, most=MOST_NODES), "NNODES"
+    if nodes is None and user_environ.get("NNODES"):
+        nodes, source = _number(user_environ, "NNODES", least=1, most=MOST_NODES), "NNODES"
     if settings.alone and nodes not in (None, 1):
         raise UsageError("one node, for --alone", f"{nodes} ({source})", "leaving out one of them")
     if source == "NNODES" and facts.nodes not in (None, nodes):
@@ -157,12 +157,14 @@ def _check_nobody_left_out(nodes: int | None, source: str, settings: Settings, f
     raise UsageError(f"all {there} nodes of the job ({facts.scheduler})", f"{nodes} ({source})", f"{remedy}{alone}")
 
 
-def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: int | None) -> tuple[int | None, str]:
+def _rank(
+    settings: Settings, facts: JobFacts, user_environ: Mapping[str, str], nodes: int | None
+) -> tuple[int | None, str]:
     """Return the node rank and where it comes from."""
     rank, source = settings.rank, settings.source("rank")
     is_from_scheduler = facts.node_rank is not None and bool(facts.hosts)  # then NODE_RANK must be the same
-    if rank is None and users.get("NODE_RANK") and not is_from_scheduler:
-        rank, source = _number(users, "NODE_RANK", most=MOST_NODES - 1), "NODE_RANK"
+    if rank is None and user_environ.get("NODE_RANK") and not is_from_scheduler:
+        rank, source = _number(user_environ, "NODE_RANK", most=MOST_NODES - 1), "NODE_RANK"
     if rank is None:
         rank, source = facts.node_rank, facts.sources.get("node_rank", facts.scheduler)
         if settings.scope == "task" and len(facts.leader_hosts) > 1:
@@ -173,16 +175,20 @@ def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: 
     return rank, source
 
 
-def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tuple[int, SlotsFrom]:
+def _slots(settings: Settings, facts: JobFacts, user_environ: Mapping[str, str]) -> tuple[int, SlotsFrom]:
     """Return the slots on this node and where that number comes from."""
     if settings.scope == "task":
         return facts.local_count or 1, "tasks"
     requested = settings.slots
     if isinstance(requested, int):
         return requested, "--slots"
-    if requested is None and users.get("LOCAL_WORLD_SIZE"):
-        return _number(users, "LOCAL_WORLD_SIZE", least=1, most=MOST_SLOTS), "LOCAL_WORLD_SIZE"
-    counts: dict[Counted, int | None] = {"gpus": _gpus(facts, users), "tasks": facts.local_count, "cpus": facts.cpus}
+    if requested is None and user_environ.get("LOCAL_WORLD_SIZE"):
+        return _number(user_environ, "LOCAL_WORLD_SIZE", least=1, most=MOST_SLOTS), "LOCAL_WORLD_SIZE"
+    counts: dict[Counted, int | None] = {
+        "gpus": _gpus(facts, user_environ),
+        "tasks": facts.local_count,
+        "cpus": facts.cpus,
+    }
     if requested is not None:
         count = counts[requested]
         if not count:
@@ -193,46 +199,50 @@ def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
     return (facts.local_count, "tasks") if facts.local_count else (1, "default")
 
 
-def _binding(settings: Settings, facts: JobFacts, users: Mapping[str, str], rank: int | None) -> GpuBinding | None:
+def _binding(
+    settings: Settings, facts: JobFacts, user_environ: Mapping[str, str], rank: int | None
+) -> GpuBinding | None:
     """Return which GPUs a task is to see; its note is left to one task of a node, or of the job."""
     if settings.scope != "task" or facts.local_rank is None or (facts.local_count or 1) == 1:
         return None
 
     is_requested = settings.bind == "gpu"
-    found = devices.gpu_binding(users, facts.local_rank, facts.local_count or 1, facts.gpus, asked=is_requested)
+    found = devices.gpu_binding(user_environ, facts.local_rank, facts.local_count or 1, facts.gpus, asked=is_requested)
     shows_note = facts.local_rank == 1 and (is_requested or rank == 0)
     return found if shows_note else found._replace(note="")
 
 
-def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:
+def _gpus(facts: JobFacts, user_environ: Mapping[str, str]) -> int | None:
 
-    visible = visible_gpus(users)
+    visible = visible_gpus(user_environ)
     return facts.gpus if visible is None else visible
 
 
-def _pinned(settings: Settings, users: Mapping[str, str], rank: int | None) -> dict[str, str]:
+def _pinned(settings: Settings, user_environ: Mapping[str, str], rank: int | None) -> dict[str, str]:
     """Return the variables of the world that the user exported. Raises UsageError for an invalid value.
 
     NODE_RANK is included only if it contradicts the scheduler, so that the leader can report it to all members.
     """
-    pinned = {name: users[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if users.get(name)}
-    if users.get("NODE_RANK") and settings.rank is None:
-        exported = _number(users, "NODE_RANK", most=MOST_NODES - 1)
+    pinned = {
+        name: user_environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if user_environ.get(name)
+    }
+    if user_environ.get("NODE_RANK") and settings.rank is None:
+        exported = _number(user_environ, "NODE_RANK", most=MOST_NODES - 1)
         pinned |= {"NODE_RANK": str(exported)} if exported != rank else {}
     if "MASTER_PORT" in pinned:
-        pinned["MASTER_PORT"] = str(_number(users, "MASTER_PORT", least=1, most=65535))
+        pinned["MASTER_PORT"] = str(_number(user_environ, "MASTER_PORT", least=1, most=65535))
     if "WORLD_SIZE" in pinned:
-        pinned["WORLD_SIZE"] = str(_number(users, "WORLD_SIZE", least=1, most=10**8 - 1))
+        pinned["WORLD_SIZE"] = str(_number(user_environ, "WORLD_SIZE", least=1, most=10**8 - 1))
     addr = pinned.get("MASTER_ADDR", "")
     if addr and not is_hostname_or_address(addr):
         raise UsageError("a host name or an address in MASTER_ADDR", printable(addr, 60), "unset MASTER_ADDR")
     return pinned
 
 
-def _number(users: Mapping[str, str], name: str, *, least: int = 0, most: int) -> int:
-    found = number(users[name], least=least, most=most)
+def _number(user_environ: Mapping[str, str], name: str, *, least: int = 0, most: int) -> int:
+    found = number(user_environ[name], least=least, most=most)
     if found is None:
-        seen = f"{name}={printable(users[name], 60)}, as exported"
+        seen = f"{name}={printable(user_environ[name], 60)}, as exported"
         raise UsageError(f"a number from {least} to {most} in {name}", seen, f"unset {name}")
     return found
 

@@ -234,8 +234,8 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
     if CPU_ONLY in needed:
         is_cpu_only = not has_accelerator(spec.user_environ)
     bound = spec.binding.variables if spec.binding else {}
-    users, names = spec.user_environ, spec.settings.frameworks
-    view = View(world, place, spec.settings.scope, users, hcas, is_cpu_only, names, site, bound=bound)
+    user_environ, names = spec.user_environ, spec.settings.frameworks
+    view = View(world, place, spec.settings.scope, user_environ, hcas, is_cpu_only, names, site, bound=bound)
     return view._replace(is_named=is_named)
 
 

@@ -24,7 +24,7 @@ Schema = dict[str, Any]
 DRAFT = "http://json-schema.org/draft-07/schema#"  # all validators and editors support it
 _TEXT: Schema = {"type": "string", "minLength": 1}
 _FLAG: Schema = {"type": "boolean"}
-_WORD_PATTERN = r"^\s*[A-Za-z0-9_.,\s-]*$"
+_NAMES_PATTERN = r"^\s*[A-Za-z0-9_.,\s-]*$"
 
 
 def job() -> Schema:
@@ -112,7 +112,7 @@ def _any_case(*words: str) -> str:
 
 
 _NUMBER_OR_TEXT: Schema = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "[0-9]"}]}
-_WORDS = _listed({"type": "string", "pattern": _WORD_PATTERN})
+_NAMES = _listed({"type": "string", "pattern": _NAMES_PATTERN})
 _PATH: Schema = {"type": "string", "pattern": "^[/~]"}
 _MAIL, _SIGNAL = _any_case(*fields.MAIL), _any_case(*fields.SIGNALS)
 _AMOUNT = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
@@ -139,14 +139,14 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     values.nodes: _whole(1, MOST_NODES),
     values.rank: _whole(0, MOST_NODES - 1),
     values.endpoint: _TEXT,
-    backends: _WORDS,
+    backends: _NAMES,
     values.word: {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", "maxLength": 64},
-    values.words: _WORDS,
+    values.words: _NAMES,
     values.networks: _listed({"type": "string"}),
     values.hosts: _listed({"type": "string"}),
     values.ports: {"type": "string", "pattern": r"^\s*[0-9]+-[0-9]+\s*$"},
     values.on_off: _YES_OR_NO,
-    values.differences: {"anyOf": [*_YES_OR_NO["anyOf"], _WORDS]},
+    values.differences: {"anyOf": [*_YES_OR_NO["anyOf"], _NAMES]},
     values.switch: _YES_OR_NO,
     values.seconds: {
         "anyOf": [

@@ -1,4 +1,4 @@
-"""What `mingle env` and `mingle exec` do: ask, wait where people can see it, and hand over the variables."""
+"""`mingle env` and `mingle exec`: join the world, show progress, and print the variables or become the command."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from mingle_hooks.rendezvous.messages import Failure
 from mingle_hooks.rendezvous.request import MemberSpec, Progress
 from mingle_hooks.world import File, View
 
-# What people see while a member waits: one live line on a terminal, a plain line now and then elsewhere.
+# Progress while a member waits: one live line on a terminal, occasional plain lines elsewhere.
 
-# A world that forms within this many seconds needs no words.
+# Nothing is shown for a world that forms within this many seconds.
 SILENT_S = 1.0
-# Between two plain lines in a log: the first soon, then ever less often.
+# Seconds between two plain lines in a log.
 PLAIN_S = (1.0, 10.0, 30.0, 60.0, 300.0)
 CLEAR = "\r\x1b[K"
 
 
 class ProgressPrinter:
-    """An observer that writes to a stream what it hears; a quiet one writes nothing."""
+    """An observer that writes progress and notes to a stream; a quiet one writes errors only."""
 
     def __init__(self, stream: TextIO, *, quiet: bool, tell: Callable[[str], None] | None = None) -> None:
         self._stream, self._quiet, self.tell = stream, quiet, tell
@@ -52,7 +52,7 @@ class ProgressPrinter:
         self._clear()
 
     def failed(self, error: MingleError) -> None:
-        """Write it at once: a scheduler may end this process as soon as another member has ended."""
+        """Write the error at once: a scheduler may kill this process as soon as another member has ended."""
         self._clear()
         self._write(f"mingle: {printable(error, LONGEST)}\n")
         error.is_printed = True
@@ -64,7 +64,7 @@ class ProgressPrinter:
             self._write(f"mingle: {printable(text)}\n")
 
     def progress(self, progress: Progress) -> None:
-        """Write how many are in, where it is time to."""
+        """Write how many members have checked in, if a line is due."""
         now = time.monotonic()
         waited = now - self._began
         if self._quiet or waited < SILENT_S:
@@ -86,24 +86,24 @@ class ProgressPrinter:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except OSError:  # a log that is full stops no job
+        except OSError:  # a full log must not stop the job
             return
 
 
 def _sentence(progress: Progress, waited_s: float) -> str:
-    """Say who is awaited, and for how long by now."""
-    if not progress.inside:  # rank 0 counts, and it has not been met
+    """Return a sentence about who is missing, and how long this member has waited."""
+    if not progress.inside:  # rank 0, which counts, has not been found
         return f"still looking for {progress.missing} after {waited_s:.0f} s"
     of = f" of {progress.nodes}" if progress.nodes else ""
     nodes = "node" if progress.inside == 1 and not of else "nodes"
     return f"{progress.inside}{of} {nodes} checked in after {waited_s:.0f} s; waiting for {progress.missing}"
 
 
-FORMED = "MINGLE_RUN_FORMED"  # a supervisor's pipe, which hears that the world has formed
+FORMED = "MINGLE_RUN_FORMED"  # the descriptor of the agent's pipe, to report that the world has formed
 
 
 class _HeldSockets(list["socket.socket"]):
-    """The sockets that keep MASTER_PORT from everybody; `with` closes them."""
+    """The sockets that reserve MASTER_PORT; `with` closes them."""
 
     def __enter__(self) -> _HeldSockets:
         return self
@@ -114,7 +114,7 @@ class _HeldSockets(list["socket.socket"]):
 
 
 def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
-    """Print the variables in the language of a shell: all of them, at once, at the end.
+    """Print the variables in the language of a shell, in one write.
 
     Raises what member_spec() and join() raise, PlaceError and UsageError.
     """
@@ -124,7 +124,7 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
         shells.check_reader()
     with _HeldSockets() as held:
         view, notes = _joined(spec, obstacle_to((), spec), held, explain=explain, no_wait=no_wait)
-        found = _found(spec, view)
+        found = _exported(spec, view)
         if explain:
             _print_explanation(spec, view, found, notes)
         values = {variable.name: variable.value for variable in found}
@@ -132,7 +132,7 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
 
 
 class ExecFlags(NamedTuple):
-    """The flags of `mingle exec`: see cli/options.py."""
+    """The flags of `mingle exec`: see cli/commands.py."""
 
     explain: bool = False
     no_wait: bool = False
@@ -140,28 +140,28 @@ class ExecFlags(NamedTuple):
     keep_key: bool = False
 
 
-def become_command(command: tuple[str, ...], options: Mapping[str, object], how: ExecFlags) -> None:
-    """Set the variables and become the command, completed unless it is to be `verbatim`.
+def become_command(command: tuple[str, ...], options: Mapping[str, object], flags: ExecFlags) -> None:
+    """Set the variables and become the command, with a launcher's options added unless it is `verbatim`.
 
-    Returns only where rank 0 starts it for all. Raises NotFoundError and NotExecutableError where it cannot, and what
+    Returns only if rank 0 starts the command for all. Raises NotFoundError and NotExecutableError, and what
     member_spec() and join() raise.
     """
     spec = member_spec(os.environ, options)
     if spec.nodes != 1:
-        launchers.check_command(command, spec, verbatim=how.verbatim)
-    spec = spec if how.verbatim else launchers.with_frameworks(command, spec)
-    obstacle = obstacle_to(command, spec, verbatim=how.verbatim)
+        launchers.check_command(command, spec, verbatim=flags.verbatim)
+    spec = spec if flags.verbatim else launchers.with_frameworks(command, spec)
+    obstacle = obstacle_to(command, spec, verbatim=flags.verbatim)
     with _HeldSockets() as held:  # until execve(2), which closes them
-        view, notes = _joined(spec, obstacle, held, explain=how.explain, no_wait=how.no_wait, command=command)
-        view = view if how.verbatim else launchers.with_ranks(command, spec, view)
-        if not how.verbatim and launchers.is_elsewhere(command, view):
+        view, notes = _joined(spec, obstacle, held, explain=flags.explain, no_wait=flags.no_wait, command=command)
+        view = view if flags.verbatim else launchers.with_ranks(command, spec, view)
+        if not flags.verbatim and launchers.is_elsewhere(command, view):
             note = f"{command[0]} runs on rank 0's node and reaches this node from there"
             ProgressPrinter(sys.stderr, quiet=spec.settings.quiet).note(note)
             return
-        found = _found(spec, view)
+        found = _exported(spec, view)
         values = {variable.name: variable.value for variable in found}
-        command = command if how.verbatim else launchers.completed(command, view, values)
-        if how.explain:
+        command = command if flags.verbatim else launchers.completed(command, view, values)
+        if flags.explain:
             import shlex
 
             _print_explanation(spec, view, found, [*notes, f"becomes {shlex.join(command)}"])
@@ -169,34 +169,34 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], how:
             from mingle_hooks.run import messages
 
             messages.tell_formed(os.environ[FORMED], view)
-        _become(command, values, keep_key=how.keep_key or _starts_mingle(command))
+        _become(command, values, keep_key=flags.keep_key or _starts_mingle(command))
 
 
-def run_together(command: tuple[str, ...], options: Mapping[str, object], how: ExecFlags) -> int:
-    """Run the command on all members as one; return its status. Who is alone, or in a run already, becomes it.
+def run_together(command: tuple[str, ...], options: Mapping[str, object], flags: ExecFlags) -> int:
+    """Run the command on all members as one; return its status. A single member, or one in a run, becomes it.
 
-    Raises what become() raises, and what a run raises.
+    Raises what become_command() raises, and what a run raises.
     """
     from mingle_hooks.run import together
 
     spec = member_spec(os.environ, options)
     if spec.nodes == 1 or FORMED in os.environ:
-        become_command(command, options, how)
+        become_command(command, options, flags)
         return 0
-    launchers.check_command(command, spec, verbatim=how.verbatim)
-    launcher = None if how.verbatim else launchers.recognise(command)
-    together.check(spec, launcher and launcher.starts, no_wait=how.no_wait)
-    obstacle = obstacle_to(command, spec, verbatim=how.verbatim)
+    launchers.check_command(command, spec, verbatim=flags.verbatim)
+    launcher = None if flags.verbatim else launchers.recognise(command)
+    together.check(spec, launcher and launcher.starts, no_wait=flags.no_wait)
+    obstacle = obstacle_to(command, spec, verbatim=flags.verbatim)
     with ProgressPrinter(sys.stderr, quiet=spec.settings.quiet) as observer:
         # The run's own members are compared.
         view = join(spec, observer, wants_roster=True, command=None, obstacle=obstacle)
-    flags = {"explain": how.explain, "verbatim": how.verbatim, "keep_key": how.keep_key}
-    own = {**options, **flags, **together.known(spec, view)}
+    flag_options = {"explain": flags.explain, "verbatim": flags.verbatim, "keep_key": flags.keep_key}
+    own = {**options, **flag_options, **together.known(spec, view)}
     return together.together(command, spec, view, option_arguments(own))
 
 
 def _starts_mingle(command: tuple[str, ...]) -> bool:
-    """Tell whether a command's own words start mingle, as `bash -c 'eval "$(mingle env)"'` does: that needs the key."""
+    """Tell whether a command starts mingle, as `bash -c 'eval "$(mingle env)"'` does: then it needs the key."""
     words = (word for text in command for word in text.split())
     return any(word.rpartition("/")[2].strip("\"'`$();&|{}") == "mingle" for word in words)
 
@@ -204,18 +204,18 @@ def _starts_mingle(command: tuple[str, ...]) -> bool:
 def _become(command: tuple[str, ...], found: Mapping[str, str], *, keep_key: bool) -> None:
     stale = {*variables.stale(os.environ, found), FORMED, *(() if keep_key else ("MINGLE_KEY",))}
     environ = {name: value for name, value in os.environ.items() if name not in stale}
-    # Python ignores SIGPIPE and SIGXFSZ, and what is ignored stays so in the command.
+    # Python ignores SIGPIPE and SIGXFSZ, and the command would inherit that.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     try:
         _execute(command, {**environ, **found})
-    except OSError as error:  # it could be started when this member checked in
+    except OSError as error:  # the check before check-in passed
         kind = NotFoundError if isinstance(error, FileNotFoundError) else NotExecutableError
         raise kind("a command that can be run", f"{command[0]}: {error.strerror}", "checking that file") from None
 
 
 def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
-    """Become a command, found in PATH as execvp(3) does: os.execvpe loads the module `warnings` for that."""
+    """Become a command found in PATH, as execvp(3) does; os.execvpe would import `warnings`."""
     name, refusal = command[0], None
     directories = [""] if "/" in name else environ.get("PATH", os.defpath).split(":")
     for directory in directories:
@@ -223,7 +223,7 @@ def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
             os.execve(os.path.join(directory, name), command, environ)  # noqa: S606 - the user's own command
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except OSError as error:  # it is there, and may not be run; another of this name may
+        except OSError as error:  # another file of this name may be executable
             refusal = refusal or error
     raise refusal or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
@@ -237,21 +237,21 @@ def _joined(
     no_wait: bool,
     command: tuple[str, ...] = (),
 ) -> tuple[View, list[str]]:
-    """Return this member's view of the world, and how it formed where that is to be told."""
+    """Return this member's view of the world, and for --explain the notes on how it formed."""
     notes: list[str] = []
-    waiting = ProgressPrinter(sys.stderr, quiet=spec.settings.quiet, tell=notes.append if explain else None)
-    with waiting as observer:
+    printer = ProgressPrinter(sys.stderr, quiet=spec.settings.quiet, tell=notes.append if explain else None)
+    with printer as observer:
         return join(spec, observer, no_wait=no_wait, command=command, obstacle=obstacle, held=held), notes
 
 
-def _found(spec: MemberSpec, view: View) -> tuple[Variable, ...]:
-    """Return the variables, and write the files that some of them name."""
+def _exported(spec: MemberSpec, view: View) -> tuple[Variable, ...]:
+    """Return the variables, and write the files whose paths they hold."""
     names = spec.settings.frameworks
     return variables.variables(view, names, _write(variables.files(view, names), spec, view))
 
 
 def _print_explanation(spec: MemberSpec, view: View, found: tuple[Variable, ...], notes: list[str]) -> None:
-    """Answer --explain."""
+    """Print the explanation of --explain to stderr."""
     from mingle_hooks.net.addresses import hostname
 
     write_stderr(
@@ -266,7 +266,7 @@ def _print_explanation(spec: MemberSpec, view: View, found: tuple[Variable, ...]
 
 
 def _write(files: tuple[File, ...], spec: MemberSpec, view: View) -> dict[str, str]:
-    """Write each file whole into a private directory; return name -> path."""
+    """Write each file atomically into a private directory; return name -> path."""
     if not files:
         return {}
     name = f"world-{view.world.digest}-{sha256(spec.node.encode()).hexdigest()[:8]}"

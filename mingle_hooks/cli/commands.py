@@ -1,7 +1,7 @@
-"""The click group `mingle`: its commands, their options and help, completion, and click's complaints in our words.
+"""The click group `mingle`: its commands, options, help and completion, and click's errors as UsageError.
 
-What a setting means stands in the tables of settings and of job fields; how help, completion and man pages show it
-stands here, as only a person needs it, so that no node has to load it.
+The tables of settings and job fields say what an option means; this module says how help, completion and man pages
+show it. `mingle env` does not import it on the nodes.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ Kind = Literal["plain", "list", "file", "dir"]
 WORLD, OTHERS, NETWORK, OUTPUT, KEYS = "The world", "Finding the others", "Network", "Output", "Keys"
 HOSTS, END, CHECKED = "Hosts and attempts", "Ending and output", "What is checked"
 JOB, NODES, TRAINING, MAIL = "The job", "Nodes", "The training", "Output and mail"
-# The headings in their order; what has none comes last, as click does it.
+# The headings in order; options without one come last.
 GROUPS = (HOSTS, END, CHECKED, WORLD, OTHERS, NETWORK, OUTPUT, KEYS, NODES, TRAINING, JOB, MAIL)
 
 
 class Shown(NamedTuple):
-    """How one option is shown. `kind` is how its value is completed: plain, list (a,b), file or dir."""
+    """How help shows an option; `kind` is how completion treats its value: plain, list (a,b), file or dir."""
 
     group: str
     metavar: str = ""  # none for a flag
     kind: Kind = "plain"
     values: Callable[[], Iterable[str]] = tuple
-    default: str = ""  # where the text does not tell it
-    lists: bool = False  # whether the text is to name all values
-    help: str = ""  # for what is no setting
-    added: Callable[[], Iterable[str]] = tuple  # by other packages: for completion only, as to look for them takes long
+    default: str = ""  # if the help text does not say it
+    lists: bool = False  # whether the help lists all values
+    help: str = ""  # for options that are no settings
+    added: Callable[[], Iterable[str]] = tuple  # by plugins: for completion only, as finding them is slow
 
 
 def _frameworks() -> Iterable[str]:
@@ -60,7 +60,7 @@ def _frameworks() -> Iterable[str]:
 def _added_frameworks() -> Iterable[str]:
     try:
         return plugins.names(plugins.FRAMEWORKS)
-    except MingleError:  # what is installed cannot be read: our own names are offered all the same
+    except MingleError:  # an installed package is broken: offer the built-in names
         return ()
 
 
@@ -175,14 +175,14 @@ CHECK = {
 }
 # Of `mingle kill`.
 KILL_TIMEOUT = Shown(END, "SECONDS", default="60s")
-# Asks for every option, after --help.
+# After --help: show every option.
 ALL = "--all"
 # The options that `mingle env` and `mingle exec` show first.
 COMMON = ("id", "nodes", "alone", "rank", "slots", "scope", "master", "timeout", "iface", "frameworks")
-# `mingle exec` prints nothing, so these two mean nothing to it.
+# Options about output, which `mingle exec` does not have.
 ONLY_PRINTED = ("shell", "on_failure")
 
-# Fields of a job description, by name; how each is given stands in its own table.
+# Fields of a job description, by heading; scripts/job.py has their options.
 FIELDS = {
     NODES: "nodes gpus-per-node ntasks-per-node ntasks gpus gres cpus-per-task mem constraint exclusive",
     TRAINING: "launcher for max-restarts requeue module env setup no-environment container bind chdir",
@@ -204,7 +204,7 @@ FIELD_VALUES: dict[str, tuple[Kind, Callable[[], Iterable[str]]]] = {
 
 
 def matching(incomplete: str, known: Iterable[str], *, is_list: bool = False) -> list[CompletionItem[str]]:
-    """Return what a word may become: one of the known, or one more after those that are listed already."""
+    """Return the completions among the known names, or for a list those that it does not have yet."""
     before, comma, last = incomplete.rpartition(",") if is_list else ("", "", incomplete)
     listed = before.split(",")
     return [CompletionItem(f"{before}{comma}{name}") for name in known if name.startswith(last) and name not in listed]
@@ -226,7 +226,7 @@ class Option(click.Option):
         self.help = f"{self.help or ''}{default}"
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """Return the values that begin so; for a path, leave it to the shell."""
+        """Return the values with this prefix; the shell completes paths."""
         if self.shown.kind in ("file", "dir"):
             return [CompletionItem(incomplete, type=self.shown.kind)]
         if self.is_flag:
@@ -246,7 +246,7 @@ class Grouped(click.Command):
         self.examples, self.common = examples, common
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Note whether all options are asked for."""
+        """Record whether the arguments are --help --all."""
         return super().parse_args(ctx, help_arguments(ctx, args))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -277,7 +277,7 @@ class Grouped(click.Command):
 
 
 def help_arguments(ctx: click.Context, args: list[str]) -> list[str]:
-    """Return the words of a command line, and note whether they are `--help --all`, in any order and nothing else."""
+    """Return the arguments, and record whether they are just `--help --all`, in any order."""
     if ALL not in args or not set() < {*args} - {ALL} <= {*ctx.help_option_names}:
         return args
     ctx.meta[ALL] = True
@@ -285,7 +285,7 @@ def help_arguments(ctx: click.Context, args: list[str]) -> list[str]:
 
 
 def grouped(command: click.Command, ctx: click.Context) -> list[tuple[str, list[click.Option]]]:
-    """Return a command's options that are shown, under their headings; those without one under "Options"."""
+    """Return a command's visible options by heading; those without one are under "Options"."""
     found: dict[str, list[click.Option]] = {group: [] for group in (*GROUPS, "Options")}
     for param in command.get_params(ctx):
         if isinstance(param, click.Option) and not param.hidden:
@@ -293,9 +293,9 @@ def grouped(command: click.Command, ctx: click.Context) -> list[tuple[str, list[
     return [(group, params) for group, params in found.items() if params]
 
 
-# The options of `mingle env` and `mingle exec` for click, made from the one table of settings.
+# The options of `mingle env` and `mingle exec`, from the table of settings.
 
-# Flags that are no settings, as they belong to one call -> what each does.
+# Flags of a single call, which are no settings -> their help.
 CALL_FLAGS = {
     "no_wait": "Print what the scheduler's variables say, without contacting the other members.",
     "together": "Stay, and end COMMAND on all nodes if it fails on one, as `mingle run` does.",
@@ -312,9 +312,9 @@ def settings_options(
     without: Collection[str] = (),
     only: Collection[str] = tuple(SETTINGS),
 ) -> Callable[..., Any]:
-    """Give a command one option for each setting that has one, in the order of the groups.
+    """Add the options of settings to a command, in the order of the groups.
 
-    Some are `hidden` from its help, some it does not take at all; or it takes `only` these.
+    Help does not show the `hidden` ones; options in `without`, or not in `only`, are not added.
     """
     options = {setting.name: setting.option for setting in TABLE if setting.option}
     texts = {setting.name: setting.help[0].upper() + setting.help[1:] + "." for setting in TABLE}
@@ -331,7 +331,7 @@ def settings_options(
 
 
 def own_options(command: Callable[..., Any], table: dict[str, Shown], **more: dict[str, Any]) -> Callable[..., Any]:
-    """Give a command the options of a table; `more` is what click needs to know of some of them."""
+    """Add the options of a table to a command; `more` holds further arguments for click, by option."""
     for name, shown in reversed(table.items()):
         kind: dict[str, Any] = {} if shown.metavar else {"is_flag": True, "default": False}
         option = f"--{name.replace('_', '-')}"
@@ -340,36 +340,35 @@ def own_options(command: Callable[..., Any], table: dict[str, Shown], **more: di
     return command
 
 
-# `mingle completion`: what makes bash, zsh and fish complete mingle; and the answers to their questions.
+# `mingle completion`: completion scripts for bash, zsh and fish, and the completions themselves.
 #
-# The shells ask by calling mingle with _MINGLE_COMPLETE set, as click has it. After the options of `mingle exec` and
-# `mingle run` the words are another command's: there the answer is the place of that command, and the shell completes
-# it as its own.
+# The scripts call mingle with _MINGLE_COMPLETE set, as click does. After the options of `mingle exec` and `mingle run`
+# the words belong to COMMAND: then the answer is its position, and the shell completes it as usual.
 
 _MOST_ARGUMENTS = 1 << 20  # of a command line
 
 
 class _Completer(ShellComplete):
-    """What is the same for all three shells."""
+    """The part that all three shells share."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the whole words before the cursor, without mingle itself, and the one at it."""
+        """Return the words before the cursor, without mingle itself, and the word at it."""
         words = split_arg_string(os.environ.get("COMP_WORDS", ""))
         current = self.current(words)
-        self._current, self._places = current, _joined(words[1:current])
+        self._current, self._places = current, _merge_words(words[1:current])
         incomplete = words[current] if current < len(words) else ""
-        if incomplete == "=":  # bash: the end of `--for=`, which stands among the words before
+        if incomplete == "=":  # bash: the end of `--for=`, which is among the words before
             incomplete = ""
         return [word for word, _ in self._places], incomplete
 
     def current(self, words: list[str]) -> int:
-        """Return the place of the word at the cursor."""
+        """Return the index of the word at the cursor."""
         position = number(os.environ.get("COMP_CWORD", ""), most=_MOST_ARGUMENTS)
         return len(words) if position is None else position
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
-        """Return what the word at the cursor may become."""
-        found = _starting(args)
+        """Return the completions of the word at the cursor."""
+        found = _parse_command(args)
         if found is not None and (found[1] or not incomplete.startswith("-")):
             words = found[1][1:] if found[1][:1] == ("--",) else found[1]
             at = self._places[len(args) - len(words)][1] + 1 if words else self._current
@@ -381,7 +380,7 @@ class _Completer(ShellComplete):
         return [CompletionItem(f"{option}={item.value}", item.type, item.help) for item in items]
 
     def source(self) -> str:
-        """Return the script that makes the shell complete mingle."""
+        """Return the shell's completion script."""
         return files.shipped_text(f"templates/completion/{self.name}") % self.source_vars()
 
     def format_completion(self, item: CompletionItem[str]) -> str:
@@ -389,8 +388,8 @@ class _Completer(ShellComplete):
         return f"{item.type},{item.value}"
 
 
-def _starting(args: list[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
-    """Return the options before COMMAND and its words, of a command that takes one; None of others."""
+def _parse_command(args: list[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
+    """Return the options and COMMAND of `exec` and `run`; None for other commands."""
     if args[:1] == ["run"]:
         own = {f"--{name.replace('_', '-')}": name for name in RUN}
         flags = {option: name for option, name in own.items() if not RUN[name].metavar}
@@ -399,8 +398,8 @@ def _starting(args: list[str]) -> tuple[dict[str, object], tuple[str, ...]] | No
     return plain.split_call(args[1:]) if args[:1] == ["exec"] else None
 
 
-def _joined(words: list[str]) -> list[tuple[str, int]]:
-    """Return each word with its place, `--name`, `=` and `value`, as bash has them, as one."""
+def _merge_words(words: list[str]) -> list[tuple[str, int]]:
+    """Return each word with its index; bash splits `--name=value` into three words, which are joined."""
     found: list[tuple[str, int]] = []
     for place, word in enumerate(words):
         if word == "=" and found and found[-1][0].startswith("--"):
@@ -409,7 +408,7 @@ def _joined(words: list[str]) -> list[tuple[str, int]]:
             found[-1] = (found[-1][0] + word, found[-1][1])
         else:
             found.append((word, place))
-    if found and found[-1][0].endswith("=") and words[-1] == "=":  # its value is what is being typed
+    if found and found[-1][0].endswith("=") and words[-1] == "=":  # the value is being typed
         found[-1] = (found[-1][0][:-1], found[-1][1])
     return found
 
@@ -422,7 +421,7 @@ class _Zsh(_Completer):
     name = "zsh"
 
     def format_completion(self, item: CompletionItem[str]) -> str:
-        """Return three lines: the type, the value, and what it is or _."""
+        """Return three lines: the type, the value, and the help or _."""
         return f"{item.type}\n{item.value}\n{' '.join((item.help or '_').split())}"
 
 
@@ -430,11 +429,11 @@ class _Fish(_Completer):
     name = "fish"
 
     def current(self, words: list[str]) -> int:
-        """Return the place of the word at the cursor, which COMP_CWORD holds itself."""
+        """Return the index of the word at the cursor; in fish COMP_CWORD holds the word itself."""
         return len(words) - bool(os.environ.get("COMP_CWORD"))
 
     def format_completion(self, item: CompletionItem[str]) -> str:
-        """Return one line, with what it is after a tab."""
+        """Return one line, with the help after a tab."""
         description = "\t" + " ".join(item.help.split()) if item.help else ""
         return f"{item.type},{item.value}{description}"
 
@@ -447,7 +446,7 @@ fish: mingle completion fish > ~/.config/fish/completions/mingle.fish"""
 
 
 def respond(cli: click.Command, instruction: str) -> int:
-    """Answer a shell's question, such as bash_complete; return the exit code. Raises UsageError."""
+    """Print the completions for an instruction such as bash_complete; return the exit code. Raises UsageError."""
     for completer in COMPLETERS.values():
         add_completion_class(completer)
     if instruction.partition("_")[0] not in COMPLETERS:
@@ -467,20 +466,20 @@ def completion(shell: str) -> None:
 
 
 class Group(click.Group):
-    """Shows its help where no command is named, as a mistake; what click does then differs from version to version."""
+    """A group that prints its help and fails if no command is given; click's versions differ in that."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"subcommand_metavar": "COMMAND [ARG]...", **kwargs})
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an empty command line before click looks at it."""
-        if not args and not self.invoke_without_command and not ctx.resilient_parsing:  # else: for a Tab
+        """Refuse empty arguments before click parses them."""
+        if not args and not self.invoke_without_command and not ctx.resilient_parsing:  # resilient: for completion
             click.echo(ctx.get_help(), err=True)
             ctx.exit(UsageError.exit_code)
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each command with the whole line that it says of itself."""
+        """Write each command with its whole help line."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [(name, command.get_short_help_str(limit=1000)) for name, command in found if command is not None]
         with formatter.section("Commands"):
@@ -489,7 +488,7 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is meant, and its own words. UsageError, with the nearest, where there is none."""
+        """Return a command and its arguments. Raises UsageError, with the nearest command, for an unknown one."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not ctx.resilient_parsing and not name.startswith("-"):
             near = f"{ctx.command_path} {self._meant(ctx, name)}"
@@ -497,25 +496,25 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def _meant(self, ctx: click.Context, name: str) -> str:
-        """Return what to type instead of a name that is no command; a program's is what `exec` becomes."""
+        """Return what to type instead of an unknown command: `exec NAME` for a program, else the nearest command."""
         lines = self._lines(ctx)
         if name not in lines and "exec" in lines and shutil.which(name):
             return f"exec {name}"
         return lines[nearest(name, lines)]
 
     def _lines(self, ctx: click.Context) -> dict[str, str]:
-        """Return each command's name -> what to type; also of those below: `mingle doctor` is `mingle hooks doctor`."""
+        """Return command -> what to type, also for subcommands: `mingle doctor` is `mingle hooks doctor`."""
         known = self.list_commands(ctx)
         groups = {name: command for name in known if isinstance(command := self.get_command(ctx, name), click.Group)}
         below = {name: f"{group} {name}" for group, command in groups.items() for name in command.list_commands(ctx)}
         return {name: name for name in known} | {name: line for name, line in below.items() if name not in known}
 
 
-# sys.stdout and sys.stderr for click: the one all or nothing, the other as far as it goes.
+# sys.stdout and sys.stderr for click, written by send_stdout and send_stderr.
 
 
 class _Standard(io.RawIOBase):
-    """A descriptor whose writer knows what a failure means."""
+    """A raw stream that writes by a function that handles failures."""
 
     def __init__(self, descriptor: int, send: Callable[[bytes], None]) -> None:
         self._descriptor, self._send = descriptor, send
@@ -536,15 +535,15 @@ class _Standard(io.RawIOBase):
 
 
 def replace_streams() -> None:
-    """Have everything that is printed go through `stdout` and `stderr`, at once."""
+    """Replace sys.stdout and sys.stderr by unbuffered streams over send_stdout and send_stderr."""
     for name, descriptor, send in (("stdout", 1, send_stdout), ("stderr", 2, send_stderr)):
         old = getattr(sys, name)
-        raw: Any = _Standard(descriptor, send)  # and no buffer, in which something could be left
+        raw: Any = _Standard(descriptor, send)  # no buffer, in which output could be lost
         text = io.TextIOWrapper(raw, encoding=old.encoding, errors=old.errors, write_through=True)
         setattr(sys, name, text)
 
 
-# name -> (module with a click command of that name, one line of help). Only the one that is called is loaded.
+# name -> (module with a click command of that name, one line of help). Only the called one is imported.
 COMMANDS = {
     "env": ("mingle_hooks.cli.env", "Print the variables of this node for eval."),
     "exec": ("mingle_hooks.cli.env", "Set the variables, then become COMMAND."),
@@ -566,7 +565,7 @@ RARE = {"schema"}
 
 
 class _Commands(Group):
-    """The table above as a click group: a command's module is loaded when the command is called."""
+    """The commands above as a click group, which imports a command's module when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -578,7 +577,7 @@ class _Commands(Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """Return what a command's name may become; without loading any."""
+        """Return the completions of a command's name, without importing any."""
         found = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -609,7 +608,7 @@ def mingle() -> None:
 
 
 def run_click(arguments: list[str]) -> int:
-    """Return the exit code of a command line; UsageError for one that click cannot read."""
+    """Run a command line by click and return its exit code. Raises UsageError if click cannot parse it."""
     replace_streams()
     if (instruction := os.environ.get(COMPLETE)) is not None:
         return respond(mingle, instruction)
@@ -626,11 +625,11 @@ def run_click(arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-# click's complaints in our words: what was expected, what stands there, what to try.
+# click's errors as UsageError.
 
 
 def usage_error(error: click.ClickException, arguments: list[str], commands: Container[str]) -> UsageError:
-    """Return what click says of the arguments of `mingle`, as our one line."""
+    """Return click's error about the arguments of `mingle` as a UsageError."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     names = ["mingle", *(name for name in arguments[:1] if name in commands)]
     where = context.command_path if context else " ".join(names)

@@ -73,10 +73,10 @@ def exec(  # noqa: A001 - the command's own name
     started. Launchers that read no variables get the world as options; --explain
     prints the resulting command line.
     """
-    how = ExecFlags(explain, no_wait, verbatim, keep_key)
+    flags = ExecFlags(explain, no_wait, verbatim, keep_key)
     if together:
-        return run_together(command, options, how)
-    become_command(command, options, how)
+        return run_together(command, options, flags)
+    become_command(command, options, flags)
     return 0
 
 
@@ -138,7 +138,7 @@ def _list(name: str, options: Mapping[str, object], *, is_written: bool) -> None
 
 
 def _remove(options: Mapping[str, object]) -> None:
-    users = own(os.environ)
-    settings = load(users, options)
-    facts = detect(users, socket.gethostname(), asks_plugins=settings.id is None)
+    user_environ = own(os.environ)
+    settings = load(user_environ, options)
+    facts = detect(user_environ, socket.gethostname(), asks_plugins=settings.id is None)
     hostfiles.remove_etc_hosts(world_id(settings, facts))

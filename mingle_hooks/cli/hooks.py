@@ -34,7 +34,7 @@ from mingle_hooks.hooks.verify import (
 )
 from mingle_hooks.schedulers.hostlist import expand, fold
 
-# Where `mingle hooks` works: below which root, by which slurm.conf and PBS_HOME, with which settings of the site.
+# Where `mingle hooks` works: root, slurm.conf, PBS_HOME, and the site's settings.
 
 root_option = click.option("--root", default="", metavar="DIR", help="Work below DIR, such as a node image.")
 conf_option = click.option("--slurm-conf", metavar="PATH", help="Path of slurm.conf (below --root).")
@@ -43,12 +43,12 @@ home_option = click.option("--pbs-home", metavar="DIR", help="PBS_HOME; otherwis
 
 
 def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command all four."""
+    """Add the four options above to a command."""
     return root_option(conf_option(version_option(home_option(command))))
 
 
 def site_settings(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
-    """Return the site's settings: only the site's file counts, not what the admin's own shell has.
+    """Return the settings of the site's file; the admin's own environment and file do not count.
 
     Raises SettingsError and PlaceError.
     """
@@ -61,7 +61,7 @@ def site_settings(places: Mapping[str, str | None], *, observe: bool = False) ->
 
 
 def hook_places(places: Mapping[str, str | None]) -> Where:
-    """Return where to look and to write. Raises UsageError."""
+    """Return the places of the options. Raises UsageError."""
     root = places["root"] or ""
     if root and not os.path.isdir(root):
         raise UsageError("a directory", f"--root {root}", f"mkdir -p {root}")
@@ -110,11 +110,11 @@ def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
     click.echo(f"ok: all reports from {fold(wanted)} agree; you can name the hooks in slurm.conf")
 
 
-# What `mingle hooks` tells people: files, findings and differences.
+# Output: files, findings and differences.
 
 
 def show_files(plan: Plan, *, diff: bool) -> None:
-    """Write what happens, or will happen, to each file."""
+    """Print what happens, or will happen, to each file."""
     for file in plan.files:
         renamed = f", keeps the site's own as {file.entry.kept}" if file.entry.kept else ""
         chain = f", calls {file.entry.chain}" if file.entry.chain else ""
@@ -126,7 +126,7 @@ def show_files(plan: Plan, *, diff: bool) -> None:
 
 
 def show_lines(plan: Plan, bad: Sequence[Finding]) -> None:
-    """Write what is left to do, and what is wrong."""
+    """Print the remaining steps, notes and findings."""
     click.echo(f"\n{plan.where}:")
     for line in plan.lines:
         click.echo(f"{line.text}{'    # already there' if line.is_there else ''}")
@@ -137,14 +137,14 @@ def show_lines(plan: Plan, bad: Sequence[Finding]) -> None:
 
 
 def show_edited(plan: Plan) -> None:
-    """Write what somebody changed in each hook, against what installing would write."""
+    """Print the diff between each hook as installed and as edited on the node."""
     for file in plan.files:
         if file.standing.whose == "edited":
             click.echo(show_difference(file.text, file.before, file.entry.path, "as installed", "as edited"), nl=False)
 
 
 def show(found: Sequence[Finding]) -> None:
-    """Write findings, in columns."""
+    """Print findings in columns."""
     width = max((len(finding.where) for finding in found), default=0) + 2
     for finding in found:
         mend = f"; fix: {finding.mend}" if finding.mend else ""
@@ -158,8 +158,8 @@ def show_difference(before: str, after: str, path: str, old: str = "", new: str 
     return "".join(f"{line}\n" for line in lines)
 
 
-# Exit status where --detailed-exitcode asks for it and something was changed, or would be. As UNHEALTHY, where there is
-# something to mend, it is no error of the command itself: these are 64 and above.
+# The exit status of --detailed-exitcode if something was changed, or would be. Like UNHEALTHY, it is no error of the
+# command itself: errors are 64 and above.
 CHANGED = 2
 
 _scheduler = click.argument("scheduler", type=click.Choice([*TARGETS]))
@@ -227,7 +227,7 @@ def install_command(
             click.confirm("Write these files?", abort=True, err=True)
         if not dry_run:
             apply(plan)
-    # Who reads this may be gone by now, as `head -1` is: all is done.
+    # After the work, as writing fails if the reader has left, such as `head -1`.
     if not needs_confirmation and not as_json:
         show_files(plan, diff=diff)
     bad = tuple(is_closed_to_others(plan.root, [file.entry for file in plan.files]))
@@ -297,7 +297,7 @@ def uninstall_command(
 
 
 def _show_removals(root: str, found: Sequence[Removal], undo: Sequence[str]) -> None:
-    """Write what happens, or will happen, to each file."""
+    """Print what happens, or will happen, to each file."""
     for line in undo:
         click.echo(line)
     for removal in found:
@@ -307,7 +307,7 @@ def _show_removals(root: str, found: Sequence[Removal], undo: Sequence[str]) -> 
 
 
 def _end(*, bad: bool = False, changed: bool = False) -> None:
-    """End with the status for what was found or done; without one for 0."""
+    """Exit with the status for findings or changes; return if there are none."""
     if bad or changed:
         raise click.exceptions.Exit(UNHEALTHY if bad else CHANGED)
 
@@ -350,7 +350,7 @@ hooks.add_command(rollout_command)
 
 
 def _site_settings_or_default(places: Mapping[str, str | None]) -> Site:
-    """Return the site's settings, or none: a file that is wrong may be why the hooks have to go."""
+    """Return the site's settings, or the defaults: an invalid file may be the reason for uninstalling."""
     try:
         return site_settings(places)
     except SettingsError:

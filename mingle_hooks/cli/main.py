@@ -1,4 +1,4 @@
-"""`mingle`: run a command line, and turn whatever goes wrong into one line and an exit code."""
+"""`mingle`: run a command line, and turn errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StoppedError(Exception):
-    """A signal asked this process to end; what it has open is closed on the way out."""
+    """A signal ends this process; raised so that `with` and `finally` clean up."""
 
     def __init__(self, number: int) -> None:
         from signal import Signals
@@ -41,9 +41,9 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line of this process, and end it."""
+    """Run this process's command line, and exit."""
     for number in _ENDS:
-        # What was ignored stays ignored: that is how nohup(1) works.
+        # An ignored signal stays ignored, as nohup(1) needs.
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
     _fill_standard_descriptors()
@@ -51,14 +51,14 @@ def main() -> NoReturn:
 
 
 def _fill_standard_descriptors() -> None:
-    """Put something in the place of a standard stream that is closed, so that no socket of ours gets its number.
+    """Open /dev/null for each closed standard stream, so that no socket gets its number.
 
-    Nothing can be written there, so output is not lost unnoticed; a command that `mingle exec` becomes finds it closed.
+    It is read-only, so that output is not lost unnoticed; the command of `mingle exec` finds the stream closed.
     """
     while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= _STDERR:
         pass
     os.close(descriptor)
-    # Python has None for what was closed.
+    # Python sets closed streams to None.
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", closefd=False)
@@ -72,7 +72,7 @@ def run(arguments: list[str]) -> int:
         return _fail(arguments, None if _is_printed(error) else str(error), error.exit_code)
     except StoppedError as error:
         return _fail(arguments, str(error), error.exit_code)
-    except Exception as error:  # noqa: BLE001 - a bug: eval has to fail too, and the report needs the trace
+    except Exception as error:  # noqa: BLE001 - a bug: eval must fail too, and a report needs the traceback
         if (short := limit(error)) is not None:
             return _fail(arguments, str(short), short.exit_code)
         import traceback
@@ -82,7 +82,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _is_printed(error: MingleError) -> bool:
-    """Tell whether this line is in the job's output already: one line for all nodes that end for the same reason."""
+    """Tell whether the job's output has this message already, from this process, rank 0 or task 0."""
     is_elsewhere = (error.is_of_rank_0 and is_of_step()) or (error.is_of_arguments and repeats_task_0())
     return error.is_printed or is_elsewhere
 
@@ -99,17 +99,17 @@ def _run(arguments: list[str]) -> int:
     from mingle_hooks.cli import answer
 
     if call.command == "exec":
-        how = answer.ExecFlags(call.explain, call.no_wait, call.verbatim, call.keep_key)
+        flags = answer.ExecFlags(call.explain, call.no_wait, call.verbatim, call.keep_key)
         if call.together:
-            return answer.run_together(call.rest, call.options, how)
-        answer.become_command(call.rest, call.options, how)
+            return answer.run_together(call.rest, call.options, flags)
+        answer.become_command(call.rest, call.options, flags)
     else:
         answer.print_variables(call.options, explain=call.explain, no_wait=call.no_wait)
     return 0
 
 
 def _check_health(scheduler: str, root: str) -> int | None:
-    """Print what is wrong, and nothing else; return the exit status, None where no hooks of that name are installed.
+    """Print the findings and return the exit status, or None if this scheduler has no hooks here.
 
     Raises PlaceError and SettingsError.
     """
@@ -131,29 +131,29 @@ def _check_health(scheduler: str, root: str) -> int | None:
 
 
 def _fail(arguments: list[str], why: str | None, code: int) -> int:
-    """Say why on stderr, and for `mingle env` print what makes eval fail too; return the exit code."""
+    """Print the reason to stderr, and for `mingle env` text that makes eval fail; return the exit code."""
     for number in _ENDS:
-        if signal.getsignal(number) is _stop:  # it ends anyhow
+        if signal.getsignal(number) is _stop:  # this process is about to exit
             signal.signal(number, signal.SIG_IGN)
     if why is not None:
         write_stderr(f"mingle: {printable(why, LONGEST)}\n")
     if arguments[:1] == ["env"] or (code == UsageError.exit_code and _is_mistyped(arguments)):
         try:
             write_stdout(_failure_text(arguments[1:], code))
-        except MingleError:  # what was wrong has been said, and the code tells it
+        except MingleError:  # the reason is printed, and the exit code is set
             pass
     return code
 
 
 def _is_mistyped(arguments: list[str]) -> bool:
-    """Tell whether this may have been meant for `mingle env`, and somebody evals it: `mingle evn`, `mingle --id a`."""
+    """Tell whether this may be a mistyped `mingle env` in an eval, such as `mingle evn` or `mingle --id a`."""
     from mingle_hooks.cli.commands import COMMANDS
 
     return arguments[:1] != [] and arguments[0] not in COMMANDS and not sys.stdout.isatty()
 
 
 def _failure_text(arguments: list[str], code: int) -> str:
-    """Return what makes eval fail with code, in the shell that the arguments, which may be wrong, ask for."""
+    """Return text that makes eval fail with `code`, for the --shell in the arguments, which may be invalid."""
     shell = _last_value(arguments, "--shell", "MINGLE_SHELL") or shells.reader()
     on_failure = _last_value(arguments, "--on-failure", "MINGLE_ON_FAILURE")
     return shells.failure(
@@ -162,7 +162,7 @@ def _failure_text(arguments: list[str], code: int) -> str:
 
 
 def _last_value(arguments: list[str], option: str, variable: str) -> str:
-    """Return the last value of an option, else the variable's."""
+    """Return the last value of an option, by default the variable's."""
     found = [after for before, after in itertools.pairwise(arguments) if before == option]
     found += [argument.removeprefix(f"{option}=") for argument in arguments if argument.startswith(f"{option}=")]
     return (found or [os.environ.get(variable, "")])[-1]

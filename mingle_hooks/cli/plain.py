@@ -1,7 +1,7 @@
-"""What runs without click, which costs 30 ms to import: plain command lines are read, and the output is written.
+"""Parsing and output without click, which takes 30 ms to import.
 
-A plain command line has only known options of `mingle env` and `mingle exec`, each with a value that does not look
-like an option. Everything else, help and mistakes included, is left to click, which knows the same options.
+A plain command line has only known options of `mingle env` and `mingle exec`, with values that do not look like
+options. click, which knows the same options, parses all others, help and mistakes included.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mingle_hooks import values
 from mingle_hooks.errors import PlaceError
 from mingle_hooks.settings import NO_STRICT, TABLE
 
-# Set by what makes a shell complete: what is wanted, such as bash_complete.
+# Set by completion scripts to an instruction such as bash_complete.
 COMPLETE = "_MINGLE_COMPLETE"
 FLAGS = {
     "--explain": "explain",
@@ -27,15 +27,15 @@ FLAGS = {
     "--verbatim": "verbatim",
     "--keep-key": "keep_key",
 }
-# What starts nothing does not have these.
+# Options of `mingle exec` only.
 ONLY_STARTED = ("together", "verbatim", "keep_key")
-_SWITCHES = (values.switch, values.differences)  # what an option without a value sets
+_SWITCHES = (values.switch, values.differences)  # the readers of options without a value
 FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read in _SWITCHES}
 OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
 
 
 class Call(NamedTuple):
-    """A command of the two, its flags and options by name, and for `exec` the command to become."""
+    """A call of `env` or `exec`: its options by name, its flags, and for `exec` the command."""
 
     command: Literal["env", "exec"]
     options: dict[str, object]
@@ -48,9 +48,9 @@ class Call(NamedTuple):
 
 
 def read_call(arguments: Sequence[str]) -> Call | None:
-    """Return the call, or None where click has to look at it.
+    """Return the call, or None if click must parse it.
 
-    The options of `exec` end at the first word that is none, or at `--`: what follows is the command's own.
+    The options of `exec` end at `--` or at the first argument that is no option: the command follows.
     """
     if not arguments or arguments[0] not in ("env", "exec"):
         return None
@@ -70,9 +70,9 @@ def read_call(arguments: Sequence[str]) -> Call | None:
 def split_call(
     arguments: Sequence[str], flags: Mapping[str, str] = FLAGS, texts: Mapping[str, str] = OPTIONS
 ) -> tuple[dict[str, object], tuple[str, ...]] | None:
-    """Return the options, and the words from the first on that is none; None for an option that is not plain.
+    """Return the options, and the rest from the first argument that is none; None for an option that is not plain.
 
-    `flags` and `texts` are the options that there are, without and with a value, and their names.
+    `flags` and `texts` map the options without and with a value to their names.
     """
     options: dict[str, object] = {}
     position = 0
@@ -96,13 +96,13 @@ def split_call(
 
 
 def option_arguments(options: Mapping[str, object]) -> tuple[str, ...]:
-    """Return options as `mingle exec` takes them."""
+    """Return options as arguments of `mingle exec`."""
     known = {name: option for option, name in {**OPTIONS, **FLAGS}.items()}
     given = {known[name]: value for name, value in options.items() if value not in (None, False)}
     return tuple(option if value is True else f"{option}={value}" for option, value in given.items())
 
 
-UNHEALTHY = 1  # the status of `mingle hooks verify` where there is something to mend
+UNHEALTHY = 1  # the exit status of `mingle hooks verify` with findings
 
 
 def read_health_check(arguments: Sequence[str]) -> tuple[str, str] | None:
@@ -119,41 +119,41 @@ def read_health_check(arguments: Sequence[str]) -> tuple[str, str] | None:
     return (rest[0], root.rstrip("/")) if is_plain else None
 
 
-# Standard error: what is said there may be lost, for there is nobody else to tell.
+# Standard error; failures to write are ignored, as there is nowhere else to report them.
 
 
 def write_stderr(text: str) -> None:
-    """Write text to stderr, as far as that can be done."""
+    """Write text to stderr as far as possible."""
     send_stderr(text.encode(sys.stderr.encoding, "backslashreplace"))
 
 
 def send_stderr(data: bytes) -> None:
-    """Write bytes to stderr, as far as that can be done."""
+    """Write bytes to stderr as far as possible."""
     try:
         while data:
             data = data[os.write(2, data) :]
-    except OSError:  # closed, full, or nobody reads it
+    except OSError:  # closed, full, or without a reader
         return
 
 
 def is_of_step() -> bool:
     """Tell whether all tasks of a Slurm step share this stderr: slurmstepd reads it from a pipe and srun shows it.
 
-    A file, as by `srun --error=%t`, a terminal of `srun --pty` and a redirection are this task's own.
+    A file (`srun --error=%t`), a terminal (`srun --pty`) or a redirection is this task's own.
     """
     return "SLURM_STEP_ID" in os.environ and "SLURM_LOCALID" in os.environ and stat.S_ISFIFO(os.fstat(2).st_mode)
 
 
-# What bash's variable `_` holds where no bash of the task's own started this process.
+# Values of bash's variable `_` if no bash of this task started the process.
 _STARTERS = ("", "srun", "salloc", "sbatch")
 
 
 def repeats_task_0() -> bool:
-    """Tell whether srun gave the same words to task 0 of this step, which prints what is wrong with them.
+    """Tell whether srun gave the same arguments to task 0 of this step, which prints the error about them.
 
-    Where slurmstepd did not start this very process, a script may have had other words for each task; `_` shows that
-    `bash -c` became this process. Each component of a heterogeneous job has a command of its own. What leaves no
-    trace is `srun --multi-prog`, and `exec` in a script.
+    If slurmstepd did not start this process itself, a script may have chosen arguments for each task; `_` shows that
+    `bash -c` became this process. Each component of a heterogeneous job has its own command. `srun --multi-prog` and
+    `exec` in a script cannot be detected.
     """
     if os.environ.get("SLURM_PROCID", "0") == "0" or "SLURM_HET_SIZE" in os.environ or not is_of_step():
         return False
@@ -165,19 +165,16 @@ def repeats_task_0() -> bool:
     return is_direct and os.path.basename(os.environ.get("_", "")) in _STARTERS
 
 
-# Standard output: all of a text, or an error, and nothing of it left in a file.
+# Standard output: the whole text, or an error and no partial text in a file.
 
 
 def write_stdout(text: str) -> None:
-    """Write the whole text to stdout at once; PlaceError when it cannot be written."""
+    """Write the whole text to stdout. Raises PlaceError."""
     send_stdout(os.fsencode(text))
 
 
 def send_stdout(data: bytes) -> None:
-    """Write bytes to stdout, waiting where it is a pipe that is full and does not block by itself.
-
-    Raises PlaceError.
-    """
+    """Write bytes to stdout, waiting if it is a full non-blocking pipe. Raises PlaceError."""
     written = 0
     while written < len(data):
         try:
@@ -192,13 +189,13 @@ def send_stdout(data: bytes) -> None:
 
 
 def _take_back(written: int) -> None:
-    """Cut the beginning of a text off its file again, unless somebody wrote after it: half a world is none."""
+    """Truncate a partial text from the file, unless another process has written after it."""
     try:
         end = os.lseek(1, 0, os.SEEK_CUR)
         if written and os.fstat(1).st_size == end:
             os.ftruncate(1, end - written)
             os.lseek(1, end - written, os.SEEK_SET)
-    except OSError:  # a pipe, of which nobody reads more
+    except OSError:  # a pipe
         return
 
 

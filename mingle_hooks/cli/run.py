@@ -45,12 +45,12 @@ _COMMON = (
     *("hosts", "nodes", "spares", "restarts", "stall", "limit", "warn", "log_dir", "no_label"),
     *("slots", "scope", "timeout", "alone"),
 )
-# What the run itself says to each member, and what is only printed.
+# Options that the run sets for each member, and options about output.
 _WITHOUT = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 
 
 def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
-    """Return what these options ask for, by name. Raises what `plan_request` raises."""
+    """Return the request of these options. Raises what `plan_request` raises."""
     own = {name: value for name, value in given.items() if name in Options._fields}
     members = {name: value for name, value in given.items() if name not in own}
     settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
@@ -73,7 +73,7 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     return runner.run_command(_request(command, options))
 
 
-# `mingle check`: the odd node, by name, before the first step.
+# `mingle check`: find the node that differs before training starts.
 
 _CHECK_EXAMPLES = """\
 mingle check                               # in a job
@@ -107,7 +107,7 @@ def check(
     is missing, 71 for a problem between hosts or one that no host is to blame
     for, 76 for a problem on a host that --exclude names.
     """
-    # Only this command needs the room, which takes 20 ms to import.
+    # Only this command needs the package, which takes 20 ms to import.
     from mingle_hooks.check.bisect import Trials
     from mingle_hooks.check.report import report_page, table_lines, with_finding
     from mingle_hooks.check.session import check_request, run_check
@@ -148,7 +148,7 @@ def _split_command(command: str) -> tuple[str, ...]:
     return arguments
 
 
-# `mingle ls`, `show` and `kill`: whose runs are meant, and how they are shown to people and programs.
+# `mingle ls`, `show` and `kill`: finding runs, and showing them as text and JSON.
 
 UNREACHABLE, ENDED = "unreachable", "ended"
 _LONGEST_COMMAND = 60
@@ -162,13 +162,13 @@ json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON."
 
 def find_runs(key_file: str | None) -> Runs:
     """Return the user's runs, by the usual rules of keys. Raises SettingsError and SecretError."""
-    users = own(os.environ)
-    loaded = load(users, {"key_file": key_file})
+    user_environ = own(os.environ)
+    loaded = load(user_environ, {"key_file": key_file})
     try:
-        facts = detect(users, socket.gethostname())
-    except FactsError:  # a job whose variables are of no use here
+        facts = detect(user_environ, socket.gethostname())
+    except FactsError:  # the job's variables are not needed here
         facts = JobFacts(scheduler="none")
-    held = keys.held(facts, loaded, users)
+    held = keys.held(facts, loaded, user_environ)
     return Runs(os.environ, [key.material for key in held], lambda text: note(text, is_quiet=loaded.quiet))
 
 
@@ -179,7 +179,7 @@ def note(text: str, *, is_quiet: bool = False) -> None:
 
 
 def run_row(seen: Seen) -> dict[str, Any]:
-    """Return what is told of a run in --json."""
+    """Return a run as a row of --json."""
     entry, state = seen
     found: dict[str, Any] = {
         "id": entry.id,
@@ -199,7 +199,7 @@ def run_row(seen: Seen) -> dict[str, Any]:
 
 
 def whole_run_row(seen: Seen) -> dict[str, Any]:
-    """Return what is told of one run, with its nodes and its last failure."""
+    """Return a run with its nodes and its last failure, for --json."""
     state = seen.state
     nodes = () if state is None else state.nodes
     return {
@@ -216,12 +216,12 @@ def print_json(value: object) -> None:
 
 
 def run_lines(found: Sequence[Seen]) -> list[str]:
-    """Return runs as a table, with its heading."""
+    """Return a table of runs, with a heading."""
     return _aligned([_COLUMNS, *map(_cells, found)])
 
 
 def run_page(seen: Seen) -> list[str]:
-    """Return all that is told of one run."""
+    """Return the text of `mingle show`: the run, its nodes and its last failure."""
     entry, state = seen
     rows = [("id", entry.id), ("run", entry.run), ("state", UNREACHABLE if state is None else _state(state))]
     if state is not None:
@@ -244,7 +244,7 @@ def run_page(seen: Seen) -> list[str]:
 
 
 def run_changes(last: Sequence[Seen], found: Sequence[Seen]) -> list[str]:
-    """Return the lines of those that are not as they were, and of those that have ended."""
+    """Return the rows of runs that have changed or ended."""
     here = {seen.entry.run for seen in found}
     ended = [[*_cells(seen)[:1], ENDED, *_cells(seen)[2:]] for seen in last if seen.entry.run not in here]
     rows = [*(_cells(seen) for seen in found if seen not in last), *ended]
@@ -252,12 +252,12 @@ def run_changes(last: Sequence[Seen], found: Sequence[Seen]) -> list[str]:
 
 
 def moment(at: int) -> str:
-    """Return a time as people write it here."""
+    """Return a local time from seconds since the epoch."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def is_silent(entry: Entry, path: str) -> MissingError:
-    """Return the error that tells of a run that does not answer."""
+    """Return the error for a run that does not answer."""
     return MissingError(
         f"an answer from run {entry.id} (process {entry.process.pid} on {entry.host})",
         "none: the run was stopped or killed, or this host cannot reach it",
@@ -266,7 +266,7 @@ def is_silent(entry: Entry, path: str) -> MissingError:
 
 
 def has_ended(entry: Entry) -> MissingError:
-    """Return the error that tells of a run that has just ended."""
+    """Return the error for a run that has just ended."""
     return MissingError(f"run {entry.id}", "it has just ended", "`mingle ls`")
 
 

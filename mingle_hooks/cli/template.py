@@ -1,4 +1,4 @@
-"""`mingle template`, `schema`, `docs` and `key`: what mingle prints where there is no job."""
+"""`mingle template`, `schema`, `docs` and `key`, which need no job."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def eject(name: str, to: str | None, template_dir: tuple[str, ...]) -> None:
 
 
 def _places(given: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the search path: --template-dir, or else what the settings say."""
+    """Return the search path: --template-dir, by default that of the settings."""
     from mingle_hooks.scripts import script
 
     return script.template_path(given or settings.load(os.environ, {}).section("template")["directories"], os.environ)
@@ -193,7 +193,7 @@ for _name in SCHEDULERS:
     template.add_command(_command(_name))
 
 
-# `mingle schema`: JSON schemas of the files that people write, for editors and for checks.
+# `mingle schema`: JSON schemas of job files and mingle.toml, for editors and validators.
 
 _SCHEMA_EXAMPLES = """\
 mingle schema job > job.schema.json   # then a job file begins with
@@ -218,7 +218,7 @@ _DOCS_EXAMPLES = """\
 mingle docs                   # list the pages
 mingle docs tutorial | less   # laptop, Slurm and PBS in five minutes
 mingle docs pbs               # jobs under PBS"""
-# A page -> what people look for that it has. The first is offered where no name is near.
+# A page -> its subjects. The first one is offered if no name is near.
 _SUBJECTS = {
     "faq": "help questions",
     "frameworks": "accelerate deepspeed jax lightning pytorch ray torchrun",
@@ -251,7 +251,7 @@ def pages() -> tuple[str, ...]:
 
 
 def search_names() -> dict[str, str]:
-    """Return each name that a page may be asked for by, such as `slurm`, and the page."""
+    """Return name -> page for all names of pages and subjects, such as `slurm`."""
     return SUBJECTS | {name: page for page in pages() for name in (page, page.rpartition("/")[2])}
 
 

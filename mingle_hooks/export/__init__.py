@@ -1,1 +1,1 @@
-"""World to variables, and variables to text for a shell."""
+"""From a world to variables, and from variables to text for a shell."""

@@ -1,8 +1,8 @@
-"""The frameworks: what each reads to find its world, one row in FRAMEWORKS and one function for each.
+"""The frameworks and the variables that each reads: one row in FRAMEWORKS and one function for each.
 
-`settings` returns name -> value, and nothing at all where something that it needs is not known, or what makes the
-framework end at once: half of its variables make it hang (kubeflow/trainer#3277). Only variables that the framework
-was seen to read are here; MINGLE_* names are for the user's own command line.
+`settings` returns name -> value. If a value is unknown it returns no variables, or those that make the framework fail
+at once: with half of its variables it may hang (kubeflow/trainer#3277). Only variables that the framework was seen to
+read are here; MINGLE_* names are for the user's own command line.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from mingle_hooks.world import File, View, endpoint
 
 Need = Literal["roster", "names", "iface", "hcas", "cpu_only", "memory", "site"]
 
-# What the caller has to find out before it asks a framework.
+# What a framework may need the caller to find out.
 ROSTER: Need = "roster"  # World.roster
-NAMES: Need = "names"  # hosts in it by names that this node can reach them by, else by address
+NAMES: Need = "names"  # its hosts by names that this node can resolve, else by address
 IFACE: Need = "iface"  # Assignment.iface and Assignment.address
 HCAS: Need = "hcas"  # net.devices.active_rdma_ports()
 SITE: Need = "site"  # View.site
 CPU_ONLY: Need = "cpu_only"  # View.is_cpu_only
-MEMORY: Need = "memory"  # the saved answer, for a member that is started again: joining.rejoin_or_ask()
+MEMORY: Need = "memory"  # the saved answer, for a restarted member: joining.rejoin_or_join()
 
 
 class Framework(NamedTuple):
-    """What a framework reads: its settings, all names that it may export, what it needs to know, and its files."""
+    """A framework: its variables, all names that it may export, its needs, and its files."""
 
     settings: Callable[[View], dict[str, str]]
     names: tuple[str, ...]
@@ -46,25 +46,25 @@ class Framework(NamedTuple):
 # set.
 #
 # The variables of a batch shell reach every task of the job, so they must hold on every node, and no node rank does.
-# There torchrun gets c10d rendezvous, in which the nodes find their ranks by themselves. is_host=1 on every node:
-# each opens a store at this port, and all of them use the one at the endpoint's address. Left to itself torchrun
-# opens a store only where the endpoint is its host name's address, which on a second network is nowhere
-# (pytorch#73656). Who is alone waits for the others and ends with 1 after the join timeout.
+# There torchrun gets c10d rendezvous, which assigns the ranks. is_host=1 on every node: each opens a store at this
+# port, and all of them use the one at the endpoint's address. By default torchrun opens a store only if its host name
+# resolves to the endpoint's address, which is no node's on a second network (pytorch#73656). A torchrun that is alone
+# waits for the others and ends with 1 after the join timeout.
 #
-# The first of these torchruns announces its host's full name to the others. Where names do not lead to the other
-# nodes, PET_NODE_RANK holds words instead of a number: torchrun prints them and ends with 2.
+# The first of these torchruns announces its host's full name to the others. If the other nodes cannot resolve it,
+# PET_NODE_RANK holds a message instead of a number: torchrun prints it and ends with 2.
 #
-# `accelerate launch` without machines starts no torchrun where a node has one GPU, or none. On CPUs its script takes
-# rank 0 where no launcher told it another, and waits half an hour for the others. It asks MVAPICH's variable last
-# (read in accelerate 1.15, utils/environment.py), which holds such words, too: it prints them and ends with 1.
+# `accelerate launch` without machines starts no torchrun if a node has one GPU or none. On CPUs its script takes rank
+# 0 without a launcher's rank, and waits half an hour for the others. It reads MVAPICH's variable last (read in
+# accelerate 1.15, utils/environment.py), which holds such a message too: it prints it and ends with 1.
 NOT_HERE = "none: start torchrun on every node of this job: mingle run torchrun train.py"
 NO_RANK = {"MV2_COMM_WORLD_RANK": "none: start it on every node of this job: mingle run accelerate launch train.py"}
 
 
 def _torchrun(view: View) -> dict[str, str]:
-    """Return the whole set, the elastic one where the user's PET_RDZV_BACKEND asks for it.
+    """Return all variables, the elastic ones if the user's PET_RDZV_BACKEND is not static.
 
-    Raises UsageError for a leftover that contradicts it.
+    Raises UsageError for a leftover variable that contradicts the world.
     """
     if view.user_environ.get("PET_RDZV_BACKEND", "static") != "static":
         return _torchrun_elastic(view)
@@ -80,9 +80,9 @@ def _torchrun(view: View) -> dict[str, str]:
 
 
 def _torchrun_of_every_node(view: View) -> dict[str, str]:
-    """Return what holds on every node alike, and what makes a program end at once where that is not enough.
+    """Return variables that hold on every node, or those that make a program fail at once.
 
-    Raises UsageError for a leftover that contradicts it.
+    Raises UsageError for a leftover variable that contradicts the world.
     """
     batch, nodes = view.batch, view.world.nodes
     if batch is None or nodes is None or (view.user_environ.get("PET_RDZV_BACKEND") or "c10d") != "c10d":
@@ -93,17 +93,17 @@ def _torchrun_of_every_node(view: View) -> dict[str, str]:
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ID": view.world.digest,
         "PET_RDZV_ENDPOINT": view.endpoint,
-        # The others' stores may be there later than this one: reaching them may take as long.
+        # The store that all use may start later than this torchrun: connecting to it may take as long.
         "PET_RDZV_CONF": f"is_host=1,join_timeout={batch.timeout_s},read_timeout={batch.timeout_s}",
     }
     return found | ({"PET_NPROC_PER_NODE": batch.processes} if batch.processes else {})
 
 
 def _one_torchrun(view: View) -> dict[str, str] | None:
-    """Return how many torchruns there are, how many processes this one starts, and which it is; None: not known.
+    """Return the number of torchruns, the processes of this one and its rank, or None if they are unknown.
 
     In task scope each task may start one, with one process: to torchrun each task is a node.
-    Raises UsageError for a leftover that contradicts it.
+    Raises UsageError for a leftover variable that contradicts the world.
     """
     slots = 1 if view.scope == "task" else view.place.slots
     if view.process is None or view.processes is None or slots is None:
@@ -114,28 +114,28 @@ def _one_torchrun(view: View) -> dict[str, str] | None:
 
 
 def _check_leftover(view: View, name: str, world: int) -> None:
-    """Refuse a leftover such as PET_NNODES=1, with which torchrun would not be in the world, or in it twice."""
-    users = view.user_environ.get(name) or str(world)
-    if not holds(users, world):
-        seen = f"{name}={printable(users, 60)}, as exported"
+    """Raise UsageError for a leftover such as PET_NNODES=1, with which torchrun would not join the world."""
+    user_value = view.user_environ.get(name) or str(world)
+    if not holds(user_value, world):
+        seen = f"{name}={printable(user_value, 60)}, as exported"
         raise UsageError(f"{name}={world}, as in the world", seen, f"unset {name}")
 
 
 # torchrun with c10d rendezvous, for --max-restarts and a changing number of nodes.
 #
-# Who hosts the store is said by is_host: left to itself torchrun compares host names, and on a second network no node
+# is_host says which node hosts the store: by default torchrun compares host names, and on a second network no node
 # recognises itself (pytorch#73656). PET_LOCAL_ADDR keeps it from announcing its full host name, which need not
-# resolve. Node ranks are c10d's own and need not be mingle's, so PET_NODE_RANK, which only static rendezvous reads,
-# does no harm.
+# resolve. c10d assigns its own node ranks, which may differ from mingle's, so PET_NODE_RANK, which only static
+# rendezvous reads, does no harm.
 #
-# A node that is started again joins the next round. Its workers need a store of their own, which
-# TORCH_DISABLE_SHARE_RDZV_TCP_STORE says: on the agents' store those of the last round are still counted.
-# torchrun's own default is 0, with which one lost node ends the job; more hide a script that always fails.
+# A restarted node joins the next round. Its workers need their own store, which TORCH_DISABLE_SHARE_RDZV_TCP_STORE
+# gives them: the agents' store still counts the workers of the last round.
+# torchrun's own default is 0, with which one lost node ends the job; a higher number hides a script that always fails.
 MAX_RESTARTS = 3
 
 
 def _torchrun_elastic(view: View) -> dict[str, str]:
-    """Return the whole set. Raises UsageError for a leftover that contradicts it."""
+    """Return all variables. Raises UsageError for a leftover variable that contradicts the world."""
     restarts = {"PET_MAX_RESTARTS": str(MAX_RESTARTS), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     agent = _one_torchrun(view)
     if agent is None:
@@ -151,12 +151,11 @@ def _torchrun_elastic(view: View) -> dict[str, str]:
     return found | ({"PET_LOCAL_ADDR": view.place.address} if view.place.address else {})
 
 
-# A node without any accelerator: accelerate trains each process alone there unless it is told to use the CPU.
+# A node without any accelerator: accelerate trains each process alone there unless it is set to use the CPU.
 #
-# Read in accelerate 1.15, state.py: without a device that it knows it takes the processes of a world for separate
-# ones, and says nothing.
+# Read in accelerate 1.15, state.py: without a known device it silently treats the processes of a world as separate.
 def _cpu(view: View) -> dict[str, str]:
-    """Return the switch where there is nothing else to train on."""
+    """Return the switch if there is no accelerator."""
     return {"ACCELERATE_USE_CPU": "true"} if view.is_cpu_only else {}
 
 
@@ -191,25 +190,25 @@ def _accelerate_files(view: View) -> tuple[File, ...]:
     return (File("accelerate.yaml", json.dumps(config, indent=2) + "\n", ("MINGLE_ACCELERATE_CONFIG",)),)
 
 
-# A member that is one process with its ranks: TORCHELASTIC_RUN_ID says so, as torchrun says to its workers.
+# A member that is one process with ranks, marked by TORCHELASTIC_RUN_ID as torchrun marks its workers.
 #
 # Lightning 2.6 (plugins/environments/torchelastic.py) then takes RANK and WORLD_SIZE as they are, under Slurm too,
-# and refuses `devices` that do not fit. By LOCAL_RANK alone it would wait for processes that nobody starts.
+# and refuses `devices` that do not fit. With LOCAL_RANK alone it would wait for processes that never start.
 def _process(view: View) -> dict[str, str]:
-    """Return the world's id where this process knows its rank, and accelerate's switch where there are only CPUs."""
+    """Return the world's id if this process has a rank, and accelerate's switch if there is no accelerator."""
     found = {"TORCHELASTIC_RUN_ID": view.world.digest} if view.place.rank is not None else {}
     if view.is_cpu_only:
         found |= _cpu(view)
     return found
 
 
-# Lightning, which is content with MASTER_ADDR, MASTER_PORT and NODE_RANK where it starts processes itself.
+# Lightning, which needs only MASTER_ADDR, MASTER_PORT and NODE_RANK if it starts processes itself.
 #
 # Read in lightning 2.6, fabric/plugins/environments/: it starts the node's processes unless LOCAL_RANK is set, so
 # node scope never exports that one. Under Slurm it takes the tasks of srun for its processes, and refuses one task
-# for several devices, unless the job's name is that of an interactive one.
+# for several devices, unless the job has the name of an interactive one.
 def _lightning(view: View) -> dict[str, str]:
-    """Return what keeps it from taking this world for another one."""
+    """Return what keeps Lightning from Slurm's tasks, or the variables of a process."""
     if view.scope == "node" and "SLURM_JOB_ID" in view.user_environ:
         return {"SLURM_JOB_NAME": "interactive"}
     return _process(view._replace(is_cpu_only=False))
@@ -220,7 +219,7 @@ def _lightning(view: View) -> dict[str, str]:
 # Read in deepspeed 0.19, launcher/runner.py: lines of `host slots=N`, each host once, from --hostfile or
 # /job/hostfile and from no variable.
 def _nothing(_view: View) -> dict[str, str]:
-    """Return nothing: all is in the file."""
+    """Return no variables: the file has everything."""
     return {}
 
 
@@ -230,7 +229,7 @@ def _deepspeed_files(view: View) -> tuple[File, ...]:
 
 
 def _hostfile(view: View, *variables: str) -> tuple[File, ...]:
-    """Return the hostfile that DeepSpeed and Open MPI read, or nothing without a roster."""
+    """Return the hostfile of DeepSpeed and Open MPI, or () without a roster."""
     text = hostfiles.text("mpi", view.world.roster)
     return (File("hostfile", text, ("MINGLE_HOSTFILE", *variables)),) if text else ()
 
@@ -241,23 +240,23 @@ def _hostfile(view: View, *variables: str) -> tuple[File, ...]:
 # PRTE_MCA_prte_default_hostfile (prte-info --all). Hydra, the launcher of MPICH and MVAPICH, takes HYDRA_HOST_FILE as
 # its default (its wiki, "Using the Hydra Process Manager"), Intel's takes I_MPI_HYDRA_HOST_FILE (its developer
 # reference). OMPI_MCA_btl_tcp_if_include is left out: mpirun hands it to all nodes, and interface names may differ
-# between them. So does Hydra with HYDRA_IFACE, which is set only where Hydra would tell its daemons to connect to a
-# name that leads nowhere.
+# between them. So does Hydra with HYDRA_IFACE, which is set only if Hydra's daemons could not resolve this host's
+# name.
 _OPEN_MPI = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
 _HYDRA = ("MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")
 
 
 def _mpi(view: View) -> dict[str, str]:
-    """Return what a step of Slurm needs, as the hosts are in the files.
+    """Return what mpirun needs in a step of Slurm; the files have the hosts.
 
-    mpirun starts its daemons by srun, which would wait for the CPUs that this very step holds.
+    mpirun starts its daemons by srun, which would wait for the CPUs of this step.
     """
     found = {"SLURM_OVERLAP": "1"} if "SLURM_STEP_ID" in view.user_environ else {}
     return found | ({"HYDRA_IFACE": view.place.iface} if view.place.iface and not view.is_named else {})
 
 
 def _mpi_files(view: View) -> tuple[File, ...]:
-    """Return both files, or nothing without a roster."""
+    """Return both files, or () without a roster."""
     text = hostfiles.text("mpich", view.world.roster)
     machinefile = (File("machinefile", text, _HYDRA),) if text else ()
     return _hostfile(view, *_OPEN_MPI) + machinefile
@@ -275,16 +274,16 @@ def _horovod(view: View) -> dict[str, str]:
 # JAX: plain `jax.distributed.initialize()` in every process.
 #
 # Read in jax 0.10, _src/distributed.py and _src/clusters/: it reads the address and the local devices from its own
-# variables, but the two numbers only from a cluster that it knows. Where there is none (neither Slurm nor Open MPI)
-# the smallest set of Open MPI's variables by which it detects one says them: OMPI_MCA_orte_hnp_uri is the mark, in
-# Open MPI's own form, and holds the coordinator's address. A program that uses MPI beside JAX needs mpirun, and then
-# gets none of these. JAX_NUM_PROCESSES and JAX_PROCESS_ID are Kubeflow's names, for user code.
+# variables, but the two numbers only from a cluster that it detects. Without one (neither Slurm nor Open MPI) it gets
+# the smallest set of variables by which it detects Open MPI: the mark OMPI_MCA_orte_hnp_uri, in Open MPI's own form,
+# holds the coordinator's address. A program that uses MPI beside JAX needs mpirun, and then gets none of these.
+# JAX_NUM_PROCESSES and JAX_PROCESS_ID are Kubeflow's names, for user code.
 #
 # Under Slurm or Open MPI JAX takes one device per process unless JAX_LOCAL_DEVICE_IDS says otherwise, so node scope,
 # where one process drives all slots, says so; task scope leaves it to JAX, as LOCAL_RANK is no device where the
 # scheduler masks devices.
 _JAX_MARK = "OMPI_MCA_orte_hnp_uri"
-# By all of these JAX finds Slurm (clusters/slurm_cluster.py).
+# JAX detects Slurm if all of these are set (clusters/slurm_cluster.py).
 _SLURM_OF_JAX = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
 
 
@@ -303,7 +302,7 @@ def _jax(view: View) -> dict[str, str]:
 
 
 def _jax_cluster(view: View) -> dict[str, str]:
-    """Return what JAX takes for Open MPI, where it would find no cluster."""
+    """Return variables by which JAX detects Open MPI, unless it detects a cluster anyway."""
     if _JAX_MARK in view.user_environ or all(name in view.user_environ for name in _SLURM_OF_JAX):
         return {}
     family = "tcp6" if view.endpoint.startswith("[") else "tcp"
@@ -360,11 +359,11 @@ def _ray(view: View) -> dict[str, str]:
 # Rabit and dmlc-core read these from the environment. xgboost.collective of 2.1 and later takes the same names as
 # arguments, the port as a number: a RabitTracker(host_ip=…, port=…, sortby="task") on rank 0 and a
 # CommunicatorContext(dmlc_tracker_uri=…, dmlc_tracker_port=…, dmlc_task_id=…) everywhere. Rank 0 ends with
-# `tracker.wait_for()`, as the others still take their leave of the tracker.
+# `tracker.wait_for()`, as the others still disconnect from the tracker.
 #
-# Its tracker binds without SO_REUSEADDR, and so never gets the master port, which is kept for those who bind with it
-# unless --port-hold says off on rank 0; the others cannot know that, so it is the port after it in any case. The port
-# after it has not been tried: if another program has it, the tracker says so and ends.
+# The tracker binds without SO_REUSEADDR, so it cannot get the master port, which is reserved for programs that bind
+# with it unless --port-hold is off on rank 0; as the others cannot know that, it always gets the next port. That port
+# has not been tried: if another program uses it, the tracker reports that and ends.
 def _xgboost(view: View) -> dict[str, str]:
     """Return the whole set, or nothing."""
     if view.process is None or view.processes is None:
@@ -398,7 +397,7 @@ def _mlx_files(view: View) -> tuple[File, ...]:
 #
 # Read in ms-swift 4.6, swift/cli/main.py: it hands NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT and NPROC_PER_NODE on.
 def _swift(view: View) -> dict[str, str]:
-    """Return how many processes it starts on this node."""
+    """Return the number of processes on this node."""
     return {"NPROC_PER_NODE": str(view.place.slots)} if view.place.slots is not None else {}
 
 
@@ -408,7 +407,7 @@ def _swift(view: View) -> dict[str, str]:
 # Read in LLaMA-Factory 0.9.5, src/llamafactory/launcher.py: else each node would train alone. It hands NNODES,
 # NODE_RANK, MASTER_ADDR, MASTER_PORT and NPROC_PER_NODE on.
 def _llamafactory(view: View) -> dict[str, str]:
-    """Return the force, and how many processes it starts on this node."""
+    """Return the switch for torchrun, and the number of processes on this node."""
     slots = view.place.slots
     return {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(slots)} if slots is not None else {}
 
@@ -416,7 +415,7 @@ def _llamafactory(view: View) -> dict[str, str]:
 # Composer: `composer train.py` on every node.
 #
 # Read in Composer 0.32, composer/cli/launcher.py: it reads WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR and
-# MASTER_PORT, and refuses nodes that differ in their processes unless BASE_RANK says where this one's begin.
+# MASTER_PORT, and refuses nodes with different numbers of processes unless BASE_RANK gives this node's first rank.
 def _composer(view: View) -> dict[str, str]:
     """Return the first rank of this node."""
     return {"BASE_RANK": str(view.place.rank_offset)} if view.place.rank_offset is not None else {}
@@ -442,14 +441,14 @@ def _sglang(view: View) -> dict[str, str]:
 
 # NCCL's bootstrap network: which interface, and which of its addresses.
 #
-# Which RDMA devices it takes, and how, is left to NCCL and to the site: docs/networks.md says why.
+# NCCL and the site choose the RDMA devices: docs/networks.md says why.
 _IFNAME, _FAMILY = "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"
 
 
 def _nccl(view: View) -> dict[str, str]:
     """Return this node's interface; `=` makes it exact, without it eth1 would match eth10 too.
 
-    The family is that of the world's address on it, so it is left out where somebody else names the interface.
+    The family is that of the world's address, so it is left out if the user or the site names the interface.
     """
     iface, address = view.place.iface, view.place.address
     if not iface or not address:
@@ -467,9 +466,9 @@ def _gloo(view: View) -> dict[str, str]:
     return {"GLOO_SOCKET_IFNAME": iface, "TP_SOCKET_IFNAME": iface} if iface else {}
 
 
-# UCX: the active RDMA ports, and the world's interface for what goes over TCP.
+# UCX: the active RDMA ports, and the world's interface for TCP.
 def _ucx(view: View) -> dict[str, str]:
-    """Return this node's devices; the interface alone would shut InfiniBand out: none where one is silent."""
+    """Return this node's devices, or nothing if an RDMA device is silent: the interface alone excludes InfiniBand."""
     iface = view.place.iface
     return {"UCX_NET_DEVICES": ",".join((*view.hcas, iface))} if iface and view.hcas is not None else {}
 
@@ -519,15 +518,15 @@ FRAMEWORKS = {
     "ucx": Framework(_ucx, ("UCX_NET_DEVICES",), frozenset({IFACE, HCAS})),
 }
 
-# What everybody gets: torchrun's set, as most people then type `torchrun train.py`, and the interface for Gloo, which
-# any program may use: torch's backend on CPUs is Gloo unless it is told otherwise. NONE says that nobody gets them.
+# The defaults: torchrun's variables, as most people then type `torchrun train.py`, and the interface for Gloo, torch's
+# default backend on CPUs. NONE leaves them out.
 DEFAULT, ALWAYS, NONE = "torchrun", "gloo", "none"
 
 
 def profiles(requested: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the frameworks to export for: DEFAULT, ALWAYS and those asked for, or with NONE those asked for alone.
+    """Return the frameworks to export for: DEFAULT, ALWAYS and the requested ones, or with NONE only these.
 
-    DEFAULT is left out where one of those asked for sets its variables too. Raises UsageError for an unknown name.
+    DEFAULT is left out if a requested one sets its variables too. Raises UsageError for an unknown name.
     """
     if NONE in requested:
         return tuple(name for name in dict.fromkeys(requested) if name != NONE)
@@ -538,7 +537,7 @@ def profiles(requested: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def framework(name: str) -> Framework:
-    """Return the framework of this name, ours or a plugin's; UsageError, with the nearest known name, for another."""
+    """Return the framework of this name, built-in or a plugin. Raises UsageError with the nearest known name."""
     if name in FRAMEWORKS:
         return FRAMEWORKS[name]
 
@@ -561,14 +560,11 @@ _RETURNS = {"settings": ("a dict of strings", _are_settings), "files": ("a tuple
 
 
 def plugin_variables() -> tuple[str, ...]:
-    """Return what the plugins that were asked for may export."""
+    """Return the names that the loaded plugins may export."""
     return tuple(variable for row in plugins.loaded(plugins.FRAMEWORKS) for variable in row.names)
 
 
 def needs(names: tuple[str, ...]) -> frozenset[Need]:
-    """Return what the caller has to find out for these frameworks.
-
-    Raises UsageError.
-    """
+    """Return what these frameworks need the caller to find out. Raises UsageError."""
     none: frozenset[Need] = frozenset()
     return none.union(*(framework(name).needs for name in names))

@@ -1,4 +1,4 @@
-"""The hosts of a world as other programs read them: one function and one row in FORMATS for each format."""
+"""Host lists in the formats of other programs: one function and one row in FORMATS for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Addresses = Literal["needed", "shown", "unused"]
 
 
 class Format(NamedTuple):
-    """How a format is written, and what it does with the members' addresses."""
+    """A function that writes a format, and whether the format has the members' addresses."""
 
     text: Callable[[Sequence[Member]], str]
     addresses: Addresses = "unused"
@@ -34,7 +34,7 @@ def text(name: str, members: Sequence[Member]) -> str:
 
 
 def slots(members: Sequence[Member]) -> dict[str, int]:
-    """Return host -> slots in rank order; members that share a host are added up."""
+    """Return host -> slots in rank order, summed over members that share a host."""
     found: dict[str, int] = {}
     for member in members:
         found[member.host] = found.get(member.host, 0) + member.slots
@@ -59,15 +59,15 @@ def _horovod(members: Sequence[Member]) -> str:
     return ",".join(f"{host}:{count}" for host, count in slots(members).items()) + "\n"
 
 
-# A node file, as PBS_NODEFILE: a line for each process, so that a host stands there as often as it has slots.
+# A node file such as PBS_NODEFILE: each host on as many lines as it has slots.
 def _nodefile(members: Sequence[Member]) -> str:
-    """Return a line for each slot, in the order of the ranks."""
+    """Return a line for each slot, in rank order."""
     return "".join(f"{member.host}\n" * member.slots for member in members)
 
 
-# JSON, with all that is known of each member.
+# JSON, with all fields of each member.
 def _json(members: Sequence[Member]) -> str:
-    """Return a list with an object for each member; its address is null where nobody was asked for it."""
+    """Return a list with an object for each member; an unknown address is null."""
     rows = [
         {"rank": rank, "host": host, "address": address or None, "slots": slots}
         for rank, host, address, slots in members
@@ -75,13 +75,13 @@ def _json(members: Sequence[Member]) -> str:
     return f"{values.to_json(rows)}\n"
 
 
-# Lines of /etc/hosts, for hosts that no name service knows.
+# Lines of /etc/hosts, for hosts without a name service.
 def _etc(members: Sequence[Member]) -> str:
-    """Return a line for each address; a member may come several times, once with each of its names.
+    """Return a line for each address; a member may be listed several times, once with each of its names.
 
-    A name that several hosts have is left out; ConflictError where one of them has no other. What every host calls
-    itself, localhost, is never written, nor is an address that another host cannot use. Raises FactsError for a name
-    that no host can have: whatever is written here, every program of the host reads.
+    A name of several hosts is left out, and so are localhost and addresses that other hosts cannot use. Raises
+    ConflictError for a host without a unique name, and FactsError for an invalid name, as every program of the host
+    reads these lines.
     """
     named: dict[str, list[str]] = {}
     addresses: dict[str, list[str]] = {}
@@ -107,7 +107,7 @@ def _add(found: dict[str, list[str]], key: str, value: str) -> None:
 
 
 def _is_of_one_host(address: str) -> bool:
-    """Tell whether another host would reach itself by it, or needs the number of an interface for it."""
+    """Tell whether other hosts cannot use the address: loopback, or with an interface's scope."""
     return not address or address.startswith("127.") or address == "::1" or "%" in address
 
 
@@ -122,24 +122,24 @@ FORMATS = {
 }
 
 
-# A block of lines in /etc/hosts, put there and taken out again with every other octet as it was.
+# A marked block in /etc/hosts, added and removed without changing any other byte.
 
 
 PATH = "/etc/hosts"
-# More than a file of the largest cluster has; a wrong path does not fill the memory.
+# More than the file of the largest cluster; it keeps a wrong path from filling the memory.
 _MOST_BYTES = 64 << 20
 _TEMPORARY = ".mingle-new."
 
 
 def write_etc_hosts(world: str, lines: str, path: str = PATH) -> None:
-    """Put this world's block at the end of the file, in place of one that it has there. Raises PlaceError."""
+    """Append this world's block to the file, replacing an earlier one. Raises PlaceError."""
     with _locked(path) as place:
         before = _read(place)
         _put(place, before, _with(_without(before, world), world, lines))
 
 
 def remove_etc_hosts(world: str, path: str = PATH) -> bool:
-    """Take this world's block out; tell whether there was one. Raises PlaceError."""
+    """Remove this world's block and return whether there was one. Raises PlaceError."""
     with _locked(path) as place:
         before = _read(place)
         after = _without(before, world)
@@ -153,7 +153,7 @@ def _marks(world: str) -> tuple[bytes, bytes]:
 
 
 def _with(text: bytes, world: str, lines: str) -> bytes:
-    """Return a text with the block at its end; its first line tells whether a newline was missing there."""
+    """Return a text with the block appended; the block's first line records whether a newline was missing."""
     begin, end = _marks(world)
     if not lines:
         return text
@@ -163,7 +163,7 @@ def _with(text: bytes, world: str, lines: str) -> bytes:
 
 
 def _without(text: bytes, world: str) -> bytes:
-    """Return a text without the block; one whose end is missing was edited, and stays as it is."""
+    """Return a text without the block; a block without its end was edited, and is kept."""
     begin, end = _marks(world)
     at = 0 if text.startswith(begin) else text.find(b"\n" + begin) + 1
     if not text.startswith(begin, at):
@@ -178,7 +178,7 @@ def _without(text: bytes, world: str) -> bytes:
 
 @contextmanager
 def _locked(path: str) -> Iterator[str]:
-    """Yield the file that the path leads to, with its directory locked: a lock on a file that is replaced is none."""
+    """Yield the resolved path with its directory locked: the file itself is replaced, so its lock would be lost."""
     import fcntl
 
     place = os.path.realpath(path)
@@ -221,10 +221,10 @@ def _put(place: str, before: bytes, after: bytes) -> None:
 
 
 def _replace(place: str, after: bytes) -> None:
-    """Have a new file take the old one's place."""
+    """Replace the file atomically, with the same owner, mode and extended attributes."""
     directory, name = os.path.split(place)
     draft = f"{directory}/{_TEMPORARY}{name}"
-    if os.path.lexists(draft):  # of a power cut: whoever holds the lock is alone
+    if os.path.lexists(draft):  # left by a power cut: no other process holds the lock
         os.unlink(draft)
     old = os.stat(place)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -244,14 +244,14 @@ def _replace(place: str, after: bytes) -> None:
 
 
 def _edit(place: str, before: bytes, after: bytes) -> None:
-    """Write what differs into the file as it lies there: lines at its end, or one cut there, where that is all."""
+    """Write the file in place from the first different byte, as a mounted file cannot be replaced."""
     pairs = enumerate(zip(before, after, strict=False))
     same = next((at for at, (old, new) in pairs if old != new), min(len(before), len(after)))
     with open(place, "r+b", buffering=0) as file:
         file.seek(same)
         try:
             _write(file, after[same:])
-        except OSError:  # a full disk: what stood there comes back, for which there is room
+        except OSError:  # a full disk: restore the old contents, for which there is room
             after = before
             file.seek(same)
             _write(file, before[same:])

@@ -1,6 +1,6 @@
-"""The programs that start training processes, recognised by the words of a command.
+"""Launchers: programs that start training processes, recognised by the arguments of a command.
 
-A launcher is one row in TABLE, and a function where its command line has to be completed or checked.
+A launcher is one row in TABLE, with a function if its command line has to be completed or checked.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from mingle_hooks.world import View
 
 Starts = Literal["node", "task", "job"]
 Argv = tuple[str, ...]
-# The launcher's own words, its options and all that follows, the world, and the variables that it gets.
+# From a launcher's name, its options and what follows, the view and the exported variables to options to add.
 Options = Callable[[Argv, Argv, View, Mapping[str, str]], Argv]
 
 
 class Launcher(NamedTuple):
-    """A launcher, how often it has to be started, and what `mingle exec` adds so that it finds its nodes.
+    """A launcher, how often it is started, and what `mingle exec` adds so that it finds its nodes.
 
-    `starts` is "node" for one that starts a node's processes itself, so once on every node; "task" for one that
-    the scheduler runs, which starts a process for each task; "job" for one that reaches all nodes itself.
-    `options` completes its command line, `check` refuses options that leave the world; `frameworks` are set for it
-    too. A launcher of job scripts that starts it as it was typed has the same name; where there are more, `in_scripts`
-    are all of them, the usual one first and then the elastic one. `instead` is what a script has for one that reaches
-    or waits for the other nodes in a way that no script needs. `flags` are its options without a value, by which the
-    Python script that it starts is found; None where that is not certain.
+    `starts` is "node" for a launcher that runs once on every node and starts the node's processes, "task" for one that
+    the scheduler provides and that starts a process for each task, "job" for one that reaches all nodes itself.
+    `options` completes its command line, `check` refuses options that leave the world, and the variables of
+    `frameworks` are exported too. The launcher of job scripts that starts it has the same name; if there are several,
+    `in_scripts` lists them, the usual one first and then the elastic one. `instead` is the launcher that scripts use in
+    its place. `flags` are its options without a value, needed to find the Python script that it starts; None if that
+    is uncertain.
     """
 
     name: str
-    programs: tuple[str, ...]  # the command's own name, and the word that must follow it, as "accelerate launch"
+    programs: tuple[str, ...]  # a program's name, with a subcommand if it needs one: "accelerate launch"
     modules: tuple[str, ...]  # the same, after `python -m`
     starts: Starts
     options: Options | None = None
@@ -51,8 +51,7 @@ class Launcher(NamedTuple):
     flags: Collection[str] | None = None
 
 
-# A launcher's own options, told from those of the program that it starts.
-# What launchers call the number of nodes, a node's rank and rank 0's address.
+# Options for the number of nodes, a node's rank and rank 0's address, with hyphens.
 _NODES = ("--nnodes", "--num-machines", "--num-nodes")
 _RANK = ("--node-rank", "--machine-rank")
 _ADDRESS = ("--master-addr", "--rdzv-endpoint", "--main-process-ip", "--address")
@@ -60,7 +59,7 @@ _LOOPBACK = ("localhost", "127.", "::1", "[::1]")
 
 
 def leaves_world(name: str, value: str, nodes: int | None, rank: int | None) -> bool:
-    """Tell whether a launcher's option takes it out of a world of several nodes, in which this one has that rank."""
+    """Tell whether an option takes a launcher out of a world of several nodes, in which this node has this rank."""
     name = hyphens(name)
     return (
         name == "--standalone"
@@ -81,17 +80,17 @@ def check_options(launcher: str, options: Mapping[str, str], nodes: int | None, 
 
 
 def parse_options(arguments: Sequence[str], flags: Collection[str]) -> dict[str, str]:
-    """Return the options before the first word that is none, as option -> value; `flags` take no value.
+    """Return the options before the first argument that is none, as option -> value; `flags` take no value.
 
-    Names have hyphens within, and so have flags: Python's launchers take them and underscores alike.
+    Names and flags have hyphens: Python's launchers accept underscores instead of them.
     """
     return _split(arguments, flags)[0]
 
 
 def script(arguments: Sequence[str], flags: Collection[str]) -> str | None:
-    """Return the Python script behind a launcher's options; None where it starts something else, or is not certain.
+    """Return the Python script after a launcher's options, or None if there is none or it is uncertain.
 
-    An option of a version to come may have no value, and then the next word would be the script.
+    An unknown option, of a later version, may take no value: then the next argument would be the script.
     """
     options, position = _split(arguments, flags)
     is_script = position < len(arguments) and arguments[position].endswith(".py")
@@ -101,12 +100,12 @@ def script(arguments: Sequence[str], flags: Collection[str]) -> str | None:
 
 
 def _starts_another(option: str) -> bool:
-    """Tell whether this is -m or --no-python, or short for it."""
+    """Tell whether this is -m, --module or --no-python, or an abbreviation of these."""
     return option.startswith("-m") or "--module".startswith(option) or "--no-python".startswith(option)
 
 
 def _split(arguments: Sequence[str], flags: Collection[str]) -> tuple[dict[str, str], int]:
-    """Return the options before the first word that is none, and where that word is."""
+    """Return the options before the first argument that is none, and the position of that argument."""
     found: dict[str, str] = {}
     position = 0
     while position < len(arguments) and arguments[position].startswith("-") and arguments[position] != "--":
@@ -133,11 +132,11 @@ def hyphens(name: str) -> str:
     return name.replace("_", "-")
 
 
-# torchrun's own options that would take it out of the world: they win over PET_*.
+# torchrun. Its options win over PET_*, so those that take it out of the world are refused.
 #
-# Read in torch 2.13, distributed/run.py. Many a line was written for one node, with --standalone or --nnodes=1, and
-# would train once on every node.
-# Options without a value; every other takes the next word, or what stands after "=".
+# Read in torch 2.13, distributed/run.py. Many command lines were written for one node, with --standalone or
+# --nnodes=1, and would train once on every node.
+# Options without a value; all others take the next argument, or the text after "=".
 _TORCHRUN = ("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "--virtual-local-rank")
 
 
@@ -149,9 +148,9 @@ def _check_torchrun(arguments: Sequence[str], spec: MemberSpec) -> None:
 # `accelerate launch`, which takes its machines from options or its configuration file only.
 #
 # Read in accelerate 1.15, commands/launch.py. Options win over the file, which may say more (mixed precision, FSDP),
-# so the machines are given as options and the user's own file, named or the default one, stays in use. What starts
-# several processes is one of _ACCELERATE_KINDS, or the file's distributed_type; without any of them each node would
-# train alone, so --multi_gpu is added: it stands for torchrun, on CPUs too.
+# so the machines are given as options and the user's own file, named or the default one, stays in use. One of
+# _ACCELERATE_KINDS, or the file's distributed_type, starts several processes; without them each node would train
+# alone, so --multi_gpu is added: it means torchrun, on CPUs too.
 _ACCELERATE_KINDS = ("--multi-gpu", "--tpu", "--use-deepspeed", "--use-fsdp", "--use-megatron-lm")
 _ACCELERATE = frozenset(
     {
@@ -168,7 +167,7 @@ _MOST_BYTES = 1 << 16  # a configuration file is a screenful
 
 
 def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) -> Argv:
-    """Return this node's place in the world. Raises UsageError for --cpu with several processes."""
+    """Return the options for this node's place in the world. Raises UsageError for --cpu with several processes."""
     nodes, slots = view.world.nodes or 1, view.place.slots or 1
     options = parse_options(arguments, _ACCELERATE)
     if "--cpu" in options and view.world.size != nodes:
@@ -193,20 +192,20 @@ def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str
 
 
 def _starts_several(options: Mapping[str, str], environ: Mapping[str, str]) -> bool:
-    """Tell whether the user's own options or file say what starts the processes; --cpu starts one."""
+    """Tell whether the user's options or file choose how processes are started; --cpu starts one."""
     if "--cpu" in options or any(kind in options for kind in _ACCELERATE_KINDS):
         return True
     path = options.get("--config-file") or _default_file(environ)
     try:
         with open(path, errors="replace") as file:
             kind = re.search(_DISTRIBUTED_TYPE, file.read(_MOST_BYTES), re.MULTILINE)
-    except OSError:  # accelerate itself says so where it was named
+    except OSError:  # accelerate itself reports a named file that is missing
         return False
     return kind is not None and kind[1].upper() not in _ONE_PROCESS
 
 
 def _default_file(environ: Mapping[str, str]) -> str:
-    """Return where `accelerate config` leaves its file (commands/config/config_args.py)."""
+    """Return the path of the file of `accelerate config` (commands/config/config_args.py)."""
     cache = environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = environ.get("HF_HOME") or f"{cache}/huggingface"
     return os.path.expanduser(f"{home}/accelerate/default_config.yaml")
@@ -214,8 +213,8 @@ def _default_file(environ: Mapping[str, str]) -> str:
 
 # The deepspeed launcher, on every node and without ssh.
 #
-# Read in deepspeed 0.19, launcher/runner.py: with --no_ssh it starts the processes of node --node_rank out of the
-# hostfile.
+# Read in deepspeed 0.19, launcher/runner.py: with --no_ssh it starts the processes that the hostfile gives to node
+# --node_rank.
 _DEEPSPEED = frozenset(
     {
         *("-h", "--help", "--module", "--no-python", "--no-local-rank", "--no-ssh", "--no-ssh-check"),
@@ -225,7 +224,7 @@ _DEEPSPEED = frozenset(
 
 
 def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, str]) -> Argv:
-    """Return the hostfile, this node's place in it, and where rank 0 is. Raises UsageError."""
+    """Return the options for the hostfile, this node's rank and rank 0's address. Raises UsageError."""
     options = parse_options(arguments, _DEEPSPEED)
     check_options("deepspeed", options, view.world.nodes, view.place.node_rank)
     found = {
@@ -253,7 +252,7 @@ _RAY = frozenset(
 
 
 def _ray(name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) -> Argv:
-    """Return where the head is, and for `ray start` whether it is here. Raises UsageError."""
+    """Return the options for the head's address, or to start the head on rank 0. Raises UsageError."""
     options = parse_options(arguments, _RAY)
     check_options("ray", options, view.world.nodes, view.place.node_rank)
     if name[-1] == "symmetric-run":
@@ -282,7 +281,7 @@ _HOROVOD_HOSTS = ("-H", "--hosts", "-hostfile", "--hostfile", "--host-discovery-
 
 
 def _horovod(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, str]) -> Argv:
-    """Return the number of processes, and the hosts with their slots."""
+    """Return the options for the number of processes, and for the hosts with their slots."""
     options = parse_options(arguments, _HOROVOD)
     number = {} if any(name in options for name in _HOROVOD_NUMBERS) else {"-np": view.world.size}
     hosts = {} if any(name in options for name in _HOROVOD_HOSTS) else {"-H": exported["MINGLE_HOSTS"]}
@@ -336,10 +335,10 @@ TABLE = (
     Launcher("srun", ("srun",), (), "task"),
 )
 
-# For a command that is no launcher, unless the user wants the bare world, or the other processes to be Lightning's.
+# For a command that is no launcher, unless with --for none, or if Lightning starts the node's other processes.
 PROCESS_FRAMEWORKS = ("process",)
 
-# Programs that are no launchers, so that nobody looks for a plugin; nor are Python's and scripts.
+# Programs that are no launchers, like Python and scripts: no plugin is searched for them.
 _NO_LAUNCHERS = (
     "sh",
     "bash",
@@ -356,20 +355,20 @@ _NO_LAUNCHERS = (
     "hostname",
 )
 
-# What starts a command in a container with `exec`; its options with a value are to be written as --option=value.
+# Container programs that start a command by `exec`; options with a value must be written as --option=value.
 _CONTAINERS = (["apptainer"], ["singularity"])
-# Python's own options, of which these take the next word.
+# Python's options that take the next argument.
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
 
 def recognise(command: Sequence[str]) -> Launcher | None:
-    """Return the launcher that a command starts, None where it starts another program."""
+    """Return the launcher that a command starts, or None."""
     found = find(command)
     return found[0] if found else None
 
 
 def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
-    """Return the launcher that a command starts, and how many words until its own options begin."""
+    """Return the launcher that a command starts, and the position of its options."""
     before = prefix_length(command)
     command = command[before:]
     end = _module_at(command)
@@ -389,7 +388,7 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
 
 
 def prefix_length(command: Sequence[str]) -> int:
-    """Return how many words `env NAME=VALUE…` and then `apptainer exec [--option]… IMAGE` in front are."""
+    """Return the number of arguments of `env NAME=VALUE…` and `apptainer exec [--option]… IMAGE` in front."""
     start = assignments(command)
     rest = command[start:]
     if [os.path.basename(argument) for argument in rest[:1]] not in _CONTAINERS or list(rest[1:2]) != ["exec"]:
@@ -399,14 +398,14 @@ def prefix_length(command: Sequence[str]) -> int:
 
 
 def assignments(command: Sequence[str]) -> int:
-    """Return how many words `env NAME=VALUE…` in front are."""
+    """Return the number of arguments of `env NAME=VALUE…` in front."""
     if os.path.basename(command[0]) != "env":
         return 0
     return next((at for at in range(1, len(command)) if "=" not in command[at] or command[at][0] == "-"), 0)
 
 
 def _of_plugin(program: str) -> Launcher | None:
-    """Return the launcher that another package adds under a program's name."""
+    """Return the plugin's launcher for a program, or None."""
     if program in _NO_LAUNCHERS or program.startswith("python") or program.endswith((".py", ".sh")):
         return None
     return plugins.find(plugins.LAUNCHERS, program, Launcher, _RETURNS)
@@ -420,12 +419,12 @@ _RETURNS = {"options": ("a tuple of strings", _are_strings)}
 
 
 def script_of(launcher: Launcher, arguments: Sequence[str]) -> str | None:
-    """Return the Python script that a launcher with these words starts; None where that is not certain."""
+    """Return the Python script that a launcher with these arguments starts, or None if it is uncertain."""
     return None if launcher.flags is None else script(arguments, launcher.flags)
 
 
 def _module_at(command: Sequence[str]) -> int:
-    """Return where the module's name stands in `python [option]… -m module`, 0 where there is none."""
+    """Return the position of the module's name in `python [option]… -m module`, or 0."""
     if not os.path.basename(command[0]).startswith("python"):
         return 0
     position = 1
@@ -437,9 +436,9 @@ def _module_at(command: Sequence[str]) -> int:
 
 
 def with_frameworks(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
-    """Return the spec that asks for the command's own frameworks too.
+    """Return the spec with the command's frameworks added.
 
-    A launcher that hands rank 0's environment to other nodes gets no interface's name by itself: theirs may differ.
+    By default a launcher that copies rank 0's environment to other nodes gets no interface name: theirs may differ.
     """
     launcher, names = recognise(command), spec.settings.frameworks
     if launcher and launcher.starts != "node" and spec.settings.source("frameworks") == "default":
@@ -449,7 +448,7 @@ def with_frameworks(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
 
 
 def with_ranks(command: Sequence[str], spec: MemberSpec, view: View) -> View:
-    """Return the view with ranks for a command that is no launcher, where each node runs one process of it."""
+    """Return the view with ranks for a command that is no launcher, if each node runs one process."""
     place = view.place
     is_process = recognise(command) is None and _has_ranks(spec.settings.frameworks)
     if not is_process or view.scope != "node" or place.node_rank is None or view.world.size != view.world.nodes:
@@ -458,16 +457,16 @@ def with_ranks(command: Sequence[str], spec: MemberSpec, view: View) -> View:
 
 
 def is_elsewhere(command: Sequence[str], view: View) -> bool:
-    """Tell whether rank 0 starts this command for all nodes, this one among them."""
+    """Tell whether rank 0's node, and not this one, starts the command for all nodes."""
     launcher = recognise(command)
     return launcher is not None and launcher.starts == "job" and (view.process or 0) > 0
 
 
 def completed(command: Sequence[str], view: View, exported: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a launcher's command with what it needs to find its nodes; a command that needs nothing as it is.
+    """Return a launcher's command with the options that it needs to find its nodes; others are unchanged.
 
-    `exported` are the variables that it gets. What is added stands before the user's own options. Raises
-    UsageError for options with which the launcher would not start this world.
+    `exported` are its variables. The added options precede the user's own. Raises UsageError for options with which
+    the launcher would not start this world.
     """
     found = find(command)
     is_known = None not in (view.world.nodes, view.place.node_rank, view.place.slots)
@@ -482,17 +481,16 @@ def _has_ranks(frameworks: tuple[str, ...]) -> bool:
     return bool(frameworks) and "lightning" not in frameworks
 
 
-# Where a command may start: on every node of the job, or not at all. What is started in the batch script alone, or
-# once for each task where it starts the node's processes itself, would train in a world of its own and end with 0.
+# Checks that a command starts on every node of the job. A launcher that runs in the batch script only, or once per
+# task instead of once per node, would train in a world of its own and end with 0.
 
-
-# What mpirun and horovodrun call the number of processes, and those of their options that have no value.
+# Options of mpirun and horovodrun for the number of processes, and those without a value.
 _PROCESSES = ("-n", "-np", "--np", "-c", "--num-proc")
 _OF_MPI = (
     *("--allow-run-as-root", "--oversubscribe", "--nooversubscribe", "--tag-output", "--display-map", "-v", "-q"),
     *("--verbose", "--quiet", "--report-bindings", "--use-hwthread-cpus", "-l", "--gloo", "--mpi", "--jsrun"),
 )
-# What gives a job to a scheduler, and the line that does: the first of these programs that is here.
+# Programs that submit jobs, and the line to suggest: the first installed one is used.
 _SUBMITTERS = (
     ("salloc", "salloc -N2 {line}"),
     ("flux", "flux alloc -N2 {line}"),
@@ -500,7 +498,7 @@ _SUBMITTERS = (
     ("qsub", "{line} in a job script, for qsub"),
     ("oarsub", "{line} in a job script, for oarsub"),
 )
-# Options by which a launcher that reads no variables is told its nodes.
+# Options by which a launcher that reads no variables gets its nodes.
 _NODE_OPTIONS = (
     *("--num-machines", "--machine-rank", "--config-file", "--hostfile", "-hostfile", "-H", "--hosts", "--host"),
     *("--node-rank", "--num-nodes", "--address", "--head", "--host-discovery-script", "-machinefile", "--machinefile"),
@@ -508,9 +506,9 @@ _NODE_OPTIONS = (
 
 
 def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False) -> None:
-    """Raise UsageError, with the line that works, for a command that would not be in the world of several nodes.
+    """Raise UsageError, with the line that works, for a command that would not join the world of several nodes.
 
-    With `verbatim` nothing tells a launcher its nodes but its own options.
+    With `verbatim` a launcher must have its own options for the nodes.
     """
     facts, (launcher, end) = spec.facts, find(command) or (None, 0)
     if facts.is_batch and (launcher is None or launcher.starts == "node"):
@@ -526,7 +524,7 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
             f"{tasks} tasks on a node",
             "--ntasks-per-node=1 without --scope task, or the program without its launcher",
         )
-    # In a run only rank 0's host starts a launcher of all nodes, and the run itself asks for --verbatim there.
+    # In a run only rank 0's host starts a launcher of all nodes, and the run itself adds --verbatim there.
     is_of_all = launcher is not None and launcher.starts == "job" and "MINGLE_RUN_FORMED" not in spec.user_environ
     lacks_nodes = launcher is not None and verbatim and (launcher.options or is_of_all)
     if launcher is not None and lacks_nodes and not _names_nodes(command[end:]):
@@ -542,7 +540,7 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
 
 
 def check_processes(launcher: str, arguments: Sequence[str], nodes: int | None) -> None:
-    """Raise UsageError for fewer processes than nodes, of a launcher that reaches all of them itself."""
+    """Raise UsageError if a launcher of the whole job would start fewer processes than nodes."""
     options = parse_options(arguments, _OF_MPI)
     counts = [(name, number(options[name], most=MOST_TASKS)) for name in _PROCESSES if name in options]
     for name, count in counts:
@@ -552,7 +550,7 @@ def check_processes(launcher: str, arguments: Sequence[str], nodes: int | None) 
 
 
 def here(facts: JobFacts) -> str:
-    """Return this host's name."""
+    """Return this host's name, as the scheduler calls it if known."""
     return facts.host or socket.gethostname()
 
 
@@ -563,14 +561,14 @@ def is_first_host(facts: JobFacts) -> bool:
 
 
 def everywhere(facts: JobFacts, command: Sequence[str]) -> str:
-    """Return the line that starts a command on every node of the job, each in the world."""
+    """Return the line that starts a command on every node of the job, in one world."""
     if starter := facts.on_every_node:
         return f"{starter} in front: {starter} mingle exec {shlex.join(command)}"
     return f"mingle run {shlex.join(command)}"
 
 
 def anywhere(command: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return what gets a command hosts where there is no job: a job of the scheduler that is here, hosts, or one."""
+    """Return what to try without a job: submit one, name hosts, or train on this host only."""
     line = f"mingle run {shlex.join(command)}"
     path = environ.get("PATH", "")
     job = next((text.format(line=line) for program, text in _SUBMITTERS if shutil.which(program, path=path)), "")

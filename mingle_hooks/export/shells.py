@@ -1,7 +1,7 @@
 """The shells: how each exports a world and how it fails, one row in SHELLS and two functions for each.
 
-No value reaches a shell unchecked. What must hold of every text: it is one block, it is whole or not there at all,
-and `eval` of it says whether there is a world.
+Every value is checked before it reaches a shell. Every text is one block, has its whole effect or none, and its `eval`
+succeeds only if there is a world.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from mingle_hooks.values import nearest
 
 
 def _only_status(code: int, unset: Sequence[str], *, ends: bool) -> str:
-    """Return nothing, for what programs read: the exit status tells."""
+    """Return no text, for formats that programs read: they have the exit status."""
     return ""
 
 
 class Failure(Protocol):
-    """A function that writes what fails, and ends a shell that is not interactive where `ends`."""
+    """A function that returns text that fails; with `ends` it ends a shell that is not interactive."""
 
     def __call__(self, code: int, unset: Sequence[str], *, ends: bool) -> str:  # noqa: D102 - above
         ...
 
 
 class Shell(NamedTuple):
-    """How a language exports and fails; a shell that reads no sh is known by its `programs`, and evals by `line`.
+    """How a language exports and fails; a shell other than sh has its `programs`, and the `line` that evals.
 
-    Such a shell stops at no error of a text in sh, goes on and trains alone, so it is told.
+    Such a shell ignores errors in text for sh, and would go on and train alone: see check_reader().
     """
 
     success: Callable[[Mapping[str, str], Sequence[str]], str]
@@ -43,19 +43,18 @@ class Shell(NamedTuple):
 
 # dash, bash, ash, mksh, ksh93 and zsh: `eval "$(mingle env)"`.
 #
-# Unset comes first and `&&` ties the two together, for the sake of `readonly MASTER_ADDR` in the user's shell: dash
-# and ash then end the script, and bash, mksh, ksh93 and zsh export nothing and return 1, so no shell is left with
-# half a world. It also takes away attributes such as `typeset -i`, under which an assignment would be evaluated as
-# arithmetic.
+# `unset` comes first, joined by `&&`, because of `readonly MASTER_ADDR` in the user's shell: dash and ash then end the
+# script, and bash, mksh, ksh93 and zsh export nothing and return 1, so no shell has a partial world. It also removes
+# attributes such as `typeset -i`, with which an assignment would be evaluated as arithmetic.
 
 
 def quote(value: str) -> str:
-    """Return `value` as one word in which nothing is special."""
+    """Return `value` as one quoted word."""
     return "'" + value.replace("'", "'\\''") + "'"
 
 
 def _sh(variables: Mapping[str, str], unset: Sequence[str]) -> str:
-    """Return one `unset`, and after it one `export` a line: all of it happens, or nothing."""
+    """Return one `unset`, followed by one `export` a line, with their whole effect or none."""
     names = " ".join([*unset, *variables])
     exports = "".join(f"export {name}={quote(value)};\n" for name, value in variables.items())
     if not names:
@@ -64,9 +63,9 @@ def _sh(variables: Mapping[str, str], unset: Sequence[str]) -> str:
 
 
 def _sh_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
-    """Return a list whose last command ends with `code`: `eval` returns it, and `set -e` sees it.
+    """Return commands of which the last ends with `code`, which `eval` returns and `set -e` notices.
 
-    A shell that is not interactive `ends` by it.
+    With `ends` it ends a shell that is not interactive.
     """
     fails = f"case $- in *i*) (exit {code});; *) exit {code};; esac" if ends else f"(exit {code})"
     return (f"unset {' '.join(unset)}; " if unset else "") + f"{fails};\n"
@@ -90,9 +89,9 @@ def _csh(variables: Mapping[str, str], unset: Sequence[str]) -> str:
 
 
 def _csh_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
-    """Return statements of which the last sets $status; csh has no subshell exit of its own.
+    """Return statements of which the last sets $status; csh cannot exit a subshell.
 
-    A shell without a prompt `ends` by the one before it.
+    With `ends` the one before it ends a shell without a prompt.
     """
     lines = [f"unsetenv {name};" for name in unset]
     lines += [f"if ( ! $?prompt ) exit {code};"] if ends else []
@@ -121,7 +120,7 @@ def _quote_fish(value: str) -> str:
 
 
 def _fish(variables: Mapping[str, str], unset: Sequence[str]) -> str:
-    """Return one statement a line, in the global scope only: a universal variable is the user's for ever."""
+    """Return one statement a line, in the global scope: a universal variable would outlive the session."""
     lines = [_erase(name) for name in unset]
     lines += [f"set -gx {name} {_quote_fish(value)};" for name, value in variables.items()]
     return "\n".join([*lines, "true;"]) + "\n"
@@ -130,7 +129,7 @@ def _fish(variables: Mapping[str, str], unset: Sequence[str]) -> str:
 def _fish_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
     """Return statements of which the last sets $status.
 
-    A shell that is not interactive `ends` by becoming a program that fails: `exit` would end `source` alone.
+    With `ends` a shell that is not interactive becomes a program that fails: `exit` would only end `source`.
     """
     lines = [_erase(name) for name in unset]
     lines += [f"status is-interactive; or exec sh -c 'exit {code}';"] if ends else []
@@ -141,7 +140,7 @@ def _erase(name: str) -> str:
     return f"set -eg {name};"
 
 
-# One JSON object of strings, for programs; null means that the variable is to be unset.
+# One JSON object of strings, for programs; null means to unset the variable.
 def _json(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     """Return one line of pure ASCII."""
     return json.dumps({**dict.fromkeys(unset), **variables}) + "\n"
@@ -149,14 +148,14 @@ def _json(variables: Mapping[str, str], unset: Sequence[str]) -> str:
 
 # NAME=value lines that docker --env-file, python-dotenv and systemd's EnvironmentFile read alike.
 #
-# They agree on bare values only: docker takes quotes literally, python-dotenv takes them off and expands `${…}`,
-# systemd unescapes backslashes. So there are no quotes, and a value about which they differ is refused.
+# They agree on bare values only: docker keeps quotes, python-dotenv removes them and expands `${…}`, systemd unescapes
+# backslashes. So nothing is quoted, and a value that they read differently is refused.
 # Spaces at the ends are trimmed by some, quotes matter where a value begins, and # begins a comment for some.
 _DISPUTED = re.compile(r"""^["'`\s]|[#$\\]|\s$""")
 
 
 def _dotenv(variables: Mapping[str, str], unset: Sequence[str]) -> str:
-    """Return the lines; UsageError for a value that they do not read alike."""
+    """Return the lines. Raises UsageError for a value that readers would parse differently."""
     for name, value in variables.items():
         if _DISPUTED.search(value) or not value.isprintable():
             raise UsageError(f"{name} with a value that all readers of dotenv files parse alike", value, "--shell json")
@@ -176,7 +175,7 @@ def _taskprolog(variables: Mapping[str, str], unset: Sequence[str]) -> str:
 
 _SH = Shell(_sh, _sh_failure)
 _CSH = 'eval "`mingle env --shell csh`"'
-# By what users ask for.
+# --shell -> shell.
 SHELLS = {
     **dict.fromkeys(("sh", "dash", "bash", "ash", "mksh", "ksh", "zsh"), _SH),
     "csh": Shell(_csh, _csh_failure, ("csh", "tcsh", "bsd-csh"), _CSH),
@@ -194,7 +193,7 @@ LONGEST_STRING_BYTES = 131_072
 def success(shell: str, variables: Mapping[str, str], unset: Sequence[str] = ()) -> str:
     """Return the text that exports all `variables` and unsets the names in `unset`.
 
-    Raises UsageError, before there is any text, for a value that this shell or the kernel cannot carry.
+    Raises UsageError for a value that this shell or the kernel cannot represent.
     Write it as `os.fsencode(text)`: a value may hold bytes of the environment that are not UTF-8.
     """
     for name, value in variables.items():
@@ -207,8 +206,8 @@ def success(shell: str, variables: Mapping[str, str], unset: Sequence[str] = ())
 def failure(shell: str, code: int, unset: Sequence[str] = (), *, ends: bool = True) -> str:
     """Return the text that unsets `unset` and makes `eval` fail with `code`, 1 to 255.
 
-    It `ends` a shell that is not interactive, as a script would go on and train alone. It is empty for json,
-    dotenv and taskprolog, where only the exit status of mingle can tell.
+    With `ends` it ends a shell that is not interactive, as a script would go on and train alone. It is empty for json,
+    dotenv and taskprolog, whose readers have the exit status of mingle.
     Raises UsageError for a shell that is not known.
     """
     for name in unset:
@@ -222,19 +221,19 @@ def check(shell: str) -> None:
 
 
 def reader() -> str | None:
-    """Return the language, other than sh, of the shell that evals the output: the parent, at the end of a pipe."""
+    """Return the language, if not sh, of the shell that evals the output: the parent process, if stdout is a pipe."""
     try:
         if not stat.S_ISFIFO(os.fstat(1).st_mode):
             return None
-        program = os.readlink(f"/proc/{os.getppid()}/exe")  # a script's `comm` is its own name
-    except OSError:  # of another user, say
+        program = os.readlink(f"/proc/{os.getppid()}/exe")  # /proc/PID/comm would be a script's name
+    except OSError:  # such as another user's process
         return None
     name = program.rpartition("/")[2]
     return next((shell for shell, row in SHELLS.items() if name in row.programs), None)
 
 
 def check_reader() -> None:
-    """Raise UsageError where a shell that reads no sh evals the output, and nobody has said what it is."""
+    """Raise UsageError if a shell that is not sh evals the output; called without --shell."""
     if (shell := reader()) is not None:
         raise UsageError(f"--shell {shell}, because {shell} evaluates the output", "none", SHELLS[shell].line)
 

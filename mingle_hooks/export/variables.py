@@ -1,4 +1,4 @@
-"""World to variables: what is exported, whose value it is, and what an earlier mingle left behind."""
+"""From a world to variables: names, values and their sources, and the variables of an earlier mingle."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.request import MemberSpec
 
 
-# What mingle leaves whatever else it exports. MINGLE_ID alone is no mark: it is also the user's setting.
+# The marks that mingle always exports. MINGLE_ID alone is no mark: it is also the user's setting.
 MARKS = ("MINGLE_ID", "MINGLE_WORLD", "MINGLE_RANK_OFFSET", "MINGLE_EXPORTS")
 NODE = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES", "LOCAL_WORLD_SIZE", "WORLD_SIZE")
 TASK = ("RANK", "LOCAL_RANK", "GROUP_RANK")
-# All that mingle can ever export by itself, in order.
+# All names that mingle can export without plugins, in order.
 KNOWN = tuple(dict.fromkeys([*NODE, *TASK, *MARKS, *(n for f in FRAMEWORKS.values() for n in f.names)]))
 
 USER = "the environment"
-# What a framework replaces although it is set: the scheduler set it, not the user.
+# Variables of the scheduler, which a framework may replace.
 SCHEDULERS = ("SLURM_JOB_NAME",)
 
 
 class Variable(NamedTuple):
-    """One variable to export; `lost` is what stood or would have stood there instead, and why it does not."""
+    """One variable to export; `lost` is the value that was replaced or not used, and why."""
 
     name: str
     value: str
@@ -38,7 +38,7 @@ class Variable(NamedTuple):
 
 
 def files(view: View, names: Iterable[str]) -> tuple[File, ...]:
-    """Return the files that these frameworks want, each once. Unknown name: UsageError."""
+    """Return the files of these frameworks, each once. Raises UsageError for an unknown name."""
     return tuple({file.name: file for name in names for file in _files(framework(name), view)}.values())
 
 
@@ -49,8 +49,8 @@ def _files(row: Framework, view: View) -> tuple[File, ...]:
 def variables(view: View, names: Iterable[str], paths: Mapping[str, str] | None = None) -> tuple[Variable, ...]:
     """Return all variables in order: the world's, the frameworks', and MINGLE_EXPORTS.
 
-    `paths` tells where the caller wrote each of `files(view, names)`, by name. What is not known, a None in
-    Place, is left out. Raises UsageError for an unknown framework, or two that contradict each other.
+    `paths` maps the names of `files(view, names)` to the paths that the caller wrote. Unknown values, None in the
+    Assignment, are left out. Raises UsageError for an unknown framework, or two that contradict each other.
     """
     names = tuple(dict.fromkeys(names))
     found = [_shared(view, name, value) for name, value in _world(view).items() if value is not None]
@@ -62,24 +62,21 @@ def variables(view: View, names: Iterable[str], paths: Mapping[str, str] | None 
 
 
 def earlier(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the world in `environ` that are not the user's, in order.
-
-    An earlier mingle exported them, or enroot's PyTorch hook did.
-    """
+    """Return the names in `environ` that an earlier mingle, or enroot's PyTorch hook, exported, in order."""
     left = {*_of_mingle(environ), *of_slurm(environ)}
     return tuple(name for name in _known() if name in left)
 
 
 def _known() -> tuple[str, ...]:
-    """Return all that mingle can export, with what the plugins that were asked for can."""
+    """Return all names that mingle can export, with those of loaded plugins."""
     return (*KNOWN, *plugin_variables())
 
 
 def _of_mingle(environ: Mapping[str, str]) -> set[str]:
     """Return the names that an earlier mingle exported.
 
-    MINGLE_ID beside MINGLE_EXPORTS or MINGLE_WORLD marks an earlier mingle. MINGLE_EXPORTS says which;
-    without it, all that mingle can export. Only names that mingle knows are ever returned.
+    MINGLE_ID beside MINGLE_EXPORTS or MINGLE_WORLD marks an earlier mingle. MINGLE_EXPORTS lists the names; without it
+    they are all that mingle can export. Unknown names are never returned.
     """
     is_listed = "MINGLE_EXPORTS" in environ
     if "MINGLE_ID" not in environ or not (is_listed or "MINGLE_WORLD" in environ):
@@ -89,7 +86,7 @@ def _of_mingle(environ: Mapping[str, str]) -> set[str]:
 
 
 def of_slurm(environ: Mapping[str, str]) -> set[str]:
-    """Return the names that hold Slurm's own numbers, as enroot's PyTorch hook and many a recipe sets them."""
+    """Return the names that enroot's PyTorch hook, or a script like it, set to Slurm's numbers."""
     if not environ.get("RANK") or environ["RANK"] != environ.get("SLURM_PROCID"):
         return set()
 
@@ -109,9 +106,9 @@ def stale(environ: Mapping[str, str], exported: Iterable[str]) -> tuple[str, ...
 
 
 def leftovers(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names that a failed attempt unsets: the world's, an earlier mingle's, none of the user's."""
-    left, users = set(earlier(environ)), own(environ)
-    return tuple(n for n in _known() if n in left or (n in (*NODE, *TASK, *MARKS) and not users.get(n)))
+    """Return the names to unset after a failure: those of the world and of an earlier mingle, not the user's."""
+    left, user_environ = set(earlier(environ)), own(environ)
+    return tuple(n for n in _known() if n in left or (n in (*NODE, *TASK, *MARKS) and not user_environ.get(n)))
 
 
 def _world(view: View) -> dict[str, str | None]:
@@ -145,7 +142,7 @@ def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | Non
         for file in _files(row, view):
             settings |= dict.fromkeys(file.variables, (paths or {})[file.name])
         for variable, value in settings.items():
-            if variable in view.site:  # an environment variable would beat the site's file
+            if variable in view.site:  # an environment variable would override the site's file
                 continue
             before, other = found.setdefault(variable, (value, name))
             if before != value:
@@ -158,33 +155,33 @@ def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | Non
 
 
 def _shared(view: View, name: str, value: str) -> Variable:
-    """Return a variable of the world: one answer for all, formed with what the user gave."""
-    users = view.user_environ.get(name)
-    if users == value:
+    """Return a variable of the world, with the user's value if it differs."""
+    user_value = view.user_environ.get(name)
+    if user_value == value:
         return Variable(name, value, USER)
-    lost = f"{printable(users)} in {USER}: all members share one world" if users else ""
+    lost = f"{printable(user_value)} in {USER}: all members share one world" if user_value else ""
     return Variable(name, value, "the world", lost)
 
 
 def _bound(view: View, name: str, value: str) -> Variable:
-    """Return a variable of the scheduler's that --bind changes: it stays the scheduler's, for whoever asks next."""
+    """Return a scheduler's variable that --bind changes for this task; MINGLE_EXPORTS does not list it."""
     return Variable(name, value, "--bind", f"{printable(view.user_environ.get(name, ''))}, for this task only")
 
 
 def _wanted(view: View, name: str, value: str, source: str) -> Variable:
-    """Return a framework's variable: the user's own value wins. An empty one is none (`export X=`)."""
-    users = view.user_environ.get(name)
-    if name in SCHEDULERS and users and users != value:
-        return Variable(name, value, source, f"{printable(users)} from the scheduler")
-    if not users:
+    """Return a framework's variable; the user's value wins unless it is empty."""
+    user_value = view.user_environ.get(name)
+    if name in SCHEDULERS and user_value and user_value != value:
+        return Variable(name, value, source, f"{printable(user_value)} from the scheduler")
+    if not user_value:
         return Variable(name, value, source)
-    lost = "" if users == value else f"{printable(value)} for {source}: your own value is kept"
-    return Variable(name, users, USER, lost)
+    lost = "" if user_value == value else f"{printable(value)} for {source}: your own value is kept"
+    return Variable(name, user_value, USER, lost)
 
 
-# The answer to `--explain`: every variable, its value, its source and what it replaced; then how the world formed.
+# `--explain`: every variable, its value, its source and what it replaced; then notes on how the world formed.
 
-# Longer values, such as TF_CONFIG, would push the other columns off any terminal.
+# Longer values, such as TF_CONFIG, would push the other columns off the terminal.
 LONGEST_VALUE = 60  # characters
 _HEAD = ("NAME", "VALUE", "SOURCE", "IGNORED")
 
@@ -196,9 +193,9 @@ def explain(
     environ: Mapping[str, str],
     notes: Sequence[str] = (),
 ) -> str:
-    """Return an aligned table for stderr and the story below it; each line begins with the host, for a job's log.
+    """Return an aligned table and the notes below it; each line begins with the host, for a job's log.
 
-    `sources` tells where a variable of the world came from, `environ` is the process's, with what others left there.
+    `sources` are those of the world's variables, by name; `environ` is the environment of this process.
     """
     rows = [_HEAD]
     left = dict(_replaced(environ))
@@ -217,7 +214,7 @@ def explain(
 
 
 def left_to_nccl(view: View) -> list[str]:
-    """Return what the site's files, or the user's, say to NCCL, and these frameworks do not say again."""
+    """Return notes on NCCL settings that the site's or the user's files have, and that are not exported."""
     wanted = {name for row in map(framework, view.frameworks) for name in row.names}
     return [
         f"{name}={setting.value} is set in {setting.source}; mingle exports none, as a variable would override it"
@@ -227,10 +224,7 @@ def left_to_nccl(view: View) -> list[str]:
 
 
 def explain_sources(spec: MemberSpec, view: View) -> dict[str, str]:
-    """Return where each variable of the world came from: an option, a variable, what was counted.
-
-    Raises NetworkError.
-    """
+    """Return the source of each variable of the world: an option, a variable, a count. Raises NetworkError."""
     settings, facts, address = spec.settings, spec.facts, view.place.address
     slots = {"--slots": settings.source("slots"), "gpus": "GPUs seen", "default": "the default"}
     slots["tasks"] = facts.sources.get("local_count", facts.scheduler)
@@ -262,7 +256,7 @@ def _by_order(spec: MemberSpec) -> str:
 
 
 def _replaced(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each name of the world that another program left in the environment, and what it left."""
+    """Yield each name that an earlier mingle or a hook exported, and a note on its replaced value."""
     of_hook = of_slurm(environ)
     for name in earlier(environ):
         source = "enroot's PyTorch hook" if name in of_hook else "an earlier mingle"

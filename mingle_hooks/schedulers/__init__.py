@@ -1,1 +1,1 @@
-"""What schedulers tell a process about its job: one adapter each."""
+"""Adapters of schedulers: from the environment to JobFacts."""

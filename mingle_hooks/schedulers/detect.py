@@ -1,14 +1,14 @@
-"""Which scheduler is it: the tables to add a line to, and `detect`, which reads them.
+"""`detect` finds the scheduler by the tables below; a new scheduler is a new row.
 
-The innermost wins. In order:
+The innermost wins, in this order:
 
-1. A *launcher* that started this very process: its task numbers hold, and those of the resource manager
-   around it belong to the launcher's daemon or to the job script. From the manager come the job's id and,
-   where as many nodes take part as the job has, its hosts. Exception: `srun --mpi=pmi2` and Flux set PMI
-   themselves; where the manager's numbers are the same, its facts are the better ones.
-2. The resource *manager*: Flux before the others, as it runs inside them; Torque before PBS, as it sets
-   PBS's variables too.
-3. A *platform*: ranks that were given, then a pod.
+1. A *launcher* that started this process: its task numbers count, as those of the resource manager around it belong to
+   the launcher's daemon or to the job script. The manager provides the job's id and, if all nodes of the job take
+   part, its hosts. Exception: `srun --mpi=pmi2` and Flux set PMI themselves; if the manager has the same numbers, its
+   facts are used.
+2. The resource *manager*: Flux before the others, as it runs inside them; Torque before PBS, as it sets PBS's
+   variables too.
+3. A *platform*: given ranks, then a pod.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, JobFacts
 
 
 class Adapter(NamedTuple):
-    """What reads a scheduler's variables, and the variables that mark its jobs: it is called only where one is set.
+    """A function that reads a scheduler's variables; it is called only if one of `marks` is set.
 
-    `of_process` are those of its variables that are about one process: what a launcher starts in its turn inherits
-    them from the launcher's daemon or from the job script.
+    `of_process` are the variables about one process, which a launcher's processes inherit from its daemon or from the
+    job script.
     """
 
     facts: Callable[[Mapping[str, str]], JobFacts | None]
@@ -59,11 +59,11 @@ PLATFORMS = (
 
 
 def detect(environ: Mapping[str, str], hostname: str | None = None, *, asks_plugins: bool = False) -> JobFacts:
-    """Return the facts of the innermost scheduler that the environment tells of, with what `mingle run` says of them.
+    """Return the facts of the innermost scheduler, with those that `mingle run` sets.
 
-    `hostname` is this host's own name, for managers that list hosts without numbering them. Where none of ours fits,
-    it `asks_plugins`: a caller that knows the job's id needs no manager to tell it.
-    Raises FactsError when that scheduler's variables, node file or host list make no sense.
+    `hostname` is this host's own name, for managers that list hosts without numbering them. With `asks_plugins` plugins
+    are tried if no built-in adapter fits; a caller that knows the job's id needs none.
+    Raises FactsError if that scheduler's variables, node file or host list are invalid.
     """
     found = _detect(environ, hostname, asks_plugins=asks_plugins)
     return platforms.placed_by_run(found, environ)
@@ -95,7 +95,7 @@ def _first(table: tuple[Adapter, ...], environ: Mapping[str, str]) -> JobFacts |
 
 
 def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return the facts of the first plugin that knows this job; a broken one is told of where no other does."""
+    """Return the facts of the first plugin that knows this job; raise a broken plugin's error if none does."""
     broken: FactsError | None = None
     for name in plugins.names(plugins.SCHEDULERS):
         try:
@@ -121,7 +121,7 @@ def _no_job() -> JobFacts:
 
 
 def _within(launched: JobFacts, job: JobFacts) -> JobFacts:
-    """Complete a launcher's facts by those of the job that it runs in."""
+    """Return a launcher's facts completed by those of its job."""
     whole = launched.nodes is not None and launched.nodes == len(job.hosts)
     return launched._replace(
         scheduler=f"{job.scheduler}+{launched.scheduler}",
@@ -129,7 +129,7 @@ def _within(launched: JobFacts, job: JobFacts) -> JobFacts:
         restarts=job.restarts,
         hosts=job.hosts if whole else (),
         nodes_of_job=None if whole else len(job.hosts) or job.nodes,
-        # A run on part of the job may leave out its first hosts.
+        # A launcher on part of the job may leave out its first hosts.
         leader_hosts=job.hosts[:1] if whole else job.hosts[:MOST_LEADER_HOSTS],
         cookie=job.cookie,
         shares_homes=job.shares_homes,
@@ -138,7 +138,7 @@ def _within(launched: JobFacts, job: JobFacts) -> JobFacts:
 
 
 def _numbered(found: JobFacts, hostname: str | None) -> JobFacts:
-    """Fill in the node rank by this host's name, whole or to the first dot, where just one host has it."""
+    """Return the facts with the node rank of this host's name, whole or to the first dot, if it is unique."""
     if found.node_rank is not None or found.is_batch or not hostname:
         return found
     for same in (hostname.__eq__, lambda host: host.split(".")[0] == hostname.split(".")[0]):

@@ -1,4 +1,4 @@
-"""What a scheduler tells a process about its job, in one shape for all schedulers."""
+"""JobFacts, the same for all schedulers; reading their variables; and the switches above a node."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mingle_hooks.errors import FactsError
 from mingle_hooks.net.addresses import is_hostname, is_hostname_or_address
 from mingle_hooks.values import number
 
-# What a person may ask for, a scheduler may tell.
+# The same bounds as for settings.
 MOST_NODES, LONGEST_ID = values.MOST_NODES, values.LONGEST_ID
 # Slots on one node; the largest nodes have some hundred processors.
 MOST_SLOTS = 4096
-# Hosts to ask when rank 0 may be on any of them: enough for real uses, few enough to ask all at once.
+# Hosts to try if rank 0 may be on any of them: enough in practice, few enough to try all at once.
 MOST_LEADER_HOSTS = 64
 
-# Where no platform tells it: what JobFacts.without_nodes holds.
+# JobFacts.without_nodes of platforms that do not count nodes.
 COUNT_MEMBERS = ("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES; or --alone for this node only")
 
 
@@ -40,17 +40,17 @@ class _Fields(NamedTuple):
     nodes: int | None = None
     node_rank: int | None = None
     hosts: tuple[str, ...] = ()
-    # Where rank 0 may be, best guess first. hosts[:1] unless the scheduler places rank 0 elsewhere.
+    # Hosts that may have rank 0, best guess first; hosts[:1] unless the scheduler places rank 0 elsewhere.
     leader_hosts: tuple[str, ...] = ()
     task_rank: int | None = None
     task_count: int | None = None
     local_rank: int | None = None
     local_count: int | None = None
-    # This process's place among the node's slots if there is one process in each, which only who starts them knows.
+    # This process's slot if one process runs in each slot of the node; only the caller knows whether it does.
     slot: int | None = None
-    # The nodes of the job, where a launcher such as mpirun started its processes on fewer of them.
+    # The number of nodes of the job, if a launcher such as mpirun started processes on fewer of them.
     nodes_of_job: int | None = None
-    # Tasks on each node in node-rank order, or () when not known.
+    # Tasks on each node in node-rank order, or () if unknown.
     tasks_per_node: tuple[int, ...] = ()
     # Slots that the scheduler granted on this node.
     cpus: int | None = None
@@ -60,32 +60,32 @@ class _Fields(NamedTuple):
     is_batch: bool = False
     # This host's name as the scheduler calls it.
     host: str | None = None
-    # What all processes of one run of the job have, and those of another run do not (PBS_JOBCOOKIE), or None. Never
-    # shown, as PBS starts tasks for whoever knows it; and no key, as it can be guessed.
+    # A value that all processes of one run of the job share (PBS_JOBCOOKIE), or None. Never shown, as PBS starts tasks
+    # for anyone who knows it; no key, as it can be guessed.
     cookie: str | None = None
-    # All nodes of the job have the user's home, so a key that is made there is everybody's. Not so for pods.
+    # Whether all nodes of the job share the user's home, so that a key can be created there. Pods do not.
     shares_homes: bool = True
-    # What stands in front of a command to start it on every node, such as srun; empty where only a script can.
+    # The prefix that starts a command on every node, such as srun; empty if there is none.
     on_every_node: str = ""
-    # What to say, as an error's three parts, where nobody has said how many nodes there are; empty: rank 0 may know.
+    # The three parts of the error for an unknown number of nodes; empty if rank 0 may know the number.
     without_nodes: tuple[str, ...] = ()
     # For --explain: field name -> the variable or file that it was read from.
     sources: Mapping[str, str] = MappingProxyType({})
 
 
 class JobFacts(_Fields):
-    """What is known of the job, the step and this process; None or empty where it is not known.
+    """The facts about the job, the step and this process; unknown ones are None or empty.
 
     A *member* is a node of the step. `hosts` holds the step's hosts in node-rank order, each once.
     `node_rank` counts from 0 within the step. `task_rank` and `task_count` count the step's tasks
     (processes) over all nodes, `local_rank` and `local_count` those on this node.
-    Two are equal when all but their sources are.
+    Equality ignores the sources.
     """
 
     __slots__ = ()
 
     def __new__(cls, *args: Any, **fields: Any) -> JobFacts:
-        """Make facts that do not contradict themselves, so that nothing later has to look."""
+        """Return consistent facts. Raises FactsError for facts that contradict each other."""
         facts = super().__new__(cls, *args, **fields)
         facts._check()
         return facts
@@ -104,7 +104,7 @@ class JobFacts(_Fields):
         return f"JobFacts({', '.join(shown)})"
 
     def by_itself(self) -> JobFacts:
-        """Return the facts as they were if the job had this node only."""
+        """Return the facts of a job with this node only."""
         return self._replace(
             nodes=1,
             node_rank=0,
@@ -118,7 +118,7 @@ class JobFacts(_Fields):
         )
 
     def _check(self) -> None:
-        """Refuse facts that contradict themselves, so that nothing later has to look."""
+        """Raise FactsError for facts that contradict each other."""
         if self.nodes is not None and not 1 <= self.nodes <= MOST_NODES:
             raise FactsError(f"1 to {MOST_NODES} nodes", f"{self.nodes} ({self._from('nodes')})", "--nodes N")
         _within("node rank", self.node_rank, self.nodes, self._from("node_rank"), "--rank R")
@@ -144,20 +144,20 @@ def _within(name: str, value: int | None, count: int | None, source: str, remedy
         raise FactsError(f"a {name} of {limit}", f"{value} ({source})", remedy)
 
 
-# Reading a scheduler's variables: each value is parsed into its type, and remembers where it came from.
+# Reading a scheduler's variables, with the source of each fact.
 
 # 65,536 nodes with 256 tasks each.
 MOST_TASKS = 16_777_216
 
-# Names that launchers give their runs: a1b2-c3d4, prterun-node1-42@1, 3823042561.
+# Names of launchers' runs: a1b2-c3d4, prterun-node1-42@1, 3823042561.
 RUN = "[A-Za-z0-9._:@+,-]+"
 
 
 class Variables:
-    """An environment, and in `sources` the variable that gave each fact.
+    """An environment, and in `sources` the variable of each fact.
 
-    Each method takes the fact's name and the variables that may hold it, the best first. A variable
-    that is set to nothing counts as not set, as shells can hardly tell the two apart.
+    Each method takes the fact's name and the variables that may hold it, the best first. An empty variable counts as
+    not set, as shells hardly distinguish the two.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -165,8 +165,8 @@ class Variables:
         self.sources: dict[str, str] = {}
 
     def text(self, fact: str, *names: str, pattern: str, secret: bool = False) -> str | None:
-        """Return the first that is set; raise FactsError if it is too long, not printable, not as pattern."""
-        import re  # 5 ms with what it imports, which most members need for nothing else
+        """Return the first set variable. Raises FactsError if it is too long, not printable or not like `pattern`."""
+        import re  # 5 ms with its imports, which most members need for nothing else
 
         value = self.long(fact, *names)
         if value is None:
@@ -177,14 +177,14 @@ class Variables:
         return value
 
     def digits(self, fact: str, *names: str, longest: int, signed: bool = False) -> str | None:
-        """Return the first that is set, as it is; raise FactsError if it is not one to `longest` digits."""
+        """Return the first set variable as text. Raises FactsError unless it has one to `longest` digits."""
         value = self.long(fact, *names)
         if value is not None and number(value.removeprefix("-" * signed), most=10**longest - 1) is None:
             raise _bad(self.sources[fact], f"at most {longest} digits", value)
         return value
 
     def host(self, fact: str, *names: str, address: bool = False) -> str | None:
-        """Return the first that is set, as it is; raise FactsError if no host has that name, nor `address`."""
+        """Return the first set variable. Raises FactsError unless it is a host name, or with `address` an address."""
         value = self.long(fact, *names)
         fits = is_hostname_or_address if address else is_hostname
         if value is not None and not fits(value):
@@ -192,7 +192,7 @@ class Variables:
         return value
 
     def number(self, fact: str, *names: str, least: int = 0, most: int = MOST_TASKS) -> int | None:
-        """Return the first that is set, as a number; raise FactsError if it is none from least to most."""
+        """Return the first set variable as a number. Raises FactsError unless it is from `least` to `most`."""
         for name in names:
             value = self.environ.get(name, "")
             if not value:
@@ -204,7 +204,7 @@ class Variables:
         return None
 
     def long(self, fact: str, *names: str) -> str | None:
-        """Return the first that is set, whatever it holds: the caller parses it."""
+        """Return the first set variable unchecked: the caller parses it."""
         for name in names:
             if value := self.environ.get(name, ""):
                 self.sources[fact] = name
@@ -217,19 +217,19 @@ def _bad(name: str, expected: str, value: str, *, secret: bool = False) -> Facts
     return FactsError(f"{name} with {expected}", seen, f"unset {name} if it is left over from another job")
 
 
-# Where this node is on the network: the switches above it, from the top down, by one function and one row in SOURCES
-# for each source; `--order` names it, of which settings.py has the choices.
+# The switches above this node, from the top down: one function and one row in SOURCES for each value of --order, whose
+# choices are in settings.py.
 
 SCHEDULER = "scheduler"
 SEPARATOR = "/"
-# In characters; all of it has to fit into a check-in (LONGEST_TOPOLOGY).
+# The longest name in characters; the whole text must fit into a check-in (LONGEST_TOPOLOGY).
 _MOST_LEVELS, _LONGEST_NAME = 8, 24
 
 
 def switches_above(order: str, environ: Mapping[str, str]) -> str:
-    """Return the switches as one text; empty where this order needs none, or nobody tells them.
+    """Return the switches as one text, empty if this order needs none or they are unknown.
 
-    Only whether two are the same matters: a name that is long or odd is told by its hash.
+    They are only compared, so a long or unprintable name is replaced by its hash.
     """
     if order == SCHEDULER:
         return ""
@@ -246,7 +246,7 @@ def _plain(name: str) -> str:
 #
 # Without a plugin there is the node's name alone (srun(1), SLURM_TOPOLOGY_ADDR; 22.05 to 26.05).
 def _slurm(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what stands before the node's name, which may have dots of its own."""
+    """Return the parts before the node's name, which may contain dots."""
     levels = environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").count(".")
     parts = environ.get("SLURM_TOPOLOGY_ADDR", "").split(".", levels)
     return tuple(parts[:levels]) if len(parts) == levels + 1 else ()
@@ -254,13 +254,13 @@ def _slurm(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 # A cloud's metadata service: one request to one link-local address, by no name and through no proxy.
 METADATA = ("169.254.169.254", 80)
-# The service answers from the host itself; where there is none, nothing must wait for it.
+# Seconds to wait: the service answers from the host itself, and outside of clouds nothing answers.
 WITHIN_S = 0.3
 _MOST_BYTES = 16 * 1024
 
 
 def levels(where: str, header: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the values of these names, up to the first that is not told; nothing without an answer in time."""
+    """Return the values of these names up to the first missing one, or () without an answer in time."""
     try:
         found = values.from_json(_get(where, header))
     except (OSError, ValueError, RecursionError):
@@ -270,7 +270,7 @@ def levels(where: str, header: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _get(where: str, header: str) -> bytes:
-    """Return a body; OSError where none comes in time, ValueError where it is no plain answer."""
+    """Return the body of a response. Raises OSError without one in time, ValueError for another status."""
     deadline = time.monotonic() + WITHIN_S
     with socket.create_connection(METADATA, WITHIN_S) as sock:
         sock.sendall(f"GET {where} HTTP/1.0\r\nHost: {METADATA[0]}\r\n{header}\r\n\r\n".encode())
@@ -292,19 +292,19 @@ GCP_HEADER = "Metadata-Flavor: Google"
 
 
 def _gcp(_environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the levels that are told, from the top down."""
+    """Return the known levels, from the top down."""
     return levels(GCP_PATH, GCP_HEADER, ("cluster", "block", "subBlock"))
 
 
-# Oracle Cloud's metadata: island, network block and local block of this host, where its tenancy has them enabled.
+# Oracle Cloud's metadata: island, network block and local block of this host, if enabled for its tenancy.
 OCI_PATH = "/opc/v2/host/rdmaTopologyData"
 OCI_HEADER = "Authorization: Bearer Oracle"
 
 
 def _oci(_environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the levels that are told, from the top down."""
+    """Return the known levels, from the top down."""
     return levels(OCI_PATH, OCI_HEADER, ("customerHPCIslandId", "customerNetworkBlock", "customerLocalBlock"))
 
 
-# What --order may say besides SCHEDULER.
+# Values of --order besides SCHEDULER.
 SOURCES = {"topology": _slurm, "gcp": _gcp, "oci": _oci}

@@ -11,11 +11,11 @@ from mingle_hooks.net.addresses import HOST_CHARACTERS, is_hostname
 from mingle_hooks.schedulers.facts import MOST_NODES
 from mingle_hooks.values import number
 
-# Linux allows one environment string 128 KiB, so a longer list did not come from a scheduler's variable.
+# Linux limits an environment string to 128 KiB, so a longer list is not a scheduler's variable.
 LONGEST_TEXT = 131_072
 # The longest host name that DNS can carry, in characters (RFC 1035).
 LONGEST_HOST = 253
-# Numbers in host names: more digits than any real one, few enough to stay cheap.
+# The most digits of a number in a host name: more than any real one has, and few enough to stay cheap.
 LONGEST_NUMBER = 18
 
 _SEPARATORS = " \t\n,"  # those of scontrol
@@ -26,11 +26,10 @@ _DIGITS = "0123456789"
 def expand(text: str, *, most: int = MOST_NODES) -> tuple[str, ...]:
     """Return the hosts of a list, in its order and with its repeats, as ``scontrol show hostnames`` does.
 
-    Several brackets, zero padding, text after a bracket, single hosts, commas and white space are
-    understood. Nothing is expanded before the number of hosts is known to be at most `most`.
-    Raises FactsError: nothing in the list, brackets that do not match or are nested, an empty or
-    reversed range, a character that no host name has, or too many hosts. Unlike scontrol, `n[1-2`
-    and `n[1-]` are refused rather than guessed at.
+    Several brackets, zero padding, text after a bracket, single hosts, commas and white space are supported. The number
+    of hosts is checked before anything is expanded. Raises FactsError for an empty list, unmatched or nested brackets,
+    an empty or reversed range, a character that no host name has, or more than `most` hosts. Unlike scontrol, it
+    refuses `n[1-2` and `n[1-]`.
     Source: Slurm, src/common/hostlist.c.
     """
     if len(text) > LONGEST_TEXT:
@@ -46,8 +45,8 @@ def expand(text: str, *, most: int = MOST_NODES) -> tuple[str, ...]:
 
 
 def check_host(host: str) -> str:
-    """Return host as it is; raise FactsError where it cannot be the name of a host."""
-    # It never starts with a dash, as it may become a word on a command line.
+    """Return a valid host name unchanged. Raises FactsError for an invalid one."""
+    # It must not start with a dash, as it may become an argument.
     if not is_hostname(host):
         raise _bad("a host name of letters, digits and . _ -", f"{host[:80]!r}")
     return host
@@ -56,7 +55,7 @@ def check_host(host: str) -> str:
 def fold(hosts: tuple[str, ...] | list[str]) -> str:
     """Return a short list of the hosts, each once and in numeric order: ``node[2-3,7],ctl``.
 
-    `expand` reads it back. It is meant for messages.
+    It is for messages; `expand` parses it.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     singles: list[str] = []
@@ -70,7 +69,7 @@ def fold(hosts: tuple[str, ...] | list[str]) -> str:
 
 
 def _last_number(host: str) -> tuple[str, str, str]:
-    """Return what is before, in and after the last number of a host's name."""
+    """Return the text before, in and after the last number of a host name."""
     end = len(host)
     while end and host[end - 1] not in _DIGITS:
         end -= 1
@@ -81,14 +80,14 @@ def _last_number(host: str) -> tuple[str, str, str]:
 
 
 def _elements(text: str) -> list[tuple[list[str], list[str]]]:
-    """Split at the separators that stand outside of brackets.
+    """Split a list at the separators outside of brackets.
 
-    Returns for each element its literal parts and, one fewer, what is inside the brackets between them.
+    Returns for each element its literal parts and, one fewer, the contents of the brackets between them.
     """
     if strange := set(text) - _CHARACTERS:
         raise _bad("host names with matching brackets", f"{min(strange)!r} in {text[:80]!r}")
     elements: list[tuple[list[str], list[str]]] = []
-    goes_on = False  # whether the last element does, after a bracket or before one
+    goes_on = False  # whether the last element continues, after a bracket or before one
     parts = text.split("[")
     for index, part in enumerate(parts):
         outside = part
@@ -128,7 +127,7 @@ def _ranges(inside: str) -> list[tuple[int, int, int]]:
 
 
 def _count(brackets: list[list[tuple[int, int, int]]], most: int) -> int:
-    """Return the number of hosts, or most + 1 for more: thousands of brackets make no number to work with."""
+    """Return the number of hosts, at most most + 1, as thousands of brackets would give a huge number."""
     count = 1
     for ranges in brackets:
         count = min(count * sum(last - first + 1 for first, last, _ in ranges), most + 1)
@@ -136,9 +135,9 @@ def _count(brackets: list[list[tuple[int, int, int]]], most: int) -> int:
 
 
 def _hosts(literals: list[str], brackets: list[list[tuple[int, int, int]]]) -> list[str]:
-    """Return one element's hosts; the caller has counted them.
+    """Return one element's hosts, which the caller has counted, in Slurm's order.
 
-    Slurm's order is its own: the last bracket turns fastest, then the first, the second and so on.
+    The last bracket varies fastest, then the first, the second and so on.
     """
     if not brackets:
         return [literals[0]]
@@ -189,10 +188,10 @@ Slots = dict[str, int]
 
 
 def read_nodefile(path: str) -> Slots:
-    """Return {host: slots} in the file's order; a host has a slot for each line that names it.
+    """Return host -> slots in the file's order; a host has as many slots as lines.
 
-    Raises FactsError, which names the file, when it is missing, unreadable, too large, empty or
-    holds anything but host names.
+    Raises FactsError, which names the file, if it is missing, unreadable, too large or empty, or has anything but host
+    names.
     """
     slots: Slots = {}
     for line in _lines(path):
@@ -201,9 +200,9 @@ def read_nodefile(path: str) -> Slots:
 
 
 def read_pe_hostfile(path: str) -> Slots:
-    """Return {host: slots} from SGE's PE_HOSTFILE, whose lines are ``host slots queue range``.
+    """Return host -> slots from SGE's PE_HOSTFILE, whose lines are ``host slots queue range``.
 
-    A host that has slots in two queues has two lines. Raises FactsError as `read` does.
+    A host with slots in two queues has two lines. Raises FactsError as `read_nodefile` does.
     """
     slots: Slots = {}
     for line in _lines(path):
@@ -215,7 +214,7 @@ def read_pe_hostfile(path: str) -> Slots:
 
 
 def is_readable(path: str) -> bool:
-    """Tell whether this process may read a file; nobody can read one whose name no file can have."""
+    """Tell whether this process may read a file; False for an invalid name."""
     try:
         return os.access(path, os.R_OK)
     except ValueError:
@@ -223,7 +222,7 @@ def is_readable(path: str) -> bool:
 
 
 def _lines(path: str) -> list[str]:
-    """Return the lines that hold something, without the white space around them."""
+    """Return the lines that are not blank, stripped."""
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             if not S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -237,7 +236,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open as usual, but a named pipe at once: it would otherwise wait for a writer, perhaps for ever."""
+    """Open a file without blocking: a named pipe could wait for a writer for ever."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -270,9 +269,9 @@ MOST = 10**7 - 1
 
 
 def expand_counts(text: str, *, most: int = MOST_NODES) -> tuple[int, ...]:
-    """Return one count for each node, in node order; raise FactsError for anything else.
+    """Return one count for each node, in node order. Raises FactsError for invalid text or more than `most` nodes.
 
-    Nothing is expanded before the number of nodes is known to be at most `most`.
+    The number of nodes is checked before anything is expanded.
     """
     parts = text.split(",", most)
     pairs = [pair for part in parts if (pair := _pair(part)) is not None]
@@ -284,7 +283,7 @@ def expand_counts(text: str, *, most: int = MOST_NODES) -> tuple[int, ...]:
 
 
 def _pair(part: str) -> tuple[int, int] | None:
-    """Return a count and for how many nodes it stands: 2 and 3 for ``2(x3)``; None for anything else."""
+    """Return a count and its number of nodes, 2 and 3 for ``2(x3)``, or None for invalid text."""
     count, mark, rest = part.partition("(x")
     repeat = rest.removesuffix(")") if mark else "1"
     tasks, nodes = number(count, most=MOST), number(repeat, most=MOST)
@@ -293,13 +292,13 @@ def _pair(part: str) -> tuple[int, int] | None:
     return tasks, nodes
 
 
-# Where a task is, for launchers that number tasks but not nodes.
+# Nodes of launchers that number tasks but not nodes.
 
 
 def nodes_by_block(task_count: int | None, local_count: int | None) -> int | None:
-    """Return the number of nodes if each has as many tasks as this one, or None where that cannot be.
+    """Return the number of nodes if each has as many tasks as this one, or None if that is impossible.
 
-    Where nodes differ, they come to different numbers, so no world can form with a wrong one.
+    If nodes differ, their results differ, so no world can form with a wrong number.
     """
     if not task_count or not local_count or task_count % local_count:
         return None
@@ -307,9 +306,9 @@ def nodes_by_block(task_count: int | None, local_count: int | None) -> int | Non
 
 
 def node_rank_by_block(task_rank: int | None, local_rank: int | None, local_count: int | None) -> int | None:
-    """Return the node's index if tasks fill one node after the other, or None where they do not.
+    """Return the node's index if tasks fill one node after the other, or None if they do not.
 
-    The node of task 0, and only that, is always 0.
+    It is 0 for the node of task 0, and only for that one.
     """
     if task_rank is None or local_rank is None or not local_count or task_rank % local_count != local_rank:
         return None

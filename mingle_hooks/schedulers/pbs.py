@@ -2,13 +2,12 @@
 
 Source: the PBS User's Guide (environment variables, pbsdsh, pbs_tmrsh) and recorded environments.
 
-The job script runs on the first host only, and its sisters run only what it starts there with
-pbs_tmrsh or pbsdsh. So in a job of several hosts the script does not take part (`is_batch`): waiting for
-sisters that it has still to start would hang. It starts one task on each host, its own included, and
-those meet; `step` is "" in all of them. pbsdsh starts a task for each slot instead: with `--scope task` each of
-these has its place on its host, from PBS_TASKNUM.
+The job script runs on the first host only; the other hosts run only what it starts by pbs_tmrsh or pbsdsh. So the
+script of a job with several hosts is no member (`is_batch`): it would wait for hosts that it has still to start. It
+starts one task on each host, its own included, and these are the members; their `step` is "". pbsdsh starts a task for
+each slot instead: with `--scope task` PBS_TASKNUM gives each its slot.
 
-`restarts` is not told: a rerun job has the same variables, but another PBS_JOBCOOKIE.
+`restarts` is unknown: a rerun job has the same variables, but another PBS_JOBCOOKIE.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ TASK_DIGITS = 8
 
 
 def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> JobFacts | None:
-    """Return what PBS says, or None outside of its jobs.
+    """Return PBS's facts, or None outside of its jobs.
 
-    `configuration` is where PBS_HOME is looked up when a task on the first host was given no PBS_NODEFILE.
-    Raises FactsError for a variable or a node file that makes no sense.
+    `configuration` has PBS_HOME, which a task on the first host without PBS_NODEFILE needs.
+    Raises FactsError for an invalid variable or node file.
     """
     read = Variables(environ)
     job_id = read.text("job_id", "PBS_JOBID", pattern=JOB_ID)
@@ -59,10 +58,7 @@ def of_slots(
     is_batch: bool,
     gpus: int | None = None,
 ) -> JobFacts:
-    """Return the facts of a job whose node file is `slots`, which may be empty where it cannot be read.
-
-    Raises FactsError.
-    """
+    """Return the facts of a job with the node file `slots`, which is empty if unknown. Raises FactsError."""
     hosts, per_node = tuple(slots), tuple(slots.values())
     if len(hosts) == 1 and node_rank is None:
         node_rank = 0
@@ -89,10 +85,10 @@ def of_slots(
 
 
 def _slot(read: Variables, node_rank: int, local_count: int, slots: int) -> int | None:
-    """Return a task's place on its host, of those that one pbsdsh started, as they have numbers in a row.
+    """Return a task's slot on its host; the tasks of one pbsdsh have consecutive numbers.
 
-    The upper bits of PBS_TASKNUM are the host's, as many as the job's number of slots has; on the first host the
-    job script is task 1.
+    The upper bits of PBS_TASKNUM identify the host, as many as the job's number of slots has; on the first host the job
+    script is task 1.
     """
     task = read.text("slot", "PBS_TASKNUM", pattern=TASK)
     if task is None or len(task) < TASK_DIGITS:
@@ -107,7 +103,7 @@ def _is_script(read: Variables) -> bool:
 
 
 def _spooled_nodefile(read: Variables, job_id: str, configuration: str) -> str | None:
-    """Return where PBS keeps the node file: a task on the first host is not told, but may read it there."""
+    """Return the node file in PBS_HOME, which a task on the first host can read without PBS_NODEFILE."""
     path = os.path.join(home(configuration), "aux", job_id)
     if not os.access(path, os.R_OK):
         return None
@@ -132,11 +128,11 @@ def home(configuration: str = CONFIGURATION) -> str:
 #
 # Source: the TORQUE Administrator's Guide, "Job submission" (exported batch environment variables).
 def torque(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what Torque says, or None outside of its jobs.
+    """Return Torque's facts, or None outside of its jobs.
 
-    As in PBS the job script of several hosts does not take part: it is task 1 on node 0, and pbsdsh's
-    tasks have higher numbers. On sister hosts the node file may be missing; then the number of nodes is
-    PBS_NUM_NODES. Raises FactsError for a variable or a node file that makes no sense.
+    As in PBS the job script of several hosts is no member: it is task 1 on node 0, and pbsdsh's tasks have higher
+    numbers. On other hosts the node file may be missing; then the number of nodes is PBS_NUM_NODES. Raises FactsError
+    for an invalid variable or node file.
     """
     read = Variables(environ)
     job_id = read.text("job_id", "PBS_JOBID", pattern=JOB_ID)
@@ -167,7 +163,7 @@ def _torque_without_nodefile(read: Variables, job_id: str, node_rank: int | None
 
 
 def _torque_gpus(read: Variables, hosts: tuple[str, ...], node_rank: int | None) -> int | None:
-    """Return this host's lines ``host-gpuN`` in PBS_GPUFILE."""
+    """Return the number of this host's lines ``host-gpuN`` in PBS_GPUFILE."""
     path = read.long("gpus", "PBS_GPUFILE")
     if path is None or node_rank is None or node_rank >= len(hosts) or not hostlist.is_readable(path):
         return None

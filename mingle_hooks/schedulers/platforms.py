@@ -1,4 +1,4 @@
-"""Flux, LSF, OAR and Grid Engine; MPI launchers and PALS; ranks that a platform gave; pods; and `mingle run`."""
+"""Flux, LSF, OAR and Grid Engine; MPI launchers and PALS; given ranks; pods; and `mingle run`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from mingle_hooks.values import number
 #
 # Source: flux-environment(7).
 def flux(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what Flux says to a task, or None outside of its jobs.
+    """Return Flux's facts for a task, or None outside of its jobs.
 
-    Flux numbers tasks, not nodes, and fills one node after the other by default: where that does not
-    fit, `node_rank` is None. Raises FactsError for a variable that makes no sense.
+    Flux numbers tasks, not nodes, and fills one node after the other by default; if the numbers do not fit that,
+    `node_rank` is None. Raises FactsError for an invalid variable.
     """
     read = Variables(environ)
     job_id = read.text("job_id", "FLUX_JOB_ID", pattern="[0-9A-Za-z.\u0192-]+")
@@ -42,14 +42,14 @@ def flux(environ: Mapping[str, str]) -> JobFacts | None:
     local_count = size // nodes if size and nodes and size % nodes == 0 else None
     return JobFacts(
         scheduler="flux",
-        # Flux prints an id with a leading florin sign, or f where the locale has none: let both be one.
+        # Flux prints an id with a leading florin sign, or f if the locale has none.
         job_id=job_id.replace("\u0192", "f"),
         nodes=nodes,
         node_rank=0 if nodes == 1 else hostlist.node_rank_by_block(rank, local_rank, local_count),
         task_rank=rank,
         task_count=size,
         local_rank=local_rank,
-        # Not told, so not claimed: tasks may be spread unevenly.
+        # Unknown, as tasks may be distributed unevenly.
         local_count=size if nodes == 1 else None,
         sources=read.sources,
     )
@@ -59,10 +59,10 @@ def flux(environ: Mapping[str, str]) -> JobFacts | None:
 #
 # Source: LSF's reference, "Environment variables set for job execution".
 def lsf(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what LSF says, or None outside of its jobs.
+    """Return LSF's facts, or None outside of its jobs.
 
-    LSF does not number the hosts for their tasks: the caller knows its own host's name.
-    Raises FactsError for a variable or a host file that makes no sense.
+    LSF does not number the hosts for their tasks: the caller adds the node rank by this host's name.
+    Raises FactsError for an invalid variable or host file.
     """
     read = Variables(environ)
     job_id = read.text("job_id", "LSB_JOBID", pattern="[0-9]{1,12}")
@@ -76,7 +76,7 @@ def lsf(environ: Mapping[str, str]) -> JobFacts | None:
 
 
 def _of_slots(scheduler: str, job_id: str, slots: hostlist.Slots, read: Variables) -> JobFacts:
-    """Return the facts where hosts and their slots are all that is told, none where they are not."""
+    """Return the facts of a scheduler that provides hosts and slots only; `slots` may be empty."""
     hosts = tuple(slots)
     return JobFacts(
         scheduler,
@@ -91,7 +91,7 @@ def _of_slots(scheduler: str, job_id: str, slots: hostlist.Slots, read: Variable
 
 
 def _lsf_slots(read: Variables) -> hostlist.Slots:
-    """Return {host: slots}: LSB_HOSTS is not set where it would be too long, the others always are."""
+    """Return host -> slots; LSB_HOSTS is not set if it would be too long, the others always are."""
     if text := read.long("hosts", "LSB_MCPU_HOSTS"):
         return _counted_hosts(text)
     if path := read.long("hosts", "LSB_DJOB_HOSTFILE"):
@@ -123,10 +123,10 @@ def _split_hosts(text: str) -> list[str]:
 #
 # Source: OAR's user documentation, "Environment variables".
 def oar(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what OAR says, or None outside of its jobs; each element of an array is a job of its own.
+    """Return OAR's facts, or None outside of its jobs; each element of an array is its own job.
 
-    Hosts have no numbers: the caller knows its own host's name.
-    Raises FactsError for a variable or a node file that makes no sense.
+    Hosts have no numbers: the caller adds the node rank by this host's name.
+    Raises FactsError for an invalid variable or node file.
     """
     read = Variables(environ)
     job_id = read.text("job_id", "OAR_JOB_ID", "OAR_JOBID", pattern="[0-9]{1,12}")
@@ -140,11 +140,11 @@ def oar(environ: Mapping[str, str]) -> JobFacts | None:
 #
 # Source: submit(1), "Environmental variables", and sge_pe(5).
 def sge(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what Grid Engine says, or None outside of its jobs (JOB_ID alone is anybody's variable).
+    """Return Grid Engine's facts, or None outside of its jobs (other programs use JOB_ID too).
 
-    PE_HOSTFILE lies on the first host only, so on the others, where ``qrsh -inherit`` starts tasks, the
-    number of nodes is NHOSTS. Hosts have no numbers: the caller knows its own host's name.
-    Raises FactsError for a variable or a host file that makes no sense.
+    PE_HOSTFILE is on the first host only; on the others, where ``qrsh -inherit`` starts tasks, the number of nodes
+    is NHOSTS. Hosts have no numbers: the caller adds the node rank by this host's name.
+    Raises FactsError for an invalid variable or host file.
     """
     read = Variables(environ)
     job_id = read.text("job_id", "JOB_ID", pattern="[0-9]{1,12}")
@@ -182,16 +182,16 @@ FAMILIES = (
     ),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-# What names one run of a launcher, the same for all of its tasks: Open MPI 5 and 4, then older ones.
+# Names of a launcher's run, the same for all of its tasks: Open MPI 5 and 4, then older ones.
 RUNS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid")
 
 
 def mpi(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what the launcher says to a task, or None where there is none.
+    """Return an MPI launcher's facts for a task, or None without one.
 
-    Launchers do not count nodes: `nodes` and `node_rank` are worked out on the assumption that each has as
-    many tasks as this one, filled in order, and are None where that cannot be. `step` is the run's own
-    name, where it has one. Raises FactsError for a variable that makes no sense.
+    Launchers do not count nodes: `nodes` and `node_rank` assume that each node has as many tasks as this one, filled in
+    order, and are None if that is impossible. `step` is the name of the launcher's run, if it has one. Raises
+    FactsError for an invalid variable.
     """
     read = Variables(environ)
     family = next((names for names in FAMILIES if environ.get(names[0])), None)
@@ -222,10 +222,10 @@ def mpi(environ: Mapping[str, str]) -> JobFacts | None:
 #
 # Source: mpiexec(1) of PALS, "Environment variables".
 def pals(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what PALS says to a task, or None outside of its runs.
+    """Return PALS's facts for a task, or None outside of its runs.
 
-    PALS numbers nodes but does not count them: `nodes` is worked out on the assumption that each has as
-    many tasks as this one. Raises FactsError for a variable that makes no sense.
+    PALS numbers nodes but does not count them: `nodes` assumes that each node has as many tasks as this one. Raises
+    FactsError for an invalid variable.
     """
     read = Variables(environ)
     rank = read.number("task_rank", "PALS_RANKID")
@@ -249,22 +249,22 @@ def pals(environ: Mapping[str, str]) -> JobFacts | None:
     )
 
 
-# Ranks that a platform gave, as VESSL's runs, Toolkit's replicas and Kubeflow's training jobs do.
+# Ranks that a platform gives: VESSL's runs, Toolkit's replicas and Kubeflow's training jobs.
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# An operator of Kubernetes gives a job's only replica just that.
+# In a pod a world of one on loopback is real: Kubernetes operators give it to a job's only replica.
 _POD = "KUBERNETES_SERVICE_HOST"
 
 
 def given(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what was given, or None: it takes MASTER_ADDR, and NODE_RANK or RANK.
+    """Return the given ranks, or None without MASTER_ADDR, or without both NODE_RANK and RANK.
 
-    What an earlier mingle exported (it left MINGLE_ID) was not given by anybody, nor was a world of one
-    on loopback. A RANK without LOCAL_RANK is a replica's, and replicas are members; one with LOCAL_RANK is a
-    process's, and the nodes are groups, as torchrun names them. Raises FactsError for a variable that makes no sense.
+    The variables of an earlier mingle (with MINGLE_ID) do not count, nor does a world of one on loopback. A RANK
+    without LOCAL_RANK is that of a replica, and replicas are members; one with LOCAL_RANK is that of a process, and the
+    nodes are groups, as in torchrun. Raises FactsError for an invalid variable.
     """
     named = environ.get("NODE_RANK") or environ.get("RANK")
     address = environ.get("MASTER_ADDR")
-    # A world of one on loopback is left over from a trial on one machine, but in a pod.
+    # Outside of pods a world of one on loopback is left over from a trial on one machine.
     is_trial = address in LOOPBACK and environ.get("WORLD_SIZE") == "1" and not environ.get(_POD)
     if environ.get("MINGLE_ID") or not address or not named or is_trial:
         return None
@@ -295,7 +295,7 @@ def given(environ: Mapping[str, str]) -> JobFacts | None:
 #
 # Source: Kubernetes' documentation, "Indexed Job": JOB_COMPLETION_INDEX, and host names JOB-INDEX.
 def kubernetes(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what Kubernetes says, or None outside of pods; pods are not told how many they are.
+    """Return Kubernetes' facts, or None outside of pods; a pod does not know the number of pods.
 
     Raises FactsError for an index that is no number.
     """
@@ -315,9 +315,9 @@ def kubernetes(environ: Mapping[str, str]) -> JobFacts | None:
     )
 
 
-# What `mingle run` says of one attempt: who takes part, and in which order, whatever the scheduler started.
+# `mingle run` sets the members of an attempt and their order.
 #
-# MINGLE_RUN holds it as one JSON object, whose names are those of JobFacts. What it leaves out is the scheduler's.
+# MINGLE_RUN is one JSON object with fields of JobFacts; the scheduler provides the others.
 RUN_VARIABLE = "MINGLE_RUN"
 _TEXTS = {"job_id": LONGEST_ID, "step": LONGEST_ID}
 _NUMBERS = {
@@ -332,7 +332,7 @@ _NUMBERS = {
 
 
 def placed_by_run(found: JobFacts, environ: Mapping[str, str]) -> JobFacts:
-    """Return a scheduler's facts with what the run says. Raises FactsError."""
+    """Return a scheduler's facts with the fields of MINGLE_RUN. Raises FactsError."""
     text = environ.get(RUN_VARIABLE)
     if not text:
         return found

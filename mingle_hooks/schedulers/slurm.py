@@ -12,23 +12,23 @@ from mingle_hooks.schedulers import hostlist
 from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, MOST_NODES, JobFacts, Variables
 from mingle_hooks.values import number
 
-# The batch script and salloc's shell have step ids too: -5 and -6 as signed numbers, in some versions
-# printed unsigned. Those from here on are such special steps (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
+# The batch script and salloc's shell have step ids too: -5 and -6, printed unsigned by some versions. Ids from here on
+# are such special steps (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
 # Slurm's own bound on the components of a heterogeneous job (MAX_HET_JOB_COMPS).
 MOST_COMPONENTS = 128
-# As many GPUs as one node can have, by a wide margin.
+# More GPUs than any node has.
 MOST_GPUS = 4096
 
 _NO_COUNTS: tuple[int, ...] = ()
 
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return what Slurm says, or None outside of its jobs.
+    """Return Slurm's facts, or None outside of its jobs.
 
     In a task of srun the members are the step's nodes. In the batch script and in salloc's shell they are
     the job's, and with several of them `is_batch` is set.
-    Raises FactsError when the variables make no sense or contradict each other.
+    Raises FactsError for variables that are invalid or contradict each other.
     """
     read = Variables(environ)
     job_id = read.digits("job_id", "SLURM_JOB_ID", "SLURM_JOBID", longest=10)
@@ -40,8 +40,8 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     job_hosts = _hosts(read, "SLURM_JOB_NODELIST", "SLURM_NODELIST")
     step = _step(read)
     step_hosts = _hosts(read, "SLURM_STEP_NODELIST") if step is not None else ()
-    # sbatch hands the submitter's variables on, so a step's may be left over from another job: Slurm 22.05
-    # does not overwrite them in the batch script. They name other hosts.
+    # sbatch passes the submitter's variables on, so those of a step may be left over from another job: Slurm 22.05 does
+    # not overwrite them in the batch script. They name other hosts.
     known = {*job_hosts, *(host for hosts in components for host in hosts)}
     if step is not None and step_hosts and known.issuperset(step_hosts):
         return _in_step(read, job_id, step, step_hosts, components)
@@ -66,7 +66,7 @@ def _in_step(
     anywhere = not in_order or is_arbitrary
     task_rank = read.number("task_rank", "SLURM_PROCID")
     if is_arbitrary and task_count == nodes and set(per_node) == {1}:
-        # JAX and others go by the task's rank, and there is one on each node. The list is in NODEID's order.
+        # JAX and others use the task's rank, and each node has one task. The list is in NODEID's order.
         node_rank, in_order = task_rank, ()
         read.sources["node_rank"] = read.sources.get("task_rank", "SLURM_PROCID")
     return JobFacts(
@@ -91,7 +91,7 @@ def _in_step(
 
 
 def _in_job(read: Variables, job_id: str, hosts: tuple[str, ...], components: list[tuple[str, ...]]) -> JobFacts:
-    """Return the facts of the batch script or of salloc's shell, whose own task numbers say nothing."""
+    """Return the facts of the batch script or of salloc's shell, whose own task numbers have no meaning."""
     if components:
         hosts = tuple(dict.fromkeys(host for component in components for host in component))
         read.sources["nodes"] = read.sources["hosts"] = "SLURM_JOB_NODELIST_HET_GROUP_*"
@@ -102,7 +102,7 @@ def _in_job(read: Variables, job_id: str, hosts: tuple[str, ...], components: li
         task_count = read.number("task_count", "SLURM_NTASKS", least=1)
         per_node = _counts(read, "SLURM_TASKS_PER_NODE")
         if len(per_node) != nodes:
-            per_node = _NO_COUNTS  # a step's: srun overwrites the job's, and mpirun's daemons hand it on
+            per_node = _NO_COUNTS  # a step's counts, as srun overwrites the job's and mpirun's daemons inherit them
     return JobFacts(
         scheduler="slurm",
         job_id=job_id,
@@ -118,7 +118,7 @@ def _in_job(read: Variables, job_id: str, hosts: tuple[str, ...], components: li
         gpus=_gpus(read),
         is_batch=nodes > 1,
         on_every_node="srun",
-        without_nodes=(  # a shell of ssh, where somebody set SLURM_JOB_ID
+        without_nodes=(  # an ssh shell in which SLURM_JOB_ID was set by hand
             "a step of the job",
             f"SLURM_JOB_ID={job_id} alone, as in an ssh shell",
             f"srun --jobid={job_id} --overlap in front, or --nodes N",
@@ -141,9 +141,9 @@ def _step(read: Variables) -> str | None:
 
 
 def _components(read: Variables, job_id: str) -> list[tuple[str, ...]]:
-    """Return the hosts of each component of a heterogeneous job; an ordinary job has none.
+    """Return the hosts of each component of a heterogeneous job; [] for an ordinary job.
 
-    They may be left over from a job that submitted this one, and then none of them has its id.
+    Variables left over from the submitting job are ignored, as none of them has this job's id.
     """
     size = read.number("components", "SLURM_HET_SIZE", most=MOST_COMPONENTS) or 0
     if job_id not in {read.environ.get(f"SLURM_JOB_ID_HET_GROUP_{n}") for n in range(size)}:
@@ -159,7 +159,7 @@ def _hosts(read: Variables, *names: str) -> tuple[str, ...]:
 
 
 def _rank_order(hosts: tuple[str, ...], nodes: int, components: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the step's hosts in the order of SLURM_NODEID, or () where components that share a host hide it.
+    """Return the step's hosts in the order of SLURM_NODEID, or () if components that share a host hide it.
 
     A step over several components numbers the nodes of one component after the other, but srun
     sorts its host list (_reorder_het_job_recs in srun.c).
@@ -175,7 +175,7 @@ def _rank_order(hosts: tuple[str, ...], nodes: int, components: list[tuple[str, 
 
 
 def _unless_sorted(in_order: tuple[str, ...], own: str | None, node_rank: int | None) -> tuple[str, ...]:
-    """Return the hosts, or () where this one, whose name and rank are known, has another place among them.
+    """Return the hosts, or () if this host's name and rank contradict their order.
 
     That is `srun A : B` in one allocation: the list is sorted, the ranks follow the components.
     """
@@ -190,7 +190,7 @@ def _counts(read: Variables, name: str) -> tuple[int, ...]:
 
 
 def _step_counts(read: Variables, nodes: int, task_count: int | None) -> tuple[int, ...]:
-    """Return a step's tasks on each node, where Slurm tells them; FactsError where it contradicts itself."""
+    """Return a step's tasks on each node, or () if unknown. Raises FactsError for contradictions."""
     per_node = _counts(read, "SLURM_STEP_TASKS_PER_NODE")
     if per_node and (len(per_node) != nodes or sum(per_node) != (task_count or sum(per_node))):
         raise FactsError(
@@ -202,7 +202,7 @@ def _step_counts(read: Variables, nodes: int, task_count: int | None) -> tuple[i
 
 
 def _sorted_as(in_order: tuple[str, ...], hosts: tuple[str, ...], per_node: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the tasks on each host of `hosts` in another order of the same hosts; as they are where there is none."""
+    """Return the tasks per host reordered from `hosts` to `in_order`; unchanged if `in_order` is empty."""
     tasks = dict(zip(hosts, per_node, strict=True)) if in_order else {}
     return tuple(tasks[host] for host in in_order) or per_node
 
@@ -221,18 +221,18 @@ def _gpus(read: Variables) -> int | None:
     return len(hostlist.expand(f"[{listed}]", most=MOST_GPUS)) if listed else number
 
 
-# What enroot's PyTorch hook exports in a task of Slurm, where the user has not.
+# Variables that enroot's PyTorch hook exports in a task of Slurm, unless the user has set them.
 #
-# Source: NVIDIA/enroot, conf/hooks/extra/50-slurm-pytorch.sh. It takes every task for a rank of its own, and there is
-# no NODE_RANK; what torchrun starts in such a task would be in no world. So mingle's values take their place.
+# Source: NVIDIA/enroot, conf/hooks/extra/50-slurm-pytorch.sh. It makes every task a rank and sets no NODE_RANK, so
+# torchrun in such a task would join no world: mingle replaces these values.
 _ENROOT_FIRST_PORT, _ENROOT_PORTS = 61_000, 4_536
 _LAST_JOB = 2**32 - 1  # of Slurm's numbers
-# Its name for a number of Slurm's. All three together are the mark: a user who says any of these says less.
+# Its name -> Slurm's name. All three together identify the hook, as users set fewer.
 _ENROOT_NUMBERS = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
 
 
 def of_enroot(environ: Mapping[str, str]) -> set[str]:
-    """Return the names whose values are the hook's, none where it did not run."""
+    """Return the names whose values are the hook's, or an empty set if it did not run."""
     if not all(environ.get(name) == environ.get(slurm_name) != "" for name, slurm_name in _ENROOT_NUMBERS.items()):
         return set()
     found = set(_ENROOT_NUMBERS)
@@ -247,5 +247,5 @@ def of_enroot(environ: Mapping[str, str]) -> set[str]:
 def _first_host_of_step(environ: Mapping[str, str]) -> str | None:
     try:
         return hostlist.expand(environ.get("SLURM_STEP_NODELIST", ""))[0]
-    except FactsError:  # a list that makes no sense is told where it is needed
+    except FactsError:  # an invalid list is reported where it is needed
         return None
