@@ -15,7 +15,7 @@ import sys
 import time
 
 from mingle_hooks.rendezvous.connection import READ, Loop
-from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.rendezvous.wire import Secret, parse
 from mingle_hooks.run import messages
 from mingle_hooks.run import messages as life
 from mingle_hooks.run.hub import Hub, Sockets
@@ -60,13 +60,13 @@ class Supervisor:
         sock.settimeout(0)
         link = Link(self._loop, sock, self._secret, is_runner=False, on_end=lambda _reason: None)
         join = messages.Join(place.host, place.local, os.getpid(), is_output=is_output)
-        link.on_proved = lambda: link.send(messages.JOIN, join.body())
+        link.on_proved = lambda: link.send(messages.JOIN, join)
         link.on_message = self._said
         return link
 
     def _said(self, kind: int, body: dict[str, object]) -> None:
         if kind == messages.WELCOME and self._number is None:
-            self._number = messages.Welcome.parse(body).number
+            self._number = parse(messages.Welcome, body).number
             self.up, self.down = Silence(), Silence()
             self._loop.after(self._chance.random(), self._beat)
 

@@ -195,7 +195,7 @@ def test_expand_reads_a_folded_list_back() -> None:
         assert set(expand(fold(sorted(hosts)))) == hosts
 
 
-COUNT = re.compile(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?")
+COUNT = re.compile(r"(0{0,3}[0-9]{1,7})(?:\(x(0{0,3}[0-9]{1,7})\))?")
 
 
 @pytest.mark.parametrize(
