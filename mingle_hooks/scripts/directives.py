@@ -98,7 +98,7 @@ _FILENAME = re.compile("%(?:%|([0-9]*)([AabJjNnstux]))")
 
 
 def _translated(field: str, path: str, patterns: Mapping[str, str]) -> str:
-    """Return the path with what `words` says for each pattern's letter, and % for %%.
+    """Return the path with what `patterns` has for each pattern's letter, and % for %%.
 
     Raises UsageError for another letter or a number of digits, which only Slurm has.
     """
@@ -265,7 +265,7 @@ def _pbs_dependency(on_jobs: str, on_counts: str) -> re.Pattern[str]:
 
 
 def _pbs_closing(job: Job, patterns: Mapping[str, str], dependencies: re.Pattern[str]) -> tuple[Directive, ...]:
-    """Return what PBS and Torque have in common; `words` are for Slurm's patterns in a path. Raises UsageError."""
+    """Return what PBS and Torque have in common; `patterns` are for those of Slurm in a path. Raises UsageError."""
     if job.requeue and job.array:
         can = "without --array: the script is submitted again, and that is all of the array"
         raise refused("requeue", "true", can, "leaving out --requeue or --array")
