@@ -139,15 +139,7 @@ class Sealer:
 
 def integer(body: Body, name: str, low: int, high: int) -> int:
     """Return body[name], an integer from low to high. Raises WireError."""
-    value = body.get(name)
-    if type(value) is not int or not low <= value <= high:
-        raise WireError(f"{name}: not an integer from {low} to {high}")
-    return value
-
-
-def optional_integer(body: Body, name: str, low: int, high: int) -> int | None:
-    """Return body[name], an integer from low to high, or None. Raises WireError."""
-    return None if body.get(name) is None else integer(body, name, low, high)
+    return within(low, high)(body, name)
 
 
 def text(body: Body, name: str, longest: int) -> str:
@@ -234,10 +226,10 @@ class Most(int):
     __slots__ = ()
 
 
-def within(low: int, high: int) -> Reader:
+def within(low: int, high: int) -> Callable[[Body, str], int]:
     """Return the reader of an integer from low to high."""
 
-    def read(body: Body, name: str) -> int:  # as integer(), without a call more for each number of each member
+    def read(body: Body, name: str) -> int:
         value = body.get(name)
         if type(value) is not int or not low <= value <= high:
             raise WireError(f"{name}: not an integer from {low} to {high}")
@@ -263,6 +255,18 @@ def any_text(longest: int) -> Reader:
         value = body.get(name)
         if not isinstance(value, str) or len(value) > longest:
             raise WireError(f"{name}: not text of at most {longest} characters")
+        return value
+
+    return read
+
+
+def one_of(known: tuple[str, ...]) -> Reader:
+    """Return the reader of one of these texts."""
+
+    def read(body: Body, name: str) -> str:
+        value = body.get(name)
+        if not isinstance(value, str) or value not in known:
+            raise WireError(f"{name}: none of {', '.join(known)}")
         return value
 
     return read
@@ -320,6 +324,8 @@ def _reader(hint: Any) -> Reader:
         return lambda body, name: None if body.get(name) is None else given(body, name)
     if origin in (tuple, list):
         return _list_reader(origin, _reader(inner[0]), next(note for note in _notes(hint) if isinstance(note, Most)))
+    if origin is Literal:
+        return one_of(inner)
     if plain is bool:
         return lambda body, name: body.get(name) is True
     return nested(plain)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import MingleError, NetworkError, PlaceError, SettingsError, UsageError, reason
@@ -18,8 +18,21 @@ from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.net import addresses
 from mingle_hooks.net.addresses import is_hostname_or_address
 from mingle_hooks.rendezvous.connection import Callers, Loop, Timer, dial
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError, address, integer, optional_integer, text
-from mingle_hooks.run.attempt import Cause
+from mingle_hooks.rendezvous.wire import (
+    Body,
+    Most,
+    Secret,
+    WireError,
+    address,
+    any_text,
+    body_of,
+    integer,
+    parse,
+    printable_text,
+    text,
+    within,
+)
+from mingle_hooks.run.attempt import Cause, Kind
 from mingle_hooks.run.machine import Event, Joined, Machine
 from mingle_hooks.run.messages import MOST_ATTEMPT, MOST_SIGNAL, MOST_TAIL, Link, open_listeners
 from mingle_hooks.run.processes import stat_fields
@@ -36,15 +49,42 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 # The list of the user's runs: one small file each, in a directory that all of the user's hosts see. None holds a key.
+
+
+def _status_host(body: Body, name: str) -> str:
+    """Return body[name], a host as in --hosts. Raises WireError."""
+    found = text(body, name, 253)
+    if not is_hostname_or_address(found):
+        raise WireError(f"{name}: not a host")
+    return found
+
+
+def _seconds(body: Body, name: str) -> float:
+    """Return body[name], a time. Raises WireError."""
+    found = body.get(name)
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found <= MOST_SECONDS:
+        raise WireError(f"{name}: not seconds")
+    return float(found)
+
+
+Id = Annotated[str, printable_text(LONGEST_ID)]
+Host = Annotated[str, _status_host]
+Command = Annotated[str, printable_text(LONGEST_COMMAND)]
+Rank = Annotated[int, within(0, MOST_NODES * MOST_SLOTS)]
+Pid = Annotated[int, within(1, (1 << 31) - 1)]
+Time = Annotated[int, within(0, MOST_SECONDS)]  # in seconds since 1970
+Duration = Annotated[float, _seconds]
+
+
 class RunnerProcess(NamedTuple):
     """A machine, as one boot and one pid namespace of it; a pid; when that process began (0: not known).
 
     It tells a runner that was killed from one that is out of reach.
     """
 
-    machine: str
-    pid: int
-    start: int
+    machine: Annotated[str, printable_text(64)]
+    pid: Pid
+    start: Annotated[int, within(0, MOST_SECONDS)]
 
     @classmethod
     def own(cls) -> RunnerProcess:
@@ -75,48 +115,22 @@ def _start(pid: int) -> int | None:
 class Listener(NamedTuple):
     """A port where a run answers to those that hold one key; `tag` tells them which (status_tag)."""
 
-    tag: str
-    port: int
+    tag: Annotated[str, printable_text(64)]
+    port: Annotated[int, within(1, 65535)]
 
 
 class Entry(NamedTuple):
     """One run, as its runner wrote it at the beginning."""
 
-    id: str
-    run: str
-    host: str
-    addresses: tuple[str, ...]
-    doors: tuple[Listener, ...]  # as older versions, and files, name them
+    id: Id
+    run: Id
+    host: Host
+    addresses: Annotated[tuple[Annotated[str, address], ...], Most(MOST_ADDRESSES)]
+    doors: Annotated[tuple[Listener, ...], Most(MOST_LISTENERS)]  # as older versions, and files, name them
     process: RunnerProcess
-    began: int  # in seconds since 1970
-    wanted: int
-    command: str
-
-    def body(self) -> Body:
-        """Return what is written."""
-        rows = {"doors": [[*door] for door in self.doors], "process": [*self.process]}
-        return {**self._asdict(), "addresses": [*self.addresses], **rows}
-
-    @classmethod
-    def parse(cls, body: Body) -> Entry:
-        """Return what was written. Raises WireError."""
-        machine, pid, start = _row(body.get("process"), 3)
-        doors = [_row(row, 2) for row in _list(body, "doors", MOST_LISTENERS)]
-        return cls(
-            text(body, "id", LONGEST_ID),
-            text(body, "run", LONGEST_ID),
-            parse_status_host(body, "host"),
-            tuple(address({"address": each}, "address") for each in _list(body, "addresses", MOST_ADDRESSES)),
-            tuple(Listener(text({"tag": t}, "tag", 64), integer({"port": p}, "port", 1, 65535)) for t, p in doors),
-            RunnerProcess(
-                text({"machine": machine}, "machine", 64),
-                integer({"pid": pid}, "pid", 1, (1 << 31) - 1),
-                integer({"start": start}, "start", 0, MOST_SECONDS),
-            ),
-            integer(body, "began", 0, MOST_SECONDS),
-            integer(body, "wanted", 1, 1 << 16),
-            text(body, "command", LONGEST_COMMAND),
-        )
+    began: Time
+    wanted: Annotated[int, within(1, 1 << 16)]
+    command: Command
 
 
 def registry_directory(environ: Mapping[str, str]) -> str | None:
@@ -137,7 +151,7 @@ def write_entry(path: str, entry: Entry) -> None:
         descriptor = os.open(draft, flags, 0o600)
         try:
             with open(descriptor, "wb") as file:
-                file.write(values.to_json(entry.body()).encode())  # NFS tells of a full disk when it is closed
+                file.write(values.to_json(body_of(entry)).encode())  # NFS tells of a full disk when it is closed
             os.rename(draft, f"{path}/{entry.run}{_ENDING}")
         except BaseException:
             os.unlink(draft)
@@ -177,7 +191,7 @@ def _read(path: str, name: str, within: int, note: Callable[[str], None]) -> Ent
     try:
         data = contents(where, most_bytes=_MOST_BYTES, refused_mode=_OTHERS, owners=(os.getuid(),), within=within)
         body = values.from_json(data)
-        return Entry.parse({**body, "run": name.removesuffix(_ENDING)} if isinstance(body, dict) else {})
+        return parse(Entry, {**body, "run": name.removesuffix(_ENDING)} if isinstance(body, dict) else {})
     except FileNotFoundError:  # it has just ended
         return None
     except UnfitError as wrong:
@@ -192,27 +206,6 @@ def _check(found: os.stat_result, path: str) -> None:
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         seen = f"{path} of uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}"
         raise SettingsError("a directory that only this user can write", seen, f"chmod 700 {path}")
-
-
-def parse_status_host(body: Body, name: str) -> str:
-    """Return body[name], a host as in --hosts. Raises WireError."""
-    found = text(body, name, 253)
-    if not is_hostname_or_address(found):
-        raise WireError(f"{name}: not a host")
-    return found
-
-
-def _list(body: Body, name: str, most: int) -> list[Any]:
-    found = body.get(name)
-    if not isinstance(found, list) or len(found) > most:
-        raise WireError(f"{name}: not a list of at most {most}")
-    return found
-
-
-def _row(row: object, count: int) -> list[Any]:
-    if not isinstance(row, list) or len(row) != count:
-        raise WireError(f"not a row of {count}")
-    return row
 
 
 # Messages between one of these commands and a runner.
@@ -230,11 +223,10 @@ def _row(row: object, count: int) -> list[Any]:
 
 ASK, STATE, KILL, ENDING, GONE = range(48, 53)
 
-STATES = ("gathering", "forming", "running", "ending", "waiting to restart")
+RunPhase = Literal["gathering", "forming", "running", "ending", "waiting to restart"]
 # Of a node: missing, it is awaited or has been given up; waiting, it is here without COMMAND.
-NODE_STATES = ("missing", "waiting", "forming", "running", "ended", "lost")
+NodePhase = Literal["missing", "waiting", "forming", "running", "ended", "lost"]
 _TAG_BYTES = 8
-_KINDS = ("ended", "unformed", "silent", "gone", "absent", "stalled")
 
 
 def status_secret(material: bytes, run_id: str) -> Secret:
@@ -250,115 +242,60 @@ def status_tag(secret: Secret) -> str:
 class Node(NamedTuple):
     """One place of a run: its host, its number there, and since when its agent is here, in seconds since 1970."""
 
-    host: str
-    local: int
-    state: str
-    rank: int | None
-    since: int | None
+    host: Host
+    local: Annotated[int, within(0, MOST_SLOTS - 1)]
+    state: NodePhase
+    rank: Rank | None
+    since: Time | None
 
-    @classmethod
-    def parse(cls, row: object) -> Node:
-        """Return what came. Raises WireError."""
-        body = dict(zip(cls._fields, _row(row, len(cls._fields)), strict=True))
-        return cls(
-            parse_status_host(body, "host"),
-            integer(body, "local", 0, MOST_SLOTS - 1),
-            parse_one_of(body, "state", NODE_STATES),
-            optional_integer(body, "rank", 0, MOST_NODES * MOST_SLOTS),
-            optional_integer(body, "since", 0, MOST_SECONDS),
-        )
+
+class _Cause(NamedTuple):
+    """A Cause, in which nothing may be left out."""
+
+    kind: Kind
+    host: Host
+    rank: Rank | None
+    after_s: Duration
+    status: Annotated[int, within(0, 255)]
+    signal: Annotated[int, within(1, MOST_SIGNAL)] | None
+    is_oom: bool
+    silent_s: Duration | None
+    tail: Annotated[str, any_text(MOST_TAIL)]
+
+
+def _cause(body: Body, name: str) -> dict[str, Any]:
+    return parse(_Cause, body.get(name))._asdict()
 
 
 class Failure(NamedTuple):
     """The last failure: of which attempt, when, and its cause (attempt.py)."""
 
-    attempt: int | None
-    at: int
-    cause: dict[str, Any]
-
-    @classmethod
-    def parse(cls, body: object) -> Failure:
-        """Return what came. Raises WireError."""
-        if not isinstance(body, dict) or not isinstance(cause := body.get("cause"), dict):
-            raise WireError("failure: not an object")
-        attempt = optional_integer(body, "attempt", 0, MOST_ATTEMPT)
-        return cls(attempt, integer(body, "at", 0, MOST_SECONDS), _cause(cause))
-
-
-def _cause(body: Body) -> dict[str, Any]:
-    tail = body.get("tail")
-    if not isinstance(tail, str) or len(tail) > MOST_TAIL:
-        raise WireError("tail: not text")
-    return {
-        "kind": parse_one_of(body, "kind", _KINDS),
-        "host": parse_status_host(body, "host"),
-        "rank": optional_integer(body, "rank", 0, MOST_NODES * MOST_SLOTS),
-        "after_s": parse_seconds(body, "after_s"),
-        "status": integer(body, "status", 0, 255),
-        "signal": optional_integer(body, "signal", 1, MOST_SIGNAL),
-        "is_oom": body.get("is_oom") is True,
-        "silent_s": None if body.get("silent_s") is None else parse_seconds(body, "silent_s"),
-        "tail": tail,
-    }
+    attempt: Annotated[int, within(0, MOST_ATTEMPT)] | None
+    at: Time
+    cause: Annotated[dict[str, Any], _cause]
 
 
 class State(NamedTuple):
     """The status of a run: `here` of `wanted` hosts; times are seconds since 1970."""
 
-    id: str
-    run: str
-    state: str
-    here: int
-    wanted: int
-    attempt: int | None  # none has begun where it is None
-    restarts: int
-    began: int
-    since: int  # since when it is in this state
-    host: str
-    pid: int
-    command: str
-    nodes: tuple[Node, ...] = ()
-    failure: Failure | None = None
+    id: Id
+    run: Id
+    state: RunPhase
+    here: Annotated[int, within(0, MOST_NODES)]
+    wanted: Annotated[int, within(1, MOST_NODES)]
+    attempt: Annotated[int, within(0, MOST_ATTEMPT)] | None  # none has begun where it is None
+    restarts: Annotated[int, within(0, MOST_ATTEMPT)]
+    began: Time
+    since: Time  # since when it is in this state
+    host: Host
+    pid: Pid
+    command: Command
+    nodes: Annotated[tuple[Node, ...], Most(MOST_NODES)]
+    failure: Failure | None
 
     def body(self) -> Body:
         """Return what travels."""
-        failure = None if self.failure is None else self.failure._asdict()
-        return {**self._asdict(), "nodes": [[*node] for node in self.nodes], "failure": failure}
-
-    @classmethod
-    def parse(cls, body: Body) -> State:
-        """Return what came. Raises WireError."""
-        return cls(
-            text(body, "id", LONGEST_ID),
-            text(body, "run", LONGEST_ID),
-            parse_one_of(body, "state", STATES),
-            integer(body, "here", 0, MOST_NODES),
-            integer(body, "wanted", 1, MOST_NODES),
-            optional_integer(body, "attempt", 0, MOST_ATTEMPT),
-            integer(body, "restarts", 0, MOST_ATTEMPT),
-            integer(body, "began", 0, MOST_SECONDS),
-            integer(body, "since", 0, MOST_SECONDS),
-            parse_status_host(body, "host"),
-            integer(body, "pid", 1, (1 << 31) - 1),
-            text(body, "command", LONGEST_COMMAND),
-            tuple(Node.parse(row) for row in _list(body, "nodes", MOST_NODES)),
-            None if body.get("failure") is None else Failure.parse(body["failure"]),
-        )
-
-
-def parse_one_of(body: Body, name: str, known: tuple[str, ...]) -> str:
-    """Return body[name], one of the known words. Raises WireError."""
-    if (found := body.get(name)) not in known:
-        raise WireError(f"{name}: none of {', '.join(known)}")
-    return str(found)
-
-
-def parse_seconds(body: Body, name: str) -> float:
-    """Return body[name], a time. Raises WireError."""
-    found = body.get(name)
-    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found <= MOST_SECONDS:
-        raise WireError(f"{name}: not seconds")
-    return float(found)
+        return {**body_of(self), "failure": None if self.failure is None else self.failure._asdict()}
 
 
 # Each run has so long for its answer.
@@ -420,7 +357,7 @@ class Question:
     def _answered(self, link: Link, kind: int, body: Body) -> None:
         if kind != STATE or self.state is not None:
             raise WireError("no answer")
-        state = State.parse(body)
+        state = parse(State, body)
         if state.run != self._run:
             raise WireError("another run's answer")
         self.state, self.link = state, link
@@ -755,7 +692,7 @@ class RunState:
             failure=self._failure if is_whole else None,
         )
 
-    def _named(self) -> str:
+    def _named(self) -> RunPhase:
         machine = self._machine
         if machine.phase == "gathering":
             return "gathering" if machine.attempt < 0 else "waiting to restart"
@@ -769,6 +706,7 @@ class RunState:
         if state in ("away", "called"):
             return Node(host, local, "missing", None, None)
         if state == "busy":
-            named = "ended" if place in roster.ended else "running" if machine.has_formed(place) else "forming"
-            return Node(host, local, named, machine.ranks.get(place), self._joined.get(place))
+            phase: NodePhase = "running" if machine.has_formed(place) else "forming"
+            phase = "ended" if place in roster.ended else phase
+            return Node(host, local, phase, machine.ranks.get(place), self._joined.get(place))
         return Node(host, local, "lost" if state == "lost" else "waiting", None, self._joined.get(place))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.run.status import Entry, Failure, Node, RunnerProcess, State, StatusServer
+from mingle_hooks.run.status import Entry, Failure, Node, RunnerProcess, RunPhase, State, StatusServer
 
 KEY, OTHER_KEY = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
 CAUSE = {
@@ -24,7 +24,7 @@ CAUSE = {
 }
 
 
-def state(entry: Entry, is_whole: bool = True, now: str = "running") -> State:  # noqa: FBT001, FBT002 - as StatusServer calls it
+def state(entry: Entry, is_whole: bool = True, now: RunPhase = "running") -> State:  # noqa: FBT001, FBT002 - as StatusServer calls it
     """Return what a run of two nodes could answer."""
     nodes = (Node("node1", 0, "running", 0, 1_700_000_000), Node("node2", 0, "missing", None, None))
     return State(

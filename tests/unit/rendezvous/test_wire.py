@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from typing import Annotated, NamedTuple
 
 import pytest
 from hypothesis import assume, given
@@ -93,6 +94,12 @@ def test_json_that_is_deep_long_or_no_object_is_refused(text: str) -> None:
         wire.decode(text.encode("utf-8", "surrogatepass"))
 
 
+class Counted(NamedTuple):
+    """A record with a number that may be left out."""
+
+    n: Annotated[int, wire.within(0, 10)] | None
+
+
 @pytest.mark.parametrize("value", ["NaN", "1e3", "1.0", "true", '"1"', "null", "-1", "11", "[1]", "1" * 4000])
 def test_an_integer_is_one_and_within_its_bounds(value: str) -> None:
     """Floats, booleans, text and numbers out of bounds are refused."""
@@ -102,9 +109,9 @@ def test_an_integer_is_one_and_within_its_bounds(value: str) -> None:
 
 def test_an_integer_may_be_left_out_where_that_is_said() -> None:
     """None stands for a number that is not known."""
-    assert wire.optional_integer({"n": None}, "n", 0, 10) is None
-    assert wire.optional_integer({}, "n", 0, 10) is None
-    assert wire.optional_integer({"n": 10}, "n", 0, 10) == 10
+    assert wire.parse(Counted, {"n": None}).n is None
+    assert wire.parse(Counted, {}).n is None
+    assert wire.parse(Counted, {"n": 10}).n == 10
 
 
 @pytest.mark.parametrize("value", ["x" * 11, "a\nb", "\x1b[2J", "\u202e", "\x7f", 3, None, ["a"]])

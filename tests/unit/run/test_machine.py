@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mingle_hooks.rendezvous.wire import parse
 from mingle_hooks.run import attempt as report
 from mingle_hooks.run import messages
 from mingle_hooks.run.attempt import Cause, Plan, rank_hosts
@@ -613,7 +614,7 @@ def test_all_stacks_are_asked_for_and_then_all_end() -> None:
     assert (told["kind"], told["silent_s"]) == ("stalled", 60.0)
     assert report.event_text("failed", told) == "mingle run: no rank has written anything for 1 min\n"
     failure = Failure(0, 1, {name: told[name] for name in Cause._fields})
-    assert Failure.parse(failure._asdict()) == failure  # as `mingle show` gets it
+    assert parse(Failure, failure._asdict()) == failure  # as `mingle show` gets it
 
 
 def test_stacks_that_do_not_come_are_not_waited_for() -> None:

@@ -24,8 +24,10 @@ from mingle_hooks.rendezvous.wire import (
     Material,
     Secret,
     WireError,
+    body_of,
     encode,
     frame,
+    parse,
 )
 from mingle_hooks.run import messages
 from mingle_hooks.run import status as asking
@@ -65,7 +67,7 @@ class Watched:
 
     def look(self) -> State:
         """Return what it looks like now, as it travels."""
-        return State.parse(self.state.state(WATCHED_ENTRY, is_whole=True).body())
+        return parse(State, self.state.state(WATCHED_ENTRY, is_whole=True).body())
 
     def _told(self, actions: list[object]) -> None:
         self.actions += actions
@@ -333,9 +335,9 @@ def test_who_waits_for_the_end_is_not_crowded_out(served: Served, monkeypatch: p
 )
 def test_an_answer_is_read_strictly(served: Served, wrong: dict[str, object]) -> None:
     body = state(served.world().entry).body()
-    assert State.parse(body) == state(served.worlds[0].entry)
+    assert parse(State, body) == state(served.worlds[0].entry)
     with pytest.raises(WireError):
-        State.parse({**body, **wrong})
+        parse(State, {**body, **wrong})
 
 
 def listening(answer: bytes) -> tuple[socket.socket, list[bytes], threading.Thread]:
@@ -492,7 +494,7 @@ def test_without_a_key_or_a_home_nothing_is_written(tmp_path: Path, served: Serv
 
 def hostile(where: Path) -> None:
     """Put into a directory what no runner writes."""
-    text = jsontext.to_json(ENTRY.body())
+    text = jsontext.to_json(body_of(ENTRY))
     files = {
         "large": text + " " * 10_000,
         "text": "no JSON",
