@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from cluster import hosts as cluster_hosts
 from cluster import real_pbs as cluster_pbs
@@ -27,6 +28,10 @@ from cluster.slurm import SlurmCluster
 from forked import Forked
 from needs import FOR_WANT_OF, need, skip_for_want_of
 from processes import is_long, is_slow, process_of
+
+# A machine that is busy for a moment is no defect.
+hypothesis.settings.register_profile("mingle", deadline=None)
+hypothesis.settings.load_profile("mingle")
 
 
 @pytest.hookimpl(trylast=True)

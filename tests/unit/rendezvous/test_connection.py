@@ -10,7 +10,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.gathering import PATIENCE_S, Clock, until
 
@@ -222,7 +222,6 @@ def test_frames_arrive_whole_in_whatever_pieces_their_bytes_come(ends: Ends) -> 
 
 
 @given(st.lists(st.binary(max_size=3000), max_size=8))
-@settings(deadline=None)
 def test_any_bytes_give_frames_or_the_end_and_never_more_memory_than_a_frame(pieces: list[bytes]) -> None:
     """Nothing raises."""
     with Ends() as ends:

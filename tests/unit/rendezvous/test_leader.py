@@ -549,7 +549,7 @@ def test_a_stranger_that_says_nothing_is_dropped_after_a_while() -> None:
 
 
 @given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 3))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_whatever_strangers_say_only_ends_their_connection(pieces: list[bytes], beginning: int) -> None:
     """Before and after a greeting; nothing raises, and nobody gets in."""
     nothing = wire.frame(wire.REFUSED, b"{}"), wire.frame(wire.CHECKIN, bytes(40))

@@ -270,7 +270,7 @@ ENVIRONS = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=12)
 STARTS = st.sampled_from([variables for variables, _ in DOCUMENTED.values()])
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(start=STARTS, more=ENVIRONS, hostname=st.none() | st.text(max_size=10))
 @example(start={"JOB_ID": "9", "NHOSTS": "1"}, more={"PE_HOSTFILE": "/no\0where"}, hostname=None)
 @example(start={"PBS_JOBID": "9", "PBS_NP": "2"}, more={"PBS_NODENUM": "1", "PBS_NODEFILE": "\ud800"}, hostname=None)
