@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.rendezvous import wire
@@ -29,6 +30,23 @@ SECRET = Secret.derive(KEY, ATTEMPT)
 OTHER = Secret.derive(Material(b"another key than that"), ATTEMPT)
 # In real seconds; a bound on a test that hangs, not a measure.
 PATIENCE_S = 20.0
+
+
+@contextmanager
+def no_descriptor_left(limit: int) -> Iterator[None]:
+    """Lower this process's limit of file descriptors, and take all that are free."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limits[1]))
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 class Clock:

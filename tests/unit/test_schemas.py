@@ -22,6 +22,7 @@ from mingle_hooks.scripts.job import FIELDS
 from mingle_hooks.scripts.script import describe, render_script
 from mingle_hooks.settings import TABLE as SETTINGS
 from mingle_hooks.settings import load
+from unit.scripts.test_script import OPTIONS as GOLDEN_JOB
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(path for name in ("slurm", "pbs") for path in (ROOT / "examples" / name).glob("*.sh"))
@@ -147,18 +148,7 @@ def test_a_job_that_is_refused_is_refused_by_both(wrong: dict[str, Any]) -> None
         {"env": {"A": "1", "B": 2}, "module": "cuda", "setup": [". venv/bin/activate", "ulimit -l unlimited"]},
         {"env": ["A=1"], "array": "0-9:2,11%4", "for": ["jax,ucx", "nccl"], "exclusive": False},
         {"command": "train.py"},
-        # The golden scripts' job.
-        {
-            "nodes": "2",
-            "gpus-per-node": "4",
-            "cpus-per-task": "8",
-            "mem": "64G",
-            "time": "4:00:00",
-            "account": "physics",
-            "module": ["cuda/12.4"],
-            "setup": [". venv/bin/activate"],
-            "launcher": "ray",
-        },
+        {**GOLDEN_JOB, "launcher": "ray"},
     ],
     ids=str,
 )

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import resource
 import socket
 import struct
 import subprocess
@@ -28,6 +27,7 @@ from support.gathering import (
     heard,
     hello,
     join_request,
+    no_descriptor_left,
     probed,
     talk,
 )
@@ -667,20 +667,10 @@ def test_a_probe_of_another_world_gets_no_answer() -> None:
 def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room(pair: Room) -> None:
     """It neither turns in circles nor forgets them, and knows which limit it met."""
     member = pair.member().come()
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    held: list[int] = []
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
-        with contextlib.suppress(OSError):
-            while True:
-                held.append(os.open(os.devnull, os.O_RDONLY))
+    with no_descriptor_left(256):
         pair.until(lambda: pair.loop.shortage)
         watched = pair.loop.poller.watched
         assert [listener for listener in pair.listeners.sockets if listener.fileno() not in watched]
-    finally:
-        for descriptor in held:
-            os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     pair.until(lambda: member.state == "formed")
     assert pair.loop.shortage == ("files", "all 256 file descriptors that `ulimit -n` allows are in use")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import signal
@@ -10,6 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.gathering import no_descriptor_left
 
 from mingle_hooks.errors import NetworkError, NotExecutableError, PlaceError
 from mingle_hooks.rendezvous.connection import Loop
@@ -208,19 +208,10 @@ def test_the_sockets_are_on_a_port_of_the_range() -> None:
 
 
 def test_agents_wait_while_the_runner_is_out_of_descriptors(scene: Scene) -> None:
-    link, limits = scene.link(), resource.getrlimit(resource.RLIMIT_NOFILE)
-    held: list[int] = []
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
-        with contextlib.suppress(OSError):
-            while True:
-                held.append(os.open(os.devnull, os.O_RDONLY))
+    link = scene.link()
+    with no_descriptor_left(256):
         scene.turn()
         assert not {listener.fileno() for listener in scene.sockets.listeners} & {*scene.loop.poller.watched}
-    finally:
-        for descriptor in held:
-            os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     scene.passes(1)
     scene.turn()
     link.send(JOIN, Join("a", 0, 1, is_output=False))
