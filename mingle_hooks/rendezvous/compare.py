@@ -39,11 +39,6 @@ class Finding(NamedTuple):
     hosts: tuple[str, ...]
     text: str
 
-    @property
-    def is_blamed(self) -> bool:
-        """Whether it names who differs from nearly all."""
-        return bool(self.hosts)
-
 
 # Kinds of node: a job may have several on purpose, and only nodes of one kind are compared with each other.
 

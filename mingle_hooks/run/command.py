@@ -350,7 +350,6 @@ class StackReader:
 _LEFTOVER_GRACE_S = 1.0
 # Wait for output so long after the last process has ended: somebody else may hold the pipe.
 _DRAIN_S = 1.0
-_MOST_FORMED_BYTES = 4096
 
 
 class Attempt:
@@ -394,7 +393,7 @@ class Attempt:
         if self._world is None:
             return
         try:
-            data = os.read(self._world.fileno(), _MOST_FORMED_BYTES)
+            data = os.read(self._world.fileno(), messages.MOST_FORMED_BYTES)
         except BlockingIOError:
             return
         self._close_world()

@@ -414,7 +414,7 @@ class Stacks(NamedTuple):
 
 # How `mingle exec` tells the supervisor that started it of the world, just before it becomes COMMAND.
 
-MOST_FORMED_BYTES_SENT = 4096
+MOST_FORMED_BYTES = 4096
 
 
 def tell_formed(descriptor: str, view: View) -> None:

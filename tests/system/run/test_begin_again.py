@@ -57,10 +57,7 @@ class Run:
     def begun(self, attempt: int) -> Host:
         """Wait until an attempt has trained for a while; return rank 0's host."""
         end = time.monotonic() + PATIENCE_S
-        while (
-            len(begins := re.findall(r"^(node\d+): rank 0 of 2 begins at step (\d+)", self.text, re.MULTILINE))
-            <= attempt
-        ):
+        while len(begins := self._begins()) <= attempt:
             assert time.monotonic() < end, self.text
             time.sleep(0.05)
         step = int(begins[attempt][1])
