@@ -142,7 +142,9 @@ def keep(listener: socket.socket) -> None:
     """
     address = listener.getsockname()
     try:
-        with socket.create_connection(address[:2], timeout=_KEEP_TIMEOUT_S) as client:
+        with socket.socket(listener.family, socket.SOCK_STREAM) as client:
+            client.settimeout(_KEEP_TIMEOUT_S)
+            client.connect(address)
             listener.settimeout(_KEEP_TIMEOUT_S)
             peer = None
             while peer != client.getsockname():  # somebody may have connected before us

@@ -112,10 +112,11 @@ class Sealer:
     reordered frame fail.
     """
 
-    __slots__ = ("_key", "_opened", "_peer", "_sealed", "_sender")
+    __slots__ = ("_hmac", "_opened", "_peer", "_sealed", "_sender")
 
     def __init__(self, secret: Secret, member_nonce: bytes, leader_nonce: bytes, sender: bytes, peer: bytes) -> None:
-        self._key = secret.mac(b"session", member_nonce, leader_nonce)
+        key = secret.mac(b"session", member_nonce, leader_nonce)
+        self._hmac = hmac.new(key, digestmod="sha256")  # its key is set up once
         self._sender, self._peer = sender, peer
         self._sealed = self._opened = 0
 
@@ -134,7 +135,9 @@ class Sealer:
         return decode(payload)
 
     def _mac(self, side: bytes, count: int, kind: int, payload: bytes) -> bytes:
-        return hmac.digest(self._key, side + struct.pack("!QB", count, kind) + payload, "sha256")
+        mac = self._hmac.copy()
+        mac.update(side + struct.pack("!QB", count, kind) + payload)
+        return mac.digest()
 
 
 def integer(body: Body, name: str, low: int, high: int) -> int:
