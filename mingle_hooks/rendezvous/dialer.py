@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import mingle_hooks
 from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, NetworkError, SecretError
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.backend import Advertisement, Context, OneWay
 from mingle_hooks.rendezvous.connection import (
     BACKOFF_S,
     CALL_S,
@@ -22,13 +21,16 @@ from mingle_hooks.rendezvous.connection import (
     dial,
     notice_loss,
 )
-from mingle_hooks.rendezvous.discovery import Discovery
-from mingle_hooks.rendezvous.election import Candidate
-from mingle_hooks.rendezvous.leader import Leader
-from mingle_hooks.rendezvous.messages import LONGEST_PART, MEMBER_BYTES
-from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.discovery import Advertisement, Context, Discovery
+from mingle_hooks.rendezvous.messages import LONGEST_PART, LOOK, MEMBER_BYTES
+from mingle_hooks.rendezvous.multicast import OneWay
 from mingle_hooks.rendezvous.roster import RejectedPeers, peer_label
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret, check_in_ports, multicast_port
+
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.leader import Leader
+    from mingle_hooks.rendezvous.member import Request
+    from mingle_hooks.rendezvous.rendezvous import Candidate
 
 # Connections tried at once; with more endpoints, the oldest makes room once it has had its fair time, in seconds.
 MOST_CALLS = 64
@@ -260,8 +262,6 @@ class Rejections:
 
 
 # Where one member looks for a leader: its discovery backends, its calls, and who was met that is none of us.
-
-LOOK = "checking that host's log and firewall, or a longer --timeout"
 
 
 class Search:

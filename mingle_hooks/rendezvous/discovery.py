@@ -5,12 +5,70 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Protocol
 
 from mingle_hooks.errors import LIMITS, MingleError, NetworkError, PlaceError, reason
 from mingle_hooks.rendezvous import multicast, wire
-from mingle_hooks.rendezvous.backend import Advertisement, Backend, Context
-from mingle_hooks.rendezvous.connection import Endpoint, Lookup, Timer
+from mingle_hooks.rendezvous.connection import Endpoint, Lookup, Loop, Timer
+from mingle_hooks.rendezvous.wire import Attempt, Secret
+
+# What a backend works with, and what it does.
+
+
+class Advertisement(NamedTuple):
+    """What a leader lets be known of itself."""
+
+    leader: bytes
+    ticket: int
+    addresses: tuple[str, ...]  # the best first
+    ports: tuple[int, ...]  # where it takes check-ins
+
+    @property
+    def precedence(self) -> tuple[int, bytes]:
+        """What the lowest of wins an election."""
+        return (self.ticket, self.leader)
+
+
+class Context(NamedTuple):
+    """What a backend works with."""
+
+    loop: Loop
+    attempt: Attempt
+    secret: Secret
+    dial: Callable[[Endpoint], None]
+    reject: Callable[[str], None]  # an address that showed another key
+    note: Callable[[str], None]  # something that a person should know
+    leader_hosts: tuple[str, ...] = ()
+    host_suffix: str = ""
+    master: tuple[str, int | None] | None = None
+    ports: tuple[int, ...] = ()  # check-in ports to try on the leader's host
+    directory: str | None = None
+    multicast_port: int = 0
+    nets: tuple[str, ...] = ()  # interface names or CIDRs that may be used; empty: all
+    ttl: int = 1
+    nodes: int | None = None
+    joined: Callable[[], tuple[int, bytes] | None] = lambda: None  # the precedence of the leader that has been joined
+    member: bytes = bytes(16)  # this member's name
+    one_way: multicast.OneWay | None = None  # where to note who is heard and does not answer
+
+
+class Backend(Protocol):
+    """One backend. Its owner calls close(), on every path. `faults` tell, for a message, what part of it failed."""
+
+    faults: list[str]
+
+    def search(self, *, wanted: bool) -> None:
+        """Look for a leader actively from now on, or stop that."""
+
+    def announce(self, advertisement: Advertisement | None) -> None:
+        """Make this leader known from now on, or stop that."""
+
+    def tried(self) -> str:
+        """Tell, for a message, where this backend has looked."""
+
+    def close(self) -> None:
+        """Stop, and leave nothing behind."""
+
 
 # The scheduler names the first host: try the job's own check-in ports there.
 

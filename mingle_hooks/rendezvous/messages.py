@@ -188,13 +188,15 @@ OBSTACLES: tuple[Kind, ...] = ("command", "permission", "output", "directory", "
 # A leader tells of its failure for seconds; this is only a bound.
 LONGEST_AGE_MS = 10**9
 
+# What to try where somebody is missing.
+LOOK = "checking that host's log and firewall, or a longer --timeout"
 # kind -> (error, expected, seen, remedy); {0}, {1}… are the failure's parts.
 _KINDS: dict[Kind, tuple[type[MingleError], str, str, str]] = {
     "missing": (
         MissingError,
         "{0} members within {1} s",
         "{2}, missing {3}",
-        "checking that host's log and firewall, or a longer --timeout",
+        LOOK,
     ),
     "unconfirmed": (
         MissingError,

@@ -8,18 +8,20 @@ import socket
 import struct
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.net.addresses import ListedAddress, interfaces, is_virtual_name, list_addresses, usable
-from mingle_hooks.rendezvous.backend import Advertisement, Context, OneWay
 from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Timer
 from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo, McastRxSocket, McastTxSocket
+
+    from mingle_hooks.rendezvous.discovery import Advertisement, Context
+    from mingle_hooks.rendezvous.roster import Entry
 
 
 # The one kind of datagram: a leader's beacon, or a member's question.
@@ -356,6 +358,70 @@ class Replies:
         again = self._taken.pop(link, ())[: MOST_NONCES - len(new)]
         self._taken[link] = new
         return new + again
+
+
+# Who is heard by multicast and does not seem to hear us, for the message at the deadline.
+#
+# It is a hint and no more: anybody can send a recorded beacon or question again, from any address.
+
+# A question or its answer may be lost, so a leader that was asked less often is not called deaf.
+LEAST_QUERIES = 2
+MOST_LEADERS = 256
+MOST_QUERIERS = 16_384  # one of each member of the largest world
+MOST_SHOWN = 4
+
+
+class OneWay:
+    """Leaders whose beacons come and that do not answer, and members that ask a leader."""
+
+    def __init__(self) -> None:
+        self._leaders: dict[bytes, tuple[str, int]] = {}  # -> its address, and how often it was asked in vain
+        self._queriers: dict[bytes, str] = {}  # member -> its address
+
+    def heard(self, leader: bytes, addresses: Sequence[str]) -> None:
+        """Note a leader's beacon that answers nothing."""
+        if len(self._leaders) < MOST_LEADERS and addresses:
+            self._leaders.setdefault(leader, (addresses[0], 0))
+
+    def questioned(self, leader: bytes) -> None:
+        """Note that this leader has been asked because of its beacon."""
+        if leader in self._leaders:
+            address, count = self._leaders[leader]
+            self._leaders[leader] = (address, count + 1)
+
+    def answered(self, leader: bytes) -> None:
+        """Note that this leader hears us."""
+        self._leaders.pop(leader, None)
+
+    def queried(self, member: bytes, address: str) -> None:
+        """Note a member that asks us, the leader; a link-local address tells a person the least."""
+        known = self._queriers.get(member, "fe80:")
+        if known.startswith("fe80:") and len(self._queriers) < MOST_QUERIERS:
+            self._queriers[member] = address
+
+    def report(self, arrived: Collection[Entry] = ()) -> list[str]:
+        """Return what to tell; `arrived` are the members that are in."""
+        deaf = _shown(address for address, count in self._leaders.values() if count >= LEAST_QUERIES)
+        members = {entry.join_request.member for entry in arrived}
+        # One that was started again has another name, and the same addresses.
+        addresses = {text.partition("=")[0] for entry in arrived for text in entry.addresses.split()}
+        absent = _shown(
+            address for member, address in self._queriers.items() if member not in members and address not in addresses
+        )
+        report = []
+        if deaf:
+            report.append(f"multicast from {deaf} arrives here, but ours does not arrive there")
+        if absent:
+            report.append(
+                f"multicast from {absent} arrives here, but ours does not arrive there, or its TCP connections do not"
+                " arrive here"
+            )
+        return report
+
+
+def _shown(addresses: Iterable[str]) -> str:
+    found = [*dict.fromkeys(addresses)]
+    return ", ".join(found[:MOST_SHOWN]) + (" and more" if found[MOST_SHOWN:] else "")
 
 
 # Beacons over multicast, IPv4 and IPv6: for clusters without names, and machines without a scheduler.
