@@ -93,28 +93,12 @@ class Connection:
     """
 
     __slots__ = (
-        "_come",
-        "_events",
-        "_in",
-        "_loop",
-        "_out",
-        "_read_bytes",
-        "_rest",
-        "_sock",
-        "most_bytes",
-        "on_end",
-        "on_frame",
-        "on_room",
-        "stalled_s",
-        "waiting_bytes",
+        *("_come", "_events", "_in", "_loop", "_out", "_read_bytes", "_rest", "_sock"),
+        *("most_bytes", "on_end", "on_frame", "on_room", "stalled_s", "waiting_bytes"),
     )
 
     def __init__(
-        self,
-        loop: Loop,
-        sock: socket.socket,
-        on_frame: Callable[[int, bytes], None],
-        on_end: Callable[[str], None],
+        self, loop: Loop, sock: socket.socket, on_frame: Callable[[int, bytes], None], on_end: Callable[[str], None]
     ) -> None:
         self._loop, self._sock = loop, sock
         self.on_frame, self.on_end = on_frame, on_end
@@ -123,7 +107,7 @@ class Connection:
         # End if nothing of a frame that has begun comes for so many seconds, up to twice; 0: wait. A length that was
         # changed on the way asks for more than was ever sent.
         self.stalled_s = 0.0
-        self._rest: Timer | None = None
+        self._rest = _NO_TIMER
         self._read_bytes = 0
         self._in = memoryview(bytearray(FIRST_BYTES))  # begins with what has come of the next frame
         self._come = 0  # how much that is
@@ -243,7 +227,7 @@ class Connection:
         except WireError as error:
             if not self.closed:
                 self._end(str(error))
-        if self._come and self.stalled_s and self._rest is None:
+        if self._come and self.stalled_s and not self._rest.is_set:
             self._await_rest()
 
     def _await_rest(self) -> None:
@@ -252,7 +236,6 @@ class Connection:
         self._rest = self._loop.after(self.stalled_s, lambda: self._look(read))
 
     def _look(self, read: int) -> None:
-        self._rest = None
         if self.closed or not self._come:
             return
         if self._read_bytes == read:
@@ -419,8 +402,9 @@ class Callers:
                 # A framework's bind with SO_REUSEADDR gets past a connection in TIME_WAIT only where that has it too.
                 # The listener must never have it: see ports.hold.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._take(sock, where[0])
+                if where:  # else it is a socket of this host's file system
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._take(sock, where[0] if where else "")
             except OSError as error:  # it has gone already, or there is no memory to watch it
                 self._loop.missed(error)
                 sock.close()
@@ -453,16 +437,24 @@ def boottime() -> float:
 
 
 class Timer:
-    """A call that is due once; cancel() makes it not happen."""
+    """A call that is due once, or none; cancel() makes it not happen."""
 
     __slots__ = ("call",)
 
-    def __init__(self, call: Callable[[], None]) -> None:
-        self.call: Callable[[], None] | None = call
+    def __init__(self, call: Callable[[], None] | None = None) -> None:
+        self.call = call
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the call is still to come."""
+        return self.call is not None
 
     def cancel(self) -> None:
         """Forget the call; harmless when it has happened."""
         self.call = None
+
+
+_NO_TIMER = Timer()
 
 
 class Loop:

@@ -97,7 +97,7 @@ class HostsBackend:
     def __init__(self, context: Context, name: str, hosts: Sequence[str], ports: Sequence[int]) -> None:
         self._context, self._name, self._hosts, self._ports = context, name, hosts, ports
         self._delay = HOSTS_FIRST_DELAY_S
-        self._timer: Timer | None = None
+        self._timer = Timer()
         self._addresses: dict[str, list[str]] = {}
         self._lookups: dict[str, Lookup] = {}  # one each: a name whose server does not answer holds up no other
         self._next_lookup = 0.0
@@ -112,8 +112,7 @@ class HostsBackend:
             self._round()
         elif not wanted:
             self._wanted = False
-            if self._timer is not None:
-                self._timer.cancel()
+            self._timer.cancel()
 
     def announce(self, advertisement: Advertisement | None) -> None:
         """Nothing to do: a leader that listens on the job's ports is found."""
@@ -157,8 +156,7 @@ class HostsBackend:
         del self._lookups[host]
         self._addresses[host] = addresses
         if self._wanted and addresses:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._timer.cancel()
             self._round()
 
 
@@ -216,13 +214,11 @@ class DirectoryBackend:
         self.faults: list[str] = []
         self._own: str | None = None
         self._delay = DIRECTORY_FIRST_DELAY_S
-        self._timer: Timer | None = None
+        self._timer = Timer()
 
     def search(self, *, wanted: bool) -> None:
         """Begin, or stop, looking into the directory."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         if wanted:
             self._delay = DIRECTORY_FIRST_DELAY_S
             self._poll()
@@ -232,14 +228,7 @@ class DirectoryBackend:
         if advertisement is None:
             self._remove()
             return
-        body = wire.encode(
-            {
-                "leader": advertisement.leader.hex(),
-                "ticket": advertisement.ticket,
-                "addresses": list(advertisement.addresses),
-                "ports": list(advertisement.ports),
-            }
-        )
+        body = wire.encode({**advertisement._asdict(), "leader": advertisement.leader.hex()})
         path = os.path.join(self._directory, self._name(advertisement.leader.hex()))
         draft = path + ".part"
         self._own = path

@@ -423,12 +423,7 @@ NEEDS_ALL_S = 0.5
 
 def progress_body(roster: Roster, rejected: list[str]) -> wire.Body:
     """Return what is told."""
-    return {
-        "in": len(roster),
-        "of": roster.nodes or 0,
-        "missing": printable(roster.missing(), 300),
-        "knocks": rejected,
-    }
+    return {"in": len(roster), "of": roster.nodes or 0, "missing": printable(roster.missing(), 300), "knocks": rejected}
 
 
 class ProgressReports:
@@ -436,37 +431,31 @@ class ProgressReports:
 
     def __init__(self, loop: Loop, send: Callable[[], None]) -> None:
         self._loop, self._send = loop, send
-        self._all_in: Timer | None = None
+        self._all_in = Timer()
         self._step = 0
         self._report()
 
     def close(self) -> None:
         """Tell no more."""
         self._next.cancel()
-        self.member_left()
+        self._all_in.cancel()
 
     def all_in(self) -> None:
         """All are in: tell them soon, and not before; where that was due already, anew from now on."""
-        self.member_left()
-        self._all_in = self._loop.after(NEEDS_ALL_S, self._send_all_in)
+        self._all_in.cancel()
+        self._all_in = self._loop.after(NEEDS_ALL_S, self._send)
 
     def address_reached(self) -> None:
         """Somebody has reached an address: wait anew, as others may be about to."""
-        if self._all_in is not None:
+        if self._all_in.is_set:
             self.all_in()
 
     def member_left(self) -> None:
         """Somebody has left."""
-        if self._all_in is not None:
-            self._all_in.cancel()
-            self._all_in = None
-
-    def _send_all_in(self) -> None:
-        self._all_in = None
-        self._send()
+        self._all_in.cancel()
 
     def _report(self) -> None:
-        if self._all_in is None:
+        if not self._all_in.is_set:
             self._send()
         delay_s = PROGRESS_S[min(self._step, len(PROGRESS_S) - 1)]
         self._step += 1

@@ -215,7 +215,7 @@ class Probe:
         self.own_address = ""  # this side's address, once the leader has proved itself
         self._nonce = b""
         self._again_s = PROBE_AGAIN_S
-        self._timer: Timer | None = None
+        self._timer = Timer()
 
     @property
     def connected(self) -> str:
@@ -242,8 +242,7 @@ class Probe:
     def close(self) -> None:
         """Stop trying."""
         self._end_attempt()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
 
     def _end_attempt(self) -> None:
         if self._connection is not None:
@@ -324,7 +323,7 @@ class Membership:
         self._packed = b""
         self._probes: list[Probe] = []
         self._untried: list[Probe] = []
-        self._next: Timer | None = None  # None: all are tried, or the others are held back
+        self._next = Timer()  # not set: all are tried, or the others are held back
         self._needs_all = False  # all members are in, and some of them have not reached the best address
         proven.connection.on_frame, proven.connection.on_end = self._frame, self._ended
         proven.connection.most_bytes = wire.MOST_LEADER_BYTES
@@ -349,7 +348,7 @@ class Membership:
     def close(self) -> None:
         """Let go of the connection and of every address being tried."""
         self.proven.connection.close()
-        self._hold_others_back()
+        self._next.cancel()
         for probe in self._probes:
             probe.close()
 
@@ -424,7 +423,7 @@ class Membership:
         self.progress = wire.parse(Progress, body)
         if self.progress.inside == self.progress.nodes and not self._needs_all:
             self._needs_all = True
-            self._hold_others_back()
+            self._next.cancel()
             self._try_next()
         self._on_change()
 
@@ -449,17 +448,11 @@ class Membership:
     # Which of the offered addresses are tried, and when.
 
     def _try_next(self) -> None:
-        self._next = None
         if self._untried:
             self._next = self._loop.after(PROBE_NEXT_S, self._try_next)
             # A leader that has thousands at its door is slow to answer, and would be slower for more to answer.
             if self._needs_all or not any(self._may_serve_all(probe.connected) for probe in self._probes):
                 self._untried.pop(0).start()
-
-    def _hold_others_back(self) -> None:
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
 
     def _may_serve_all(self, address: str) -> bool:
         """Whether this is an address that the world may use: loopback serves the members of one machine only."""
@@ -472,7 +465,7 @@ class Membership:
     def _answered(self, offer: int, probe: Probe) -> None:
         """Try no worse address than this one, unless it turns out that others do not reach it."""
         if self.reached(offer, probe.own_address) and not self._needs_all and self._may_serve_all(probe.address):
-            self._hold_others_back()
+            self._next.cancel()
 
     def reached(self, offer: int, own_address: str) -> bool:
         """Tell the leader, and return whether this address of ours may be used."""

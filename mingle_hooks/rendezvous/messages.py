@@ -25,24 +25,9 @@ from mingle_hooks.errors import (
     printable,
 )
 from mingle_hooks.net.addresses import is_hostname_or_address
+from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.wire import (
-    MOST_LEADER_BYTES,
-    Body,
-    Key,
-    Most,
-    WireError,
-    address,
-    hexadecimal,
-    host_name,
-    integer,
-    nested,
-    octets,
-    parse,
-    printable_text,
-    text,
-    within,
-)
+from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, Body, Key, Most, WireError, integer, parse, text, within
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 
 if TYPE_CHECKING:
@@ -132,8 +117,8 @@ class Row(NamedTuple):
     """One member in the roster."""
 
     rank: Annotated[int, within(0, MOST_NODES - 1)]
-    host: Annotated[str, host_name]
-    address: Annotated[str, address]
+    host: Annotated[str, wire.host_name]
+    address: Annotated[str, wire.address]
     slots: Annotated[int, within(1, MOST_SLOTS)]
 
 
@@ -151,10 +136,10 @@ def parse_answer(body: Body) -> Answer:
         "size": size,
         "addr": addr,
         "port": integer(body, "port", 1, 65535),
-        "digest": hexadecimal(body, "digest", DIGEST_BYTES).hex(),
+        "digest": wire.hexadecimal(body, "digest", DIGEST_BYTES).hex(),
         "rank": integer(body, "rank", 0, nodes - 1),
         "offset": integer(body, "offset", 0, size - 1),
-        "own": address(body, "own"),
+        "own": wire.address(body, "own"),
     }
     if "roster" in body:
         found["roster"] = _roster(body["roster"], nodes)
@@ -182,165 +167,120 @@ Kind = Limit | Literal[
 # Bounds of what travels: a few parties, each a host and an address, or a folded host list.
 MOST_PARTS = 4
 LONGEST_PART = 300
-# Why a member cannot start the command, as it says at check-in; the parts are its host and what it saw. The last one
-# counts only where other members can write theirs: a program may need none.
-OBSTACLES: tuple[Kind, ...] = ("command", "permission", "output", "directory", "unwritable")
 # A leader tells of its failure for seconds; this is only a bound.
 LONGEST_AGE_MS = 10**9
 
+# Why a member cannot start the command, as it says at check-in; the parts are its host and what it saw. The last one
+# counts only where other members can write theirs: a program may need none.
+OBSTACLES: tuple[Kind, ...] = ("command", "permission", "output", "directory", "unwritable")
 # What to try where somebody is missing.
 LOOK = "checking that host's log and firewall, or a longer --timeout"
-# kind -> (error, expected, seen, remedy); {0}, {1}… are the failure's parts.
-_KINDS: dict[Kind, tuple[type[MingleError], str, str, str]] = {
-    "missing": (
-        MissingError,
-        "{0} members within {1} s",
-        "{2}, missing {3}",
-        LOOK,
-    ),
-    "unconfirmed": (
-        MissingError,
-        "{0} members to confirm the world within {1} s",
-        "{2}, missing {3}",
-        "checking whether that host stopped or lost its network, or a longer --timeout",
-    ),
-    **{
-        kind: (MissingError, "{0} members within {1} s", "{2}, missing {3}", f"{remedy} on rank 0's host")
-        for kind, (_, remedy) in LIMITS.items()
+_STARTS = "a command that every node can start"
+_ONE_LEADER = (
+    "unset NODE_RANK if another job left it, --rank 0 on one member only, or another --id if these are two jobs"
+)
+# Error -> kind -> (expected, seen, remedy); {0}, {1}… are the failure's parts.
+_TEXTS: dict[type[MingleError], dict[Kind, tuple[str, str, str]]] = {
+    MissingError: {
+        "missing": ("{0} members within {1} s", "{2}, missing {3}", LOOK),
+        "unconfirmed": (
+            "{0} members to confirm the world within {1} s",
+            "{2}, missing {3}",
+            "checking whether that host stopped or lost its network, or a longer --timeout",
+        ),
+        **{
+            kind: ("{0} members within {1} s", "{2}, missing {3}", f"{remedy} on rank 0's host")
+            for kind, (_, remedy) in LIMITS.items()
+        },
+        "keys": (
+            "{0} members with the same key within {1} s",
+            "{2}, and another key at {3}",
+            "the same --key-file or MINGLE_KEY on every member; if that host is not yours, check the missing ones",
+        ),
+        "versions": (
+            "{0} members with the same version of mingle within {1} s",
+            "{2}, and another version at {3}",
+            "the same version of mingle on every member",
+        ),
+        "runs": (
+            "{0} members of the same run of the job within {1} s",
+            "{2}, and another PBS_JOBCOOKIE, or none, at {3}",
+            "pbs_tmrsh or pbsdsh to start every member; if an earlier run left that one, check the missing ones",
+        ),
+        "task": (
+            "all {1} tasks of {0} to stay until the world is formed",
+            "local rank {2} {3}",
+            "checking that task's output",
+        ),
     },
-    "keys": (
-        MissingError,
-        "{0} members with the same key within {1} s",
-        "{2}, and another key at {3}",
-        "the same --key-file or MINGLE_KEY on every member; if that host is not yours, check the missing ones",
-    ),
-    "versions": (
-        MissingError,
-        "{0} members with the same version of mingle within {1} s",
-        "{2}, and another version at {3}",
-        "the same version of mingle on every member",
-    ),
-    "runs": (
-        MissingError,
-        "{0} members of the same run of the job within {1} s",
-        "{2}, and another PBS_JOBCOOKIE, or none, at {3}",
-        "pbs_tmrsh or pbsdsh to start every member; if an earlier run left that one, check the missing ones",
-    ),
-    "rank": (
-        ConflictError,
-        "each node rank once",
-        "rank {0} claimed by {1} and {2}",
-        "one `mingle` per node (--ntasks-per-node=1), --scope task if every task calls it, or unset NODE_RANK",
-    ),
-    "beyond": (
-        ConflictError,
-        "node ranks below the number of nodes, {0}",
-        "rank {1} claimed by {2}",
-        "the same --nodes on every member, and ranks from 0",
-    ),
-    "nodes": (
-        ConflictError,
-        "the same number of nodes from every member",
-        "{0} from {1}, {2} from {3}",
-        "the same --nodes on every member",
-    ),
-    "leaders": (
-        ConflictError,
-        "one rank 0",
-        "two leaders: {0} and {1}",
-        "unset NODE_RANK if another job left it, --rank 0 on one member only, or another --id if these are two jobs",
-    ),
-    "given": (
-        ConflictError,
-        "the same {0} on every member that exports it",
-        "{1} and {2}",
-        "unset {0}, or exporting the same value everywhere",
-    ),
-    "size": (
-        ConflictError,
-        "WORLD_SIZE={0}, as exported",
-        "{1} slots on all members",
-        "unset WORLD_SIZE, or --slots N",
-    ),
-    "address": (
-        NetworkError,
-        "an address of rank 0, {1}, in MASTER_ADDR",
-        "MASTER_ADDR={0}, as exported{2}",
-        "unset MASTER_ADDR",
-    ),
-    "task": (
-        MissingError,
-        "all {1} tasks of {0} to stay until the world is formed",
-        "local rank {2} {3}",
-        "checking that task's output",
-    ),
-    "tasks": (
-        ConflictError,
-        "each local rank from 1 to {1} once on {0}",
-        "local rank {2} twice or out of range",
-        "one `mingle` per task at a time, each with its own local rank",
-    ),
-    "node_rank": (
-        ConflictError,
-        "node rank {1} on {2}, as its scheduler says",
-        "NODE_RANK={0}, as exported",
-        "unset NODE_RANK",
-    ),
-    "network": (
-        NetworkError,
-        "an address of rank 0, {0}, that every member can reach",
-        "{1}",
-        "--iface with a network that all share, or opening the --port-range in the firewall",
-    ),
-    "protocol": (
-        ConflictError,
-        "valid messages from rank 0, {0}",
-        "{1}",
-        "the same version of mingle on every member, and checking what listens there",
-    ),
-    "differs": (
-        ConflictError,
-        "{0} nodes that are alike, as --strict or the settings require",
-        "{1}",
-        "{2}",
-    ),
-    "command": (
-        NotFoundError,
-        "a command that every node can start",
-        "{0}: {1}",
-        "the same files and PATH on every node, or the full path",
-    ),
-    "permission": (
-        NotExecutableError,
-        "a command that every node can start",
-        "{0}: {1}",
-        "checking the file's permissions and its `#!` line there",
-    ),
-    "output": (
-        PlaceError,
-        "an open standard output on every node",
-        "{0}: {1}",
-        "leaving out `>&-`",
-    ),
-    "directory": (
-        PlaceError,
-        "a working directory that every node can enter",
-        "{0}: {1}",
-        "cd to one that exists on every node",
-    ),
-    "unwritable": (
-        PlaceError,
-        "a working directory that can be written on every node, or on none",
-        "{0}: {1}",
-        "checking its file system there",
-    ),
-    "full": (
-        ConflictError,
-        "{0} members",
-        "one more: {1}",
-        "a larger --nodes, or another --id if this is another job",
-    ),
+    ConflictError: {
+        "rank": (
+            "each node rank once",
+            "rank {0} claimed by {1} and {2}",
+            "one `mingle` per node (--ntasks-per-node=1), --scope task if every task calls it, or unset NODE_RANK",
+        ),
+        "beyond": (
+            "node ranks below the number of nodes, {0}",
+            "rank {1} claimed by {2}",
+            "the same --nodes on every member, and ranks from 0",
+        ),
+        "nodes": (
+            "the same number of nodes from every member",
+            "{0} from {1}, {2} from {3}",
+            "the same --nodes on every member",
+        ),
+        "leaders": ("one rank 0", "two leaders: {0} and {1}", _ONE_LEADER),
+        "given": (
+            "the same {0} on every member that exports it",
+            "{1} and {2}",
+            "unset {0}, or exporting the same value everywhere",
+        ),
+        "size": ("WORLD_SIZE={0}, as exported", "{1} slots on all members", "unset WORLD_SIZE, or --slots N"),
+        "tasks": (
+            "each local rank from 1 to {1} once on {0}",
+            "local rank {2} twice or out of range",
+            "one `mingle` per task at a time, each with its own local rank",
+        ),
+        "node_rank": ("node rank {1} on {2}, as its scheduler says", "NODE_RANK={0}, as exported", "unset NODE_RANK"),
+        "protocol": (
+            "valid messages from rank 0, {0}",
+            "{1}",
+            "the same version of mingle on every member, and checking what listens there",
+        ),
+        "differs": ("{0} nodes that are alike, as --strict or the settings require", "{1}", "{2}"),
+        "full": ("{0} members", "one more: {1}", "a larger --nodes, or another --id if this is another job"),
+    },
+    NetworkError: {
+        "address": (
+            "an address of rank 0, {1}, in MASTER_ADDR",
+            "MASTER_ADDR={0}, as exported{2}",
+            "unset MASTER_ADDR",
+        ),
+        "network": (
+            "an address of rank 0, {0}, that every member can reach",
+            "{1}",
+            "--iface with a network that all share, or opening the --port-range in the firewall",
+        ),
+    },
+    NotFoundError: {"command": (_STARTS, "{0}: {1}", "the same files and PATH on every node, or the full path")},
+    NotExecutableError: {
+        "permission": (_STARTS, "{0}: {1}", "checking the file's permissions and its `#!` line there")
+    },
+    PlaceError: {
+        "output": ("an open standard output on every node", "{0}: {1}", "leaving out `>&-`"),
+        "directory": (
+            "a working directory that every node can enter",
+            "{0}: {1}",
+            "cd to one that exists on every node",
+        ),
+        "unwritable": (
+            "a working directory that can be written on every node, or on none",
+            "{0}: {1}",
+            "checking its file system there",
+        ),
+    },
 }
+_KINDS = {kind: (error, *texts) for error, kinds in _TEXTS.items() for kind, texts in kinds.items()}
 
 
 def _kind(body: Body, name: str) -> Kind:
@@ -355,7 +295,7 @@ class Failure(NamedTuple):
     """A kind of failure and what belongs into its message, as text for a person."""
 
     kind: Annotated[Kind, _kind]
-    parts: Annotated[tuple[Annotated[str, printable_text(LONGEST_PART)], ...], Most(MOST_PARTS)]
+    parts: Annotated[tuple[Annotated[str, wire.printable_text(LONGEST_PART)], ...], Most(MOST_PARTS)]
 
     @property
     def is_certain(self) -> bool:
@@ -418,25 +358,25 @@ def _obstacle(body: Body, name: str) -> Failure:
     failure = Failure.parse(body[name])
     if failure.kind not in OBSTACLES:
         raise WireError(f"{name}: not one of a command")
-    return Failure(failure.kind, (host_name(body, "host"), failure.parts[1]))
+    return Failure(failure.kind, (wire.host_name(body, "host"), failure.parts[1]))
 
 
 class JoinRequest(NamedTuple):
     """What a member says of itself."""
 
-    member: Annotated[bytes, octets(MEMBER_BYTES)]  # random, one per process
-    host: Annotated[str, host_name]
+    member: Annotated[bytes, wire.octets(MEMBER_BYTES)]  # random, one per process
+    host: Annotated[str, wire.host_name]
     rank: Annotated[int, within(0, MOST_NODES - 1)] | None
     nodes: Annotated[int, within(1, MOST_NODES)] | None
     slots: Annotated[int, within(1, MOST_SLOTS)]
-    machine: Annotated[str, printable_text(64)]  # equal for members that share a network stack
+    machine: Annotated[str, wire.printable_text(64)]  # equal for members that share a network stack
     pinned: Annotated[Mapping[str, str], Key("given"), _pinned] = MappingProxyType({})
     wants_roster: Annotated[bool, Key("roster")] = False
-    spent: Annotated[Durations | None, nested(Durations)] = None  # how it came to check in, for the timeline
+    spent: Annotated[Durations | None, wire.nested(Durations)] = None  # how it came to check in, for the timeline
     # The switches above it, from the top down; empty where nobody asks, or nobody knows.
-    topology: Annotated[str, printable_text(LONGEST_TOPOLOGY)] = ""
+    topology: Annotated[str, wire.printable_text(LONGEST_TOPOLOGY)] = ""
     fingerprint: Annotated[str, _interned] = ""  # of its node; a member without one is not compared
-    addresses: Annotated[str, printable_text(LONGEST_ADDRESSES)] = ""  # of its node, each with what carries it
+    addresses: Annotated[str, wire.printable_text(LONGEST_ADDRESSES)] = ""  # of its node, each with what carries it
     clock_ms: Annotated[int, within(0, LAST_CLOCK_MS)] | None = None  # the time of day when it said so
     obstacle: Annotated[Failure | None, _obstacle] = None  # why it cannot start the command
 

@@ -205,7 +205,7 @@ class Link:
     def __init__(
         self, backend: MulticastBackend, info: IfaceInfo, family: int, group: str, port: int, ttl: int
     ) -> None:
-        import multicast_expert  # see library.py
+        import multicast_expert  # see load_multicast_expert
 
         self.info, self._where, self._loop = info, (group, port), backend.context.loop
         # Members may share a host, so what is sent has to come back to it.
@@ -434,7 +434,7 @@ def _shown(addresses: Iterable[str]) -> str:
 FIRST_BEACON_S, LAST_BEACON_S = 0.1, 1.0
 GROWTH = 1.6
 # In a minute the leader sends at most 10 + 60 beacons, 10 + 12 answers and 4 questions, a waiting member 2 + 2
-# questions, and as many more as beacons cause (see questions.CAUSED): one, but for losses and recorded beacons.
+# questions, and as many more as beacons cause (CAUSED): one, but for losses and recorded beacons.
 BEACONS = (10, 1.0)
 ANSWERS = (10, 0.2)
 QUESTIONS = (2, 1 / 30)
@@ -473,11 +473,8 @@ class MulticastBackend:
         self.context = context
         self.links: list[Link] = []
         self._advertisement: Advertisement | None = None
-        self._timer: Timer | None = None
-        self._ask_timer: Timer | None = None
-        self._caused_timer: Timer | None = None
-        self._retry_timer: Timer | None = None
-        self._answer_timer: Timer | None = None
+        self._beacon_timer, self._ask_timer, self._caused_timer = Timer(), Timer(), Timer()
+        self._retry_timer, self._answer_timer = Timer(), Timer()
         self._answered_at = 0.0
         self._wanted = False
         self._interval = FIRST_BEACON_S
@@ -511,33 +508,26 @@ class MulticastBackend:
 
     def announce(self, advertisement: Advertisement | None) -> None:
         """Repeat this leader's beacon from now on, or fall silent."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._beacon_timer.cancel()
         self._advertisement = advertisement
         if advertisement is not None:
             self._interval = FIRST_BEACON_S
             self._holds = MOST_HOLDS
-            self._timer = self.context.loop.after(SPREAD_S * advertisement.ticket / 2**63, self._repeat)
+            self._beacon_timer = self.context.loop.after(SPREAD_S * advertisement.ticket / 2**63, self._repeat)
 
     def tried(self) -> str:
         """Name groups and interfaces."""
-        return ", ".join(link.label for link in self.links) + f" port {self._port}"
+        return ", ".join(link.label for link in self.links) + f" port {self.context.multicast_port}"
 
     def close(self) -> None:
         """Leave the groups."""
         self.announce(None)
         self.search(wanted=False)
         for timer in (self._caused_timer, self._retry_timer, self._answer_timer):
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
         for link in self.links:
             link.close()
         self.links = []
-
-    @property
-    def _port(self) -> int:
-        return self.context.multicast_port
 
     def _open(self, info: IfaceInfo) -> None:
         attempt = self.context.attempt
@@ -546,7 +536,7 @@ class MulticastBackend:
             if not addresses:
                 continue
             try:
-                self.links.append(Link(self, info, family, group, self._port, self.context.ttl))
+                self.links.append(Link(self, info, family, group, self.context.multicast_port, self.context.ttl))
             except (OSError, RuntimeError) as error:  # it has gone, or multicast_expert refuses: others may do
                 self._fault(info, error)
 
@@ -567,11 +557,9 @@ class MulticastBackend:
             self.faults.append(fault)
 
     def _packet(self, kind: int, nonces: tuple[bytes, ...]) -> bytes:
-        tag, advertisement = self.context.attempt.tag, self._advertisement
-        packet = Beacon(kind, tag, self.context.member, nonces=nonces)
-        if advertisement is not None:
-            packet = packet._replace(leader=advertisement.leader, ticket=advertisement.ticket)
-            packet = packet._replace(port=advertisement.ports[0], addresses=advertisement.addresses)
+        packet = Beacon(kind, self.context.attempt.tag, self.context.member, nonces=nonces)
+        if (own := self._advertisement) is not None:
+            packet = packet._replace(leader=own.leader, ticket=own.ticket, port=own.ports[0], addresses=own.addresses)
         return pack_beacon(packet, self.context.secret)
 
     def _repeat(self) -> None:
@@ -584,7 +572,7 @@ class MulticastBackend:
             link = self._next_link()
             self._send(BEACON, link, self._replies.take(link))
         loop = self.context.loop
-        self._timer = loop.after(loop.about(self._interval), self._repeat)
+        self._beacon_timer = loop.after(loop.about(self._interval), self._repeat)
         self._interval = min(self._interval * GROWTH, LAST_BEACON_S)
 
     def _ask(self) -> None:
@@ -595,8 +583,7 @@ class MulticastBackend:
 
     def _ask_later(self) -> None:
         """Ask again some time after the last question, whatever that one was for, as long as a leader is wanted."""
-        if self._ask_timer is not None:
-            self._ask_timer.cancel()
+        self._ask_timer.cancel()
         if self._wanted:
             loop, delay = self.context.loop, ASK_AGAIN_S[min(self._questions_sent, len(ASK_AGAIN_S) - 1)]
             self._ask_timer = loop.after(loop.about(delay), self._ask)
@@ -604,35 +591,33 @@ class MulticastBackend:
     def _ask_about(self, packet: Beacon, link: Link) -> None:
         """Ask, soon, on the link where this was heard, whether its leader is there."""
         wait_s = self._questions.wait_s(packet.leader)
-        if wait_s is None or self._caused_timer is not None:
+        if wait_s is None or self._caused_timer.is_set:
             return
         loop = self.context.loop
         wait_s += ASK_SPREAD_S * (self.context.nodes or 1) * loop.chance()
         self._caused_timer = loop.after(wait_s, lambda: self._ask_now(packet, link))
 
     def _ask_now(self, packet: Beacon, link: Link) -> None:
-        self._caused_timer = None
         if not self._is_news(packet) or not self._questions.may_ask():
             return
         self._send(QUESTION, link, (self._questions.ask(),))
         self._one_way.questioned(packet.leader)
         self._ask_later()
-        if self._retry_timer is not None:
-            self._retry_timer.cancel()
+        self._retry_timer.cancel()
         retry_s = self._questions.retry_s(packet.leader)
         if retry_s is not None:
             self._retry_timer = self.context.loop.after(retry_s, lambda: self._ask_about(packet, link))
 
     def _answer_soon(self, link: Link, packet: Beacon) -> None:
         """Answer, at once but for the time since the last answer, whoever asks."""
-        if self._replies.add(link, packet.nonces[:1]) and self._answer_timer is None:
+        if self._replies.add(link, packet.nonces[:1]) and not self._answer_timer.is_set:
             loop = self.context.loop
             wait_s = max(self._answered_at + ANSWER_GAP_S - loop.clock(), 0.0)
             self._answer_timer = loop.after(wait_s, self._answer_now)
 
     def _answer_now(self) -> None:
         """Answer all that have asked; those that are left when the budget is spent are answered by the next beacon."""
-        loop, self._answer_timer = self.context.loop, None
+        loop = self.context.loop
         if self._advertisement is None:
             return
         self._answered_at = loop.clock()
@@ -690,9 +675,8 @@ class MulticastBackend:
         if advertisement is None or self._holds == 0 or packet.precedence > advertisement.precedence:
             return
         self._holds -= 1
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self.context.loop.after(HOLD_BACK_S, self._repeat)
+        self._beacon_timer.cancel()
+        self._beacon_timer = self.context.loop.after(HOLD_BACK_S, self._repeat)
 
     def _doubt(self, packet: Beacon, source: str) -> None:
         """Report a packet of this world under another key, and let a beacon's sender tell us so itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter, eq
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.net.addresses import Interface, interfaces
@@ -71,12 +72,14 @@ def split_kinds(groups: Sequence[Group]) -> dict[Key, list[Group]]:
         return {known[0] if known else (): list(groups)}
     kinds: dict[Key, list[Group]] = {key: [] for key in known}
     for key, group in zip(keys, groups, strict=True):
-        kinds[key if key in kinds else max(known, key=lambda other: _alike(key, other))].append(group)
+        if key not in kinds:
+            key = max(known, key=lambda other: sum(map(eq, key, other)))  # noqa: PLW2901 - called at once
+        kinds[key].append(group)
     return kinds
 
 
 def kinds_finding(kinds: dict[Key, list[Group]]) -> list[Finding]:
-    """Tell of the kinds where there are several."""
+    """Return one finding, which counts the nodes of each kind, where there are several."""
     if len(kinds) == 1:
         return []
     names = [_name(key, list(kinds)) for key in kinds]
@@ -102,10 +105,6 @@ def _links(groups: Sequence[Group]) -> dict[Key, dict[str, int]]:
         counts = links.setdefault((gpus, machine), {})
         counts[link] = counts.get(link, 0) + len(group.hosts)
     return links
-
-
-def _alike(key: Key, other: Key) -> int:
-    return sum(one == another for one, another in zip(key, other, strict=True))
 
 
 def _name(key: Key, kinds: Sequence[Key]) -> str:
@@ -198,12 +197,10 @@ _NOT_COMPARED = "rdma.link"
 
 def majority_differences(groups: Sequence[Group]) -> list[Finding]:
     """Return how members of one kind differ, in the order of their parts."""
-    keys = {key for group in groups for key in group.parts} - {_NOT_COMPARED, MORE}
-    found = [finding for key in sorted(keys) for finding in _of(key, groups)]
-    fields, variables = [f for f in found if f.field != "environment"], [f for f in found if f.field == "environment"]
-    if not variables:
-        variables = _of(MORE, groups)
-    return [*fields, *_together(variables)]
+    keys = sorted({key for group in groups for key in group.parts} - {_NOT_COMPARED, MORE})
+    fields = [finding for key in keys if not is_variable(key) for finding in _of(key, groups)]
+    variables = [finding for key in keys if is_variable(key) for finding in _of(key, groups)]
+    return [*fields, *_together(variables or _of(MORE, groups))]
 
 
 def _of(key: str, groups: Sequence[Group]) -> list[Finding]:
@@ -233,15 +230,11 @@ def _of(key: str, groups: Sequence[Group]) -> list[Finding]:
 def _value(key: str, group: Group) -> str | None:
     """Return what a group says, None where it says nothing, or what is told in another way."""
     if is_variable(key):
-        is_known = MORE not in group.parts or key < max(group.parts, key=_variable)
+        is_known = MORE not in group.parts or key < max(filter(is_variable, group.parts), default="")
         return group.parts.get(key, UNSET if is_known else None)
     value = group.parts.get(key)
     is_reported_elsewhere = value == FULL or (group.lack and field_name(key) == "rdma") or key == f"limits.{group.lack}"
     return None if is_reported_elsewhere else value
-
-
-def _variable(name: str) -> str:
-    return name if is_variable(name) else ""
 
 
 def _together(findings: Iterable[Finding]) -> list[Finding]:
@@ -283,9 +276,7 @@ def marked_without_rdma(groups: Sequence[Group], *, required: bool) -> list[Grou
         like[base] = like.get(base, 0) + len(group.hosts)
         able[base] = able.get(base, 0) + (0 if why else len(group.hosts))
     odd = {base for base, count in like.items() if required or 2 * able[base] > count}
-    return [
-        group._replace(lack=why if _base(group.parts) in odd else "") for group, why in zip(groups, whys, strict=True)
-    ]
+    return [g._replace(lack=why if _base(g.parts) in odd else "") for g, why in zip(groups, whys, strict=True)]
 
 
 def rdma_findings(groups: Sequence[Group]) -> list[Finding]:
@@ -483,18 +474,20 @@ def last_to_arrive(members: Sequence[Phases]) -> dict[str, Any] | None:
 
     None where nobody was late.
     """
-    first, late = min(members, key=_ready, default=None), max(members, key=_ready, default=None)
-    if first is None or late is None or late.ready - first.ready < PUNCTUAL_S:
+    if not members:
+        return None
+    first, late = (pick(members, key=attrgetter("ready")) for pick in (min, max))
+    if late.ready - first.ready < PUNCTUAL_S:
         return None
     zero = min(member.began for member in members)
-    phases = {
+    durations = {
         "late_s": late.ready - first.ready,
         "began_s": late.began - zero,
         "start_s": late.searching - late.began,
         "names_s": late.names_s,
         "network_s": late.network_s,
     }
-    return {"host": late.host, "after": first.host, **{name: round(seconds, 3) for name, seconds in phases.items()}}
+    return {"host": late.host, "after": first.host, **{name: round(seconds, 3) for name, seconds in durations.items()}}
 
 
 def _why(members: Sequence[Phases]) -> str:
@@ -503,10 +496,6 @@ def _why(members: Sequence[Phases]) -> str:
         return f"all were ready within {PUNCTUAL_S:g} s"
     parts = ", ".join(f"{found[name]:.2f} s for {what}" for name, what in _CAUSES.items())
     return f"last to be ready: {found['host']}, {found['late_s']:.2f} s after {found['after']}: {parts}"
-
-
-def _ready(member: Phases) -> float:
-    return member.ready
 
 
 # What rank 0, and any other member, tells of a world that has formed.
@@ -540,10 +529,11 @@ def _order(leader: Leader) -> list[str]:
     """Return both orders of the members, and what the new one saves, where they are not the usual one."""
     if not leader.roster.by_switch:
         return []
-
     usual, taken = leader.roster.in_usual_order(), [entry for entry, _ in leader.roster.members(None)]
-    was, now = (crossings([entry.join_request.topology for entry in order]) for order in (usual, taken))
-    lines = [f"ranks by switch: {_hosts(taken)}", f"ranks in the usual order: {_hosts(usual)}"]
+    orders = [[entry.join_request for entry in entries] for entries in (taken, usual)]
+    by_switch, as_usual = (",".join(request.host for request in order) for order in orders)
+    now, was = (crossings([request.topology for request in order]) for order in orders)
+    lines = [f"ranks by switch: {by_switch}", f"ranks in the usual order: {as_usual}"]
     return [*lines, f"neighbours in rank below different switches: {now}, in the usual order {was}"]
 
 
@@ -553,17 +543,6 @@ def members_without_switch(leader: Leader) -> list[str]:
     if not lacking or not leader.roster.by_switch:
         return []
     return [f"the switches of {fold(lacking)} are unknown: these nodes get neighbouring ranks, in the usual order"]
-
-
-def _hosts(entries: list[Entry]) -> str:
-    return ",".join(entry.join_request.host for entry in entries)
-
-
-def member_report(membership: Membership | None) -> list[str]:
-    """Return how this member came to its leader."""
-    if membership is None:
-        return []
-    return [f"rank 0 is {membership.proven.label}, found by {membership.proven.endpoint.backend}"]
 
 
 def _named(offer: AdvertisedAddress, carriers: dict[str, Interface]) -> str:
@@ -576,15 +555,11 @@ def _named(offer: AdvertisedAddress, carriers: dict[str, Interface]) -> str:
 
 
 def _last(entries: list[Entry]) -> list[str]:
-    first, last = min(entries, key=_time), max(entries, key=_time)
+    first, last = (pick(entries, key=attrgetter("arrived")) for pick in (min, max))
     if first is last:
         return []
     late_s = last.arrived - first.arrived
     return [f"last of {len(entries)} members to check in: {last.label}, {late_s:.2f} s after the first, {first.label}"]
-
-
-def _time(entry: Entry) -> float:
-    return entry.arrived
 
 
 # What a person hears of a world that has formed: what is odd about it, and for --explain how it came about.
@@ -604,17 +579,14 @@ def note_by_leader(leader: Leader, request: Request, observer: Observer, chosen:
 
 
 def note_by_member(membership: Membership | None, observer: Observer) -> None:
-    """Tell what any other member knows."""
-    if observer.tell is not None:
-        for line in member_report(membership):
-            observer.tell(line)
+    """Tell how any other member came to its leader."""
+    if observer.tell is not None and membership is not None:
+        observer.tell(f"rank 0 is {membership.proven.label}, found by {membership.proven.endpoint.backend}")
 
 
 # What the leader says of nodes that are not alike: a warning once the world has formed, or why none does.
 
 MOST_DIFFERENCES = 3  # differences in an error, which is one line
-# What stands in a fingerprint or is far off in a clock that has to be told whoever else has it too.
-_FULL, _CLOCK_S = "=full", 1.0
 
 
 def refuse_different_nodes(leader: Leader, request: Request, offer: int) -> bool:
@@ -629,9 +601,9 @@ def refuse_different_nodes(leader: Leader, request: Request, offer: int) -> bool
 def _failure(nodes: int, refused: Sequence[Finding]) -> Failure:
     """Return what all members are told: the first few differences, and who to leave out."""
     texts, others = [finding.text for finding in refused[:MOST_DIFFERENCES]], exclude_line(refused)
-    rest = [f"and {len(refused) - MOST_DIFFERENCES} more"] if refused[MOST_DIFFERENCES:] else []
+    texts += [f"and {len(refused) - MOST_DIFFERENCES} more"] if refused[MOST_DIFFERENCES:] else []
     instead = others[0].removeprefix(EXCLUDE) if others else "nodes that agree"
-    return Failure("differs", (str(nodes), "; ".join([*texts, *rest]), f"{instead}, or --no-strict"))
+    return Failure("differs", (str(nodes), "; ".join(texts), f"{instead}, or --no-strict"))
 
 
 def difference_lines(leader: Leader, at: str, *, asks_rdma: bool) -> list[str]:
@@ -665,10 +637,10 @@ def _findings(roster: Roster, terms: Terms, offer: int, *, asks_rdma: bool) -> l
 
 def _are_alike(entries: Sequence[Entry]) -> bool:
     """Tell whether nothing can be found: one text, clocks within a second, each address once."""
-    if len({entry.fingerprint for entry in entries}) > 1 or _FULL in entries[0].fingerprint:
+    if len({entry.fingerprint for entry in entries}) > 1 or f"={FULL}" in entries[0].fingerprint:
         return False
     clocks = [entry.clock for entry in entries if entry.clock is not None]
-    if max((low for low, _ in clocks), default=0.0) - min((high for _, high in clocks), default=0.0) > _CLOCK_S:
+    if max((low for low, _ in clocks), default=0.0) - min((high for _, high in clocks), default=0.0) > CLOCK_S:
         return False
     addresses = [text for entry in entries for text in entry.addresses.split()]
     return len(set(addresses)) == len(addresses)
