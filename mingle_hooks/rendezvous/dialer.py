@@ -310,6 +310,7 @@ class Search:
             one_way=self._one_way,
         )
         self._discovery = Discovery(context, lambda: joined() is None, self._advertisement, self._leads)
+        self.seek, self.pause = self._discovery.seek, self._discovery.pause
 
     def close(self) -> None:
         """Close every backend and call."""
@@ -319,14 +320,6 @@ class Search:
     def open(self) -> None:
         """Open the backends that were asked for. Raises NetworkError where none can be used."""
         self._discovery.open(self._request.via)
-
-    def seek(self) -> None:
-        """Look for a leader by every backend. Raises NetworkError where none is left."""
-        self._discovery.seek()
-
-    def pause(self) -> None:
-        """Fall silent: a leader has been found."""
-        self._discovery.pause()
 
     def is_alone(self) -> bool:
         """Tell whether the shared directory announces nobody else who is there: a last look before a world forms.

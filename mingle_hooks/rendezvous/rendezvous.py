@@ -13,7 +13,6 @@ from typing import NamedTuple
 from mingle_hooks import files
 from mingle_hooks.errors import LIMITS, LimitError, NetworkError, Shortage
 from mingle_hooks.net import addresses, ports
-from mingle_hooks.net.addresses import Address
 from mingle_hooks.rendezvous import report, wire
 from mingle_hooks.rendezvous.connection import RESOLVE_S, Loop, boottime, is_local, resolve
 from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
@@ -122,7 +121,7 @@ class Candidate(NamedTuple):
         `held` gets the sockets that keep a formed world's port; its owner closes them.
         """
         if held is not None and self.leader.state == "formed":
-            held += self.leader.acceptor.hand_over(self.leader.terms.port)
+            held += self.leader.acceptor.callers.hand_over(self.leader.terms.port)
         self.leader.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, self.limits)
 
@@ -131,9 +130,7 @@ def stand_as_candidate(
     loop: Loop, request: Request, secret: Secret, me: JoinRequest, on_change: Callable[[], None]
 ) -> Candidate | None:
     """Return the leader that this member is or may become, None where it can be neither. Raises NetworkError."""
-    if request.rank not in (0, None):
-        return None
-    if request.rank is None and not _may_lead_here(request):
+    if request.rank or (request.rank is None and not _may_lead_here(request)):
         return None
     opened = Listeners(hold=request.port_hold)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -147,7 +144,8 @@ def stand_as_candidate(
 
         own, no_network = _own_addresses(request)
         what, failure = (own, None) if "MASTER_ADDR" not in request.pinned else _named_addresses(request)
-        terms = Terms(what, opened.master, 0 if request.rank == 0 else _ticket())
+        ticket = 0 if request.rank == 0 else max(1, int.from_bytes(os.urandom(8), "big") >> 1)
+        terms = Terms(what, opened.master, ticket)
         world = {name: value for name, value in me.pinned.items() if name != "NODE_RANK"}
         roster = Roster(me._replace(pinned=world), request.hosts, by_switch=request.orders_by_switch)
         most_strangers = _allow_open_files(request.nodes)
@@ -194,11 +192,10 @@ def _may_lead_here(request: Request) -> bool:
 
 
 def _own_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
-
-    what, no_network = advertised_addresses(request.prefer, request.environ)
-    if no_network is not None and (len(set(request.hosts)) > 1 or not what) and "MASTER_ADDR" not in request.pinned:
+    own, no_network = advertised_addresses(request.prefer, request.environ)
+    if no_network is not None and (len(set(request.hosts)) > 1 or not own) and "MASTER_ADDR" not in request.pinned:
         raise no_network
-    return what, no_network
+    return own, no_network
 
 
 def _named_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], Failure | None]:
@@ -244,11 +241,6 @@ def _no_port(request: Request, secret: Secret) -> LimitError:
     return LimitError(Shortage("doors", f"all check-in ports are taken: {', '.join(map(str, first + second))}"))
 
 
-def _ticket() -> int:
-    """Return a candidate's ticket; 0 is kept for who leads by right."""
-    return max(1, int.from_bytes(os.urandom(8), "big") >> 1)
-
-
 def advertised_addresses(
     prefer: Sequence[addresses.Preference], environ: Mapping[str, str]
 ) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
@@ -265,16 +257,13 @@ def advertised_addresses(
     except NetworkError as error:
         why = error
     own = [
-        AdvertisedAddress(str(its.ip), loopback=True)
+        AdvertisedAddress(str(address.ip), loopback=True)
         for interface in found
-        for its in interface.addresses
-        if its.ip.is_loopback and interface.up and _is_wanted(interface, its, prefer)
+        for address in interface.addresses
+        if address.ip.is_loopback and interface.up
+        if not prefer or any(preference.matches(interface, address) for preference in prefer)
     ]
-    return (*own[:2], *(AdvertisedAddress(its.host, why=its.why) for its in usable))[:MOST_ADVERTISED], why
-
-
-def _is_wanted(interface: addresses.Interface, its: Address, prefer: Sequence[addresses.Preference]) -> bool:
-    return not prefer or any(preference.matches(interface, its) for preference in prefer)
+    return (*own[:2], *(AdvertisedAddress(one.host, why=one.why) for one in usable))[:MOST_ADVERTISED], why
 
 
 def addresses_of_name(master_addr: str, timeout_s: float) -> tuple[AdvertisedAddress, ...]:
@@ -370,8 +359,7 @@ class Rendezvous:
     def start(self) -> None:
         """Open what this member needs; all else happens in its loop. Raises NetworkError."""
         self._loop.after(self._request.timeout_s, self._time_is_over)
-        if self._request.rank in (0, None):
-            self._stand()
+        self._stand()
         self._search.open()
         if self._request.tells is not None:
             self._set_node_facts(*self._request.tells())
@@ -427,16 +415,13 @@ class Rendezvous:
     # Leading, or standing for it.
 
     def _stand(self) -> None:
-        # What most members do not need.
-
         me = self._me._replace(spent=self._stopwatch.durations(0.0))
         self._candidate = stand_as_candidate(self._loop, self._request, self._secret, me, self._leader_changed)
         if self._candidate is not None:
             leader = self._candidate.leader
-            leader.choice.ask_first(self._search.is_alone)
-            leader.one_way = self._search.one_way
+            leader.choice.is_alone, leader.one_way = self._search.is_alone, self._search.one_way
             if self._request.strict:
-                leader.choice.compare_first(lambda offer: report.refuse_different_nodes(leader, self._request, offer))
+                leader.choice.refuses = lambda offer: report.refuse_different_nodes(leader, self._request, offer)
 
     def _leads(self) -> bool:
         leader = self._leader

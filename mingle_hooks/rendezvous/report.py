@@ -648,6 +648,5 @@ def _are_alike(entries: Sequence[Entry]) -> bool:
 
 def _carrier(entry: Entry, offer: int) -> str:
     """Return speed and MTU of the interface by which a member is in the world, "" where it did not tell."""
-    own = entry.reached.get(offer, entry.address)
-    _, is_there, rest = entry.addresses.partition(f"{own}=")
+    _, is_there, rest = entry.addresses.partition(f"{entry.own_address(offer)}=")
     return rest.partition(" ")[0] if is_there else ""

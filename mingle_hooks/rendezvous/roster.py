@@ -41,6 +41,10 @@ class Entry:
         """The member as messages name it."""
         return f"{self.join_request.host} ({self.address})" if self.address else self.join_request.host
 
+    def own_address(self, offer: int | None) -> str:
+        """Return the member's address by which it has reached the leader's, else that of its check-in."""
+        return self.address if offer is None else self.reached.get(offer, self.address)
+
 
 class Roster:
     """The members that have checked in with one leader, itself included."""
@@ -174,13 +178,11 @@ class Roster:
 
     def members(self, offer: int | None) -> list[tuple[Entry, Member]]:
         """Give each member its rank: the usual one, or the one that it has among those below the same switch."""
-        usual = self._ranked()
-        entries = [entry for _, entry in usual]
+        ranks, entries = zip(*self._ranked(), strict=True)
         if self.by_switch:
-            entries = [entries[place] for place in order_by_switch([e.join_request.topology for e in entries])]
-        ranks = (rank for rank, _ in usual)
+            entries = tuple(entries[place] for place in order_by_switch([e.join_request.topology for e in entries]))
         return [
-            (entry, Member(rank, entry.join_request.host, _own_address(entry, offer), entry.join_request.slots))
+            (entry, Member(rank, entry.join_request.host, entry.own_address(offer), entry.join_request.slots))
             for rank, entry in zip(ranks, entries, strict=True)
         ]
 
@@ -231,10 +233,6 @@ def _claims(join_request: JoinRequest) -> dict[str, str]:
     if join_request.nodes is not None:
         claim["nodes"] = str(join_request.nodes)
     return claim
-
-
-def _own_address(entry: Entry, offer: int | None) -> str:
-    return entry.address if offer is None else entry.reached.get(offer, entry.address)
 
 
 def _natural(host: str) -> list[tuple[int, int, str]]:
@@ -395,7 +393,11 @@ SETTLE_S = 3.5
 
 
 class AddressChoice:
-    """Calls `close` with the index of the address, while `gathers` is true; the owner calls stop()."""
+    """Calls `close` with the index of the address, while `gathers` is true; the owner calls stop().
+
+    It does so once `is_alone` says that nobody who may lead as well is being asked, and unless `refuses`, called with
+    the index, has told everybody why there is no world.
+    """
 
     def __init__(
         self, loop: Loop, roster: Roster, terms: Terms, gathers: Callable[[], bool], close: Callable[[int], None]
@@ -403,8 +405,8 @@ class AddressChoice:
         self._loop, self._roster, self._terms, self._gathers, self._close = loop, roster, terms, gathers, close
         self._settled = False
         self._quiet_until = loop.clock()
-        self._refuses: Callable[[int], bool] = lambda _: False
-        self._is_alone: Callable[[], bool] = lambda: True
+        self.refuses: Callable[[int], bool] = lambda _: False
+        self.is_alone: Callable[[], bool] = lambda: True
         self._timers: dict[str, Timer] = {"first": loop.after(0.0, self.consider)}  # the leader may be all there is
 
     def stop(self) -> None:
@@ -417,19 +419,10 @@ class AddressChoice:
         self._quiet_until = self._loop.clock() + quiet_s
         self._timers["quiet"] = self._loop.after(quiet_s, self.consider)
 
-    def ask_first(self, is_alone: Callable[[], bool]) -> None:
-        """Choose only once this says that nobody who may lead as well is being asked."""
-        self._is_alone = is_alone
-
-    def compare_first(self, refuses: Callable[[int], bool]) -> None:
-        """Close only where this does not tell everybody why there is no world."""
-        self._refuses = refuses
-
     def start_over(self) -> None:
         """Somebody has left: wait for the best address anew when all are in again."""
         self._settled = False
-        if (timer := self._timers.pop("settle", None)) is not None:
-            timer.cancel()
+        self._timers.pop("settle", Timer()).cancel()
 
     def consider(self) -> None:
         """Look whether it is time."""
@@ -439,8 +432,8 @@ class AddressChoice:
             self._timers["settle"] = self._loop.after(SETTLE_S, self._settle)
         if (offer := self._best()) is None:
             return
-        if self._is_alone():
-            if not self._refuses(offer):
+        if self.is_alone():
+            if not self.refuses(offer):
                 self._close(offer)
         else:
             self._timers["asked"] = self._loop.after(RECHECK_S, self.consider)

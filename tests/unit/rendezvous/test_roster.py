@@ -388,7 +388,7 @@ def test_nothing_is_chosen_while_others_of_the_id_can_still_be_heard(leading: Le
 def test_nothing_is_chosen_while_another_leader_is_being_asked(leading: Leading) -> None:
     """It is looked again soon."""
     answers = iter([False, False, True])
-    leading.choice.ask_first(lambda: next(answers))
+    leading.choice.is_alone = lambda: next(answers)
     leading.comes(0)
     assert leading.closed == []
     leading.later(1.1 * RECHECK_S)
