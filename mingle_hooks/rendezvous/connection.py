@@ -463,6 +463,7 @@ class Loop:
     def __init__(self, clock: Callable[[], float] = time.monotonic, poller: Poller | None = None) -> None:
         self.clock = clock
         self.poller = poller or Poller()
+        self.watch, self.rewatch, self.unwatch = self.poller.watch, self.poller.rewatch, self.poller.unwatch
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self.names_since: float | None = None  # when the name service was asked first, and how long it took
@@ -476,18 +477,6 @@ class Loop:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.poller.close()
-
-    def watch(self, sock: Watched, events: int, call: Callable[[int], None]) -> None:
-        """Call back with the ready events, from now on, whenever sock is ready for any of events."""
-        self.poller.watch(sock, events, call)
-
-    def rewatch(self, sock: Watched, events: int, call: Callable[[int], None]) -> None:
-        """Change what sock is watched for."""
-        self.poller.rewatch(sock, events, call)
-
-    def unwatch(self, sock: Watched) -> None:
-        """Stop watching sock; harmless where it is not watched now."""
-        self.poller.unwatch(sock)
 
     def missed(self, error: Exception) -> None:
         """Take note where something could not be opened because a limit was met."""

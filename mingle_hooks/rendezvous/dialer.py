@@ -264,8 +264,8 @@ class Rejections:
 # Where one member looks for a leader: its discovery backends, its calls, and who was met that is none of us.
 
 
-class Search:
-    """Hands each leader that proves itself to `on_proven`; the owner calls close().
+class Search(Discovery):
+    """A member's discovery, which hands each leader that proves itself to `on_proven`; the owner calls close().
 
     `candidate` is this member's own leader, which is announced and told who was met, and `joined` the precedence of
     the leader that this member has joined; None where there is none.
@@ -309,24 +309,19 @@ class Search:
             member=member,
             one_way=self._one_way,
         )
-        self._discovery = Discovery(context, lambda: joined() is None, self._advertisement, self._leads)
-        self.seek, self.pause = self._discovery.seek, self._discovery.pause
+        super().__init__(context, lambda: joined() is None, self._candidates_advertisement, self._is_gathering)
 
     def close(self) -> None:
         """Close every backend and call."""
-        self._discovery.close()
+        super().close()
         self._dialer.close()
-
-    def open(self) -> None:
-        """Open the backends that were asked for. Raises NetworkError where none can be used."""
-        self._discovery.open(self._request.via)
 
     def is_alone(self) -> bool:
         """Tell whether the shared directory announces nobody else who is there: a last look before a world forms.
 
         Of two leaders that are announced at the same time, one at least looks when the other one's file is there.
         """
-        self._discovery.look("directory")
+        self.look("directory")
         return not self._dialer.is_calling("directory")
 
     def drop(self, proven: ProvenLeader, backoff_s: float = BACKOFF_S) -> None:
@@ -348,7 +343,7 @@ class Search:
         if not isinstance(error, (MissingError, NetworkError)):
             return error
         short = self._loop.shortage
-        lacks = [*self._discovery.faults(), *([short.seen] if short else [])]
+        lacks = [*self.faults(), *([short.seen] if short else [])]
         lacks = [lack for lack in lacks if lack not in error.seen]
         seen = "; ".join([*self.one_way(), *([f"here {'; '.join(lacks)}"] if lacks else []), error.seen])
         return type(error)(error.expected, seen, LIMITS[short.kind][1] if short else error.remedy)
@@ -361,7 +356,7 @@ class Search:
         """Return the error of a member that has not found rank 0 within so many seconds."""
         request = self._request
         expected = f"rank 0{request.expected_leader} within {after_s} s"
-        seen = f"no answer (tried {self._discovery.tried()})"
+        seen = f"no answer (tried {self.tried()})"
         # What is left over from another job is likelier than a firewall.
         mend = f"unset {request.exported} if another job left it, or {LOOK}" if request.exported else LOOK
         return self.rejections.refusal() or self.with_local_faults(MissingError(expected, seen, mend))
@@ -371,11 +366,11 @@ class Search:
         candidate = self._candidate()
         return candidate.leader if candidate is not None else None
 
-    def _advertisement(self) -> Advertisement | None:
+    def _candidates_advertisement(self) -> Advertisement | None:
         candidate = self._candidate()
         return candidate.advertisement if candidate is not None else None
 
-    def _leads(self) -> bool:
+    def _is_gathering(self) -> bool:
         return self._leader is not None and self._leader.state == "gathering"
 
     def _relayed(self, endpoint: Endpoint, leader: Endpoint) -> None:

@@ -83,16 +83,13 @@ class Listeners:
         four = ports.bound("0.0.0.0", port, reuse=reuse, hold=hold)  # noqa: S104 - members come over any network
         if four is None:
             return False
-        if not ports.has_ipv6():
-            self.sockets.append(four)
-            return True
         self.sockets.append(four)  # owned before anything else can fail
-        six = ports.bound("::", port, reuse=reuse, hold=hold)
-        if six is None:
-            self.sockets.remove(four)
-            four.close()
-            return False
-        self.sockets.append(six)
+        if ports.has_ipv6():
+            six = ports.bound("::", port, reuse=reuse, hold=hold)
+            if six is None:
+                self.sockets.pop().close()
+                return False
+            self.sockets.append(six)
         return True
 
 
@@ -360,7 +357,7 @@ class Rendezvous:
         """Open what this member needs; all else happens in its loop. Raises NetworkError."""
         self._loop.after(self._request.timeout_s, self._time_is_over)
         self._stand()
-        self._search.open()
+        self._search.open(self._request.via)
         if self._request.tells is not None:
             self._set_node_facts(*self._request.tells())
         if self._leader is not None and not self._request.leader_hosts:
