@@ -63,8 +63,8 @@ class Dialer:
     """All calls in progress. `on_proven` is called with each leader.
 
     `on_mismatch` is called with each address that refuses this member or proves nothing, the host name that it claims,
-    and why (see wire.REASONS). `on_relay` is called with an endpoint that relays a leader, and the leader's own: a relay
-    could stop at the worst time. Neither is proved: they serve a message, and one more call.
+    and why (see wire.REASONS). `on_relay` is called with an endpoint that relays a leader, and the leader's own, as a
+    relay could stop at the worst time. Neither is proved: they serve a message, and one more call.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class _Call:
         self._timer: Timer = dialer.loop.after(CALL_S, self.hang_up)
 
     def greet(self) -> None:
-        """Send HELLO: the world, and a proof of the key. Its refusal can come at once, so the call is registered before."""
+        """Send HELLO, with a proof of the key; the call is registered before, as the refusal can come at once."""
         dialer, at = self._dialer, self._at.encode()
         hello = {
             "tag": dialer.tag,

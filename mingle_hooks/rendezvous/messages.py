@@ -462,7 +462,7 @@ class Leases:
         return len(self._ends)
 
     def ask(self, member: bytes) -> bool:
-        """Record a request to a member; False while the last one is unanswered, as its answer would count for this one."""
+        """Record a request to a member; False while one is unanswered, whose answer would count for this one."""
         if member in self._requested:
             return False
         self._requested[member] = self._clock()
