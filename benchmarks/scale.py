@@ -18,10 +18,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.crowd import ADDRESS, FINGERPRINT, KEY, STORM_S, TIMEOUT_S, World, be_crowd
-from mingle_hooks.rendezvous import election as advertised
-from mingle_hooks.rendezvous import messages as packed_roster  # noqa: F401 - as above
 from mingle_hooks.rendezvous import rendezvous
-from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.member import Request
 from mingle_hooks.rendezvous.roster import AdvertisedAddress
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ def endpoint(world: World, pipe: Connection) -> None:
         master=(ADDRESS, world.port),
         tells=(lambda: (FINGERPRINT, "10.0.0.0=400G,mtu4092")) if FINGERPRINT else None,
     )
-    advertised.advertised_addresses = lambda prefer, environ: (OFFERS, None)  # noqa: ARG005 - by the name that it has there
+    rendezvous.advertised_addresses = lambda prefer, environ: (OFFERS, None)  # noqa: ARG005 - by the name that it has there
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew (proc(5))
     before_kb, before_s = _memory_kb("VmRSS"), time.process_time()
     rendezvous.meet(request, SimpleNamespace(progress=lambda _progress: None, note=lambda _note: None, tell=None))

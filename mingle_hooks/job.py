@@ -16,8 +16,8 @@ from mingle_hooks.export.variables import own
 from mingle_hooks.net import devices
 from mingle_hooks.net.addresses import hostname, is_hostname_or_address
 from mingle_hooks.net.devices import GpuBinding, visible_gpus
+from mingle_hooks.rendezvous.member import MemberSpec, SlotsFrom
 from mingle_hooks.rendezvous.messages import Failure, Kind
-from mingle_hooks.rendezvous.request import MemberSpec, SlotsFrom
 from mingle_hooks.rendezvous.wire import Attempt, run_material
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS, JobFacts

@@ -22,8 +22,8 @@ from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import RESOLVE_S, resolve
 from mingle_hooks.rendezvous.local_tasks import LocalPeers, directory_names, follow_first_task, serve_local_tasks
+from mingle_hooks.rendezvous.member import MemberSpec, Observer, Request
 from mingle_hooks.rendezvous.messages import Answer, Failure, process_age_s
-from mingle_hooks.rendezvous.request import MemberSpec, Observer, Request
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, Material, Secret
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts, switches_above
 from mingle_hooks.settings import BACKENDS, Settings

@@ -22,7 +22,7 @@ from mingle_hooks.check.report import (
     speed_text,
     with_finding,
 )
-from mingle_hooks.rendezvous.compare import KINDS, MAJORITY, Compared, compare_members
+from mingle_hooks.rendezvous.report import KINDS, MAJORITY, Compared, compare_members
 from mingle_hooks.schedulers.hostlist import fold
 
 # Which networks hosts share.

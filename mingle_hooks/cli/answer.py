@@ -20,8 +20,8 @@ from mingle_hooks.export import launchers, shells, variables
 from mingle_hooks.export.variables import Variable
 from mingle_hooks.job import member_spec, obstacle_to
 from mingle_hooks.joining import join
+from mingle_hooks.rendezvous.member import MemberSpec, Progress
 from mingle_hooks.rendezvous.messages import Failure
-from mingle_hooks.rendezvous.request import MemberSpec, Progress
 from mingle_hooks.world import File, View
 
 # Progress while a member waits: one live line on a terminal, occasional plain lines elsewhere.

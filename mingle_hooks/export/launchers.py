@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from mingle_hooks import plugins
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import ALWAYS
-from mingle_hooks.rendezvous.request import MemberSpec
+from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.schedulers.facts import MOST_TASKS, JobFacts
 from mingle_hooks.values import holds, number
 from mingle_hooks.world import View

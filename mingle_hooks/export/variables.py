@@ -13,7 +13,7 @@ from mingle_hooks.settings import left_behind
 from mingle_hooks.world import File, View
 
 if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.request import MemberSpec
+    from mingle_hooks.rendezvous.member import MemberSpec
 
 
 # The marks that mingle always exports. MINGLE_ID alone is no mark: it is also the user's setting.

@@ -18,7 +18,7 @@ from mingle_hooks.errors import NetworkError, Shortage, limit, shortage
 from mingle_hooks.net.ports import connect_error, hold
 from mingle_hooks.rendezvous.wire import HEADER, MOST_STRANGER_BYTES, WireError, endpoint
 
-# Which of many sockets are ready: epoll(7), or poll(2) where there is none, without importing `selectors`.
+# The sockets that are ready: by epoll(7), or poll(2) where there is none, without importing `selectors`.
 
 Call = Callable[[int], None]
 
@@ -34,7 +34,7 @@ READ, WRITE = select.POLLIN, select.POLLOUT  # epoll's are the same numbers
 
 
 class Poller:
-    """Holds what each socket is watched for, and what to call; the owner closes it."""
+    """Watches sockets, each with the events to wait for and the function to call; the owner closes it."""
 
     def __init__(self) -> None:
         self.watched: dict[int, Call] = {}  # by descriptor
@@ -42,17 +42,17 @@ class Poller:
         self._second = 1 if hasattr(self._kernel, "close") else 1000  # epoll waits for seconds, poll for milliseconds
 
     def close(self) -> None:
-        """Free what the kernel keeps."""
+        """Free the kernel's resources."""
         if hasattr(self._kernel, "close"):
             self._kernel.close()
 
     def watch(self, sock: Watched, events: int, call: Call) -> None:
-        """Watch sock for READ, WRITE or both. Raises OSError for want of memory or watches."""
+        """Call with the ready events whenever sock is ready for READ, WRITE or both. Raises OSError at a limit."""
         self._kernel.register(sock.fileno(), events)
         self.watched[sock.fileno()] = call
 
     def rewatch(self, sock: Watched, events: int, call: Call) -> None:
-        """Change what sock is watched for."""
+        """Change the events that sock is watched for."""
         self._kernel.modify(sock.fileno(), events)
         self.watched[sock.fileno()] = call
 
@@ -62,71 +62,54 @@ class Poller:
             self._kernel.unregister(sock.fileno())
 
     def ready(self, timeout_s: float) -> list[tuple[int, int]]:
-        """Return the descriptors that are ready within timeout_s, and for what; an error is ready for both."""
+        """Return the descriptors that are ready within timeout_s, and for which events: an error is ready for both."""
         found = self._kernel.poll(timeout_s * self._second)
         return [(fd, min(events, READ | WRITE)) for fd, events in found]
 
 
-# What comes is read into one buffer, at first of a stranger's largest frame: new memory for each read costs more.
+# Data is read into one buffer, at first of the size of a stranger's largest frame: new memory for each read costs more.
 FIRST_BYTES = HEADER.size + MOST_STRANGER_BYTES
-# A peer that does not read is dropped once this much waits for it: two of the largest frames.
+# A peer that does not read is dropped once so much data waits for it: two of the largest frames.
 MOST_WAITING_BYTES = 16 * 1024 * 1024
-# A peer that the kernel has not heard for this long is gone, in seconds. A member that has lost its leader so can still
-# ask for the word: the leader stays for a lease, 10 s longer, after it last asked for a promise (leases.py).
+# A peer that the kernel has not heard from for so many seconds is gone. A member that loses its leader this way can
+# still ask for COMMIT: the leader stays for a lease, 10 s longer, after it last asked for a promise (messages.Leases).
 PEER_LOST_S = 20
-# A connection ends if nothing more of a frame that has begun comes for so long, or up to twice that, in seconds. TCP
+# A connection ends if no further bytes of an incomplete frame arrive for so many seconds, up to twice as many. TCP
 # repeats six packets that are lost in a row within 6 s; the member can call again well within its lease.
 STALLED_S = 7.0
-# The kernel asks an idle peer after 5 s, and then three times, every 5 s (tcp(7); other systems lack some of these).
+# The kernel probes an idle peer after 5 s, and then three times, every 5 s (tcp(7); other systems lack some of these).
 _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 # The same where the peer acknowledges nothing, in milliseconds.
 _UNHEARD = {"TCP_USER_TIMEOUT": PEER_LOST_S * 1000}
 
 
 class Connection:
-    """A connection that owns its socket: hands over whole frames, and says once when it has ended.
+    """A connection that owns its socket, hands over whole frames, and reports its end once.
 
-    `on_frame(kind, payload)` may raise WireError, which ends the connection. `on_end(reason)` comes exactly
-    once, unless close() was called first, and never out of send(): who sends to many does not expect that
-    they change meanwhile. `on_room()` comes when less is waiting than before. `most_bytes` bounds a frame, and
-    grows when the peer has proved itself. `stalled_s` bounds the wait for the rest of a frame.
+    `on_frame(kind, payload)` may raise WireError, which ends the connection. `on_end(reason)` is called exactly once,
+    unless close() comes first, and never within send(), whose caller may be iterating over connections. `on_room()` is
+    called when less data waits than before. `most_bytes` bounds a frame, and grows when the peer has proved that it
+    holds the key. `stalled_s` bounds the wait for the rest of a frame.
     """
 
     __slots__ = (
-        "_come",
-        "_events",
-        "_in",
-        "_loop",
-        "_out",
-        "_read_bytes",
-        "_rest",
-        "_sock",
-        "most_bytes",
-        "on_end",
-        "on_frame",
-        "on_room",
-        "stalled_s",
-        "waiting_bytes",
+        *("_come", "_events", "_in", "_loop", "_out", "_read_bytes", "_rest", "_sock"),
+        *("most_bytes", "on_end", "on_frame", "on_room", "stalled_s", "waiting_bytes"),
     )
 
     def __init__(
-        self,
-        loop: Loop,
-        sock: socket.socket,
-        on_frame: Callable[[int, bytes], None],
-        on_end: Callable[[str], None],
+        self, loop: Loop, sock: socket.socket, on_frame: Callable[[int, bytes], None], on_end: Callable[[str], None]
     ) -> None:
         self._loop, self._sock = loop, sock
         self.on_frame, self.on_end = on_frame, on_end
         self.on_room: Callable[[], None] = lambda: None
         self.most_bytes = MOST_STRANGER_BYTES
-        # End if nothing of a frame that has begun comes for so many seconds, up to twice; 0: wait. A length that was
-        # changed on the way asks for more than was ever sent.
+        # 0: wait without a bound. A length that was changed on the way asks for more bytes than were ever sent.
         self.stalled_s = 0.0
-        self._rest: Timer | None = None
+        self._rest = _NO_TIMER
         self._read_bytes = 0
-        self._in = memoryview(bytearray(FIRST_BYTES))  # begins with what has come of the next frame
-        self._come = 0  # how much that is
+        self._in = memoryview(bytearray(FIRST_BYTES))  # begins with the bytes of the next frame
+        self._come = 0  # how many bytes of it have arrived
         self._out: list[memoryview] = []  # not copied: thousands may wait for the same roster
         self.waiting_bytes = 0  # of these
         self._events = READ
@@ -139,7 +122,7 @@ class Connection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the kernel has taken all that was sent, which it does only once the other side is there."""
+        """Whether the kernel has accepted all data, which it does only once the connection is established."""
         return not self.closed and not self._out
 
     def own_address(self) -> str:
@@ -151,7 +134,7 @@ class Connection:
         return endpoint(self._sock.getsockname())
 
     def send(self, *parts: bytes | memoryview) -> None:
-        """Send, or keep for when the peer has room."""
+        """Send the parts, or queue them until the peer has room."""
         if self.closed:
             return
         sent = 0
@@ -173,7 +156,7 @@ class Connection:
             self._end_soon("it does not read")
 
     def listen(self, *, wanted: bool) -> None:
-        """Go on reading, or leave what comes with the kernel: the other side then has to wait."""
+        """Resume reading, or pause it: the kernel then makes the other side wait."""
         if not self.closed:
             self._watch(self._events | READ if wanted else self._events & ~READ)
 
@@ -183,7 +166,7 @@ class Connection:
             self._loop.rewatch(self._sock, events, self._ready)
 
     def close(self) -> None:
-        """Close now; on_end will not come. What the kernel has taken is still delivered."""
+        """Close now, without a call of on_end. The kernel still delivers what it has accepted."""
         if not self.closed:
             self._loop.unwatch(self._sock)
             self._sock.close()
@@ -193,7 +176,7 @@ class Connection:
         self.on_end(reason)
 
     def _end_soon(self, reason: str) -> None:
-        """End from the loop, after reading what the other side may have said before it went."""
+        """End from within the loop, after reading what the other side may have sent before it closed."""
 
         def end() -> None:
             if not self.closed:
@@ -204,14 +187,14 @@ class Connection:
         self._loop.after(0.0, end)
 
     def _ready(self, events: int) -> None:
-        # What came before this in the same round may have closed it. Its last words come before its end.
+        # An earlier call of the same turn may have closed it. The peer's last frames are read before its end.
         if events & READ and not self.closed:
             self._read()
         if events & WRITE and not self.closed:
             self._flush()
 
     def _flush(self) -> None:
-        data = self._out[0] if self._out else memoryview(b"")  # nothing waits where it is for an error that it came
+        data = self._out[0] if self._out else memoryview(b"")  # the queue is empty where an error woke it
         try:
             sent = self._sock.send(data)
         except BlockingIOError:
@@ -243,16 +226,15 @@ class Connection:
         except WireError as error:
             if not self.closed:
                 self._end(str(error))
-        if self._come and self.stalled_s and self._rest is None:
+        if self._come and self.stalled_s and not self._rest.is_set:
             self._await_rest()
 
     def _await_rest(self) -> None:
-        """Look once in a while, and not after each piece: a roster comes in hundreds."""
+        """Check once in a while, and not after each read: a roster arrives in hundreds of pieces."""
         read = self._read_bytes
         self._rest = self._loop.after(self.stalled_s, lambda: self._look(read))
 
     def _look(self, read: int) -> None:
-        self._rest = None
         if self.closed or not self._come:
             return
         if self._read_bytes == read:
@@ -274,21 +256,21 @@ class Connection:
         self._keep(self._in[begin:come])
 
     def _keep(self, rest: memoryview) -> None:
-        """Move what has come of the next frame to the buffer's beginning, or to that of a larger one."""
+        """Move the bytes of the next frame to the beginning of the buffer, or of a larger one."""
         if len(rest) == len(self._in):
             self._in = memoryview(bytearray(2 * len(rest)))
         self._come = len(rest)
         self._in[: self._come] = rest
 
 
-# A handshake that takes longer is begun anew: TCP sends its first packet again after 1 and after 3 s.
+# A handshake that takes longer is started anew: TCP repeats its first packet after 1 and after 3 s.
 CALL_S = 5.0
-# Leave an address that answered, but is not what is looked for, alone for this long.
+# An address that answered, but is not the leader's, is left alone for so many seconds.
 BACKOFF_S = 1.0
 
 
 class Endpoint(NamedTuple):
-    """Where a leader may be, and which backend said so."""
+    """An address and port where a leader may be, and the backend that found it."""
 
     address: str
     port: int
@@ -296,10 +278,10 @@ class Endpoint(NamedTuple):
 
 
 def notice_loss(sock: socket.socket, *, drop_unsent: bool) -> None:
-    """Have the kernel end a connection whose peer vanished without a word, as a host does that loses its power.
+    """Have the kernel end a connection whose peer vanished silently, as a host that loses its power does.
 
-    Without `drop_unsent` it goes on for minutes where something is still to be delivered, as the last word of a leader
-    is to a member whose host is suspended. What a listener is told holds for the connections that it accepts.
+    Without `drop_unsent` the kernel keeps trying for minutes while data is unacknowledged, such as a leader's COMMIT to
+    a member whose host is suspended. A listener's options apply to the connections that it accepts.
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in {**_PROBES, **(_UNHEARD if drop_unsent else {})}.items():
@@ -308,10 +290,10 @@ def notice_loss(sock: socket.socket, *, drop_unsent: bool) -> None:
 
 
 def dial(address: str, port: int) -> socket.socket:
-    """Begin a TCP connection without waiting; OSError when the kernel refuses at once.
+    """Start a TCP connection without waiting. Raises OSError if the kernel refuses at once.
 
-    A link-local IPv6 address carries its zone (`fe80::1%3`). Anything but an address is refused: connect()
-    would ask the resolver, and wait for it.
+    A link-local IPv6 address carries its zone (`fe80::1%3`). Anything but an address raises OSError: connect() would
+    query the resolver, and wait for it.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     socket.inet_pton(family, address.partition("%")[0])
@@ -333,21 +315,21 @@ def dial(address: str, port: int) -> socket.socket:
     return sock
 
 
-# Accepting connections on listeners, also where this process has run out of what one takes.
+# Accepting connections on listeners, even while this process has run out of descriptors or memory.
 
-# Accept this many connections before looking at the others again.
+# Accept at most so many connections in a row before serving the others.
 ACCEPT_AT_ONCE = 256
 # Out of descriptors or memory.
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-# Where nobody can go, look this much later, in seconds, whether there is room: the callers wait in the kernel.
+# Seconds until the next attempt to accept where no room could be made: the callers wait in the kernel.
 ROOM_S = 0.2
 
 
 class Callers:
-    """Owns the listeners, and calls `take(sock, address)` for each connection, which then belongs to whoever took it.
+    """Owns listeners, and passes each connection that it accepts to `take(sock, address)`, which then owns it.
 
-    `take` may raise OSError, and the connection is closed. `make_room()` lets somebody go where there is no descriptor
-    or memory left, and tells whether it could. The owner calls close().
+    `take` may raise OSError; the connection is then closed. `make_room()` drops another connection where no descriptor
+    or memory is left, and returns whether it could. The owner calls close().
     """
 
     def __init__(
@@ -366,7 +348,7 @@ class Callers:
             self._listen(listener)
 
     def close(self) -> None:
-        """Let go of every listener and timer."""
+        """Close all listeners, and cancel all timers."""
         for timer in self._rooms.values():
             timer.cancel()
         for listener in self._listeners:
@@ -377,7 +359,7 @@ class Callers:
             listener.close()
 
     def leave(self, port: int) -> None:
-        """Stop listening on a port, where others are left; it stays bound."""
+        """Stop listening on a port, unless it is the only one; it stays bound."""
         listeners = [listener for listener in self._listeners if listener.getsockname()[1] == port]
         if len(listeners) < len(self._listeners):
             self._stop(listeners)
@@ -409,31 +391,32 @@ class Callers:
                 sock, where = listener.accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # else the caller's own trouble, which accept(2) hands on
+            except OSError as error:  # or an error of the connection itself, which accept(2) passes on
                 self._loop.missed(error)
                 if error.errno in _SHORT and not self._make_room():
                     self._wait(listener)
                 return
             try:
                 sock.settimeout(0)
-                # A framework's bind with SO_REUSEADDR gets past a connection in TIME_WAIT only where that has it too.
-                # The listener must never have it: see ports.hold.
+                # A framework's bind with SO_REUSEADDR succeeds beside a connection in TIME_WAIT only if that connection
+                # has the option too. The listener must never have it: see ports.hold.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._take(sock, where[0])
-            except OSError as error:  # it has gone already, or there is no memory to watch it
+                if where:  # else it is a socket of this host's file system
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._take(sock, where[0] if where else "")
+            except OSError as error:  # it has ended already, or there is no memory to watch it
                 self._loop.missed(error)
                 sock.close()
 
 
 # One thread, many sockets and timers: asyncio without the 30 ms that importing it costs.
 
-# Wake at least this often, in seconds, so that a clock that jumps cannot make a wait endless.
+# Wake at least once in so many seconds, so that a clock that jumps cannot make a wait endless.
 LONGEST_SLEEP_S = 1.0
 
 
 def _steadiest() -> int:
-    """Return the clock that also goes on while this host is suspended, or else one that stands still meanwhile.
+    """Return the clock that advances while this host is suspended, or else the monotonic one.
 
     CLOCK_BOOTTIME is Linux's. Other systems, and sandboxes that lack it, have CLOCK_MONOTONIC.
     """
@@ -448,34 +431,43 @@ CLOCK = _steadiest()
 
 
 def boottime() -> float:
-    """Return the time in seconds by which members keep their promises and their deadlines; no clock of the day."""
+    """Return the time in seconds by which members keep leases and deadlines, independent of the time of day."""
     return time.clock_gettime(CLOCK)
 
 
 class Timer:
-    """A call that is due once; cancel() makes it not happen."""
+    """A call that is due once, or no call; cancel() prevents it."""
 
     __slots__ = ("call",)
 
-    def __init__(self, call: Callable[[], None]) -> None:
-        self.call: Callable[[], None] | None = call
+    def __init__(self, call: Callable[[], None] | None = None) -> None:
+        self.call = call
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the call is still to come."""
+        return self.call is not None
 
     def cancel(self) -> None:
-        """Forget the call; harmless when it has happened."""
+        """Drop the call; harmless after it has happened."""
         self.call = None
 
 
+_NO_TIMER = Timer()
+
+
 class Loop:
-    """Calls back when a socket is ready or a time has come. Close it, or use `with`."""
+    """Calls back when a socket is ready or a timer is due. Use it in a `with` statement."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, poller: Poller | None = None) -> None:
         self.clock = clock
         self.poller = poller or Poller()
+        self.watch, self.rewatch, self.unwatch = self.poller.watch, self.poller.rewatch, self.poller.unwatch
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
-        self.names_since: float | None = None  # when the name service was asked first, and how long it took
+        self.names_since: float | None = None  # when the first look-up began, and how long all took
         self.names_s = 0.0
-        self.shortage: Shortage | None = None  # what this process has run out of, for the message at the end
+        self.shortage: Shortage | None = None  # what this process ran out of, for the final message
 
     def __enter__(self) -> Loop:
         return self
@@ -485,20 +477,8 @@ class Loop:
     ) -> None:
         self.poller.close()
 
-    def watch(self, sock: Watched, events: int, call: Callable[[int], None]) -> None:
-        """Call back with the ready events, from now on, whenever sock is ready for any of events."""
-        self.poller.watch(sock, events, call)
-
-    def rewatch(self, sock: Watched, events: int, call: Callable[[int], None]) -> None:
-        """Change what sock is watched for."""
-        self.poller.rewatch(sock, events, call)
-
-    def unwatch(self, sock: Watched) -> None:
-        """Stop watching sock; harmless where it is not watched now."""
-        self.poller.unwatch(sock)
-
     def missed(self, error: Exception) -> None:
-        """Take note where something could not be opened because a limit was met."""
+        """Record an error if it shows that a limit of this process was reached."""
         self.shortage = shortage(error) or self.shortage
 
     def after(self, delay_s: float, call: Callable[[], None]) -> Timer:
@@ -508,28 +488,28 @@ class Loop:
         return timer
 
     def about(self, delay_s: float) -> float:
-        """Return a delay within a fifth of delay_s, so that members do not act in step."""
+        """Return a random delay within a fifth of delay_s, so that members do not act in step."""
         return delay_s * (0.8 + 0.4 * self.chance())
 
     def chance(self) -> float:
-        """Return a number from 0 to 1, another for each member."""
+        """Return a random number from 0 to 1."""
         return int.from_bytes(os.urandom(2), "big") / 65536
 
     def run(self, finished: Callable[[], bool]) -> None:
-        """Serve sockets and timers until finished() is true; the caller sets a timer that makes it so."""
+        """Serve sockets and timers until finished() is true; a timer of the caller bounds the wait."""
         while not finished():
             self.turn(self.due_in())
 
     def turn(self, wait_s: float) -> None:
-        """Serve what is due or ready, once, after at most wait_s seconds.
+        """Serve the timers that are due and the sockets that are ready, once, after at most wait_s seconds.
 
-        Timers come first: after a stop, of this process or of its host, what was said meanwhile may be out of date.
+        Timers come first: after this process or its host was stopped, the frames that arrived may be out of date.
         """
         ready = self.poller.ready(wait_s)
         self._ring()
         for descriptor, events in ready:
             call = self.poller.watched.get(descriptor)
-            if call is not None:  # what came before it in this turn may have closed it
+            if call is not None:  # an earlier call of this turn may have closed it
                 call(events)
 
     def due_in(self) -> float:
@@ -547,18 +527,18 @@ class Loop:
                 call()
 
 
-# Host names to addresses, without ever waiting for a name server that does not answer.
+# Host names to addresses, without waiting for a name server that does not answer.
 
-# Addresses of one name that are used; more than the networks of any node.
+# Addresses of one name that are used: more than any node has networks.
 MOST_ADDRESSES = 8
-# How long a member waits for the addresses of a name before it goes on without them.
+# A member waits at most so many seconds for the addresses of a name, then goes on without them.
 RESOLVE_S = 10.0
 
 
 class Lookup:
-    """Asks the resolver in a thread, for getaddrinfo(3) cannot be stopped; a late answer is dropped.
+    """Resolves a name in a thread, as getaddrinfo(3) cannot be interrupted; a late answer is dropped.
 
-    Raises OSError for want of descriptors, and LimitError for want of threads.
+    Raises OSError if no descriptor is free, and LimitError if no thread can be started.
     """
 
     def __init__(self, loop: Loop, host: str, on_result: Callable[[str, list[str]], None]) -> None:
@@ -575,7 +555,7 @@ class Lookup:
             raise
 
     def close(self) -> None:
-        """Forget the answer."""
+        """Drop the answer."""
         if self._receiver.fileno() >= 0:
             self._loop.unwatch(self._receiver)
             self._receiver.close()
@@ -588,9 +568,9 @@ class Lookup:
 
 
 def resolve(host: str, timeout_s: float) -> list[str]:
-    """Return the addresses of a host, none where it has none or the resolver takes longer than timeout_s.
+    """Return the addresses of a host, none if it has none or the resolver takes longer than timeout_s.
 
-    Raises as Lookup does.
+    Raises the errors of Lookup.
     """
     result: dict[str, list[str]] = {}
     receiver, sender = socket.socketpair()
@@ -613,7 +593,7 @@ def _start_lookup(host: str, result: dict[str, list[str]], done: socket.socket) 
 
 
 def is_local(address: str) -> bool:
-    """Tell whether an address is one of this host's: only then can a socket be bound to it."""
+    """Return whether an address is one of this host's: only then can a socket be bound to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
@@ -627,7 +607,7 @@ def _resolve(host: str, result: dict[str, list[str]], done: socket.socket) -> No
     with done:
         try:
             rows = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
-        except (OSError, ValueError):  # ValueError: text that no host name is, not ASCII or with a NUL
+        except (OSError, ValueError):  # ValueError: text that is no host name: not ASCII, or with a NUL
             rows = []
         result[host] = list(dict.fromkeys(_address(row[4]) for row in rows))[:MOST_ADDRESSES]
 

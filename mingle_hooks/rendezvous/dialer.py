@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import mingle_hooks
 from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, NetworkError, SecretError
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.backend import Advertisement, Context, OneWay
 from mingle_hooks.rendezvous.connection import (
     BACKOFF_S,
     CALL_S,
@@ -22,22 +21,25 @@ from mingle_hooks.rendezvous.connection import (
     dial,
     notice_loss,
 )
-from mingle_hooks.rendezvous.discovery import Discovery
-from mingle_hooks.rendezvous.election import Candidate
-from mingle_hooks.rendezvous.leader import Leader
-from mingle_hooks.rendezvous.messages import LONGEST_PART, MEMBER_BYTES
-from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.discovery import Advertisement, Context, Discovery
+from mingle_hooks.rendezvous.messages import LONGEST_PART, LOOK, MEMBER_BYTES
+from mingle_hooks.rendezvous.multicast import OneWay
 from mingle_hooks.rendezvous.roster import RejectedPeers, peer_label
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret, check_in_ports, multicast_port
 
-# Connections tried at once; with more endpoints, the oldest makes room once it has had its fair time, in seconds.
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.leader import Leader
+    from mingle_hooks.rendezvous.member import Request
+    from mingle_hooks.rendezvous.rendezvous import Candidate
+
+# Concurrent connections; with more endpoints, the oldest makes room once it has had FAIR_S seconds.
 MOST_CALLS = 64
 FAIR_S = 1.0
 MISMATCH_BACKOFF_S = 5.0
 
 
 class ProvenLeader(NamedTuple):
-    """A leader that has proved that it holds the key. Whoever takes it owns the channel."""
+    """A leader that has proved that it holds the key. The receiver owns the connection."""
 
     endpoint: Endpoint
     connection: Connection
@@ -48,21 +50,21 @@ class ProvenLeader(NamedTuple):
 
     @property
     def precedence(self) -> tuple[int, bytes]:
-        """What the lowest of wins an election."""
+        """The key of an election: the lowest wins."""
         return (self.ticket, self.leader)
 
     @property
     def label(self) -> str:
-        """The leader as messages name it."""
+        """The leader's name in messages."""
         return f"{self.host} ({self.endpoint.address})"
 
 
 class Dialer:
-    """All calls in progress. `on_proven` gets each leader.
+    """All calls in progress. `on_proven` is called with each leader.
 
-    `on_mismatch` gets each address that refuses this member, or proves nothing, the host that it says it is, and why
-    (see wire.REASONS). `on_relay` gets an endpoint where somebody hands on what is said, and where the leader says it
-    is: who relays could stop doing so at the worst time. Neither is proved: they are for messages, and one more call.
+    `on_mismatch` is called with each address that refuses this member or proves nothing, the host name that it claims,
+    and why (see wire.REASONS). `on_relay` is called with an endpoint that relays a leader, and the leader's own, as a
+    relay could stop at the worst time. Neither is proved: they serve a message, and one more call.
     """
 
     def __init__(
@@ -77,12 +79,12 @@ class Dialer:
     ) -> None:
         self.loop, self.secret, self.host = loop, secret, host
         self.on_proven, self.on_mismatch, self.on_relay = on_proven, on_mismatch, on_relay
-        self.tag = attempt.tag.hex()  # said in each call, of which there may be thousands
+        self.tag = attempt.tag.hex()  # sent in each call, of which there may be thousands
         self._calls: dict[tuple[str, int], _Call] = {}
         self._retry_at: dict[tuple[str, int], float] = {}
 
     def dial(self, endpoint: Endpoint) -> None:
-        """Dial an endpoint, unless that is being done or it was just seen to be no use."""
+        """Dial an endpoint, unless a call to it is in progress or has just failed."""
         key, now = (endpoint.address, endpoint.port), self.loop.clock()
         if (known := self._calls.get(key)) is not None:
             known.backends.add(endpoint.backend)
@@ -96,34 +98,34 @@ class Dialer:
         try:
             sock = dial(*key)
             notice_loss(sock, drop_unsent=True)
-        except OSError as error:  # no route to it now; its backend will name it again
+        except OSError as error:  # no route now; its backend will name it again
             self.loop.missed(error)
             return
         call = self._calls[key] = _Call(self, endpoint, sock)
         call.greet()
 
     def is_calling(self, backend: str) -> bool:
-        """Tell whether somebody whom this backend came up with has not answered yet, and may."""
+        """Return whether an endpoint of this backend has not answered yet."""
         return any(backend in call.backends for call in self._calls.values())
 
     def back_off(self, endpoint: Endpoint, delay_s: float = BACKOFF_S) -> None:
-        """Leave an address alone for a while."""
+        """Do not dial an endpoint for delay_s seconds."""
         if len(self._retry_at) > 16 * MOST_CALLS:
             self._retry_at.clear()
         self._retry_at[endpoint.address, endpoint.port] = self.loop.clock() + delay_s
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Drop a call that is over."""
+        """Remove a call that has ended."""
         self._calls.pop((endpoint.address, endpoint.port), None)
 
     def close(self) -> None:
-        """Hang up every call."""
+        """End every call."""
         for call in list(self._calls.values()):
             call.hang_up()
 
 
 class _Call:
-    """One connection, until the other side has proved itself."""
+    """One connection, until the other side has proved that it holds the key."""
 
     def __init__(self, dialer: Dialer, endpoint: Endpoint, sock: socket.socket) -> None:
         self._dialer, self._endpoint, self.backends = dialer, endpoint, {endpoint.backend}
@@ -135,7 +137,7 @@ class _Call:
         self._timer: Timer = dialer.loop.after(CALL_S, self.hang_up)
 
     def greet(self) -> None:
-        """Say which world is meant, and prove the key; the refusal can come at once, so the call is known before."""
+        """Send HELLO, with a proof of the key; the call is registered before, as the refusal can come at once."""
         dialer, at = self._dialer, self._at.encode()
         hello = {
             "tag": dialer.tag,
@@ -149,7 +151,7 @@ class _Call:
         self._connection.send(wire.frame(wire.HELLO, wire.encode(hello)))
 
     def hang_up(self) -> None:
-        """Give this call up, and let others have their turn."""
+        """End this call, and let others have their turn."""
         self._connection.close()
         self._dialer.back_off(self._endpoint)
         self._ended("no answer")
@@ -167,7 +169,7 @@ class _Call:
             raise wire.WireError("not an answer to a greeting")
 
     def _refused(self, body: wire.Body) -> None:
-        """Believe nothing of it but for a message to a person: whoever is there can say so."""
+        """Use a refusal for messages only: anybody can send one."""
         dialer, why = self._dialer, wire.reason(body)
         host = wire.text(body, "host", 253)
         at = wire.split(wire.text(body, "at", 64)) if why == wire.RELAY else None
@@ -199,39 +201,35 @@ class _Call:
         dialer.on_proven(ProvenLeader(self._endpoint, self._connection, sealer, leader, ticket, host))
 
 
-# Who tried to take part without the key: counted, reported, never believed.
+# Peers that use another key, or relay: reported to the user, and never trusted.
 
-# Addresses that a person should know of: who shows another key, who hands on what others say.
-
-# Addresses that are told to a person; after that it is an attack, and a log to fill.
+# Addresses that are reported; more would be an attack that fills the log.
 MOST_REPORTS = 8
 
 
 class Rejections:
-    """Each is told by `note`: who relays, once each; who has another key, the first, as the end tells all of them."""
+    """Reports, by `note`, each relay once, and the first peer with another key; the final message names all of them."""
 
     def __init__(self, note: Callable[[str], None], key_from: str = "") -> None:
         self._note = note
         self._key_from = key_from
         self._reported: set[str] = set()
         self._has_reported_key = False
-        self.refusals = {
-            why: RejectedPeers() for why in wire.REASONS
-        }  # leaders that this member dialled and that refused it
+        self.refusals = {why: RejectedPeers() for why in wire.REASONS}  # leaders that refused this member
 
     def reject(self, labels: Iterable[str]) -> None:
-        """Tell of the first address that showed another key; a host has several, and a line of each says no more."""
+        """Report the first address that uses another key: further ones are likely the same host's."""
         for label in labels:
             if not self._has_reported_key:
                 self._has_reported_key = True
                 self._note(f"refused {label}, which uses this id with another key")
 
     def relayed(self, address: str, leader: str) -> None:
-        """Tell of an address that hands on what a leader says."""
+        """Report an address that relays a leader."""
         self._report(address, f"{address} only relays {leader}: connecting to {leader} directly")
 
     def refusal(self) -> MingleError | None:
-        """Return the likely reason why nobody was met, where others were seen that refused this member."""
+        """Return the likely reason why no leader was found, if leaders have refused this member."""
         seen = {why: ", ".join(rejected.list()) for why, rejected in self.refusals.items()}
         if others := seen[wire.VERSION]:
             return ConflictError(
@@ -259,16 +257,14 @@ class Rejections:
             self._note(text)
 
 
-# Where one member looks for a leader: its discovery backends, its calls, and who was met that is none of us.
-
-LOOK = "checking that host's log and firewall, or a longer --timeout"
+# One member's search for a leader: its discovery backends, its calls, and the peers that it rejects.
 
 
-class Search:
-    """Hands each leader that proves itself to `on_proven`; the owner calls close().
+class Search(Discovery):
+    """A member's discovery, which passes each leader that proves itself to `on_proven`; the owner calls close().
 
-    `candidate` is this member's own leader, which is announced and told who was met, and `joined` the precedence of
-    the leader that this member has joined; None where there is none.
+    `candidate()` is this member's own leader, which is announced, and `joined()` the precedence of the leader that this
+    member has joined; each None if there is none.
     """
 
     def __init__(
@@ -309,67 +305,55 @@ class Search:
             member=member,
             one_way=self._one_way,
         )
-        self._discovery = Discovery(context, lambda: joined() is None, self._advertisement, self._leads)
+        super().__init__(context, lambda: joined() is None, self._candidates_advertisement, self._is_gathering)
 
     def close(self) -> None:
         """Close every backend and call."""
-        self._discovery.close()
+        super().close()
         self._dialer.close()
 
-    def open(self) -> None:
-        """Open the backends that were asked for. Raises NetworkError where none can be used."""
-        self._discovery.open(self._request.via)
-
-    def seek(self) -> None:
-        """Look for a leader by every backend. Raises NetworkError where none is left."""
-        self._discovery.seek()
-
-    def pause(self) -> None:
-        """Fall silent: a leader has been found."""
-        self._discovery.pause()
-
     def is_alone(self) -> bool:
-        """Tell whether the shared directory announces nobody else who is there: a last look before a world forms.
+        """Return whether the shared directory announces no other live leader: a last check before a world forms.
 
-        Of two leaders that are announced at the same time, one at least looks when the other one's file is there.
+        Of two leaders that are announced at the same time, at least one checks when the other's file is there.
         """
-        self._discovery.look("directory")
+        self.look("directory")
         return not self._dialer.is_calling("directory")
 
     def drop(self, proven: ProvenLeader, backoff_s: float = BACKOFF_S) -> None:
-        """Hang up on a leader that has proved itself, and leave it alone for a while."""
+        """Close the connection to a proved leader, and do not dial it for backoff_s seconds."""
         proven.connection.close()
         self._dialer.back_off(proven.endpoint, backoff_s)
 
     def send(self, proven: ProvenLeader, kind: int, body: wire.Body) -> None:
-        """Tell a leader that has proved itself one thing, and hang up."""
+        """Send a proved leader one message, and close the connection."""
         proven.connection.send(proven.sealer.seal(kind, wire.encode(body)))
         self.drop(proven)
 
     def report_rival(self, proven: ProvenLeader, host: str, member: bytes) -> None:
-        """Tell a leader that has proved itself of another one that leads by the same right, and hang up."""
+        """Tell a proved leader of another one by right, and close the connection."""
         self.send(proven, wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
 
     def with_local_faults(self, error: MingleError) -> MingleError:
-        """Add what this host itself lacked to an error that somebody was missing or not reached."""
+        """Add this host's own faults to an error about a missing or unreachable peer."""
         if not isinstance(error, (MissingError, NetworkError)):
             return error
         short = self._loop.shortage
-        lacks = [*self._discovery.faults(), *([short.seen] if short else [])]
+        lacks = [*self.faults(), *([short.seen] if short else [])]
         lacks = [lack for lack in lacks if lack not in error.seen]
         seen = "; ".join([*self.one_way(), *([f"here {'; '.join(lacks)}"] if lacks else []), error.seen])
         return type(error)(error.expected, seen, LIMITS[short.kind][1] if short else error.remedy)
 
     def one_way(self) -> list[str]:
-        """Tell who is heard by multicast and does not seem to hear this host."""
+        """Return whose multicast arrives here while ours does not seem to arrive there."""
         return self._one_way.report(self._leader.roster.entries() if self._leader is not None else ())
 
     def no_leader(self, after_s: int) -> MingleError:
-        """Return the error of a member that has not found rank 0 within so many seconds."""
+        """Return the error of a member that has not found rank 0 within after_s seconds."""
         request = self._request
         expected = f"rank 0{request.expected_leader} within {after_s} s"
-        seen = f"no answer (tried {self._discovery.tried()})"
-        # What is left over from another job is likelier than a firewall.
+        seen = f"no answer (tried {self.tried()})"
+        # A variable left over from another job is likelier than a firewall.
         mend = f"unset {request.exported} if another job left it, or {LOOK}" if request.exported else LOOK
         return self.rejections.refusal() or self.with_local_faults(MissingError(expected, seen, mend))
 
@@ -378,15 +362,15 @@ class Search:
         candidate = self._candidate()
         return candidate.leader if candidate is not None else None
 
-    def _advertisement(self) -> Advertisement | None:
+    def _candidates_advertisement(self) -> Advertisement | None:
         candidate = self._candidate()
         return candidate.advertisement if candidate is not None else None
 
-    def _leads(self) -> bool:
+    def _is_gathering(self) -> bool:
         return self._leader is not None and self._leader.state == "gathering"
 
     def _relayed(self, endpoint: Endpoint, leader: Endpoint) -> None:
-        """Go round somebody who hands on what the leader says: a thief, or a service's address before a pod's own."""
+        """Dial a leader directly instead of its relay: a thief's, or a service's address before a pod's own."""
         self.rejections.relayed(endpoint.address, leader.address)
         self._dialer.dial(leader)
 

@@ -1,31 +1,89 @@
-"""The discovery backends. All that apply are used at once; none needs another. A new one is a row of BACKENDS."""
+"""The discovery backends. All that apply run at once, none needs another; a new one is a row of BACKENDS."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Protocol
 
 from mingle_hooks.errors import LIMITS, MingleError, NetworkError, PlaceError, reason
 from mingle_hooks.rendezvous import multicast, wire
-from mingle_hooks.rendezvous.backend import Advertisement, Backend, Context
-from mingle_hooks.rendezvous.connection import Endpoint, Lookup, Timer
+from mingle_hooks.rendezvous.connection import Endpoint, Lookup, Loop, Timer
+from mingle_hooks.rendezvous.wire import Attempt, Secret
 
-# The scheduler names the first host: try the job's own check-in ports there.
+# The interface of a backend.
 
-# The first tries come quickly, for a job starts everywhere at about the same time; then they slow down.
+
+class Advertisement(NamedTuple):
+    """What a leader announces of itself."""
+
+    leader: bytes
+    ticket: int
+    addresses: tuple[str, ...]  # the best first
+    ports: tuple[int, ...]  # where members check in
+
+    @property
+    def precedence(self) -> tuple[int, bytes]:
+        """The key of an election: the lowest wins."""
+        return (self.ticket, self.leader)
+
+
+class Context(NamedTuple):
+    """What a backend needs to know, and the functions that it calls."""
+
+    loop: Loop
+    attempt: Attempt
+    secret: Secret
+    dial: Callable[[Endpoint], None]
+    reject: Callable[[str], None]  # called with an address that uses another key
+    note: Callable[[str], None]  # called with a message for the user
+    leader_hosts: tuple[str, ...] = ()
+    host_suffix: str = ""
+    master: tuple[str, int | None] | None = None
+    ports: tuple[int, ...] = ()  # check-in ports to try on the leader's host
+    directory: str | None = None
+    multicast_port: int = 0
+    nets: tuple[str, ...] = ()  # interface names or CIDRs that may be used; empty: all
+    ttl: int = 1
+    nodes: int | None = None
+    joined: Callable[[], tuple[int, bytes] | None] = lambda: None  # the joined leader's precedence
+    member: bytes = bytes(16)  # this member's random id
+    one_way: multicast.OneWay | None = None  # records whose multicast arrives only one way
+
+
+class Backend(Protocol):
+    """One backend. Its owner calls close(), on every path. `faults` are the parts that failed, for a message."""
+
+    faults: list[str]
+
+    def search(self, *, wanted: bool) -> None:
+        """Start, or stop, an active search for a leader."""
+
+    def announce(self, advertisement: Advertisement | None) -> None:
+        """Announce this leader from now on, or stop announcing it."""
+
+    def tried(self) -> str:
+        """Return where this backend has looked, for a message."""
+
+    def close(self) -> None:
+        """Stop, and remove all that it has created."""
+
+
+# By the host that the scheduler names first: the job's own check-in ports are tried there.
+
+# The first attempts follow quickly, as a job starts everywhere at about the same time; later ones are rarer.
 HOSTS_FIRST_DELAY_S = 0.005
 HOSTS_GROWTH = 1.15  # so a pause is about a seventh of the time waited so far, and adds no more than that to it
 HOSTS_LONGEST_DELAY_S = 0.25
-# With many members each asks less often, so that rank 0's host sees at most some 4,000 rounds a second.
+# With many members each dials less often, so that rank 0's host sees at most some 4,000 rounds a second.
 ROUNDS_PER_SECOND = 4000
-# A name is looked up again after this long: it may have been registered only now.
+# An unknown name is looked up again after so many seconds: it may have been registered since.
 LOOK_UP_AGAIN_S = 5.0
 
 
 def hosts_backend(context: Context) -> HostsBackend | None:
-    """Return this backend where the scheduler names hosts."""
+    """Return this backend if the scheduler names hosts."""
     if not context.leader_hosts:
         return None
     suffix = context.host_suffix
@@ -34,40 +92,39 @@ def hosts_backend(context: Context) -> HostsBackend | None:
 
 
 class HostsBackend:
-    """Tries each of `ports` on each address of each of `hosts`, again and again."""
+    """Dials each of `ports` on each address of each of `hosts`, repeatedly."""
 
     def __init__(self, context: Context, name: str, hosts: Sequence[str], ports: Sequence[int]) -> None:
         self._context, self._name, self._hosts, self._ports = context, name, hosts, ports
         self._delay = HOSTS_FIRST_DELAY_S
-        self._timer: Timer | None = None
+        self._timer = Timer()
         self._addresses: dict[str, list[str]] = {}
-        self._lookups: dict[str, Lookup] = {}  # one each: a name whose server does not answer holds up no other
+        self._lookups: dict[str, Lookup] = {}  # one per name, so that a server that does not answer delays no other
         self._next_lookup = 0.0
         self._wanted = False
         self.faults: list[str] = []
 
     def search(self, *, wanted: bool) -> None:
-        """Begin, or stop, trying."""
+        """Start, or stop, dialling."""
         if wanted and not self._wanted:
             self._delay = HOSTS_FIRST_DELAY_S
             self._wanted = True
             self._round()
         elif not wanted:
             self._wanted = False
-            if self._timer is not None:
-                self._timer.cancel()
+            self._timer.cancel()
 
     def announce(self, advertisement: Advertisement | None) -> None:
-        """Nothing to do: a leader that listens on the job's ports is found."""
+        """Do nothing: a leader is found by its listening on the job's ports."""
 
     def tried(self) -> str:
-        """Name the hosts and ports."""
+        """Return the hosts and ports."""
         unknown = [host for host in self._hosts if self._addresses.get(host) == []]
         what = f"{', '.join(self._hosts[:3])} ports {', '.join(map(str, self._ports))}"
         return what + (f" (name not known: {', '.join(unknown[:3])})" if unknown else "")
 
     def close(self) -> None:
-        """Stop; a look-up that hangs is left to end by itself, with the process."""
+        """Stop; a look-up that hangs ends by itself, or with the process."""
         self.search(wanted=False)
         for lookup in self._lookups.values():
             lookup.close()
@@ -90,46 +147,45 @@ class HostsBackend:
     def _look_up(self, host: str) -> None:
         try:
             self._lookups[host] = Lookup(self._context.loop, host, self._looked_up)
-        except (OSError, NetworkError) as error:  # no descriptor or no thread for it: the next round may have one
+        except (OSError, NetworkError) as error:  # no descriptor or thread: the next round may have one
             self._context.loop.missed(error)
             self.faults = [f"names not looked up: {reason(error)}"]
 
     def _looked_up(self, host: str, addresses: list[str]) -> None:
-        """Take the addresses that a look-up gave, and try them at once."""
+        """Store the addresses of a host, and dial them at once."""
         del self._lookups[host]
         self._addresses[host] = addresses
         if self._wanted and addresses:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._timer.cancel()
             self._round()
 
 
-# A person names rank 0's host: --master HOST[:PORT].
+# By the host that the user names: --master HOST[:PORT].
 
 
 def master_backend(context: Context) -> HostsBackend | None:
-    """Return this backend where --master was given."""
+    """Return this backend if --master was given."""
     if context.master is None:
         return None
     host, port = context.master
     return HostsBackend(context, "master", [host], context.ports if port is None else (port,))
 
 
-# A directory that all members share: the leader leaves a small, signed file there.
+# By a directory that all members share: the leader writes a small, signed file there.
 
 DIRECTORY_FIRST_DELAY_S = 0.05
 DIRECTORY_GROWTH = 1.5
-# Shared file systems show a new name to others within about a second; asking faster only loads the server.
+# Shared file systems show a new name to others within about a second; polling faster only loads the server.
 DIRECTORY_LONGEST_DELAY_S = 1.0
 MOST_FILE_BYTES = 2048
-# Candidates of one election that are looked at; the best of them is soon the only one.
+# Files of candidates that are read; the best candidate is soon the only one.
 MOST_FILES = 64
 SUFFIX = ".mingle"
-MARK_DIGITS = 16  # of a file name, in hex: 64 bits that nobody guesses while a world forms
+MARK_DIGITS = 16  # of a file name, in hex: 64 bits, which cannot be guessed while a world forms
 
 
 def directory_backend(context: Context) -> DirectoryBackend | None:
-    """Return this backend where a directory is set; PlaceError where it cannot be used."""
+    """Return this backend if a directory is set. Raises PlaceError if it cannot be used."""
     if context.directory is None:
         return None
     if not os.access(context.directory, os.R_OK | os.W_OK | os.X_OK) or not os.path.isdir(context.directory):
@@ -142,14 +198,14 @@ def directory_backend(context: Context) -> DirectoryBackend | None:
 
 
 class _Notice(NamedTuple):
-    """What others need of a leader's file."""
+    """The part of a leader's file that others need."""
 
     addresses: Annotated[tuple[Annotated[str, wire.address], ...], wire.Most(wire.MOST_ADVERTISED)]
     ports: Annotated[tuple[Annotated[int, wire.within(1, 65535)], ...], wire.Most(4)]
 
 
 class DirectoryBackend:
-    """Polls for leaders' files, and keeps this leader's own while it is announced."""
+    """Polls a directory for leaders' files, and writes this leader's own while it is announced."""
 
     def __init__(self, context: Context, directory: str) -> None:
         self._context, self._directory = context, directory
@@ -158,30 +214,21 @@ class DirectoryBackend:
         self.faults: list[str] = []
         self._own: str | None = None
         self._delay = DIRECTORY_FIRST_DELAY_S
-        self._timer: Timer | None = None
+        self._timer = Timer()
 
     def search(self, *, wanted: bool) -> None:
-        """Begin, or stop, looking into the directory."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Start, or stop, polling the directory."""
+        self._timer.cancel()
         if wanted:
             self._delay = DIRECTORY_FIRST_DELAY_S
             self._poll()
 
     def announce(self, advertisement: Advertisement | None) -> None:
-        """Write this leader's file, whole or not at all, or remove it. Raises PlaceError."""
+        """Write this leader's file atomically, or remove it. Raises PlaceError."""
         if advertisement is None:
             self._remove()
             return
-        body = wire.encode(
-            {
-                "leader": advertisement.leader.hex(),
-                "ticket": advertisement.ticket,
-                "addresses": list(advertisement.addresses),
-                "ports": list(advertisement.ports),
-            }
-        )
+        body = wire.encode({**advertisement._asdict(), "leader": advertisement.leader.hex()})
         path = os.path.join(self._directory, self._name(advertisement.leader.hex()))
         draft = path + ".part"
         self._own = path
@@ -196,7 +243,7 @@ class DirectoryBackend:
             raise PlaceError("to write a file in the shared directory", seen, "another --directory") from error
 
     def tried(self) -> str:
-        """Name the directory."""
+        """Return the directory."""
         return self._directory
 
     def close(self) -> None:
@@ -223,14 +270,14 @@ class DirectoryBackend:
         self._delay = min(self._delay * DIRECTORY_GROWTH, DIRECTORY_LONGEST_DELAY_S)
 
     def _name(self, leader: str) -> str:
-        """Return a leader's file name, which only holders of the key can make: others cannot crowd ours out."""
+        """Return a leader's file name, which only holders of the key can compute: no other files crowd it out."""
         mark = self._context.secret.mac(b"file", os.fsencode(leader)).hex()[:MARK_DIGITS]
         return f"{self._prefix}{leader}-{mark}{SUFFIX}"
 
     def _files(self) -> list[str]:
         try:
             names = [name for name in os.listdir(self._directory) if name.startswith(self._prefix)]
-        except OSError as error:  # the file server is away for a moment; the deadline bounds it
+        except OSError as error:  # the file server may be away for a while; the deadline bounds that
             self._context.loop.missed(error)
             self.faults = [reason(error)]
             return []
@@ -245,16 +292,16 @@ class DirectoryBackend:
         return [path for path in found if path != self._own]
 
     def _stranger(self) -> None:
-        """Report once that there is a file of this world that was made with another key."""
+        """Report once that a file of this world was written with another key."""
         if not self._has_reported:
             self._has_reported = True
             self._context.reject("a file in the shared directory")
 
     def _read(self, path: str) -> None:
         try:
-            # Not to follow a link, nor to wait at a FIFO that somebody has put there.
+            # Neither follow a link nor wait at a FIFO that another user may have put there.
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError as error:  # it has gone, or is not for us
+        except OSError as error:  # it is gone, or not readable
             self._context.loop.missed(error)
             return
         try:
@@ -277,11 +324,11 @@ class DirectoryBackend:
 
 
 class Row(NamedTuple):
-    """One backend, and what the others have to know before it is opened.
+    """One backend, and its properties.
 
-    `open` returns None where the backend does not apply. One that `is_costly` to load opens last, after a head start
-    for the others. By one that `hears_rivals` a leader by right hears of another such leader without asking. Where one
-    `asks_named_hosts`, candidates stand on the hosts that the scheduler names, and nowhere else.
+    `open` returns None if the backend does not apply. A backend that `is_costly` to load opens last, after a head start
+    for the others. A backend that `detects_rivals` reports a second leader by right without a search. If one
+    `asks_named_hosts`, only the hosts that the scheduler names have candidates.
     """
 
     open: Callable[[Context], Backend | None]
@@ -298,16 +345,16 @@ BACKENDS = {
     "multicast": Row(multicast.backend, is_costly=True, detects_rivals=True),
 }
 
-# Multicast costs 30 ms of processor to load; where another backend may answer first, it gets this head start.
+# Multicast takes 30 ms of processor time to load: the other backends get a head start of so many seconds.
 HEAD_START_S = 0.2
 
 
 class Discovery:
-    """Opens the backends, and has them search and announce as the member's state asks; the owner calls close().
+    """Opens the backends, and has them search and announce; the owner calls close().
 
-    A backend that cannot be opened, or used any longer, is a reason to tell at the end, and the others go on.
-    `is_wanted` tells whether a backend that opens late is still of use, `advertisement` what this leader, or candidate,
-    announces (None: nothing), and `leads` whether it still gathers members by right.
+    The reason why a backend cannot be opened or used any longer is kept for the final message, and the others go on.
+    `is_wanted()` is whether a backend that opens late is still of use, `advertisement()` what this leader or candidate
+    announces (None: nothing), and `leads()` whether it still gathers members by right.
     """
 
     def __init__(
@@ -319,12 +366,12 @@ class Discovery:
     ) -> None:
         self._context, self._is_wanted, self._advertisement, self._leads = context, is_wanted, advertisement, leads
         self._wanted: tuple[str, ...] = ()
-        self._later: tuple[str, ...] = ()  # to be opened when their time has come
+        self._later: tuple[str, ...] = ()  # still to be opened
         self._backends: dict[str, Backend] = {}
-        self._reasons: dict[str, str] = {}  # name -> why that backend is of no use
+        self._reasons: dict[str, str] = {}  # name -> why that backend cannot be used
 
     def open(self, names: Sequence[str]) -> None:
-        """Open those of the named backends that apply here; NetworkError where none can be used."""
+        """Open those of the named backends that apply here. Raises NetworkError if none can be used."""
         self._wanted = tuple(name for name in BACKENDS if name in names)
         self._later = tuple(name for name in self._wanted if BACKENDS[name].is_costly)
         for name in self._wanted:
@@ -336,28 +383,28 @@ class Discovery:
             self._open_later()
 
     def seek(self) -> None:
-        """Look for a leader by every backend, and announce this one where it is one. Raises as open() does."""
+        """Search by every backend, and announce this member if it is a leader. Raises NetworkError if none is left."""
         for name in tuple(self._backends):
             self._seek(name)
         self._check()
 
     def look(self, name: str) -> None:
-        """Look at once for another leader by one backend, where this member leads and that backend is used."""
+        """Search at once for another leader by one backend, if this member leads and that backend is in use."""
         if name in self._backends:
             self._backends[name].search(wanted=self._leads())
 
     def pause(self) -> None:
-        """Fall silent: a leader has been found."""
+        """Stop searching and announcing: a leader has been found."""
         for backend in self._backends.values():
             backend.announce(None)
             backend.search(wanted=False)
 
     def tried(self) -> str:
-        """Tell, for a message, where all backends have looked, and which could not."""
+        """Return where all backends have looked, and which could not, for a message."""
         return "; ".join([*(f"{name}: {backend.tried()}" for name, backend in self._backends.items()), *self.faults()])
 
     def faults(self) -> list[str]:
-        """Tell, for a message, which backends, or parts of them, could not be used, and why."""
+        """Return which backends, or parts of them, could not be used, and why, for a message."""
         lost = [f"no {name}: {why}" for name, why in self._reasons.items()]
         return lost + [f"{name}: {fault}" for name, backend in self._backends.items() for fault in backend.faults]
 
@@ -373,7 +420,7 @@ class Discovery:
         self._check()
 
     def _check(self) -> None:
-        """Raise NetworkError where no backend is left, nor any that is still to be opened."""
+        """Raise NetworkError if no backend is left, nor any still to be opened."""
         if not self._backends and not self._later:
             short = self._context.loop.shortage
             raise NetworkError(
@@ -386,10 +433,10 @@ class Discovery:
             )
 
     def _open(self, name: str) -> None:
-        """Open a backend, if it applies. Whatever another's package, or ours, raises then is its reason."""
+        """Open a backend, if it applies. Whatever its import or start raises is its reason."""
         try:
             backend = BACKENDS[name].open(self._context)
-        except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message tells it
+        except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message shows it
             self._drop(name, error)
             return
         if backend is None:
@@ -413,8 +460,8 @@ class Discovery:
             if advertisement is None or advertisement.ticket:
                 backend.search(wanted=True)
             elif not BACKENDS[name].detects_rivals:
-                # A leader by right looks for another one too, once the members that are on their way have had its
-                # attention, unless that backend tells of it unasked, as beacons do.
+                # A leader by right looks for another one too, once it has served the members that come first, unless
+                # the backend reports a rival by itself, as beacons do.
                 self._context.loop.after(HEAD_START_S, lambda: self.look(name))
         except (MingleError, OSError) as error:
             self._drop(name, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from itertools import count as count_from
 from types import MappingProxyType
@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import mingle_hooks
 from mingle_hooks.errors import MingleError
-from mingle_hooks.net import devices as devices_devices
+from mingle_hooks.net import devices
 from mingle_hooks.net.addresses import ListedAddress, is_virtual_name, list_addresses, list_entries, read_attribute
-from mingle_hooks.net.devices import visible_gpus
 
 # What a fingerprint is taken of, and the one way to read a file of any size for it.
 
@@ -150,19 +149,18 @@ _VALUE_CHARACTERS = f"{_CHARACTERS}abcdefghijklmnopqrstuvwxyz.,:;/^=+-"
 
 def fingerprint_environment(request: FingerprintRequest) -> dict[str, str]:
     """Return the variables with their values: short ones as they are, lists of devices as a count, others as hashes."""
-    return dict(_variables(request))
-
-
-def _variables(request: FingerprintRequest) -> Iterator[tuple[str, str]]:
+    found = {}
     for name, value in request.environ.items():
         if not name.startswith(_PREFIXES) and name not in _NAMES and not name.endswith("_VISIBLE_DEVICES"):
             continue
         if len(name) > LONGEST_NAME or name.strip(_CHARACTERS) or any(part in name for part in _SECRET):
             continue
         if name.endswith(_LISTS):
-            yield name, f"{value.count(',') + 1} listed" if value else "empty"
+            found[name] = f"{value.count(',') + 1} listed" if value else "empty"
         else:
-            yield name, shorten(value, -1 if value.strip(_VALUE_CHARACTERS) else LONGEST_VALUE_ENVIRONMENT) or "empty"
+            longest = -1 if value.strip(_VALUE_CHARACTERS) else LONGEST_VALUE_ENVIRONMENT
+            found[name] = shorten(value, longest) or "empty"
+    return found
 
 
 # The machine and its kernel: versions, GPUs, limits, space.
@@ -172,46 +170,39 @@ MIB, GIB = 1 << 20, 1 << 30
 LEAST_FREE_BYTES = 32 * MIB
 # Modules whose version is a driver's; NVIDIA's is so well known that it needs no name.
 _DRIVERS = ("nvidia", "amdgpu", "neuron", "habanalabs")
-# Device ids of pci.ids (NVIDIA, AMD) -> what people call them; others are shown by number.
-_MODELS = {
-    "0x1db1": "V100",
-    "0x1db4": "V100",
-    "0x1db5": "V100",
-    "0x1db6": "V100",
-    "0x1eb8": "T4",
-    "0x20b0": "A100",
-    "0x20b1": "A100",
-    "0x20b2": "A100",
-    "0x20b5": "A100",
-    "0x20f1": "A100",
-    "0x20f3": "A800",
-    "0x2236": "A10",
-    "0x2237": "A10G",
-    "0x2235": "A40",
-    "0x26b9": "L40S",
-    "0x26b5": "L40",
-    "0x27b8": "L4",
-    "0x2330": "H100",
-    "0x2331": "H100-PCIe",
-    "0x2321": "H100-NVL",
-    "0x2335": "H200",
-    "0x2324": "H800",
-    "0x2329": "H20",
-    "0x2342": "GH200",
-    "0x2901": "B200",
-    "0x2941": "GB200",
-    "0x3182": "B300",
-    "0x31c2": "GB300",
-    "0x738c": "MI100",
-    "0x7408": "MI250X",
-    "0x740c": "MI250X",
-    "0x740f": "MI210",
-    "0x74a0": "MI300A",
-    "0x74a1": "MI300X",
-    "0x74a5": "MI325X",
-    "0x75a0": "MI350X",
-    "0x75a3": "MI355X",
+# Model, as people call it -> its device ids in pci.ids (NVIDIA, AMD); others are shown by number.
+_DEVICE_IDS = {
+    "V100": ("0x1db1", "0x1db4", "0x1db5", "0x1db6"),
+    "T4": ("0x1eb8",),
+    "A100": ("0x20b0", "0x20b1", "0x20b2", "0x20b5", "0x20f1"),
+    "A800": ("0x20f3",),
+    "A10": ("0x2236",),
+    "A10G": ("0x2237",),
+    "A40": ("0x2235",),
+    "L40S": ("0x26b9",),
+    "L40": ("0x26b5",),
+    "L4": ("0x27b8",),
+    "H100": ("0x2330",),
+    "H100-PCIe": ("0x2331",),
+    "H100-NVL": ("0x2321",),
+    "H200": ("0x2335",),
+    "H800": ("0x2324",),
+    "H20": ("0x2329",),
+    "GH200": ("0x2342",),
+    "B200": ("0x2901",),
+    "GB200": ("0x2941",),
+    "B300": ("0x3182",),
+    "GB300": ("0x31c2",),
+    "MI100": ("0x738c",),
+    "MI250X": ("0x7408", "0x740c"),
+    "MI210": ("0x740f",),
+    "MI300A": ("0x74a0",),
+    "MI300X": ("0x74a1",),
+    "MI325X": ("0x74a5",),
+    "MI350X": ("0x75a0",),
+    "MI355X": ("0x75a3",),
 }
+_MODELS = {device_id: model for model, ids in _DEVICE_IDS.items() for device_id in ids}
 # Numbers of files and processes follow the memory: what is above this is enough, and not compared.
 ENOUGH = 4096
 UNLIMITED = "unlimited"
@@ -245,7 +236,7 @@ def gpu_models(request: FingerprintRequest) -> dict[str, str]:
 
     Nothing below /proc/driver/nvidia/gpus/*/ is read: it takes the driver's power lock.
     """
-    count = visible_gpus(request.environ, request.root)
+    count = devices.visible_gpus(request.environ, request.root)
     nvidia = list_entries(f"{request.root}/proc/driver/nvidia/gpus")
     if nvidia:
         ids = {read_attribute(f"{request.root}/sys/bus/pci/devices/{device.lower()}/device") for device in nvidia}
@@ -330,25 +321,21 @@ def network_of(root: str, found: Callable[[], Iterable[ListedAddress]]) -> tuple
     Raises NetworkError.
     """
     net, infiniband = f"{root}/sys/class/net", f"{root}/sys/class/infiniband"
-    ports = [f"{infiniband}/{device}/ports/{port}" for device, port in _ports(infiniband)]
+    folders = [f"{infiniband}/{card}/ports" for card in list_entries(infiniband)]
+    ports = [f"{folder}/{port}" for folder in folders for port in list_entries(folder)]
     usable = [one for one in found() if _is_usable(one.address)]
     names = [name for name in dict.fromkeys(one.name for one in usable) if _is_up(net, name)]
     paths = [f"{net}/{name}/speed" for name in names]
     if ports:
-        devices = {port.rpartition("/ports/")[0] for port in ports}
+        cards = {port.rpartition("/ports/")[0] for port in ports}
         queried = [f"{port}/{what}" for port in ports for what in ("state", "rate")]
-        answers = devices_devices.read_in_child([*queried, *(f"{device}/fw_ver" for device in devices), *paths])
+        answers = devices.read_in_child([*queried, *(f"{card}/fw_ver" for card in cards), *paths])
     else:
         answers = {path: read_attribute(path) for path in paths}
     kinds = {name: _kind(f"{net}/{name}", answers) for name in names}
     texts = [f"{one.address}{kinds[one.name]}" for one in usable if one.name in kinds]
-    return _rdma(ports, answers, has_device=_has_device(root)), " ".join(texts[:MOST_ADDRESSES])
-
-
-def _ports(infiniband: str) -> list[tuple[str, str]]:
-    return [
-        (device, port) for device in list_entries(infiniband) for port in list_entries(f"{infiniband}/{device}/ports")
-    ]
+    has_device = any(name.startswith("uverbs") for name in list_entries(f"{root}/dev/infiniband"))
+    return _rdma(ports, answers, has_device=has_device), " ".join(texts[:MOST_ADDRESSES])
 
 
 def _is_usable(address: str) -> bool:
@@ -358,10 +345,8 @@ def _is_usable(address: str) -> bool:
 def _is_up(net: str, name: str) -> bool:
     if read_attribute(f"{net}/{name}/type") not in _TYPES or read_attribute(f"{net}/{name}/operstate") not in _UP:
         return False
-    if os.path.exists(f"{net}/{name}/device"):  # a card is no bridge
-        return True
-
-    return not is_virtual_name(name) and not name.startswith(_INNER)
+    is_card = os.path.exists(f"{net}/{name}/device")  # and so no bridge
+    return is_card or not (is_virtual_name(name) or name.startswith(_INNER))
 
 
 def _kind(interface: str, answers: Mapping[str, str] | None) -> str:
@@ -371,10 +356,6 @@ def _kind(interface: str, answers: Mapping[str, str] | None) -> str:
     speed = answers[f"{interface}/speed"]
     is_known = speed.isdecimal() and 0 < int(speed) < _UNKNOWN_MBPS
     return f"={f'{int(speed) / 1000:g}G,' if is_known else ''}mtu{read_attribute(f'{interface}/mtu')}"
-
-
-def _has_device(root: str) -> bool:
-    return any(name.startswith("uverbs") for name in list_entries(f"{root}/dev/infiniband"))
 
 
 def _rdma(ports: Iterable[str], answers: Mapping[str, str] | None, *, has_device: bool) -> dict[str, str]:
@@ -405,14 +386,9 @@ def _rdma(ports: Iterable[str], answers: Mapping[str, str] | None, *, has_device
 _DISTRIBUTIONS = {
     "torch": "torch",
     "jax": "jax",
-    "nvidia_nccl_cu11": "nccl",
-    "nvidia_nccl_cu12": "nccl",
-    "nvidia_nccl_cu13": "nccl",
-    "nvidia_cuda_runtime_cu11": "cuda",
-    "nvidia_cuda_runtime_cu12": "cuda",
-    "nvidia_cuda_runtime": "cuda",
-    "nvidia_cudnn_cu12": "cuda.cudnn",
-    "nvidia_cudnn_cu13": "cuda.cudnn",
+    **dict.fromkeys(("nvidia_nccl_cu11", "nvidia_nccl_cu12", "nvidia_nccl_cu13"), "nccl"),
+    **dict.fromkeys(("nvidia_cuda_runtime_cu11", "nvidia_cuda_runtime_cu12", "nvidia_cuda_runtime"), "cuda"),
+    **dict.fromkeys(("nvidia_cudnn_cu12", "nvidia_cudnn_cu13"), "cuda.cudnn"),
 }
 _METADATA = (".dist-info", ".egg-info")
 # Where an image tells which it is; a path's last part only, as the rest may be a registry's with a password.
@@ -569,16 +545,8 @@ def _commit(root: str, place: str) -> str:
 
 
 SOURCES = (
-    kernel_release,
-    gpu_driver,
-    gpu_models,
-    limits_of,
-    free_space,
-    package_versions,
-    container_image,
-    program_hash,
-    git_commit,
-    fingerprint_environment,
+    *(kernel_release, gpu_driver, gpu_models, limits_of, free_space),
+    *(package_versions, container_image, program_hash, git_commit, fingerprint_environment),
 )
 
 

@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from mingle_hooks import values
 from mingle_hooks.errors import printable
@@ -29,7 +29,6 @@ from mingle_hooks.rendezvous.messages import (
     Failure,
     JoinRequest,
     Leases,
-    Shared,
     age_s,
 )
 from mingle_hooks.rendezvous.roster import AddressChoice, Entry, RejectedPeers, Roster, Terms, not_own
@@ -55,7 +54,7 @@ class Session:
         self._sealer: wire.Sealer | None = None
         self._proved = False
         self._challenged = 0.0  # the time of day
-        self.connection = Connection(loop, sock, self._frame, self._ended)
+        self.connection = Connection(loop, sock, self._frame, lambda _reason: leader.lost(self))
         self.connection.stalled_s = STALLED_S
 
     def send(self, kind: int, body: Mapping[str, object]) -> None:
@@ -70,9 +69,6 @@ class Session:
     def leave(self) -> None:
         """Close, and have the leader forget this connection."""
         self.connection.close()
-        self._leader.lost(self)
-
-    def _ended(self, _reason: str) -> None:
         self._leader.lost(self)
 
     def _frame(self, kind: int, payload: bytes) -> None:
@@ -228,7 +224,7 @@ class Acceptor:
         self._nonces: dict[bytes, None] = {}  # of greetings, oldest first
         for listener in listeners:
             notice_loss(listener, drop_unsent=False)
-        self._callers = Callers(loop, listeners, self._take, self._make_room)
+        self.callers = Callers(loop, listeners, self._take, self._make_room)
 
     @property
     def has_members(self) -> bool:
@@ -241,15 +237,7 @@ class Acceptor:
             session.connection.close()
         self.connected.clear()
         self.strangers.clear()
-        self._callers.close()
-
-    def leave(self, port: int) -> None:
-        """Listen no longer on a port, where there is another one; it stays bound."""
-        self._callers.leave(port)
-
-    def hand_over(self, port: int) -> list[socket.socket]:
-        """Return the sockets that keep a port, on which nobody listens any more. The caller closes them."""
-        return self._callers.hand_over(port)
+        self.callers.close()
 
     def proved(self, session: Session) -> None:
         """Note that the other side of a session holds the key."""
@@ -357,17 +345,21 @@ class Answers:
     def __init__(self, place: Place, members: Sequence[tuple[Entry, Member]]) -> None:
         roster = [[row.node_rank, row.host, row.address, row.slots] for _, row in members]
         encoded = values.to_json(roster).encode()
-        shared = _shared(place, members, encoded)
+        world: Any = {"nodes": len(members), "size": world_size(members), "addr": place.addr, "port": place.port}
+        # With the leader's nonce: two worlds in a row may have the same address and port, and are not the same.
+        digest = sha256(place.attempt + place.leader + wire.encode(world) + encoded).hexdigest()[:16]
+        world |= {"digest": digest, "epoch": place.epoch, "at": place.at}
         others = (entry.join_request for entry, _ in members if entry.join_request.member != place.leader)
-        self._packed = b""
-        digest = self._pack(encoded) if any(join_request.wants_roster for join_request in others) else ""
+        packed = messages.pack_roster(encoded) if any(request.wants_roster for request in others) else b""
+        self._roster_frame = wire.frame(wire.ROSTER, packed)
+        roster_digest = messages.roster_digest(packed)
         self._bodies: dict[bytes, Answer] = {}
         offset = 0
         for entry, row in members:
-            body = _answer(shared, row, offset)
+            body: Any = {**world, "rank": row.node_rank, "offset": offset, "own": row.address, "slots": row.slots}
             offset += row.slots
             if entry.join_request.wants_roster:
-                body["roster"] = roster if entry.join_request.member == place.leader else digest
+                body["roster"] = roster if entry.join_request.member == place.leader else roster_digest
             self._bodies[entry.join_request.member] = body
 
     def of(self, member: bytes) -> Answer | None:
@@ -378,38 +370,13 @@ class Answers:
         """Send a member its own, the roster first where it asked for that."""
         answer = self._bodies[member]
         if "roster" in answer:
-            session.connection.send(self._packed)
+            session.connection.send(self._roster_frame)
         session.send(wire.ANSWER, answer)
 
-    def _pack(self, encoded: bytes) -> str:
-        """Have the roster's frame ready for those members who ask for it; return what their answers say of it."""
-        packed = messages.pack_roster(encoded)
-        self._packed = wire.frame(wire.ROSTER, packed)
-        return messages.roster_digest(packed)
 
-
-def answer_size(members: Sequence[tuple[Entry, Member]]) -> int:
+def world_size(members: Sequence[tuple[Entry, Member]]) -> int:
     """Return the world size: all members' slots."""
     return sum(row.slots for _, row in members)
-
-
-def _shared(place: Place, members: Sequence[tuple[Entry, Member]], roster: bytes) -> Shared:
-    nodes, total = len(members), answer_size(members)
-    encoded = wire.encode({"nodes": nodes, "size": total, "addr": place.addr, "port": place.port})
-    return {
-        "nodes": nodes,
-        "size": total,
-        "addr": place.addr,
-        "port": place.port,
-        # With the leader's nonce: two worlds in a row may have the same address and port, and are not the same.
-        "digest": sha256(place.attempt + place.leader + encoded + roster).hexdigest()[:16],
-        "epoch": place.epoch,
-        "at": place.at,
-    }
-
-
-def _answer(shared: Shared, row: Member, offset: int) -> Answer:
-    return {**shared, "rank": row.node_rank, "offset": offset, "own": row.address, "slots": row.slots}
 
 
 # Tells waiting members how many are in, at once where that changes what they do.
@@ -421,52 +388,36 @@ PROGRESS_S = (0.5, 1, 2, 5, 10)
 NEEDS_ALL_S = 0.5
 
 
-def progress_body(roster: Roster, rejected: list[str]) -> wire.Body:
-    """Return what is told."""
-    return {
-        "in": len(roster),
-        "of": roster.nodes or 0,
-        "missing": printable(roster.missing(), 300),
-        "knocks": rejected,
-    }
-
-
 class ProgressReports:
     """Calls `tell` from time to time; the owner calls close()."""
 
     def __init__(self, loop: Loop, send: Callable[[], None]) -> None:
         self._loop, self._send = loop, send
-        self._all_in: Timer | None = None
+        self._all_in = Timer()
         self._step = 0
         self._report()
 
     def close(self) -> None:
         """Tell no more."""
         self._next.cancel()
-        self.member_left()
+        self._all_in.cancel()
 
     def all_in(self) -> None:
         """All are in: tell them soon, and not before; where that was due already, anew from now on."""
-        self.member_left()
-        self._all_in = self._loop.after(NEEDS_ALL_S, self._send_all_in)
+        self._all_in.cancel()
+        self._all_in = self._loop.after(NEEDS_ALL_S, self._send)
 
     def address_reached(self) -> None:
         """Somebody has reached an address: wait anew, as others may be about to."""
-        if self._all_in is not None:
+        if self._all_in.is_set:
             self.all_in()
 
     def member_left(self) -> None:
         """Somebody has left."""
-        if self._all_in is not None:
-            self._all_in.cancel()
-            self._all_in = None
-
-    def _send_all_in(self) -> None:
-        self._all_in = None
-        self._send()
+        self._all_in.cancel()
 
     def _report(self) -> None:
-        if self._all_in is None:
+        if not self._all_in.is_set:
             self._send()
         delay_s = PROGRESS_S[min(self._step, len(PROGRESS_S) - 1)]
         self._step += 1
@@ -701,9 +652,9 @@ class Leader:
         self._epoch = self._epoch % LAST_EPOCH + 1
         self._closing = None  # the answers of an earlier epoch are of others
         members = self.roster.members(offer)
-        pinned_size = self.roster.pinned("WORLD_SIZE")
-        if pinned_size is not None and pinned_size != str(answer_size(members)):
-            self.fail(Failure("size", (pinned_size, str(answer_size(members)))))
+        pinned_size, size = self.roster.pinned("WORLD_SIZE"), str(world_size(members))
+        if pinned_size not in (None, size):
+            self.fail(Failure("size", (str(pinned_size), size)))
             return
         at = self.terms.advertised[offer].address
         addr = self.roster.pinned("MASTER_ADDR") or at
@@ -714,7 +665,7 @@ class Leader:
 
     def _commit(self, closing: Closing) -> None:
         self.state, self.formed_at = "formed", self._loop.clock()
-        self.acceptor.leave(self.terms.port)  # whoever is told may call its next owner at once
+        self.acceptor.callers.leave(self.terms.port)  # whoever is told may call its next owner at once
         self._broadcast(wire.COMMIT, {"epoch": closing.epoch})
         self.answer = closing.answers.of(self.me.member)
         self._on_change()
@@ -738,7 +689,8 @@ class Leader:
 
     def _send_progress(self) -> None:
         if self.state == "gathering":
-            self._broadcast(wire.PROGRESS, progress_body(self.roster, self.rejected.list()))
+            body = {"in": len(self.roster), "of": self.roster.nodes or 0, "knocks": self.rejected.list()}
+            self._broadcast(wire.PROGRESS, {**body, "missing": printable(self.roster.missing(), 300)})
 
     def _sweep(self) -> None:
         """Let strangers go that say nothing, and have those that wait for the word promise to go on."""

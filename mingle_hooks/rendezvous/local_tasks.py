@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict
 
 from mingle_hooks import files, values
 from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, PlaceError, by_exit_code
-from mingle_hooks.rendezvous.connection import READ, Loop, boottime
+from mingle_hooks.rendezvous.connection import READ, Callers, Loop, boottime
 from mingle_hooks.rendezvous.messages import CLOSING_S, LINGER_S, Answer, Failure
 from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, Secret, WireError
 
@@ -196,8 +196,6 @@ MOST_GREETING_BYTES = 8192
 MOST_DIGITS = 10  # of a local rank, and of milliseconds: 115 days
 # So many connections may have said nothing yet, a quarter of the usual descriptors; then the oldest goes.
 MOST_CALLERS = 256
-# Where descriptors are short, look this much later, in seconds, whether there is one for who calls.
-ROOM_S = 0.2
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
@@ -249,7 +247,7 @@ class LocalPeers:
         """Wait until all have come. Raises what happens instead."""
         with Loop(boottime) as loop:
             self.attend(loop, lambda _failure: None)
-            loop.after(self.deadline - loop.clock(), _wake)
+            loop.after(self.deadline - loop.clock(), lambda: None)  # the loop looks whether it is finished
             loop.run(lambda: self.fault is not None or not self._absent() or loop.clock() >= self.deadline)
             shortage = loop.shortage
         if self.fault is not None:
@@ -264,7 +262,7 @@ class LocalPeers:
     def attend(self, loop: Loop, on_fault: Callable[[Failure], None]) -> None:
         """Watch them as long as this loop runs; on_fault comes once at most."""
         self._loop, self._on_fault = loop, on_fault
-        self._listen()
+        Callers(loop, [self._listener], self._accept)
         for caller in self._callers:
             self._watch_caller(caller)
         for rank, task in self._tasks.items():
@@ -323,10 +321,6 @@ class LocalPeers:
         sock.settimeout(0)
         self._loop.watch(sock, READ, lambda _events: call() if self.fault is None else None)
 
-    def _listen(self) -> None:
-        if self.fault is None:
-            self._watch(self._listener, self._accept)
-
     def _watch_caller(self, caller: socket.socket) -> None:
         self._watch(caller, lambda: self._greeted(caller))
 
@@ -342,17 +336,8 @@ class LocalPeers:
             self._loop.unwatch(sock)
         self._on_fault(failure)
 
-    def _accept(self) -> None:
-        try:
-            caller, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._loop.missed(error)
-            self._loop.unwatch(self._listener)
-            self._loop.after(ROOM_S, self._listen)
-            return
-        if not _is_same_user(caller):
+    def _accept(self, caller: socket.socket, _where: str) -> None:
+        if self.fault is not None or not _is_same_user(caller):
             caller.close()
             return
         self._callers[caller] = None
@@ -384,11 +369,7 @@ class LocalPeers:
             self.obstacle = obstacle or self.obstacle
         self._watch_task(rank, caller)
         self.deadline = min(self.deadline, self._loop.clock() + waits_s)
-        self._loop.after(waits_s, _wake)
-
-
-def _wake() -> None:
-    """Have a loop look whether it is finished."""
+        self._loop.after(waits_s, lambda: None)
 
 
 def _line(body: Message) -> bytes:

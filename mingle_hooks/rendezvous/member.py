@@ -1,22 +1,27 @@
-"""A member's side: to dial a leader, and to be checked in with one."""
+"""One member: what it brings to a rendezvous, and its side of it, from its call to a leader to the formed world."""
 
 from __future__ import annotations
 
 import os
+import socket
 import time
-from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
-from mingle_hooks.errors import MingleError, MissingError
-from mingle_hooks.net.addresses import is_preferred
+from mingle_hooks.errors import MingleError, MissingError, UsageError
+from mingle_hooks.net.addresses import Preference, is_preferred, machine_id
+from mingle_hooks.net.devices import GpuBinding
+from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop, Timer, dial
-from mingle_hooks.rendezvous.dialer import LOOK, ProvenLeader, Search
 from mingle_hooks.rendezvous.messages import (
     COMMIT_DELIVERY_S,
     LEASE_S,
     LINGER_S,
     LONGEST_PART,
+    LOOK,
+    MEMBER_BYTES,
     Answer,
     Deadline,
     Failure,
@@ -25,8 +30,160 @@ from mingle_hooks.rendezvous.messages import (
     Stopwatch,
     age_s,
 )
-from mingle_hooks.rendezvous.request import Progress, Request
-from mingle_hooks.rendezvous.wire import Attempt, MembershipState, Secret
+from mingle_hooks.rendezvous.wire import Attempt, Material, MembershipState, Secret
+from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.settings import BACKENDS, Settings
+from mingle_hooks.values import Counted
+
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
+    from mingle_hooks.rendezvous.local_tasks import LocalPeers
+
+
+class Request(NamedTuple):
+    """What one member brings: who it is, what it knows, and how it may look for the others."""
+
+    attempt: Attempt
+    key: Material
+    host: str
+    machine: str
+    slots: int
+    rank: int | None = None
+    rank_source: str = ""  # where it comes from: --rank, NODE_RANK, a scheduler's variable
+    nodes: int | None = None
+    timeout_s: float = 300.0
+    pinned: Mapping[str, str] = MappingProxyType({})
+    # MASTER_ADDR may be no address of rank 0's host: --master says so too, or this is a pod behind a service.
+    trusts_addr: bool = False
+    wants_roster: bool = False
+    age_s: float = 0.0  # of this process
+    orders_by_switch: bool = False
+    topology: str = ""  # this member's switches
+    hosts: tuple[str, ...] = ()
+    leader_hosts: tuple[str, ...] = ()
+    host_suffix: str = ""
+    master: tuple[str, int | None] | None = None
+    directory: str | None = None
+    via: tuple[str, ...] = BACKENDS
+    prefer: tuple[Preference, ...] = ()
+    environ: Mapping[str, str] = MappingProxyType({})  # the user's, for what it says of networks
+    port_range: range = DEFAULT_RANGE
+    port_hold: bool = True
+    ttl: int = 1
+    key_from: str = ""  # for a message
+    tells: Callable[[], tuple[str, str]] | None = (
+        None  # this node's fingerprint and addresses, once it looks for others
+    )
+    strict: tuple[str, ...] = ()  # which differences between nodes form no world
+    asks_rdma: bool = False
+    obstacle: Failure | None = None  # why this node, or a task of it, cannot start the command
+    local_peers: LocalPeers | None = None  # this node's other tasks, without which it is no member
+    held: list[socket.socket] | None = None  # gets what keeps MASTER_PORT on rank 0; without it the port is let go
+
+    @property
+    def exported(self) -> str:
+        """The exported variable, if any, by which this member looks for rank 0 elsewhere."""
+        if "MASTER_ADDR" in self.pinned:
+            return "MASTER_ADDR"
+        return "NODE_RANK" if self.rank_source == "NODE_RANK" else ""
+
+    @property
+    def expected_leader(self) -> str:
+        """Where rank 0 should be, as messages put it after "rank 0"."""
+        if "MASTER_ADDR" in self.pinned:
+            return f" ({self.pinned['MASTER_ADDR']}, from the exported MASTER_ADDR)"
+        if self.leader_hosts:
+            return f" ({self.leader_hosts[0]})"
+        return f" (this is rank {self.rank}, from the exported NODE_RANK)" if self.exported else ""
+
+
+def join_request(request: Request) -> JoinRequest:
+    """Return what this member says of itself. Raises UsageError where no leader would take it."""
+    me = JoinRequest(
+        os.urandom(MEMBER_BYTES),
+        request.host,
+        request.rank,
+        request.nodes,
+        request.slots,
+        request.machine,
+        request.pinned,
+        request.wants_roster,
+        topology=request.topology,
+        obstacle=request.obstacle,
+    )
+    try:
+        wire.parse(JoinRequest, me.body())
+    except wire.WireError as error:
+        seen = f"{error} (host {request.host}, slots {request.slots})"
+        raise UsageError("a valid check-in", seen, "correcting hostname, --slots, --nodes or --rank") from None
+    return me
+
+
+# Who is told how a rendezvous goes: an interface, which nothing has to load at run time.
+
+
+def _count(body: wire.Body, name: str) -> int | None:
+    return wire.integer(body, name, 0, 10**6) or None  # 0: nobody in knows it
+
+
+class Progress(NamedTuple):
+    """How far the world is, as its leader last told."""
+
+    inside: Annotated[int, wire.Key("in"), wire.within(0, 10**6)]
+    nodes: Annotated[int | None, wire.Key("of"), _count]
+    missing: Annotated[str, wire.printable_text(400)]
+    rejected: Annotated[tuple[Annotated[str, wire.printable_text(64)], ...], wire.Key("knocks"), wire.Most(64)] = ()
+
+
+class Observer(Protocol):
+    """Who is told how it goes, as text for a person."""
+
+    # For --explain: how the world formed, a line each, once it has. None: nobody asks.
+    tell: Callable[[str], None] | None
+
+    def progress(self, progress: Progress) -> None:
+        """Hear how many are in, about once a second."""
+
+    def failed(self, error: MingleError) -> None:
+        """Hear why there is no world, from rank 0, as soon as it is known: it stays to tell the others."""
+
+    def note(self, text: str) -> None:
+        """Hear something that a person should know."""
+
+
+# Where the number of slots came from.
+SlotsFrom = Counted | Literal["--slots", "LOCAL_WORLD_SIZE", "default"]
+
+
+class MemberSpec(NamedTuple):
+    """What one call asks: the facts, completed by what the user said."""
+
+    settings: Settings
+    facts: JobFacts
+    user_environ: Mapping[str, str]  # the user's environment
+    attempt: Attempt
+    nodes: int | None
+    nodes_source: str
+    rank: int | None
+    rank_source: str
+    slots: int
+    slots_from: SlotsFrom
+    pinned: Mapping[str, str]
+    binding: GpuBinding | None
+
+    @property
+    def node(self) -> str:
+        """What tells this node from others that may share its directories, the same for all of its tasks.
+
+        The scheduler's own name holds in every container of the job, whatever host name or network that has.
+        """
+        return self.facts.host or machine_id()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several tasks on this node get one member's answer."""
+        return self.settings.scope == "task" and (self.facts.local_count or 1) > 1
+
 
 # One address that a leader offers: a member tries it until it answers.
 
@@ -58,7 +215,7 @@ class Probe:
         self.own_address = ""  # this side's address, once the leader has proved itself
         self._nonce = b""
         self._again_s = PROBE_AGAIN_S
-        self._timer: Timer | None = None
+        self._timer = Timer()
 
     @property
     def connected(self) -> str:
@@ -85,8 +242,7 @@ class Probe:
     def close(self) -> None:
         """Stop trying."""
         self._end_attempt()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
 
     def _end_attempt(self) -> None:
         if self._connection is not None:
@@ -167,7 +323,7 @@ class Membership:
         self._packed = b""
         self._probes: list[Probe] = []
         self._untried: list[Probe] = []
-        self._next: Timer | None = None  # None: all are tried, or the others are held back
+        self._next = Timer()  # not set: all are tried, or the others are held back
         self._needs_all = False  # all members are in, and some of them have not reached the best address
         proven.connection.on_frame, proven.connection.on_end = self._frame, self._ended
         proven.connection.most_bytes = wire.MOST_LEADER_BYTES
@@ -192,7 +348,7 @@ class Membership:
     def close(self) -> None:
         """Let go of the connection and of every address being tried."""
         self.proven.connection.close()
-        self._hold_others_back()
+        self._next.cancel()
         for probe in self._probes:
             probe.close()
 
@@ -267,7 +423,7 @@ class Membership:
         self.progress = wire.parse(Progress, body)
         if self.progress.inside == self.progress.nodes and not self._needs_all:
             self._needs_all = True
-            self._hold_others_back()
+            self._next.cancel()
             self._try_next()
         self._on_change()
 
@@ -292,17 +448,11 @@ class Membership:
     # Which of the offered addresses are tried, and when.
 
     def _try_next(self) -> None:
-        self._next = None
         if self._untried:
             self._next = self._loop.after(PROBE_NEXT_S, self._try_next)
             # A leader that has thousands at its door is slow to answer, and would be slower for more to answer.
             if self._needs_all or not any(self._may_serve_all(probe.connected) for probe in self._probes):
                 self._untried.pop(0).start()
-
-    def _hold_others_back(self) -> None:
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
 
     def _may_serve_all(self, address: str) -> bool:
         """Whether this is an address that the world may use: loopback serves the members of one machine only."""
@@ -315,7 +465,7 @@ class Membership:
     def _answered(self, offer: int, probe: Probe) -> None:
         """Try no worse address than this one, unless it turns out that others do not reach it."""
         if self.reached(offer, probe.own_address) and not self._needs_all and self._may_serve_all(probe.address):
-            self._hold_others_back()
+            self._next.cancel()
 
     def reached(self, offer: int, own_address: str) -> bool:
         """Tell the leader, and return whether this address of ours may be used."""

@@ -1,4 +1,4 @@
-"""What members and their leader tell each other, read strictly; and until when each waits for it."""
+"""The messages between members and their leader, read strictly, and the leases, deadlines and ends of a rendezvous."""
 
 from __future__ import annotations
 
@@ -25,43 +25,27 @@ from mingle_hooks.errors import (
     printable,
 )
 from mingle_hooks.net.addresses import is_hostname_or_address
+from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.wire import (
-    MOST_LEADER_BYTES,
-    Body,
-    Key,
-    Most,
-    WireError,
-    address,
-    hexadecimal,
-    host_name,
-    integer,
-    nested,
-    octets,
-    parse,
-    printable_text,
-    text,
-    within,
-)
+from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, Body, Key, Most, WireError, integer, parse, text, within
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
 
-# How long a member took from the beginning of its process to its check-in, and with what.
+# The durations of a member's start, from the beginning of its process to its answer.
 
 MOST_MS = 7 * 24 * 3600 * 1000
-# When a process began, in ticks since the boot: its place after the name in /proc/PID/stat (proc(5)).
+# Index, after the name, of a process's start in /proc/PID/stat, in ticks since the boot (proc(5)).
 _STARTTIME = 19
 Milliseconds = Annotated[int, within(0, MOST_MS)]
 
 
 class Durations(NamedTuple):
-    """Milliseconds since the process began: when it began to look for the others, checked in, and had its answer.
+    """Milliseconds from the start of the process until it searched for the others, checked in, and had its answer.
 
-    `names_ms` of those between the first two went by until the name service had answered. On its way to rank 0, before
-    there is an answer, `formed_ms` is 0.
+    The name service took `names_ms` of those between the first two. `formed_ms` is 0 until there is an answer.
     """
 
     asked_ms: Milliseconds
@@ -71,17 +55,17 @@ class Durations(NamedTuple):
 
 
 class Stopwatch:
-    """Runs since this process began, which is so old by now; it now begins to look for the others."""
+    """Runs since this process began, `age_s` ago; its search for the others begins now."""
 
     def __init__(self, clock: Callable[[], float], age_s: float) -> None:
         self._clock, self._search_s, self._began = clock, age_s, clock()
 
     def formed(self, durations: Durations) -> Durations:
-        """Complete what was spent until check-in, now that there is an answer."""
+        """Return the durations until check-in completed by that until the answer."""
         return durations._replace(formed_ms=max(self.durations(0.0).in_ms, durations.in_ms))
 
     def durations(self, names_s: float) -> Durations:
-        """Return what has been spent until now."""
+        """Return the durations until now, of which the name service took names_s."""
         search_ms, now_ms = round(self._search_s * 1000), round((self._search_s + self._clock() - self._began) * 1000)
         return Durations(
             min(search_ms, MOST_MS), min(round(names_s * 1000), MOST_MS), min(max(now_ms, search_ms), MOST_MS)
@@ -89,7 +73,7 @@ class Stopwatch:
 
 
 def process_age_s() -> float:
-    """Return for how long this process has run, in steps of a tick (10 ms); 0 where there is no /proc."""
+    """Return the age of this process in seconds, in steps of a tick (10 ms); 0 without /proc."""
     try:
         with open("/proc/self/stat", "rb") as file:
             ticks = int(file.read(4096).rpartition(b")")[2].split()[_STARTTIME])
@@ -98,25 +82,25 @@ def process_age_s() -> float:
         return 0.0
 
 
-# What a leader answers, read strictly: it ends up in shells, files and frameworks of every member.
+# A leader's answer is read strictly: it ends up in shells, files and frameworks of every member.
 
 
 class Shared(TypedDict):
-    """The world, the same for all."""
+    """The part of an answer that all members share."""
 
     nodes: int
     size: int
     addr: str
     port: int
     digest: str
-    epoch: NotRequired[int]  # not there where one member is alone
-    spent: NotRequired[list[int]]  # no leader's word: this member's own Spent, once all is over
+    epoch: NotRequired[int]  # absent where one member is alone
+    spent: NotRequired[list[int]]  # this member's own Durations, added at the end
     at: NotRequired[str]  # not parsed: the leader's address that all reach
-    roster: NotRequired[Any]  # Rows, for those who ask; on its way to them, the digest of what was sent
+    roster: NotRequired[Any]  # rows, if requested; in the message, the digest of the packed rows
 
 
 class Answer(Shared):
-    """And one member's own place in it."""
+    """An answer: the world, and one member's own place in it."""
 
     rank: int
     offset: int
@@ -132,13 +116,13 @@ class Row(NamedTuple):
     """One member in the roster."""
 
     rank: Annotated[int, within(0, MOST_NODES - 1)]
-    host: Annotated[str, host_name]
-    address: Annotated[str, address]
+    host: Annotated[str, wire.host_name]
+    address: Annotated[str, wire.address]
     slots: Annotated[int, within(1, MOST_SLOTS)]
 
 
 def parse_answer(body: Body) -> Answer:
-    """Return the answer, with nothing in it but what belongs there; WireError where a part is out of bounds."""
+    """Return the known parts of an answer. Raises WireError if one is out of bounds."""
     nodes = integer(body, "nodes", 1, MOST_NODES)
     size = integer(body, "size", nodes, nodes * MOST_SLOTS)
     addr = text(body, "addr", 253)
@@ -151,10 +135,10 @@ def parse_answer(body: Body) -> Answer:
         "size": size,
         "addr": addr,
         "port": integer(body, "port", 1, 65535),
-        "digest": hexadecimal(body, "digest", DIGEST_BYTES).hex(),
+        "digest": wire.hexadecimal(body, "digest", DIGEST_BYTES).hex(),
         "rank": integer(body, "rank", 0, nodes - 1),
         "offset": integer(body, "offset", 0, size - 1),
-        "own": address(body, "own"),
+        "own": wire.address(body, "own"),
     }
     if "roster" in body:
         found["roster"] = _roster(body["roster"], nodes)
@@ -170,7 +154,7 @@ def _roster(rows: object, nodes: int) -> list[list[Any]]:
     return found
 
 
-# Why a world did not form, in a shape that travels: every member says the same thing.
+# Why a world did not form, as a message: every member reports the same error.
 
 Kind = Limit | Literal[
     "missing", "unconfirmed", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size",
@@ -179,166 +163,123 @@ Kind = Limit | Literal[
     "command", "permission", "output", "directory", "unwritable",
 ]  # fmt: skip
 
-# Bounds of what travels: a few parties, each a host and an address, or a folded host list.
+# Bounds of a failure's parts: each a host and an address, or a folded host list.
 MOST_PARTS = 4
 LONGEST_PART = 300
-# Why a member cannot start the command, as it says at check-in; the parts are its host and what it saw. The last one
-# counts only where other members can write theirs: a program may need none.
-OBSTACLES: tuple[Kind, ...] = ("command", "permission", "output", "directory", "unwritable")
-# A leader tells of its failure for seconds; this is only a bound.
+# A leader reports its failure for some seconds; this is only a bound.
 LONGEST_AGE_MS = 10**9
 
-# kind -> (error, expected, seen, remedy); {0}, {1}… are the failure's parts.
-_KINDS: dict[Kind, tuple[type[MingleError], str, str, str]] = {
-    "missing": (
-        MissingError,
-        "{0} members within {1} s",
-        "{2}, missing {3}",
-        "checking that host's log and firewall, or a longer --timeout",
-    ),
-    "unconfirmed": (
-        MissingError,
-        "{0} members to confirm the world within {1} s",
-        "{2}, missing {3}",
-        "checking whether that host stopped or lost its network, or a longer --timeout",
-    ),
-    **{
-        kind: (MissingError, "{0} members within {1} s", "{2}, missing {3}", f"{remedy} on rank 0's host")
-        for kind, (_, remedy) in LIMITS.items()
+# Why a member cannot start the command, reported at check-in; the parts are its host and what it saw. The last one
+# counts only if other members can write to their directory: a program may not need to.
+OBSTACLES: tuple[Kind, ...] = ("command", "permission", "output", "directory", "unwritable")
+# What to try if a member is missing.
+LOOK = "checking that host's log and firewall, or a longer --timeout"
+_STARTS = "a command that every node can start"
+_ONE_LEADER = (
+    "unset NODE_RANK if another job left it, --rank 0 on one member only, or another --id if these are two jobs"
+)
+# Error -> kind -> (expected, seen, remedy); {0}, {1}… are the failure's parts.
+_TEXTS: dict[type[MingleError], dict[Kind, tuple[str, str, str]]] = {
+    MissingError: {
+        "missing": ("{0} members within {1} s", "{2}, missing {3}", LOOK),
+        "unconfirmed": (
+            "{0} members to confirm the world within {1} s",
+            "{2}, missing {3}",
+            "checking whether that host stopped or lost its network, or a longer --timeout",
+        ),
+        **{
+            kind: ("{0} members within {1} s", "{2}, missing {3}", f"{remedy} on rank 0's host")
+            for kind, (_, remedy) in LIMITS.items()
+        },
+        "keys": (
+            "{0} members with the same key within {1} s",
+            "{2}, and another key at {3}",
+            "the same --key-file or MINGLE_KEY on every member; if that host is not yours, check the missing ones",
+        ),
+        "versions": (
+            "{0} members with the same version of mingle within {1} s",
+            "{2}, and another version at {3}",
+            "the same version of mingle on every member",
+        ),
+        "runs": (
+            "{0} members of the same run of the job within {1} s",
+            "{2}, and another PBS_JOBCOOKIE, or none, at {3}",
+            "pbs_tmrsh or pbsdsh to start every member; if an earlier run left that one, check the missing ones",
+        ),
+        "task": (
+            "all {1} tasks of {0} to stay until the world is formed",
+            "local rank {2} {3}",
+            "checking that task's output",
+        ),
     },
-    "keys": (
-        MissingError,
-        "{0} members with the same key within {1} s",
-        "{2}, and another key at {3}",
-        "the same --key-file or MINGLE_KEY on every member; if that host is not yours, check the missing ones",
-    ),
-    "versions": (
-        MissingError,
-        "{0} members with the same version of mingle within {1} s",
-        "{2}, and another version at {3}",
-        "the same version of mingle on every member",
-    ),
-    "runs": (
-        MissingError,
-        "{0} members of the same run of the job within {1} s",
-        "{2}, and another PBS_JOBCOOKIE, or none, at {3}",
-        "pbs_tmrsh or pbsdsh to start every member; if an earlier run left that one, check the missing ones",
-    ),
-    "rank": (
-        ConflictError,
-        "each node rank once",
-        "rank {0} claimed by {1} and {2}",
-        "one `mingle` per node (--ntasks-per-node=1), --scope task if every task calls it, or unset NODE_RANK",
-    ),
-    "beyond": (
-        ConflictError,
-        "node ranks below the number of nodes, {0}",
-        "rank {1} claimed by {2}",
-        "the same --nodes on every member, and ranks from 0",
-    ),
-    "nodes": (
-        ConflictError,
-        "the same number of nodes from every member",
-        "{0} from {1}, {2} from {3}",
-        "the same --nodes on every member",
-    ),
-    "leaders": (
-        ConflictError,
-        "one rank 0",
-        "two leaders: {0} and {1}",
-        "unset NODE_RANK if another job left it, --rank 0 on one member only, or another --id if these are two jobs",
-    ),
-    "given": (
-        ConflictError,
-        "the same {0} on every member that exports it",
-        "{1} and {2}",
-        "unset {0}, or exporting the same value everywhere",
-    ),
-    "size": (
-        ConflictError,
-        "WORLD_SIZE={0}, as exported",
-        "{1} slots on all members",
-        "unset WORLD_SIZE, or --slots N",
-    ),
-    "address": (
-        NetworkError,
-        "an address of rank 0, {1}, in MASTER_ADDR",
-        "MASTER_ADDR={0}, as exported{2}",
-        "unset MASTER_ADDR",
-    ),
-    "task": (
-        MissingError,
-        "all {1} tasks of {0} to stay until the world is formed",
-        "local rank {2} {3}",
-        "checking that task's output",
-    ),
-    "tasks": (
-        ConflictError,
-        "each local rank from 1 to {1} once on {0}",
-        "local rank {2} twice or out of range",
-        "one `mingle` per task at a time, each with its own local rank",
-    ),
-    "node_rank": (
-        ConflictError,
-        "node rank {1} on {2}, as its scheduler says",
-        "NODE_RANK={0}, as exported",
-        "unset NODE_RANK",
-    ),
-    "network": (
-        NetworkError,
-        "an address of rank 0, {0}, that every member can reach",
-        "{1}",
-        "--iface with a network that all share, or opening the --port-range in the firewall",
-    ),
-    "protocol": (
-        ConflictError,
-        "valid messages from rank 0, {0}",
-        "{1}",
-        "the same version of mingle on every member, and checking what listens there",
-    ),
-    "differs": (
-        ConflictError,
-        "{0} nodes that are alike, as --strict or the settings require",
-        "{1}",
-        "{2}",
-    ),
-    "command": (
-        NotFoundError,
-        "a command that every node can start",
-        "{0}: {1}",
-        "the same files and PATH on every node, or the full path",
-    ),
-    "permission": (
-        NotExecutableError,
-        "a command that every node can start",
-        "{0}: {1}",
-        "checking the file's permissions and its `#!` line there",
-    ),
-    "output": (
-        PlaceError,
-        "an open standard output on every node",
-        "{0}: {1}",
-        "leaving out `>&-`",
-    ),
-    "directory": (
-        PlaceError,
-        "a working directory that every node can enter",
-        "{0}: {1}",
-        "cd to one that exists on every node",
-    ),
-    "unwritable": (
-        PlaceError,
-        "a working directory that can be written on every node, or on none",
-        "{0}: {1}",
-        "checking its file system there",
-    ),
-    "full": (
-        ConflictError,
-        "{0} members",
-        "one more: {1}",
-        "a larger --nodes, or another --id if this is another job",
-    ),
+    ConflictError: {
+        "rank": (
+            "each node rank once",
+            "rank {0} claimed by {1} and {2}",
+            "one `mingle` per node (--ntasks-per-node=1), --scope task if every task calls it, or unset NODE_RANK",
+        ),
+        "beyond": (
+            "node ranks below the number of nodes, {0}",
+            "rank {1} claimed by {2}",
+            "the same --nodes on every member, and ranks from 0",
+        ),
+        "nodes": (
+            "the same number of nodes from every member",
+            "{0} from {1}, {2} from {3}",
+            "the same --nodes on every member",
+        ),
+        "leaders": ("one rank 0", "two leaders: {0} and {1}", _ONE_LEADER),
+        "given": (
+            "the same {0} on every member that exports it",
+            "{1} and {2}",
+            "unset {0}, or exporting the same value everywhere",
+        ),
+        "size": ("WORLD_SIZE={0}, as exported", "{1} slots on all members", "unset WORLD_SIZE, or --slots N"),
+        "tasks": (
+            "each local rank from 1 to {1} once on {0}",
+            "local rank {2} twice or out of range",
+            "one `mingle` per task at a time, each with its own local rank",
+        ),
+        "node_rank": ("node rank {1} on {2}, as its scheduler says", "NODE_RANK={0}, as exported", "unset NODE_RANK"),
+        "protocol": (
+            "valid messages from rank 0, {0}",
+            "{1}",
+            "the same version of mingle on every member, and checking what listens there",
+        ),
+        "differs": ("{0} nodes that are alike, as --strict or the settings require", "{1}", "{2}"),
+        "full": ("{0} members", "one more: {1}", "a larger --nodes, or another --id if this is another job"),
+    },
+    NetworkError: {
+        "address": (
+            "an address of rank 0, {1}, in MASTER_ADDR",
+            "MASTER_ADDR={0}, as exported{2}",
+            "unset MASTER_ADDR",
+        ),
+        "network": (
+            "an address of rank 0, {0}, that every member can reach",
+            "{1}",
+            "--iface with a network that all share, or opening the --port-range in the firewall",
+        ),
+    },
+    NotFoundError: {"command": (_STARTS, "{0}: {1}", "the same files and PATH on every node, or the full path")},
+    NotExecutableError: {
+        "permission": (_STARTS, "{0}: {1}", "checking the file's permissions and its `#!` line there")
+    },
+    PlaceError: {
+        "output": ("an open standard output on every node", "{0}: {1}", "leaving out `>&-`"),
+        "directory": (
+            "a working directory that every node can enter",
+            "{0}: {1}",
+            "cd to one that exists on every node",
+        ),
+        "unwritable": (
+            "a working directory that can be written on every node, or on none",
+            "{0}: {1}",
+            "checking its file system there",
+        ),
+    },
 }
+_KINDS = {kind: (error, *texts) for error, kinds in _TEXTS.items() for kind, texts in kinds.items()}
 
 
 def _kind(body: Body, name: str) -> Kind:
@@ -350,23 +291,23 @@ def _kind(body: Body, name: str) -> Kind:
 
 
 class Failure(NamedTuple):
-    """A kind of failure and what belongs into its message, as text for a person."""
+    """A kind of failure, and the parts of its message."""
 
     kind: Annotated[Kind, _kind]
-    parts: Annotated[tuple[Annotated[str, printable_text(LONGEST_PART)], ...], Most(MOST_PARTS)]
+    parts: Annotated[tuple[Annotated[str, wire.printable_text(LONGEST_PART)], ...], Most(MOST_PARTS)]
 
     @property
     def is_certain(self) -> bool:
-        """Whether it keeps a member from starting the command, whatever the others say."""
+        """Whether it keeps a member from starting the command, whatever the others report."""
         return self.kind != "unwritable"
 
     def error(self) -> MingleError:
-        """Return the error that tells it, with the same words on every member."""
+        """Return the error, with the same text on every member."""
         kind, expected, seen, remedy = _KINDS[self.kind]
         return kind(*(line.format(*self._shown()) for line in (expected, seen, remedy)))
 
     def body(self, age_s: float = 0.0) -> Body:
-        """Return what travels: the failure, and how many seconds ago it happened."""
+        """Return the message: the failure, and how many seconds ago it happened."""
         return {"kind": self.kind, "parts": self._shown(), "age_ms": min(int(age_s * 1000), LONGEST_AGE_MS)}
 
     def _shown(self) -> list[str]:
@@ -374,7 +315,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def parse(cls, body: object) -> Failure:
-        """Return the failure that a leader told of. Raises WireError."""
+        """Return the failure of a message. Raises WireError."""
         failure = parse(cls, body)
         try:
             failure.error()
@@ -384,22 +325,22 @@ class Failure(NamedTuple):
 
 
 def age_s(body: Body) -> float:
-    """Return how many seconds ago the failure of this body happened; WireError for what is no number of them."""
+    """Return how many seconds ago the failure of this message happened. Raises WireError."""
     return integer({"age_ms": 0, **body}, "age_ms", 0, LONGEST_AGE_MS) / 1000
 
 
-# What a member says of itself when it checks in.
+# What a member reports at its check-in.
 
 MEMBER_BYTES = 16
 LONGEST_TOPOLOGY = 255
-# What a user may have exported and every member must agree on, with the longest value that is taken.
 LONGEST_FINGERPRINT = LONGEST_ADDRESSES = 1024
 LAST_CLOCK_MS = 10**15  # in the year 33658
+# Variables that a user may have exported and all members must agree on, with the longest value of each.
 PINNED = {"MASTER_ADDR": 253, "MASTER_PORT": 5, "WORLD_SIZE": 8, "NODE_RANK": 5}
 
 
 def _pinned(body: Body, name: str) -> Mapping[str, str]:
-    """Return the variables of a world that a member exports. Raises WireError."""
+    """Return the variables of a world that a member has exported. Raises WireError."""
     pinned = body.get(name)
     if not isinstance(pinned, dict) or not pinned.keys() <= PINNED.keys():
         raise WireError(f"{name}: not variables of a world")
@@ -407,39 +348,41 @@ def _pinned(body: Body, name: str) -> Mapping[str, str]:
 
 
 def _interned(body: Body, name: str) -> str:
-    """Return one object for all members that say the same: a leader of thousands keeps each. Raises WireError."""
+    """Return one object for all equal texts, as a leader of thousands keeps each member's. Raises WireError."""
     return sys.intern(text(body, name, LONGEST_FINGERPRINT))
 
 
 def _obstacle(body: Body, name: str) -> Failure:
-    """Return why a member cannot start the command, on the host that it has checked in from. Raises WireError."""
+    """Return why a member cannot start the command, attributed to the member's own host. Raises WireError."""
     failure = Failure.parse(body[name])
     if failure.kind not in OBSTACLES:
         raise WireError(f"{name}: not one of a command")
-    return Failure(failure.kind, (host_name(body, "host"), failure.parts[1]))
+    return Failure(failure.kind, (wire.host_name(body, "host"), failure.parts[1]))
 
 
 class JoinRequest(NamedTuple):
-    """What a member says of itself."""
+    """A member's check-in."""
 
-    member: Annotated[bytes, octets(MEMBER_BYTES)]  # random, one per process
-    host: Annotated[str, host_name]
+    member: Annotated[bytes, wire.octets(MEMBER_BYTES)]  # random, one per process
+    host: Annotated[str, wire.host_name]
     rank: Annotated[int, within(0, MOST_NODES - 1)] | None
     nodes: Annotated[int, within(1, MOST_NODES)] | None
     slots: Annotated[int, within(1, MOST_SLOTS)]
-    machine: Annotated[str, printable_text(64)]  # equal for members that share a network stack
+    machine: Annotated[str, wire.printable_text(64)]  # equal for members that share a network stack
     pinned: Annotated[Mapping[str, str], Key("given"), _pinned] = MappingProxyType({})
     wants_roster: Annotated[bool, Key("roster")] = False
-    spent: Annotated[Durations | None, nested(Durations)] = None  # how it came to check in, for the timeline
-    # The switches above it, from the top down; empty where nobody asks, or nobody knows.
-    topology: Annotated[str, printable_text(LONGEST_TOPOLOGY)] = ""
+    spent: Annotated[Durations | None, wire.nested(Durations)] = None  # how long its check-in took, for the timeline
+    # The switches above it, from the top down; empty where they are not requested, or not known.
+    topology: Annotated[str, wire.printable_text(LONGEST_TOPOLOGY)] = ""
     fingerprint: Annotated[str, _interned] = ""  # of its node; a member without one is not compared
-    addresses: Annotated[str, printable_text(LONGEST_ADDRESSES)] = ""  # of its node, each with what carries it
-    clock_ms: Annotated[int, within(0, LAST_CLOCK_MS)] | None = None  # the time of day when it said so
+    addresses: Annotated[str, wire.printable_text(LONGEST_ADDRESSES)] = (
+        ""  # of its node, each with its interface's speed and MTU
+    )
+    clock_ms: Annotated[int, within(0, LAST_CLOCK_MS)] | None = None  # the time of day at check-in
     obstacle: Annotated[Failure | None, _obstacle] = None  # why it cannot start the command
 
     def body(self, clock_ms: int | None = None) -> Body:
-        """Return what travels, at this time of day."""
+        """Return the message, sent at this time of day."""
         compared = {"fingerprint": self.fingerprint, "addresses": self.addresses, "clock_ms": clock_ms}
         body: Body = {
             **(compared if self.fingerprint else {}),
@@ -457,7 +400,7 @@ class JoinRequest(NamedTuple):
         return {**body, "spent": list(self.spent)} if self.spent else body
 
 
-# Fast: the rows of neighbours are alike, and every further level takes longer than it saves.
+# zlib's fastest level: neighbouring rows are alike, and each further level costs more time than it saves.
 LEVEL = 1
 
 
@@ -467,18 +410,18 @@ def pack_roster(text: bytes) -> bytes:
 
 
 def roster_digest(packed: bytes) -> str:
-    """Return what the answer says of packed rows: their SHA-256 in hex."""
+    """Return the digest of packed rows that the answer holds: their SHA-256 in hex."""
     return sha256(packed).hexdigest()
 
 
 def check_roster(packed: bytes, expected: str) -> None:
-    """Raise WireError for other rows than those of which the answer has this digest."""
+    """Raise WireError if packed rows do not have this digest."""
     if roster_digest(packed) != expected:
         raise WireError("roster: not the one of this answer")
 
 
 def unpack_roster(packed: bytes) -> object:
-    """Return what was packed, to be checked; WireError if it is no such thing."""
+    """Return the packed value, still to be checked. Raises WireError if it cannot be unpacked."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(packed, MOST_LEADER_BYTES)
@@ -489,90 +432,90 @@ def unpack_roster(packed: bytes) -> object:
         raise WireError("roster: not a packed one") from error
 
 
-# How long each member that holds its answer waits for COMMIT: the leader says it only while all of them do.
+# A lease is how long a member that holds its answer waits for COMMIT, which is sent only while all of them wait.
 #
-# A lease begins when the leader asks for it, not when the promise arrives: however long that took, or this process was
-# stopped, the member waits at least as long as the leader believes.
+# A lease begins when the leader requests it, not when the promise arrives: however long the promise was under way, or
+# this process was stopped, the member waits at least as long as the leader believes.
 
-# A member promises at most this long, in seconds. So long it asks for the word, and nobody else, when it has lost
-# its leader, and so long a leader stays to answer it.
+# A lease lasts at most so many seconds. For that time a member that has lost its leader asks it, and no other leader,
+# for COMMIT, and for that time a leader stays to answer.
 LEASE_S = 30.0
-# The word takes up to this long, two lost packets included: it is not said where a lease ends sooner.
+# COMMIT takes up to so many seconds, two lost packets included: it is not sent if a lease ends sooner.
 COMMIT_DELIVERY_S = 5.0
-# Leases are renewed after this long, while the last members are awaited.
+# Leases are renewed after so many seconds while the last members are awaited.
 RENEW_S = 10.0
-# A member that holds its answer waits this much longer for the word, and a leader for all to be ready.
+# After its deadline a member that holds its answer waits so much longer for COMMIT, and a leader for all to be ready.
 CLOSING_S = LEASE_S
-# After a contradiction the leader stays this long, to tell members that come late why there is no world.
+# After a contradiction the leader stays for so many seconds, to tell late members why there is no world.
 LINGER_S = 10.0
 
 
 class Leases:
-    """The members' promises of one epoch, by the leader's clock."""
+    """The members' leases of one epoch, by the leader's clock."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._requested: dict[bytes, float] = {}  # member -> when it was asked, where it has not answered yet
+        self._requested: dict[bytes, float] = {}  # member -> the time of a request that is still unanswered
         self._ends: dict[bytes, float] = {}
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def ask(self, member: bytes) -> bool:
-        """Note that a member is asked now; False where it still owes an answer, which would be taken for this one's."""
+        """Record a request to a member; False while one is unanswered, whose answer would count for this one."""
         if member in self._requested:
             return False
         self._requested[member] = self._clock()
         return True
 
     def owes(self, member: bytes) -> bool:
-        """Tell whether a member was asked and has not answered."""
+        """Return whether a request to a member is unanswered."""
         return member in self._requested
 
     def promised(self, member: bytes, lease_s: float) -> None:
-        """Note a member's promise; one that was not asked for is none."""
+        """Record a member's promise; one that was not requested does not count."""
         requested = self._requested.pop(member, None)
         if requested is not None:
             self._ends[member] = requested + lease_s
 
     def renewed(self, member: bytes) -> None:
-        """Note that a member has come back for the word: it waits again, for as long as one may that promises."""
+        """Record that a member has returned to ask for COMMIT: it waits for a whole lease again."""
         self._ends[member] = self._clock() + LEASE_S
 
     def ending(self, within_s: float) -> list[bytes]:
-        """Return the members whose lease ends within so many seconds."""
+        """Return the members whose leases end within so many seconds."""
         latest = self._clock() + within_s
         return [member for member, ends in self._ends.items() if ends < latest]
 
     def left_s(self) -> float:
-        """Return for how many seconds some member still waits."""
+        """Return the seconds until the last lease ends."""
         return max(max(self._ends.values(), default=0.0) - self._clock(), 0.0)
 
 
-# How, and by when, a rendezvous ends for one member: once, with an answer or with an error.
+# How, and by when, a rendezvous ends for one member: once, with an answer or an error.
 
 
 class Deadline:
-    """The time that one member has, by its loop's clock."""
+    """One member's deadline, by its loop's clock."""
 
     def __init__(self, loop: Loop, timeout_s: float) -> None:
         self._loop, self._began, self._timeout_s = loop, loop.clock(), timeout_s
 
     def waited_s(self) -> int:
-        """Return for how many seconds it has waited."""
+        """Return the seconds that have passed, rounded."""
         return round(self._loop.clock() - self._began)
 
     def left_s(self) -> float:
-        """Return for how many seconds it can still wait, once it holds an answer."""
+        """Return the seconds that are left once the member holds an answer."""
         return self._began + self._timeout_s + CLOSING_S - self._loop.clock()
 
     def is_before(self, ago_s: float) -> bool:
-        """Tell whether what happened so many seconds ago was before it began."""
+        """Return whether an event so many seconds ago was before the member began."""
         return ago_s > self._loop.clock() - self._began
 
 
 class Outcome:
-    """The first answer or error stands. It is over at once, or later, where others are still to be told."""
+    """The first answer or error, and whether the member is done: at once, or once it has informed the others."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -582,7 +525,7 @@ class Outcome:
 
     @property
     def is_known(self) -> bool:
-        """Whether all that is left is to tell the others."""
+        """Whether there is an answer or an error, so that only others are still to be informed."""
         return self.answer is not None or self._error is not None
 
     def form(self, answer: Answer) -> None:
@@ -590,7 +533,7 @@ class Outcome:
         self.answer, self.is_over = answer, True
 
     def fail(self, error: MingleError, linger_s: float = 0.0) -> None:
-        """End with this error, after so many seconds."""
+        """End with this error, after `linger_s` seconds."""
         if self._error is None:
             self._error = error
         if linger_s:
@@ -599,11 +542,11 @@ class Outcome:
             self.end()
 
     def end(self) -> None:
-        """Wait for nobody any longer."""
+        """End now."""
         self.is_over = True
 
     def result(self) -> Answer:
-        """Return the answer, or raise why there is none, a MingleError, once it is over."""
+        """Return the answer, or raise the MingleError, once it is over."""
         if self.answer is None:
             raise self._error or MissingError("an answer", "none", "running it again, and please report this")
         return self.answer

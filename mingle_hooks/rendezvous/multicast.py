@@ -8,18 +8,20 @@ import socket
 import struct
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.net.addresses import ListedAddress, interfaces, is_virtual_name, list_addresses, usable
-from mingle_hooks.rendezvous.backend import Advertisement, Context, OneWay
 from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Timer
 from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo, McastRxSocket, McastTxSocket
+
+    from mingle_hooks.rendezvous.discovery import Advertisement, Context
+    from mingle_hooks.rendezvous.roster import Entry
 
 
 # The one kind of datagram: a leader's beacon, or a member's question.
@@ -27,19 +29,19 @@ if TYPE_CHECKING:
 # ``MNGL | version | kind | tag (8) | leader (16) | ticket (8) | port (2) | count (1) | addresses (16 each) |
 # nonces (8 each) | MAC (16)``; an IPv4 address travels as ::ffff:a.b.c.d.
 #
-# Anybody can record a beacon and replay it; its MAC stays right. So a beacon only makes a member ask, with a nonce
-# of its own, and only a beacon that carries an open nonce of ours is an answer and leads to a connection. One beacon
-# answers many members, so that a leader's datagrams do not grow with them. Even then all is proved again over TCP.
+# Anybody can record a beacon and replay it, and its MAC stays valid. A beacon therefore only makes a member ask a
+# question, with a nonce of its own; only a beacon that carries an open nonce is an answer, and leads to a connection.
+# One beacon answers many members, so that the leader's datagrams do not grow with them. TCP then proves all again.
 #
-# A beacon without nonces looks the same in every version of mingle: by it members of two versions meet over TCP, where
-# they can tell each other so.
+# A beacon without nonces is the same in every version of mingle, so that members of two versions meet over TCP, where
+# they can report the mismatch.
 
 MAGIC = b"MNGL\x01"
 BEACON, QUESTION = 1, 2
 NOBODY = bytes(16)
 MOST_ADDRESSES = 8
 NONCE_BYTES, MAC_BYTES = 8, 16
-# Members that one beacon answers at most: as many as leave it below the smallest MTU of IPv6.
+# Members that one beacon answers: as many as keep it below the smallest MTU of IPv6.
 MOST_NONCES = 128
 _HEAD = struct.Struct(f"!5sB{TAG_BYTES}s16sQHB")
 # The largest packet: 1209.
@@ -48,9 +50,9 @@ _MAPPED = b"\0" * 10 + b"\xff\xff"
 
 
 class Beacon(NamedTuple):
-    """What a datagram says; `port` and `addresses` are a leader's, `nonces` a question's own or those it answers.
+    """A datagram; `port` and `addresses` are a leader's, `nonces` a question's own or those that a beacon answers.
 
-    `leader` is the sender, in a question of a member that is no candidate too.
+    `leader` is the sender, also in a question of a member that is no candidate.
     """
 
     kind: int
@@ -64,7 +66,7 @@ class Beacon(NamedTuple):
 
     @property
     def precedence(self) -> tuple[int, bytes]:
-        """What the lowest of wins an election."""
+        """The key of an election: the lowest wins."""
         return (self.ticket, self.leader)
 
 
@@ -77,7 +79,7 @@ def pack_beacon(packet: Beacon, secret: Secret) -> bytes:
 
 
 def unpack_beacon(data: bytes, tag: bytes, secret: Secret) -> Beacon | None:
-    """Return what a datagram says, None where it is not of this world; `genuine` tells whether the key fits."""
+    """Return the content of a datagram, None if it is not of this world; `genuine` is whether the key fits."""
     if not _HEAD.size + MAC_BYTES <= len(data) <= MOST_BYTES or not data.startswith(MAGIC):
         return None
     _, kind, packet_tag, leader, ticket, port, count = _HEAD.unpack_from(data)
@@ -104,7 +106,7 @@ def _text(row: bytes) -> str:
     return socket.inet_ntop(socket.AF_INET6, row)
 
 
-# A bound on how much is sent in any span of time, whoever asks for it.
+# A bound on the datagrams that are sent in any span of time, whatever arrives.
 
 
 class Budget:
@@ -116,7 +118,7 @@ class Budget:
         self._since = clock()
 
     def spend(self) -> bool:
-        """Take one, if there is one."""
+        """Take one from the budget, if one is left."""
         now = self._clock()
         self._left = min(self._burst, self._left + (now - self._since) * self._per_second)
         self._since = now
@@ -128,22 +130,22 @@ class Budget:
 
 # The interfaces that carry beacons, as multicast_expert takes them.
 
-# Interfaces used at the most, the kernel allows 20 groups to a socket; no node has more networks that matter.
+# Interfaces that are used: no node has more networks that matter. The kernel allows 20 groups per socket.
 MOST_INTERFACES = 4
 
 
 def carriers(nets: Sequence[str]) -> list[IfaceInfo]:
-    """Return this host's interfaces to use, `nets` being names or CIDRs that were asked for. Raises NetworkError.
+    """Return this host's interfaces to use, restricted to the names or CIDRs of `nets`. Raises NetworkError.
 
-    multicast_expert's own scan lists names and then asks netifaces for each, which raises where one has gone
-    meanwhile: pods and virtual machines that come and go on a node are reason enough.
+    multicast_expert's own scan lists names and then queries netifaces for each, which raises if an interface has
+    vanished meanwhile, as those of pods and virtual machines do.
     """
     infos = _infos(list_addresses())
     return choose_carriers(infos if len(infos) <= MOST_INTERFACES else _best_first(infos), nets)
 
 
 def choose_carriers(infos: Sequence[IfaceInfo], nets: Sequence[str]) -> list[IfaceInfo]:
-    """Return the interfaces to use: those that were asked for, else all real ones, else loopback."""
+    """Return the interfaces to use: those of `nets`, else all physical ones, else loopback."""
     if nets:
         return [info for info in infos if any(_matches(info, net) for net in nets)][:MOST_INTERFACES]
     real = [info for info in infos if not _is_loopback(info) and not is_virtual_name(info.machine_name)]
@@ -151,7 +153,7 @@ def choose_carriers(infos: Sequence[IfaceInfo], nets: Sequence[str]) -> list[Ifa
 
 
 def _best_first(infos: list[IfaceInfo]) -> list[IfaceInfo]:
-    """Return them in the order in which a world would use them: rails reach nobody but rails of the same number."""
+    """Return them in the order in which a world would use them: a rail reaches only rails of the same number."""
     try:
         best = [address.interface.name for address in usable(interfaces())]
     except NetworkError:
@@ -179,7 +181,7 @@ def _infos(found: Iterable[ListedAddress]) -> list[IfaceInfo]:
 
 
 def _is_loopback(info: IfaceInfo) -> bool:
-    """Tell whether this is loopback; IfaceInfo.is_localhost() knows 127.0.0.1/32 only, not /8."""
+    """Return whether this is loopback; IfaceInfo.is_localhost() matches 127.0.0.1/32 only, not /8."""
     return any(address.ip.is_loopback for address in _addresses(info))
 
 
@@ -194,19 +196,19 @@ def _addresses(info: IfaceInfo) -> list[ipaddress.IPv4Interface | ipaddress.IPv6
     return [*info.ip4_addrs, *info.ip6_addrs]
 
 
-# One interface in one family, over which multicast is sent and heard.
+# One interface in one family, over which multicast is sent and received.
 
 
 class Link:
-    """Sockets for one group and port, whose datagrams the backend reads; it calls close()."""
+    """The sockets of one group and port, whose datagrams the backend reads; it calls close()."""
 
     def __init__(
         self, backend: MulticastBackend, info: IfaceInfo, family: int, group: str, port: int, ttl: int
     ) -> None:
-        import multicast_expert  # see library.py
+        import multicast_expert  # see load_multicast_expert
 
         self.info, self._where, self._loop = info, (group, port), backend.context.loop
-        # Members may share a host, so what is sent has to come back to it.
+        # Members may share a host, so datagrams have to loop back to it.
         self._tx: McastTxSocket = multicast_expert.McastTxSocket(
             family, [group], iface=info, ttl=ttl, enable_external_loopback=True
         )
@@ -220,7 +222,7 @@ class Link:
                 sock.settimeout(0)
                 self._loop.watch(sock, READ, lambda _events, sock=sock: backend.received(self, sock))  # type: ignore[misc]
         except BaseException:
-            # Their own __exit__ refuses to close what is only half open.
+            # Their own __exit__ refuses to close sockets that are only half open.
             for sock in (getattr(self._tx, "socket", None), *getattr(self._rx, "sockets", ())):
                 if sock is not None:
                     sock.close()
@@ -232,7 +234,7 @@ class Link:
         return f"{self._where[0]} on {self.info.machine_name}"
 
     def send(self, data: bytes) -> None:
-        """Send; OSError when the interface has gone."""
+        """Send a datagram. Raises OSError if the interface has vanished."""
         self._tx.sendto(data, self._where)
 
     def close(self) -> None:
@@ -243,43 +245,43 @@ class Link:
         self._tx.__exit__(None, None, None)
 
 
-# What a member asks, and when a beacon makes it ask: recorded ones lead to few questions, and to no connection.
+# A member's questions, and when a beacon causes one: recorded beacons cause few questions, and no connection.
 
-# A nonce is open for this long, in seconds: an answer that no longer fits a leader's budget comes with its next beacon
-# of that link, once in four seconds where there are four links.
+# A nonce is open for so many seconds: an answer that exceeds a leader's budget comes with the next beacon of that link,
+# once in four seconds if there are four links.
 OPEN_S = 5.0
 MOST_OPEN = 16
-# Beacons that come at once, over several links or of several leaders, have one question: everybody there hears it.
+# Beacons that arrive together, over several links or from several leaders, cause one question, which all receive.
 GAP_S = 0.02
-# A leader that was asked so many times since it was first heard is asked again after these seconds at the earliest: the
-# question or its answer may have been lost. It may also be gone, or hear nobody.
+# Seconds between the first, second, third… question to one leader: the question or its answer may have been lost. The
+# leader may also be gone, or receive nothing.
 AGAIN_S = (0.2, 0.3, 0.5, 0.5, 1.0, 2.0, 5.0, 20.0)
-# The first of these times do not wait for its next beacon.
+# So many of these questions do not wait for its next beacon.
 UNBIDDEN = 2
-# Leaders that are remembered; there is one, and candidates as many as an election has.
+# Leaders that are remembered: the one there is, or the candidates of an election.
 MOST_HEARD = 256
-# Of all questions that beacons cause: a leader that comes while somebody sends recorded ones waits 2 s at the most.
+# The budget of all questions that beacons cause: among recorded beacons the real leader waits 2 s at most.
 CAUSED = (8, 0.5)
 _ANSWERED = -1
 
 
 class Questions:
-    """The nonces that are open, and the leaders that have been asked about."""
+    """The open nonces, and the leaders that have been asked."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._open: dict[bytes, float] = {}  # nonce -> until when, oldest first
-        # Leader -> how often it was asked in vain, and when it may be asked again.
+        self._open: dict[bytes, float] = {}  # nonce -> its end, oldest first
+        # Leader -> number of questions without an answer, and the time of the next one.
         self._heard: dict[bytes, tuple[int, float]] = {}
         self._next = clock()
         self._caused = Budget(*CAUSED, clock)
 
     def begin(self) -> None:
-        """Look anew: a leader that has answered may be asked again at once, for it was lost."""
+        """Start a new search: a leader that had answered may be asked again at once, as it was lost."""
         self._heard = {leader: heard for leader, heard in self._heard.items() if heard[0] != _ANSWERED}
 
     def wait_s(self, leader: bytes) -> float | None:
-        """Return in how many seconds to ask because of this leader's beacon; None where it has just been asked."""
+        """Return in how many seconds this leader's beacon causes a question; None if it has just been asked."""
         now = self._clock()
         if leader not in self._heard and len(self._heard) >= MOST_HEARD:
             self._heard.clear()
@@ -287,16 +289,16 @@ class Questions:
         return max(self._next - now, 0.0) if due <= now else None
 
     def retry_s(self, leader: bytes) -> float | None:
-        """Return in how many seconds to ask this leader again although no other beacon of it has come, None: not."""
+        """Return in how many seconds to ask this leader again without another beacon of it; None: not at all."""
         count, due = self._heard.get(leader, (_ANSWERED, 0.0))
         return max(due - self._clock(), 0.0) if 0 < count <= UNBIDDEN else None
 
     def may_ask(self) -> bool:
-        """Tell whether one more question may be asked because of a beacon."""
+        """Return whether the budget allows one more question that a beacon causes."""
         return self._caused.spend()
 
     def ask(self) -> bytes:
-        """Return a new nonce, open from now on. Every leader heard so far is asked with it."""
+        """Return a new nonce, open from now on. Its question goes to every leader so far."""
         now = self._clock()
         self._next = now + GAP_S
         for leader, (count, due) in self._heard.items():
@@ -309,7 +311,7 @@ class Questions:
         return nonce
 
     def is_answered(self, beacon: Beacon) -> bool:
-        """Tell whether this answers a nonce that is open; several leaders may answer one."""
+        """Return whether this beacon answers an open nonce; several leaders may answer one."""
         now = self._clock()
         if not any(self._open.get(nonce, now) > now for nonce in beacon.nonces):
             return False
@@ -317,16 +319,16 @@ class Questions:
         return True
 
 
-# Questions that a leader has heard: many are answered by one beacon, and each by two, as one may be lost.
+# The questions that a leader receives: one beacon answers many, and two answer each, as one may be lost.
 
-# Questions that are remembered, so that nobody can have one answered twice: one of each member of the largest world.
+# Questions that are remembered, so that a replayed one is not answered again: one of each member of the largest world.
 MOST_REMEMBERED = 16_384
-# Questions that wait for an answer on one link; beyond that the oldest go, and are asked again.
+# Questions that wait for an answer on one link; the oldest beyond that are dropped, and asked again.
 MOST_WAITING = 1024
 
 
 class Replies:
-    """Nonces by the link on which they came. The newest goes first: an old one is no longer open."""
+    """Nonces by the link on which they arrived. The newest is answered first: an old one is no longer open."""
 
     def __init__(self) -> None:
         self._seen: dict[bytes, None] = {}  # oldest first
@@ -334,7 +336,7 @@ class Replies:
         self._taken: dict[Any, tuple[bytes, ...]] = {}  # by the last beacon of a link
 
     def add(self, link: object, nonces: Iterable[bytes]) -> bool:
-        """Note a question; False where it has been asked before."""
+        """Record a question; False if it was asked before."""
         new = [nonce for nonce in nonces if nonce not in self._seen]
         for nonce in new:
             self._seen[nonce] = None
@@ -348,7 +350,7 @@ class Replies:
         return list(self._waiting)
 
     def take(self, link: object) -> tuple[bytes, ...]:
-        """Return what the next beacon on this link answers, with what the last one did as far as there is room."""
+        """Return the nonces that the next beacon on this link answers, and those of the last one that still fit."""
         waiting = self._waiting.get(link, deque())
         new = tuple(waiting.pop() for _ in range(min(len(waiting), MOST_NONCES)))
         if not waiting:
@@ -358,40 +360,104 @@ class Replies:
         return new + again
 
 
-# Beacons over multicast, IPv4 and IPv6: for clusters without names, and machines without a scheduler.
+# Peers whose multicast arrives here while ours does not seem to arrive there, for the message at the deadline.
 #
-# Multicast only finds the leader. Few datagrams, whatever N: the leader repeats its beacon, a newcomer asks a
-# few times, and nobody else says anything. Only a leader that answers a question of ours is dialled: a beacon may
-# be an old one that somebody sends again, so it only makes a member ask.
+# It is a hint and no more: anybody can replay a beacon or question, from any address.
 
-# A beacon's interval in seconds grows from the first to the last; a newcomer does not wait for it, it asks.
+# A question or its answer may be lost, so a leader counts only after so many questions.
+LEAST_QUERIES = 2
+MOST_LEADERS = 256
+MOST_QUERIERS = 16_384  # one of each member of the largest world
+MOST_SHOWN = 4
+
+
+class OneWay:
+    """Leaders whose beacons arrive and that do not answer, and members that ask this leader and do not check in."""
+
+    def __init__(self) -> None:
+        self._leaders: dict[bytes, tuple[str, int]] = {}  # -> its address, and the number of unanswered questions
+        self._queriers: dict[bytes, str] = {}  # member -> its address
+
+    def heard(self, leader: bytes, addresses: Sequence[str]) -> None:
+        """Record a leader's beacon that is no answer."""
+        if len(self._leaders) < MOST_LEADERS and addresses:
+            self._leaders.setdefault(leader, (addresses[0], 0))
+
+    def questioned(self, leader: bytes) -> None:
+        """Record a question that this leader's beacon has caused."""
+        if leader in self._leaders:
+            address, count = self._leaders[leader]
+            self._leaders[leader] = (address, count + 1)
+
+    def answered(self, leader: bytes) -> None:
+        """Record that this leader receives our questions."""
+        self._leaders.pop(leader, None)
+
+    def queried(self, member: bytes, address: str) -> None:
+        """Record a member that asks this leader; a link-local address is replaced by a better one."""
+        known = self._queriers.get(member, "fe80:")
+        if known.startswith("fe80:") and len(self._queriers) < MOST_QUERIERS:
+            self._queriers[member] = address
+
+    def report(self, arrived: Collection[Entry] = ()) -> list[str]:
+        """Return the lines of the message; `arrived` are the members that have checked in."""
+        deaf = _shown(address for address, count in self._leaders.values() if count >= LEAST_QUERIES)
+        members = {entry.join_request.member for entry in arrived}
+        # A member that was restarted has another id, and the same addresses.
+        addresses = {text.partition("=")[0] for entry in arrived for text in entry.addresses.split()}
+        absent = _shown(
+            address for member, address in self._queriers.items() if member not in members and address not in addresses
+        )
+        report = []
+        if deaf:
+            report.append(f"multicast from {deaf} arrives here, but ours does not arrive there")
+        if absent:
+            report.append(
+                f"multicast from {absent} arrives here, but ours does not arrive there, or its TCP connections do not"
+                " arrive here"
+            )
+        return report
+
+
+def _shown(addresses: Iterable[str]) -> str:
+    found = [*dict.fromkeys(addresses)]
+    return ", ".join(found[:MOST_SHOWN]) + (" and more" if found[MOST_SHOWN:] else "")
+
+
+# The backend, over IPv4 and IPv6: for clusters without host names, and machines without a scheduler.
+#
+# Multicast only finds the leader, with few datagrams, whatever N: the leader repeats its beacon, a newcomer asks a few
+# times, and no other member sends anything. Only a leader that answers a question is dialled, as a beacon alone may be
+# a replayed one.
+
+# A beacon's interval in seconds grows from the first to the last; a newcomer asks instead of waiting for it.
 FIRST_BEACON_S, LAST_BEACON_S = 0.1, 1.0
 GROWTH = 1.6
 # In a minute the leader sends at most 10 + 60 beacons, 10 + 12 answers and 4 questions, a waiting member 2 + 2
-# questions, and as many more as beacons cause (see questions.CAUSED): one, but for losses and recorded beacons.
+# questions, and as many more as beacons cause (CAUSED): one, but for losses and recorded beacons.
 BEACONS = (10, 1.0)
 ANSWERS = (10, 0.2)
 QUESTIONS = (2, 1 / 30)
-# Where many ask at once, the leader sends one answer more for so many members, as each has room for 128,
+# In a large world the leader may send one more answer for each 64 members, as one has room for 128.
 MEMBERS_OF_AN_ANSWER = 64
-# leaves so many seconds between two, so that each answers all who have asked meanwhile,
+# Seconds between two answers, so that each answers all members that have asked meanwhile.
 ANSWER_GAP_S = 0.005
-# and members that a beacon makes ask do so within this many seconds for each that the world has.
+# Members spread the questions that a beacon causes over so many seconds for each member of the world.
 ASK_SPREAD_S = 50e-6
-# A question, on one link, is repeated on the next after these seconds, for it or its answer may be lost.
+# A question on one link is repeated on the next after these seconds, as it or its answer may be lost.
 ASK_AGAIN_S = (0.1, 1.0, 5.0, 20.0, 30.0)
-# A candidate that hears a better one holds its beacon back, while it asks that one whether it is real.
+# A candidate that receives a better one's beacon holds its own back for so many seconds, and asks that one.
 HOLD_BACK_S = 0.5
-# It does so only this often: a beacon that somebody recorded and repeats must not silence it for good.
+# It does so at most so often: a replayed beacon must not silence it for good.
 MOST_HOLDS = 4
-# In an election candidates begin within this time, the better the sooner, so that few ever send.
+# In an election candidates start within so many seconds, the better the sooner, so that few ever send.
 SPREAD_S = 0.25
-# Unproved beacons that are looked into at most: a member with another key learns so from the leader itself.
+# Beacons under another key whose senders are dialled, so that the leader itself reports the mismatch.
 MOST_DOUBTS = 4
 
 
 def backend(context: Context) -> MulticastBackend:
-    """Return this backend; NetworkError where no interface carries multicast, ImportError for want of a package."""
+    """Return this backend. Raises NetworkError if no interface carries multicast, or ImportError."""
     backends = MulticastBackend(context, carriers(context.nets))
     if not backends.links:
         raise NetworkError(
@@ -407,11 +473,8 @@ class MulticastBackend:
         self.context = context
         self.links: list[Link] = []
         self._advertisement: Advertisement | None = None
-        self._timer: Timer | None = None
-        self._ask_timer: Timer | None = None
-        self._caused_timer: Timer | None = None
-        self._retry_timer: Timer | None = None
-        self._answer_timer: Timer | None = None
+        self._beacon_timer, self._ask_timer, self._caused_timer = Timer(), Timer(), Timer()
+        self._retry_timer, self._answer_timer = Timer(), Timer()
         self._answered_at = 0.0
         self._wanted = False
         self._interval = FIRST_BEACON_S
@@ -435,7 +498,7 @@ class MulticastBackend:
             raise
 
     def search(self, *, wanted: bool) -> None:
-        """Ask now and a few times more, or only listen."""
+        """Ask now and a few more times, or only listen."""
         self._wanted = wanted
         self._ask_later()
         if wanted:
@@ -444,34 +507,27 @@ class MulticastBackend:
             self._ask()
 
     def announce(self, advertisement: Advertisement | None) -> None:
-        """Repeat this leader's beacon from now on, or fall silent."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Repeat this leader's beacon from now on, or stop."""
+        self._beacon_timer.cancel()
         self._advertisement = advertisement
         if advertisement is not None:
             self._interval = FIRST_BEACON_S
             self._holds = MOST_HOLDS
-            self._timer = self.context.loop.after(SPREAD_S * advertisement.ticket / 2**63, self._repeat)
+            self._beacon_timer = self.context.loop.after(SPREAD_S * advertisement.ticket / 2**63, self._repeat)
 
     def tried(self) -> str:
-        """Name groups and interfaces."""
-        return ", ".join(link.label for link in self.links) + f" port {self._port}"
+        """Return groups and interfaces."""
+        return ", ".join(link.label for link in self.links) + f" port {self.context.multicast_port}"
 
     def close(self) -> None:
         """Leave the groups."""
         self.announce(None)
         self.search(wanted=False)
         for timer in (self._caused_timer, self._retry_timer, self._answer_timer):
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
         for link in self.links:
             link.close()
         self.links = []
-
-    @property
-    def _port(self) -> int:
-        return self.context.multicast_port
 
     def _open(self, info: IfaceInfo) -> None:
         attempt = self.context.attempt
@@ -480,8 +536,8 @@ class MulticastBackend:
             if not addresses:
                 continue
             try:
-                self.links.append(Link(self, info, family, group, self._port, self.context.ttl))
-            except (OSError, RuntimeError) as error:  # it has gone, or multicast_expert refuses: others may do
+                self.links.append(Link(self, info, family, group, self.context.multicast_port, self.context.ttl))
+            except (OSError, RuntimeError) as error:  # it has vanished, or multicast_expert refuses it: others may work
                 self._fault(info, error)
 
     def _send(self, kind: int, link: Link, nonces: tuple[bytes, ...] = ()) -> None:
@@ -501,15 +557,13 @@ class MulticastBackend:
             self.faults.append(fault)
 
     def _packet(self, kind: int, nonces: tuple[bytes, ...]) -> bytes:
-        tag, advertisement = self.context.attempt.tag, self._advertisement
-        packet = Beacon(kind, tag, self.context.member, nonces=nonces)
-        if advertisement is not None:
-            packet = packet._replace(leader=advertisement.leader, ticket=advertisement.ticket)
-            packet = packet._replace(port=advertisement.ports[0], addresses=advertisement.addresses)
+        packet = Beacon(kind, self.context.attempt.tag, self.context.member, nonces=nonces)
+        if (own := self._advertisement) is not None:
+            packet = packet._replace(leader=own.leader, ticket=own.ticket, port=own.ports[0], addresses=own.addresses)
         return pack_beacon(packet, self.context.secret)
 
     def _repeat(self) -> None:
-        """Send a beacon over the links in turn, as far as the budget goes."""
+        """Send a beacon over the links in turn, as far as the budget allows."""
         if self._advertisement is None:
             return
         for _ in self.links:
@@ -518,7 +572,7 @@ class MulticastBackend:
             link = self._next_link()
             self._send(BEACON, link, self._replies.take(link))
         loop = self.context.loop
-        self._timer = loop.after(loop.about(self._interval), self._repeat)
+        self._beacon_timer = loop.after(loop.about(self._interval), self._repeat)
         self._interval = min(self._interval * GROWTH, LAST_BEACON_S)
 
     def _ask(self) -> None:
@@ -528,61 +582,58 @@ class MulticastBackend:
         self._questions_sent += 1
 
     def _ask_later(self) -> None:
-        """Ask again some time after the last question, whatever that one was for, as long as a leader is wanted."""
-        if self._ask_timer is not None:
-            self._ask_timer.cancel()
+        """Schedule the next question, counted from the last one, as long as a leader is wanted."""
+        self._ask_timer.cancel()
         if self._wanted:
             loop, delay = self.context.loop, ASK_AGAIN_S[min(self._questions_sent, len(ASK_AGAIN_S) - 1)]
             self._ask_timer = loop.after(loop.about(delay), self._ask)
 
     def _ask_about(self, packet: Beacon, link: Link) -> None:
-        """Ask, soon, on the link where this was heard, whether its leader is there."""
+        """Schedule a question to this beacon's leader, on the link where it arrived."""
         wait_s = self._questions.wait_s(packet.leader)
-        if wait_s is None or self._caused_timer is not None:
+        if wait_s is None or self._caused_timer.is_set:
             return
         loop = self.context.loop
         wait_s += ASK_SPREAD_S * (self.context.nodes or 1) * loop.chance()
         self._caused_timer = loop.after(wait_s, lambda: self._ask_now(packet, link))
 
     def _ask_now(self, packet: Beacon, link: Link) -> None:
-        self._caused_timer = None
         if not self._is_news(packet) or not self._questions.may_ask():
             return
         self._send(QUESTION, link, (self._questions.ask(),))
         self._one_way.questioned(packet.leader)
         self._ask_later()
-        if self._retry_timer is not None:
-            self._retry_timer.cancel()
+        self._retry_timer.cancel()
         retry_s = self._questions.retry_s(packet.leader)
         if retry_s is not None:
             self._retry_timer = self.context.loop.after(retry_s, lambda: self._ask_about(packet, link))
 
     def _answer_soon(self, link: Link, packet: Beacon) -> None:
-        """Answer, at once but for the time since the last answer, whoever asks."""
-        if self._replies.add(link, packet.nonces[:1]) and self._answer_timer is None:
+        """Schedule the answer to a question, ANSWER_GAP_S after the last answer at the earliest."""
+        if self._replies.add(link, packet.nonces[:1]) and not self._answer_timer.is_set:
             loop = self.context.loop
             wait_s = max(self._answered_at + ANSWER_GAP_S - loop.clock(), 0.0)
             self._answer_timer = loop.after(wait_s, self._answer_now)
 
     def _answer_now(self) -> None:
-        """Answer all that have asked; those that are left when the budget is spent are answered by the next beacon."""
-        loop, self._answer_timer = self.context.loop, None
+        """Answer all questions; those beyond the budget are answered by the next beacon."""
+        loop = self.context.loop
         if self._advertisement is None:
             return
         self._answered_at = loop.clock()
         for link in self._replies.links():
             if not self._answers.spend():
                 return
-            self._beacons.spend()  # it is one, for all who hear it
+            self._beacons.spend()  # it serves as one
             self._send(BEACON, link, self._replies.take(link))
         if self._replies.links():
             self._answer_timer = loop.after(ANSWER_GAP_S, self._answer_now)
 
     def received(self, link: Link, sock: socket.socket) -> None:
-        """Read one datagram, from whomever."""
+        """Read one datagram, from any sender."""
         try:
             data, where = sock.recvfrom(MOST_BYTES + 1)
-        except OSError:  # an error of an earlier send, or another reader was faster
+        except OSError:  # an earlier send's error, or another reader was faster
             return
         packet = unpack_beacon(data, self.context.attempt.tag, self.context.secret)
         if packet is None or (self._advertisement is not None and packet.leader == self._advertisement.leader):
@@ -592,7 +643,7 @@ class MulticastBackend:
             self._doubt(packet, source)
         elif packet.kind == QUESTION and not self._is_better(packet):
             if self._advertisement is not None:
-                if packet.leader != NOBODY:  # else of an earlier version
+                if packet.leader != NOBODY:  # as earlier versions send
                     self._one_way.queried(packet.leader, source)
                 self._answer_soon(link, packet)
         elif self._is_news(packet):
@@ -602,12 +653,12 @@ class MulticastBackend:
                 self._ask_about(packet, link)
                 return
             self._one_way.answered(packet.leader)
-            # Only what the leader signed: anybody can send its answer again, from any address.
+            # Only the signed addresses: anybody can replay an answer, from any address.
             for address in sorted(packet.addresses, key=lambda address: address != source):
                 self.context.dial(Endpoint(address, packet.port, "multicast"))
 
     def _is_news(self, packet: Beacon) -> bool:
-        """Whether this leader would matter: none is known, it is better, or a rival by right."""
+        """Return whether this leader matters: none is known, it is better, or it is a rival by right."""
         known = self.context.joined() if self._advertisement is None else self._advertisement.precedence
         if known is None:
             return self._wanted
@@ -615,7 +666,7 @@ class MulticastBackend:
         return packet.precedence < known or is_rival
 
     def _is_better(self, packet: Beacon) -> bool:
-        """Whether a question comes from a better candidate: it tells all that a beacon would."""
+        """Return whether a question is a better candidate's: it has all the content of a beacon."""
         advertisement = self._advertisement
         return advertisement is not None and packet.port > 0 and packet.precedence < advertisement.precedence
 
@@ -624,27 +675,26 @@ class MulticastBackend:
         if advertisement is None or self._holds == 0 or packet.precedence > advertisement.precedence:
             return
         self._holds -= 1
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self.context.loop.after(HOLD_BACK_S, self._repeat)
+        self._beacon_timer.cancel()
+        self._beacon_timer = self.context.loop.after(HOLD_BACK_S, self._repeat)
 
     def _doubt(self, packet: Beacon, source: str) -> None:
-        """Report a packet of this world under another key, and let a beacon's sender tell us so itself."""
+        """Report a packet under another key, and dial a beacon's sender, which reports the mismatch itself."""
         self.context.reject(source)
         if packet.kind == BEACON and packet.port and self._doubts > 0 and not source.startswith("fe80"):
             self._doubts -= 1
             self.context.dial(Endpoint(source, packet.port, "multicast"))
 
 
-# multicast_expert, whose sockets for asyncio are loaded only by who asks for one.
+# multicast_expert, whose asyncio sockets are loaded only on demand.
 
 _ASYNC, _SOCKET = "multicast_expert.async_rx_socket", "AsyncMcastRxSocket"
 
 
 def load_multicast_expert() -> None:
-    """Import multicast_expert without asyncio, which would take half of the time. Raises what the import raises.
+    """Import multicast_expert without asyncio, which would take half of the time. Raises any error of the import.
 
-    The name that it takes from there is given later, to whoever else in this process uses it.
+    Its asyncio socket is then imported on first use, by other code of this process.
     """
     if "multicast_expert" in sys.modules or "asyncio" in sys.modules:
         return
@@ -654,7 +704,7 @@ def load_multicast_expert() -> None:
         import multicast_expert
     finally:
         del sys.modules[_ASYNC]
-    if vars(multicast_expert).pop(_SOCKET, 0) is None:  # a Python that has no such socket there has no such name
+    if vars(multicast_expert).pop(_SOCKET, 0) is None:  # older versions of Python have no such socket
         multicast_expert.__getattr__ = _later  # type: ignore[method-assign]
 
 

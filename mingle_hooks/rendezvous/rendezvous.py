@@ -1,44 +1,299 @@
-"""One attempt from beginning to end: find the leader or be it, and come back with a world or an error."""
+"""One attempt from beginning to end: lead it or find its leader, and return a world or an error."""
 
 from __future__ import annotations
 
+import os
+import resource
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ipaddress import ip_address
 from types import TracebackType
+from typing import NamedTuple
 
-from mingle_hooks.errors import LIMITS
-from mingle_hooks.rendezvous import timeline, wire
-from mingle_hooks.rendezvous.connection import Loop, boottime
+from mingle_hooks import files
+from mingle_hooks.errors import LIMITS, LimitError, NetworkError, Shortage
+from mingle_hooks.net import addresses, ports
+from mingle_hooks.rendezvous import report, wire
+from mingle_hooks.rendezvous.connection import RESOLVE_S, Loop, boottime, is_local, resolve
 from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
-from mingle_hooks.rendezvous.election import Candidate, stand_as_candidate
+from mingle_hooks.rendezvous.discovery import BACKENDS, Advertisement
 from mingle_hooks.rendezvous.leader import Leader
-from mingle_hooks.rendezvous.member import GOODBYE_S, Follower
-from mingle_hooks.rendezvous.messages import LINGER_S, Answer, Deadline, Failure, Outcome, Stopwatch
-from mingle_hooks.rendezvous.request import Observer, Progress, Request, join_request
-from mingle_hooks.rendezvous.timeline import refuse_different_nodes
-from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.rendezvous.member import GOODBYE_S, Follower, Observer, Progress, Request, join_request
+from mingle_hooks.rendezvous.messages import LINGER_S, Answer, Deadline, Failure, JoinRequest, Outcome, Stopwatch
+from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms, not_own
+from mingle_hooks.rendezvous.wire import MASTER_PORTS, MOST_ADVERTISED, Secret, check_in_ports
+from mingle_hooks.schedulers.facts import MOST_NODES
 
-# Without a scheduler a leader listens this long for others of its id, in seconds: two of a leader's beacons, and the
-# time in which a candidate sends its first.
+# The leader's listening sockets: the ports where members check in, and the port of the world.
+
+
+class Listeners:
+    """Listeners, IPv4 and IPv6 on the same port; the owner calls close(), unless a leader has taken them over.
+
+    With `hold` the connections that the leader closes protect the world's port, for a minute, from other programs that
+    bind without SO_REUSEADDR.
+    """
+
+    def __init__(self, *, hold: bool = True) -> None:
+        self._hold = hold
+        self.sockets: list[socket.socket] = []
+        self.check_in: list[int] = []
+        self.master = 0
+
+    def open_check_in(self, choices: Iterable[Iterable[int]]) -> None:
+        """Open the first free port of each group; none is required, as beacons announce the port too.
+
+        A port in TIME_WAIT is second best. It may be held for another world's program, but an earlier run, or a
+        stranger that was turned away, leaves all of them so for a minute.
+        """
+        for group in choices:
+            for port, reuse in [*((port, False) for port in group), *((port, True) for port in group)]:
+                if port in self.check_in or self._open(port, reuse=reuse):
+                    self.check_in = [*dict.fromkeys([*self.check_in, port])]
+                    break
+
+    def open_named(self, port: int) -> None:
+        """Open the port that the user named, for members and for the world. Raises NetworkError if it is in use."""
+        # A user may run twice within a minute, while the port of the last run is in TIME_WAIT.
+        if port not in self.check_in and not self._open(port, reuse=True, hold=self._hold):
+            seen = f"it in use{ports.over([port])}"
+            raise NetworkError(f"port {port} free on this host, rank 0", seen, "another port, or leaving it out")
+        self.master = port
+
+    def open_master(self, secret: Secret, port_range: range) -> None:
+        """Open a free port for the world. Raises NetworkError if none of the range is free."""
+        first = ports.candidates(secret.master_seed, MASTER_PORTS, port_range)
+        for port in dict.fromkeys((*first, *port_range)):
+            if port not in self.check_in and self._open(port, reuse=False, hold=self._hold):
+                self.master = port
+                return
+        raise NetworkError(
+            f"a free port in {port_range.start}-{port_range.stop - 1} on this host, rank 0",
+            f"all {len(port_range)} are taken{ports.over(port_range)}",
+            "a wider --port-range, or ending what listens there (see `ss -tan`)",
+        )
+
+    def close(self) -> None:
+        """Close all listeners."""
+        for listener in self.sockets:
+            listener.close()
+
+    def _open(self, port: int, *, reuse: bool, hold: bool = True) -> bool:
+        """Listen on a port in both families, or in neither, and return whether it could."""
+        four = ports.bound("0.0.0.0", port, reuse=reuse, hold=hold)  # noqa: S104 - members come over any network
+        if four is None:
+            return False
+        self.sockets.append(four)  # owned before anything else can fail
+        if ports.has_ipv6():
+            six = ports.bound("::", port, reuse=reuse, hold=hold)
+            if six is None:
+                self.sockets.pop().close()
+                return False
+            self.sockets.append(six)
+        return True
+
+
+# A candidate: open the listeners, find the addresses to offer, and start to serve.
+
+# Named hosts that are looked up to find whether this host is one of them.
+MOST_NAMED = 8
+# Descriptors that a leader needs besides four per member: one for its check-in, others for its probes of addresses.
+SPARE_DESCRIPTORS = 512
+# Connections without proof that are open at once; the oldest is dropped first. The most is the largest world, arriving
+# at once; OWN_DESCRIPTORS are reserved for the leader's own calls and files.
+MOST_STRANGERS, FEWEST_STRANGERS, OWN_DESCRIPTORS = 16_384, 64, 128
+
+
+class Candidate(NamedTuple):
+    """A member that leads, or may lead."""
+
+    leader: Leader
+    advertisement: Advertisement
+    no_network: NetworkError | None  # why this host has no address for other hosts, if so
+    limits: tuple[int, int]  # of open files, before they were raised
+
+    def close(self, held: list[socket.socket] | None = None) -> None:
+        """Close every socket, and restore the limit of open files, which COMMAND of `mingle exec` must inherit.
+
+        The sockets that hold a formed world's port are added to `held`, whose owner closes them.
+        """
+        if held is not None and self.leader.state == "formed":
+            held += self.leader.acceptor.callers.hand_over(self.leader.terms.port)
+        self.leader.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.limits)
+
+
+def stand_as_candidate(
+    loop: Loop, request: Request, secret: Secret, me: JoinRequest, on_change: Callable[[], None]
+) -> Candidate | None:
+    """Return the leader that this member is or may become, None if it can be neither. Raises NetworkError."""
+    if request.rank or (request.rank is None and not _may_lead_here(request)):
+        return None
+    opened = Listeners(hold=request.port_hold)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        # First of all: members that dial from now on wait in the kernel, and not until their next attempt.
+        if not _open(opened, request, secret):
+            opened.close()
+            return None
+        if not opened.check_in:
+            loop.missed(_no_port(request, secret))
+
+        own, no_network = _own_addresses(request)
+        what, failure = (own, None) if "MASTER_ADDR" not in request.pinned else _named_addresses(request)
+        ticket = 0 if request.rank == 0 else max(1, int.from_bytes(os.urandom(8), "big") >> 1)
+        terms = Terms(what, opened.master, ticket)
+        world = {name: value for name, value in me.pinned.items() if name != "NODE_RANK"}
+        roster = Roster(me._replace(pinned=world), request.hosts, by_switch=request.orders_by_switch)
+        most_strangers = _allow_open_files(request.nodes)
+        leader = Leader(loop, request.attempt, secret, roster, me, terms, opened.sockets, on_change, most_strangers)
+        if "NODE_RANK" in me.pinned:
+            failure = Failure("node_rank", (me.pinned["NODE_RANK"], str(me.rank), me.host))
+        if failure is not None:  # the leader stays to inform the others
+            loop.after(0.0, lambda: leader.fail(failure))
+    except BaseException:
+        opened.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        raise
+    addresses = tuple(offer.address for offer in own if not offer.loopback) or tuple(o.address for o in own)
+    ports = tuple(opened.check_in) or (opened.master,)
+    advertisement = Advertisement(me.member, terms.ticket, addresses, ports)
+    return Candidate(leader, advertisement, no_network, limits)
+
+
+def _allow_open_files(nodes: int | None) -> int:
+    """Raise the limit of open files to what N members need, and return how many connections may be without proof."""
+    left = files.raise_open_files_limit(4 * (nodes or MOST_NODES) + SPARE_DESCRIPTORS) - (nodes or 0) - OWN_DESCRIPTORS
+    return max(FEWEST_STRANGERS, min(left, MOST_STRANGERS))
+
+
+def _named_hosts(request: Request) -> tuple[str, ...]:
+    """Return the hosts where the others look for a leader, if the user or the scheduler names some."""
+    if request.master is not None:
+        return (request.master[0],)
+    return request.leader_hosts[:MOST_NAMED] if any(BACKENDS[name].asks_named_hosts for name in request.via) else ()
+
+
+def _may_lead_here(request: Request) -> bool:
+    """Return whether the others would find a leader here: in an election all have to find all candidates.
+
+    If the names of the scheduler's hosts are unknown, every member is a candidate that other backends may find.
+    """
+    addr = request.pinned.get("MASTER_ADDR")
+    if addr is not None and not request.trusts_addr:
+        exported = resolve(addr, min(RESOLVE_S, request.timeout_s))
+        return not exported or any(is_local(address) for address in exported)
+    named = _named_hosts(request)
+    found = [a for host in named for a in resolve(host, min(RESOLVE_S, request.timeout_s) / len(named))]
+    return any(is_local(a) for a in found) or (request.master is None and not found)
+
+
+def _own_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
+    own, no_network = advertised_addresses(request.prefer, request.environ)
+    if no_network is not None and (len(set(request.hosts)) > 1 or not own) and "MASTER_ADDR" not in request.pinned:
+        raise no_network
+    return own, no_network
+
+
+def _named_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], Failure | None]:
+    """Return the addresses of the exported MASTER_ADDR, and the failure if none of them is this host's, rank 0's."""
+    addr = request.pinned["MASTER_ADDR"]
+    found = addresses_of_name(addr, min(RESOLVE_S, request.timeout_s))
+    if request.trusts_addr and found:
+        return found, None
+    others = [offer for offer in found if not offer.loopback]
+    if others:
+        is_own = request.rank is None or any(is_local(offer.address) for offer in others)
+    else:
+        is_own = bool(found) and len(set(request.hosts)) < 2  # noqa: PLR2004 - one host, as far as is known
+    return found, None if is_own else not_own(addr, request.host, found)
+
+
+def _open(opened: Listeners, request: Request, secret: Secret) -> bool:
+    """Open the listeners; False if other candidates of this host hold the ports where the others look."""
+    check_in = request.master[1] if request.master is not None else None
+    master = request.pinned.get("MASTER_PORT")
+    try:
+        if check_in is not None:
+            opened.open_named(check_in)
+            opened.check_in = [check_in]
+        if master is not None:
+            opened.open_named(int(master))
+    except NetworkError:
+        if request.rank == 0:
+            raise
+        return False
+    if check_in is None:
+        opened.open_check_in(check_in_ports(request.attempt, secret, request.port_range))
+        if not opened.check_in and request.rank is None and _named_hosts(request):
+            return False  # this host has other candidates, and no member would find this one
+    if master is None and check_in is None:
+        opened.open_master(secret, request.port_range)
+    return True
+
+
+def _no_port(request: Request, secret: Secret) -> LimitError:
+    """Return the limit to report if members are missing: those that try only the check-in ports find no leader."""
+    first, second = check_in_ports(request.attempt, secret, request.port_range)
+    return LimitError(Shortage("doors", f"all check-in ports are taken: {', '.join(map(str, first + second))}"))
+
+
+def advertised_addresses(
+    prefer: Sequence[addresses.Preference], environ: Mapping[str, str]
+) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
+    """Return the addresses that this host can offer, and why none of them serves other hosts, if so.
+
+    Loopback comes first, as the safest where all members are on this host; it is used only then, and only if it matches
+    `prefer`. `environ` is the user's, with NCCL's settings.
+    """
+    found = addresses.interfaces()
+    why: NetworkError | None = None
+    usable: tuple[addresses.UsableAddress, ...] = ()
+    try:
+        usable = addresses.usable(found, prefer=prefer, environ=environ)
+    except NetworkError as error:
+        why = error
+    own = [
+        AdvertisedAddress(str(address.ip), loopback=True)
+        for interface in found
+        for address in interface.addresses
+        if address.ip.is_loopback and interface.up
+        if not prefer or any(preference.matches(interface, address) for preference in prefer)
+    ]
+    return (*own[:2], *(AdvertisedAddress(one.host, why=one.why) for one in usable))[:MOST_ADVERTISED], why
+
+
+def addresses_of_name(master_addr: str, timeout_s: float) -> tuple[AdvertisedAddress, ...]:
+    """Return the addresses of the exported MASTER_ADDR, none if it cannot be resolved."""
+    addresses = resolve(master_addr, timeout_s)
+    loopback = [ip_address(host.partition("%")[0]).is_loopback for host in addresses]
+    return tuple(map(AdvertisedAddress, addresses, loopback))[:MOST_ADVERTISED]
+
+
+# The attempt.
+
+# Without a scheduler a leader listens so many seconds for others of its id: two of a leader's beacons, and the time in
+# which a candidate sends its first.
 QUIET_S = 0.5
-# A person who watches sees every so many seconds that time passes.
+# Seconds between two reports of the progress.
 TICK_S = 1.0
-# A timer that rings so much later, in seconds, tells of a host that was suspended, or a process that was stopped.
+# A timer that is so many seconds late shows that the host was suspended, or the process stopped.
 LATE_S = 2.0
-# A leader that this member need not look for again: itself.
+# The back-off after this member has dialled itself.
 NEVER_S = 3600.0
 
 
 def meet(request: Request, observer: Observer) -> Answer:
-    """Return the answer that all N members agreed on (see wire.ANSWER), or raise what every member raises.
+    """Return the answer that all N members agreed on (see wire.ANSWER), or raise the error that every member raises.
 
-    Takes at most request.timeout_s, and CLOSING_S more where the world was about to form. Whatever it
-    opened is closed when it returns.
+    Takes at most request.timeout_s, and CLOSING_S more if the world was about to form. Closes all that it has opened.
     """
     with Loop(boottime) as loop, Rendezvous(loop, request, observer) as rendezvous:
         return rendezvous.run()
 
 
 class Rendezvous:
-    """One member: it leads, or stands for it, or follows a leader, or looks for one."""
+    """One member: it leads, or is a candidate, or follows a leader, or looks for one."""
 
     def __init__(self, loop: Loop, request: Request, observer: Observer) -> None:
         self._loop, self._request, self._observer = loop, request, observer
@@ -84,7 +339,7 @@ class Rendezvous:
 
     @property
     def is_over(self) -> bool:
-        """Whether this member has its answer or its error, and nobody is still to be told."""
+        """Whether this member has its answer or its error, and has informed the others."""
         return self._outcome.is_over
 
     @property
@@ -98,15 +353,14 @@ class Rendezvous:
         return self.result()
 
     def start(self) -> None:
-        """Open what this member needs; all else happens in its loop. Raises NetworkError."""
+        """Open the listeners and backends; all else happens in the loop. Raises NetworkError."""
         self._loop.after(self._request.timeout_s, self._time_is_over)
-        if self._request.rank in (0, None):
-            self._stand()
-        self._search.open()
+        self._stand()
+        self._search.open(self._request.via)
         if self._request.tells is not None:
             self._set_node_facts(*self._request.tells())
         if self._leader is not None and not self._request.leader_hosts:
-            # Nobody keeps others from taking this id: whoever begins at the same time is heard before a world forms.
+            # No scheduler keeps ids apart: others that start with the same id at once are heard before a world forms.
             self._leader.choice.listen_for(QUIET_S)
         if self._request.local_peers is not None:
             self._request.local_peers.attend(self._loop, self._local_peer_failed)
@@ -121,27 +375,27 @@ class Rendezvous:
             self._observer.note(f"cannot start the command: {seen}; all members end once all have checked in")
 
     def _set_node_facts(self, fingerprint: str, addresses: str) -> None:
-        """Have it compared with the others': only now, as others already knock, or know that this member is here."""
+        """Set this node's facts: only now, after other members can already find this one."""
         self._me = self._follower.me = self._me._replace(fingerprint=fingerprint, addresses=addresses)
         if self._leader is not None:
             own_entry = self._leader.roster.entry(self._me.member)
             own_entry.fingerprint, own_entry.addresses, own_entry.clock = fingerprint, addresses, (0.0, 0.0)
 
     def result(self) -> Answer:
-        """Return the answer, or raise why there is none, a MingleError, once it is over."""
+        """Return the answer, or raise the MingleError, once it is over."""
         answer = self._outcome.result()
         leader, membership = self._leader, self._follower.membership
         if leader is not None and leader.answer is answer:
-            timeline.note_by_leader(leader, self._request, self._observer, answer["at"])
+            report.note_by_leader(leader, self._request, self._observer, answer["at"])
         elif self._observer.tell is not None:
-            timeline.note_by_member(membership, self._observer)
+            report.note_by_member(membership, self._observer)
         me = membership.me if membership is not None else leader.me if leader is not None else self._me
         if me.spent is not None:
             answer["spent"] = list(self._stopwatch.formed(me.spent))
         return answer
 
     def _tick(self) -> None:
-        """Tell the observer how far the world is, as far as this member knows."""
+        """Report the progress to the observer, as far as this member knows it."""
         leader, progress = self._leader, None
         if self._follower.membership is not None:
             progress = self._follower.progress
@@ -150,23 +404,20 @@ class Rendezvous:
             progress = Progress(len(roster), roster.nodes, roster.missing())
         elif leader is None or leader.state == "withdrawn":
             progress = Progress(0, self._request.nodes, f"rank 0{self._request.expected_leader}")
-        if progress is not None:  # else over but for telling the others
+        if progress is not None:  # else it is over, and only others are still to be informed
             self._observer.progress(progress)
         self._loop.after(TICK_S, self._tick)
 
-    # Leading, or standing for it.
+    # As a leader, or a candidate.
 
     def _stand(self) -> None:
-        # What most members do not need.
-
         me = self._me._replace(spent=self._stopwatch.durations(0.0))
         self._candidate = stand_as_candidate(self._loop, self._request, self._secret, me, self._leader_changed)
         if self._candidate is not None:
             leader = self._candidate.leader
-            leader.choice.ask_first(self._search.is_alone)
-            leader.one_way = self._search.one_way
+            leader.choice.is_alone, leader.one_way = self._search.is_alone, self._search.one_way
             if self._request.strict:
-                leader.choice.compare_first(lambda offer: refuse_different_nodes(leader, self._request, offer))
+                leader.choice.refuses = lambda offer: report.refuse_different_nodes(leader, self._request, offer)
 
     def _leads(self) -> bool:
         leader = self._leader
@@ -186,15 +437,15 @@ class Rendezvous:
         elif leader.state == "formed":
             if self._outcome.answer is None:
                 self._outcome.answer = leader.answer
-                # As long as some member may wait for the word, this leader stays to repeat it; a little longer than
-                # they promised where it was suspended as it said it.
+                # As long as a member may wait for COMMIT, this leader stays to repeat it; a little longer than the
+                # leases if it was suspended when it sent it.
                 self._leave_at(self._loop.clock() + max(leader.awaited_s, LINGER_S))
             if leader.all_done:
                 self._outcome.end()
 
     def _leader_failed(self, leader: Leader, failure: Failure) -> None:
         error = failure.error()
-        if len(leader.roster) == 1:  # a better reason may be known why nobody has come
+        if len(leader.roster) == 1:  # a better reason may be known why no member has come
             no_network = self._candidate.no_network if self._candidate is not None else None
             error = self._search.rejections.refusal() or no_network or self._search.with_local_faults(error)
         may_come_late = failure.kind not in ("missing", "unconfirmed", "keys", "runs", "versions", "network", *LIMITS)
@@ -202,12 +453,12 @@ class Rendezvous:
         if not self._outcome.is_known:
             self._observer.failed(error)
         self._outcome.fail(error, LINGER_S if is_awaited else GOODBYE_S)
-        # Each hangs up when it has read why: only then is it certain to have arrived.
+        # Each member closes its connection when it has read the reason: only then it has certainly arrived.
         if not is_awaited and not leader.acceptor.has_members:
             self._outcome.end()
 
     def _leave_at(self, when: float) -> None:
-        """Stay until then; longer for members that have come back since, or where this host was suspended."""
+        """Stay until then; longer for members that have returned since, or if this host was suspended."""
 
         def drained() -> None:
             now = self._loop.clock()
@@ -226,10 +477,10 @@ class Rendezvous:
             self._observer.note(f"the world is formed, but {', '.join(hosts[:8])} did not confirm it")
         self._outcome.end()
 
-    # Following a leader, or looking for one.
+    # As a follower, or in search of a leader.
 
     def _leader_proven(self, proven: ProvenLeader) -> None:
-        """Join a leader that has proved itself, unless it is this member, no better, or a rival."""
+        """Join a proved leader, unless it is this member itself, no better, or a rival."""
         leader = self._leader
         if proven.leader == self._me.member or self.is_over:
             self._search.drop(proven, NEVER_S)
@@ -253,13 +504,13 @@ class Rendezvous:
         self._follower.join(proven)
 
     def _look_again(self) -> None:
-        """Stand again, where this member did, and look for a leader by every backend."""
+        """Stand again if this member is a candidate, and search by every backend."""
         if self._leader is not None:
             self._leader.resume()
         self._search.seek()
 
     def _local_peer_failed(self, failure: Failure) -> None:
-        """Fail for all as this node's tasks are not whole; too late for a world that has formed."""
+        """Fail the world, as a task of this node is missing; too late for a world that has formed."""
         leader = self._leader
         if self._follower.membership is None and leader is not None and leader.state != "withdrawn":
             leader.fail(failure)
@@ -269,7 +520,7 @@ class Rendezvous:
     # Time.
 
     def _time_is_over(self) -> None:
-        """Give up; but a world that is about to form gets CLOSING_S more to do so."""
+        """Give up, CLOSING_S later if the world is about to form."""
         is_closing = self._leader is not None and self._leader.state == "closing"
         if is_closing or self._follower.bound_to() is not None:
             # Counted from the deadline: this process may have been stopped meanwhile.
@@ -279,9 +530,9 @@ class Rendezvous:
 
     def _give_up(self, *, was_late: bool = False) -> None:
         if self._outcome.is_known:
-            return  # over but for telling the others
+            return  # only others are still to be informed
         if not was_late and self._follower.bound_to() is not None and self._deadline.left_s() < -LATE_S:
-            # What was said while this host was suspended is sent again by TCP, or when this member asks.
+            # TCP repeats the frames that were lost while this host was suspended, or the leader does on request.
             self._loop.after(LINGER_S, lambda: self._give_up(was_late=True))
             return
         leader = self._leader

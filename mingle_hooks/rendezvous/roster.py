@@ -1,4 +1,4 @@
-"""Who is in: which member has which rank, who contradicts whom, who is missing. No sockets."""
+"""The roster: which member has which rank, which contradict each other, which are missing. No sockets."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mingle_hooks.schedulers.facts import SEPARATOR
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.world import Member
 
-# Missing ranks that a message names; gaps between them would make it long.
+# Missing ranks that a message names.
 MOST_SHOWN = 64
-# Characters of host names in front of what keeps them from starting the command.
+# Characters of the host names in the message of an obstacle.
 LONGEST_HOSTS = 120
-# The leader binds these before it hears from the others, so it has to know them.
+# The leader needs these before any other member checks in.
 _LEADERS = ("MASTER_ADDR", "MASTER_PORT")
 
 
 class Entry:
-    """A member that is in, and which of the leader's addresses it has reached, from which of its own."""
+    """A member that has checked in, and the leader's addresses that it has reached, each from one of its own."""
 
     __slots__ = ("address", "addresses", "arrived", "clock", "fingerprint", "join_request", "reached")
 
@@ -32,14 +32,18 @@ class Entry:
         self.join_request = join_request
         self.address = address
         self.fingerprint, self.addresses = join_request.fingerprint, join_request.addresses
-        self.clock: tuple[float, float] | None = None  # how far it is ahead of the leader's, in seconds: least and most
+        self.clock: tuple[float, float] | None = None  # seconds ahead of the leader's clock: least and most
         self.arrived = 0.0  # by the leader's clock, in seconds
         self.reached: dict[int, str] = {}
 
     @property
     def label(self) -> str:
-        """The member as messages name it."""
+        """The member's name in messages."""
         return f"{self.join_request.host} ({self.address})" if self.address else self.join_request.host
+
+    def own_address(self, offer: int | None) -> str:
+        """Return the member's address by which it has reached the leader's, else that of its check-in."""
+        return self.address if offer is None else self.reached.get(offer, self.address)
 
 
 class Roster:
@@ -51,8 +55,10 @@ class Roster:
         self._hosts = tuple(hosts)  # in rank order, where the scheduler names them
         self._entries: dict[bytes, Entry] = {}
         self._ranks: dict[int, Entry] = {}
-        self._first: dict[str, tuple[str, Entry]] = {}  # "nodes" or a given name -> value, who said it first
-        self._reached: dict[int, int] = {}  # offer -> members that reached it
+        self._first: dict[
+            str, tuple[str, Entry]
+        ] = {}  # "nodes" or a variable -> its value, and the first member with it
+        self._reached: dict[int, int] = {}  # offer -> number of members that reached it
         self._machines: dict[str, int] = {}
         self.add(me, "")
 
@@ -61,35 +67,35 @@ class Roster:
 
     @property
     def nodes(self) -> int | None:
-        """N, as soon as any member has said it."""
+        """N, as soon as any member has reported it."""
         claim = self._first.get("nodes")
         return int(claim[0]) if claim else None
 
     @property
     def complete(self) -> bool:
-        """Whether all N are in."""
+        """Whether all N have checked in."""
         return len(self._entries) == self.nodes
 
     @property
     def one_machine(self) -> bool:
-        """Whether all members that are in share one network stack."""
+        """Whether all members of the roster share one network stack."""
         return len(self._machines) == 1
 
     def entries(self) -> list[Entry]:
-        """Return all that are in, in the order in which they came."""
+        """Return all entries in the order of check-in."""
         return list(self._entries.values())
 
     def entry(self, member: bytes) -> Entry:
-        """Return the entry of a member that is in."""
+        """Return a member's entry."""
         return self._entries[member]
 
     def pinned(self, name: str) -> str | None:
-        """Return the value that members exported for name, None where nobody did."""
+        """Return the value that members have exported for name, None if none has."""
         claim = self._first.get(name)
         return claim[0] if claim else None
 
     def add(self, join_request: JoinRequest, address: str) -> Failure | None:
-        """Take a member in, or return why no world can hold it beside the others. Once more changes nothing."""
+        """Add a member, or return why it contradicts the others. A second call changes nothing."""
         if join_request.member in self._entries:
             return None
         entry = Entry(join_request, address)
@@ -104,7 +110,7 @@ class Roster:
         return None
 
     def obstacle(self) -> Failure | None:
-        """Return what keeps members from starting the command, once all are in: the first rank's, with all it is on."""
+        """Return, once all have checked in, the first rank's obstacle to the command, with all hosts that have it."""
         if not self.complete:
             return None
         requests = [entry.join_request for entry in self.in_usual_order()]
@@ -120,7 +126,7 @@ class Roster:
         return Failure(first.kind, (printable(fold(hosts), LONGEST_HOSTS), seen))
 
     def remove(self, member: bytes) -> None:
-        """Forget a member that left before the world was formed."""
+        """Remove a member that left before the world formed."""
         entry = self._entries.pop(member)
         machine = entry.join_request.machine
         self._machines[machine] -= 1
@@ -137,18 +143,18 @@ class Roster:
                     self._first.setdefault(name, (value, other))
 
     def reach(self, member: bytes, offer: int, own_address: str) -> None:
-        """Note that a member has reached one of the leader's addresses."""
+        """Record that a member has reached one of the leader's addresses."""
         entry = self._entries[member]
         if offer not in entry.reached:
             self._reached[offer] = self._reached.get(offer, 0) + 1
         entry.reached[offer] = own_address
 
     def reached_by_all(self, offer: int) -> bool:
-        """Whether every member but the leader, who has it, has reached this address."""
+        """Return whether every member but the leader itself has reached this address."""
         return self._reached.get(offer, 0) == len(self._entries) - 1
 
     def short_of(self, advertised: Sequence[str]) -> str:
-        """Tell, for each offered address, who has not reached it."""
+        """Return, for each offered address, the hosts that have not reached it."""
         lines = []
         for index, address in enumerate(advertised):
             if others := [entry.join_request.host for entry in self._entries.values() if index not in entry.reached]:
@@ -156,7 +162,7 @@ class Roster:
         return "; ".join(lines) or f"{', '.join(advertised)} reached too late"
 
     def missing(self) -> str:
-        """Tell who is missing: hosts where the scheduler names them, else ranks, else how many."""
+        """Return the missing members: as hosts if the scheduler names them, else as ranks, else as a number."""
         nodes = self.nodes
         if nodes is None:
             return "any member that knows the number of nodes (--nodes)"
@@ -173,23 +179,21 @@ class Roster:
         )
 
     def members(self, offer: int | None) -> list[tuple[Entry, Member]]:
-        """Give each member its rank: the usual one, or the one that it has among those below the same switch."""
-        usual = self._ranked()
-        entries = [entry for _, entry in usual]
+        """Return the members in rank order: the usual one, or that by switches."""
+        ranks, entries = zip(*self._ranked(), strict=True)
         if self.by_switch:
-            entries = [entries[place] for place in order_by_switch([e.join_request.topology for e in entries])]
-        ranks = (rank for rank, _ in usual)
+            entries = tuple(entries[place] for place in order_by_switch([e.join_request.topology for e in entries]))
         return [
-            (entry, Member(rank, entry.join_request.host, _own_address(entry, offer), entry.join_request.slots))
+            (entry, Member(rank, entry.join_request.host, entry.own_address(offer), entry.join_request.slots))
             for rank, entry in zip(ranks, entries, strict=True)
         ]
 
     def in_usual_order(self) -> list[Entry]:
-        """Return all that are in by their usual ranks."""
+        """Return all entries in the usual rank order."""
         return [entry for _, entry in self._ranked()]
 
     def _ranked(self) -> list[tuple[int, Entry]]:
-        """Return each member after its usual rank: the one it claimed, else by host names, the leader's 0."""
+        """Return each member with its usual rank: the one it claimed, else by host name, with the leader first."""
         unranked = sorted(
             (e for e in self._entries.values() if e.join_request.rank is None),
             key=lambda e: (e.join_request is not self._me, _natural(e.join_request.host), e.join_request.member),
@@ -233,24 +237,20 @@ def _claims(join_request: JoinRequest) -> dict[str, str]:
     return claim
 
 
-def _own_address(entry: Entry, offer: int | None) -> str:
-    return entry.address if offer is None else entry.reached.get(offer, entry.address)
-
-
 def _natural(host: str) -> list[tuple[int, int, str]]:
-    """Sort key that puts node2 before node10."""
+    """Return a sort key that puts node2 before node10."""
     parts = ((is_number, "".join(letters)) for is_number, letters in groupby(host, "0123456789".__contains__))
     return [(0, int(part), "") if is_number else (1, 0, part) for is_number, part in parts]
 
 
-# Ranks by switch: who is below the same switch has neighbouring ranks, at each level of the network.
+# Ranks by switch: members below one switch have neighbouring ranks, at each level of the network.
 
 
 def order_by_switch(paths: Sequence[str]) -> list[int]:
-    """Return the places of the members, which are given in their usual order, in the new one.
+    """Return the places of the members, whose paths are in the usual order, in the order by switch.
 
-    The first stays the first. Switches come in the order of their first member, so that as little as possible
-    changes; members of which nobody tells a switch are together, as if below one of their own.
+    The first member stays the first. Switches are in the order of their first members, so that little changes; members
+    without a known switch stay together, as if below one of their own.
     """
     places: dict[tuple[str, ...], int] = {}
     ways = [tuple(path.split(SEPARATOR)) for path in paths]
@@ -266,30 +266,30 @@ def order_by_switch(paths: Sequence[str]) -> list[int]:
 
 
 def crossings(paths: Sequence[str]) -> int:
-    """Return how many neighbours in rank are below different switches."""
+    """Return the number of neighbours in rank that are below different switches."""
     return sum(1 for one, next_one in itertools.pairwise(paths) if one != next_one)
 
 
-# More addresses than this are counted together: a report is for a person, and memory has a bound.
+# Addresses that are kept: a report is for a person, and memory has a bound.
 MOST_ADDRESSES = 8
-# What a leader tells its members of one address is at most this long.
+# Characters of one address, with its host, in a report.
 LONGEST_LABEL = 64
 
 
 def peer_label(address: str, host: str) -> str:
-    """Return an address with the host that it says it is; only an address cannot be made up."""
+    """Return an address with the host name that the peer claims, which is unproved, unlike the address."""
     is_name = host.isascii() and host.replace("-", "").replace(".", "").replace("_", "").isalnum()
     return printable(f"{address} ({host})" if is_name else address, LONGEST_LABEL)
 
 
 class RejectedPeers:
-    """Addresses that showed another key, in the order of their first try."""
+    """Addresses of rejected peers, in the order of their first attempt."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, str] = {}
 
     def add(self, address: str, host: str = "") -> bool:
-        """Note a try from an address, which says that it is this host, and tell whether it is news."""
+        """Record an attempt from an address, with the host name that it claims, and return whether it is new."""
         if self._hosts.get(address) or (address in self._hosts and not host):
             return False
         if address not in self._hosts and len(self._hosts) >= MOST_ADDRESSES:
@@ -298,34 +298,34 @@ class RejectedPeers:
         return True
 
     def list(self) -> list[str]:
-        """Return who has tried so far: a host that comes by several addresses once, with the first."""
+        """Return the peers so far: a host with several addresses once, with the first of them."""
         first: dict[str, str] = {}
         for address, host in self._hosts.items():
             first.setdefault(host or address, peer_label(address, host))
         return list(first.values())
 
 
-# Why a world has not formed in time, as every member is told.
+# Why a world has not formed in time.
 
-# Why somebody was refused -> the failure that says so where members are missing; the likeliest mistake first.
+# Reason of a refusal -> kind of failure where members are missing; the likeliest mistake first.
 REFUSALS: dict[wire.Why, Kind] = {wire.VERSION: "versions", wire.RUN: "runs", wire.KEY: "keys"}
 
 
 class SeenElsewhere(NamedTuple):
-    """What a leader knows when the time is over."""
+    """A leader's knowledge at its deadline."""
 
     roster: Roster
     terms: Terms
     host: str  # the leader's
     refused: Mapping[wire.Why, RejectedPeers]
-    shortage: Shortage | None  # what the leader's host has run out of
-    one_way: Sequence[str] = ()  # tells whom the leader hears by multicast, and who does not come
+    shortage: Shortage | None  # the limit that the leader's host has reached
+    one_way: Sequence[str] = ()  # whose multicast arrives at the leader, though they do not check in
 
 
 def missing_members(seen: SeenElsewhere, after_s: int, silent: list[str] | None) -> Failure:
     """Return why there is no world: no common address, or members missing, with the likeliest cause.
 
-    `silent` are the hosts that hold the answer and have not said READY, None where no answer was sent.
+    `silent` are the hosts that hold the answer and have not sent READY, None if no answer was sent.
     """
     roster = seen.roster
     if silent is None and roster.complete:
@@ -343,59 +343,63 @@ def missing_members(seen: SeenElsewhere, after_s: int, silent: list[str] | None)
     for why, kind in REFUSALS.items():
         if rejected := seen.refused[why].list():
             return Failure(kind, (nodes, str(after_s), f"{inside}, missing {missing}", ", ".join(rejected)))
-    if seen.one_way and len(roster) > 1:  # who is alone says it itself
+    if seen.one_way and len(roster) > 1:  # a leader that is alone reports it by itself
         inside += f" (on {seen.host}: {'; '.join(seen.one_way)})"
     return Failure("missing", (nodes, str(after_s), inside, missing))
 
 
-# What a leader brings to a world: the addresses that it offers, its port, and its ticket.
+# A leader's terms: the addresses that it offers, its port, and its ticket.
 
 
 class AdvertisedAddress(NamedTuple):
-    """One address of the leader that the world may use, the best first."""
+    """One address of the leader that the world may use."""
 
     address: str
-    loopback: bool = False  # good only where all members share the leader's network stack
+    loopback: bool = False  # valid only if all members share the leader's network stack
     why: str = ""  # UsableAddress.why, for a message
 
 
 class Terms(NamedTuple):
-    """What the leader brings to a world."""
+    """The leader's terms: its addresses, the best first, its port, and its ticket."""
 
     advertised: tuple[AdvertisedAddress, ...]
     port: int
     ticket: int  # 0: rank 0 by right; else the lowest wins
 
     def offers(self, *, same_machine: bool) -> list[list[object]]:
-        """Return the addresses that a member may try, as they travel: each with its index, the best first."""
+        """Return the addresses that a member may try, each with its index, the best first."""
         return [
             [index, offer.address] for index, offer in enumerate(self.advertised) if not offer.loopback or same_machine
         ]
 
     @property
     def is_loopback(self) -> bool:
-        """Whether no other machine can reach any of the addresses."""
+        """Whether other machines can reach none of the addresses."""
         return all(offer.loopback for offer in self.advertised)
 
 
 def not_own(master_addr: str, host: str, advertised: Sequence[AdvertisedAddress]) -> Failure:
-    """Return the failure for a MASTER_ADDR, as it was exported, at which other hosts cannot reach rank 0's."""
+    """Return the failure of an exported MASTER_ADDR at which other hosts cannot reach rank 0's host."""
     found = ", ".join(dict.fromkeys(offer.address for offer in advertised))
     which = f", which is {found} on {host}" if found else f", which {host} cannot look up"
     return Failure("address", (master_addr, host, "" if found == master_addr else which))
 
 
-# When a leader's world may close, and which of its addresses that world uses.
+# When a leader's world may close, and which of the leader's addresses it uses.
 
-# While somebody who may lead as well is asked, look this much later, in seconds, whether it has answered.
+# Seconds between two checks whether another possible leader has answered.
 RECHECK_S = 0.1
-# With all in, wait this long for the best address to be reached by all before taking the next best:
-# a connection whose first two packets are lost still comes through.
+# Once all have checked in, the best address has so many seconds to be reached by all before the next best is used:
+# a connection whose first two packets are lost still succeeds.
 SETTLE_S = 3.5
 
 
 class AddressChoice:
-    """Calls `close` with the index of the address, while `gathers` is true; the owner calls stop()."""
+    """Calls `close` with the index of the chosen address while `gathers()` is true; the owner calls stop().
+
+    First `is_alone()` must be true: no other possible leader is being dialled. If `refuses(index)` is true, it has
+    failed the world.
+    """
 
     def __init__(
         self, loop: Loop, roster: Roster, terms: Terms, gathers: Callable[[], bool], close: Callable[[int], None]
@@ -403,50 +407,41 @@ class AddressChoice:
         self._loop, self._roster, self._terms, self._gathers, self._close = loop, roster, terms, gathers, close
         self._settled = False
         self._quiet_until = loop.clock()
-        self._refuses: Callable[[int], bool] = lambda _: False
-        self._is_alone: Callable[[], bool] = lambda: True
-        self._timers: dict[str, Timer] = {"first": loop.after(0.0, self.consider)}  # the leader may be all there is
+        self.refuses: Callable[[int], bool] = lambda _: False
+        self.is_alone: Callable[[], bool] = lambda: True
+        self._timers: dict[str, Timer] = {"first": loop.after(0.0, self.consider)}  # the leader may be the only member
 
     def stop(self) -> None:
-        """Choose no more."""
+        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
 
     def listen_for(self, quiet_s: float) -> None:
-        """Choose nothing for so many seconds, in which others of this id that are too many can be heard."""
+        """Choose nothing for quiet_s seconds, in which surplus members of this id can still check in."""
         self._quiet_until = self._loop.clock() + quiet_s
         self._timers["quiet"] = self._loop.after(quiet_s, self.consider)
 
-    def ask_first(self, is_alone: Callable[[], bool]) -> None:
-        """Choose only once this says that nobody who may lead as well is being asked."""
-        self._is_alone = is_alone
-
-    def compare_first(self, refuses: Callable[[int], bool]) -> None:
-        """Close only where this does not tell everybody why there is no world."""
-        self._refuses = refuses
-
     def start_over(self) -> None:
-        """Somebody has left: wait for the best address anew when all are in again."""
+        """Wait for the best address anew after a member has left, once all have checked in again."""
         self._settled = False
-        if (timer := self._timers.pop("settle", None)) is not None:
-            timer.cancel()
+        self._timers.pop("settle", Timer()).cancel()
 
     def consider(self) -> None:
-        """Look whether it is time."""
+        """Close if an address can be chosen now."""
         if not self._gathers() or not self._roster.complete or self._loop.clock() < self._quiet_until:
             return
         if "settle" not in self._timers:
             self._timers["settle"] = self._loop.after(SETTLE_S, self._settle)
         if (offer := self._best()) is None:
             return
-        if self._is_alone():
-            if not self._refuses(offer):
+        if self.is_alone():
+            if not self.refuses(offer):
                 self._close(offer)
         else:
             self._timers["asked"] = self._loop.after(RECHECK_S, self.consider)
 
     def _best(self) -> int | None:
-        """Return the best address that may serve all, once they have reached it; later the best that they have."""
+        """Return the best address that may serve all, once all have reached it; after SETTLE_S the best reached one."""
         for index, offer in enumerate(self._terms.advertised):
             if offer.loopback and not self._roster.one_machine:
                 continue

@@ -13,19 +13,19 @@ JSON, before it, from CHECKIN on, a 32-byte MAC over direction, count, kind and 
                                        ←  WELCOME    MAC, addresses to try, port
       REACHED    MAC, which            →
                                        ←  PROGRESS   MAC, how many are in
-                                       ←  ROSTER     all members, to who asks for them (packed_roster.py)
+                                       ←  ROSTER     all members, if requested (messages.pack_roster)
                                        ←  ANSWER     MAC, epoch, the world, this member's place
       READY      MAC, epoch, lease_ms  →
-                                       ←  HOLD       MAC, epoch; READY again, for others are awaited
+                                       ←  HOLD       MAC, epoch: send READY again, as others are awaited
                                        ←  COMMIT     MAC, epoch
       DONE       MAC                   →
 
-FAILED ends it from the leader's side, GAVE_UP or FAILED from the member's. Nobody prints before COMMIT, and COMMIT is
-sent only when all N are READY and each waits at least LAST_WORD_S longer (leases.py).
+FAILED ends it from the leader's side, GAVE_UP or FAILED from the member's. No member prints before COMMIT, which is
+sent only when all N are READY and each waits at least COMMIT_DELIVERY_S longer (messages.Leases).
 
-The member proves first. HELLO's proof is over its nonce and the address that it dialled, so that it is of use in no
-other place, and a leader takes each nonce once. Who proves nothing gets REFUSED, in which nothing depends on the key:
-a reason and a host's name, in every version alike. VERIFY and VERIFIED, of another connection, go the same way.
+The member proves the key first. HELLO's proof covers its nonce and the address that it dialled, so it is valid at no
+other address, and a leader accepts each nonce once. A member without a proof gets REFUSED, which does not depend on the
+key: a reason and a host name, alike in every version. VERIFY and VERIFIED, on another connection, work the same way.
 """
 
 from __future__ import annotations
@@ -57,31 +57,30 @@ CHECKIN, WELCOME, REACHED, PROGRESS, ANSWER, READY, COMMIT, DONE, FAILED, GAVE_U
 # The roster, whose digest the sealed answer holds.
 ROSTER = 32
 
-# Why a leader refuses who says HELLO: another version of the protocol, another key, the key in another run of the job,
-# or a connection that somebody relays.
+# Why a leader refuses a HELLO: another version of the protocol, another key, another run of the job, or a connection
+# that is relayed.
 VERSION: Why = "version"
 KEY: Why = "key"
 RUN: Why = "run"
 RELAY: Why = "relay"
 REASONS = (VERSION, KEY, RUN, RELAY)
 
-# A stranger's frame: tag, nonce, proofs and a host's name, in JSON.
+# A stranger's frame: tag, nonce, proofs and a host name, in JSON.
 MOST_STRANGER_BYTES = 1024
 # A member's frame: names and numbers of one member, and the addresses that it reached.
 MOST_MEMBER_BYTES = 8 * 1024
 # A leader's frame: the roster of 65,536 members at some 100 bytes each.
 MOST_LEADER_BYTES = 8 * 1024 * 1024
 
-# Digits of an IPv6 zone's number: what fits into 32 bits.
 MOST_ADVERTISED = 8  # addresses that a leader offers; no node has more networks that matter
-LONGEST_ZONE = 9
+LONGEST_ZONE = 9  # digits of an IPv6 zone's number, which fits into 32 bits
 MOST_PID = (1 << 31) - 1
 
 Body = dict[str, Any]
 
 
 class WireError(Exception):
-    """The other side sent something that no honest member sends; the connection is closed, no more."""
+    """The other side sent something that no honest member sends: its connection is closed."""
 
 
 def frame(kind: int, payload: bytes) -> bytes:
@@ -108,8 +107,8 @@ def decode(payload: bytes) -> Body:
 class Sealer:
     """Seals and opens the frames of one connection, after both nonces are known.
 
-    `mine` and `theirs` are b"member" or b"leader". The count inside each MAC makes a repeated, dropped or
-    reordered frame fail.
+    `sender` and `peer` are b"member" or b"leader". The count inside each MAC makes a repeated, dropped or reordered
+    frame fail.
     """
 
     __slots__ = ("_hmac", "_opened", "_peer", "_sealed", "_sender")
@@ -178,19 +177,19 @@ def address(body: Body, name: str) -> str:
 
 
 def endpoint(where: tuple[Any, ...]) -> str:
-    """Return one end of a connection as text that both sides write alike: its zone differs between hosts."""
+    """Return one end of a connection as both sides write it: without its zone, which differs between hosts."""
     return f"{str(where[0]).partition('%')[0]} {where[1]}"
 
 
 def dialled(address: str, port: int) -> str:
-    """Return an address that is dialled as the endpoint that the other side sees."""
+    """Return the endpoint that the other side sees when this address and port are dialled."""
     if ":" in address:
         address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address.partition("%")[0]))
     return endpoint((address, port))
 
 
 def split(end: str) -> tuple[str, int]:
-    """Return address and port of an endpoint that the other side wrote. Raises WireError."""
+    """Return the address and port of an endpoint. Raises WireError."""
     where, _, port = end.rpartition(" ")
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= len("65535") else 0
     return address({"address": where}, "address"), integer({"port": number}, "port", 1, 65535)
@@ -207,24 +206,24 @@ def hexadecimal(body: Body, name: str, size: int) -> bytes:
     return value
 
 
-# A record is a NamedTuple whose annotations say what each field may hold when it comes from somebody else.
+# A record is a NamedTuple whose annotations bound what each field may hold when it arrives from another host.
 #
 # Annotated[int, within(0, 9)], Annotated[str, address] and so on, with any reader of a body's value; bool; another
-# record; Annotated[tuple[X, ...], Most(32)]; each also `| None`. A field with a default may be left out. The checks of
-# a type are worked out once, as a leader reads thousands of a kind.
+# record; Annotated[tuple[X, ...], Most(32)]; each also `| None`. A field with a default may be absent. The checks of a
+# type are derived once, as a leader reads thousands of its messages.
 
 Reader = Callable[[Body, str], Any]
 Record = TypeVar("Record", bound=NamedTuple)
 
 
 class Key(str):
-    """The name of a field in a message, where that is not the attribute's."""
+    """The name of a field in a message, where it differs from the attribute's."""
 
     __slots__ = ()
 
 
 class Most(int):
-    """How many items a list may have."""
+    """The largest number of items of a list."""
 
     __slots__ = ()
 
@@ -242,17 +241,17 @@ def within(low: int, high: int) -> Callable[[Body, str], int]:
 
 
 def printable_text(longest: int) -> Reader:
-    """Return the reader of printable text of at most so many characters."""
+    """Return the reader of printable text of at most `longest` characters."""
     return lambda body, name: text(body, name, longest)
 
 
 def octets(size: int) -> Reader:
-    """Return the reader of so many bytes, written as hex digits."""
+    """Return the reader of `size` bytes, written as hex digits."""
     return lambda body, name: hexadecimal(body, name, size)
 
 
 def any_text(longest: int) -> Reader:
-    """Return the reader of text of at most so many characters of any kind, which nobody prints unchecked."""
+    """Return the reader of any text of at most `longest` characters, which must not be printed unchecked."""
 
     def read(body: Body, name: str) -> str:
         value = body.get(name)
@@ -296,13 +295,13 @@ def parse(kind: type[Record], body: object) -> Record:
 
 
 def body_of(record: tuple[Any, ...]) -> Body:
-    """Return what travels of a record whose values JSON can hold."""
+    """Return the body of a record whose values JSON can hold."""
     return {key: value for (key, *_), value in zip(_fields(type(record)), record, strict=True)}
 
 
 @cache
 def _fields(kind: Any) -> list[tuple[str, Reader, bool, Any]]:
-    """Return each field's key and reader, whether it has to be there, and what stands for it where it is not."""
+    """Return each field's key and reader, whether it is required, and its default."""
     found = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
         key = next((str(note) for note in _notes(hint) if isinstance(note, Key)), name)
@@ -356,18 +355,17 @@ def _list_reader(kind: type[Any], item: Reader, most: int) -> Reader:
     return read
 
 
-# The name of one try at forming a world, and all that is derived from it.
+# The name of one attempt to form a world, and what is derived from it.
 
-# Of the protocol: part of every key, and told in every HELLO. Names, ports and groups are the same in every version,
-# so that members of two versions do meet, and can tell each other so.
+# Part of every key, and of every HELLO. Names, ports and groups are the same in every version of the protocol, so that
+# members of two versions meet, and can report the mismatch.
 PROTOCOL_VERSION = 3
 TAG_BYTES = 8
-# Check-in ports to try on the leader's host. Two can be worked out by anybody who knows the id, so that a
-# member with another key can be told so; two only by those who hold the key, so that nobody else on that
-# host can take them all first.
+# Check-in ports to try on the leader's host. Two follow from the id, so that a member with another key learns so; two
+# follow from the key, so that no other user of that host can occupy all of them first.
 OPEN_PORTS = 2
 KEYED_PORTS = 2
-# MASTER_PORT is looked for among this many before the rest of the range.
+# So many ports are tried as MASTER_PORT before the rest of the range.
 MASTER_PORTS = 16
 
 
@@ -381,10 +379,10 @@ class Material(bytes):
 
 
 class Attempt(NamedTuple):
-    """id + step + restarts + run: a requeued job never meets its own past.
+    """Id, step, restarts and run: a requeued job never meets its own past.
 
-    `run` tells a rerun from the first run where the scheduler counts none. It is part of the key and of no name, as
-    names are public and PBS makes it of its job's cookie, which starts tasks on the job's hosts.
+    `run` distinguishes a rerun from the first run where the scheduler does not count them. It is part of the key and of
+    no name: names are public, and on PBS it derives from the job's cookie, which starts tasks on the job's hosts.
     """
 
     id: str
@@ -394,12 +392,12 @@ class Attempt(NamedTuple):
 
     @property
     def name(self) -> bytes:
-        """The name as bytes in which no two attempts are alike, but for their runs."""
+        """The name as bytes, unique but for the run."""
         return _joined(b"mingle", self.id.encode(), self.step.encode(), str(self.restarts).encode())
 
     @property
     def tag(self) -> bytes:
-        """Eight bytes that tell this world's packets from others'; public, and never trusted."""
+        """Eight bytes that mark this world's packets; public, and never trusted."""
         return sha256(b"tag" + self.name).digest()[:TAG_BYTES]
 
     @property
@@ -412,19 +410,19 @@ class Attempt(NamedTuple):
     def group6(self) -> str:
         """IPv6 multicast group: transient, link-local scope (RFC 4291)."""
         hashed = sha256(b"group" + self.name).digest()
-        # multicast_expert compares addresses as text, so neither part may begin with a zero.
+        # multicast_expert compares addresses as text, so no part may begin with a zero.
         high, low = (int.from_bytes(part, "big") | 0x1000 for part in (hashed[:2], hashed[2:4]))
         return f"ff12::{high:x}:{low:x}"
 
     def seed(self, purpose: bytes) -> bytes:
-        """Bytes for choosing ports, that anybody who knows the id can work out."""
+        """Bytes for choosing ports, which follow from the id alone."""
         return sha256(purpose + self.name).digest()
 
 
 class Secret:
     """An attempt's own key, derived from the members' key, which itself never leaves this host.
 
-    `door` is the key that all runs of the attempt share: by it a leader knows another run from a stranger.
+    `attempt_secret` is the key that all runs of the attempt share: by it a leader tells another run from a stranger.
     """
 
     __slots__ = ("_hmac", "attempt_secret")
@@ -444,31 +442,31 @@ class Secret:
 
     @property
     def master_seed(self) -> bytes:
-        """What MASTER_PORT is chosen by, the same in all runs: another user of rank 0's host cannot work it out."""
+        """The seed of MASTER_PORT, the same in all runs: another user of rank 0's host cannot predict it."""
         return self.attempt_secret.mac(b"master")
 
     def mac(self, purpose: bytes, *parts: bytes) -> bytes:
-        """Return 32 bytes over parts, each with its length, that only holders of the key can make."""
-        mac = self._hmac.copy()  # its key is set up once
+        """Return the MAC, 32 bytes, of the parts, each with its length: only holders of the key can compute it."""
+        mac = self._hmac.copy()  # the key is set up once
         mac.update(_joined(purpose, *parts))
         return mac.digest()
 
     def agrees(self, mac: bytes, purpose: bytes, *parts: bytes) -> bool:
-        """Tell, in constant time, whether mac is this key's over parts."""
+        """Return, in constant time, whether mac is this key's MAC of the parts."""
         return compare_digest(mac, self.mac(purpose, *parts))
 
     def sealed(self, data: bytes, mac_bytes: int, *purpose: bytes) -> bytes:
-        """Return a datagram that only holders of the key can make: data, and so much of its MAC."""
+        """Return a datagram that only holders of the key can make: data, and the first mac_bytes of its MAC."""
         return data + self.mac(*purpose, data)[:mac_bytes]
 
     def opened(self, datagram: bytes, mac_bytes: int, *purpose: bytes) -> bytes | None:
-        """Return the data of a datagram; None where its MAC is wrong."""
+        """Return the data of a datagram, None if its MAC is wrong."""
         data, mac = datagram[:-mac_bytes], datagram[-mac_bytes:]
         return data if compare_digest(mac, self.mac(*purpose, data)[:mac_bytes]) else None
 
 
 def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the ports that members try: those that everybody can work out, and those that the key tells."""
+    """Return the ports that members try: those that follow from the id, and those that follow from the key."""
     return (
         ports.candidates(attempt.seed(b"check-in"), OPEN_PORTS, port_range),
         ports.candidates(secret.mac(b"check-in"), KEYED_PORTS, port_range),
@@ -481,18 +479,18 @@ def multicast_port(attempt: Attempt) -> int:
 
 
 def run_material(cookie: str | None) -> Material:
-    """Return what tells one run of a job from the next, by a variable that differs; nothing where there is none."""
+    """Return the material that distinguishes one run of a job from the next by its cookie, empty without one."""
     return Material(sha256(b"run" + cookie.encode()).digest() if cookie else b"")
 
 
 def _joined(*parts: bytes) -> bytes:
-    """Return the parts, each with its length: no other parts give the same."""
+    """Return the parts, each with its length, so that no other parts give the same bytes."""
     return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
 
 
-# What each side of a rendezvous can be in, for type checkers: nothing loads this at run time.
+# The states of each side of a rendezvous, for type checkers.
 
-# The leader's, or a candidate's: see leader.py.
+# A leader's, or a candidate's: see leader.py.
 LeaderState = Literal["gathering", "closing", "formed", "failed", "withdrawn"]
-# A member's: see membership.py.
+# A member's: see member.py.
 MembershipState = Literal["waiting", "ready", "formed", "failed", "moved", "lost"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from mingle_hooks.rendezvous import timeline
+from mingle_hooks.rendezvous import report
 from mingle_hooks.rendezvous.messages import Durations
 from mingle_hooks.run import attempt, messages
 from mingle_hooks.run.attempt import Cause, Plan
@@ -386,7 +386,7 @@ class Machine:
             if phases:
                 spent = Durations(*phases)
                 found.append((self.roster.host(place), formed - (spent.formed_ms - spent.in_ms) / 1000, spent))
-        last = timeline.last_to_arrive(timeline.phases(found))
+        last = report.last_to_arrive(report.phases(found))
         return {} if last is None else {"last": last}
 
     def _command_ended(self, place: int, ended: messages.Ended, now: float) -> None:

@@ -13,7 +13,7 @@ from mingle_hooks import keys
 from mingle_hooks.errors import UsageError
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.net import ports
-from mingle_hooks.rendezvous.request import MemberSpec
+from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run.agent import Options
 from mingle_hooks.run.attempt import Plan

@@ -28,11 +28,10 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What stays the same in one exploration: N, whether ranks are given, and a mistake put in on purpose."""
+    """What stays the same in one exploration: N, and whether ranks are given."""
 
     size: int
     ranked: bool = False
-    defect: str = ""
 
 
 class Budget(NamedTuple):
@@ -222,8 +221,7 @@ def _is_contradiction(state: State, leader: int, member: int) -> bool:
     if len(others) + 1 >= state.terms.size:
         return True
     slots = [state.processes[other].slot for other in (leader, *others)]
-    is_careless = state.terms.defect == "ranks are not compared"
-    return state.terms.ranked and state.processes[member].slot in slots and not is_careless
+    return state.terms.ranked and state.processes[member].slot in slots
 
 
 def _again(state: State, connection: Connection) -> State:
@@ -231,15 +229,12 @@ def _again(state: State, connection: Connection) -> State:
     leader = state.processes[connection.leader]
     if connection.member not in leader.members:
         return tell(state, connection, FAILED)
-    if state.terms.defect == "the last word is said once":
-        return _let_go(state, connection)
     return tell(state, connection, ("ANSWER", leader.epoch), ("COMMIT", leader.epoch))
 
 
 def _ready(state: State, connection: Connection, epoch: int, *, is_live: bool) -> State:
     leader = state.processes[connection.leader]
-    is_careless = state.terms.defect == "a leader compares no epoch"
-    is_awaited = connection.inside and connection.promise != SILENT and (epoch == leader.epoch or is_careless)
+    is_awaited = connection.inside and connection.promise != SILENT and epoch == leader.epoch
     if leader.leads != "closing" or not is_awaited:
         return state
     return swap(state, connection, connection._replace(promise=READY if is_live else OVER))
@@ -263,10 +258,8 @@ def commit(state: State, index: int) -> State:
     """Say the word, while every member still waits for it."""
     me = state.processes[index]
     require(me.leads == "closing", "it does not close")
-    accepted = {READY, OVER} if state.terms.defect == "a lease is not looked at" else {READY}
-    waiting = [c for c in roster(state, index) if c.promise in accepted]
-    enough = state.terms.size - 1 - (state.terms.defect == "the word goes out a promise too early")
-    require(len(waiting) >= enough, "not all have promised to wait, or a promise is over")
+    waiting = [c for c in roster(state, index) if c.promise == READY]
+    require(len(waiting) == state.terms.size - 1, "not all have promised to wait, or a promise is over")
     state = put(state, index, leads="formed", phase=IN, got=(index, me.epoch))
     for connection in roster(state, index):
         state = tell(state, connection, ("COMMIT", me.epoch))
@@ -328,15 +321,13 @@ def find(state: State, member: int, leader: int, precedence: tuple[object, ...] 
     require(me.phase == ON and member != leader, "it has ended, or found itself")
     require(other.precedence, "it never leads")
     precedence = precedence or other.precedence
-    is_careless = state.terms.defect == "who has come back may pass over" and current is not None
-    require(me.bound in (NOBODY, leader) or is_careless, "it has promised to wait for another leader's word")
+    require(me.bound in (NOBODY, leader), "it has promised to wait for another leader's word")
     require(me.leads in ("", "gathering", "withdrawn"), "it leads a world itself")
     require(me.leads != "gathering" or precedence < me.precedence, "it stands better itself")
     if current is not None:
         require(not me.answer, "it holds an answer")
-        is_held = me.bound != NOBODY and not is_careless
         is_better = precedence < current.precedence and leader != current.leader
-        require(is_better and not is_held, "no better than the leader that it is with")
+        require(is_better and me.bound == NOBODY, "no better than the leader that it is with")
         state = hang_up(state, current)
     if me.leads == "gathering":
         state = withdraw(state, member)
@@ -377,7 +368,7 @@ def _of_epoch(state: State, connection: Connection, kind: str, epoch: int) -> St
 
 
 def _promise(state: State, connection: Connection, epoch: int) -> State:
-    late = state.processes[connection.member].late and state.terms.defect != "who has given up still promises"
+    late = state.processes[connection.member].late
     if not late:
         state = put(state, connection.member, bound=connection.leader)
     return swap(state, connection, connection._replace(up=(*connection.up, ("READY", epoch, not late))))
@@ -398,10 +389,7 @@ def _told(state: State, member: int, leader: int) -> State:
 
 
 def _lost(state: State, member: int) -> State:
-    state = put(state, member, answer=())
-    if state.terms.defect == "a promise is forgotten with its connection":
-        state = put(state, member, bound=NOBODY)
-    return state
+    return put(state, member, answer=())
 
 
 def resume(state: State, index: int) -> State:
@@ -458,17 +446,11 @@ def leave(state: State, index: int) -> State:
     me = state.processes[index]
     require(me.phase in (ON, IN), "it has ended")
     if me.phase == ON:
-        require(me.bound == NOBODY or _breaks_promises(state, me), "it has promised to wait for the word")
+        require(me.bound == NOBODY, "it has promised to wait for the word")
         return _ended(state, index)
     require(me.leads == "formed", "it has ended")
-    is_hasty = state.terms.defect == "a leader leaves with its own answer"
-    require(is_hasty or not awaiting(state, index), "a member of its world may still ask for the word")
+    require(not awaiting(state, index), "a member of its world may still ask for the word")
     return close_all(put(state, index, leads="left"), index)
-
-
-def _breaks_promises(state: State, me: Process) -> bool:
-    careless = {"a candidate that has withdrawn fails with others": me.leads == "withdrawn"}
-    return {**careless, "who has given up still promises": me.late}.get(state.terms.defect, False)
 
 
 def awaiting(state: State, leader: int) -> list[int]:
@@ -499,14 +481,10 @@ def cut(state: State, member: int) -> State:
 def _over(state: State, member: int) -> State:
     """Its leaders count no longer on it, by whatever they heard, or will still hear, of that promise."""
     state = put(state, member, bound=NOBODY)
-    if state.terms.defect == "a leader's clock stands still":
-        return state
     for connection in state.connections:
         if connection.member == member:
             promise = OVER if connection.promise == READY else connection.promise
-            up = connection.up
-            if state.terms.defect != "a lease begins when its promise arrives":
-                up = tuple(("READY", frame[1], False) if frame[0] == "READY" else frame for frame in up)
+            up = tuple(("READY", frame[1], False) if frame[0] == "READY" else frame for frame in connection.up)
             state = swap(state, connection, connection._replace(promise=promise, up=up))
     return state
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import mingle_hooks.rendezvous.connection
 import mingle_hooks.rendezvous.discovery
-import mingle_hooks.rendezvous.election
 import mingle_hooks.rendezvous.multicast
+import mingle_hooks.rendezvous.rendezvous
 from mingle_hooks.errors import MingleError
 from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.member import Request
 from mingle_hooks.rendezvous.rendezvous import Rendezvous
-from mingle_hooks.rendezvous.request import Request
 from mingle_hooks.rendezvous.roster import AdvertisedAddress
 from mingle_hooks.rendezvous.wire import Body
 from simulator.network import Host, Network, SimLink, SimPoller, SimSocket
@@ -251,12 +251,12 @@ def simulated(rng: random.Random) -> Iterator[None]:
         (time, "time", lambda: Running.process.clock_gettime(time.CLOCK_REALTIME)),
         (socket, "socket", _socket),
         (socket, "has_ipv6", False),
-        (rendezvous.election, "resolve", _resolve),
-        (rendezvous.election, "is_local", lambda address: address in addresses()),
-        (rendezvous.election, "resource", _NoLimits()),
-        (rendezvous.election, "_allow_open_files", lambda _nodes: 64),
+        (rendezvous.rendezvous, "resolve", _resolve),
+        (rendezvous.rendezvous, "is_local", lambda address: address in addresses()),
+        (rendezvous.rendezvous, "resource", _NoLimits()),
+        (rendezvous.rendezvous, "_allow_open_files", lambda _nodes: 64),
         (
-            rendezvous.election,
+            rendezvous.rendezvous,
             "advertised_addresses",
             lambda _prefer, _environ: (tuple(AdvertisedAddress(address) for address in addresses()), None),
         ),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import PEER_LOST_S
-from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.member import Request
 from mingle_hooks.rendezvous.wire import Attempt, Material
 from simulator.network import ASKS_S, Host, Network, SimSocket
 from simulator.process import Process, simulated

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mingle_hooks.rendezvous.member import Request
 from mingle_hooks.rendezvous.messages import Failure
-from mingle_hooks.rendezvous.request import Request
 from simulator.rules import violations
 from simulator.schedules import Schedule
 

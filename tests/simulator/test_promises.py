@@ -14,9 +14,8 @@ import pytest
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Endpoint
 from mingle_hooks.rendezvous.dialer import ProvenLeader
-from mingle_hooks.rendezvous.member import GOODBYE_S
+from mingle_hooks.rendezvous.member import GOODBYE_S, Request
 from mingle_hooks.rendezvous.messages import LEASE_S, LINGER_S, Failure
-from mingle_hooks.rendezvous.request import Request
 from mingle_hooks.rendezvous.wire import Attempt, Material
 from simulator.network import Host, Network
 from simulator.process import Process, Running, simulated

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Endpoint, Loop
 from mingle_hooks.rendezvous.dialer import Dialer, ProvenLeader
-from mingle_hooks.rendezvous.election import Listeners
 from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.member import Membership
 from mingle_hooks.rendezvous.messages import JoinRequest
+from mingle_hooks.rendezvous.rendezvous import Listeners
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
 from mingle_hooks.rendezvous.wire import Attempt, Material, Secret

@@ -14,8 +14,8 @@ from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
 
 from mingle_hooks.errors import FactsError, MingleError, UsageError
 from mingle_hooks.job import member_spec, obstacle_to
+from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.messages import Failure
-from mingle_hooks.rendezvous.request import MemberSpec
 
 # What one call asks for, worked out of an environment and options alone.
 

@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from mingle_hooks.cli.main import main
-from mingle_hooks.rendezvous.election import Listeners
+from mingle_hooks.rendezvous.rendezvous import Listeners
 
 COMMAND = """
 import os, socket

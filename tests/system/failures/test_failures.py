@@ -212,18 +212,6 @@ def test_two_with_different_keys_tell_of_each_other_in_one_line(four: Hosts) -> 
         assert f"({other}) has for this id; saw another key here (MINGLE_KEY); try the same --key-file" in lines[-1]
 
 
-def test_a_member_with_another_key_does_not_hinder_those_that_share_one(four: Hosts) -> None:
-    """Five start without ranks, four are needed and hold the key: they get their world."""
-    results = members(
-        [four[0], *four],
-        evaluating("--id", "job", "--nodes", "4", "--timeout", "5"),
-        env=lambda number: OTHER_KEY if number == 0 else KEYED,
-        delays=[0, 0.5, 0.5, 0.5, 0.5],
-    )
-    one_world(results[1:])
-    failed(results[0], 77)
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"])
 def test_a_signal_while_waiting_ends_it_at_once_and_cleanly(
     four: Hosts, tmp_path: Path, number: signal.Signals, code: int

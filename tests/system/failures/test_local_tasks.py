@@ -76,16 +76,6 @@ def test_a_task_that_fails_while_others_wait_fails_the_world_for_all(
     assert [part for part in says if part not in reasons[0]] == [], reasons
 
 
-def test_no_task_has_a_world_that_counts_one_that_was_killed(four: Hosts) -> None:
-    """Its local peers end at once, and the node that comes later forms no world with them."""
-    later = tasks(four[1], 2)
-    until_line(later[0], "still looking for rank 0")
-    later[2].kill()
-    assert all("local rank 2 gone" in reason for reason in all_failed(later[:2], 69))
-    assert all("missing node2" in reason or "rank 1" in reason for reason in all_failed(tasks(four[0], 2, "2"), 69))
-    later[2].communicate()
-
-
 @pytest.mark.parametrize("when", ["gathering", "checking in"])
 def test_a_first_task_that_is_stopped_keeps_the_others_no_longer_than_their_deadline(four: Hosts, when: str) -> None:
     """And once it goes on it fails too."""

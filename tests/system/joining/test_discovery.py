@@ -36,14 +36,6 @@ def test_four_machines_that_know_nothing_of_each_other_find_one_world_by_multica
     assert all(host.files() == set() for host in four)
 
 
-def test_ranks_that_are_given_are_kept(four: Hosts) -> None:
-    """With --rank the leader is rank 0, whoever comes first."""
-    options = (*FOUR, "--via", "multicast", "--rank")
-    results = members(list(four), lambda number: evaluating(*options, str(3 - number), then=REDUCE))
-    assert [variables(done)["NODE_RANK"] for done in results] == ["3", "2", "1", "0"]
-    assert one_world(results)[0]["MASTER_ADDR"] == "10.77.0.4"
-
-
 @pytest.mark.parametrize("member", [0, 1], ids=["rank 0 asks", "another member asks"])
 def test_a_network_that_one_member_asks_for_is_used_though_another_is_faster(four: Hosts, member: int) -> None:
     """Without --iface it is eth0; --iface ib0 on any member excludes that."""

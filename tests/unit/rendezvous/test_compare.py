@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from mingle_hooks.rendezvous.compare import MOST_LINES, Compared, Finding
-from mingle_hooks.rendezvous.compare import compare_members as compare
-from mingle_hooks.rendezvous.compare import finding_lines as lines
 from mingle_hooks.rendezvous.fingerprint import LONGEST
 from mingle_hooks.rendezvous.fingerprint import dump_fingerprint as dumps
 from mingle_hooks.rendezvous.fingerprint import load_fingerprint as loads
+from mingle_hooks.rendezvous.report import MOST_LINES, Compared, Finding
+from mingle_hooks.rendezvous.report import compare_members as compare
+from mingle_hooks.rendezvous.report import finding_lines as lines
 from mingle_hooks.values import FIELDS
 
 HEALTHY = {

@@ -13,7 +13,7 @@ from support.gathering import ATTEMPT, KEY, OTHER, SECRET, Room, relay
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Endpoint
 from mingle_hooks.rendezvous.dialer import FAIR_S, LOOK, MOST_CALLS, Dialer, ProvenLeader, Search
-from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.member import Request
 
 # Leads are dialled, and only a leader that proves itself, where it says it is, is handed over.
 

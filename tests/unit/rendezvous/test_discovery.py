@@ -14,9 +14,16 @@ from support.gathering import ATTEMPT, OTHER, SECRET, Clock, join_request, until
 
 from mingle_hooks.errors import NetworkError, PlaceError
 from mingle_hooks.rendezvous import discovery
-from mingle_hooks.rendezvous.backend import MOST_SHOWN, Advertisement, Context, OneWay
 from mingle_hooks.rendezvous.connection import Endpoint, Loop, is_local, resolve
-from mingle_hooks.rendezvous.discovery import BACKENDS, MOST_FILES, Discovery, directory_backend
+from mingle_hooks.rendezvous.discovery import (
+    BACKENDS,
+    MOST_FILES,
+    Advertisement,
+    Context,
+    Discovery,
+    directory_backend,
+)
+from mingle_hooks.rendezvous.multicast import MOST_SHOWN, OneWay
 from mingle_hooks.rendezvous.roster import Entry
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.settings import BACKENDS as NAMES

@@ -12,8 +12,8 @@ from support.gathering import ATTEMPT, SECRET, Clock, join_request
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.election import Listeners, stand_as_candidate
-from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.member import Request
+from mingle_hooks.rendezvous.rendezvous import Listeners, stand_as_candidate
 from mingle_hooks.rendezvous.wire import Material
 
 

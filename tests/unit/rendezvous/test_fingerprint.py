@@ -10,12 +10,12 @@ import pytest
 from support.nodes import COMMIT, GIB, SHM, TMP, Node, Space, aws, azure, container, dgx, laptop, mi300x
 
 from mingle_hooks.net import devices as child
-from mingle_hooks.rendezvous.compare import Compared
-from mingle_hooks.rendezvous.compare import compare_members as compare
-from mingle_hooks.rendezvous.compare import field_name as field
-from mingle_hooks.rendezvous.compare import finding_lines as lines
 from mingle_hooks.rendezvous.fingerprint import LONGEST, is_variable
 from mingle_hooks.rendezvous.fingerprint import load_fingerprint as loads
+from mingle_hooks.rendezvous.report import Compared
+from mingle_hooks.rendezvous.report import compare_members as compare
+from mingle_hooks.rendezvous.report import field_name as field
+from mingle_hooks.rendezvous.report import finding_lines as lines
 from mingle_hooks.values import FIELDS
 
 if TYPE_CHECKING:

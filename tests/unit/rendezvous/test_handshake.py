@@ -96,12 +96,13 @@ def test_a_probe_is_answered_once_and_only_where_the_member_dialled(room: Room) 
     """VERIFY proves the key, the leader and the place."""
     nonce, port = b"n" * 16, room.listeners.master
 
-    def verify(at: str) -> bytes:
-        proof = SECRET.mac(b"verify", nonce, room.me.member, at.encode())
+    def verify(at: str, leader: bytes = room.me.member) -> bytes:
+        proof = SECRET.mac(b"verify", nonce, leader, at.encode())
         body = {"tag": ATTEMPT.tag.hex(), "nonce": nonce.hex(), "proof": proof.hex()}
         return wire.frame(wire.VERIFY, wire.encode(body))
 
     assert answers(room, verify(f"127.0.0.1 {port + 1}"), port) == []
+    assert answers(room, verify(f"127.0.0.1 {port}", b"l" * 16), port) == []
     assert [kind for kind, _ in answers(room, verify(f"127.0.0.1 {port}"), port)] == [wire.VERIFIED]
     assert answers(room, verify(f"127.0.0.1 {port}"), port) == []
 

@@ -285,25 +285,6 @@ def test_a_connection_whose_other_end_is_gone_is_noticed_at_both_ends(pair: Room
     assert timeouts == [PEER_LOST_S * 1000, 0]
 
 
-def test_the_best_address_gets_its_time_again_when_a_member_has_come_back() -> None:
-    """The leader counts from when all are in again."""
-    with Room(2, advertised=(NOWHERE, LOOPBACK)) as room:
-        room.clock.stop()
-        member = room.member(rank=1)
-        for waits_s in (SETTLE_S - 0.5, 1.0):
-            member.leave()
-            room.until(lambda: len(room.leader.roster) == 1)
-            member.come()
-            room.until(lambda: member.membership is not None and member.membership._probes)
-            room.skip(PROBE_NEXT_S)
-            room.until(lambda: room.leader.roster.reached_by_all(1))
-            room.skip(waits_s)
-            room.turn()
-            assert room.leader.state == "gathering"
-        room.skip(SETTLE_S)
-        room.until(lambda: all_in(room, "formed"))
-
-
 def reached(room: Room, member: Member) -> list[int]:
     """Return which of the leader's addresses a member has reached, in this order."""
     return list(room.leader.roster.entry(member.me.member).reached)
@@ -437,14 +418,6 @@ def test_an_address_that_does_not_answer_is_tried_less_and_less_often() -> None:
             clock.ahead += 0.1
             loop.turn(0.0)
         probe.close()
-
-
-def test_loopback_is_not_waited_for_by_members_of_several_machines() -> None:
-    """The next address is the best that may serve them."""
-    with Room(2, advertised=(LOOPBACK._replace(loopback=True), SECOND)) as room:
-        room.clock.stop()
-        far = room.joined(rank=1, machine="there", state="formed")
-        assert far.answer["addr"] == SECOND.address
 
 
 GIVES_UP = """
@@ -652,16 +625,6 @@ def test_an_address_counts_as_reached_once_the_leader_has_closed() -> None:
                 room.turn()
             assert room.leader.state == "gathering"
         room.until(lambda: member.state == "formed")
-
-
-def test_a_probe_of_another_world_gets_no_answer() -> None:
-    """Only members of this leader learn that it is here."""
-    with Room(2) as room, talk(room.listeners.master) as sock:
-        body = {"tag": ATTEMPT.tag.hex(), "nonce": "00" * 16, "proof": "00" * 32}
-        sock.sendall(wire.frame(wire.VERIFY, wire.encode(body)))
-        room.until(lambda: room.leader.acceptor.connected)
-        room.until(lambda: not room.leader.acceptor.connected)
-        assert sock.recv(100) == b""
 
 
 def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room(pair: Room) -> None:

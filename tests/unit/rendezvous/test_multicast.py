@@ -20,8 +20,8 @@ from support.gathering import ATTEMPT, OTHER, SECRET, Clock
 
 from mingle_hooks.net.addresses import ListedAddress, list_addresses
 from mingle_hooks.rendezvous import multicast
-from mingle_hooks.rendezvous.backend import Advertisement, Context
 from mingle_hooks.rendezvous.connection import Endpoint, Loop
+from mingle_hooks.rendezvous.discovery import Advertisement, Context
 from mingle_hooks.rendezvous.multicast import BEACON, QUESTION, Beacon, Questions, Replies, pack_beacon, unpack_beacon
 from mingle_hooks.rendezvous.wire import Attempt, Secret
 

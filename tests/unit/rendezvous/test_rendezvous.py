@@ -17,8 +17,8 @@ from support.gathering import SECRET
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, SecretError, UsageError
 from mingle_hooks.rendezvous import rendezvous
 from mingle_hooks.rendezvous.local_tasks import follow_first_task, serve_local_tasks
+from mingle_hooks.rendezvous.member import Request
 from mingle_hooks.rendezvous.rendezvous import meet
-from mingle_hooks.rendezvous.request import Request
 from mingle_hooks.rendezvous.wire import Attempt, Body, Material, check_in_ports
 
 KEY = Material(b"the key of these tests")

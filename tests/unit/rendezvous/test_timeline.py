@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from support.gathering import Room, join_request
 
-from mingle_hooks.rendezvous import timeline
+from mingle_hooks.rendezvous import report
 from mingle_hooks.rendezvous.connection import Lookup, Loop
 from mingle_hooks.rendezvous.messages import LONGEST_FINGERPRINT, Durations, JoinRequest, Stopwatch, process_age_s
+from mingle_hooks.rendezvous.report import phases, timeline_lines
 from mingle_hooks.rendezvous.roster import AdvertisedAddress
-from mingle_hooks.rendezvous.timeline import phases, timeline_lines
 from mingle_hooks.rendezvous.wire import WireError, decode, encode, parse
 
 # Who kept the others waiting at the start, by how much, and with what.
@@ -137,7 +137,7 @@ def come(room: Room, **odd: Any) -> None:
 
 
 def lines(room: Room) -> list[str]:
-    return timeline.difference_lines(room.leader, "127.0.0.1", asks_rdma=False)
+    return report.difference_lines(room.leader, "127.0.0.1", asks_rdma=False)
 
 
 def test_what_is_said_comes_back_and_equal_texts_are_one_object() -> None:
@@ -169,15 +169,15 @@ def test_what_no_member_says_is_refused(wrong: dict[str, object]) -> None:
 def test_members_that_are_alike_are_worth_no_word(room: Room) -> None:
     come(room)
     assert lines(room) == []
-    assert timeline.refuse_different_nodes(room.leader, STRICT, 0) is False
+    assert report.refuse_different_nodes(room.leader, STRICT, 0) is False
 
 
 def test_the_odd_one_is_named_and_refused_only_for_what_is_strict(room: Room) -> None:
     come(room, fingerprint="driver=550 gpus=8%20H100")
     assert lines(room) == ["node3: driver 550, 3 others 570", "to leave out: --exclude=node3"]
     lenient: Any = SimpleNamespace(strict=("gpus",), asks_rdma=False)
-    assert timeline.refuse_different_nodes(room.leader, lenient, 0) is False
-    assert timeline.refuse_different_nodes(room.leader, STRICT, 0) is True
+    assert report.refuse_different_nodes(room.leader, lenient, 0) is False
+    assert report.refuse_different_nodes(room.leader, STRICT, 0) is True
     error = str(room.leader.failure.error())
     assert "expected 4 nodes that are alike" in error
     assert "saw node3: driver 550, 3 others 570; try --exclude=node3, or --no-strict" in error

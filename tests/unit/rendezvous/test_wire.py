@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from contextlib import suppress
 from typing import Annotated, NamedTuple
 
 import pytest
@@ -38,13 +39,9 @@ def sealed(sealer: Sealer, kind: int, body: wire.Body) -> tuple[int, bytes]:
     return data[4], data[wire.HEADER.size :]
 
 
-def test_a_frame_is_its_length_its_kind_and_its_payload() -> None:
-    """A frame is 4 bytes of length, one of kind, and the payload."""
-    assert wire.frame(7, b"abc") == b"\0\0\0\3\7abc"
-
-
 def test_what_one_side_seals_the_other_opens_in_order() -> None:
-    """Frames pass in both directions."""
+    """Frames, 4 bytes of length, one of kind, and the payload, pass in both directions."""
+    assert wire.frame(7, b"abc") == b"\0\0\0\3\7abc"
     member, leader = pair()
     for number in range(3):
         assert leader.open(*sealed(member, wire.READY, {"n": number})) == {"n": number}
@@ -81,10 +78,8 @@ def test_a_frame_that_is_not_the_next_one_of_this_connection_is_refused(harm: st
 @given(st.binary(max_size=300))
 def test_any_bytes_are_an_object_or_refused(payload: bytes) -> None:
     """Decoding gives a dict or WireError, nothing else."""
-    try:
+    with suppress(WireError):
         assert isinstance(wire.decode(payload), dict)
-    except WireError:
-        pass
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "1" * 10_000, "[]", "NaN", "", "\ud800"])
@@ -100,50 +95,40 @@ class Counted(NamedTuple):
     n: Annotated[int, wire.within(0, 10)] | None
 
 
-@pytest.mark.parametrize("value", ["NaN", "1e3", "1.0", "true", '"1"', "null", "-1", "11", "[1]", "1" * 4000])
-def test_an_integer_is_one_and_within_its_bounds(value: str) -> None:
-    """Floats, booleans, text and numbers out of bounds are refused."""
-    with pytest.raises(WireError):
-        wire.integer(json.loads(f'{{"n": {value}}}'), "n", 0, 10)
-
-
-def test_an_integer_may_be_left_out_where_that_is_said() -> None:
+@pytest.mark.parametrize("body", [{"n": None}, {}, {"n": 10}])
+def test_an_integer_may_be_left_out_where_its_type_allows_none(body: wire.Body) -> None:
     """None stands for a number that is not known."""
-    assert wire.parse(Counted, {"n": None}).n is None
-    assert wire.parse(Counted, {}).n is None
-    assert wire.parse(Counted, {"n": 10}).n == 10
+    assert wire.parse(Counted, body).n == body.get("n")
 
 
-@pytest.mark.parametrize("value", ["x" * 11, "a\nb", "\x1b[2J", "\u202e", "\x7f", 3, None, ["a"]])
-def test_text_is_printable_and_bounded(value: object) -> None:
-    """Control characters, direction marks and long text are refused."""
+NO_INTEGERS = [json.loads(text) for text in ("NaN", "1e3", "1.0", "true", '"1"', "null", "-1", "11", "[1]", "1" * 4000)]
+NO_TEXTS = ["x" * 11, "a\nb", "\x1b[2J", "\u202e", "\x7f", 3, None, ["a"]]
+NO_OCTETS = ["", "ab", "abc", "zz" * 2, "ab cd", "abcdef", "\uff41\uff42\uff43\uff44"]
+# Names would make connect() ask the resolver.
+NO_ADDRESSES = [
+    *("node1", "dead", "1.2.3", "127.1", "fe80::1%eth0", "fe80::1%", "fe80::1%9999999999", "::1;reboot", "", "0", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("read", "value"),
+    [
+        *((wire.within(0, 10), value) for value in NO_INTEGERS),
+        *((wire.printable_text(10), value) for value in NO_TEXTS),
+        *((wire.octets(2), value) for value in NO_OCTETS),
+        *((wire.address, value) for value in NO_ADDRESSES),
+    ],
+)
+def test_a_value_of_another_kind_or_out_of_bounds_is_refused(read: wire.Reader, value: object) -> None:
+    """Integers are no floats or booleans, text is printable and bounded, bytes are that many hex digits."""
     with pytest.raises(WireError):
-        wire.text({"t": value}, "t", 10)
-
-
-@pytest.mark.parametrize("value", ["", "ab", "abc", "zz" * 2, "ab cd", "abcdef", "\uff41\uff42\uff43\uff44"])
-def test_bytes_are_that_many_hex_digits(value: str) -> None:
-    """Anything but twice as many hex digits is refused."""
-    with pytest.raises(WireError):
-        wire.hexadecimal({"h": value}, "h", 2)
+        read({"v": value}, "v")
 
 
 @pytest.mark.parametrize("value", ["10.0.0.1", "::1", "fd00::7", "fe80::1%3"])
 def test_an_address_is_read_as_it_is(value: str) -> None:
     """IPv4, IPv6, and link-local addresses with the number of a zone."""
     assert wire.address({"a": value}, "a") == value
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["node1", "dead", "1.2.3", "127.1", "fe80::1%eth0", "fe80::1%", "fe80::1%9999999999", "::1;reboot", "", "0"],
-)
-def test_what_is_no_address_is_refused(value: str) -> None:
-    """Names would make connect() ask the resolver."""
-    with pytest.raises(WireError):
-        wire.address({"a": value}, "a")
-    with pytest.raises(WireError):
-        wire.address({"a": None}, "a")
 
 
 # Names, tags, groups and keys follow from id, step and restarts, and from nothing else.
