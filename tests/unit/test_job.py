@@ -13,7 +13,8 @@ from slurm_step import STEP
 from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
 
 from mingle_hooks.errors import FactsError, MingleError, UsageError
-from mingle_hooks.job import member_spec, obstacle_to
+from mingle_hooks.job import member_spec
+from mingle_hooks.preflight import obstacle_to
 from mingle_hooks.rendezvous.messages import Failure
 from mingle_hooks.rendezvous.request import MemberSpec
 
