@@ -120,7 +120,7 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
     Raises what member_spec() and join() raise, PlaceError and UsageError.
     """
     spec = member_spec(os.environ, options)
-    shells.check(spec.settings.shell)
+    shells.find(spec.settings.shell)  # raises for an unknown one before the others wait
     if "shell" not in spec.settings.sources:
         shells.check_reader()
     with _HeldSockets() as held:

@@ -317,7 +317,7 @@ def note(text: str, *, is_quiet: bool = False) -> None:
 def run_row(seen: Seen) -> dict[str, Any]:
     """Return a run as a row of --json."""
     entry, state = seen
-    found: dict[str, Any] = {
+    return {
         "id": entry.id,
         "run": entry.run,
         "state": UNREACHABLE if state is None else state.state,
@@ -331,7 +331,6 @@ def run_row(seen: Seen) -> dict[str, Any]:
         "pid": entry.process.pid,
         "command": entry.command,
     }
-    return found
 
 
 def whole_run_row(seen: Seen) -> dict[str, Any]:
@@ -359,8 +358,11 @@ def run_lines(found: Sequence[Seen]) -> list[str]:
 def run_page(seen: Seen) -> list[str]:
     """Return the text of `mingle show`: the run, its nodes and its last failure."""
     entry, state = seen
-    rows = [("id", entry.id), ("run", entry.run), ("state", UNREACHABLE if state is None else _state(state))]
-    if state is not None:
+    rows = [("id", entry.id), ("run", entry.run)]
+    if state is None:
+        rows += [("state", UNREACHABLE)]
+    else:
+        rows += [("state", f"{state.state} since {moment(state.since)}")]
         rows += [("nodes", f"{state.here} of {state.wanted}"), ("attempt", _attempt(state))]
     rows += [
         ("began", moment(entry.began)),
@@ -392,18 +394,13 @@ def moment(at: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def is_silent(entry: Entry, path: str) -> MissingError:
+def _no_answer(entry: Entry, path: str) -> MissingError:
     """Return the error for a run that does not answer."""
     return MissingError(
         f"an answer from run {entry.id} (process {entry.process.pid} on {entry.host})",
         "none: the run was stopped or killed, or this host cannot reach it",
         f"this command on {entry.host}; if the run is gone there too, rm {path}/{entry.run}.json",
     )
-
-
-def has_ended(entry: Entry) -> MissingError:
-    """Return the error for a run that has just ended."""
-    return MissingError(f"run {entry.id}", "it has just ended", "`mingle ls`")
 
 
 def _cells(seen: Seen) -> tuple[str, ...]:
@@ -417,10 +414,6 @@ def _cells(seen: Seen) -> tuple[str, ...]:
         entry.host,
         printable(entry.command, _LONGEST_COMMAND),
     )
-
-
-def _state(state: State) -> str:
-    return f"{state.state} since {moment(state.since)}"
 
 
 def _attempt(state: State) -> str:
@@ -463,43 +456,27 @@ def ls(*, watch: bool, is_json: bool, key_file: str | None) -> None:
     """
     known = find_runs(key_file)
     found = known.look(known.ways())
+    redraws = watch and not is_json and sys.stdout.isatty()
     if is_json:
-        _print_json(found)
-    elif watch and sys.stdout.isatty():
-        _draw(found)
-    elif found:
-        _print(run_lines(found))
+        print_json([*map(run_row, found)])
+    elif found or redraws:
+        _print(run_lines(found), before=_CLEAR * redraws)
     elif not watch:
         note("no runs")
-    if watch:
-        _watch(known, found, is_json=is_json)
-
-
-def _watch(known: Runs, last: list[Seen], *, is_json: bool) -> None:
-    """Refresh the list until the user stops it."""
-    while True:
+    while watch:
         time.sleep(_WATCH_S)
-        found = known.look(known.ways())
-        if not is_json and sys.stdout.isatty():
-            _draw(found)
-        elif is_json and found != last:
-            _print_json(found)
+        last, found = found, known.look(known.ways())
+        if redraws:
+            _print(run_lines(found), before=_CLEAR)
         elif not is_json:
             _print(run_changes(last, found))
-        last = found
+        elif found != last:
+            print_json([*map(run_row, found)])
 
 
-def _draw(found: list[Seen]) -> None:
-    write_stdout(_CLEAR + "".join(f"{line}\n" for line in run_lines(found)))
-
-
-def _print(lines: list[str]) -> None:
+def _print(lines: list[str], before: str = "") -> None:
     if lines:
-        write_stdout("".join(f"{line}\n" for line in lines))
-
-
-def _print_json(found: list[Seen]) -> None:
-    print_json([run_row(seen) for seen in found])
+        write_stdout(before + "".join(f"{line}\n" for line in lines))
 
 
 # `mingle show`: one run, with its nodes and its last failure.
@@ -518,24 +495,22 @@ def show(*, name: str, is_json: bool, key_file: str | None) -> None:
     way = known.one(name)
     found = known.look([way], is_whole=True)
     if not found:
-        raise has_ended(way.entry)
+        raise MissingError(f"run {way.entry.id}", "it has just ended", "`mingle ls`")
     if is_json:
         print_json(whole_run_row(found[0]))
     else:
-        write_stdout("".join(f"{line}\n" for line in run_page(found[0])))
+        _print(run_page(found[0]))
     if found[0].state is None:
-        raise is_silent(way.entry, known.path)
+        raise _no_answer(way.entry, known.path)
 
 
 # `mingle kill`: end a run, on all of its nodes.
-
-_DEFAULT_S = "60s"
 
 
 @click.command()
 @click.argument("name", metavar="ID")
 @click.option("--now", "is_now", is_flag=True, help="End it at once, without the grace period.")
-@click.option("--timeout", cls=Option, shown=KILL_TIMEOUT, default=_DEFAULT_S, help="How long to wait for its end.")
+@click.option("--timeout", cls=Option, shown=KILL_TIMEOUT, default="60s", help="How long to wait for its end.")
 @key_option
 def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None:
     """End a run on all of its nodes and wait until it has ended.
@@ -559,7 +534,7 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
             f"`mingle kill --now {name}`" if not is_now else f"`mingle show {name}`",
         )
     else:
-        raise is_silent(entry, known.path)
+        raise _no_answer(entry, known.path)
 
 
 def _seconds(text: str) -> float:
