@@ -141,26 +141,9 @@ class NotFoundError(MingleError):
     exit_code = 127
 
 
-_BY_EXIT_CODE: dict[int, type[MingleError]] = {
-    kind.exit_code: kind
-    for kind in (
-        UsageError,
-        FactsError,
-        MissingError,
-        NetworkError,
-        PlaceError,
-        ConflictError,
-        SecretError,
-        SettingsError,
-        NotExecutableError,
-        NotFoundError,
-    )
-}
-
-
 def by_exit_code(code: int) -> type[MingleError]:
     """Return the error class with this exit code, or MingleError."""
-    return _BY_EXIT_CODE.get(code, MingleError)
+    return next((kind for kind in MingleError.__subclasses__() if kind.exit_code == code), MingleError)
 
 
 def reason(error: Exception) -> str:
@@ -184,16 +167,12 @@ def shortage(error: Exception) -> Shortage | None:
         return error.shortage
     if isinstance(error, NoPortError):
         return Shortage("ports", str(error.strerror))
-    return _of_files(error) or _of_memory(error)
-
-
-def _of_files(error: Exception) -> Shortage | None:
     if _has_errno(error, errno.EMFILE):
         used_up = f"all {os.sysconf('SC_OPEN_MAX')} file descriptors that `ulimit -n` allows are in use"
         return Shortage("files", used_up)
     if _has_errno(error, errno.ENFILE):
         return Shortage("files", "all file descriptors of this host are in use (sysctl fs.file-max)")
-    return None
+    return _of_memory(error)
 
 
 def _of_memory(error: Exception) -> Shortage | None:

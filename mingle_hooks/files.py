@@ -313,11 +313,11 @@ def own_archive() -> str | None:
 def own_program_argv(program: str) -> tuple[str, ...]:
     """Return the command that starts a program, such as `agent`, on any host that sees this mingle's files.
 
-    mingle.pyz takes the path of start.py as its first argument: see packaging/build.py.
+    mingle.pyz takes the path of __main__.py as its first argument: see packaging/build.py.
     """
     if (archive := own_archive()) is not None:
-        return (sys.executable, "-I", archive, f"{_NAME}/start.py", program)
-    return (sys.executable, "-I", f"{_PACKAGE}/start.py", program)
+        return (sys.executable, "-I", archive, f"{_NAME}/__main__.py", program)
+    return (sys.executable, "-I", f"{_PACKAGE}/__main__.py", program)
 
 
 # Templates. jinja2 takes 48 ms to import, so it is imported inside the functions.

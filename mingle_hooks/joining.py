@@ -17,7 +17,7 @@ from mingle_hooks.export.launchers import everywhere, here, is_first_host
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.keys import Key
 from mingle_hooks.net import addresses, ports
-from mingle_hooks.net.addresses import LOOPBACK, NcclSetting, hostname, interface_of, machine_id, nccl_settings
+from mingle_hooks.net.addresses import LOOPBACK, hostname, interface_of, machine_id, nccl_settings
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import RESOLVE_S, resolve
@@ -112,7 +112,6 @@ def _answer(
         if spec.nodes == 1:
             if failure is not None and failure.is_certain:
                 raise failure.error()
-
             return single_member_answer(spec, held)
         request = _request(spec, key, timeout_s)
         request = request._replace(local_peers=local_peers, wants_roster=wants_roster, obstacle=failure, held=held)
@@ -151,7 +150,7 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         trusts_addr=settings.master is not None or bool(spec.user_environ.get("KUBERNETES_SERVICE_HOST")),
         age_s=process_age_s(),
         orders_by_switch=settings.order != "scheduler",
-        topology=_switches(spec),
+        topology=switches_above(settings.order, spec.user_environ),
         hosts=hosts,
         leader_hosts=facts.leader_hosts,
         host_suffix=settings.host_suffix,
@@ -166,14 +165,6 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         strict=settings.strict,
         asks_rdma=settings.rdma,
     )
-
-
-def _switches(spec: MemberSpec) -> str:
-    """Return the switches above this node, or "" for the scheduler's order."""
-    if spec.settings.order == "scheduler":
-        return ""
-
-    return switches_above(spec.settings.order, spec.user_environ)
 
 
 def _fingerprint_reader(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:
@@ -212,31 +203,29 @@ def _view(spec: MemberSpec, answer: Answer) -> View:
     return _with_network(spec, world, place)._replace(spent=tuple(answer.get("spent", ())))
 
 
+def _bare_view(spec: MemberSpec, world: World, place: Assignment) -> View:
+    settings, bound = spec.settings, spec.binding.variables if spec.binding else {}
+    return View(world, place, settings.scope, spec.user_environ, frameworks=settings.frameworks, bound=bound)
+
+
 def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
     """Return the view with the interface, the RDMA ports and whatever else a framework needs."""
-    needed = needs(spec.settings.frameworks)
-    is_named = True
+    needed, view = needs(spec.settings.frameworks), _bare_view(spec, world, place)
     if NAMES in needed and world.nodes != 1:
         if spec.facts.hosts:  # a scheduler reaches its hosts by its own names
-            is_named = bool(resolvable([hostname()]))
+            view = view._replace(is_named=bool(resolvable([hostname()])))
         else:
-            world = world._replace(roster=reachable(world.roster))
-    hcas: tuple[str, ...] | None = ()
-    site: dict[str, NcclSetting] = {}
+            view = view._replace(world=world._replace(roster=reachable(world.roster)))
     if IFACE in needed and place.address is not None:
-        place = place._replace(iface=interface_of(place.address))
+        view = view._replace(place=place._replace(iface=interface_of(place.address)))
     if HCAS in needed:
-        ports = active_rdma_ports()
-        hcas = None if ports is None else tuple(port for port, _ in ports)
+        active = active_rdma_ports()
+        view = view._replace(hcas=None if active is None else tuple(port for port, _ in active))
     if SITE in needed:
-        site = nccl_settings(spec.user_environ)
-    is_cpu_only = False
+        view = view._replace(site=nccl_settings(spec.user_environ))
     if CPU_ONLY in needed:
-        is_cpu_only = not has_accelerator(spec.user_environ)
-    bound = spec.binding.variables if spec.binding else {}
-    user_environ, names = spec.user_environ, spec.settings.frameworks
-    view = View(world, place, spec.settings.scope, user_environ, hcas, is_cpu_only, names, site, bound=bound)
-    return view._replace(is_named=is_named)
+        view = view._replace(is_cpu_only=not has_accelerator(spec.user_environ))
+    return view
 
 
 def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
@@ -255,8 +244,7 @@ def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
     found = set()
     for host in dict.fromkeys(hosts):
         left_s = deadline - time.monotonic()
-        addresses = resolve(host, left_s) if left_s > 0 else []
-        if any(address != "::1" and not address.startswith("127.") for address in addresses):
+        if left_s > 0 and any(map(_is_elsewhere, resolve(host, left_s))):
             found.add(host)
     return found
 
@@ -305,24 +293,15 @@ def view_without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> 
     slots, size = _same_everywhere(spec)
     digest = _digest(spec, spec.nodes, size, address, port)
     world = World(spec.attempt.id, spec.nodes, size, address, port, digest)
-    leads_here, leads_there = _names_lead(facts) if facts.is_batch else (True, True)
-    if facts.is_batch:
-        iface = None if leads_here else addresses.interface_of(address)
-        place = Assignment(
-            node_rank=None, slots=slots, rank_offset=None, iface=iface, local_rank=_local_rank_of_all(spec)
-        )
-    else:
-        is_task = spec.settings.scope == "task"
-        place = Assignment(
-            node_rank=spec.rank,
-            slots=spec.slots,
-            rank_offset=None,
-            local_rank=facts.local_rank if is_task else None,
-            rank=facts.task_rank if is_task else None,
-        )
-    bound = spec.binding.variables if spec.binding else {}
-    view = View(world, place, spec.settings.scope, spec.user_environ, frameworks=spec.settings.frameworks, bound=bound)
-    return view._replace(batch=_batch(spec, slots)) if facts.is_batch and leads_there else view
+    if not facts.is_batch:
+        place = Assignment(spec.rank, spec.slots, rank_offset=None)
+        if spec.settings.scope == "task":
+            place = place._replace(local_rank=facts.local_rank, rank=facts.task_rank)
+        return _bare_view(spec, world, place)
+    leads_here, leads_there = _names_lead(facts)
+    iface = None if leads_here else interface_of(address)
+    place = Assignment(None, slots, rank_offset=None, iface=iface, local_rank=_local_rank_of_all(spec))
+    return _bare_view(spec, world, place)._replace(batch=_batch(spec, slots) if leads_there else None)
 
 
 def _local_rank_of_all(spec: MemberSpec) -> int | None:
@@ -336,9 +315,8 @@ def _local_rank_of_all(spec: MemberSpec) -> int | None:
 
 
 def _batch(spec: MemberSpec, slots: int | None) -> Batch:
-    if slots is None and spec.slots_from == "gpus":
-        return Batch(max(1, int(spec.settings.timeout)), "gpu")  # torchrun counts them on each node
-    return Batch(max(1, int(spec.settings.timeout)), "" if slots is None else str(slots))
+    counted = "gpu" if spec.slots_from == "gpus" else ""  # torchrun counts them on each node
+    return Batch(max(1, int(spec.settings.timeout)), counted if slots is None else str(slots))
 
 
 def _names_lead(facts: JobFacts) -> tuple[bool, bool]:
@@ -386,7 +364,6 @@ def _named_address(spec: MemberSpec) -> str:
 
 
 def _own_address(spec: MemberSpec, held: list[socket.socket] | None) -> tuple[str, int]:
-
     port = _named_port(spec)
     if "MASTER_ADDR" in spec.pinned or spec.settings.master is not None or not is_first_host(spec.facts):
         return _named_address(spec), port or _first_port(spec)
@@ -409,10 +386,7 @@ def _reserved_port(spec: MemberSpec, address: str, seed: bytes, held: list[socke
     listener = ports.listen(address, ports.candidates(seed, MASTER_PORTS, port_range), port_range)
     try:
         port: int = listener.getsockname()[1]
-        if spec.settings.port_hold:
-            ports.keep(listener)
-        else:
-            ports.hold(listener)
+        (ports.keep if spec.settings.port_hold else ports.hold)(listener)
     except BaseException:
         listener.close()
         raise
@@ -576,7 +550,6 @@ def members_of(spec: MemberSpec, observer: Observer, addresses: Addresses) -> Li
         return Listing(known)
     if is_batch:
         raise _cannot_ask(spec, is_known=bool(known))
-
     roster = join(spec, observer, wants_roster=True, command=None).world.roster
     hosts = _scheduler_hosts(spec)
     return Listing(tuple(row._replace(host=hosts[row.node_rank]) for row in roster) if hosts else roster, roster)
@@ -598,18 +571,13 @@ def _members_of_scheduler(spec: MemberSpec) -> tuple[Member, ...]:
         return (Member(0, hosts[0] if hosts else hostname(), "", spec.slots),)
     if spec.slots_from in ("--slots", "LOCAL_WORLD_SIZE"):
         slots = (spec.slots,) * len(hosts)
-    elif spec.slots_from == "tasks" and _is_on_a_node(facts):
+    elif spec.slots_from == "tasks" and (not facts.is_batch or is_first_host(facts)):  # on a node, not a login node
         slots = facts.tasks_per_node
     else:
         slots = ()
     if len(slots) != len(hosts):
         return ()
     return tuple(Member(rank, host, "", slots[rank]) for rank, host in enumerate(hosts))
-
-
-def _is_on_a_node(facts: JobFacts) -> bool:
-    """Tell whether this host is one of the job's: a login node shows nothing about the nodes' GPUs."""
-    return not facts.is_batch or is_first_host(facts)
 
 
 def _scheduler_hosts(spec: MemberSpec) -> tuple[str, ...]:

@@ -70,11 +70,12 @@ def find(
     """Return the key of this call. Raises SecretError if a key is unfit, or none applies."""
     if settings.insecure:
         return Key(PUBLIC, "--insecure: a public key")
-    return (
-        _pinned(settings, environ)
-        or _of_job(facts.job_id, run_root)
-        or _of_home(facts, config_directory(environ, home), mountinfo)
-    )
+    directory = config_directory(environ, home)
+    found = _pinned(settings, environ) or _of_job(facts.job_id, run_root) or _of_home(facts, directory, mountinfo)
+    if found is None:
+        path = f"{directory or '~/.config/mingle'}/key"
+        raise SecretError("a key that all members share", f"none given, and no file {path}", _remedy(path))
+    return found
 
 
 def held(
@@ -97,12 +98,11 @@ def held(
         return (pinned,)
     directory = config_directory(environ, home)
     of_home = _read(f"{directory}/key") if directory else None
-    if directory and of_home is None and is_new and (facts.shares_homes or on_network(directory, mountinfo)):
+    if of_home is None and is_new:
         try:
-            _make(directory)
+            of_home = _of_home(facts, directory, mountinfo)
         except SecretError:  # a home that cannot be written to
             pass
-        of_home = _read(f"{directory}/key")
     found = (_of_job(facts.job_id, run_root), of_home)
     return tuple(key for key in found if key is not None)
 
@@ -145,16 +145,14 @@ def _of_job(job_id: str | None, run_root: str) -> Key | None:
         os.close(directory)
 
 
-def _of_home(facts: JobFacts, directory: str | None, mountinfo: str) -> Key:
-    path = f"{directory}/key" if directory else "~/.config/mingle/key"
-    key = _read(path) if directory else None
-    if key is not None:
-        return key
-    if directory and (facts.shares_homes or on_network(directory, mountinfo)):
+def _of_home(facts: JobFacts, directory: str | None, mountinfo: str) -> Key | None:
+    """Return the key in the home, which is created if there is none and all nodes share the home."""
+    if directory is None:
+        return None
+    key = _read(f"{directory}/key")
+    if key is None and (facts.shares_homes or on_network(directory, mountinfo)):
         _make(directory)
-        key = _read(path)
-    if key is None:
-        raise SecretError("a key that all members share", f"none given, and no file {path}", _remedy(path))
+        key = _read(f"{directory}/key")
     return key
 
 

@@ -136,8 +136,7 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     fields.mebibytes_of: _NUMBER_OR_TEXT,
     fields.seconds_of: _NUMBER_OR_TEXT,
     values.identifier: _texts(LONGEST_ID),
-    values.nodes: _whole(1, MOST_NODES),
-    values.rank: _whole(0, MOST_NODES - 1),
+    values.whole: _whole,
     values.endpoint: _TEXT,
     backends: _NAMES,
     values.word: {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", "maxLength": 64},
@@ -159,6 +158,4 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     values.program: {"anyOf": [{**_PATH, "maxLength": 4096}, {"enum": [values.NONE]}]},
     values.paths: {"anyOf": [_PATH, {"type": "array", "items": _PATH, "maxItems": values.MOST_ENTRIES}]},
     values.suffix: _texts(253, "^[A-Za-z0-9.-]+$"),
-    values.ttl: _whole(1, 32),
-    values.version: _whole(1, 999),
 }

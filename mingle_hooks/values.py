@@ -11,6 +11,7 @@ import ipaddress
 import json
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Literal
 
 from mingle_hooks.errors import UsageError
@@ -80,29 +81,11 @@ def whole(value: object, *, least: int, most: int) -> int:
     return found
 
 
-def nodes(value: object) -> int:
-    """Read a number of nodes."""
-    return whole(value, least=1, most=MOST_NODES)
-
-
-def rank(value: object) -> int:
-    """Read a node rank."""
-    return whole(value, least=0, most=MOST_NODES - 1)
-
-
-def port(value: object) -> int:
-    """Read a port."""
-    return whole(value, least=1, most=65_535)
-
-
-def ttl(value: object) -> int:
-    """Read a number of hops: by old custom a packet with 32 or fewer stays within the site."""
-    return whole(value, least=1, most=32)
-
-
-def version(value: object) -> int:
-    """Read the version of a settings file."""
-    return whole(value, least=1, most=999)
+nodes = partial(whole, least=1, most=MOST_NODES)
+rank = partial(whole, least=0, most=MOST_NODES - 1)
+port = partial(whole, least=1, most=HIGHEST)
+ttl = partial(whole, least=1, most=32)  # hops: by old custom a packet with 32 or fewer stays within the site
+version = partial(whole, least=1, most=999)  # of a settings file
 
 
 def switch(value: object) -> bool:
@@ -298,25 +281,18 @@ FIELDS = (
 
 # Corrections of mistyped names.
 
-# Names used elsewhere -> the name here, where similar letters would lead to another one.
-_MEANT = {
-    "process": "task",
-    "proc": "task",
-    "rank": "task",
-    "host": "node",
-    "all": "gpus",
-    "auto": "gpus",
-    "devices": "gpus",
-    "cores": "cpus",
-    "torch": "torchrun",
-    "pytorch": "torchrun",
-    "ddp": "torchrun",
-    "nfs": "directory",
-    "file": "directory",
-    "openmpi": "mpi",
-    "start": "run",
-    "launch": "run",
+# The name here -> names used elsewhere, whose similar letters would lead to another one.
+_USED_ELSEWHERE = {
+    "task": "process proc rank",
+    "node": "host",
+    "gpus": "all auto devices",
+    "cpus": "cores",
+    "torchrun": "torch pytorch ddp",
+    "directory": "nfs file",
+    "mpi": "openmpi",
+    "run": "start launch",
 }
+_MEANT = {other: name for name, others in _USED_ELSEWHERE.items() for other in others.split()}
 # The least similarity; below it the first known name, the most usual one, is the better guess.
 _ALIKE = 0.5
 

@@ -18,12 +18,12 @@ from tempfile import TemporaryDirectory
 from wheel import Entry, netifaces, pack
 
 ROOT = Path(__file__).resolve().parent.parent
-# What `mingle run` starts on a node begins with the word mingle_hooks/start.py: see files.py there.
+# What `mingle run` starts on a node begins with the word mingle_hooks/__main__.py: see files.py there.
 MAIN = """\
 import sys
 
-if sys.argv[1:2] == ["mingle_hooks/start.py"]:
-    from mingle_hooks.start import main
+if sys.argv[1:2] == ["mingle_hooks/__main__.py"]:
+    from mingle_hooks.__main__ import start as main
     del sys.argv[1]
 else:
     from mingle_hooks.cli.main import main

@@ -18,8 +18,9 @@ from mingle_hooks.cli.plain import option_arguments, write_stderr, write_stdout
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
 from mingle_hooks.export import launchers, shells, variables
 from mingle_hooks.export.variables import Variable
-from mingle_hooks.job import member_spec, obstacle_to
+from mingle_hooks.job import member_spec
 from mingle_hooks.joining import join
+from mingle_hooks.preflight import obstacle_to
 from mingle_hooks.rendezvous.member import MemberSpec, Progress
 from mingle_hooks.rendezvous.messages import Failure
 from mingle_hooks.world import File, View
@@ -119,7 +120,7 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
     Raises what member_spec() and join() raise, PlaceError and UsageError.
     """
     spec = member_spec(os.environ, options)
-    shells.check(spec.settings.shell)
+    shells.find(spec.settings.shell)  # raises for an unknown one before the others wait
     if "shell" not in spec.settings.sources:
         shells.check_reader()
     with _HeldSockets() as held:

@@ -545,14 +545,14 @@ def replace_streams() -> None:
 
 # name -> (module with a click command of that name, one line of help). Only the called one is imported.
 COMMANDS = {
-    "env": ("mingle_hooks.cli.env", "Print the variables of this node for eval."),
-    "exec": ("mingle_hooks.cli.env", "Set the variables, then become COMMAND."),
-    "run": ("mingle_hooks.cli.run", "Run COMMAND on all hosts of the job as one."),
-    "check": ("mingle_hooks.cli.run", "Find hosts that differ or cannot reach the others."),
-    "ls": ("mingle_hooks.cli.run", "List your runs."),
-    "show": ("mingle_hooks.cli.run", "Show one run: its nodes, who is missing, and its last failure."),
-    "kill": ("mingle_hooks.cli.run", "End a run on all of its nodes and wait until it has ended."),
-    "hosts": ("mingle_hooks.cli.env", "Print the hosts of the world, for MPI and other programs."),
+    "env": ("mingle_hooks.cli.jobs", "Print the variables of this node for eval."),
+    "exec": ("mingle_hooks.cli.jobs", "Set the variables, then become COMMAND."),
+    "run": ("mingle_hooks.cli.jobs", "Run COMMAND on all hosts of the job as one."),
+    "check": ("mingle_hooks.cli.jobs", "Find hosts that differ or cannot reach the others."),
+    "ls": ("mingle_hooks.cli.jobs", "List your runs."),
+    "show": ("mingle_hooks.cli.jobs", "Show one run: its nodes, who is missing, and its last failure."),
+    "kill": ("mingle_hooks.cli.jobs", "End a run on all of its nodes and wait until it has ended."),
+    "hosts": ("mingle_hooks.cli.jobs", "Print the hosts of the world, for MPI and other programs."),
     "key": ("mingle_hooks.cli.template", "Print a new key for the members of a world."),
     "template": ("mingle_hooks.cli.template", "Write a job script from a job description."),
     "hooks": ("mingle_hooks.cli.hooks", "Install the hooks of a cluster: prolog, epilog, task prolog."),

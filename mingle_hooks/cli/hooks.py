@@ -76,40 +76,6 @@ def _parsed(version: str | None) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-# `mingle hooks report` and `mingle hooks rollout`: the same hooks on every node, before slurm.conf names them.
-
-_MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
-
-
-@click.command("report")
-@click.argument("scheduler", type=click.Choice(["slurm"]))
-@root_option
-@conf_option
-def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG001 -- there is one
-    """Print a one-line report of this node, for `mingle hooks rollout --check`."""
-    click.echo(report_line(site_settings(places), hook_places(places)))
-
-
-@click.command("rollout")
-@click.option("--check", is_flag=True, help="Compare the nodes' reports; exit with 1 if they differ.")
-@click.option("--nodes", metavar="LIST", help="The nodes that must report. [default: those of sinfo]")
-@click.argument("reports", type=click.File(), default="-")
-def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
-    """Print the steps of a rollout, or check that slurm.conf may name the hooks on all nodes."""
-    if not check:
-        click.echo(ORDER, nl=False)
-        return
-    wanted = expand(nodes) if nodes else slurm.slurm_nodes(Where())
-    if not wanted:
-        raise UsageError("the nodes that must report", "no answer from sinfo", "--nodes node[1-100]")
-    found = compare_reports(reports.read(_MOST_CHARACTERS), wanted)
-    for finding in found:
-        click.echo(f"BAD  {finding.where}: {printable(finding.what)}; fix: {finding.mend}")
-    if found:
-        raise click.exceptions.Exit(UNHEALTHY)
-    click.echo(f"ok: all reports from {fold(wanted)} agree; you can name the hooks in slurm.conf")
-
-
 # Output: files, findings and differences.
 
 
@@ -218,7 +184,7 @@ def install_command(
     """Install the hooks, and print the lines that the scheduler's configuration needs."""
     where = hook_places(places)
     with nullcontext() if dry_run else installation_lock(where.root):
-        plan = _plan(scheduler, places)
+        plan = target(scheduler).plan(site_settings(places), where)
         changes = plan.changes
         needs_confirmation = changes and not dry_run and not yes
         if needs_confirmation and not as_json:
@@ -345,8 +311,38 @@ def doctor_command(**places: str | None) -> None:
     _end(bad=any(not finding.note for finding in found))
 
 
-hooks.add_command(report_command)
-hooks.add_command(rollout_command)
+# `mingle hooks report` and `mingle hooks rollout`: the same hooks on every node, before slurm.conf names them.
+
+_MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
+
+
+@hooks.command("report")
+@click.argument("scheduler", type=click.Choice(["slurm"]))
+@root_option
+@conf_option
+def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG001 -- there is one
+    """Print a one-line report of this node, for `mingle hooks rollout --check`."""
+    click.echo(report_line(site_settings(places), hook_places(places)))
+
+
+@hooks.command("rollout")
+@click.option("--check", is_flag=True, help="Compare the nodes' reports; exit with 1 if they differ.")
+@click.option("--nodes", metavar="LIST", help="The nodes that must report. [default: those of sinfo]")
+@click.argument("reports", type=click.File(), default="-")
+def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
+    """Print the steps of a rollout, or check that slurm.conf may name the hooks on all nodes."""
+    if not check:
+        click.echo(ORDER, nl=False)
+        return
+    wanted = expand(nodes) if nodes else slurm.slurm_nodes(Where())
+    if not wanted:
+        raise UsageError("the nodes that must report", "no answer from sinfo", "--nodes node[1-100]")
+    found = compare_reports(reports.read(_MOST_CHARACTERS), wanted)
+    for finding in found:
+        click.echo(f"BAD  {finding.where}: {printable(finding.what)}; fix: {finding.mend}")
+    if found:
+        raise click.exceptions.Exit(UNHEALTHY)
+    click.echo(f"ok: all reports from {fold(wanted)} agree; you can name the hooks in slurm.conf")
 
 
 def _site_settings_or_default(places: Mapping[str, str | None]) -> Site:
@@ -355,7 +351,3 @@ def _site_settings_or_default(places: Mapping[str, str | None]) -> Site:
         return site_settings(places)
     except SettingsError:
         return Site()
-
-
-def _plan(scheduler: str, places: Mapping[str, str | None]) -> Plan:
-    return target(scheduler).plan(site_settings(places), hook_places(places))

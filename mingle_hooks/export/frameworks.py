@@ -165,11 +165,6 @@ def _cpu(view: View) -> dict[str, str]:
 # "$MINGLE_ACCELERATE_CONFIG" train.py`. A script started once per task needs no file: accelerate reads RANK,
 # LOCAL_RANK and WORLD_SIZE. MULTI_GPU stands for torchrun, on CPUs too: MULTI_CPU would start one process on each
 # node.
-def _accelerate(view: View) -> dict[str, str]:
-    """Return the switch for CPUs: all else is in the file."""
-    return _cpu(view)
-
-
 def _accelerate_files(view: View) -> tuple[File, ...]:
     """Return this node's config file. YAML is JSON's superset, so it is JSON, quoted as such."""
     world, place = view.world, view.place
@@ -196,10 +191,7 @@ def _accelerate_files(view: View) -> tuple[File, ...]:
 # and refuses `devices` that do not fit. With LOCAL_RANK alone it would wait for processes that never start.
 def _process(view: View) -> dict[str, str]:
     """Return the world's id if this process has a rank, and accelerate's switch if there is no accelerator."""
-    found = {"TORCHELASTIC_RUN_ID": view.world.digest} if view.place.rank is not None else {}
-    if view.is_cpu_only:
-        found |= _cpu(view)
-    return found
+    return ({"TORCHELASTIC_RUN_ID": view.world.digest} if view.place.rank is not None else {}) | _cpu(view)
 
 
 # Lightning, which needs only MASTER_ADDR, MASTER_PORT and NODE_RANK if it starts processes itself.
@@ -221,11 +213,6 @@ def _lightning(view: View) -> dict[str, str]:
 def _nothing(_view: View) -> dict[str, str]:
     """Return no variables: the file has everything."""
     return {}
-
-
-def _deepspeed_files(view: View) -> tuple[File, ...]:
-    """Return the hostfile."""
-    return _hostfile(view)
 
 
 def _hostfile(view: View, *variables: str) -> tuple[File, ...]:
@@ -398,7 +385,7 @@ def _mlx_files(view: View) -> tuple[File, ...]:
 # Read in ms-swift 4.6, swift/cli/main.py: it hands NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT and NPROC_PER_NODE on.
 def _swift(view: View) -> dict[str, str]:
     """Return the number of processes on this node."""
-    return {"NPROC_PER_NODE": str(view.place.slots)} if view.place.slots is not None else {}
+    return {} if view.place.slots is None else {"NPROC_PER_NODE": str(view.place.slots)}
 
 
 # LLaMA-Factory: `llamafactory-cli train …` on every node, which starts torchrun itself, with one GPU only when
@@ -408,8 +395,7 @@ def _swift(view: View) -> dict[str, str]:
 # NODE_RANK, MASTER_ADDR, MASTER_PORT and NPROC_PER_NODE on.
 def _llamafactory(view: View) -> dict[str, str]:
     """Return the switch for torchrun, and the number of processes on this node."""
-    slots = view.place.slots
-    return {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(slots)} if slots is not None else {}
+    return {"FORCE_TORCHRUN": "1", **found} if (found := _swift(view)) else {}
 
 
 # Composer: `composer train.py` on every node.
@@ -488,12 +474,12 @@ FRAMEWORKS = {
         _torchrun_elastic, (*_PET[:3], *_PET_RDZV, *NO_RANK, *_RESTARTS), _NETWORK | {MEMORY}
     ),
     "accelerate": Framework(
-        _accelerate, ("MINGLE_ACCELERATE_CONFIG", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY}), files=_accelerate_files
+        _cpu, ("MINGLE_ACCELERATE_CONFIG", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY}), files=_accelerate_files
     ),
     "cpu": Framework(_cpu, ("ACCELERATE_USE_CPU",), frozenset({CPU_ONLY})),
     "process": Framework(_process, ("TORCHELASTIC_RUN_ID", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY})),
     "lightning": Framework(_lightning, ("TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME")),
-    "deepspeed": Framework(_nothing, ("MINGLE_HOSTFILE",), _NAMED_HOSTS, files=_deepspeed_files),
+    "deepspeed": Framework(_nothing, ("MINGLE_HOSTFILE",), _NAMED_HOSTS, files=_hostfile),
     "mpi": Framework(
         _mpi,
         ("MINGLE_HOSTFILE", *_OPEN_MPI, *_HYDRA, "HYDRA_IFACE", "SLURM_OVERLAP"),
@@ -540,10 +526,8 @@ def framework(name: str) -> Framework:
     """Return the framework of this name, built-in or a plugin. Raises UsageError with the nearest known name."""
     if name in FRAMEWORKS:
         return FRAMEWORKS[name]
-
     if (row := plugins.find(plugins.FRAMEWORKS, name, Framework, _RETURNS)) is not None:
         return row
-
     known = [*FRAMEWORKS, *plugins.names(plugins.FRAMEWORKS), NONE]
     raise UsageError(f"a framework: {', '.join(known)}", name, f"--for {nearest(name, known)}")
 

@@ -41,22 +41,9 @@ def slots(members: Sequence[Member]) -> dict[str, int]:
     return found
 
 
-# Open MPI's hostfile (mpirun(1), --hostfile).
-def _mpi(members: Sequence[Member]) -> str:
-    """Return a line for each host."""
-    return "".join(f"{host} slots={count}\n" for host, count in slots(members).items())
-
-
-# The machine file of Hydra, the launcher of MPICH, MVAPICH and Intel MPI.
-def _mpich(members: Sequence[Member]) -> str:
-    """Return a line for each host."""
-    return "".join(f"{host}:{count}\n" for host, count in slots(members).items())
-
-
-# The hosts as horovodrun's -H takes them (read in horovod 0.28, runner/common/util/hosts.py).
-def _horovod(members: Sequence[Member]) -> str:
-    """Return all hosts in one line."""
-    return ",".join(f"{host}:{count}" for host, count in slots(members).items()) + "\n"
+def _hosts(entry: str, between: str = "\n") -> Callable[[Sequence[Member]], str]:
+    """Return a function that writes an entry with its slots for each host."""
+    return lambda members: between.join(entry.format(*row) for row in slots(members).items()) + "\n" * bool(members)
 
 
 # A node file such as PBS_NODEFILE: each host on as many lines as it has slots.
@@ -83,27 +70,23 @@ def _etc(members: Sequence[Member]) -> str:
     ConflictError for a host without a unique name, and FactsError for an invalid name, as every program of the host
     reads these lines.
     """
-    named: dict[str, list[str]] = {}
-    addresses: dict[str, list[str]] = {}
+    named: dict[str, dict[str, None]] = {}
+    addresses: dict[str, dict[str, None]] = {}
     for member in members:
         if not is_hostname(member.host):
             raise FactsError("a host name", member.host, "--hosts NAMES, or correcting the scheduler's list")
         if not _is_of_one_host(member.address) and member.host.partition(".")[0] != "localhost":
-            _add(named, member.address, member.host)
-            _add(addresses, member.host, member.address)
+            named.setdefault(member.address, {})[member.host] = None
+            addresses.setdefault(member.host, {})[member.address] = None
     lines = []
     for address, names in named.items():
         own = [name for name in names if len(addresses[name]) == 1]
         if not own:
-            seen = f"{names[0]} at {' and '.join(addresses[names[0]])}"
+            host = next(iter(names))
+            seen = f"{host} at {' and '.join(addresses[host])}"
             raise ConflictError("a different name for each host", seen, "renaming one of them")
         lines.append(f"{address} {' '.join(own)}\n")
     return "".join(lines)
-
-
-def _add(found: dict[str, list[str]], key: str, value: str) -> None:
-    if value not in found.setdefault(key, []):
-        found[key].append(value)
 
 
 def _is_of_one_host(address: str) -> bool:
@@ -113,10 +96,10 @@ def _is_of_one_host(address: str) -> bool:
 
 FORMATS = {
     "etc": Format(_etc, "needed"),
-    "mpi": Format(_mpi),
-    "mpich": Format(_mpich),
-    "deepspeed": Format(_mpi),  # each host once (read in deepspeed 0.19, launcher/runner.py)
-    "horovod": Format(_horovod),
+    "mpi": Format(_hosts("{} slots={}")),  # Open MPI's hostfile (mpirun(1), --hostfile)
+    "mpich": Format(_hosts("{}:{}")),  # the machine file of Hydra, the launcher of MPICH, MVAPICH and Intel MPI
+    "deepspeed": Format(_hosts("{} slots={}")),  # each host once (read in deepspeed 0.19, launcher/runner.py)
+    "horovod": Format(_hosts("{}:{}", ",")),  # horovodrun's -H (read in horovod 0.28, runner/common/util/hosts.py)
     "nodefile": Format(_nodefile),
     "json": Format(_json, "shown"),
 }

@@ -340,19 +340,7 @@ PROCESS_FRAMEWORKS = ("process",)
 
 # Programs that are no launchers, like Python and scripts: no plugin is searched for them.
 _NO_LAUNCHERS = (
-    "sh",
-    "bash",
-    "dash",
-    "ksh",
-    "zsh",
-    "csh",
-    "tcsh",
-    "fish",
-    "env",
-    "numactl",
-    "true",
-    "sleep",
-    "hostname",
+    *("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish", "env", "numactl", "true", "sleep", "hostname"),
 )
 
 # Container programs that start a command by `exec`; options with a value must be written as --option=value.
@@ -527,7 +515,8 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
     # In a run only rank 0's host starts a launcher of all nodes, and the run itself adds --verbatim there.
     is_of_all = launcher is not None and launcher.starts == "job" and "MINGLE_RUN_FORMED" not in spec.user_environ
     lacks_nodes = launcher is not None and verbatim and (launcher.options or is_of_all)
-    if launcher is not None and lacks_nodes and not _names_nodes(command[end:]):
+    names_nodes = any(hyphens(argument.partition("=")[0]) in _NODE_OPTIONS for argument in command[end:])
+    if launcher is not None and lacks_nodes and not names_nodes:
         raise UsageError(
             f"{launcher.name} with options that name its nodes",
             "none, with --verbatim: each node would train alone",
@@ -542,8 +531,8 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
 def check_processes(launcher: str, arguments: Sequence[str], nodes: int | None) -> None:
     """Raise UsageError if a launcher of the whole job would start fewer processes than nodes."""
     options = parse_options(arguments, _OF_MPI)
-    counts = [(name, number(options[name], most=MOST_TASKS)) for name in _PROCESSES if name in options]
-    for name, count in counts:
+    for name in _PROCESSES:
+        count = number(options.get(name, ""), most=MOST_TASKS)
         if nodes is not None and count is not None and count < nodes:
             seen = f"{name} {count}, which leaves some nodes out"
             raise UsageError(f"{launcher} with a process on each of {nodes} nodes", seen, f"{name} {nodes} or more")
@@ -574,7 +563,3 @@ def anywhere(command: Sequence[str], environ: Mapping[str, str]) -> str:
     job = next((text.format(line=line) for program, text in _SUBMITTERS if shutil.which(program, path=path)), "")
     hosts = f"mingle run --hosts node1,node2 {shlex.join(command)}"
     return f"{job or hosts}; or --alone to train on this host only"
-
-
-def _names_nodes(arguments: Sequence[str]) -> bool:
-    return any(argument.partition("=")[0].replace("_", "-") in _NODE_OPTIONS for argument in arguments)

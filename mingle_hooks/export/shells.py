@@ -200,7 +200,7 @@ def success(shell: str, variables: Mapping[str, str], unset: Sequence[str] = ())
         _check(name, value)
     for name in unset:
         _check(name, "")
-    return _row(shell).success(variables, [name for name in unset if name not in variables])
+    return find(shell).success(variables, [name for name in unset if name not in variables])
 
 
 def failure(shell: str, code: int, unset: Sequence[str] = (), *, ends: bool = True) -> str:
@@ -212,12 +212,7 @@ def failure(shell: str, code: int, unset: Sequence[str] = (), *, ends: bool = Tr
     """
     for name in unset:
         _check(name, "")
-    return _row(shell).failure(code, unset, ends=ends)
-
-
-def check(shell: str) -> None:
-    """Raise UsageError for a shell that is not known."""
-    _row(shell)
+    return find(shell).failure(code, unset, ends=ends)
 
 
 def reader() -> str | None:
@@ -238,7 +233,8 @@ def check_reader() -> None:
         raise UsageError(f"--shell {shell}, because {shell} evaluates the output", "none", SHELLS[shell].line)
 
 
-def _row(shell: str) -> Shell:
+def find(shell: str) -> Shell:
+    """Return a shell. Raises UsageError, with the nearest known name, if it is unknown."""
     if shell not in SHELLS:
         raise UsageError(f"a shell: {', '.join(SHELLS)}", shell, f"--shell {nearest(shell, SHELLS)}")
     return SHELLS[shell]

@@ -89,7 +89,6 @@ def of_slurm(environ: Mapping[str, str]) -> set[str]:
     """Return the names that enroot's PyTorch hook, or a script like it, set to Slurm's numbers."""
     if not environ.get("RANK") or environ["RANK"] != environ.get("SLURM_PROCID"):
         return set()
-
     return slurm.of_enroot(environ)
 
 
@@ -229,7 +228,6 @@ def explain_sources(spec: MemberSpec, view: View) -> dict[str, str]:
     slots = {"--slots": settings.source("slots"), "gpus": "GPUs seen", "default": "the default"}
     slots["tasks"] = facts.sources.get("local_count", facts.scheduler)
     slots["cpus"] = facts.sources.get("cpus", facts.scheduler)
-    named = {"id": settings.source("id") if settings.id else facts.sources.get("job_id", facts.scheduler)}
     by_rank_0 = "rank 0"
     if view.world.nodes != 1 and address is not None:
         by_rank_0 = f"rank 0, reached from {address} ({interface_of(address)})"
@@ -243,7 +241,7 @@ def explain_sources(spec: MemberSpec, view: View) -> dict[str, str]:
         "RANK": facts.sources.get("task_rank", "MINGLE_RANK_OFFSET and LOCAL_RANK"),
         "LOCAL_RANK": facts.sources.get("local_rank", facts.scheduler),
         "GROUP_RANK": "NODE_RANK",
-        "MINGLE_ID": named["id"],
+        "MINGLE_ID": settings.source("id") if settings.id else facts.sources.get("job_id", facts.scheduler),
         "MINGLE_WORLD": "the whole world",
         "MINGLE_RANK_OFFSET": "sum over lower ranks",
     }

@@ -16,8 +16,8 @@ from mingle_hooks.errors import FactsError, MissingError, NetworkError, PlaceErr
 from mingle_hooks.export import launchers
 from mingle_hooks.export.variables import own
 from mingle_hooks.files import own_program_argv
-from mingle_hooks.job import check_runner
 from mingle_hooks.net.addresses import hostname, interfaces, usable
+from mingle_hooks.preflight import check_runner
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.run import attempt, hub, machine, messages, starters
 from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED, Plan

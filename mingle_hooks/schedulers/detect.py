@@ -1,4 +1,4 @@
-"""`detect` finds the scheduler by the tables below; a new scheduler is a new row.
+"""The schedulers but Slurm and PBS, and `detect`, which finds the one at work; a new one is a function and a row.
 
 The innermost wins, in this order:
 
@@ -16,10 +16,372 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from mingle_hooks import plugins
+from mingle_hooks import plugins, values
 from mingle_hooks.errors import FactsError
-from mingle_hooks.schedulers import pbs, platforms, slurm
-from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, JobFacts
+from mingle_hooks.net.addresses import is_hostname
+from mingle_hooks.schedulers import hostlist, pbs, slurm
+from mingle_hooks.schedulers.facts import (
+    COUNT_MEMBERS,
+    LONGEST_ID,
+    MOST_LEADER_HOSTS,
+    MOST_NODES,
+    MOST_SLOTS,
+    MOST_TASKS,
+    RUN,
+    JobFacts,
+    Variables,
+)
+from mingle_hooks.schedulers.hostlist import LONGEST_TEXT, check_host
+from mingle_hooks.values import number
+
+
+# Flux.
+#
+# Source: flux-environment(7).
+def flux(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return Flux's facts for a task, or None outside of its jobs.
+
+    Flux numbers tasks, not nodes, and fills one node after the other by default; if the numbers do not fit that,
+    `node_rank` is None. Raises FactsError for an invalid variable.
+    """
+    read = Variables(environ)
+    job_id = read.text("job_id", "FLUX_JOB_ID", pattern="[0-9A-Za-z.\u0192-]+")
+    if job_id is None:
+        return None
+    nodes = read.number("nodes", "FLUX_JOB_NNODES", least=1, most=MOST_NODES)
+    size = read.number("task_count", "FLUX_JOB_SIZE", least=1)
+    rank = read.number("task_rank", "FLUX_TASK_RANK")
+    local_rank = read.number("local_rank", "FLUX_TASK_LOCAL_ID")
+    local_count = size // nodes if size and nodes and size % nodes == 0 else None
+    return JobFacts(
+        scheduler="flux",
+        # Flux prints an id with a leading florin sign, or f if the locale has none.
+        job_id=job_id.replace("\u0192", "f"),
+        nodes=nodes,
+        node_rank=0 if nodes == 1 else hostlist.node_rank_by_block(rank, local_rank, local_count),
+        task_rank=rank,
+        task_count=size,
+        local_rank=local_rank,
+        # Unknown, as tasks may be distributed unevenly.
+        local_count=size if nodes == 1 else None,
+        sources=read.sources,
+    )
+
+
+# IBM Spectrum LSF.
+#
+# Source: LSF's reference, "Environment variables set for job execution".
+def lsf(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return LSF's facts, or None outside of its jobs.
+
+    LSF does not number the hosts for their tasks: the caller adds the node rank by this host's name.
+    Raises FactsError for an invalid variable or host file.
+    """
+    read = Variables(environ)
+    job_id = read.text("job_id", "LSB_JOBID", pattern="[0-9]{1,12}")
+    if job_id is None:
+        return None
+    index = read.number("index", "LSB_JOBINDEX", most=4_294_967_295)
+    slots = _lsf_slots(read)
+    for fact in ("nodes", "tasks_per_node", "task_count") if slots else ():
+        read.sources[fact] = read.sources["hosts"]
+    return _of_slots("lsf", f"{job_id}[{index}]" if index else job_id, slots, read)
+
+
+def _of_slots(scheduler: str, job_id: str, slots: hostlist.Slots, read: Variables) -> JobFacts:
+    """Return the facts of a scheduler that provides hosts and slots only; `slots` may be empty."""
+    hosts = tuple(slots)
+    return JobFacts(
+        scheduler,
+        job_id,
+        nodes=len(hosts) or None,
+        hosts=hosts,
+        leader_hosts=hosts[:1],
+        task_count=sum(slots.values()) or None,
+        tasks_per_node=tuple(slots.values()),
+        sources=read.sources,
+    )
+
+
+def _lsf_slots(read: Variables) -> hostlist.Slots:
+    """Return host -> slots; LSB_HOSTS is not set if it would be too long, the others always are."""
+    if text := read.long("hosts", "LSB_MCPU_HOSTS"):
+        return _counted_hosts(text)
+    if path := read.long("hosts", "LSB_DJOB_HOSTFILE"):
+        return hostlist.read_nodefile(path)
+    slots: hostlist.Slots = {}
+    for host in _split_hosts(read.long("hosts", "LSB_HOSTS") or ""):
+        slots[check_host(host)] = slots.get(host, 0) + 1
+    return slots
+
+
+def _counted_hosts(text: str) -> hostlist.Slots:
+    """Parse ``h1 4 h2 4``."""
+    parts = _split_hosts(text)
+    slots: hostlist.Slots = {}
+    for host, count in zip(parts[::2], [*parts[1::2], ""], strict=False):
+        if (counted := number(count, least=1, most=MOST_TASKS)) is None:
+            raise FactsError("LSB_MCPU_HOSTS such as 'h1 4 h2 4'", repr(text[:80]), "--nodes and --rank")
+        slots[check_host(host)] = slots.get(host, 0) + counted
+    return slots
+
+
+def _split_hosts(text: str) -> list[str]:
+    if len(text) > LONGEST_TEXT:
+        raise FactsError(f"a host list of at most {LONGEST_TEXT} characters", f"{len(text)}", "--nodes and --rank")
+    return text.split()
+
+
+# OAR.
+#
+# Source: OAR's user documentation, "Environment variables".
+def oar(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return OAR's facts, or None outside of its jobs; each element of an array is its own job.
+
+    Hosts have no numbers: the caller adds the node rank by this host's name.
+    Raises FactsError for an invalid variable or node file.
+    """
+    read = Variables(environ)
+    job_id = read.text("job_id", "OAR_JOB_ID", "OAR_JOBID", pattern="[0-9]{1,12}")
+    if job_id is None:
+        return None
+    path = read.long("hosts", "OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES")
+    return _of_slots("oar", job_id, hostlist.read_nodefile(path) if path else {}, read)
+
+
+# Sun, Son of, Open and Univa Grid Engine.
+#
+# Source: submit(1), "Environmental variables", and sge_pe(5).
+def sge(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return Grid Engine's facts, or None outside of its jobs (other programs use JOB_ID too).
+
+    PE_HOSTFILE is on the first host only; on the others, where ``qrsh -inherit`` starts tasks, the number of nodes
+    is NHOSTS. Hosts have no numbers: the caller adds the node rank by this host's name.
+    Raises FactsError for an invalid variable or host file.
+    """
+    read = Variables(environ)
+    job_id = read.text("job_id", "JOB_ID", pattern="[0-9]{1,12}")
+    task = read.text("array_task", "SGE_TASK_ID", pattern="undefined|[0-9]{1,12}")
+    path = read.long("hosts", "PE_HOSTFILE")
+    if job_id is None or not (task or path):
+        return None
+    host_count = read.number("nodes", "NHOSTS", least=1, most=MOST_NODES)
+    if path and host_count and not hostlist.is_readable(path):
+        path = None
+    slots = hostlist.read_pe_hostfile(path) if path else {}
+    hosts = tuple(slots)
+    return JobFacts(
+        scheduler="sge",
+        job_id=f"{job_id}.{task}" if task and task != "undefined" else job_id,
+        nodes=host_count or len(hosts) or 1,
+        node_rank=0 if (host_count or len(hosts) or 1) == 1 else None,
+        hosts=hosts,
+        leader_hosts=hosts[:1],
+        task_count=read.number("task_count", "NSLOTS", least=1),
+        tasks_per_node=tuple(slots.values()),
+        sources=read.sources,
+    )
+
+
+# Tasks of an MPI launcher: Open MPI, MVAPICH, MPICH's and Intel's Hydra, jsrun.
+#
+# Source: each one's manual; Open MPI's FAQ "What environment variables are set for my MPI processes".
+# The launchers' rank, size, rank on the node, size on the node; the first whose rank is set applies.
+# PMI comes last: others set it too.
+FAMILIES = (
+    *(
+        tuple(f"{prefix}_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
+        for prefix in ("OMPI_COMM_WORLD", "MV2_COMM_WORLD", "JSM_NAMESPACE")
+    ),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+# Names of a launcher's run, the same for all of its tasks: Open MPI 5 and 4, then older ones.
+RUNS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid")
+
+
+def mpi(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return an MPI launcher's facts for a task, or None without one.
+
+    Launchers do not count nodes: `nodes` and `node_rank` assume that each node has as many tasks as this one, filled in
+    order, and are None if that is impossible. `step` is the name of the launcher's run, if it has one. Raises
+    FactsError for an invalid variable.
+    """
+    read = Variables(environ)
+    family = next((names for names in FAMILIES if environ.get(names[0])), None)
+    if family is None:
+        return None
+    rank = read.number("task_rank", family[0])
+    size = read.number("task_count", family[1], least=1)
+    local_rank = read.number("local_rank", family[2])
+    local_count = read.number("local_count", family[3], least=1)
+    nodes = 1 if size == 1 else hostlist.nodes_by_block(size, local_count)
+    read.sources["nodes"] = read.sources["node_rank"] = f"{family[1]} and {family[3]}"
+    return JobFacts(
+        scheduler="mpi",
+        step=read.text("step", *RUNS, pattern=RUN) or "",
+        nodes=nodes,
+        node_rank=0 if nodes == 1 else hostlist.node_rank_by_block(rank, local_rank, local_count),
+        task_rank=rank,
+        task_count=size,
+        local_rank=local_rank,
+        local_count=local_count,
+        tasks_per_node=(local_count,) * nodes if nodes and local_count else (),
+        shares_homes=False,
+        sources=read.sources,
+    )
+
+
+# PALS, the launcher of HPE Cray systems, inside PBS or Slurm.
+#
+# Source: mpiexec(1) of PALS, "Environment variables".
+def pals(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return PALS's facts for a task, or None outside of its runs.
+
+    PALS numbers nodes but does not count them: `nodes` assumes that each node has as many tasks as this one. Raises
+    FactsError for an invalid variable.
+    """
+    read = Variables(environ)
+    rank = read.number("task_rank", "PALS_RANKID")
+    if rank is None:
+        return None
+    size = read.number("task_count", "PALS_SIZE", "PMI_SIZE", least=1)
+    local_count = read.number("local_count", "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE", least=1)
+    nodes = 1 if size == 1 else hostlist.nodes_by_block(size, local_count)
+    read.sources["nodes"] = f"{read.sources.get('task_count')} and {read.sources.get('local_count')}"
+    return JobFacts(
+        scheduler="pals",
+        step=read.text("step", "PALS_APID", pattern=RUN) or "",
+        nodes=nodes,
+        node_rank=read.number("node_rank", "PALS_NODEID", most=MOST_NODES),
+        task_rank=rank,
+        task_count=size,
+        local_rank=read.number("local_rank", "PALS_LOCAL_RANKID"),
+        local_count=local_count,
+        tasks_per_node=(local_count,) * nodes if nodes and local_count else (),
+        sources=read.sources,
+    )
+
+
+# Ranks that a platform gives: VESSL's runs, Toolkit's replicas and Kubeflow's training jobs.
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# In a pod a world of one on loopback is real: Kubernetes operators give it to a job's only replica.
+_POD = "KUBERNETES_SERVICE_HOST"
+
+
+def given(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return the given ranks, or None without MASTER_ADDR, or without both NODE_RANK and RANK.
+
+    The variables of an earlier mingle (with MINGLE_ID) do not count, nor does a world of one on loopback. A RANK
+    without LOCAL_RANK is that of a replica, and replicas are members; one with LOCAL_RANK is that of a process, and the
+    nodes are groups, as in torchrun. Raises FactsError for an invalid variable.
+    """
+    named = environ.get("NODE_RANK") or environ.get("RANK")
+    address = environ.get("MASTER_ADDR")
+    # Outside of pods a world of one on loopback is left over from a trial on one machine.
+    is_trial = address in _LOOPBACK and environ.get("WORLD_SIZE") == "1" and not environ.get(_POD)
+    if environ.get("MINGLE_ID") or not address or not named or is_trial:
+        return None
+    read = Variables(environ)
+    is_task = bool(environ.get("LOCAL_RANK"))
+    rank_names, count_names = ["NODE_RANK", "GROUP_RANK"], ["NUM_NODES", "NNODES", "GROUP_WORLD_SIZE"]
+    if not is_task and not environ.get("NODE_RANK"):
+        rank_names.append("RANK")
+        count_names.append("WORLD_SIZE")
+    leader = read.host("leader_hosts", "MASTER_ADDR", address=True)
+    return JobFacts(
+        scheduler="given",
+        nodes=read.number("nodes", *count_names, least=1, most=MOST_NODES),
+        node_rank=read.number("node_rank", *rank_names, most=MOST_NODES),
+        leader_hosts=(leader,) if leader else (),
+        task_rank=read.number("task_rank", "RANK") if is_task else None,
+        task_count=read.number("task_count", "WORLD_SIZE", least=1) if is_task else None,
+        local_rank=read.number("local_rank", "LOCAL_RANK"),
+        local_count=read.number("local_count", "LOCAL_WORLD_SIZE", least=1) if is_task else None,
+        gpus=read.number("gpus", "GPUS_PER_NODE", most=MOST_TASKS),
+        shares_homes=False,
+        without_nodes=COUNT_MEMBERS,
+        sources=read.sources,
+    )
+
+
+# A Kubernetes pod, best one of an Indexed Job.
+#
+# Source: Kubernetes' documentation, "Indexed Job": JOB_COMPLETION_INDEX, and host names JOB-INDEX.
+def kubernetes(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return Kubernetes' facts, or None outside of pods; a pod does not know the number of pods.
+
+    Raises FactsError for an index that is no number.
+    """
+    read = Variables(environ)
+    if not any(environ.get(name) for name in ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")):
+        return None
+    index = read.number("node_rank", "JOB_COMPLETION_INDEX", most=MOST_NODES)
+    host = read.text("job_id", "HOSTNAME", pattern="[a-z0-9.-]+") if index is not None else None
+    job_id = host.removesuffix(f"-{index}") if host and host.endswith(f"-{index}") else None
+    return JobFacts(
+        scheduler="kubernetes",
+        job_id=job_id or None,
+        node_rank=index,
+        shares_homes=False,
+        without_nodes=COUNT_MEMBERS,
+        sources=read.sources,
+    )
+
+
+# `mingle run` sets the members of an attempt and their order.
+#
+# MINGLE_RUN is one JSON object with fields of JobFacts; the scheduler provides the others.
+RUN_VARIABLE = "MINGLE_RUN"
+_TEXTS = {"job_id": LONGEST_ID, "step": LONGEST_ID}
+_NUMBERS = {
+    "restarts": MOST_TASKS,
+    "nodes": MOST_NODES,
+    "node_rank": MOST_NODES - 1,
+    "task_rank": MOST_TASKS,
+    "task_count": MOST_TASKS,
+    "local_rank": MOST_SLOTS - 1,
+    "local_count": MOST_SLOTS,
+}
+
+
+def placed_by_run(found: JobFacts, environ: Mapping[str, str]) -> JobFacts:
+    """Return a scheduler's facts with the fields of MINGLE_RUN. Raises FactsError."""
+    text = environ.get(RUN_VARIABLE)
+    if not text:
+        return found
+    try:
+        run_facts = values.from_json(text.encode(errors="surrogateescape"))
+    except (ValueError, RecursionError):
+        run_facts = None
+    if not isinstance(run_facts, dict) or not run_facts.keys() <= {*_TEXTS, *_NUMBERS, "hosts"}:
+        raise _bad_run("one JSON object from `mingle run`")
+    fields: dict[str, object] = {name: _checked(name, value) for name, value in run_facts.items()}
+    hosts = fields.get("hosts", ())
+    fields |= {"leader_hosts": hosts[:1]} if isinstance(hosts, tuple) else {}
+    sources = {**found.sources, **dict.fromkeys(fields, RUN_VARIABLE)}
+    none = {"slot": None, "is_batch": False, "nodes_of_job": None, "tasks_per_node": ()}
+    return found._replace(**{**none, **fields, "sources": sources})
+
+
+def _checked(name: str, value: object) -> object:
+    if name in _TEXTS and isinstance(value, str) and value.isprintable() and len(value) <= _TEXTS[name]:
+        return value
+    if name in _NUMBERS and type(value) is int and 0 <= value <= _NUMBERS[name]:
+        return value
+    if name == "hosts" and isinstance(value, list) and len(value) <= MOST_NODES:
+        hosts = [host for host in value if isinstance(host, str) and is_hostname(host)]
+        if hosts == value:
+            return tuple(hosts)
+    raise _bad_run(f"a valid {name} from `mingle run`")
+
+
+def _bad_run(expected: str) -> FactsError:
+    return FactsError(
+        expected, f"something else in {RUN_VARIABLE}", f"unset {RUN_VARIABLE}, which only `mingle run` sets"
+    )
+
+
+# The tables, and the search in them.
 
 
 class Adapter(NamedTuple):
@@ -35,12 +397,12 @@ class Adapter(NamedTuple):
 
 
 LAUNCHERS = (
-    Adapter(platforms.mpi, ("OMPI_COMM_WORLD_RANK",)),
-    Adapter(platforms.pals, ("PALS_RANKID",)),  # sets PMI_RANK too
-    Adapter(platforms.mpi, ("MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK", "PMI_RANK")),
+    Adapter(mpi, ("OMPI_COMM_WORLD_RANK",)),
+    Adapter(pals, ("PALS_RANKID",)),  # sets PMI_RANK too
+    Adapter(mpi, ("MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK", "PMI_RANK")),
 )
 MANAGERS = (
-    Adapter(platforms.flux, ("FLUX_JOB_ID",), ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID")),
+    Adapter(flux, ("FLUX_JOB_ID",), ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID")),
     Adapter(
         slurm.facts,
         ("SLURM_JOB_ID", "SLURM_JOBID"),
@@ -48,13 +410,13 @@ MANAGERS = (
     ),
     Adapter(pbs.torque, ("PBS_NUM_NODES", "PBS_VNODENUM", "PBS_NP"), ("PBS_NODENUM", "PBS_TASKNUM")),
     Adapter(pbs.facts, ("PBS_JOBID",), ("PBS_NODENUM", "PBS_TASKNUM")),
-    Adapter(platforms.lsf, ("LSB_JOBID",)),
-    Adapter(platforms.oar, ("OAR_JOB_ID", "OAR_JOBID")),
-    Adapter(platforms.sge, ("PE_HOSTFILE", "SGE_TASK_ID")),
+    Adapter(lsf, ("LSB_JOBID",)),
+    Adapter(oar, ("OAR_JOB_ID", "OAR_JOBID")),
+    Adapter(sge, ("PE_HOSTFILE", "SGE_TASK_ID")),
 )
 PLATFORMS = (
-    Adapter(platforms.given, ("MASTER_ADDR",)),
-    Adapter(platforms.kubernetes, ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")),
+    Adapter(given, ("MASTER_ADDR",)),
+    Adapter(kubernetes, ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")),
 )
 
 
@@ -66,7 +428,7 @@ def detect(environ: Mapping[str, str], hostname: str | None = None, *, asks_plug
     Raises FactsError if that scheduler's variables, node file or host list are invalid.
     """
     found = _detect(environ, hostname, asks_plugins=asks_plugins)
-    return platforms.placed_by_run(found, environ)
+    return placed_by_run(found, environ)
 
 
 def _detect(environ: Mapping[str, str], hostname: str | None, *, asks_plugins: bool) -> JobFacts:

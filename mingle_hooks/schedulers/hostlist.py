@@ -224,7 +224,8 @@ def is_readable(path: str) -> bool:
 def _lines(path: str) -> list[str]:
     """Return the lines that are not blank, stripped."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        # Without blocking: a named pipe could wait for a writer for ever.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise _bad_nodefile(path, "no regular file")
             data = file.read(LONGEST_FILE + 1)
@@ -233,11 +234,6 @@ def _lines(path: str) -> list[str]:
     if len(data) > LONGEST_FILE:
         raise _bad_nodefile(path, f"more than {LONGEST_FILE} bytes")
     return [line for line in map(str.strip, data.decode("ascii", "backslashreplace").split("\n")) if line]
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file without blocking: a named pipe could wait for a writer for ever."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _add(slots: Slots, host: str, count: int, path: str) -> None:

@@ -17,7 +17,7 @@ $(sed -n "s/^$host //p" {place}/hosts)
 END
 {reach}[ -z "$group" ] || echo $$ >"$group/cgroup.procs"
 case $* in
-*/"start.py sweep "*) # it sees the processes of all test hosts, which are one machine
+*/"__main__.py sweep "*) # it sees the processes of all test hosts, which are one machine
     net=$(readlink "/proc/$pid/ns/net" | tr '[]' '??')
     for its in $(find /proc/[0-9]*/ns/net -maxdepth 0 -lname "$net" 2>/dev/null); do
         its=${{its%/ns/net}}

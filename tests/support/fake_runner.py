@@ -23,7 +23,7 @@ from mingle_hooks.run import messages
 from mingle_hooks.run import messages as life
 from mingle_hooks.run.messages import RUNNER, SUPERVISOR, Link
 
-START = (sys.executable, "-I", str(Path(mingle_hooks.__file__).parent / "start.py"))
+START = (sys.executable, "-I", str(Path(mingle_hooks.__file__).parent / "__main__.py"))
 PATIENCE_S = 30.0
 KEY = "ab" * 32
 NUMBER = 5

@@ -24,7 +24,7 @@ done
 [ "$1" != down ] || { echo "ssh: connect to host down port 22: No route to host" >&2; exit 255; }
 shift
 case $* in
-*/"start.py sweep "*) [ -z "$SWEEP_HANGS" ] || exec sleep 4711 ;;
+*/"__main__.py sweep "*) [ -z "$SWEEP_HANGS" ] || exec sleep 4711 ;;
 esac
 exec sh -c "$*"
 """
@@ -98,7 +98,7 @@ class Places:
 
     def supervisors(self, host: str) -> list[int]:
         """Return the warden and the supervisor of a host."""
-        words = f"start.py agent --host {host} "
+        words = f"__main__.py agent --host {host} "
         return sorted(pid for pid, line in self.processes().items() if words in line and " -I " in line)
 
     def close(self) -> None:

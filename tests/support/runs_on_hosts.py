@@ -35,7 +35,7 @@ wait
 STUBBORN = f"trap '' TERM\n{TRAINING}"
 # What is in the command lines of COMMAND's own, a grandchild's among them; and of all of a run.
 OF_COMMAND = ("7717", "7718", "7719")
-OF_RUN = ("start.py agent", "start.py sweep", "mingle", "training.sh", "eats.py", *OF_COMMAND)
+OF_RUN = ("__main__.py agent", "__main__.py sweep", "mingle", "training.sh", "eats.py", *OF_COMMAND)
 
 
 class UnderSlurm:
@@ -221,13 +221,13 @@ def eat_memory(runs: Runs, place: Path) -> str:
 
 def kill_supervisor(runs: Runs, _place: Path) -> str:
     host = runs.lost()
-    os.kill(of_run(host, "start.py agent")[1], signal.SIGKILL)
+    os.kill(of_run(host, "__main__.py agent")[1], signal.SIGKILL)
     return f"{host.name} (rank RANK): its supervisor was killed or lost its connection"
 
 
 def kill_warden(runs: Runs, _place: Path) -> str:
     host = runs.lost()
-    os.kill(of_run(host, "start.py agent")[0], signal.SIGKILL)
+    os.kill(of_run(host, "__main__.py agent")[0], signal.SIGKILL)
     return f"{host.name} (rank RANK): its supervisor was killed or lost its connection"
 
 

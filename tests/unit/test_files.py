@@ -35,30 +35,30 @@ def test_the_prologs_directory_comes_first_then_the_sessions_then_tmp(tmp_path: 
 def test_a_jobs_directory_that_is_full_is_left_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: dict[str, int]
 ) -> None:
-    """Whoever filled it, with octets or with names, the members still meet."""
+    """Whoever filled it, with octets or with names, the members still meet; an id with a slash names no directory."""
     (tmp_path / "run").mkdir()
     private(tmp_path / "run" / "7")
     room = {"f_bavail": 256, "f_frsize": 4096, "f_favail": 16, "f_files": 1024}
     for found, where in ((room, f"{tmp_path}/run/7/n"), (room | full, f"/tmp/mingle-{os.getuid()}-n")):  # noqa: S108
         monkeypatch.setattr(os, "statvfs", lambda _, found=found: SimpleNamespace(**found))
         assert files.private_path({}, "7", "n", f"{tmp_path}/run") == where
-
-
-def test_a_job_id_leads_nowhere_else(tmp_path: Path) -> None:
-    """An id with a slash names no directory."""
     private(tmp_path / "up")
-    (tmp_path / "run").mkdir()
     assert str(tmp_path) not in files.private_path({}, "../up", "n", str(tmp_path / "run"))
 
 
-def test_make_takes_a_private_directory_and_no_other(tmp_path: Path) -> None:
-    """Not one that others can enter, and no link to a private one."""
-    files.make_private(str(tmp_path / "new"))
-    files.make_private(str(tmp_path / "new"))
-    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+def test_a_private_directory_is_created_and_no_other_is_accepted(tmp_path: Path) -> None:
+    """Not one that others can enter, no file, and no link, wherever it leads; such a name is taken by others."""
+    private(tmp_path / "own")
     (tmp_path / "open").mkdir(mode=0o755)
-    (tmp_path / "link").symlink_to("new")
-    for name in ("open", "link"):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("own")
+    (tmp_path / "dead").symlink_to("nowhere")
+    for name in ("own", "new", "new"):
+        assert not files.is_taken_by_others(str(tmp_path / name))
+        files.make_private(str(tmp_path / name))
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
+    for name in ("open", "file", "link", "dead"):
+        assert files.is_taken_by_others(str(tmp_path / name))
         with pytest.raises(PlaceError):
             files.make_private(str(tmp_path / name))
 
@@ -70,20 +70,6 @@ def test_a_directory_that_a_group_can_enter_is_not_private(tmp_path: Path, mode:
     assert files.is_private(str(tmp_path / "own")) is (mode == 0o500 and os.geteuid() == 0)
     (tmp_path / "own").chmod(0o700)
     assert files.is_private(str(tmp_path / "own"))
-
-
-def test_a_name_that_is_taken_is_told_from_one_that_is_free(tmp_path: Path) -> None:
-    """A link that leads nowhere takes it too."""
-    private(tmp_path / "own")
-    (tmp_path / "open").mkdir(mode=0o755)
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to("nowhere")
-    for name in ("own", "free"):
-        assert not files.is_taken_by_others(str(tmp_path / name))
-        assert files.try_make_private(str(tmp_path / name))
-    for name in ("open", "file", "link"):
-        assert files.is_taken_by_others(str(tmp_path / name))
-        assert not files.try_make_private(str(tmp_path / name))
 
 
 def test_a_directory_goes_with_its_files(tmp_path: Path) -> None:
@@ -98,19 +84,15 @@ def test_a_directory_goes_with_its_files(tmp_path: Path) -> None:
 
 
 def test_a_process_is_recorded_with_its_start_time(tmp_path: Path) -> None:
-    """As the Epilog reads it; where there is no Prolog's directory nothing is written."""
+    """As the Epilog reads it; without a Prolog's directory nothing is written, nor through a link."""
     files.record_process("7", str(tmp_path))
     assert not list(tmp_path.iterdir())
-    private(tmp_path / "7")
-    files.record_process("7", str(tmp_path))
-    files.record_process("7", str(tmp_path))
-    start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
-    assert (tmp_path / "7" / "processes").read_text() == f"{os.getpid()} {start}\n" * 2
-
-
-def test_no_link_is_followed_for_the_record(tmp_path: Path) -> None:
-    """Whatever stands in the way, nothing outside is written and the job goes on."""
-    private(tmp_path / "7")
-    (tmp_path / "7" / "processes").symlink_to(tmp_path / "elsewhere")
+    record = private(tmp_path / "7") / "processes"
+    record.symlink_to(tmp_path / "elsewhere")
     files.record_process("7", str(tmp_path))
     assert not (tmp_path / "elsewhere").exists()
+    record.unlink()
+    for _ in range(2):
+        files.record_process("7", str(tmp_path))
+    start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    assert record.read_text() == f"{os.getpid()} {start}\n" * 2

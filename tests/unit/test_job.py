@@ -13,7 +13,8 @@ from slurm_step import STEP
 from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
 
 from mingle_hooks.errors import FactsError, MingleError, UsageError
-from mingle_hooks.job import member_spec, obstacle_to
+from mingle_hooks.job import member_spec
+from mingle_hooks.preflight import obstacle_to
 from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.messages import Failure
 
@@ -21,18 +22,16 @@ from mingle_hooks.rendezvous.messages import Failure
 
 
 EMPTY = {"HOME": "/nowhere"}
-# A step of two nodes with a task each, as Slurm tells it to the second one.
+# A step of two nodes with a task each, as Slurm describes it to the second one; then with two tasks each, and of four.
 SLURM = {**EMPTY, **STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
 SEVERAL = {**SLURM, "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_PROCID": "2"}
-# One of four nodes of a step, and one of a job whose script is at work.
 OF_FOUR = {
     **SLURM,
-    "SLURM_JOB_NODELIST": "node[1-4]",
-    "SLURM_STEP_NODELIST": "node[1-4]",
-    "SLURM_STEP_NUM_NODES": "4",
-    "SLURM_STEP_NUM_TASKS": "4",
+    **dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST"), "node[1-4]"),
+    **dict.fromkeys(("SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS"), "4"),
     "SLURM_STEP_TASKS_PER_NODE": "1(x4)",
 }
+# Of a job whose script is at work.
 IN_SCRIPT = {**EMPTY, "SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "node[1-4]"}
 ONE_OF_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
 PBS = {**environ(OPENPBS, "tm.0.ctl.node2.20000001"), **EMPTY, "PBS_NODEFILE": str(FOLDER / OPENPBS / "nodefile.0.ctl")}
@@ -128,15 +127,21 @@ def test_a_world_of_one_on_loopback_was_not_given_by_a_platform(environ: dict[st
     assert (spec.facts.scheduler == "given") == is_given
 
 
-def test_a_node_rank_that_contradicts_the_scheduler_is_told_to_the_leader() -> None:
-    """Which then tells it to all members; one that says the same is nothing new, nor is one where nobody knows."""
-    spec = asked({**SLURM, "NODE_RANK": "0"}, nodes=None)
-    assert (spec.rank, spec.rank_source, spec.pinned) == (1, "SLURM_NODEID", {"NODE_RANK": "0"})
-    assert asked({**SLURM, "NODE_RANK": "1"}, nodes=None).pinned == {}
-    spec = asked({"NODE_RANK": "1"})
-    assert (spec.rank, spec.rank_source, spec.pinned) == (1, "NODE_RANK", {})
-    spec = asked({"NODE_RANK": "1"}, rank="0")
-    assert (spec.rank, spec.rank_source, spec.pinned) == (0, "--rank", {})
+@pytest.mark.parametrize(
+    ("variables", "options", "rank", "source", "pinned"),
+    [
+        ({**SLURM, "NODE_RANK": "0"}, {"nodes": None}, 1, "SLURM_NODEID", {"NODE_RANK": "0"}),
+        ({**SLURM, "NODE_RANK": "1"}, {"nodes": None}, 1, "SLURM_NODEID", {}),
+        ({"NODE_RANK": "1"}, {}, 1, "NODE_RANK", {}),
+        ({"NODE_RANK": "1"}, {"rank": "0"}, 0, "--rank", {}),
+    ],
+)
+def test_only_a_node_rank_that_contradicts_the_scheduler_is_reported_to_the_leader(
+    variables: dict[str, str], options: dict[str, object], rank: int, source: str, pinned: dict[str, str]
+) -> None:
+    """Which then reports it to all members."""
+    spec = asked(variables, **options)
+    assert (spec.rank, spec.rank_source, spec.pinned) == (rank, source, pinned)
 
 
 def test_slots_are_counted_in_this_order() -> None:
@@ -318,18 +323,14 @@ def test_a_script_that_is_certain_to_be_run_has_to_be_there(
         assert refused(words.split(), {"PATH": launchers}) is None
 
 
-@pytest.mark.parametrize("words", UNCERTAIN)
 def test_where_it_is_not_certain_what_is_run_nothing_is_refused(
-    launchers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+    launchers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module, a command line, a directory, an option of a version to come, a site's wrapper."""
+    """A module, a command line, a directory, an option of a version to come, a site's wrapper, torchrun's variables."""
     monkeypatch.chdir(tmp_path)
-    assert refused(words.split(), {"PATH": launchers}) is None
-
-
-@pytest.mark.parametrize("name", ["PET_MODULE", "PET_NO_PYTHON"])
-def test_torchruns_own_variables_make_its_script_uncertain(launchers: str, name: str) -> None:
-    assert refused(["torchrun", "gone.py"], {"PATH": launchers, name: "1"}) is None
+    assert [words for words in UNCERTAIN if refused(words.split(), {"PATH": launchers}) is not None] == []
+    for name in ("PET_MODULE", "PET_NO_PYTHON"):
+        assert refused(["torchrun", "gone.py"], {"PATH": launchers, name: "1"}) is None
 
 
 def test_what_rank_0_starts_for_all_has_to_be_there_only() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from needs import only_with
@@ -48,51 +50,27 @@ class Place:
         path.parent.chmod(0o700)
         return path
 
-    def find(self, facts: JobFacts | None = None, environ: dict[str, str] | None = None, **options: object) -> Key:
-        environ = {"HOME": str(self.home), **(environ or {})}
+    def _search(
+        self, search: Callable[..., Any], facts: JobFacts | None, environ: dict[str, str] | None, **options: Any
+    ) -> Any:
+        environ = {"HOME": str(self.home)} if environ is None else environ
+        more = {"is_new": options.pop("is_new")} if "is_new" in options else {}
         settings = load(environ, options, system_file=f"{self.home}/absent")
-        return find(facts or NO_JOB, settings, environ, run_root=str(self.run), mountinfo=str(self.mounts))
+        places = {"run_root": str(self.run), "mountinfo": str(self.mounts)}
+        return search(facts or NO_JOB, settings, environ, **places, **more)
 
-    def held(
-        self,
-        facts: JobFacts | None = None,
-        environ: dict[str, str] | None = None,
-        *,
-        is_new: bool = False,
-        **options: object,
-    ) -> list[bytes]:
-        environ = {"HOME": str(self.home), **(environ or {})}
-        settings = load(environ, options, system_file=f"{self.home}/absent")
-        its = {"run_root": str(self.run), "mountinfo": str(self.mounts)}
-        return [key.material for key in held(facts or NO_JOB, settings, environ, is_new=is_new, **its)]
+    def find(self, facts: JobFacts | None = None, environ: dict[str, str] | None = None, **options: Any) -> Key:
+        key: Key = self._search(find, facts, environ, **options)
+        return key
 
-    def refusal(self, *args: object, **options: object) -> SecretError:
+    def held(self, facts: JobFacts | None = None, environ: dict[str, str] | None = None, **options: Any) -> list[bytes]:
+        return [key.material for key in self._search(held, facts, environ, **options)]
+
+    def refusal(self, *args: Any, **options: Any) -> SecretError:
         with pytest.raises(SecretError) as caught:
-            self.find(*args, **options)  # type: ignore[arg-type]
+            self.find(*args, **options)
         assert TEXT not in str(caught.value)
         return caught.value
-
-
-def started(act: Callable[[], bytes]) -> Callable[[], bytes]:
-    """Run act in a process of its own; return what waits for it and gives its answer."""
-    answers_in, answers_out = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.write(answers_out, act())
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(answers_out)
-
-    def report() -> bytes:
-        with open(answers_in, "rb") as file:
-            answer = file.read()
-        assert os.waitpid(child, 0)[1] == 0
-        return answer
-
-    return report
 
 
 @pytest.fixture
@@ -157,30 +135,22 @@ def test_no_key_is_made_of_the_cookie(place: Place, scheduler: str) -> None:
     assert again.material != found.material
 
 
-def test_pbs_without_a_home_or_a_job_key_refuses_and_says_what_to_do(place: Place) -> None:
-    """The cookie is there, and no key."""
-    settings = load({}, {}, system_file=f"{place.home}/absent")
-    facts = JobFacts("pbs", job_id="7.ctl", cookie=COOKIE)
-    with pytest.raises(SecretError, match="none given") as caught:
-        find(facts, settings, {}, run_root=str(place.run), mountinfo=str(place.mounts))
-    assert "MINGLE_KEY" in caught.value.remedy
+@pytest.mark.parametrize("facts", [JobFacts("pbs", job_id="7.ctl", cookie=COOKIE), JobFacts("slurm")])
+def test_without_a_home_or_a_job_key_there_is_no_key_to_make(place: Place, facts: JobFacts) -> None:
+    """Though PBS's cookie is there; the message says what to do."""
+    refusal = place.refusal(facts, {})
+    assert "none given" in refusal.seen
+    assert "MINGLE_KEY" in refusal.remedy
 
 
-def test_a_key_tells_where_it_is_from_and_never_what_it_is(place: Place) -> None:
-    key = place.find(environ={"MINGLE_KEY": TEXT})
-    assert key.source == "MINGLE_KEY"
+def test_a_key_shows_its_source_and_never_itself(place: Place) -> None:
+    """White space around it does not count; a fresh one is 64 hex digits, and new each time."""
+    key = place.find(environ={"MINGLE_KEY": f"  {TEXT} \r\n"})
+    assert (key.source, key.material) == ("MINGLE_KEY", TEXT.encode())
     assert TEXT not in repr(key)
     assert place.find(key_file=str(place.put(place.home / "k"))).source == f"{place.home}/k"
-
-
-def test_a_fresh_key_is_64_hex_digits_and_new_each_time() -> None:
     assert len(bytes.fromhex(fresh())) == 32
     assert fresh() != fresh()
-
-
-def test_white_space_around_a_key_does_not_count(place: Place) -> None:
-    place.put(place.of_home, f"  {TEXT} \r\n")
-    assert place.find().material == TEXT.encode()
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o777])
@@ -192,24 +162,22 @@ def test_a_key_that_others_may_touch_is_refused(place: Place, mode: int) -> None
 
 
 @ROOT_ONLY
-def test_a_key_of_another_user_is_refused(place: Place) -> None:
+def test_a_key_that_is_another_users_or_cannot_be_read_is_refused(place: Place) -> None:
     path = place.put(place.home / "k")
     os.chown(path, 12_345, -1)
     assert "owned by uid 12345" in place.refusal(key_file=str(path)).seen
-
-
-@ROOT_ONLY
-def test_a_key_that_cannot_be_read_is_refused(place: Place) -> None:
-    path = place.put(place.home / "k")
     settings = load({}, {"key_file": str(path)}, system_file=f"{place.home}/absent")
-
-    def as_another_user() -> bytes:
-        os.setuid(65_534)
-        with pytest.raises(SecretError) as caught:
-            find(NO_JOB, settings, {}, mountinfo=str(place.mounts))
-        return caught.value.seen.encode()
-
-    assert b"Permission denied" in started(as_another_user)()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setuid(65_534)
+            with pytest.raises(SecretError, match="Permission denied"):
+                find(NO_JOB, settings, {}, mountinfo=str(place.mounts))
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 TYPED = {
@@ -257,19 +225,13 @@ def test_32_random_octets_from_elsewhere_are_a_key(place: Place, how: str) -> No
         assert place.find(environ={"MINGLE_KEY": text}).material == text.encode()
 
 
-def test_a_key_that_is_too_long_is_refused(place: Place) -> None:
-    """A file that is none, perhaps."""
+def test_raw_octets_in_a_file_are_a_key_unless_it_is_too_long(place: Place) -> None:
+    """As /dev/urandom gives them, also where they begin or end with what looks like white space."""
     place.put(place.of_home, TEXT * 100)
     assert str(place.of_home) in place.refusal().seen
     assert "MINGLE_KEY" in place.refusal(None, {"MINGLE_KEY": TEXT * 100}).seen
-
-
-def test_raw_octets_in_a_file_are_a_key(place: Place) -> None:
-    """As /dev/urandom gives them, also where they begin or end with what looks like white space."""
-    place.of_home.parent.mkdir(parents=True)
     for octets in (b"\n" + b"\xff" * 30 + b"\n", bytes(range(130, 162))):
         place.of_home.write_bytes(octets)
-        place.of_home.chmod(0o600)
         assert place.find().material == octets
 
 
@@ -312,78 +274,55 @@ def test_a_hostile_job_id_leads_to_no_directory(place: Place, job: str) -> None:
     assert "none given" in place.refusal(NO_JOB._replace(job_id=job)).seen
 
 
-def test_a_key_in_the_jobs_directory_that_is_a_link_is_refused(place: Place) -> None:
+def test_a_job_directory_that_others_may_write_or_made_is_refused(place: Place) -> None:
+    """So is one that is a link, or that holds a link."""
     key = place.put_for_job("7")
     (place.run / "8").mkdir(mode=0o700)
     (place.run / "8" / "key").symlink_to(key)
-    assert str(place.run / "8" / "key") in place.refusal(JobFacts("slurm", job_id="8")).seen
-    (place.run / "9").symlink_to(place.run / "7")  # so is the directory
-    assert str(place.run / "9") in place.refusal(JobFacts("slurm", job_id="9")).seen
+    (place.run / "9").symlink_to(place.run / "7")
+    for job, seen in (("8", f"{place.run}/8/key"), ("9", f"{place.run}/9")):
+        assert seen in place.refusal(JobFacts("slurm", job_id=job)).seen
+    for mode in (0o720, 0o702, 0o733):
+        key.parent.chmod(mode)
+        assert f"mode {mode:04o}" in place.refusal(JobFacts("slurm", job_id="7")).seen
+    if os.geteuid() == 0:
+        key.parent.chmod(0o700)
+        os.chown(key.parent, 12_345, -1)
+        assert "owned by uid 12345" in place.refusal(JobFacts("slurm", job_id="7")).seen
 
 
-@pytest.mark.parametrize("mode", [0o720, 0o702, 0o733])
-def test_a_job_directory_that_others_may_write_is_refused(place: Place, mode: int) -> None:
-    place.put_for_job("7").parent.chmod(mode)
-    assert f"mode {mode:04o}" in place.refusal(JobFacts("slurm", job_id="7")).seen
-
-
-@ROOT_ONLY
-def test_a_job_directory_of_another_user_is_refused(place: Place) -> None:
-    os.chown(place.put_for_job("7").parent, 12_345, -1)
-    assert "owned by uid 12345" in place.refusal(JobFacts("slurm", job_id="7")).seen
-
-
-def test_a_plain_machine_without_a_key_is_told_one_command(place: Place) -> None:
-    refusal = place.refusal()
-    assert f"mingle key > {place.of_home}" in refusal.remedy
-    assert "--insecure" in refusal.remedy
+@pytest.mark.parametrize("facts", [NO_JOB, JobFacts("kubernetes", shares_homes=False)], ids=["no job", "pod"])
+def test_a_home_that_nodes_may_not_share_gets_no_key_but_a_command_that_makes_one(
+    place: Place, tmp_path: Path, facts: JobFacts
+) -> None:
+    """The very text that a user pastes makes a key that is accepted."""
+    remedy = place.refusal(facts).remedy
     assert not place.of_home.parent.exists()
-
-
-def test_the_command_that_the_error_tells_makes_a_key_that_is_taken(place: Place, tmp_path: Path) -> None:
+    assert f"mingle key > {place.of_home}" in remedy
+    assert "--insecure" in remedy
     (tmp_path / "mingle").write_text(f"#!/bin/sh\necho {TEXT}\n")
     (tmp_path / "mingle").chmod(0o755)
-    command = place.refusal().remedy.split("`")[1]
-    assert os.system(f"PATH={tmp_path}:$PATH; {command}") == 0  # noqa: S605 - the very text that a user pastes
-    assert place.find().material == TEXT.encode()
+    assert os.system(f"PATH={tmp_path}:$PATH; {remedy.split('`')[1]}") == 0  # noqa: S605
+    assert place.find(facts).material == TEXT.encode()
 
 
-def test_a_pod_makes_no_key_as_its_home_is_its_own(place: Place) -> None:
-    place.refusal(JobFacts("kubernetes", shares_homes=False))
-    assert not place.of_home.exists()
-
-
-def test_without_a_home_there_is_no_key_to_make(place: Place) -> None:
-    settings = load({}, {}, system_file=f"{place.home}/absent")
-    with pytest.raises(SecretError, match="none given"):
-        find(JobFacts("slurm"), settings, {}, run_root=str(place.run), mountinfo=str(place.mounts))
-
-
-def test_under_a_batch_system_the_first_use_makes_a_private_key(place: Place) -> None:
-    made = place.find(JobFacts("slurm"))
-    assert len(bytes.fromhex(made.material.decode())) == 32
+@pytest.mark.parametrize("facts", [JobFacts("slurm"), JobFacts("slurm+mpi"), NO_JOB], ids=lambda facts: facts.scheduler)
+def test_the_first_use_makes_a_private_key_in_a_home_that_nodes_share(place: Place, facts: JobFacts) -> None:
+    """Under a batch system, or on a network file system."""
+    if facts is NO_JOB:
+        place.mounts.write_text(f"1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / {place.home} rw shared:1 - nfs4 fs:/home rw\n")
+    made = place.find(facts)
+    assert (made.source, len(bytes.fromhex(made.material.decode()))) == (str(place.of_home), 32)
     assert stat.S_IMODE(place.of_home.stat().st_mode) == 0o600
     assert stat.S_IMODE(place.of_home.parent.stat().st_mode) == 0o700
-    assert place.find().material == made.material
+    assert place.find(facts).material == made.material
 
 
-def test_mpirun_in_a_batch_systems_job_makes_a_key_too(place: Place) -> None:
-    """Seen: no key there, though srun makes one."""
-    assert place.find(JobFacts("slurm+mpi")).source == str(place.of_home)
-
-
-def test_on_a_network_file_system_the_first_use_makes_a_key(place: Place) -> None:
-    place.mounts.write_text(f"1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / {place.home} rw shared:1 - nfs4 fs:/home rw\n")
-    assert place.find().source == str(place.of_home)
-
-
-def test_a_key_that_is_there_is_never_replaced(place: Place) -> None:
+def test_no_key_is_replaced_and_a_home_that_cannot_hold_one_stays_as_it_is(place: Place) -> None:
     place.put(place.of_home, "bad", 0o600)
     place.refusal(JobFacts("slurm"))
     assert place.of_home.read_text() == "bad\n"
-
-
-def test_a_home_that_cannot_hold_a_key_is_an_error_and_leaves_nothing(place: Place) -> None:
+    shutil.rmtree(place.home / ".config")
     (place.home / ".config").write_text("a file")
     assert f"{place.home}/.config/mingle" in str(place.refusal(JobFacts("slurm")))
     assert os.listdir(place.home) == [".config"]

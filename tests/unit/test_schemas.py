@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,16 +15,14 @@ import fastjsonschema
 import pytest
 
 from mingle_hooks import schemas
-from mingle_hooks.cli.template import template
 from mingle_hooks.errors import MingleError
 from mingle_hooks.scripts.job import FIELDS
-from mingle_hooks.scripts.script import describe, render_script
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.settings import TABLE as SETTINGS
 from mingle_hooks.settings import load
 from unit.scripts.test_script import OPTIONS as GOLDEN_JOB
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted(path for name in ("slurm", "pbs") for path in (ROOT / "examples" / name).glob("*.sh"))
 JOB, MINGLE = fastjsonschema.compile(schemas.job()), fastjsonschema.compile(schemas.settings())
 COMMAND = {"command": ["train.py"]}
 SITE = """
@@ -107,25 +104,6 @@ def toml(tree: Mapping[str, Any]) -> str:
     flat = [f"{key} = {json.dumps(value)}" for key, value in tree.items() if not isinstance(value, dict)]
     tables = [f"[{key}]\n{toml(value)}" for key, value in tree.items() if isinstance(value, dict)]
     return "\n".join([*flat, *tables])
-
-
-def described(script: str) -> dict[str, Any]:
-    """Return the job file for the command in a script's second line."""
-    command = re.findall(r"^# Made by: (.*) \(mingle-hooks ", script, re.MULTILINE)[0]
-    scheduler, *words = shlex.split(command)[2:]
-    click_command = template.commands[scheduler]
-    given = click_command.make_context(scheduler, words).params
-    job = {field.name: given[field.attribute + "_"] for field in FIELDS.values() if given.get(field.attribute + "_")}
-    return {**job, "command": list(given["command"])}
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: f"{p.parent.name}-{p.stem}")
-def test_every_example_is_a_job_file_too(path: Path) -> None:
-    """It passes, also as TOML, and makes the same script."""
-    job = json.loads(json.dumps(described(path.read_text())))
-    JOB(job)
-    text = render_script(path.parent.name, describe({}, spec=job))
-    assert text.splitlines()[2:] == path.read_text().splitlines()[2:]
 
 
 @pytest.mark.parametrize("wrong", WRONG_JOBS, ids=str)

@@ -65,20 +65,18 @@ def test_settings_are_merged_key_by_key(place: Place) -> None:
 
 
 def test_the_users_file_is_looked_for_where_xdg_says(place: Place, tmp_path: Path) -> None:
+    """Not by a relative path; without a home there is none."""
     (tmp_path / "xdg" / "mingle").mkdir(parents=True)
     place.write(tmp_path / "xdg" / "mingle" / "mingle.toml", "timeout = 7")
     assert place.load({"XDG_CONFIG_HOME": str(tmp_path / "xdg")}).timeout == 7
     place.write(place.user, "timeout = 9")
     assert place.load({"XDG_CONFIG_HOME": "relative"}).timeout == 9
-
-
-def test_without_a_home_the_users_file_is_left_out(place: Place) -> None:
-    place.write(place.user, "timeout = 7")
     assert load({}, {}, system_file=str(place.site)).timeout == 300
 
 
-def test_options_that_were_not_given_say_nothing(place: Place) -> None:
+def test_what_is_empty_or_not_given_is_not_set(place: Place) -> None:
     assert place.load({"MINGLE_VIA": "multicast"}, via=(), timeout=None).via == ("multicast",)
+    assert place.load({"MINGLE_NODES": ""}).source("nodes") == "default"
 
 
 def test_lists_keep_their_order_however_they_are_written(place: Place) -> None:
@@ -110,10 +108,6 @@ def test_a_relative_path_of_an_option_is_relative_to_where_it_was_typed(
     assert getattr(place.load({}, **{name: "a/../key"}), name) == f"{tmp_path}/key"
     with pytest.raises(SettingsError, match="absolute path"):
         place.load({f"MINGLE_{name.upper()}": "key"})
-
-
-def test_an_empty_variable_is_not_set(place: Place) -> None:
-    assert place.load({"MINGLE_NODES": ""}).source("nodes") == "default"
 
 
 ACCEPTED = [
@@ -176,12 +170,19 @@ REFUSED = [(name, given) for name, texts in NONE_OF_THEM.items() for given in te
 
 
 @pytest.mark.parametrize(("name", "given"), REFUSED)
-def test_an_option_out_of_bounds_is_a_usage_error_that_names_it(place: Place, name: str, given: str) -> None:
-    option = next(setting.option for setting in TABLE if setting.name == name)
-    with pytest.raises(UsageError) as caught:
-        place.load(**{name: given})
-    assert option in caught.value.seen or len(given) > 300
-    assert str(caught.value).isprintable()
+def test_a_value_out_of_bounds_is_an_error_that_names_its_source(place: Place, name: str, given: str) -> None:
+    """An option is the user's mistake, a variable that of a setting; empty ones are not set."""
+    option, variable = next((s.option, s.variable) for s in TABLE if s.name == name)
+    for source, kind, read in (
+        (option, UsageError, lambda: place.load(**{name: given})),
+        (variable, SettingsError, lambda: place.load({variable: given})),
+    ):
+        if not given and source == variable:
+            continue
+        with pytest.raises(kind) as caught:
+            read()
+        assert source in caught.value.seen or len(given) > 200
+        assert str(caught.value).isprintable()
 
 
 def test_a_list_and_a_search_path_have_so_many_entries_at_most(place: Place) -> None:
@@ -199,16 +200,6 @@ def test_a_list_and_a_search_path_have_so_many_entries_at_most(place: Place) -> 
 def test_an_empty_id_is_refused_with_a_guess_why(place: Place, given: str) -> None:
     with pytest.raises(UsageError, match=r"an id that is not empty; saw an empty one \(is \$JOB set\?\)"):
         place.load(id=given)
-
-
-@pytest.mark.parametrize(
-    "given", [given for given in REFUSED if given[1] and given[0] in ("nodes", "timeout", "iface")]
-)
-def test_the_same_in_a_variable_is_a_settings_error_that_names_it(place: Place, given: tuple[str, str]) -> None:
-    variable = f"MINGLE_{given[0].upper()}"
-    with pytest.raises(SettingsError) as caught:
-        place.load({variable: given[1]})
-    assert variable in caught.value.seen or len(given[1]) > 300
 
 
 @pytest.mark.parametrize(
@@ -246,15 +237,13 @@ def test_an_unknown_key_is_named_with_its_file_and_the_nearest(place: Place, tex
     assert near in caught.value.remedy
 
 
-def test_root_s_hooks_are_set_up_in_the_sites_file_only(place: Place) -> None:
+def test_names_are_valid_only_where_they_belong(place: Place) -> None:
+    """Root's hooks are set up in the site's file; a mistyped variable is named with the nearest."""
+    with pytest.raises(SettingsError, match=r"MINGLE_TIMEOT in the environment; try MINGLE_TIMEOUT"):
+        place.load({"MINGLE_TIMEOT": "3"})
     place.write(place.user, "[hooks]\nobserve = true")
     with pytest.raises(SettingsError, match=r"hooks\.observe"):
         place.load()
-
-
-def test_an_unknown_variable_is_named_with_the_nearest(place: Place) -> None:
-    with pytest.raises(SettingsError, match=r"MINGLE_TIMEOT in the environment; try MINGLE_TIMEOUT"):
-        place.load({"MINGLE_TIMEOT": "3"})
 
 
 @pytest.mark.parametrize("data", ["timeout =", b"\xff\xfe", "a = 1\na = 2", "a = " + "[" * 100_000])
@@ -284,18 +273,14 @@ def test_a_file_that_others_can_write_is_refused(place: Place, mode: int) -> Non
 
 
 @only_with("root")
-def test_a_users_file_of_somebody_else_is_refused(place: Place) -> None:
+def test_only_the_sites_file_may_be_anybodys_as_containers_map_owners(place: Place) -> None:
+    place.write(place.site, "timeout = 3")
+    os.chown(place.site, 65_534, -1)
+    assert place.load().timeout == 3
     place.write(place.user, "timeout = 3")
     os.chown(place.user, 12_345, -1)
     with pytest.raises(SettingsError, match="owned by uid 12345"):
         place.load()
-
-
-@only_with("root")
-def test_the_sites_file_may_be_anybodys_as_containers_map_owners(place: Place) -> None:
-    place.write(place.site, "timeout = 3")
-    os.chown(place.site, 65_534, -1)
-    assert place.load().timeout == 3
 
 
 @pytest.mark.parametrize(
@@ -313,16 +298,13 @@ def test_what_is_no_file_is_refused_at_once(place: Place, make: Callable[[Path],
         place.load()
 
 
-def test_every_setting_of_the_table_is_a_field_or_in_a_section() -> None:
+def test_every_setting_of_the_table_is_a_field_or_in_a_section_and_no_two_share_a_name() -> None:
     fields = list(Settings._fields)
     assert [setting.name for setting in TABLE if "." not in setting.name] == fields[: fields.index("sections")]
     assert {setting.name.partition(".")[0] for setting in TABLE if "." in setting.name} == set(SECTIONS)
-
-
-@pytest.mark.parametrize("column", ["name", "key", "variable", "option"])
-def test_no_two_settings_share_a_name(column: str) -> None:
-    used = [getattr(setting, column) for setting in TABLE if getattr(setting, column)]
-    assert sorted(used) == sorted(set(used))
+    for column in ("name", "key", "variable", "option"):
+        used = [getattr(setting, column) for setting in TABLE if getattr(setting, column)]
+        assert sorted(used) == sorted(set(used))
 
 
 def test_names_of_a_later_version_are_left_out_and_told(place: Place) -> None:
@@ -334,37 +316,26 @@ def test_names_of_a_later_version_are_left_out_and_told(place: Place) -> None:
     assert settings.left_out == tuple(f"{name} in {place.site}" for name in ("news", "hooks.more", "table"))
 
 
-@pytest.mark.parametrize("head", ["", "version = 1\n"])
-def test_names_that_no_version_explains_are_errors(place: Place, head: str) -> None:
-    """They are mistyped; and one file's version is not the other's."""
-    place.write(place.site, f"{head}tiemout = 7")
-    with pytest.raises(SettingsError, match="tiemout"):
-        place.load()
-    place.write(place.site, "version = 2")
-    place.write(place.user, f"{head}tiemout = 7")
-    with pytest.raises(SettingsError, match="tiemout"):
-        place.load()
-
-
-@pytest.mark.parametrize("version", ["0", '"new"', "true", "1.5", "[2]", "1000"])
-def test_a_version_is_a_number(place: Place, version: str) -> None:
-    """A wrong one explains nothing."""
-    place.write(place.site, f"version = {version}\nnews = 1")
-    with pytest.raises(SettingsError, match="version in"):
+@pytest.mark.parametrize(
+    ("site", "user", "seen"),
+    [
+        *((f"{head}tiemout = 7", "", "tiemout") for head in ("", "version = 1\n")),
+        *(("version = 2", f"{head}tiemout = 7", "tiemout") for head in ("", "version = 1\n")),
+        *((f"version = {number}\nnews = 1", "", "version") for number in ("0", '"new"', "true", "1.5", "[2]", "1000")),
+        ('version = 2\ntimeout = "soon"', "", "timeout"),
+    ],
+)
+def test_names_and_values_that_no_version_explains_are_errors(place: Place, site: str, user: str, seen: str) -> None:
+    """They are mistyped; one file's version is not the other's, and known names have their values checked."""
+    place.write(place.site, site)
+    place.write(place.user, user)
+    with pytest.raises(SettingsError, match=f"{seen} in"):
         place.load()
 
 
-def test_what_a_file_of_a_later_version_says_wrongly_is_an_error(place: Place) -> None:
-    """Of the names that are known."""
-    place.write(place.site, 'version = 2\ntimeout = "soon"')
-    with pytest.raises(SettingsError, match="timeout in"):
-        place.load()
-
-
-def test_a_member_is_told_what_is_left_out(place: Place) -> None:
+def test_a_member_notes_what_is_left_out(place: Place) -> None:
     """In one line for each name; and the world forms."""
     place.write(place.user, "version = 2\nnews = 1")
-    told: list[str] = []
-    view = join(id="a", nodes=1, environ={"HOME": str(place.home)}, note=told.append)
-    assert view.world.digest
-    assert told[0] == f"ignored news in {place.user}, which only a later mingle knows"
+    notes: list[str] = []
+    assert join(id="a", nodes=1, environ={"HOME": str(place.home)}, note=notes.append).world.digest
+    assert notes[0] == f"ignored news in {place.user}, which only a later mingle knows"

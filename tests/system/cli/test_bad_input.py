@@ -56,35 +56,18 @@ class Bad:
 
 
 BAD = {
-    "no id": Bad(("--nodes", "2"), 64, "--id NAME"),
     "an empty id": Bad(("--id", "", "--nodes", "2"), 64, "not empty"),
-    "an endless id": Bad(("--id", "x" * 300, "--nodes", "2"), 64, "255"),
-    "no N": Bad(("--id", "job"), 64, "--nodes N"),
-    "N of nothing": Bad(("--id", "job", "--nodes", "0"), 64, "1 to 65536"),
-    "NNODES in words": Bad(("--id", "job"), 64, "NNODES", {**KEYED, "NNODES": "4;x"}),
     "MINGLE_NODES in words": Bad(("--id", "job"), 78, "MINGLE_NODES", {**KEYED, "MINGLE_NODES": "four"}),
-    "N larger than the scheduler's": Bad(("--nodes", "3"), 64, "at most 2 nodes", SLURM),
-    "a rank of N": Bad((*JOB, "--rank", "2"), 64, "0 to 1"),
-    "NODE_RANK of N": Bad(JOB, 64, "NODE_RANK", {**KEYED, "NODE_RANK": "2"}),
     "the scheduler's rank of N": Bad((), 65, "node rank", {**SLURM, "SLURM_NODEID": "2"}),
     "no key": Bad(JOB, 77, "mingle key", {}),
     "no such key file": Bad((*JOB, "--key-file", "/root/nosuch"), 77, "/root/nosuch", {}),
     "a key that the group can read": Bad((*JOB, "--key-file", "/root/grouped"), 77, "chmod", {}),
     "a key of somebody else": Bad((*JOB, "--key-file", "/home/alice/key"), 77, "/home/alice/key", {}),
     "a key that cannot be read": Bad((*JOB, "--key-file", "/home/alice/roots"), 77, "/home/alice/roots", {}, "alice"),
-    "a key that is a directory": Bad((*JOB, "--key-file", "/root"), 77, "/root", {}),
-    "a key that is too short": Bad(JOB, 77, "`mingle key`", {"MINGLE_KEY": "short"}),
-    "a key that was typed": Bad(JOB, 77, "`mingle key`", {"MINGLE_KEY": "another key that nobody else has"}),
     "no such interface": Bad((*JOB, "--iface", "nosuch0"), 71, "nosuch0"),
-    "no such network": Bad((*JOB, "--iface", "192.0.2.0/24"), 71, "192.0.2.0/24"),
     "loopback only": Bad(("--timeout", "1"), 71, "loopback", SLURM, before=tuple(ALONE)),
     "no node file": Bad((), 65, "/nosuch", {**PBS, "PBS_NODEFILE": "/nosuch"}),
-    "a node file of garbage": Bad((), 65, "/root/garbage", {**PBS, "PBS_NODEFILE": "/root/garbage"}),
-    "an endless node file": Bad((), 65, "/dev/zero", {**PBS, "PBS_NODEFILE": "/dev/zero"}),
-    "a node file that is a directory": Bad((), 65, "/root", {**PBS, "PBS_NODEFILE": "/root"}),
-    "unbalanced brackets": Bad((), 65, "[1-2", {**SLURM, "SLURM_STEP_NODELIST": "node[1-2"}),
     "a billion hosts": Bad((), 65, "1000000000", {**SLURM, "SLURM_JOB_NODELIST": "node[1-1000000000]"}),
-    "a billion tasks": Bad((), 65, "1(x", {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "1(x1000000000)"}),
     "a port range that is full": Bad((*JOB, "--rank", "0", "--port-range", "23999-23999"), 71, "23999"),
     "a port that is taken": Bad((*JOB, "--rank", "0", "--master", "node1:23999"), 71, "23999"),
     "no such directory": Bad((*JOB, "--via", "directory", "--directory", "/nosuch"), 71, "/nosuch"),
@@ -92,16 +75,8 @@ BAD = {
     "an unknown end": Bad(
         JOB, 78, "exit or status; saw 'x' (MINGLE_ON_FAILURE); try exit", {**KEYED, "MINGLE_ON_FAILURE": "x"}
     ),
-    "an unknown option": Bad((*JOB, "--nodez", "2"), 64, "--nodez"),
-    "an unknown variable": Bad(JOB, 78, "MINGLE_NODES", {**KEYED, "MINGLE_NODEZ": "2"}),
-    "an unknown setting": Bad(JOB, 78, "timeout", {**KEYED, "XDG_CONFIG_HOME": "/root/unknown"}),
     "settings that are no TOML": Bad(JOB, 78, "mingle.toml", {**KEYED, "XDG_CONFIG_HOME": "/root/broken"}),
-    "a MASTER_PORT that is none": Bad(JOB, 64, "MASTER_PORT", {**KEYED, "MASTER_PORT": "70000"}),
-    "NNODES of 0": Bad(("--id", "a"), 64, "unset NNODES", {**KEYED, "NNODES": "0"}),
-    "NNODES of another job": Bad((), 64, "NNODES=1, as exported", {**SLURM, "NNODES": "1"}),
     "no job": Bad(("--id", "a"), 64, "saw no job here; try srun in front, --id NAME --nodes N"),
-    "an ssh shell": Bad((), 64, "srun --jobid=5 --overlap in front", {**KEYED, "SLURM_JOB_ID": "5"}),
-    "task scope without tasks": Bad((*JOB, "--scope", "task"), 64, "--scope node"),
 }
 
 
@@ -114,8 +89,6 @@ def host() -> Iterator[Host]:
         its.write("/root/grouped", "0123456789abcdef" * 2, mode=0o640)
         its.write("/home/alice/key", "0123456789abcdef" * 2, mode=0o600, user="alice")
         its.write("/home/alice/roots", "0123456789abcdef" * 2, mode=0o600)
-        its.write("/root/garbage", "\x7fELF\x01\x02 $(touch x)\n;;\n")
-        its.write("/root/unknown/mingle/mingle.toml", "timeuot = 5\n")
         its.write("/root/broken/mingle/mingle.toml", "timeout = = 5\n")
         listen = "import socket, signal; s = socket.create_server(('', 23999)); print(flush=True); signal.pause()"
         listener = its.popen(["python3", "-c", listen])
@@ -134,5 +107,4 @@ def test_bad_input_gives_one_line_a_code_and_nothing_else(host: Host, name: str)
     assert LINE.fullmatch(done.stderr), done.stderr
     assert bad.says in done.stderr, done.stderr
     assert (done.returncode, done.stdout) == (bad.code, "unchanged\n"), done
-    assert not host.outside("/root/x").exists()
     assert host.files() == set()

@@ -57,7 +57,7 @@ def test_no_time_of_day_decides_anything_in_a_rendezvous() -> None:
         "output.py",
         "session.py",
         "status.py",
-        "run.py",
+        "jobs.py",
         "runner.py",
         "joining.py",
     }

@@ -78,7 +78,7 @@ class Run:
 
 
 def kill_supervisor(host: Host) -> None:
-    os.kill(min(pid for pid, line in host.processes().items() if "start.py agent" in line), signal.SIGKILL)
+    os.kill(min(pid for pid, line in host.processes().items() if "__main__.py agent" in line), signal.SIGKILL)
 
 
 def test_rank_0_s_host_is_lost_in_each_of_five_attempts(hosts: Hosted, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class Job:
             except OSError:
                 continue
             mine = f"SLURM_JOB_ID={self.id}".encode() in its and f"SLURMD_NODENAME={host}".encode() in its
-            if mine and b"start.py\0agent" in line and line.split(b"\0")[1] == b"-I":
+            if mine and b"__main__.py\0agent" in line and line.split(b"\0")[1] == b"-I":
                 found.append(int(entry.name))
         return sorted(found)
 

@@ -103,7 +103,7 @@ def test_all_end_with_the_first_failure(hosts: Callable[..., Hosts], tmp_path: P
 def test_nothing_is_left_where_mingle_itself_is_killed(hosts: Callable[..., Hosts], tmp_path: Path, whose: str) -> None:
     world = begin(hosts(3), tmp_path, STUBBORN if whose == "the runner" else WAITS)
     world.up()
-    victim = (world.of("exec --together") if whose == "the runner" else world.of("start.py agent"))[-1]
+    victim = (world.of("exec --together") if whose == "the runner" else world.of("__main__.py agent"))[-1]
     os.kill(victim[1], signal.SIGKILL)
     statuses, said = world.end()
     if whose == "the runner":

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PATH = f"PATH={Path(sys.executable).parent}:/usr/bin:/bin; export PATH"
 NAMES = (
-    *("PBS_NODENUM", "PBS_TASKNUM", "PBS_NODEFILE", "PBS_JOBCOOKIE", "OWN", "NODE_RANK", "NNODES", "LOCAL_WORLD_SIZE"),
+    *("PBS_NODENUM", "PBS_TASKNUM", "NODE_RANK", "NNODES", "LOCAL_WORLD_SIZE"),
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MINGLE_WORLD"),
 )
 SHOW = f"""
@@ -37,7 +37,7 @@ def lines(pbs: Pbs, body: str, *, hosts: int, slots: int = 1) -> list[str]:
     (pbs.place / "show.py").write_text(SHOW)
     head = f"#!/bin/bash\n#PBS -l select={hosts}:ncpus={slots}:mpiprocs={slots}\n#PBS -l place=scatter\n"
     text = body.replace("show", f"python3 {pbs.place}/show.py").replace("PREPARE", PATH)
-    job = pbs.submit(f"{head}\nexport OWN=1\n{text}\n", cwd=str(pbs.place))
+    job = pbs.submit(f"{head}\n{text}\n", cwd=str(pbs.place))
     assert pbs.wait(job) == 0, pbs.output(job)
     return pbs.output(job).splitlines()
 
@@ -54,30 +54,6 @@ def is_one_world(tasks: list[dict[str, str | None]]) -> None:
     for name in ("NNODES", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MINGLE_WORLD"):
         assert len({each[name] for each in tasks}) == 1, (name, tasks)
     assert all(each["MINGLE_WORLD"] and each["NODE_RANK"] == each["PBS_NODENUM"] for each in tasks), tasks
-
-
-def test_pbsdsh_starts_a_task_for_each_line_of_the_node_file(any_pbs: Start) -> None:
-    """Two slots on each of two hosts make four tasks, with numbers in hexadecimal and nothing of their caller's."""
-    tasks = shown(any_pbs(2, slots=2), "show\npbsdsh -- bash -c '. /etc/profile; show'", hosts=2, slots=2)
-    script = next(each for each in tasks if each["PBS_TASKNUM"] == "1")
-    tasks.remove(script)
-    assert [(each["HOST"], each["PBS_NODENUM"]) for each in tasks] == [("node1", "0")] * 2 + [("node2", "1")] * 2
-    assert [each["PBS_TASKNUM"] for each in tasks] == ["00000002", "00000003", "20000001", "20000002"]
-    assert [each["PBS_NODEFILE"] for each in tasks] == [None, None, *[script["PBS_NODEFILE"]] * 2]
-    assert {each["PBS_JOBCOOKIE"] for each in tasks} == {script["PBS_JOBCOOKIE"]}
-    assert (script["OWN"], {each["OWN"] for each in tasks}) == ("1", {None})
-
-
-def test_pbsdsh_tells_of_a_failure_and_ends_well(any_pbs: Start) -> None:
-    """So no script can rely on its status: it names the task, by its line in the node file."""
-    said = lines(any_pbs(2), "pbsdsh -- bash -c 'exit $((PBS_NODENUM * 3))'; echo ended $?", hosts=2)
-    assert [line for line in said if line] == ["pbsdsh: task 0x00000001 exit status 3", "ended 0"]
-
-
-def test_pbs_tmrsh_needs_the_node_file(any_pbs: Start) -> None:
-    """A task on the first host cannot start others, and no host outside of the job can be named."""
-    body = "pbs_tmrsh node1 bash -lc 'pbs_tmrsh node2 true; echo ended $?'; pbs_tmrsh node9 true; echo ended $?"
-    assert [line for line in lines(any_pbs(2), body, hosts=2) if "ended" in line] == ["ended 255"] * 2
 
 
 @pytest.mark.parametrize("each", ['eval "$(mingle env)"; show', "exec mingle exec -- show"], ids=["env", "exec"])

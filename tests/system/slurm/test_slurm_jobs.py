@@ -130,7 +130,7 @@ def test_one_task_per_node_may_bring_different_numbers_of_slots(slurm: SlurmClus
 
 
 def test_a_heterogeneous_job_is_one_world_over_its_components(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """`srun -N1 … : -N2 …`: three members, numbered as Slurm numbers the nodes."""
+    """`srun -N1 … : -N2 …`, or one step over components: three members, numbered as Slurm numbers the nodes."""
     command = evaluating(
         then=f"env > {tmp_path}/task.$SLURM_PROCID; python3 -IS {REDUCER} >> {tmp_path}/task.$SLURM_PROCID"
     )
@@ -138,6 +138,14 @@ def test_a_heterogeneous_job_is_one_world_over_its_components(slurm: SlurmCluste
     assert done.returncode == 0, done.stderr
     worlds = agreed(parsed_files(tmp_path))
     assert len({world["SLURMD_NODENAME"] for world in worlds}) == 3
+    components = "#SBATCH -N1 -w node3\n#SBATCH hetjob\n#SBATCH -N2 -w node1,node2\n"
+    step = f"srun --het-group=0,1 bash -ec 'eval \"$(mingle env)\"; env > {tmp_path}/het.$SLURM_PROCID'"
+    assert slurm.wait(slurm.submit(components + step, env=KEYED)) == "COMPLETED"
+    tasks = parsed_files(tmp_path, "het.*")
+    assert len({task["MINGLE_WORLD"] for task in tasks}) == 1
+    assert [(task["SLURMD_NODENAME"], task["NODE_RANK"]) for task in tasks] == [
+        *(("node3", "0"), ("node1", "1"), ("node2", "2"))
+    ]
 
 
 def test_a_user_who_is_not_root_gets_a_private_key_on_first_use(

@@ -44,16 +44,11 @@ def test_a_mistyped_option_ends_the_script_with_mingles_code(shell: str, form: s
 
 
 @pytest.mark.parametrize("shell", POSIX)
-def test_the_documented_form_ends_a_script_where_mingle_is_missing(shell: str, tmp_path: Path) -> None:
-    """Nothing is printed by a program that is not there, so the form says what to do."""
+def test_the_documented_form_goes_on_only_where_there_is_a_world(shell: str, tmp_path: Path) -> None:
+    """A program that is not there prints nothing, so the form says what to do; else `|| echo exit 1` adds nothing."""
     done = run(shell, DOCUMENTED.format(""), path=str(tmp_path), JOB="a")
     assert (done.returncode, done.stdout) == (1, "")
     assert "mingle" in done.stderr
-
-
-@pytest.mark.parametrize("shell", POSIX)
-def test_the_documented_form_goes_on_where_there_is_a_world(shell: str) -> None:
-    """`|| echo exit 1` adds nothing then."""
     done = run(shell, DOCUMENTED.format("--nodes 1").replace("trained alone", "$NODE_RANK of $NNODES"), JOB="a")
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 of 1\n", "")
 
@@ -92,32 +87,26 @@ FORMS = [(shell, form) for shell, forms in FOREIGN.items() for form in forms]
 
 
 @pytest.mark.parametrize(("shell", "form"), FORMS, ids=" ".join)
-@pytest.mark.parametrize("words", ["--id a --nodes 1", "--timout 5"])
-def test_a_shell_that_reads_no_sh_is_told_so_and_ends(shell: str, form: str, words: str) -> None:
-    """Seen: csh and fish said that they know no `export`, went on, and trained alone on each node."""
-    done = run(shell, f"{form.format(words)}; echo trained alone", MASTER_ADDR="left")
-    assert (done.returncode, done.stdout) == (64, "")
-    assert re.fullmatch("mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
-    assert ("--shell" in done.stderr) == ("--nodes" in words)
+def test_a_shell_that_does_not_read_sh_ends_and_the_line_advised_works(shell: str, form: str, tmp_path: Path) -> None:
+    """Also in a script, which the kernel calls by its own name; SGE starts csh for every script that names no shell.
 
-
-@pytest.mark.parametrize(("shell", "form"), FORMS, ids=" ".join)
-def test_a_script_is_known_by_its_shell_and_the_line_advised_works(shell: str, form: str, tmp_path: Path) -> None:
-    """The kernel calls a script by its own name; SGE starts csh for every script that says nothing else.
-
-    Seen: fish was told a line in backquotes, which it takes for the name of a command, and goes on.
+    Seen: csh and fish said that they know no `export`, went on, and trained alone on each node. And fish was advised a
+    line in backquotes, which it takes for the name of a command, and goes on.
     """
-    need(shell)
+    done = run(shell, f"{form.format('--timout 5')}; echo trained alone", MASTER_ADDR="left")
+    assert (done.returncode, done.stdout, "--shell" in done.stderr) == (64, "", False)
     script = tmp_path / "job"
-    script.write_text(f"#!{shutil.which(shell)}\n{form.format('--id a --nodes 1')}\necho trained alone\n")
-    script.chmod(0o755)
-    done = run("sh", f"exec {script}")
+
+    def run_script(line: str) -> subprocess.CompletedProcess[str]:
+        script.write_text(f"#!{shutil.which(shell)}\n{line}\necho $NODE_RANK of $NNODES\n")
+        script.chmod(0o755)
+        return run("sh", f"exec {script}")
+
+    done = run_script(form.format("--id a --nodes 1"))
     assert (done.returncode, done.stdout) == (64, "")
+    assert re.fullmatch("mingle: expected --shell [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
     _, _, line = done.stderr.strip().rpartition("; try ")
-    script.write_text(
-        f"#!{shutil.which(shell)}\n{line.replace('env', 'env --id a --nodes 1')}\necho $NODE_RANK of $NNODES\n"
-    )
-    assert run("sh", f"exec {script}").stdout == "0 of 1\n"
+    assert run_script(line.replace("env", "env --id a --nodes 1")).stdout == "0 of 1\n"
 
 
 @pytest.mark.parametrize("shell", ["tcsh", "bsd-csh"])

@@ -106,19 +106,13 @@ def test_the_options_stand_in_groups_with_the_kinds_of_their_values(forked: Fork
 
 
 def test_the_first_example_is_the_shortest_safe_line(forked: Forked) -> None:
-    """In the help of all and of exec; of env, it ends a script where mingle is missing too."""
-    assert re.search(r"Examples:\n  srun mingle exec torchrun train\.py\b", shown(forked, "exec"))
-    assert re.search(
-        r'Examples:\n  eval "\$\(mingle env \|\| echo exit 1\)"; torchrun train\.py\b', shown(forked, "env")
-    )
+    """Of env, it ends a script where mingle is missing too; exec accepts env's options of output but hides them."""
     assert re.search(r"\n\n  srun mingle exec torchrun train\.py\b", shown(forked))
-
-
-def test_exec_shows_no_option_that_is_only_for_what_is_printed(forked: Forked) -> None:
-    """It takes them all the same, as a job script may set them for both."""
+    line = r'eval "\$\(mingle env \|\| echo exit 1\)"; torchrun train\.py\b'
+    assert re.search(rf"Examples:\n  {line}", shown(forked, "env"))
     text = shown(forked, "exec", ALL_OPTIONS)
-    assert "--shell" not in text
-    assert "--on-failure" not in text
+    assert re.search(r"Examples:\n  srun mingle exec torchrun train\.py\b", text)
+    assert ("--shell" in text, "--on-failure" in text) == (False, False)
 
 
 @pytest.mark.parametrize(("command", "context"), ALL, ids=[context.command_path for _, context in ALL])
@@ -150,13 +144,14 @@ def test_help_fits_one_screen(forked: Forked, path: str) -> None:
 
 
 def test_a_rare_command_is_shown_with_all_only(forked: Forked) -> None:
-    """Its own help is there without."""
-    listed = {
-        words: set(re.findall(r"^  ([a-z]+) ", shown(forked, *words), re.MULTILINE)) for words in ((), (ALL_OPTIONS,))
-    }
-    assert listed[(ALL_OPTIONS,)] - listed[()] == {"schema"}
-    assert set(COMMANDS) <= listed[(ALL_OPTIONS,)]
+    """Its own help is there without; the lines of the table stand where loading every command would cost time."""
+    usual, every = (set(re.findall(r"^  ([a-z]+) ", shown(forked, *w), re.MULTILINE)) for w in ((), (ALL_OPTIONS,)))
+    assert every - usual == {"schema"}
+    assert set(COMMANDS) <= every
     assert shown(forked, "schema").startswith("Usage: mingle schema")
+    for name, (_, line) in COMMANDS.items():
+        assert len(line) <= 64
+        assert mingle.get_command(click.Context(mingle), name) is not None
 
 
 def test_all_options_are_shown_for_help_alone(forked: Forked) -> None:
@@ -164,10 +159,3 @@ def test_all_options_are_shown_for_help_alone(forked: Forked) -> None:
     assert shown(forked, "exec", ALL_OPTIONS) == shown(forked, ALL_OPTIONS, "exec")
     done = forked.run("env", "--all", env=os.environ)
     assert (done.returncode, "--all" in done.stderr) == (64, True)
-
-
-def test_the_table_of_commands_is_what_the_commands_say() -> None:
-    """Its lines stand where loading every command would cost time."""
-    for name, (_, line) in COMMANDS.items():
-        assert len(line) <= 64
-        assert mingle.get_command(click.Context(mingle), name) is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -11,6 +11,9 @@ from mingle_hooks.cli.main import run
 from mingle_hooks.errors import UsageError
 from mingle_hooks.job import member_spec
 from mingle_hooks.joining import Listing, members_of
+
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.member import Observer
 
 SCRIPT = {
     "SLURM_JOB_ID": "7",
@@ -22,20 +25,9 @@ SCRIPT = {
 }
 
 
-class _Nobody:
-    def note(self, text: str) -> None:
-        raise AssertionError(text)
-
-    def progress(self, progress: object) -> None:
-        raise AssertionError(progress)
-
-    def failed(self, error: object) -> None:
-        raise AssertionError(error)
-
-
 def listed(environ: dict[str, str], **options: str) -> Listing:
-    """Return the members that a script with this environment tells of."""
-    return members_of(member_spec(environ, options), _Nobody(), "unused")
+    """Return the members that a script with this environment lists; an observer would fail."""
+    return members_of(member_spec(environ, options), cast("Observer", None), "unused")
 
 
 def test_a_script_has_the_schedulers_tasks_or_the_slots_that_it_says() -> None:
@@ -47,47 +39,33 @@ def test_a_script_has_the_schedulers_tasks_or_the_slots_that_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [{"CUDA_VISIBLE_DEVICES": "0,1"}, {"SLURM_GPUS_ON_NODE": "4"}, {"SLURMD_NODENAME": ""}]
+    "more", [{"CUDA_VISIBLE_DEVICES": "0,1"}, {"SLURM_GPUS_ON_NODE": "4"}, {"SLURMD_NODENAME": ""}]
 )
-def test_what_the_scheduler_does_not_tell_is_not_guessed(told: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_scheduler_does_not_tell_is_not_guessed(more: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """GPUs are one host's own, and a login node has none of the job's."""
     monkeypatch.setattr(socket, "gethostname", lambda: "login1")
     with pytest.raises(UsageError, match="--slots N, if all hosts have the same number"):
-        listed({**SCRIPT, **told})
+        listed({**SCRIPT, **more})
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "text"),
     [
-        (("--hosts", "n[1-2]", "--slots", "2"), 0, "n1 slots=2\nn2 slots=2\n"),
-        (("--hosts", "n1", "--format", "json"), 0, '[{"rank":0,"host":"n1","address":null,"slots":1}]\n'),
-        (("--id", "a", "--nodes", "1", "--slots", "2", "--format", "nodefile"), 0, "node1\nnode1\n"),
-        (("--id", "a", "--nodes", "1", "--format", "etc"), 0, ""),
-        (("--hosts", "n1", "--format", "etc"), 64, "a format without addresses"),
-        (("--hosts", "n1,n1"), 64, "n1 more than once"),
-        (("--hosts", "n1", "--slots", "gpus"), 64, "which each host counts for itself"),
-        (("--remove-etc",), 64, "--id NAME"),
+        ("--hosts n[1-2] --slots 2", 0, "n1 slots=2\nn2 slots=2\n"),
+        ("--hosts n1 --format json", 0, '[{"rank":0,"host":"n1","address":null,"slots":1}]\n'),
+        ("--id a --nodes 1 --slots 2 --format nodefile", 0, "node1\nnode1\n"),
+        ("--id a --nodes 1 --format etc", 0, ""),
+        ("--hosts n1 --format etc", 64, "a format without addresses"),
+        ("--hosts n1,n1", 64, "n1 more than once"),
+        ("--hosts n1 --slots gpus", 64, "which each host counts for itself"),
+        ("--remove-etc", 64, "--id NAME"),
     ],
 )
 def test_hosts_that_a_person_names(
-    one: Callable[[tuple[str, ...]], tuple[int, str]], words: tuple[str, ...], code: int, said: str
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: str, code: int, text: str
 ) -> None:
-    """Nobody is asked, and what cannot be known that way is refused."""
-    status, text = one(words)
-    assert status == code
-    assert (text == said) if not code else (said in text)
-
-
-@pytest.fixture
-def one(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[tuple[str, ...]], tuple[int, str]]:
-    """Give what runs `mingle hosts` here, outside of any job: its status, and what it wrote."""
+    """No other host is contacted, and what cannot be known that way is refused."""
     monkeypatch.setattr(socket, "gethostname", lambda: "node1")
-
-    def call(words: tuple[str, ...]) -> tuple[int, str]:
-        code = run(["hosts", *words])
-        out, err = capfd.readouterr()
-        return code, err if code else out
-
-    return call
+    assert run(["hosts", *words.split()]) == code
+    out, err = capfd.readouterr()
+    assert text in err if code else text == out

@@ -77,29 +77,21 @@ def printed(forked: Forked, name: str, redirections: str) -> subprocess.Complete
     return forked.run(*PRINTS[name], env=of_nobody(), streams=streams)
 
 
-@pytest.mark.parametrize("sink", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("sink", [">/dev/full", ">&-", "|"])
 @pytest.mark.parametrize("name", PRINTS)
-def test_a_full_disk_and_a_closed_output_are_one_line_and_a_code(forked: Forked, name: str, sink: str) -> None:
-    """73 where writing was all that went wrong."""
-    done = printed(forked, name, sink)
-    assert LINE.fullmatch(done.stderr), done
-    assert (done.returncode, done.stdout) == (FAILS.get(name, PlaceError.exit_code), "")
-
-
-@pytest.mark.parametrize("name", PRINTS)
-def test_a_reader_that_has_gone_is_one_line_and_a_code(forked: Forked, name: str) -> None:
-    """What `| head -0` leaves, once head has ended."""
-    if name in STARTED:
+def test_output_that_goes_nowhere_is_one_line_and_a_code(forked: Forked, name: str, sink: str) -> None:
+    """73 where writing was all that went wrong; `|` is what `| head -0` leaves, once head has ended."""
+    if sink != "|":
+        done = printed(forked, name, sink)
+    elif name not in STARTED:
+        done = forked.run(*PRINTS[name], env=of_nobody(), streams={1: "|"})
+    else:
         reader, writer = os.pipe()
         os.close(reader)
-        try:
-            done = run(PRINTS[name], "", capture_output=False, stdout=writer, stderr=subprocess.PIPE)
-        finally:
-            os.close(writer)
-    else:
-        done = forked.run(*PRINTS[name], env=of_nobody(), streams={1: "|"})
+        done = run(PRINTS[name], "", capture_output=False, stdout=writer, stderr=subprocess.PIPE)
+        os.close(writer)
     assert LINE.fullmatch(done.stderr), done
-    assert done.returncode == FAILS.get(name, PlaceError.exit_code)
+    assert (done.returncode, done.stdout or "") == (FAILS.get(name, PlaceError.exit_code), "")
 
 
 # Each two of what is run, where its output goes and where its errors go. All three would be as many processes again.
@@ -183,19 +175,20 @@ def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
     assert b"".join(got).partition(b"\n")[2].decode() == run(("hooks", "render", "slurm"), "").stdout
 
 
-def test_exec_hands_on_what_is_closed_as_closed() -> None:
-    """None of mingle's own descriptors takes its place."""
+EXEC = ("exec", "--id", "job", "--nodes", "1", "--")
+
+
+def test_exec_hands_on_what_is_closed_or_ignored_and_starts_nothing_without_a_standard_output() -> None:
+    """None of mingle's own descriptors takes its place, nor may one of the command's; a hangup as nohup(1) does."""
     see = "import os; os.write(1, ascii([os.path.exists(f'/proc/self/fd/{n}') for n in range(3)]).encode())"
-    words = ("exec", "--id", "job", "--nodes", "1", "--", sys.executable, "-c", see)
-    assert run(words, "<&- 2>&-").stdout == "[False, True, False]"
-
-
-def test_exec_starts_nothing_without_a_standard_output() -> None:
-    """A descriptor that the command opens could take its place."""
-    done = run(("exec", "--id", "job", "--nodes", "1", "--", "touch", "/no/such/file"), ">&-")
+    assert run((*EXEC, sys.executable, "-c", see), "<&- 2>&-").stdout == "[False, True, False]"
+    done = run((*EXEC, "touch", "/no/such/file"), ">&-")
     assert (done.returncode, done.stdout) == (PlaceError.exit_code, "")
     assert "saw " in done.stderr
     assert "a closed or read-only one" in done.stderr
+    nohup = ["env", "--ignore-signal=HUP", MINGLE, *EXEC, "sh", "-c", "kill -HUP $$; echo on"]
+    done = subprocess.run(nohup, env=of_nobody(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "on\n")
 
 
 # Stops itself when it is about to say why it fails, as a supervisor stops a member that has just failed by itself.
@@ -225,12 +218,3 @@ def test_what_others_wrote_behind_half_a_world_stays(tmp_path: Path) -> None:
     done = run(MANY, f'1<>"{file}"', preexec_fn=lambda: limit_files(1024))
     assert done.returncode == PlaceError.exit_code
     assert file.read_bytes()[1024:] == b"x" * (8192 - 1024)
-
-
-def test_a_hangup_that_was_ignored_stays_ignored() -> None:
-    """As nohup(1) does it, for the command that mingle becomes."""
-    nohup = ["env", "--ignore-signal=HUP", MINGLE, "exec", "--id", "job", "--nodes", "1"]
-    done = subprocess.run(
-        [*nohup, "sh", "-c", "kill -HUP $$; echo on"], env=of_nobody(), capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "on\n")

@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 import click
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,19 +19,7 @@ WORDS = st.sampled_from(
     [
         *plain.OPTIONS,
         *plain.FLAGS,
-        "x",
-        "4",
-        "--",
-        "-h",
-        "--help",
-        "",
-        "--id=a",
-        "--id=",
-        "--quiet=1",
-        "a b",
-        "=",
-        "-",
-        "--no",
+        *("x", "4", "--", "-h", "--help", "", "--id=a", "--id=", "--quiet=1", "a b", "=", "-", "--no"),
     ]
 )
 
@@ -67,41 +54,29 @@ def test_a_call_that_is_read_is_the_one_that_click_reads(command: str, words: li
         assert by_click(command, words) == (mine, call.rest)
 
 
-@pytest.mark.parametrize(
-    ("words", "options", "rest"),
-    [
-        (["env"], {}, ()),
-        (["env", "--id", "a", "--nodes=4"], {"id": "a", "nodes": "4"}, ()),
-        (["env", "--id", "a", "--id", "b", "--quiet"], {"id": "b", "quiet": True}, ()),
-        (["exec", "--id", "a", "--", "true", "--id"], {"id": "a"}, ("true", "--id")),
-        (["exec", "torchrun", "train.py", "--id", "x"], {}, ("torchrun", "train.py", "--id", "x")),
-        (["exec", "--id", "a", "python3", "-c", "pass", "--"], {"id": "a"}, ("python3", "-c", "pass", "--")),
-        (["exec", "--nodes=1", "a.py", "--timeout", "60"], {"nodes": "1"}, ("a.py", "--timeout", "60")),
-        (["exec", "--", "--", "x"], {}, ("--", "x")),
-    ],
+# Of job scripts: options, and the command to become.
+PLAIN = {
+    "env": ({}, ""),
+    "env --id a --nodes=4": ({"id": "a", "nodes": "4"}, ""),
+    "env --id a --id b --quiet": ({"id": "b", "quiet": True}, ""),
+    "exec --id a -- true --id": ({"id": "a"}, "true --id"),
+    "exec torchrun train.py --id x": ({}, "torchrun train.py --id x"),
+    "exec --id a python3 -c pass --": ({"id": "a"}, "python3 -c pass --"),
+    "exec --nodes=1 a.py --timeout 60": ({"nodes": "1"}, "a.py --timeout 60"),
+    "exec -- -- x": ({}, "-- x"),
+}
+# Help, mistakes and other commands.
+OTHERS = (
+    *("", "key", "env --help", "env x", "env --id", "env --id --nodes", "exec --unknown true", "exec --id -- true"),
+    "exec --",
 )
-def test_plain_command_lines_need_no_click(words: list[str], options: dict[str, object], rest: tuple[str, ...]) -> None:
-    """These are the command lines of job scripts."""
-    assert plain.read_call(words) == plain.Call(words[0], options, rest=rest)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["key"],
-        ["env", "--help"],
-        ["env", "x"],
-        ["env", "--id"],
-        ["env", "--id", "--nodes"],
-        ["exec", "--unknown", "true"],
-        ["exec", "--id", "--", "true"],
-        ["exec", "--"],
-    ],
-)
-def test_everything_else_is_left_to_click(words: list[str]) -> None:
-    """Help, mistakes and other commands."""
-    assert plain.read_call(words) is None
+def test_plain_command_lines_need_no_click_and_everything_else_is_left_to_it() -> None:
+    for line, (options, rest) in PLAIN.items():
+        words = line.split()
+        assert plain.read_call(words) == plain.Call(words[0], options, rest=tuple(rest.split()))
+    assert [line for line in OTHERS if plain.read_call(line.split()) is not None] == []
 
 
 def test_a_member_loads_nothing_that_it_does_not_use() -> None:

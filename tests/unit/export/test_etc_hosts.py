@@ -25,14 +25,15 @@ TEXTS = (
 )
 
 
+def busy(_old: str, _new: str) -> None:
+    """Fail as rename(2) does over a mounted file."""
+    raise OSError(16, "Device or resource busy")
+
+
 @pytest.fixture(params=["file", "mount"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a file, which in a container is a mount: nothing can take its place."""
+    """Return a file, which in a container is a mount: nothing can take its place."""
     if request.param == "mount":
-
-        def busy(_old: str, _new: str) -> None:
-            raise OSError(16, "Device or resource busy")
-
         monkeypatch.setattr(os, "rename", busy)
     return tmp_path / "hosts"
 
@@ -55,25 +56,17 @@ def test_a_block_comes_and_goes_and_leaves_every_octet(place: Path, text: bytes)
     assert [path.name for path in place.parent.iterdir()] == ["hosts"]
 
 
-def test_the_first_of_two_blocks_goes_first(place: Path) -> None:
-    """What stands after it stays a line of its own."""
+def test_a_world_that_writes_again_has_one_block_and_may_go_before_another(place: Path) -> None:
+    """The later one counts; what stands after it stays a line of its own."""
     place.write_bytes(b"127.0.0.1 localhost")
-    etchosts.write_etc_hosts("a", LINES, str(place))
+    for lines in ("10.0.0.7 node7\n", LINES):
+        etchosts.write_etc_hosts("a", lines, str(place))
+    assert b"node7" not in place.read_bytes()
+    assert place.read_bytes().count(b"from here") == 1
     etchosts.write_etc_hosts("b", "10.0.0.9 node9\n", str(place))
     etchosts.remove_etc_hosts("a", str(place))
     assert place.read_bytes().startswith(b"127.0.0.1 localhost\n# mingle hosts ")
     etchosts.remove_etc_hosts("b", str(place))
-    assert place.read_bytes() == b"127.0.0.1 localhost\n"
-
-
-def test_a_world_that_writes_again_has_one_block(place: Path) -> None:
-    """The later one is what holds."""
-    place.write_bytes(b"127.0.0.1 localhost\n")
-    etchosts.write_etc_hosts("a", "10.0.0.7 node7\n", str(place))
-    etchosts.write_etc_hosts("a", LINES, str(place))
-    assert b"node7" not in place.read_bytes()
-    assert place.read_bytes().count(b"from here") == 1
-    etchosts.remove_etc_hosts("a", str(place))
     assert place.read_bytes() == b"127.0.0.1 localhost\n"
 
 
@@ -92,11 +85,16 @@ def test_what_somebody_writes_after_the_block_stays(place: Path) -> None:
     assert place.read_bytes() == cut
 
 
-def test_a_world_of_one_host_writes_nothing(place: Path) -> None:
-    """An empty block would only be in the way."""
+def test_nothing_is_written_but_lines_of_hosts(tmp_path: Path) -> None:
+    """No empty block, no text of the id, which is the user's; who may not write gets an error."""
+    place = tmp_path / "hosts"
     place.write_bytes(b"x")
     etchosts.write_etc_hosts("a", "", str(place))
     assert place.read_bytes() == b"x"
+    etchosts.write_etc_hosts("a\n10.0.0.9 bank.example #", LINES, str(place))
+    assert b"bank" not in place.read_bytes()
+    with pytest.raises(PlaceError, match="running it as root"):
+        etchosts.write_etc_hosts("a", LINES, str(tmp_path / "none" / "hosts"))
 
 
 def test_the_files_mode_owner_and_link_stay(tmp_path: Path) -> None:
@@ -116,27 +114,10 @@ def test_the_files_mode_owner_and_link_stay(tmp_path: Path) -> None:
     assert after.st_ino != before.st_ino  # whole or not at all
 
 
-def test_a_users_words_do_not_get_there(tmp_path: Path) -> None:
-    """An id is whatever a person typed."""
-    place = tmp_path / "hosts"
-    place.write_bytes(b"")
-    etchosts.write_etc_hosts("a\n10.0.0.9 bank.example #", LINES, str(place))
-    assert b"bank" not in place.read_bytes()
-
-
-def test_who_may_not_write_is_told(tmp_path: Path) -> None:
-    """And nothing has changed."""
-    with pytest.raises(PlaceError, match="running it as root"):
-        etchosts.write_etc_hosts("a", LINES, str(tmp_path / "none" / "hosts"))
-
-
 def test_a_full_disk_leaves_the_file_of_a_container_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of a block would never be taken out again."""
     place = tmp_path / "hosts"
     place.write_bytes(b"127.0.0.1 localhost\n")
-
-    def busy(_old: str, _new: str) -> None:
-        raise OSError(16, "Device or resource busy")
 
     written = etchosts._write
 

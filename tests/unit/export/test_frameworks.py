@@ -34,6 +34,7 @@ NODE_VIEW = View(WORLD, NODE, "node", {}, ("mlx5_0:1", "mlx5_1:1"), is_cpu_only=
 TASK_VIEW = NODE_VIEW._replace(place=TASK, scope="task")
 ENDS = NO_RANK | {"PET_NODE_RANK": NOT_HERE}
 BATCH_VIEW = NODE_VIEW._replace(place=Assignment(None, None, None), batch=Batch(300, "4"))
+SIX_PORTS = (29_500, 29_501, 29_500, 29_501, 29_502, 29_503)
 IPV6_VIEW = NODE_VIEW._replace(world=WORLD6, place=NODE._replace(address="fd00::2"))
 
 
@@ -193,31 +194,18 @@ def test_everybody_gets_torchruns_set_and_the_interface_for_gloo() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("PET_NNODES", "1"), ("PET_NODE_RANK", "0"), ("PET_NNODES", "3:4")])
 def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str, value: str) -> None:
-    """With PET_NNODES=1 torchrun would train alone on every node."""
-    views = [NODE_VIEW, BATCH_VIEW] if name == "PET_NNODES" else [NODE_VIEW]
-    for view in views:
+    """With PET_NNODES=1 torchrun would train alone on every node; a range that holds the world is the user's choice."""
+    for view in [NODE_VIEW, BATCH_VIEW] if name == "PET_NNODES" else [NODE_VIEW]:
         with pytest.raises(UsageError, match=f"{name}={value}.*unset {name}"):
             settings("torchrun", view._replace(user_environ={name: value}))
+    for held in ("2", "1:2", "2:8"):
+        assert settings("torchrun", NODE_VIEW._replace(user_environ={"PET_NNODES": held}))["PET_NNODES"] == "2"
 
 
-@pytest.mark.parametrize("value", ["2", "1:2", "2:8"])
-def test_a_range_of_nodes_that_holds_the_world_is_the_users_to_give(value: str) -> None:
-    """It is torchrun's own form for an elastic number."""
-    assert settings("torchrun", NODE_VIEW._replace(user_environ={"PET_NNODES": value}))["PET_NNODES"] == "2"
-
-
-def test_the_caller_is_told_what_to_find_out() -> None:
-    """Nothing is asked for that no framework wants."""
+def test_nothing_is_looked_up_that_no_framework_needs() -> None:
     assert needs(("torchrun", "jax", "lightning")) == frozenset()
     assert needs(("tensorflow", "nccl")) == {ROSTER, IFACE, SITE}
     assert needs(("ucx",)) == {IFACE, HCAS}
-
-
-@pytest.mark.parametrize(("wrong", "right"), [("pytorchrun", "torchrun"), ("TF", "--for"), ("tensorfow", "tensorflow")])
-def test_an_unknown_framework_is_refused_with_the_nearest_known_one(wrong: str, right: str) -> None:
-    """A typing mistake is told with its mend."""
-    with pytest.raises(UsageError, match=f"{wrong}.*{right}"):
-        variables(NODE_VIEW, [wrong])
 
 
 OF_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
@@ -245,23 +233,20 @@ def test_what_jax_takes_for_open_mpi_is_no_launcher_to_a_later_mingle() -> None:
     assert detect(own(found)).scheduler == "none"
 
 
-def test_tensorflow_lists_every_worker() -> None:
-    """Workers that share an address get ports of their own."""
-    workers = ["10.0.0.1:29500", "10.0.0.2:29500"]
-    expected = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 1}}
-    assert json.loads(settings("tensorflow")["TF_CONFIG"]) == expected
-    config = json.loads(settings("tensorflow", TASK_VIEW)["TF_CONFIG"])
-    assert config["task"]["index"] == 5
-    assert config["cluster"]["worker"][:3] == ["10.0.0.1:29500", "10.0.0.1:29501", "10.0.0.2:29500"]
-    config = json.loads(settings("tensorflow", IPV6_VIEW)["TF_CONFIG"])
-    assert config["cluster"]["worker"] == ["[fd00::1]:29500", "[fd00::2]:29500"]
-
-
-def test_tensorflow_refuses_a_port_past_the_last() -> None:
-    """The message says what to choose."""
-    view = TASK_VIEW._replace(world=WORLD._replace(master_port=65_535))
+def test_tensorflow_and_mlx_list_every_worker() -> None:
+    """Workers that share an address get ports of their own; a port past the last is refused with what to choose."""
+    for view, index, workers in (
+        (NODE_VIEW, 1, ["10.0.0.1:29500", "10.0.0.2:29500"]),
+        (TASK_VIEW, 5, [f"10.0.0.{host}:{port}" for host, port in zip("112222", SIX_PORTS, strict=True)]),
+        (IPV6_VIEW, 1, ["[fd00::1]:29500", "[fd00::2]:29500"]),
+    ):
+        expected = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+        assert json.loads(settings("tensorflow", view)["TF_CONFIG"]) == expected
+        (file,) = files(view, ["mlx"])
+        assert (settings("mlx", view), file.variables) == ({"MLX_RANK": str(index)}, ("MLX_HOSTFILE",))
+        assert json.loads(file.text) == [[worker] for worker in workers]
     with pytest.raises(NetworkError, match=r"65536.*--port-range"):
-        settings("tensorflow", view)
+        settings("tensorflow", TASK_VIEW._replace(world=WORLD._replace(master_port=65_535)))
 
 
 def test_host_lists_name_each_host_once() -> None:
@@ -281,52 +266,26 @@ def test_accelerate_gets_a_config_file_for_this_node() -> None:
     assert (config["machine_rank"], config["main_process_ip"], config["main_process_port"]) == (1, "10.0.0.1", 29_500)
 
 
-def test_lightning_is_content_with_node_rank_and_no_local_rank() -> None:
-    """LOCAL_RANK would make it believe that somebody else starts the processes."""
+def test_lightning_starts_the_node_s_processes_unless_each_has_its_rank() -> None:
+    """LOCAL_RANK alone would make it wait for others; in a step of Slurm another job name would, too."""
     names = {variable.name for variable in variables(NODE_VIEW, ["lightning"])}
-    assert "NODE_RANK" in names
-    assert "LOCAL_RANK" not in names
-
-
-def test_a_process_that_knows_its_rank_is_one_of_torchrun_s_to_lightning() -> None:
-    """By LOCAL_RANK alone Lightning would wait for processes that nobody starts."""
+    assert ("NODE_RANK" in names, "LOCAL_RANK" in names) == (True, False)
     names = {variable.name for variable in variables(TASK_VIEW, ["process"])}
     assert {"RANK", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID"} <= names
-
-
-def test_lightning_in_a_step_of_slurm_starts_the_node_s_processes_itself() -> None:
-    """Slurm's own SLURM_JOB_NAME is replaced, as any other makes Lightning take the step's tasks for its processes."""
     view = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train"})
     found = {variable.name: variable for variable in variables(view, ["lightning"])}
     assert (found["SLURM_JOB_NAME"].value, found["SLURM_JOB_NAME"].lost) == ("interactive", "train from the scheduler")
     assert "SLURM_JOB_NAME" in found["MINGLE_EXPORTS"].value
 
 
-def test_mlx_gets_its_ring() -> None:
-    """A list of addresses for each rank."""
-    (file,) = files(NODE_VIEW, ["mlx"])
-    assert (settings("mlx"), file.variables) == ({"MLX_RANK": "1"}, ("MLX_HOSTFILE",))
-    assert json.loads(file.text) == [["10.0.0.1:29500"], ["10.0.0.2:29500"]]
-
-
 @pytest.mark.parametrize("name", ["NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"])
-def test_what_a_file_tells_nccl_is_not_exported(name: str) -> None:
-    """A variable would silently beat /etc/nccl.conf."""
+def test_what_a_file_sets_for_nccl_is_not_exported(name: str) -> None:
+    """A variable would silently beat /etc/nccl.conf; the family is left to the one who names the interface."""
     view = NODE_VIEW._replace(site={name: NcclSetting("eth0", "/etc/nccl.conf")}, frameworks=("nccl",))
+    by_user = NODE_VIEW._replace(user_environ={"NCCL_SOCKET_IFNAME": "eth0"})
     assert name not in {variable.name for variable in variables(view, ["nccl", "gloo"])}
-    told = f"{name}=eth0 is set in /etc/nccl.conf; mingle exports none, as a variable would override it"
-    assert left_to_nccl(view) == [told]
+    for named in (view, by_user):
+        assert "NCCL_SOCKET_FAMILY" not in {variable.name for variable in variables(named, ["nccl"])}
+    note = f"{name}=eth0 is set in /etc/nccl.conf; mingle exports none, as a variable would override it"
+    assert left_to_nccl(view) == [note]
     assert left_to_nccl(view._replace(frameworks=("gloo",))) == []
-
-
-@pytest.mark.parametrize(
-    "view",
-    [
-        NODE_VIEW._replace(site={"NCCL_SOCKET_IFNAME": NcclSetting("eth0", "/etc/nccl.conf")}),
-        NODE_VIEW._replace(user_environ={"NCCL_SOCKET_IFNAME": "eth0"}),
-    ],
-    ids=["file", "variable"],
-)
-def test_who_names_nccls_interface_is_not_given_the_family_of_another(view: View) -> None:
-    """The world's may have no address of that family there."""
-    assert "NCCL_SOCKET_FAMILY" not in {variable.name for variable in variables(view, ["nccl"])}

@@ -27,21 +27,17 @@ WANTED = {
 }
 
 
-@pytest.mark.parametrize("name", hostfiles.FORMATS)
+@pytest.mark.parametrize("name", WANTED)
 def test_each_program_gets_the_hosts_in_its_own_format(name: str) -> None:
     """Each row of the table has its file, and each host stands in it in the order of the ranks."""
-    text = hostfiles.text(name, MEMBERS)
-    if name == "json":
-        assert [tuple(row.values()) for row in json.loads(text)] == [tuple(member) for member in MEMBERS]
-    else:
-        assert text == WANTED[name]
+    assert hostfiles.text(name, MEMBERS) == WANTED[name]
 
 
-def test_json_has_null_for_an_address_that_nobody_was_asked_for() -> None:
-    """An empty text would look like one."""
-    assert json.loads(hostfiles.text("json", [Member(0, "node1", "", 4)])) == [
-        {"rank": 0, "host": "node1", "address": None, "slots": 4}
-    ]
+def test_json_has_all_fields_and_null_for_an_unknown_address() -> None:
+    assert {*WANTED, "json"} == {*hostfiles.FORMATS}
+    rows = json.loads(hostfiles.text("json", [*MEMBERS, Member(4, "node1", "", 4)]))
+    assert [tuple(row.values()) for row in rows] == [*map(tuple, MEMBERS), (4, "node1", None, 4)]
+    assert list(rows[0]) == ["rank", "host", "address", "slots"]
 
 
 def test_a_host_has_all_its_names_in_one_line_of_etc_hosts() -> None:
@@ -51,16 +47,16 @@ def test_a_host_has_all_its_names_in_one_line_of_etc_hosts() -> None:
     assert text == "10.0.0.1 node1 3f2a\n10.0.0.2 node2\nfd00::3 node3\n"
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "::1", "fe80::1%3", ""])
-def test_what_only_one_host_can_use_is_in_no_etc_hosts(address: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        *(("node2", address) for address in ("127.0.0.1", "127.0.1.1", "::1", "fe80::1%3", "")),
+        *((name, "10.0.0.2") for name in ("localhost", "localhost.localdomain")),
+    ],
+)
+def test_what_only_one_host_can_use_is_in_no_etc_hosts(name: str, address: str) -> None:
     """Written there, every host would reach itself by the other's name."""
-    assert hostfiles.text("etc", [MEMBERS[0], Member(1, "node2", address, 1)]) == "10.0.0.1 node1\n"
-
-
-@pytest.mark.parametrize("name", ["localhost", "localhost.localdomain"])
-def test_localhost_stays_what_it_is(name: str) -> None:
-    """Whatever a host calls itself."""
-    assert hostfiles.text("etc", [MEMBERS[0], Member(1, name, "10.0.0.2", 1)]) == "10.0.0.1 node1\n"
+    assert hostfiles.text("etc", [MEMBERS[0], Member(1, name, address, 1)]) == "10.0.0.1 node1\n"
 
 
 def test_two_hosts_that_only_have_the_same_name_are_refused() -> None:

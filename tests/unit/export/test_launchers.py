@@ -96,24 +96,19 @@ def test_accelerate_s_own_file_says_what_starts_the_processes(
         assert ("--multi_gpu" in words) is is_added
 
 
-def test_accelerate_on_the_cpu_with_several_processes_is_refused() -> None:
-    """Its --cpu starts one on each node, whatever it is told."""
-    with pytest.raises(UsageError, match=r"6 on 2 nodes.*leaving out --cpu"):
-        completed("accelerate launch --cpu t.py")
-
-
 @pytest.mark.parametrize(
-    "line",
+    ("line", "why"),
     [
-        "accelerate launch --num_machines 1 t.py",
-        "accelerate launch --machine_rank=0 t.py",
-        "deepspeed --no_ssh_check --node_rank 0 t.py",
-        "ray start --head",
+        ("accelerate launch --cpu t.py", "6 on 2 nodes.*leaving out --cpu"),
+        ("accelerate launch --num_machines 1 t.py", "leaving that option out"),
+        ("accelerate launch --machine_rank=0 t.py", "leaving that option out"),
+        ("deepspeed --no_ssh_check --node_rank 0 t.py", "leaving that option out"),
+        ("ray start --head", "without --head"),
     ],
 )
-def test_an_option_that_takes_a_node_out_of_the_world_is_refused(line: str) -> None:
-    """Such a line was written for one node, and would train once on every node."""
-    with pytest.raises(UsageError, match=r"without --head|leaving that option out"):
+def test_an_option_that_takes_a_node_out_of_the_world_is_refused(line: str, why: str) -> None:
+    """Such a line was written for one node, and would train once on every node; --cpu starts one process on each."""
+    with pytest.raises(UsageError, match=why):
         completed(line)
 
 
@@ -157,19 +152,9 @@ def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: st
 @pytest.mark.parametrize(
     "line",
     [
-        "python train.py",
-        "python torchrun",
-        "python -m torch.distributed.runner train.py",
-        "python -X -m torch.distributed.run",
-        "python -m",
-        "python",
-        "accelerate config",
-        "accelerate",
-        "ray stop",
-        "bash -c torchrun",
-        "my-torchrun train.py",
-        "apptainer exec a.sif python train.py",
-        "apptainer exec torchrun",
+        *("python train.py", "python torchrun", "python -m torch.distributed.runner train.py", "python -m", "python"),
+        *("python -X -m torch.distributed.run", "accelerate config", "accelerate", "ray stop", "bash -c torchrun"),
+        *("my-torchrun train.py", "apptainer exec a.sif python train.py", "apptainer exec torchrun"),
         "apptainer run a.sif torchrun train.py",
     ],
 )
@@ -181,43 +166,27 @@ def test_any_other_program_is_none(line: str) -> None:
 JOB = {"id": "a", "nodes": "2", "rank": "1"}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "torchrun --standalone train.py",
-        "torchrun --nnodes=1 --nproc_per_node=8 train.py",
-        "torchrun --nproc-per-node 8 --nnodes 1 train.py",
-        "torchrun --nnodes 3:4 train.py",
-        "torchrun --nnodes=x train.py",
-        "torchrun --node_rank=0 train.py",
-        "torchrun --master_addr localhost train.py",
-        "torchrun --rdzv-endpoint=127.0.0.1:29500 train.py",
-        "python3 -m torch.distributed.run --standalone train.py",
-        "/opt/bin/torchrun --no-python --standalone program",
-    ],
+ALONE = (
+    *("--standalone train.py", "--nnodes=1 --nproc_per_node=8 train.py", "--nproc-per-node 8 --nnodes 1 train.py"),
+    *("--nnodes 3:4 train.py", "--nnodes=x train.py", "--node_rank=0 train.py", "--master_addr localhost train.py"),
+    *("--rdzv-endpoint=127.0.0.1:29500 train.py", "--no-python --standalone program"),
 )
-def test_an_option_that_takes_torchrun_out_of_the_world_is_refused(words: str) -> None:
-    """It would train once on every node, and end with 0."""
-    with pytest.raises(UsageError, match=r"in the world of 2 nodes; saw --.* train alone"):
-        launchers.check_command(words.split(), member_spec({}, JOB))
+TOGETHER = (
+    *("train.py --standalone --nnodes 1", "-m pkg.train --standalone", "--nproc-per-node 8 --max-restarts=3 train.py"),
+    *("--nnodes=1:2 --nproc-per-node=gpu train.py", "--nnodes 2 --node-rank 1 --master-addr node1 train.py"),
+    *("", "--nproc-per-node"),
+)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "torchrun train.py --standalone --nnodes 1",
-        "torchrun -m pkg.train --standalone",
-        "torchrun --nproc-per-node 8 --max-restarts=3 train.py",
-        "torchrun --nnodes=1:2 --nproc-per-node=gpu train.py",
-        "torchrun --nnodes 2 --node-rank 1 --master-addr node1 train.py",
-        "torchrun",
-        "torchrun --nproc-per-node",
-        "python3 train.py --standalone",
-    ],
-)
-def test_other_options_and_the_scripts_own_are_left_alone(words: str) -> None:
-    """What stands behind the script is the script's."""
-    launchers.check_command(words.split(), member_spec({}, JOB))
+@pytest.mark.parametrize("launcher", ["torchrun", "python3 -m torch.distributed.run", "/opt/bin/torchrun"])
+def test_an_option_that_takes_torchrun_out_of_the_world_is_refused(launcher: str) -> None:
+    """It would train once on every node, and end with 0; what stands behind the script is the script's."""
+    spec = member_spec({}, JOB)
+    for words in ALONE:
+        with pytest.raises(UsageError, match=r"in the world of 2 nodes; saw --.* train alone"):
+            launchers.check_command(f"{launcher} {words}".split(), spec)
+    for line in (*(f"{launcher} {words}" for words in TOGETHER), "python3 train.py --standalone"):
+        launchers.check_command(line.split(), spec)
 
 
 @pytest.mark.parametrize(

@@ -32,16 +32,12 @@ def named(found: tuple[Variable, ...], name: str) -> Variable:
     return next(variable for variable in found if variable.name == name)
 
 
-def test_node_scope_exports_the_contract_in_order() -> None:
-    """The names are the design's, and nothing of the task is among them."""
+def test_the_contract_is_exported_in_order() -> None:
+    """Node scope has nothing of the task; in task scope RANK, LOCAL_RANK and GROUP_RANK come on top."""
     found = values(variables(view(), []))
     assert list(found) == [*NODE_NAMES, *MINGLE_NAMES]
     assert [found[name] for name in NODE_NAMES] == ["10.0.0.1", "29500", "1", "2", "4", "6"]
     assert [found[name] for name in MINGLE_NAMES[:3]] == ["job7", "0123456789abcdef", "2"]
-
-
-def test_task_scope_adds_the_task_s_ranks() -> None:
-    """RANK, LOCAL_RANK and GROUP_RANK come on top."""
     found = values(variables(view(TASK, "task"), []))
     assert list(found) == [*NODE_NAMES, "RANK", "LOCAL_RANK", "GROUP_RANK", *MINGLE_NAMES]
     assert (found["RANK"], found["LOCAL_RANK"], found["GROUP_RANK"]) == ("5", "3", "1")
@@ -70,17 +66,11 @@ def test_mingle_exports_lists_all_that_was_not_the_user_s() -> None:
 
 
 def test_the_user_s_value_of_a_framework_wins_and_its_set_is_completed() -> None:
-    """A partial set of PET_* would hang, so the rest is there."""
-    found = variables(view(environ={"PET_NPROC_PER_NODE": "8"}), ["torchrun"])
-    assert named(found, "PET_NPROC_PER_NODE").value == "8"
-    assert named(found, "PET_NPROC_PER_NODE").source == "the environment"
+    """A partial set of PET_* would hang, so the rest is there; an empty value counts as none."""
+    found = variables(view(environ={"PET_NPROC_PER_NODE": "8", "PET_NNODES": "", "MASTER_PORT": ""}), ["torchrun"])
+    assert named(found, "PET_NPROC_PER_NODE")[1:3] == ("8", "the environment")
     assert named(found, "PET_NPROC_PER_NODE").lost.startswith("4 for torchrun")
     assert sum(variable.name.startswith("PET_") for variable in found) == 7
-
-
-def test_an_empty_value_of_the_user_s_counts_as_none() -> None:
-    """`export PET_NNODES=` sets nothing that torchrun could use."""
-    found = variables(view(environ={"PET_NNODES": "", "MASTER_PORT": ""}), ["torchrun"])
     assert (named(found, "PET_NNODES").value, named(found, "MASTER_PORT").value) == ("2", "29500")
 
 
@@ -92,44 +82,34 @@ def test_the_world_s_value_is_told_apart_from_the_user_s() -> None:
     assert named(found, "WORLD_SIZE").lost == "1\\n2 in the environment: all members share one world"
 
 
-def test_a_later_mingle_sees_the_user_s_environment_again() -> None:
-    """What one mingle exports, the next takes out, and nothing else."""
-    user = {"PATH": "/bin", "MASTER_ADDR": "10.0.0.1", "PET_NPROC_PER_NODE": "8"}
+USERS = {"PATH": "/bin", "MASTER_ADDR": "10.0.0.1", "PET_NPROC_PER_NODE": "8"}
+
+
+@pytest.mark.parametrize("user", [USERS, {"MINGLE_ID": "job7"}, {"MINGLE_ID": "job7", "MASTER_ADDR": "10.0.0.1"}])
+def test_a_later_mingle_sees_the_user_s_environment_again(user: dict[str, str]) -> None:
+    """What one mingle exports, the next takes out, and nothing else; MINGLE_ID alone is a setting and no mark."""
     after = user | values(variables(view(TASK, "task", user), ["torchrun", "nccl", "gloo"]))
-    assert own(after) == user
+    assert own(after) == own(user) == user
 
 
-def test_the_id_that_the_user_set_is_still_the_user_s_for_a_later_mingle() -> None:
-    """`export MINGLE_ID=job7` serves every `mingle env` of the script."""
-    user = {"MINGLE_ID": "job7"}
-    assert own(user | values(variables(view(environ=user), []))) == user
+MARKED = {"MINGLE_ID": "a", "MINGLE_EXPORTS": "MINGLE_ID MASTER_ADDR MASTER_ADDR=node1"}
+ALL = {name: "x" for name in KNOWN if name != "MINGLE_EXPORTS"}
 
 
-def test_what_the_user_changed_since_a_hook_exported_it_is_the_user_s() -> None:
-    """A hook lists each name with its value too; by the name alone nobody could tell."""
-    environ = {"MINGLE_ID": "a", "MINGLE_EXPORTS": "MINGLE_ID MASTER_ADDR MASTER_ADDR=node1", "MASTER_ADDR": "mine"}
-    assert own(environ) == {"MASTER_ADDR": "mine"}
-    assert own({**environ, "MASTER_ADDR": "node1"}) == {}
-
-
-def test_the_other_marks_are_never_the_user_s() -> None:
-    """They are taken out even where MINGLE_EXPORTS does not list them."""
-    environ = {"MINGLE_ID": "a", "MINGLE_WORLD": "0", "MINGLE_RANK_OFFSET": "0", "MINGLE_EXPORTS": "MINGLE_ID"}
-    assert own(environ) == {}
+@pytest.mark.parametrize(
+    ("environ", "user"),
+    [
+        ({**MARKED, "MASTER_ADDR": "mine"}, {"MASTER_ADDR": "mine"}),
+        ({**MARKED, "MASTER_ADDR": "node1"}, {}),
+        ({"MINGLE_ID": "a", "MINGLE_WORLD": "0", "MINGLE_RANK_OFFSET": "0", "MINGLE_EXPORTS": "MINGLE_ID"}, {}),
+        ({**ALL, "PATH": "/bin"}, {"PATH": "/bin"}),
+    ],
+    ids=["changed", "unchanged", "marks", "no list"],
+)
+def test_what_is_the_user_s_follows_from_mingle_exports(environ: dict[str, str], user: dict[str, str]) -> None:
+    """A hook lists each name with its value too; marks are never the user's; without a list all names are mingle's."""
+    assert own(environ) == user
     assert earlier({"MINGLE_ID": "a", "MINGLE_EXPORTS": "MINGLE_ID MASTER_ADDR"}) == ("MINGLE_ID", "MINGLE_EXPORTS")
-
-
-def test_without_mingle_exports_all_that_mingle_can_export_is_taken_as_its() -> None:
-    """A hook that leaves only MINGLE_ID and MINGLE_WORLD is believed too."""
-    environ = dict.fromkeys(KNOWN, "x") | {"PATH": "/bin"}
-    del environ["MINGLE_EXPORTS"]
-    assert own(environ) == {"PATH": "/bin"}
-
-
-def test_mingle_id_alone_is_a_setting_and_no_mark() -> None:
-    """`MINGLE_ID=job7 mingle env` does not make the user's MASTER_ADDR mingle's."""
-    environ = {"MINGLE_ID": "job7", "MASTER_ADDR": "10.0.0.1"}
-    assert own(environ) == environ
 
 
 @pytest.mark.parametrize("listed", ["PATH LD_PRELOAD HOME", "PATH;touch", "$(touch ran)", "x " * 500_000, "\n\t"])
@@ -141,38 +121,22 @@ def test_a_hostile_mingle_exports_cannot_name_what_mingle_does_not_know(listed: 
 
 
 def test_stale_is_what_this_mingle_does_not_export_any_more() -> None:
-    """A task's ranks go when node scope follows, and the old framework's variables too."""
+    """A task's ranks go when node scope follows, and the old framework's variables too; the user's RANK stays."""
     before = values(variables(view(TASK, "task"), ["torchrun"]))
     now = values(variables(view(BATCH._replace(local_rank=None), environ=before), []))
     gone = set(stale(before, now))
     assert {"NODE_RANK", "RANK", "LOCAL_RANK", "GROUP_RANK", "PET_NNODES", "MINGLE_RANK_OFFSET"} <= gone
     assert not gone & now.keys()
-
-
-def test_nothing_is_stale_where_there_was_no_mingle() -> None:
-    """The user's RANK is not touched in node scope."""
     assert stale({"RANK": "3"}, ["MASTER_ADDR"]) == ()
 
 
 def test_a_failure_unsets_the_world_and_an_earlier_one_but_nothing_of_the_user_s() -> None:
-    """Both what this mingle would have set and what the last one did."""
-    environ = {
-        "MINGLE_ID": "a",
-        "MINGLE_EXPORTS": "PET_NNODES RANK MINGLE_ID",
-        "PET_NNODES": "2",
-        "MASTER_ADDR": "mine",
-    }
-    left = leftovers(environ)
-    assert {"PET_NNODES", "MASTER_PORT", "NODE_RANK", "RANK", "MINGLE_ID", "MINGLE_EXPORTS"} <= set(left)
-    assert "MASTER_ADDR" not in left
-
-
-def test_what_was_exported_empty_is_unset_by_a_failure_too() -> None:
-    """`export RANK=` is nobody's rank, and a program that reads it would not take it for none."""
-    environ = {"MASTER_ADDR": "", "RANK": "", "NODE_RANK": "1"}
-    left = set(leftovers(environ))
-    assert {"MASTER_ADDR", "RANK"} <= left
-    assert "NODE_RANK" not in left
+    """Both what this mingle would have set and what the last one did; `export RANK=` is nobody's rank."""
+    left = {"MINGLE_ID": "a", "MINGLE_EXPORTS": "PET_NNODES RANK MINGLE_ID", "PET_NNODES": "2", "MASTER_ADDR": "mine"}
+    gone = {"PET_NNODES", "MASTER_PORT", "NODE_RANK", "RANK", "MINGLE_ID", "MINGLE_EXPORTS"}
+    assert gone <= set(leftovers(left)) <= set(KNOWN) - {"MASTER_ADDR"}
+    gone = {"MASTER_ADDR", "RANK"}
+    assert gone <= set(leftovers({"MASTER_ADDR": "", "RANK": "", "NODE_RANK": "1"})) <= set(KNOWN) - {"NODE_RANK"}
 
 
 def test_files_are_written_once_and_their_paths_exported() -> None:
@@ -188,15 +152,11 @@ def test_files_are_written_once_and_their_paths_exported() -> None:
     assert found["HYDRA_HOST_FILE"] == "/my/hosts"
 
 
-def test_frameworks_that_contradict_each_other_are_refused() -> None:
+def test_frameworks_that_contradict_each_other_are_refused_and_repeated_ones_exported_once() -> None:
     """Static and elastic cannot both be meant."""
+    assert variables(view(), ["nccl", "nccl"]) == variables(view(), ["nccl"])
     with pytest.raises(UsageError, match="PET_RDZV_BACKEND"):
         variables(view(), ["torchrun", "torchrun-elastic"])
-
-
-def test_a_framework_that_is_named_twice_is_exported_once() -> None:
-    """The order is that of the first mention."""
-    assert variables(view(), ["nccl", "nccl"]) == variables(view(), ["nccl"])
 
 
 def test_explain_aligns_and_escapes_and_names_the_host_in_each_line() -> None:
@@ -214,22 +174,18 @@ def test_explain_aligns_and_escapes_and_names_the_host_in_each_line() -> None:
     ]
 
 
-def test_enroots_port_and_address_are_its_own() -> None:
-    """Only where they are what its hook works out: the first host of the step, and a port by the job's number."""
-    slurm = {"SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "node[3-4]"}
-    hook = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node3", "MASTER_PORT": "61000"}
-    environ = {**slurm, **hook, "SLURM_JOB_ID": str(3 * 4536)}
-    assert own(environ) == {**slurm, "SLURM_JOB_ID": environ["SLURM_JOB_ID"]}
+OF_SLURM = {"SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "node[3-4]"}
+OF_ENROOT = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node3", "MASTER_PORT": "61000"}
+
+
+def test_enroots_variables_are_its_own_and_explained() -> None:
+    """Port and address only as its hook computes them: from the step's first host and the job's number."""
+    user = {**OF_SLURM, "SLURM_JOB_ID": str(3 * 4536)}
+    environ = {**user, **OF_ENROOT}
+    assert own(environ) == user
     for name, value in (("MASTER_ADDR", "node4"), ("MASTER_PORT", "61001")):
         assert own({**environ, name: value})[name] == value
-
-
-def test_explain_tells_what_others_left_and_what_became_of_it() -> None:
-    """Enroot's hook and an earlier mingle are named; what is only unset has a line too."""
-    slurm = {"SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}
-    environ = {**slurm, "RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "61007"}
-    text = explain("n1", variables(view(), []), {}, environ)
-    lines = {line.split()[1]: line for line in text.splitlines()}
+    lines = {line.split()[1]: line for line in explain("n1", variables(view(), []), {}, environ).splitlines()}
     for name in ("MASTER_PORT", "WORLD_SIZE"):
         assert lines[name].endswith(f"{environ[name]} from enroot's PyTorch hook: replaced")
     assert lines["RANK"].split()[2:] == ["unset", "1", "from", "enroot's", "PyTorch", "hook:", "replaced"]

@@ -99,25 +99,25 @@ def test_what_others_cannot_reach_never_counts_even_when_named(address: str, rea
     assert reason in caught.value.seen
 
 
-def test_the_error_tells_why_each_interface_was_left_out() -> None:
+def test_the_error_says_why_each_interface_was_left_out() -> None:
+    """A few of many addresses, with the networks that were asked for."""
     down = make("eth7", "10.7.0.1/24", up=False)
-    with pytest.raises(NetworkError) as caught:
-        usable([LO, DOCKER, down, make("eth8")])
-    assert caught.value.seen == (
-        "lo 127.0.0.1, lo ::1 (loopback), docker0 172.17.0.1 (virtual), eth7 10.7.0.1 (down), eth8 (no address)"
-    )
-
-
-def test_of_many_addresses_a_few_are_told_and_why_not() -> None:
-    """With the networks that were asked for."""
-    with pytest.raises(NetworkError, match="no network interface"):
-        usable([])
     many = [make(f"eth{i}", f"10.1.{i}.1/24") for i in range(30)]
-    with pytest.raises(NetworkError) as caught:
-        usable(many, prefer=[preference("ib9"), preference("10.2.0.0/16")])
-    assert "ib9 or 10.2.0.0/16" in caught.value.expected
-    assert caught.value.seen.startswith("eth0 10.1.0.1, eth1 10.1.1.1, ")
-    assert caught.value.seen.endswith("eth5 10.1.5.1 and 24 more (not on a requested network)")
+    few = ", ".join(f"eth{i} 10.1.{i}.1" for i in range(6))
+    for found, prefer, expected, names in (
+        (
+            [LO, DOCKER, down, make("eth8")],
+            [],
+            "an address that",
+            "lo 127.0.0.1, lo ::1 (loopback), docker0 172.17.0.1 (virtual), eth7 10.7.0.1 (down), eth8 (no address)",
+        ),
+        ([], [], "an address that", "no network interface"),
+        (many, ["ib9", "10.2.0.0/16"], "on ib9 or 10.2.0.0/16", f"{few} and 24 more (not on a requested network)"),
+    ):
+        with pytest.raises(NetworkError) as caught:
+            usable(found, prefer=[preference(text) for text in prefer])
+        assert expected in caught.value.expected
+        assert caught.value.seen == names
 
 
 @pytest.mark.parametrize(
@@ -161,23 +161,12 @@ def test_kind_speed_and_state_come_from_sysfs(
     assert (lo.kind, lo.speed_mbps, lo.up) == expected
 
 
-def test_loopback_of_this_host_is_listed_with_its_address() -> None:
-    (lo,) = [found for found in interfaces() if found.name == "lo"]
-    assert lo.kind == "loopback"
-    assert ip_interface("127.0.0.1/8") in lo.addresses
-
-
-def test_without_sysfs_an_interface_with_an_address_counts_as_up(tmp_path: Path) -> None:
-    (lo,) = [found for found in interfaces(str(tmp_path)) if found.name == "lo"]
-    assert (lo.kind, lo.up) == ("loopback", True)
-
-
-def test_the_interface_of_a_local_address_is_found() -> None:
-    assert interface_of("127.0.0.1") == "lo"
-
-
-def test_an_address_of_nobody_has_no_interface() -> None:
-    assert interface_of("192.0.2.254") is None
+def test_loopback_of_this_host_is_found_with_its_address_also_without_sysfs(tmp_path: Path) -> None:
+    for root in ("/", str(tmp_path)):
+        (lo,) = [found for found in interfaces(root) if found.name == "lo"]
+        assert (lo.kind, lo.up) == ("loopback", True)
+        assert ip_interface("127.0.0.1/8") in lo.addresses
+    assert (interface_of("127.0.0.1"), interface_of("192.0.2.254")) == ("lo", None)
 
 
 @pytest.fixture
@@ -235,42 +224,24 @@ def rail(number: int, network: str = "192.168.{}.5/24", speed: int = 400_000) ->
 
 
 RAILS = [rail(number) for number in range(8)]
+HOST = carrier("eno0", "10.4.0.7/22", speed=1_000)
 MADE_UP = {
+    # Oracle's images put all of them into one network (/etc/oci-hpc/rdma-network.conf, 255.255.0.0).
     "OCI: a NIC of the machine, and sixteen rails": (
         [
-            LOOPBACK,
-            # Oracle's images put all of them into one network (/etc/oci-hpc/rdma-network.conf, 255.255.0.0).
             *(carrier(f"rdma{n}", f"192.168.{n}.7/16", speed=100_000) for n in range(16)),
             carrier("eth0", "10.0.0.7/24", speed=50_000),
         ],
         "eth0",
     ),
-    "MI300X: 1 Gb/s for the host, and eight rails": (
-        [LOOPBACK, carrier("eno0", "10.4.0.7/22", speed=1_000), *RAILS],
-        "eno0",
-    ),
-    "a host whose other network has no known speed": ([LOOPBACK, carrier("ens3", "10.0.0.7/24"), *RAILS], "ens3"),
-    "a host whose other network has IPv6 only": (
-        [LOOPBACK, carrier("eno0", "fd00::7/64", speed=1_000), *RAILS],
-        "eno0",
-    ),
-    "rails, and docker's bridge": (
-        [LOOPBACK, *RAILS, carrier("docker0", "172.17.0.1/16", kind="virtual")],
-        "gpu0rdma0",
-    ),
-    "three with RDMA are no rails": ([LOOPBACK, carrier("eno0", "10.4.0.7/22", speed=1_000), *RAILS[:3]], "gpu0rdma0"),
-    "four of one network are no rails": (
-        [LOOPBACK, carrier("eno0", "10.4.0.7/22", speed=1_000), *(rail(n, "192.168.0.{}/24") for n in range(4))],
-        "gpu0rdma0",
-    ),
+    "MI300X: 1 Gb/s for the host, and eight rails": ([HOST, *RAILS], "eno0"),
+    "a host whose other network has no known speed": ([carrier("ens3", "10.0.0.7/24"), *RAILS], "ens3"),
+    "a host whose other network has IPv6 only": ([carrier("eno0", "fd00::7/64", speed=1_000), *RAILS], "eno0"),
+    "rails, and docker's bridge": ([*RAILS, carrier("docker0", "172.17.0.1/16", kind="virtual")], "gpu0rdma0"),
+    "three with RDMA are no rails": ([HOST, *RAILS[:3]], "gpu0rdma0"),
+    "four of one network are no rails": ([HOST, *(rail(n, "192.168.0.{}/24") for n in range(4))], "gpu0rdma0"),
     "four of two speeds are no rails": (
-        [
-            LOOPBACK,
-            carrier("eno0", "10.4.0.7/22", speed=1_000),
-            *RAILS[:2],
-            rail(2, speed=100_000),
-            rail(3, speed=100_000),
-        ],
+        [HOST, *RAILS[:2], rail(2, speed=100_000), rail(3, speed=100_000)],
         "gpu0rdma0",
     ),
 }
@@ -303,39 +274,25 @@ def test_azures_infiniband_comes_first_unless_its_own_file_says_otherwise(tmp_pa
 def test_rails_come_last_where_anything_else_is_usable(name: str, tmp_path: Path) -> None:
     """At least four Ethernet interfaces of one speed, each with an RDMA device and a network of its own; or eight."""
     interfaces, wanted = MADE_UP[name]
-    grow(tmp_path, interfaces, [its["name"] for its in interfaces if "rdma" in its["name"]])
-    assert first(tmp_path, interfaces) == wanted
+    grow(tmp_path, [LOOPBACK, *interfaces], [its["name"] for its in interfaces if "rdma" in its["name"]])
+    assert first(tmp_path, [LOOPBACK, *interfaces]) == wanted
 
 
-def test_four_fast_interfaces_without_rdma_are_no_rails(tmp_path: Path) -> None:
-    """Each on a network of its own, and one of them with an RDMA device."""
-    interfaces = [LOOPBACK, carrier("eno0", "10.4.0.7/22", speed=1_000), *RAILS]
-    grow(tmp_path, interfaces, ["gpu0rdma0"])
-    assert first(tmp_path, interfaces) == "gpu0rdma0"
-
-
-def test_a_rail_that_is_asked_for_is_taken(tmp_path: Path) -> None:
-    """--iface is the user's word."""
-    interfaces = [LOOPBACK, carrier("eno0", "10.4.0.7/22", speed=1_000), *RAILS]
+def test_a_rail_is_one_by_its_rdma_device_and_explained_and_taken_on_request(tmp_path: Path) -> None:
+    """Four fast interfaces, each on a network of its own, and one of them with an RDMA device, are no rails."""
+    interfaces = [LOOPBACK, HOST, *RAILS]
+    grow(tmp_path / "one", interfaces, ["gpu0rdma0"])
+    assert first(tmp_path / "one", interfaces) == "gpu0rdma0"
     grow(tmp_path, interfaces, [its["name"] for its in RAILS])
     assert first(tmp_path, interfaces, prefer=[preference("gpu3rdma0")]) == "gpu3rdma0"
-
-
-def test_it_is_told_what_a_rail_is_and_what_was_named(tmp_path: Path) -> None:
-    """For --explain."""
-    interfaces = [LOOPBACK, carrier("eno0", "10.4.0.7/22", speed=1_000), *RAILS[:4]]
-    grow(tmp_path, interfaces, [its["name"] for its in RAILS])
     found = usable(seen(tmp_path, interfaces), environ={"NCCL_SOCKET_IFNAME": "eno"})
-    assert [its.why for its in found] == ["set for NCCL by the environment", *["an RDMA rail"] * 4]
+    assert [its.why for its in found] == ["set for NCCL by the environment", *["an RDMA rail"] * 8]
 
 
 def test_with_one_usable_interface_nothing_more_is_looked_up(tmp_path: Path) -> None:
     """Most machines have one, and the whole job waits for rank 0."""
-    interfaces = [
-        LOOPBACK,
-        carrier("eth0", "10.0.0.7/24", "fd00::7/64"),
-        carrier("docker0", "172.17.0.1/16", kind="virtual"),
-    ]
+    bridge = carrier("docker0", "172.17.0.1/16", kind="virtual")
+    interfaces = [LOOPBACK, carrier("eth0", "10.0.0.7/24", "fd00::7/64"), bridge]
     grow(tmp_path, interfaces, ["eth0"], "eth0")
     assert [(its.has_rdma, its.is_default) for its in seen(tmp_path, interfaces)] == [(False, False)] * 3
 
@@ -378,14 +335,11 @@ def test_of_one_speed_the_default_routes_interface_comes_first(
 
 
 def test_a_faster_interface_comes_before_the_default_routes(tmp_path: Path) -> None:
-    """The default route is often that of a slow network for the machines' keepers."""
+    """The default route is often that of a slow network for the machines' keepers; without tables there is none."""
+    assert default_interface(str(tmp_path)) is None
     interfaces = [LOOPBACK, carrier("eno1", "10.0.0.7/24", speed=1_000), carrier("eth9", "10.1.0.7/24", speed=25_000)]
     grow(tmp_path, interfaces, default="eno1")
     assert first(tmp_path, interfaces) == "eth9"
-
-
-def test_without_tables_there_is_no_default_route(tmp_path: Path) -> None:
-    assert default_interface(str(tmp_path)) is None
 
 
 HOSTNAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
@@ -393,19 +347,11 @@ HOSTNAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 PRINT = [sys.executable, "-c", "from mingle_hooks.net.addresses import machine_id as identity; print(identity())"]
 
 
-def test_processes_on_one_machine_have_the_same_identity() -> None:
-    assert subprocess.run(PRINT, check=True, text=True, stdout=subprocess.PIPE).stdout.strip() == machine_id()
-
-
-def test_the_identity_is_16_hex_digits() -> None:
-    assert len(machine_id()) == 16
-    assert int(machine_id(), 16) >= 0
-
-
-@only_with("root", "namespaces")
-def test_another_network_namespace_is_another_machine() -> None:
-    other = subprocess.run(["unshare", "--net", *PRINT], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
-    assert other != machine_id()
+@pytest.mark.parametrize("before", [[], pytest.param(["unshare", "--net"], marks=only_with("root", "namespaces"))])
+def test_processes_of_one_machine_and_network_namespace_have_the_same_identity(before: list[str]) -> None:
+    other = subprocess.run([*before, *PRINT], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
+    assert (other == machine_id()) is (not before)
+    assert re.fullmatch("[0-9a-f]{16}", other)
 
 
 @given(st.text(alphabet="aZ09_.-$ \n`é²", max_size=6) | st.text(alphabet="a.", min_size=250, max_size=256))
@@ -431,9 +377,6 @@ def test_whatever_a_host_is_called_others_take_its_name(name: str) -> None:
 
 
 # NCCL's files as NCCL 2.30 reads them, and its list of interfaces.
-
-
-HOME = pwd.getpwuid(os.getuid()).pw_dir
 
 
 def site(root: Path, text: str) -> str:
@@ -476,25 +419,24 @@ def test_a_line_is_taken_as_nccl_takes_it(text: str, value: str | None, tmp_path
 
 
 def test_the_users_file_comes_before_the_sites_and_the_environment_before_both(tmp_path: Path) -> None:
-    """setenv(3) without overwriting, in this order; an empty variable is one too."""
+    """setenv(3) without overwriting, in this order; an empty variable is one too, and HOME names no file."""
     path = site(tmp_path, "NCCL_A=site\nNCCL_B=site\nNCCL_C=site\nNCCL_D=site\n")
     environ = {**own(tmp_path, "NCCL_A=own\nNCCL_B=own\n"), "NCCL_A": "mine", "NCCL_D": ""}
     assert nccl_settings(environ, str(tmp_path)) == {
         "NCCL_B": NcclSetting("own", environ["NCCL_CONF_FILE"]),
         "NCCL_C": NcclSetting("site", path),
     }
-
-
-def test_the_home_is_that_of_the_account_whatever_home_says(tmp_path: Path) -> None:
-    """NCCL asks getpwuid(3); and not at all where NCCL_CONF_FILE names another file."""
-    (tmp_path / ".nccl.conf").write_text("NCCL_X=1\n")
-    if str(tmp_path) != HOME:
+    (tmp_path / ".nccl.conf").write_text("NCCL_X=1\n")  # NCCL asks getpwuid(3)
+    if str(tmp_path) != pwd.getpwuid(os.getuid()).pw_dir:
         assert "NCCL_X" not in nccl_settings({"HOME": str(tmp_path)}, str(tmp_path))
 
 
-def test_without_files_nothing_is_set(tmp_path: Path) -> None:
-    """A file that cannot be read is none, and one that is no text is read all the same."""
-    environ = {"NCCL_CONF_FILE": str(tmp_path)}
+@pytest.mark.parametrize("name", [".", "pipe", "none", "", "a\0b", "large"])
+def test_a_file_that_is_none_says_nothing_and_nobody_waits_for_it(tmp_path: Path, name: str) -> None:
+    """A file that is no text is read all the same."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_text("NCCL_X=1\n" + "#" * (1 << 17))
+    environ = {"NCCL_CONF_FILE": str(tmp_path / "x")[:-1] + name}
     assert nccl_settings(environ, str(tmp_path)) == {}
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/nccl.conf").write_bytes(b"\xff\0=\xfe\nNCCL_X=1\n")
@@ -530,10 +472,3 @@ def test_what_nccl_is_told_comes_from_the_environment_or_a_file(tmp_path: Path) 
     assert nccl_ifname({**none, "NCCL_SOCKET_IFNAME": ""}, str(tmp_path)) is None
     assert nccl_ifname({**none, "NCCL_SOCKET_IFNAME": "e"}, str(tmp_path)) is None
     assert nccl_ifname(none, str(tmp_path / "other")) is None
-
-
-@pytest.mark.parametrize("name", ["pipe", "none", "", "a\0b", "large"])
-def test_a_file_that_is_none_says_nothing_and_nobody_waits_for_it(tmp_path: Path, name: str) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "large").write_text("NCCL_X=1\n" + "#" * (1 << 17))
-    assert "NCCL_X" not in nccl_settings({"NCCL_CONF_FILE": str(tmp_path / "x")[:-1] + name}, str(tmp_path))

@@ -12,19 +12,35 @@ from mingle_hooks.net import devices
 from mingle_hooks.net.addresses import read_attribute
 from mingle_hooks.net.devices import NONE, GpuBinding, active_rdma_ports, gpu_binding, visible_gpus
 
+CUDA = {
+    "0,1,2,3": 4,
+    " 0, 3 ": 2,
+    **dict.fromkeys(("", "-1", "NoDevFiles", "$(reboot),1"), 0),
+    "0,-1,1": 1,
+    "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6,GPU-1": 2,
+    "MIG-GPU-8932f937-d72c/1/0,MIG-2d0b-4c": 2,
+}
+
+
+def made(root: Path, **files: str) -> str:
+    """Make files below a root, with `__` for each slash of a path, and return the root."""
+    for name, text in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(root)
+
+
+def host(root: Path, gpus: int, kind: str = "dev/nvidia") -> str:
+    """Make a host's device files, with some that are no GPU's."""
+    names = (*(f"{kind}{number}" for number in range(gpus)), "dev/nvidiactl", "dev/nvidia-uvm", "dev/null")
+    return made(root, **dict.fromkeys(names, ""))
+
 
 @pytest.mark.parametrize(
     ("environ", "count"),
     [
-        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, 4),
-        ({"CUDA_VISIBLE_DEVICES": " 0, 3 "}, 2),
-        ({"CUDA_VISIBLE_DEVICES": ""}, 0),
-        ({"CUDA_VISIBLE_DEVICES": "-1"}, 0),
-        ({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, 1),
-        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, 0),
-        ({"CUDA_VISIBLE_DEVICES": "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6,GPU-1"}, 2),
-        ({"CUDA_VISIBLE_DEVICES": "MIG-GPU-8932f937-d72c/1/0,MIG-2d0b-4c"}, 2),
-        ({"CUDA_VISIBLE_DEVICES": "$(reboot),1"}, 0),
+        *(({"CUDA_VISIBLE_DEVICES": value}, count) for value, count in CUDA.items()),
         ({"ROCR_VISIBLE_DEVICES": "0,1"}, 2),
         ({"ROCR_VISIBLE_DEVICES": "0,1,2", "HIP_VISIBLE_DEVICES": "1"}, 1),
         ({"ROCR_VISIBLE_DEVICES": "GPU-4d6c1a1f,GPU-5"}, 2),
@@ -32,59 +48,31 @@ from mingle_hooks.net.devices import NONE, GpuBinding, active_rdma_ports, gpu_bi
         ({"NVIDIA_VISIBLE_DEVICES": "none"}, 0),
         ({"NVIDIA_VISIBLE_DEVICES": "0,2"}, 2),
         ({"NVIDIA_VISIBLE_DEVICES": "all", "CUDA_VISIBLE_DEVICES": "1"}, 1),
+        *(({"NVIDIA_VISIBLE_DEVICES": value}, 8) for value in ("", "all", "void")),
+        ({}, 8),
     ],
 )
-def test_a_visibility_variable_decides(environ: dict[str, str], count: int, tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    for number in range(8):
-        (tmp_path / "dev" / f"nvidia{number}").touch()
-    assert visible_gpus(environ, str(tmp_path)) == count
+def test_a_visibility_variable_decides_and_else_the_device_files(
+    environ: dict[str, str], count: int, tmp_path: Path
+) -> None:
+    assert visible_gpus(environ, host(tmp_path, 8)) == count
 
 
-@pytest.mark.parametrize("value", [None, "", "all", "void"])
-def test_device_files_decide_where_no_variable_does(value: str | None, tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"):
-        (tmp_path / "dev" / name).touch()
-    assert visible_gpus({} if value is None else {"NVIDIA_VISIBLE_DEVICES": value}, str(tmp_path)) == 2
+DRIVERS = {"proc__driver__nvidia__gpus__0000:01:00.0": "", "proc__driver__nvidia__gpus__0000:02:00.0": ""}
+AMD = {f"sys__class__kfd__kfd__topology__nodes__{n}__gpu_id": f"{id_}\n" for n, id_ in enumerate((0, 0, 4660, 22136))}
 
 
-def test_what_a_container_was_granted_counts_not_the_whole_host(tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev" / "nvidia3").touch()
-    for bus in ("0000:01:00.0", "0000:02:00.0"):
-        (tmp_path / "proc/driver/nvidia/gpus" / bus).mkdir(parents=True)
-    assert visible_gpus({}, str(tmp_path)) == 1
-
-
-def test_the_driver_is_asked_where_no_device_file_was_made_yet(tmp_path: Path) -> None:
-    for bus in ("0000:01:00.0", "0000:02:00.0"):
-        (tmp_path / "proc/driver/nvidia/gpus" / bus).mkdir(parents=True)
-    assert visible_gpus({}, str(tmp_path)) == 2
-
-
-def test_amd_nodes_with_a_gpu_id_are_gpus_and_processors_are_not(tmp_path: Path) -> None:
-    for node, gpu_id in enumerate(("0", "0", "4660", "22136")):
-        folder = tmp_path / "sys/class/kfd/kfd/topology/nodes" / str(node)
-        folder.mkdir(parents=True)
-        (folder / "gpu_id").write_text(gpu_id + "\n")
-    assert visible_gpus({}, str(tmp_path)) == 2
-
-
-def test_nothing_known_is_none_and_not_zero(tmp_path: Path) -> None:
-    assert visible_gpus({}, str(tmp_path)) is None
+@pytest.mark.parametrize(
+    ("files", "count"), [({"dev__nvidia3": "", **DRIVERS}, 1), (DRIVERS, 2), (AMD, 2), ({}, None)], ids=str
+)
+def test_what_was_granted_counts_before_what_the_driver_lists(
+    files: dict[str, str], count: int | None, tmp_path: Path
+) -> None:
+    """A container lists the whole host's GPUs; AMD's nodes with an id are GPUs; nothing known is not zero."""
+    assert visible_gpus({}, made(tmp_path, **files)) == count
 
 
 # Which GPUs of its node a task sees, and what can be done where that is one.
-
-
-def host(root: Path, gpus: int, kind: str = "dev/nvidia") -> str:
-    """Make a host's device files, with some that are no GPU's."""
-    for name in (*(f"{kind}{number}" for number in range(gpus)), "dev/nvidiactl", "dev/nvidia-uvm", "dev/null"):
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    return str(root)
 
 
 def seen(
@@ -102,10 +90,13 @@ def test_a_task_that_sees_one_gpu_sees_all_of_the_nodes(tmp_path: Path, value: s
     assert found == GpuBinding(dict.fromkeys(names, "0,1,2,3"))
 
 
-def test_amds_are_those_that_the_kernel_renders_with(tmp_path: Path) -> None:
-    """They have no numbered device file of their own."""
-    root = host(tmp_path, 4, "dev/dri/renderD12")
-    assert seen(root, {"ROCR_VISIBLE_DEVICES": "1"}).variables == {"ROCR_VISIBLE_DEVICES": "0,1,2,3"}
+@pytest.mark.parametrize(
+    ("kind", "name", "granted"),
+    [("dev/dri/renderD12", "ROCR_VISIBLE_DEVICES", 4), ("dev/nvidia", "CUDA_VISIBLE_DEVICES", None)],
+)
+def test_other_ways_to_one_gpu_are_seen_too(tmp_path: Path, kind: str, name: str, granted: int | None) -> None:
+    """AMD's have no numbered device file; `CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK` needs no scheduler."""
+    assert seen(host(tmp_path, 4, kind), {name: "1"}, granted=granted).variables == {name: "0,1,2,3"}
 
 
 @pytest.mark.parametrize(
@@ -127,12 +118,6 @@ def test_nothing_is_wrong_and_nothing_is_said(
 ) -> None:
     """Where a task sees several, or there is one for all, or one task has the node; an instance of MIG has no peers."""
     assert seen(host(tmp_path, 4), environ, tasks=tasks, granted=granted, asked=asked) == NONE
-
-
-def test_what_a_wrapper_does_is_seen_without_a_scheduler(tmp_path: Path) -> None:
-    """As `CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK` in front of the program."""
-    found = seen(host(tmp_path, 4), {"CUDA_VISIBLE_DEVICES": "1"}, granted=None)
-    assert found.variables == {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}
 
 
 def test_who_does_not_ask_is_told_and_nothing_changes(tmp_path: Path) -> None:
@@ -195,39 +180,34 @@ def test_a_child_that_gets_no_processor_is_not_taken_for_a_device_that_hangs(mon
     assert time.monotonic() - began < 30
 
 
-def port(root: Path, device: str, number: int, state: str, layer: str | None) -> None:
-    folder = root / device / "ports" / str(number)
-    folder.mkdir(parents=True)
-    (folder / "state").write_text(state + "\n")
-    if layer:
-        (folder / "link_layer").write_text(layer + "\n")
+IB = "InfiniBand"
+# Ports with their states and link layers, and what is found of them.
+PORTS = [
+    (
+        [(device, 1, "4: ACTIVE", IB) for device in ("mlx5_10", "mlx5_2", "mlx5_0")],
+        tuple((f"mlx5_{number}:1", IB) for number in (0, 2, 10)),
+    ),
+    (
+        [("mlx5_0", 1, "1: DOWN", IB), ("mlx5_0", 2, "4: ACTIVE", IB), ("mlx5_1", 1, "2: INIT", IB)],
+        (("mlx5_0:2", IB),),
+    ),
+    (
+        [("mlx5_0", 1, "4: ACTIVE", "Ethernet"), ("qib0", 1, "4: ACTIVE", "")],
+        (("mlx5_0:1", "Ethernet"), ("qib0:1", IB)),
+    ),
+    ([], ()),
+]
 
 
-def test_active_ports_are_listed_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    for device in ("mlx5_10", "mlx5_2", "mlx5_0"):
-        port(tmp_path, device, 1, "4: ACTIVE", "InfiniBand")
-    assert [name for name, _ in active_rdma_ports(str(tmp_path))] == ["mlx5_0:1", "mlx5_2:1", "mlx5_10:1"]
-
-
-def test_ports_that_are_not_active_are_left_out(tmp_path: Path) -> None:
-    port(tmp_path, "mlx5_0", 1, "1: DOWN", "InfiniBand")
-    port(tmp_path, "mlx5_0", 2, "4: ACTIVE", "InfiniBand")
-    port(tmp_path, "mlx5_1", 1, "2: INIT", "InfiniBand")
-    assert active_rdma_ports(str(tmp_path)) == (("mlx5_0:2", "InfiniBand"),)
-
-
-def test_the_link_layer_tells_roce_from_infiniband(tmp_path: Path) -> None:
-    port(tmp_path, "mlx5_0", 1, "4: ACTIVE", "Ethernet")
-    port(tmp_path, "qib0", 1, "4: ACTIVE", None)
-    assert active_rdma_ports(str(tmp_path)) == (("mlx5_0:1", "Ethernet"), ("qib0:1", "InfiniBand"))
-
-
-def test_a_device_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
-    port(tmp_path, "mlx5_0", 1, "4: ACTIVE", "InfiniBand")
-    (tmp_path / "mlx5_0/ports/2").mkdir()
-    os.mkfifo(tmp_path / "mlx5_0/ports/2/state")
+@pytest.mark.parametrize(("ports", "found"), PORTS)
+def test_active_ports_are_listed_in_the_order_of_their_numbers(
+    tmp_path: Path, ports: list[tuple[str, int, str, str]], found: tuple[tuple[str, str], ...]
+) -> None:
+    """Each with its link layer; a device that does not answer is not waited for."""
+    for device, number, state, layer in ports:
+        path = f"{device}__ports__{number}__"
+        made(tmp_path, **{f"{path}state": f"{state}\n", f"{path}link_layer": layer})
+    assert active_rdma_ports(str(tmp_path)) == found
+    (tmp_path / "mlx5_0/ports/9").mkdir(parents=True)
+    os.mkfifo(tmp_path / "mlx5_0/ports/9/state")
     assert active_rdma_ports(str(tmp_path)) is None
-
-
-def test_a_host_without_rdma_devices_has_no_ports(tmp_path: Path) -> None:
-    assert active_rdma_ports(str(tmp_path / "absent")) == ()

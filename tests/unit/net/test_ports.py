@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -103,10 +104,19 @@ def gets(port: int, user: int, options: tuple[int, ...]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_a_kept_port_is_refused_to_a_plain_bind(kept: tuple[str, int]) -> None:
+def test_a_kept_port_is_given_only_to_a_bind_that_reuses_addresses(kept: tuple[str, int], few: range) -> None:
+    """A plain bind is refused, and another world passes it over; a server on all addresses may have it too."""
+    address, port = kept
     with pytest.raises(OSError, match="in use") as caught:
         holding(*kept)
     assert caught.value.errno == errno.EADDRINUSE
+    with listen(address, [port], few) as listener:
+        assert listener.getsockname()[1] != port
+    with holding(*kept, reuse=True) as listener, socket.create_connection(kept) as client:
+        listener.accept()[0].close()
+        assert client.recv(1) == b""
+    with holding("::" if ":" in address else "0.0.0.0", port, reuse=True) as listener:
+        assert listener.getsockname()[1] == port
 
 
 # Prints what a bind to any port gets while the kept port is the only one to be had, and then where another is free.
@@ -136,23 +146,6 @@ def test_the_kernel_gives_a_kept_port_to_nobody_who_asks_for_any(hosts: Callable
     assert done.stdout.split() == ["EADDRINUSE", "EADDRINUSE", "27101", "27101"]
 
 
-def test_a_kept_port_is_given_to_a_bind_that_reuses_addresses(kept: tuple[str, int]) -> None:
-    with holding(*kept, reuse=True) as listener, socket.create_connection(kept) as client:
-        listener.accept()[0].close()
-        assert client.recv(1) == b""
-
-
-def test_a_kept_port_is_given_to_a_server_on_all_addresses(kept: tuple[str, int]) -> None:
-    address, port = kept
-    with holding("::" if ":" in address else "0.0.0.0", port, reuse=True) as listener:
-        assert listener.getsockname()[1] == port
-
-
-def test_another_world_passes_a_kept_port_over(kept: tuple[str, int], few: range) -> None:
-    with listen(kept[0], [kept[1]], few) as listener:
-        assert listener.getsockname()[1] != kept[1]
-
-
 def test_a_port_can_be_kept_when_somebody_knocked_before(address: str, few: range) -> None:
     listener = listen(address, few, few)
     port = listener.getsockname()[1]
@@ -165,25 +158,13 @@ def test_a_port_can_be_kept_when_somebody_knocked_before(address: str, few: rang
 
 
 def test_candidates_are_tried_in_order_and_then_the_rest(address: str, few: range) -> None:
+    """A full range is an error that counts the ports; so is an address of another host."""
     first, second, third = few
-    taken = [listen(address, [third, second], few) for _ in few]
-    ports = [listener.getsockname()[1] for listener in taken]
-    for listener in taken:
-        listener.close()
-    assert ports == [third, second, first]
-
-
-def test_a_full_range_is_an_error_that_counts_the_ports(address: str, few: range) -> None:
-    holders = [listen(address, few, few) for _ in few]
-    try:
+    with ExitStack() as stack:
+        taken = [stack.enter_context(listen(address, [third, second], few)) for _ in few]
+        assert [listener.getsockname()[1] for listener in taken] == [third, second, first]
         with pytest.raises(NetworkError, match="all of the 3 ports tried are taken"):
             listen(address, few[:2], few)
-    finally:
-        for holder in holders:
-            holder.close()
-
-
-def test_an_address_of_another_host_is_an_error(few: range) -> None:
     with pytest.raises(NetworkError, match=r"to listen on 192\.0\.2\.254"):
         listen("192.0.2.254", few, few)
 
@@ -193,41 +174,22 @@ def test_an_ipv6_listener_leaves_the_ipv4_port_to_others(few: range) -> None:
         assert four.getsockname()[1] == six.getsockname()[1]
 
 
-def test_candidates_are_the_same_for_the_same_seed_only() -> None:
-    assert candidates(b"job 1", 8) == candidates(b"job 1", 8)
+def test_candidates_follow_from_the_seed_and_never_change_between_versions() -> None:
+    """Fewer are the first of more; as many as there are ports are all of them, once."""
+    assert candidates(b"job", 4) == candidates(b"job", 9)[:4] == (20571, 20596, 22675, 23338)
     assert candidates(b"job 1", 8) != candidates(b"job 2", 8)
-
-
-def test_fewer_candidates_are_the_first_of_more() -> None:
-    assert candidates(b"job", 4) == candidates(b"job", 9)[:4]
-
-
-def test_candidates_never_change_between_versions() -> None:
-    assert candidates(b"job", 4) == GOLDEN
-
-
-GOLDEN = (20571, 20596, 22675, 23338)
-
-
-def test_as_many_candidates_as_ports_are_all_of_them_once() -> None:
     ports = range(2000, 2100)
     assert sorted(candidates(b"job", 1000, ports)) == list(ports)
 
 
-def test_the_default_range_is_outside_linux_own_ephemeral_range() -> None:
+NO_RANGES = ("32768", "32768 x", "x 32768 60999", "1 2 3", "32768 65536", "-1 60999", "٣ 60999")
+
+
+@pytest.mark.parametrize("text", ["32768\t60999\n", None, *NO_RANGES])
+def test_the_ephemeral_range_is_the_kernels_or_else_ianas(tmp_path: Path, text: str | None) -> None:
+    """The default range is outside of the kernel's."""
+    if text is not None:
+        (tmp_path / "range").write_text(text)
+    expected = range(32_768, 61_000) if text == "32768\t60999\n" else range(49_152, 65_536)
+    assert ephemeral_range(str(tmp_path / "range")) == expected
     assert not set(DEFAULT_RANGE) & set(range(32_768, 61_000))
-
-
-def test_the_ephemeral_range_is_the_kernels(tmp_path: Path) -> None:
-    (tmp_path / "range").write_text("32768\t60999\n")
-    assert ephemeral_range(str(tmp_path / "range")) == range(32_768, 61_000)
-
-
-def test_without_the_kernels_word_the_ephemeral_range_is_ianas(tmp_path: Path) -> None:
-    assert ephemeral_range(str(tmp_path / "absent")) == range(49_152, 65_536)
-
-
-@pytest.mark.parametrize("text", ["32768", "32768 x", "x 32768 60999", "1 2 3", "32768 65536", "-1 60999", "٣ 60999"])
-def test_what_is_no_range_of_ports_is_not_the_kernels_word(tmp_path: Path, text: str) -> None:
-    (tmp_path / "range").write_text(text)
-    assert ephemeral_range(str(tmp_path / "range")) == range(49_152, 65_536)

@@ -13,8 +13,8 @@ from mingle_hooks.run import starters
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.machine import Begin
 from mingle_hooks.run.runner import Options, Request, Requeues
+from mingle_hooks.schedulers.detect import placed_by_run as placed
 from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.schedulers.platforms import placed_by_run as placed
 from mingle_hooks.settings import load
 from mingle_hooks.values import to_json as dumps
 

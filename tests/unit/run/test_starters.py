@@ -249,8 +249,8 @@ def test_each_starter_carries_the_environment_in_its_own_way() -> None:
         assert starter.takes_stdin == (starter.name in ("ssh", "oar"))
 
 
-PROGRAM = ("/opt/my python/bin/python3", "-IS", "/opt/it's/start.py")
-PLAIN = ("/opt/bin/python3", "-IS", "/opt/start.py")
+PROGRAM = ("/opt/my python/bin/python3", "-IS", "/opt/it's/__main__.py")
+PLAIN = ("/opt/bin/python3", "-IS", "/opt/__main__.py")
 SECRET = {"MINGLE_RUN_KEY": "5ec4e7"}
 ALWAYS = (
     *("srun", "--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--input=none", "--export=ALL", "--mem=0"),

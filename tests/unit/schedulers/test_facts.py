@@ -29,7 +29,7 @@ def test_the_first_that_is_set_to_something_is_taken_and_remembered() -> None:
 
 
 def slurm(address: str, pattern: str) -> str:
-    """Return the switches that Slurm tells."""
+    """Return the switches from Slurm's variables."""
     environ = {"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": pattern}
     return facts.switches_above("topology", environ)
 
@@ -39,15 +39,13 @@ def slurm(address: str, pattern: str) -> str:
     [
         ("spine.leaf1.node2", "switch.switch.node", "spine/leaf1"),
         ("s[1-2].leaf1.node2", "switch.switch.node", "s[1-2]/leaf1"),
-        ("b1.node1", "block.node", "b1"),
-        ("b1.node1.cluster.example", "block.node", "b1"),
-        ("node1", "node", ""),
-        ("node1.cluster.example", "node", ""),
+        *((f"b1.{name}", "block.node", "b1") for name in ("node1", "node1.cluster.example")),
+        *((name, "node", "") for name in ("node1", "node1.cluster.example")),
         ("", "", ""),
         ("node1", "switch.node", ""),
     ],
 )
-def test_slurm_tells_the_switches_before_the_nodes_name(address: str, pattern: str, switches: str) -> None:
+def test_slurms_switches_are_before_the_nodes_name(address: str, pattern: str, switches: str) -> None:
     """A tree and blocks; without a plugin there are none."""
     assert slurm(address, pattern) == switches
 
@@ -99,30 +97,34 @@ def ok(body: object) -> bytes:
     return b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + json.dumps(body).encode()
 
 
-def test_google_tells_cluster_block_and_sub_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the header without which it tells nothing; what a proxy's variable says does not matter."""
+GOOGLE = {"cluster": "c1", "block": "3e3056e23cf91a5cb4a8621b6a52c100", "subBlock": "s1", "host": "h"}
+ORACLE = {
+    "customerHPCIslandId": "ocid1.hpcisland.oc1.iad." + "a" * 60,
+    "customerHostId": "ocid1.computebaremetalhost.oc1.iad." + "b" * 60,
+    "customerLocalBlock": "ocid1.computelocalblock.oc1.iad." + "c" * 60,
+    "customerNetworkBlock": "ocid1.computenetworkblock.oc1.iad." + "d" * 60,
+}
+GET_GOOGLE = b"GET /computeMetadata/v1/instance/attributes/physical_host_topology HTTP/1.0\r\n"
+
+
+@pytest.mark.parametrize(
+    ("order", "body", "get", "header"),
+    [
+        ("gcp", GOOGLE, GET_GOOGLE, b"\r\nMetadata-Flavor: Google\r\n"),
+        ("oci", ORACLE, b"GET /opc/v2/host/rdmaTopologyData HTTP/1.0\r\n", b"\r\nAuthorization: Bearer Oracle\r\n"),
+    ],
+)
+def test_a_clouds_service_names_three_levels(
+    monkeypatch: pytest.MonkeyPatch, order: str, body: dict[str, str], get: bytes, header: bytes
+) -> None:
+    """With the header without which it names none, in pieces, long names too; no proxy's variable matters."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    body = {"cluster": "c1", "block": "3e3056e23cf91a5cb4a8621b6a52c100", "subBlock": "s1", "host": "h"}
-    with serving(monkeypatch, ok(body)) as asked:
-        told = facts.switches_above("gcp", {})
-    assert told.split("/")[::2] == ["c1", "s1"]
-    assert asked[0].startswith(b"GET /computeMetadata/v1/instance/attributes/physical_host_topology HTTP/1.0\r\n")
-    assert b"\r\nMetadata-Flavor: Google\r\n" in asked[0]
-
-
-def test_oracle_tells_island_network_block_and_local_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its names are long."""
-    body = {
-        "customerHPCIslandId": "ocid1.hpcisland.oc1.iad." + "a" * 60,
-        "customerHostId": "ocid1.computebaremetalhost.oc1.iad." + "b" * 60,
-        "customerLocalBlock": "ocid1.computelocalblock.oc1.iad." + "c" * 60,
-        "customerNetworkBlock": "ocid1.computenetworkblock.oc1.iad." + "d" * 60,
-    }
-    with serving(monkeypatch, ok(body)[:90], ok(body)[90:]) as asked:
-        told = facts.switches_above("oci", {})
-    assert len(told.split("/")) == 3
-    assert asked[0].startswith(b"GET /opc/v2/host/rdmaTopologyData HTTP/1.0\r\n")
-    assert b"\r\nAuthorization: Bearer Oracle\r\n" in asked[0]
+    with serving(monkeypatch, ok(body)[:90], ok(body)[90:]) as requests:
+        switches = facts.switches_above(order, {}).split("/")
+    assert len(switches) == 3
+    assert order == "oci" or switches[::2] == ["c1", "s1"]
+    assert requests[0].startswith(get)
+    assert header in requests[0]
 
 
 @pytest.mark.parametrize(

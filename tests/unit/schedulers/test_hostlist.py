@@ -48,20 +48,8 @@ def test_expands_what_slurm_writes(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("n[1-2", "n1]", "n[1-2]]", "[", "]", "n[[1]]", "n[1[2-3]]", "a[1],b[2", "n[1]]["),
-        *(
-            "n[]",
-            "n[1,]",
-            "n[,1]",
-            "n[1-]",
-            "n[-1]",
-            "n[1--2]",
-            "n[3-1]",
-            "n[10-9]",
-            "n[1-9],a[3-1]",
-            "n[ 1]",
-            "n[1x2]",
-        ),
+        *("n[1-2", "n1]", "n[1-2]]", "[", "]", "n[[1]]", "n[1[2-3]]", "a[1],b[2", "n[1]][", "n[]", "n[1,]", "n[,1]"),
+        *("n[1-]", "n[-1]", "n[1--2]", "n[3-1]", "n[10-9]", "n[1-9],a[3-1]", "n[ 1]", "n[1x2]"),
         *("", " ", ",,,", "-x", "--help", ".x", "n[a-b]", "a+b", "a/b", "a:1", "a;b", "a=b", "(null)"),
         *("n\0", "n\x1b[1]", "n\r", "n\u00a01", "n[\u0663]", "n\u0663", "h\u00f6st", "$(id)", "`id`", "a'b", 'a"b'),
     ],
@@ -89,19 +77,14 @@ def test_refuses_more_hosts_than_there_can_be_before_it_makes_them(text: str) ->
 
 
 def test_expands_as_many_hosts_as_it_may() -> None:
-    """The largest list that is allowed is complete, and one host more is refused."""
+    """The largest list that is allowed is complete, and one host more is refused, in a line that fits a terminal."""
     assert len(expand(f"n[1-{MOST_NODES}]")) == MOST_NODES
     assert expand("n[1-3]", most=3) == ("n1", "n2", "n3")
-    with pytest.raises(FactsError):
-        expand("n[1-4]", most=3)
-
-
-def test_says_what_is_wrong_in_one_line_without_repeating_all_of_it() -> None:
-    """The message for a megabyte of text fits a terminal."""
-    with pytest.raises(FactsError) as caught:
-        expand("[" * LONGEST_TEXT)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 1000
+    for text in ("n[1-4]", "[" * LONGEST_TEXT):
+        with pytest.raises(FactsError) as caught:
+            expand(text, most=3)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 1000
 
 
 FOLDED = {
@@ -165,24 +148,16 @@ def scontrol(tmp_path: Path) -> Expand:
     return hostnames
 
 
-def test_agrees_with_scontrol_on_generated_lists(scontrol: Expand) -> None:
-    """Lists made at random expand to the same hosts in the same order as `scontrol show hostnames` gives."""
+def test_agrees_with_scontrol_on_known_generated_and_folded_lists(scontrol: Expand) -> None:
+    """The same hosts in the same order as `scontrol show hostnames` gives, which also reads what `fold` prints."""
+    for text, hosts in LISTS.items():
+        assert "-ib" in text or scontrol(text) == tuple(hosts)
     seed = random.SystemRandom().randrange(2**32)
     print("seed", seed)  # noqa: T201 - shown when the test fails
     random_ = random.Random(seed)
     for _ in range(150):
         text = _random_list(random_)
         assert expand(text) == scontrol(text), repr(text)
-
-
-@pytest.mark.parametrize("text", [text for text in LISTS if "-ib" not in text])
-def test_agrees_with_scontrol_on_the_known_lists(scontrol: Expand, text: str) -> None:
-    """The expectations of this file are scontrol's own."""
-    assert scontrol(text) == tuple(LISTS[text])
-
-
-def test_scontrol_reads_a_folded_list_back(scontrol: Expand) -> None:
-    """What `fold` prints can be given to Slurm's commands."""
     hosts = sorted({f"n{number:02d}" for number in range(0, 300, 7)})
     assert sorted(scontrol(fold(hosts))) == hosts
 
@@ -247,59 +222,40 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
-def test_repeated_hosts_are_slots_in_the_order_of_first_mention(write: Write) -> None:
-    """Each line is a slot; hosts keep the file's order, which is that of their numbers."""
+def test_hosts_keep_the_files_order_and_have_a_slot_for_each_line_or_as_many_as_it_says(write: Write) -> None:
+    """In Grid Engine's a host with slots in two queues has two lines, and fields after the slots do not matter."""
     slots = hostlist.read_nodefile(write(b"node2\nnode1\nnode2\n\n node1 \r\nnode3"))
     assert list(slots.items()) == [("node2", 2), ("node1", 2), ("node3", 1)]
-
-
-def test_grid_engine_writes_slots_beside_the_host(write: Write) -> None:
-    """A host with slots in two queues has two lines, and fields after the slots do not matter."""
     path = write(b"n1 4 all.q@n1 UNDEFINED\nn2 2 all.q@n2 <NULL>\nn1 1 other.q@n1 0,1\n")
     assert list(hostlist.read_pe_hostfile(path).items()) == [("n1", 5), ("n2", 2)]
 
 
-@pytest.mark.parametrize("read", [hostlist.read_nodefile, hostlist.read_pe_hostfile])
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(b"", b"\n \n", b"$(id) 1\n", b"n1;n2 1\n", b"-x 1\n", b"\x00\xff\xfe 1\n", "n\u0663 1\n".encode()),
-        *(b"n1\x1b[2J 1\n", b"x" * 254 + b" 1\n", bytes(range(256)) * 9, b"x y z\nx y z\n"),
-    ],
+GARBAGE = (
+    *(b"", b"\n \n", b"$(id) 1\n", b"n1;n2 1\n", b"-x 1\n", b"\x00\xff\xfe 1\n", "n\u0663 1\n".encode()),
+    *(b"n1\x1b[2J 1\n", b"x" * 254 + b" 1\n", bytes(range(256)) * 9, b"x y z\nx y z\n"),
 )
+NO_SLOTS = (b"n1\n", b"n1 x q\n", b"n1 -1 q\n", b"n1 0 q\n", b"n1 99999999 q\n", b"n1 \xd9\xa3")
+READS = [*((hostlist.read_nodefile, text) for text in GARBAGE)]
+READS += [(hostlist.read_pe_hostfile, text) for text in (*GARBAGE, *NO_SLOTS)]
+
+
+@pytest.mark.parametrize(("read", "content"), READS)
 def test_refuses_garbage_and_names_the_file(read: Read, content: bytes, write: Write) -> None:
-    """A file that is empty or holds anything but hosts is an error of the facts that says which file."""
-    path = write(content)
+    """A file that is empty, holds anything but hosts, or for Grid Engine slots that are no number from 1."""
     with pytest.raises(FactsError, match="nodefile"):
-        read(path)
-
-
-@pytest.mark.parametrize(
-    "content", [b"n1\n", b"n1 x q\n", b"n1 -1 q\n", b"n1 0 q\n", b"n1 99999999 q\n", b"n1 \xd9\xa3"]
-)
-def test_refuses_slots_that_are_no_number(content: bytes, write: Write) -> None:
-    """Grid Engine's slots are a number, and there is at least one."""
-    with pytest.raises(FactsError):
-        hostlist.read_pe_hostfile(write(content))
+        read(write(content))
 
 
 def test_refuses_what_is_no_readable_file(tmp_path: Path) -> None:
-    """A missing file, a directory, a named pipe, a device and an impossible path end at once."""
-    before, pipe = len(os.listdir("/proc/self/fd")), tmp_path / "pipe"
+    """A missing file, a directory, a named pipe, a device, an impossible path and a huge file end at once."""
+    before, pipe, huge = len(os.listdir("/proc/self/fd")), tmp_path / "pipe", tmp_path / "huge"
     os.mkfifo(pipe)
-    for path in (tmp_path / "missing", tmp_path, pipe, "/dev/zero", "nul\0", "", "\ud800"):
-        with pytest.raises(FactsError):
+    huge.touch()
+    os.truncate(huge, 1 << 40)
+    for path in (tmp_path / "missing", tmp_path, pipe, "/dev/zero", "nul\0", "", "\ud800", huge):
+        with pytest.raises(FactsError, match="bytes" if path is huge else None):
             hostlist.read_nodefile(str(path))
     assert len(os.listdir("/proc/self/fd")) == before  # none stays open
-
-
-def test_refuses_a_file_that_is_too_large(tmp_path: Path) -> None:
-    """More bytes than any node file has are not read."""
-    path = tmp_path / "sparse"
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
-    with pytest.raises(FactsError, match="bytes"):
-        hostlist.read_nodefile(str(path))
 
 
 def test_refuses_too_many_hosts(write: Write) -> None:

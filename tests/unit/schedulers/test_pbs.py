@@ -81,35 +81,29 @@ def test_the_job_script_takes_part_only_where_it_is_alone(job: str, home: Path) 
     assert script.node_rank == (None if script.is_batch else 0)
 
 
-@pytest.mark.parametrize("job", JOBS)
-def test_the_cookie_is_the_jobs_alone_and_never_shown(job: str, home: Path) -> None:
-    """All processes of a job hold the same key material; it is not in what is printed of the facts."""
-    script = told(environ(OPENPBS, f"job.{job}"), home)
-    assert {script.cookie} == {task.cookie for task in members(job, home).values()}
-    assert script.cookie
-    assert script.cookie not in repr(script)
-
-
-def test_jobs_have_different_cookies(home: Path) -> None:
-    """Elements of an array do not share theirs."""
-    assert len({told(environ(OPENPBS, f"job.{job}"), home).cookie for job in JOBS}) == len(JOBS)
+def test_the_cookie_is_the_jobs_alone_and_never_shown(home: Path) -> None:
+    """All processes of a job hold the same; elements of an array do not share theirs. It is in no printed facts."""
+    cookies = set()
+    for job in JOBS:
+        script = told(environ(OPENPBS, f"job.{job}"), home)
+        assert {script.cookie} == {task.cookie for task in members(job, home).values()}
+        assert script.cookie
+        assert script.cookie not in repr(script)
+        cookies.add(script.cookie)
+    assert len(cookies) == len(JOBS)
 
 
 FIRST = "tmrsh.0.ctl.node1"
 SISTER = "tmrsh.0.ctl.node2"
 
 
-def test_a_task_on_the_first_host_finds_the_node_file_that_it_was_not_told(home: Path) -> None:
-    """PBS keeps the file in PBS_HOME/aux, and the source says so."""
+def test_a_task_on_the_first_host_finds_the_node_file_that_no_variable_names(home: Path) -> None:
+    """PBS keeps it in PBS_HOME/aux, as the source says; if it cannot be read, the number of nodes is left open."""
     variables = environ(OPENPBS, FIRST)
     assert "PBS_NODEFILE" not in variables
     assert told(variables, home).sources["hosts"] == f"{home}/aux/0.ctl"
-
-
-def test_a_task_on_the_first_host_without_the_node_file_still_leads(home: Path) -> None:
-    """Where the file cannot be read, the number of nodes is left open."""
     (home / "aux" / "0.ctl").unlink()
-    task = told(environ(OPENPBS, FIRST), home)
+    task = told(variables, home)
     assert (task.nodes, task.node_rank, task.hosts, task.is_batch) == (None, 0, (), False)
 
 
@@ -137,21 +131,14 @@ def test_a_node_file_that_was_named_must_be_good(content: bytes | None, home: Pa
     [
         *({"PBS_JOBID": text} for text in ("../../etc/passwd", "1/../2", "x", "1;id", "1\n", "1[", "\u0661.ctl")),
         *({"PBS_NODENUM": text} for text in ("3", "-1", "0x1", "\u0661", "9" * 30)),
-        {"PBS_JOBCOOKIE": "short"},
-        {"PBS_JOBCOOKIE": "A" * 300},
+        *({"PBS_JOBCOOKIE": text} for text in ("short", "A" * 300, "secret!" * 9)),
         {"NCPUS": "none"},
     ],
 )
 def test_garbled_variables_are_errors(variables: dict[str, str], home: Path) -> None:
-    """A job id cannot leave the folder of node files, and numbers are numbers."""
-    with pytest.raises(FactsError):
-        told({**environ(OPENPBS, SISTER), **variables}, home)
-
-
-def test_a_garbled_cookie_is_not_shown(home: Path) -> None:
-    """The message does not hold what may be most of a key."""
+    """A job id cannot leave the folder of node files, numbers are numbers, and what may be a cookie is not shown."""
     with pytest.raises(FactsError) as caught:
-        told({**environ(OPENPBS, SISTER), "PBS_JOBCOOKIE": "secret!" * 9}, home)
+        told({**environ(OPENPBS, SISTER), **variables}, home)
     assert "secret!" not in str(caught.value)
 
 
@@ -166,18 +153,15 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_GPUFILE": str(tmp_path / "gpus")}
 
 
-def test_torque_tasks_know_hosts_and_gpus(files: dict[str, str]) -> None:
-    """Tasks of pbsdsh have a node number, and GPUs are counted per host."""
-    first = pbs.torque({**TORQUE, **files, "PBS_NODENUM": "0", "PBS_TASKNUM": "2"})
-    last = pbs.torque({**TORQUE, **files, "PBS_NODENUM": "1", "PBS_TASKNUM": "3"})
+def test_torque_tasks_know_hosts_and_gpus_and_scripts_of_several_hosts_do_not_take_part(files: dict[str, str]) -> None:
+    """Tasks of pbsdsh have a node number, and GPUs are counted per host; task 1 on node 0 is the job script."""
+    first, last, script = (
+        pbs.torque({**TORQUE, **files, "PBS_NODENUM": node, "PBS_TASKNUM": task})
+        for node, task in (("0", "2"), ("1", "3"), ("0", "1"))
+    )
     assert (first.nodes, first.node_rank, first.gpus, first.is_batch) == (2, 0, 2, False)
     assert (last.nodes, last.node_rank, last.gpus, last.hosts) == (2, 1, 1, ("n1", "n2"))
     assert (last.job_id, last.local_count, last.task_count) == ("12.server", 4, 8)
-
-
-def test_torque_scripts_of_several_hosts_do_not_take_part(files: dict[str, str]) -> None:
-    """Task 1 on node 0 is the job script."""
-    script = pbs.torque({**TORQUE, **files, "PBS_NODENUM": "0", "PBS_TASKNUM": "1"})
     assert (script.is_batch, script.node_rank, script.gpus) == (True, None, 2)
 
 

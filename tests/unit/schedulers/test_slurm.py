@@ -106,17 +106,13 @@ def test_special_steps_are_no_steps(step: str) -> None:
     assert (shell.step, shell.nodes, shell.node_rank, shell.is_batch) == ("", 3, None, True)
 
 
-def test_a_step_left_over_from_the_submitting_job_is_ignored() -> None:
-    """Called in a task of another job, sbatch hands that step's variables on: they name other hosts."""
+def test_what_is_left_over_from_the_submitting_job_is_ignored() -> None:
+    """Called in a task of another job, sbatch hands that step's variables on, with other hosts and ids."""
     old = {name: value for name, value in TASK.items() if name.startswith("SLURM_STEP")}
     script = told({**old, "SLURM_STEP_NODELIST": "other[1-3]", **SCRIPT})
     assert (script.step, script.hosts, script.is_batch) == ("", NODES, True)
-
-
-def test_components_left_over_from_the_submitting_job_are_ignored() -> None:
-    """A job submitted by a heterogeneous one is not heterogeneous: no component has its id."""
-    old = {name: value for name, value in HET.items() if "HET" in name}
-    assert told({**old, **TASK}) == told(TASK)
+    components = {name: value for name, value in HET.items() if "HET" in name}
+    assert told({**components, **TASK}) == told(TASK)
 
 
 def test_the_ranks_of_a_step_over_components_follow_the_components() -> None:
@@ -199,16 +195,12 @@ def test_gpus_are_counted(variables: dict[str, str], gpus: int) -> None:
     ],
 )
 def test_contradictions_are_errors(variables: dict[str, str]) -> None:
-    """A rank beyond its count, and counts that differ, are refused."""
+    """A rank beyond its count, and counts that differ, are refused; there are as many hosts as nodes, or none."""
     with pytest.raises(FactsError):
         slurm.facts({**TASK, **variables})
-
-
-@pytest.mark.parametrize("hosts", [("n1",), ("n1", "n2", "n3")])
-def test_facts_have_as_many_hosts_as_nodes(hosts: tuple[str, ...]) -> None:
-    """Whichever is left over from another job; none is not known."""
-    with pytest.raises(FactsError, match="2 hosts"):
-        JobFacts("slurm", nodes=2, hosts=hosts)
+    for hosts in (("n1",), ("n1", "n2", "n3")):
+        with pytest.raises(FactsError, match="2 hosts"):
+            JobFacts("slurm", nodes=2, hosts=hosts)
     assert JobFacts("slurm", nodes=2).hosts == ()
 
 

@@ -1,4 +1,4 @@
-"""`mingle run`; `mingle check`; and `mingle ls`, `show` and `kill` for the runs of this user."""
+"""The commands about a job: `mingle env`, `exec` and `hosts`; `run` and `check`; and `ls`, `show` and `kill`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ import click
 
 from mingle_hooks import keys, values
 from mingle_hooks.cli import plain
+from mingle_hooks.cli.answer import ExecFlags, ProgressPrinter, become_command, print_variables, run_together
 from mingle_hooks.cli.commands import (
     CHECK,
+    COMMON,
+    HOSTS_FORMAT,
     KILL_TIMEOUT,
     ONLY_PRINTED,
     RUN,
@@ -26,27 +29,156 @@ from mingle_hooks.cli.commands import (
     own_options,
     settings_options,
 )
-from mingle_hooks.cli.plain import write_stderr, write_stdout
+from mingle_hooks.cli.plain import ONLY_STARTED, write_stderr, write_stdout
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
+from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
+from mingle_hooks.job import member_spec, world_id
+from mingle_hooks.joining import members_of, named_members
 from mingle_hooks.run import attempt, runner, status
 from mingle_hooks.run.runner import Options, Request
+from mingle_hooks.run.starters import listed
 from mingle_hooks.run.status import Entry, Failure, Runs, Seen, State
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.settings import load
 
-EXAMPLES = """\
+# `mingle env`: print the variables.
+
+_ENV_EXAMPLES = """\
+eval "$(mingle env || echo exit 1)"; torchrun train.py   # sh, bash, zsh
+mingle env --shell fish | source                         # fish
+eval "`mingle env --shell csh`"                          # csh, tcsh"""
+
+
+@click.command(cls=Grouped, examples=_ENV_EXAMPLES, common=(*COMMON, "shell", "key_file", "explain"))
+@partial(settings_options, without=ONLY_STARTED)
+def env(*, explain: bool, no_wait: bool, **options: Any) -> None:
+    """Print the variables of this node for eval.
+
+    If no world forms, nothing is set and eval ends the script. An interactive
+    shell stays open.
+    """
+    print_variables(options, explain=explain, no_wait=no_wait)
+
+
+# `mingle exec`: set the variables, then become COMMAND.
+
+_EXEC_EXAMPLES = """\
+srun mingle exec torchrun train.py               # in a Slurm job
+mingle exec --id a --nodes 4 torchrun train.py   # on each of 4 machines
+srun mingle exec --scope task python train.py    # one process per task"""
+
+
+@click.command(
+    name="exec",
+    cls=Grouped,
+    examples=_EXEC_EXAMPLES,
+    common=(*COMMON, "together", "verbatim", "key_file", "explain"),
+    context_settings={"allow_interspersed_args": False},
+)
+@partial(settings_options, hidden=ONLY_PRINTED)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND [ARG]...")
+def exec(  # noqa: A001 - the command's own name
+    *,
+    command: tuple[str, ...],
+    explain: bool,
+    no_wait: bool,
+    together: bool,
+    verbatim: bool,
+    keep_key: bool,
+    **options: Any,
+) -> int:
+    """Set the variables, then become COMMAND.
+
+    Put options of mingle before COMMAND. If no world forms, COMMAND is not
+    started. Launchers that read no variables get the world as options; --explain
+    prints the resulting command line.
+    """
+    flags = ExecFlags(explain, no_wait, verbatim, keep_key)
+    if together:
+        return run_together(command, options, flags)
+    become_command(command, options, flags)
+    return 0
+
+
+# `mingle hosts`: print the hosts of the world as other programs read them.
+
+_HOSTS_EXAMPLES = """\
+mingle hosts --format mpi > hostfile         # in a job script
+mingle hosts --hosts 'node[1-4]' --slots 8   # without a scheduler
+srun mingle hosts --write-etc                # as root, in containers
+srun mingle hosts --remove-etc"""
+_WITHOUT_HOSTS = ("frameworks", "no_wait", "explain", *ONLY_PRINTED, *ONLY_STARTED)
+
+
+@click.command(
+    cls=Grouped, examples=_HOSTS_EXAMPLES, common=("name", "hosts", "write_etc", "remove_etc", "id", "nodes", "slots")
+)
+@click.option(
+    "--format",
+    "name",
+    cls=Option,
+    shown=HOSTS_FORMAT,
+    default="mpi",
+    type=click.Choice([*hostfiles.FORMATS]),
+    help="Format of the list.",
+)
+@click.option("--hosts", cls=Option, shown=RUN["hosts"], help="Use these hosts instead of the job's.")
+@click.option("--write-etc", is_flag=True, help="Add them to /etc/hosts, in a marked block.")
+@click.option("--remove-etc", is_flag=True, help="Remove the block of this world from /etc/hosts.")
+@partial(settings_options, without=_WITHOUT_HOSTS)
+def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **options: Any) -> None:
+    """Print the hosts of the world, for MPI and other programs.
+
+    Names and slots come from the scheduler if it provides them. For the
+    formats with addresses (etc, json), run this command on every node: the
+    members exchange them.
+    """
+    if (hosts is not None) + write_etc + remove_etc > 1:
+        raise UsageError("one of --hosts, --write-etc and --remove-etc", "more", "one at a time")
+    if remove_etc:
+        _remove_etc(options)
+    elif hosts is not None:
+        if hostfiles.FORMATS[name].addresses == "needed":
+            raise UsageError("a format without addresses, for --hosts", name, "--format mpi")
+        write_stdout(hostfiles.text(name, named_members(listed(hosts), load(own(os.environ), options))))
+    else:
+        _list_members("etc" if write_etc else name, options, is_written=write_etc)
+
+
+def _list_members(name: str, options: Mapping[str, object], *, is_written: bool) -> None:
+    """Print the members, or write them into /etc/hosts."""
+    spec = member_spec(os.environ, options)
+    with ProgressPrinter(sys.stderr, quiet=spec.settings.quiet) as observer:
+        found = members_of(spec, observer, hostfiles.FORMATS[name].addresses)
+    text = hostfiles.text(name, (*found.members, *(found.by_own_names if name == "etc" else ())))
+    if is_written:
+        hostfiles.write_etc_hosts(spec.attempt.id, text)
+    else:
+        write_stdout(text)
+
+
+def _remove_etc(options: Mapping[str, object]) -> None:
+    user_environ = own(os.environ)
+    settings = load(user_environ, options)
+    facts = detect(user_environ, socket.gethostname(), asks_plugins=settings.id is None)
+    hostfiles.remove_etc_hosts(world_id(settings, facts))
+
+
+# `mingle run`: run COMMAND on all hosts as one.
+
+_RUN_EXAMPLES = """\
 mingle run torchrun train.py               # last line of a job script
 mingle run --restarts 3 torchrun train.py  # restart after failures
 mingle run --hosts a,b torchrun train.py   # without a scheduler, by ssh"""
-_COMMON = (
+_RUN_COMMON = (
     *("hosts", "nodes", "spares", "restarts", "stall", "limit", "warn", "log_dir", "no_label"),
     *("slots", "scope", "timeout", "alone"),
 )
 # Options that the run sets for each member, and options about output.
-_WITHOUT = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
+_NO_RUN_OPTIONS = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 
 
 def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
@@ -58,10 +190,14 @@ def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
 
 
 @click.command(
-    name="run", cls=Grouped, examples=EXAMPLES, common=_COMMON, context_settings={"allow_interspersed_args": False}
+    name="run",
+    cls=Grouped,
+    examples=_RUN_EXAMPLES,
+    common=_RUN_COMMON,
+    context_settings={"allow_interspersed_args": False},
 )
 @partial(own_options, table=RUN, warn_signal={"default": "USR1"}, start_option={"multiple": True})
-@partial(settings_options, without=_WITHOUT)
+@partial(settings_options, without=_NO_RUN_OPTIONS)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND [ARG]...")
 def run(*, command: tuple[str, ...], **options: Any) -> int:
     """Run COMMAND on all hosts of the job as one.
@@ -181,7 +317,7 @@ def note(text: str, *, is_quiet: bool = False) -> None:
 def run_row(seen: Seen) -> dict[str, Any]:
     """Return a run as a row of --json."""
     entry, state = seen
-    found: dict[str, Any] = {
+    return {
         "id": entry.id,
         "run": entry.run,
         "state": UNREACHABLE if state is None else state.state,
@@ -195,7 +331,6 @@ def run_row(seen: Seen) -> dict[str, Any]:
         "pid": entry.process.pid,
         "command": entry.command,
     }
-    return found
 
 
 def whole_run_row(seen: Seen) -> dict[str, Any]:
@@ -223,8 +358,11 @@ def run_lines(found: Sequence[Seen]) -> list[str]:
 def run_page(seen: Seen) -> list[str]:
     """Return the text of `mingle show`: the run, its nodes and its last failure."""
     entry, state = seen
-    rows = [("id", entry.id), ("run", entry.run), ("state", UNREACHABLE if state is None else _state(state))]
-    if state is not None:
+    rows = [("id", entry.id), ("run", entry.run)]
+    if state is None:
+        rows += [("state", UNREACHABLE)]
+    else:
+        rows += [("state", f"{state.state} since {moment(state.since)}")]
         rows += [("nodes", f"{state.here} of {state.wanted}"), ("attempt", _attempt(state))]
     rows += [
         ("began", moment(entry.began)),
@@ -256,18 +394,13 @@ def moment(at: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def is_silent(entry: Entry, path: str) -> MissingError:
+def _no_answer(entry: Entry, path: str) -> MissingError:
     """Return the error for a run that does not answer."""
     return MissingError(
         f"an answer from run {entry.id} (process {entry.process.pid} on {entry.host})",
         "none: the run was stopped or killed, or this host cannot reach it",
         f"this command on {entry.host}; if the run is gone there too, rm {path}/{entry.run}.json",
     )
-
-
-def has_ended(entry: Entry) -> MissingError:
-    """Return the error for a run that has just ended."""
-    return MissingError(f"run {entry.id}", "it has just ended", "`mingle ls`")
 
 
 def _cells(seen: Seen) -> tuple[str, ...]:
@@ -281,10 +414,6 @@ def _cells(seen: Seen) -> tuple[str, ...]:
         entry.host,
         printable(entry.command, _LONGEST_COMMAND),
     )
-
-
-def _state(state: State) -> str:
-    return f"{state.state} since {moment(state.since)}"
 
 
 def _attempt(state: State) -> str:
@@ -327,43 +456,27 @@ def ls(*, watch: bool, is_json: bool, key_file: str | None) -> None:
     """
     known = find_runs(key_file)
     found = known.look(known.ways())
+    redraws = watch and not is_json and sys.stdout.isatty()
     if is_json:
-        _print_json(found)
-    elif watch and sys.stdout.isatty():
-        _draw(found)
-    elif found:
-        _print(run_lines(found))
+        print_json([*map(run_row, found)])
+    elif found or redraws:
+        _print(run_lines(found), before=_CLEAR * redraws)
     elif not watch:
         note("no runs")
-    if watch:
-        _watch(known, found, is_json=is_json)
-
-
-def _watch(known: Runs, last: list[Seen], *, is_json: bool) -> None:
-    """Refresh the list until the user stops it."""
-    while True:
+    while watch:
         time.sleep(_WATCH_S)
-        found = known.look(known.ways())
-        if not is_json and sys.stdout.isatty():
-            _draw(found)
-        elif is_json and found != last:
-            _print_json(found)
+        last, found = found, known.look(known.ways())
+        if redraws:
+            _print(run_lines(found), before=_CLEAR)
         elif not is_json:
             _print(run_changes(last, found))
-        last = found
+        elif found != last:
+            print_json([*map(run_row, found)])
 
 
-def _draw(found: list[Seen]) -> None:
-    write_stdout(_CLEAR + "".join(f"{line}\n" for line in run_lines(found)))
-
-
-def _print(lines: list[str]) -> None:
+def _print(lines: list[str], before: str = "") -> None:
     if lines:
-        write_stdout("".join(f"{line}\n" for line in lines))
-
-
-def _print_json(found: list[Seen]) -> None:
-    print_json([run_row(seen) for seen in found])
+        write_stdout(before + "".join(f"{line}\n" for line in lines))
 
 
 # `mingle show`: one run, with its nodes and its last failure.
@@ -382,24 +495,22 @@ def show(*, name: str, is_json: bool, key_file: str | None) -> None:
     way = known.one(name)
     found = known.look([way], is_whole=True)
     if not found:
-        raise has_ended(way.entry)
+        raise MissingError(f"run {way.entry.id}", "it has just ended", "`mingle ls`")
     if is_json:
         print_json(whole_run_row(found[0]))
     else:
-        write_stdout("".join(f"{line}\n" for line in run_page(found[0])))
+        _print(run_page(found[0]))
     if found[0].state is None:
-        raise is_silent(way.entry, known.path)
+        raise _no_answer(way.entry, known.path)
 
 
 # `mingle kill`: end a run, on all of its nodes.
-
-_DEFAULT_S = "60s"
 
 
 @click.command()
 @click.argument("name", metavar="ID")
 @click.option("--now", "is_now", is_flag=True, help="End it at once, without the grace period.")
-@click.option("--timeout", cls=Option, shown=KILL_TIMEOUT, default=_DEFAULT_S, help="How long to wait for its end.")
+@click.option("--timeout", cls=Option, shown=KILL_TIMEOUT, default="60s", help="How long to wait for its end.")
 @key_option
 def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None:
     """End a run on all of its nodes and wait until it has ended.
@@ -423,7 +534,7 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
             f"`mingle kill --now {name}`" if not is_now else f"`mingle show {name}`",
         )
     else:
-        raise is_silent(entry, known.path)
+        raise _no_answer(entry, known.path)
 
 
 def _seconds(text: str) -> float:
