@@ -178,7 +178,7 @@ class DirectoryBackend:
             {
                 "leader": advertisement.leader.hex(),
                 "ticket": advertisement.ticket,
-                "addresses": list(advertisement.addresses),
+                "addresses": list(advertisement.addresses[: wire.MOST_ADVERTISED]),
                 "ports": list(advertisement.ports),
             }
         )
