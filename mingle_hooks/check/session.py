@@ -32,7 +32,18 @@ from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous.connection import Callers, Loop
 from mingle_hooks.rendezvous.fingerprint import LONGEST
-from mingle_hooks.rendezvous.wire import Body, Key, Most, Secret, WireError, integer, parse, printable_text, within
+from mingle_hooks.rendezvous.wire import (
+    Body,
+    Key,
+    Most,
+    Secret,
+    WireError,
+    integer,
+    nested,
+    parse,
+    printable_text,
+    within,
+)
 from mingle_hooks.run.hub import Launching, Sockets
 from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Welcome
 from mingle_hooks.run.runner import facts_of, option_seconds, plan_hosts
@@ -63,17 +74,17 @@ MOST_HOSTS = 1 << 16
 
 HostNumber = Annotated[int, within(0, MOST_HOSTS)]
 IpAddresses = Annotated[tuple[IpAddress, ...], Most(MOST_ADDRESSES)]
-Guest = tuple[str, str]  # an interface and its address
 
 
-def _guest(body: Body, name: str) -> Guest:
-    row = parse(_GuestRow, body.get(name))
-    return row.iface, row.address
-
-
-class _GuestRow(NamedTuple):
+class _Guest(NamedTuple):
     iface: Text
     address: IpAddress
+
+
+def _guest(body: Body, name: str) -> tuple[str, str]:
+    """Return a guest as a plain pair, as JSON has it."""
+    iface, address = nested(_Guest)(body, name)
+    return iface, address
 
 
 class Peer(NamedTuple):
@@ -181,7 +192,7 @@ class _Facts(NamedTuple):
     fingerprint: Annotated[str, printable_text(LONGEST)]
     addresses: Annotated[tuple[Address, ...], Most(MOST_ADDRESSES)]
     every: Annotated[tuple[IpAddress, ...], Most(MOST_OF_HOST)]
-    guests: Annotated[tuple[Annotated[Guest, _guest], ...], Most(MOST_ADDRESSES)]
+    guests: Annotated[tuple[Annotated[tuple[str, str], _guest], ...], Most(MOST_ADDRESSES)]
     spaces: Annotated[tuple[Space, ...], Most(MOST_ADDRESSES)]
     faults: Annotated[tuple[Text, ...], Most(MOST_ADDRESSES)]
 
