@@ -20,7 +20,7 @@ from mingle_hooks.check.report import (
     Report,
     Space,
     speed_text,
-    with_finding,
+    with_findings,
 )
 from mingle_hooks.rendezvous.compare import KINDS, MAJORITY, Compared, compare_members
 from mingle_hooks.schedulers.hostlist import fold
@@ -754,4 +754,4 @@ _LIMITS_REMEDY = "admin: set one limit for all hosts (limits.conf, LimitMEMLOCK 
 def judge(report: Report) -> Report:
     """Return the report with its findings: notes last, and before them in the order of their statuses."""
     found = [(finding, remedy) for rule, remedy in RULES for finding in rule(report)]
-    return with_finding(report, tuple(its._replace(remedy=its.remedy or remedy) for its, remedy in found))
+    return with_findings(report, tuple(its._replace(remedy=its.remedy or remedy) for its, remedy in found))
