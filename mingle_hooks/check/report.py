@@ -100,6 +100,13 @@ class Network(NamedTuple):
     addresses: tuple[str, ...]
 
 
+def network_ends(hosts: Iterable[Host], network: Network) -> dict[str, Address]:
+    """Return host -> its address on a network, of these hosts."""
+    ends = {(host.name, address.address): address for host in hosts for address in host.addresses}
+    wanted = zip(network.hosts, network.addresses, strict=True)
+    return {host: ends[host, address] for host, address in wanted if (host, address) in ends}
+
+
 class Pair(NamedTuple):
     """What arrived between two hosts on one network.
 
@@ -374,16 +381,15 @@ def _page_data(report: Report) -> dict[str, Any]:
     """Return what page.js draws: hosts and networks by number, and each way once."""
     numbers = {host.name: number for number, host in enumerate(report.hosts)}
     networks = {network.name: number for number, network in enumerate(report.networks)}
-    mtus = {address.address: address.mtu for host in report.hosts for address in host.addresses}
-    smallest = {
-        (network.name, host): mtus.get(address)
+    mtus = {
+        (network.name, host): end.mtu
         for network in report.networks
-        for host, address in zip(network.hosts, network.addresses, strict=True)
+        for host, end in network_ends(report.here, network).items()
     }
     speeds = {(flow.sender, flow.receiver, flow.network): flow.mbits or 0 for flow in report.flows}
     ways: list[list[object]] = []
     for pair in report.pairs:
-        ends = [smallest.get((pair.network, host)) for host in (pair.one, pair.other)]
+        ends = [mtus.get((pair.network, host)) for host in (pair.one, pair.other)]
         want = min((mtu for mtu in ends if mtu is not None), default=None)
         for one, other, sent, arrived, is_open in (
             (pair.one, pair.other, pair.sent, pair.there, pair.open_there),

@@ -25,7 +25,7 @@ from mingle_hooks.check.report import (
     Space,
     Text,
 )
-from mingle_hooks.check.rules import judge, shared_networks, slow_suspects
+from mingle_hooks.check.rules import judge, shared_networks, slow_flows
 from mingle_hooks.errors import printable
 from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import is_hostname
@@ -740,7 +740,7 @@ class Session:
         for part in transfer_rounds(len(there)):
             found |= self._transfer(hosts, network, [(there[a], there[b]) for a, b in part])
         for _ in range(_AGAIN):
-            for flow in slow_suspects(tuple(found.values()))[:_MOST_AGAIN]:
+            for flow in slow_flows(tuple(found.values()))[:_MOST_AGAIN]:
                 way = numbers[flow.sender], numbers[flow.receiver]
                 (again,) = self._transfer(hosts, network, [way]).values()
                 found[way] = max(flow, again, key=lambda its: its.mbits or 0)
