@@ -39,7 +39,6 @@ from mingle_hooks.check.session import (
     pack_packet,
     padding,
     unpack_packet,
-    wall_s,
 )
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
 from mingle_hooks.net.ports import DEFAULT_RANGE, GONE_AT_ONCE, bound, candidates
@@ -713,7 +712,7 @@ class Probe:
             raise WireError("no order")
 
     def _count(self) -> None:
-        now_ms = int(wall_s() * 1000)
+        now_ms = int(time.time() * 1000)
         heard = self._datagrams.heard()  # first: what waits to be read may be an answer
         measured = self._run.measured() if self._run is not None else []
         dropped, multicast = self._datagrams.dropped(), self._multicast.received()
