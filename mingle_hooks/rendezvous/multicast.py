@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.net.addresses import ListedAddress, interfaces, is_virtual_name, list_addresses, usable
 from mingle_hooks.rendezvous.backend import Advertisement, Context, OneWay
-from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Timer
+from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Loop, Timer
 from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret
 
 if TYPE_CHECKING:
@@ -198,14 +198,21 @@ def _addresses(info: IfaceInfo) -> list[ipaddress.IPv4Interface | ipaddress.IPv6
 
 
 class Link:
-    """Sockets for one group and port, whose datagrams the backend reads; it calls close()."""
+    """Sockets for one group and port, whose datagrams `read(link, sock)` reads; the owner calls close()."""
 
     def __init__(
-        self, backend: MulticastBackend, info: IfaceInfo, family: int, group: str, port: int, ttl: int
+        self,
+        loop: Loop,
+        read: Callable[[Link, socket.socket], None],
+        info: IfaceInfo,
+        family: int,
+        group: str,
+        port: int,
+        ttl: int,
     ) -> None:
         import multicast_expert  # see library.py
 
-        self.info, self._where, self._loop = info, (group, port), backend.context.loop
+        self.info, self._where, self._loop = info, (group, port), loop
         # Members may share a host, so what is sent has to come back to it.
         self._tx: McastTxSocket = multicast_expert.McastTxSocket(
             family, [group], iface=info, ttl=ttl, enable_external_loopback=True
@@ -218,7 +225,7 @@ class Link:
             self._rx.__enter__()
             for sock in self._rx.sockets:
                 sock.settimeout(0)
-                self._loop.watch(sock, READ, lambda _events, sock=sock: backend.received(self, sock))  # type: ignore[misc]
+                self._loop.watch(sock, READ, lambda _events, sock=sock: read(self, sock))  # type: ignore[misc]
         except BaseException:
             # Their own __exit__ refuses to close what is only half open.
             for sock in (getattr(self._tx, "socket", None), *getattr(self._rx, "sockets", ())):
@@ -231,9 +238,9 @@ class Link:
         """The group and the interface."""
         return f"{self._where[0]} on {self.info.machine_name}"
 
-    def send(self, data: bytes) -> None:
-        """Send; OSError when the interface has gone."""
-        self._tx.sendto(data, self._where)
+    def send(self, data: bytes, port: int | None = None) -> None:
+        """Send, to another port of the group if one is given. Raises OSError if the interface has gone."""
+        self._tx.sendto(data, self._where if port is None else (self._where[0], port))
 
     def close(self) -> None:
         """Leave the group."""
@@ -480,7 +487,9 @@ class MulticastBackend:
             if not addresses:
                 continue
             try:
-                self.links.append(Link(self, info, family, group, self._port, self.context.ttl))
+                self.links.append(
+                    Link(self.context.loop, self.received, info, family, group, self._port, self.context.ttl)
+                )
             except (OSError, RuntimeError) as error:  # it has gone, or multicast_expert refuses: others may do
                 self._fault(info, error)
 
