@@ -1,4 +1,4 @@
-"""What a host says of itself, without root, and nothing that can hang but in a child."""
+"""The facts that a host reports of itself, without root; what may hang is read in a child."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mingle_hooks.errors import MingleError, NetworkError, printable
 from mingle_hooks.keys import on_network
 from mingle_hooks.net import devices
 from mingle_hooks.net.addresses import (
-    Interface,
     Preference,
+    UsableAddress,
     interfaces,
     list_addresses,
     list_entries,
@@ -35,49 +35,42 @@ _LOOPBACK = ("127.", "::1")
 _NET = "/sys/class/net"
 _LONGEST = 300
 
+# The network and the software.
+
 
 def reachable_addresses(prefer: Sequence[Preference]) -> tuple[tuple[Address, ...], tuple[tuple[str, str], ...], str]:
-    """Return the addresses that others may use, what is for guests alone, and what is wrong where there are none."""
+    """Return the addresses that others may use, those for guests alone, and what is wrong if there are none."""
     found = interfaces()
-    guests = [
-        (its.name, str(address.ip))
-        for its in found
-        for address in its.addresses
-        if its.kind == "virtual" and not address.is_link_local
-    ]
+    guests = tuple(
+        (interface.name, str(address.ip))
+        for interface in found
+        for address in interface.addresses
+        if interface.kind == "virtual" and not address.is_link_local
+    )[:MOST_ADDRESSES]
     try:
         chosen = usable(found, prefer=prefer)
     except NetworkError as wrong:
-        return (), tuple(guests[:MOST_ADDRESSES]), f"expected {wrong.expected}, saw {wrong.seen}"
-    addresses = [
-        Address(
-            its.interface.name,
-            _kind(its.interface),
-            its.host,
-            its.address.network.prefixlen,
-            _number(read_attribute(f"{_NET}/{its.interface.name}/mtu")),
-            its.interface.speed_mbps,
-            0,
-        )
-        for its in chosen[:MOST_ADDRESSES]
-    ]
-    return tuple(addresses), tuple(guests[:MOST_ADDRESSES]), ""
+        return (), guests, f"expected {wrong.expected}, saw {wrong.seen}"
+    return tuple(_address(end) for end in chosen[:MOST_ADDRESSES]), guests, ""
+
+
+def _address(end: UsableAddress) -> Address:
+    name, mtu = end.interface.name, read_attribute(f"{_NET}/{end.interface.name}/mtu")
+    kind = "bridge" if os.path.isdir(f"{_NET}/{name}/bridge") else end.interface.kind
+    mtu_bytes = int(mtu) if mtu.isdecimal() else None
+    return Address(name, kind, end.host, end.address.network.prefixlen, mtu_bytes, end.interface.speed_mbps, 0)
 
 
 def all_addresses() -> list[str]:
-    """Return all addresses of this host but loopback's, none where it does not tell."""
+    """Return all addresses of this host except loopback; none if the kernel does not list them."""
     try:
-        return [its.address for its in list_addresses() if not its.address.startswith(_LOOPBACK)][:MOST_OF_HOST]
+        return [end.address for end in list_addresses() if not end.address.startswith(_LOOPBACK)][:MOST_OF_HOST]
     except NetworkError:
         return []
 
 
-def _kind(interface: Interface) -> str:
-    return "bridge" if os.path.isdir(f"{_NET}/{interface.name}/bridge") else interface.kind
-
-
 def own_facts(environ: Mapping[str, str]) -> Body:
-    """Return what needs nobody's answer."""
+    """Return the facts that can be read at once."""
     text, _ = fingerprint(FingerprintRequest(environ, directory=os.getcwd(), limits=own_limits()))
     return {
         "hostname": printable(socket.gethostname(), 253),
@@ -88,35 +81,31 @@ def own_facts(environ: Mapping[str, str]) -> Body:
 
 
 def space_places(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the directories that have to have room."""
+    """Return the directories that need free space."""
     wanted = ("/dev/shm", "/tmp", environ.get("TMPDIR", ""), environ.get("HOME", ""), os.getcwd())  # noqa: S108
     return tuple(dict.fromkeys(os.path.normpath(path) for path in wanted if path.startswith("/") and path != "/"))
 
 
 def space_of(path: str) -> list[int]:
-    """Return how much of a file system is free for this user and how large it is, in MiB; nothing where it is gone."""
+    """Return a file system's free space for this user and its size, in MiB; nothing if the path does not exist."""
     try:
-        its = os.statvfs(path)
+        found = os.statvfs(path)
     except OSError:
         return []
-    free = its.f_bavail if its.f_favail or not its.f_files else 0  # no inode is left
-    return [free * its.f_frsize // _MIB, its.f_blocks * its.f_frsize // _MIB]
+    free = found.f_bavail if found.f_favail or not found.f_files else 0  # no inode is left
+    return [free * found.f_frsize // _MIB, found.f_blocks * found.f_frsize // _MIB]
 
 
-def _number(digits: str) -> int | None:
-    return int(digits) if digits.isdecimal() else None
-
-
-# What is wrong with the GPUs here, as far as anybody may read: errors, what fell off the bus, who else uses them.
+# Faults of the GPUs, as far as any user may read them: errors, GPUs off the bus, processes that use them.
 #
-# Asked in a child: reading a device's own registers, or the counters that its driver keeps, waits for the device.
-# Nothing reads /proc/driver/nvidia/gpus/*/information, which takes the driver's power lock.
+# They are read in a child: reading the registers of a device, or its driver's counters, waits for the device. Nothing
+# reads /proc/driver/nvidia/gpus/*/information, which takes the driver's power lock.
 
 MOST_FAULTS = 16
 _NVIDIA, _AMD = "10de", "1002"
 # PCI classes of VGA and 3D controllers, and of accelerators.
 _CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
-# Services that have a GPU open and take none of it.
+# Services that have a GPU open and do not use it.
 _SERVICES = ("nvidia-persiste", "nv-hostengine", "nvidia-fabricma", "nv-fabricmanage", "nvidia-smi", "dcgm", "Xorg")
 _DEVICES = ("/dev/nvidia", "/dev/dri/renderD", "/dev/kfd")
 _KMSG_BYTES, _MOST_LINES = 8192, 20_000
@@ -125,17 +114,16 @@ _SHOWN = 200
 
 def gpu_faults(root: str = "/") -> list[str]:
     """Return one line for each fault."""
-    found = [*_of_bus(root), *_of_memory(root), *_of_log(f"{root}/dev/kmsg"), *_users(root)]
-    return found[:MOST_FAULTS]
+    return [*_of_bus(root), *_of_memory(root), *_of_log(f"{root}/dev/kmsg"), *_users(root)][:MOST_FAULTS]
 
 
 def has_gpu(root: str = "/") -> bool:
-    """Tell whether there is a GPU to ask, without asking it."""
+    """Tell whether there is a GPU, without reading from it."""
     return next(_cards(root), None) is not None or bool(list_entries(f"{root}/proc/driver/nvidia/gpus"))
 
 
 def _cards(root: str) -> Iterator[str]:
-    """Yield the PCI names of GPUs of those makes that train."""
+    """Yield the PCI names of NVIDIA's and AMD's GPUs."""
     devices = f"{root}/sys/bus/pci/devices"
     for name in sorted(list_entries(devices)):
         vendor, kind = read_attribute(f"{devices}/{name}/vendor"), read_attribute(f"{devices}/{name}/class")
@@ -160,7 +148,7 @@ def _of_bus(root: str) -> Iterator[str]:
 
 
 def _total(path: str) -> str:
-    """Return the last number of a file of counters."""
+    """Return the last number in a file of counters, "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(4096).split()[-1]
@@ -169,18 +157,18 @@ def _total(path: str) -> str:
 
 
 def _of_memory(root: str) -> Iterator[str]:
-    """Tell the uncorrected errors that AMD's driver counts."""
+    """Yield the uncorrected errors that AMD's driver counts."""
     for card in sorted(list_entries(f"{root}/sys/class/drm")):
         folder = f"{root}/sys/class/drm/{card}/device/ras"
         for name in sorted(list_entries(folder)) if "-" not in card else ():
-            words = read_attribute(f"{folder}/{name}").replace(":", " ").split()
-            counts = dict(zip(words[::2], words[1::2], strict=False))
+            parts = read_attribute(f"{folder}/{name}").replace(":", " ").split()
+            counts = dict(zip(parts[::2], parts[1::2], strict=False))
             if name.endswith("_err_count") and counts.get("ue", "0") not in ("0", ""):
                 yield f"GPU {card}: {counts['ue']} uncorrected errors ({name.removesuffix('_err_count')})"
 
 
 def _of_log(path: str) -> Iterator[str]:
-    """Tell the last Xid of each GPU, where this user may read the kernel's log."""
+    """Yield the last Xid of each GPU, if this user may read the kernel's log."""
     last: dict[str, str] = {}
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -196,18 +184,18 @@ def _of_log(path: str) -> Iterator[str]:
                 break
             _, found, rest = line.partition("NVRM: Xid (")
             if found:
-                card, _, words = rest.partition("): ")
-                last[card] = words.splitlines()[0][:_SHOWN]
+                card, _, text = rest.partition("): ")
+                last[card] = text.splitlines()[0][:_SHOWN]
     except OSError:  # the end, for now
         pass
     finally:
         os.close(descriptor)
-    for card, words in sorted(last.items()):
-        yield f"GPU {card.removeprefix('PCI:')}: Xid {words}"
+    for card, text in sorted(last.items()):
+        yield f"GPU {card.removeprefix('PCI:')}: Xid {text}"
 
 
 def _users(root: str) -> Iterator[str]:
-    """Tell the processes that have a GPU open: this user's, all for root, and all on AMD's."""
+    """Yield the processes that have a GPU open: this user's, for root all, and for AMD all."""
     found: dict[str, set[str]] = {}
     for pid in list_entries(f"{root}/proc"):
         if pid.isdecimal() and (devices := _open(f"{root}/proc/{pid}/fd")):
@@ -246,30 +234,30 @@ def _owner(path: str) -> str:
         return str(number)
 
 
-# What names are on this host, a few at a time, and no longer than anybody waits.
+# Names as this host resolves them, a few at a time.
 
 _AT_ONCE = 4
 
 
 class NameLookups:
-    """Looks up; `found` has what was answered by now."""
+    """Looks names up; `found` has the answers so far, by name."""
 
     def __init__(self, loop: Loop, names: Sequence[str]) -> None:
         self._loop, self._waiting = loop, list(dict.fromkeys(names))[::-1]
-        self._asked: dict[str, Lookup] = {}
+        self._running: dict[str, Lookup] = {}
         self.found: dict[str, list[str]] = {}
         for _ in range(_AT_ONCE):
             self._next()
 
     @property
     def is_done(self) -> bool:
-        """Whether all have been answered."""
-        return not self._asked and not self._waiting
+        """Whether all lookups have ended."""
+        return not self._running and not self._waiting
 
     def close(self) -> None:
-        """Wait for no more answers."""
+        """Drop the answers that have not arrived."""
         self._waiting.clear()
-        for lookup in self._asked.values():
+        for lookup in self._running.values():
             lookup.close()
 
     def _next(self) -> None:
@@ -277,26 +265,26 @@ class NameLookups:
             return
         name = self._waiting.pop()
         try:
-            self._asked[name] = Lookup(self._loop, name, self._answered)
-        except (OSError, MingleError):  # no descriptor, or no thread: as if nobody had answered
+            self._running[name] = Lookup(self._loop, name, self._answered)
+        except (OSError, MingleError):  # no descriptor, or no thread: as if there were no answer
             self._waiting.clear()
 
     def _answered(self, name: str, addresses: list[str]) -> None:
-        del self._asked[name]
+        del self._running[name]
         self.found[name] = addresses
         self._next()
 
 
-# Whoever waits looks so often whether it is over, in seconds.
+# How often deadlines are checked, in seconds.
 POLL_S = 0.02
-# Of the time since the last look no more counts, in seconds: this process, or its host, stood still for the rest.
+# No more than this counts of the time since the last check, in seconds: for the rest, this process did not run.
 _COUNTED_S = 2 * POLL_S
 
 
 class ActiveDeadline:
-    """Lasts for `limit_s` of the time in which this process comes round, but for no more than `most_s` by the clock.
+    """A deadline after `limit_s` seconds in which this process ran, and `most_s` by the clock at the latest.
 
-    `late_s` is for how long it stood still, in seconds.
+    `late_s` is for how long it did not run, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float], limit_s: float, most_s: float) -> None:
@@ -307,41 +295,41 @@ class ActiveDeadline:
 
     @property
     def has_lasted(self) -> bool:
-        """Whether what has not come by now does not come."""
+        """Whether the process has run for the whole limit."""
         return self._left_s <= 0.0
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody waits any longer."""
+        """Whether the deadline has passed."""
         return self.has_lasted or self._last >= self._end
 
     def look(self) -> None:
-        """Take note that the process has come round."""
+        """Note that the process runs."""
         now = self._clock()
         passed_s, self._last = now - self._last, now
         self.late_s += max(passed_s - _COUNTED_S, 0.0)
         self._left_s -= min(passed_s, _COUNTED_S)
 
 
-# A question to the kernel that may hang, asked in a child: a thread that hangs there could not be left behind.
+# Calls that may hang in the kernel, made in a child: a thread that hangs there would hold up the end of this process.
 
 _READ_BYTES = 64 * 1024
 _REAP_S = 0.05
-# A host that stands still may take so many times as long by the clock.
+# A host that does not run at times may take this many times as long by the clock.
 _MOST_TIMES = 10
 
 
 class ChildCall:
-    """Calls `question()` in a child, and `on_answer(value)` here with what it returns; None where that takes longer."""
+    """Calls `function()` in a child, and `on_result(value)` here; the value is None if it fails or takes too long."""
 
     def __init__(
-        self, loop: Loop, question: Callable[[], object], limit_s: float, on_answer: Callable[[Any], None]
+        self, loop: Loop, function: Callable[[], object], limit_s: float, on_result: Callable[[Any], None]
     ) -> None:
-        self._loop, self._on_answer, self._said = loop, on_answer, b""
+        self._loop, self._on_result, self._output = loop, on_result, b""
         reading, writing = os.pipe2(os.O_CLOEXEC)
         self._pid = os.fork()
         if not self._pid:
-            _answer(question, writing)
+            _write_result(function, writing)
         os.close(writing)
         self._pipe = Descriptor(reading)
         loop.watch(self._pipe, READ, lambda _events: self._read())
@@ -357,7 +345,7 @@ class ChildCall:
 
     def _read(self) -> None:
         data = os.read(self._pipe.fileno(), _READ_BYTES)
-        self._said += data
+        self._output += data
         if not data:
             self._end(is_late=False)
 
@@ -369,32 +357,32 @@ class ChildCall:
             os.kill(self._pid, signal.SIGKILL)
         self._reap()
         try:
-            self._on_answer(values.from_json(self._said))
+            self._on_result(values.from_json(self._output))
         except (ValueError, RecursionError):
-            self._on_answer(None)
+            self._on_result(None)
 
     def _reap(self) -> None:
-        """Take note of its end; one that hangs in the kernel ends some time, or stays behind."""
+        """Reap the child, now or later; one that hangs in the kernel may stay."""
         if os.waitpid(self._pid, os.WNOHANG) == (0, 0):
             self._loop.after(_REAP_S, self._reap)
 
 
-def _answer(question: Callable[[], object], writing: int) -> None:
-    """Write the answer, and end; whatever goes wrong is none."""
+def _write_result(function: Callable[[], object], writing: int) -> None:
+    """Write the result, and exit; after an error there is none."""
     try:
-        data = values.to_json(question()).encode()
+        data = values.to_json(function()).encode()
         while data:
             data = data[os.write(writing, data) :]
     finally:
         os._exit(0)
 
 
-# A file system of the network, or a device, has so long to answer, in seconds.
+# How long a network file system, or a device, may take to answer, in seconds.
 _DEVICE_LIMIT_S = 1.0
 
 
 class DeviceFacts:
-    """Free space and GPU faults, asked in children where that may hang; `on_known()` comes once these have answered."""
+    """Free space and GPU faults, read in children if that may hang; `on_known()` is called after each result."""
 
     def __init__(self, loop: Loop, environ: Mapping[str, str], on_known: Callable[[], None]) -> None:
         self._loop, self._on_known, self._pending = loop, on_known, 0
@@ -402,36 +390,33 @@ class DeviceFacts:
         self.faults: list[str] = []
         for path in space_places(environ):
             if on_network(path):
-                self._free[path] = None  # in its place
-                self._ask(partial(space_of, path), partial(self._take_space, path))
+                self._free[path] = None  # keeps the order
+                self._read(partial(space_of, path), partial(self._free.__setitem__, path))
             else:
-                self._take_space(path, space_of(path))
+                self._free[path] = space_of(path)
         if has_gpu():
-            self._ask(gpu_faults, self._take_faults)
+            self._read(gpu_faults, self._take_faults)
 
     @property
     def is_known(self) -> bool:
-        """Whether nothing is being asked any more."""
+        """Whether all results have arrived."""
         return not self._pending
 
     @property
     def spaces(self) -> list[Body]:
-        """Each directory's row; one that does not exist has none."""
-        rows = [Space(printable(path, _LONGEST), *(free or (None, None))) for path, free in self._free.items()]
-        return [row._asdict() for row, free in zip(rows, self._free.values(), strict=True) if free != []]
+        """The rows of the directories that exist."""
+        known = [(path, free or (None, None)) for path, free in self._free.items() if free != []]
+        return [Space(printable(path, _LONGEST), *free)._asdict() for path, free in known]
 
-    def _ask(self, question: Callable[[], object], on_answer: Callable[[Any], None]) -> None:
+    def _read(self, function: Callable[[], object], on_result: Callable[[Any], None]) -> None:
         self._pending += 1
 
-        def answered(value: object) -> None:
+        def take(value: object) -> None:
             self._pending -= 1
-            on_answer(value)
+            on_result(value)
             self._on_known()
 
-        ChildCall(self._loop, question, _DEVICE_LIMIT_S, answered)
-
-    def _take_space(self, path: str, free: list[int] | None) -> None:
-        self._free[path] = free
+        ChildCall(self._loop, function, _DEVICE_LIMIT_S, take)
 
     def _take_faults(self, faults: list[str] | None) -> None:
         if faults is None:

@@ -1,4 +1,4 @@
-"""One host's part of a check: it says what it is, probes the others on order, and ends with the check."""
+"""The part of a check on one host: it reports what the host is, and probes other hosts on order."""
 
 from __future__ import annotations
 
@@ -11,41 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.check import facts
+from mingle_hooks.check import facts, session
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLookups
 from mingle_hooks.check.report import Address
-from mingle_hooks.check.session import (
-    ALL,
-    ANSWER,
-    BYTES,
-    COUNT,
-    ECHO,
-    FACTS,
-    HERE,
-    IFACE,
-    NOTE,
-    ORDER,
-    PING,
-    PORTS,
-    PROBE,
-    SEND,
-    SIZE,
-    SIZED,
-    Measured,
-    Packet,
-    Peer,
-    ProbeOrder,
-    SendOrder,
-    pack_packet,
-    padding,
-    unpack_packet,
-    wall_s,
-)
+from mingle_hooks.check.session import Measured, Packet, Peer, ProbeOrder, SendOrder, pack_packet, unpack_packet
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
 from mingle_hooks.net.ports import DEFAULT_RANGE, GONE_AT_ONCE, bound, candidates
 from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
-from mingle_hooks.rendezvous.multicast import carriers
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import agent
 from mingle_hooks.run.agent import Approach, Options, Task, Where
@@ -54,19 +27,19 @@ from mingle_hooks.values import networks
 from mingle_hooks.values import ports as parse_ports
 
 if TYPE_CHECKING:
-    from multicast_expert import IfaceInfo, McastRxSocket, McastTxSocket
+    from multicast_expert import IfaceInfo
 
-# The TCP side of a probe that others come to: it says who is here, and counts what it is sent.
+# The TCP listeners of a probe: they greet each caller, and count what it sends.
 
-# Octets that came, and in how many nanoseconds.
+# Octets that arrived, and in how many nanoseconds.
 COUNTED = struct.Struct("!QQ")
 _READ_BYTES = 1 << 20
-# From the first octet on it counts for so long, in seconds.
+# How long octets are counted, from the first on, in seconds.
 COUNTED_S = 0.25
 
 
 class ProbeServer:
-    """What is open to callers, and those who have come in."""
+    """The open listeners, and their connections."""
 
     def __init__(self, loop: Loop, secret: Secret) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
@@ -74,7 +47,7 @@ class ProbeServer:
         self._callers: set[_Caller] = set()
 
     def open(self, address: str, port: int) -> bool:
-        """Listen on one of this host's addresses; tell whether the port is free there. Raises NetworkError."""
+        """Listen on one of this host's addresses; return whether the port was free. Raises NetworkError."""
         listener = bound(address, port, hold=False)
         if listener is None:
             return False
@@ -82,24 +55,24 @@ class ProbeServer:
         return True
 
     def shut(self) -> None:
-        """Close the listener that was opened last: the port is not free for datagrams."""
+        """Close the listener that was opened last."""
         self._open.pop().close()
 
     def close(self) -> None:
-        """Close all."""
+        """Close all listeners and connections."""
         while self._open:
             self.shut()
         for caller in [*self._callers]:
             caller.close()
 
     def _greet(self, sock: socket.socket, _where: str) -> None:
-        """Say who is here, and count what comes. Raises OSError where nothing can be said any more."""
-        sock.send(pack_packet(self._secret, Packet(HERE, self.number, 0)))
+        """Send this host's number, and count what arrives. Raises OSError."""
+        sock.send(pack_packet(self._secret, Packet(session.HERE, self.number, 0)))
         self._callers.add(_Caller(self._loop, sock, self._callers))
 
 
 class _Caller:
-    """One who came in: counted from its first octet on."""
+    """One connection, whose octets are counted."""
 
     def __init__(self, loop: Loop, sock: socket.socket, among: set[_Caller]) -> None:
         self._loop, self._sock, self._among = loop, sock, among
@@ -135,7 +108,7 @@ class _Caller:
                 self.close()
 
 
-# The TCP side of a probe that goes to others: whether they are there, and how much gets through.
+# The TCP connections of a probe to others: whether they answer, and how much they receive.
 
 _PIECE = memoryview(bytes(256 * 1024))
 _PIECES_AT_ONCE = 8
@@ -144,7 +117,7 @@ LATE = "no answer"
 
 
 class Call:
-    """One connection; `on_end(reason)` comes once, with "" where the host that is meant has answered."""
+    """One connection; `on_end(reason)` is called once, with "" if the right host has answered."""
 
     def __init__(
         self, loop: Loop, secret: Secret, number: int, where: tuple[str, int], on_end: Callable[[str], None]
@@ -162,12 +135,12 @@ class Call:
 
     @property
     def is_over(self) -> bool:
-        """Whether the end has been received."""
-        return self._on_end is _nobody
+        """Whether `on_end` has been called."""
+        return self._on_end is _ended
 
     def end(self, reason: str) -> None:
-        """Close, and tell."""
-        on_end, self._on_end = self._on_end, _nobody
+        """Close, and call `on_end`."""
+        on_end, self._on_end = self._on_end, _ended
         if self._sock is not None and self._sock.fileno() >= 0:
             self._loop.unwatch(self._sock)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
@@ -175,7 +148,7 @@ class Call:
         on_end(reason)
 
     def read(self) -> None:
-        """Take what has come."""
+        """Read what has arrived."""
         if self._sock is None or self.is_over:
             return
         try:
@@ -188,19 +161,19 @@ class Call:
         self._received += data
         if not data:
             self.end("it closed the connection")
-        elif len(self._received) >= BYTES:
-            here = unpack_packet(self._secret, self._received[:BYTES])
-            if here is None or here.kind != HERE or here.sender != self._number:
+        elif len(self._received) >= session.BYTES:
+            here = unpack_packet(self._secret, self._received[: session.BYTES])
+            if here is None or here.kind != session.HERE or here.sender != self._number:
                 self.end(OTHER)
             else:
-                self._verified(self._sock, self._received[BYTES:])
+                self._verified(self._sock, self._received[session.BYTES :])
 
     def _verified(self, _sock: socket.socket, _more: bytes) -> None:
         self.end("")
 
 
 class Transfer(Call):
-    """A call that sends as long as the other side counts; `count` is its octets and nanoseconds."""
+    """A call that sends as long as the other side counts; `count` is in octets and nanoseconds."""
 
     count: tuple[int, int] | None = None
     _is_sending = False
@@ -228,33 +201,30 @@ class Transfer(Call):
                 return
 
 
-def _nobody(_reason: str) -> None:
+def _ended(_reason: str) -> None:
     return
 
 
-# The UDP side of a probe: a socket for each of its addresses, and what came there.
+# The datagrams of a probe: a socket for each of its addresses.
 
-# linux/in.h, linux/in6.h: level, MTU_DISCOVER with DO (nobody cuts a packet into pieces), and RECVERR: the kernel tells
-# what became of a datagram; without it one that it has no room for is lost silently.
+# linux/in.h, linux/in6.h: level; MTU_DISCOVER with DO, so that no packet is fragmented; and RECVERR, so that the kernel
+# reports a datagram for which it has no room, in place of dropping it silently.
 _OPTIONS = {socket.AF_INET: (socket.IPPROTO_IP, 10, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 23, 25)}
 _DO = 2
-# The kernel took nothing: its table of neighbours is full (IPv6 says EINVAL), or a queue.
+# The kernel sent nothing: its neighbour table is full (EINVAL for IPv6), or a queue.
 _NO_ROOM = (errno.ENOBUFS, errno.EINVAL, errno.EAGAIN)
-_TRIES = 3  # an error may be about an earlier datagram, and is received once
+_TRIES = 3  # an error may be about an earlier datagram, and is reported once
 _MOST_BYTES = 1 << 16
 _READ_AT_ONCE, _MOST_WAITING = 64, 100_000
-# The kernel cuts it to net.core.rmem_max: a host that is busy is not to look like one that loses datagrams.
-_KEPT_BYTES = 4 * 1024 * 1024
+# The kernel bounds it by net.core.rmem_max. A busy host should not look like one that loses datagrams.
+_BUFFER_BYTES = 4 * 1024 * 1024
 _MOST_SEQUENCE = 1 << 10
-# asm-generic/socket.h, linux/sock_diag.h: a socket's memory; the last number is what it dropped for want of it.
+# asm-generic/socket.h, linux/sock_diag.h: a socket's memory; the last number counts the datagrams that it dropped.
 _SO_MEMINFO, _MEMINFO = 55, struct.Struct("9I")
 
 
 class Datagrams:
-    """Sends and answers; `on_echo(packet)` and `on_sized(packet)` get what came back to this host.
-
-    `heard` counts the distinct datagrams of each host on each network.
-    """
+    """Sends datagrams and answers those of others; `on_back(packet)` gets the answers to this host's own."""
 
     def __init__(
         self, loop: Loop, secret: Secret, clock_ns: Callable[[], int], on_back: Callable[[Packet], None]
@@ -265,12 +235,12 @@ class Datagrams:
         self._heard: dict[tuple[int, int], int] = {}  # (sender, network) -> a bit for each
 
     def open(self, address: str, port: int) -> bool:
-        """Open one of this host's addresses; tell whether the port is free there."""
+        """Open a socket on one of this host's addresses; return whether the port was free."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_DGRAM)
         try:
             sock.settimeout(0)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _KEPT_BYTES)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
             level, mtu_discover, errors = _OPTIONS[family]
             sock.setsockopt(level, mtu_discover, _DO)
             sock.setsockopt(level, errors, 1)
@@ -283,29 +253,29 @@ class Datagrams:
         return True
 
     def close(self) -> None:
-        """Close all."""
+        """Close all sockets."""
         for sock in self._sockets.values():
             self._loop.unwatch(sock)
             sock.close()
         self._sockets.clear()
 
     def heard(self) -> list[list[int]]:
-        """Return host, network and how many of its datagrams came, those that wait to be read among them."""
+        """Return rows of host, network, and how many distinct datagrams arrived; unread ones are read first."""
         for sock in self._sockets.values():
             self._read(sock, _MOST_WAITING)
-        return [[*its, bits.bit_count()] for its, bits in self._heard.items()]
+        return [[*key, bits.bit_count()] for key, bits in self._heard.items()]
 
     def dropped(self) -> int:
-        """Return how many datagrams came and were not kept, as nobody read them in time."""
+        """Return how many datagrams the kernel dropped, because they were not read in time."""
         return sum(_dropped(sock) for sock in self._sockets.values())
 
-    def send(self, mine: str, where: tuple[str, int], its: Packet) -> bool:
-        """Send; one of a size is filled up to it. Return False where the kernel has no room for it."""
-        pad = padding(where[0], its.value) if its.kind == SIZE else 0
-        return _sent(self._sockets[mine], pack_packet(self._secret, its) + bytes(pad), where)
+    def send(self, mine: str, where: tuple[str, int], packet: Packet) -> bool:
+        """Send a packet, a SIZE with its padding; return False if the kernel has no room for it."""
+        pad = session.padding(where[0], packet.value) if packet.kind == session.SIZE else 0
+        return _sent(self._sockets[mine], pack_packet(self._secret, packet) + bytes(pad), where)
 
     def _ready(self, sock: socket.socket, events: int) -> None:
-        if events & WRITE:  # nobody waits for that: it is an error of an earlier one
+        if events & WRITE:  # it is not watched for that: an earlier datagram had an error
             _forget_errors(sock)
         self._read(sock)
 
@@ -315,32 +285,35 @@ class Datagrams:
                 data, where = sock.recvfrom(_MOST_BYTES)
             except BlockingIOError:
                 return
-            except OSError as error:  # what became of an earlier one
+            except OSError as error:  # of an earlier datagram
                 if error.errno == errno.EBADF:
                     return
                 continue
-            its = unpack_packet(self._secret, data)
-            if its is not None and its.to == self.number:
-                self._take(sock, its, len(data), where)
+            packet = unpack_packet(self._secret, data)
+            if packet is not None and packet.to == self.number:
+                self._take(sock, packet, len(data), where)
 
-    def _take(self, sock: socket.socket, its: Packet, size: int, where: tuple[str, int]) -> None:
-        if its.kind in (ECHO, SIZED):
-            self._on_back(its)
-        if its.kind in (PING, NOTE) and its.value < _MOST_SEQUENCE:
-            key = its.sender, its.network
-            self._heard[key] = self._heard.get(key, 0) | 1 << its.value
-        if its.kind == PING or (its.kind == SIZE and size == BYTES + padding(where[0], its.value)):
-            kind = ECHO if its.kind == PING else SIZED
-            answer = its._replace(kind=kind, sender=self.number, to=its.sender)
+    def _take(self, sock: socket.socket, packet: Packet, size: int, where: tuple[str, int]) -> None:
+        kind = packet.kind
+        if kind in (session.ECHO, session.SIZED):
+            self._on_back(packet)
+        if kind in (session.PING, session.NOTE) and packet.value < _MOST_SEQUENCE:
+            key = packet.sender, packet.network
+            self._heard[key] = self._heard.get(key, 0) | 1 << packet.value
+        is_sized = kind == session.SIZE and size == session.BYTES + session.padding(where[0], packet.value)
+        if kind == session.PING or is_sized:
+            answer = packet._replace(
+                kind=session.SIZED if is_sized else session.ECHO, sender=self.number, to=packet.sender
+            )
             _sent(sock, pack_packet(self._secret, answer), where)
 
 
 def _sent(sock: socket.socket, data: bytes, where: tuple[str, int]) -> bool:
-    """Send a datagram; one that is refused for another reason than want of room is lost like any other."""
+    """Send a datagram; return False if the kernel has no room. One that it refuses otherwise is lost like any other."""
     for _ in range(_TRIES):
         try:
             sock.sendto(data, where)
-        except OSError as error:  # too large for a way that is known, no neighbour, or a firewall of this host's own
+        except OSError as error:  # larger than the path's known MTU, no neighbour, or this host's own firewall
             if error.errno in _NO_ROOM:
                 return False
         else:
@@ -363,20 +336,20 @@ def _forget_errors(sock: socket.socket) -> None:
             return
 
 
-# One order to probe others: turn by turn, until all is known or its time is over.
+# One order to probe others, turn by turn, until everything is known or the time is over.
 
-# Packets' sizes that networks have; what is larger than both interfaces take is not tried.
+# The MTUs of networks; those above the MTU of either interface are not tried.
 _SIZES = (65520, 9000, 8900, 4092, 2044, 1500, 1460, 1450, 1400, 1280, 576)
-# The largest is sent first, alone; all, as long as it has not come back, after so many seconds: one may be lost.
+# The largest is sent first, alone. Until it is confirmed, all are sent after each of these seconds: one may be lost.
 _AGAIN_S = (0.1, 0.3, 0.7)
 _LARGEST = 65535
-# What the kernel had no room for is sent again so much later, in seconds: each try makes it look for room.
+# A datagram for which the kernel had no room is sent again after these seconds: each try makes it look for room.
 _ROOM_S = 0.5
 
 
 @dataclass(eq=False, slots=True)
 class Way:
-    """What is known of one peer; `had_no_room` tells that this host's kernel once took nothing for it."""
+    """What is known of one peer; `had_no_room`: this host's kernel had no room for it, at least once."""
 
     peer: Peer
     sent: int = 0
@@ -389,12 +362,12 @@ class Way:
 
     @property
     def want(self) -> int:
-        """The largest packet that both interfaces take."""
+        """The largest packet that both interfaces take, in octets."""
         return min(self.peer.mtu, _LARGEST)
 
 
 class ProbeRun:
-    """Probes peers; `is_done` once everything has come back, `measured()` is what is known."""
+    """Probes peers until everything `is_done`; `measured()` returns the results."""
 
     def __init__(
         self,
@@ -414,7 +387,7 @@ class ProbeRun:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more can come that is worth waiting for."""
+        """Whether all is known that can be."""
         return all(
             way.closed is not None
             and way.sent == self._count
@@ -422,24 +395,24 @@ class ProbeRun:
             for way in self._ways.values()
         )
 
-    def back(self, its: Packet) -> None:
-        """Take note of what came back."""
-        way = self._ways.get((its.sender, its.network))
+    def back(self, packet: Packet) -> None:
+        """Take an answer."""
+        way = self._ways.get((packet.sender, packet.network))
         if way is None:
             return
-        if its.kind == ECHO:
-            took = self._clock_ns() - its.time
+        if packet.kind == session.ECHO:
+            took_ns = self._clock_ns() - packet.time
             way.echoes += 1
-            way.rtt_ns = took if way.rtt_ns is None else min(way.rtt_ns, took)
+            way.rtt_ns = took_ns if way.rtt_ns is None else min(way.rtt_ns, took_ns)
         else:
-            way.mtu = max(way.mtu or 0, its.value)
+            way.mtu = max(way.mtu or 0, packet.value)
 
     def stop(self) -> None:
-        """Send nothing more; what is under way may still come."""
+        """Send nothing more; answers may still arrive."""
         self._is_over = True
 
     def measured(self) -> list[dict[str, object]]:
-        """Return the rows; what has not answered by now does not."""
+        """Stop, and return the rows; connections that have not been answered by now have failed."""
         self.stop()
         for way in self._ways.values():
             if way.call is not None and not way.call.is_over:
@@ -448,7 +421,7 @@ class ProbeRun:
         return [_row(way)._asdict() for way in self._ways.values()]
 
     def _begin(self, way: Way) -> None:
-        """Go on with a way that this host's kernel has room for."""
+        """Connect to a peer, and send it the sizes, once the kernel has room for it."""
         peer = way.peer
 
         def ended(reason: str) -> None:
@@ -461,10 +434,10 @@ class ProbeRun:
                 self._loop.after(self._turn_s + after_s, lambda: self._sizes(way))
 
     def _ping(self, way: Way) -> None:
-        """Send one, and the next later: where this host is slow, what has come is read in between."""
+        """Send one datagram, and the next later, so that a slow host reads in between."""
         if self._is_over or way.sent == self._count:
             return
-        if not self._send(way, PING if way.peer.begins else NOTE, way.sent):
+        if not self._send(way, session.PING if way.peer.begins else session.NOTE, way.sent):
             way.had_no_room = True
             self._loop.after(_ROOM_S, lambda: self._ping(way))
             return
@@ -479,12 +452,12 @@ class ProbeRun:
                 self._send_size(way, size)
 
     def _send_size(self, way: Way, size: int) -> None:
-        self._send(way, SIZE, size)
+        self._send(way, session.SIZE, size)
 
     def _send(self, way: Way, kind: int, value: int) -> bool:
         peer = way.peer
-        its = Packet(kind, self._datagrams.number, peer.number, peer.network, value, self._clock_ns())
-        return self._datagrams.send(peer.mine, (peer.theirs, peer.port), its)
+        packet = Packet(kind, self._datagrams.number, peer.number, peer.network, value, self._clock_ns())
+        return self._datagrams.send(peer.mine, (peer.theirs, peer.port), packet)
 
 
 def _row(way: Way) -> Measured:
@@ -493,19 +466,19 @@ def _row(way: Way) -> Measured:
     return Measured(way.peer.number, way.peer.network, way.sent, rtt_us, way.mtu, closed, way.had_no_room)
 
 
-# Multicast, really tried: one group, joined on each interface that carries any, and a few words to all in it.
+# Multicast: one group, joined on each interface that carries any; some hosts send to it, all listen.
 
 _LONGEST = 300
-# A host hears on the first of these ports that nobody else has there; a word is sent to all.
+# A host listens on the first of these ports that is free there; datagrams are sent to all of them.
 _PORTS = 3
 
 
 class Multicast:
-    """The group on all interfaces; `received()` returns what came on each."""
+    """The group on all interfaces; `received()` returns the hosts that were heard on each."""
 
     def __init__(self, loop: Loop, secret: Secret, nets: Sequence[str]) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
-        self._links: dict[str, tuple[str, McastTxSocket, McastRxSocket]] = {}  # interface -> group, and both ends
+        self._links: list[multicast.Link] = []
         self._heard: dict[str, set[int]] = {}
         self._faults: dict[str, str] = {}
         digest = secret.mac(b"group")
@@ -515,7 +488,7 @@ class Multicast:
         self._groups = four, socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, six))
         try:
             _load()
-            infos = carriers(nets)
+            infos = multicast.carriers(nets)
         except (ImportError, OSError, NetworkError) as error:
             self._faults[""] = reason(error)
             return
@@ -523,17 +496,17 @@ class Multicast:
             self._open(info)
 
     def send(self) -> None:
-        """Say a word on each."""
-        data = pack_packet(self._secret, Packet(ALL, self.number, 0))
-        for name, (group, tx, _) in self._links.items():
+        """Send one datagram on each interface, to each port."""
+        data = pack_packet(self._secret, Packet(session.ALL, self.number, 0))
+        for link in self._links:
             try:
                 for port in self._ports:
-                    tx.sendto(data, (group, port))
+                    link.send(data, port)
             except OSError as error:
-                self._faults[name] = reason(error)
+                self._faults[link.info.machine_name] = reason(error)
 
     def received(self) -> list[Body]:
-        """Return for each interface from which hosts something came."""
+        """Return each interface with the hosts that were heard there."""
         names = dict.fromkeys((*self._heard, *self._faults))
         return [
             {"iface": name, "hosts": sorted(self._heard.get(name, ())), "fault": self._faults.get(name, "")[:_LONGEST]}
@@ -542,49 +515,31 @@ class Multicast:
 
     def close(self) -> None:
         """Leave the group."""
-        for _, tx, rx in self._links.values():
-            for sock in rx.sockets:
-                self._loop.unwatch(sock)
-            rx.__exit__(None, None, None)
-            tx.__exit__(None, None, None)
-        self._links.clear()
+        while self._links:
+            self._links.pop().close()
 
     def _open(self, info: IfaceInfo) -> None:
-        import multicast_expert
-
         family, group = (socket.AF_INET, self._groups[0]) if info.ip4_addrs else (socket.AF_INET6, self._groups[1])
         port = next((port for port in self._ports if _is_free(family, port)), self._ports[-1])
-        tx = multicast_expert.McastTxSocket(family, [group], iface=info, ttl=1)
-        rx = multicast_expert.McastRxSocket(family, [group], port, iface=info, timeout=0)
         self._heard[info.machine_name] = set()
         try:
-            tx.__enter__()
-            rx.__enter__()
+            self._links.append(multicast.Link(self._loop, self._read, info, family, group, port, ttl=1))
         except (OSError, RuntimeError) as error:  # it has gone, or multicast_expert refuses
             self._faults[info.machine_name] = reason(error)
-            # Their own __exit__ refuses to close what is only half open.
-            for sock in (getattr(tx, "socket", None), *getattr(rx, "sockets", ())):
-                if sock is not None:
-                    sock.close()
-            return
-        self._links[info.machine_name] = group, tx, rx
-        for sock in rx.sockets:
-            sock.settimeout(0)
-            self._loop.watch(sock, READ, lambda _events, sock=sock: self._read(sock, info.machine_name))  # type: ignore[misc]
 
-    def _read(self, sock: socket.socket, iface: str) -> None:
+    def _read(self, link: multicast.Link, sock: socket.socket) -> None:
         for _ in range(_READ_AT_ONCE):
             try:
-                data = sock.recv(BYTES + 1)
+                data = sock.recv(session.BYTES + 1)
             except OSError:
                 return
-            its = unpack_packet(self._secret, data)
-            if its is not None and its.kind == ALL and its.sender != self.number:
-                self._heard[iface].add(its.sender)
+            packet = unpack_packet(self._secret, data)
+            if packet is not None and packet.kind == session.ALL and packet.sender != self.number:
+                self._heard[link.info.machine_name].add(packet.sender)
 
 
 def _is_free(family: int, port: int) -> bool:
-    """Tell whether no program here has a port for itself; those that hear a group share theirs."""
+    """Tell whether a port can be shared by programs that listen to the group: none has it for itself."""
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -595,7 +550,7 @@ def _is_free(family: int, port: int) -> bool:
 
 
 def _load() -> None:
-    """Import what a probe's Python, which has been started without `site`, may not find by itself."""
+    """Import multicast_expert, which a Python that was started without `site` may not find."""
     try:
         multicast.load_multicast_expert()
     except ImportError:
@@ -604,19 +559,19 @@ def _load() -> None:
         site.main()
 
 
-# One host's part of a check.
+# The probe itself.
 
 Reachable = Callable[[Any], tuple[tuple[Address, ...], tuple[tuple[str, str], ...], str]]
 
-# Multicast is said so long after the order, in seconds, so that one that is lost is no harm.
-_SAID_S = (0.0, 0.1, 0.25)
-# Datagrams are counted so long after all have been sent, in seconds.
+# When multicast is sent after the order, in seconds: one datagram may be lost.
+_MULTICAST_S = (0.0, 0.1, 0.25)
+# How long after all have been sent datagrams are counted, in seconds.
 _STILL_S = 0.05
 _PORT_CANDIDATES = 64
 
 
 class Probe:
-    """Runs until `is_over`; `was_dismissed` tells whether the check let it go."""
+    """Runs until `is_over`; `was_dismissed`: the check told it to exit."""
 
     def __init__(
         self, loop: Loop, task: Task, environ: Mapping[str, str], reachable: Reachable = facts.reachable_addresses
@@ -638,51 +593,51 @@ class Probe:
 
     @property
     def is_found(self) -> bool:
-        """Whether the check knows of this host."""
+        """Whether the check has accepted this probe."""
         return self._link is not None
 
     def leave(self) -> None:
-        """End."""
+        """Close everything."""
         self.is_over = True
         self._approach.close()
         for part in (self._link, self._datagrams, self._server, self._multicast, self._names):
             if part is not None:
                 part.close()
 
-    # --- What this host is.
+    # --- Facts.
 
     def _open_network(self, environ: Mapping[str, str]) -> Multicast:
-        wished, names = environ.get(IFACE, ""), []
+        preferred, names = environ.get(session.IFACE, ""), []
         try:
-            prefer = networks(wished) if wished else ()
-            names = [wish.text for wish in prefer]  # type: ignore[attr-defined]
+            prefer = networks(preferred) if preferred else ()
+            names = [network.text for network in prefer]  # type: ignore[attr-defined]
             chosen, guests, trouble = self._reachable(prefer)
         except MingleError as wrong:
             chosen, guests, trouble = (), (), f"expected {wrong.expected}, saw {wrong.seen}"
-        opened = tuple(self._open(its, environ.get(PORTS, "")) for its in chosen)
+        opened = [self._open(address, environ.get(session.PORTS, "")) for address in chosen]
         if trouble:
             self._faults.append(printable(trouble, _LONGEST))
         self._body = {
             **facts.own_facts(environ),
-            "addresses": [its._asdict() for its in opened],
-            "guests": [list(its) for its in guests],
+            "addresses": [address._asdict() for address in opened],
+            "guests": guests,
             "every": facts.all_addresses(),
         }
         return Multicast(self._loop, self._secret, names)
 
-    def _open(self, its: Address, wanted: str) -> Address:
-        """Open a port of the range at an address, the same for TCP and UDP; port 0 where none is free."""
+    def _open(self, address: Address, wanted: str) -> Address:
+        """Return an address with the port of the range that is now open there for TCP and UDP; 0 if none is free."""
         for port in candidates(os.urandom(16), _PORT_CANDIDATES, parse_ports(wanted) if wanted else DEFAULT_RANGE):
             try:
-                if not self._server.open(its.address, port):
+                if not self._server.open(address.address, port):
                     continue
             except MingleError:  # the address has gone
                 break
-            if self._datagrams.open(its.address, port):
-                return its._replace(port=port)
+            if self._datagrams.open(address.address, port):
+                return address._replace(port=port)
             self._server.shut()
-        self._faults.append(f"no port of the range is free on {its.address}")
-        return its
+        self._faults.append(f"no port of the range is free on {address.address}")
+        return address
 
     def _welcome(self, _where: Where, link: Link, welcome: Welcome) -> None:
         self._link = link
@@ -692,10 +647,10 @@ class Probe:
         self._report()
 
     def _report(self) -> None:
-        """Say what this host is, once all is known."""
+        """Send this host's facts, once all are known."""
         if self._link is not None and self._devices.is_known:
             faults = [*self._faults, *self._devices.faults]
-            self._link.send(FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
+            self._link.send(session.FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
 
     # --- Orders.
 
@@ -703,29 +658,31 @@ class Probe:
         if kind == LEAVE:
             self.was_dismissed = True
             self.leave()
-        elif kind == ORDER and body.get("do") == PROBE:
+            return
+        order = body.get("do") if kind == session.ORDER else None
+        if order == session.PROBE:
             self._probe(body)
-        elif kind == ORDER and body.get("do") == COUNT:
-            self._loop.after(_STILL_S, self._count)  # what has been sent is still to be read
-        elif kind == ORDER and body.get("do") == SEND:
+        elif order == session.COUNT:
+            self._loop.after(_STILL_S, self._count)  # some datagrams may still be on their way
+        elif order == session.SEND:
             self._transfer(body)
         else:
             raise WireError("no order")
 
     def _count(self) -> None:
-        now_ms = int(wall_s() * 1000)
-        heard = self._datagrams.heard()  # first: what waits to be read may be an answer
+        now_ms = int(time.time() * 1000)
+        heard = self._datagrams.heard()  # first, as it reads datagrams that may be answers
         measured = self._run.measured() if self._run is not None else []
         dropped, multicast = self._datagrams.dropped(), self._multicast.received()
         self._answer({"time_ms": now_ms, "met": measured, "heard": heard, "dropped": dropped, "multicast": multicast})
 
     def _answer(self, body: Body) -> None:
         if self._link is not None:
-            self._link.send(ANSWER, body)
+            self._link.send(session.ANSWER, body)
 
-    def _back(self, its: Packet) -> None:
+    def _back(self, packet: Packet) -> None:
         if self._run is not None:
-            self._run.back(its)
+            self._run.back(packet)
 
     def _probe(self, body: Body) -> None:
         order = parse(ProbeOrder, body)
@@ -735,24 +692,24 @@ class Probe:
             self._loop, self._secret, self._datagrams, time.monotonic_ns, order.peers, order.datagrams, turn_s
         )
         own = socket.gethostname()
-        looked_up = self._names = NameLookups(self._loop, (own, *wanted.values()))
-        said_s = _SAID_S if order.multicast else ()
-        for after_s in said_s:
+        lookups = self._names = NameLookups(self._loop, (own, *wanted.values()))
+        multicast_s = _MULTICAST_S if order.multicast else ()
+        for after_s in multicast_s:
             self._loop.after(after_s, self._multicast.send)
         deadline = ActiveDeadline(self._loop.clock, limit_s, most_s)
-        earliest = self._loop.clock() + min(max(said_s, default=0.0) + POLL_S, limit_s)
+        earliest = self._loop.clock() + min(max(multicast_s, default=0.0) + POLL_S, limit_s)
 
         def look() -> None:
             deadline.look()
-            is_known = self._loop.clock() >= earliest and run.is_done and looked_up.is_done
+            is_known = self._loop.clock() >= earliest and run.is_done and lookups.is_done
             if not is_known and not deadline.is_over:
                 self._loop.after(POLL_S, look)
                 return
             run.stop()
-            looked_up.close()
-            names = [{"number": number, "addresses": looked_up.found.get(name)} for number, name in wanted.items()]
+            lookups.close()
+            names = [{"number": number, "addresses": lookups.found.get(name)} for number, name in wanted.items()]
             late_ms = 0 if is_known or deadline.has_lasted else int(deadline.late_s * 1000)
-            self._answer({"names": names, "own": looked_up.found.get(own), "late_ms": late_ms})
+            self._answer({"names": names, "own": lookups.found.get(own), "late_ms": late_ms})
 
         look()
 
@@ -767,16 +724,14 @@ class Probe:
         self._loop.after(order.limit_ms / 1000, lambda: None if transfer.is_over else transfer.end(LATE))
 
 
-# One probe from its start to its end, which comes with that of `mingle check`.
-
 NO_CHECK = 75  # EX_TEMPFAIL: trying again makes sense
 _STDERR = 2
-# Who has not found the check by then finds none, and nobody waits longer for one, in seconds: its own host may be gone.
+# Seconds after which a probe exits: one that has not reached the check, and any, as the host of the check may be gone.
 _APPROACH_S, _LONGEST_S = 30.0, 600.0
 
 
 def run_probe(arguments: Sequence[str]) -> int:
-    """Return the exit status."""
+    """Run the probe that these arguments and the environment describe; return its exit status."""
     try:
         options = Options.parse(arguments)
         if options.environ or options.is_stdin:

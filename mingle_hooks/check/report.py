@@ -1,26 +1,24 @@
-"""What `mingle check` found: hosts, the ways between them, and findings, as a table, a page and JSON."""
+"""What `mingle check` found: hosts, the ways between them, and findings; as a table, a page and JSON."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Iterable
 from statistics import median
 from typing import Annotated, Any, Literal, NamedTuple
 
-from mingle_hooks import files, values
+from mingle_hooks import files
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.wire import address, printable_text, within
 from mingle_hooks.schedulers.hostlist import fold
 
 Kind = Literal["missing", "network", "node"]
 
-# Exit statuses: as of MissingError, NetworkError and ConflictError, the first that applies.
+# Exit statuses, those of MissingError, NetworkError and ConflictError: the first that applies.
 STATUSES: dict[Kind, int] = {"missing": 69, "network": 71, "node": 76}
-# Where more than this share of the hosts seem to be at fault, it is the network or the check: nobody is left out.
+# If more than this share of the hosts seem to be at fault, it is the network or the check: no host is left out.
 MOST_EXCLUDED = 0.25
-
 
 Count = Annotated[int, within(0, (1 << 63) - 1)]
 IpAddress = Annotated[str, address]
@@ -30,7 +28,7 @@ Text = Annotated[str, printable_text(300)]
 
 
 class Address(NamedTuple):
-    """An address by which others may reach a host, best first; a probe answers at `port` there."""
+    """An address at which other hosts may reach a host, best first; its probe listens at `port` there."""
 
     iface: Text
     kind: Text
@@ -42,7 +40,7 @@ class Address(NamedTuple):
 
 
 class Space(NamedTuple):
-    """A directory's free space in MiB; None where the file system does not answer."""
+    """The free space of a directory in MiB; None if the file system does not answer."""
 
     path: Text
     free_mb: Count | None
@@ -50,14 +48,14 @@ class Space(NamedTuple):
 
 
 class Name(NamedTuple):
-    """What a name is on a host: its addresses, None where the name service did not answer in time."""
+    """The addresses that a host name has on one host; None if the name service did not answer in time."""
 
     name: str
     addresses: tuple[str, ...] | None
 
 
 class Heard(NamedTuple):
-    """Multicast on one interface: from which hosts something came, and what went wrong."""
+    """Multicast on one interface: the hosts that were heard, and what went wrong."""
 
     iface: str
     hosts: tuple[str, ...]
@@ -65,32 +63,32 @@ class Heard(NamedTuple):
 
 
 class Host(NamedTuple):
-    """One host by the name that the scheduler or --hosts has for it; `missing` is why there is no more of it."""
+    """One host, by its name in the job or in --hosts; `missing` says why nothing else is known of it."""
 
     name: str
     missing: str | None = None
-    is_late: bool = False  # it is missing as nothing came in time, and not for an error
+    is_late: bool = False  # missing because nothing arrived in time, not because of an error
     hostname: str = ""
     identity: str = ""  # the same for two names of one machine
     gpus: int | None = None
-    fingerprint: str = ""  # what should be alike on all hosts, as of lint.text
+    fingerprint: str = ""  # what should be alike on all hosts
     addresses: tuple[Address, ...] = ()
-    every: tuple[str, ...] = ()  # all of its addresses, those that are not asked for among them
-    guests: tuple[tuple[str, str], ...] = ()  # interface and address of what only reaches this host's own guests
+    every: tuple[str, ...] = ()  # all of its addresses, also those of networks that --iface leaves out
+    guests: tuple[tuple[str, str], ...] = ()  # interface and address of bridges to its own containers and guests
     spaces: tuple[Space, ...] = ()
-    faults: tuple[str, ...] = ()  # of its GPUs, and of what else it noticed itself
-    own_name: tuple[str, ...] | None = ()  # what its own name is there, as of Name
-    names: tuple[Name, ...] = ()  # what others' names are there
+    faults: tuple[str, ...] = ()  # of its GPUs, and of its network as it sees it
+    own_name: tuple[str, ...] | None = ()  # the addresses of its own name, as in Name
+    names: tuple[Name, ...] = ()  # the other hosts' names, as it resolves them
     multicast: tuple[Heard, ...] = ()
-    clock: tuple[float, float] | None = None  # how far ahead of the caller's, in seconds: at least, at most
-    late_s: float = 0.0  # for how long its probe stood still, where that was too long to know all
-    dropped: int = 0  # datagrams that came and that its kernel did not keep, where that is all that was lost
-    had_no_room: bool = False  # its kernel took nothing at times, for want of room for one neighbour more
-    refused: int = 0  # others' addresses to which it took nothing until the end
+    clock: tuple[float, float] | None = None  # seconds ahead of the caller's: at least, at most
+    late_s: float = 0.0  # for how long its probe did not run, if that was too long to know everything
+    dropped: int = 0  # datagrams that its own kernel dropped, if these account for all that it lost
+    had_no_room: bool = False  # its kernel's neighbour table was full at times
+    refused: int = 0  # addresses to which its kernel sent nothing until the end
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether it may be the check's own fault that this host's words did not get through."""
+        """Whether the check itself may be the reason that datagrams of this host were lost."""
         return self.late_s > 0.0 or self.had_no_room
 
 
@@ -102,12 +100,19 @@ class Network(NamedTuple):
     addresses: tuple[str, ...]
 
 
-class Pair(NamedTuple):
-    """What went between two hosts on one network.
+def network_ends(hosts: Iterable[Host], network: Network) -> dict[str, Address]:
+    """Return host -> its address on a network, of these hosts."""
+    ends = {(host.name, address.address): address for host in hosts for address in host.addresses}
+    wanted = zip(network.hosts, network.addresses, strict=True)
+    return {host: ends[host, address] for host, address in wanted if (host, address) in ends}
 
-    `sent` datagrams went to the other, where `there` arrived, and `sent_back` to `one`, where `back` arrived. `mtu`
-    is the largest packet that got there, None where it is not known. `open_there` and `open_back` tell of TCP to the
-    other's port: None where it was not tried, "" where it was open, else why it was not.
+
+class Pair(NamedTuple):
+    """What arrived between two hosts on one network.
+
+    Of `sent` datagrams to `other`, `there` arrived; of `sent_back` to `one`, `back` arrived. `mtu` is the largest
+    packet that arrived, in octets. `open_there` and `open_back` are about TCP: "" if the port was open, else why it
+    was not; None if it was not tried.
     """
 
     one: str
@@ -124,7 +129,7 @@ class Pair(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """How fast one TCP connection was from a host to another, in Mbit/s; None where nothing arrived."""
+    """The throughput of one TCP connection in Mbit/s; None if nothing arrived."""
 
     sender: str
     receiver: str
@@ -133,21 +138,21 @@ class Flow(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One line for a person: whom it is about, whom to leave out, and what to do. A note is nothing to mend."""
+    """One line for a person: which hosts it is about, which to leave out, and what to do. A note needs no action."""
 
     kind: Kind
     hosts: tuple[str, ...]
     text: str
     exclude: tuple[str, ...] = ()
     is_note: bool = False
-    remedy: str = ""  # what to do about it, in one line that begins with who can do it: "user: " or "admin: "
+    remedy: str = ""  # one line that begins with who can do it: "user: " or "admin: "
 
 
 class Report(NamedTuple):
-    """All of one check. `others` is how many others each host probed, where these were not all.
+    """The results of one check.
 
-    `unknown` are pairs of which something did not arrive, and that says nothing: an end was too busy, or its kernel
-    had no room. `is_forced`: as many hosts may be left out as are blamed.
+    `others` is how many hosts each host probed; None means all. `unknown` are the pairs with losses that prove nothing:
+    one end was too busy, or its kernel had no room. `is_forced`: any number of hosts may be left out.
     """
 
     hosts: tuple[Host, ...]
@@ -166,24 +171,24 @@ class Report(NamedTuple):
         return tuple(host for host in self.hosts if host.missing is None)
 
     @property
-    def blamed(self) -> tuple[str, ...]:
-        """The hosts that findings blame, in their order."""
-        blamed = {host for finding in self.findings for host in finding.exclude}
-        return tuple(host.name for host in self.hosts if host.name in blamed)
+    def suspects(self) -> tuple[str, ...]:
+        """The hosts that findings would leave out, in the order of the hosts."""
+        suspects = {host for finding in self.findings for host in finding.exclude}
+        return tuple(host.name for host in self.hosts if host.name in suspects)
 
     @property
     def most_excluded(self) -> int:
-        """How many hosts may be at fault by themselves: a quarter, and of fewer than eight hosts one."""
+        """How many hosts may be at fault by themselves: a quarter; of fewer than eight hosts, one."""
         return max(1, int(len(self.hosts) * MOST_EXCLUDED))
 
     @property
     def exclude(self) -> tuple[str, ...]:
-        """The hosts to leave out: those that are blamed, nobody where these are too many."""
-        return self.blamed if self.is_forced or len(self.blamed) <= self.most_excluded else ()
+        """The hosts to leave out; none if they would be too many."""
+        return self.suspects if self.is_forced or len(self.suspects) <= self.most_excluded else ()
 
     @property
     def status(self) -> int:
-        """The exit status: 0 where nothing is to mend, that of a node only where one is to be left out."""
+        """The exit status: 0 if all is well, that of a node only if one is to be left out."""
         kinds = {finding.kind for finding in self.findings if not finding.is_note}
         if not self.exclude:
             kinds = {"network" if kind == "node" else kind for kind in kinds}
@@ -191,22 +196,21 @@ class Report(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return what --json prints."""
-        found: dict[str, Any] = _plain(self)
-        return {**found, "exclude": [*self.exclude], "status": self.status}
+        return {**_plain(self), "exclude": [*self.exclude], "status": self.status}
 
 
 def _plain(value: Any) -> Any:
     """Return records as objects, all the way down."""
     if hasattr(value, "_asdict"):
-        return {name: _plain(its) for name, its in value._asdict().items()}
-    return [_plain(its) for its in value] if isinstance(value, tuple) else value
+        return {name: _plain(field) for name, field in value._asdict().items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def with_finding(report: Report, more: tuple[Finding, ...]) -> Report:
-    """Return the report with more findings."""
+def with_findings(report: Report, more: tuple[Finding, ...]) -> Report:
+    """Return the report with more findings: notes last, and before them in the order of their statuses."""
     order = [*STATUSES]
-    found = sorted((*report.findings, *more), key=lambda its: (its.is_note, order.index(its.kind)))
-    return report._replace(findings=tuple(found))
+    findings = sorted((*report.findings, *more), key=lambda finding: (finding.is_note, order.index(finding.kind)))
+    return report._replace(findings=tuple(findings))
 
 
 def speed_text(mbits: float) -> str:
@@ -215,41 +219,47 @@ def speed_text(mbits: float) -> str:
 
 
 def verdict_text(report: Report) -> str:
-    """Return the last line."""
-    count, here = len(report.hosts), len(report.here)
+    """Return the last line: how much was checked, in what time, and how many findings there are."""
+    hosts = count_text(len(report.hosts), "host")
+    if len(report.here) != len(report.hosts):
+        hosts = f"{len(report.here)} of {len(report.hosts)} hosts"
     pairs = len({(pair.one, pair.other) for pair in report.pairs})
-    among = f"{count} host{'s' * (count != 1)}" if here == count else f"{here} of {count} hosts"
-    ways = f", {pairs} pair{'s' * (pairs != 1)} on {len(report.networks)} network{'s' * (len(report.networks) != 1)}"
+    between = f", {count_text(pairs, 'pair')} on {count_text(len(report.networks), 'network')}" if pairs else ""
     some = f" (each with {report.others} others)" if report.others is not None else ""
-    what = f"{among}{ways if pairs else ''}{some} in {report.took_s:.1f} s"
     bad = sum(not finding.is_note for finding in report.findings)
-    but = ", except for what is not known" if report.unknown else ""
-    return f"{what}: " + (f"all is well{but}" if not bad else f"{bad} finding{'s' * (bad != 1)}")
+    well = f"all is well{', except for what is not known' if report.unknown else ''}"
+    return f"{hosts}{between}{some} in {report.took_s:.1f} s: {count_text(bad, 'finding') if bad else well}"
+
+
+def count_text(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 # The report as a table for people: a line for each host, then the findings and the verdict.
 
 _COLUMNS = ("HOST", "STATE", "ADDRESS", "IFACE", "MTU", "RTT", "LOST", "GPUS", "SHM", "TMP")
 _GIB = 1024
-# Beyond so many lines only hosts that something was found about are in the table.
+# The table of more hosts than this has only those with findings.
 _MOST_ROWS = 64
-# Findings beyond so many are counted.
+# Findings beyond this number are only counted.
 _MOST_LINES = 32
 
 
 def table_lines(report: Report) -> list[str]:
-    """Return the whole of it."""
-    about = named_hosts(report)
-    shown = [host for host in report.hosts if len(report.hosts) <= _MOST_ROWS or host.name in about]
-    rows = [table_cells(report, host, is_named=host.name in about) for host in shown]
-    table = _aligned([table_columns(report), *rows]) if rows else []
+    """Return the table, the findings and the verdict as lines."""
+    named = named_hosts(report)
+    shown = [host for host in report.hosts if len(report.hosts) <= _MOST_ROWS or host.name in named]
+    rows = [table_columns(report), *(table_cells(report, host, is_named=host.name in named) for host in shown)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows] if shown else []
     hidden = len(report.hosts) - len(shown)
     rest = [f"and {hidden} hosts without findings"] if hidden else []
-    return [*table, *rest, *_told(report)]
+    return [*table, *rest, "", *_finding_lines(report), verdict_text(report)]
 
 
 def named_hosts(report: Report) -> set[str]:
-    """Return the hosts about which something is to mend."""
+    """Return the hosts that need action."""
     return {host for finding in report.findings if not finding.is_note for host in finding.hosts}
 
 
@@ -258,53 +268,59 @@ def table_columns(report: Report) -> tuple[str, ...]:
     return (*_COLUMNS, "SENDS", "RECEIVES") if report.flows else _COLUMNS
 
 
-def _told(report: Report) -> list[str]:
-    found = []
+def _finding_lines(report: Report) -> list[str]:
+    lines = []
     for finding in report.findings[:_MOST_LINES]:
-        found.append(f"{'note' if finding.is_note else 'BAD':5}{printable(finding.text)}")
+        lines.append(f"{'note' if finding.is_note else 'BAD':5}{printable(finding.text)}")
         if finding.remedy and not finding.is_note:
-            found.append(f"     {finding.remedy}")
+            lines.append(f"     {finding.remedy}")
     if len(report.findings) > _MOST_LINES:
-        found.append(f"and {len(report.findings) - _MOST_LINES} more (--json)")
-    leave = [f"--exclude={fold(report.exclude)}"] if report.exclude else []
-    if report.blamed and not report.exclude:
-        many = f"{len(report.blamed)} of {len(report.hosts)} hosts seem to be at fault, more than a quarter"
-        leave = [f"{many}: suspect what they share, and leave none out (--force)"]
-    return ["", *found, *leave, verdict_text(report)]
+        lines.append(f"and {len(report.findings) - _MOST_LINES} more (--json)")
+    if report.exclude:
+        lines.append(f"--exclude={fold(report.exclude)}")
+    elif report.suspects:
+        many = f"{len(report.suspects)} of {len(report.hosts)} hosts seem to be at fault, more than a quarter"
+        lines.append(f"{many}: suspect what they share, and leave none out (--force)")
+    return lines
 
 
 def table_cells(report: Report, host: Host, *, is_named: bool) -> tuple[str, ...]:
-    """Return one host's line."""
+    """Return the row of one host."""
     state = "missing" if host.missing is not None else "BAD" if is_named else "ok"
     best = host.addresses[0] if host.addresses else None
     rtts = [pair.rtt_us for pair in report.pairs if host.name in (pair.one, pair.other) and pair.rtt_us is not None]
-    spaces = {its.path: its.free_mb for its in host.spaces}
-    found = (
+    free = {space.path: space.free_mb for space in host.spaces}
+    cells = (
         host.name,
         state,
         best.address if best else "-",
         best.iface if best else "-",
         _or_dash(best.mtu if best else None),
         f"{median(rtts) / 1000:.2f} ms" if rtts else "-",
-        lost_text(report, host.name),
+        _lost_text(report, host.name),
         _or_dash(host.gpus),
-        *(_space(spaces.get(path)) for path in ("/dev/shm", "/tmp")),  # noqa: S108 - what is looked at
+        *(_space_text(free.get(path)) for path in ("/dev/shm", "/tmp")),  # noqa: S108 - what is checked
     )
     if not report.flows:
-        return found
-    sent = [flow.mbits or 0 for flow in report.flows if flow.sender == host.name]
-    came = [flow.mbits or 0 for flow in report.flows if flow.receiver == host.name]
-    return (*found, *(speed_text(max(its)) if its else "-" for its in (sent, came)))
+        return cells
+    speeds = host_speeds(report.flows, host.name)
+    return (*cells, *(speed_text(max(mbits)) if mbits else "-" for mbits in speeds))
 
 
-def lost_text(report: Report, host: str) -> str:
-    """Return which part of a host's datagrams was lost, both ways."""
+def host_speeds(flows: Iterable[Flow], host: str) -> tuple[list[int], list[int]]:
+    """Return the speeds in Mbit/s at which a host sent, and at which it received."""
+    sent = [flow.mbits or 0 for flow in flows if flow.sender == host]
+    return sent, [flow.mbits or 0 for flow in flows if flow.receiver == host]
+
+
+def _lost_text(report: Report, host: str) -> str:
+    """Return the share of a host's datagrams that were lost, in both directions together."""
     mine = [pair for pair in report.pairs if host in (pair.one, pair.other)]
     sent = sum(pair.sent + pair.sent_back for pair in mine)
     return f"{100 * (sent - sum(pair.there + pair.back for pair in mine)) / sent:.0f} %" if sent else "-"
 
 
-def _space(free_mb: int | None) -> str:
+def _space_text(free_mb: int | None) -> str:
     if free_mb is None:
         return "-"
     return f"{free_mb / _GIB:.0f} GiB" if free_mb >= _GIB else f"{free_mb} MiB"
@@ -314,172 +330,78 @@ def _or_dash(value: object) -> str:
     return "-" if value is None else str(value)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+# The report as a page: templates/check, with all that it needs in one file.
 
-
-# More hosts than this are folded away: what was found about them stands above.
+# The table of more hosts than this is folded away: the findings stand above it.
 _MOST_OPEN = 32
-_MEASURES = {
-    "state": "all of it",
-    "loss": "loss",
-    "rtt": "round trip",
-    "size": "packets' size",
-    "speed": "bandwidth",
-}
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src '{style_hash}'; script-src '{script_hash}';
- base-uri 'none'; form-action 'none'">
-<title>mingle check: {verdict}</title>
-<style>{style}</style>
-</head>
-<body>
-<h1>mingle check</h1>
-<p class="verdict{is_bad}">{verdict}</p>
-{leave}
-<h2>Findings</h2>
-<ul class="found">
-{found}
-</ul>
-{matrix}
-<h2>Hosts</h2>
-<details{is_open}><summary>{count}</summary>
-<div class="scroll"><table>
-{rows}
-</table></div>
-</details>
-<script type="application/json" id="data">{data}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
-_TILES = """\
-<p class="soft">Each host was probed with some others only; its colour is that of most of its paths.</p>
-<div id="tiles"></div>"""
-_MATRIX = """\
-<h2>Between hosts</h2>
-<form>
-<fieldset><legend>Network</legend>{networks}</fieldset>
-<fieldset><legend>Shown</legend>{measures}</fieldset>
-</form>
-<p class="key"><span><i class="good"></i>good</span><span><i class="some"></i>degraded</span>
-<span><i class="bad"></i>bad</span><span><i class="none"></i>not known</span></p>
-{tiles}
-<div class="matrix">
-<div class="scroll"><canvas id="matrix" tabindex="0" role="img"
- aria-label="Each row is a host that sends, each column one that receives; the list above has the findings">
-</canvas></div>
-<div class="side">
-<p class="soft">Rows send, columns receive. Point at a square, or use the arrow keys.</p>
-<dl id="way"></dl>
-</div>
-</div>"""
+_MEASURES = (
+    ("state", "all of it"),
+    ("loss", "loss"),
+    ("rtt", "round trip"),
+    ("size", "packets' size"),
+    ("speed", "bandwidth"),
+)
 
 
 def report_page(report: Report) -> str:
-    """Return the page. Raises OSError where the installation lacks a part of it."""
-    style, script = (_part(name) for name in ("page.css", "page.js"))
-    leave = f"<p>Leave out: <code>--exclude={escape(fold(report.exclude))}</code></p>" if report.exclude else ""
-    count = len(report.hosts)
-    return _PAGE.format(
-        style_hash=_digest(style),
-        script_hash=_digest(script),
-        style=style,
-        script=script,
-        verdict=escape(verdict_text(report)),
-        is_bad=" bad" if report.status else "",
-        leave=leave,
-        found="\n".join(_found(report)),
-        matrix=_matrix(report) if report.networks else "",
-        is_open=" open" if count <= _MOST_OPEN else "",
-        count=f"{count} host{'s' * (count != 1)}",
-        rows="\n".join(_rows(report)),
-        data=_data(report),
+    """Return the page. Raises MingleError if the installation lacks a part of it."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=files.template_loader("check"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
     )
-
-
-def _part(name: str) -> str:
-    return files.shipped_text(f"check/{name}")
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    environment.filters |= {"digest": _digest, "fold": fold, "printable": printable}
+    named = named_hosts(report)
+    order = sorted(report.hosts, key=lambda host: (host.missing is None, host.name not in named))
+    return environment.get_template("page.html.j2").render(
+        report=report,
+        verdict=verdict_text(report),
+        style=files.shipped_text("templates/check/page.css"),
+        script=files.shipped_text("templates/check/page.js"),
+        networks=[(number, network.name) for number, network in enumerate(report.networks)],
+        measures=_MEASURES if report.flows else _MEASURES[:-1],
+        columns=table_columns(report),
+        rows=[table_cells(report, host, is_named=host.name in named) for host in order],
+        most_open=_MOST_OPEN,
+        data=_page_data(report),
+    )
 
 
 def _digest(text: str) -> str:
-    """Return by what a browser knows the one style or script that it may use."""
+    """Return the hash by which a Content-Security-Policy allows one style or script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _found(report: Report) -> Iterable[str]:
-    for its in report.findings:
-        kind = ' class="note"' if its.is_note else ""
-        yield f"<li{kind}>{escape(printable(its.text))}<br>{escape(its.remedy)}</li>"
-    if not report.findings:
-        yield '<li class="note">nothing</li>'
-
-
-def _matrix(report: Report) -> str:
-    measures = {name: words for name, words in _MEASURES.items() if name != "speed" or report.flows}
-    networks = {str(number): its.name for number, its in enumerate(report.networks)}
-    return _MATRIX.format(
-        networks=_choices("network", networks),
-        measures=_choices("measure", measures),
-        tiles=_TILES if report.others else "",
-    )
-
-
-def _choices(name: str, values: dict[str, str]) -> str:
-    found = []
-    for number, (value, words) in enumerate(values.items()):
-        checked = "" if number else " checked"
-        found.append(f'<label><input type="radio" name="{name}" value="{value}"{checked}> {escape(words)}</label>')
-    return "".join(found)
-
-
-def _rows(report: Report) -> Iterable[str]:
-    """Yield the table of hosts: those that something was found about come first."""
-    columns, named = table_columns(report), named_hosts(report)
-    yield "<tr>" + "".join(f"<th>{name}</th>" for name in columns) + "</tr>"
-    for its in sorted(report.hosts, key=lambda host: (host.missing is None, host.name not in named)):
-        cells = table_cells(report, its, is_named=its.name in named)
-        state = "missing" if its.missing is not None else "bad" if its.name in named else "ok"
-        yield f'<tr class="{state}">' + "".join(f"<td>{escape(printable(cell))}</td>" for cell in cells) + "</tr>"
-
-
-def _data(report: Report) -> str:
-    """Return what the script draws: hosts by number, and each way once, as page.js has it."""
-    numbers = {its.name: number for number, its in enumerate(report.hosts)}
-    networks = {its.name: number for number, its in enumerate(report.networks)}
-    mtus = {its.address: its.mtu for host in report.hosts for its in host.addresses}
-    smallest = {
-        (its.name, host): mtus.get(address)
-        for its in report.networks
-        for host, address in zip(its.hosts, its.addresses, strict=True)
+def _page_data(report: Report) -> dict[str, Any]:
+    """Return what page.js draws: hosts and networks by number, and each way once."""
+    numbers = {host.name: number for number, host in enumerate(report.hosts)}
+    networks = {network.name: number for number, network in enumerate(report.networks)}
+    mtus = {
+        (network.name, host): end.mtu
+        for network in report.networks
+        for host, end in network_ends(report.here, network).items()
     }
     speeds = {(flow.sender, flow.receiver, flow.network): flow.mbits or 0 for flow in report.flows}
-    ways = []
+    ways: list[list[object]] = []
     for pair in report.pairs:
-        ends = [smallest.get((pair.network, host)) for host in (pair.one, pair.other)]
+        ends = [mtus.get((pair.network, host)) for host in (pair.one, pair.other)]
         want = min((mtu for mtu in ends if mtu is not None), default=None)
-        for one, other, sent, came, is_open in (
+        for one, other, sent, arrived, is_open in (
             (pair.one, pair.other, pair.sent, pair.there, pair.open_there),
             (pair.other, pair.one, pair.sent_back, pair.back, pair.open_back),
         ):
             speed = speeds.get((one, other, pair.network))
-            row = (numbers[one], numbers[other], networks[pair.network], sent, came, pair.rtt_us, pair.mtu, want)
+            row = (numbers[one], numbers[other], networks[pair.network], sent, arrived, pair.rtt_us, pair.mtu, want)
             ways.append([*row, is_open, speed])
-    named = [numbers[name] for name in named_hosts(report)]
-    hosts = [printable(its.name) for its in report.hosts]
-    return _inert(
-        {"hosts": hosts, "named": named, "networks": [*networks], "ways": ways, "some": report.others is not None}
-    )
-
-
-def _inert(value: object) -> str:
-    """Return JSON in which nothing ends a script or begins a comment."""
-    text = values.to_json(value)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return {
+        "hosts": [printable(host.name) for host in report.hosts],
+        "named": sorted(numbers[name] for name in named_hosts(report)),
+        "networks": [*networks],
+        "ways": ways,
+        "some": report.others is not None,
+    }

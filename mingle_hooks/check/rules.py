@@ -1,13 +1,14 @@
-"""Rules of `mingle check`: each makes findings out of a report."""
+"""The rules of `mingle check`: each makes findings from a report."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import exp, lgamma
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from mingle_hooks.check.report import (
     Address,
@@ -19,49 +20,62 @@ from mingle_hooks.check.report import (
     Pair,
     Report,
     Space,
+    host_speeds,
+    network_ends,
     speed_text,
-    with_finding,
+    with_findings,
 )
 from mingle_hooks.rendezvous.report import KINDS, MAJORITY, Compared, compare_members
 from mingle_hooks.schedulers.hostlist import fold
 
-# Which networks hosts share.
+T = TypeVar("T", bound=Hashable)
 
-# Each host's best address, where they share no network but routers lie between them, or each has a network of its own.
+
+def _by_value(values: Iterable[tuple[T, str]]) -> dict[T, tuple[str, ...]]:
+    """Return each value with the hosts that have it, both in the given order."""
+    hosts: dict[T, dict[str, None]] = {}
+    for value, host in values:
+        hosts.setdefault(value, {})[host] = None
+    return {value: tuple(names) for value, names in hosts.items()}
+
+
+# The networks that hosts share.
+
+# The best address of each host, if the hosts share no network: routers may be between them.
 ROUTED = "routed"
 # Networks that are probed; a node with more has rails that are alike.
 MOST_NETWORKS = 8
-# So many hosts with one address are no mistake of two: it is a bridge for each one's own guests.
+# An address that more hosts than this have is no mistake of two: it is a bridge for each host's own guests.
 _MOST_CLASHING = 2
 
 
-def cidr(its: Address) -> str:
+def cidr(address: Address) -> str:
     """Return the network of an address."""
-    return str(ipaddress.ip_interface(f"{its.address}/{its.prefix}").network)
+    return str(ipaddress.ip_interface(f"{address.address}/{address.prefix}").network)
 
 
 def clashing_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
-    """Return each address that two hosts or more have, with these hosts; no bridges of guests."""
+    """Return each address that two or more hosts have, with these hosts; bridges for guests are left out."""
     guests = bridge_addresses(hosts)
-    return {address: its for address, its in _owners(hosts).items() if len(its) > 1 and address not in guests}
+    return {address: names for address, names in _owners(hosts).items() if len(names) > 1 and address not in guests}
 
 
 def bridge_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
-    """Return each address that is a bridge for guests on the hosts that have it: nobody has another one there."""
+    """Return each address that is a bridge for guests, with its hosts: no host has another address on its network."""
     networks = _networks(hosts)
-    is_bridge = {its.address for host in hosts for its in host.addresses if its.kind == "bridge"}
+    bridges = {address.address for host in hosts for address in host.addresses if address.kind == "bridge"}
     found = {}
     for shared, owners in _owners(hosts).items():
         alone = any(set(known.values()) == {shared} for known in networks.values() if shared in known.values())
-        if alone and len(owners) > 1 and (len(owners) > _MOST_CLASHING or shared in is_bridge):
+        if alone and len(owners) > 1 and (len(owners) > _MOST_CLASHING or shared in bridges):
             found[shared] = owners
     return found
 
 
 def shared_networks(hosts: Sequence[Host]) -> tuple[Network, ...]:
-    """Return the networks of two hosts or more, the best first.
+    """Return the networks of two or more hosts, the best first.
 
-    IPv6 counts where an interface has no IPv4 that is shared, so that no wire is probed twice.
+    IPv6 counts only on interfaces that share no IPv4 network, so that no wire is probed twice.
     """
     guests = bridge_addresses(hosts)
     found = {
@@ -69,38 +83,34 @@ def shared_networks(hosts: Sequence[Host]) -> tuple[Network, ...]:
         for name, known in _networks(hosts).items()
         if len(known) > 1 and not set(known.values()) <= guests.keys()
     }
-    ifaces = {(host.name, its.address): its.iface for host in hosts for its in host.addresses}
-    wires = {name: {(host, ifaces[host, its]) for host, its in known.items()} for name, known in found.items()}
-    four = {wire for name, its in wires.items() if ":" not in name for wire in its}
-    kept = {name: known for name, known in found.items() if ":" not in name or not wires[name] <= four}
-    if len(hosts) > 1 and not any(len(known) == len(hosts) for known in kept.values()):
-        kept |= _routed(hosts)
-    order = sorted(kept, key=lambda name: (_place(hosts, kept[name]), -len(kept[name])))
-    return tuple(Network(name, tuple(kept[name]), tuple(kept[name].values())) for name in order[:MOST_NETWORKS])
+    ifaces = {(host.name, address.address): address.iface for host in hosts for address in host.addresses}
+    wires = {name: {(host, ifaces[host, address]) for host, address in known.items()} for name, known in found.items()}
+    four = {wire for name, ends in wires.items() if ":" not in name for wire in ends}
+    used = {name: known for name, known in found.items() if ":" not in name or not wires[name] <= four}
+    if len(hosts) > 1 and not any(len(known) == len(hosts) for known in used.values()):
+        used |= _routed(hosts)
+    order = sorted(used, key=lambda name: (_mean_position(hosts, used[name]), -len(used[name])))
+    return tuple(Network(name, tuple(used[name]), tuple(used[name].values())) for name in order[:MOST_NETWORKS])
 
 
 def _owners(hosts: Iterable[Host]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for host in hosts:
-        for its in host.addresses:
-            found[its.address] = (*found.get(its.address, ()), host.name)
-    return found
+    return _by_value((address.address, host.name) for host in hosts for address in host.addresses)
 
 
 def _networks(hosts: Iterable[Host]) -> dict[str, dict[str, str]]:
     """Return network -> host -> its first address there."""
     found: dict[str, dict[str, str]] = {}
     for host in hosts:
-        for its in host.addresses:
-            found.setdefault(cidr(its), {}).setdefault(host.name, its.address)
+        for address in host.addresses:
+            found.setdefault(cidr(address), {}).setdefault(host.name, address.address)
     return found
 
 
 def _routed(hosts: Sequence[Host]) -> dict[str, dict[str, str]]:
-    """Return each host's best address of a family that all have; nothing where there is none."""
+    """Return the best address of each host, of a family that all hosts have; nothing if there is none."""
     for is_six in (False, True):
         best = {
-            host.name: next((its.address for its in host.addresses if (":" in its.address) == is_six), "")
+            host.name: next((end.address for end in host.addresses if (":" in end.address) == is_six), "")
             for host in hosts
         }
         if all(best.values()):
@@ -108,34 +118,34 @@ def _routed(hosts: Sequence[Host]) -> dict[str, dict[str, str]]:
     return {}
 
 
-def _place(hosts: Sequence[Host], known: dict[str, str]) -> float:
-    """Return how far in front a network's addresses stand on its hosts."""
-    places = [[its.address for its in host.addresses].index(known[host.name]) for host in hosts if host.name in known]
-    return sum(places) / len(places)
+def _mean_position(hosts: Sequence[Host], known: dict[str, str]) -> float:
+    """Return the mean position of a network's addresses in the hosts' lists, which have the best first."""
+    positions = [
+        [address.address for address in host.addresses].index(known[host.name]) for host in hosts if host.name in known
+    ]
+    return sum(positions) / len(positions)
 
 
 # Rules about what should be alike: the odd host in each thing.
 
-# Of these the check knows more than a fingerprint tells, and has rules of their own.
+# Fields of a fingerprint for which the check has more exact rules.
 _OWN = ("shm", "tmp")
 
 
 def odd_hosts(report: Report) -> Iterator[Finding]:
-    """Name who differs from three quarters of those of its kind; nobody is blamed where there is no such majority."""
+    """Find hosts that differ from three quarters of those of their kind; without such a majority, all are named."""
     members = [Compared(host.name, host.fingerprint) for host in report.here]
     for found in compare_members(members):
         if found.field not in _OWN:
             hosts = found.hosts or tuple(host.name for host in report.here)
-            remedy = _USERS_REMEDY if found.field in _USERS_FIELDS else ""
-            remedy = _LIMITS_REMEDY if found.field == "limits" else remedy
-            yield Finding("node", hosts, found.text, found.hosts, found.field == KINDS, remedy)
+            yield Finding(
+                "node", hosts, found.text, found.hosts, found.field == KINDS, _FIELD_REMEDIES.get(found.field, "")
+            )
 
 
 def different_nodes(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
-    """Name the hosts that differ in one thing from three quarters of the others; all, where there is no majority."""
-    groups: dict[str, list[str]] = {}
-    for host, value in values.items():
-        groups.setdefault(value, []).append(host)
+    """Find hosts that differ in one thing from three quarters of the hosts; without such a majority, all are named."""
+    groups = _by_value((value, host) for host, value in values.items())
     if len(groups) <= 1:
         return
     usual = max(groups, key=lambda value: len(groups[value]))
@@ -147,82 +157,65 @@ def different_nodes(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
     rest = "the other" if agreed == 1 else f"{agreed} others"
     for value, hosts in groups.items():
         if value != usual:
-            text = f"{fold(hosts)}: {what} {value}, {rest} {usual}"
-            yield Finding("network", tuple(hosts), text, tuple(hosts))
+            yield Finding("network", hosts, f"{fold(hosts)}: {what} {value}, {rest} {usual}", hosts)
 
 
-# Rules about addresses: two hosts with one, bridges for guests, and who is off a network.
+# Rules about addresses: two hosts with one, bridges for guests, and hosts that are not on a network.
 
 
 def address_clashes(report: Report) -> Iterator[Finding]:
-    """Name hosts that have one address."""
+    """Find hosts that have the same address."""
     for address, hosts in clashing_addresses(report.here).items():
         yield Finding("network", hosts, f"{fold(hosts)}: the same address, {address}", hosts[1:])
 
 
 def guest_bridges(report: Report) -> Iterator[Finding]:
     """Note addresses that several hosts have for guests of their own."""
-    found = bridge_addresses(report.here)
-    for host in report.here:
-        for _, address in host.guests:
-            found[address] = tuple(dict.fromkeys((*found.get(address, ()), host.name)))
-    for address, hosts in found.items():
+    bridges = [(address, host) for address, hosts in bridge_addresses(report.here).items() for host in hosts]
+    guests = [(address, host.name) for host in report.here for _, address in host.guests]
+    for address, hosts in _by_value([*bridges, *guests]).items():
         if len(hosts) > 1:
             text = f"{fold(hosts)}: {address} is on each node, for local guests only; not used between nodes"
             yield Finding("network", hosts, text, is_note=True)
 
 
 def absent_from_network(report: Report) -> Iterator[Finding]:
-    """Name hosts without an address where three quarters of them have one; and say where none is for all."""
+    """Find hosts without an address on a network of three quarters of them, and that no network has all hosts."""
     names = tuple(host.name for host in report.here)
     for network in report.networks:
-        off = tuple(name for name in names if name not in network.hosts)
-        if off and len(network.hosts) >= len(names) * MAJORITY:
-            text = f"{fold(off)}: no address on {network.name}, where {len(network.hosts)} others are"
-            yield Finding("network", off, text, off)
+        absent = tuple(name for name in names if name not in network.hosts)
+        if absent and len(network.hosts) >= len(names) * MAJORITY:
+            text = f"{fold(absent)}: no address on {network.name}, where {len(network.hosts)} others are"
+            yield Finding("network", absent, text, absent)
     if len(names) > 1 and not any(len(network.hosts) == len(names) for network in report.networks):
         yield Finding("network", names, "no network that all hosts share")
 
 
-def different_mtus(report: Report) -> Iterator[Finding]:
-    """Name whose interface takes other packets than those of the others on its network."""
-    yield from _alike(report, "MTU", "mtu")
-
-
-def different_speeds(report: Report) -> Iterator[Finding]:
-    """Name whose interface has another speed."""
-    yield from _alike(report, "Mbit/s", "speed_mbps")
-
-
-def _alike(report: Report, what: str, field: str) -> Iterator[Finding]:
-    hosts = {host.name: {end.address: end for end in host.addresses} for host in report.here}
+def different_interfaces(report: Report, *, field: str, label: str) -> Iterator[Finding]:
+    """Find hosts whose interface on a network differs from the others' in one field of Address."""
     for network in report.networks:
-        if network.name == ROUTED:
-            continue
-        ends = zip(network.hosts, network.addresses, strict=True)
-        values = {host: getattr(hosts[host][address], field) for host, address in ends}
-        known = {host: str(value) for host, value in values.items() if value is not None}
-        yield from different_nodes(f"{what} on {network.name}", known)
+        if network.name != ROUTED:
+            values = {host: getattr(end, field) for host, end in network_ends(report.here, network).items()}
+            known = {host: str(value) for host, value in values.items() if value is not None}
+            yield from different_nodes(f"{label} on {network.name}", known)
 
 
-# The rule about bandwidth: who is slower than a third of what is usual, with all that it was tried with.
+# The rule about bandwidth: hosts below a third of the usual, with every other host.
 
-# What one connection carries differs from try to try, on healthy networks by less than this.
+# Throughputs of single connections differ from try to try; on healthy networks by less than this factor.
 SLOW = 1 / 3
 
 
 def slow_hosts(report: Report) -> Iterator[Finding]:
-    """Name hosts that send or receive slowly, whoever is at the other end; else the two between whom it is slow."""
+    """Find hosts that send or receive slowly with every other host; else the two between which it is slow."""
     if not report.flows:
         return
     usual = median(flow.mbits or 0 for flow in report.flows)
     slow: dict[str, str] = {}
     for host in report.here:
-        sent = [flow.mbits or 0 for flow in report.flows if flow.sender == host.name]
-        came = [flow.mbits or 0 for flow in report.flows if flow.receiver == host.name]
         parts = [
             f"{verb} {speed_text(max(speeds))}"
-            for verb, speeds in (("sends", sent), ("receives", came))
+            for verb, speeds in zip(("sends", "receives"), host_speeds(report.flows, host.name), strict=True)
             if len(speeds) > 1 and max(speeds) < usual * SLOW
         ]
         if parts:
@@ -231,32 +224,30 @@ def slow_hosts(report: Report) -> Iterator[Finding]:
         text = f"{fold(tuple(slow))}: slow together, less than a third of {speed_text(usual)}, which is usual"
         yield Finding("network", tuple(slow), text)
     else:
-        for name, what in slow.items():
-            yield Finding("network", (name,), f"{name}: {what}, {speed_text(usual)} is usual", (name,))
-    for flow in slow_suspects(report.flows):
+        for name, speeds_text in slow.items():
+            yield Finding("network", (name,), f"{name}: {speeds_text}, {speed_text(usual)} is usual", (name,))
+    for flow in slow_flows(report.flows):
         if slow.keys().isdisjoint((flow.sender, flow.receiver)):
-            text = (
-                f"{flow.sender}: sends {speed_text(flow.mbits or 0)} to {flow.receiver}, {speed_text(usual)} is usual"
-            )
-            yield Finding("network", (flow.sender, flow.receiver), text)
+            speeds_text = f"{speed_text(flow.mbits or 0)} to {flow.receiver}, {speed_text(usual)} is usual"
+            yield Finding("network", (flow.sender, flow.receiver), f"{flow.sender}: sends {speeds_text}")
 
 
-def slow_suspects(flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
-    """Return the flows that are slow, and deserve a second look by themselves."""
+def slow_flows(flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
+    """Return the flows that are slow, and deserve another measurement."""
     usual = median(flow.mbits or 0 for flow in flows) if flows else 0
     return tuple(flow for flow in flows if (flow.mbits or 0) < usual * SLOW)
 
 
 # Rules about one host by itself: whether it is there, its clock, its directories, its GPUs.
 
-# A clock is off where its whole interval is beyond this, in seconds.
+# A clock is wrong if its whole interval is farther off than this, in seconds.
 _CLOCK_S = 1.0
-# A directory is full where less is free than both, or than the least.
-_FULL_MB, _FULL_SHARE = 64, 0.02
+# A directory is full if less than this is free, and not most of it.
+_FULL_MB = 64
 
 
 def missing_hosts(report: Report) -> Iterator[Finding]:
-    """Name the hosts of which nothing was heard; where many are late, starting is slow, and nobody is blamed."""
+    """Find hosts that did not report. If many are late, starting is slow, and none of them is to be left out."""
     late = [host for host in report.hosts if host.is_late]
     is_slow = len(late) > report.most_excluded
     if is_slow:
@@ -269,21 +260,18 @@ def missing_hosts(report: Report) -> Iterator[Finding]:
 
 
 def same_machine_twice(report: Report) -> Iterator[Finding]:
-    """Name hosts that are one machine under two names."""
-    machines: dict[str, tuple[str, ...]] = {}
-    for host in report.here:
-        machines[host.identity] = (*machines.get(host.identity, ()), host.name)
-    for names in machines.values():
+    """Find hosts that are one machine under several names."""
+    for names in _by_value((host.identity, host.name) for host in report.here).values():
         if len(names) > 1:
             yield Finding("node", names, f"{fold(names)}: one machine under {len(names)} names", names[1:])
 
 
 def wrong_clocks(report: Report) -> Iterator[Finding]:
-    """Name hosts whose clock differs from the others'."""
+    """Find hosts whose clock differs from the others'."""
     known = {host.name: host.clock for host in report.here if host.clock is not None}
     if not known:
         return
-    # Of intervals that all hold the same time no one begins after others end, however long a busy host's is.
+    # Intervals that all hold the same time overlap, however long that of a busy host is.
     least, most = (median(ends) for ends in zip(*known.values(), strict=True))
     usual = (least + most) / 2
     for name, (low, high) in known.items():
@@ -293,56 +281,53 @@ def wrong_clocks(report: Report) -> Iterator[Finding]:
             yield Finding("node", (name,), text, (name,))
 
 
-def space_trouble(report: Report) -> Iterator[Finding]:
-    """Name directories that are full, or do not answer; one that all hosts share is nobody's own."""
-    seen: dict[tuple[str, str], list[str]] = {}
-    for host in report.here:
-        for its in host.spaces:
-            if (trouble := _trouble(its)) is not None:
-                seen.setdefault((its.path, trouble), []).append(host.name)
-    for (path, trouble), names in seen.items():
-        blamed = tuple(names) if len(names) < len(report.here) or len(names) == 1 else ()
-        yield Finding("node", tuple(names), f"{fold(names)}: {path} {trouble}", blamed)
+def full_directories(report: Report) -> Iterator[Finding]:
+    """Find directories that are full or do not answer; one that is so on all hosts excludes none."""
+    faults = [(space.path, fault, host) for host in report.here for space in host.spaces if (fault := _fault(space))]
+    for (path, fault), names in _by_value(((path, fault), host.name) for path, fault, host in faults).items():
+        suspects = names if len(names) < len(report.here) or len(names) == 1 else ()
+        yield Finding("node", names, f"{fold(names)}: {path} {fault}", suspects)
 
 
-def _trouble(its: Space) -> str | None:
-    if its.free_mb is None or its.total_mb is None:
+def _fault(space: Space) -> str:
+    """Return what is wrong with a directory, "" for nothing."""
+    if space.free_mb is None or space.total_mb is None:
         return "does not answer"
-    if its.free_mb >= _FULL_MB or (its.total_mb and its.free_mb > its.total_mb / 2):
-        return None
-    return f"is full: {its.free_mb} of {its.total_mb} MiB are free"
+    if space.free_mb >= _FULL_MB or (space.total_mb and space.free_mb > space.total_mb / 2):
+        return ""
+    return f"is full: {space.free_mb} of {space.total_mb} MiB are free"
 
 
-def kernel_trouble(report: Report) -> Iterator[Finding]:
-    """Name hosts whose kernel has no room for so many neighbours; where most have none, none is the odd one."""
+def full_neighbour_tables(report: Report) -> Iterator[Finding]:
+    """Find hosts whose kernel has no room for so many neighbours; if most have none, none is to be left out."""
     full = tuple(host.name for host in report.here if host.refused)
     if full:
         most = max(host.refused for host in report.here)
         text = f"{fold(full)}: the kernel's neighbour table is full; up to {most} hosts are out of reach"
-        blamed = full if len(full) * 2 < len(report.here) else ()
-        yield Finding("node", blamed, f"{text} (net.ipv4.neigh.default.gc_thresh3)", blamed)
+        suspects = full if len(full) * 2 < len(report.here) else ()
+        yield Finding("node", suspects, f"{text} (net.ipv4.neigh.default.gc_thresh3)", suspects)
 
 
-def gpu_trouble(report: Report) -> Iterator[Finding]:
-    """Name what hosts say of their own GPUs."""
+def own_faults(report: Report) -> Iterator[Finding]:
+    """Find what hosts report of their own GPUs and networks."""
     for host in report.here:
         for fault in host.faults:
             yield Finding("node", (host.name,), f"{host.name}: {fault}", (host.name,))
 
 
-# Whom to name where ways between hosts are bad: a host for all that is its own, else a pair, else the network.
+# Which hosts to name if paths between hosts are bad: one that all bad paths share, else a pair, else the network.
 
-Way = tuple[str, str]  # from a host to another
+Way = tuple[str, str]  # from one host to another
 Direction = Literal["in", "out", "both", "pair", "way", "all"]
 
-# Of a host's ways in one direction so many, and at least half of them, are bad where it is the host.
+# A host is a cause if at least this many, and at least half, of its ways in one direction are bad.
 _LEAST_OF_A_HOST = 2
-# Where more than two thirds of all ways are bad it is nobody's own.
+# If more than two thirds of all ways are bad, no single host is the cause.
 _MOST_OF_HOSTS = 2 / 3
 
 
 class Cause(NamedTuple):
-    """What is wrong: with what comes to a host, or goes out, or both; with a pair, or one way of it; or with all."""
+    """What is bad: the ways to a host, from it, or both; between a pair, or one way of it; or all."""
 
     direction: Direction
     hosts: tuple[str, ...]
@@ -350,16 +335,16 @@ class Cause(NamedTuple):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The hosts to name: none, where it is all of them."""
+        """The hosts to name: none if it is all of them."""
         return () if self.direction == "all" else self.hosts
 
     def text(self, texts: Mapping[str, str], network: str, detail: str = "") -> str:
-        """Return the text of its direction, of hosts a and b, network n and a detail d."""
+        """Return the text of its direction, with hosts a and b, network n and a detail d."""
         return texts[self.direction].format(**dict(zip("ab", self.named, strict=False)), n=network, d=detail)
 
 
 def find_causes(bad: Iterable[Way], tested: Collection[Way]) -> tuple[Cause, ...]:
-    """Return the fewest causes that explain all ways that are bad, those that explain most first."""
+    """Return the fewest causes that explain all bad ways, those that explain the most first."""
     left, hosts = set(bad), list(dict.fromkeys(host for way in tested for host in way))
     if len(hosts) > 2 and len(left) > len(set(tested)) * _MOST_OF_HOSTS:  # noqa: PLR2004 - more than one pair
         return (Cause("all", tuple(hosts), frozenset(left)),)
@@ -375,7 +360,7 @@ def find_causes(bad: Iterable[Way], tested: Collection[Way]) -> tuple[Cause, ...
 
 
 def _of_host(host: str, bad: set[Way], count_out: int, count_in: int) -> Cause:
-    """Return what a host itself explains, nothing where too few of its ways are bad."""
+    """Return what a host explains by itself; nothing if too few of its ways are bad."""
     out = frozenset(way for way in bad if way[0] == host)
     into = frozenset(way for way in bad if way[1] == host)
     is_out = len(out) >= max(_LEAST_OF_A_HOST, count_out / 2)
@@ -384,30 +369,28 @@ def _of_host(host: str, bad: set[Way], count_out: int, count_in: int) -> Cause:
     return Cause(direction, (host,), (out if is_out else frozenset()) | (into if is_in else frozenset()))
 
 
-def _of_pairs(bad: set[Way]) -> list[Cause]:
-    found = []
+def _of_pairs(bad: set[Way]) -> Iterator[Cause]:
     for one, other in sorted(bad):
         if (other, one) not in bad:
-            found.append(Cause("way", (one, other), frozenset({(one, other)})))
+            yield Cause("way", (one, other), frozenset({(one, other)}))
         elif one < other:
-            found.append(Cause("pair", (one, other), frozenset({(one, other), (other, one)})))
-    return found
+            yield Cause("pair", (one, other), frozenset({(one, other), (other, one)}))
 
 
-# Rules about the ways between hosts: reachable or not, ports, loss, packets' sizes, round-trip times.
+# Rules about paths between hosts: reachable or not, ports, loss, packet sizes, round-trip times.
 
 # One datagram may always be lost.
 _LEAST_LOST, _LEAST_SHARE = 2, 0.1
-# Of what a network loses between all hosts, less than this share is a note.
+# A network that loses less than this share of all datagrams is only noted.
 _LEAST_SHARE_OF_ALL = 0.02
-# A host or a pair is blamed for a loss only where chance would pick any one so seldom: once in 10,000 checks.
+# A loss is a host's or a pair's only if chance would put it there this seldom: once in 10,000 checks.
 _LEAST_CHANCE = 1e-4
-# A host is far off where its round trips take so many times, and so many microseconds, more than those of the others.
+# A host is far off if its round trips take this many times, and this many microseconds, more than the others'.
 _FAR, _FAR_US = 10, 2000
 
 
 def unreachable(report: Report) -> Iterator[Finding]:
-    """Name who does not reach whom, neither by datagrams nor by TCP."""
+    """Find hosts that do not reach each other, neither by datagrams nor by TCP."""
     for name, pairs in _by_network(report).items():
         tested = [way for pair in pairs for way in _ways(pair)]
         bad = [way for pair in pairs if is_cut(pair) for way in _ways(pair)]
@@ -416,26 +399,26 @@ def unreachable(report: Report) -> Iterator[Finding]:
 
 
 def is_cut(pair: Pair) -> bool:
-    """Tell whether nothing at all went between two hosts."""
+    """Tell whether nothing at all arrived between two hosts."""
     return not pair.there and not pair.back and "" not in (pair.open_there, pair.open_back)
 
 
 def closed_ports(report: Report) -> Iterator[Finding]:
-    """Name whose ports cannot be reached, where datagrams can."""
+    """Find ports that cannot be reached by TCP, between hosts that datagrams reach."""
     for name, pairs in _by_network(report).items():
         tried: dict[Way, str] = {}
         for pair in pairs:
-            if not is_cut(pair) and bool(pair.there) == bool(pair.back):  # else loss() tells it
-                said = zip(_ways(pair), (pair.open_there, pair.open_back), strict=True)
-                tried |= {way: why for way, why in said if why is not None}
-        for cause in find_causes([way for way, why in tried.items() if why], tried):
+            if not is_cut(pair) and bool(pair.there) == bool(pair.back):  # else it is a loss in one direction
+                reasons = zip(_ways(pair), (pair.open_there, pair.open_back), strict=True)
+                tried |= {way: reason for way, reason in reasons if reason is not None}
+        for cause in find_causes([way for way, reason in tried.items() if reason], tried):
             yield _finding(cause, _CLOSED, name, tried[min(cause.ways)])
 
 
 def lost_datagrams(report: Report) -> Iterator[Finding]:
-    """Name who loses more datagrams than the others do, and which way; what all lose is the network's.
+    """Find hosts that lose more datagrams than the others, and in which direction; what all lose is the network's.
 
-    None at all while TCP passes is a firewall's rule: a note.
+    If none at all arrive while TCP passes, that is a rule of a firewall: a note.
     """
     for name, pairs in _by_network(report).items():
         counted: dict[Way, tuple[int, int]] = {}
@@ -443,12 +426,12 @@ def lost_datagrams(report: Report) -> Iterator[Finding]:
             if pair.sent and pair.sent_back and not is_cut(pair):
                 counted |= _datagrams(pair)
         left, everything = dict(counted), _Loss.of(counted.values())
-        for cause in find_causes([way for way, its in counted.items() if _is_lossy(*its)], counted):
+        for cause in find_causes([way for way, counts in counted.items() if _is_lossy(*counts)], counted):
             loss = _Loss.of(counted[way] for way in cause.ways)
             if cause.direction != "all" and loss.chance(everything) < _LEAST_CHANCE / len(counted):
                 yield _finding(cause, _LOST, name, f"{100 * loss.share:.0f} %")
-                left = {way: its for way, its in left.items() if way not in cause.ways}
-        if any(_is_lossy(*its) for its in left.values()):
+                left = {way: counts for way, counts in left.items() if way not in cause.ways}
+        if any(_is_lossy(*counts) for counts in left.values()):
             share = _Loss.of(left.values()).share
             is_rule = share == 1
             text = "datagrams do not pass, TCP does" if is_rule else f"{100 * share:.0f} % of all datagrams are lost"
@@ -463,17 +446,17 @@ class _Loss(NamedTuple):
 
     @classmethod
     def of(cls, ways: Iterable[tuple[int, int]]) -> _Loss:
-        """Return the sum of ways, of each what was sent and what came."""
+        """Return the sum over ways, each given as sent and arrived."""
         counts = list(ways)
-        return cls(sum(sent for sent, _ in counts), sum(sent - came for sent, came in counts))
+        return cls(sum(sent for sent, _ in counts), sum(sent - arrived for sent, arrived in counts))
 
     @property
     def share(self) -> float:
-        """The part that was lost."""
+        """Which part of them was lost."""
         return self.lost / self.sent
 
     def chance(self, everything: _Loss) -> float:
-        """Return how likely this part would lose as many of what is lost altogether if that fell on all alike.
+        """Return how likely this part would lose at least as many, if `everything` lost its datagrams at random.
 
         The upper tail of the hypergeometric distribution, as in Fisher's exact test.
         """
@@ -490,7 +473,7 @@ def _log_comb(n: int, k: int) -> float:
 
 
 def unsound(report: Report, network: str) -> set[Way]:
-    """Return the ways on a network where datagrams are lost, or nobody knows: what else is lost there is not new."""
+    """Return the ways on a network that lose datagrams, or are not known: losses there say nothing of multicast."""
     unknown = {way for pair in report.unknown if pair.network == network for way in _ways(pair)}
     pairs = [pair for pair in report.pairs if pair.network == network]
     return unknown | {
@@ -499,55 +482,49 @@ def unsound(report: Report, network: str) -> set[Way]:
 
 
 def _datagrams(pair: Pair) -> dict[Way, tuple[int, int]]:
-    """Return how many datagrams were sent each way, and how many of them arrived."""
+    """Return how many datagrams were sent in each direction, and how many of them arrived."""
     there, back = _ways(pair)
     return {there: (pair.sent, pair.there), back: (pair.sent_back, pair.back)}
 
 
-def _is_lossy(sent: int, came: int) -> bool:
-    return sent - came >= max(_LEAST_LOST, sent * _LEAST_SHARE)
+def _is_lossy(sent: int, arrived: int) -> bool:
+    return sent - arrived >= max(_LEAST_LOST, sent * _LEAST_SHARE)
 
 
 def unknown_pairs(report: Report) -> Iterator[Finding]:
-    """Note how many pairs nothing is known of, and why."""
+    """Note how many pairs are not known, and why."""
     busy = {host.name: host.late_s for host in report.here if host.late_s or host.dropped}
-    for_busy = sum(not busy.keys().isdisjoint((pair.one, pair.other)) for pair in report.unknown)
-    if for_busy:
+    of_busy = sum(not busy.keys().isdisjoint((pair.one, pair.other)) for pair in report.unknown)
+    if of_busy:
         late_s = max(busy.values())
         why = f"nothing ran for {late_s:.1f} s (--timeout)" if late_s else "not all packets were read in time"
-        text = f"{fold(tuple(busy))}: too busy to measure, {why}; {_pairs_paths(for_busy)} not known"
+        text = f"{fold(tuple(busy))}: too busy to measure, {why}; {_pairs_are(of_busy)} not known"
         yield Finding("network", tuple(busy), text, is_note=True)
-    if for_room := len(report.unknown) - for_busy:
-        full = "a kernel's neighbour table was full at times (net.ipv4.neigh.default.gc_thresh3)"
-        text = f"{full}; {_pairs_paths(for_room)}"
-        yield Finding("network", (), f"{text} not known", is_note=True)
+    if of_full := len(report.unknown) - of_busy:
+        text = "a kernel's neighbour table was full at times (net.ipv4.neigh.default.gc_thresh3)"
+        yield Finding("network", (), f"{text}; {_pairs_are(of_full)} not known", is_note=True)
 
 
-def _pairs_paths(count: int) -> str:
+def _pairs_are(count: int) -> str:
     return f"{count} pair{'s are' if count != 1 else ' is'}"
 
 
 def small_packets(report: Report) -> Iterator[Finding]:
-    """Name between whom packets do not pass that both interfaces take; where any may be lost, that tells nothing."""
-    mtus = {its.address: its.mtu for host in report.here for its in host.addresses}
-    at = {
-        (its.name, host): address
-        for its in report.networks
-        for host, address in zip(its.hosts, its.addresses, strict=True)
-    }
-    for name, pairs in _by_network(report).items():
-        known = [
-            pair
-            for pair in pairs
-            if pair.mtu is not None and not any(_is_lossy(*counts) for counts in _datagrams(pair).values())
-        ]
+    """Find paths on which no packets pass that both interfaces take. Paths that lose datagrams prove nothing."""
+    pairs_of = _by_network(report)
+    for network in report.networks:
+        mtus = {host: end.mtu for host, end in network_ends(report.here, network).items()}
+        known: list[Way] = []
         bad: dict[Way, int] = {}
-        for pair in known:
-            one, other = (mtus.get(at.get((name, host), "")) for host in (pair.one, pair.other))
-            if one is not None and other is not None and pair.mtu is not None and pair.mtu < min(one, other):
+        for pair in pairs_of.get(network.name, ()):
+            if pair.mtu is None or any(_is_lossy(*counts) for counts in _datagrams(pair).values()):
+                continue
+            known += _ways(pair)
+            one, other = mtus.get(pair.one), mtus.get(pair.other)
+            if one is not None and other is not None and pair.mtu < min(one, other):
                 bad |= dict.fromkeys(_ways(pair), pair.mtu)
-        for cause in find_causes(bad, [way for pair in known for way in _ways(pair)]):
-            yield _finding(cause, _SMALL, name, str(min(bad[way] for way in cause.ways)))
+        for cause in find_causes(bad, known):
+            yield _finding(cause, _SMALL, network.name, str(min(bad[way] for way in cause.ways)))
 
 
 def slow_round_trips(report: Report) -> Iterator[Finding]:
@@ -555,16 +532,17 @@ def slow_round_trips(report: Report) -> Iterator[Finding]:
     for name, pairs in _by_network(report).items():
         rtts: dict[str, list[int]] = {}
         for pair in pairs:
-            for host in (pair.one, pair.other):
-                if pair.rtt_us is not None:
-                    rtts.setdefault(host, []).append(pair.rtt_us)
-        if len(rtts) > 2:  # noqa: PLR2004 - of two nobody is the slow one
-            usual = median(median(its) for its in rtts.values())
-            for host, its in rtts.items():
-                mine = median(its)
-                if mine > usual * _FAR and mine > usual + _FAR_US:
-                    text = f"{host}: round trips of {mine / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms is usual"
-                    yield Finding("network", (host,), text, is_note=True)
+            if pair.rtt_us is not None:
+                rtts.setdefault(pair.one, []).append(pair.rtt_us)
+                rtts.setdefault(pair.other, []).append(pair.rtt_us)
+        if len(rtts) <= 2:  # noqa: PLR2004 - of two, neither is the slow one
+            continue
+        usual = median(median(values) for values in rtts.values())
+        for host, values in rtts.items():
+            own = median(values)
+            if own > usual * _FAR and own > usual + _FAR_US:
+                text = f"{host}: round trips of {own / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms is usual"
+                yield Finding("network", (host,), text, is_note=True)
 
 
 def _by_network(report: Report) -> dict[str, list[Pair]]:
@@ -608,11 +586,11 @@ _SMALL = {
 
 
 def _finding(cause: Cause, texts: dict[str, str], network: str, detail: str) -> Finding:
-    """Return the finding of a cause; of a pair one has to go."""
+    """Return the finding of a cause. Of a pair, leaving out one host is enough."""
     return Finding("network", cause.named, cause.text(texts, network, detail), cause.named[-1:])
 
 
-# The rule about multicast: who hears nothing, and who is not heard. A network without any is no fault.
+# The rule about multicast: hosts that receive none, and hosts that are not heard. A network without any is no fault.
 
 _MULTICAST = {
     "in": "{a}: receives no multicast on {n}",
@@ -624,34 +602,35 @@ _MULTICAST = {
 }
 
 
-def deaf_to_multicast(report: Report) -> Iterator[Finding]:
-    """Make findings of who heard whom."""
-    # Of many only some say a word: those that anybody heard.
-    said = {sender for host in report.here for its in host.multicast for sender in its.hosts}
-    senders = {host.name for host in report.here} if report.others is None else said
+def multicast_trouble(report: Report) -> Iterator[Finding]:
+    """Find hosts that do not receive others' multicast, or are not heard."""
+    # Of many hosts only some send: those that any host heard.
+    heard_hosts = {sender for host in report.here for heard in host.multicast for sender in heard.hosts}
+    senders = {host.name for host in report.here} if report.others is None else heard_hosts
     doubtful = {host.name for host in report.here if host.is_doubtful}
-    ifaces = {(host.name, its.address): its.iface for host in report.here for its in host.addresses}
-    heard = {(host.name, its.iface): its for host in report.here for its in host.multicast}
+    multicast = {(host.name, heard.iface): heard for host in report.here for heard in host.multicast}
     for network in report.networks:
-        at = {
-            host: heard[host, ifaces[host, address]]
-            for host, address in zip(network.hosts, network.addresses, strict=True)
-            if (host, ifaces[host, address]) in heard
+        ends = network_ends(report.here, network).items()
+        heard_at: dict[str, Heard] = {
+            host: multicast[host, end.iface] for host, end in ends if (host, end.iface) in multicast
         }
-        ways = [(sender, host) for sender in at if sender in senders for host in at if host != sender]
-        lost = unsound(report, network.name)
-        yield from _on(network.name, at, [way for way in ways if way not in lost and doubtful.isdisjoint(way)])
+        excused = unsound(report, network.name)
+        tested: list[Way] = [
+            (sender, host)
+            for sender in heard_at
+            for host in heard_at
+            if sender in senders
+            and host != sender
+            and (sender, host) not in excused
+            and doubtful.isdisjoint((sender, host))
+        ]
+        for cause in find_causes([way for way in tested if way[0] not in heard_at[way[1]].hosts], tested):
+            fault = next((f" ({heard_at[host].fault})" for host in cause.named if heard_at[host].fault), "")
+            is_note = cause.direction == "all" or len(heard_at) == 2  # noqa: PLR2004 - of two, neither is the odd one
+            yield Finding("network", cause.named, cause.text(_MULTICAST, network.name) + fault, is_note=is_note)
 
 
-def _on(name: str, heard: dict[str, Heard], tested: Collection[Way]) -> Iterator[Finding]:
-    bad: list[Way] = [(sender, host) for sender, host in tested if sender not in heard[host].hosts]
-    for cause in find_causes(bad, tested):
-        fault = next((f" ({heard[host].fault})" for host in cause.named if heard[host].fault), "")
-        is_note = cause.direction == "all" or len(heard) == 2  # noqa: PLR2004 - of two nobody is the odd one
-        yield Finding("network", cause.named, cause.text(_MULTICAST, name) + fault, is_note=is_note)
-
-
-# Rules about names: what each host's name is to itself, and to the others.
+# Rules about names: what each host's name is on that host, and on the others.
 
 _LOOPBACK = ("127.", "::1")
 _NAMES = {
@@ -666,61 +645,57 @@ _UNKNOWN, _SILENT = "are not known to", "get no answer in time from the name ser
 
 
 def own_name(report: Report) -> Iterator[Finding]:
-    """Name hosts whose own name leads to loopback, where nobody else can reach what listens there, or nowhere."""
-    seen: dict[str, list[str]] = {}
-    for host in report.here if len(report.hosts) > 1 else ():
-        loops = [its for its in host.own_name or () if its.startswith(_LOOPBACK)]
-        if loops:
-            text = f"its own name is {loops[0]}: other nodes cannot reach servers that listen on it (/etc/hosts)"
-            seen.setdefault(text, []).append(host.name)
-        elif host.own_name is None and not host.late_s:
-            seen.setdefault("the name service does not answer in time for its own name", []).append(host.name)
-        elif host.own_name == ():
-            seen.setdefault("its own name is not known there", []).append(host.name)
-    for text, hosts in seen.items():
-        blamed = tuple(hosts) if len(hosts) * 2 < len(report.here) else ()
-        yield Finding("node", tuple(hosts), f"{fold(hosts)}: {text}", blamed)
+    """Find hosts whose own name resolves to loopback, where other hosts reach no server of theirs, or not at all."""
+    hosts = report.here if len(report.hosts) > 1 else ()
+    for text, names in _by_value((fault, host.name) for host in hosts if (fault := _own_name_fault(host))).items():
+        suspects = names if len(names) * 2 < len(report.here) else ()
+        yield Finding("node", names, f"{fold(names)}: {text}", suspects)
+
+
+def _own_name_fault(host: Host) -> str:
+    """Return what is wrong with a host's own name, "" for nothing."""
+    loop = next((address for address in host.own_name or () if address.startswith(_LOOPBACK)), None)
+    if loop is not None:
+        return f"its own name is {loop}: other nodes cannot reach servers that listen on it (/etc/hosts)"
+    if host.own_name is None and not host.late_s:
+        return "the name service does not answer in time for its own name"
+    return "its own name is not known there" if host.own_name == () else ""
 
 
 def others_names(report: Report) -> Iterator[Finding]:
-    """Name whose name others do not know, or who knows none."""
-    known = {its.name: its for its in report.here}
-    tested: dict[Way, tuple[str, ...] | None] = {}
-    for host in report.here:
-        tested |= {
-            (host.name, its.name): its.addresses
-            for its in host.names
-            if its.name in known and not (host.late_s and its.addresses is None)
-        }
+    """Find hosts that others cannot resolve, that can resolve no others, or that resolve to another's address."""
+    known = {host.name for host in report.here}
+    tested: dict[Way, tuple[str, ...] | None] = {
+        (host.name, name.name): name.addresses
+        for host in report.here
+        for name in host.names
+        if name.name in known and not (host.late_s and name.addresses is None)
+    }
     for is_silent in (False, True):
-        bad = [way for way, its in tested.items() if (its is None if is_silent else its == ())]
+        bad = [way for way, addresses in tested.items() if addresses == (None if is_silent else ())]
         for cause in find_causes(bad, tested):
             text = cause.text(_NAMES, "", _SILENT if is_silent else _UNKNOWN)
             if cause.direction in ("in", "way"):
                 text = text.replace("its name are", "its name is").replace("its name get", "its name gets")
             yield Finding("node", cause.named, text)
     for host in report.here:
-        yield from _elsewhere(host, {way[0]: its for way, its in tested.items() if way[1] == host.name and its})
+        own = {*host.every, *(address.address for address in host.addresses)}
+        wrong = [
+            (addresses[0], resolver)
+            for (resolver, name), addresses in tested.items()
+            if name == host.name and addresses and own.isdisjoint(addresses)
+        ]
+        for address, resolvers in _by_value(wrong).items():
+            text = f"{fold(resolvers)}: {host.name} is {address} there, an address that it does not have"
+            yield Finding("node", (*resolvers, host.name), text)
 
 
-def _elsewhere(host: Host, said: dict[str, tuple[str, ...] | None]) -> Iterator[Finding]:
-    """Name who takes a host's name for an address that it does not have."""
-    mine = {*host.every, *(its.address for its in host.addresses)}
-    wrong: dict[str, list[str]] = {}
-    for asked, addresses in said.items():
-        if addresses and mine.isdisjoint(addresses):
-            wrong.setdefault(addresses[0], []).append(asked)
-    for address, hosts in wrong.items():
-        text = f"{fold(hosts)}: {host.name} is {address} there, an address that it does not have"
-        yield Finding("node", (*hosts, host.name), text)
-
-
-# The verdict: what every rule finds, what is worst first.
+# All rules.
 
 _SWITCH = "admin: look at its cable, its interface's counters (ethtool -S, ibqueryerrors) and the switch's port"
 _ADDRESSES = "admin: give every host its own address on each network, with one prefix"
 _NAME_SERVICE = "admin: have the name service, or /etc/hosts, give one address of each host on all hosts"
-# Each rule with what to do about what it finds; a finding may have a remedy of its own.
+# Each rule with the remedy for its findings; a finding may have a remedy of its own.
 RULES: tuple[tuple[Callable[[Report], Iterator[Finding]], str], ...] = (
     (missing_hosts, "user: start something there by the same way (ssh HOST true, srun -w HOST true); leave it out"),
     (same_machine_twice, "user: name each machine once in --hosts"),
@@ -729,29 +704,36 @@ RULES: tuple[tuple[Callable[[Report], Iterator[Finding]], str], ...] = (
     (unreachable, _SWITCH),
     (closed_ports, "admin: open the ports of --port-range between the hosts; user: choose open ones by --port-range"),
     (lost_datagrams, _SWITCH),
-    (different_mtus, "admin: set one MTU on all hosts (ip link set dev IFACE mtu N) and on the switch"),
+    (
+        partial(different_interfaces, field="mtu", label="MTU"),
+        "admin: set one MTU on all hosts (ip link set dev IFACE mtu N) and on the switch",
+    ),
     (small_packets, "admin: raise the MTU of the switch's ports, or lower that of the interfaces"),
-    (different_speeds, "admin: look at cable and transceiver, and at the speed that was negotiated (ethtool IFACE)"),
+    (
+        partial(different_interfaces, field="speed_mbps", label="Mbit/s"),
+        "admin: look at cable and transceiver, and at the speed that was negotiated (ethtool IFACE)",
+    ),
     (slow_hosts, _SWITCH),
     (own_name, "admin: map the host's name to its address on the network in /etc/hosts, not to 127.0.1.1"),
     (others_names, _NAME_SERVICE),
-    (deaf_to_multicast, "user: meet by --master or --directory; admin: look at IGMP snooping and the firewall"),
-    (gpu_trouble, "user: end the process that is named, if it is yours; admin: reset or drain the node"),
-    (space_trouble, "user: remove your files there; admin: mount it again, or clean it after each job"),
+    (multicast_trouble, "user: meet by --master or --directory; admin: look at IGMP snooping and the firewall"),
+    (own_faults, "user: end the process that is named, if it is yours; admin: reset or drain the node"),
+    (full_directories, "user: remove your files there; admin: mount it again, or clean it after each job"),
     (wrong_clocks, "admin: start chronyd there, and step its clock (chronyc makestep)"),
-    (kernel_trouble, "admin: raise net.ipv4.neigh.default.gc_thresh3 (and net.ipv6) above the number of hosts"),
+    (full_neighbour_tables, "admin: raise net.ipv4.neigh.default.gc_thresh3 (and net.ipv6) above the number of hosts"),
     (odd_hosts, "admin: bring the node to the state of the others"),
     (guest_bridges, "user: nothing; or name the networks to use by --iface"),
     (slow_round_trips, "admin: look at its route and switch; user: ask for hosts of one rack or switch (--switches)"),
     (unknown_pairs, "user: check again when the hosts are idle, or with a longer --timeout"),
 )
-# Of the fields that a user sets, what to do where hosts differ in one.
+# Fields of a fingerprint that have remedies of their own.
 _USERS_FIELDS = ("environment", "program", "git", "torch", "nccl", "cuda", "jax", "python", "mingle", "image")
-_USERS_REMEDY = "user: run the same program in the same environment on all hosts"
-_LIMITS_REMEDY = "admin: set one limit for all hosts (limits.conf, LimitMEMLOCK of slurmd and sshd)"
+_FIELD_REMEDIES = dict.fromkeys(_USERS_FIELDS, "user: run the same program in the same environment on all hosts") | {
+    "limits": "admin: set one limit for all hosts (limits.conf, LimitMEMLOCK of slurmd and sshd)"
+}
 
 
 def judge(report: Report) -> Report:
-    """Return the report with its findings: notes last, and before them in the order of their statuses."""
+    """Return the report with the findings of all rules."""
     found = [(finding, remedy) for rule, remedy in RULES for finding in rule(report)]
-    return with_finding(report, tuple(its._replace(remedy=its.remedy or remedy) for its, remedy in found))
+    return with_findings(report, tuple(finding._replace(remedy=finding.remedy or remedy) for finding, remedy in found))

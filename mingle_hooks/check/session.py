@@ -1,4 +1,4 @@
-"""One check from the start of its probes to the report, and what probes and `mingle check` say to each other."""
+"""One check, from the start of its probes to the report, and the messages between probes and `mingle check`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 from mingle_hooks.check.report import (
@@ -24,37 +24,49 @@ from mingle_hooks.check.report import (
     Report,
     Space,
     Text,
+    network_ends,
 )
-from mingle_hooks.check.rules import judge, shared_networks, slow_suspects
+from mingle_hooks.check.rules import judge, shared_networks, slow_flows
 from mingle_hooks.errors import printable
 from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous.connection import Callers, Loop
 from mingle_hooks.rendezvous.fingerprint import LONGEST
-from mingle_hooks.rendezvous.wire import Body, Key, Most, Secret, WireError, integer, parse, printable_text, within
+from mingle_hooks.rendezvous.wire import (
+    Body,
+    Key,
+    Most,
+    Secret,
+    WireError,
+    integer,
+    nested,
+    parse,
+    printable_text,
+    within,
+)
 from mingle_hooks.run.hub import Launching, Sockets
 from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Welcome
 from mingle_hooks.run.runner import facts_of, option_seconds, plan_hosts
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.settings import load
 
-# What a probe and `mingle check` say to each other, over a link that both have proved themselves on.
+# The messages between a probe and `mingle check`, on a link on which both have proved that they hold the key.
 #
 # ::
 #
 #     probe                                     mingle check
-#       JOIN, WELCOME     as a supervisor's, and then
+#       JOIN, WELCOME     as an agent's, and then
 #       FACTS   what this host is            →
-#                                            ←  ORDER   probe these; count what came; send to this one
-#       ANSWER  what came of it              →
+#                                            ←  ORDER   probe hosts; count what arrived; send to a host
+#       ANSWER  the results                  →
 #                                            ←  LEAVE
 #
-# All that is said is parsed into bounded types: other hosts' text ends up on a terminal and on a page.
+# All of it is parsed into bounded types: text of other hosts is shown on a terminal and on a page.
 
-# Beside the kinds of a supervisor's messages.
+# These are distinct from the kinds of an agent's messages.
 FACTS, ORDER, ANSWER = 48, 49, 50
-# What the probe is told by its environment, beside the key and the way.
+# Variables of a probe, beside its key and the addresses of `mingle check`.
 IFACE, PORTS = "MINGLE_IFACE", "MINGLE_PORT_RANGE"
 PROBE, COUNT, SEND = "probe", "count", "send"
 
@@ -63,21 +75,21 @@ MOST_HOSTS = 1 << 16
 
 HostNumber = Annotated[int, within(0, MOST_HOSTS)]
 IpAddresses = Annotated[tuple[IpAddress, ...], Most(MOST_ADDRESSES)]
-Guest = tuple[str, str]  # an interface and its address
 
 
-def _guest(body: Body, name: str) -> Guest:
-    row = parse(_GuestRow, body.get(name))
-    return row.iface, row.address
-
-
-class _GuestRow(NamedTuple):
+class _Guest(NamedTuple):
     iface: Text
     address: IpAddress
 
 
+def _guest(body: Body, name: str) -> tuple[str, str]:
+    """Return a guest as a plain pair, as JSON has it."""
+    iface, address = nested(_Guest)(body, name)
+    return iface, address
+
+
 class Peer(NamedTuple):
-    """Another host on one network: who it is, when its turn is, whether this one begins, and the way there."""
+    """Another host on one network: its number, its turn, whether this host begins, and the addresses of both."""
 
     number: HostNumber
     turn: Annotated[int, within(0, MOST_HOSTS)]
@@ -86,13 +98,13 @@ class Peer(NamedTuple):
     mine: IpAddress
     theirs: IpAddress
     port: PortNumber
-    mtu: Mtu  # the smaller one of both interfaces'
+    mtu: Mtu  # the smaller one of the two interfaces'
 
 
 class Measured(NamedTuple):
-    """What a probe knows of another host on one network: what it sent, round trip, largest packet, why TCP failed.
+    """What a probe measured to another host on one network; `closed` is why TCP failed, "" if it did not.
 
-    `had_no_room` tells that its kernel took nothing for that host, at one time at least.
+    `had_no_room`: its kernel's neighbour table had no room for that host, at least once.
     """
 
     number: HostNumber
@@ -105,7 +117,7 @@ class Measured(NamedTuple):
 
 
 class HeardRow(NamedTuple):
-    """Multicast on one interface as a probe reports it, with the numbers of hosts."""
+    """Multicast on one interface, with the numbers of the hosts that were heard."""
 
     iface: Text
     hosts: Annotated[tuple[HostNumber, ...], Most(MOST_HOSTS)]
@@ -113,21 +125,21 @@ class HeardRow(NamedTuple):
 
 
 class NameRow(NamedTuple):
-    """The addresses of host `number`'s name as a probe found them; None where the name service did not answer."""
+    """The addresses of host `number`'s name on the probe's host; None if the name service did not answer."""
 
     number: HostNumber
     addresses: IpAddresses | None
 
 
 class HostName(NamedTuple):
-    """A host's number, and its name to look up."""
+    """A host's number, and the name to look up."""
 
     number: HostNumber
     name: Annotated[str, printable_text(253)]
 
 
 class ProbeOrder(NamedTuple):
-    """PROBE: with so many datagrams to each peer; a turn lasts `turn_us`, the whole `most_ms` at most."""
+    """PROBE: send datagrams to each peer; a turn lasts `turn_us`, all of it `most_ms` at most."""
 
     peers: Annotated[tuple[Peer, ...], Most(MOST_HOSTS)]
     names: Annotated[tuple[HostName, ...], Most(MOST_HOSTS)]
@@ -139,7 +151,7 @@ class ProbeOrder(NamedTuple):
 
 
 class SendOrder(NamedTuple):
-    """SEND: as much as gets through to one host in this time."""
+    """SEND: send as much as possible to one host in this time."""
 
     number: HostNumber
     theirs: IpAddress
@@ -148,7 +160,7 @@ class SendOrder(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """How many datagrams came from a host on one network."""
+    """How many datagrams of a host arrived on one network."""
 
     sender: HostNumber
     network: Annotated[int, within(0, MOST_HOSTS)]
@@ -156,7 +168,7 @@ class Arrived(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a probe found on PROBE: what others' names and its own are, and for how long it stood still."""
+    """The answer to PROBE: addresses of others' names and its own, and for how long the probe did not run."""
 
     names: Annotated[tuple[NameRow, ...], Most(MOST_HOSTS)]
     own: IpAddresses | None
@@ -164,7 +176,7 @@ class Found(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a probe answers to COUNT."""
+    """The answer to COUNT."""
 
     met: Annotated[tuple[Measured, ...], Most(MOST_HOSTS)]
     heard: Annotated[tuple[Arrived, ...], Most(MOST_HOSTS)]
@@ -173,7 +185,7 @@ class Counted(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What a host says of itself: report.Host's fields but its name."""
+    """FACTS: the fields of report.Host, except its name."""
 
     hostname: Annotated[str, printable_text(253)]
     identity: Annotated[str, printable_text(253)]
@@ -181,31 +193,32 @@ class _Facts(NamedTuple):
     fingerprint: Annotated[str, printable_text(LONGEST)]
     addresses: Annotated[tuple[Address, ...], Most(MOST_ADDRESSES)]
     every: Annotated[tuple[IpAddress, ...], Most(MOST_OF_HOST)]
-    guests: Annotated[tuple[Annotated[Guest, _guest], ...], Most(MOST_ADDRESSES)]
+    guests: Annotated[tuple[Annotated[tuple[str, str], _guest], ...], Most(MOST_ADDRESSES)]
     spaces: Annotated[tuple[Space, ...], Most(MOST_ADDRESSES)]
     faults: Annotated[tuple[Text, ...], Most(MOST_ADDRESSES)]
 
 
 def parse_report_host(name: str, body: Body) -> Host:
-    """Return what a host says of itself. Raises WireError."""
+    """Return a host with its facts. Raises WireError."""
     return Host(name=name, **parse(_Facts, body)._asdict())
 
 
 # The datagrams between probes, which only holders of the check's key can make.
 #
-# ``magic | kind | from | to | network | value | time | MAC (8)``, and zeros up to its size where that is what counts.
+# ``magic | kind | from | to | network | value | time | MAC (8)``; a SIZE has zeros after it, up to its size.
 
-# Asks for an echo; the echo; asks for nothing; one of a size, and that it came; a door's word, and one to all.
+# A ping and its echo; one that needs no echo; one of a given size, and its confirmation; a TCP listener's greeting; a
+# multicast.
 PING, ECHO, NOTE, SIZE, SIZED, HERE, ALL = range(1, 8)
 _HEAD = struct.Struct("!4sBHHHIQ")
 _MAGIC, _MAC_BYTES = b"MCHK", 8
 BYTES = _HEAD.size + _MAC_BYTES
-# What IP and UDP put in front.
+# The headers of IP and UDP.
 HEADERS_4, HEADERS_6 = 28, 48
 
 
 class Packet(NamedTuple):
-    """From which host to which, on which network; `value` counts, or is a size in octets, `time` in nanoseconds."""
+    """A datagram from host `sender` to host `to`; `value` is a counter, or a size in octets; `time` in nanoseconds."""
 
     kind: int
     sender: int
@@ -221,7 +234,7 @@ def pack_packet(secret: Secret, packet: Packet) -> bytes:
 
 
 def unpack_packet(secret: Secret, data: bytes) -> Packet | None:
-    """Return what a datagram says; None where it is none of ours."""
+    """Return the packet in a datagram; None if no holder of the key made it."""
     if len(data) < BYTES or not data.startswith(_MAGIC):
         return None
     head = secret.opened(data[:BYTES], _MAC_BYTES, b"check")
@@ -229,20 +242,20 @@ def unpack_packet(secret: Secret, data: bytes) -> Packet | None:
 
 
 def padding(where: str, size: int) -> int:
-    """Return how many zeros make a datagram to this address a packet of so many octets."""
+    """Return how many zeros make a datagram to this address a packet of `size` octets."""
     return max(size - (HEADERS_6 if ":" in where else HEADERS_4) - BYTES, 0)
 
 
-# What one `mingle check` is asked for: on which hosts, by which networks and ports, and for how long.
+# The options of one `mingle check`: hosts, networks, ports and deadlines.
 
-# Starting may be slow without any fault of a host: logins of 5 s are usual where a directory service is busy.
+# Starting may be slow without any fault of a host: logins take 5 s if a directory service is busy.
 START_S = 60.0
-# Up to so many hosts a check is over so long after their start, in seconds; for 256 hosts after 15.
+# Up to this many hosts a check takes this long after their start, in seconds; each further host adds: 15 s for 256.
 _FEW, _FEW_S, _EACH_S = 16, 5.0, 1 / 24
 
 
 class CheckRequest(NamedTuple):
-    """What a check needs to know; `start_s` is for starting probes, `timeout_s` for what follows but transfers."""
+    """A check: `start_s` bounds the start of the probes, `timeout_s` all that follows except transfers."""
 
     starter: Starter
     job: Allocation
@@ -256,7 +269,7 @@ class CheckRequest(NamedTuple):
 def check_request(
     settings: Mapping[str, object], hosts: str | None, timeout: str | None, start: str | None, *, is_bandwidth: bool
 ) -> CheckRequest:
-    """Return what this call asks for. Raises UsageError, FactsError and SettingsError."""
+    """Return the check that these options describe. Raises UsageError, FactsError and SettingsError."""
     users = own(os.environ)
     loaded = load(users, settings)
     starter, job = plan_hosts(facts_of(users, loaded, hosts), users, hosts)
@@ -265,15 +278,15 @@ def check_request(
     return CheckRequest(starter, job, limit_s, start_s, is_bandwidth, loaded.iface, loaded.port_range)
 
 
-# Where probes report: who has come with the check's key, and what each says.
+# The probes' reports: which probes are connected, and what each has sent.
 
-# Callers that have not said who they are; hosts are a few thousand at most.
+# Callers that have not sent JOIN; hosts are a few thousand at most.
 _MOST_STRANGERS = 8192
-_SILENCE_MS = 60_000  # a probe gives no signs of life, and expects none
+_SILENCE_MS = 60_000  # probes send no heartbeats, and expect none
 
 
 class ProbeListener:
-    """`facts` and `answers` are what hosts have said, by number; `gone` is why one that was here is not any more."""
+    """Collects `facts` and `answers` by host number; `gone` has why the connection of a host ended."""
 
     def __init__(self, loop: Loop, sockets: Sockets, secret: Secret, hosts: Sequence[str]) -> None:
         self._loop, self._sockets, self._secret = loop, sockets, secret
@@ -286,17 +299,17 @@ class ProbeListener:
         Callers(loop, sockets.listeners, self._greet)
 
     def send(self, number: int, kind: int, message: Message) -> None:
-        """Tell a probe something, if it is here."""
+        """Send a message to a probe, if it is connected."""
         if number in self._here:
             self._here[number].send(kind, message)
 
     def dismiss(self) -> None:
-        """Let all go."""
+        """Have all probes exit."""
         for number in self._here:
             self.send(number, LEAVE, Leave(0))
 
     def close(self) -> None:
-        """Close all."""
+        """Close all connections."""
         for link in (*self._strangers, *self._here.values()):
             link.close()
 
@@ -311,13 +324,13 @@ class ProbeListener:
 
     def _forget(self, link: Link, why: str) -> None:
         self._strangers.pop(link, None)
-        for number, its in [*self._here.items()]:
-            if its is link:
+        for number, other in [*self._here.items()]:
+            if other is link:
                 del self._here[number]
                 self.gone[number] = why
 
     def _introduced(self, link: Link, kind: int, body: Body) -> None:
-        """Take in who holds the key. Raises WireError for one that is not meant."""
+        """Accept a probe of this check. Raises WireError for any other caller."""
         self._strangers.pop(link, None)
         number = self._numbers.get(parse(Join, body).host)
         if kind != JOIN or number is None or number in self._here:
@@ -335,36 +348,36 @@ class ProbeListener:
             raise WireError("not a probe's message")
 
 
-# Who probes whom, and when: each host is in few probes at once, and beyond some hosts each probes only some.
+# Which hosts probe each other, and when: few at once, and of many hosts each probes only some.
 
-Round = tuple[tuple[int, int], ...]  # who begins, and with whom
+Round = tuple[tuple[int, int], ...]  # pairs; the first host of each begins
 
-# Up to so many hosts each is probed with each.
+# Up to this many hosts, all pairs are probed.
 MOST_WITH_ALL = 64
-# Beyond, each host begins with so many others, and as many begin with it.
+# Beyond, each host begins with this many others, and as many begin with it.
 _OFFSETS = 4
-# Datagrams of a probe: where there are few others, each has to tell more.
+# Datagrams to each host. Among few hosts, each has to count more.
 FEW, MANY_DATAGRAMS, DATAGRAMS = 8, 20, 10
 
 
 def probe_rounds(count: int) -> tuple[Round, ...]:
-    """Return the rounds: as of a tournament in which each meets each, or a ring with some longer ways across."""
+    """Return the rounds: a tournament in which all meet, or, for many hosts, a ring with some longer steps across."""
     return _tournament(count) if count <= MOST_WITH_ALL else _ring(count)
 
 
 def other_hosts(count: int) -> int | None:
-    """Return how many others each host probes, None where it is all of them."""
+    """Return how many others each host probes; None for all."""
     return None if count <= MOST_WITH_ALL else 2 * len(_offsets(count))
 
 
 def datagram_rounds(count: int) -> int:
-    """Return how many datagrams go from one host to another."""
+    """Return how many datagrams a host sends to each other host."""
     return MANY_DATAGRAMS if count <= FEW else DATAGRAMS
 
 
 def transfer_rounds(count: int) -> tuple[Round, ...]:
-    """Return rounds of senders and receivers: each sends to the next of a ring and to the one before, one at a time."""
-    if count < 2:  # noqa: PLR2004 - nobody to send to
+    """Return rounds of senders and receivers: each sends to both of its neighbours in a ring, one at a time."""
+    if count < 2:  # noqa: PLR2004 - no host to send to
         return ()
     edges = [(i, (i + 1) % count) for i in range(count)]
     parts = [edges[0 : count - count % 2 : 2], edges[1::2], edges[count - 1 :] if count % 2 else []]
@@ -375,18 +388,18 @@ def transfer_rounds(count: int) -> tuple[Round, ...]:
 
 
 def _tournament(count: int) -> tuple[Round, ...]:
-    """Return the circle method's rounds; who begins alternates, so that each begins about as often as not."""
+    """Return the circle method's rounds; each host begins about half of its probes."""
     players: list[int | None] = [*range(count), *([None] if count % 2 else [])]
-    found = []
+    half = len(players) // 2
+    rounds = []
     for _ in range(len(players) - 1):
-        half = len(players) // 2
-        met = zip(players[:half], reversed(players[half:]), strict=True)
-        found.append(tuple(_begun(one, other) for one, other in met if one is not None and other is not None))
+        pairs = zip(players[:half], reversed(players[half:]), strict=True)
+        rounds.append(tuple(_ordered(one, other) for one, other in pairs if one is not None and other is not None))
         players[1:] = [players[-1], *players[1:-1]]
-    return tuple(found)
+    return tuple(rounds)
 
 
-def _begun(one: int, other: int) -> tuple[int, int]:
+def _ordered(one: int, other: int) -> tuple[int, int]:
     low, high = sorted((one, other))
     return (low, high) if (low + high) % 2 else (high, low)
 
@@ -401,44 +414,41 @@ def _offsets(count: int) -> tuple[int, ...]:
     return tuple(sorted({round(base**power) for power in range(_OFFSETS)}))
 
 
-# From hosts to what each is told to probe, and from what they answer to a report.
+# From hosts to the orders of their probes, and from the answers to a report.
 
-# Beyond so many hosts only so many of them say a word by multicast; all listen.
+# Of more hosts than this, only this many send multicast; all listen.
 _MOST_SPEAKERS = 64
-_MTU = 1500  # of an interface that does not tell
+_MTU = 1500  # of an interface that does not report one
+
+Rows = dict[tuple[int, int, int], Measured]  # from host, to host, network
+Arrivals = dict[tuple[int, int, int], int]  # the same -> datagrams that arrived
 
 
 def probe_orders(hosts: Sequence[Host], here: Sequence[int], shared: Sequence[Network]) -> tuple[dict[int, Body], int]:
-    """Return what each host is told, and how many turns that takes."""
+    """Return the order of each host's probe, and how many turns that takes."""
     turns = probe_rounds(len(here))
     step = -(-len(here) // _MOST_SPEAKERS)
-    found: dict[int, Body] = {
+    orders: dict[int, Body] = {
         number: {"peers": [], "names": [], "count": datagram_rounds(len(here)), "multicast": place % step == 0}
         for place, number in enumerate(here)
     }
-    ways = [dict(zip(its.hosts, its.addresses, strict=True)) for its in shared]
-    ends = {(its.name, end.address): (end.port, end.mtu or _MTU) for its in hosts for end in its.addresses}
+    networks = [network_ends(hosts, network) for network in shared]
     for turn, pairs in enumerate(turns):
         for a, b in pairs:
-            for begins, one, other in ((True, here[a], here[b]), (False, here[b], here[a])):
-                order, mine, theirs = found[one], hosts[one].name, hosts[other].name
-                order["names"].append({"number": other, "name": _name(hosts[other])})
-                for network, at in enumerate(ways):
-                    if mine in at and theirs in at and at[mine] != at[theirs]:
-                        port, mtu = ends[theirs, at[theirs]]
-                        row = (other, turn, begins, network, at[mine], at[theirs], port)
-                        order["peers"] += _peer(row, min(mtu, ends[mine, at[mine]][1]))
-    return found, len(turns)
+            for begins, number, other in ((True, here[a], here[b]), (False, here[b], here[a])):
+                host = hosts[other]
+                orders[number]["names"].append({"number": other, "name": _name_to_look_up(host)})
+                for network, ends in enumerate(networks):
+                    mine, theirs = ends.get(hosts[number].name), ends.get(host.name)
+                    if mine and theirs and mine.address != theirs.address and theirs.port:  # 0: it found no free port
+                        mtu = min(theirs.mtu or _MTU, mine.mtu or _MTU)
+                        peer = Peer(other, turn, begins, network, mine.address, theirs.address, theirs.port, mtu)
+                        orders[number]["peers"].append(peer._asdict())
+    return orders, len(turns)
 
 
-def _peer(row: tuple[object, ...], mtu: int) -> list[Body]:
-    """Return the row of one way; none where the other has no port that is free."""
-    fields = ("number", "turn", "begins", "network", "mine", "theirs", "port")
-    return [{**dict(zip(fields, row, strict=True)), "mtu": mtu}] if row[-1] else []
-
-
-def _name(host: Host) -> str:
-    """Return by which name others look a host up: the scheduler's, or its own where that is an address."""
+def _name_to_look_up(host: Host) -> str:
+    """Return the name that others know a host by: the job's, or the host's own if that is an address."""
     is_address = ":" in host.name or not host.name.strip("0123456789.")
     return host.hostname if is_address or host.name == "localhost" or not is_hostname(host.name) else host.name
 
@@ -451,58 +461,44 @@ def assemble_report(
     counted: Mapping[int, Body],
     clocks: Mapping[int, tuple[float, float]],
 ) -> Report:
-    """Return the report, without findings; a host that did not answer any more is missing."""
+    """Return the report, without findings; a host that stopped answering is missing."""
     names = [host.name for host in hosts]
-    rows: dict[tuple[int, int, int], Measured] = {}
-    came: dict[tuple[int, int, int], int] = {}
+    rows: Rows = {}
+    arrived: Arrivals = {}
     dropped: dict[int, int] = {}
-    made = []
-    for number, its in enumerate(hosts):
-        if its.missing is not None:
-            made.append(its)
-            continue
+    found = [*hosts]
+    for number in here:
         try:
             answer = parse(Counted, counted[number])
-            rows |= {(number, row.number, row.network): row for row in answer.met}
-            came |= {(row.sender, number, row.network): row.datagrams for row in answer.heard}
-            refused = sum(row.had_no_room and row.sent < datagram_rounds(len(here)) for row in answer.met)
-            had_no_room = any(row.had_no_room for row in answer.met)
-            whole = _completed(its, names, parse(Found, met[number]), answer)
-            made.append(whole._replace(clock=clocks.get(number), had_no_room=had_no_room, refused=refused))
-            dropped[number] = answer.dropped
+            found[number] = _completed(hosts[number], names, parse(Found, met[number]), answer, len(here))
         except (KeyError, WireError) as wrong:
             why = f": {wrong}" if isinstance(wrong, WireError) else ""
-            made.append(its._replace(missing=f"it started, then did not answer in time{why}", is_late=not why))
-    names_left = {made[number].name for number in here if made[number].missing is None}
-    made = [its if its.missing is not None else _overrun(n, its, dropped[n], rows, came) for n, its in enumerate(made)]
-    pairs = _pairs(made, here, shared, rows, came)
+            missing = f"it started, then did not answer in time{why}"
+            found[number] = hosts[number]._replace(missing=missing, is_late=not why)
+            continue
+        found[number] = found[number]._replace(clock=clocks.get(number))
+        rows |= {(number, row.number, row.network): row for row in answer.met}
+        arrived |= {(row.sender, number, row.network): row.datagrams for row in answer.heard}
+        dropped[number] = answer.dropped
+    for number, count in dropped.items():
+        lost = sum(max(row.sent - arrived.get(way, 0), 0) for way, row in rows.items() if way[1] == number)
+        if lost <= count:  # nothing else was lost on the way to it
+            found[number] = found[number]._replace(dropped=count)
+    pairs = [*_pairs(found, here, shared, rows, arrived)]
     sound, unknown = (tuple(pair for pair, is_known in pairs if is_known == which) for which in (True, False))
-    return Report(tuple(made), _left(shared, names_left), sound, unknown=unknown)
+    present = {found[number].name for number in dropped}
+    networks = tuple(
+        network._replace(
+            hosts=tuple(host for host in network.hosts if host in present),
+            addresses=tuple(end.address for host, end in network_ends(hosts, network).items() if host in present),
+        )
+        for network in shared
+    )
+    return Report(tuple(found), networks, sound, unknown=unknown)
 
 
-def _overrun(
-    number: int,
-    host: Host,
-    dropped: int,
-    rows: Mapping[tuple[int, int, int], Measured],
-    came: Mapping[tuple[int, int, int], int],
-) -> Host:
-    """Return a host with what it dropped itself, where nothing else can have been lost on the way to it."""
-    lost = sum(max(row.sent - came.get(way, 0), 0) for way, row in rows.items() if way[1] == number)
-    return host._replace(dropped=dropped if lost <= dropped else 0)
-
-
-def _left(shared: Sequence[Network], names: set[str]) -> tuple[Network, ...]:
-    """Return the networks with those hosts that are still there."""
-    found = []
-    for network in shared:
-        ends = [end for end in zip(network.hosts, network.addresses, strict=True) if end[0] in names]
-        found.append(Network(network.name, tuple(host for host, _ in ends), tuple(address for _, address in ends)))
-    return tuple(found)
-
-
-def _completed(host: Host, hosts: Sequence[str], found: Found, counted: Counted) -> Host:
-    """Return a host with what it found out about names and multicast. Raises WireError."""
+def _completed(host: Host, hosts: Sequence[str], found: Found, counted: Counted, count: int) -> Host:
+    """Return one of `count` hosts with what its probe found. Raises WireError."""
     heard = counted.multicast
     if any(number >= len(hosts) for row in heard for number in row.hosts):
         raise WireError("hosts: no host of this check")
@@ -511,43 +507,45 @@ def _completed(host: Host, hosts: Sequence[str], found: Found, counted: Counted)
         own_name=found.own,
         names=tuple(Name(hosts[row.number], row.addresses) for row in found.names if row.number < len(hosts)),
         multicast=tuple(Heard(row.iface, tuple(hosts[n] for n in sorted(set(row.hosts))), row.fault) for row in heard),
+        had_no_room=any(row.had_no_room for row in counted.met),
+        refused=sum(row.had_no_room and row.sent < datagram_rounds(count) for row in counted.met),
     )
 
 
 def _pairs(
-    hosts: Sequence[Host],
-    here: Sequence[int],
-    shared: Sequence[Network],
-    rows: Mapping[tuple[int, int, int], Measured],
-    came: Mapping[tuple[int, int, int], int],
-) -> list[tuple[Pair, bool]]:
-    """Return what both ends of each way say of it, and whether what did not arrive says anything."""
+    hosts: Sequence[Host], here: Sequence[int], shared: Sequence[Network], rows: Rows, arrived: Arrivals
+) -> Iterator[tuple[Pair, bool]]:
+    """Yield the pairs that both ends measured, and whether losses between them are known to be real."""
     count = datagram_rounds(len(here))
-    found = []
     for one, other in (pair for turn in probe_rounds(len(here)) for pair in turn):
         a, b = here[one], here[other]
-        for network, its in enumerate(shared):
+        for network, shared_network in enumerate(shared):
             there, back = rows.get((a, b, network)), rows.get((b, a, network))
-            if there is not None and back is not None:
-                pair = Pair(hosts[a].name, hosts[b].name, its.name, rtt_us=there.rtt_us, mtu=there.mtu)
-                pair = pair._replace(open_there=there.closed, open_back=back.closed)
-                pair = pair._replace(sent=there.sent, there=min(came.get((a, b, network), 0), there.sent))
-                pair = pair._replace(sent_back=back.sent, back=min(came.get((b, a, network), 0), back.sent))
-                is_busy = any(hosts[its].late_s or hosts[its].dropped for its in (a, b))
-                if is_busy or there.had_no_room or back.had_no_room:
-                    found.append((pair._replace(mtu=None), _is_whole(pair, count)))
-                else:
-                    found.append((pair, True))
-    return found
-
-
-def _is_whole(pair: Pair, count: int) -> bool:
-    """Tell whether all that is sent between two hosts has arrived."""
-    return pair.there == pair.back == count and pair.open_there == pair.open_back == ""
+            if there is None or back is None:
+                continue
+            pair = Pair(
+                hosts[a].name,
+                hosts[b].name,
+                shared_network.name,
+                there.sent,
+                min(arrived.get((a, b, network), 0), there.sent),
+                back.sent,
+                min(arrived.get((b, a, network), 0), back.sent),
+                there.rtt_us,
+                there.mtu,
+                there.closed,
+                back.closed,
+            )
+            is_busy = any(hosts[number].late_s or hosts[number].dropped for number in (a, b))
+            if is_busy or there.had_no_room or back.had_no_room:
+                is_whole = pair.there == pair.back == count and pair.open_there == pair.open_back == ""
+                yield pair._replace(mtu=None), is_whole
+            else:
+                yield pair, True
 
 
 def mbits(answer: Body | None) -> int | None:
-    """Return what a transfer carried; None where nothing is known of it."""
+    """Return the throughput of a transfer in Mbit/s; None if it is not known."""
     try:
         octets, took_ns = (integer(answer or {}, name, 0, 1 << 62) for name in ("octets", "ns"))
     except WireError:
@@ -555,23 +553,17 @@ def mbits(answer: Body | None) -> int | None:
     return octets * 8 * 1000 // took_ns if took_ns else None
 
 
-# The time of day, which a check only compares between hosts.
+# The check itself.
 
-
-def wall_s() -> float:
-    """Return the seconds since 1970, as this host's clock has them."""
-    return time.time()
-
-
-# Of the time after the start, the part for probing; the rest is for what comes after.
+# The share for probing of the time after the start; the rest is for what follows.
 _PROBE_SHARE = 0.25
-# What has not come back after so many seconds, in which the probe ran, is lost: a connection begins again after 1 s,
-# and after 3 s. A probe that stood still may take longer, for as long as the whole check may.
+# What has not arrived after this many seconds, in which the probe ran, is lost: TCP connects again after 1 s and 3 s. A
+# probe that does not run at times may take longer, up to the time of the whole check.
 _PROBE_S = 3.5
 _COUNT_S, _TRANSFER_S, _LEAVE_S = 1.0, 2.0, 1.0
-# Processes that have ended are looked for so often, in seconds.
+# How often the starters' ends are looked for, in seconds.
 _POLL_S = 0.05
-# So many slow transfers are tried again, so often: another program may have been in the way.
+# This many slow transfers are tried again, this often: another program may have used the network.
 _MOST_AGAIN, _AGAIN = 8, 2
 _LONGEST_WHY = 200
 
@@ -588,7 +580,7 @@ def run_check(request: CheckRequest) -> Report:
 
 
 class Session:
-    """The probes of one check. A turn of probing takes `turn_s` at most, and all together `turns_s`, in seconds."""
+    """The probes of one check. A turn of probing takes at most `turn_s` seconds, all turns `turns_s`."""
 
     turn_s, turns_s = 0.04, 1.0
 
@@ -611,7 +603,7 @@ class Session:
         self._processes = self._launching.processes
         self._names = request.job.hosts
         self.listener = ProbeListener(loop, self._launching.sockets, self._launching.secret, self._names)
-        self._ended: dict[str, str] = {}  # host -> what its starter said last, and its status
+        self._ended: dict[str, str] = {}  # host -> the last line of its starter's output, and its status
 
     def start(self) -> None:
         """Start a probe on each host."""
@@ -619,7 +611,7 @@ class Session:
         self._poll_processes()
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """End all probes, and close the sockets."""
         self.listener.dismiss()
         self._until(lambda: not self._processes.running, _LEAVE_S)
         self._processes.kill(at_once=True)
@@ -630,19 +622,19 @@ class Session:
         self._launching.close()
 
     def report(self) -> Report:
-        """Wait for the probes, tell them what to do, and make the report of what they say."""
+        """Wait for the probes, send them their orders, and return the report of their answers."""
         self._until(self._is_complete, self._request.start_s)
         self._started = self._loop.clock()
         hosts = self._hosts()
-        here = [number for number, its in enumerate(hosts) if its.missing is None]
+        here = [number for number, host in enumerate(hosts) if host.missing is None]
         shared = shared_networks([hosts[number] for number in here])
         orders, turns = probe_orders(hosts, here, shared)
         turn_s = min(self.turn_s, self.turns_s / max(turns, 1))
         limit_s = min(self._request.timeout_s * _PROBE_SHARE, _PROBE_S) + turns * turn_s
         most_s = max(limit_s, self._left_s() - 2 * _COUNT_S)
         for order in orders.values():
-            order |= {"do": PROBE, "limit_ms": int(limit_s * 1000), "turn_us": int(turn_s * 1_000_000)}
-            order |= {"most_ms": int(most_s * 1000)}
+            order |= {"do": PROBE, "limit_ms": int(limit_s * 1000), "most_ms": int(most_s * 1000)}
+            order |= {"turn_us": int(turn_s * 1_000_000)}
         met, _ = self.gather(orders, most_s + _COUNT_S)
         counted, clocks = self.gather({number: {"do": COUNT} for number in here}, max(self._left_s(), _COUNT_S))
         found = assemble_report(hosts, here, shared, met, counted, clocks)
@@ -654,32 +646,35 @@ class Session:
     def gather(
         self, orders: Mapping[int, Body], limit_s: float
     ) -> tuple[dict[int, Body], dict[int, tuple[float, float]]]:
-        """Send orders, and return what is answered in time, with how far ahead a host's clock is: at least, at most."""
-        sent_at = wall_s()
+        """Send orders; return the answers that arrive in time, and how far each host's clock is ahead.
+
+        The latter is in seconds: at least, at most.
+        """
+        sent_at = time.time()
         self.listener.answers.clear()
-        came_at: dict[int, float] = {}
+        arrived_at: dict[int, float] = {}
         for number, order in orders.items():
             self.listener.send(number, ORDER, order)
 
         def is_complete() -> bool:
-            for number in self.listener.answers.keys() - came_at.keys():
-                came_at[number] = wall_s()
-            return all(number in came_at or number in self.listener.gone for number in orders)
+            for number in self.listener.answers.keys() - arrived_at.keys():
+                arrived_at[number] = time.time()
+            return all(number in arrived_at or number in self.listener.gone for number in orders)
 
         self._until(is_complete, limit_s)
-        answers = {number: its[0] for number, its in self.listener.answers.items() if number in orders}
+        answers = {number: bodies[0] for number, bodies in self.listener.answers.items() if number in orders}
         clocks = {}
         for number, answer in answers.items():
             if "time_ms" in answer:
-                told_s = integer(answer, "time_ms", 0, 1 << 62) / 1000
-                clocks[number] = (told_s - came_at.get(number, wall_s()), told_s + 0.001 - sent_at)
+                clock_s = integer(answer, "time_ms", 0, 1 << 62) / 1000
+                clocks[number] = (clock_s - arrived_at.get(number, time.time()), clock_s + 0.001 - sent_at)
         return answers, clocks
 
     def _left_s(self) -> float:
-        """Return what is left of the time after the start."""
+        """Return how much is left of the time after the start, in seconds."""
         return self._started + self._request.timeout_s - self._loop.clock()
 
-    # --- Who is here.
+    # --- The hosts.
 
     def _until(self, holds: Callable[[], bool], limit_s: float) -> None:
         end = self._loop.clock() + limit_s
@@ -691,8 +686,8 @@ class Session:
         self._processes.poll()
         self._loop.after(_POLL_S, self._poll_processes)
 
-    def _starter_ended(self, hosts: tuple[str, ...], status: int, said: str) -> None:
-        lines = said.strip().splitlines()
+    def _starter_ended(self, hosts: tuple[str, ...], status: int, output: str) -> None:
+        lines = output.strip().splitlines()
         for name in hosts:
             line = next((line for line in reversed(lines) if name in line), lines[-1] if lines else "no word")
             self._ended[name] = f"did not start: {printable(line, _LONGEST_WHY)} (status {status})"
@@ -701,50 +696,47 @@ class Session:
         return all(number in self.listener.facts or name in self._ended for number, name in enumerate(self._names))
 
     def _hosts(self) -> tuple[Host, ...]:
+        return tuple(self._host(number, name) for number, name in enumerate(self._names))
+
+    def _host(self, number: int, name: str) -> Host:
+        if number in self.listener.facts and number not in self.listener.gone:
+            try:
+                return parse_report_host(name, self.listener.facts[number])
+            except WireError as wrong:
+                return Host(name, missing=f"it sent what no probe of this version sends: {wrong}")
+        if name in self._ended:
+            return Host(name, self._ended[name])
         silent = (
             f"no sign of it within {self._request.start_s:.1f} s: it has not started yet (--start), or does not reach"
             f" this host's port {self._launching.sockets.port} (--iface, --port-range)"
         )
-        found = []
-        for number, name in enumerate(self._names):
-            body, its = (
-                self.listener.facts.get(number),
-                Host(name, self._ended.get(name, silent), name not in self._ended),
-            )
-            if body is not None and number not in self.listener.gone:
-                try:
-                    its = parse_report_host(name, body)
-                except WireError as wrong:
-                    its = Host(name, missing=f"it sent what no probe of this version sends: {wrong}")
-            found.append(its)
-        return tuple(found)
+        return Host(name, silent, is_late=True)
 
     # --- Transfers.
 
     def _flows(self, hosts: tuple[Host, ...], network: Network) -> tuple[Flow, ...]:
-        """Let each send to two others; what is slow is tried again, with nothing else on the way."""
-        numbers = {its.name: number for number, its in enumerate(hosts)}
+        """Have each host send to two others; slow transfers are tried again, alone."""
+        numbers = {host.name: number for number, host in enumerate(hosts)}
         there = [numbers[name] for name in network.hosts]
         found: dict[tuple[int, int], Flow] = {}
         for part in transfer_rounds(len(there)):
             found |= self._transfer(hosts, network, [(there[a], there[b]) for a, b in part])
         for _ in range(_AGAIN):
-            for flow in slow_suspects(tuple(found.values()))[:_MOST_AGAIN]:
+            for flow in slow_flows(tuple(found.values()))[:_MOST_AGAIN]:
                 way = numbers[flow.sender], numbers[flow.receiver]
                 (again,) = self._transfer(hosts, network, [way]).values()
-                found[way] = max(flow, again, key=lambda its: its.mbits or 0)
+                found[way] = max(flow, again, key=lambda flow: flow.mbits or 0)
         return tuple(found.values())
 
     def _transfer(
         self, hosts: tuple[Host, ...], network: Network, ways: list[tuple[int, int]]
     ) -> dict[tuple[int, int], Flow]:
-        at = dict(zip(network.hosts, network.addresses, strict=True))
+        ends = network_ends(hosts, network)
         orders = {}
         for sender, receiver in ways:
-            its = next(its for its in hosts[receiver].addresses if its.address == at[hosts[receiver].name])
-            limit_ms = int(_TRANSFER_S * 1000)
-            where = {"theirs": its.address, "port": its.port, "number": receiver, "limit_ms": limit_ms}
-            orders[sender] = {"do": SEND, **where}
+            end = ends[hosts[receiver].name]
+            order = SendOrder(receiver, end.address, end.port, int(_TRANSFER_S * 1000))
+            orders[sender] = {"do": SEND, **order._asdict()}
         answers, _ = self.gather(orders, _TRANSFER_S + _COUNT_S)
         return {
             (sender, receiver): Flow(hosts[sender].name, hosts[receiver].name, network.name, mbits(answers.get(sender)))

@@ -245,7 +245,7 @@ def check(
     """
     # Only this command needs the package, which takes 20 ms to import.
     from mingle_hooks.check.bisect import Trials
-    from mingle_hooks.check.report import report_page, table_lines, with_finding
+    from mingle_hooks.check.report import report_page, table_lines, with_findings
     from mingle_hooks.check.session import check_request, run_check
 
     trials = None
@@ -256,7 +256,7 @@ def check(
     found = run_check(check_request(settings, hosts, timeout, start, is_bandwidth=bandwidth))
     found = found._replace(is_forced=force)
     if trials is not None and found.here:
-        found = with_finding(found, trials.findings(tuple(host.name for host in found.here)))
+        found = with_findings(found, trials.findings(tuple(host.name for host in found.here)))
     if exclude:
         write_stdout(f"{fold(found.exclude)}\n" if found.exclude else "")
     elif json:

@@ -228,7 +228,13 @@ class DirectoryBackend:
         if advertisement is None:
             self._remove()
             return
-        body = wire.encode({**advertisement._asdict(), "leader": advertisement.leader.hex()})
+        body = wire.encode(
+            {
+                **advertisement._asdict(),
+                "leader": advertisement.leader.hex(),
+                "addresses": advertisement.addresses[: wire.MOST_ADVERTISED],
+            }
+        )
         path = os.path.join(self._directory, self._name(advertisement.leader.hex()))
         draft = path + ".part"
         self._own = path

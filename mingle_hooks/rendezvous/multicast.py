@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.net.addresses import ListedAddress, interfaces, is_virtual_name, list_addresses, usable
-from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Timer
+from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Loop, Timer
 from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret
 
 if TYPE_CHECKING:
@@ -200,14 +200,21 @@ def _addresses(info: IfaceInfo) -> list[ipaddress.IPv4Interface | ipaddress.IPv6
 
 
 class Link:
-    """The sockets of one group and port, whose datagrams the backend reads; it calls close()."""
+    """Sockets for one group and port, whose datagrams `read(link, sock)` reads; the owner calls close()."""
 
     def __init__(
-        self, backend: MulticastBackend, info: IfaceInfo, family: int, group: str, port: int, ttl: int
+        self,
+        loop: Loop,
+        read: Callable[[Link, socket.socket], None],
+        info: IfaceInfo,
+        family: int,
+        group: str,
+        port: int,
+        ttl: int,
     ) -> None:
         import multicast_expert  # see load_multicast_expert
 
-        self.info, self._where, self._loop = info, (group, port), backend.context.loop
+        self.info, self._where, self._loop = info, (group, port), loop
         # Members may share a host, so datagrams have to loop back to it.
         self._tx: McastTxSocket = multicast_expert.McastTxSocket(
             family, [group], iface=info, ttl=ttl, enable_external_loopback=True
@@ -220,7 +227,7 @@ class Link:
             self._rx.__enter__()
             for sock in self._rx.sockets:
                 sock.settimeout(0)
-                self._loop.watch(sock, READ, lambda _events, sock=sock: backend.received(self, sock))  # type: ignore[misc]
+                self._loop.watch(sock, READ, lambda _events, sock=sock: read(self, sock))  # type: ignore[misc]
         except BaseException:
             # Their own __exit__ refuses to close sockets that are only half open.
             for sock in (getattr(self._tx, "socket", None), *getattr(self._rx, "sockets", ())):
@@ -233,9 +240,9 @@ class Link:
         """The group and the interface."""
         return f"{self._where[0]} on {self.info.machine_name}"
 
-    def send(self, data: bytes) -> None:
-        """Send a datagram. Raises OSError if the interface has vanished."""
-        self._tx.sendto(data, self._where)
+    def send(self, data: bytes, port: int | None = None) -> None:
+        """Send, to another port of the group if one is given. Raises OSError if the interface has vanished."""
+        self._tx.sendto(data, self._where if port is None else (self._where[0], port))
 
     def close(self) -> None:
         """Leave the group."""
@@ -536,7 +543,8 @@ class MulticastBackend:
             if not addresses:
                 continue
             try:
-                self.links.append(Link(self, info, family, group, self.context.multicast_port, self.context.ttl))
+                port, ttl = self.context.multicast_port, self.context.ttl
+                self.links.append(Link(self.context.loop, self.received, info, family, group, port, ttl))
             except (OSError, RuntimeError) as error:  # it has vanished, or multicast_expert refuses it: others may work
                 self._fault(info, error)
 

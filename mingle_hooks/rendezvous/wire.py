@@ -245,6 +245,14 @@ def printable_text(longest: int) -> Reader:
     return lambda body, name: text(body, name, longest)
 
 
+def flag(body: Body, name: str) -> bool:
+    """Return body[name], true or false. Raises WireError."""
+    value = body.get(name)
+    if not isinstance(value, bool):
+        raise WireError(f"{name}: neither true nor false")
+    return value
+
+
 def octets(size: int) -> Reader:
     """Return the reader of `size` bytes, written as hex digits."""
     return lambda body, name: hexadecimal(body, name, size)
@@ -283,7 +291,11 @@ def host_name(body: Body, name: str) -> str:
 
 
 def parse(kind: type[Record], body: object) -> Record:
-    """Return a message, or a row of one, as a record. Raises WireError."""
+    """Return a message, or a row of one, as a record. Raises WireError.
+
+    A field without a default has to be there. Fields that the record does not have are ignored: a later version of
+    mingle on another host may send more.
+    """
     fields = _fields(kind)
     if isinstance(body, (list, tuple)):
         if len(body) != len(fields):
@@ -291,7 +303,12 @@ def parse(kind: type[Record], body: object) -> Record:
         body = dict(zip([key for key, *_ in fields], body, strict=True))
     if not isinstance(body, dict):
         raise WireError(f"not an object of {', '.join(key for key, *_ in fields)}")
-    return kind._make([read(body, key) if needed or key in body else default for key, read, needed, default in fields])
+    found = []
+    for key, read, needed, default in fields:
+        if needed and key not in body:
+            raise WireError(f"{key}: missing")
+        found.append(read(body, key) if key in body else default)
+    return kind._make(found)
 
 
 def body_of(record: tuple[Any, ...]) -> Body:
@@ -329,7 +346,7 @@ def _reader(hint: Any) -> Reader:
     if origin is Literal:
         return one_of(inner)
     if plain is bool:
-        return lambda body, name: body.get(name) is True
+        return flag
     return nested(plain)
 
 

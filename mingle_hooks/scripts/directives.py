@@ -1,4 +1,4 @@
-"""The directives of each scheduler that scripts are made for; TABLE has a row for each, and one template serves all."""
+"""The directives of each scheduler. TABLE has a row for each scheduler; one template serves all of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.job import Gpus, Group, Job, as_hms, as_size
+from mingle_hooks.scripts.job import Group, Job, as_hms, as_size
 from mingle_hooks.values import nearest
 
 
 class Directive(NamedTuple):
-    """One directive without its marker, and the field of the description that it comes from; it may carry others."""
+    """One directive without its marker, and the field of the job that it carries; `also` has further fields."""
 
     text: str
     field: str
@@ -21,7 +21,7 @@ class Directive(NamedTuple):
 
 
 class Scheduler(NamedTuple):
-    """A scheduler, the command that takes its scripts, and what its jobs find in their environment."""
+    """A scheduler, the command that submits its scripts, and how its jobs are started."""
 
     name: str
     submit: str
@@ -29,35 +29,49 @@ class Scheduler(NamedTuple):
     help: str
     directives: Callable[[Job], tuple[Directive, ...]]
     runs_tasks: bool = False  # it can start every training process itself, not only one on each node
-    again: str = ""  # a word of shell: the line that queues the job again
+    again: str = ""  # a shell word: the command that requeues the job
     submitted_in: str = ""  # the variable with the directory that the job was submitted in
     runs_pyxis: bool = False  # its own starter knows enroot's images
-    also: tuple[str, ...] = ()  # what else people call it
+    also: tuple[str, ...] = ()  # other names
 
 
-# What a directive cannot carry, refused by the field's name, with a value that works where known.
+Row = tuple[str, str, object]  # the option with what separates it from its value, the field, and the value
+
+
+def rows_of(quote: Callable[[str, str], str], *rows: Row) -> tuple[Directive, ...]:
+    """Return a directive for each row that has a value; True stands for an option without one. Raises UsageError."""
+    return tuple(
+        Directive(option if value is True else option + quote(field, str(value)), field)
+        for option, field, value in rows
+        if value not in (None, "", False)
+    )
+
+
+# Values that a directive cannot carry are refused by the field's name, with a value that works if one is known.
 
 
 def refused(field: str, value: object, can: str, remedy: str = "") -> UsageError:
-    """Return the error for a field whose value the scheduler's directive cannot carry, with the `remedy` if known."""
+    """Return the error for a field whose value the scheduler's directive cannot carry."""
     seen = f"--{field}" if value is True else repr(value)
     return UsageError(f"--{field} as {can}", seen, remedy or f"another value for --{field}, or leaving it out")
 
 
 def refused_name(name: str, can: str) -> UsageError:
     """Return the error for a job's name, with the nearest one that every scheduler takes."""
-    kept = re.sub("[^A-Za-z0-9_.-]", "_", name)[:200]
-    return refused("job-name", name, can, f"--job-name {kept if kept[:1].isalpha() else f'job{kept}'}")
+    safe = re.sub("[^A-Za-z0-9_.-]", "_", name)[:200]
+    return refused("job-name", name, can, f"--job-name {safe if safe[:1].isalpha() else f'job{safe}'}")
 
 
-def refused_groups(job: Job) -> UsageError:
-    """Return the error for groups of nodes where the scheduler has none."""
-    nodes = "+".join(str(group.nodes) for group in job.groups)
-    return refused("nodes", nodes, "one group of nodes", f"--nodes {job.nodes}, and one value for each other option")
+def only_group(job: Job) -> Group:
+    """Return the job's group of nodes. Raises UsageError if there are several."""
+    if len(job.groups) > 1:
+        nodes, works = "+".join(str(group.nodes) for group in job.groups), f"--nodes {job.nodes}"
+        raise refused("nodes", nodes, "one group of nodes", f"{works}, and one value for each other option")
+    return job.groups[0]
 
 
 def refused_array(array: str, can: str, least: int) -> UsageError:
-    """Return the error for an array, with its first range: from `least`, and as many at once."""
+    """Return the error for an array, with its first range, from `least` on, as what works."""
     found = re.search(r"([0-9]+)-([0-9]+)(:[0-9]+)?", array)
     if not found or int(found[1]) >= int(found[2]):
         return refused("array", array, can, "leaving --array out, or a range such as --array 1-2")
@@ -66,8 +80,8 @@ def refused_array(array: str, can: str, least: int) -> UsageError:
     return refused("array", array, can, works + (", and another script for the rest" if "," in array else ""))
 
 
-def refuse_unless_shorter(array: str) -> str:
-    """Return an array with 1 or more jobs at once: by %0, which is no limit, Slurm alone knows what is meant."""
+def array_with_limit(array: str) -> str:
+    """Return an array. Raises UsageError for %0, which only Slurm takes, for no limit of jobs at once."""
     if re.search("%0+$", array):
         works = f"--array {array.partition('%')[0]}, which is all at once"
         raise refused("array", array, "ranges with 1 or more jobs at once", works)
@@ -75,14 +89,14 @@ def refuse_unless_shorter(array: str) -> str:
 
 
 def matching(field: str, value: str | None, pattern: re.Pattern[str], can: str, works: str = "") -> str:
-    """Return the value, "" for None. Raises UsageError, with a value that `works`, for another form than `pattern`."""
+    """Return the value, "" for None. Raises UsageError, with a value that `works`, if it does not match."""
     if value is not None and not pattern.fullmatch(value):
         raise refused(field, value, can, works and f"--{field} {works}")
     return value or ""
 
 
-def refuse_unless_letters(job: Job, known: Mapping[str, str]) -> str:
-    """Return the letters for the events that mail is sent on, each once. Raises UsageError."""
+def mail_letters(job: Job, known: Mapping[str, str]) -> str:
+    """Return the scheduler's letters for the events on which mail is sent, each once. Raises UsageError."""
     for event in job.mail_type:
         if event not in known:
             works = dict.fromkeys(event if event in known else "FAIL" for event in job.mail_type)
@@ -90,37 +104,36 @@ def refuse_unless_letters(job: Job, known: Mapping[str, str]) -> str:
     return "".join(dict.fromkeys("".join(known[event] for event in job.mail_type)))
 
 
-# Slurm's patterns in the name of an output file, such as logs/%x-%j.out, in another scheduler's words.
+# Slurm's patterns in the name of an output file, such as logs/%x-%j.out, as other schedulers write them.
 #
-# Source: sbatch(1), "filename pattern". A % that begins none of them stands for itself.
+# Source: sbatch(1), "filename pattern". A % that begins no pattern stands for itself.
 
 _FILENAME = re.compile("%(?:%|([0-9]*)([AabJjNnstux]))")
 
 
 def _translated(field: str, path: str, patterns: Mapping[str, str]) -> str:
-    """Return the path with what `patterns` has for each pattern's letter, and % for %%.
+    """Return the path with the text that `patterns` has for each letter, and % for %%.
 
-    Raises UsageError for another letter or a number of digits, which only Slurm has.
+    Raises UsageError for other letters and for a number of digits, which only Slurm has.
     """
 
-    def word(match: re.Match[str]) -> str:
+    def text(match: re.Match[str]) -> str:
         digits, letter = match.groups()
         if letter is None:
             return "%"
         if digits or letter not in patterns:
-            raise refused(
-                field, path, f"a path without Slurm's {match[0]}", f"--{field} {_translatable(path, patterns)}"
-            )
+            works = f"--{field} {_translatable(path, patterns)}"
+            raise refused(field, path, f"a path without Slurm's {match[0]}", works)
         return patterns[letter]
 
-    return _FILENAME.sub(word, path)
+    return _FILENAME.sub(text, path)
 
 
 def _translatable(path: str, patterns: Mapping[str, str]) -> str:
-    """Return a path that can be translated: with the job's number, or a directory."""
+    """Return a path that can be translated: with the job's number, or only its directory."""
     if "j" not in patterns:
-        directory = path.partition("%")[0].rpartition("/")
-        return f"{directory[0]}{directory[1] or './'}, a directory (with the /), where the file is named after the job"
+        directory, slash, _ = path.partition("%")[0].rpartition("/")
+        return f"{directory}{slash or './'}, a directory (with the /), where the file is named after the job"
     return _FILENAME.sub(
         lambda match: match[0] if match[2] is None else f"%{match[2] if match[2] in patterns else 'j'}", path
     )
@@ -139,53 +152,44 @@ def _slurm(job: Job) -> tuple[Directive, ...]:
     if len(job.groups) > 1 and job.array:
         can = "nothing, because Slurm has no arrays of heterogeneous jobs"
         raise refused("array", job.array, can, "leaving --array out, or one group of nodes")
-    found = [_slurm_option("job-name", job.job_name)]
-    for number, group in enumerate(job.groups):
-        found += [Directive("hetjob", "nodes")] if number else []
-        found += _slurm_group(job, group)
-        found += _slurm_whole(job) if not number else []
-    return tuple(found)
-
-
-def _slurm_group(job: Job, group: Group) -> list[Directive]:
-    by_node = job.launcher.starts == "node"  # then Slurm starts one task, and that the others
-    found = [
-        _slurm_option("nodes", group.nodes),
-        _slurm_option("ntasks-per-node", 1 if by_node else group.ntasks),
-        _slurm_option("cpus-per-task", group.cpus and group.cpus * (group.ntasks if by_node else 1)),
-        _slurm_option("gpus-per-node", group.gpus),
-        _slurm_option("mem", group.mem and as_size(group.mem, ("M", "G"))),
-        _slurm_option("constraint", group.constraint),
-        _slurm_option("partition", job.partition),
-    ]
-    return [
-        *(option for option in found if option.text),
-        *([Directive("--exclusive", "exclusive")] if job.exclusive else []),
-    ]
-
-
-def _slurm_whole(job: Job) -> list[Directive]:
-    found = [
-        _slurm_option("time", job.time and as_hms(job.time)),
-        _slurm_option("account", job.account),
-        _slurm_option("qos", job.qos),
-        _slurm_option("reservation", job.reservation),
-        _slurm_option("output", job.output),
-        _slurm_option("error", job.error),
-        _slurm_option("mail-user", job.mail_user),
-        _slurm_option("mail-type", ",".join(job.mail_type)),
-        _slurm_option("array", job.array),
-        _slurm_option("dependency", job.dependency),
+    first, *others = (_slurm_group(job, group) for group in job.groups)
+    whole = _slurm_rows(
+        time=job.time and as_hms(job.time),
+        account=job.account,
+        qos=job.qos,
+        reservation=job.reservation,
+        output=job.output,
+        error=job.error,
+        mail_user=job.mail_user,
+        mail_type=",".join(job.mail_type),
+        array=job.array,
+        dependency=job.dependency,
         # To `mingle run`, which is the batch script, and not to all processes: a launcher would die of it.
-        _slurm_option("signal", f"B:{job.signal.name}@{job.signal.before_s}"),
-    ]
-    if job.requeue:
-        found += [Directive("--requeue", "requeue"), Directive("--open-mode=append", "requeue")]
-    return [option for option in found if option.text]
+        signal=f"B:{job.signal.name}@{job.signal.before_s}",
+    )
+    requeue = (Directive("--requeue", "requeue"), Directive("--open-mode=append", "requeue")) if job.requeue else ()
+    het = [directive for group in others for directive in (Directive("hetjob", "nodes"), *group)]
+    return (*_slurm_rows(job_name=job.job_name), *first, *whole, *requeue, *het)
 
 
-def _slurm_option(name: str, value: object) -> Directive:
-    return Directive("" if value in (None, "") else f"--{name}={_slurm_quoted(name, str(value))}", name)
+def _slurm_group(job: Job, group: Group) -> tuple[Directive, ...]:
+    by_node = job.launcher.starts == "node"  # then Slurm starts one task, and that the others
+    found = _slurm_rows(
+        nodes=group.nodes,
+        ntasks_per_node=1 if by_node else group.ntasks,
+        cpus_per_task=group.cpus and group.cpus * (group.ntasks if by_node else 1),
+        gpus_per_node=group.gpus,
+        mem=group.mem and as_size(group.mem, ("M", "G")),
+        constraint=group.constraint,
+        partition=job.partition,
+    )
+    return (*found, *([Directive("--exclusive", "exclusive")] if job.exclusive else []))
+
+
+def _slurm_rows(**values: object) -> tuple[Directive, ...]:
+    """Return the directives of these fields, which are named after the options of sbatch."""
+    fields = {name.replace("_", "-"): value for name, value in values.items()}
+    return rows_of(_slurm_quoted, *((f"--{field}=", field, value) for field, value in fields.items()))
 
 
 def _slurm_quoted(name: str, value: str) -> str:
@@ -196,9 +200,8 @@ def _slurm_quoted(name: str, value: str) -> str:
     if len(value.encode("utf-8", "surrogateescape")) > longest:
         raise refused(name, value, f"at most {longest} bytes, which is Slurm's own limit", f"a shorter --{name}")
     if name in ("output", "error") and "\\" in value:
-        raise refused(
-            name, value, "a path without a backslash, which Slurm drops", f"--{name} {value.replace(chr(92), '_')}"
-        )
+        works = f"--{name} {value.replace(chr(92), '_')}"
+        raise refused(name, value, "a path without a backslash, which Slurm drops", works)
     if _SLURM_PLAIN.fullmatch(value):
         return value
     return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
@@ -238,28 +241,30 @@ def _pbs(job: Job) -> tuple[Directive, ...]:
         can = "the only queue, because --partition names one too"
         raise refused("reservation", job.reservation, can, "leaving --partition out")
     chunks = "+".join(_pbs_chunk(group) for group in job.groups)
+    patterns = {"x": job.job_name, "a": _PBS_INDEX}
     return (
         *_pbs_opening(job),
         Directive(f"-l select={chunks}", "nodes", _PBS_OF_CHUNKS),
         Directive(f"-l place=scatter{':excl' if job.exclusive else ''}", "exclusive" if job.exclusive else "nodes"),
-        *_pbs_option("-l walltime=", "time", job.time and as_hms(job.time)),
-        *_pbs_option("-q ", *_pbs_queue(job)),
-        *_pbs_option("-J ", "array", job.array and _pbs_array(job.array)),
-        *_pbs_closing(
-            job, {"x": job.job_name, "a": _PBS_INDEX}, _pbs_dependency(f"{_PBS_ON_JOBS}|runone", _PBS_ON_COUNTS)
+        *rows_of(
+            _pbs_quoted,
+            ("-l walltime=", "time", job.time and as_hms(job.time)),
+            ("-q ", *_pbs_queue(job)),
+            ("-J ", "array", job.array and _pbs_array(job.array)),
         ),
+        *_pbs_closing(job, patterns, _pbs_dependency(f"{_PBS_ON_JOBS}|runone", _PBS_ON_COUNTS)),
     )
 
 
 def _pbs_opening(job: Job) -> tuple[Directive, ...]:
-    """Return what begins a script for any qsub."""
+    """Return the first directives for any qsub."""
     if not _PBS_NAME.fullmatch(job.job_name):
         raise refused_name(job.job_name, "a letter, then letters, digits and _.+-")
     return (Directive(f"-N {job.job_name}", "job-name"), Directive("-S /bin/bash", "default"))
 
 
 def _pbs_dependency(on_jobs: str, on_counts: str) -> re.Pattern[str]:
-    """Return the form of a list of dependencies, with the words for those on jobs and for those on counts."""
+    """Return the pattern of a list of dependencies, with the names of those on jobs and of those on counts."""
     one = rf"(?:(?:{on_jobs})(?::{_PBS_JOB})+|(?:{on_counts}):0*[1-9][0-9]*)"
     return re.compile(f"{one}(?:,{one})*", re.ASCII)
 
@@ -273,24 +278,17 @@ def _pbs_closing(job: Job, patterns: Mapping[str, str], dependencies: re.Pattern
     mail_user = matching("mail-user", job.mail_user, _PBS_MAIL_USERS, can, "me@example.org")
     again = "requeue" if job.requeue else "array" if job.array else ""  # PBS takes no array that it may not rerun
     depend = matching("dependency", job.dependency, dependencies, "afterok:123.server", "afterok:123.server")
-    return (
-        *_pbs_option("-A ", "account", job.account),
-        *_pbs_option("-o ", "output", job.output and _pbs_path("output", job.output, patterns)),
-        *(
-            _pbs_option("-e ", "error", _pbs_path("error", job.error, patterns))
-            if job.error
-            else (Directive("-j oe", "default"),)
-        ),
-        *_pbs_option("-M ", "mail-user", mail_user),
-        *_pbs_option("-m ", "mail-type", refuse_unless_letters(job, _PBS_MAIL)),
-        *_pbs_option("-W depend=", "dependency", depend),
-        Directive(f"-r {'y' if again else 'n'}", again or "default"),
+    return rows_of(
+        _pbs_quoted,
+        ("-A ", "account", job.account),
+        ("-o ", "output", job.output and _pbs_path("output", job.output, patterns)),
+        ("-e ", "error", job.error and _pbs_path("error", job.error, patterns)),
+        ("-j oe", "default", not job.error),
+        ("-M ", "mail-user", mail_user),
+        ("-m ", "mail-type", mail_letters(job, _PBS_MAIL)),
+        ("-W depend=", "dependency", depend),
+        ("-r ", again or "default", "y" if again else "n"),
     )
-
-
-def _pbs_option(before: str, field: str, value: object) -> tuple[Directive, ...]:
-    """Return the directive, or none where there is no value. Raises UsageError."""
-    return (Directive(before + _pbs_quoted(field, str(value)), field),) if value not in (None, "") else ()
 
 
 def _pbs_quoted(field: str, value: str) -> str:
@@ -311,8 +309,8 @@ def _pbs_queue(job: Job) -> tuple[str, str]:
 
 
 def _pbs_path(field: str, path: str, patterns: Mapping[str, str]) -> str:
-    can, nearest = "a path in ASCII, with a colon after HOST or a / only", re.sub("[^!-9;-~]", "_", path)
-    found = _translated(field, matching(field, path, _PBS_PATH, can, nearest), patterns)
+    can, works = "a path in ASCII, with a colon after HOST or a / only", re.sub("[^!-9;-~]", "_", path)
+    found = _translated(field, matching(field, path, _PBS_PATH, can, works), patterns)
     if found.count(_PBS_INDEX) > 1:
         works = f"--{field} {path.partition('%a')[0]}%a"
         raise refused(field, path, "a path with one %a, because PBS inserts the index once", works)
@@ -345,7 +343,7 @@ def _pbs_chunk(group: Group) -> str:
 
 _TORQUE_LONGEST_NAME = 15  # qsub(1B), -N
 _TORQUE_FEATURE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*(:[A-Za-z][A-Za-z0-9_.-]*)*", re.ASCII)
-_TORQUE_WORD = re.compile(r"[A-Za-z0-9_.@-]+", re.ASCII)
+_TORQUE_NAME = re.compile(r"[A-Za-z0-9_.@-]+", re.ASCII)
 _TORQUE_QUEUE = re.compile(r"[A-Za-z0-9_.-]+(@[A-Za-z0-9.-]+)?|@[A-Za-z0-9.-]+", re.ASCII)
 # Torque's own, beside those of PBS.
 _TORQUE_ON_JOBS = f"{_PBS_ON_JOBS}|syncwith|(?:after|before)(?:start|ok|notok|any)array"
@@ -358,71 +356,62 @@ _TORQUE_OF_NODES = ("ntasks-per-node", "cpus-per-task", "gpus-per-node", "constr
 
 def _torque(job: Job) -> tuple[Directive, ...]:
     """Return the directives. Raises UsageError."""
-    for group in job.groups:
-        if group.mem and len(job.groups) > 1:
-            raise refused(
-                "mem", group.mem, "one size for the whole job, so without groups of nodes", "leaving --mem out"
-            )
+    memory = job.groups[0].mem
+    mixed = next((group.mem for group in job.groups if group.mem), None) if len(job.groups) > 1 else None
+    if mixed:
+        raise refused("mem", mixed, "one size for the whole job, so without groups of nodes", "leaving --mem out")
     for name, path in (("output", job.output), ("error", job.error)):
-        if path:
-            works = re.sub("[^!-9;-~]", "_", re.sub(r"^\$\{?HOME\}?/*", "$HOME/", path))
-            matching(name, path, _TORQUE_PATH, "a path in ASCII without spaces, with a colon after HOST only", works)
+        works = re.sub("[^!-9;-~]", "_", re.sub(r"^\$\{?HOME\}?/*", "$HOME/", path or ""))
+        matching(name, path, _TORQUE_PATH, "a path in ASCII without spaces, with a colon after HOST only", works)
     if len(job.job_name) > _TORQUE_LONGEST_NAME and job.job_name.isascii():
         works = f"--job-name {job.job_name[:_TORQUE_LONGEST_NAME]}"
         raise refused("job-name", job.job_name, f"at most {_TORQUE_LONGEST_NAME} characters", works)
-    memory = job.groups[0].mem
+    queue = matching("partition", job.partition, _TORQUE_QUEUE, "QUEUE, QUEUE@SERVER or @SERVER")
+    can = "letters, digits and _.@-"  # neither a list of resources nor `queue@server` takes these apart
     return (
         *_pbs_opening(job),
         Directive("-l nodes=" + "+".join(_torque_nodes(group) for group in job.groups), "nodes", _TORQUE_OF_NODES),
-        *_pbs_option("-l mem=", "mem", memory and as_size(memory * job.nodes, ("mb", "gb"))),
-        *([Directive("-l naccesspolicy=singlejob", "exclusive")] if job.exclusive else []),
-        *_pbs_option("-l walltime=", "time", job.time and as_hms(job.time)),
-        *_pbs_option("-l qos=", "qos", _torque_word("qos", job.qos)),
-        *_pbs_option("-l advres=", "reservation", _torque_word("reservation", job.reservation)),
-        *_pbs_option(
-            "-q ", "partition", matching("partition", job.partition, _TORQUE_QUEUE, "QUEUE, QUEUE@SERVER or @SERVER")
+        *rows_of(
+            _pbs_quoted,
+            ("-l mem=", "mem", memory and as_size(memory * job.nodes, ("mb", "gb"))),
+            ("-l naccesspolicy=singlejob", "exclusive", job.exclusive),
+            ("-l walltime=", "time", job.time and as_hms(job.time)),
+            ("-l qos=", "qos", matching("qos", job.qos, _TORQUE_NAME, can)),
+            ("-l advres=", "reservation", matching("reservation", job.reservation, _TORQUE_NAME, can)),
+            ("-q ", "partition", queue),
+            (f"-t {_torque_array(job.array or '')}", "array", bool(job.array)),
         ),
-        *([Directive(f"-t {_torque_array(job.array)}", "array")] if job.array else []),
         *_pbs_closing(job, {"x": job.job_name}, _pbs_dependency(_TORQUE_ON_JOBS, _TORQUE_ON_COUNTS)),
     )
-
-
-def _torque_word(field: str, value: str | None) -> str:
-    """Return a name that neither a list of resources nor `queue@server` takes apart."""
-    return matching(field, value, _TORQUE_WORD, "letters, digits and _.@-")
 
 
 def _torque_nodes(group: Group) -> str:
     parts = [str(group.nodes), f"ppn={(group.cpus or 1) * group.ntasks}"]
     if group.gpus:
-        parts += [f"gpus={group.gpus.number}"] + ([_torque_type(group.gpus)] if group.gpus.type else [])
+        if group.gpus.type and not _TORQUE_FEATURE.fullmatch(group.gpus.type):
+            can = "a type that is a property of nodes, which begins with a letter"
+            works = f"--gpus-per-node {group.gpus.number}, and the property by --constraint"
+            raise refused("gpus-per-node", group.gpus, can, works)
+        parts += [f"gpus={group.gpus.number}"] + ([group.gpus.type] if group.gpus.type else [])
     if group.constraint:
         parts += [matching("constraint", group.constraint, _TORQUE_FEATURE, "a property of nodes", "infiniband")]
     return ":".join(parts)
 
 
-def _torque_type(gpus: Gpus) -> str:
-    """Return the type of GPUs, which for Torque is a property of the node."""
-    if not _TORQUE_FEATURE.fullmatch(gpus.type):
-        can = "a type that is a property of nodes, which begins with a letter"
-        raise refused("gpus-per-node", gpus, can, f"--gpus-per-node {gpus.number}, and the property by --constraint")
-    return gpus.type
-
-
 def _torque_array(array: str) -> str:
     if ":" in array:
         raise refused("array", array, "a list of ranges without a step", "each number, as in --array 1,3,5 for 1-5:2")
-    return refuse_unless_shorter(array)
+    return array_with_limit(array)
 
 
 # Directives for LSF's bsub. Source: IBM Spectrum LSF command reference, bsub.
 #
-# How it reads quotes is taken from parseLine() in lsbatch/cmd/cmd.sub.c of OpenLava, which comes from LSF. What the
-# two may read differently is refused.
+# How it reads quotes is taken from parseLine() in lsbatch/cmd/cmd.sub.c of OpenLava, which is derived from LSF. Values
+# that the two may read differently are refused.
 
 _LSF_NAME = re.compile(r"[A-Za-z0-9_.-]{1,4094}", re.ASCII)  # a name may not hold what an array or a path is made of
 _LSF_PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./~%-]+", re.ASCII)
-# bsub takes words apart at spaces before it looks at quotes, and joins them with one space each.
+# bsub splits at spaces before it looks at quotes, and joins with one space each.
 _LSF_QUOTED = re.compile(r"[^ \"'`$#\\]+(?: [^ \"'`$#\\]+)*")
 _LSF_ARRAY = re.compile(r"0*[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?(?:,0*[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?)*", re.ASCII)
 _LSF_LONGEST_ARRAY = 255  # "Job Arrays": of the name and its indices together
@@ -451,31 +440,46 @@ _LSF_MAIL = {"BEGIN": "B", "END": "N", "FAIL": "N", "ALL": "BN", "NONE": ""}
 
 def _lsf(job: Job) -> tuple[Directive, ...]:
     """Return the directives: slots are processes, and `span[ptile=…]` puts them on nodes. Raises UsageError."""
-    if len(job.groups) > 1:
-        raise refused_groups(job)
+    group = only_group(job)
     if not _LSF_NAME.fullmatch(job.job_name):
         raise refused_name(job.job_name, "letters, digits and _.-")
-    group = job.groups[0]
     needs = [f"span[ptile={group.ntasks}]"] + ([f"affinity[core({group.cpus})]"] if group.cpus else [])
     if group.mem:
         needs += [f"rusage[mem={as_size(group.mem, ('MB', 'GB'))}/host]"]
     if group.constraint:
         needs.insert(0, f"select[{_lsf_selection(group.constraint)}]")
     gpu = group.gpus and f"num={group.gpus.number}/host" + (f":gmodel={group.gpus.type}" if group.gpus.type else "")
-    found = [
-        (f"-J {_lsf_quoted('job-name', job.job_name + _lsf_array(job))}", "array" if job.array else "job-name"),
-        (f"-n {group.nodes * group.ntasks}", "nodes"),
-        (f'-R "{" ".join(needs)}"', "ntasks-per-node"),
-        (gpu and f'-gpu "{gpu}"', "gpus-per-node"),
-        (job.time and f"-W {-(-job.time // 60) // 60}:{-(-job.time // 60) % 60:02}", "time"),
-        *_lsf_texts(job),
-        (job.exclusive and "-x", "exclusive"),
-        (job.requeue and "-r", "requeue"),
-        *((f"-{letter}", "mail-type") for letter in sorted(refuse_unless_letters(job, _LSF_MAIL))),
-        (_lsf_warning(job), "signal"),
-    ]
-    return tuple(
-        Directive(text, field, _LSF_NEEDS if field == "ntasks-per-node" else ()) for text, field in found if text
+    minutes = _lsf_minutes(job.time or 0)
+    project = matching("account", job.account, _LSF_PROJECT, "at most 511 characters")
+    return (
+        *rows_of(
+            _lsf_quoted,
+            ("-J ", "array" if job.array else "job-name", job.job_name + _lsf_array(job)),
+            ("-n ", "nodes", group.nodes * group.ntasks),
+        ),
+        Directive(f'-R "{" ".join(needs)}"', "ntasks-per-node", _LSF_NEEDS),
+        *rows_of(
+            _lsf_quoted,
+            (f'-gpu "{gpu}"', "gpus-per-node", bool(gpu)),
+            ("-W ", "time", job.time and f"{minutes // 60}:{minutes % 60:02}"),
+            ("-q ", "partition", job.partition and _lsf_queues(job.partition)),
+            ("-P ", "account", project),
+            ("-sla ", "qos", matching("qos", job.qos, _LSF_WORD, "one word")),
+            ("-U ", "reservation", matching("reservation", job.reservation, _LSF_WORD, "one word")),
+            ("-o ", "output", job.output and _lsf_path("output", job.output, job.job_name)),
+            ("-e ", "error", job.error and _lsf_path("error", job.error, job.job_name)),
+            ("-u ", "mail-user", job.mail_user and _lsf_addresses(job.mail_user)),
+            ("-w ", "dependency", job.dependency and _lsf_dependency(job.dependency)),
+            ("-x", "exclusive", job.exclusive),
+            ("-r", "requeue", job.requeue),
+            *((f"-{letter}", "mail-type", True) for letter in sorted(mail_letters(job, _LSF_MAIL))),
+            # Whole minutes could put the warning at the start; the script has a timer too.
+            (
+                f"-wa {job.signal.name} -wt {_lsf_minutes(job.signal.before_s)}",
+                "signal",
+                _lsf_minutes(job.signal.before_s) < minutes,
+            ),
+        ),
     )
 
 
@@ -484,29 +488,8 @@ def _lsf_minutes(duration_s: int) -> int:
     return -(-duration_s // 60)
 
 
-def _lsf_warning(job: Job) -> str:
-    """Return the warning, or none where whole minutes would put it at the start: the script has a timer too."""
-    if not job.time or _lsf_minutes(job.signal.before_s) >= _lsf_minutes(job.time):
-        return ""
-    return f"-wa {job.signal.name} -wt {_lsf_minutes(job.signal.before_s)}"
-
-
-def _lsf_texts(job: Job) -> list[tuple[str, str]]:
-    options = {
-        "partition": ("-q", job.partition and _lsf_queues(job.partition)),
-        "account": ("-P", matching("account", job.account, _LSF_PROJECT, "at most 511 characters")),
-        "qos": ("-sla", matching("qos", job.qos, _LSF_WORD, "one word")),
-        "reservation": ("-U", matching("reservation", job.reservation, _LSF_WORD, "one word")),
-        "output": ("-o", job.output and _lsf_path("output", job.output, job.job_name)),
-        "error": ("-e", job.error and _lsf_path("error", job.error, job.job_name)),
-        "mail-user": ("-u", job.mail_user and _lsf_addresses(job.mail_user)),
-        "dependency": ("-w", job.dependency and _lsf_dependency(job.dependency)),
-    }
-    return [(f"{letter} {_lsf_quoted(field, value)}", field) for field, (letter, value) in options.items() if value]
-
-
 def _lsf_array(job: Job) -> str:
-    ranges, _, most = refuse_unless_shorter(job.array or "").partition("%")
+    ranges, _, most = array_with_limit(job.array or "").partition("%")
     if ranges and not _LSF_ARRAY.fullmatch(ranges):
         more = re.sub("(?<![:0-9])[0-9]+", lambda number: str(int(number[0]) + 1), ranges)
         works = f"--array {more}{'%' * bool(most)}{most}, which is one more for each"
@@ -539,7 +522,7 @@ def _lsf_path(field: str, value: str, job_name: str) -> str:
 
 
 def _lsf_queues(value: str) -> str:
-    """Return the queues, one of which runs the job, as LSF lists them."""
+    """Return the queues, separated by spaces; one of them runs the job."""
     can, queues = "queues of letters, digits, _ and -", re.split("[ ,]", value)
     return " ".join(matching("partition", queue, _LSF_QUEUE, can) for queue in queues)
 
@@ -596,18 +579,16 @@ _SGE_PATTERNS = {"j": "$JOB_ID", "A": "$JOB_ID", "a": "$TASK_ID", "x": "$JOB_NAM
 
 
 def _sge(job: Job) -> tuple[Directive, ...]:
-    """Return the directives. `requeue` is the queue's to do, on the script's exit status 99. Raises UsageError."""
-    if len(job.groups) > 1:
-        raise refused_groups(job)
+    """Return the directives. The queue requeues a job on the script's exit status 99. Raises UsageError."""
+    group = only_group(job)
     if job.qos:
         can = "nothing, because Grid Engine has none"
         raise refused("qos", job.qos, can, "leaving --qos out; a queue is --partition")
-    return (*_sge_requested(job), *_sge_whole(job))
+    return (*_sge_requested(job, group), *_sge_whole(job))
 
 
-def _sge_requested(job: Job) -> tuple[Directive, ...]:
+def _sge_requested(job: Job, group: Group) -> tuple[Directive, ...]:
     """Return what the job needs of its nodes."""
-    group = job.groups[0]
     if group.gpus and group.gpus.type:
         can, works = "a number, with the type as a --constraint of the site's", f"--gpus-per-node {group.gpus.number}"
         raise refused("gpus-per-node", group.gpus, can, works)
@@ -615,50 +596,51 @@ def _sge_requested(job: Job) -> tuple[Directive, ...]:
         raise refused_name(job.job_name, "a letter, then letters, digits and _.+-")
     slots = group.ntasks * (group.cpus or 1)
     of_slots = ("ntasks-per-node", "cpus-per-task")
-    has_pe = any(text.startswith("-pe ") for text in job.directive)  # the user's own, with their number
+    has_pe = any(text.startswith("-pe ") for text in job.directive)  # the user's own, with a number of slots
     constraint = matching("constraint", group.constraint, _SGE_RESOURCE, "NAME=VALUE", "arch=lx-amd64")
     return (
-        *_sge_option("-N", "job-name", job.job_name),
+        Directive(f"-N {job.job_name}", "job-name"),
         Directive("-S /bin/bash", "default", of_slots if has_pe else ()),
         *([] if has_pe else [Directive(f"-pe mpi {group.nodes * slots}", "nodes", of_slots)]),
-        *_sge_option("-l", "gpus-per-node", group.gpus and f"gpu={group.gpus.number}"),
-        # Grid Engine counts memory for each slot.
-        *_sge_option("-l", "mem", group.mem and f"h_vmem={as_size(-(-group.mem // slots), ('M', 'G'))}"),
-        *([Directive(f"-l {constraint}", "constraint")] if constraint else []),
-        *_sge_option("-l", "exclusive", job.exclusive and "exclusive=true"),
-        *_sge_option("-l", "time", job.time and f"h_rt={as_hms(job.time)}"),
+        *rows_of(
+            _sge_quoted,
+            ("-l ", "gpus-per-node", group.gpus and f"gpu={group.gpus.number}"),
+            # Grid Engine counts memory for each slot.
+            ("-l ", "mem", group.mem and f"h_vmem={as_size(-(-group.mem // slots), ('M', 'G'))}"),
+            ("-l ", "constraint", constraint),
+            ("-l exclusive=true", "exclusive", job.exclusive),
+            ("-l ", "time", job.time and f"h_rt={as_hms(job.time)}"),
+        ),
     )
 
 
 def _sge_whole(job: Job) -> tuple[Directive, ...]:
-    ranges, _, most = refuse_unless_shorter(job.array or "").partition("%")
+    ranges, _, most = array_with_limit(job.array or "").partition("%")
     if job.array and not _SGE_ARRAY.fullmatch(ranges):
         raise refused_array(job.array, "FIRST-LAST[:STEP] from 1", 1)
     reservation = matching("reservation", job.reservation, _SGE_NUMBER, "the number of one", "12")
     can = "names of queues, such as all.q@@gpus,long.q"
     mail_user = matching("mail-user", job.mail_user, _SGE_MAIL_USERS, "addresses", "me@example.org")
-    return (
-        *_sge_option("-q", "partition", matching("partition", job.partition, _SGE_QUEUES, can)),
-        *_sge_option("-P", "account", matching("account", job.account, _SGE_OBJECT, "the name of a project")),
-        *_sge_option("-ar", "reservation", reservation),
-        *_sge_option("-t", "array", ranges),
-        *_sge_option("-tc", "array", most),
-        *_sge_option("-hold_jid", "dependency", job.dependency and _sge_dependency(job.dependency)),
-        *_sge_option("-o", "output", job.output and _sge_path("output", job.output)),
-        *(_sge_option("-e", "error", _sge_path("error", job.error)) if job.error else (Directive("-j y", "default"),)),
-        *_sge_option("-M", "mail-user", mail_user),
-        *_sge_option("-m", "mail-type", refuse_unless_letters(job, _PBS_MAIL)),
-        Directive(f"-r {'y' if job.requeue else 'n'}", "requeue" if job.requeue else "default"),
-        Directive("-cwd", "default"),
+    return rows_of(
+        _sge_quoted,
+        ("-q ", "partition", matching("partition", job.partition, _SGE_QUEUES, can)),
+        ("-P ", "account", matching("account", job.account, _SGE_OBJECT, "the name of a project")),
+        ("-ar ", "reservation", reservation),
+        ("-t ", "array", ranges),
+        ("-tc ", "array", most),
+        ("-hold_jid ", "dependency", job.dependency and _sge_dependency(job.dependency)),
+        ("-o ", "output", job.output and _sge_path("output", job.output)),
+        ("-e ", "error", job.error and _sge_path("error", job.error)),
+        ("-j y", "default", not job.error),
+        ("-M ", "mail-user", mail_user),
+        ("-m ", "mail-type", mail_letters(job, _PBS_MAIL)),
+        ("-r ", "requeue" if job.requeue else "default", "y" if job.requeue else "n"),
+        ("-cwd", "default", True),
     )
 
 
-def _sge_option(letter: str, field: str, value: str | int | None) -> tuple[Directive, ...]:
-    return (Directive(f"{letter} {_sge_quoted(field, str(value))}", field),) if value else ()
-
-
 def _sge_quoted(field: str, value: str) -> str:
-    """Quote as qsub reads it: it drops every quote, wherever it stands, and takes # for the end of the line."""
+    """Quote as qsub reads it: it drops every quote, and ends the line at a #."""
     if not value.isprintable() or any(char in value for char in "\"'#"):
         raise refused(field, value, "one printable line without quotes and #, which a #$ directive cannot carry")
     return f'"{value}"' if " " in value else value
@@ -676,7 +658,7 @@ def _sge_path(field: str, value: str) -> str:
     return _translated(field, given, _SGE_PATTERNS)
 
 
-# Only operators may rerun a job of PBS, so this is a new one from the same script.
+# Only operators may rerun a job of PBS, so this submits the script again.
 _NEW = """"$(printf 'cd %q && qsub %q' "$PBS_O_WORKDIR" "$0")\""""
 
 TABLE = (
@@ -694,7 +676,7 @@ TABLE = (
     Scheduler("pbs", "qsub", "#PBS", "OpenPBS and PBS Professional", _pbs, again=_NEW, submitted_in="PBS_O_WORKDIR"),
     Scheduler("torque", "qsub", "#PBS", "Torque", _torque, again=_NEW, submitted_in="PBS_O_WORKDIR"),
     Scheduler("lsf", "bsub", "#BSUB", "LSF", _lsf, again='"brequeue $LSB_JOBID"', submitted_in="LS_SUBCWD"),
-    # Grid Engine queues a job with this status again.
+    # Grid Engine requeues a job with this status.
     Scheduler("sge", "qsub", "#$", "Grid Engine", _sge, again='"exit 99"', submitted_in="SGE_O_WORKDIR"),
 )
 SCHEDULERS = {name: scheduler for scheduler in TABLE for name in (scheduler.name, *scheduler.also)}
@@ -707,7 +689,7 @@ def scheduler(name: str) -> Scheduler:
     return SCHEDULERS[name]
 
 
-# What a job may ask for, and what it may on each node: a directive has to carry it, or it is refused.
+# The fields of a job, and of each group of its nodes, that a directive has to carry.
 _OF_JOB = (
     *("time", "partition", "account", "qos", "reservation", "exclusive", "output", "error", "mail_user", "array"),
     *("dependency", "requeue"),
@@ -716,18 +698,18 @@ _OF_NODE = {"gpus": "gpus-per-node", "cpus": "cpus-per-task", "mem": "mem", "con
 
 
 def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
-    """Return the job's directives in order. Raises UsageError that names a field that they cannot carry."""
+    """Return the job's directives in order. Raises UsageError, which names a field that they cannot carry."""
     found = scheduler.directives(job)
     carried = {field for directive in found for field in (directive.field, *directive.also)}
     for field, value in _requested(job):
         if field not in carried:
             can = f"nothing, because scripts for {scheduler.help} have no directive for it"
             raise refused(field, value, can, f"leaving it out, or a --directive of {scheduler.help}'s own")
-    return (*found, *(Directive(free(text), "directive") for text in job.directive))
+    return (*found, *(Directive(users_directive(text), "directive") for text in job.directive))
 
 
 def _requested(job: Job) -> Iterator[tuple[str, object]]:
-    """Yield each field that somebody has to carry, with its value."""
+    """Yield each field that has to be carried, with its value."""
     for attribute in _OF_JOB:
         if value := getattr(job, attribute):
             yield attribute.replace("_", "-"), value
@@ -735,14 +717,13 @@ def _requested(job: Job) -> Iterator[tuple[str, object]]:
         for attribute, field in _OF_NODE.items():
             if value := getattr(group, attribute):
                 yield field, value
-        if group.ntasks > 1 and job.launcher.starts != "node":  # else the script's own line says it
+        if group.ntasks > 1 and job.launcher.starts != "node":  # else it is an option of `mingle run`
             yield "ntasks-per-node", group.ntasks
 
 
-def free(text: str) -> str:
-    """Return a directive that the user wrote, as it is: one line, and no other can begin in it. Raises UsageError."""
+def users_directive(text: str) -> str:
+    """Return a directive of the user's as it is, if it is one line that does not go on. Raises UsageError."""
     if not text.isprintable() or text.rstrip().endswith("\\"):  # qsub looks for it before trailing spaces
-        raise refused(
-            "directive", text, "one printable line that no backslash ends", "another --directive for each line"
-        )
+        can = "one printable line that no backslash ends"
+        raise refused("directive", text, can, "another --directive for each line")
     return text

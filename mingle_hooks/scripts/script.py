@@ -1,4 +1,4 @@
-"""A job's script: the command that it starts, and the template filled in."""
+"""The script of a job: its command, and the rendered template."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import jinja2
 
 from mingle_hooks import __version__, files, settings
 from mingle_hooks.errors import PlaceError, UsageError
-from mingle_hooks.export import launchers
+from mingle_hooks.export import launchers, shells
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.files import config_directory, template_environment, template_loader
 from mingle_hooks.scripts.directives import Scheduler, directives, refused, scheduler
@@ -32,25 +32,24 @@ from mingle_hooks.scripts.job import (
 )
 from mingle_hooks.values import nearest
 
-# Values as text for their place: a word of bash, or a comment. Each scheduler has its own for its directives.
+# Values as text of bash: an argument or a comment. Each scheduler has its own quoting for its directives.
 #
-# The result is always one line without control characters, so it cannot end a comment, a directive or a
-# function, and it can be read. bash's `$'…'` carries what has to be written as an escape.
+# The text is always one line without control characters, so that it cannot end a comment, a directive or a function.
+# bash's `$'…'` carries what has to be escaped.
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+", re.ASCII)
-# `a=b` as the first word of a command would be an assignment; as an argument it is not, and is quoted too.
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
 
 
 def quote_word(value: object) -> str:
-    """Return `value` as one word of bash in which nothing is special. Raises UsageError for NUL, SOH and DEL."""
+    """Return `value` as one word of bash, wherever it stands. Raises UsageError for NUL, SOH and DEL."""
     text = str(value)
-    if _PLAIN.fullmatch(text) and "=" not in text:
+    if _PLAIN.fullmatch(text) and "=" not in text:  # a=b would be an assignment in front of a command
         return text
     if NOT_CARRIED.intersection(text):
         raise UsageError("text that a shell can carry", repr(text), "leaving out the control characters")
     if text.isprintable():
-        return "'" + text.replace("'", "'\\''") + "'"
+        return shells.quote(text)
     return "$'" + "".join(_escaped(char) for char in text) + "'"
 
 
@@ -63,32 +62,29 @@ def _escaped(char: str) -> str:
     return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
 
 
-def quote_words(values: Iterable[object]) -> str:
-    """Return a command line. `=` is special in the first word only, and --lr=3 reads better without quotes.
-
-    Raises UsageError.
-    """
+def quote_argv(values: Iterable[object]) -> str:
+    """Return a command line, in which --lr=3 has no quotes. Raises UsageError."""
     first, *rest = values
     return " ".join([quote_word(first), *(quote_argument(value) for value in rest)])
 
 
 def quote_argument(value: object) -> str:
-    """Return one word that is not the first of a command. Raises UsageError."""
+    """Return `value` as one word of bash that is not the first of a command. Raises UsageError."""
     text = str(value)
     return text if _PLAIN.fullmatch(text) else quote_word(text)
 
 
 def launcher(name: str) -> Launcher:
-    """Return the launcher of this name; UsageError, with the nearest known name, for another."""
+    """Return the launcher of this name. Raises UsageError, with the nearest name, for an unknown one."""
     if name in LAUNCHERS:
         return LAUNCHERS[name]
     raise UsageError(f"a launcher out of {', '.join(LAUNCHERS)}", name, f"--launcher {nearest(name, LAUNCHERS)}")
 
 
 def program(command: tuple[str, ...], launcher: Launcher) -> tuple[str, ...]:
-    """Return the words that follow the launcher: `train.py …`, `-m pkg …` or any other program with its arguments.
+    """Return the arguments behind the launcher: `train.py …`, `-m pkg …` or any other program.
 
-    A script or a module is Python's: launchers take it as it is, and for the others Python is named.
+    Launchers of Python take a script or a module as it is; for the others Python is inserted.
     """
     first = command[0]
     takes_python = bool(launcher.no_python)
@@ -102,170 +98,168 @@ def program(command: tuple[str, ...], launcher: Launcher) -> tuple[str, ...]:
 Argv = tuple[str, ...]
 
 _C10D = {"c10d", "--rdzv-backend=c10d", "--rdzv_backend=c10d"}
-_WRAPPED_MOST = 4096  # words of a command that are searched for a launcher
+_WRAPPED_MOST = 4096  # arguments of a command that are searched for a launcher
 
 
 class Command(NamedTuple):
-    """What a script starts: `starter` are the user's own words for the launcher, none where the script has its own."""
+    """What a script starts; `starter` is the user's own command line of the launcher, () for the script's."""
 
     launcher: Launcher
     starter: Argv
     program: Argv
-    frameworks: Argv = ()  # what the command reads besides what its launcher tells
+    frameworks: Argv = ()  # whose variables the command reads, beside its launcher's
 
 
 def read_command(typed: Argv, given: str | None, default: str) -> Command:
-    """Return the command of these words; `given` is --launcher, `default` what holds without it.
+    """Return the command that was typed; `given` is --launcher, `default` applies without it.
 
-    Raises UsageError for a launcher in a place where it would train alone, with the line that works.
+    Raises UsageError, with a line that works, for a launcher that would train alone on each node.
     """
-    words, has_srun = _without_prefixes(typed)
-    found = launchers.recognise(_without_python(words))
+    argv, has_srun = _without_prefixes(typed)
+    found = launchers.recognise(_without_python(argv))
     chosen = launcher(given) if given else None
     if chosen and has_srun and chosen.starts == "job":
-        raise UsageError("one launcher", f"--launcher {given} and srun", f"leaving --launcher out, or {_line(words)}")
+        raise UsageError("one launcher", f"--launcher {given} and srun", f"leaving --launcher out, or {_line(argv)}")
     if found:
-        return _typed_launcher(words, found, chosen)
-    inside = _wrapped_launcher(words)
+        return _typed_launcher(argv, found, chosen)
+    inside = _wrapped_launcher(argv)
     if inside and chosen is None:
-        works = f"--launcher plain {_line(words)}, which starts the line once on every node as it is"
-        raise UsageError("a launcher in front", f"{inside.name} within {quote_words(words)}", works)
+        works = f"--launcher plain {_line(argv)}, which starts the line once on every node as it is"
+        raise UsageError("a launcher in front", f"{inside.name} within {quote_argv(argv)}", works)
     frameworks = _frameworks(inside) if inside and chosen and chosen.name == "plain" else ()
-    return Command(chosen or launcher("process" if has_srun else default), (), words, frameworks)
+    return Command(chosen or launcher("process" if has_srun else default), (), argv, frameworks)
 
 
 def check_nodes(command: Command, nodes: int) -> None:
-    """Raise UsageError where the launcher's own options would leave the world of a job with so many nodes."""
-    for word, next_word in _option_pairs(command.program) if command.starter and nodes > 1 else ():
-        name, equals, value = word.partition("=")
-        value = value if equals else next_word
+    """Raise UsageError if the launcher's own options would leave the world of a job with this many nodes."""
+    for argument, next_argument in _option_pairs(command.program) if command.starter and nodes > 1 else ():
+        name, equals, value = argument.partition("=")
+        value = value if equals else next_argument
         if launchers.leaves_world(name, value, nodes, rank=None):
-            seen = f"{word if equals or name == '--standalone' else f'{name} {value}'}, as on a single node"
+            seen = f"{argument if equals or name == '--standalone' else f'{name} {value}'}, as on a single node"
             raise UsageError(f"a launcher for {nodes} nodes", seen, f"it without {name}, which the script sets")
 
 
 def _without_prefixes(typed: Argv) -> tuple[Argv, bool]:
-    """Return the words behind `srun` and `mingle exec`, and whether there was an srun."""
-    words, has_srun = typed, False
-    while words:
-        names = [os.path.basename(word) for word in words[:2]]
+    """Return the arguments behind `srun` and `mingle exec`, and whether there was an srun."""
+    argv, has_srun = typed, False
+    while argv:
+        names = [os.path.basename(argument) for argument in argv[:2]]
         length = 1 if names[0] == "srun" else 2 if names == ["mingle", "exec"] else 0
         if not length:
-            return words, has_srun
+            return argv, has_srun
         has_srun = has_srun or length == 1
-        rest = words[length:]
-        words = rest[1:] if rest[:1] == ("--",) else rest
-        if words is rest and rest and rest[0].startswith("-"):
+        rest = argv[length:]
+        argv = rest[1:] if rest[:1] == ("--",) else rest
+        if argv is rest and rest and rest[0].startswith("-"):
             raise _options_refused(" ".join(names[:length]), rest)
-    raise UsageError("a training command", quote_words(typed), f"{quote_words([*typed, 'train.py'])}")
+    raise UsageError("a training command", quote_argv(typed), f"{quote_argv([*typed, 'train.py'])}")
 
 
-def _options_refused(prefix: str, words: Argv) -> UsageError:
-    """Return the error for options of what the script starts by itself, with the line that works where it is known."""
-    options, rest = _job_options(words)
+def _options_refused(prefix: str, argv: Argv) -> UsageError:
+    """Return the error for options of srun or `mingle exec`, which the script itself starts."""
+    options, rest = _job_options(argv)
     if prefix == "srun" and rest and not rest[0].startswith("-"):
-        works = f"{quote_words(options)} {_line(('srun', *rest))}"
+        works = f"{quote_argv(options)} {_line(('srun', *rest))}"
     else:
         works = "the command alone behind --, and options of `mingle template` for what they ask"
-    return UsageError(f"{prefix} without options of its own", quote_words((prefix, *words)), works)
+    return UsageError(f"{prefix} without options of its own", quote_argv((prefix, *argv)), works)
 
 
-def _job_options(words: Argv) -> tuple[Argv, Argv]:
-    """Return the options in front that are fields of a job too, with their values, and the rest."""
-    place = 0
-    while place < len(words):
-        long, equals, _ = words[place].partition("=")
-        field = next(
-            (known for known in FIELDS.values() if long == known.option or (known.short and known.short == long[:2])),
-            None,
-        )
+def _job_options(argv: Argv) -> tuple[Argv, Argv]:
+    """Split off the options in front that are also fields of a job, with their values."""
+    options = {name: field for field in FIELDS.values() for name in (field.option, field.short) if name}
+    position = 0
+    while position < len(argv):
+        name, equals, _ = argv[position].partition("=")
+        field = options.get(name) or options.get(name[:2])
         if field is None:
             break
-        alone = bool(equals) or field.kind == "flag" or long not in (field.option, field.short)
-        place += 1 if alone else 2
-    return words[:place], words[place:]
+        has_value_behind = not equals and field.kind != "flag" and name in options
+        position += 2 if has_value_behind else 1
+    return argv[:position], argv[position:]
 
 
-def _without_python(words: Argv) -> Argv:
-    """Return the words from the program's name on: behind `env NAME=VALUE`, and without Python's own options."""
-    if words[0] == "-m":
-        return ("python3", *words)
-    words = words[launchers.assignments(words) :] or words
-    if not os.path.basename(words[0]).startswith("python"):
-        return words
-    at = 1
-    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c"):
-        at += 2 if words[at] in ("-W", "-X") else 1
-    behind = words[at:]
-    return (words[0], *behind) if behind[:1] == ("-m",) else behind or words
+def _without_python(argv: Argv) -> Argv:
+    """Return the arguments from the program's name on: behind `env NAME=VALUE`, and without Python's own options."""
+    if argv[0] == "-m":
+        return ("python3", *argv)
+    argv = argv[launchers.assignments(argv) :] or argv
+    if not os.path.basename(argv[0]).startswith("python"):
+        return argv
+    position = 1
+    while position < len(argv) and argv[position].startswith("-") and argv[position] not in ("-m", "-c"):
+        position += 2 if argv[position] in ("-W", "-X") else 1
+    rest = argv[position:]
+    return (argv[0], *rest) if rest[:1] == ("-m",) else rest or argv
 
 
-def _typed_launcher(words: Argv, found: launchers.Launcher, chosen: Launcher | None) -> Command:
-    starter, rest = _split_launcher(words, found)
+def _typed_launcher(argv: Argv, found: launchers.Launcher, chosen: Launcher | None) -> Command:
+    starter, rest = _split_launcher(argv, found)
     if not rest:
-        raise UsageError("a training command", quote_words(words), f"-- {quote_words([*words, 'train.py'])}")
+        raise UsageError("a training command", quote_argv(argv), f"-- {quote_argv([*argv, 'train.py'])}")
     own = found.in_scripts or ((found.name,) if found.name in LAUNCHERS else ())
     is_plain = chosen.name == "plain" if chosen else not (own or found.instead)
     if is_plain and found.starts == "node":
-        return Command(LAUNCHERS["plain"], (), words, _frameworks(found))
+        return Command(LAUNCHERS["plain"], (), argv, _frameworks(found))
     if found.instead:
         works = f"--launcher {found.instead} {_line(_program_within(rest) or ('train.py',))}"
-        raise UsageError("the training command", quote_words(words), works)
+        raise UsageError("the training command", quote_argv(argv), works)
     fitting = own or ("plain",)
     if chosen and chosen.name not in fitting:
         works = f"leaving --launcher out, or {_line(_program_within(rest) or rest)}"
         raise UsageError(f"a --launcher that starts {found.name}", f"--launcher {chosen.name}", works)
     if found.starts == "job":
         return _under_mpirun(rest, LAUNCHERS[fitting[0]])
-    elastic = len(fitting) > 1 and any(word in _C10D for pair in _option_pairs(rest) for word in pair)
+    elastic = len(fitting) > 1 and any(argument in _C10D for pair in _option_pairs(rest) for argument in pair)
     return Command(chosen or LAUNCHERS[fitting[elastic]], starter, rest)
 
 
 def _under_mpirun(rest: Argv, by: Launcher) -> Command:
-    """Return the command that mpirun starts; its options are MPI's own, and the script has what it needs."""
+    """Return the command that mpirun starts. Raises UsageError for options of mpirun, which the script sets."""
     if rest[0].startswith("-"):
         number, program = rest[1:2], rest[2:]
         works = f"--launcher {by.name} and the program behind --, with --ntasks for the number of processes"
         if rest[0] in ("-n", "-np", "--n", "--np") and program and not program[0].startswith("-"):
-            works = f"-n {quote_words(number)} --launcher {by.name} {_line(program)}"
-        raise UsageError(f"{by.name} without options of its own", quote_words((by.name, *rest)), works)
+            works = f"-n {quote_argv(number)} --launcher {by.name} {_line(program)}"
+        raise UsageError(f"{by.name} without options of its own", quote_argv((by.name, *rest)), works)
     nested = launchers.recognise(_without_python(rest)) or _wrapped_launcher(rest)
     if nested:
         raise UsageError("one launcher", f"{by.name} and {nested.name}", _line(rest))
     return Command(by, (), rest)
 
 
-def _split_launcher(words: Argv, found: launchers.Launcher) -> tuple[Argv, Argv]:
-    """Return the words that are the launcher's name, and the rest."""
+def _split_launcher(argv: Argv, found: launchers.Launcher) -> tuple[Argv, Argv]:
+    """Split off the arguments that name the launcher."""
     ends = (
         end
-        for end in range(launchers.assignments(words) + 1, len(words) + 1)
-        if launchers.recognise(_without_python(words[:end])) == found
+        for end in range(launchers.assignments(argv) + 1, len(argv) + 1)
+        if launchers.recognise(_without_python(argv[:end])) == found
     )
-    end = next(ends, len(words))
-    return (("python3",) if words[0] == "-m" else ()) + words[:end], words[end:]
+    end = next(ends, len(argv))
+    return (("python3",) if argv[0] == "-m" else ()) + argv[:end], argv[end:]
 
 
 def _option_pairs(rest: Argv) -> Iterator[tuple[str, str]]:
-    """Return each word before the program, with the one that follows it."""
-    for place, word in enumerate(rest):
-        if word.endswith(".py") or word in ("-m", "--module"):
+    """Yield each argument before the program, with the one behind it."""
+    for argument, following in zip(rest, (*rest[1:], ""), strict=True):
+        if argument.endswith(".py") or argument in ("-m", "--module"):
             return
-        yield word, rest[place + 1] if place + 1 < len(rest) else ""
+        yield argument, following
 
 
 def _program_within(rest: Argv) -> Argv:
-    """Return the program within a launcher's words, from the script or the -m on; none where it is not known."""
+    """Return the program behind a launcher's options, from the script or the -m on; () if that is uncertain."""
     if not rest[0].startswith("-"):
         return rest
-    return next((rest[at:] for at, word in enumerate(rest) if word.endswith(".py") or word == "-m"), ())
+    return next((rest[at:] for at, argument in enumerate(rest) if argument.endswith(".py") or argument == "-m"), ())
 
 
-def _wrapped_launcher(words: Argv) -> launchers.Launcher | None:
-    """Return a launcher that another program starts: numactl, a shell, a profiler. A script's arguments are its own."""
-    if words[0] == "-m" or words[0].endswith(".py") or os.path.basename(words[0]).startswith("python"):
+def _wrapped_launcher(argv: Argv) -> launchers.Launcher | None:
+    """Return a launcher that another program starts, such as numactl, a shell or a profiler; but no Python script."""
+    if argv[0] == "-m" or argv[0].endswith(".py") or os.path.basename(argv[0]).startswith("python"):
         return None
-    parts = [part.strip("\"';()&|") for word in words[1:_WRAPPED_MOST] for part in word.split()][:_WRAPPED_MOST]
+    parts = [part.strip("\"';()&|") for argument in argv[1:_WRAPPED_MOST] for part in argument.split()][:_WRAPPED_MOST]
     found = (launchers.recognise(parts[at : at + 3]) for at in range(len(parts)))
     return next((launcher for launcher in found if launcher and launcher.starts == "node"), None)
 
@@ -276,8 +270,8 @@ def _frameworks(found: launchers.Launcher) -> Argv:
     return (found.name,) if found.name in FRAMEWORKS else found.frameworks
 
 
-def _line(words: Argv) -> str:
-    return f"-- {quote_words(words)}"
+def _line(argv: Argv) -> str:
+    return f"-- {quote_argv(argv)}"
 
 
 def describe(
@@ -287,14 +281,14 @@ def describe(
     spec: str | Mapping[str, object] | None = None,
     default_launcher: str = "torchrun",
 ) -> Job:
-    """Return the job of these options, by field name, and of `spec`: the path of a TOML file, or what one holds.
+    """Return the job of these options, by field name, and of `spec`: the path of a TOML file, or its contents.
 
-    Options win. An option that was not given is None, False or empty. The file may hold the command too, as a list.
-    Raises UsageError that names the field.
+    Options take precedence; None, False or an empty one was not given. The file may hold the command too, as a list.
+    Raises UsageError, which names the field.
     """
     values, sources = read_fields(options, spec)
-    of_file = values.pop("command", ())
-    typed = _checked(tuple(command) or tuple(of_file))
+    spec_command = values.pop("command", ())
+    typed = _checked(tuple(command) or tuple(spec_command))
     groups = read_groups(values)
     parsed = read_command(typed, values.pop("launcher", None), default_launcher)
     if parsed.starter and parsed.launcher.starts == "node":
@@ -315,7 +309,7 @@ def describe(
 
 
 def _started_once(group: Group) -> Group:
-    """Return the group with a process for each GPU where the user, who typed the launcher, counts that as one task."""
+    """Return the group with a process for each GPU, if the user counts the typed launcher as one task."""
     if group.ntasks != 1 or not group.gpus or group.gpus.number == 1:
         return group
     share, rest = divmod(group.cpus or 0, group.gpus.number)
@@ -325,28 +319,28 @@ def _started_once(group: Group) -> Group:
     return dataclasses.replace(group, ntasks=group.gpus.number, cpus=share or None)
 
 
-def _checked(words: tuple[object, ...]) -> tuple[str, ...]:
-    texts = tuple(word for word in words if isinstance(word, str) and not NOT_CARRIED.intersection(word))
-    if not texts or len(texts) != len(words):
-        raise UsageError("a training command", repr(words) if words else "none", "-- train.py --lr 1e-3 at the end")
+def _checked(argv: tuple[object, ...]) -> tuple[str, ...]:
+    texts = tuple(argument for argument in argv if isinstance(argument, str) and not NOT_CARRIED.intersection(argument))
+    if not texts or len(texts) != len(argv):
+        raise UsageError("a training command", repr(argv) if argv else "none", "-- train.py --lr 1e-3 at the end")
     if not texts[0] or (texts[0].startswith("-") and texts[0] != "-m") or texts == ("-m",):
         raise UsageError("a script, a program or -m MODULE", repr(texts[0]), "-- train.py")
     return texts
 
 
 def _name(command: Command) -> str:
-    """Return a name that every scheduler takes: letters, digits, - and _, at most 15 of them (classic PBS)."""
-    words = command.program
-    scripts = (word for word in words if word.endswith(".py"))
-    modules = (words[at + 1] for at in range(len(words) - 1) if words[at] == "-m")
-    programs = (word for word in (words[0], *command.starter[-1:]) if not word.startswith("-"))
+    """Return a job name that every scheduler takes: letters, digits, - and _, at most 15 of them (classic PBS)."""
+    argv = command.program
+    scripts = (argument for argument in argv if argument.endswith(".py"))
+    modules = (argv[at + 1] for at in range(len(argv) - 1) if argv[at] == "-m")
+    programs = (argument for argument in (argv[0], *command.starter[-1:]) if not argument.startswith("-"))
     first = next((name for names in (scripts, modules, programs) for name in names), "job")
     base = first.rsplit("/", 1)[-1].removesuffix(".py")
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in base)[:15]
-    return kept if kept[:1].isalpha() else f"job{kept}"[:15]
+    safe = re.sub("[^A-Za-z0-9_-]", "_", base)[:15]
+    return safe if safe[:1].isalpha() else f"job{safe}"[:15]
 
 
-# Where templates are found: directories in order, the first that has the file.
+# The search path of templates: the first directory that has the file.
 
 SITE = "/etc/mingle/templates"
 BUILT_IN = "templates/job"
@@ -357,24 +351,20 @@ _LARGEST_BYTES = 1 << 20  # a template is a page
 def template_path(given: Iterable[str], environ: Mapping[str, str], *, site: str = SITE) -> tuple[str, ...]:
     """Return the search path before the built-in templates: the given directories, the user's, the site's.
 
-    `given` is --template-dir, or else MINGLE_TEMPLATES and the settings. One that does not exist is an error, as
-    the built-in template would be used without a word. Raises UsageError.
+    `given` is --template-dir, or else MINGLE_TEMPLATES and the settings. Raises UsageError if one of them does not
+    exist: else the built-in template would be used silently.
     """
     for directory in given:
         if not os.path.isdir(directory):
-            raise UsageError(
-                "a directory of templates", directory, "mkdir, or correcting --template-dir or MINGLE_TEMPLATES"
-            )
+            remedy = "mkdir, or correcting --template-dir or MINGLE_TEMPLATES"
+            raise UsageError("a directory of templates", directory, remedy)
     user = config_directory(environ)
     rest = [f"{user}/templates" if user else "", site]
     return (*given, *(place for place in rest if place and os.path.isdir(place)))
 
 
 def template_names(places: Iterable[str]) -> dict[str, str]:
-    """Return template name -> the directory that it is taken from, sorted by name.
-
-    Raises MingleError where the installation has none.
-    """
+    """Return template name -> its directory, sorted by name. Raises MingleError if the installation has none."""
     found: dict[str, str] = {}
     for place in places:
         for directory, _, names in os.walk(place):
@@ -387,7 +377,7 @@ def template_names(places: Iterable[str]) -> dict[str, str]:
 
 
 def template_text(name: str, places: Iterable[str]) -> str:
-    """Return a template's own text. Raises UsageError for an unknown name."""
+    """Return the text of a template. Raises UsageError for an unknown name."""
     places = tuple(places)
     found = template_names(places)
     if name not in found:
@@ -399,10 +389,7 @@ def template_text(name: str, places: Iterable[str]) -> str:
 
 
 def eject_template(name: str, places: Iterable[str], directory: str) -> str:
-    """Copy a template into a directory for its owner to change, and return its path; never over another file.
-
-    Raises UsageError and PlaceError.
-    """
+    """Copy a template into a directory, and return its path. Raises UsageError, and PlaceError if it exists."""
     content = template_text(name, places)
     target = os.path.join(directory, name + SUFFIX)
     try:
@@ -416,7 +403,7 @@ def eject_template(name: str, places: Iterable[str], directory: str) -> str:
     return target
 
 
-# Every launcher gets these too; a framework whose interface is not known sets nothing.
+# Every launcher gets the variables of these too; a framework whose interface is not known sets nothing.
 NETWORKS = ("nccl", "gloo")
 
 
@@ -430,11 +417,11 @@ def render_script(
     mingle: Iterable[str] = ("mingle",),
     explain: bool = False,
 ) -> str:
-    """Return the whole script for a scheduler, "slurm" or another of its table.
+    """Return the whole script for a scheduler, "slurm" or another of the table.
 
-    `places` is the search path, `made_by` the command line that the first line repeats, `environment` the lines of
-    shell that make the environment what it is here, `mingle` the words that start mingle there. The same arguments
-    always give the same text. Raises UsageError for what the scheduler cannot carry, or for a template.
+    `places` is the search path, `made_by` the command that the first line repeats, `environment` the shell lines that
+    make the environment what it is here, `mingle` the arguments that start mingle there. The same arguments always
+    give the same text. Raises UsageError for what the scheduler cannot carry, and for errors in a template.
     """
     row = scheduler(name)
     found = directives(row, job)
@@ -447,7 +434,7 @@ def render_script(
             scheduler=row,
             directives=found,
             explain=explain,
-            made_by=f"{quote_words(command)} (mingle-hooks {__version__})",
+            made_by=f"{quote_argv(command)} (mingle-hooks {__version__})",
             options=_options(row, job),
             program=(*_container(row, job), *_program(row, job)),
             environment=tuple(environment),
@@ -459,7 +446,7 @@ def render_script(
 
 
 def script_note(job: Job) -> str:
-    """Return what a user who typed `python train.py` should know of the launcher in front of it, or nothing."""
+    """Return a note on the launcher in front of a typed `python train.py`, or nothing."""
     if job.starter or not job.launcher.no_python or job.source("launcher") != DEFAULT:
         return ""
     if not os.path.basename(job.command[0]).startswith("python"):
@@ -477,7 +464,7 @@ def _options(row: Scheduler, job: Job) -> tuple[str, ...]:
 
 
 def _slots(row: Scheduler, job: Job) -> tuple[str, ...]:
-    """Return how many processes a launcher starts on a node. Raises UsageError."""
+    """Return the option for how many processes a launcher starts on a node. Raises UsageError."""
     if job.launcher.starts == "task":
         return ()
     if job.ntasks is not None:
@@ -492,16 +479,16 @@ def _slots(row: Scheduler, job: Job) -> tuple[str, ...]:
 
 
 def _warning(job: Job) -> tuple[str, ...]:
-    """Return how the training is warned: mingle's own clock is there under every scheduler, on every host.
+    """Return the options of the warning before the time limit; `mingle run` has a timer under every scheduler.
 
-    The template adds the limit, of which the lines before have taken a part.
+    The template adds the limit, less what the lines before have taken.
     """
     signal = () if job.signal.name == "USR1" else ("--warn-signal", job.signal.name)
     return (*signal, *(("--warn", str(job.signal.before_s)) if job.time else ()))
 
 
 def _start_options(row: Scheduler, job: Job) -> tuple[str, ...]:
-    """Return what the scheduler's own starter needs beyond what `mingle run` says to it."""
+    """Return the options of the scheduler's own starter that `mingle run` does not set by itself."""
     if not job.container or not _is_pyxis(job.container) or not row.runs_pyxis:
         return ()
     mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in _binds(job))  # pyxis wants both
@@ -510,27 +497,26 @@ def _start_options(row: Scheduler, job: Job) -> tuple[str, ...]:
 
 
 def _program(row: Scheduler, job: Job) -> tuple[str, ...]:
-    """Return the words that `mingle run` starts."""
+    """Return the command that `mingle run` starts."""
     command = job.command if job.starter else program(job.command, job.launcher)
     if job.launcher.starts != "job":
         return (*job.launcher.argv(job.starter, job.max_restarts), *command)
-    # mpirun reaches the other hosts itself, and hands on no more than it is told to, but for Slurm's srun.
+    # mpirun reaches the other hosts itself, and passes on only the variables that it is given, except under srun.
     names = ("MINGLE_KEY", *(() if row.runs_tasks else ("PATH", "LD_LIBRARY_PATH", *(name for name, _ in job.env))))
     frameworks = ",".join(dict.fromkeys([*NETWORKS, *job.frameworks]))
-    carried = (word for name in names for word in ("-x", name))
-    return ("mpirun", "--tag-output", *carried, "mingle", "exec", "--scope", "task", "--for", frameworks, *command)
+    exports = (argument for name in names for argument in ("-x", name))
+    return ("mpirun", "--tag-output", *exports, "mingle", "exec", "--scope", "task", "--for", frameworks, *command)
 
 
 def _container(row: Scheduler, job: Job) -> tuple[str, ...]:
-    """Return what runs a command in the container, as words in front of it. Raises UsageError."""
+    """Return the arguments in front of a command that run it in the container. Raises UsageError."""
     if not job.container:
         return ()
     if _is_pyxis(job.container):
         if not row.runs_pyxis:
             works = f"docker://{job.container.replace('#', '/', 1)}" if "#" in job.container else "image.sif"
-            raise refused(
-                "container", job.container, "an image for Apptainer, as pyxis is Slurm's", f"--container {works}"
-            )
+            can = "an image for Apptainer, as pyxis is Slurm's"
+            raise refused("container", job.container, can, f"--container {works}")
         return ()
     binds = [f"--bind={bind}" for bind in _binds(job)]
     image = f"./{job.container}" if job.container.startswith("-") else job.container
@@ -546,14 +532,14 @@ def _binds(job: Job) -> tuple[str, ...]:
 
 
 def _is_pyxis(image: str) -> bool:
-    """Tell a squashfs file or REGISTRY#IMAGE, which are enroot's, from what Apptainer runs."""
+    """Tell whether this is a squashfs file or REGISTRY#IMAGE, which enroot runs, and not Apptainer."""
     return image.endswith(".sqsh") or ("#" in image.partition("/")[0] and not image.endswith(".sif"))
 
 
 @functools.lru_cache(maxsize=8)
 def _environment(places: tuple[str, ...]) -> jinja2.Environment:
     own = template_loader("job")
-    # Under "built-in/" too, so that a template can extend the one that it takes the place of.
+    # Under "built-in/" too, so that a template can extend the one that it replaces.
     loader = jinja2.ChoiceLoader([jinja2.FileSystemLoader(places), own, jinja2.PrefixLoader({"built-in": own})])
     filters = {"sh": quote_word, "arg": quote_argument, "args": _arguments}
     return template_environment(loader, filters)
@@ -564,7 +550,7 @@ def _arguments(values: Iterable[str]) -> str:
 
 
 def _template_error(wrong: jinja2.TemplateError) -> UsageError:
-    """Say in which template and line it is: the innermost one that the traceback passes."""
+    """Return the error with the innermost template and line of the traceback."""
     place = f"{wrong.filename}:{wrong.lineno}" if isinstance(wrong, jinja2.TemplateSyntaxError) else ""
     step = wrong.__traceback__
     while step is not None:
@@ -574,20 +560,20 @@ def _template_error(wrong: jinja2.TemplateError) -> UsageError:
     return UsageError("a valid template", f"{place}: {wrong.message}", "correcting that line")
 
 
-# The environment in which a script is made, as lines of shell that make it again where the job runs.
+# Shell lines that activate the present environment where the job runs.
 #
-# A scheduler that hands on nothing, as PBS does, would find neither mingle nor the user's Python. Modules are not seen
-# from here: --module loads them, before these lines.
+# A scheduler that passes on no environment, such as PBS, would find neither mingle nor the user's Python. Modules
+# cannot be recognised here: --module loads them, before these lines.
 
 PORTABLE = ("mingle",)
 _ON_EVERY_PATH = ("/usr/bin", "/bin")
 
 
 def environment_lines(environ: Mapping[str, str], called: str) -> tuple[str, ...]:
-    """Return the lines for this environment; `called` is argv[0], by which this mingle was called.
+    """Return the lines for this environment; `called` is mingle's own argv[0].
 
-    A venv is activated last, as it may stand on a conda environment. Raises UsageError for a directory that PATH
-    cannot hold.
+    A venv is activated last, as it may use a conda environment. Raises UsageError for a directory that PATH cannot
+    hold.
     """
     conda = _conda(environ)
     venv = environ.get("VIRTUAL_ENV", "")
@@ -599,14 +585,14 @@ def environment_lines(environ: Mapping[str, str], called: str) -> tuple[str, ...
 
 
 def mingle_command() -> tuple[str, ...]:
-    """Return what starts this mingle where the job runs: its name, or mingle.pyz with the Python that runs it."""
+    """Return the command of this mingle in the job: its name, or mingle.pyz with the Python that runs it."""
     archive = files.own_archive()
     is_named = archive is None or os.path.basename(archive) == "mingle"
     return PORTABLE if is_named else (sys.executable, str(archive))
 
 
 def _mingle(called: str) -> str:
-    """Return the directory of the program `mingle` that was called, or of this Python's; empty where there is none."""
+    """Return the directory of the program `mingle` that was called, or of this Python's; "" if there is none."""
     for path in (called, f"{os.path.dirname(sys.executable)}/mingle"):
         if os.path.basename(path) == "mingle" and os.path.isfile(path):
             return os.path.dirname(os.path.abspath(path))
@@ -614,7 +600,7 @@ def _mingle(called: str) -> str:
 
 
 def _conda(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Activate by conda itself, for what stands in its activate.d; without it, as for pixi, PATH is all there is."""
+    """Return the lines that activate a conda environment: by conda, for its activate.d, or by PATH, as for pixi."""
     prefix, conda = environ.get("CONDA_PREFIX", ""), environ.get("CONDA_EXE", "")
     if not os.path.isabs(prefix) or not os.path.isdir(prefix):
         return ()
@@ -625,9 +611,8 @@ def _conda(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _on_path(directory: str) -> str:
     if ":" in directory:
-        raise UsageError(
-            "a directory that PATH can hold", directory, "--no-environment, and a --setup line that finds mingle"
-        )
+        remedy = "--no-environment, and a --setup line that finds mingle"
+        raise UsageError("a directory that PATH can hold", directory, remedy)
     return f'export PATH={quote_word(directory)}:"$PATH"'
 
 
@@ -643,15 +628,11 @@ def render(
 ) -> str:
     """Return the script of a job for a scheduler, as `mingle template` prints it with --no-environment.
 
-    `job` holds what a job file holds: the fields of `mingle template SCHEDULER --help`, and the command as a list.
-    Raises UsageError that names the field, and SettingsError for a file or a variable that cannot be used.
+    `job` has the fields of a job file: those of `mingle template SCHEDULER --help`, and the command as a list.
+    Raises UsageError, which names the field, and SettingsError for a file or a variable that cannot be used.
     """
     template = settings.load(os.environ, {}).section("template")
     described = describe({}, spec=job, default_launcher=template["launcher"])
-    places = template_path(_listed(template_directories) or template["directories"], os.environ)
+    given = [template_directories] if isinstance(template_directories, str) else list(template_directories)
+    places = template_path(given or template["directories"], os.environ)
     return render_script(scheduler, described, places=places, explain=explain)
-
-
-def _listed(given: Iterable[str]) -> list[str]:
-    """Return a list of texts; a text alone is one of them."""
-    return [given] if isinstance(given, str) else list(given)

@@ -274,15 +274,15 @@ def simulated(rng: random.Random) -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def _link(backend: Any, info: _Interface, *_rest: object) -> SimLink:
+def _link(loop: Any, read: Any, info: _Interface, *_rest: object) -> SimLink:
     process = Running.process
     link = SimLink(process.network, process, info.machine_name)
     link.info, link.label = info, f"group on {info.machine_name}"  # type: ignore[attr-defined]
-    backend.context.loop.watch(link.sock, 1, lambda _events: backend.received(link, link.sock))
+    loop.watch(link.sock, 1, lambda _events: read(link, link.sock))
     close = link.close
 
     def leave() -> None:
-        backend.context.loop.unwatch(link.sock)
+        loop.unwatch(link.sock)
         close()
 
     link.close = leave  # type: ignore[method-assign]

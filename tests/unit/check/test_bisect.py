@@ -48,7 +48,7 @@ def test_one_bad_host_is_found_wherever_it_is(count: int) -> None:
 def test_one_of_256_takes_some_ten_runs() -> None:
     """Twice as many hosts are one or two runs more."""
     found = bisect(hosts(256), failing("node200"))
-    assert (found.how, found.culprits) == ("found", (("node200",),))
+    assert (found.outcome, found.culprits) == ("found", (("node200",),))
     assert found.runs <= 20
 
 
@@ -64,7 +64,7 @@ def test_two_bad_hosts_are_found(pair: tuple[str, str]) -> None:
     """One after the other, also where they are neighbours and nothing has passed until then."""
     for its in (failing(*pair), needs_two(failing(*pair)), failing(*pair, in_company=True)):
         found = bisect(hosts(6), its)
-        assert (found.how, sorted(found.culprits)) == ("found", [(host,) for host in pair])
+        assert (found.outcome, sorted(found.culprits)) == ("found", [(host,) for host in pair])
 
 
 def test_a_bad_host_and_a_bad_pair_are_found() -> None:
@@ -77,7 +77,7 @@ def test_a_bad_host_and_a_bad_pair_are_found() -> None:
 def test_what_fails_wherever_it_runs_is_nobodys(count: int) -> None:
     """After a few runs: the cause is the command, or something on all hosts."""
     found = bisect(hosts(count), lambda _some: False)
-    assert (found.how, found.culprits) == ("everywhere", ())
+    assert (found.outcome, found.culprits) == ("everywhere", ())
     assert found.runs <= 16
 
 
@@ -90,7 +90,7 @@ def test_what_fails_at_times_is_told_as_that() -> None:
     """With those that were in every run that failed."""
     turns = iter([False, True, True, True, True, True, True, True] + [True] * MOST_RUNS)
     found = bisect(hosts(4), lambda _some: next(turns))
-    assert (found.how, found.culprits) == ("unsteady", ())
+    assert (found.outcome, found.culprits) == ("unsteady", ())
     once = iter([False] + [True] * MOST_RUNS)
     assert bisect(hosts(2), lambda _some: next(once)) == Verdict("unsteady", (), hosts(2), 4, 1)
     seen = []

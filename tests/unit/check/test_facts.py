@@ -39,7 +39,7 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
             f"{CARD}/config": b"\xff\xff\xff\xff",
             f"{other}/vendor": "0x1002\n",
             f"{other}/class": "0x120000\n",
-            f"{other}/aer_dev_fatal": "DLP 0\nTOTAL_ERR_FATAL 3\n",
+            f"{other}/aer_dev_fatal": "Undefined 0\nDLP 0\n" * 20 + "TOTAL_ERR_FATAL 3\n",
             "sys/class/drm/card1/device/ras/umc_err_count": "ue: 2\nce: 7\n",
             "sys/class/kfd/kfd/proc/41/vram_1": "1\n",
             "proc/41/comm": "python\n",

@@ -364,7 +364,7 @@ def test_a_loss_that_all_share_blames_nobody(share: float, count: int) -> None:
     """However it falls."""
     for seed in range(60 // count):
         made = report(count, pair=losing(share, seed))
-        assert (made.blamed, {its.hosts for its in made.findings if not its.is_note} - {()}) == ((), set())
+        assert (made.suspects, {its.hosts for its in made.findings if not its.is_note} - {()}) == ((), set())
     if share >= 0.05 and count == 16:
         assert [its.text for its in made.findings if "of all datagrams are lost" in its.text and not its.is_note]
 

@@ -14,11 +14,10 @@ from mingle_hooks.check.session import Measured, other_hosts, parse_report_host,
 from mingle_hooks.check.session import assemble_report as assembled
 from mingle_hooks.check.session import datagram_rounds as datagrams
 from mingle_hooks.check.session import shared_networks as shared
-from mingle_hooks.rendezvous.wire import WireError
+from mingle_hooks.rendezvous.wire import Body, WireError
 
 if TYPE_CHECKING:
     from mingle_hooks.check.report import Pair, Report
-    from mingle_hooks.rendezvous.wire import Body
 
 COUNT = datagrams(2)
 HOSTS = (host(1, 2), host(2, 2))
@@ -134,7 +133,7 @@ def test_each_sends_to_two_others_and_receives_from_two_one_at_a_time(count: int
     assert all(max(Counter(host for pair in its for host in pair).values()) == 1 for its in made)
 
 
-GOOD = {
+GOOD: Body = {
     "hostname": "node1",
     "identity": "0" * 16,
     "gpus": 8,
@@ -145,21 +144,46 @@ GOOD = {
     "spaces": [{"path": "/dev/shm", "free_mb": 1, "total_mb": None}],  # noqa: S108 - what is looked at
     "faults": ["GPU"],
 }
-BAD = {
-    "hostname": "a\x1b[31m",
-    "gpus": "8",
-    "fingerprint": "x" * 1025,
-    "addresses": [{**GOOD["addresses"][0], "address": "node1"}],  # type: ignore[index]
-    "every": ["node1"],
-    "guests": [["docker0"]],
-    "spaces": [{"path": "x" * 1000, "free_mb": 1, "total_mb": 1}],
-    "faults": ["f"] * 33,
-}
+ADDRESS, SPACE = GOOD["addresses"][0], GOOD["spaces"][0]
 
 
-def test_what_a_host_says_of_itself_is_bounded() -> None:
-    """Text that is printable and short, numbers, addresses; anything else is not a probe's message."""
+def without(row: Body, field: str) -> Body:
+    return {name: value for name, value in row.items() if name != field}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("hostname", "a\x1b[31m"),
+        ("gpus", "8"),
+        ("gpus", True),
+        ("fingerprint", "x" * 1025),
+        ("addresses", [{**ADDRESS, "address": "node1"}]),
+        ("addresses", [{**ADDRESS, "mtu": "1500"}]),
+        ("addresses", [without(ADDRESS, "mtu")]),
+        ("every", ["node1"]),
+        ("guests", [["docker0"]]),
+        ("spaces", [{**SPACE, "path": "x" * 1000}]),
+        ("spaces", [{**SPACE, "free_mb": 1.5}]),
+        ("spaces", [without(SPACE, "free_mb")]),  # None would be that the file system does not answer
+        ("faults", ["f"] * 33),
+    ],
+)
+def test_facts_of_a_wrong_type_or_without_a_field_are_refused(field: str, value: object) -> None:
+    """Text is printable and short; what is missing is not taken for what a host could not find out."""
+    with pytest.raises(WireError, match=field):
+        parse_report_host("node1", {**GOOD, field: value})
+
+
+@pytest.mark.parametrize("field", GOOD)
+def test_each_fact_has_to_be_there(field: str) -> None:
+    """Also one that may be None."""
+    with pytest.raises(WireError, match=field):
+        parse_report_host("node1", without(GOOD, field))
+
+
+def test_fields_that_this_version_does_not_know_are_ignored() -> None:
+    """A later mingle on one host may report more, and is still checked by all that this one knows."""
+    more = {**GOOD, "addresses": [{**ADDRESS, "rail": 3}], "spaces": [{**SPACE, "inodes": None}], "uptime_s": "long"}
+    assert parse_report_host("node1", more) == parse_report_host("node1", GOOD)
     assert parse_report_host("node1", GOOD).addresses[0].address == "10.0.0.1"
-    for name, value in BAD.items():
-        with pytest.raises(WireError):
-            parse_report_host("node1", {**GOOD, name: value})

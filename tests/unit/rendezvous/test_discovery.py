@@ -25,7 +25,7 @@ from mingle_hooks.rendezvous.discovery import (
 )
 from mingle_hooks.rendezvous.multicast import MOST_SHOWN, OneWay
 from mingle_hooks.rendezvous.roster import Entry
-from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.rendezvous.wire import MOST_ADVERTISED, Secret, encode
 from mingle_hooks.settings import BACKENDS as NAMES
 
 # A backend that cannot be opened, or fails later, is a reason told at the end, and the others go on.
@@ -271,6 +271,19 @@ def test_what_one_announces_another_finds_and_nothing_stays(place: Callable[...,
     leader.backend.close()
     assert os.listdir(tmp_path) == []
     assert leader.notes + member.notes + leader.rejected + member.rejected == []
+
+
+def test_a_notice_has_as_many_addresses_as_others_read(place: Callable[..., Place], tmp_path: Path) -> None:
+    """The writer leaves out the rest, which are the worst; a notice that has more is not read at all."""
+    leader, member = place(tmp_path), place(tmp_path)
+    many = tuple(f"10.0.0.{number}" for number in range(1, MOST_ADVERTISED + 2))
+    leader.backend.announce(ADVERTISED._replace(addresses=many))
+    assert {address for address, _ in member.look()} == {*many[:-1]}
+    (path,) = tmp_path.iterdir()
+    body = encode({"addresses": many, "ports": ADVERTISED.ports})
+    path.write_bytes(SECRET.mac(b"notice", body) + body)
+    member.found.clear()
+    assert member.look() == set()
 
 
 def test_a_file_that_cannot_be_put_in_its_place_leaves_no_draft(

@@ -90,15 +90,34 @@ def test_json_that_is_deep_long_or_no_object_is_refused(text: str) -> None:
 
 
 class Counted(NamedTuple):
-    """A record with a number that may be left out."""
+    """A record with a number that may be unknown, a flag, and a field that may be left out."""
 
     n: Annotated[int, wire.within(0, 10)] | None
+    is_last: bool
+    more: Annotated[int, wire.within(0, 10)] | None = 3
 
 
-@pytest.mark.parametrize("body", [{"n": None}, {}, {"n": 10}])
-def test_an_integer_may_be_left_out_where_its_type_allows_none(body: wire.Body) -> None:
-    """None stands for a number that is not known."""
-    assert wire.parse(Counted, body).n == body.get("n")
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"n": None, "is_last": True}, (None, True, 3)),
+        ({"n": 10, "is_last": False, "more": None}, (10, False, None)),
+        ({"n": 1, "is_last": True, "of a later version": [{}]}, (1, True, 3)),
+        ({"is_last": True}, None),
+        ({"n": 1}, None),
+        ({"n": 1, "is_last": None}, None),
+        ({"n": 1, "is_last": 1}, None),
+        ({"n": 1, "is_last": "true"}, None),
+        ({"n": 1, "is_last": True, "more": "3"}, None),
+    ],
+)
+def test_a_record_has_its_fields_and_may_have_more(body: wire.Body, expected: tuple[object, ...] | None) -> None:
+    """None stands for what is not known, and has to be said; only a field with a default may be left out."""
+    if expected is not None:
+        assert wire.parse(Counted, body) == expected
+        return
+    with pytest.raises(WireError):
+        wire.parse(Counted, body)
 
 
 NO_INTEGERS = [json.loads(text) for text in ("NaN", "1e3", "1.0", "true", '"1"', "null", "-1", "11", "[1]", "1" * 4000)]

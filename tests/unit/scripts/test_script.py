@@ -22,7 +22,7 @@ from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.scripts import script as search
 from mingle_hooks.scripts.directives import TABLE as SCHEDULERS
 from mingle_hooks.scripts.job import LAUNCHERS
-from mingle_hooks.scripts.script import describe, environment_lines, quote_argument, quote_word, quote_words
+from mingle_hooks.scripts.script import describe, environment_lines, quote_argument, quote_argv, quote_word
 from mingle_hooks.scripts.script import render_script as render
 
 
@@ -334,7 +334,7 @@ NASTY = [*nasty.NASTY, ""]
 
 def test_words_arrive_through_a_shell_and_through_declare() -> None:
     """Every value survives bash, and bash -c of a function that `declare -f` has written out again."""
-    command = quote_words([sys.executable, "-c", TELL, *NASTY])
+    command = quote_argv([sys.executable, "-c", TELL, *NASTY])
     script = f'work() {{\n  {command}\n}}\nwork\nbash -c "$(declare -f work); work"\n'
     done = subprocess.run(["bash"], input=os.fsencode(script), capture_output=True, check=True)
     assert [json.loads(line)[0] for line in done.stdout.splitlines()] == [NASTY, NASTY]
@@ -343,7 +343,7 @@ def test_words_arrive_through_a_shell_and_through_declare() -> None:
 
 def test_an_assignment_is_quoted_where_it_would_be_one() -> None:
     """As the first word of a command; behind it, it is an argument and reads better as it is."""
-    assert quote_words(["A=1", "--lr=3", "x=2"]) == "'A=1' --lr=3 x=2"
+    assert quote_argv(["A=1", "--lr=3", "x=2"]) == "'A=1' --lr=3 x=2"
     assert (quote_word("A=1"), quote_argument("A=1")) == ("'A=1'", "A=1")
 
 
@@ -371,7 +371,7 @@ def test_every_launcher_hands_arguments_on(scheduler: str, launcher: str, tmp_pa
         line for line in script.splitlines() if line.startswith(("  apptainer", "  mpirun")) and "train.py" in line
     )
     after = line.split("train.py", 1)[1]
-    command = f"{quote_words([sys.executable, '-c', TELL])}{after}"
+    command = f"{quote_argv([sys.executable, '-c', TELL])}{after}"
     done = subprocess.run(["bash"], input=os.fsencode(command), capture_output=True, check=True, cwd=tmp_path)
     assert json.loads(done.stdout)[0] == NASTY
     assert not (tmp_path / "pwned").exists()
