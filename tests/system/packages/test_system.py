@@ -227,10 +227,7 @@ def test_the_rpm_s_fields(system: Path) -> None:
         f"noarch Apache-2.0 AND BSD-3-Clause AND MIT AND PSF-2.0 localhost {EPOCH['SOURCE_DATE_EPOCH']}\n"
     )
     needed = said(*rpm, "--requires", system / RPM, cwd=system).splitlines()
-    assert [line for line in needed if not line.startswith("rpmlib(")] == [
-        "/bin/sh",
-        "python3 >= 3.10",
-    ]
+    assert [line for line in needed if not line.startswith("rpmlib(")] == ["/bin/sh", "python3 >= 3.10"]
     assert said(*rpm, "--provides", system / RPM, cwd=system) == f"mingle-hooks = {mingle_hooks.__version__}-1\n"
     scripts = said(*rpm, "--scripts", "--triggers", system / RPM, cwd=system)
     assert re.findall(r"^(\w+) (?:scriptlet|program)", scripts, re.MULTILINE) == ["preuninstall"]
