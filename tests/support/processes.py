@@ -17,6 +17,7 @@ TOGETHER = {
     "test_all_end_together": "eight hosts",
     "test_life_on_slurm": "life",  # its Slurm is started once
     "test_installing": "installing",  # its installations take 12 s each
+    "test_extending": "copy",  # of the package, with what the page shows
     "test_template_command": "forks",  # of one process that has loaded all of mingle
     "test_site": "site",  # it is built once
     "test_structure": "structure",  # it reads every module once
