@@ -64,12 +64,12 @@ FORMS = {
         "rpm --root {root} --dbpath /opt/rpm -e mingle-hooks; rm -r {root}/opt/rpm",
         from_outside=True,
     ),
+    # pip is Debian's wheel as it lies there: what python3 -m venv does with it takes longer than all else here.
     "offline bundle": Form(
         OFFLINE,
-        "python3 -m venv /opt/venv && cd /opt && tar xf /in/{0}.tar && "
-        "/opt/venv/bin/pip install -q --no-index --find-links {0} mingle-hooks && /opt/venv/bin/pip check".format(
-            OFFLINE.removesuffix(".tar")
-        ),
+        "export PYTHONPATH=$(ls -d /usr/share/python-wheels/pip-*.whl); python3 -m venv --without-pip /opt/venv &&"
+        " cd /opt && tar xf /in/{0}.tar && /opt/venv/bin/python -m pip install -q --no-index --find-links {0}"
+        " mingle-hooks && /opt/venv/bin/python -m pip check".format(OFFLINE.removesuffix(".tar")),
         "/opt/venv/bin/mingle",
         f"rm -r /opt/venv /opt/{OFFLINE.removesuffix('.tar')}",
     ),
@@ -145,7 +145,10 @@ class Pair:
 def test_each_form_does_everything_on_two_bare_hosts(
     form: str, bare: Path, made: Path, system: Path, hosts: Callable[..., Hosts]
 ) -> None:
-    """By multicast only: env, exec, run and check; and template, hooks and docs. Removed, it leaves nothing."""
+    """By multicast only: env, exec, run and check; and template, hooks and docs. Removed, it leaves nothing.
+
+    The program of .deb and .rpm is mingle.pyz with another first line (test_system.py): of these, a run is enough.
+    """
     its = FORMS[form]
     package = next((place / its.file for place in (made, system) if (place / its.file).exists()), None)
     if package is None:
@@ -156,7 +159,10 @@ def test_each_form_does_everything_on_two_bare_hosts(
     pair = Pair(hosts(2, share=[bare.parent]), bare)
     before = pair.files()
     act(pair, its, its.install)
-    assert_it_works(pair, its.mingle)
+    ran = pair.said(f"{its.mingle} run --hosts node1,node2 {TRAIN}").splitlines()
+    assert sorted(ran) == ["node1: SUM=1", "node2: SUM=1"]
+    if its.file in (ZIP, OFFLINE):
+        assert_it_works(pair, its.mingle)
     act(pair, its, its.remove)
     assert pair.files() == before
 
@@ -176,8 +182,6 @@ def assert_it_works(pair: Pair, mingle: str) -> None:
     sums = pair.hosts.run_all(pair.line(f"{mingle} exec {meeting} {TRAIN}"), cwd="/")
     assert [one.stdout for one in sums] == ["SUM=1\n"] * 2, sums
 
-    ran = pair.said(f"{mingle} run --hosts node1,node2 {TRAIN}").splitlines()
-    assert sorted(ran) == ["node1: SUM=1", "node2: SUM=1"]
     checked = pair.said(f"{mingle} check --timeout 60s --hosts node1,node2")
     assert (checked.count("  ok  "), "multicast" in checked) == (2, False), checked
     page = pair.said(f"{mingle} check --html /tmp/page --hosts localhost; cat /tmp/page")
