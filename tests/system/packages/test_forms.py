@@ -18,7 +18,6 @@ from needs import need, skip_for_want_of
 
 # What a Debian has before anything else, and Python.
 PACKAGES = "base-files base-passwd bash coreutils dash dpkg grep gzip sed tar util-linux python3 python3-venv"
-NEEDED = ["apt-get", "-s", "-o", "APT::Install-Recommends=false", "-o", "Dir::State::status=/dev/null", "install"]
 # What no program of the bare system reads.
 LEFT_OUT = re.compile("/usr/share/(doc|man|locale|zoneinfo)/|.*(/gconv|/perl)")
 # Nothing is configured, and nobody has written dpkg's own list of what is there.
@@ -80,7 +79,7 @@ FORMS = {
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Make a bare Debian with Python: this machine's files of those packages, as copying is quicker than unpacking."""
     skip_for_want_of(missing())
-    need("apt-get", "dpkg-query", "chroot")
+    need("dpkg-query", "chroot")
     place = tmp_path_factory.mktemp("bare")
     # In memory: thousands of small files, which a busy disk takes a minute for.
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "bare", place], check=True)
@@ -90,14 +89,27 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", place], check=True)
 
 
+def needed() -> list[str]:
+    """Return PACKAGES and what they need of what is installed, of alternatives any: apt-get would take 2 s for it."""
+    show = ["dpkg-query", "--show", "-f=${Package}\t${Provides}\t${Pre-Depends},${Depends}\n"]
+    shown = subprocess.run(show, capture_output=True, text=True, check=True).stdout
+    names = [[re.findall(r"[\w.+-]+", re.sub(r"\(.*?\)", "", cell)) for cell in line.split("\t")]
+             for line in shown.splitlines()]  # fmt: skip
+    rows = {name: (own, needs) for ((own,), provided, needs) in reversed(names) for name in (*provided, own)}
+    found, wanted = set[str](), PACKAGES.split()
+    while wanted:
+        own, needs = rows.get(wanted.pop(), ("", []))
+        wanted += needs if own not in found else []
+        found.add(own)
+    return sorted(found - {""})
+
+
 def copied(root: Path) -> Path:
     for directory in ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64"):  # where /bin and others are links to them
         (root / directory).mkdir(parents=True, exist_ok=True)
-    wanted = subprocess.run([*NEEDED, *PACKAGES.split()], capture_output=True, text=True, check=False)
-    packages = re.findall(r"^Inst (\S+)", wanted.stdout, re.MULTILINE)
-    listed = subprocess.run(["dpkg-query", "--listfiles", *packages], capture_output=True, text=True, check=False)
-    if wanted.returncode or listed.returncode:
-        skip_for_want_of([f"Debian's packages {(wanted.stderr + listed.stderr).strip().splitlines()[-1:]}"])
+    listed = subprocess.run(["dpkg-query", "--listfiles", *needed()], capture_output=True, text=True, check=False)
+    if listed.returncode:
+        skip_for_want_of([f"Debian's packages {listed.stderr.strip().splitlines()[-1:]}"])
     files = sorted({name for name in listed.stdout.split("\n") if os.path.lexists(name) and not LEFT_OUT.match(name)})
     copy = 'tar -c -C / --no-recursion --null --files-from=- 2>/dev/null | tar -x -C "$0"'
     subprocess.run(["sh", "-c", copy, root], input="\0".join(name[1:] for name in files), text=True, check=True)
