@@ -40,21 +40,6 @@ def test_each_benchmark_is_on_the_list_and_loads() -> None:
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - parts == set(python(LOADS).split())
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [(["--help"], 0, ""), (["run", "-h"], 0, ""), (["nosuch", "run"], 2, "error: no benchmark is called nosuch\n")],
-)
-def test_help_and_an_unknown_name_print_the_usage_and_run_nothing(words: list[str], code: int, says: str) -> None:
-    """Seen: `python -m benchmarks --help` ended in a KeyError."""
-    command = [sys.executable, "-m", "benchmarks", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    usage, other = (done.stdout, done.stderr) if code == 0 else (done.stderr, done.stdout)
-    assert (done.returncode, other) == (code, "")
-    assert usage.startswith("usage: python -m benchmarks [NAME ...]\n")
-    assert "\n  startup " in usage
-    assert usage.endswith(says)
-
-
 @pytest.mark.parametrize("how", ["last, with the roster", "at once"])
 def test_simulated_members_form_a_world(how: str) -> None:
     """Eight of them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import signal
 import subprocess
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 # The longest that one command on a host may take unless the test says otherwise: far above what any needs.
 COMMAND_S = 60.0
 USERS = {"alice": 61001, "bob": 61002}  # outside the ranges that Debian gives to people and to packages
-# Tests that are run in the background ignore SIGINT, and so would what they start and then interrupt.
-INTERRUPTIBLE = ("env", "--default-signal=INT")
 # The kernel's flag of a process whose memory it has taken away, and whose mounts it takes next (linux/sched.h).
 PF_EXITING = 0x4
 # What each host has for itself.
@@ -63,7 +60,23 @@ class Host:
         user's home as its directory, its own session, and pipes for stdout and stderr. It is killed, at the
         latest, when the hosts are closed.
         """
-        return self.hosts.start(self.pid, argv, env=env or {}, user=user, cwd=cwd, options=options)
+        home = "/root" if user == "root" else f"/home/{user}"
+        command = [
+            *enter(self.pid, "--mount", "--uts"),
+            *(["setpriv", "--reuid", user, "--regid", user, "--init-groups"] if user != "root" else ()),
+            *("env", "-C", cwd or home, *argv),
+        ]
+        settings: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            "errors": "surrogateescape",
+            "start_new_session": True,
+        }
+        process = subprocess.Popen(command, env=clean_env(user, home) | dict(env or {}), **(settings | options))
+        self.hosts.started.append(process)
+        return process
 
     def run(
         self,
@@ -137,10 +150,7 @@ class Host:
     def refuse(self, other: Host) -> None:
         """Let nothing in that the other host sends."""
         for its in network.NETWORKS:
-            self._add(
-                f"ip saddr {other.addr(its.iface)} drop",
-                f"ip6 saddr {other.addr(its.iface, ipv6=True)} drop",
-            )
+            self._add(f"ip saddr {other.addr(its.iface)} drop", f"ip6 saddr {other.addr(its.iface, ipv6=True)} drop")
 
     def clear_firewall(self) -> None:
         """Let everything through again."""
@@ -196,13 +206,6 @@ def clean_env(user: str, home: str) -> dict[str, str]:
         "SHELL": "/bin/bash",
         "LANG": "C.UTF-8",
     }
-
-
-@functools.cache
-def enters_directories() -> bool:
-    """Tell whether this machine's nsenter goes to a directory of the host's: from util-linux 2.38 on."""
-    done = subprocess.run(["nsenter", "--help"], capture_output=True, text=True, check=False)
-    return "--wdns" in done.stdout
 
 
 def enter(pid: int, *namespaces: str) -> list[str]:

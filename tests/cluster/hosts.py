@@ -9,31 +9,16 @@ import marshal
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from typing_extensions import Self
-
 from cluster import holder, network
-from cluster.host import (
-    COMMAND_S,
-    INTERRUPTIBLE,
-    OWN,
-    USERS,
-    Host,
-    clean_env,
-    command_line,
-    enter,
-    enters_directories,
-    is_ending,
-)
+from cluster.host import COMMAND_S, OWN, USERS, Host, clean_env, command_line, enter, is_ending
 from cluster.paths import needed_paths, outermost, reachable
 
 TOOLS = ("ip", "nft", "unshare", "nsenter", "setpriv")
@@ -85,10 +70,10 @@ class Hosts:
         self.share = [os.path.realpath(s) for s in share]
         self.tag = f"{holder.tag_of(os.getpid())}:{secrets.token_hex(4)}"
         self._list: list[Host] = []
-        self._started: list[subprocess.Popen[str]] = []
+        self.started: list[subprocess.Popen[str]] = []
         self._holder: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Hosts:
         holder.reap_dead_owners()
         # -I and -S: the holder needs nothing but the library, and is there in half the time without the rest; as a
         # module it is not compiled for each set of hosts.
@@ -106,9 +91,7 @@ class Hosts:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def __iter__(self) -> Iterator[Host]:
@@ -165,40 +148,6 @@ class Hosts:
                 lines += [f"{network.address(its, number)} {alias}"] if self.ipv4 else []
                 lines += [f"{network.address(its, number, ipv6=True)} {alias}"] if not self.ipv4 else []
         return "\n".join(lines) + "\n"
-
-    def start(
-        self,
-        pid: int,
-        argv: Sequence[str | os.PathLike[str]],
-        *,
-        env: Mapping[str, str],
-        user: str,
-        cwd: str | os.PathLike[str] | None,
-        options: dict[str, Any],
-    ) -> subprocess.Popen[str]:
-        """Start a command in the namespaces of process `pid`; see Host.popen."""
-        home = "/root" if user == "root" else f"/home/{user}"
-        place = os.fspath(cwd or home)
-        words = [os.fspath(word) for word in argv]
-        # Where nsenter can do it, it is a program less in each of thousands of commands.
-        is_enough = enters_directories() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
-        command = [
-            *enter(pid, "--mount", "--uts", *([f"--wdns={place}"] if is_enough else ())),
-            *(["setpriv", "--reuid", user, "--regid", user, "--init-groups"] if user != "root" else ()),
-            *([] if is_enough else [*INTERRUPTIBLE, "-C", place]),
-            *words,
-        ]
-        settings: dict[str, Any] = {
-            "stdin": subprocess.DEVNULL,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-            "text": True,
-            "errors": "surrogateescape",
-            "start_new_session": True,
-        }
-        process = subprocess.Popen(command, env=clean_env(user, home) | dict(env), **(settings | options))
-        self._started.append(process)
-        return process
 
     def run_all(
         self,
@@ -273,13 +222,13 @@ class Hosts:
                 its.close()
         status = process.wait(holder.END_WITHIN_S + 5)
         holder.end(self.tag)  # in case somebody killed the holder
-        for started in self._started:
+        for started in self.started:
             started.wait(COMMAND_S)
             for pipe in (started.stdin, started.stdout, started.stderr):
                 if pipe is not None:
                     with contextlib.suppress(BrokenPipeError):
                         pipe.close()
-        self._started.clear()
+        self.started.clear()
         assert status == 0, f"the holder of the hosts ended with {status}; its own message stands above"
 
 

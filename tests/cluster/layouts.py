@@ -91,10 +91,7 @@ MI300X = machine(
 )
 _OCIS = [carrier(f"rdma{number}", f"10.224.{number}.7/20", speed=100_000) for number in range(0, 256, 16)]
 OCI = machine(
-    *_OCIS,
-    carrier("eth0", "10.0.0.7/24", speed=50_000),
-    rdma=tuple(its["name"] for its in _OCIS),
-    default_route="eth0",
+    *_OCIS, carrier("eth0", "10.0.0.7/24", speed=50_000), rdma=tuple(its["name"] for its in _OCIS), default_route="eth0"
 )
 PLAIN = machine(carrier("eth0", "10.3.0.9/24", speed=10_000), default_route="eth0")
 NO_ROUTE = machine(*PLAIN["interfaces"])
@@ -146,10 +143,7 @@ LAYOUTS = (
     ),
     alike("no names at all, nor a name server", NO_ROUTE, "eth0", files={HOSTS: LOCALHOST, RESOLV: ""}),
     alike(
-        "a name server that never answers",
-        PLAIN,
-        "eth0",
-        files={HOSTS: LOCALHOST, RESOLV: "nameserver 192.0.2.1\n"},
+        "a name server that never answers", PLAIN, "eth0", files={HOSTS: LOCALHOST, RESOLV: "nameserver 192.0.2.1\n"}
     ),
     alike("MTU 1500 on one node, 9000 on the other", LARGE, "eth0", last="ip link set eth0 mtu 1500"),
     alike("one slow link", PLAIN, "eth0", last=SLOW),

@@ -62,10 +62,7 @@ def loss(fraction: float) -> str:
 
 
 # A firewall without multicast: datagrams to groups only, for IPv6 itself finds its neighbours by multicast.
-NO_MULTICAST = (
-    "ip daddr 224.0.0.0/4 meta l4proto udp drop",
-    "ip6 daddr ff00::/8 meta l4proto udp drop",
-)
+NO_MULTICAST = ("ip daddr 224.0.0.0/4 meta l4proto udp drop", "ip6 daddr ff00::/8 meta l4proto udp drop")
 
 
 def host_rules(rules: list[str]) -> str:

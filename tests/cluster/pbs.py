@@ -19,21 +19,17 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any
-
-from typing_extensions import Self
 
 from cluster.host import USERS, Host
 from cluster.hosts import Hosts
 from cluster.pbs_programs import PROGRAMS
+from cluster.stand_in import StandIn, await_end, kill_groups, signal_groups
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "recorded" / "openpbs-23.06.06"
 KILL_DELAY_S = 5.0  # half of PBS's own default, as every test of qdel waits for it
@@ -68,59 +64,26 @@ class Job:
         return [*([self.leader] if self.leader else []), *(task for index, task in self.tasks if index == 0)]
 
 
-class PbsStandIn:
+class PbsStandIn(StandIn):
     """One queue whose jobs all run on the first `nodes` hosts, as a context manager."""
 
     def __init__(self, hosts: Hosts, place: Path, nodes: int, *, slots: int = 1) -> None:
-        self.hosts, self.place = list(hosts)[:nodes], place
+        super().__init__(place)
+        self.hosts = list(hosts)[:nodes]
         self.lines = [host.name for host in self.hosts for _ in range(slots)]
         self.jobs: dict[str, Job] = {}
-        self.address = str(place / "mom")
         # Test hosts share /proc with those of tests at the same time, so that ids must not be the same.
         self._first_id = secrets.randbelow(10**6)
-        self._server = socket.socket(socket.AF_UNIX)
-        self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()  # between the start of a job or task and the end of its job
-        self._is_closed = False
 
-    def __enter__(self) -> Self:
-        (self.place / "bin").mkdir()
+    def _programs(self) -> dict[str, str]:
         (self.place / "aux").mkdir()
-        for name, text in PROGRAMS.items():
-            file = self.place / "bin" / name
-            file.write_text(text.format(python=os.path.realpath(sys.executable), address=self.address))
-            file.chmod(0o755)
         self.hosts[0].write("/etc/pbs.conf", f"PBS_HOME={self.place}\n")
         self.hosts[0].write("/etc/profile.d/pbs.sh", f"PATH=$PATH:{self.place}/bin\n")
-        self._server.bind(self.address)
-        Path(self.address).chmod(0o777)
-        self._server.listen()
-        self._start(self._serve)
-        return self
+        return PROGRAMS
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._lock:
-            self._is_closed = True
+    def _end_all(self) -> None:
         for job in list(self.jobs.values()):
             self._end(job)
-        self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-        for thread in self._threads:
-            thread.join(10)
-
-    def _start(self, target: Any, *words: Any) -> None:
-        self._threads.append(threading.Thread(target=target, args=words))
-        self._threads[-1].start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                asked = self._server.accept()[0]
-            except OSError:
-                return  # closed
-            self._start(self._answer, asked)
 
     def _answer(self, asked: socket.socket) -> None:
         with asked, suppress(BrokenPipeError, ConnectionResetError):  # the job's end is also that of who asked
@@ -174,7 +137,7 @@ class PbsStandIn:
         with its:
             task = host.popen(words, user="alice", stdout=its, stderr=subprocess.STDOUT, umask=0o077)
         job.streams.append(ours)
-        self._start(self._demux, ours, job.output)
+        self._start_thread(self._demux, ours, job.output)
         return task
 
     def _demux(self, stream: socket.socket, output: Path) -> None:
@@ -225,7 +188,7 @@ class PbsStandIn:
         assert job.leader is not None
         status = job.leader.wait(timeout)
         if status < 0:  # PBS waits for what still runs on the first host
-            _await_end(job.on_first(), KILL_DELAY_S)
+            await_end(job.on_first(), KILL_DELAY_S)
         self._end(job)
         if job.was_over_limit:
             return OVER_WALLTIME
@@ -247,7 +210,7 @@ class PbsStandIn:
             for stream in job.streams:
                 with suppress(OSError):  # its task has ended
                     stream.shutdown(socket.SHUT_RDWR)
-            _signal(job.on_first(), signal.SIGTERM)
+            signal_groups(job.on_first(), signal.SIGTERM)
 
     def _end(self, job: Job) -> None:
         with self._lock:
@@ -255,13 +218,7 @@ class PbsStandIn:
         if job.limit:
             job.limit.cancel()
             job.limit.join()
-        everything = [*([job.leader] if job.leader else []), *(task for _, task in job.tasks)]
-        _signal(everything, signal.SIGKILL)
-        for process in everything:
-            process.wait(KILL_DELAY_S)
-        # What is killed takes a moment to go.
-        left = _await_end(everything, KILL_DELAY_S)
-        assert not left, f"process groups {left} do not end"
+        kill_groups([*([job.leader] if job.leader else []), *(task for _, task in job.tasks)], KILL_DELAY_S)
 
     def output(self, job_id: str) -> str:
         """Return what the job wrote."""
@@ -273,27 +230,3 @@ class PbsStandIn:
         while text not in self.output(job_id):
             assert time.monotonic() < deadline, f"no {text!r} in:\n{self.output(job_id)}"
             time.sleep(ASK_AGAIN_S)
-
-
-def _await_end(leaders: list[subprocess.Popen[str]], seconds: float) -> list[int]:
-    """Wait until nothing is left of these process groups, and return what is left of them."""
-    deadline = time.monotonic() + seconds
-    while True:
-        left = [leader.pid for leader in leaders if _is_there(leader)]
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.01)
-
-
-def _is_there(leader: subprocess.Popen[str]) -> bool:
-    leader.poll()  # collects it
-    with suppress(ProcessLookupError):
-        os.killpg(leader.pid, 0)
-        return True
-    return False
-
-
-def _signal(leaders: list[subprocess.Popen[str]], number: int) -> None:
-    for leader in leaders:
-        with suppress(ProcessLookupError):
-            os.killpg(leader.pid, number)

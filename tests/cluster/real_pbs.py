@@ -6,33 +6,26 @@ hosts' own tmpfs, and nothing listens outside of their networks.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pwd
 import re
 import shutil
-import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from typing_extensions import Self
-
-from cluster.host import COMMAND_S, Host, kill_group
+from cluster.host import Host
 from cluster.hosts import Hosts
+from cluster.scheduler import Scheduler
 
 CONF = "/etc/pbs.conf"
 HOME = "/run/pbs"  # each host has a /run of its own
 PROGRAMS = ("sbin/pbs_server", "sbin/pbs_sched", "sbin/pbs_comm", "sbin/pbs_mom", "bin/qsub", "bin/qmgr", "bin/pbsdsh")
 DATA_USER = "postgres"  # PostgreSQL does not run as root
 CPUS = 4
-# The data service is made within 5 s, and the hosts are free 3 s later; a busy machine may need much longer.
 READY_S = 120.0
-ASK_AGAIN_S = 0.2
 # As pbs_postinstall makes them; that script would also register a service with this machine.
 DIRECTORIES = {
     "server_logs": 0o755, "spool": 0o1777, "server_priv": 0o750, "server_priv/accounting": 0o755,
@@ -75,35 +68,19 @@ def missing() -> list[str]:
     return lacks + ([] if shutil.which("psql") else ["psql"])
 
 
-class RealPbs:
+class RealPbs(Scheduler):
     """OpenPBS on hosts that already stand, as a context manager; its processes end with it.
 
     Jobs are alice's. `place` is a directory that all hosts share.
     """
 
+    # The data service is made within 5 s, and the hosts are free 3 s later; a busy machine may need much longer.
+    ready_s = READY_S
+
     def __init__(self, hosts: Hosts, place: Path) -> None:
-        self.hosts, self.place, self.exec = hosts, place, pbs_exec()
-        self._daemons: list[subprocess.Popen[str]] = []
-        self._first_processes: set[int] = set()
+        super().__init__(hosts)
+        self.place, self.exec = place, pbs_exec()
         self._outputs: dict[str, Path] = {}
-
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def controller(self) -> Host:
-        """The host of the server, where users give in their jobs."""
-        return self.hosts[0]
 
     def _start(self) -> None:
         lines = [f"PBS_EXEC={self.exec}", f"PBS_HOME={HOME}", f"PBS_SERVER={self.controller.name}"]
@@ -113,18 +90,16 @@ class RealPbs:
         for host in self.hosts:
             self._make_home(host)
         self._make_data_service()
-        self._daemon(self.controller, "pbs_comm", "-N")
-        self._daemon(self.controller, "pbs_server", "-N")
+        self._pbs(self.controller, "pbs_comm")
+        self._pbs(self.controller, "pbs_server")
         self.until(lambda: not self.run("bin/qstat", "-B").returncode, "pbs_server")
         for command in SETTINGS:
             self.qmgr(command)
-        self._daemon(self.controller, "pbs_sched", "-N")
+        self._pbs(self.controller, "pbs_sched")
         for host in self.hosts:
-            self._daemon(host, "pbs_mom", "-N")
+            self._pbs(host, "pbs_mom")
             self.qmgr(f"create node {host.name}")
             self.qmgr(f"set node {host.name} resources_available.ncpus={CPUS}")
-        self.wait_idle()
-        self._first_processes = set(self.hosts.processes())
 
     def _make_home(self, host: Host) -> None:
         for name, mode in DIRECTORIES.items():
@@ -154,10 +129,8 @@ class RealPbs:
         self.run("bin/qterm", "-t", "quick").check_returncode()
         self.until(lambda: "pbs_server.bin" not in "".join(host.processes().values()), "end of the first pbs_server")
 
-    def _daemon(self, host: Host, name: str, *words: str) -> None:
-        with host.outside(f"{HOME}/{name}.out").open("w") as file:
-            argv = [f"{self.exec}/sbin/{name}", *words]
-            self._daemons.append(host.popen(argv, stdout=file, stderr=subprocess.STDOUT, cwd="/"))
+    def _pbs(self, host: Host, name: str) -> None:
+        self._daemon(host, [f"{self.exec}/sbin/{name}", "-N"], f"{HOME}/{name}.out")
 
     def run(self, program: str, *words: str, user: str = "root", **options: Any) -> subprocess.CompletedProcess[str]:
         """Run one of PBS's programs on the server's host."""
@@ -167,27 +140,8 @@ class RealPbs:
         """Run a command of qmgr as root and return what it prints."""
         return self.run("bin/qmgr", "-c", command, check=True).stdout
 
-    def until(self, is_so: Callable[[], bool], what: str | Callable[[], str], timeout: float = READY_S) -> None:
-        """Wait until something is so; raise TimeoutError with the daemons' logs when it takes too long.
-
-        `what` is asked for when it is too late, where it is a function.
-        """
-        deadline = time.monotonic() + timeout
-        while not is_so():
-            ended = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
-            if ended or time.monotonic() > deadline:
-                lacks = what if isinstance(what, str) else what()
-                raise TimeoutError(f"no {lacks} within {timeout} s; ended: {ended}\n{self.logs()}")
-            time.sleep(ASK_AGAIN_S)
-
-    def logs(self) -> str:
-        """Return the end of every daemon's log, for the message of a failed test."""
-        shown = []
-        for host in self.hosts:
-            for log in sorted(host.outside(HOME).glob("*_logs/*")):
-                lines = log.read_text(errors="replace").splitlines()
-                shown += [f"--- {host.name} {log.parent.name}", *lines[-25:]]
-        return "\n".join(shown)
+    def _logs(self, host: Host) -> list[Path]:
+        return sorted(host.outside(HOME).glob("*_logs/*"))
 
     def nodes(self) -> dict[str, str]:
         """Return host name -> state, such as free, job-busy, offline."""
@@ -199,10 +153,6 @@ class RealPbs:
         nodes = self.nodes()
         is_free = len(nodes) == len(self.hosts) and set(nodes.values()) == {"free"}
         return is_free and not self.run("bin/qstat").stdout.strip()
-
-    def wait_idle(self, timeout: float = READY_S) -> None:
-        """Wait until every host is free and no job is there."""
-        self.until(self.is_idle, "free hosts", timeout)
 
     def submit(self, script: str, *qsub: str, cwd: str, output: bool = True, env: dict[str, str] | None = None) -> str:
         """Give in a script (its text) as alice, with these options of qsub, and return the job's id.
@@ -276,28 +226,6 @@ class RealPbs:
             self.run("bin/pbsnodes", "-r", name, check=True)
         self.wait_idle()
 
-    def strays(self, within: float = 10.0) -> dict[int, str]:
-        """Return what runs on the hosts beside the daemons, after some seconds for PBS to tidy up."""
-        deadline = time.monotonic() + within
-        while True:
-            now = self.hosts.processes()
-            left = {pid: line for pid, line in now.items() if pid not in self._first_processes and not _is_pbs(line)}
-            if not left or time.monotonic() > deadline:
-                return left
-            time.sleep(ASK_AGAIN_S)
-
-    def close(self) -> None:
-        """End the daemons at once; the jobs end with the hosts."""
-        for daemon in self._daemons:
-            kill_group(daemon)
-            daemon.wait(COMMAND_S)
-        self._daemons.clear()
-        for pid, line in self.hosts.processes().items():
-            if pid in self._first_processes or _is_pbs(line):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
-
-def _is_pbs(line: str) -> bool:
-    """Tell PBS's own programs: a qsub of a job waits a minute for others, and the data service has workers."""
-    return bool(re.match(r"(\S*/)?(qsub|pbs_\w+|postgres)(\.bin)?[ :]", f"{line} "))
+    def _is_own(self, line: str) -> bool:
+        """Tell PBS's own programs: a qsub of a job waits a minute for others, and the data service has workers."""
+        return bool(re.match(r"(\S*/)?(qsub|pbs_\w+|postgres)(\.bin)?[ :]", f"{line} "))

@@ -9,21 +9,15 @@ import secrets
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
-
-from typing_extensions import Self
 
 from cluster.host import COMMAND_S, Host
 from cluster.hosts import Hosts
+from cluster.scheduler import Scheduler
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "sinfo", "munged")
-# Four hosts are idle 1 to 5 s after the start on two cores; a busy machine may need much longer.
-READY_S = 60.0
-ASK_AGAIN_S = 0.05
 CONF = "/etc/slurm/slurm.conf"
 LOGS = "/run/slurm"
 # Everything that a job can come to rest in.
@@ -68,7 +62,7 @@ def conf(names: Sequence[str], cpus: int, more: Iterable[str], gpus: int = 0, ad
     return "\n".join([*lines, *more]) + "\n"
 
 
-class SlurmCluster:
+class SlurmCluster(Scheduler):
     """Slurm on hosts that already stand, as a context manager; its processes end with it.
 
     With `by_address` it does not need the hosts' names, which a test may then take away.
@@ -77,29 +71,10 @@ class SlurmCluster:
     def __init__(
         self, hosts: Hosts, *, cpus: int = 4, gpus: int = 0, conf_lines: Iterable[str] = (), by_address: bool = False
     ) -> None:
-        self.hosts, self.cpus, self.gpus, self.by_address = hosts, cpus, gpus, by_address
+        super().__init__(hosts)
+        self.cpus, self.gpus, self.by_address = cpus, gpus, by_address
         self.conf_lines = list(conf_lines)
-        self._daemons: list[subprocess.Popen[str]] = []
         self._slurmds: dict[str, subprocess.Popen[str]] = {}
-        self._first_processes: set[int] = set()
-
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def controller(self) -> Host:
-        """The host where slurmctld runs and where users give in their jobs."""
-        return self.hosts[0]
 
     def _start(self) -> None:
         self.controller.write("/etc/munge/munge.key", secrets.token_hex(64), mode=0o400)
@@ -111,14 +86,13 @@ class SlurmCluster:
             # another host for replays.
             munge = ["--socket=/run/munge/munge.socket.2", "--pid-file=/run/munge/munged.pid"]
             more = ["--log-file=/run/munge/munged.log", "--seed-file=/run/munge/munged.seed"]
-            self._daemon(host, "munged", ["munged", "--foreground", "--force", *munge, *more])
-        self.until(lambda: all(_is_there(h, "/run/munge/munge.socket.2") for h in self.hosts), "munge sockets")
-        self._daemon(self.controller, "slurmctld", ["slurmctld", "-D"])
+            self._daemon(host, ["munged", "--foreground", "--force", *munge, *more], f"{LOGS}/munged.log")
+        sockets = [host.outside("/run/munge/munge.socket.2") for host in self.hosts]
+        self.until(lambda: all(socket.exists() for socket in sockets), "munge sockets")
+        self._daemon(self.controller, ["slurmctld", "-D"], f"{LOGS}/slurmctld.log")
         self.until(lambda: not self.controller.run(["scontrol", "ping"]).returncode, "slurmctld")
         for host in self.hosts:
             self._start_slurmd(host)
-        self.wait_idle()
-        self._first_processes = set(self.hosts.processes())
 
     def reboot(self, host: Host, *, lost: Iterable[str] = ()) -> None:
         """End slurmd and all jobs on a host at once, as a power cut does, and start slurmd anew.
@@ -137,24 +111,7 @@ class SlurmCluster:
         self._first_processes.add(self._slurmds[host.name].pid)
 
     def _start_slurmd(self, host: Host) -> None:
-        self._slurmds[host.name] = self._daemon(host, "slurmd", ["slurmd", "-D", "-N", host.name])
-
-    def _daemon(self, host: Host, name: str, argv: list[str]) -> subprocess.Popen[str]:
-        log = host.outside(f"{LOGS}/{name}.log")
-        with log.open("w") as file:
-            self._daemons.append(host.popen(argv, stdout=file, stderr=subprocess.STDOUT, cwd="/"))
-        return self._daemons[-1]
-
-    def until(self, is_so: Callable[[], bool], what: str, timeout: float = READY_S) -> None:
-        """Wait until something is so; raise TimeoutError with the daemons' logs when it takes too long."""
-        began = time.monotonic()
-        while not is_so():
-            ended = [d.args for d in self._daemons if d.poll() is not None]
-            waited_s = time.monotonic() - began
-            if ended or waited_s > timeout:
-                raise TimeoutError(f"no {what} within {timeout} s; ended: {ended}\n{self.logs()}")
-            # Each question starts a program: what takes long is asked for less often.
-            time.sleep(ASK_AGAIN_S + waited_s / 4)
+        self._slurmds[host.name] = self._daemon(host, ["slurmd", "-D", "-N", host.name], f"{LOGS}/slurmd.log")
 
     def write_conf(self) -> None:
         """Write slurm.conf from `conf_lines`, for the start or before `reconfigure`."""
@@ -174,22 +131,11 @@ class SlurmCluster:
         self.controller.run(["scontrol", "reconfigure"], check=True)
         self.wait_idle()
 
-    def logs(self) -> str:
-        """Return the end of every daemon's log, for the message of a failed test."""
-        shown = []
-        for host in self.hosts:
-            for name in ("slurmctld", "slurmd"):
-                log = host.outside(f"{LOGS}/{name}.log")
-                if log.exists():
-                    shown += [f"--- {host.name} {name}", *log.read_text(errors="replace").splitlines()[-25:]]
-        return "\n".join(shown)
+    def _logs(self, host: Host) -> list[Path]:
+        return [log for log in (host.outside(f"{LOGS}/{name}.log") for name in ("slurmctld", "slurmd")) if log.exists()]
 
     def srun(
-        self,
-        *argv: str | Path,
-        user: str = "root",
-        timeout: float = COMMAND_S,
-        **options: Any,
+        self, *argv: str | Path, user: str = "root", timeout: float = COMMAND_S, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run srun with these arguments on the controller's host; its status and text come back."""
         return self.controller.run(["srun", *argv], user=user, timeout=timeout, **options)
@@ -260,10 +206,6 @@ class SlurmCluster:
         queue = self.controller.run(["squeue", "--noheader", "--states=all", "--format=%T"], check=True).stdout
         return set(queue.split()) <= ENDED
 
-    def wait_idle(self, timeout: float = READY_S) -> None:
-        """Wait until every host is idle and no job is there; raise TimeoutError with the logs otherwise."""
-        self.until(self.is_idle, "idle hosts", timeout)
-
     def cancel_all(self, states: Mapping[str, str] | None = None) -> None:
         """Cancel every job, let every host work again, and wait until all are idle; `states` are the hosts' now."""
         if set((states or self.sinfo()).values()) == {"idle"} and self.has_no_job():
@@ -285,26 +227,3 @@ class SlurmCluster:
         assert not unwell, f"the test left these nodes unwell: {unwell}\n{self.logs()}"
         left = self.strays()
         assert not left, f"the test left these running on its hosts: {left}"
-
-    def strays(self, within: float = 10.0) -> dict[int, str]:
-        """Return what runs on the hosts beside the daemons, after some seconds for Slurm to tidy up."""
-        deadline = time.monotonic() + within
-        while True:
-            left = {p: line for p, line in self.hosts.processes().items() if p not in self._first_processes}
-            if not left or time.monotonic() > deadline:
-                return left
-            time.sleep(ASK_AGAIN_S)
-
-    def close(self) -> None:
-        """End the daemons at once; the jobs end with the hosts."""
-        for pid in self._first_processes & set(self.hosts.processes()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for daemon in self._daemons:
-            daemon.kill()
-            daemon.wait(COMMAND_S)
-        self._daemons.clear()
-
-
-def _is_there(host: Host, path: str) -> bool:
-    return host.outside(path).exists()

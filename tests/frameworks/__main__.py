@@ -1,8 +1,7 @@
 """`make frameworks`: try every framework on three hosts, bare and under Slurm, and write docs/frameworks.md.
 
-`make frameworks ARGS=jax` tries those whose names hold a word, and writes nothing. Before all of them, or by
-ARGS=parsers alone, each name is looked for where it is read, and each framework's own parser is asked. ARGS=networks
-tries torch on all networks instead (networks.py).
+`make frameworks ARGS=jax` tries those whose names hold a word, and writes nothing. Before all of them, each name is
+looked for where it is read. ARGS=networks tries torch on all networks instead (networks.py).
 
 The hosts know each other's names in three ways (cluster/names.py). On bare hosts each row is tried with all of them
 over both networks, under Slurm with each of them over one.
@@ -18,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from cluster import hosts as cluster_hosts
 from cluster import names as cluster_names
@@ -29,7 +27,7 @@ from cluster.slurm import SlurmCluster
 
 from frameworks import elastic, networks, page, runs
 from frameworks.page import Place
-from frameworks.parsers import wrong
+from frameworks.reads import unread
 from frameworks.rows import ALIKE, NODES, REJOIN, ROWS, Row
 from frameworks.ssh import serve
 
@@ -42,12 +40,9 @@ def main(*words: str) -> int:
     if lacks := cluster_hosts.missing() + cluster_slurm.missing():
         sys.stderr.write(f"no frameworks tried, for want of {', '.join(lacks)}\n")
         return 69
-    if not words or "parsers" in words:
-        with TemporaryDirectory() as place:
-            unread = list(wrong(Path(place)))
-        sys.stderr.write("".join(f"{line}\n" for line in unread))
-        if unread or words:
-            return int(bool(unread))
+    if lines := [] if words else unread():
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
+        return 1
     chosen = [row for row in ROWS if not words or any(word.lower() in row.name.lower() for word in words)]
     versions = {row.name: version_of(row) for row in (*chosen, REJOIN)}
     results: dict[str, dict[Place, str]] = {row.name: {} for row in (*chosen, REJOIN)}

@@ -31,7 +31,7 @@ HEAD = ("| network | trains over |", "|---|---|")
 # A try takes 6 s, on the slow link 15.
 LONGEST_S = 100.0
 # What a person types after `mingle exec` and the world's name.
-BY_TORCHRUN, ALONE, EACH_TASK = "torchrun", "python", "--scope task --slots 1 python"
+BY_TORCHRUN, ALONE = "torchrun", "python"
 KEY_FILE = "/root/.config/mingle/key"
 
 

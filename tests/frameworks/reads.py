@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
-from pathlib import Path
+from mmap import ACCESS_READ, mmap
 from typing import NamedTuple
 
 
@@ -19,9 +20,8 @@ class Read(NamedTuple):
     text: str  # as it stands there
 
 
-def _torchrun(option: str) -> Read:
-    """Return where torchrun's option is: argparse_util.py takes its default from PET_ and its name."""
-    return Read("torch", "2.15.0", "torch/distributed/run.py", f'"--{option}"')
+def _torch(file: str, text: str) -> Read:
+    return Read("torch", "2.15.0", f"torch/{file}", text)
 
 
 def _jax(name: str, file: str = "clusters/ompi_cluster.py") -> Read:
@@ -37,25 +37,23 @@ def _nccl(name: str) -> Read:
     return _source("NCCL", "2.30.7", "src/misc/socket.cc", f'ncclGetEnv("{name}")')
 
 
-_STATIC = ("nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port")
-_RDZV = ("rdzv-backend", "rdzv-id", "rdzv-endpoint", "rdzv-conf", "local-addr", "max-restarts")
+_TORCHRUN = ("nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port")
+_TORCHRUN += ("rdzv-backend", "rdzv-id", "rdzv-endpoint", "rdzv-conf", "local-addr", "max-restarts")
 
 # Names of mingle's own are for the user's command line, and Kubeflow's two for user code.
 OWN = ("MINGLE_",)
 FOR_USER_CODE = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "DMLC_TRACKER_PORT", "DMLC_TRACKER_URI", "DMLC_NUM_WORKER")
 FOR_USER_CODE += ("DMLC_TASK_ID",)
 READS = {
-    **{f"PET_{option.upper().replace('-', '_')}": _torchrun(option) for option in (*_STATIC, *_RDZV)},
-    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": Read(
-        "torch",
-        "2.15.0",
-        "torch/distributed/elastic/rendezvous/dynamic_rendezvous.py",
-        'os.getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0")',
+    # argparse_util.py takes an option's default from PET_ and its name.
+    **{
+        f"PET_{option.upper().replace('-', '_')}": _torch("distributed/run.py", f'"--{option}"') for option in _TORCHRUN
+    },
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": _torch(
+        "distributed/elastic/rendezvous/dynamic_rendezvous.py", 'os.getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0")'
     ),
     # Lightning 2.6.6 asks torch: plugins/environments/torchelastic.py, is_torchelastic_launched().
-    "TORCHELASTIC_RUN_ID": Read(
-        "torch", "2.15.0", "torch/distributed/distributed_c10d.py", 'os.getenv("TORCHELASTIC_RUN_ID") is not None'
-    ),
+    "TORCHELASTIC_RUN_ID": _torch("distributed/distributed_c10d.py", 'os.getenv("TORCHELASTIC_RUN_ID") is not None'),
     "ACCELERATE_USE_CPU": Read("accelerate", "1.15.0", "accelerate/state.py", '"ACCELERATE_USE_CPU"'),
     "MV2_COMM_WORLD_RANK": Read("accelerate", "1.15.0", "accelerate/utils/environment.py", "MV2_COMM_WORLD_RANK"),
     "SLURM_JOB_NAME": Read("lightning", "2.6.6", "lightning/fabric/plugins/environments/slurm.py", "SLURM_JOB_NAME"),
@@ -88,28 +86,18 @@ READS = {
     "SGLANG_HOST_IP": Read("sglang", "0.5.23", "sglang/srt/utils/network.py", 'os.getenv("SGLANG_HOST_IP", "")'),
     "NCCL_SOCKET_IFNAME": _nccl("NCCL_SOCKET_IFNAME"),
     "NCCL_SOCKET_FAMILY": _nccl("NCCL_SOCKET_FAMILY"),
-    "GLOO_SOCKET_IFNAME": Read("torch", "2.15.0", "torch/lib/libtorch_cpu.so", "GLOO_SOCKET_IFNAME"),
-    "TP_SOCKET_IFNAME": Read("torch", "2.15.0", "torch/lib/libtorch_cpu.so", "TP_SOCKET_IFNAME"),
+    "GLOO_SOCKET_IFNAME": _torch("lib/libtorch_cpu.so", "GLOO_SOCKET_IFNAME"),
+    "TP_SOCKET_IFNAME": _torch("lib/libtorch_cpu.so", "TP_SOCKET_IFNAME"),
     "UCX_NET_DEVICES": _source("UCX", "1.23", "src/ucp/core/ucp_context.c", '{"NET_DEVICES", UCP_RSC_CONFIG_ALL,'),
 }
 
 
-def found(name: str) -> str:
-    """Return how the place of a variable looks in what is installed: "there", "not there" or "not installed"."""
-    read = READS[name]
-    try:
-        path = distribution(read.package).locate_file(read.file)
-    except PackageNotFoundError:
-        return "not installed"
-    return "there" if _holds(path, read.text.encode()) else "not there"  # type: ignore[arg-type]
-
-
-def _holds(path: Path, text: bytes) -> bool:
-    """Tell whether a file holds these octets; libraries are large."""
-    rest = b""
-    with path.open("rb") as file:
-        while block := file.read(1 << 24):
-            if text in rest + block:
-                return True
-            rest = block[-len(text) :]
-    return False
+def unread() -> list[str]:
+    """Return a line for each text that is not where it was read, of what is installed."""
+    lines = []
+    for name, read in READS.items():
+        with suppress(PackageNotFoundError):
+            path = str(distribution(read.package).locate_file(read.file))
+            with open(path, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as its:  # libraries are large
+                lines += [f"{name}: {read.text} is not in {read.file}"] if its.find(read.text.encode()) < 0 else []
+    return lines

@@ -24,10 +24,7 @@ def wanted(name: str) -> Row:
     return row
 
 
-@pytest.mark.parametrize(
-    ("name", "slots"),
-    [("accelerate", (1, 2)), ("JAX", ALIKE)],
-)
+@pytest.mark.parametrize(("name", "slots"), [("accelerate", (1, 2)), ("JAX", ALIKE)])
 def test_it_trains_on_bare_hosts_over_the_second_network(
     hosts: Callable[..., Hosts], name: str, slots: tuple[int, ...]
 ) -> None:

@@ -86,111 +86,56 @@ VALUES = (
 )
 # fmt: on
 # How the words of each scheduler's directive carry a field; {} is the value. What is absent has to be refused.
-CARRIED = {
-    "slurm": {
-        **{
-            name: [f"--{name}={{}}"]
-            for name in ("job-name", "partition", "account", "qos", "reservation", "constraint")
-        },
-        **{name: [f"--{name}={{}}"] for name in ("output", "error", "mail-user", "mail-type", "array", "dependency")},
-        "gpus-per-node": ["--gpus-per-node={}"],
-    },
-    "pbs": {
-        "job-name": ["-N", "{}"],
-        "partition": ["-q", "{}"],
-        "account": ["-A", "{}"],
-        "reservation": ["-q", "{}"],
-        "constraint": ["-l", "select=1:ncpus=1:mpiprocs=1:{}"],
-        "output": ["-o", "{}"],
-        "error": ["-e", "{}"],
-        "mail-user": ["-M", "{}"],
-        "array": ["-J", "{}"],
-        "dependency": ["-W", "depend={}"],
-    },
-    "torque": {
-        "job-name": ["-N", "{}"],
-        "partition": ["-q", "{}"],
-        "account": ["-A", "{}"],
-        "qos": ["-l", "qos={}"],
-        "reservation": ["-l", "advres={}"],
-        "constraint": ["-l", "nodes=1:ppn=1:{}"],
-        "output": ["-o", "{}"],
-        "error": ["-e", "{}"],
-        "mail-user": ["-M", "{}"],
-        "array": ["-t", "{}"],
-        "dependency": ["-W", "depend={}"],
-    },
-    "lsf": {
-        "job-name": ["-J", "{}"],
-        "partition": ["-q", "{}"],
-        "account": ["-P", "{}"],
-        "qos": ["-sla", "{}"],
-        "reservation": ["-U", "{}"],
-        "constraint": ["-R", "select[{}] span[ptile=1]"],
-        "output": ["-o", "{}"],
-        "error": ["-e", "{}"],
-        "mail-user": ["-u", "{}"],
-        "dependency": ["-w", "{}"],
-    },
-    "sge": {
-        "job-name": ["-N", "{}"],
-        "partition": ["-q", "{}"],
-        "account": ["-P", "{}"],
-        "reservation": ["-ar", "{}"],
-        "constraint": ["-l", "{}"],
-        "output": ["-o", "{}"],
-        "error": ["-e", "{}"],
-        "mail-user": ["-M", "{}"],
-        "array": ["-t", "{}"],
-        "dependency": ["-hold_jid", "{}"],
-    },
+_OPTIONS = {
+    "pbs": "job-name=-N partition=-q account=-A reservation=-q output=-o error=-e mail-user=-M array=-J",
+    "torque": "job-name=-N partition=-q account=-A output=-o error=-e mail-user=-M array=-t",
+    "lsf": "job-name=-J partition=-q account=-P qos=-sla reservation=-U output=-o error=-e mail-user=-u dependency=-w",
+    "sge": "job-name=-N partition=-q account=-P reservation=-ar constraint=-l output=-o error=-e mail-user=-M array=-t"
+    " dependency=-hold_jid",
 }
+_SLURM = "job-name partition account qos reservation constraint output error mail-user mail-type array dependency"
+CARRIED = {
+    its: {name: [option, "{}"] for name, option in (pair.split("=") for pair in text.split())}
+    for its, text in _OPTIONS.items()
+}
+CARRIED["slurm"] = {name: [f"--{name}={{}}"] for name in (*_SLURM.split(), "gpus-per-node")}
+CARRIED["pbs"] |= {"constraint": ["-l", "select=1:ncpus=1:mpiprocs=1:{}"], "dependency": ["-W", "depend={}"]}
+CARRIED["torque"] |= {"constraint": ["-l", "nodes=1:ppn=1:{}"], "dependency": ["-W", "depend={}"]}
+CARRIED["torque"] |= {"qos": ["-l", "qos={}"], "reservation": ["-l", "advres={}"]}
+CARRIED["lsf"] |= {"constraint": ["-R", "select[{}] span[ptile=1]"]}
 # What a scheduler says in other words than the user's.
+_GPUS = {
+    "pbs": ("-l", "select=1:ncpus={0}:mpiprocs={0}:ngpus={0}:gpu_type={1}"),
+    "torque": ("-l", "nodes=1:ppn={0}:gpus={0}:{1}"),
+    "lsf": ("-gpu", "num={0}/host:gmodel={1}"),
+}
+_PATHS = {
+    "pbs": {"%%": "%", "%x.out": "true.out", "%a": "^array_index^"},
+    "torque": {"%%": "%", "%x.out": "true.out"},
+    "lsf": {"%%": "%", "%j": "%J", "%x.out": "true.out", "%a": "%I", "%x-%j.out": "true-%J.out", "%A_%a": "%J_%I"},
+    "sge": {"%%": "%", "%j": "$JOB_ID", "%x.out": "$JOB_NAME.out", "%a": "$TASK_ID", "%A_%a": "$JOB_ID_$TASK_ID"}
+    | {"%x-%j.out": "$JOB_NAME-$JOB_ID.out"},
+}
 TRANSLATED = {
-    ("pbs", "mail-type", "END,FAIL"): ["-m", "ea"],
-    ("pbs", "mail-type", "none"): ["-m", "n"],
-    ("pbs", "gpus-per-node", "gpu:2"): ["-l", "select=1:ncpus=2:mpiprocs=2:ngpus=2:gpu_type=gpu"],
-    ("pbs", "gpus-per-node", "a.b:1"): ["-l", "select=1:ncpus=1:mpiprocs=1:ngpus=1:gpu_type=a.b"],
-    ("pbs", "gpus-per-node", "afterok:1"): ["-l", "select=1:ncpus=1:mpiprocs=1:ngpus=1:gpu_type=afterok"],
-    ("torque", "mail-type", "END,FAIL"): ["-m", "ea"],
-    ("torque", "mail-type", "none"): ["-m", "n"],
-    ("torque", "gpus-per-node", "gpu:2"): ["-l", "nodes=1:ppn=2:gpus=2:gpu"],
-    ("torque", "gpus-per-node", "a.b:1"): ["-l", "nodes=1:ppn=1:gpus=1:a.b"],
-    ("torque", "gpus-per-node", "afterok:1"): ["-l", "nodes=1:ppn=1:gpus=1:afterok"],  # a type like any other
-    ("lsf", "gpus-per-node", "afterok:1"): ["-gpu", "num=1/host:gmodel=afterok"],
     ("lsf", "array", "1,2"): ["-J", "true[1,2]"],
     ("lsf", "array", "1-3"): ["-J", "true[1-3]"],
     ("lsf", "mail-type", "END,FAIL"): ["-N"],
     ("lsf", "mail-type", "none"): ["-J", "true"],  # and no -N or -B
-    ("lsf", "gpus-per-node", "gpu:2"): ["-gpu", "num=2/host:gmodel=gpu"],
-    ("lsf", "gpus-per-node", "a.b:1"): ["-gpu", "num=1/host:gmodel=a.b"],
     ("lsf", "dependency", "afterok:1"): ["-w", "done(1)"],
     ("lsf", "dependency", "afterany:1:2,afterany:3"): ["-w", "ended(1) && ended(2) && ended(3)"],
-    ("sge", "mail-type", "END,FAIL"): ["-m", "ea"],
-    ("sge", "mail-type", "none"): ["-m", "n"],
     ("sge", "dependency", "afterany:1:2,afterany:3"): ["-hold_jid", "1,2,3"],
+    **{(its, "mail-type", "END,FAIL"): ["-m", "ea"] for its in ("pbs", "torque", "sge")},
+    **{(its, "mail-type", "none"): ["-m", "n"] for its in ("pbs", "torque", "sge")},
     **{
-        (scheduler, field, value): [letter, text]
-        for field, letter in (("output", "-o"), ("error", "-e"))
-        for scheduler, value, text in (
-            ("pbs", "%%", "%"),
-            ("pbs", "%x.out", "true.out"),
-            ("pbs", "%a", "^array_index^"),
-            ("torque", "%%", "%"),
-            ("torque", "%x.out", "true.out"),
-            ("lsf", "%%", "%"),
-            ("lsf", "%j", "%J"),
-            ("lsf", "%x.out", "true.out"),
-            ("lsf", "%a", "%I"),
-            ("lsf", "%x-%j.out", "true-%J.out"),
-            ("lsf", "%A_%a", "%J_%I"),
-            ("sge", "%%", "%"),
-            ("sge", "%j", "$JOB_ID"),
-            ("sge", "%x.out", "$JOB_NAME.out"),
-            ("sge", "%a", "$TASK_ID"),
-            ("sge", "%x-%j.out", "$JOB_NAME-$JOB_ID.out"),
-            ("sge", "%A_%a", "$JOB_ID_$TASK_ID"),
-        )
+        (its, "gpus-per-node", value): [option, text.format(count, kind)]
+        for its, (option, text) in _GPUS.items()
+        for value, count, kind in (("gpu:2", 2, "gpu"), ("a.b:1", 1, "a.b"), ("afterok:1", 1, "afterok"))
+    },
+    **{
+        (its, field, value): [option, text]
+        for field, option in (("output", "-o"), ("error", "-e"))
+        for its, texts in _PATHS.items()
+        for value, text in texts.items()
     },
 }
 # What only Slurm's patterns say, in a path: these are no values that a directive carries as they are.

@@ -8,11 +8,9 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from cluster.host import Host, clean_env
-from typing_extensions import Self
 
 # Standard input is its orders, standard output its answers; a fork has neither. A list of orders is for forks that run
 # at the same time, and is answered when the last of them has ended.
@@ -74,14 +72,12 @@ class Forked:
         self._origin: subprocess.Popen[str] | None = None
         self._place = tempfile.TemporaryDirectory()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Forked:
         argv = [str(self._python), "-c", _ORIGIN]
         self._origin = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         assert self._origin is not None
         self._origin.communicate()
         self._place.cleanup()

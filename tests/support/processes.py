@@ -17,6 +17,7 @@ TOGETHER = {
     "test_all_end_together": "eight hosts",
     "test_life_on_slurm": "life",  # its Slurm is started once
     "test_installing": "installing",  # its installations take 12 s each
+    "test_extending": "copy",  # of the package, with what the page shows
     "test_template_command": "forks",  # of one process that has loaded all of mingle
     "test_site": "site",  # it is built once
     "test_structure": "structure",  # it reads every module once
@@ -39,20 +40,8 @@ LONG = {
 
 # What `make quick` leaves out: test hosts and schedulers, and what takes minutes.
 SLOW_FIXTURES = {"any_pbs", "fresh_slurm", "hosts", "real_pbs", "real_pbs_session", "slurm", "slurm_session"}
-SLOW_FOLDERS = {
-    "frameworks",
-    "model",
-    "on_hosts",
-    "simulator",
-    "system",
-}
-SLOW_FILES = {
-    "test_benchmarks",
-    "test_power_cuts",
-    "test_readme",
-    "test_sbatch_accepts",
-    "test_structure",
-}
+SLOW_FOLDERS = {"frameworks", "model", "on_hosts", "simulator", "system"}
+SLOW_FILES = {"test_benchmarks", "test_power_cuts", "test_readme", "test_sbatch_accepts", "test_structure"}
 
 
 def is_slow(nodeid: str, fixtures: Iterable[str]) -> bool:

@@ -13,19 +13,14 @@ import ast
 import os
 import signal
 import socket
-import sys
-import threading
+import subprocess
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
-    from types import TracebackType
-
-    from cluster.hosts import Host, Hosts
-    from typing_extensions import Self
+from cluster.hosts import Host, Hosts
+from cluster.stand_in import StandIn, kill_groups
 
 SECONDS = 120.0
 # `_socket` is what `socket` is made of: each task starts such a program, which takes a third of the time with it.
@@ -75,17 +70,13 @@ KINDS = {
 }
 
 
-class RemoteStandIn:
+class RemoteStandIn(StandIn):
     """A scheduler that runs one job at a time on all of these hosts, as a context manager."""
 
     def __init__(self, scheduler: str, hosts: Hosts, place: Path, slots: int) -> None:
-        self.kind, self.hosts, self.place, self.slots = KINDS[scheduler], list(hosts), place, slots
+        super().__init__(place)
+        self.kind, self.hosts = KINDS[scheduler], list(hosts)
         self.tasks: list[subprocess.Popen[str]] = []
-        self._lock = threading.Lock()  # between the start of a task and the end of its job
-        self._has_ended = False
-        self._threads: list[threading.Thread] = []
-        self._server = socket.socket(socket.AF_UNIX)
-        self._address = str(place / "server")
         file = "/run/hostfile"  # on the first host only
         names = [host.name for host in self.hosts]
         text = "".join(f"{n} {slots} all.q@{n} <NULL>\n" if scheduler == "sge" else f"{n}\n" * slots for n in names)
@@ -93,28 +84,9 @@ class RemoteStandIn:
         told = {"place": str(place), "file": file, "nodes": str(len(names)), "each": str(slots)}
         self._told = told | {"slots": str(len(names) * slots), "counted": " ".join(f"{name} {slots}" for name in names)}
 
-    def __enter__(self) -> Self:
-        program = self.place / "bin" / self.kind.program
-        program.parent.mkdir(exist_ok=True)
+    def _programs(self) -> dict[str, str]:
         options = self.kind.options
-        python = os.path.realpath(sys.executable)
-        program.write_text(PROGRAM.format(python=python, skip=len(options), options=options, address=self._address))
-        program.chmod(0o755)
-        self._server.bind(self._address)
-        (self.place / "server").chmod(0o777)
-        self._server.listen()
-        self._threads.append(threading.Thread(target=self._serve))
-        self._threads[0].start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
-        self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-        for thread in self._threads:
-            thread.join(SECONDS)
+        return {self.kind.program: PROGRAM.replace("{skip}", str(len(options))).replace("{options!r}", repr(options))}
 
     def run(self, script: str, *, cancel_at: str = "") -> tuple[int, str]:
         """Run a job to its end on the first host, and return its status and output.
@@ -130,7 +102,7 @@ class RemoteStandIn:
                     os.killpg(job.pid, signal.SIGTERM)
                 status = job.wait(SECONDS)
             finally:
-                self._end()
+                self._end_all()
         return status, (self.place / "out").read_text()
 
     def _await_text(self, text: str) -> None:
@@ -147,16 +119,7 @@ class RemoteStandIn:
         self.tasks.append(host.popen(command, user="alice", stdout=out, stderr=err))
         return self.tasks[-1]
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                asked = self._server.accept()[0]
-            except OSError:
-                return  # closed
-            self._threads.append(threading.Thread(target=self._task, args=[asked]))
-            self._threads[-1].start()
-
-    def _task(self, asked: socket.socket) -> None:
+    def _answer(self, asked: socket.socket) -> None:
         with asked:
             # The fds come with the first byte of the line.
             data, fds, *_ = socket.recv_fds(asked, 1 << 20, 2)
@@ -164,7 +127,7 @@ class RemoteStandIn:
                 while data and not data.endswith(b"\n"):
                     data += asked.recv(1 << 20)
                 with self._lock:
-                    if not data or self._has_ended:
+                    if not data or self._is_closed:
                         return
                     name, *words = ast.literal_eval(data.decode())
                     host = next(host for host in self.hosts if host.name == name)
@@ -178,21 +141,7 @@ class RemoteStandIn:
             with suppress(BrokenPipeError):  # the one who asked has ended
                 asked.sendall(f"{status if status >= 0 else 128 - status}\n".encode())
 
-    def _end(self) -> None:
+    def _end_all(self) -> None:
         with self._lock:
-            self._has_ended = True
-        for task in self.tasks:
-            with suppress(ProcessLookupError):
-                os.killpg(task.pid, signal.SIGKILL)
-            task.wait(SECONDS)
-            await_end(task.pid)
-
-
-def await_end(group: int) -> None:
-    """Wait until nothing is left of a process group: what is killed takes a moment to go."""
-    deadline = time.monotonic() + SECONDS
-    with suppress(ProcessLookupError):
-        while True:
-            os.killpg(group, 0)
-            assert time.monotonic() < deadline, f"process group {group} does not end"
-            time.sleep(0.01)
+            self._is_closed = True
+        kill_groups(self.tasks, SECONDS)

@@ -38,21 +38,44 @@ OF_COMMAND = ("7717", "7718", "7719")
 OF_RUN = ("__main__.py agent", "__main__.py sweep", "mingle", "training.sh", "eats.py", *OF_COMMAND)
 
 
-class UnderSlurm:
-    """Runs as the batch script of a job, whose first host has the runner and rank 0."""
+class Scheduled:
+    """Runs as a job's script, whose first host has the runner and rank 0; what starts on a host is its daemon's."""
+
+    daemon = ""
+
+    def __init__(self, hosts: Hosts, ranked: list[Host]) -> None:
+        self.hosts, self.ranked, self.home, self.job = hosts, ranked, ranked[0], ""
+
+    def lost(self) -> Host:
+        return self.hosts[3]
+
+    def script(self, place: Path, head: str, words: tuple[str, ...]) -> str:
+        line = " ".join([f"exec {MINGLE} run", *words, "sh", f"{place}/training.sh"])
+        return f"#!/bin/sh\n{head}export UP={place}\n{line}\n"
+
+    @contextlib.contextmanager
+    def within(self, group: Group) -> Iterator[None]:
+        """Have the daemon of the host that is lost in a control group, and so all that it starts."""
+        daemon = of_run(self.lost(), self.daemon)
+        group.take(daemon)
+        try:
+            yield
+        finally:
+            group.let_out(daemon)
+
+
+class UnderSlurm(Scheduled):
+    """Under Slurm."""
+
+    daemon = "slurmd -D"
 
     def __init__(self, slurm: SlurmCluster) -> None:
-        self.hosts, self._slurm = slurm.hosts, slurm
-        self.ranked: list[Host] = [*slurm.hosts]
-        self.home = self.ranked[0]
-        self.job = ""
+        super().__init__(slurm.hosts, [*slurm.hosts])
+        self._slurm = slurm
 
     def start(self, place: Path, *words: str) -> None:
-        line = " ".join([f"exec {MINGLE} run", *words, "sh", f"{place}/training.sh"])
-        script = f"#!/bin/sh\nexport UP={place}\n{line}\n"
-        self.job = self._slurm.submit(
-            script, f"--nodes={len(self.ranked)}", f"--output={place}/out", user="alice", cwd=str(place)
-        )
+        options = (f"--nodes={len(self.ranked)}", f"--output={place}/out")
+        self.job = self._slurm.submit(self.script(place, "", words), *options, user="alice", cwd=str(place))
 
     def end(self, place: Path) -> tuple[int, str]:
         """Return the status and the output of what has ended, with all nodes as they were before."""
@@ -64,29 +87,21 @@ class UnderSlurm:
     def stop(self) -> None:
         self._slurm.controller.run(["scancel", self.job], user="alice", check=True)
 
-    def lost(self) -> Host:
-        return self.ranked[3]
 
-    def within(self, group: Group) -> contextlib.AbstractContextManager[None]:
-        """Have what starts on the host that is lost in a control group."""
-        return daemon_within(group, self.lost(), "slurmd -D")
+class UnderPbs(Scheduled):
+    """Under OpenPBS, whose server is on a host of its own."""
 
-
-class UnderPbs:
-    """Runs as the script of a job of OpenPBS, whose first host has the runner and rank 0; the server is elsewhere."""
+    daemon = "pbs_mom"
 
     def __init__(self, pbs: RealPbs) -> None:
-        self.hosts, self._pbs = pbs.hosts, pbs
-        self.ranked: list[Host] = [*pbs.hosts][1:]
-        self.home = self.ranked[0]
-        self.job = ""
+        super().__init__(pbs.hosts, [*pbs.hosts][1:])
+        self._pbs = pbs
 
     def start(self, place: Path, *words: str) -> None:
         self._pbs.place = place
-        line = " ".join([f"exec {MINGLE} run", *words, "sh", f"{place}/training.sh"])
         select = "+".join(f"1:ncpus=1:host={host.name}" for host in self.ranked)
-        head = f"#!/bin/sh\n#PBS -l select={select} -l place=scatter\n"
-        self.job = self._pbs.submit(f"{head}export UP={place}\n{line}\n", cwd=str(place))
+        head = f"#PBS -l select={select} -l place=scatter\n"
+        self.job = self._pbs.submit(self.script(place, head, words), cwd=str(place))
 
     def end(self, place: Path) -> tuple[int, str]:  # noqa: ARG002
         status = self._pbs.wait(self.job, timeout=PATIENCE_S)
@@ -95,12 +110,6 @@ class UnderPbs:
 
     def stop(self) -> None:
         self._pbs.run("bin/qdel", self.job, user="alice", check=True)
-
-    def lost(self) -> Host:
-        return self.ranked[2]
-
-    def within(self, group: Group) -> contextlib.AbstractContextManager[None]:
-        return daemon_within(group, self.lost(), "pbs_mom")
 
 
 class Bare:
@@ -143,37 +152,19 @@ class Bare:
 Runs = UnderSlurm | UnderPbs | Bare
 
 
-@contextlib.contextmanager
-def daemon_within(group: Group, host: Host, words: str) -> Iterator[None]:
-    """Have a host's daemon in a control group, and so all that it starts."""
-    daemon = of_run(host, words)
-    group.take(daemon)
-    try:
-        yield
-    finally:
-        group.let_out(daemon)
-
-
 def of_run(host: Host, *words: str) -> list[int]:
     """Return the run's processes on a host whose command lines have one of these words."""
     return sorted(pid for pid, line in host.processes().items() if any(word in line for word in words))
 
 
-def everything(host: Host) -> list[int]:
-    return of_run(host, *OF_RUN)
-
-
 def until_nothing_is_left(runs: Runs) -> None:
     """Wait until nothing of the run is on any of its hosts; all are looked at in one go."""
-    found: dict[int, str] = {}
+    its, found = {namespace(host.pid) for host in runs.ranked}, list[str]()
 
     def gone() -> bool:
-        found.clear()
-        found.update(
-            (pid, line) for pid, line in runs.hosts.processes().items() if any(word in line for word in OF_RUN)
-        )
-        its = {namespace(host.pid) for host in runs.ranked}
-        return not any(namespace(pid) in its for pid in found)
+        lines = {pid: line for pid, line in runs.hosts.processes().items() if any(word in line for word in OF_RUN)}
+        found[:] = [line for pid, line in lines.items() if namespace(pid) in its]
+        return not found
 
     until(gone, found)
 
@@ -197,52 +188,54 @@ def begin(runs: Runs, place: Path, training: str, *words: str) -> None:
     until(lambda: all(rank.exists() and rank.stat().st_size for rank in ranks), "the training did not begin")
 
 
-def _signal_command(runs: Runs, place: Path, number: int) -> None:
+def _of_lost(runs: Runs, why: str) -> str:
+    """Return what the runner says of the host that is lost, with RANK for its rank."""
+    return f"{runs.lost().name} (rank RANK): {why}"
+
+
+def _signal_command(runs: Runs, place: Path, number: int, why: str) -> str:
     """Signal COMMAND's own process, not what it started."""
     rank = runs.ranked.index(runs.lost())
     os.kill(int((place / str(rank)).read_text()), number)
+    return _of_lost(runs, f"{why} after")
 
 
 def fail(runs: Runs, place: Path) -> str:
-    _signal_command(runs, place, signal.SIGUSR1)
-    return f"{runs.lost().name} (rank RANK): exited with status 7 after"
+    return _signal_command(runs, place, signal.SIGUSR1, "exited with status 7")
 
 
 def kill_command(runs: Runs, place: Path) -> str:
-    _signal_command(runs, place, signal.SIGKILL)
-    return f"{runs.lost().name} (rank RANK): killed by SIGKILL after"
+    return _signal_command(runs, place, signal.SIGKILL, "killed by SIGKILL")
 
 
 def eat_memory(runs: Runs, place: Path) -> str:
     """Take more memory than the host has."""
-    _signal_command(runs, place, signal.SIGUSR2)
-    return f"{runs.lost().name} (rank RANK): killed by SIGKILL after"
+    return _signal_command(runs, place, signal.SIGUSR2, "killed by SIGKILL")
+
+
+def _kill_agent(runs: Runs, which: int) -> str:
+    os.kill(of_run(runs.lost(), "__main__.py agent")[which], signal.SIGKILL)
+    return _of_lost(runs, "its supervisor was killed or lost its connection")
 
 
 def kill_supervisor(runs: Runs, _place: Path) -> str:
-    host = runs.lost()
-    os.kill(of_run(host, "__main__.py agent")[1], signal.SIGKILL)
-    return f"{host.name} (rank RANK): its supervisor was killed or lost its connection"
+    return _kill_agent(runs, 1)
 
 
 def kill_warden(runs: Runs, _place: Path) -> str:
-    host = runs.lost()
-    os.kill(of_run(host, "__main__.py agent")[0], signal.SIGKILL)
-    return f"{host.name} (rank RANK): its supervisor was killed or lost its connection"
+    return _kill_agent(runs, 0)
 
 
 def unplug(runs: Runs, _place: Path) -> str:
-    host = runs.lost()
-    host.unplug()
-    return f"{host.name} (rank RANK): no sign of life for"
+    runs.lost().unplug()
+    return _of_lost(runs, "no sign of life for")
 
 
 def freeze(runs: Runs, _place: Path) -> str:
     """Stop all that the run has on a host."""
-    host = runs.lost()
-    for pid in everything(host):
+    for pid in of_run(runs.lost(), *OF_RUN):
         os.kill(pid, signal.SIGSTOP)
-    return f"{host.name} (rank RANK): no sign of life for"
+    return _of_lost(runs, "no sign of life for")
 
 
 def stop(runs: Runs, _place: Path) -> str:

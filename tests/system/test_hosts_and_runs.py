@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from cluster import holder
-from cluster.host import INTERRUPTIBLE
 from cluster.hosts import Hosts
 from cluster.paths import PROJECT
 from cluster.slurm import SlurmCluster
@@ -64,47 +61,22 @@ def connect(hosts: Hosts, one: int, other: int, port: int = 5001) -> str:
     return done.stderr.splitlines()[-1].partition(":")[0]
 
 
-def test_dropped_multicast_comes_again_when_the_firewall_is_cleared(hosts: Callable[..., Hosts]) -> None:
-    """Connections go on meanwhile."""
-    two = hosts(2)
-    two.drop_multicast()
-    assert received(two, wait_s=0.5) == 0
-    assert connect(two, 0, 1) == "ConnectionRefusedError"
-    two.clear_firewall()
-    assert received(two) == 1
-
-
-@pytest.mark.parametrize("where", ["network", "host"])
-def test_a_loss_of_30_percent_loses_that_many(hosts: Callable[..., Hosts], where: str) -> None:
-    """Of 1,000 datagrams 600 to 800 arrive: seven standard deviations."""
-    two = hosts(2)
-    (two if where == "network" else two[0]).lose(0.3)
-    assert 600 < received(two, 1000) < 800
-
-
-def test_cut_hosts_and_blocked_ports_are_silent(hosts: Callable[..., Hosts]) -> None:
-    """To those that are cut off; others refuse a connection at once, as an open host does."""
-    three = hosts(3)
+def test_the_faults_of_hosts_are_real_and_end_when_the_firewall_is_cleared(hosts: Callable[..., Hosts]) -> None:
+    """A test with a fault that is none would pass. Of 1,000 datagrams 600 to 800 arrive: seven standard deviations."""
+    three, silent, refused = hosts(3), "TimeoutError", "ConnectionRefusedError"
+    three.drop_multicast()
+    assert (received(three, wait_s=0.5), connect(three, 0, 1)) == (0, refused)
+    for lossy in (three, three[0]):
+        three.clear_firewall()
+        lossy.lose(0.3)
+        assert 600 < received(three, 1000) < 800
+    three.clear_firewall()
     three.cut(three[0], three[1])
     three[2].block_port(5002)
-    silent, refused = "TimeoutError", "ConnectionRefusedError"
     assert [connect(three, 0, 1), connect(three, 1, 0), connect(three, 0, 2, 5002)] == [silent] * 3
     assert [connect(three, 0, 2), connect(three, 2, 1)] == [refused] * 2
-
-
-def test_a_host_has_its_own_temporary_files_and_not_this_environment(
-    hosts: Callable[..., Hosts], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All hosts share /etc, which is not the machine's, and has nothing of the machine's Slurm."""
-    monkeypatch.setenv("SLURM_JOB_ID", "1")
-    two = hosts(2)
-    assert "SLURM" not in two[0].run(["env"]).stdout
-    two[0].run(["sh", "-c", "for d in /tmp /run /dev/shm /etc; do echo x >$d/mingle-was-here; done"], check=True)
-    assert two[0].files() == {"/tmp/mingle-was-here", "/run/mingle-was-here", "/dev/shm/mingle-was-here"}
-    assert two[1].files() == set()
-    assert two[1].run(["cat", "/etc/mingle-was-here"]).stdout == "x\n"
-    assert not Path("/etc/mingle-was-here").exists()
-    assert two[0].run(["ls", "/etc/slurm"]).stdout == ""
+    three.clear_firewall()
+    assert received(three) == 1
 
 
 OWNER = """
@@ -119,17 +91,14 @@ time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_no_process_is_left_when_the_owner_of_hosts_is_killed(
-    hosts: Callable[..., Hosts], number: signal.Signals
-) -> None:
+def test_no_process_is_left_when_the_owner_of_hosts_is_killed(hosts: Callable[..., Hosts]) -> None:
     """Not even one that ignores signals."""
     hosts(1)  # skips where there can be none
-    argv = [*INTERRUPTIBLE, sys.executable, "-c", OWNER]
+    argv = [sys.executable, "-c", OWNER]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=TESTS) as owner:
         assert owner.stdout is not None
         tag = owner.stdout.readline().strip()
-        owner.send_signal(number)
+        owner.kill()
     deadline = time.monotonic() + 20
     while tag in holder.tagged().values():
         assert time.monotonic() < deadline

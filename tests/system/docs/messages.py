@@ -133,14 +133,8 @@ MISTAKES: dict[tuple[str, str], Case] = {
         "FLUX_TASK_LOCAL_ID=0 mingle exec --scope task --timeout 3 true; wait; }",
         {**FLUX, "FLUX_JOB_SIZE": "4", "FLUX_TASK_RANK": "0"},
     ),
-    ("flux", "expected 2 members"): Case(
-        "[ {i} = 1 ] || mingle exec --timeout 2 true",
-        FLUX,
-    ),
-    ("flux", "expected rank 0"): Case(
-        "[ {i} = 0 ] || mingle exec --timeout 2 true",
-        FLUX,
-    ),
+    ("flux", "expected 2 members"): Case("[ {i} = 1 ] || mingle exec --timeout 2 true", FLUX),
+    ("flux", "expected rank 0"): Case("[ {i} = 0 ] || mingle exec --timeout 2 true", FLUX),
     ("mpi", "expected one task on each node; saw 2"): Case(
         LINE, {**OMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, is_alone=True
     ),

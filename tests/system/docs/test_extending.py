@@ -6,6 +6,7 @@ import compileall
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,12 +31,12 @@ OF_PLUGIN = ("mingle_acme/", "pyproject.toml")
 class Copy:
     """A copy of the package with all rows of the page, and a plugin beside it."""
 
-    def __init__(self, place: Path, compiled: Path) -> None:
+    def __init__(self, place: Path) -> None:
         self.place = place
-        shutil.copytree(compiled, place, dirs_exist_ok=True)
+        for folder in ("mingle_hooks", "templates"):
+            shutil.copytree(ROOT / folder, place / folder, ignore=shutil.ignore_patterns("__pycache__"))
         for path, text in FILES:
-            (place / path).parent.mkdir(exist_ok=True)
-            (place / path).write_text(text)
+            self.write(path, text)
         for path, change in CHANGES:
             before = "".join(f"{line[1:]}\n" for line in change.splitlines() if not line.startswith("+"))
             after = "".join(f"{line[1:]}\n" for line in change.splitlines())
@@ -47,20 +48,31 @@ class Copy:
             before = next((f"\n{change.splitlines()[0][1:]}\n" for where, change in CHANGES if where == path), None)
             at = len(known) if before is None else known.index(before) + 1
             (place / path).write_text(f"{known[:at]}\n\n{text}\n\n{known[at:]}")
+        for name in ("fleetrun", "acmerun"):
+            self.program(name, 'echo "$0" "$@"')
+        self.write("home/nodes", "localhost\nelsewhere\n")
         self.installed()
+        assert compileall.compile_dir(place / "mingle_hooks", quiet=1)
+
+    def write(self, path: str, text: str) -> Path:
+        """Write a file."""
+        (self.place / path).parent.mkdir(exist_ok=True)
+        (self.place / path).write_text(text)
+        return self.place / path
+
+    def program(self, name: str, text: str) -> None:
+        """Put a program on PATH."""
+        self.write(f"bin/{name}", f"#!/bin/sh\n{text}\n").chmod(0o755)
 
     def installed(self) -> None:
         """Write what pip would of the plugin's own metadata."""
         project = tomllib.loads((self.place / "pyproject.toml").read_text())["project"]
-        info = self.place / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-        info.mkdir(exist_ok=True)
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-        )
+        info = f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        head = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        self.write(f"{info}/METADATA", head)
         groups = project["entry-points"].items()
-        (info / "entry_points.txt").write_text(
-            "".join(f"[{group}]\n" + "".join(f"{n} = {m}\n" for n, m in points.items()) for group, points in groups)
-        )
+        texts = [f"[{group}]\n" + "".join(f"{n} = {m}\n" for n, m in points.items()) for group, points in groups]
+        self.write(f"{info}/entry_points.txt", "".join(texts))
 
     def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
         """Start its mingle, in an environment that holds nothing else."""
@@ -96,25 +108,10 @@ def met(members: list[subprocess.Popen[str]]) -> list[dict[str, str]]:
     return [json.loads(out) for out, _ in said]
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile the package once, as each test starts several of its programs."""
-    place = tmp_path_factory.mktemp("compiled")
-    for folder in ("mingle_hooks", "templates"):
-        shutil.copytree(ROOT / folder, place / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    assert compileall.compile_dir(place / "mingle_hooks", quiet=1)
-    return place
-
-
-@pytest.fixture
-def copy(tmp_path: Path, compiled: Path) -> Copy:
-    """Give a copy with all that the page shows."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "home").mkdir()
-    for name in ("fleetrun", "acmerun"):
-        (tmp_path / "bin" / name).write_text('#!/bin/sh\necho "$0" "$@"\n')
-        (tmp_path / "bin" / name).chmod(0o755)
-    return Copy(tmp_path, compiled)
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """Make a copy with all that the page shows; who breaks it mends it."""
+    return Copy(tmp_path_factory.mktemp("copy"))
 
 
 def test_each_kind_of_row_is_one_place_to_edit() -> None:
@@ -126,8 +123,7 @@ def test_each_kind_of_row_is_one_place_to_edit() -> None:
 
 def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> None:
     """Nothing but its variables: id, number and hosts come from the adapter, the key is made in the home."""
-    (copy.place / "nodes").write_text("localhost\nelsewhere\n")
-    environ = {"COBALT_JOBID": "12", "COBALT_NODEFILE": str(copy.place / "nodes")}
+    environ = {"COBALT_JOBID": "12", "COBALT_NODEFILE": str(copy.place / "home/nodes")}
     words = ("env", "--shell", "json", "--timeout", "60", "--via", "hosts", "--rank")
     members = [copy.start(*words, str(rank), **environ) for rank in range(2)]
     worlds = met(members)
@@ -140,20 +136,8 @@ def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> N
 
 def test_scripts_for_it_are_made(copy: Copy) -> None:
     """With its directives, for a launcher that is new too."""
-    script = copy.said(
-        "template",
-        "cobalt",
-        "--nodes",
-        "2",
-        "--time",
-        "90",
-        "--account",
-        "physics",
-        "--launcher",
-        "paddle",
-        "--",
-        "train.py",
-    )
+    options = "--nodes 2 --time 90 --account physics --launcher paddle -- train.py"
+    script = copy.said("template", "cobalt", *options.split())
     assert "\n#COBALT -n 2\n#COBALT -t 90\n#COBALT -A physics\n" in script
     assert "  python3 -m paddle.distributed.launch python3 train.py\n" in script
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
@@ -164,33 +148,30 @@ def test_scripts_for_it_are_made(copy: Copy) -> None:
 
 def test_its_starter_starts_a_run_on_all_hosts(copy: Copy) -> None:
     """By ssh, whose part is played by a shell here; the environment comes by stdin."""
-    (copy.place / "bin/ssh").write_text('#!/bin/sh\nfor line; do :; done\nexec sh -c "$line"\n')
-    (copy.place / "bin/ssh").chmod(0o755)
-    (copy.place / "nodes").write_text("localhost\nelsewhere\n")
-    job = {"COBALT_JOBID": "12", "COBALT_NODEFILE": str(copy.place / "nodes"), "X": "it's"}
+    copy.program("ssh", 'for line; do :; done\nexec sh -c "$line"')
+    job = {"COBALT_JOBID": "12", "COBALT_NODEFILE": str(copy.place / "home/nodes"), "X": "it's"}
     said = copy.said("run", "--timeout", "60", "sh", "-c", 'echo "$COBALT_JOBID $NODE_RANK/$NNODES $X"', **job)
     assert sorted(said.splitlines()) == ["elsewhere: 12 1/2 it's", "localhost: 12 0/2 it's"]
 
 
-@pytest.mark.parametrize(
-    ("option", "why"),
-    [
-        (("--output", "out"), "have no directive for it"),
-        (("--requeue",), "have no directive for it; saw --requeue;"),
-        (("--account", "a b"), "the name of a project"),
-        (("--mem", "8G"), "have no directive for it"),
-        (("--gpus-per-node", "4"), "have no directive for it"),
-        (("--cpus-per-task", "8"), "have no directive for it"),
-        (("--constraint", "a100"), "have no directive for it"),
-        (("--ntasks-per-node", "3", "--launcher", "process"), "have no directive for it"),
-    ],
-)
-def test_what_its_directives_do_not_carry_is_refused(copy: Copy, option: tuple[str, ...], why: str) -> None:
+NO_DIRECTIVE = "have no directive for it"
+REFUSED = {
+    "--output out": NO_DIRECTIVE,
+    "--requeue": f"{NO_DIRECTIVE}; saw --requeue;",
+    "--account a\\ b": "the name of a project",
+    "--mem 8G": NO_DIRECTIVE,
+    "--gpus-per-node 4": NO_DIRECTIVE,
+    "--cpus-per-task 8": NO_DIRECTIVE,
+    "--constraint a100": NO_DIRECTIVE,
+    "--ntasks-per-node 3 --launcher process": NO_DIRECTIVE,
+}
+
+
+def test_what_its_directives_do_not_carry_is_refused(copy: Copy) -> None:
     """By its name, as to drop it without a word would be to run another job than the user asked for."""
-    status, error = copy.refused("template", "cobalt", *option, "--", "train.py")
-    assert status == 64
-    assert f"expected {option[0]} as" in error
-    assert why in error
+    for option, why in REFUSED.items():
+        status, error = copy.refused("template", "cobalt", *shlex.split(option), "--", "train.py")
+        assert (status, f"expected {option.split()[0]} as" in error, why in error) == (64, True, True), error
 
 
 def test_a_new_shell_is_spoken(copy: Copy) -> None:
@@ -254,52 +235,57 @@ def test_a_plugins_rows_are_used_where_none_of_ours_fits(copy: Copy) -> None:
     assert again["ACME_ENDPOINT"] == f"{again['MASTER_ADDR']}:{again['MASTER_PORT']}"
 
 
-@pytest.mark.parametrize("command", [("run", "true"), ("check",)], ids=["run", "check"])
-def test_a_plugins_job_of_several_nodes_is_not_taken_for_this_node_alone(copy: Copy, command: tuple[str, ...]) -> None:
+def test_a_plugins_job_of_several_nodes_is_not_taken_for_this_node_alone(copy: Copy) -> None:
     """Nothing here can start programs on its other nodes; one node's job needs none of that."""
     job = {"ACME_JOB": "j7", "ACME_NODE": "0"}
-    status, error = copy.refused(*command, **job, ACME_NODES="2")
-    assert (status, "a process that acme started" in error, "mingle exec" in error) == (65, True, True)
-    copy.said(*command, **job, ACME_NODES="1")
+    for command in (("run", "true"), ("check",)):
+        status, error = copy.refused(*command, **job, ACME_NODES="2")
+        assert (status, "a process that acme started" in error, "mingle exec" in error) == (65, True, True)
+        copy.said(*command, **job, ACME_NODES="1")
 
 
-@pytest.mark.parametrize("typed", ["env --for ac", "exec --for jax,ac", "template slurm --for ac"])
-def test_a_plugins_framework_is_offered_by_completion(copy: Copy, typed: str) -> None:
+COMPLETED = {"env --for ac": "", "exec --for jax,ac": "jax,", "template slurm --for ac": ""}
+
+
+def test_a_plugins_framework_is_offered_by_completion(copy: Copy) -> None:
     """Beside our own, which help alone names; what cannot be read of other packages is left out."""
-    asked = {"_MINGLE_COMPLETE": "bash_complete", "COMP_WORDS": f"mingle {typed}"}
-    asked["COMP_CWORD"] = str(len(typed.split()))
-    before = "jax," if "jax" in typed else ""
-    assert f"plain,{before}acme\n" in copy.said(**asked)
+
+    def offered(typed: str) -> str:
+        asked = {"COMP_WORDS": f"mingle {typed}", "COMP_CWORD": str(len(typed.split()))}
+        return copy.said(_MINGLE_COMPLETE="bash_complete", **asked)
+
+    for typed, before in COMPLETED.items():
+        assert f"plain,{before}acme\n" in offered(typed)
     assert "acme" not in copy.said("env", "--help")
-    (copy.place / "mingle_acme-1.0.dist-info" / "entry_points.txt").write_text("[mingle.frameworks]\nacme")
-    asked["COMP_WORDS"] = asked["COMP_WORDS"].replace("ac", "acc")
-    assert f"plain,{before}accelerate\n" in copy.said(**asked)
+    copy.write("mingle_acme-1.0.dist-info/entry_points.txt", "[mingle.frameworks]\nacme")
+    for typed, before in COMPLETED.items():
+        assert f"plain,{before}accelerate\n" in offered(f"{typed}c")
+    copy.installed()
 
 
 ADAPTER = "import mingle_hooks.schedulers.detect\nADAPTER = mingle_hooks.schedulers.detect.Adapter"
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "words", "code"),
-    [
-        ("scheduler", "import no_such_module\n", ("env",), 65),
-        ("scheduler", f"{ADAPTER}(lambda _: 1 / 0, ('PATH',))\n", ("env",), 65),
-        ("scheduler", f"{ADAPTER}(lambda _: {{}}, ('PATH',))\n", ("env",), 65),
-        ("framework", "raise KeyError('x')\n", ("env", "--id", "a", "--nodes", "1", "--for", "acme"), 64),
-        ("framework", "FRAMEWORK = 1\n", ("env", "--id", "a", "--nodes", "1", "--for", "acme"), 64),
-        ("launcher", "LAUNCHER = None\n", ("exec", "--id", "a", "--nodes", "1", "acmerun"), 64),
-        ("launcher", "options = (\n", ("exec", "--id", "a", "--nodes", "1", "acmerun"), 64),
-    ],
-)
-def test_a_broken_plugin_is_told_in_one_line(
-    copy: Copy, file: str, text: str, words: tuple[str, ...], code: int
-) -> None:
+ALONE = ("--id", "a", "--nodes", "1")
+BROKEN = [
+    ("scheduler", "import no_such_module\n", ("env",), 65),
+    ("scheduler", f"{ADAPTER}(lambda _: 1 / 0, ('PATH',))\n", ("env",), 65),
+    ("scheduler", f"{ADAPTER}(lambda _: {{}}, ('PATH',))\n", ("env",), 65),
+    ("framework", "raise KeyError('x')\n", ("env", *ALONE, "--for", "acme"), 64),
+    ("framework", "FRAMEWORK = 1\n", ("env", *ALONE, "--for", "acme"), 64),
+    ("launcher", "LAUNCHER = None\n", ("exec", *ALONE, "acmerun"), 64),
+    ("launcher", "options = (\n", ("exec", *ALONE, "acmerun"), 64),
+]
+
+
+def test_a_broken_plugin_is_told_in_one_line(copy: Copy) -> None:
     """With the package's name, and never as a traceback."""
-    (copy.place / "mingle_acme" / f"{file}.py").write_text(text)
-    status, error = copy.refused(*words)
-    assert status == code
-    assert "mingle-acme" in error
-    assert "Traceback" not in error
+    for file, text, words, code in BROKEN:
+        whole = (copy.place / f"mingle_acme/{file}.py").read_text()
+        copy.write(f"mingle_acme/{file}.py", text)
+        status, error = copy.refused(*words)
+        copy.write(f"mingle_acme/{file}.py", whole)
+        assert (status, "mingle-acme" in error, "Traceback" in error) == (code, True, False), error
 
 
 def test_no_plugin_is_looked_for_where_a_row_of_ours_fits(copy: Copy) -> None:
@@ -324,5 +310,6 @@ def test_without_a_plugin_nothing_is_loaded_to_find_one(copy: Copy) -> None:
         return subprocess.run(words, cwd=copy.place, capture_output=True, text=True, check=True).stdout
 
     assert seen("mingle.schedulers") == "('acme',) True\n"
-    (copy.place / "mingle_acme-1.0.dist-info" / "entry_points.txt").write_text("[others]\nacme = a:b\n")
+    copy.write("mingle_acme-1.0.dist-info/entry_points.txt", "[others]\nacme = a:b\n")
     assert seen("mingle.schedulers") == "() False\n"
+    copy.installed()

@@ -159,10 +159,7 @@ LIES: dict[str, dict[str, Any]] = {
         ]
     },
     **{
-        f"roster {rows!r}"[:60]: {
-            "roster": rows,
-            "frames": [[wire.ANSWER, {**ANSWER, "roster": "packed"}], COMMIT],
-        }
+        f"roster {rows!r}"[:60]: {"roster": rows, "frames": [[wire.ANSWER, {**ANSWER, "roster": "packed"}], COMMIT]}
         for rows in (
             *([ROW], [ROW, ROW], [ROW, [1, "a;b", "10.77.0.2", 1]], [ROW, [1, RUN, "10.77.0.2", 1]]),
             *([ROW, [1, "-oProxy", "10.77.0.2", 1]], [ROW, [1, "a", RUN, 1]], {"x": ROW}),

@@ -86,9 +86,7 @@ SHELLS = {
 }
 
 
-def test_members_in_all_shells_get_one_world_and_an_id_full_of_nasty_characters_intact(
-    four: Hosts,
-) -> None:
+def test_members_in_all_shells_get_one_world_and_an_id_full_of_nasty_characters_intact(four: Hosts) -> None:
     """Each shell evals as its manual says, on a real host, and hands on to `env` what the others got."""
     need(*SHELLS)
     shells = list(SHELLS.values())

@@ -7,11 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import click
 import pytest
 from forked import Forked
 from needs import skip_for_want_of
@@ -99,11 +99,18 @@ def made(place: Path) -> Installation:
     return Installation(place)
 
 
-def check_index(its: Installation) -> None:
-    """Skip, loudly, where pip finds no index: it is asked for one package once an installation has failed."""
+def check(its: Installation, done: subprocess.CompletedProcess[str]) -> None:
+    """Fail where an installation has failed; skip, loudly, where pip finds no index: it is asked for one package."""
     fetch = ("pip", "download", "-q", "--no-deps", "--retries", "0", "-d", str(its.path / "tried"), "ifaddr==0.2.0")
-    if its.run(*fetch).returncode != 0:
+    if done.returncode != 0 and its.run(*fetch).returncode != 0:
         skip_for_want_of(["a package index that pip reaches"])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def in_bash(line: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a line of the README in the checkout, with nothing but these variables."""
+    argv = [str(shutil.which("bash")), "-ec", line]
+    return subprocess.run(argv, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def bounds(section: str) -> list[str]:
@@ -120,10 +127,7 @@ def lowest(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """Install the lowest versions that pyproject.toml allows, and build with the lowest that it names."""
     its = made(tmp_path_factory.mktemp("lowest") / "venv")
     links = ("pip", "install", "-q", "--find-links", "packaging/wheels")
-    done = its.run(*links, *bounds("dependencies"), *bounds("requires"))
-    if done.returncode != 0:
-        check_index(its)
-    assert done.returncode == 0, done.stdout + done.stderr
+    check(its, its.run(*links, *bounds("dependencies"), *bounds("requires")))
     its.run(*links, "--no-build-isolation", ".", check=True)
     return its
 
@@ -133,18 +137,8 @@ def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """Install as the README says, where there is no compiler."""
     its = made(tmp_path_factory.mktemp("uncompiled") / "venv")
     lines = re.findall(r"^```bash\n(pip install .*\n)```$", (ROOT / "README.md").read_text(), re.MULTILINE)[0]
-    bash = str(shutil.which("bash"))
-    done = subprocess.run([bash, "-ec", lines], env=its.env, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        check_index(its)
-    assert done.returncode == 0, done.stdout + done.stderr
+    check(its, in_bash(lines, its.env))
     return its
-
-
-@pytest.fixture(scope="module")
-def newest() -> Installation:
-    """Give what the tests run in."""
-    return Installation(Path(sys.executable).parent.parent)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +149,7 @@ def tried(request: pytest.FixtureRequest) -> Iterator[Tried]:
         yield Tried(its, forked)
 
 
-@pytest.mark.parametrize("tried", ["lowest", "newest"], indirect=True)
+@pytest.mark.parametrize("tried", ["lowest"], indirect=True)
 def test_every_mistake_is_told_and_is_64_with_the_lowest_versions_too(tried: Tried) -> None:
     """Click says it in its own words, which change; mingle's code does not."""
     for words in MISTAKES:
@@ -163,12 +157,11 @@ def test_every_mistake_is_told_and_is_64_with_the_lowest_versions_too(tried: Tri
         assert done.returncode == 64, (words, done)
         assert re.match(r"mingle: expected [^\n]+\n$|Usage: ", done.stderr), (words, done)
         # What is evaluated, or may have been meant to be (`mingle evn`), gets text that ends the script.
-        first = words.partition(" ")[0]
-        is_evaluated = first not in {"", "exec", "key", "template", "hooks"}
+        is_evaluated = words.partition(" ")[0] not in {"", "exec", "key", "template", "hooks"}
         assert (done.stdout != "") is is_evaluated, (words, done)
 
 
-@pytest.mark.parametrize("tried", ["lowest", "newest", "uncompiled"], indirect=True)
+@pytest.mark.parametrize("tried", ["lowest", "uncompiled"], indirect=True)
 def test_help_and_version_go_to_stdout(tried: Tried) -> None:
     """With status 0."""
     for words in HELPED:
@@ -185,10 +178,8 @@ def test_scripts_and_hooks_are_the_same(tried: Tried, forked: Forked) -> None:
     for words in map(str.split, RENDERED):
         done, ours = tried.forked.run(*words, env=its.env), forked.run(*words, env=its.env)
         assert (done.returncode, done.stdout) == (0, ours.stdout) != (0, ""), done
-    assert (
-        its.run("mingle", *RENDERED[0].split(), check=True).stdout
-        == forked.run(*RENDERED[0].split(), env=its.env).stdout
-    )
+        if words == RENDERED[0].split():
+            assert its.run("mingle", *words, check=True).stdout == ours.stdout
 
 
 @pytest.mark.parametrize("which", ["lowest", "uncompiled"])
@@ -212,8 +203,7 @@ def test_nothing_is_missing_or_of_a_wrong_version(request: pytest.FixtureRequest
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """Install pipx and uv."""
     its = made(tmp_path_factory.mktemp("tools") / "venv")
-    if its.run("pip", "install", "-q", "pipx", "uv").returncode != 0:
-        skip_for_want_of(["a package index that pip reaches"])
+    check(its, its.run("pip", "install", "-q", "pipx", "uv"))
     return its
 
 
@@ -226,9 +216,7 @@ def test_the_line_for_another_installer_needs_no_compiler_either(
     # What says how to reach an index, and with which certificates, counts for these tools too.
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PIPX_", "UV_", "XDG_"))}
     environ |= {**tools.env, "HOME": str(tmp_path), "UV_PYTHON": sys.executable, "PIPX_DEFAULT_PYTHON": sys.executable}
-    bash = str(shutil.which("bash"))
-    done = subprocess.run([bash, "-ec", line], env=environ, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    check(tools, in_bash(line, environ))
     (program,) = tmp_path.glob(".local/**/mingle-hooks/bin/mingle")
     its = Installation(program.parent.parent)
     assert its.run("mingle", "--version").stdout == f"mingle {mingle_hooks.__version__}\n"
@@ -244,8 +232,7 @@ def test_a_netifaces_that_is_installed_stays(tmp_path: Path) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: netifaces\nVersion: 0.11.0\n")
     done = its.run("pip", "install", "--dry-run", "--find-links", "packaging/wheels", *bounds("dependencies"))
-    if done.returncode != 0:
-        check_index(its)
+    check(its, done)
     would = done.stdout.rpartition("Would install")[2]
     assert re.search("multicast.expert", would)
     assert "netifaces" not in would
@@ -254,31 +241,18 @@ def test_a_netifaces_that_is_installed_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["folder", "zip"])
 def test_help_and_version_need_no_metadata(tmp_path: Path, how: str) -> None:
     """A folder that was copied somewhere, or a zip file of it, knows what it is."""
-    package = Path(mingle_hooks.__file__).parent
-    place = tmp_path / "copy"
-    if how == "folder":
-        shutil.copytree(package, place / "mingle_hooks")
-    else:
-        with zipfile.ZipFile(place, "w") as packed:
-            for path in package.rglob("*"):
-                packed.write(path, path.relative_to(package.parent))
+    package, place, needed = Path(mingle_hooks.__file__).parent, tmp_path / "copy", tmp_path / "needed"
+    shutil.copytree(package, place / "mingle_hooks")
+    if how == "zip":
+        shutil.make_archive(str(place), "zip", place)
+        place = place.with_suffix(".zip")
     # -S: no site-packages, so no metadata of this project either; click comes from where it is.
-    paths = [str(place), *(str(path) for path in (tmp_path / "needed",))]
-    (tmp_path / "needed").mkdir()
-    import click
-
-    os.symlink(Path(click.__file__).parent, tmp_path / "needed" / "click")
-    for words, says in [
-        ("--version", f"mingle {mingle_hooks.__version__}\n"),
-        ("--help", "Usage: mingle"),
-        ("key", ""),
-    ]:
-        done = subprocess.run(
-            [sys.executable, "-S", "-m", "mingle_hooks", words],
-            env={"PYTHONPATH": os.pathsep.join(paths)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    needed.mkdir()
+    (needed / "click").symlink_to(Path(click.__file__).parent)
+    version = f"mingle {mingle_hooks.__version__}\n"
+    for words, says in (("--version", version), ("--help", "Usage: mingle"), ("key", "")):
+        argv = [sys.executable, "-S", "-m", "mingle_hooks", words]
+        env = {"PYTHONPATH": f"{place}:{needed}"}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), done
         assert done.stdout.startswith(says)

@@ -47,14 +47,11 @@ def build(root: Path, place: Path) -> Path:
     return place
 
 
-def build_system(
-    place: Path, archive: Path, umask: str = "022", path: str = os.environ["PATH"], maintainer: str = ""
-) -> str:
+def build_system(place: Path, archive: Path, umask: str = "022", path: str = os.environ["PATH"]) -> str:
     """Make all system packages that this machine can in a directory, of this mingle.pyz; return what was said."""
     shutil.copy(archive, place / ZIP)
     script = f"umask {umask}; exec {sys.executable} {ROOT}/packaging/system.py {place}"
     environ = {"PATH": path, "TZ": "Asia/Tokyo" if umask == "077" else "UTC", **EPOCH}
-    environ |= {"MINGLE_MAINTAINER": maintainer} if maintainer else {}
     done = subprocess.run(["/bin/sh", "-c", script], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr

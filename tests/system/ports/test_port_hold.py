@@ -11,7 +11,7 @@ from cluster.hosts import Hosts
 from support.members import KEYED, PROGRAMS
 from support.theft import race
 
-WORLDS, SOME, FEW = 24, 6, 3
+WORLDS, FEW = 12, 3
 
 
 def after_each(
@@ -52,8 +52,8 @@ def test_the_port_is_kept_from_a_plain_bind_after_every_world(four: Hosts) -> No
 @pytest.mark.parametrize(
     ("options", "holds", "worlds", "free"),
     [
-        ((), ("off", "off"), SOME, SOME),
-        (("--master", "node1:23457"), ("off", "off"), SOME, SOME),
+        ((), ("off", "off"), FEW, FEW),
+        (("--master", "node1:23457"), ("off", "off"), FEW, FEW),
         ((), ("on", "off"), FEW, 0),
         ((), ("off", "on"), FEW, FEW),
     ],
