@@ -118,8 +118,8 @@ def show_files(plan: Plan, *, diff: bool) -> None:
     for file in plan.files:
         renamed = f", keeps the site's own as {file.entry.kept}" if file.entry.kept else ""
         chain = f", calls {file.entry.chain}" if file.entry.chain else ""
-        copy = file.standing.copy
-        edited = f", keeps the edited one as {copy.path}" if copy and file.standing.whose == "edited" else ""
+        copy = file.present.copy
+        edited = f", keeps the edited one as {copy.path}" if copy and file.present.origin == "edited" else ""
         click.echo(f"{file.what:8}{plan.root}{file.entry.path}{chain}{renamed}{edited}")
         if diff:
             click.echo(show_difference(file.before, file.text, file.entry.path), nl=False)
@@ -139,7 +139,7 @@ def show_lines(plan: Plan, bad: Sequence[Finding]) -> None:
 def show_edited(plan: Plan) -> None:
     """Print the diff between each hook as installed and as edited on the node."""
     for file in plan.files:
-        if file.standing.whose == "edited":
+        if file.present.origin == "edited":
             click.echo(show_difference(file.text, file.before, file.entry.path, "as installed", "as edited"), nl=False)
 
 
@@ -321,7 +321,7 @@ def simulate_command(scheduler: str, root: str) -> None:
     for trial in simulate(scheduler, site_settings({"root": root})):
         trials.append(trial)
         click.echo(f"{trial.hook:19}{trial.environment:28}status {trial.status}{trial.milliseconds:8.1f} ms")
-        for line in trial.said:
+        for line in trial.output:
             click.echo(f"    {printable(line)}")
     failed = sum(trial.status != 0 for trial in trials)
     slowest = max(trial.milliseconds for trial in trials)

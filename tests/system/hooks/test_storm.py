@@ -18,9 +18,8 @@ from support.needs import only_with
 
 from mingle_hooks.hooks import pbs
 from mingle_hooks.hooks.apply import target
-from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.files import Site, write_hook
 from mingle_hooks.hooks.plan import EVIL, TRIAL_S, Target, Trial
-from mingle_hooks.hooks.verify import INSTALLED, write_hooks
 
 _ACCEPTS = """case "$("$@")" in *'"ended": ["accept"]'*) ;; *) exit 1 ;; esac"""
 _UNSHARE = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc", "--kill-child")
@@ -132,13 +131,13 @@ _NAMES = (  # but OPTIND: dash ends at once, with 2, where that is no number
 
 
 def storm(scheduler: str, site: Site, runs: int, seed: int) -> Iterator[Trial]:
-    """Run the hooks that many times; a trial's `said` is what it wrote outside of the hooks' own directory.
+    """Run the hooks that many times; a trial's `output` is what it wrote outside of the hooks' own directory.
 
     Raises FactsError, and UsageError.
     """
     chosen = random.Random(seed)  # noqa: S311 - a run is to be had again
     with tempfile.TemporaryDirectory(prefix="mingle-simulate.") as place:
-        os.chmod(place, INSTALLED)
+        os.chmod(place, 0o755)  # noqa: S103 - as what is above a hook
         prepare_isolated(place)
         site = replace(site, key_file=f"{place}/key")
         with open(site.key_file, "w", encoding="ascii") as file:
@@ -158,11 +157,11 @@ def _run(place: str, site: Site, its: Target, chosen: random.Random) -> Trial:
         hook = its.hooks[name]
         _, arguments, environ = chosen.choice(list(its.runs(name)))
         if hook.after and chosen.random() < _AFTER:
-            start = write_hooks(place, site, its.hooks[hook.after], f"{place}/run/state")
+            start = write_hook(place, site, its.hooks[hook.after], f"{place}/run/state")
             before = _command(environ, start, *arguments)
         changed = {each: _spoilt(value, chosen) for each, value in environ.items()}
         changed |= {each: chosen.choice(_VALUES) for each in chosen.sample(_NAMES, chosen.randrange(4))}
-        script = write_hooks(place, site, hook, f"{place}/run/state")
+        script = write_hook(place, site, hook, f"{place}/run/state")
         argv = _command(changed, script, *(_spoilt(word, chosen) for word in arguments))
     faults = Faults(chosen.choice(list(PLACES)), _broken(chosen))
     found = run_isolated(place, before, argv, faults)
@@ -192,7 +191,7 @@ def launch_command(
     place: str, site: Site, state: str, spoilt: Callable[[str], str], chosen: random.Random
 ) -> list[str]:
     """Return a command that runs the hook with an event that is spoilt here and there; it fails unless that accepts."""
-    pbs.write_launch(place, site, state)
+    write_hook(place, site, pbs.PBS_HOOKS["launch"], state)
     _, event = chosen.choice(list(pbs.launch_events()))
     for part in event.values():
         part |= {name: spoilt(value) for name, value in part.items() if isinstance(value, str)}
@@ -208,5 +207,5 @@ RUNS = 15  # of each scheduler's hooks, in every run of the tests
 def test_no_hook_fails_or_writes_elsewhere_whatever_goes_wrong(scheduler: str) -> None:
     """Some runs of a seed that is another each time; storm() with it and a later one repeats a run that failed."""
     seed = random.randrange(1 << 31)  # noqa: S311 - no secret
-    bad = [trial for trial in storm(scheduler, Site(), RUNS, seed) if trial.status or trial.said]
+    bad = [trial for trial in storm(scheduler, Site(), RUNS, seed) if trial.status or trial.output]
     assert bad == [], f"storm({scheduler!r}, Site(), {RUNS}, {seed})"

@@ -715,7 +715,7 @@ def test_a_full_disk_leaves_every_file_as_it_was(busy: Path, monkeypatch: pytest
     """Whichever of the new files has no room, the old hooks and their manifest stay; with room for all, all are new."""
     call(busy, "install", "slurm", "--yes")
     (busy / "etc/mingle/mingle.toml").write_text('host_suffix = "-ib"\n[hooks]\ncluster = "other"\n')
-    before, fill = tree(busy), files._fill
+    before, fill = tree(busy), files._write
     room, written = 0, 0
 
     def filled(path: str, found: files.Found) -> None:
@@ -725,7 +725,7 @@ def test_a_full_disk_leaves_every_file_as_it_was(busy: Path, monkeypatch: pytest
         written += 1
         fill(path, found)
 
-    monkeypatch.setattr(files, "_fill", filled)
+    monkeypatch.setattr(files, "_write", filled)
     while room < 3:  # the manifest, the Prolog and the TaskProlog change
         with pytest.raises(PlaceError, match="No space left"):
             call(busy, "install", "slurm", "--yes")

@@ -331,8 +331,8 @@ def test_a_node_without_a_report_is_not_ready(node: Path) -> None:
 
 DIFFERENCES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a hook is gone": (lambda root: (root / OURS[1:] / "prolog").unlink(), f"{OURS}/prolog is missing"),
-    "a hook is another": (lambda root: (root / OURS[1:] / "epilog").write_text("x"), "is not as it was installed"),
-    "a hook cannot be run": (lambda root: (root / OURS[1:] / "epilog").chmod(0o644), "and mode 0644"),
+    "a hook is another": (lambda root: (root / OURS[1:] / "epilog").write_text("x"), "epilog was edited by hand"),
+    "a hook cannot be run": (lambda root: (root / OURS[1:] / "epilog").chmod(0o644), "has mode 0644"),
     "nothing is installed": (
         lambda root: call(root, "uninstall", "slurm", "--yes", input="y\n"), "no hooks are installed",
     ),
