@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import subprocess
@@ -51,9 +50,9 @@ def fake_event(text: str) -> dict[str, dict[str, Any]]:
 # OpenPBS' hooks, and trying the one that its own Python runs.
 
 PBS_HOOKS = by_name(
-    Hook("pbs", "launch", "pbs/launch.py.j2", "every task, root, before it; and when a job ends"),
-    Hook("pbs", "prologue", "pbs/prologue.sh.j2", "first node, root, before a job"),
-    Hook("pbs", "epilogue", "_epilogue.sh.j2", "first node, root, when a job ends", after="prologue"),
+    Hook("pbs", "launch", "pbs/launch.py.j2"),
+    Hook("pbs", "prologue", "pbs/prologue.sh.j2"),
+    Hook("pbs", "epilogue", "_epilogue.sh.j2", after="prologue"),
 )
 
 
@@ -178,12 +177,10 @@ def classic_target(
 
     They lie in a directory of its home, which --pbs-home replaces. No configuration has to name them.
     """
-    kinds = ("prologue", "torque/prologue.sh.j2", "before a job"), ("epilogue", "_epilogue.sh.j2", "when a job ends")
-    hooks = {}
-    for (name, template, when), suffix in itertools.product(kinds, suffixes):
-        runs = f"{'the other nodes' if suffix else 'first node'}, root, {when}"
-        after = f"prologue{suffix}" if name == "epilogue" else ""
-        hooks[name + suffix] = Hook(scheduler, name + suffix, template, runs, after)
+    hooks = by_name(
+        *(Hook(scheduler, f"prologue{suffix}", "torque/prologue.sh.j2") for suffix in suffixes),
+        *(Hook(scheduler, f"epilogue{suffix}", "_epilogue.sh.j2", f"prologue{suffix}") for suffix in suffixes),
+    )
     scripts = tuple(hooks)
 
     def plan(site: Site, where: Where) -> Plan:

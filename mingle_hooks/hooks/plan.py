@@ -246,7 +246,6 @@ class Hook(NamedTuple):
     scheduler: str
     name: str
     template: str
-    runs: str  # when, where and as whom, for people
     after: str = ""  # the hook that ran at the start of the job whose end this one is for
     is_users: bool = False  # the job's user runs it, and what it prints is for the job
 

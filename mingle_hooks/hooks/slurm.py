@@ -529,12 +529,12 @@ def _plugstack_lines(root: str, path: str, depth: int) -> Iterator[str]:
 
 
 SLURM_HOOKS = by_name(
-    Hook("slurm", "prolog", "slurm/prolog.sh.j2", "every node, root, before a job's first task there"),
-    Hook("slurm", "epilog", "slurm/epilog.sh.j2", "every node, root, when a job ends", after="prolog"),
-    Hook("slurm", "taskprolog", "slurm/taskprolog.sh.j2", "every task, the job's user, before it", is_users=True),
-    Hook("slurm", "taskprolog-all", "slurm/taskprolog-all.sh.j2", "runs taskprolog and the site's own", is_users=True),
-    Hook("slurm", "enroot-mounts", "slurm/enroot-mounts.fstab.j2", "enroot, for every container"),
-    Hook("slurm", "enroot-hook", "slurm/enroot-hook.sh.j2", "enroot, the job's user, before a container"),
+    Hook("slurm", "prolog", "slurm/prolog.sh.j2"),
+    Hook("slurm", "epilog", "slurm/epilog.sh.j2", after="prolog"),
+    Hook("slurm", "taskprolog", "slurm/taskprolog.sh.j2", is_users=True),
+    Hook("slurm", "taskprolog-all", "slurm/taskprolog-all.sh.j2", is_users=True),
+    Hook("slurm", "enroot-mounts", "slurm/enroot-mounts.fstab.j2"),
+    Hook("slurm", "enroot-hook", "slurm/enroot-hook.sh.j2"),
 )
 SLURM_DIRECTORY = f"{files.MANIFEST_DIRECTORY}/slurm"
 OLDEST = (22, 5)

@@ -25,12 +25,13 @@ def call(root: Path, *argv: str, **options: str) -> Result:
     return CliRunner().invoke(hooks, [*argv, "--root", str(root)], catch_exceptions=False, **options)
 
 
-def tree(root: Path) -> dict[str, tuple[int, str]]:
-    """Return everything below root: path -> mode and content."""
+def tree(root: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Return everything below root: path -> mode, group, content or where a link leads."""
     found = {}
     for path in sorted(root.rglob("*")):
-        text = path.read_text(errors="replace") if path.is_file() else ""
-        found[str(path.relative_to(root))] = (path.lstat().st_mode, text)
+        its = path.lstat()
+        data = os.readlink(path).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        found[str(path.relative_to(root))] = (its.st_mode, its.st_gid, data)
     return found
 
 

@@ -125,22 +125,6 @@ def test_the_controller_is_asked_where_no_file_tells(site: SlurmCluster) -> None
         host.run(["mv", "/etc/slurm/elsewhere.conf", "/etc/slurm/slurm.conf"], check=True)
 
 
-def test_a_rollout_is_checked_before_slurm_conf_names_the_hooks(site: SlurmCluster) -> None:
-    """The nodes' reports, as clush prints them, against the nodes that Slurm knows: all of them, and all the same."""
-    host = site.controller
-    host.write("/etc/mingle/mingle.toml", '[hooks]\nprolog = "none"\nepilog = "none"\ntaskprolog = "none"\n')
-    host.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)
-    lines = [f"{each.name}: {each.run([*MINGLE_HOOKS, 'report', 'slurm'], check=True).stdout}" for each in site.hosts]
-    check = [*MINGLE_HOOKS, "rollout", "--check"]
-    done = host.run(check, input="".join(lines), stdin=subprocess.PIPE)
-    assert (done.returncode, done.stdout) == (
-        0,
-        "ok: all reports from node[1-4] agree; you can name the hooks in slurm.conf\n",
-    )
-    done = host.run(check, input="".join(lines[:-1]), stdin=subprocess.PIPE)
-    assert (done.returncode, done.stdout.startswith("BAD  node4: no report")) == (1, True)
-
-
 SOURCE = Path(__file__).with_name("hidden.c")
 PLUGSTACK, MOUNTS = "/etc/slurm/plugstack.conf", "/etc/enroot/mounts.d/50-mingle.fstab"
 IN_CONTAINER = ("/bin/sh", "-c", "ls /etc/mingle; echo rank $NODE_RANK of $MASTER_ADDR")
