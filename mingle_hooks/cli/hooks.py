@@ -16,7 +16,7 @@ from mingle_hooks.cli.commands import Group
 from mingle_hooks.cli.plain import UNHEALTHY
 from mingle_hooks.errors import SettingsError, UsageError, printable
 from mingle_hooks.hooks import files, slurm
-from mingle_hooks.hooks.apply import TARGETS, Removal, apply, hook, removals, target, uninstall
+from mingle_hooks.hooks.apply import STUB_S, TARGETS, Removal, apply, hook, removals, target, uninstall
 from mingle_hooks.hooks.files import Site, installation_lock, read_site, render_hook
 from mingle_hooks.hooks.plan import Finding, Plan, Where, check_health, is_closed_to_others
 from mingle_hooks.hooks.verify import (
@@ -281,7 +281,7 @@ def uninstall_command(
     with nullcontext() if dry_run else installation_lock(where.root):
         found = removals(where, scheduler, _site_settings_or_default(places))
         undo = target(scheduler).undo if found else ()
-        changes = any(removal.what not in {"leave", "gone"} for removal in found)
+        changes = any(removal.what not in {"leave", "gone", "wait"} for removal in found)
         needs_confirmation = bool(found) and not dry_run and not yes
         if needs_confirmation and not as_json:
             _show_removals(where.root, found, undo)
@@ -302,8 +302,11 @@ def _show_removals(root: str, found: Sequence[Removal], undo: Sequence[str]) -> 
         click.echo(line)
     for removal in found:
         click.echo(f"{removal.what:8}{root}{removal.entry.path}")
-    if any(removal.what == "stub" for removal in found):
-        click.echo("stub: Slurm may still run it, so it stays; repeat this after scontrol reconfigure")
+    if any(removal.what in {"stub", "wait"} for removal in found):
+        click.echo(
+            "stub: runs nothing but your own hooks, as a slurmd may not have read slurm.conf yet; "
+            f"repeat this {STUB_S} s after the stubs, and after scontrol reconfigure"
+        )
 
 
 def _end(*, bad: bool = False, changed: bool = False) -> None:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.hooks import files, pbs, slurm
 from mingle_hooks.hooks.files import Entry, Found, Manifest, Site, checksum
-from mingle_hooks.hooks.plan import Hook, Plan, Target, Where, origin_of, restored
+from mingle_hooks.hooks.plan import Hook, Plan, Stub, Target, Where, origin_of, restored
 from mingle_hooks.values import nearest
 
 # The schedulers that hooks can be installed for, by the name that people type: a new one is a row here.
@@ -58,13 +58,16 @@ def apply(plan: Plan) -> None:
 
 # Removing the hooks, and restoring what was there before.
 
-Fate = Literal["remove", "restore", "leave", "gone", "restored", "stub"]
+Fate = Literal["remove", "restore", "leave", "gone", "restored", "stub", "wait"]
+
+# slurmctld tells all nodes within seconds; a node that swaps, or is asked through many others, needs longer.
+STUB_S = 60
 
 
 class Removal(NamedTuple):
     """What will happen to one file: removed, restored, left because somebody edited it, or done already.
 
-    Where the scheduler may still run it, a stub stays, which runs the site's own alone: its text is `stub`.
+    First a stub takes the place of what a daemon may still run: its text is `stub`. It waits there for STUB_S.
     """
 
     entry: Entry
@@ -84,7 +87,7 @@ def removals(where: Where, scheduler: str, site: Site) -> tuple[Removal, ...]:
         entries = (*entries, *_unlisted(where, scheduler, site, old))
     target(scheduler).refuse(where, entries)
     stubs = target(scheduler).stubs(where, entries)
-    return tuple(_removal(where.root, entry, stubs.get(entry.path, "")) for entry in entries)
+    return tuple(_removal(where.root, entry, stubs.get(entry.path)) for entry in entries)
 
 
 def _unlisted(where: Where, scheduler: str, site: Site, old: Manifest) -> Iterator[Entry]:
@@ -128,9 +131,7 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     _remove_unfinished(root, scheduler, tuple(removal.entry for removal in found))
     old = files.read_manifest(root)
     rest = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
-    rest |= {
-        entry.path: entry._replace(sha256=checksum(stub.encode())) for entry, what, stub in found if what == "stub"
-    }
+    rest |= {entry.path: entry for entry, what, _ in found if what in {"stub", "wait"}}
     if not rest:
         files.remove_file(files.strip_root(root, files.MANIFEST_PATH))
     elif old != (left := Manifest(rest)):
@@ -138,9 +139,14 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     _remove_empty(root, scheduler)
 
 
-def _removal(root: str, entry: Entry, stub: str) -> Removal:
+def _removal(root: str, entry: Entry, stub: Stub | None) -> Removal:
     what = _fate(root, entry)
-    return Removal(entry, "stub", stub) if stub and what in {"remove", "gone"} else Removal(entry, what)
+    if stub is None or what not in {"remove", "gone"}:
+        return Removal(entry, what)
+    if entry.stub and what == "remove" and not stub.is_run:
+        return Removal(entry, "remove" if files.seconds_since(entry.stub) >= STUB_S else "wait")
+    since = files.boot_clock()
+    return Removal(entry._replace(sha256=checksum(stub.text.encode()), stub=since), "stub", stub.text)
 
 
 def _fate(root: str, entry: Entry) -> Fate:

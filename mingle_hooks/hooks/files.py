@@ -13,6 +13,7 @@ import re
 import shlex
 import signal
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -242,6 +243,26 @@ def installation_lock(root: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+# The time since when a file is there, whatever somebody does to the wall clock.
+
+
+def boot_clock() -> str:
+    """Return this boot's id and the seconds since it, with those of suspension."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+    except OSError:  # a container without /proc
+        boot = "boot"
+    return f"{boot} {time.clock_gettime(time.CLOCK_BOOTTIME):.0f}"
+
+
+def seconds_since(then: str) -> float:
+    """Return how long ago boot_clock() had this value; infinity for another boot, and for a value that is none."""
+    (boot, _, now), (old_boot, _, old) = boot_clock().partition(" "), then.partition(" ")
+    seconds = values.number(old, least=0, most=1 << 40) if boot == old_boot else None
+    return math.inf if seconds is None else int(now) - seconds
+
+
 # The header of a hook: who made it, which program it runs afterwards, and a checksum of the other lines.
 
 _MAKER = "Made by: mingle hooks render "
@@ -318,6 +339,7 @@ class Entry(NamedTuple):
     kept: str = ""
     kept_sha256: str = ""
     is_users: bool = False  # the job's user runs it
+    stub: str = ""  # uninstalled: boot_clock() when a stub took its place
 
 
 class Manifest(NamedTuple):
@@ -362,7 +384,7 @@ def _parsed(data: bytes) -> list[Entry] | None:
 def _is_sound(entry: Entry) -> bool:
     """Return whether all types are right and each path is absolute and normal: uninstalling removes these paths."""
     paths = [entry.path, *([entry.kept] if entry.kept else [])]
-    texts = entry.scheduler, entry.name, entry.sha256, entry.chain, entry.kept_sha256, *paths
+    texts = entry.scheduler, entry.name, entry.sha256, entry.chain, entry.kept_sha256, entry.stub, *paths
     return (
         all(isinstance(text, str) for text in texts)
         and isinstance(entry.mode, int)

@@ -250,6 +250,13 @@ class Hook(NamedTuple):
     is_users: bool = False  # the job's user runs it, and what it prints is for the job
 
 
+class Stub(NamedTuple):
+    """What takes the place of a hook that the scheduler may still run; `is_run` unless it is known not to."""
+
+    text: str
+    is_run: bool
+
+
 def by_name(*hooks: Hook) -> dict[str, Hook]:
     """Return the hooks by their names."""
     return {hook.name: hook for hook in hooks}
@@ -280,9 +287,9 @@ class Target(NamedTuple):
 
     `program` is its daemon, which prints its version with `version_option`; without it the scheduler is not on this
     host. `plan` returns what to write, `findings` what is wrong beyond those files; `refuse` raises ConflictError while
-    the scheduler still runs what is to be removed; `stubs` are texts that must stay there all the same, by their paths,
-    and `undo` are commands that end that. `simulate` runs `scripts` in their order, each with all of `runs`, and then
-    `trials`.
+    the scheduler still runs what is to be removed; `stubs` take the place of files that a daemon may still run, by
+    their paths, and `undo` are commands for the admin. `simulate` runs `scripts` in their order, each with all of
+    `runs`, and then `trials`.
     """
 
     hooks: Mapping[str, Hook]
@@ -295,7 +302,7 @@ class Target(NamedTuple):
     trials: Callable[[str, Site], Iterable[Trial]] = _nothing
     findings: Callable[[Plan, Where], Iterable[Finding]] = _nothing
     refuse: Callable[[Where, tuple[Entry, ...]], object] = _nothing
-    stubs: Callable[[Where, tuple[Entry, ...]], Mapping[str, str]] = lambda *_: {}
+    stubs: Callable[[Where, tuple[Entry, ...]], Mapping[str, Stub]] = lambda *_: {}
 
 
 # Whether what was installed is still there: by the manifest's checksums alone, so that a health check is quick.

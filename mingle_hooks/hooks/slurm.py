@@ -27,6 +27,7 @@ from mingle_hooks.hooks.plan import (
     Line,
     Plan,
     Run,
+    Stub,
     Target,
     Where,
     by_name,
@@ -275,29 +276,32 @@ def task_prologs(root: str) -> str:
     return TASK_PROLOGS if os.path.isdir(files.below_root(root, TASK_PROLOGS)) else ""
 
 
-def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, str]:
-    """Return path -> the stub that runs the site's own alone, while Slurm may still run that file.
+def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
+    """Return path -> the stub that runs the site's own alone; none in an image, where no slurmd runs.
 
-    slurm.conf no longer names it, or this would be refused; but Slurm goes by what it read last.
+    slurm.conf no longer names the files, or this would be refused. But Slurm goes by what it read last, and a slurmd
+    may read it after slurmctld.
     """
     now = running_config(where)
-    if now is None and not _is_silent(where):
+    is_silent = now is None and _has_controller(where)
+    if where.root and now is None and not is_silent:
         return {}
     ours = {entry.path for entry in entries}
-    return {
-        entry.path: render_hook(
-            SLURM_HOOKS[entry.name]._replace(template="slurm/stub.sh.j2"),
-            Site(),
-            Chain(entry.chain, task_prologs(where.root)),
-        )
-        for entry in entries
-        if entry.name.removesuffix("-all") in KEYS.values()
-        and (now is None or _is_run(where.root, now, entry.path, ours))
-    }
+    stubs = {}
+    for entry in entries:
+        hook = SLURM_HOOKS.get(entry.name)
+        if hook is not None and entry.name.removesuffix("-all") in KEYS.values():
+            hook = hook._replace(template="slurm/stub.sh.j2")
+        elif hook is None or entry.name != "enroot-mounts":  # a TaskProlog in a container needs the mounts
+            continue
+        text = render_hook(hook, Site(), Chain(entry.chain, task_prologs(where.root)))
+        is_run = is_silent or (now is not None and _is_run(where.root, now, entry.path, ours))
+        stubs[entry.path] = Stub(text, is_run)
+    return stubs
 
 
-def _is_silent(where: Where) -> bool:
-    """Return whether there should be a controller, though none has answered."""
+def _has_controller(where: Where) -> bool:
+    """Return whether there should be a controller, though it may not answer."""
     return not where.root and bool(_program_path("scontrol"))
 
 

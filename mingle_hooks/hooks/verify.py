@@ -343,6 +343,7 @@ def _sum(path: str) -> str:
 def _problems(root: str, entries: tuple[files.Entry, ...]) -> Iterator[str]:
     """Yield what keeps Slurm from running the files here, or lets others change them."""
     try:
+        yield from (f"{entry.path} is a stub that uninstall left" for entry in entries if entry.stub)
         found = [finding for entry in entries for finding in file_findings(root, entry, "")]
         found += slurm.chain_findings(root, slurm.chained_programs(entries))
         yield from (f"{finding.where} {finding.what}" for finding in found)
