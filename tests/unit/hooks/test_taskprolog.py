@@ -267,7 +267,7 @@ def test_a_leftover_is_unset_where_nothing_is_added(script: Path) -> None:
     batch = exported(script, BATCH, SH)
     env = {**STEP, **batch, "SLURM_DISTRIBUTION": "arbitrary"}
     done = subprocess.run([*SH, script], env=env, capture_output=True, text=True, check=True)
-    assert sorted(done.stdout.split()[1::2]) == sorted(batch)
+    assert sorted(done.stdout.split()[1::2]) == sorted(batch.keys() - {"_MINGLE_HOOKS"})
     assert set(done.stdout.split()[::2]) == {"unset"}
 
 
@@ -351,6 +351,46 @@ def test_what_nccls_file_says_of_its_interface_is_not_beaten(
     script.write_text(script.read_text().replace("/etc/nccl.conf", str(conf)))
     found = exported(script, {**ONE_EACH, **environ}, SH)
     assert ("NCCL_SOCKET_IFNAME" in found, found["GLOO_SOCKET_IFNAME"]) == (is_set, "lo")
+
+
+# Settings of a node that differ from those of the node where the batch script began.
+OTHERS = (
+    OBSERVE, FULL, Site(port_range=range(30_000, 31_000)), Site(host_suffix="-ib"), Site(hosts=("node9",)),
+    Site(partitions=("none",)), Site(opt_in="please"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_steps_nodes_follow_the_first_nodes_settings(tmp_path: Path, name: str) -> None:
+    """The batch script hands them on, so that all tasks get the same whatever settings their own nodes have."""
+    scripts = []
+    for number, site in enumerate((Site(), *OTHERS)):
+        (tmp_path / str(number)).mkdir()
+        scripts.append(written(tmp_path / str(number), "slurm", "taskprolog", site))
+    batch = {**BATCH, "SLURM_JOB_PARTITION": "all"}
+    for first in scripts:
+        handed = exported(first, batch, shell(name))
+        assert re.fullmatch(r"77:1:(on|off|observe):\d+:\d+:\d+:[a-z-]*:[a-z0-9,]*:\.", handed["_MINGLE_HOOKS"])
+        steps = [exported(script, {**STEP, **handed}, shell(name)) for script in scripts]
+        worlds = [{key: each.get(key) for key in ("MASTER_ADDR", "MASTER_PORT", "RANK", "MINGLE_ID")} for each in steps]
+        assert worlds == [worlds[0]] * len(steps)
+        assert (worlds[0]["RANK"] == "5") == ("MASTER_ADDR" in handed)
+
+
+NOT_UNDERSTOOD = [
+    "77:", "77:2:on:20000:5000:3091:::.", "77:1:on:20000:5000:3091::", "77:1:on:20000:0:3091:::.", "77:1:on:x:1:1:::.",
+    "77:1:on:60000:9000:3091:::.", "77:1:on:1:1:9999999999:::.", "77:1:on:1:1:1:$(id)::.",
+    "77:1:on:1:1:1:a\nexport X=y::.", "77:1:else:20000:5000:3091:::.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_settings_that_are_not_understood_add_nothing(script: Path, name: str) -> None:
+    """As on all other nodes; those of another job, which sbatch brings along, count for nothing."""
+    for text in NOT_UNDERSTOOD:
+        assert exported(script, {**STEP, "_MINGLE_HOOKS": text}, shell(name)) == {}, text
+    other = {**STEP, "_MINGLE_HOOKS": "78:1:off:1:1:1:::."}
+    assert exported(script, other, shell(name)) == exported(script, STEP, shell(name))
 
 
 def test_opt_in_needs_the_prologs_mark(tmp_path: Path) -> None:
