@@ -18,7 +18,16 @@ from mingle_hooks.errors import SettingsError, UsageError, printable
 from mingle_hooks.hooks import files, slurm
 from mingle_hooks.hooks.apply import STUB_S, TARGETS, Removal, apply, hook, removals, target, uninstall
 from mingle_hooks.hooks.files import Site, installation_lock, read_site, render_hook
-from mingle_hooks.hooks.plan import Finding, Plan, Where, check_health, is_closed_to_others
+from mingle_hooks.hooks.plan import (
+    VERIFY_S,
+    Finding,
+    Plan,
+    Where,
+    check_health,
+    hung_finding,
+    hung_path,
+    is_closed_to_others,
+)
 from mingle_hooks.hooks.verify import (
     ORDER,
     compare_reports,
@@ -243,15 +252,29 @@ def install_command(
 @click.option(
     "--quiet", is_flag=True, help="For node health checks: check files and key only, print nothing if all is well."
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=VERIFY_S,
+    metavar="SECONDS",
+    show_default=True,
+    help="Name the first file that does not answer within this time.",
+)
 @_json
 @_place_options
-def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str | None) -> None:
+def verify_command(scheduler: str, *, quiet: bool, timeout: float, as_json: bool, **places: str | None) -> None:
     """Compare the node with what was installed; exit with 1 if anything differs."""
-    where, site = hook_places(places), site_settings(places)
-    plan = None if quiet else target(scheduler).plan(site, where)
-    if plan is None:
+    where = hook_places(places)
+    plan: Plan | None = None
+    found: tuple[Finding, ...]
+    if hung := hung_path(where.root, scheduler, timeout, () if quiet else slurm.PLACES):
+        found = (hung_finding(hung, timeout),)
+    elif quiet:
+        site = site_settings(places)
         found = tuple(check_health(where.root, files.read_manifest(where.root), scheduler, site.key_file))
     else:
+        site = site_settings(places)
+        plan = target(scheduler).plan(site, where)
         found = verify(plan, site, where)
     bad = any(not finding.note for finding in found)
     if as_json:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import signal
 import stat
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mingle_hooks import values
+from mingle_hooks.errors import MingleError
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files
 from mingle_hooks.hooks.files import Entry, Found, Manifest, Site, checksum, read_header
+from mingle_hooks.settings import SYSTEM_FILE, load
 
 # What is where a hook is to be, and where a copy of it goes before the hook takes its place.
 #
@@ -309,6 +315,7 @@ class Target(NamedTuple):
 
 _ALL_ENTER = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 _KEY_DIGITS = range(64, 129, 2)
+VERIFY_S = 10.0  # a node health check that takes longer is a problem of its own
 
 
 class Finding(NamedTuple):
@@ -334,6 +341,56 @@ def check_health(root: str, installed: Manifest, scheduler: str, key_file: str) 
     # The host of PBS' server, which has no classic script, runs no jobs.
     if scheduler != "pbs" or any(entry.mode & stat.S_IXUSR for entry in entries):
         yield from site_key(root, key_file)
+
+
+def hung_path(root: str, scheduler: str, seconds: float, more: Iterable[str] = ()) -> str:
+    """Return the first path of an installation, or of more, that does not answer in time; empty if all do.
+
+    Whoever touches a file of a server that is gone waits in the kernel, for ever. So another process does.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            for path in _paths(root, scheduler, more):
+                os.write(writer, f"{path}\0".encode())
+                with suppress(OSError, MingleError):
+                    files.look_at(files.below_root(root, path))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    touched, deadline = b"", time.monotonic() + seconds
+    try:
+        while select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not (more_touched := os.read(reader, 1 << 16)):
+                os.waitpid(child, 0)
+                return ""
+            touched += more_touched
+        os.kill(child, signal.SIGKILL)  # and is not waited for, as it may hang in the kernel
+        return touched.split(b"\0")[-2].decode() if touched else "a process of its own"
+    finally:
+        os.close(reader)
+
+
+def _paths(root: str, scheduler: str, more: Iterable[str]) -> Iterator[str]:
+    """Yield what a check of an installation looks at, each path before anything else looks at it."""
+    yield SYSTEM_FILE
+    with suppress(OSError, MingleError):
+        yield load({}, {}, system_file=files.below_root(root, SYSTEM_FILE)).section("hooks")["key_file"]
+    yield from (
+        files.MANIFEST_PATH,
+        RUN_ROOT,
+        files.KILL_SWITCH,
+        *(f"{files.DROP_INS}/{name}.d" for name in files.KEYS.values()),
+        *more,
+    )
+    for entry in files.read_manifest(root).of(scheduler):
+        yield from filter(None, (entry.path, entry.kept, entry.chain))
+
+
+def hung_finding(path: str, seconds: float) -> Finding:
+    """Return the finding for a path that does not answer."""
+    return Finding(path, f"does not answer within {seconds:g} s", "mending the file system that it is on")
 
 
 def file_findings(root: str, entry: Entry, again: str) -> Iterator[Finding]:

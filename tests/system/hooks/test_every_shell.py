@@ -110,8 +110,8 @@ def test_no_argument_list_and_no_log_line_holds_a_key_or_a_users_text(host: Host
     run_hook(host, "slurm/prolog", env={**JOB, **hostile})
     run_hook(host, "slurm/epilog", env={**JOB, **hostile})
     said = host.outside("/run/said").read_text()
-    assert "job=7 uid=61001 restart=0 result=made key=yes bounded=yes\n" in said
-    assert "job=7 uid=61001 result=cleaned\n" in said
+    assert "job=7 uid=61001 restart=0 result=made key=yes bounded=yes node=node1 status=0\n" in said
+    assert "job=7 uid=61001 result=cleaned node=node1 status=0\n" in said
     for secret in (SITE_KEY, key_of("7"), "evil"):
         assert secret not in said
 
