@@ -359,17 +359,18 @@ def hung_path(root: str, scheduler: str, seconds: float, more: Iterable[str] = (
         finally:
             os._exit(0)
     os.close(writer)
-    touched, deadline = b"", time.monotonic() + seconds
-    try:
-        while select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            if not (more_touched := os.read(reader, 1 << 16)):
+    names, deadline = b"", time.monotonic() + seconds
+    with open(reader, "rb", buffering=0) as pipe:
+        while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            piece = pipe.read(1 << 16)
+            if not piece:
                 os.waitpid(child, 0)
                 return ""
-            touched += more_touched
-        os.kill(child, signal.SIGKILL)  # and is not waited for, as it may hang in the kernel
-        return touched.split(b"\0")[-2].decode() if touched else "a process of its own"
-    finally:
-        os.close(reader)
+            names += piece
+    os.kill(child, signal.SIGKILL)
+    time.sleep(0.01)
+    os.waitpid(child, os.WNOHANG)  # it may hang in the kernel for ever
+    return names.split(b"\0")[-2].decode() if names else SYSTEM_FILE
 
 
 def _paths(root: str, scheduler: str, more: Iterable[str]) -> Iterator[str]:
@@ -377,13 +378,9 @@ def _paths(root: str, scheduler: str, more: Iterable[str]) -> Iterator[str]:
     yield SYSTEM_FILE
     with suppress(OSError, MingleError):
         yield load({}, {}, system_file=files.below_root(root, SYSTEM_FILE)).section("hooks")["key_file"]
-    yield from (
-        files.MANIFEST_PATH,
-        RUN_ROOT,
-        files.KILL_SWITCH,
-        *(f"{files.DROP_INS}/{name}.d" for name in files.KEYS.values()),
-        *more,
-    )
+    yield from (files.MANIFEST_PATH, RUN_ROOT, files.KILL_SWITCH)
+    yield from (f"{files.DROP_INS}/{name}.d" for name in files.KEYS.values())
+    yield from more
     for entry in files.read_manifest(root).of(scheduler):
         yield from filter(None, (entry.path, entry.kept, entry.chain))
 
