@@ -16,9 +16,18 @@ from mingle_hooks.cli.commands import Group
 from mingle_hooks.cli.plain import UNHEALTHY
 from mingle_hooks.errors import SettingsError, UsageError, printable
 from mingle_hooks.hooks import files, slurm
-from mingle_hooks.hooks.apply import TARGETS, Removal, apply, hook, removals, target, uninstall
+from mingle_hooks.hooks.apply import STUB_S, TARGETS, Removal, apply, hook, removals, target, uninstall
 from mingle_hooks.hooks.files import Site, installation_lock, read_site, render_hook
-from mingle_hooks.hooks.plan import Finding, Plan, Where, check_health, is_closed_to_others
+from mingle_hooks.hooks.plan import (
+    VERIFY_S,
+    Finding,
+    Plan,
+    Where,
+    check_health,
+    hung_finding,
+    hung_path,
+    is_closed_to_others,
+)
 from mingle_hooks.hooks.verify import (
     ORDER,
     compare_reports,
@@ -84,8 +93,8 @@ def show_files(plan: Plan, *, diff: bool) -> None:
     for file in plan.files:
         renamed = f", keeps the site's own as {file.entry.kept}" if file.entry.kept else ""
         chain = f", calls {file.entry.chain}" if file.entry.chain else ""
-        copy = file.standing.copy
-        edited = f", keeps the edited one as {copy.path}" if copy and file.standing.whose == "edited" else ""
+        copy = file.present.copy
+        edited = f", keeps the edited one as {copy.path}" if copy and file.present.origin == "edited" else ""
         click.echo(f"{file.what:8}{plan.root}{file.entry.path}{chain}{renamed}{edited}")
         if diff:
             click.echo(show_difference(file.before, file.text, file.entry.path), nl=False)
@@ -105,7 +114,7 @@ def show_lines(plan: Plan, bad: Sequence[Finding]) -> None:
 def show_edited(plan: Plan) -> None:
     """Print the diff between each hook as installed and as edited on the node."""
     for file in plan.files:
-        if file.standing.whose == "edited":
+        if file.present.origin == "edited":
             click.echo(show_difference(file.text, file.before, file.entry.path, "as installed", "as edited"), nl=False)
 
 
@@ -209,15 +218,29 @@ def install_command(
 @click.option(
     "--quiet", is_flag=True, help="For node health checks: check files and key only, print nothing if all is well."
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=VERIFY_S,
+    metavar="SECONDS",
+    show_default=True,
+    help="Name the first file that does not answer within this time.",
+)
 @_json
 @_place_options
-def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str | None) -> None:
+def verify_command(scheduler: str, *, quiet: bool, timeout: float, as_json: bool, **places: str | None) -> None:
     """Compare the node with what was installed; exit with 1 if anything differs."""
-    where, site = hook_places(places), site_settings(places)
-    plan = None if quiet else target(scheduler).plan(site, where)
-    if plan is None:
+    where = hook_places(places)
+    plan: Plan | None = None
+    found: tuple[Finding, ...]
+    if hung := hung_path(where.root, scheduler, timeout, () if quiet else slurm.PLACES):
+        found = (hung_finding(hung, timeout),)
+    elif quiet:
+        site = site_settings(places)
         found = tuple(check_health(where.root, files.read_manifest(where.root), scheduler, site.key_file))
     else:
+        site = site_settings(places)
+        plan = target(scheduler).plan(site, where)
         found = verify(plan, site, where)
     bad = any(not finding.note for finding in found)
     if as_json:
@@ -247,7 +270,7 @@ def uninstall_command(
     with nullcontext() if dry_run else installation_lock(where.root):
         found = removals(where, scheduler, _site_settings_or_default(places))
         undo = target(scheduler).undo if found else ()
-        changes = any(removal.what not in {"leave", "gone"} for removal in found)
+        changes = any(removal.what not in {"leave", "gone", "wait"} for removal in found)
         needs_confirmation = bool(found) and not dry_run and not yes
         if needs_confirmation and not as_json:
             _show_removals(where.root, found, undo)
@@ -268,8 +291,11 @@ def _show_removals(root: str, found: Sequence[Removal], undo: Sequence[str]) -> 
         click.echo(line)
     for removal in found:
         click.echo(f"{removal.what:8}{root}{removal.entry.path}")
-    if any(removal.what == "stub" for removal in found):
-        click.echo("stub: Slurm may still run it, so it stays; repeat this after scontrol reconfigure")
+    if any(removal.what in {"stub", "wait"} for removal in found):
+        click.echo(
+            "stub: runs nothing but your own hooks, as a slurmd may not have read slurm.conf yet; "
+            f"repeat this {STUB_S} s after the stubs, and after scontrol reconfigure"
+        )
 
 
 def _end(*, bad: bool = False, changed: bool = False) -> None:
@@ -287,7 +313,7 @@ def simulate_command(scheduler: str, root: str) -> None:
     for trial in simulate(scheduler, site_settings({"root": root})):
         trials.append(trial)
         click.echo(f"{trial.hook:19}{trial.environment:28}status {trial.status}{trial.milliseconds:8.1f} ms")
-        for line in trial.said:
+        for line in trial.output:
             click.echo(f"    {printable(line)}")
     failed = sum(trial.status != 0 for trial in trials)
     slowest = max(trial.milliseconds for trial in trials)

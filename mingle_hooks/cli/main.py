@@ -115,13 +115,16 @@ def _check_health(scheduler: str, root: str) -> int | None:
     """
     from mingle_hooks import settings
     from mingle_hooks.hooks import files
-    from mingle_hooks.hooks.plan import check_health
+    from mingle_hooks.hooks.plan import VERIFY_S, check_health, hung_finding, hung_path
 
-    installed = files.read_manifest(root)
-    if not installed.of(scheduler):
-        return None
-    given = settings.load({}, {}, system_file=files.below_root(root, settings.SYSTEM_FILE))
-    found = list(check_health(root, installed, scheduler, given.section("hooks")["key_file"]))
+    if hung := hung_path(root, scheduler, VERIFY_S):
+        found = [hung_finding(hung, VERIFY_S)]
+    else:
+        installed = files.read_manifest(root)
+        if not installed.of(scheduler):
+            return None
+        given = settings.load({}, {}, system_file=files.below_root(root, settings.SYSTEM_FILE))
+        found = list(check_health(root, installed, scheduler, given.section("hooks")["key_file"]))
     write_stdout(
         "".join(
             f"BAD  {finding.where}: {printable(finding.what)}; fix: {printable(finding.mend)}\n" for finding in found

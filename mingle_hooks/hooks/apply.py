@@ -1,4 +1,4 @@
-"""Carrying out a plan, in an order in which a power cut at any point loses nothing of the site's."""
+"""Applies a plan, and removes what it installed; a power cut at any point loses nothing of the site's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.hooks import files, pbs, slurm
 from mingle_hooks.hooks.files import Entry, Found, Manifest, Site, checksum
-from mingle_hooks.hooks.plan import Hook, Plan, Target, Where, is_ours, restored
+from mingle_hooks.hooks.plan import Hook, Plan, Stub, Target, Where, origin_of, restored
 from mingle_hooks.values import nearest
 
 # The schedulers that hooks can be installed for, by the name that people type: a new one is a row here.
@@ -41,14 +41,14 @@ def hook(scheduler: str, name: str) -> Hook:
 def apply(plan: Plan) -> None:
     """Write what the plan says. Raises PlaceError; then installing again goes on from there.
 
-    All are on disk before the first gets its name. First copies of what is there and not ours get theirs, then the
-    manifest, so that everything that is ever written can be found again, then the hooks, each of which works beside an
-    older or newer other.
+    All are on disk before the first gets its name. Copies of the site's originals get theirs first, then the manifest,
+    so that everything that is ever written can be found again, then the hooks, each of which works beside an older or
+    newer other.
     """
     if not plan.changes:
         return
     owner = files.owner_of()
-    wanted = [(copy.path, copy.found) for file in plan.files if (copy := file.standing.copy) is not None]
+    wanted = [(copy.path, copy.found) for file in plan.files if (copy := file.present.copy) is not None]
     wanted.append((files.MANIFEST_PATH, Found(plan.manifest.text().encode(), 0o644, owner)))
     wanted += [
         (file.entry.path, Found(file.text.encode(), file.entry.mode, owner)) for file in plan.files if not file.is_right
@@ -56,15 +56,18 @@ def apply(plan: Plan) -> None:
     files.put_files([(files.strip_root(plan.root, path), found) for path, found in wanted])
 
 
-# Taking the hooks away, and putting back what stood there before.
+# Removing the hooks, and restoring what was there before.
 
-Fate = Literal["remove", "restore", "leave", "gone", "restored", "stub"]
+Fate = Literal["remove", "restore", "leave", "gone", "restored", "stub", "wait"]
+
+# slurmctld tells all nodes within seconds; a node that swaps, or is asked through many others, needs longer.
+STUB_S = 60
 
 
 class Removal(NamedTuple):
-    """What will happen to one file: removed, restored, left because somebody changed it, or done already.
+    """What will happen to one file: removed, restored, left because somebody edited it, or done already.
 
-    Where the scheduler may still run it, a stub stays, which does the site's own alone: its text is `stub`.
+    First a stub takes the place of what a daemon may still run: its text is `stub`. It waits there for STUB_S.
     """
 
     entry: Entry
@@ -84,11 +87,11 @@ def removals(where: Where, scheduler: str, site: Site) -> tuple[Removal, ...]:
         entries = (*entries, *_unlisted(where, scheduler, site, old))
     target(scheduler).refuse(where, entries)
     stubs = target(scheduler).stubs(where, entries)
-    return tuple(_removal(where.root, entry, stubs.get(entry.path, "")) for entry in entries)
+    return tuple(_removal(where.root, entry, stubs.get(entry.path)) for entry in entries)
 
 
 def _unlisted(where: Where, scheduler: str, site: Site, old: Manifest) -> Iterator[Entry]:
-    """Yield the files that an installation would replace and that are ours, are begun, or whose originals are kept.
+    """Yield the files that an installation would replace and that are ours, are begun, or have a copy.
 
     Raises FactsError and UsageError only where the manifest was lost.
     """
@@ -99,26 +102,26 @@ def _unlisted(where: Where, scheduler: str, site: Site, old: Manifest) -> Iterat
             raise
         return
     for file in plan.files:
-        standing, entry = file.standing, file.entry
+        present, entry = file.present, file.entry
         begun = [
-            os.path.lexists(files.strip_root(where.root, files.unfinished_files(path))) if path else False
-            for path in (entry.path, standing.kept)
+            os.path.lexists(files.strip_root(where.root, files.unfinished_files(path)))
+            for path in filter(None, (entry.path, present.original))
         ]
-        is_kept = standing.kept and not standing.copy
-        if entry.path not in old.entries and (is_kept or any(begun) or standing.whose in {"ours", "edited"}):
+        has_copy = present.original and not present.copy
+        if entry.path not in old.entries and (has_copy or any(begun) or present.origin in {"ours", "edited"}):
             yield entry
 
 
 def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
-    """Carry it out, and clear away what an installation or this was doing when the power went off. Raises PlaceError.
+    """Remove the files, and what an interrupted installation or removal left unfinished. Raises PlaceError.
 
-    The manifest goes last: until then, doing it again goes on from there.
+    The manifest goes last: until then, uninstalling again goes on from there.
     """
     for entry, what, stub in found:
         path, copy = files.strip_root(root, entry.path), files.strip_root(root, entry.kept) if entry.kept else ""
-        kept = files.look_at(copy, links=True) if copy else None
-        if what == "restore" and kept is not None:
-            files.put_files([(path, restored(kept))])
+        original = files.look_at(copy, links=True) if copy else None
+        if what == "restore" and original is not None:
+            files.put_files([(path, restored(original))])
         elif what == "remove":
             files.remove_file(path)
         elif what == "stub":
@@ -128,9 +131,7 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     _remove_unfinished(root, scheduler, tuple(removal.entry for removal in found))
     old = files.read_manifest(root)
     rest = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
-    rest |= {
-        entry.path: entry._replace(sha256=checksum(stub.encode())) for entry, what, stub in found if what == "stub"
-    }
+    rest |= {entry.path: entry for entry, what, _ in found if what in {"stub", "wait"}}
     if not rest:
         files.remove_file(files.strip_root(root, files.MANIFEST_PATH))
     elif old != (left := Manifest(rest)):
@@ -138,21 +139,26 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     _remove_empty(root, scheduler)
 
 
-def _removal(root: str, entry: Entry, stub: str) -> Removal:
+def _removal(root: str, entry: Entry, stub: Stub | None) -> Removal:
     what = _fate(root, entry)
-    return Removal(entry, "stub", stub) if stub and what in {"remove", "gone"} else Removal(entry, what)
+    if stub is None or what not in {"remove", "gone"}:
+        return Removal(entry, what)
+    if entry.stub and what == "remove" and not stub.is_run:
+        return Removal(entry, "remove" if files.seconds_since(entry.stub) >= STUB_S else "wait")
+    since = files.boot_clock()
+    return Removal(entry._replace(sha256=checksum(stub.text.encode()), stub=since), "stub", stub.text)
 
 
 def _fate(root: str, entry: Entry) -> Fate:
     now = files.look_at(files.strip_root(root, entry.path), links=True)
-    kept = files.look_at(files.strip_root(root, entry.kept), links=True) if entry.kept else None
+    copy = files.look_at(files.strip_root(root, entry.kept), links=True) if entry.kept else None
     if now is None:
-        return "restore" if kept else "gone"
-    if kept and now == restored(kept):
+        return "restore" if copy else "gone"
+    if copy and now == restored(copy):
         return "restored"
-    if not is_ours(now, entry):  # as a stub is, also where the power went off before the manifest knew of it
+    if origin_of(now, entry.path, entry) != "ours":  # a stub is ours, also if the manifest does not know of it yet
         return "leave"
-    return "restore" if kept else "remove"
+    return "restore" if copy else "remove"
 
 
 def _remove_unfinished(root: str, scheduler: str, entries: tuple[Entry, ...]) -> None:
@@ -175,4 +181,4 @@ def _remove_empty(root: str, scheduler: str) -> None:
 
 
 def _places(scheduler: str) -> tuple[str, ...]:
-    return f"{files.MANIFEST_DIRECTORY}/{scheduler}", files.KEPT, files.MANIFEST_DIRECTORY
+    return f"{files.MANIFEST_DIRECTORY}/{scheduler}", files.COPIES, files.MANIFEST_DIRECTORY

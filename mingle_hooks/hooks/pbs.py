@@ -13,7 +13,7 @@ from typing import Any
 from mingle_hooks.errors import FactsError
 from mingle_hooks.files import ENVIRONMENTS, shipped_names, shipped_text
 from mingle_hooks.hooks import files
-from mingle_hooks.hooks.files import Chain, Manifest, Site, render_hook
+from mingle_hooks.hooks.files import Chain, Manifest, Site, render_hook, write_hook
 from mingle_hooks.hooks.plan import (
     EVIL,
     TRIAL_S,
@@ -24,17 +24,18 @@ from mingle_hooks.hooks.plan import (
     Target,
     Trial,
     Where,
+    by_name,
     join_plans,
+    look_at_target,
     plan_file,
-    what_stands,
 )
 from mingle_hooks.schedulers.pbs import CONFIGURATION, home
 
-# The program with a stand-in for the `pbs` module of pbs_python, which runs a hook anywhere.
-STAND_IN = "templates/hooks/pbs/stand-in.py.j2"
+# The program with a fake of the `pbs` module of pbs_python, which runs a hook anywhere.
+FAKE_PBS = "templates/hooks/pbs/fake_pbs.py"
 
 
-def stand_in_event(text: str) -> dict[str, dict[str, Any]]:
+def fake_event(text: str) -> dict[str, dict[str, Any]]:
     """Return a recorded event: what `pbs.event()` gave, as `NAME=value` and `env NAME=value` lines."""
     job: dict[str, Any] = dict.fromkeys(("id", "euser", "run_count", "exec_host", "exec_host2", "exec_vnode"))
     environ = {}
@@ -48,19 +49,16 @@ def stand_in_event(text: str) -> dict[str, dict[str, Any]]:
 
 # OpenPBS' hooks, and trying the one that its own Python runs.
 
-PBS_HOOKS = {
-    hook.name: hook
-    for hook in (
-        Hook("pbs", "launch", "pbs/launch.py.j2", "every task, root, before it; and when a job ends"),
-        Hook("pbs", "prologue", "pbs/prologue.sh.j2", "first node, root, before a job"),
-        Hook("pbs", "epilogue", "_epilogue.sh.j2", "first node, root, when a job ends", after="prologue"),
-    )
-}
+PBS_HOOKS = by_name(
+    Hook("pbs", "launch", "pbs/launch.py.j2"),
+    Hook("pbs", "prologue", "pbs/prologue.sh.j2"),
+    Hook("pbs", "epilogue", "_epilogue.sh.j2", after="prologue"),
+)
 
 
 def pbs_trials(place: str, site: Site) -> Iterator[Trial]:
-    """Try the hook for execjob_launch with recorded events and hostile ones, by a stand-in for PBS' own Python."""
-    write_launch(place, site, f"{place}/state")
+    """Run the hook for execjob_launch on recorded and on hostile events, with a fake of the module of PBS."""
+    write_hook(place, site, PBS_HOOKS["launch"], f"{place}/state")
     for label, event in launch_events():
         argv = launch_argv(place, event)
         started = time.perf_counter()
@@ -71,26 +69,19 @@ def pbs_trials(place: str, site: Site) -> Iterator[Trial]:
         yield Trial("launch", label, 0 if seen["ended"] == ["accept"] else 1, taken, shown)
 
 
-def write_launch(place: str, site: Site, state: str) -> None:
-    """Write the launch hook into a directory."""
-    hook = render_hook(PBS_HOOKS["launch"], site, state_directory=state, kill_switch=f"{place}/disabled")
-    with open(f"{place}/mingle.py", "w", encoding="utf-8") as text:
-        text.write(hook)
-
-
 def launch_argv(place: str, event: Mapping[str, object]) -> list[str]:
     """Return the command that runs the launch hook in a directory with an event."""
     with open(f"{place}/event.json", "w", encoding="utf-8") as text:
         json.dump(event, text)
     # Not the one of a virtual environment, which the user of a hook may be unable to reach.
-    return [os.path.realpath(sys.executable), "-c", shipped_text(STAND_IN), f"{place}/mingle.py", f"{place}/event.json"]
+    return [os.path.realpath(sys.executable), "-c", shipped_text(FAKE_PBS), f"{place}/launch", f"{place}/event.json"]
 
 
 def launch_events() -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
     """Yield recorded and hostile events, each with a label."""
     event: dict[str, dict[str, Any]] = {}
     for file in (file for file in shipped_names(ENVIRONMENTS) if file.endswith(".launch")):
-        event = stand_in_event(shipped_text(f"{ENVIRONMENTS}/{file}"))
+        event = fake_event(shipped_text(f"{ENVIRONMENTS}/{file}"))
         yield file.removesuffix(".launch"), dict(event)
     for label, job, environ in (
         ("a hostile job id", {"id": "../../etc;" + EVIL}, {}),
@@ -124,11 +115,11 @@ def plan_pbs(site: Site, where: Where) -> Plan:
 
 
 def with_chain(site: Site, root: str, old: Manifest, hook: Hook, place: str, names: Collection[str] = SCRIPTS) -> File:
-    """Return one of a node's classic scripts; one that the site has already is kept and called. Raises PlaceError."""
+    """Return one of a node's classic scripts; it calls the one that the site has already. Raises PlaceError."""
     path = f"{place}/{hook.name}"
-    before = what_stands(root, old, hook, path, names)
-    text = render_hook(hook, site, Chain(before.kept))
-    return plan_file(root, old, hook, path, text, mode=PROGRAM, chain=before.kept, standing=before)
+    before = look_at_target(root, old, hook, path, names)
+    text = render_hook(hook, site, Chain(before.original))
+    return plan_file(root, old, hook, path, text, mode=PROGRAM, chain=before.original, present=before)
 
 
 def _commands() -> tuple[Line, ...]:
@@ -154,7 +145,7 @@ def _commands() -> tuple[Line, ...]:
 
 
 def _notes(root: str, place: str) -> tuple[str, ...]:
-    """Tell of hooks that shadow the classic scripts: pbs_mom then runs none of them."""
+    """Return a note for each hook that shadows a classic script: pbs_mom then does not run the script."""
     notes = []
     directory = files.below_root(root, f"{place}/hooks")
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
@@ -186,18 +177,10 @@ def classic_target(
 
     They lie in a directory of its home, which --pbs-home replaces. No configuration has to name them.
     """
-    kinds = ("prologue", "torque/prologue.sh.j2", "before a job"), ("epilogue", "_epilogue.sh.j2", "when a job ends")
-    hooks = {
-        name + suffix: Hook(
-            scheduler,
-            name + suffix,
-            template,
-            f"{'the other nodes' if suffix else 'first node'}, root, {when}",
-            f"prologue{suffix}" if name == "epilogue" else "",
-        )
-        for name, template, when in kinds
-        for suffix in suffixes
-    }
+    hooks = by_name(
+        *(Hook(scheduler, f"prologue{suffix}", "torque/prologue.sh.j2") for suffix in suffixes),
+        *(Hook(scheduler, f"epilogue{suffix}", "_epilogue.sh.j2", f"prologue{suffix}") for suffix in suffixes),
+    )
     scripts = tuple(hooks)
 
     def plan(site: Site, where: Where) -> Plan:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import signal
 import stat
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mingle_hooks import values
+from mingle_hooks.errors import MingleError
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files
 from mingle_hooks.hooks.files import Entry, Found, Manifest, Site, checksum, read_header
+from mingle_hooks.settings import SYSTEM_FILE, load
 
-# Whose file stands where a hook is to be, and where a copy of it goes before the hook takes its place.
+# What is where a hook is to be, and where a copy of it goes before the hook takes its place.
 #
-# The site's own is kept for good: a hook may call it, and uninstalling puts it back. A hook of ours that somebody
-# changed is kept, too, but never called. No copy is ever written over another.
+# The site's original stays for good: a hook may call it, and uninstalling restores it. A hook of ours that somebody
+# edited is copied too, but never called. No copy is ever written over another.
 
-Whose = Literal["nobody", "ours", "edited", "site"]
+Origin = Literal["nobody", "ours", "edited", "site"]
 
 # Ends the name of the site's own file, in its own directory: pbs_mom runs none of that name, and a script that looks
 # for others beside itself (`dirname "$0"`) finds them.
@@ -34,38 +40,39 @@ class Copy(NamedTuple):
     found: Found
 
 
-class Standing(NamedTuple):
-    """What stands at a hook's path: `kept` is where the site's own is, or will be; `copy` is still to be made."""
+class Present(NamedTuple):
+    """What is at a hook's path: `original` is where the site's own is, or will be; `copy` is still to be made."""
 
     now: Found | None
-    whose: Whose
-    kept: str = ""
-    kept_sha256: str = ""
+    origin: Origin
+    original: str = ""
+    original_sha256: str = ""
     copy: Copy | None = None
 
 
-def what_stands(root: str, old: Manifest, hook: Hook, path: str, classic: Collection[str] = ()) -> Standing:
+def look_at_target(root: str, old: Manifest, hook: Hook, path: str, classic: Collection[str] = ()) -> Present:
     """Look at a hook's path.
 
-    `classic` are the names of all scripts in its directory that the scheduler runs, where it runs no others there.
-    The site's own is then kept beside the hook, and may be a link. Raises PlaceError.
+    `classic` are the names of all scripts in its directory that the scheduler runs, if it runs no others there.
+    The site's original is then copied to beside the hook, and may be a link. Raises PlaceError.
     """
     now, entry = files.look_at(files.strip_root(root, path), links=bool(classic)), old.entries.get(path)
-    base = f"{path}{SUFFIX}" if classic else f"{files.KEPT}/{hook.scheduler}-{hook.name}"
-    whose, copies = _whose(now, path, entry), _copies(root, base)
-    if now is not None and whose == "site":
-        return _kept(root, base, now, _as_kept(root, old, hook, path, now, classic), whose)
-    kept = entry.kept if entry and entry.kept else "".join([*copies.values()][-1:])
-    there = files.look_at(files.strip_root(root, kept), links=True) if kept else None
+    base = f"{path}{SUFFIX}" if classic else f"{files.COPIES}/{hook.scheduler}-{hook.name}"
+    origin, copies = origin_of(now, path, entry), _copies(root, base)
+    if now is not None and origin == "site":
+        return _with_copy(root, base, now, _copied(root, old, hook, path, now, classic), origin)
+    original = entry.kept if entry and entry.kept else "".join([*copies.values()][-1:])
+    there = files.look_at(files.strip_root(root, original), links=True) if original else None
     known = entry.kept_sha256 if entry else ""
     copy = None
-    if now is not None and whose == "edited":
-        mine = now._replace(mode=0o600, uid=files.owner_of(), gid=-1)
-        copy = _kept(root, f"{files.KEPT}/{hook.scheduler}-{hook.name}.edited", now, mine, whose).copy
-    return Standing(now, whose, kept, checksum(there.data) if there else known, copy)
+    if now is not None and origin == "edited":
+        private = now._replace(mode=0o600, uid=files.owner_of(), gid=-1)
+        copy = _with_copy(root, f"{files.COPIES}/{hook.scheduler}-{hook.name}.edited", now, private, origin).copy
+    return Present(now, origin, original, checksum(there.data) if there else known, copy)
 
 
-def _whose(now: Found | None, path: str, entry: Entry | None) -> Whose:
+def origin_of(now: Found | None, path: str, entry: Entry | None) -> Origin:
+    """Return where a file is from; `ours` is as mingle wrote it, at this installation or at another."""
     if now is None:
         return "nobody"
     if not now.is_link and entry and checksum(now.data) == entry.sha256:
@@ -74,11 +81,6 @@ def _whose(now: Found | None, path: str, entry: Entry | None) -> Whose:
     if header is not None and header.is_whole:
         return "ours"
     return "edited" if header is not None or path.startswith(f"{files.MANIFEST_DIRECTORY}/") else "site"
-
-
-def is_ours(now: Found, entry: Entry) -> bool:
-    """Tell whether an installed file is as mingle made it, at this installation or at another."""
-    return _whose(now, entry.path, entry) == "ours"
 
 
 def _copies(root: str, base: str) -> dict[int, str]:
@@ -93,21 +95,21 @@ def _copies(root: str, base: str) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
-def _kept(root: str, base: str, now: Found, copy: Found, whose: Whose) -> Standing:
+def _with_copy(root: str, base: str, now: Found, copy: Found, origin: Origin) -> Present:
     """Return where a copy is, or the first name that is free."""
     copies = _copies(root, base)
     for path in copies.values():
         there = files.look_at(files.strip_root(root, path), links=True)
         if there is not None and (there.data, there.is_link, there.mode) == (copy.data, copy.is_link, copy.mode):
-            return Standing(now, whose, path, checksum(copy.data))
+            return Present(now, origin, path, checksum(copy.data))
     path = f"{base}.{max(copies) + 1}" if copies else base
-    return Standing(now, whose, path, checksum(copy.data), Copy(path, copy))
+    return Present(now, origin, path, checksum(copy.data), Copy(path, copy))
 
 
-def _as_kept(root: str, old: Manifest, hook: Hook, path: str, now: Found, classic: Collection[str]) -> Found:
-    """Return what is kept of the site's own: a link to another classic script leads to that one's copy.
+def _copied(root: str, old: Manifest, hook: Hook, path: str, now: Found, classic: Collection[str]) -> Found:
+    """Return the copy of the site's original: a link to another classic script leads to that script's copy.
 
-    It would lead to our hook otherwise, as for Torque's prologue.parallel, which often is a link to prologue.
+    It would lead to our hook otherwise: Torque's prologue.parallel often is a link to prologue.
     Raises PlaceError for links that lead in a circle.
     """
     if not now.is_link:
@@ -119,13 +121,13 @@ def _as_kept(root: str, old: Manifest, hook: Hook, path: str, now: Found, classi
     name = os.path.basename(other)
     if not is_beside or name not in classic:
         return now
-    kept = what_stands(root, old, hook, f"{place}/{name}", classic).kept or name + SUFFIX
-    return now._replace(data=os.fsencode(os.path.join(os.path.dirname(target), os.path.basename(kept))))
+    copy = look_at_target(root, old, hook, f"{place}/{name}", classic).original or name + SUFFIX
+    return now._replace(data=os.fsencode(os.path.join(os.path.dirname(target), os.path.basename(copy))))
 
 
-def restored(kept: Found) -> Found:
-    """Return what _as_kept() made the copy of."""
-    return kept._replace(data=os.fsencode(_SUFFIXES.sub("", os.fsdecode(kept.data)))) if kept.is_link else kept
+def restored(copy: Found) -> Found:
+    """Return the original of a copy that _copied() made."""
+    return copy._replace(data=os.fsencode(_SUFFIXES.sub("", os.fsdecode(copy.data)))) if copy.is_link else copy
 
 
 class Line(NamedTuple):
@@ -137,24 +139,24 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class File:
-    """One file to be installed, and what stands there now."""
+    """One file to be installed, and what is there now."""
 
     entry: Entry
     text: str
-    standing: Standing
+    present: Present
     is_right: bool = False  # content, owner and mode are as they shall be
 
     @property
     def what(self) -> Literal["keep", "create", "replace"]:
-        """Say in a word what will happen to it."""
+        """Return what will happen to it."""
         if self.is_right:
             return "keep"
-        return "create" if self.standing.now is None else "replace"
+        return "create" if self.present.now is None else "replace"
 
     @property
     def before(self) -> str:
-        """Return the text that stands there now, for people; an empty one where there is none."""
-        now = self.standing.now
+        """Return the text that is there now, for people; empty if there is none."""
+        now = self.present.now
         return "" if now is None else now.data.decode(errors="backslashreplace")
 
 
@@ -185,23 +187,20 @@ def plan_file(
     *,
     mode: int = 0o755,
     chain: str = "",
-    standing: Standing | None = None,
+    present: Present | None = None,
 ) -> File:
-    """Return a file to install, with what stands at its path now; a file that is not ours will be kept.
+    """Return a file to install, with what is at its path now; a file that is not ours will be copied.
 
     Raises PlaceError.
     """
-    before, data = standing or what_stands(root, old, hook, path), text.encode()
-    entry = Entry(
-        hook.scheduler, hook.name, path, checksum(data), mode, chain, before.kept, before.kept_sha256, hook.is_users
-    )
-    now = before.now
+    found, data = present or look_at_target(root, old, hook, path), text.encode()
+    copied = found.original, found.original_sha256
+    entry = Entry(hook.scheduler, hook.name, path, checksum(data), mode, chain, *copied, hook.is_users)
+    now = found.now
     if now is not None and not now.is_link and now.data == data:  # nothing is lost
-        before = before._replace(whose="ours", copy=None)
-    is_right = (
-        now is not None and before.whose == "ours" and (now.data, now.mode, now.uid) == (data, mode, files.owner_of())
-    )
-    return File(entry, text, before, is_right)
+        found = found._replace(origin="ours", copy=None)
+    is_right = found.origin == "ours" and now is not None and now[:3] == (data, mode, files.owner_of())
+    return File(entry, text, found, is_right)
 
 
 def join_plans(
@@ -219,7 +218,7 @@ def join_plans(
     return Plan(scheduler, root, found, Manifest(entries), where, lines, notes)
 
 
-# What a scheduler's hooks are: the files, and all that installing, checking and trying them out asks of it.
+# What a scheduler's hooks are: the files, and all that installing, checking and simulating them needs.
 
 Run = tuple[str, tuple[str, ...], Mapping[str, str]]  # a label, the hook's arguments, its environment
 
@@ -234,7 +233,7 @@ class Trial(NamedTuple):
     environment: str
     status: int
     milliseconds: float
-    said: tuple[str, ...]  # what the job would get, line by line, or what the hook put into its directory
+    output: tuple[str, ...]  # what the job would get, line by line, or what the hook put into its directory
 
 
 # What pbs_mom gives a classic prologue and epilogue beside the job and the user, and what a hostile user could be.
@@ -253,9 +252,20 @@ class Hook(NamedTuple):
     scheduler: str
     name: str
     template: str
-    runs: str  # when, where and as whom, for people
     after: str = ""  # the hook that ran at the start of the job whose end this one is for
     is_users: bool = False  # the job's user runs it, and what it prints is for the job
+
+
+class Stub(NamedTuple):
+    """What takes the place of a hook that the scheduler may still run; `is_run` unless it is known not to."""
+
+    text: str
+    is_run: bool
+
+
+def by_name(*hooks: Hook) -> dict[str, Hook]:
+    """Return the hooks by their names."""
+    return {hook.name: hook for hook in hooks}
 
 
 class Where(NamedTuple):
@@ -278,18 +288,14 @@ def _nothing(*_: object) -> tuple[()]:
     return ()
 
 
-def _none(*_: object) -> dict[str, str]:
-    return {}
-
-
 class Target(NamedTuple):
     """A scheduler that hooks can be installed for: TARGET of its module.
 
-    `program` is its daemon, which says by `version_option` which one it is; without it the scheduler is not on this
-    host. `plan` tells what to write, `findings` what is wrong beyond those files, `refuse` raises ConflictError while
-    the scheduler still runs what is to be removed, `stubs` are texts that must stay there all the same, by their paths,
-    and `undo` are commands that end that. To try the hooks out,
-    `scripts` are run in their order, each as `runs` says, and `trials` are what else is tried.
+    `program` is its daemon, which prints its version with `version_option`; without it the scheduler is not on this
+    host. `plan` returns what to write, `findings` what is wrong beyond those files; `refuse` raises ConflictError while
+    the scheduler still runs what is to be removed; `stubs` take the place of files that a daemon may still run, by
+    their paths, and `undo` are commands for the admin. `simulate` runs `scripts` in their order, each with all of
+    `runs`, and then `trials`.
     """
 
     hooks: Mapping[str, Hook]
@@ -302,13 +308,14 @@ class Target(NamedTuple):
     trials: Callable[[str, Site], Iterable[Trial]] = _nothing
     findings: Callable[[Plan, Where], Iterable[Finding]] = _nothing
     refuse: Callable[[Where, tuple[Entry, ...]], object] = _nothing
-    stubs: Callable[[Where, tuple[Entry, ...]], Mapping[str, str]] = _none
+    stubs: Callable[[Where, tuple[Entry, ...]], Mapping[str, Stub]] = lambda *_: {}
 
 
-# Is what was installed still there, as it was? By the manifest's checksums alone, so that a health check is quick.
+# Whether what was installed is still there: by the manifest's checksums alone, so that a health check is quick.
 
 _ALL_ENTER = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 _KEY_DIGITS = range(64, 129, 2)
+VERIFY_S = 10.0  # a node health check that takes longer is a problem of its own
 
 
 class Finding(NamedTuple):
@@ -328,7 +335,7 @@ def check_health(root: str, installed: Manifest, scheduler: str, key_file: str) 
     if installed.is_rebuilt:
         yield Finding(files.MANIFEST_PATH, "is missing, or not what mingle hooks wrote", again)
     for entry in entries:
-        yield from _file(root, entry, again)
+        yield from file_findings(root, entry, again)
         yield from _originals(root, entry, again)
     yield from (*_parents(root, entries), *is_closed_to_others(root, entries), *_state(root))
     # The host of PBS' server, which has no classic script, runs no jobs.
@@ -336,7 +343,55 @@ def check_health(root: str, installed: Manifest, scheduler: str, key_file: str) 
         yield from site_key(root, key_file)
 
 
-def _file(root: str, entry: Entry, again: str) -> Iterator[Finding]:
+def hung_path(root: str, scheduler: str, seconds: float, more: Iterable[str] = ()) -> str:
+    """Return the first path of an installation, or of more, that does not answer in time; empty if all do.
+
+    Whoever touches a file of a server that is gone waits in the kernel, for ever. So another process does.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            for path in _paths(root, scheduler, more):
+                os.write(writer, f"{path}\0".encode())
+                with suppress(OSError, MingleError):
+                    files.look_at(files.below_root(root, path))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    names, deadline = b"", time.monotonic() + seconds
+    with open(reader, "rb", buffering=0) as pipe:
+        while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            piece = pipe.read(1 << 16)
+            if not piece:
+                os.waitpid(child, 0)
+                return ""
+            names += piece
+    os.kill(child, signal.SIGKILL)
+    time.sleep(0.01)
+    os.waitpid(child, os.WNOHANG)  # it may hang in the kernel for ever
+    return names.split(b"\0")[-2].decode() if names else SYSTEM_FILE
+
+
+def _paths(root: str, scheduler: str, more: Iterable[str]) -> Iterator[str]:
+    """Yield what a check of an installation looks at, each path before anything else looks at it."""
+    yield SYSTEM_FILE
+    with suppress(OSError, MingleError):
+        yield load({}, {}, system_file=files.below_root(root, SYSTEM_FILE)).section("hooks")["key_file"]
+    yield from (files.MANIFEST_PATH, RUN_ROOT, files.KILL_SWITCH)
+    yield from (f"{files.DROP_INS}/{name}.d" for name in files.KEYS.values())
+    yield from more
+    for entry in files.read_manifest(root).of(scheduler):
+        yield from filter(None, (entry.path, entry.kept, entry.chain))
+
+
+def hung_finding(path: str, seconds: float) -> Finding:
+    """Return the finding for a path that does not answer."""
+    return Finding(path, f"does not answer within {seconds:g} s", "mending the file system that it is on")
+
+
+def file_findings(root: str, entry: Entry, again: str) -> Iterator[Finding]:
+    """Find what is wrong with one installed file. Raises PlaceError."""
     now = files.look_at(files.strip_root(root, entry.path), links=True)
     if now is None:
         yield Finding(entry.path, "is missing", again)
@@ -358,7 +413,7 @@ def _changed(path: str, now: Found, again: str) -> tuple[str, str]:
         return f"comes from another installation than the manifest (mingle-hooks {header.version})", again
     if header is None and not path.startswith(f"{files.MANIFEST_DIRECTORY}/"):
         return "is a foreign file", f"{again}, which keeps it"
-    return "was edited by hand", f"{again}, which keeps the edited one in {files.KEPT}"
+    return "was edited by hand", f"{again}, which keeps the edited one in {files.COPIES}"
 
 
 def _originals(root: str, entry: Entry, again: str) -> Iterator[Finding]:

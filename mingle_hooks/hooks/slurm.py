@@ -27,15 +27,17 @@ from mingle_hooks.hooks.plan import (
     Line,
     Plan,
     Run,
+    Stub,
     Target,
     Where,
+    by_name,
     join_plans,
     plan_file,
 )
 from mingle_hooks.settings import SYSTEM_FILE
 from mingle_hooks.values import NONE, number
 
-# How slurmd was started, or will be: which configuration it reads depends on it.
+# How slurmd was started, or will be: the configuration that it reads depends on it.
 
 # What Debian's and Red Hat's units read: SLURMD_OPTIONS="--conf-server ctl:6817".
 _FILES = ("/etc/default/slurmd", "/etc/sysconfig/slurmd")
@@ -143,7 +145,7 @@ def _filled(name: str, path: str, values: Mapping[str, list[str]]) -> str:
     return name.replace("%c", cluster)
 
 
-# What Slurm runs with at the moment, whatever the file says by now; asked by commands, never by hooks.
+# What Slurm runs with at the moment, whatever the file says by now: for commands, never for hooks.
 
 _COMMAND_S = 5.0
 _PROGRAMS = "/usr/bin:/bin:/usr/sbin:/usr/local/bin:/usr/local/sbin:/opt/slurm/bin:/opt/slurm/sbin"
@@ -159,7 +161,7 @@ def running_config(where: Where) -> SlurmConf | None:
     return parse_config(text) if text else None
 
 
-def running_known(where: Where) -> SlurmConf | None:
+def known_config(where: Where) -> SlurmConf | None:
     """Return what slurm.conf says, or where there is no such file what the controller runs with.
 
     Raises FactsError for a file that cannot be read.
@@ -168,7 +170,7 @@ def running_known(where: Where) -> SlurmConf | None:
 
 
 def slurm_version(where: Where) -> tuple[int, int] | None:
-    """Return Slurm's version: as it was told, or as this host's programs say below no root."""
+    """Return Slurm's version: the one that was given, or the one of this host's programs if there is no root."""
     if where.slurm_version is not None or where.root:
         return where.slurm_version
     for program in ("slurmd", "scontrol"):
@@ -192,32 +194,28 @@ def parse_config(text: str) -> SlurmConf:
     return SlurmConf("what slurmctld runs with", {key: tuple(found) for key, found in values.items()})
 
 
-@functools.cache  # a command asks once, however often its parts want to know
+@functools.cache  # one run for each command, however many parts need it
 def _output_of(conf: str | None, program: str, *arguments: str) -> str:
     """Return what a program of Slurm's prints; nothing where it fails or takes too long."""
     path = _program_path(program)
     if not path:
         return ""
-    environ = {**os.environ, **({"SLURM_CONF": conf} if conf else {})}
+    environ = os.environ | ({"SLURM_CONF": conf} if conf else {})
     try:
         done = subprocess.run(
-            [path, *arguments],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_COMMAND_S,
-            check=True,
-        )
+            [path, *arguments], env=environ, stdin=subprocess.DEVNULL, capture_output=True, errors="replace",
+            timeout=_COMMAND_S, check=True,
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.decode(errors="replace")
+    return done.stdout
 
 
 def _program_path(program: str) -> str:
     return shutil.which(program) or shutil.which(program, path=_PROGRAMS) or ""
 
 
-# What is asked of Slurm's hooks beyond their files: are they run, may they go, and how to try them out.
+# Slurm's hooks beyond their files: whether they are run, whether they may go, and how to simulate them.
 
 # Programs of the site's own that run beside mingle's TaskProlog, where there is such a directory.
 TASK_PROLOGS = "/etc/slurm/task_prolog.d"
@@ -238,7 +236,9 @@ def slurm_findings(plan: Plan, where: Where) -> Iterator[Finding]:
     if conf is not None and now is not None:
         yield from _stale(conf, now)
     if (known := conf or now) is not None:
-        yield from (*_missing_lines(plan), *_task_prolog(plan, known), *_globs(plan.root, known), *_timeouts(known))
+        for line in (line.text for line in plan.lines if not line.is_there):
+            yield Finding(plan.where, f"does not say {line}", f"this line there: {line}")
+        yield from (*_task_prolog(plan, known), *_globs(plan.root, known), *_timeouts(known))
 
 
 def chained_programs(entries: Iterable[Entry]) -> dict[str, str]:
@@ -248,7 +248,7 @@ def chained_programs(entries: Iterable[Entry]) -> dict[str, str]:
 
 def refuse_removal(where: Where, entries: tuple[Entry, ...]) -> None:
     """Raise ConflictError while slurm.conf runs one of the files; FactsError where none can be read."""
-    conf = running_known(where)
+    conf = known_config(where)
     if not entries:
         return
     if conf is None:
@@ -276,29 +276,32 @@ def task_prologs(root: str) -> str:
     return TASK_PROLOGS if os.path.isdir(files.below_root(root, TASK_PROLOGS)) else ""
 
 
-def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, str]:
-    """Return path -> what has to stay there, doing the site's own alone, while Slurm may still run that file.
+def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
+    """Return path -> the stub that runs the site's own alone; none in an image, where no slurmd runs.
 
-    slurm.conf names it no more, or this would be refused; but Slurm goes by what it read last.
+    slurm.conf no longer names the files, or this would be refused. But Slurm goes by what it read last, and a slurmd
+    may read it after slurmctld.
     """
     now = running_config(where)
-    if now is None and not _is_silent(where):
+    is_silent = now is None and _has_controller(where)
+    if where.root and now is None and not is_silent:
         return {}
     ours = {entry.path for entry in entries}
-    return {
-        entry.path: render_hook(
-            SLURM_HOOKS[entry.name]._replace(template="slurm/stub.sh.j2"),
-            Site(),
-            Chain(entry.chain, task_prologs(where.root)),
-        )
-        for entry in entries
-        if entry.name.removesuffix("-all") in KEYS.values()
-        and (now is None or _is_run(where.root, now, entry.path, ours))
-    }
+    stubs = {}
+    for entry in entries:
+        hook = SLURM_HOOKS.get(entry.name)
+        if hook is not None and entry.name.removesuffix("-all") in KEYS.values():
+            hook = hook._replace(template="slurm/stub.sh.j2")
+        elif hook is None or entry.name != "enroot-mounts":  # a TaskProlog in a container needs the mounts
+            continue
+        text = render_hook(hook, Site(), Chain(entry.chain, task_prologs(where.root)))
+        is_run = is_silent or (now is not None and _is_run(where.root, now, entry.path, ours))
+        stubs[entry.path] = Stub(text, is_run)
+    return stubs
 
 
-def _is_silent(where: Where) -> bool:
-    """Tell whether there should be a controller, though none has answered."""
+def _has_controller(where: Where) -> bool:
+    """Return whether there should be a controller, though it may not answer."""
     return not where.root and bool(_program_path("scontrol"))
 
 
@@ -319,12 +322,6 @@ def hook_runs(name: str) -> Iterator[Run]:
             yield label, (), last
     for label, spoilt in _HOSTILE.items():
         yield label, (), {} if spoilt is None else {**last, **spoilt}
-
-
-def _missing_lines(plan: Plan) -> Iterator[Finding]:
-    for line in plan.lines:
-        if not line.is_there:
-            yield Finding(plan.where, f"does not say {line.text}", f"this line there: {line.text}")
 
 
 def _task_prolog(plan: Plan, conf: SlurmConf) -> Iterator[Finding]:
@@ -378,7 +375,7 @@ def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
 
 
 class _Own(NamedTuple):
-    """The site's own program for one key, empty for none; `line` is what the settings should say and do not."""
+    """The site's own program for one key, empty for none; `line` is missing in the settings."""
 
     program: str
     line: str = ""
@@ -389,8 +386,8 @@ def _own_program(
 ) -> _Own:
     """Return the site's own program for a key, where `ours` are the paths of ours, first the one that may call it.
 
-    The settings say it, the same on every node; else slurm.conf, while it names the site's; else what was installed
-    here before. Raises FactsError where none of these can tell, and where two contradict each other.
+    It is in the settings, the same on every node; else in slurm.conf, while that names the site's; else in what was
+    installed here before. Raises FactsError if none of these has it, and if two contradict each other.
     """
     name = KEYS[key]
     setting = site.chain(name)
@@ -406,7 +403,9 @@ def _own_program(
             )
         return _Own(_not_ours(key, program, ours))
     if theirs:
-        return _Own(_not_ours(key, _absolute(key, theirs), ours), f'{name} = "{theirs}"')
+        if not re.fullmatch(r"/[A-Za-z0-9_./+@-]+", theirs):
+            raise FactsError("an absolute, plain path", f"{key}={theirs}", f"the whole path in {key}=")
+        return _Own(_not_ours(key, theirs, ours), f'{name} = "{theirs}"')
     known = [old.entries[path].chain for path in ours if path in old.entries]
     if not known and (conf is None or named == ours[0]) and not where.is_shown:
         raise FactsError(
@@ -422,12 +421,6 @@ def _not_ours(key: str, program: str, ours: tuple[str, ...]) -> str:
     if program in ours:
         raise FactsError(f"a {key} of the site's own", f"mingle's, {program}", f'{KEYS[key]} = "none" in [hooks]')
     return program
-
-
-def _absolute(key: str, path: str) -> str:
-    if not re.fullmatch(r"/[A-Za-z0-9_./+@-]+", path):
-        raise FactsError("an absolute, plain path", f"{key}={path}", f"the whole path in {key}=")
-    return path
 
 
 def chain_findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
@@ -463,7 +456,7 @@ def _program(root: str, path: str, bit: int, mend: str) -> Iterator[Finding]:
         yield Finding(path, "can be changed by others than root", f"chown 0 {path}; chmod go-w {path}")
 
 
-# Sites with pyxis: Slurm runs TaskProlog inside the container there, which has none of the host's files of itself.
+# Sites with pyxis: Slurm runs TaskProlog inside the container there, which has none of the host's files by itself.
 
 # Where packages have enroot's configuration, and where its own Makefile puts it.
 _ENROOT = ("/etc/enroot", "/usr/local/etc/enroot")
@@ -474,14 +467,14 @@ _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*", re.IGNORECASE)
 
 
 class Containers(NamedTuple):
-    """What is done for containers: mount, hook, none, or nothing; and where enroot's configuration is."""
+    """How containers get the variables: mount, hook, none, or nothing; and where enroot's configuration is."""
 
     way: str = ""
     enroot: str = ""
 
     @property
     def has_task_prolog(self) -> bool:
-        """Tell whether slurm.conf may name a TaskProlog of ours."""
+        """Return whether slurm.conf may name a TaskProlog of ours."""
         return self.way in {"", "mount"}
 
 
@@ -503,23 +496,23 @@ def containers(site: Site, where: Where, conf: SlurmConf) -> Containers:
         return Containers("mount", enroot)
     if where.is_shown:
         return Containers()
+    if not enroot:
+        seen = f"no {_ENROOT[0]}, which would mount its file there"
+    elif version is None:
+        seen = "an unknown version of Slurm (--slurm-version)"
+    else:
+        shown = "{}.{:02}".format(*version)
+        seen = f"Slurm {shown}, whose slurmstepd needs its own libraries there (24.11 and later)"
     raise FactsError(
         "a TaskProlog that runs in pyxis' containers",
-        _why(version) if enroot else f"no {_ENROOT[0]}, which would mount its file there",
+        seen,
         'containers = "hook" in [hooks] (enroot\'s hook sets the variables, no TaskProlog does), or "none", or "mount"'
         " where every image has what slurmstepd needs",
     )
 
 
-def _why(version: tuple[int, int] | None) -> str:
-    if version is None:
-        return "an unknown version of Slurm (--slurm-version)"
-    shown = "{}.{:02}".format(*version)
-    return f"Slurm {shown}, whose slurmstepd needs its own libraries there (24.11 and later)"
-
-
 def _has_pyxis(root: str, conf: SlurmConf) -> bool:
-    """Tell whether Slurm's plugstack.conf names pyxis."""
+    """Return whether Slurm's plugstack.conf names pyxis."""
     place = conf.one("PlugStackConfig") or f"{os.path.dirname(conf.path) or '/etc/slurm'}/plugstack.conf"
     return any(_PYXIS in line.partition("#")[0] for line in _plugstack_lines(root, place, 0))
 
@@ -539,23 +532,14 @@ def _plugstack_lines(root: str, path: str, depth: int) -> Iterator[str]:
                 yield from _plugstack_lines(root, found, depth + 1)
 
 
-SLURM_HOOKS = {
-    hook.name: hook
-    for hook in (
-        Hook("slurm", "prolog", "slurm/prolog.sh.j2", "every node, root, before a job's first task there"),
-        Hook("slurm", "epilog", "slurm/epilog.sh.j2", "every node, root, when a job ends", after="prolog"),
-        Hook("slurm", "taskprolog", "slurm/taskprolog.sh.j2", "every task, the job's user, before it", is_users=True),
-        Hook(
-            "slurm",
-            "taskprolog-all",
-            "slurm/taskprolog-all.sh.j2",
-            "runs taskprolog, then the site's own",
-            is_users=True,
-        ),
-        Hook("slurm", "enroot-mounts", "slurm/enroot-mounts.fstab.j2", "enroot, for every container"),
-        Hook("slurm", "enroot-hook", "slurm/enroot-hook.sh.j2", "enroot, the job's user, before a container"),
-    )
-}
+SLURM_HOOKS = by_name(
+    Hook("slurm", "prolog", "slurm/prolog.sh.j2"),
+    Hook("slurm", "epilog", "slurm/epilog.sh.j2", after="prolog"),
+    Hook("slurm", "taskprolog", "slurm/taskprolog.sh.j2", is_users=True),
+    Hook("slurm", "taskprolog-all", "slurm/taskprolog-all.sh.j2", is_users=True),
+    Hook("slurm", "enroot-mounts", "slurm/enroot-mounts.fstab.j2"),
+    Hook("slurm", "enroot-hook", "slurm/enroot-hook.sh.j2"),
+)
 SLURM_DIRECTORY = f"{files.MANIFEST_DIRECTORY}/slurm"
 OLDEST = (22, 5)
 NO_CONF = SlurmConf(PLACES[0])
@@ -573,7 +557,7 @@ def plan_slurm(site: Site, where: Where) -> Plan:
     if version is not None and version < OLDEST:
         raise UsageError("Slurm 22.05 or later", ".".join(map(str, version)), "mingle env in the job scripts")
     old = files.read_manifest(root)
-    conf = running_known(where)
+    conf = known_config(where)
     found: list[File] = []
     lines: list[Line] = []
     more: list[str] = []

@@ -1,4 +1,4 @@
-"""Every deviation of what is installed from what shall be, with the mend for it; and trying the hooks out."""
+"""Finds every deviation of what is installed, with the mend for it, and simulates the hooks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
 import tempfile
 import time
@@ -20,7 +19,7 @@ from mingle_hooks.errors import MingleError, PlaceError, UsageError
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files, slurm
 from mingle_hooks.hooks.apply import TARGETS, Removal, hook, target
-from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, read_header, render_hook
+from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, read_header, render_hook, write_hook
 from mingle_hooks.hooks.plan import (
     TRIAL_S,
     File,
@@ -31,6 +30,7 @@ from mingle_hooks.hooks.plan import (
     Trial,
     Where,
     check_health,
+    file_findings,
     site_key,
 )
 from mingle_hooks.net.addresses import is_hostname
@@ -56,7 +56,7 @@ def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
     found += _plan(plan, installed)
     if os.path.lexists(files.strip_root(plan.root, KILL_SWITCH)):
         found.append(Finding(KILL_SWITCH, "is there, so the hooks do nothing", f"rm {KILL_SWITCH}", note=True))
-    notes = [note for note in plan.notes if not note.startswith(site.key_file)]  # a key that is missing is told above
+    notes = [note for note in plan.notes if not note.startswith(site.key_file)]  # the key has its own finding
     found += [Finding(plan.scheduler, note, "", note=True) for note in notes]
     return tuple(found)
 
@@ -67,7 +67,7 @@ def _plan(plan: Plan, installed: Manifest) -> Iterator[Finding]:
     entries = installed.of(plan.scheduler)
     versions = {version for file in plan.files if (version := _version(file))}
     for file in plan.files:
-        entry, now = installed.entries.get(file.entry.path), file.standing.now
+        entry, now = installed.entries.get(file.entry.path), file.present.now
         if entry is None:
             what = "is missing" if now is None else "is not in the manifest"
             yield Finding(file.entry.path, what, again, note=bool(entries) and versions != {__version__})
@@ -87,7 +87,7 @@ def _older(file: File) -> str:
 
 
 def _version(file: File) -> str:
-    now = file.standing.now
+    now = file.present.now
     header = read_header(now.data) if now is not None and not now.is_link else None
     return header.version if header else ""
 
@@ -131,7 +131,7 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
 
 
 def _not_yet(scheduler: str, site: Site, where: Where) -> Finding:
-    """Tell that nothing is installed, and why installing would be refused."""
+    """Return the finding that nothing is installed, and why installing would be refused."""
     try:
         target(scheduler).plan(site, where)
     except MingleError as wrong:
@@ -187,7 +187,7 @@ def _daemon_version(row: Target) -> str:
     return (done.stdout or done.stderr).strip().partition("\n")[0][:80] or path
 
 
-# What install, verify and uninstall tell a program: JSON.
+# What install, verify and uninstall print as JSON.
 
 
 def installed_json(plan: Plan, *, changes: bool, bad: Iterable[Finding]) -> str:
@@ -225,9 +225,7 @@ def _rows(found: Iterable[Finding]) -> list[dict[str, str]]:
     return [{"where": finding.where, "what": finding.what, "mend": finding.mend} for finding in found]
 
 
-# Trying the hooks out: each as its scheduler would run it, in recorded and in hostile environments.
-
-INSTALLED = 0o755  # the mode of a hook, and of what is above it
+# Simulation: each hook as its scheduler would run it, in recorded and in hostile environments.
 
 
 def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
@@ -237,43 +235,33 @@ def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
     Raises UsageError.
     """
     with tempfile.TemporaryDirectory(prefix="mingle-simulate.") as place:
-        os.chmod(place, INSTALLED)
-        tried = target(scheduler)
+        os.chmod(place, 0o755)  # noqa: S103 - as what is above a hook
+        row = target(scheduler)
         try:
-            yield from tried.trials(place, site)
-            for name in tried.scripts:
-                yield from _try_script(place, site, tried, tried.hooks[name])
+            yield from row.trials(place, site)
+            for name in row.scripts:
+                yield from _simulate_script(place, site, row, row.hooks[name])
         finally:
             _clear(f"{place}/state")
 
 
-def _try_script(place: str, site: Site, tried: Target, hook: Hook) -> Iterator[Trial]:
-    """Try one script: each time a job's start begins with nothing, and its end with what a start has made."""
+def _simulate_script(place: str, site: Site, row: Target, hook: Hook) -> Iterator[Trial]:
+    """Run one script: a job's start finds nothing, and a job's end finds what a start has made."""
     state = f"{place}/state"
-    script = write_hooks(place, site, hook, state)
-    before = write_hooks(place, site, tried.hooks[hook.after], state) if hook.after else ""
-    for label, arguments, environ in tried.runs(hook.name):
+    script = write_hook(place, site, hook, state)
+    before = write_hook(place, site, row.hooks[hook.after], state) if hook.after else ""
+    for label, arguments, environ in row.runs(hook.name):
         _clear(state)
         if hook.after:
             # The same job's start; where that makes nothing, another's, which must then stay.
-            for _, others, variables in ((label, arguments, environ), next(tried.runs(hook.after))):
+            for _, others, variables in ((label, arguments, environ), next(row.runs(hook.after))):
                 if not os.path.isdir(state):
                     _run([before, *others], variables)
         started = time.perf_counter()
         done = _run([script, *arguments], environ)
         taken = (time.perf_counter() - started) * 1000
-        shown = tuple(done.stdout.splitlines()) if hook.is_users else _made(state)
+        shown = tuple(done.stdout.splitlines()) if hook.is_users else _contents(state)
         yield Trial(hook.name, label, done.returncode, taken, shown)
-
-
-def write_hooks(place: str, site: Site, hook: Hook, state: str) -> str:
-    """Write a hook into a directory, as it would be installed; return its path."""
-    path = f"{place}/{hook.name}"
-    text = render_hook(hook, site, state_directory=state, kill_switch=f"{place}/disabled")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.chmod(path, INSTALLED)
-    return path
 
 
 def _run(argv: list[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -293,7 +281,7 @@ def _clear(state: str) -> None:
     shutil.rmtree(state)
 
 
-def _made(state: str) -> tuple[str, ...]:
+def _contents(state: str) -> tuple[str, ...]:
     """Return what is in the hooks' directory, with owners and modes."""
     found = []
     for directory, _, names in os.walk(state):
@@ -309,7 +297,7 @@ def _made(state: str) -> tuple[str, ...]:
 UNKNOWN, MISSING, UNFIT = "unknown", "missing", "unfit"
 _REPORTED_KEYS = (*KEYS, "PrologFlags")
 _PURPOSE = b"mingle-hooks: a fingerprint, for comparing"
-_DIGITS = 16  # 64 bits tell keys apart, and tell nothing of a key that is beyond guessing
+_DIGITS = 16  # 64 bits distinguish keys, and reveal nothing of one that cannot be guessed
 
 
 def report_line(site: Site, where: Where) -> str:
@@ -327,56 +315,40 @@ def report_line(site: Site, where: Where) -> str:
         "key": hooks_fingerprint(where.root, site.key_file),
         "slurm.conf": {key: list(conf.all(key)) for key in _REPORTED_KEYS if conf.all(key)} if conf else {},
         "off": os.path.lexists(files.strip_root(where.root, KILL_SWITCH)),
-        "problems": sorted(_problems(where.root, entries, sums)),
+        "problems": sorted(_problems(where.root, entries)),
     }
     return json.dumps(known, sort_keys=True)
 
 
 def hooks_fingerprint(root: str, path: str) -> str:
-    """Return what tells a site's key from another one, and nothing of the key itself."""
-    place = files.strip_root(root, path)
-    if not os.path.lexists(place):
-        return NONE
+    """Return a fingerprint of the site's key, which reveals nothing of the key."""
     try:
-        if any(site_key(root, path)):
+        found = files.look_at(files.strip_root(root, path))
+        if found is not None and any(site_key(root, path)):
             return UNFIT
-        with open(place, "rb") as file:
-            key = file.read()
-    except (OSError, PlaceError):
+    except PlaceError:
         return UNFIT
-    return hmac.new(key.strip(), _PURPOSE, "sha256").hexdigest()[:_DIGITS]
+    return hmac.new(found.data.strip(), _PURPOSE, "sha256").hexdigest()[:_DIGITS] if found else NONE
 
 
 def _sum(path: str) -> str:
     """Return the checksum of a file as it is on disk."""
     try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            return UNFIT
-        with open(path, "rb") as file:
-            return checksum(file.read())
-    except OSError:
-        return MISSING
+        found = files.look_at(path)
+    except PlaceError:
+        return UNFIT
+    return checksum(found.data) if found else MISSING
 
 
-def _problems(root: str, entries: tuple[files.Entry, ...], sums: Mapping[str, str]) -> list[str]:
-    """Return what keeps Slurm from running the files here, or lets others change them."""
-    found = []
-    for entry in entries:
-        try:
-            now = os.lstat(files.strip_root(root, entry.path))
-        except OSError:
-            continue  # the missing checksum says so
-        if (now.st_uid, stat.S_IMODE(now.st_mode)) != (files.owner_of(), entry.mode):
-            found.append(f"{entry.path} has uid {now.st_uid} and mode {stat.S_IMODE(now.st_mode):04o}")
-        if sums[entry.path] not in {entry.sha256, MISSING}:
-            found.append(f"{entry.path} is not as it was installed")
+def _problems(root: str, entries: tuple[files.Entry, ...]) -> Iterator[str]:
+    """Yield what keeps Slurm from running the files here, or lets others change them."""
     try:
-        found += [
-            f"{finding.where} {finding.what}" for finding in slurm.chain_findings(root, slurm.chained_programs(entries))
-        ]
+        yield from (f"{entry.path} is a stub that uninstall left" for entry in entries if entry.stub)
+        found = [finding for entry in entries for finding in file_findings(root, entry, "")]
+        found += slurm.chain_findings(root, slurm.chained_programs(entries))
+        yield from (f"{finding.where} {finding.what}" for finding in found)
     except (OSError, MingleError) as wrong:
-        found.append(f"the site's own hooks cannot be looked at: {wrong}")
-    return found
+        yield f"the hooks cannot be looked at: {wrong}"
 
 
 # The comparison of all nodes' reports.
@@ -391,14 +363,14 @@ ORDER = f"""\
 To go back: remove the lines from slurm.conf, scontrol reconfigure, then clush -a mingle hooks uninstall slurm --yes
 """
 _INSTALL = "mingle hooks install slurm --yes there"
-# What clush and pdsh print: the node's name before each line; and what they say themselves of a node.
+# What clush and pdsh print: the node's name before each line, and messages of their own about a node.
 _LINE = re.compile(r"(?:(?:clush|pdsh@[^:\s]+): )?(?P<node>[A-Za-z0-9_.-]+): (?P<answer>.*)")
 _SHORT = 12  # characters of a checksum
 _MOST_SHOWN = 80
 
 
 def compare_reports(text: str, nodes: Iterable[str]) -> tuple[Finding, ...]:
-    """Return what has to be mended before slurm.conf may name the files, each with its nodes.
+    """Return what to mend before slurm.conf may name the files, each with its nodes.
 
     `text` has a line "NODE: REPORT" for each. Raises UsageError where there is not one.
     """
@@ -421,7 +393,7 @@ def compare_reports(text: str, nodes: Iterable[str]) -> tuple[Finding, ...]:
 
 
 def _read(text: str) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Return each node's report, and what those said that gave none."""
+    """Return each node's report, and the output of nodes that gave none."""
     reports: dict[str, dict[str, str]] = {}
     answers: dict[str, str] = {}
     for match in filter(None, map(_LINE.fullmatch, text.splitlines())):
@@ -475,8 +447,6 @@ def _wrong(reports: dict[str, dict[str, str]]) -> Iterator[tuple[str, str, str]]
         if report.get("key") == UNFIT:
             yield node, "the key is not a file of root's, mode 0400, with 64 to 128 hex digits", "the same key there"
         for key, value in report.items():
-            if key.startswith("hooks ") and value in {MISSING, UNFIT}:
-                yield node, f"{key.removeprefix('hooks ')} is {value}", _INSTALL
             if key.startswith("chain ") and value == UNKNOWN:
                 name = key.removeprefix("chain ")
                 mend = f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -25,12 +26,13 @@ def call(root: Path, *argv: str, **options: str) -> Result:
     return CliRunner().invoke(hooks, [*argv, "--root", str(root)], catch_exceptions=False, **options)
 
 
-def tree(root: Path) -> dict[str, tuple[int, str]]:
-    """Return everything below root: path -> mode and content."""
+def tree(root: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Return everything below root: path -> mode, group, content or where a link leads."""
     found = {}
     for path in sorted(root.rglob("*")):
-        text = path.read_text(errors="replace") if path.is_file() else ""
-        found[str(path.relative_to(root))] = (path.lstat().st_mode, text)
+        its = path.lstat()
+        data = os.readlink(path).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        found[str(path.relative_to(root))] = (its.st_mode, its.st_gid, data)
     return found
 
 
@@ -44,6 +46,16 @@ def image(root: Path) -> Path:
     (root / "etc/slurm").mkdir(parents=True)
     conf(root, "ClusterName=x")
     return program(root, f"{MOM}/prologue")
+
+
+def aged(root: Path, seconds: int = 3600, boot: str = "") -> None:
+    """Let the stubs of an uninstallation be from so long ago, or from another boot."""
+    path = at(root, "/etc/mingle/hooks/manifest.json")
+    manifest = json.loads(path.read_text())
+    for row in manifest["files"]:
+        its_boot, _, then = row["stub"].partition(" ")
+        row["stub"] = f"{boot or its_boot} {int(then) - seconds}"
+    path.write_text(json.dumps(manifest))
 
 
 def program(root: Path, path: str, text: str = "#!/bin/sh\n") -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 import sysconfig
@@ -107,6 +108,7 @@ OWN_FILES = "mkdir /var/tmp/mingle; cp -a /etc/mingle/. /var/tmp/mingle; mount -
 SHARED_FILES = "umount /etc/mingle; rm -rf /var/tmp/mingle\n"
 KEY = "/etc/mingle/key"
 SETTINGS = "/etc/mingle/mingle.toml"
+VERIFY = ("mingle", "hooks", "verify", "slurm")
 # The Prolog then makes a file more; the jobs' comments ask for it.
 WORD = "please"
 OPT_IN = f"{OWN_FILES} printf '[hooks]\\nopt_in = \"{WORD}\"\\n' >{SETTINGS}; mingle hooks install slurm --yes >&2\n"
@@ -231,6 +233,25 @@ def test_no_node_is_drained_and_no_job_lost_when_broken(hooked: SlurmCluster, wh
         assert hooked.wait(job) == "COMPLETED"
         all_idle(hooked)
         assert not any(list(host.outside("/run/elsewhere").glob("*")) for host in hooked.hosts)
+
+
+def test_a_key_that_hangs_is_named_in_the_log_and_by_verify(hooked: SlurmCluster) -> None:
+    """The log line is whole, as the documented alerts need it; verify ends by its deadline and has the path."""
+    host, log = hooked.hosts[1], hooked.hosts[1].outside("/run/log")
+    host.write("/run/logger", "#!/bin/sh\nexec cat >>/run/log\n", mode=0o755)
+    with ExitStack() as stack:
+        host.run(["mount", "--bind", "/run/logger", "/usr/bin/logger"], check=True)
+        stack.callback(host.run, ["umount", "/usr/bin/logger"], check=True)
+        stack.enter_context(broken(host, hung(KEY, ":")))
+        assert len(shown(hooked.srun("-N2", "python", SHOW, user="alice"))) == 2
+        hooked.until(lambda: log.exists() and log.read_text().endswith("\n"), "a log line")
+        line = log.read_text().splitlines()[0]
+        hangs = r'job=\d+ uid=\d+ restart=0 result=nothing node=node2 status=124 note="no answer within 5 s from .*{}"'
+        assert re.fullmatch(hangs.format(KEY), line), line
+        for more in ((), ("--quiet",)):
+            done = host.run([*VERIFY, *more, "--timeout", "1"])
+            assert (done.returncode, done.stdout.split()[:2]) == (1, ["BAD", f"{KEY}:"])
+    all_idle(hooked)
 
 
 def test_without_python_and_mingle_jobs_get_the_same(hooked: SlurmCluster) -> None:

@@ -43,8 +43,12 @@ def host(hosts: Callable[..., Hosts], request: pytest.FixtureRequest) -> Host:
 
 
 def test_slurms_prolog_and_epilog_do_all_of_their_work(host: Host) -> None:
-    """Directory, key and stamp are made, a process that was left is ended, and nothing stays."""
+    """Directory, key (HMAC-SHA-256, RFC 2104) and stamp are made, a process that was left is ended, nothing stays."""
     run_hook(host, "slurm/prolog")
+    made = {path.name: path.stat() for path in (host.outside("/run/mingle"), *host.outside("/run/mingle").rglob("*"))}
+    assert {name: (its.st_mode & 0o7777, its.st_uid) for name, its in made.items()} == {
+        "mingle": (0o755, 0), "7": (0o700, 61001), "key": (0o600, 61001), "7.stamp": (0o600, 0),
+    }  # fmt: skip
     assert host.outside("/run/mingle/7/key").read_text() == key_of("7") + "\n"
     process = host.popen(["sleep", "60"], user="alice")
     start = host.run(["cat", f"/proc/{process.pid}/stat"]).stdout.rpartition(")")[2].split()[19]
@@ -106,8 +110,8 @@ def test_no_argument_list_and_no_log_line_holds_a_key_or_a_users_text(host: Host
     run_hook(host, "slurm/prolog", env={**JOB, **hostile})
     run_hook(host, "slurm/epilog", env={**JOB, **hostile})
     said = host.outside("/run/said").read_text()
-    assert "job=7 uid=61001 restart=0 result=made key=yes bounded=yes\n" in said
-    assert "job=7 uid=61001 result=cleaned\n" in said
+    assert "job=7 uid=61001 restart=0 result=made key=yes bounded=yes node=node1 status=0\n" in said
+    assert "job=7 uid=61001 result=cleaned node=node1 status=0\n" in said
     for secret in (SITE_KEY, key_of("7"), "evil"):
         assert secret not in said
 

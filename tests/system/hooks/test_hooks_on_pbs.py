@@ -208,15 +208,6 @@ def test_the_users_environment_goes_through_the_hook_unchanged(swept: RealPbs) -
     assert found[0][0]["COMMA"] == KEPT["COMMA"]
 
 
-def test_a_link_for_a_directory_leads_nowhere(hooked: RealPbs) -> None:
-    """Where /run/mingle is a link, the classic scripts write nothing, and jobs run."""
-    for each in hooked.hosts:
-        each.run(["sh", "-c", "mkdir /run/elsewhere; ln -s /run/elsewhere /run/mingle"], check=True)
-    seen = shown(hooked, hooked.submit(EVERYWHERE, cwd="/home/alice"))
-    assert [each["MASTER_ADDR"] for each in seen] == ["node1"] * 7
-    assert not any(list(each.outside("/run/elsewhere").iterdir()) for each in hooked.hosts)
-
-
 def test_installing_twice_changes_nothing_and_uninstalling_restores(swept: RealPbs) -> None:
     """A site's own hook and prologue are there afterwards as they were before."""
     host = swept.controller
@@ -242,43 +233,6 @@ def test_installing_twice_changes_nothing_and_uninstalling_restores(swept: RealP
     assert not host.outside("/run/pbs/mom_priv/epilogue").exists()
 
 
-def test_installing_anew_makes_the_backup_anew(swept: RealPbs) -> None:
-    """The backup is of the hooks just before mingle's own came, also where there was none."""
-    backup = swept.controller.outside(BACKUP)
-    install(swept)
-    assert backup.read_text() == ""
-    uninstall(swept)
-    swept.controller.write(OWN, OWN_TEXT)
-    swept.qmgr("create hook own event=queuejob")
-    swept.qmgr(f"import hook own application/x-python default {OWN}")
-    before = hooks(swept)
-    install(swept)
-    assert backup.read_text() == before
-
-
-@pytest.mark.parametrize("why", ["not a manager", "no server"])
-def test_without_a_backup_nothing_is_installed(swept: RealPbs, why: str) -> None:
-    """Where qmgr may not or cannot say what hooks there are, the first command fails, and an older backup stays."""
-    lines = commands(swept, "install", "pbs", "--yes")
-    swept.controller.write(BACKUP, "older\n")
-    env = {"PBS_DEFAULT": "node3"} if why == "no server" else {}
-    text = "\n".join(["set -e", f"PATH=$PATH:{swept.exec}/bin", *lines])
-    done = swept.hosts[1].run(["sh", "-c", text], env=env)  # root elsewhere is no manager
-    assert done.returncode
-    assert ("unauthorized" if why == "not a manager" else "cannot connect") in done.stderr
-    assert swept.controller.outside(BACKUP).read_text() == "older\n"
-    assert hooks(swept) == ""
-
-
-def test_the_classic_scripts_make_and_remove_the_jobs_directory(hooked: RealPbs) -> None:
-    """On the first host, for the job's user only, and gone with the job."""
-    script = "#!/bin/sh\nstat -c '%U %a' /run/mingle /run/mingle/$PBS_JOBID"
-    job = hooked.submit(script, cwd="/home/alice")
-    assert hooked.wait(job) == 0
-    assert hooked.output(job).splitlines() == ["root 755", "alice 700"]
-    assert {path.name for path in hooked.controller.outside("/run/mingle").iterdir()} <= {".lock"}
-
-
 KEYS = """#!/bin/bash
 #PBS -l select=2:ncpus=1 -l place=scatter
 for host in node1 node2; do
@@ -299,21 +253,3 @@ def test_every_host_of_a_job_has_its_key_and_loses_it_with_the_job(hooked: RealP
     assert re.fullmatch("[0-9a-f]{64}", lines[2])
     places = [host.outside("/run/mingle") for host in [*hooked.hosts][:2]]
     hooked.until(lambda: all(os.listdir(place) == [".lock"] for place in places), "the end of the directories")
-
-
-def test_a_hook_that_shadows_the_classic_scripts_is_named(hooked: RealPbs) -> None:
-    """pbs_mom runs no prologue beside a hook for the same event, and installing says so."""
-    host = hooked.controller
-    host.write(OWN, OWN_TEXT)
-    hooked.qmgr("create hook shadow event=execjob_prologue")
-    hooked.qmgr(f"import hook shadow application/x-python default {OWN}")
-    wait_for_copies(hooked, "shadow", there=True)
-    told = host.run([*MINGLE_HOOKS, "install", "pbs", "--yes"], check=True).stderr
-    job = hooked.submit("#!/bin/sh\nls -d /run/mingle/*", cwd="/home/alice")
-    hooked.wait(job)
-    hooked.qmgr("delete hook shadow")
-    wait_for_copies(hooked, "shadow", there=False)
-    assert "hook shadow has the event execjob_prologue" in told
-    assert f"/run/mingle/{job}" not in hooked.output(job).split()
-    again = host.run([*MINGLE_HOOKS, "install", "pbs", "--yes"], check=True).stderr
-    assert "shadow" not in again

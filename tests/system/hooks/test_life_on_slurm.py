@@ -71,6 +71,10 @@ rmdir /run/etc
 """
 
 
+# In place of the minute that stubs wait.
+AGE_STUBS = """clush -a "sed -i -E 's/(\\"stub\\": ?\\"[^ ]+ )[0-9]+/\\10/' /etc/mingle/hooks/manifest.json\""""
+
+
 def admin(slurm: SlurmCluster) -> None:
     """Give each host an /etc of its own, but for /etc/slurm, and the admin what the page's commands need."""
     slurm.hosts.run_all(["sh", "-ec", OWN_ETC], check=True)
@@ -83,7 +87,8 @@ def lines(heading: str) -> list[str]:
     """Return the commands below a heading of the page."""
     _, _, text = PAGE.read_text().partition(f"\n### {heading}\n")
     section = re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0]
-    return dedent("".join(re.findall(r"^    .*\n", section, re.MULTILINE))).splitlines()
+    found = dedent("".join(re.findall(r"^    .*\n", section, re.MULTILINE))).splitlines()
+    return [AGE_STUBS if line == "sleep 60" else line for line in found]
 
 
 def run(slurm: SlurmCluster, *commands: str) -> subprocess.CompletedProcess[str]:
@@ -130,6 +135,7 @@ HOOKS = tuple(
 ALLOC = "PrologFlags=Alloc"
 TOML = "[hooks]\n" + "".join(f'{name} = "/etc/slurm/site.{name}"\n' for name in ("prolog", "epilog", "taskprolog"))
 UPGRADE = "Upgrade, and back to the version before"
+INSTALL = ["sh", "-c", "PATH=/run/next:$PATH mingle hooks install slurm --yes"]
 SLEEP, FOUR = "exec sleep 600", ("-N4", "-n4", "-o", "/dev/null")
 # A job waits until its gate is opened for writing, which costs nothing; every fourth one then has a step of four tasks.
 JOB = """\
@@ -355,3 +361,50 @@ def test_the_kill_switch_stops_what_the_hooks_add(site: SlurmCluster) -> None:
     run(slurm, on)
     again = world(slurm, f"--jobid={job}", "--overlap").split()
     assert (again[0], again[3]) == (address, key)
+
+
+# A job has steps of its own while nodes are changed; each task prints its step and its world.
+STEPS = """\
+#!/bin/sh
+for step in 1 2 3; do
+  srun sh -c 'echo "$SLURM_JOB_ID.$SLURM_STEP_ID $MASTER_ADDR $MASTER_PORT $NNODES"'
+done
+"""
+# Settings of a canary, and the node that gets them; the last makes all nodes alike again.
+CANARY = {
+    "observe = true": 2, 'opt_in = "please"': 0, 'hosts = ["node4"]': 3, 'partitions = ["none"]': 1,
+    'port_range = "30000-30999"': 2, 'host_suffix = "-ib"': 0,
+}  # fmt: skip
+JOBS = 12
+
+
+def test_no_step_is_split_by_a_canary_or_an_upgrade(site: SlurmCluster) -> None:
+    """Settings and versions change node by node under load: all tasks of a step have one world, or none has any."""
+    slurm, host = site, site.controller
+    in_use(slurm)
+    host.run(["sh", "-c", "rm -f /home/alice/out.*"], check=True)
+    jobs = slurm.submit(STEPS, f"--array=1-{JOBS}", "-N3-4", "-o", "/home/alice/out.%a", user="alice")
+    with ExitStack() as last_first:
+        last_first.callback(upgraded, slurm, 0)
+        turn = 0
+        while not slurm.has_no_job():
+            line, number = [*CANARY.items()][turn % len(CANARY)]
+            table = TOML + line if "_" not in line or "opt_in" in line else f"{line}\n{TOML}"
+            for each, text in ((slurm.hosts[number], table), (slurm.hosts[number - 1], TOML)):
+                each.write("/etc/mingle/mingle.toml", text)
+                each.run(INSTALL, check=True)
+            upgraded(slurm, turn % 5)
+            turn += 1
+        for each in slurm.hosts:
+            each.write("/etc/mingle/mingle.toml", TOML)
+            last_first.callback(each.run, INSTALL, check=True)
+    assert slurm.wait(jobs) == "COMPLETED"
+    found: dict[str, list[str]] = {}
+    for line in host.run(["sh", "-c", "cat /home/alice/out.*"], check=True).stdout.splitlines():
+        step, _, its_world = line.partition(" ")
+        if re.fullmatch(r"\d+\.\d+", step):  # srun says where it has to wait
+            found.setdefault(step, []).append(its_world.strip())
+    assert len(found) == 3 * JOBS
+    split = {step: worlds for step, worlds in found.items() if len({*worlds}) > 1 or len(worlds) < 3}
+    assert not split, f"{len(split)} of {len(found)} steps after {turn} changes"
+    slurm.wait_idle()

@@ -40,23 +40,6 @@ def host(hosts: Callable[..., Hosts]) -> Host:
     return with_hooks(hosts(1)[0])
 
 
-@pytest.mark.parametrize("name", SHELLS)
-def test_the_prolog_makes_the_directory_and_the_key(host: Host, name: str) -> None:
-    """Under every shell: mode 0700 and 0600, the user's, and the key is HMAC-SHA-256 (RFC 2104)."""
-    command = [f"/bin/{word}" if word in {"bash", "dash"} else word for word in shell(name)]
-    path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
-    host.run(["env", "-i", path, *map("=".join, JOB.items()), *command, "/etc/mingle/hooks/slurm/prolog"])
-    run_root = host.outside("/run/mingle")
-    place = run_root / "7"
-    assert (run_root.stat().st_mode & 0o7777, run_root.stat().st_uid) == (0o755, 0)
-    assert (place.stat().st_mode & 0o7777, place.stat().st_uid) == (0o700, 61001)
-    assert ((place / "key").stat().st_mode & 0o7777, (place / "key").stat().st_uid) == (0o600, 61001)
-    assert (place / "key").read_text() == key_of("7") + "\n"
-    assert sorted(path.name for path in run_root.iterdir()) == ["7", "7.stamp"]
-    host.run(["env", "-i", path, *map("=".join, JOB.items()), *command, "/etc/mingle/hooks/slurm/epilog"])
-    assert list(run_root.iterdir()) == []
-
-
 def test_recorded_jobs_come_and_go(host: Host) -> None:
     """With every recorded environment the Prolog makes one directory, and the Epilog removes it, also twice."""
     for path in recorded("slurm-*/prolog.*"):
@@ -238,15 +221,6 @@ def test_a_tool_that_is_broken_is_no_failure(host: Host, tool: str) -> None:
         host.run(["/run/umount", where], check=True)
         run_hook(host, "slurm/epilog")
         assert not place.exists(), how
-
-
-def test_many_hooks_in_parallel(host: Host) -> None:
-    """A hundred Prologs at once make as many directories, and as many Epilogs remove them."""
-    env = " ".join(f"{name}={value}" for name, value in JOB.items() if name != "SLURM_JOB_ID")
-    for script, left in (("prolog", 100), ("epilog", 0)):
-        command = f"seq 1000 1099 | xargs -P 100 -I@ env -i {env} SLURM_JOB_ID=@ /etc/mingle/hooks/slurm/{script}"
-        assert host.run(["sh", "-c", command], timeout=240).returncode == 0
-        assert len([p for p in host.outside("/run/mingle").iterdir() if p.is_dir()]) == left
 
 
 @pytest.mark.parametrize("scheduler", ["pbs", "torque"])

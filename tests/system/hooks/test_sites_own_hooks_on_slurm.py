@@ -13,6 +13,7 @@ import pytest
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster, missing
 from hooked_slurm import MINGLE_HOOKS, SITE_KEY, all_idle, installed, uninstalled
+from support.hooks_image import aged
 from support.needs import need, skip_for_want_of
 
 from mingle_hooks.hooks.apply import hook
@@ -89,7 +90,7 @@ def test_a_prolog_of_the_sites_that_fails_drains_as_before(site: SlurmCluster) -
 
 
 def test_uninstalling_before_slurm_reads_its_configuration_drains_nothing(site: SlurmCluster) -> None:
-    """Lines taken out without reconfigure: the site's own run on through stubs, which the second time removes."""
+    """Lines taken out without reconfigure: the site's own run on through stubs, which stay until Slurm has read it."""
     own = written(site, "site.prolog", LINE.format("prolog", "prolog", 0))
     task = written(site, "site.task", "#!/bin/sh\necho export SITE=site\n")
     installed(site, before=(f"Prolog={own}", f"TaskProlog={task}"))
@@ -97,14 +98,41 @@ def test_uninstalling_before_slurm_reads_its_configuration_drains_nothing(site: 
     site.conf_lines = []
     site.write_conf()
     done = host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True)
-    kept = {line.split("/")[-1] for line in done.stdout.splitlines() if line.startswith("stub    ")}
-    assert kept == {"prolog", "epilog", "taskprolog-all"}
+    stubs = {line.split("/")[-1] for line in done.stdout.splitlines() if line.startswith("stub    ")}
+    assert stubs == {"prolog", "epilog", "taskprolog", "taskprolog-all"}
+    aged(host.outside("/"))
+    assert host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True).stdout.count("stub    ") == 3
     # Slurm 22.05 takes TaskProlog from the file for each step, and the others from what slurmd read.
     assert site.srun("-N2", "true", user="alice").returncode == 0
     all_idle(site)
     assert host.outside("/run/site.prolog").exists()
     site.reconfigure()
+    aged(host.outside("/"))
     host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True)
+    assert not host.outside("/etc/mingle/hooks").exists()
+    site.srun("-N4", "true", user="alice")
+    all_idle(site)
+
+
+def test_a_slurmd_that_lags_behind_the_controller_drains_no_node(site: SlurmCluster) -> None:
+    """It runs the files by its old slurm.conf after reconfigure and uninstall; stubs are there for it a minute."""
+    installed(site)
+    host, last = site.controller, site.hosts[3]
+    old = "cp /etc/slurm/slurm.conf /run/old.conf; mount --bind /run/old.conf /etc/slurm/slurm.conf"
+    last.run(["sh", "-ec", old], check=True)
+    uninstall = [*MINGLE_HOOKS, "uninstall", "slurm", "--yes"]
+    try:
+        site.reconfigure()
+        stubs = host.run(uninstall, check=True).stdout
+        assert site.srun("-N4", "true", user="alice").returncode == 0
+        all_idle(site)
+        again = host.run(uninstall, check=True).stdout
+        assert (stubs.count("stub    "), again.count("wait    ")) == (4, 4)
+    finally:
+        last.run(["umount", "/etc/slurm/slurm.conf"], check=True)
+    site.reconfigure()
+    aged(host.outside("/"))
+    assert host.run(uninstall, check=True).stdout.count("remove  ") == 4
     assert not host.outside("/etc/mingle/hooks").exists()
     site.srun("-N4", "true", user="alice")
     all_idle(site)
@@ -123,22 +151,6 @@ def test_the_controller_is_asked_where_no_file_tells(site: SlurmCluster) -> None
         assert host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"]).returncode == 65
     finally:
         host.run(["mv", "/etc/slurm/elsewhere.conf", "/etc/slurm/slurm.conf"], check=True)
-
-
-def test_a_rollout_is_checked_before_slurm_conf_names_the_hooks(site: SlurmCluster) -> None:
-    """The nodes' reports, as clush prints them, against the nodes that Slurm knows: all of them, and all the same."""
-    host = site.controller
-    host.write("/etc/mingle/mingle.toml", '[hooks]\nprolog = "none"\nepilog = "none"\ntaskprolog = "none"\n')
-    host.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)
-    lines = [f"{each.name}: {each.run([*MINGLE_HOOKS, 'report', 'slurm'], check=True).stdout}" for each in site.hosts]
-    check = [*MINGLE_HOOKS, "rollout", "--check"]
-    done = host.run(check, input="".join(lines), stdin=subprocess.PIPE)
-    assert (done.returncode, done.stdout) == (
-        0,
-        "ok: all reports from node[1-4] agree; you can name the hooks in slurm.conf\n",
-    )
-    done = host.run(check, input="".join(lines[:-1]), stdin=subprocess.PIPE)
-    assert (done.returncode, done.stdout.startswith("BAD  node4: no report")) == (1, True)
 
 
 SOURCE = Path(__file__).with_name("hidden.c")

@@ -159,18 +159,12 @@ def test_a_file_that_somebody_changed_is_left(root: Path) -> None:
     assert path.read_text() == "#!/bin/sh\necho mine\n"
 
 
-def test_pbs_commands_begin_with_the_backup_and_end_with_enabling(root: Path) -> None:
-    """The hook acts only when all of it is in place."""
-    lines = [line for line in call(root, "install", "pbs", "--yes").stdout.splitlines() if "qmgr -c" in line]
-    assert "print hook" in lines[0]
-    assert "enabled=false" in lines[2]
-    assert "enabled=true" in lines[-1]
-
-
-def test_a_shadowed_prologue_is_told(root: Path) -> None:
-    """An execjob_prologue hook keeps pbs_mom from running the classic one."""
-    program(root, "/var/spool/pbs/mom_priv/hooks/other.HK", "event=execjob_prologue\nenabled=true\n")
-    assert "hook other has the event execjob_prologue" in call(root, "install", "pbs", "--yes").stderr
+@pytest.mark.parametrize("enabled", ["true", "false", "False"])
+def test_a_hook_that_shadows_a_prologue_is_named(root: Path, enabled: str) -> None:
+    """An execjob_prologue hook keeps pbs_mom from running the classic one, unless it is disabled."""
+    program(root, "/var/spool/pbs/mom_priv/hooks/other.HK", f"event=execjob_prologue\nenabled={enabled}\n")
+    note = "hook other has the event execjob_prologue"
+    assert (note in call(root, "install", "pbs", "--yes").stderr) == (enabled == "true")
 
 
 @pytest.mark.parametrize(
@@ -276,16 +270,6 @@ def node(tmp_path: Path) -> Path:
     return node
 
 
-def octets(node: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Return everything below root: path -> mode, group, content or where a link leads."""
-    found = {}
-    for path in sorted(node.rglob("*")):
-        its = path.lstat()
-        data = os.readlink(path).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
-        found[str(path.relative_to(node))] = (its.st_mode, its.st_gid, data)
-    return found
-
-
 def spoil(node: Path, manifest: bytes | None) -> None:
     """Put something in the manifest's place, or nothing."""
     if manifest is None:
@@ -297,40 +281,40 @@ def spoil(node: Path, manifest: bytes | None) -> None:
 def test_the_site_s_own_is_kept_and_put_back_octet_for_octet(node: Path) -> None:
     """Of any size, with any octets, with its mode and group; the manifest holds its checksum."""
     os.chown(at(node, f"{MOM}/prologue"), -1, 4 if os.geteuid() == 0 else -1)
-    before = octets(node)
+    before = tree(node)
     call(node, "install", "torque", "--yes")
     assert at(node, KEPT).read_bytes() == OCTETS
     assert len(json.loads(at(node, MANIFEST).read_bytes())["files"][-2]["kept_sha256"]) == 64
     call(node, "uninstall", "torque", "--yes")
-    assert octets(node) == before
+    assert tree(node) == before
 
 
 @pytest.mark.parametrize("manifest", GARBAGE, ids=lambda text: repr(text)[:20])
 def test_without_a_manifest_the_site_s_own_is_found_again(node: Path, manifest: bytes | None) -> None:
     """One that is lost or makes no sense is made anew from what is there, by the next install or by uninstall."""
-    before = octets(node)
+    before = tree(node)
     call(node, "install", "torque", "--yes")
     call(node, "install", "slurm", "--yes")
-    installed = octets(node)
+    installed = tree(node)
     spoil(node, manifest)
     for scheduler in ("slurm", "torque"):
         call(node, "install", scheduler, "--yes")
-    assert octets(node) == installed
+    assert tree(node) == installed
     spoil(node, manifest)
     for scheduler in ("slurm", "torque"):
         assert call(node, "uninstall", scheduler, "--yes").exit_code == 0
-    assert octets(node) == before
+    assert tree(node) == before
 
 
 def test_a_manifest_of_a_later_version_is_read(node: Path) -> None:
     """After a roll back: what only the later version knows is left out."""
-    before = octets(node)
+    before = tree(node)
     call(node, "install", "torque", "--yes")
-    tree = json.loads(at(node, MANIFEST).read_bytes())
-    rows = [{**row, "news": 1} for row in tree["files"]]
+    manifest = json.loads(at(node, MANIFEST).read_bytes())
+    rows = [{**row, "news": 1} for row in manifest["files"]]
     spoil(node, json.dumps({"version": 2, "files": rows, "more": []}).encode())
     call(node, "uninstall", "torque", "--yes")
-    assert octets(node) == before
+    assert tree(node) == before
 
 
 @pytest.mark.parametrize("path", ["etc/shadow", "/etc/mingle/../shadow", "/etc//shadow", "", 7])
@@ -338,13 +322,13 @@ def test_a_manifest_of_a_later_version_is_read(node: Path) -> None:
 def test_a_manifest_whose_paths_lead_elsewhere_counts_for_nothing(node: Path, name: str, path: object) -> None:
     """What it names is what uninstalling removes."""
     program(node, "/etc/shadow", "secret")
-    before = octets(node)
+    before = tree(node)
     call(node, "install", "torque", "--yes")
-    tree = json.loads(at(node, MANIFEST).read_bytes())
-    tree["files"][0][name] = path
-    spoil(node, json.dumps(tree).encode())
+    manifest = json.loads(at(node, MANIFEST).read_bytes())
+    manifest["files"][0][name] = path
+    spoil(node, json.dumps(manifest).encode())
     call(node, "uninstall", "torque", "--yes")
-    assert octets(node) == before
+    assert tree(node) == before
 
 
 def test_a_manifest_that_cannot_be_read_is_an_error(node: Path) -> None:
@@ -356,10 +340,10 @@ def test_a_manifest_that_cannot_be_read_is_an_error(node: Path) -> None:
 
 def test_uninstalling_where_nothing_is_does_nothing(node: Path) -> None:
     """Also on a node without that scheduler; but what a lost manifest leaves unknown is told."""
-    before = octets(node)
+    before = tree(node)
     for scheduler in ("slurm", "torque", "pbs"):
         assert call(node, "uninstall", scheduler, "--yes").exit_code == 0
-    assert octets(node) == before
+    assert tree(node) == before
     at(node, MOM).rename(node / "gone")
     assert call(node, "uninstall", "torque", "--yes").exit_code == 0
     at(node, MANIFEST).parent.mkdir(parents=True)
@@ -371,9 +355,9 @@ def test_uninstalling_where_nothing_is_does_nothing(node: Path) -> None:
 @pytest.mark.parametrize("manifest", [b"{", None, b"as it is"], ids=["corrupt", "lost", "there"])
 def test_ours_that_somebody_edited_is_never_the_site_s(node: Path, manifest: bytes | None) -> None:
     """It is kept apart and never run: as the site's own it would run itself for ever."""
-    before = octets(node)
+    before = tree(node)
     call(node, "install", "torque", "--yes")
-    installed = octets(node)
+    installed = tree(node)
     path = at(node, f"{MOM}/prologue")
     text = path.read_bytes().replace(b"exit 0", b"exit 0 # ours", 1)
     path.write_bytes(text)
@@ -381,9 +365,9 @@ def test_ours_that_somebody_edited_is_never_the_site_s(node: Path, manifest: byt
         spoil(node, manifest)
     assert EDITED in call(node, "install", "torque", "--yes").stdout
     assert (at(node, EDITED).read_bytes(), at(node, EDITED).stat().st_mode & 0o777) == (text, 0o600)
-    assert {path: its for path, its in octets(node).items() if "/kept" not in path} == installed
+    assert {path: its for path, its in tree(node).items() if "/kept" not in path} == installed
     call(node, "uninstall", "torque", "--yes")
-    now = octets(node)
+    now = tree(node)
     assert {path: its for path, its in now.items() if not path.startswith("etc/mingle")} == before
     assert at(node, EDITED).read_bytes() == text
 
@@ -413,16 +397,16 @@ def test_two_of_the_site_s_own_with_our_name_have_two_copies(node: Path) -> None
         program(node, f"/etc/slurm/{name}.d/10-mingle", f"#!/bin/sh\n# {name}\n")
         program(node, f"/etc/slurm/{name}.d/20-site")
     conf(node, "Prolog=/etc/slurm/prolog.d/*", "Epilog=/etc/slurm/epilog.d/*")
-    before = octets(node)
+    before = tree(node)
     call(node, "install", "slurm", "--yes")
     assert "Made by" in at(node, "/etc/slurm/epilog.d/10-mingle").read_text()
     call(node, "uninstall", "slurm", "--yes")
-    assert octets(node) == before
+    assert tree(node) == before
 
 
 def test_settings_that_are_wrong_keep_nobody_from_uninstalling(node: Path) -> None:
     """They may be the reason."""
-    before = octets(node)
+    before = tree(node)
     call(node, "install", "torque", "--yes")
     for manifest in (True, False):
         call(node, "install", "torque", "--yes")
@@ -432,18 +416,18 @@ def test_settings_that_are_wrong_keep_nobody_from_uninstalling(node: Path) -> No
         call(node, "uninstall", "torque", "--yes")
         at(node, "/etc/mingle/mingle.toml").unlink()
     at(node, "/etc/mingle").rmdir()
-    assert octets(node) == before
+    assert tree(node) == before
 
 
 def test_what_the_site_puts_over_ours_is_the_site_s_own_from_then_on(node: Path) -> None:
     """A tool that brings the site's files puts back the old one, or a new one: kept and called, and put back."""
     call(node, "install", "torque", "--yes")
-    installed = octets(node)
+    installed = tree(node)
     path = at(node, f"{MOM}/prologue")
     path.write_bytes(OCTETS)
     path.chmod(0o540)
     call(node, "install", "torque", "--yes")
-    assert octets(node) == installed
+    assert tree(node) == installed
     path.write_bytes(b"#!/bin/sh\nexit 4\n")
     path.chmod(0o700)
     call(node, "install", "torque", "--yes")
@@ -471,44 +455,44 @@ def test_a_link_to_another_script_is_kept_as_one(node: Path) -> None:
     at(node, f"{MOM}/epilogue").symlink_to(f"{MOM}/epilogue.parallel")
     program(node, f"{MOM}/epilogue.parallel", "#!/bin/sh\n")
     at(node, f"{MOM}/prologue.user").symlink_to("prologue")
-    before = octets(node)
+    before = tree(node)
     call(node, "install", "torque", "--yes")
     assert os.readlink(at(node, f"{MOM}/prologue.parallel.before-mingle")) == "prologue.before-mingle"
     assert os.readlink(at(node, f"{MOM}/epilogue.before-mingle")) == f"{MOM}/epilogue.parallel.before-mingle"
     assert os.readlink(at(node, f"{MOM}/prologue.user")) == "prologue"
     for name in ("prologue.parallel", "epilogue"):
         assert not at(node, f"{MOM}/{name}").is_symlink()
-    installed = octets(node)
+    installed = tree(node)
     call(node, "install", "torque", "--yes")
     spoil(node, None)
     call(node, "install", "torque", "--yes")
-    assert octets(node) == installed
+    assert tree(node) == installed
     call(node, "uninstall", "torque", "--yes")
-    assert octets(node) == before
+    assert tree(node) == before
 
 
 def test_a_link_to_elsewhere_is_kept_as_it_is(node: Path) -> None:
     """Then the script's own directory is still that of the link."""
     at(node, f"{MOM}/epilogue").symlink_to("/opt/site/epilogue.sh")
     program(node, "/opt/site/epilogue.sh")
-    before = octets(node)
+    before = tree(node)
     call(node, "install", "torque", "--yes")
     assert os.readlink(at(node, f"{MOM}/epilogue.before-mingle")) == "/opt/site/epilogue.sh"
     key(node)
     assert call(node, "verify", "torque").exit_code == 0
     at(node, "/etc/mingle/key").unlink()
     call(node, "uninstall", "torque", "--yes")
-    assert octets(node) == before
+    assert tree(node) == before
 
 
 def test_links_in_a_circle_are_refused(node: Path) -> None:
     """There is nothing to call."""
     at(node, f"{MOM}/epilogue").symlink_to("epilogue.parallel")
     at(node, f"{MOM}/epilogue.parallel").symlink_to("epilogue")
-    before = octets(node)
+    before = tree(node)
     with pytest.raises(PlaceError, match="circle"):
         call(node, "install", "torque", "--yes")
-    assert octets(node) == before
+    assert tree(node) == before
 
 
 @pytest.mark.parametrize("link", ["etc/mingle", "etc/mingle/hooks", "var/spool/torque", "var/spool/torque/mom_priv"])
@@ -524,14 +508,14 @@ def test_no_link_of_an_image_leads_out_of_it(node: Path, link: str, leads: str) 
         target.mkdir()
     inside = f"/srv/{target.name}"
     path.symlink_to(inside if leads == "absolute" else "../" * 40 + inside)
-    before, outside = octets(node), octets(node.parent)
+    before, outside = tree(node), tree(node.parent)
     done = call(node, "install", "torque", "--yes")
     assert done.exit_code == 0
-    assert not [p for p in octets(node.parent).keys() - outside.keys() if not p.startswith(f"{node.name}/")]
+    assert not [p for p in tree(node.parent).keys() - outside.keys() if not p.startswith(f"{node.name}/")]
     names = {path.name for path in target.rglob("*") if path.is_file()}
     assert names & {"manifest.json", "epilogue"}
     call(node, "uninstall", "torque", "--yes")
-    assert octets(node) == before
+    assert tree(node) == before
 
 
 def test_an_image_s_own_slurm_conf_counts(node: Path) -> None:
@@ -585,13 +569,6 @@ def test_installing_mends_owner_and_mode(tmp_path: Path, spoil: object) -> None:
     assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (0, 0o755)
 
 
-@pytest.mark.parametrize("line", ["enabled=false", "enabled=False"])
-def test_a_prologue_that_a_hook_shadows_no_more_is_not_told(tmp_path: Path, line: str) -> None:
-    """pbs_mom runs the classic one beside a hook that is switched off."""
-    program(tmp_path, "/var/spool/pbs/mom_priv/hooks/other.HK", f"event=execjob_prologue\n{line}\n")
-    assert "hook other" not in call(tmp_path, "install", "pbs", "--yes").stderr
-
-
 @pytest.mark.parametrize(
     ("scheduler", "names"),
     [("pbs", ["epilogue", "prologue"]), ("torque", ["epilogue", "epilogue.parallel", "prologue", "prologue.parallel"])],
@@ -612,17 +589,22 @@ def busy(tmp_path: Path) -> Path:
     return tmp_path
 
 
+# Commands in their order, and whether each changes something, or would.
+CHANGES = (
+    ("install", "--dry-run", True), ("install", "--yes", True), ("install", "--yes", False),
+    ("install", "--dry-run", False), ("uninstall", "--dry-run", True), ("uninstall", "--yes", True),
+    ("uninstall", "--yes", False),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("scheduler", ["slurm", "torque"])
-def test_json_says_whether_anything_changed(busy: Path, scheduler: str) -> None:
-    """As Ansible wants it: `changed`, and status 0 either way; a dry run says what would change."""
-    steps = (("install", "--dry-run"), ("install", "--yes"), ("install", "--yes"), ("install", "--dry-run"),
-             ("uninstall", "--dry-run"), ("uninstall", "--yes"), ("uninstall", "--yes"))  # fmt: skip
-    told = []
-    for command, how in steps:
-        done = call(busy, command, scheduler, how, "--json")
-        assert (done.exit_code, done.stderr) == (0, "")
-        told.append(json.loads(done.stdout)["changed"])
-    assert told == [True, True, False, False, True, True, False]
+@pytest.mark.parametrize("detailed", [False, True])
+def test_json_and_status_have_whether_anything_changed(busy: Path, scheduler: str, *, detailed: bool) -> None:
+    """As Ansible wants it, `changed` and status 0; with --detailed-exitcode 2, as terraform's plan has it."""
+    for command, how, changes in CHANGES:
+        done = call(busy, command, scheduler, how, "--json", *(["--detailed-exitcode"] if detailed else []))
+        assert (done.exit_code, done.stderr) == (2 if changes and detailed else 0, "")
+        assert json.loads(done.stdout)["changed"] == changes
 
 
 def test_json_holds_what_people_are_told(busy: Path) -> None:
@@ -641,17 +623,6 @@ def test_json_holds_what_people_are_told(busy: Path) -> None:
     assert told["files"][0] == {"path": f"{MOM}/prologue", "action": "replace", "kept": kept, "calls": kept}
     told = json.loads(call(busy, "uninstall", "torque", "--yes", "--json").stdout)
     assert {row["path"]: row["action"] for row in told["files"]}[f"{MOM}/prologue"] == "restore"
-
-
-def test_a_status_says_changed_where_it_is_asked_to(busy: Path) -> None:
-    """2 where something changes, as terraform's plan and puppet have it; without the option 0."""
-    steps = ("install", "--dry-run"), ("install", "--yes"), ("install", "--yes"), ("uninstall", "--yes")
-    assert [call(busy, command, "slurm", how, "--detailed-exitcode").exit_code for command, how in steps] == [
-        2,
-        2,
-        0,
-        2,
-    ]
 
 
 def test_an_install_that_leaves_something_bad_ends_with_1(busy: Path) -> None:
@@ -715,7 +686,7 @@ def test_a_full_disk_leaves_every_file_as_it_was(busy: Path, monkeypatch: pytest
     """Whichever of the new files has no room, the old hooks and their manifest stay; with room for all, all are new."""
     call(busy, "install", "slurm", "--yes")
     (busy / "etc/mingle/mingle.toml").write_text('host_suffix = "-ib"\n[hooks]\ncluster = "other"\n')
-    before, fill = tree(busy), files._fill
+    before, fill = tree(busy), files._write
     room, written = 0, 0
 
     def filled(path: str, found: files.Found) -> None:
@@ -725,7 +696,7 @@ def test_a_full_disk_leaves_every_file_as_it_was(busy: Path, monkeypatch: pytest
         written += 1
         fill(path, found)
 
-    monkeypatch.setattr(files, "_fill", filled)
+    monkeypatch.setattr(files, "_write", filled)
     while room < 3:  # the manifest, the Prolog and the TaskProlog change
         with pytest.raises(PlaceError, match="No space left"):
             call(busy, "install", "slurm", "--yes")

@@ -1,4 +1,4 @@
-"""PBS' execjob_launch hook under a stand-in `pbs` module, and the commands for qmgr."""
+"""PBS' execjob_launch hook under a fake `pbs` module, and the commands for qmgr."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ PYTHONS["this"] = sys.executable
 
 
 def event_of(path: Path) -> dict[str, Any]:
-    """Return a recorded event as the stand-in takes it."""
-    return pbs.stand_in_event(path.read_text())
+    """Return a recorded event as the fake module takes it."""
+    return pbs.fake_event(path.read_text())
 
 
 def run_all(
@@ -51,13 +51,13 @@ def run_all(
     switch: str = KILL_SWITCH,
     conf: str = "/etc/nccl.conf",
 ) -> list[dict[str, Any]]:
-    """Run the hook on events, one after the other, and return what the stand-in saw of each."""
+    """Run the hook on events, one after the other, and return what the fake module saw of each."""
     text = render(hook("pbs", "launch"), site, state_directory=state, kill_switch=switch)
     (directory / "mingle.py").write_text(text.replace("/etc/nccl.conf", conf))
     paths = [directory / f"event.{number}.json" for number in range(len(events))]
     for path, event in zip(paths, events, strict=True):
         path.write_text(json.dumps(event))
-    argv = [python or sys.executable, "-c", shipped_text(pbs.STAND_IN), directory / "mingle.py", *paths]
+    argv = [python or sys.executable, "-c", shipped_text(pbs.FAKE_PBS), directory / "mingle.py", *paths]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stderr) == (0, "")
     found: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]

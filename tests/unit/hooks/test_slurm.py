@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from support.hooks_image import NO_CHAIN, OURS, call, conf, program
+from support.hooks_image import NO_CHAIN, OURS, aged, at, call, conf, program, tree
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.hooks import slurm, verify
@@ -125,51 +125,87 @@ def test_without_a_known_configuration_nothing_is_removed(root: Path) -> None:
     assert (root / OURS.lstrip("/") / "prolog").exists()
 
 
-def test_a_stub_stays_while_slurm_runs_the_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """slurm.conf names it no more, and Slurm has not read that yet: the file does the site's own, until it has."""
-    program(root, "/etc/mingle/mingle.toml", SITES)
+def taken_out(root: Path, monkeypatch: pytest.MonkeyPatch, *running: str) -> None:
+    """Take ours out of slurm.conf, while Slurm still runs with these lines."""
     call(root, "install", "slurm", "--yes")
     conf(root, "ClusterName=x")
-    now: list[SlurmConf] = [
-        parse_config(f"Prolog                  = {OURS}/prolog\nEpilog                  = (null)\n")
-    ]
-    monkeypatch.setattr(slurm, "running_config", lambda _where: now[-1])
-    assert f"stub    {root}{OURS}/prolog\n" in call(root, "uninstall", "slurm", "--yes").stdout
-    left = root / OURS.lstrip("/")
-    assert [path.name for path in left.iterdir()] == ["prolog"]
-    text = (left / "prolog").read_text().replace("/opt/", f"{root}/opt/")
-    assert subprocess.run(["/bin/sh", "-c", text], capture_output=True, check=True).stdout == b"/opt/prolog\n"
-    now.append(parse_config("Prolog                  = (null)\n"))
-    assert f"remove  {root}{OURS}/prolog\n" in call(root, "uninstall", "slurm", "--yes").stdout
-    assert not left.exists()
+    monkeypatch.setattr(slurm, "running_config", lambda _where: parse_config("\n".join(running)))
+
+
+def fates(root: Path) -> list[str]:
+    """Uninstall; return what becomes of each hook."""
+    done = call(root, "uninstall", "slurm", "--yes")
+    assert done.exit_code == 0
+    return [line.split()[0] for line in done.stdout.splitlines() if "/" in line]
+
+
+def test_stubs_run_the_sites_own_until_slurm_runs_none_of_the_files(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stays while slurmctld names it, and from then on until a slurmd that lags has read slurm.conf too."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    taken_out(root, monkeypatch, f"Prolog = {OURS}/prolog", "Epilog = (null)")
+    assert fates(root) == ["stub"] * 4
+    for name, output in (("prolog", b"/opt/prolog\n"), ("epilog", b""), ("taskprolog-all", b"/opt/task\n")):
+        text = at(root, f"{OURS}/{name}").read_text().replace("/opt/", f"{root}/opt/")
+        assert subprocess.run(["/bin/sh", "-c", text], capture_output=True, check=True).stdout == output
+    aged(root)
+    assert fates(root) == ["remove", "stub", "remove", "remove"]
+    monkeypatch.setattr(slurm, "running_config", lambda _where: SlurmConf(""))
+    assert fates(root) == ["wait"]
+    aged(root)
+    assert fates(root) == ["remove"]
+    assert not at(root, "/etc/mingle/hooks").exists()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "boot", "fate"),
+    [(59, "", "wait"), (61, "", "remove"), (-(10**6), "another", "remove"), (61, "another", "remove")],
+)
+def test_stubs_wait_for_a_minute_of_this_boot(
+    root: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, boot: str, fate: str
+) -> None:
+    """Whatever happens to the wall clock, which nobody reads; a slurmd that starts reads slurm.conf."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    taken_out(root, monkeypatch)
+    assert fates(root) == ["stub"] * 4
+    before = tree(root)
+    assert fates(root) == ["wait"] * 4
+    assert tree(root) == before
+    aged(root, seconds, boot)
+    assert fates(root) == [fate] * 4
 
 
 @pytest.mark.parametrize("others", [True, False])
 def test_a_stub_keeps_a_glob_from_matching_nothing(root: Path, monkeypatch: pytest.MonkeyPatch, others: bool) -> None:  # noqa: FBT001
-    """As that drains every node too; where the site has programs of its own there, none is needed."""
+    """As that drains every node too; where the site has programs of its own there, it goes like all stubs."""
     program(root, "/etc/mingle/mingle.toml", NO_CHAIN)
     conf(root, "Prolog=/etc/slurm/prolog.d/*")
-    call(root, "install", "slurm", "--yes")
+    taken_out(root, monkeypatch, "Prolog = /etc/slurm/prolog.d/*")
     if others:
         program(root, "/etc/slurm/prolog.d/50-site")
-    conf(root, "ClusterName=x")
-    monkeypatch.setattr(slurm, "running_config", lambda _where: parse_config("Prolog = /etc/slurm/prolog.d/*\n"))
-    call(root, "uninstall", "slurm", "--yes")
-    assert (root / "etc/slurm/prolog.d/10-mingle").exists() != others
+    assert fates(root) == ["stub"] * 4
+    aged(root)
+    fates(root)
+    assert at(root, "/etc/slurm/prolog.d/10-mingle").exists() != others
 
 
 def test_without_an_answer_of_the_controller_stubs_stay(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Slurm runs is not known then; a power cut between a stub and the manifest changes nothing."""
+    """What Slurm runs is not known then; a power cut between the stubs and the manifest lets them wait anew."""
     program(root, "/etc/mingle/mingle.toml", SITES)
     call(root, "install", "slurm", "--yes")
     conf(root, "ClusterName=x")
-    before = (root / "etc/mingle/hooks/manifest.json").read_text()
-    monkeypatch.setattr(slurm, "_is_silent", lambda _where: True)
-    for _ in range(2):
-        assert call(root, "uninstall", "slurm", "--yes").stdout.count("stub    ") == 4
-        (root / "etc/mingle/hooks/manifest.json").write_text(before)
-    monkeypatch.undo()
-    assert call(root, "uninstall", "slurm", "--yes").stdout.count("remove  ") == 4
+    before = at(root, "/etc/mingle/hooks/manifest.json").read_text()
+    monkeypatch.setattr(slurm, "_has_controller", lambda _where: True)
+    assert fates(root) == ["stub"] * 4
+    aged(root)
+    assert fates(root) == ["stub"] * 4
+    at(root, "/etc/mingle/hooks/manifest.json").write_text(before)
+    assert fates(root) == ["stub"] * 4
+    monkeypatch.setattr(slurm, "running_config", lambda _where: SlurmConf(""))
+    assert fates(root) == ["wait"] * 4
+    call(root, "install", "slurm", "--yes")
+    assert fates(root) == ["stub"] * 4
 
 
 def test_verify_compares_the_file_with_what_slurm_runs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

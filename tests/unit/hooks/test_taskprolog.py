@@ -11,10 +11,8 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
-from support import usual_programs
 from support.hooks import FULL, HOOKS, OBSERVE, SHELLS, SITES, environ, exported, recorded, shell, written
 from support.needs import only_with
 
@@ -269,7 +267,7 @@ def test_a_leftover_is_unset_where_nothing_is_added(script: Path) -> None:
     batch = exported(script, BATCH, SH)
     env = {**STEP, **batch, "SLURM_DISTRIBUTION": "arbitrary"}
     done = subprocess.run([*SH, script], env=env, capture_output=True, text=True, check=True)
-    assert sorted(done.stdout.split()[1::2]) == sorted(batch)
+    assert sorted(done.stdout.split()[1::2]) == sorted(batch.keys() - {"_MINGLE_HOOKS"})
     assert set(done.stdout.split()[::2]) == {"unset"}
 
 
@@ -353,6 +351,46 @@ def test_what_nccls_file_says_of_its_interface_is_not_beaten(
     script.write_text(script.read_text().replace("/etc/nccl.conf", str(conf)))
     found = exported(script, {**ONE_EACH, **environ}, SH)
     assert ("NCCL_SOCKET_IFNAME" in found, found["GLOO_SOCKET_IFNAME"]) == (is_set, "lo")
+
+
+# Settings of a node that differ from those of the node where the batch script began.
+OTHERS = (
+    OBSERVE, FULL, Site(port_range=range(30_000, 31_000)), Site(host_suffix="-ib"), Site(hosts=("node9",)),
+    Site(partitions=("none",)), Site(opt_in="please"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_steps_nodes_follow_the_first_nodes_settings(tmp_path: Path, name: str) -> None:
+    """The batch script hands them on, so that all tasks get the same whatever settings their own nodes have."""
+    scripts = []
+    for number, site in enumerate((Site(), *OTHERS)):
+        (tmp_path / str(number)).mkdir()
+        scripts.append(written(tmp_path / str(number), "slurm", "taskprolog", site))
+    batch = {**BATCH, "SLURM_JOB_PARTITION": "all"}
+    for first in scripts:
+        handed = exported(first, batch, shell(name))
+        assert re.fullmatch(r"77:1:(on|off|observe):\d+:\d+:\d+:[a-z-]*:[a-z0-9,]*:\.", handed["_MINGLE_HOOKS"])
+        steps = [exported(script, {**STEP, **handed}, shell(name)) for script in scripts]
+        worlds = [{key: each.get(key) for key in ("MASTER_ADDR", "MASTER_PORT", "RANK", "MINGLE_ID")} for each in steps]
+        assert worlds == [worlds[0]] * len(steps)
+        assert (worlds[0]["RANK"] == "5") == ("MASTER_ADDR" in handed)
+
+
+NOT_UNDERSTOOD = [
+    "77:", "77:2:on:20000:5000:3091:::.", "77:1:on:20000:5000:3091::", "77:1:on:20000:0:3091:::.", "77:1:on:x:1:1:::.",
+    "77:1:on:60000:9000:3091:::.", "77:1:on:1:1:9999999999:::.", "77:1:on:1:1:1:$(id)::.",
+    "77:1:on:1:1:1:a\nexport X=y::.", "77:1:else:20000:5000:3091:::.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_settings_that_are_not_understood_add_nothing(script: Path, name: str) -> None:
+    """As on all other nodes; those of another job, which sbatch brings along, count for nothing."""
+    for text in NOT_UNDERSTOOD:
+        assert exported(script, {**STEP, "_MINGLE_HOOKS": text}, shell(name)) == {}, text
+    other = {**STEP, "_MINGLE_HOOKS": "78:1:off:1:1:1:::."}
+    assert exported(script, other, shell(name)) == exported(script, STEP, shell(name))
 
 
 def test_opt_in_needs_the_prologs_mark(tmp_path: Path) -> None:
@@ -511,48 +549,3 @@ def test_a_hook_that_ends_at_any_line_is_no_failure(tmp_path: Path, each: object
         assert status == 0, (count, lines[count - 1])
         printed.add(output)
     assert len(printed) <= 2, printed
-
-
-GPUS = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_GPUS_ON_NODE": "4"}
-# Those that are told all by their options are left alone in every task.
-ONE = "torchrun --standalone --nproc_per_node=4 train.py"
-C10D = "torchrun --nnodes=3 --nproc_per_node=4 --rdzv_id=1 --rdzv_backend=c10d --rdzv_endpoint=node1:29500 train.py"
-STATIC = "torchrun --nnodes=3 --nproc_per_node=4 --node_rank=1 --master_addr=node1 --master_port=29500 train.py"
-MACHINES = "accelerate launch --num_machines 3 --num_processes 12 --machine_rank 1 --main_process_ip a train.py"
-TOLD = [ONE, C10D, STATIC, f"{MACHINES} --main_process_port 29500", "deepspeed train.py"]
-# One that looks whether it is one of several: but in steps of several tasks on a node.
-LOOKING = ["trainer"]
-# torchrun on one node: but in steps of several.
-TORCHRUN = ["torchrun train.py", "torchrun --nproc_per_node=4 train.py", "torchrun --standalone train.py"]
-# Those that take an address and a port, or a free one: but where there are several nodes or tasks.
-FREE = ["spawn", "env_init", "lightning", "accelerate launch --num_processes 4 train.py"]
-
-
-def counts(env: dict[str, str]) -> tuple[int, int]:
-    """Return how many nodes and tasks a step has; a batch script is one task."""
-    if env.get("SLURM_STEP_ID", "-5") == "-5":
-        return int(env["SLURM_JOB_NUM_NODES"]), 1
-    return int(env["SLURM_STEP_NUM_NODES"]), int(env["SLURM_STEP_NUM_TASKS"])
-
-
-def said(argv: str, env: dict[str, str]) -> str:
-    """Return what a program says of what it would do."""
-    name, *words = argv.split()
-    with patch.dict(os.environ, env, clear=True):
-        found: str = getattr(usual_programs, name)(words)
-    return found
-
-
-@pytest.mark.parametrize("path", TASKS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_they_do_the_same(script: Path, path: Path) -> None:
-    """Where they do not want to be one of several."""
-    env = environ(path) | GPUS
-    done = subprocess.run(["/bin/sh", script], env=env, capture_output=True, text=True, check=True)
-    lines = [line.removeprefix("export ").partition("=") for line in done.stdout.splitlines()]
-    hooked = env | {name: value for name, _, value in lines}
-    nodes, tasks = (1, 1) if "SLURM_HET_SIZE" in env else counts(env)
-    programs = [*TOLD]
-    programs += LOOKING if tasks <= nodes else []
-    programs += TORCHRUN if tasks == 1 else []
-    programs += FREE if tasks == nodes == 1 else []
-    assert {argv: said(argv, hooked) for argv in programs} == {argv: said(argv, env) for argv in programs}

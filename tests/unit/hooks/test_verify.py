@@ -8,7 +8,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from mingle_hooks.cli.hooks import hooks
 from mingle_hooks.errors import UsageError
 from mingle_hooks.hooks import files, slurm, verify
 from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.plan import hung_path
 from mingle_hooks.hooks.verify import preview_job, why_nothing
 
 
@@ -157,6 +159,18 @@ def test_a_health_check_where_nothing_is_installed_fails(root: Path, capfd: pyte
     assert capfd.readouterr().out.startswith("BAD  pbs: has no hooks installed; fix: mingle hooks install pbs")
     for words in (["verify", "slrum", "--quiet"], ["verify", "--quiet"], ["verify", "slurm", "--quiet", "--rot", "/"]):
         assert main.run(["hooks", *words]) == 64
+
+
+def test_a_path_that_hangs_is_named(root: Path) -> None:
+    """What a process of its own touches and never comes back from; one that is missing, or a FIFO, does not hang."""
+
+    def hangs() -> Iterator[str]:
+        yield "/srv/gone"
+        time.sleep(600)
+
+    os.mkfifo(at(root, "/etc/mingle/hooks/fifo"))
+    assert hung_path(str(root), "slurm", 60, ["/none", "/etc/mingle/hooks/fifo"]) == ""
+    assert hung_path(str(root), "slurm", 0.5, hangs()) == "/srv/gone"
 
 
 def test_a_hook_that_is_a_link_is_not_healthy(root: Path, capfd: pytest.CaptureFixture) -> None:
@@ -331,8 +345,8 @@ def test_a_node_without_a_report_is_not_ready(node: Path) -> None:
 
 DIFFERENCES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a hook is gone": (lambda root: (root / OURS[1:] / "prolog").unlink(), f"{OURS}/prolog is missing"),
-    "a hook is another": (lambda root: (root / OURS[1:] / "epilog").write_text("x"), "is not as it was installed"),
-    "a hook cannot be run": (lambda root: (root / OURS[1:] / "epilog").chmod(0o644), "and mode 0644"),
+    "a hook is another": (lambda root: (root / OURS[1:] / "epilog").write_text("x"), "epilog was edited by hand"),
+    "a hook cannot be run": (lambda root: (root / OURS[1:] / "epilog").chmod(0o644), "has mode 0644"),
     "nothing is installed": (
         lambda root: call(root, "uninstall", "slurm", "--yes", input="y\n"), "no hooks are installed",
     ),

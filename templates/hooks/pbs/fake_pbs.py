@@ -1,4 +1,4 @@
-# A stand-in for the `pbs` module of pbs_python, to run a hook for execjob_launch or execjob_end anywhere.
+# A fake of the `pbs` module of pbs_python, to run a hook for execjob_launch or execjob_end anywhere.
 #
 # Run as `python -c PROGRAM HOOK EVENT...`: prints for each event how the hook ended, what it logged, added and took
 # away, as a line of JSON. For every Python that PBS may bring, from 2.7 on. `spoil` is code that goes first.
