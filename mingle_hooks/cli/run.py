@@ -407,7 +407,7 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
     The run ends as after SIGTERM, or with --now as after a second Ctrl-C. The
     exit status is 0 only if none of its processes is left.
     """
-    limit_s = _seconds(timeout)
+    limit_s = runner.option_seconds(timeout, "--timeout", 0.0)
     known = find_runs(key_file)
     way = known.one(name)
     ending = status.kill_run(way, is_now=is_now, limit_s=limit_s)
@@ -424,10 +424,3 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
         )
     else:
         raise is_silent(entry, known.path)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return values.seconds(text)
-    except UsageError as wrong:
-        raise UsageError(wrong.expected, f"{wrong.seen} (--timeout)", wrong.remedy) from None

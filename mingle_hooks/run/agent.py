@@ -11,7 +11,8 @@ import socket
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from io import FileIO
+from typing import Any, NamedTuple, NoReturn
 
 from mingle_hooks.errors import MingleError, NetworkError, UsageError
 from mingle_hooks.files import UnfitError, contents, own_program_argv
@@ -21,7 +22,6 @@ from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.command import Attempt
 from mingle_hooks.run.messages import AT, JOIN, KEY, RUNNER, SUPERVISOR, WELCOME, Join, Link, Message, Welcome
-from mingle_hooks.run.processes import Descriptor
 
 NO_RUNNER = 75  # EX_TEMPFAIL: trying again makes sense
 _STDERR = 2
@@ -55,7 +55,7 @@ class Options(NamedTuple):
                 raise _bad("an option of a supervisor's", word)
         return cls(**found)
 
-    def words(self) -> tuple[str, ...]:
+    def argv(self) -> tuple[str, ...]:
         """Return the place alone, as a command line."""
         host = ("--host", self.host) if self.host else ()
         return (*host, "--local", self.local) if self.local else host
@@ -379,16 +379,16 @@ class Agent:
         reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         processes.write_signals_to(writing)
         processes.release_signals()
-        for end in (Descriptor(reading), Descriptor(warden)):
+        for end in (FileIO(reading), FileIO(warden)):
             self._loop.watch(end, READ, lambda _events, end=end: self._signalled(end))  # type: ignore[misc]
 
-    def _signalled(self, end: Descriptor) -> None:
-        numbers = os.read(end.fileno(), 4096)
-        if not numbers:
+    def _signalled(self, end: FileIO) -> None:
+        numbers = end.read(4096)
+        if numbers == b"":
             self._loop.unwatch(end)
             self._runner.close()  # from here on, COMMAND's end is not its own failure
             self._lost("the warden is gone")
-        for number in dict.fromkeys(numbers):
+        for number in dict.fromkeys(numbers or b""):
             if number == signal.SIGCHLD:
                 self._reap()
             else:
@@ -484,9 +484,13 @@ def take_environ(program: str, options: Options) -> None:
 
     Raises UsageError if another user can read or write the file.
     """
-    environ = merge_environ(os.environ, _read(options), options.keep)
-    argv = [*own_program_argv(program), *options.words()]
-    os.execve(argv[0], argv, environ)  # noqa: S606 - ourselves
+    become_program(program, options, merge_environ(os.environ, _read(options), options.keep))
+
+
+def become_program(program: str, options: Options, environ: Mapping[str, str]) -> NoReturn:
+    """Become one of our programs, at the place of these options."""
+    argv = [*own_program_argv(program), *options.argv()]
+    os.execve(argv[0], argv, environ)  # noqa: S606 - mingle itself
 
 
 def merge_environ(own: Mapping[str, str], data: bytes, keep: tuple[str, ...]) -> dict[str, str]:

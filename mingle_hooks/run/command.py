@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from io import FileIO
 from typing import NamedTuple
 
 from mingle_hooks import values
@@ -15,7 +16,7 @@ from mingle_hooks.files import close_descriptors_except
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.messages import MOST_STACKS, MOST_TAIL, Link, Message, Start
-from mingle_hooks.run.processes import Descriptor, Reaped, Tree
+from mingle_hooks.run.processes import Reaped, Tree
 
 FORMED, ATTEMPT, FACTS = "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT", "MINGLE_RUN"
 _PROGRAM = "mingle_hooks.cli.main"
@@ -265,7 +266,7 @@ class StackReader:
         self._program = py_spy(own.get("PATH", ""))
         self._pids = [pid for pid in processes.descendants() if processes.is_python(pid)]
         self._waiting = [*self._pids] if self._program else []
-        self._spies: dict[int, tuple[int, Descriptor]] = {}  # pid -> py-spy's process and its output
+        self._spies: dict[int, tuple[int, FileIO]] = {}  # pid -> py-spy's process and its output
         self._stacks: dict[int, bytes] = {}
         self._signalled: list[int] = []
         self._is_over = False
@@ -293,12 +294,10 @@ class StackReader:
         self._loop.watch(end, READ, lambda _events: self._read(pid))
 
     def _read(self, pid: int) -> None:
-        try:
-            data = os.read(self._spies[pid][1].fileno(), _STACKS_BYTES)
-        except BlockingIOError:
-            return
-        self._stacks[pid] = (self._stacks[pid] + data)[:MOST_STACKS]
-        if not data:
+        data = self._spies[pid][1].read(_STACKS_BYTES)
+        if data:
+            self._stacks[pid] = (self._stacks[pid] + data)[:MOST_STACKS]
+        elif data is not None:
             self._close(pid)
             self._spy()
 
@@ -369,7 +368,7 @@ class Attempt:
         begun = begin_command(own, start)
         self._pid = begun.pid
         self._relay = Relay(loop, output, begun.stdout, begun.stderr, self._drained)
-        self._world: Descriptor | None = Descriptor(begun.formed)
+        self._world = FileIO(begun.formed)
         loop.watch(self._world, READ, lambda _events: self._take_world())
 
     def close(self) -> None:
@@ -390,13 +389,9 @@ class Attempt:
 
     def _take_world(self) -> None:
         """Take the world that `mingle exec` writes when it has formed; nothing if it has ended before."""
-        if self._world is None:
-            return
-        try:
-            data = os.read(self._world.fileno(), messages.MOST_FORMED_BYTES)
-        except BlockingIOError:
-            return
-        self._close_world()
+        data = None if self._world.closed else self._world.read(messages.MOST_FORMED_BYTES)
+        if data is not None:
+            self._close_world()
         if data:
             world = values.from_json(data)
             self._formed = True
@@ -405,10 +400,9 @@ class Attempt:
 
     def _close_world(self) -> None:
         """Read no more: a process that still holds the pipe has left it open."""
-        if self._world is not None:
+        if not self._world.closed:
             self._loop.unwatch(self._world)
             self._world.close()
-            self._world = None
 
     def _ended(self, child: Reaped) -> None:
         if child.pid != self._pid:

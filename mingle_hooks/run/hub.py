@@ -33,7 +33,7 @@ from mingle_hooks.run.messages import (
     Welcome,
     open_listeners,
 )
-from mingle_hooks.run.processes import Descriptor, spawn
+from mingle_hooks.run.processes import spawn
 from mingle_hooks.run.starters import Allocation, Launch, Place, Starter
 from mingle_hooks.schedulers.hostlist import fold
 
@@ -349,7 +349,6 @@ class Process:
         if not hasattr(os, "posix_spawnp"):  # PyPy's
             raise NotExecutableError("CPython for this command", sys.implementation.name, "mingle exec on each node")
         stdin = os.open(os.devnull, os.O_RDONLY) if launch.stdin is None else _file_of(launch.stdin)
-        self.pipe: Descriptor | None
         try:  # in a session of its own: Ctrl-C goes to the runner alone
             self.pid, self.pipe = spawn(launch.argv, environ, stdin, setsid=True, setsigdef=_IGNORED_BY_PYTHON)
         finally:
@@ -375,25 +374,17 @@ class Process:
 
 
 def _file_of(data: bytes) -> int:
-    """Return a file to read data from, which a pipe may be too small for.
+    """Return a file to read data from, for which a pipe may be too small.
 
     It is in memory, as it may hold the run's key; without memfd_create(2) it has no name.
     """
-    if hasattr(os, "memfd_create"):
-        file = os.memfd_create("mingle")
-    else:
-        import tempfile
+    import tempfile  # 5 ms, needed only where the environment travels by stdin
 
-        with tempfile.TemporaryFile() as temporary:
-            file = os.dup(temporary.fileno())
-    try:
-        with open(file, "wb", closefd=False) as stream:
-            stream.write(data)
-        os.lseek(file, 0, os.SEEK_SET)
-    except BaseException:
-        os.close(file)
-        raise
-    return file
+    memory = os.memfd_create("mingle") if hasattr(os, "memfd_create") else None
+    with tempfile.TemporaryFile() if memory is None else open(memory, "wb") as file:
+        file.write(data)
+        file.seek(0)
+        return os.dup(file.fileno())
 
 
 class Processes:
@@ -422,8 +413,7 @@ class Processes:
         with self._limit:
             process = Process(launch, self._environ if environ is None else environ)
         self._running[process] = on_end
-        if process.pipe is not None:
-            self._loop.watch(process.pipe, READ, lambda _events: self._read(process))
+        self._loop.watch(process.pipe, READ, lambda _events: self._read(process))
         return process
 
     def poll(self) -> None:
@@ -442,23 +432,17 @@ class Processes:
             process.kill(signal.SIGKILL if at_once else signal.SIGTERM)
 
     def _read(self, process: Process) -> None:
-        if process.pipe is None:
-            return
-        try:
-            data = os.read(process.pipe.fileno(), _READ_BYTES)
-        except BlockingIOError:
-            return
-        if not data:
+        data = None if process.pipe.closed else process.pipe.read(_READ_BYTES)
+        if data:
+            process.output = (process.output + data)[-MOST_OUTPUT:]
+            self._on_output(data)
+        elif data is not None:
             self._close(process)
-            return
-        process.output = (process.output + data)[-MOST_OUTPUT:]
-        self._on_output(data)
 
     def _close(self, process: Process) -> None:
-        if process.pipe is not None:
+        if not process.pipe.closed:
             self._loop.unwatch(process.pipe)
             process.pipe.close()
-            process.pipe = None
 
 
 # Descriptors of each agent: two connections, its starter's output, its log; and those of this process itself, with
@@ -481,15 +465,11 @@ class Limit:
         self.give_back()
 
     def __exit__(self, *_error: object) -> None:
-        self._set(self._raised)
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._raised)
 
     def give_back(self) -> None:
         """Go back to the user's own limit."""
-        self._set(self._own)
-
-    def _set(self, limit: tuple[int, int]) -> None:
-        if self._raised != self._own:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._own)
 
 
 # Variables that an outer run gives to its own COMMAND.
@@ -567,7 +547,8 @@ class Launching:
 
     def start(self, hosts: tuple[str, ...]) -> None:
         """Start the program on these hosts. Raises what the starter raises, and PlaceError for its file."""
-        self._environ_file = self._environ_file or starters.environ_file(self._starter, self.environ)
+        if self._starter.needs_file and self._environ_file is None:
+            self._environ_file = starters.write_environ(self.environ, starters.directories(self.environ))
         for launch in starters.agent_launches(
             self._starter, self._job, hosts, self._program, self.environ, self._environ_file
         ):

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from io import FileIO
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -88,7 +89,7 @@ def widen_pipe(descriptor: int) -> None:
         pass
 
 
-def spawn(argv: tuple[str, ...], environ: Mapping[str, str], stdin: int, **options: Any) -> tuple[int, Descriptor]:
+def spawn(argv: tuple[str, ...], environ: Mapping[str, str], stdin: int, **options: Any) -> tuple[int, FileIO]:
     """Start a program by its path or by PATH; return its pid and a pipe with its output. Raises OSError if that fails.
 
     `options` are those of posix_spawn(3). `subprocess` would take 8 ms more to load, for which all hosts wait.
@@ -97,7 +98,7 @@ def spawn(argv: tuple[str, ...], environ: Mapping[str, str], stdin: int, **optio
     actions = [(os.POSIX_SPAWN_DUP2, *way) for way in ((stdin, 0), (writing, 1), (writing, 2))]
     try:
         os.set_blocking(reading, False)
-        return os.posix_spawnp(argv[0], argv, environ, file_actions=actions, **options), Descriptor(reading)
+        return os.posix_spawnp(argv[0], argv, environ, file_actions=actions, **options), FileIO(reading)
     except BaseException:
         os.close(reading)
         raise
@@ -387,20 +388,3 @@ def forget_signals() -> None:
     for number in signal.valid_signals() - _NEVER:
         if signal.getsignal(number) is _wake:
             signal.signal(number, signal.SIG_DFL)
-
-
-class Descriptor:
-    """A pipe's end, as a loop watches it."""
-
-    __slots__ = ("_number",)
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def fileno(self) -> int:
-        """Return its number."""
-        return self._number
-
-    def close(self) -> None:
-        """Close it."""
-        os.close(self._number)

@@ -1,4 +1,7 @@
-"""`mingle run`: its request, the runner that does what the state machine says, and the line of --again."""
+"""`mingle run`: its request, the runner that performs the state machine's actions, and the line of --again.
+
+Also `mingle exec --together`: the members of a world, whoever started them, run COMMAND as one.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
+from io import FileIO
 from typing import NamedTuple, TypeVar
 
 from mingle_hooks import keys, values
@@ -17,20 +22,23 @@ from mingle_hooks.export import launchers
 from mingle_hooks.export.variables import own
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.job import check_runner
+from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import hostname, interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
-from mingle_hooks.run import attempt, hub, machine, messages, starters
+from mingle_hooks.rendezvous.request import MemberSpec
+from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.run import agent, attempt, hub, machine, messages, starters
 from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED, Plan
 from mingle_hooks.run.hub import Agreed, Hub, Launching, Process
 from mingle_hooks.run.machine import Begin, Event, Machine
 from mingle_hooks.run.messages import DRAINED, DUMP, END, SIGNAL, START, Start
 from mingle_hooks.run.output import Logs, Output
-from mingle_hooks.run.processes import Descriptor
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.run.status import LONGEST_COMMAND, Entry, RunnerProcess, RunState, StatusServer, registry_directory
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.settings import Settings, load
+from mingle_hooks.world import View
 
 MOST_RESTARTS = 1000
 _WARNINGS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT")
@@ -154,8 +162,7 @@ def plan_hosts(
                 "`mingle exec COMMAND` in its place",
             )
         return _here()
-    starter = starters.find(facts, environ, hosts)
-    return starter, starters.allocation(facts, environ, hosts, is_per_task=is_per_task)
+    return starters.find(facts, environ, hosts, is_per_task=is_per_task)
 
 
 def _here() -> tuple[Starter, Allocation]:
@@ -166,7 +173,7 @@ def _here() -> tuple[Starter, Allocation]:
 
 def _counts(options: Options, hosts: int) -> tuple[int, int]:
     """Return how many hosts an attempt needs, and takes at most. Raises UsageError."""
-    spares = 0 if options.spares is None else _whole(options.spares, "--spares", 0, MOST_NODES)
+    spares = _whole(options.spares or "0", "--spares", 0, MOST_NODES)
     text = options.nodes or os.environ.get("MINGLE_NODES") or ""
     least, colon, most = text.partition(":")
     there = max(hosts - spares, 0)
@@ -186,8 +193,8 @@ def _counts(options: Options, hosts: int) -> tuple[int, int]:
 
 def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation) -> Plan:
     least, most = _counts(options, len(job.hosts))
-    limit = None if options.limit is None else option_seconds(options.limit, "--limit", 0.0)
-    warn = None if options.warn is None else option_seconds(options.warn, "--warn", 0.0)
+    limit = option_seconds(options.limit, "--limit", None)
+    warn = option_seconds(options.warn, "--warn", None)
     if limit is None and warn is not None:
         if job.end is None:
             raise UsageError("a time limit to warn about", "none from the scheduler", "--limit 4h")
@@ -200,35 +207,124 @@ def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation)
         slots=job.agents,
         least=least,
         most=most,
-        restarts=0 if options.restarts is None else _whole(options.restarts, "--restarts", 0, MOST_RESTARTS),
+        restarts=_whole(options.restarts or "0", "--restarts", 0, MOST_RESTARTS),
         grace_s=option_seconds(options.grace, "--grace", job.grace_s),
         join_s=loaded.timeout,
         window_s=option_seconds(options.window, "--window", 30.0),
         warn_at_s=None if limit is None or warn is None else max(limit - warn, 0.0),
         limit_at_s=limit,
-        stall_s=None if options.stall is None else option_seconds(options.stall, "--stall", 0.0),
+        stall_s=option_seconds(options.stall, "--stall", None),
         warn_signal=int(getattr(signal, f"SIG{name}")),
         signals_reach_command=starter.signals_reach_command,
     )
 
 
-def option_seconds(text: str | None, option: str, default: float) -> float:
+_Default = TypeVar("_Default", float, None)
+
+
+def option_seconds(text: str | None, option: str, default: _Default) -> float | _Default:
     """Return an option's time in seconds. Raises UsageError, which names the option."""
-    return default if text is None else _parsed(values.seconds, text, option)
+    with _naming(option):
+        return default if text is None else values.seconds(text)
 
 
 def _whole(text: str, option: str, least: int, most: int) -> int:
-    return _parsed(lambda text: values.whole(text, least=least, most=most), text, option)
+    with _naming(option):
+        return values.whole(text, least=least, most=most)
 
 
-_Value = TypeVar("_Value", int, float)
-
-
-def _parsed(parse: Callable[[str], _Value], text: str, option: str) -> _Value:
+@contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Name the option in an error about its value."""
     try:
-        return parse(text)
+        yield
     except UsageError as wrong:
         raise UsageError(wrong.expected, f"{wrong.seen} ({option})", wrong.remedy) from None
+
+
+# `mingle exec --together`: rank 0's process is the runner, and starts its own host's agent; each other member becomes
+# its host's agent. All derive the run's key, ports and id from the world and the members' key.
+
+# The runner takes the first of so many ports that is free; agents dial all of them.
+_TOGETHER_PORTS, _TOGETHER_ID_BYTES = 8, 8
+# The platform starts each host's `mingle exec --together`; no program can be started there from here.
+_TOGETHER_STARTER = Starter(
+    "given",
+    "the platform",
+    lambda *_: (),
+    kill_wait_s=30.0,  # Kubernetes' terminationGracePeriodSeconds
+    carries_environment=True,
+)
+
+
+def check_together(spec: MemberSpec, starts: str | None, *, no_wait: bool) -> None:
+    """Raise UsageError for what --together cannot run: tasks, a COMMAND that reaches all nodes itself, no world."""
+    if no_wait:
+        raise UsageError("the other members for --together", "--no-wait", "one of the two")
+    if spec.settings.scope == "task":
+        raise UsageError("one member on each node for --together", "--scope task", "mingle run --scope task")
+    if starts == "job":
+        raise UsageError("a COMMAND that every node starts", "one that reaches the nodes itself", "mingle run")
+
+
+def world_options(spec: MemberSpec, view: View) -> dict[str, object]:
+    """Return the options by which members find their world again, besides their own: its id, and rank 0's address."""
+    is_free = spec.settings.master is None and spec.settings.source("via") == "default"
+    master = {"master": view.world.roster[0].address} if is_free and "MASTER_ADDR" not in spec.pinned else {}
+    return {"id": spec.attempt.id, "nodes": None, "rank": None, **master}
+
+
+def run_together(command: tuple[str, ...], spec: MemberSpec, view: View, exec_options: tuple[str, ...]) -> int:
+    """Return rank 0's exit status once all have ended; the other members become agents.
+
+    `exec_options` are those of the members' `mingle exec`. Raises what `run_command` raises.
+    """
+    hosts = _member_hosts(view)
+    secret = Secret.derive(keys.find(spec.facts, spec.settings, spec.user_environ).material, spec.attempt)
+    world = view.world.digest.encode()
+    agreed = Agreed(
+        run=secret.mac(b"together id", world)[:_TOGETHER_ID_BYTES].hex(),
+        key=secret.mac(b"together", world),
+        ports=ports.candidates(secret.mac(b"together ports", world), _TOGETHER_PORTS, spec.settings.port_range),
+    )
+    if rank := view.place.node_rank:
+        addresses = ",".join(f"{view.world.roster[0].address} {port}" for port in agreed.ports)
+        variables = {"MINGLE_RUN_ID": agreed.run, messages.KEY: agreed.key.hex(), messages.AT: addresses}
+        agent.become_program("agent", agent.Options(host=hosts[rank], local="0"), {**os.environ, **variables})
+    scheduler = next((row for row in starters.TABLE if row.name == spec.facts.scheduler), _TOGETHER_STARTER)
+    slots = (1,) * len(hosts)
+    plan = Plan(
+        hosts=hosts,
+        slots=slots,
+        least=len(hosts),
+        most=len(hosts),
+        grace_s=Allocation(scheduler.name, hosts, (), kill_wait_s=scheduler.kill_wait_s).grace_s,
+        join_s=spec.settings.timeout,
+        signals_reach_command=scheduler.signals_reach_command,
+    )
+    return run_command(
+        Request(
+            plan=plan,
+            starter=_TOGETHER_STARTER,
+            job=Allocation(_TOGETHER_STARTER.name, hosts, slots, own=hosts[0]),
+            command=command,
+            exec_options=exec_options,
+            settings=spec.settings,
+            id=spec.attempt.id,
+            agreed=agreed,
+            keys=status_keys(spec.facts, spec.settings, spec.user_environ, None),
+        )
+    )
+
+
+def _member_hosts(view: View) -> tuple[str, ...]:
+    """Return a name for each member in rank order: its host's, with a number where the host has several members."""
+    counts: dict[str, int] = {}
+    names = []
+    for member in view.world.roster:
+        count = counts[member.host] = counts.get(member.host, 0) + 1
+        names.append(member.host if count == 1 else f"{member.host}.{count}")
+    return tuple(names)
 
 
 # One member of an attempt: its place in the world, and how to start COMMAND.
@@ -333,7 +429,7 @@ class Runner:
 
     def begin(self, signals: int) -> None:
         """Read signals from a pipe, and start the agents."""
-        self._loop.watch(Descriptor(signals), READ, lambda _events: self._signalled(signals))
+        self._loop.watch(FileIO(signals, closefd=False), READ, lambda _events: self._signalled(signals))
         self._act(self.machine.begin(self._loop.clock()))
         request = self._request
         entry = Entry(

@@ -230,8 +230,8 @@ def test_the_options_are_those_that_starters_write() -> None:
     words = ("--host", "a", "--local", "1", "--environ", "/f", "--keep", "X", "--keep", "Y", "--stdin")
     found = Options.parse(words)
     assert found == Options("a", "1", "/f", is_stdin=True, keep=("X", "Y"))
-    assert found.words() == ("--host", "a", "--local", "1")
-    assert Options.parse(()).words() == ()
+    assert found.argv() == ("--host", "a", "--local", "1")
+    assert Options.parse(()).argv() == ()
 
 
 def test_it_starts_a_command_and_reports_its_end(runner: Runner) -> None:

@@ -341,9 +341,10 @@ def test_a_program_that_is_not_there_is_the_callers_error(started: Started) -> N
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def launching(loop: Loop) -> Launching:
-    job = Allocation("local", ("node1",), (1,), own="node1")
-    return Launching(loop, TABLE[0], job, "/nowhere.py", port_range=range(20000, 30000))
+def launching(loop: Loop, name: str = "lsf") -> Launching:
+    job = Allocation(name, ("node1",), (1,), own="node1")
+    starter = next(row for row in TABLE if row.name == name)
+    return Launching(loop, starter, job, "/nowhere.py", port_range=range(20000, 30000))
 
 
 def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +352,7 @@ def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.Mon
     def no_place(*_words: object) -> None:
         raise PlaceError("a directory for the environment", "none", "a home")
 
-    monkeypatch.setattr(starters, "environ_file", no_place)
+    monkeypatch.setattr(starters, "write_environ", no_place)
     with Loop() as loop:
         made = launching(loop)
         try:
