@@ -168,7 +168,7 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], flag
         if FORMED in os.environ:
             from mingle_hooks.run import messages
 
-            messages.tell_formed(os.environ[FORMED], view)
+            messages.report_formed(os.environ[FORMED], view)
         _become(command, values, keep_key=flags.keep_key or _starts_mingle(command))
 
 

@@ -31,7 +31,7 @@ from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError
 from mingle_hooks.export.variables import own
 from mingle_hooks.run import attempt, runner, status
 from mingle_hooks.run.runner import Options, Request
-from mingle_hooks.run.status import Entry, Failure, Runs, Seen, State
+from mingle_hooks.run.status import Entry, Failure, ListedRun, Runs, State
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.hostlist import fold
@@ -178,7 +178,7 @@ def note(text: str, *, is_quiet: bool = False) -> None:
         click.echo(f"mingle: {printable(text)}", err=True)
 
 
-def run_row(seen: Seen) -> dict[str, Any]:
+def run_row(seen: ListedRun) -> dict[str, Any]:
     """Return a run as a row of --json."""
     entry, state = seen
     found: dict[str, Any] = {
@@ -198,7 +198,7 @@ def run_row(seen: Seen) -> dict[str, Any]:
     return found
 
 
-def whole_run_row(seen: Seen) -> dict[str, Any]:
+def whole_run_row(seen: ListedRun) -> dict[str, Any]:
     """Return a run with its nodes and its last failure, for --json."""
     state = seen.state
     nodes = () if state is None else state.nodes
@@ -215,12 +215,12 @@ def print_json(value: object) -> None:
     write_stdout(f"{values.to_json(value)}\n")
 
 
-def run_lines(found: Sequence[Seen]) -> list[str]:
+def run_lines(found: Sequence[ListedRun]) -> list[str]:
     """Return a table of runs, with a heading."""
     return _aligned([_COLUMNS, *map(_cells, found)])
 
 
-def run_page(seen: Seen) -> list[str]:
+def run_page(seen: ListedRun) -> list[str]:
     """Return the text of `mingle show`: the run, its nodes and its last failure."""
     entry, state = seen
     rows = [("id", entry.id), ("run", entry.run), ("state", UNREACHABLE if state is None else _state(state))]
@@ -243,7 +243,7 @@ def run_page(seen: Seen) -> list[str]:
     return [*found, *([] if state.failure is None else ["", *_failure(state.failure)])]
 
 
-def run_changes(last: Sequence[Seen], found: Sequence[Seen]) -> list[str]:
+def run_changes(last: Sequence[ListedRun], found: Sequence[ListedRun]) -> list[str]:
     """Return the rows of runs that have changed or ended."""
     here = {seen.entry.run for seen in found}
     ended = [[*_cells(seen)[:1], ENDED, *_cells(seen)[2:]] for seen in last if seen.entry.run not in here]
@@ -270,7 +270,7 @@ def has_ended(entry: Entry) -> MissingError:
     return MissingError(f"run {entry.id}", "it has just ended", "`mingle ls`")
 
 
-def _cells(seen: Seen) -> tuple[str, ...]:
+def _cells(seen: ListedRun) -> tuple[str, ...]:
     entry, state = seen
     return (
         entry.id,
@@ -326,7 +326,7 @@ def ls(*, watch: bool, is_json: bool, key_file: str | None) -> None:
     Attempts count from 0. A run that does not answer is unreachable.
     """
     known = find_runs(key_file)
-    found = known.look(known.ways())
+    found = known.look(known.contacts())
     if is_json:
         _print_json(found)
     elif watch and sys.stdout.isatty():
@@ -339,11 +339,11 @@ def ls(*, watch: bool, is_json: bool, key_file: str | None) -> None:
         _watch(known, found, is_json=is_json)
 
 
-def _watch(known: Runs, last: list[Seen], *, is_json: bool) -> None:
+def _watch(known: Runs, last: list[ListedRun], *, is_json: bool) -> None:
     """Refresh the list until the user stops it."""
     while True:
         time.sleep(_WATCH_S)
-        found = known.look(known.ways())
+        found = known.look(known.contacts())
         if not is_json and sys.stdout.isatty():
             _draw(found)
         elif is_json and found != last:
@@ -353,7 +353,7 @@ def _watch(known: Runs, last: list[Seen], *, is_json: bool) -> None:
         last = found
 
 
-def _draw(found: list[Seen]) -> None:
+def _draw(found: list[ListedRun]) -> None:
     write_stdout(_CLEAR + "".join(f"{line}\n" for line in run_lines(found)))
 
 
@@ -362,7 +362,7 @@ def _print(lines: list[str]) -> None:
         write_stdout("".join(f"{line}\n" for line in lines))
 
 
-def _print_json(found: list[Seen]) -> None:
+def _print_json(found: list[ListedRun]) -> None:
     print_json([run_row(seen) for seen in found])
 
 

@@ -21,7 +21,7 @@ from mingle_hooks.rendezvous.connection import READ, Loop, Timer, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.command import Attempt
-from mingle_hooks.run.messages import AT, JOIN, KEY, RUNNER, SUPERVISOR, WELCOME, Join, Link, Message, Welcome
+from mingle_hooks.run.messages import AT, JOIN, KEY, RUNNER, WELCOME, Join, Link, Message, Welcome
 
 NO_RUNNER = 75  # EX_TEMPFAIL: trying again makes sense
 _STDERR = 2
@@ -188,7 +188,7 @@ class Approach:
         self._on_welcome(where, link, welcome)
 
 
-class Pulse:
+class Heartbeats:
     """Sends heartbeats, one a second, and calls `on_silence()` once when the runner was silent for too long.
 
     The runner's heartbeats are read when the next one is due: one wake-up a second.
@@ -233,7 +233,7 @@ class Pulse:
         try:
             self._sock.send(
                 messages.pack_heartbeat(
-                    self._secret, self._tag, SUPERVISOR, messages.Heartbeat(self._number, self._sent)
+                    self._secret, self._tag, messages.AGENT, messages.Heartbeat(self._number, self._sent)
                 )
             )
         except OSError:  # the next may get through
@@ -278,7 +278,7 @@ class Runner:
         self._on_message, self._on_lost = on_message, on_lost
         self._early: list[tuple[int, Body]] = []  # messages that came before output could be sent
         self._control: Link | None = None
-        self._pulse: Pulse | None = None
+        self._pulse: Heartbeats | None = None
         self._is_lost = self._is_open = False
         self.output: Link | None = None
         self._approach = Approach(loop, secret, places, join, self._welcome, self._lose)
@@ -308,7 +308,7 @@ class Runner:
 
     def _welcome(self, where: Where, link: Link, welcome: Welcome) -> None:
         self._control, link.on_message = link, self._said
-        self._pulse = Pulse(self._loop, self._secret, where[0], welcome, lambda: self._lose("it is silent"))
+        self._pulse = Heartbeats(self._loop, self._secret, where[0], welcome, lambda: self._lose("it is silent"))
         try:
             sock = dial(*where)
         except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from mingle_hooks.errors import (
     ConflictError,
@@ -16,7 +16,8 @@ from mingle_hooks.errors import (
     UsageError,
     printable,
 )
-from mingle_hooks.run.messages import Ended
+from mingle_hooks.rendezvous.wire import any_text
+from mingle_hooks.run.messages import MOST_TAIL, Duration, Ended, Host, Rank, SignalNumber, Status
 from mingle_hooks.run.starters import Place, places_on
 from mingle_hooks.schedulers import hostlist
 
@@ -349,14 +350,14 @@ class Cause(NamedTuple):
     """The first failure of an attempt."""
 
     kind: Kind
-    host: str
-    rank: int | None
-    after_s: float  # since the attempt began; where none has, since the run
-    status: int = INFRASTRUCTURE
-    signal: int | None = None
+    host: Host
+    rank: Rank | None
+    after_s: Duration  # since the attempt began; where none has, since the run
+    status: Status = INFRASTRUCTURE
+    signal: SignalNumber | None = None
     is_oom: bool = False
-    silent_s: float | None = None
-    tail: str = ""
+    silent_s: Duration | None = None
+    tail: Annotated[str, any_text(MOST_TAIL)] = ""
 
     @property
     def may_help(self) -> bool:

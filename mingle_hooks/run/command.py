@@ -160,7 +160,7 @@ class Relay:
         self.is_paused = False  # the runner has to read first
         self._tail = b""
         self._sent_at = 0.0
-        link.tell_of_room(self._room)
+        link.watch_room(self._room)
         for pipe in self._pipes:
             self._watch(pipe)
 

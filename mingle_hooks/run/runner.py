@@ -545,7 +545,7 @@ class Runner:
         except PlaceError as wrong:
             if self.machine.attempt < 0:  # nothing runs yet
                 raise
-            self._launching.cannot(hosts, str(wrong))
+            self._launching.report_failure(hosts, str(wrong))
 
     def _begin(self, action: Begin) -> None:
         request, place = self._request, action.place

@@ -18,8 +18,8 @@ from mingle_hooks.run import starters
 from mingle_hooks.run.hub import MOST_OUTPUT, Hub, Launching, Limit, Process, Processes, Sockets
 from mingle_hooks.run.machine import Alive, Event, Joined, Lost, Quiet
 from mingle_hooks.run.messages import (
+    AGENT,
     JOIN,
-    SUPERVISOR,
     WELCOME,
     Heartbeat,
     Join,
@@ -140,7 +140,7 @@ def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_a_replayed_one
         sock.connect(("127.0.0.1", scene.sockets.port))
 
         def sign(sequence: int) -> None:
-            sock.send(pack_heartbeat(SECRET, heartbeat_tag(SECRET), SUPERVISOR, Heartbeat(0, sequence)))
+            sock.send(pack_heartbeat(SECRET, heartbeat_tag(SECRET), AGENT, Heartbeat(0, sequence)))
             scene.turn()
 
         links = [scene.join(), scene.join(output=True)]
