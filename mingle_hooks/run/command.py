@@ -15,7 +15,7 @@ from mingle_hooks import values
 from mingle_hooks.files import close_descriptors_except
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.run import messages, processes
-from mingle_hooks.run.messages import MOST_STACKS, MOST_TAIL, Link, Message, Start
+from mingle_hooks.run.messages import MOST_STACKS, MOST_TAIL, AgentMessage, Link, Start
 from mingle_hooks.run.processes import Reaped, Tree
 
 FORMED, ATTEMPT, FACTS = "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT", "MINGLE_RUN"
@@ -352,10 +352,10 @@ _DRAIN_S = 1.0
 
 
 class Attempt:
-    """COMMAND, its output and its end; `report(kind, body)` sends a message to the runner."""
+    """COMMAND, its output and its end; `report(message)` sends a message to the runner."""
 
     def __init__(
-        self, loop: Loop, start: Start, own: Mapping[str, str], output: Link, report: Callable[[int, Message], None]
+        self, loop: Loop, start: Start, own: Mapping[str, str], output: Link, report: Callable[[AgentMessage], None]
     ) -> None:
         self._loop, self._report, self.number = loop, report, start.attempt
         self._memory = processes.OomCounter.here()
@@ -384,7 +384,7 @@ class Attempt:
                 self._loop,
                 self._own,
                 within_s,
-                lambda text: report(messages.STACKS, messages.Stacks(self.number, text[:MOST_STACKS])),
+                lambda text: report(messages.Stacks(self.number, text[:MOST_STACKS])),
             )
 
     def _take_world(self) -> None:
@@ -396,7 +396,7 @@ class Attempt:
             world = values.from_json(data)
             self._formed = True
             where, spent = (world["addr"], world["port"]), tuple(world["spent"])
-            self._report(messages.FORMED, messages.Formed(self.number, world["nodes"], *where, spent))
+            self._report(messages.Formed(self.number, world["nodes"], *where, spent))
 
     def _close_world(self) -> None:
         """Read no more: a process that still holds the pipe has left it open."""
@@ -413,7 +413,7 @@ class Attempt:
         status = child.status if child.signal is None else 128 + child.signal
         is_oom = self._memory.has_grown()
         ended = messages.Ended(self.number, status, child.signal, self._formed, is_oom, self._relay.tail)
-        self._report(messages.ENDED, ended)
+        self._report(ended)
         if not self.tree.is_ending:  # else what is left has the grace that the runner gave
             self.tree.end(_LEFTOVER_GRACE_S)
 
@@ -421,7 +421,7 @@ class Attempt:
         if self.is_clean:
             return
         self.is_clean = True
-        self._report(messages.CLEAN, messages.Clean(self.number, self.tree.killed))
+        self._report(messages.Clean(self.number, self.tree.killed))
         if not self.is_drained:
             self._drain = self._loop.after(_DRAIN_S, self._overdue)
 

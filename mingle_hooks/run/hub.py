@@ -20,19 +20,8 @@ from mingle_hooks.net.addresses import interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Callers, Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages, starters
-from mingle_hooks.run.machine import AgentMessage, Alive, Event, Joined, Lost, Quiet, Received
-from mingle_hooks.run.messages import (
-    JOIN,
-    LEAVE,
-    RUNNER,
-    WELCOME,
-    Join,
-    Leave,
-    Link,
-    Message,
-    Welcome,
-    open_listeners,
-)
+from mingle_hooks.run.machine import Alive, Event, Joined, Lost, Quiet, Received
+from mingle_hooks.run.messages import JOIN, RUNNER, Join, Leave, Link, RunnerMessage, Welcome, open_listeners
 from mingle_hooks.run.processes import spawn
 from mingle_hooks.run.starters import Allocation, Launch, Place, Starter
 from mingle_hooks.schedulers.hostlist import fold
@@ -164,15 +153,6 @@ STRANGER_S, MOST_STRANGERS = 10.0, 4096
 _LOOKS, _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 6, 1.0, 0.1
 
 
-_MESSAGES: Mapping[int, type[AgentMessage]] = {
-    messages.FORMED: messages.Formed,
-    messages.ENDED: messages.Ended,
-    messages.CLEAN: messages.Clean,
-    messages.NOTICED: messages.Noticed,
-    messages.STACKS: messages.Stacks,
-}
-
-
 class Agent:
     """An agent that has connected: its two connections, and when it last sent something."""
 
@@ -211,10 +191,10 @@ class Hub:
         self._looked_at = loop.clock()
         self._look()
 
-    def send(self, place: int, kind: int, message: Message) -> None:
+    def send(self, place: int, message: RunnerMessage) -> None:
         """Send a message to an agent, if it is here."""
         if place in self.here:
-            self.here[place].control.send(kind, message)
+            self.here[place].control.send_record(message)
 
     def hold(self, *, wanted: bool) -> None:
         """Stop reading output, or go on."""
@@ -234,7 +214,7 @@ class Hub:
     def dismiss(self, status: int) -> None:
         """Have all agents exit."""
         for place in self.here:
-            self.send(place, LEAVE, Leave(status))
+            self.send(place, Leave(status))
 
     def _greet(self, sock: socket.socket, _where: str) -> None:
         link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda _reason: self._forget(link))
@@ -276,8 +256,7 @@ class Hub:
         elif not join.is_output and agent is None:
             self.here[place] = Agent(link, self._loop.clock())
             link.on_message = lambda kind, body: self._take(place, kind, body)
-            welcome = Welcome(place, self._sockets.port, int(self._silence_s * 1000))
-            link.send(WELCOME, welcome)
+            link.send_record(Welcome(place, self._sockets.port, int(self._silence_s * 1000)))
         else:
             raise WireError("a second one")
 
@@ -287,9 +266,9 @@ class Hub:
 
     def _take(self, place: int, kind: int, body: Body) -> None:
         self._heard(place)
-        if kind not in _MESSAGES:
+        if kind not in messages.AGENT_MESSAGES:
             raise WireError("not an agent's message")
-        self._on_event(Received(place, parse(_MESSAGES[kind], body)))
+        self._on_event(Received(place, parse(messages.AGENT_MESSAGES[kind], body)))
 
     def _heard(self, place: int) -> None:
         agent = self.here.get(place)
@@ -600,19 +579,3 @@ class Launching:
     def _why(self, process: Process) -> str:
         where = process.hosts[0] if len(process.hosts) == 1 else f"some of {fold(process.hosts)}"
         return str(MissingError(f"mingle's file {self._file_path} on every host", f"no such file on {where}", _SHARE))
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
-
-
-def listen_for_signals() -> int:
-    """Return the end of a pipe to which the runner's signals are written, before anything is started.
-
-    What is ignored stays ignored, as nohup(1) wants, but for the ends of children.
-    """
-    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in _SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD:
-            signal.signal(number, lambda _number, _frame: None)
-    return reading

@@ -15,8 +15,6 @@ from mingle_hooks.run.attempt import Cause, Plan
 
 # Events. A place is named by its number.
 
-AgentMessage = messages.Formed | messages.Ended | messages.Clean | messages.Noticed | messages.Stacks
-
 
 class Joined(NamedTuple):
     """An agent has connected."""
@@ -28,7 +26,7 @@ class Received(NamedTuple):
     """A message of the agent at a place."""
 
     place: int
-    message: AgentMessage
+    message: messages.AgentMessage
 
 
 class Noticed(NamedTuple):
@@ -280,7 +278,7 @@ class Machine:
         self._do_what_is_due(now)
         return self._taken()
 
-    def _received(self, place: int, message: AgentMessage, now: float) -> None:
+    def _received(self, place: int, message: messages.AgentMessage, now: float) -> None:
         if isinstance(message, messages.Noticed):
             self._noticed(place, message.signal, now)
         elif message.attempt != self.attempt:

@@ -230,6 +230,43 @@ class Leave(NamedTuple):
     status: Status
 
 
+# DUMP and STACKS: what COMMAND's Python processes are doing where no member writes any more.
+
+# Of one agent.
+MOST_STACKS = 64 * 1024
+
+
+class Dump(NamedTuple):
+    """Take the stacks of an attempt's processes, and send them within this time."""
+
+    attempt: AttemptNumber
+    within_ms: Milliseconds
+
+
+class Stacks(NamedTuple):
+    """The stacks, where they are written, or why there are none."""
+
+    attempt: AttemptNumber
+    text: Annotated[str, any_text(MOST_STACKS)]
+
+
+AgentMessage = Formed | Ended | Clean | Noticed | Stacks
+RunnerMessage = Start | Signal | Dump | End | Leave
+AGENT_MESSAGES: Mapping[int, type[AgentMessage]] = {
+    FORMED: Formed,
+    ENDED: Ended,
+    CLEAN: Clean,
+    NOTICED: Noticed,
+    STACKS: Stacks,
+}
+RUNNER_MESSAGES: Mapping[int, type[RunnerMessage]]
+RUNNER_MESSAGES = {START: Start, SIGNAL: Signal, DUMP: Dump, END: End, LEAVE: Leave}
+_KINDS = {
+    record: kind
+    for kind, record in [(JOIN, Join), (WELCOME, Welcome), *AGENT_MESSAGES.items(), *RUNNER_MESSAGES.items()]
+}
+
+
 # One port in all address families that this host has, or on loopback alone.
 
 
@@ -328,7 +365,7 @@ MOST_FRAME_BYTES = 8 * 1024 * 1024
 _OUTPUT = (OUT, ERR, DRAINED)
 
 
-Message = Body | tuple[Any, ...]  # a record of this file, or the body of a message without a record
+Message = Body | tuple[Any, ...]  # a body, or a record
 
 
 class Link:
@@ -373,6 +410,10 @@ class Link:
             body = message if isinstance(message, dict) else body_of(message)
             self._connection.send(self._sealer.seal(kind, encode(body)))
 
+    def send_record(self, record: Join | Welcome | AgentMessage | RunnerMessage) -> None:
+        """Send a sealed message that is a record of this file."""
+        self.send(_KINDS[type(record)], record)
+
     def send_output(self, kind: int, *parts: bytes | memoryview) -> None:
         """Send output as it is, in one frame."""
         self._connection.send(HEADER.pack(sum(map(len, parts)), kind), *parts)
@@ -411,26 +452,6 @@ class Link:
             self._sealer = Sealer(self._secret, self._nonce, theirs, AGENT, RUNNER)
             self._connection.most_bytes = MOST_FRAME_BYTES
             self.on_proved()
-
-
-# DUMP and STACKS: what COMMAND's Python processes are doing where no member writes any more.
-
-# Of one agent.
-MOST_STACKS = 64 * 1024
-
-
-class Dump(NamedTuple):
-    """Take the stacks of an attempt's processes, and send them within this time."""
-
-    attempt: AttemptNumber
-    within_ms: Milliseconds
-
-
-class Stacks(NamedTuple):
-    """The stacks, where they are written, or why there are none."""
-
-    attempt: AttemptNumber
-    text: Annotated[str, any_text(MOST_STACKS)]
 
 
 # `mingle exec` reports its world to the agent that started it, just before it becomes COMMAND.

@@ -7,7 +7,7 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import FileIO
 from types import FrameType
 from typing import Any, NamedTuple
@@ -365,10 +365,18 @@ def catchable_signals() -> set[int]:
     return {number for number in numbers if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD}
 
 
-def write_signals_to(pipe: int) -> None:
-    """Write the number of each signal from now on to a pipe that does not block."""
+def signal_pipe(numbers: Iterable[int] = ()) -> int:
+    """Return the end of a new pipe to which the number of each signal is written from now on, or of `numbers` alone."""
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    write_signals_to(writing, numbers)
+    return reading
+
+
+def write_signals_to(pipe: int, numbers: Iterable[int] = ()) -> None:
+    """Write the number of each signal from now on, or of `numbers` alone, to a pipe that does not block."""
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
-    for number in catchable_signals():
+    catchable = catchable_signals()
+    for number in catchable.intersection(numbers or catchable):
         signal.signal(number, _wake)
 
 

@@ -27,11 +27,11 @@ from mingle_hooks.net.addresses import hostname, interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.rendezvous.request import MemberSpec
 from mingle_hooks.rendezvous.wire import Secret
-from mingle_hooks.run import agent, attempt, hub, machine, messages, starters
+from mingle_hooks.run import agent, attempt, machine, messages, processes, starters
 from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED, Plan
 from mingle_hooks.run.hub import Agreed, Hub, Launching, Process
 from mingle_hooks.run.machine import Begin, Event, Machine
-from mingle_hooks.run.messages import DRAINED, DUMP, END, SIGNAL, START, Start
+from mingle_hooks.run.messages import DRAINED, Start
 from mingle_hooks.run.output import Logs, Output
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.run.status import LONGEST_COMMAND, Entry, RunnerProcess, RunState, StatusServer, registry_directory
@@ -397,9 +397,10 @@ def progress_mark(path: str | None) -> object:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-# Events that are noted in all members' log files, too.
+# Signals that the runner takes; what is ignored stays ignored, as nohup(1) wants, but for the ends of children.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
+# Events that are also written into all members' log files.
 _NOTED = ("failed", "stopped", "again")
-_KINDS = {messages.End: END, messages.Signal: SIGNAL, messages.Dump: DUMP}
 _LOOK_S = 0.005
 # At the end, without any progress, the runner waits so long for output; then for agents; then for starters, which may
 # wait for hosts that are lost; then for starters that it has told to end.
@@ -522,7 +523,7 @@ class Runner:
             case Begin():
                 self._begin(action)
             case machine.Send(place, message):
-                self._hub.send(place, _KINDS[type(message)], message)
+                self._hub.send(place, message)
             case machine.Show(place, rank, stacks):
                 text = attempt.stacks_text(self._request.plan.places[place].host, rank, stacks)
                 self._output.say(text)
@@ -555,7 +556,7 @@ class Runner:
         self._output.begin(place, member_label(request, action, rank), rank)
         if self._logs is not None:
             self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}.log")
-        self._hub.send(place, START, start)
+        self._hub.send(place, start)
 
     def _sweep(self, host: str) -> None:
         launches = self._sweeping(host)
@@ -616,15 +617,15 @@ class Runner:
 
     def _finish(self, status: int) -> Iterator[None]:
         """Take the last output, dismiss the agents, end their starters, and let the reader take the rest."""
-        output, here, processes = self._output, self._hub.here, self._processes
+        output, here, started = self._output, self._hub.here, self._processes
         yield from self._while(
             lambda: not self._is_drained(), lambda: output.taken_bytes + output.waiting_bytes, lambda: DRAIN_S
         )
         self._hub.dismiss(status)
-        yield from self._while(lambda: bool(processes.running), lambda: len(here), lambda: LEAVE_S if here else ALONE_S)
-        processes.kill(at_once=False)
-        yield from self._while(lambda: bool(processes.running), lambda: len(processes.running), lambda: END_S)
-        processes.kill(at_once=True)
+        yield from self._while(lambda: bool(started.running), lambda: len(here), lambda: LEAVE_S if here else ALONE_S)
+        started.kill(at_once=False)
+        yield from self._while(lambda: bool(started.running), lambda: len(started.running), lambda: END_S)
+        started.kill(at_once=True)
         reader_s = self._request.silence_s
         yield from self._while(lambda: output.waiting_bytes > 0, lambda: output.taken_bytes, lambda: reader_s)
         if output.waiting_bytes:
@@ -674,7 +675,7 @@ def run_command(request: Request) -> int:
             agreed=request.agreed,
         )
         try:
-            signals = hub.listen_for_signals()
+            signals = processes.signal_pipe(_SIGNALS)
             runner = Runner(loop, request, launching)
             try:
                 runner.begin(signals)
