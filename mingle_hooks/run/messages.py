@@ -32,30 +32,10 @@ from mingle_hooks import values
 from mingle_hooks.errors import UsageError, limit
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import is_hostname_or_address
+from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Connection, Loop
 from mingle_hooks.rendezvous.messages import Durations
-from mingle_hooks.rendezvous.wire import (
-    HEADER,
-    MOST_PID,
-    NONCE_BYTES,
-    Body,
-    Key,
-    Most,
-    Sealer,
-    Secret,
-    WireError,
-    any_text,
-    body_of,
-    decode,
-    encode,
-    frame,
-    hexadecimal,
-    host_name,
-    parse,
-    printable_text,
-    text,
-    within,
-)
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.values import number
 from mingle_hooks.world import View
@@ -78,12 +58,12 @@ MOST_TAIL = 8 * 1024
 MOST_ARGUMENTS, LONGEST_ARGUMENT = 64 * 1024, 128 * 1024
 MOST_SECONDS = 1 << 40
 
-AttemptNumber = Annotated[int, within(0, MOST_ATTEMPT)]
-Milliseconds = Annotated[int, within(0, MOST_MS)]
-Port = Annotated[int, within(1, 65535)]
-SignalNumber = Annotated[int, within(1, MOST_SIGNAL)]
-Status = Annotated[int, within(0, 255)]
-Rank = Annotated[int, within(0, MOST_NODES * MOST_SLOTS)]
+AttemptNumber = Annotated[int, wire.within(0, MOST_ATTEMPT)]
+Milliseconds = Annotated[int, wire.within(0, MOST_MS)]
+Port = Annotated[int, wire.within(1, 65535)]
+SignalNumber = Annotated[int, wire.within(1, MOST_SIGNAL)]
+Status = Annotated[int, wire.within(0, 255)]
+Rank = Annotated[int, wire.within(0, MOST_NODES * MOST_SLOTS)]
 
 
 def _argument(body: Body, name: str) -> str:
@@ -125,13 +105,13 @@ def _seconds(body: Body, name: str) -> float:
 
 def _host(body: Body, name: str) -> str:
     """Return body[name], a host as in --hosts. Raises WireError."""
-    value = text(body, name, 253)
+    value = wire.text(body, name, 253)
     if not is_hostname_or_address(value):
         raise WireError(f"{name}: not a host")
     return value
 
 
-Argv = Annotated[tuple[Annotated[str, _argument], ...], Most(MOST_ARGUMENTS)]
+Argv = Annotated[tuple[Annotated[str, _argument], ...], wire.Most(MOST_ARGUMENTS)]
 Duration = Annotated[float, _seconds]
 Host = Annotated[str, _host]
 
@@ -143,18 +123,18 @@ def _durations(body: Body, name: str) -> tuple[int, ...]:
 class Join(NamedTuple):
     """An agent that has come: its host's name as the scheduler writes it, and its number among the agents there."""
 
-    host: Annotated[str, host_name]
-    local: Annotated[int, within(0, MOST_SLOTS - 1)]
-    pid: Annotated[int, within(1, MOST_PID)]
-    is_output: Annotated[bool, Key("output")]
+    host: Annotated[str, wire.host_name]
+    local: Annotated[int, wire.within(0, MOST_SLOTS - 1)]
+    pid: Annotated[int, wire.within(1, wire.MOST_PID)]
+    is_output: Annotated[bool, wire.Key("output")]
 
 
 class Welcome(NamedTuple):
     """An agent's number, which its heartbeats carry, the runner's UDP port, and how long a silence may last."""
 
-    number: Annotated[int, within(0, 1 << 24)]
+    number: Annotated[int, wire.within(0, 1 << 24)]
     port: Port
-    silence_ms: Annotated[int, Key("silence"), within(100, MOST_MS)]
+    silence_ms: Annotated[int, wire.Key("silence"), wire.within(100, MOST_MS)]
 
 
 class Start(NamedTuple):
@@ -170,15 +150,15 @@ class Start(NamedTuple):
     command: Argv
     environ: Annotated[Mapping[str, str], _environ]  # what differs from the agent's own
     directory: Annotated[str, _directory]
-    umask: Annotated[int, within(0, 0o777)]
+    umask: Annotated[int, wire.within(0, 0o777)]
 
 
 class Formed(NamedTuple):
     """The world has formed, and COMMAND begins; `spent` are its member's Durations, empty for a member alone."""
 
     attempt: AttemptNumber
-    nodes: Annotated[int, within(1, MOST_NODES)]
-    addr: Annotated[str, printable_text(253)]
+    nodes: Annotated[int, wire.within(1, MOST_NODES)]
+    addr: Annotated[str, wire.printable_text(253)]
     port: Port
     spent: Annotated[tuple[int, ...], _durations] = ()
 
@@ -194,14 +174,14 @@ class Ended(NamedTuple):
     signal: SignalNumber | None
     formed: bool
     is_oom: bool
-    tail: Annotated[str, any_text(MOST_TAIL)]
+    tail: Annotated[str, wire.any_text(MOST_TAIL)]
 
 
 class Clean(NamedTuple):
     """Nothing of an attempt is left on this host; `killed` processes got KILL."""
 
     attempt: AttemptNumber
-    killed: Annotated[int, within(0, 1 << 31)]
+    killed: Annotated[int, wire.within(0, 1 << 31)]
 
 
 class Noticed(NamedTuple):
@@ -213,7 +193,7 @@ class Noticed(NamedTuple):
 class Signal(NamedTuple):
     """Pass a signal on to COMMAND's processes that catch it, TERM to all of them; each id only once."""
 
-    id: Annotated[int, within(0, 1 << 31)]
+    id: Annotated[int, wire.within(0, 1 << 31)]
     signal: SignalNumber
 
 
@@ -247,7 +227,7 @@ class Stacks(NamedTuple):
     """The stacks, where they are written, or why there are none."""
 
     attempt: AttemptNumber
-    text: Annotated[str, any_text(MOST_STACKS)]
+    text: Annotated[str, wire.any_text(MOST_STACKS)]
 
 
 AgentMessage = Formed | Ended | Clean | Noticed | Stacks
@@ -384,15 +364,15 @@ class Link:
         self, loop: Loop, sock: socket.socket, secret: Secret, *, is_runner: bool, on_end: Callable[[str], None]
     ) -> None:
         self._connection = Connection(loop, sock, self._frame, on_end)
-        self._nonce = os.urandom(NONCE_BYTES)
+        self._nonce = os.urandom(wire.NONCE_BYTES)
         self._secret, self.is_runner = secret, is_runner
-        self._sealer: Sealer | None = None
-        self._is_proved = False  # by a sealed frame of the other side
+        self._sealer: wire.Sealer | None = None
+        self._is_proved = False  # by a sealed wire.frame of the other side
         self.on_message: Callable[[int, Body], None] = lambda _kind, _body: None
         self.on_output: Callable[[int, bytes], None] = lambda _kind, _data: None
         self.on_proved: Callable[[], None] = lambda: None
         if not is_runner:
-            self._connection.send(frame(HELLO, encode({"nonce": self._nonce.hex()})))
+            self._connection.send(wire.frame(HELLO, wire.encode({"nonce": self._nonce.hex()})))
 
     @property
     def closed(self) -> bool:
@@ -407,16 +387,16 @@ class Link:
     def send(self, kind: int, message: Message) -> None:
         """Send a sealed message; only once the other side is known."""
         if self._sealer is not None:
-            body = message if isinstance(message, dict) else body_of(message)
-            self._connection.send(self._sealer.seal(kind, encode(body)))
+            body = message if isinstance(message, dict) else wire.body_of(message)
+            self._connection.send(self._sealer.seal(kind, wire.encode(body)))
 
     def send_record(self, record: Join | Welcome | AgentMessage | RunnerMessage) -> None:
         """Send a sealed message that is a record of this file."""
         self.send(_KINDS[type(record)], record)
 
     def send_output(self, kind: int, *parts: bytes | memoryview) -> None:
-        """Send output as it is, in one frame."""
-        self._connection.send(HEADER.pack(sum(map(len, parts)), kind), *parts)
+        """Send output as it is, in one wire.frame."""
+        self._connection.send(wire.HEADER.pack(sum(map(len, parts)), kind), *parts)
 
     def watch_room(self, call: Callable[[], None]) -> None:
         """Call each time that fewer bytes wait than before."""
@@ -441,15 +421,15 @@ class Link:
             self.on_message(kind, body)
 
     def _greet(self, kind: int, payload: bytes) -> None:
-        """Take the other side's nonce; the first sealed frame proves the rest."""
+        """Take the other side's nonce; the first sealed wire.frame proves the rest."""
         if kind != (HELLO if self.is_runner else CHALLENGE):
             raise WireError("not a greeting")
-        theirs = hexadecimal(decode(payload), "nonce", NONCE_BYTES)
+        theirs = wire.hexadecimal(wire.decode(payload), "nonce", wire.NONCE_BYTES)
         if self.is_runner:
-            self._sealer = Sealer(self._secret, theirs, self._nonce, RUNNER, AGENT)
-            self._connection.send(frame(CHALLENGE, encode({"nonce": self._nonce.hex()})))
+            self._sealer = wire.Sealer(self._secret, theirs, self._nonce, RUNNER, AGENT)
+            self._connection.send(wire.frame(CHALLENGE, wire.encode({"nonce": self._nonce.hex()})))
         else:
-            self._sealer = Sealer(self._secret, self._nonce, theirs, AGENT, RUNNER)
+            self._sealer = wire.Sealer(self._secret, self._nonce, theirs, AGENT, RUNNER)
             self._connection.most_bytes = MOST_FRAME_BYTES
             self.on_proved()
 

@@ -16,19 +16,9 @@ from mingle_hooks import values
 from mingle_hooks.errors import MingleError, NetworkError, PlaceError, SettingsError, UsageError, reason
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.net import addresses
+from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Callers, Loop, Timer, dial
-from mingle_hooks.rendezvous.wire import (
-    Body,
-    Most,
-    Secret,
-    WireError,
-    address,
-    body_of,
-    integer,
-    parse,
-    printable_text,
-    within,
-)
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, body_of, parse
 from mingle_hooks.run.attempt import Cause
 from mingle_hooks.run.machine import Event, Joined, Machine
 from mingle_hooks.run.messages import MOST_SECONDS, MOST_TAIL, AttemptNumber, Host, Link, Port, Rank, open_listeners
@@ -47,10 +37,10 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 # The list of the user's runs: one small file each, in a directory that all of the user's hosts see. None holds a key.
 
 
-Id = Annotated[str, printable_text(LONGEST_ID)]
-Command = Annotated[str, printable_text(LONGEST_COMMAND)]
-Pid = Annotated[int, within(1, (1 << 31) - 1)]
-Time = Annotated[int, within(0, MOST_SECONDS)]  # in seconds since 1970
+Id = Annotated[str, wire.printable_text(LONGEST_ID)]
+Command = Annotated[str, wire.printable_text(LONGEST_COMMAND)]
+Pid = Annotated[int, wire.within(1, (1 << 31) - 1)]
+Time = Annotated[int, wire.within(0, MOST_SECONDS)]  # in seconds since 1970
 
 
 class RunnerProcess(NamedTuple):
@@ -59,9 +49,9 @@ class RunnerProcess(NamedTuple):
     It tells a runner that was killed from one that is out of reach.
     """
 
-    machine: Annotated[str, printable_text(64)]
+    machine: Annotated[str, wire.printable_text(64)]
     pid: Pid
-    start: Annotated[int, within(0, MOST_SECONDS)]
+    start: Annotated[int, wire.within(0, MOST_SECONDS)]
 
     @classmethod
     def own(cls) -> RunnerProcess:
@@ -92,7 +82,7 @@ def _start(pid: int) -> int | None:
 class Listener(NamedTuple):
     """A port where a run answers to holders of one key; by `tag` they know which (status_tag)."""
 
-    tag: Annotated[str, printable_text(64)]
+    tag: Annotated[str, wire.printable_text(64)]
     port: Port
 
 
@@ -102,11 +92,11 @@ class Entry(NamedTuple):
     id: Id
     run: Id
     host: Host
-    addresses: Annotated[tuple[Annotated[str, address], ...], Most(MOST_ADDRESSES)]
-    doors: Annotated[tuple[Listener, ...], Most(MOST_LISTENERS)]  # as older versions, and files, name them
+    addresses: Annotated[tuple[Annotated[str, wire.address], ...], wire.Most(MOST_ADDRESSES)]
+    doors: Annotated[tuple[Listener, ...], wire.Most(MOST_LISTENERS)]  # as older versions, and files, name them
     process: RunnerProcess
     began: Time
-    wanted: Annotated[int, within(1, 1 << 16)]
+    wanted: Annotated[int, wire.within(1, 1 << 16)]
     command: Command
 
 
@@ -220,7 +210,7 @@ class Node(NamedTuple):
     """One place of a run: its host, its number there, and since when its agent is here, in seconds since 1970."""
 
     host: Host
-    local: Annotated[int, within(0, MOST_SLOTS - 1)]
+    local: Annotated[int, wire.within(0, MOST_SLOTS - 1)]
     state: NodePhase
     rank: Rank | None
     since: Time | None
@@ -244,8 +234,8 @@ class State(NamedTuple):
     id: Id
     run: Id
     state: RunPhase
-    here: Annotated[int, within(0, MOST_NODES)]
-    wanted: Annotated[int, within(1, MOST_NODES)]
+    here: Annotated[int, wire.within(0, MOST_NODES)]
+    wanted: Annotated[int, wire.within(1, MOST_NODES)]
     attempt: AttemptNumber | None  # none has begun where it is None
     restarts: AttemptNumber
     began: Time
@@ -253,7 +243,7 @@ class State(NamedTuple):
     host: Host
     pid: Pid
     command: Command
-    nodes: Annotated[tuple[Node, ...], Most(MOST_NODES)]
+    nodes: Annotated[tuple[Node, ...], wire.Most(MOST_NODES)]
     failure: Failure | None
 
     def body(self) -> Body:
@@ -370,7 +360,7 @@ def kill_run(contact: Contact, *, is_now: bool, limit_s: float, answer_s: float 
             raise WireError("no answer")
         kinds.add(kind)
         if kind == GONE:
-            status = integer(body, "status", 0, 255)
+            status = wire.integer(body, "status", 0, 255)
 
     with Loop() as loop:
         request = StatusRequest(loop, contact, is_whole=False)
