@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from io import FileIO
 from typing import NamedTuple
@@ -114,23 +115,16 @@ class Pipe:
     """One of COMMAND's two streams."""
 
     def __init__(self, descriptor: int, kind: int) -> None:
-        self._descriptor, self.kind = descriptor, kind
+        self.file, self.kind = FileIO(descriptor), kind
         self._rest = b""  # of a line that has not ended
         # One for all reads: to allocate and free so much each time costs as much again.
         self._buffer = bytearray(_RELAY_BYTES)
-        self._view = memoryview(self._buffer)
         processes.widen_pipe(descriptor)
-
-    def fileno(self) -> int:
-        """Return its descriptor."""
-        return self._descriptor
 
     def read(self) -> memoryview | None:
         """Return what has come, nothing at the end, None if nothing has; valid until the next read."""
-        try:
-            return self._view[: os.readv(self._descriptor, [self._buffer])]
-        except BlockingIOError:
-            return None
+        count = self.file.readinto(self._buffer)
+        return None if count is None else memoryview(self._buffer)[:count]
 
     def lines(self, data: memoryview) -> tuple[bytes | memoryview, ...]:
         """Return the whole lines so far, or a piece of one that is too long, in parts; keep the rest."""
@@ -145,10 +139,6 @@ class Pipe:
         """Return the rest of the last line, once."""
         rest, self._rest = self._rest, b""
         return rest
-
-    def close(self) -> None:
-        """Read no more."""
-        os.close(self._descriptor)
 
 
 class Relay:
@@ -189,7 +179,7 @@ class Relay:
         def ready(_events: int) -> None:
             self._read(pipe)
 
-        self._loop.watch(pipe, READ, ready)
+        self._loop.watch(pipe.file, READ, ready)
 
     def _read(self, pipe: Pipe) -> bool:
         """Pass on what has come; tell whether there may be more."""
@@ -212,7 +202,7 @@ class Relay:
         if self._link.waiting_bytes > MOST_WAITING and not self.is_paused:
             self.is_paused = True
             for pipe in self._pipes:
-                self._loop.unwatch(pipe)  # a pipe's end would be reported again and again
+                self._loop.unwatch(pipe.file)  # a pipe's end would be reported again and again
 
     def _room(self) -> None:
         if self.is_paused and self._link.waiting_bytes < FEW_WAITING:
@@ -221,11 +211,11 @@ class Relay:
                 self._watch(pipe)
 
     def _end(self, pipe: Pipe) -> None:
-        self._loop.unwatch(pipe)
+        self._loop.unwatch(pipe.file)
         rest = pipe.take()
         if rest:
             self._link.send_output(pipe.kind, rest)
-        pipe.close()
+        pipe.file.close()
         self._pipes.remove(pipe)
         if not self._pipes:
             self._link.send_output(messages.DRAINED, b"")
@@ -250,11 +240,9 @@ def py_spy(path: str) -> str | None:
 
 def forbid_core(pid: int) -> None:
     """Have the kernel dump no core of a process as it aborts; a limit of 1 also forbids one to a program."""
-    try:
+    with suppress(OSError, ValueError):  # it ended meanwhile, or is another user's
         hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
         resource.prlimit(pid, resource.RLIMIT_CORE, (min(1, hard) if hard >= 0 else 1, hard))
-    except (OSError, ValueError):  # it ended meanwhile, or is another user's
-        pass
 
 
 class StackReader:

@@ -333,12 +333,9 @@ class Process:
 
     def kill(self, number: int) -> None:
         """Signal it and its children on this host, unless it has ended."""
-        if self.status is not None:
-            return
-        try:
-            os.killpg(self.pid, number)
-        except ProcessLookupError:
-            pass
+        if self.status is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
 
     def wait(self, options: int = 0) -> int | None:
         """Return its status, None while it runs; `options` are waitpid(2)'s: 0 waits for its end."""
@@ -373,10 +370,8 @@ class Processes:
         self._loop, self._environ, self._on_output, self._limit = loop, environ, on_output, limit
         self._running: dict[Process, Callable[[Process, int], None]] = {}
         for name in os.listdir("/proc/self/fd"):  # no program is to inherit what our parent left open
-            try:
+            with suppress(OSError):  # that of the listing itself
                 os.set_inheritable(int(name), int(name) <= _STDERR)
-            except OSError:  # that of the listing itself
-                pass
 
     @property
     def running(self) -> tuple[Process, ...]:

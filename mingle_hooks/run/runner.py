@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from io import FileIO
 from typing import NamedTuple, TypeVar
@@ -343,7 +343,7 @@ def member_facts(request: Request, begin: Begin, run_id: str) -> dict[str, objec
         "local_rank": place.local,
         "local_count": begin.slots[begin.rank],
     }
-    if request.agreed is not None:  # others may not know these names: members take the scheduler's hosts, if any
+    if request.agreed is not None:  # other hosts may not know these names: members use the scheduler's, if any
         del found["hosts"]
         return found
     return found if request.job.job_id else {**found, "job_id": run_id}
@@ -389,7 +389,7 @@ def member_label(request: Request, begin: Begin, member: int) -> str:
 
 
 def progress_mark(path: str | None) -> object:
-    """Return a value that is another each time that the file of --progress has changed; None without a file."""
+    """Return a value that differs each time that the file of --progress has changed; None without a file."""
     try:
         found = os.stat(path or "")
     except OSError:
@@ -403,7 +403,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal
 _NOTED = ("failed", "stopped", "again")
 _LOOK_S = 0.005
 # At the end, without any progress, the runner waits so long for output; then for agents; then for starters, which may
-# wait for hosts that are lost; then for starters that it has told to end.
+# wait for hosts that are lost; then for starters that have got TERM.
 DRAIN_S, LEAVE_S, ALONE_S, END_S = 5.0, 5.0, 2.0, 1.0
 
 
@@ -559,7 +559,7 @@ class Runner:
         self._hub.send(place, start)
 
     def _sweep(self, host: str) -> None:
-        launches = self._sweeping(host)
+        launches = self._sweep_launches(host)
         if not launches:  # nothing can be started there
             self._soon(machine.Swept(host, is_clean=False))
         for launch in launches:
@@ -569,13 +569,13 @@ class Runner:
                 self._warn(f"{launch.argv[0]}: {wrong.strerror}")
                 self._soon(machine.Swept(host, is_clean=False))
 
-    def _sweeping(self, host: str) -> tuple[starters.Launch, ...]:
-        """Return what sweeps a host; on this one it leaves the starters of the other hosts alone."""
+    def _sweep_launches(self, host: str) -> tuple[starters.Launch, ...]:
+        """Return the processes that sweep a host; on this host they spare the starters of the others."""
         request, program = self._request, (*own_program_argv("sweep"), self._id)
         if host != request.job.own:
             return request.starter.launches(request.job, (host,), program)
         others = [process.pid for process in self._processes.running if process.hosts != (host,)]
-        spared = [word for pid in others for word in ("--except", str(pid))]
+        spared = [argument for pid in others for argument in ("--except", str(pid))]
         return (starters.Launch((*program, *spared), (host,)),)
 
     def _swept(self, process: Process, status: int) -> None:
@@ -618,35 +618,33 @@ class Runner:
     def _finish(self, status: int) -> Iterator[None]:
         """Take the last output, dismiss the agents, end their starters, and let the reader take the rest."""
         output, here, started = self._output, self._hub.here, self._processes
-        yield from self._while(
-            lambda: not self._is_drained(), lambda: output.taken_bytes + output.waiting_bytes, lambda: DRAIN_S
-        )
+
+        def is_drained() -> bool:
+            return all(self._drained[place] >= self._begun[place] for place in here)
+
+        yield from self._while(lambda: not is_drained(), lambda: output.taken_bytes + output.waiting_bytes, DRAIN_S)
         self._hub.dismiss(status)
-        yield from self._while(lambda: bool(started.running), lambda: len(here), lambda: LEAVE_S if here else ALONE_S)
+        yield from self._while(lambda: started.running and here, lambda: len(here), LEAVE_S)
+        yield from self._while(lambda: started.running and not here, lambda: 0, ALONE_S)
         started.kill(at_once=False)
-        yield from self._while(lambda: bool(started.running), lambda: len(started.running), lambda: END_S)
+        yield from self._while(lambda: started.running, lambda: len(started.running), END_S)
         started.kill(at_once=True)
         reader_s = self._request.silence_s
-        yield from self._while(lambda: output.waiting_bytes > 0, lambda: output.taken_bytes, lambda: reader_s)
+        yield from self._while(lambda: output.waiting_bytes, lambda: output.taken_bytes, reader_s)
         if output.waiting_bytes:
             self._warn(f"{output.give_up()} bytes of output are lost: not read for {reader_s:.0f} s")
             output.give_up()
 
-    def _while(
-        self, is_needed: Callable[[], bool], progress: Callable[[], int], longest_s: Callable[[], float]
-    ) -> Iterator[None]:
+    def _while(self, is_needed: Callable[[], object], progress: Callable[[], int], longest_s: float) -> Iterator[None]:
         """Yield as long as it is needed, and there was progress within so many seconds."""
         since, seen = self._loop.clock(), progress()
         while is_needed():
             now, latest = self._loop.clock(), progress()
             if latest != seen:
                 since, seen = now, latest
-            if now - since > longest_s():
+            if now - since > longest_s:
                 return
             yield
-
-    def _is_drained(self) -> bool:
-        return all(self._drained[place] >= self._begun[place] for place in self._hub.here)
 
 
 def _status_addresses(request: Request) -> tuple[str, ...]:
@@ -664,26 +662,18 @@ def run_command(request: Request) -> int:
     UsageError, and MissingError if --again is not to queue the job once more.
     """
     check_runner()
-    with Loop() as loop:
+    iface, port_range = request.settings.iface, request.settings.port_range
+    with ExitStack() as stack:
+        loop = stack.enter_context(Loop())
         launching = Launching(
-            loop,
-            request.starter,
-            request.job,
-            "agent",
-            iface=request.settings.iface,
-            port_range=request.settings.port_range,
-            agreed=request.agreed,
+            loop, request.starter, request.job, "agent", iface=iface, port_range=port_range, agreed=request.agreed
         )
-        try:
-            signals = processes.signal_pipe(_SIGNALS)
-            runner = Runner(loop, request, launching)
-            try:
-                runner.begin(signals)
-                loop.run(lambda: runner.is_over)
-            finally:
-                runner.close()
-        finally:
-            launching.close()
+        stack.callback(launching.close)
+        signals = processes.signal_pipe(_SIGNALS)
+        runner = Runner(loop, request, launching)
+        stack.callback(runner.close)
+        runner.begin(signals)
+        loop.run(lambda: runner.is_over)
     return _again(request, runner) if request.options.again else runner.status
 
 
@@ -695,9 +685,8 @@ def _again(request: Request, runner: Runner) -> int:
     requeues = Requeues(request, os.environ)
     if runner.machine.had_world:
         requeues.reset()
-    is_cut_short = (
-        runner.machine.was_warned and runner.status != SIGNALLED + signal.SIGINT
-    )  # and not stopped by a person
+    is_stopped = runner.status == SIGNALLED + signal.SIGINT  # by a person
+    is_cut_short = runner.machine.was_warned and not is_stopped
     if runner.status != INFRASTRUCTURE and not is_cut_short:
         return runner.status
     if not runner.machine.had_world and not requeues.may_go_on():
@@ -711,9 +700,9 @@ def _again(request: Request, runner: Runner) -> int:
     return max(status, 0) or INFRASTRUCTURE
 
 
-# So often in a row a job is queued again without a world: a lasting fault, such as a firewall, would do so for ever.
+# So often in a row a job without a world is queued again: a lasting fault, such as a firewall, would do so for ever.
 MOST = 3
-# Here a job is queued again as a new one, of another id.
+# Schedulers whose job, queued again, is a new one with another id.
 _NEW_JOBS = ("pbs", "torque")
 
 
@@ -732,7 +721,7 @@ class Requeues:
         self._path = None if runs is None else f"{os.path.dirname(runs)}/again/{name[:32]}"
 
     def may_go_on(self) -> bool:
-        """Count one more; tell whether the job may be queued again, which it may if nothing can be counted."""
+        """Count one more; tell whether the job may be queued again, as it may if nothing can be counted."""
         if self._path is None:
             return True
         try:
@@ -744,8 +733,6 @@ class Requeues:
             return True
 
     def reset(self) -> None:
-        """Begin to count anew."""
-        try:
+        """Start the count anew."""
+        with suppress(OSError):  # none was counted
             os.unlink(self._path or "")
-        except OSError:  # none was counted
-            pass

@@ -8,7 +8,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import sha256
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -362,19 +362,15 @@ def kill_run(contact: Contact, *, is_now: bool, limit_s: float, answer_s: float 
         if kind == GONE:
             status = wire.integer(body, "status", 0, 255)
 
-    with Loop() as loop:
-        request = StatusRequest(loop, contact, is_whole=False)
-        try:
-            _wait(loop, lambda: request.is_over, answer_s)
-            link = request.link
-            if link is None:
-                return Ending(is_accepted=False, status=None, has_hung_up=False)
-            link.on_message = take
-            link.send(KILL, {"now": is_now})
-            _wait(loop, lambda: link.closed, limit_s)
-            return Ending(bool(kinds), status, link.closed)
-        finally:
-            request.close()
+    with Loop() as loop, closing(StatusRequest(loop, contact, is_whole=False)) as request:
+        _wait(loop, lambda: request.is_over, answer_s)
+        link = request.link
+        if link is None:
+            return Ending(is_accepted=False, status=None, has_hung_up=False)
+        link.on_message = take
+        link.send(KILL, {"now": is_now})
+        _wait(loop, lambda: link.closed, limit_s)
+        return Ending(bool(kinds), status, link.closed)
 
 
 # Of several runs that are meant, so many are named.
