@@ -120,7 +120,11 @@ STEPS = [
     ),
     # What was left over in the environment.
     Way("MASTER_ADDR=localhost SRUN EXEC", 71, "MASTER_ADDR=localhost, as exported.*unset MASTER_ADDR"),
-    Way("MASTER_ADDR=node4 SRUN bash -c 'EVAL; torchrun TRAIN'", 71, "MASTER_ADDR=node4, .*unset MASTER_ADDR"),
+    Way(
+        "MASTER_ADDR=node4 SRUN bash -c 'eval \"$(mingle env --timeout 3)\"; torchrun TRAIN'",
+        71,
+        "MASTER_ADDR=node4, .*unset MASTER_ADDR",
+    ),
     Way("MASTER_ADDR=gone SRUN EXEC", 71, "MASTER_ADDR=gone, .* cannot look up; try unset"),
     Way("NODE_RANK=0 SRUN EXEC", 76, "NODE_RANK=0, .*unset NODE_RANK"),
     Way("NODE_RANK=1 SRUN EXEC", 76, "NODE_RANK=1, .*unset NODE_RANK"),
@@ -300,7 +304,7 @@ HOSTS = [
         "MASTER_ADDR=localhost mingle exec --id a --nodes 2 torchrun TRAIN",
         *(71, "MASTER_ADDR=localhost, .*unset MASTER_ADDR"),
     ),
-    Way("NODE_RANK=0 mingle exec --id a --nodes 2 torchrun TRAIN", 76, "unset NODE_RANK"),
+    Way("NODE_RANK=0 mingle exec --id a --nodes 2 --timeout 3 torchrun TRAIN", 76, "unset NODE_RANK"),
     Way(
         "NODE_RANK=1 mingle exec --id a --nodes 2 --timeout 2 torchrun TRAIN",
         *(69, "rank 1, from the exported NODE_RANK.*unset NODE_RANK"),
@@ -399,12 +403,12 @@ INSIDE = [
 # What runs on another host writes to the job's output: each of these has a job of its own.
 OUTSIDE = [
     Way(
-        "EVAL; EACH_HOST pbs_tmrsh $host env PATH=$PATH torchrun --nnodes $NNODES C10D --rdzv-conf $PET_RDZV_CONF TRAIN &"
-        " done; wait",
+        "EVAL; EACH_HOST pbs_tmrsh $host env PATH=$PATH torchrun --nnodes $NNODES C10D --rdzv-conf $PET_RDZV_CONF"
+        " TRAIN & done; wait",
     ),
     Way(
-        "BY_SSH EVAL; rank=0; EACH_HOST ssh $host PATH=$PATH torchrun --nnodes $NNODES --node-rank $rank ADDRESS TRAIN &"
-        " rank=$((rank + 1)); done; wait",
+        "BY_SSH EVAL; rank=0; EACH_HOST ssh $host PATH=$PATH torchrun --nnodes $NNODES --node-rank $rank ADDRESS"
+        " TRAIN & rank=$((rank + 1)); done; wait",
     ),
     Way(
         "BY_SSH EVAL; rank=0; EACH_HOST ssh $host PATH=$PATH RANK=$rank WORLD_SIZE=$NNODES MASTER_ADDR=$MASTER_ADDR"
