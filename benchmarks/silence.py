@@ -20,7 +20,7 @@ from mingle_hooks.run import messages
 from mingle_hooks.run import messages as life
 from mingle_hooks.run.hub import Hub, Sockets
 from mingle_hooks.run.machine import Joined, Lost
-from mingle_hooks.run.messages import RUNNER, SUPERVISOR, Link
+from mingle_hooks.run.messages import AGENT, RUNNER, Link
 from mingle_hooks.run.starters import Place
 
 COUNT, LOSS, SILENCE_S = 1024, 0.3, 15.0
@@ -75,7 +75,7 @@ class Supervisor:
         self._sent += 1
         if self._number is not None and self._chance.random() >= LOSS:
             self._sock.send(
-                life.pack_heartbeat(self._secret, self._tag, SUPERVISOR, life.Heartbeat(self._number, self._sent))
+                life.pack_heartbeat(self._secret, self._tag, AGENT, life.Heartbeat(self._number, self._sent))
             )
             self.up.ends()
 

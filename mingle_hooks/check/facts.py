@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from io import FileIO
 from typing import Any
 
 from mingle_hooks import values
@@ -28,7 +29,6 @@ from mingle_hooks.net.addresses import (
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
 from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits
 from mingle_hooks.rendezvous.wire import Body
-from mingle_hooks.run.processes import Descriptor
 
 _MIB = 1 << 20
 _LOOPBACK = ("127.", "::1")
@@ -331,7 +331,7 @@ class ChildCall:
         if not self._pid:
             _write_result(function, writing)
         os.close(writing)
-        self._pipe = Descriptor(reading)
+        self._pipe = FileIO(reading)
         loop.watch(self._pipe, READ, lambda _events: self._read())
         self._deadline = ActiveDeadline(loop.clock, limit_s, limit_s * _MOST_TIMES)
         self._timer = loop.after(POLL_S, self._look)

@@ -21,7 +21,7 @@ from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import agent
-from mingle_hooks.run.agent import Approach, Options, Task, Where
+from mingle_hooks.run.agent import Approach, Options, RunnerAddress, Task
 from mingle_hooks.run.messages import LEAVE, Join, Link, Welcome
 from mingle_hooks.values import networks
 from mingle_hooks.values import ports as parse_ports
@@ -589,7 +589,7 @@ class Probe:
         self._devices = DeviceFacts(loop, environ, self._report)  # forks: before there is any thread
         self._multicast = self._open_network(environ)
         join = Join(task.host, task.local, os.getpid(), is_output=False)
-        self._approach = Approach(loop, self._secret, task.places, join, self._welcome, lambda _reason: self.leave())
+        self._approach = Approach(loop, self._secret, task.addresses, join, self._welcome, lambda _reason: self.leave())
 
     @property
     def is_found(self) -> bool:
@@ -639,7 +639,7 @@ class Probe:
         self._faults.append(f"no port of the range is free on {address.address}")
         return address
 
-    def _welcome(self, _where: Where, link: Link, welcome: Welcome) -> None:
+    def _welcome(self, _address: RunnerAddress, link: Link, welcome: Welcome) -> None:
         self._link = link
         link.on_message = self._received
         for part in (self._datagrams, self._server, self._multicast):

@@ -169,7 +169,7 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], flag
         if FORMED in os.environ:
             from mingle_hooks.run import messages
 
-            messages.tell_formed(os.environ[FORMED], view)
+            messages.report_formed(os.environ[FORMED], view)
         _become(command, values, keep_key=flags.keep_key or _starts_mingle(command))
 
 
@@ -178,7 +178,7 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], flags:
 
     Raises what become_command() raises, and what a run raises.
     """
-    from mingle_hooks.run import together
+    from mingle_hooks.run import runner
 
     spec = member_spec(os.environ, options)
     if spec.nodes == 1 or FORMED in os.environ:
@@ -186,14 +186,14 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], flags:
         return 0
     launchers.check_command(command, spec, verbatim=flags.verbatim)
     launcher = None if flags.verbatim else launchers.recognise(command)
-    together.check(spec, launcher and launcher.starts, no_wait=flags.no_wait)
+    runner.check_together(spec, launcher and launcher.starts, no_wait=flags.no_wait)
     obstacle = obstacle_to(command, spec, verbatim=flags.verbatim)
     with ProgressPrinter(sys.stderr, quiet=spec.settings.quiet) as observer:
         # The run's own members are compared.
         view = join(spec, observer, wants_roster=True, command=None, obstacle=obstacle)
     flag_options = {"explain": flags.explain, "verbatim": flags.verbatim, "keep_key": flags.keep_key}
-    own = {**options, **flag_options, **together.known(spec, view)}
-    return together.together(command, spec, view, option_arguments(own))
+    own = {**options, **flag_options, **runner.world_options(spec, view)}
+    return runner.run_together(command, spec, view, option_arguments(own))
 
 
 def _starts_mingle(command: tuple[str, ...]) -> bool:

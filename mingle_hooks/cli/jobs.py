@@ -38,7 +38,7 @@ from mingle_hooks.joining import members_of, named_members
 from mingle_hooks.run import attempt, runner, status
 from mingle_hooks.run.runner import Options, Request
 from mingle_hooks.run.starters import listed
-from mingle_hooks.run.status import Entry, Failure, Runs, Seen, State
+from mingle_hooks.run.status import Entry, Failure, ListedRun, Runs, State
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.hostlist import fold
@@ -314,7 +314,7 @@ def note(text: str, *, is_quiet: bool = False) -> None:
         click.echo(f"mingle: {printable(text)}", err=True)
 
 
-def run_row(seen: Seen) -> dict[str, Any]:
+def run_row(seen: ListedRun) -> dict[str, Any]:
     """Return a run as a row of --json."""
     entry, state = seen
     return {
@@ -333,7 +333,7 @@ def run_row(seen: Seen) -> dict[str, Any]:
     }
 
 
-def whole_run_row(seen: Seen) -> dict[str, Any]:
+def whole_run_row(seen: ListedRun) -> dict[str, Any]:
     """Return a run with its nodes and its last failure, for --json."""
     state = seen.state
     nodes = () if state is None else state.nodes
@@ -350,12 +350,12 @@ def print_json(value: object) -> None:
     write_stdout(f"{values.to_json(value)}\n")
 
 
-def run_lines(found: Sequence[Seen]) -> list[str]:
+def run_lines(found: Sequence[ListedRun]) -> list[str]:
     """Return a table of runs, with a heading."""
     return _aligned([_COLUMNS, *map(_cells, found)])
 
 
-def run_page(seen: Seen) -> list[str]:
+def run_page(seen: ListedRun) -> list[str]:
     """Return the text of `mingle show`: the run, its nodes and its last failure."""
     entry, state = seen
     rows = [("id", entry.id), ("run", entry.run)]
@@ -381,7 +381,7 @@ def run_page(seen: Seen) -> list[str]:
     return [*found, *([] if state.failure is None else ["", *_failure(state.failure)])]
 
 
-def run_changes(last: Sequence[Seen], found: Sequence[Seen]) -> list[str]:
+def run_changes(last: Sequence[ListedRun], found: Sequence[ListedRun]) -> list[str]:
     """Return the rows of runs that have changed or ended."""
     here = {seen.entry.run for seen in found}
     ended = [[*_cells(seen)[:1], ENDED, *_cells(seen)[2:]] for seen in last if seen.entry.run not in here]
@@ -403,7 +403,7 @@ def _no_answer(entry: Entry, path: str) -> MissingError:
     )
 
 
-def _cells(seen: Seen) -> tuple[str, ...]:
+def _cells(seen: ListedRun) -> tuple[str, ...]:
     entry, state = seen
     return (
         entry.id,
@@ -455,7 +455,7 @@ def ls(*, watch: bool, is_json: bool, key_file: str | None) -> None:
     Attempts count from 0. A run that does not answer is unreachable.
     """
     known = find_runs(key_file)
-    found = known.look(known.ways())
+    found = known.look(known.contacts())
     redraws = watch and not is_json and sys.stdout.isatty()
     if is_json:
         print_json([*map(run_row, found)])
@@ -465,7 +465,7 @@ def ls(*, watch: bool, is_json: bool, key_file: str | None) -> None:
         note("no runs")
     while watch:
         time.sleep(_WATCH_S)
-        last, found = found, known.look(known.ways())
+        last, found = found, known.look(known.contacts())
         if redraws:
             _print(run_lines(found), before=_CLEAR)
         elif not is_json:
@@ -518,7 +518,7 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
     The run ends as after SIGTERM, or with --now as after a second Ctrl-C. The
     exit status is 0 only if none of its processes is left.
     """
-    limit_s = _seconds(timeout)
+    limit_s = runner.option_seconds(timeout, "--timeout", 0.0)
     known = find_runs(key_file)
     way = known.one(name)
     ending = status.kill_run(way, is_now=is_now, limit_s=limit_s)

@@ -1,6 +1,6 @@
-"""A host's agent, and the warden above it: if either of the two is killed, the other ends all that is left.
+"""A host's agent, and the warden above it: if one of the two is killed, the other ends all that is left.
 
-Both are subreapers. The warden writes each of its signals to a pipe, whose end tells the agent that it was killed.
+Both are subreapers. The warden writes its signals to a pipe; the agent knows from the pipe's end that it is gone.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import socket
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from io import FileIO
+from typing import Any, NamedTuple, NoReturn
 
 from mingle_hooks.errors import MingleError, NetworkError, UsageError
 from mingle_hooks.files import UnfitError, contents, own_program_argv
 from mingle_hooks.net.addresses import hostname
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer, dial
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, hexadecimal, parse
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.command import Attempt
-from mingle_hooks.run.messages import AT, JOIN, KEY, RUNNER, SUPERVISOR, WELCOME, Join, Link, Message, Welcome
-from mingle_hooks.run.processes import Descriptor
+from mingle_hooks.run.messages import AT, KEY, RUNNER, WELCOME, AgentMessage, Join, Link, Welcome
 
 NO_RUNNER = 75  # EX_TEMPFAIL: trying again makes sense
 _STDERR = 2
-_KEY_DIGITS = 64
+_KEY_BYTES = 32
 
-Where = tuple[str, int]
+RunnerAddress = tuple[str, int]
 
 
 class Options(NamedTuple):
@@ -42,93 +42,88 @@ class Options(NamedTuple):
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Options:
         """Return the options on a command line. Raises UsageError for one that no starter writes."""
-        words = iter(arguments)
+        rest = iter(arguments)
         found: dict[str, Any] = {}
-        for word in words:
-            if word == "--stdin":
+        for option in rest:
+            if option == "--stdin":
                 found["is_stdin"] = True
-            elif word == "--keep":
-                found["keep"] = (*found.get("keep", ()), next(words, ""))
-            elif word in ("--host", "--local", "--environ"):
-                found[word[2:]] = next(words, "")
+            elif option == "--keep":
+                found["keep"] = (*found.get("keep", ()), next(rest, ""))
+            elif option in ("--host", "--local", "--environ"):
+                found[option[2:]] = next(rest, "")
             else:
-                raise _bad("an option of a supervisor's", word)
+                raise _bad("an option of a supervisor's", option)
         return cls(**found)
 
-    def words(self) -> tuple[str, ...]:
-        """Return the place alone, as a command line."""
-        host = ("--host", self.host) if self.host else ()
-        return (*host, "--local", self.local) if self.local else host
+    def argv(self) -> tuple[str, ...]:
+        """Return the options that name the place."""
+        place = {"--host": self.host, "--local": self.local}
+        return tuple(text for option, value in place.items() if value for text in (option, value))
 
 
 class Task(NamedTuple):
-    """The key and the addresses of the runner, and which place this is."""
+    """The run's key and the runner's addresses, and which place this is."""
 
     key: bytes
-    places: tuple[Where, ...]
+    addresses: tuple[RunnerAddress, ...]
     host: str
     local: int
 
     @classmethod
     def find(cls, options: Options, environ: Mapping[str, str]) -> Task:
         """Return an agent's task; Slurm names the place unless the starter does. Raises UsageError."""
-        digits, local = environ.get(KEY, ""), options.local or environ.get("SLURM_LOCALID") or "0"
+        local = options.local or environ.get("SLURM_LOCALID") or "0"
         try:
-            key = bytes.fromhex(digits)
-        except ValueError:
-            key = b""
-        if len(digits) != _KEY_DIGITS or not key:
-            raise _bad("a run's key", f"none in {KEY}")
+            key = hexadecimal({KEY: environ.get(KEY)}, KEY, _KEY_BYTES)
+        except WireError:
+            raise _bad("a run's key", f"none in {KEY}") from None
         if not local.isdecimal():
             raise _bad("a number", f"{local} (--local)")
         host = options.host or environ.get("SLURMD_NODENAME") or hostname()
         return cls(key, parse_addresses(environ.get(AT, "")), host, int(local))
 
 
-def parse_addresses(text: str) -> tuple[Where, ...]:
+def parse_addresses(text: str) -> tuple[RunnerAddress, ...]:
     """Return the addresses in MINGLE_RUN_AT: "10.77.0.1 4711,fd77::1 4711". Raises UsageError."""
-    found = []
-    for place in text.split(","):
-        address, _, port = place.partition(" ")
-        if not address or not port.isdecimal():
-            raise _bad("addresses and ports", f"{text} ({AT})")
-        found.append((address, int(port)))
-    return tuple(found)
+    pairs = [pair.partition(" ") for pair in text.split(",")]
+    if not all(address and port.isdecimal() for address, _, port in pairs):
+        raise _bad("addresses and ports", f"{text} ({AT})")
+    return tuple((address, int(port)) for address, _, port in pairs)
 
 
 def _bad(expected: str, seen: str) -> UsageError:
     return UsageError(expected, seen, "`mingle run`, which starts this program")
 
 
-# Dial again after so long, in seconds, where it was refused.
+# Dial again after so long, in seconds, after a refusal.
 _AGAIN_S = 0.5
-# Wait so long for a runner that has greeted and sends nothing more, if another has greeted.
-_GREETED_S = 3.0
+# Wait so long for a runner that has proved itself and sends nothing more, if another has done so too.
+_WELCOME_S = 3.0
 
 
 class Approach:
     """Dials all of the runner's addresses at once, until one has proved that it holds the run's key.
 
-    `on_welcome(where, link, welcome)` comes once, with the control connection, and sets the link's `on_message`;
-    `on_end(reason)` comes with its end.
+    `on_welcome(address, link, welcome)` comes once, with the control connection, and sets the link's `on_message`;
+    `on_end(reason)` comes when that connection ends.
     """
 
     def __init__(
         self,
         loop: Loop,
         secret: Secret,
-        places: Sequence[Where],
+        addresses: Sequence[RunnerAddress],
         join: Join,
-        on_welcome: Callable[[Where, Link, Welcome], None],
+        on_welcome: Callable[[RunnerAddress, Link, Welcome], None],
         on_end: Callable[[str], None],
     ) -> None:
         self._loop, self._secret, self._join = loop, secret, join
         self._on_welcome, self._on_end = on_welcome, on_end
-        self._links: dict[Where, Link] = {}
-        self._greeted: list[Where] = []  # in order; the first has been sent JOIN
+        self._links: dict[RunnerAddress, Link] = {}
+        self._proved: list[RunnerAddress] = []  # in order; the first has been sent JOIN
         self.is_over = False
-        for where in places:
-            self._dial(where)
+        for address in addresses:
+            self._dial(address)
 
     def close(self, but: Link | None = None) -> None:
         """Give up, but for one link."""
@@ -137,61 +132,60 @@ class Approach:
             if link is not but:
                 link.close()
 
-    def _dial(self, where: Where) -> None:
+    def _dial(self, address: RunnerAddress) -> None:
         if self.is_over:
             return
         try:
-            sock = dial(*where)
+            sock = dial(*address)
         except OSError as error:
             self._loop.missed(error)
-            self._loop.after(_AGAIN_S, lambda: self._dial(where))
+            self._loop.after(_AGAIN_S, lambda: self._dial(address))
             return
-        link = Link(self._loop, sock, self._secret, is_runner=False, on_end=lambda reason: self._lost(where, reason))
-        link.on_proved = lambda: self._proved(where)
-        link.on_message = lambda kind, body: self._take(where, kind, body)
-        self._links[where] = link
+        link = Link(self._loop, sock, self._secret, is_runner=False, on_end=lambda reason: self._lost(address, reason))
+        link.on_proved = lambda: self._take_proof(address)
+        link.on_message = lambda kind, body: self._take(address, kind, body)
+        self._links[address] = link
 
-    def _proved(self, where: Where) -> None:
-        self._greeted.append(where)
-        if self._greeted[0] == where:
-            self._introduce()
+    def _take_proof(self, address: RunnerAddress) -> None:
+        self._proved.append(address)
+        if self._proved[0] == address:
+            self._join_first()
 
-    def _introduce(self) -> None:
-        """Send JOIN to the first that greeted."""
-        if not self._greeted:
-            return
-        first = self._greeted[0]
-        self._links[first].send(JOIN, self._join)
-        self._loop.after(_GREETED_S, lambda: self._overdue(first))
+    def _join_first(self) -> None:
+        """Send JOIN to the first that has proved itself; wait for WELCOME for some time if there is another."""
+        first = self._proved[0]
 
-    def _overdue(self, where: Where) -> None:
-        if not self.is_over and self._greeted[:1] == [where] and len(self._greeted) > 1:
-            self._links[where].close()
-            self._lost(where, "it does not answer")
+        def give_up() -> None:
+            if not self.is_over and self._proved[:1] == [first] and len(self._proved) > 1:
+                self._links[first].close()
+                self._lost(first, "it does not answer")
 
-    def _lost(self, where: Where, reason: str) -> None:
+        self._links[first].send_record(self._join)
+        self._loop.after(_WELCOME_S, give_up)
+
+    def _lost(self, address: RunnerAddress, reason: str) -> None:
         if self.is_over:
             self._on_end(reason)
             return
-        was_first = self._greeted[:1] == [where]
-        if where in self._greeted:
-            self._greeted.remove(where)
-        self._loop.after(_AGAIN_S, lambda: self._dial(where))
-        if was_first:
-            self._introduce()
+        self._loop.after(_AGAIN_S, lambda: self._dial(address))
+        if address in self._proved:
+            was_first = self._proved[0] == address
+            self._proved.remove(address)
+            if was_first and self._proved:
+                self._join_first()
 
-    def _take(self, where: Where, kind: int, body: Body) -> None:
+    def _take(self, address: RunnerAddress, kind: int, body: Body) -> None:
         if kind != WELCOME or self.is_over:
             return
-        welcome, link = parse(Welcome, body), self._links[where]
+        welcome, link = parse(Welcome, body), self._links[address]
         self.close(but=link)
-        self._on_welcome(where, link, welcome)
+        self._on_welcome(address, link, welcome)
 
 
-class Pulse:
-    """Sends heartbeats, one a second, and calls `on_silence()` once when the runner was silent for too long.
+class Heartbeats:
+    """Sends a heartbeat each second, and calls `on_silence()` once when the runner has been silent for too long.
 
-    The runner's heartbeats are read when the next one is due: one wake-up a second.
+    The runner's heartbeats are read when the next one is sent: one wake-up a second.
     """
 
     def __init__(
@@ -201,7 +195,7 @@ class Pulse:
         self._tag = messages.heartbeat_tag(secret)
         self._silence_s = welcome.silence_ms / 1000
         self._interval_s = messages.heartbeat_interval_s(self._silence_s)
-        self._sent = self._taken = 0
+        self._sent = self._received = 0  # the last sequence numbers
         self._heard_at = self._beat_at = loop.clock()
         self._timer: Timer | None = None
         self._sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
@@ -211,47 +205,42 @@ class Pulse:
         self._beat()
 
     def heard(self) -> None:
-        """Take note of a heartbeat, or a message, of the runner."""
+        """Note that a heartbeat or a message of the runner has come."""
         self._heard_at = self._loop.clock()
 
     def close(self) -> None:
-        """Send and expect no more."""
+        """Send no more heartbeats, and expect none."""
         if self._timer is not None:
             self._timer.cancel()
         self._sock.close()
 
     def _beat(self) -> None:
         now = self._loop.clock()
-        # A stop of this process, as of a job that is suspended, is not the runner's silence.
+        # The time for which this process was stopped, as with a suspended job, does not count as the runner's silence.
         self._heard_at += max(now - self._beat_at - 2 * self._interval_s, 0.0)
         self._beat_at = now
-        self._take()
+        self._receive()
         if now - self._heard_at > self._silence_s:
             self._on_silence()
             return
         self._sent += 1
-        try:
-            self._sock.send(
-                messages.pack_heartbeat(
-                    self._secret, self._tag, SUPERVISOR, messages.Heartbeat(self._number, self._sent)
-                )
-            )
-        except OSError:  # the next may get through
-            pass
+        heartbeat = messages.Heartbeat(self._number, self._sent)
+        with suppress(OSError):  # the next may get through
+            self._sock.send(messages.pack_heartbeat(self._secret, self._tag, messages.AGENT, heartbeat))
         self._timer = self._loop.after(self._interval_s, self._beat)
 
-    def _take(self) -> None:
-        """Read what has come; a number that is not higher than the last is an old sign, or somebody's copy."""
+    def _receive(self) -> None:
+        """Read what has come; a sequence number that is not higher than the last is an old or a copied heartbeat."""
         while True:
             try:
                 data = self._sock.recv(messages.BYTES + 1)
             except BlockingIOError:
                 return
-            except OSError:  # what became of an earlier one
+            except OSError:  # ICMP's answer to an earlier datagram
                 continue
-            sign = messages.unpack_heartbeat(self._secret, self._tag, RUNNER, data)
-            if sign is not None and sign.number == self._number and sign.sequence > self._taken:
-                self._taken = sign.sequence
+            heartbeat = messages.unpack_heartbeat(self._secret, self._tag, RUNNER, data)
+            if heartbeat is not None and heartbeat.number == self._number and heartbeat.sequence > self._received:
+                self._received = heartbeat.sequence
                 self.heard()
 
 
@@ -266,72 +255,59 @@ class Runner:
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        secret: Secret,
-        places: Sequence[Where],
-        join: Join,
-        on_message: Callable[[int, Body], None],
-        on_lost: Callable[[str], None],
+        self, loop: Loop, task: Task, on_message: Callable[[int, Body], None], on_lost: Callable[[str], None]
     ) -> None:
-        self._loop, self._secret, self._join = loop, secret, join
+        self._loop, self._secret = loop, Secret(task.key)
+        self._join = Join(task.host, task.local, os.getpid(), is_output=False)
         self._on_message, self._on_lost = on_message, on_lost
         self._early: list[tuple[int, Body]] = []  # messages that came before output could be sent
         self._control: Link | None = None
-        self._pulse: Pulse | None = None
+        self._heartbeats: Heartbeats | None = None
         self._is_lost = self._is_open = False
         self.output: Link | None = None
-        self._approach = Approach(loop, secret, places, join, self._welcome, self._lose)
-        loop.after(_APPROACH_S, self._overdue)
+        self._approach = Approach(loop, self._secret, task.addresses, self._join, self._welcome, self._lose)
+        loop.after(_APPROACH_S, lambda: None if self.is_found else self._lose("none answers"))
 
     @property
     def is_found(self) -> bool:
         """Whether it has answered."""
         return self._control is not None
 
-    def send(self, kind: int, message: Message) -> None:
-        """Send it a message."""
+    def send(self, message: AgentMessage) -> None:
+        """Send a message, if the runner is found."""
         if self._control is not None:
-            self._control.send(kind, message)
+            self._control.send_record(message)
 
     def close(self) -> None:
-        """Send no more; what the kernel has taken still arrives."""
+        """Send no more; what the kernel has accepted still arrives."""
         self._is_lost = True
         self._approach.close()
-        for part in (self._control, self.output, self._pulse):
+        for part in (self._control, self.output, self._heartbeats):
             if part is not None:
                 part.close()
 
-    def _overdue(self) -> None:
-        if not self.is_found:
-            self._lose("none answers")
-
-    def _welcome(self, where: Where, link: Link, welcome: Welcome) -> None:
-        self._control, link.on_message = link, self._said
-        self._pulse = Pulse(self._loop, self._secret, where[0], welcome, lambda: self._lose("it is silent"))
+    def _welcome(self, address: RunnerAddress, link: Link, welcome: Welcome) -> None:
+        beats = Heartbeats(self._loop, self._secret, address[0], welcome, lambda: self._lose("it is silent"))
+        self._control, self._heartbeats = link, beats
+        link.on_message = lambda kind, body: self._take(beats, kind, body)
         try:
-            sock = dial(*where)
+            sock = dial(*address)
         except OSError as error:
             self._lose(error.strerror or "no second connection")
             return
         output = self.output = Link(self._loop, sock, self._secret, is_runner=False, on_end=self._lose)
-        output.on_proved = self._open
-        output.on_message = lambda _kind, _body: self._hear()
+        output.on_proved = lambda: self._open(output)
+        output.on_message = lambda _kind, _body: beats.heard()
 
-    def _open(self) -> None:
-        if self.output is not None:
-            self.output.send(JOIN, self._join._replace(is_output=True))
+    def _open(self, output: Link) -> None:
+        output.send_record(self._join._replace(is_output=True))
         self._is_open = True
         early, self._early = self._early, []
         for kind, body in early:
             self._on_message(kind, body)
 
-    def _hear(self) -> None:
-        if self._pulse is not None:
-            self._pulse.heard()
-
-    def _said(self, kind: int, body: Body) -> None:
-        self._hear()
+    def _take(self, heartbeats: Heartbeats, kind: int, body: Body) -> None:
+        heartbeats.heard()
         if self._is_open:
             self._on_message(kind, body)
         else:
@@ -345,7 +321,7 @@ class Runner:
 
 # Without a runner, COMMAND has so long after TERM, in seconds.
 _LOST_GRACE_S = 2.0
-# A signal that comes to the warden and to the agent within this time is one.
+# A signal that reaches the warden and the agent within this time is the same one.
 _SAME_S = 1.0
 
 
@@ -358,37 +334,35 @@ def run_agent(task: Task, warden: int) -> int:
 
 
 class Agent:
-    """One host's part of a run: obeys the runner, reports on COMMAND, and ends all if the runner is lost.
+    """One host's part of a run: does what the runner says, reports on COMMAND, and ends all if the runner is lost.
 
-    `status` is its exit status once all is done.
+    `status` is the exit status, once nothing is left to do.
     """
 
     def __init__(self, loop: Loop, task: Task, warden: int) -> None:
         self._loop, self._own = loop, dict(os.environ)
         self.status: int | None = None
-        self._leaving: int | None = None  # with which status, once nothing is left
+        self._leaving: int | None = None  # the exit status, once nothing of COMMAND is left
         self._attempt: Attempt | None = None
         self._passed_on: set[int] = set()
         self._noticed: dict[int, float] = {}
         self._listen(warden)
-        join = messages.Join(task.host, task.local, os.getpid(), is_output=False)
-        self._runner = Runner(loop, Secret(task.key), task.places, join, self._obey, self._lost)
+        self._runner = Runner(loop, task, self._obey, self._lost)
 
     def _listen(self, warden: int) -> None:
         """Watch for signals to this process or to the warden, and for the warden's end."""
-        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        processes.write_signals_to(writing)
+        own = processes.signal_pipe()
         processes.release_signals()
-        for end in (Descriptor(reading), Descriptor(warden)):
+        for end in (FileIO(own), FileIO(warden)):
             self._loop.watch(end, READ, lambda _events, end=end: self._signalled(end))  # type: ignore[misc]
 
-    def _signalled(self, end: Descriptor) -> None:
-        numbers = os.read(end.fileno(), 4096)
-        if not numbers:
+    def _signalled(self, end: FileIO) -> None:
+        numbers = end.read(4096)
+        if numbers == b"":
             self._loop.unwatch(end)
             self._runner.close()  # from here on, COMMAND's end is not its own failure
             self._lost("the warden is gone")
-        for number in dict.fromkeys(numbers):
+        for number in dict.fromkeys(numbers or b""):
             if number == signal.SIGCHLD:
                 self._reap()
             else:
@@ -408,35 +382,32 @@ class Agent:
             return
         self._noticed[number] = now
         if self._runner.is_found:
-            self._runner.send(messages.NOTICED, messages.Noticed(number))
+            self._runner.send(messages.Noticed(number))
         else:
             self._runner.close()
             self._lost("stopped before a runner was found")
 
     def _obey(self, kind: int, body: Body) -> None:
         """Do what a message of the runner says. Raises WireError."""
-        if kind == messages.START:
-            self._start(parse(messages.Start, body))
-        elif kind == messages.SIGNAL:
-            signalled = parse(messages.Signal, body)
-            if self._attempt is not None and signalled.id not in self._passed_on:
-                self._passed_on.add(signalled.id)
-                self._attempt.tree.signal(signalled.signal)
-        elif kind == messages.DUMP:
-            dump = parse(messages.Dump, body)
-            if self._attempt is not None and self._attempt.number == dump.attempt:
-                self._attempt.dump(dump.within_ms / 1000)
-        elif kind == messages.END:
-            end = parse(messages.End, body)
-            if self._attempt is not None and self._attempt.number == end.attempt:
-                self._attempt.tree.end(end.grace_ms / 1000)
-        elif kind == messages.LEAVE:
-            self._leaving = parse(messages.Leave, body).status
-            if self._attempt is not None:
-                self._attempt.tree.end(0.0)
-            self._leave()
-        else:
+        if kind not in messages.RUNNER_MESSAGES:
             raise WireError("not a runner's message")
+        message, attempt = parse(messages.RUNNER_MESSAGES[kind], body), self._attempt
+        if isinstance(message, messages.Start):
+            self._start(message)
+        elif isinstance(message, messages.Leave):
+            self._end(message.status, 0.0)
+        elif attempt is None:
+            return
+        elif isinstance(message, messages.Signal):
+            if message.id not in self._passed_on:
+                self._passed_on.add(message.id)
+                attempt.tree.signal(message.signal)
+        elif message.attempt != attempt.number:
+            return
+        elif isinstance(message, messages.Dump):
+            attempt.dump(message.within_ms / 1000)
+        else:
+            attempt.tree.end(message.grace_ms / 1000)
 
     def _start(self, start: messages.Start) -> None:
         output = self._runner.output
@@ -451,46 +422,52 @@ class Agent:
             self._attempt = None
             tail, status = f"mingle run: cannot start: {wrong.strerror}\n", NetworkError.exit_code
             ended = messages.Ended(start.attempt, status, None, formed=False, is_oom=False, tail=tail)
-            self._runner.send(messages.ENDED, ended)
-            self._runner.send(messages.CLEAN, messages.Clean(start.attempt, 0))
+            self._runner.send(ended)
+            self._runner.send(messages.Clean(start.attempt, 0))
             output.send_output(messages.DRAINED)
 
     def _lost(self, reason: str) -> None:
         """End all without a runner."""
         if self._leaving is None:
-            self._leaving = NO_RUNNER
             with suppress(OSError):  # nobody may read it
                 os.write(_STDERR, f"mingle run: {hostname()}: the runner is lost: {reason}\n".encode())
+        self._end(NO_RUNNER if self._leaving is None else self._leaving, _LOST_GRACE_S)
+
+    def _end(self, status: int, grace_s: float) -> None:
+        """End COMMAND, then leave with this status."""
+        self._leaving = status
         if self._attempt is not None:
-            self._attempt.tree.end(_LOST_GRACE_S)
+            self._attempt.tree.end(grace_s)
         self._leave()
 
     def _leave(self) -> None:
-        """Go once nothing is left."""
-        if self._leaving is None:
-            return
-        if self._attempt is None or self._attempt.is_clean:
+        """Leave once nothing of COMMAND is left."""
+        if self._leaving is not None and (self._attempt is None or self._attempt.is_clean):
             self.status = self._leaving
             self._runner.close()
 
 
-# The caller's environment, if the scheduler hands none on: from a private file, or from standard input.
+# The caller's environment, if the scheduler passes none on: from a private file, or from standard input.
 MOST_BYTES = 16 * 1024 * 1024
 _STDIN = 0
 
 
 def take_environ(program: str, options: Options) -> None:
-    """Become the same program with that environment, by which a sweep finds it in /proc.
+    """Become the same program with that environment: by it a sweep finds the process in /proc.
 
     Raises UsageError if another user can read or write the file.
     """
-    environ = merge_environ(os.environ, _read(options), options.keep)
-    argv = [*own_program_argv(program), *options.words()]
-    os.execve(argv[0], argv, environ)  # noqa: S606 - ourselves
+    become_program(program, options, merge_environ(os.environ, _read(options), options.keep))
+
+
+def become_program(program: str, options: Options, environ: Mapping[str, str]) -> NoReturn:
+    """Become one of our programs, at the place of these options."""
+    argv = [*own_program_argv(program), *options.argv()]
+    os.execve(argv[0], argv, environ)  # noqa: S606 - mingle itself
 
 
 def merge_environ(own: Mapping[str, str], data: bytes, keep: tuple[str, ...]) -> dict[str, str]:
-    """Return the variables of a file, but this host's own where they have one of these prefixes."""
+    """Return the variables in `data`, except that those with one of these prefixes are this host's own."""
     pairs = (entry.partition("=") for entry in os.fsdecode(data).split("\0"))
     given = {name: value for name, equals, value in pairs if name and equals}
     return {**given, **{name: value for name, value in own.items() if name.startswith(keep)}}
@@ -523,7 +500,7 @@ def run_warden(arguments: Sequence[str]) -> int:
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     processes.adopt_orphans()
     processes.hold_signals()
-    child = os.fork()  # so the agent has a small parent
+    child = os.fork()  # the warden stays small, as it never imports or allocates what the agent needs
     if not child:
         os.close(writing)
         return _run_child(task, reading)
@@ -535,7 +512,7 @@ def run_warden(arguments: Sequence[str]) -> int:
 
 
 def _run_child(task: Task, warden: int) -> int:
-    os.setsid()  # at a job's end, PBS kills the whole session that it began: one of the two has to see that
+    os.setsid()  # at a job's end PBS kills the session that it began: the agent has to survive, and end the rest
     processes.adopt_orphans()
     try:
         return run_agent(task, warden)
@@ -547,7 +524,7 @@ def _run_child(task: Task, warden: int) -> int:
 
 
 def _fill_standard_descriptors() -> None:
-    """Open /dev/null in place of a closed standard stream, or a pipe of ours would get its number."""
+    """Open /dev/null in place of a closed standard stream: else a pipe of ours would get its descriptor."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         pass
     os.close(descriptor)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from mingle_hooks.errors import (
-    ConflictError,
-    FactsError,
-    MingleError,
-    PlaceError,
-    SecretError,
-    SettingsError,
-    UsageError,
-    printable,
-)
-from mingle_hooks.run.messages import Ended
+from mingle_hooks import errors
+from mingle_hooks.errors import MingleError, printable
+from mingle_hooks.rendezvous.wire import any_text
+from mingle_hooks.run.messages import MOST_TAIL, Duration, Ended, Host, Rank, SignalNumber, Status
 from mingle_hooks.run.starters import Place, places_on
 from mingle_hooks.schedulers import hostlist
 
@@ -61,8 +54,8 @@ def rank_hosts(before: Sequence[str], here: Sequence[str], most: int) -> tuple[s
     return tuple(same[rank] if rank in same else next(rest) for rank in range(count))
 
 
-# away: not launched, or given up; called: launched; idle: here, without COMMAND; busy: COMMAND, or something of it,
-# runs; lost: what it started may still run.
+# away: not started, or given up; called: its agent is started; idle: its agent is here, without COMMAND; busy: COMMAND
+# or something of it runs; lost: its agent is lost, and what it started may still run.
 State = Literal["away", "called", "idle", "busy", "lost"]
 
 # A host whose failure ended so many attempts is replaced, if there is another.
@@ -104,14 +97,10 @@ class Roster:
 
     def here(self) -> list[str]:
         """Return the hosts that can take part now."""
-        return self._wanted("idle")
+        return self.wanted("idle")
 
-    def callable(self) -> list[str]:
-        """Return the hosts that may be called again: they have no agent, and are wanted."""
-        return self._wanted("away")
-
-    def _wanted(self, state: State) -> list[str]:
-        """Return the hosts that an attempt may take, and all of whose places are in a state."""
+    def wanted(self, state: State) -> list[str]:
+        """Return the hosts that an attempt may take, and all of whose places are in this state."""
         return [
             host
             for host in self._hosts
@@ -119,19 +108,19 @@ class Roster:
         ]
 
     def awaited(self) -> list[str]:
-        """Return the hosts whose agents are on their way."""
+        """Return the hosts whose agents have been started and have not connected."""
         return [host for host in self._hosts if any(self.state[place] == "called" for place in self._at[host])]
 
     def busy(self) -> list[int]:
-        """Return the places that have something of an attempt."""
+        """Return the places where an attempt runs, or something of it is left."""
         return [place for place, state in enumerate(self.state) if state == "busy"]
 
     def lost_hosts(self) -> tuple[str, ...]:
-        """Return the hosts where something of this run may be left that no agent ends."""
+        """Return the hosts where processes of this run may be left that no agent ends."""
         return tuple(dict.fromkeys(self.host(place) for place, state in enumerate(self.state) if state == "lost"))
 
     def is_complete(self, most: int) -> bool:
-        """Tell whether those that are to train are here, and no host that may still come would have a rank instead."""
+        """Tell whether the hosts that are to train are here, and no host still to come would get a rank instead."""
         here = self.here()
         is_chosen = len(here) >= most and all(host in here for host in self._hosts[:most])
         return bool(here) and (is_chosen or not self.awaited())
@@ -141,9 +130,9 @@ class Roster:
 
 HUP, INT, PIPE, TERM = 1, 2, 13, 15
 ENDS = (HUP, INT, TERM)
-# At the limit all has to be over; the grace, and this long for the rest.
+# The run has to be over at the limit: COMMAND needs the grace, and the rest so long.
 BEFORE_LIMIT_S = 5.0
-# A scheduler's own warning may come so much earlier than ours, or later.
+# A scheduler's own warning may come so much earlier or later than ours.
 NEAR_S = 60.0
 
 
@@ -159,16 +148,27 @@ class Stopping:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self.began = 0.0
         self.request: StopRequest | None = None
         self.by: float | None = None  # COMMAND may end by itself until then
-        self.is_hurried = False
-        self.was_warned = self._by_clock = self._limited = False
+        self._warning: float | None = None  # when the warning is due, or was
+        self._warn_at: float | None = None  # when it is still to come
+        self._limit_at: float | None = None
+        self.is_hurried = self.was_warned = self._warned_by_clock = False
+
+    def begin(self, now: float) -> None:
+        """Set the times of the warning and of the end before the limit."""
+        warn_s, limit_s, grace_s = self._plan.warn_at_s, self._plan.limit_at_s, self._plan.grace_s
+        if warn_s is not None:
+            self._warning = self._warn_at = now + warn_s
+        if limit_s is not None:
+            self._limit_at = now + max(
+                limit_s - grace_s - BEFORE_LIMIT_S, limit_s / 2
+            )  # COMMAND gets half of a short time
 
     @property
     def due(self) -> float | None:
         """Return when something is to be done at the latest."""
-        times = (self.by, self._warn_at(), self._limit_at())
+        times = (self.by, self._warn_at, self._limit_at)
         return min((time for time in times if time is not None), default=None)
 
     def stop(self, number: int, status: int | None = None) -> bool:
@@ -181,41 +181,32 @@ class Stopping:
 
     def is_warning_due(self, now: float) -> bool:
         """Tell once when the warning is due."""
-        if not is_past(self._warn_at(), now):
+        if not is_past(self._warn_at, now):
             return False
-        self.was_warned = self._by_clock = True
+        self._warn_at = None
+        self.was_warned = self._warned_by_clock = True
         return True
 
     def is_warning(self, number: int, now: float) -> bool:
         """Tell whether a signal is the warning; one that otherwise ends the run is, only about the warning's time."""
         is_warning = number == self._plan.warn_signal and (number not in ENDS or self._is_near(now))
-        self.was_warned |= is_warning
+        if is_warning:
+            self.was_warned, self._warn_at = True, None
         return is_warning
 
     def is_repeated(self, number: int, now: float) -> bool:
         """Tell whether a signal is the warning that our clock has given."""
-        return self._by_clock and number == self._plan.warn_signal and self._is_near(now)
+        return self._warned_by_clock and number == self._plan.warn_signal and self._is_near(now)
 
     def _is_near(self, now: float) -> bool:
-        at = self._plan.warn_at_s
-        return at is not None and abs(now - self.began - at) <= NEAR_S
+        return self._warning is not None and abs(now - self._warning) <= NEAR_S
 
     def is_limit_due(self, now: float) -> bool:
         """Tell once when the time has come to end."""
-        if not is_past(self._limit_at(), now):
+        if not is_past(self._limit_at, now):
             return False
-        self._limited = True
+        self._limit_at = None
         return True
-
-    def _warn_at(self) -> float | None:
-        at = self._plan.warn_at_s
-        return None if at is None or self.was_warned else self.began + at
-
-    def _limit_at(self) -> float | None:
-        at = self._plan.limit_at_s
-        if at is None or self._limited:
-            return None
-        return self.began + max(at - self._plan.grace_s - BEFORE_LIMIT_S, at / 2)  # of a short time half is COMMAND's
 
 
 def is_past(at: float | None, now: float) -> bool:
@@ -240,7 +231,7 @@ class _Delivery(NamedTuple):
 
 
 class Deliveries:
-    """Signals on their way, by number. `reaches`: the scheduler signals COMMAND as well as its agent."""
+    """Signals on their way to COMMAND, by number. `reaches`: the scheduler signals COMMAND as well as its agent."""
 
     def __init__(self, *, reaches: bool) -> None:
         self._reaches = reaches
@@ -249,11 +240,11 @@ class Deliveries:
 
     @property
     def due(self) -> float | None:
-        """Return when the next one is to be sent; None where none waits."""
+        """Return when the next one is to be sent; None if none waits."""
         return min((delivery.due for delivery in self._latest.values() if not delivery.is_sent), default=None)
 
     def notice(self, number: int, place: int | None, now: float) -> bool:
-        """Take note of a signal; tell whether it is a new one."""
+        """Record a signal; tell whether it is a new one."""
         reached = frozenset({place} if self._reaches and place is not None else ())
         latest = self._latest.get(number)
         if latest is not None and now < latest.at + SAME_S:
@@ -265,18 +256,18 @@ class Deliveries:
         return True
 
     def ready(self, now: float) -> list[tuple[int, int, frozenset[int]]]:
-        """Return what is due as id, signal, and the places that have it already."""
+        """Return id, number and the places that have it already of each signal that is due."""
         due = [(number, one) for number, one in self._latest.items() if not one.is_sent and one.due <= now]
         self._latest |= {number: one._replace(is_sent=True) for number, one in due}
         return [(one.id, number, one.reached) for number, one in due]
 
 
-# After so many restarts that failed in the same way there is no other.
+# After so many restarts that failed in the same way there is no further one.
 MOST_SAME_RESTARTS = 3
 
 
 class RootCause:
-    """The cause of an attempt's end, and the places that were quiet when it came: if one is lost, that came first."""
+    """The cause of an attempt's end, and the places that were quiet then: if one is lost, that was the root cause."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
@@ -294,11 +285,11 @@ class RootCause:
         self.suspects.clear()
 
     def quiet(self, place: int, since: float) -> None:
-        """Take note that a place sends no heartbeats."""
+        """Record that a place sends no heartbeats."""
         self._quiet[place] = since
 
     def alive(self, place: int) -> None:
-        """Take note of a heartbeat or a message."""
+        """Record a heartbeat or a message."""
         self._quiet.pop(place, None)
         self.suspects.pop(place, None)
 
@@ -322,7 +313,7 @@ class RootCause:
         return self.cause
 
     def is_same_again(self) -> bool:
-        """Count the cause; tell whether too many restarts in a row have failed alike without progress."""
+        """Count the cause; tell whether too many restarts in a row have failed in the same way without progress."""
         last = None if self.cause is None or self.cause.likeness is None else (self.cause.likeness, self.progress)
         self._same = self._same + 1 if last is not None and last == self._last else 0
         self._last = last
@@ -338,9 +329,10 @@ INFRASTRUCTURE = 75
 SIGNALLED = 128
 # Statuses of `mingle exec` before COMMAND begins that another try does not change; 126, 127: no such program.
 _MISTAKES = {
-    error.exit_code
-    for error in (MingleError, UsageError, FactsError, PlaceError, ConflictError, SecretError, SettingsError)
-} | {126, 127}
+    *(126, 127, MingleError.exit_code, errors.UsageError.exit_code, errors.FactsError.exit_code),
+    *(errors.PlaceError.exit_code, errors.ConflictError.exit_code, errors.SecretError.exit_code),
+    errors.SettingsError.exit_code,
+}
 # Lines of an error by which it is known again.
 SAME_LINES = 5
 
@@ -349,31 +341,29 @@ class Cause(NamedTuple):
     """The first failure of an attempt."""
 
     kind: Kind
-    host: str
-    rank: int | None
-    after_s: float  # since the attempt began; where none has, since the run
-    status: int = INFRASTRUCTURE
-    signal: int | None = None
+    host: Host
+    rank: Rank | None
+    after_s: Duration  # since the attempt began; where none has, since the run
+    status: Status = INFRASTRUCTURE
+    signal: SignalNumber | None = None
     is_oom: bool = False
-    silent_s: float | None = None
-    tail: str = ""
+    silent_s: Duration | None = None
+    tail: Annotated[str, any_text(MOST_TAIL)] = ""
 
     @property
-    def may_help(self) -> bool:
+    def may_be_retried(self) -> bool:
         """Whether another attempt may end otherwise."""
         return self.kind != "unformed" and not (self.kind == "ended" and self.status in (126, 127))
 
     @property
     def is_of_host(self) -> bool:
         """Whether it counts as a failure of its host."""
-        return self.may_help and self.kind != "stalled"
+        return self.may_be_retried and self.kind != "stalled"
 
     @property
     def likeness(self) -> tuple[object, ...] | None:
         """Return what is equal for two failures that are the same; None where it was not the program."""
-        if self.kind != "ended":
-            return None
-        return (self.status, self.signal, self.is_oom, _error_lines(self.tail))
+        return (self.status, self.signal, self.is_oom, _error_lines(self.tail)) if self.kind == "ended" else None
 
 
 def cause_of_end(ended: Ended, host: str, rank: int, after_s: float) -> Cause:

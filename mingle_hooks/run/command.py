@@ -7,15 +7,17 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
+from io import FileIO
 from typing import NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.files import close_descriptors_except
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.run import messages, processes
-from mingle_hooks.run.messages import MOST_STACKS, MOST_TAIL, Link, Message, Start
-from mingle_hooks.run.processes import Descriptor, Reaped, Tree
+from mingle_hooks.run.messages import MOST_STACKS, MOST_TAIL, AgentMessage, Link, Start
+from mingle_hooks.run.processes import Reaped, Tree
 
 FORMED, ATTEMPT, FACTS = "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT", "MINGLE_RUN"
 _PROGRAM = "mingle_hooks.cli.main"
@@ -113,23 +115,16 @@ class Pipe:
     """One of COMMAND's two streams."""
 
     def __init__(self, descriptor: int, kind: int) -> None:
-        self._descriptor, self.kind = descriptor, kind
+        self.file, self.kind = FileIO(descriptor), kind
         self._rest = b""  # of a line that has not ended
         # One for all reads: to allocate and free so much each time costs as much again.
         self._buffer = bytearray(_RELAY_BYTES)
-        self._view = memoryview(self._buffer)
         processes.widen_pipe(descriptor)
-
-    def fileno(self) -> int:
-        """Return its descriptor."""
-        return self._descriptor
 
     def read(self) -> memoryview | None:
         """Return what has come, nothing at the end, None if nothing has; valid until the next read."""
-        try:
-            return self._view[: os.readv(self._descriptor, [self._buffer])]
-        except BlockingIOError:
-            return None
+        count = self.file.readinto(self._buffer)
+        return None if count is None else memoryview(self._buffer)[:count]
 
     def lines(self, data: memoryview) -> tuple[bytes | memoryview, ...]:
         """Return the whole lines so far, or a piece of one that is too long, in parts; keep the rest."""
@@ -145,10 +140,6 @@ class Pipe:
         rest, self._rest = self._rest, b""
         return rest
 
-    def close(self) -> None:
-        """Read no more."""
-        os.close(self._descriptor)
-
 
 class Relay:
     """Both streams of one attempt; `on_end()` comes when both have ended and all has been handed to the kernel."""
@@ -159,7 +150,7 @@ class Relay:
         self.is_paused = False  # the runner has to read first
         self._tail = b""
         self._sent_at = 0.0
-        link.tell_of_room(self._room)
+        link.watch_room(self._room)
         for pipe in self._pipes:
             self._watch(pipe)
 
@@ -188,7 +179,7 @@ class Relay:
         def ready(_events: int) -> None:
             self._read(pipe)
 
-        self._loop.watch(pipe, READ, ready)
+        self._loop.watch(pipe.file, READ, ready)
 
     def _read(self, pipe: Pipe) -> bool:
         """Pass on what has come; tell whether there may be more."""
@@ -211,7 +202,7 @@ class Relay:
         if self._link.waiting_bytes > MOST_WAITING and not self.is_paused:
             self.is_paused = True
             for pipe in self._pipes:
-                self._loop.unwatch(pipe)  # a pipe's end would be reported again and again
+                self._loop.unwatch(pipe.file)  # a pipe's end would be reported again and again
 
     def _room(self) -> None:
         if self.is_paused and self._link.waiting_bytes < FEW_WAITING:
@@ -220,11 +211,11 @@ class Relay:
                 self._watch(pipe)
 
     def _end(self, pipe: Pipe) -> None:
-        self._loop.unwatch(pipe)
+        self._loop.unwatch(pipe.file)
         rest = pipe.take()
         if rest:
             self._link.send_output(pipe.kind, rest)
-        pipe.close()
+        pipe.file.close()
         self._pipes.remove(pipe)
         if not self._pipes:
             self._link.send_output(messages.DRAINED, b"")
@@ -249,11 +240,9 @@ def py_spy(path: str) -> str | None:
 
 def forbid_core(pid: int) -> None:
     """Have the kernel dump no core of a process as it aborts; a limit of 1 also forbids one to a program."""
-    try:
+    with suppress(OSError, ValueError):  # it ended meanwhile, or is another user's
         hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
         resource.prlimit(pid, resource.RLIMIT_CORE, (min(1, hard) if hard >= 0 else 1, hard))
-    except (OSError, ValueError):  # it ended meanwhile, or is another user's
-        pass
 
 
 class StackReader:
@@ -265,7 +254,7 @@ class StackReader:
         self._program = py_spy(own.get("PATH", ""))
         self._pids = [pid for pid in processes.descendants() if processes.is_python(pid)]
         self._waiting = [*self._pids] if self._program else []
-        self._spies: dict[int, tuple[int, Descriptor]] = {}  # pid -> py-spy's process and its output
+        self._spies: dict[int, tuple[int, FileIO]] = {}  # pid -> py-spy's process and its output
         self._stacks: dict[int, bytes] = {}
         self._signalled: list[int] = []
         self._is_over = False
@@ -293,12 +282,10 @@ class StackReader:
         self._loop.watch(end, READ, lambda _events: self._read(pid))
 
     def _read(self, pid: int) -> None:
-        try:
-            data = os.read(self._spies[pid][1].fileno(), _STACKS_BYTES)
-        except BlockingIOError:
-            return
-        self._stacks[pid] = (self._stacks[pid] + data)[:MOST_STACKS]
-        if not data:
+        data = self._spies[pid][1].read(_STACKS_BYTES)
+        if data:
+            self._stacks[pid] = (self._stacks[pid] + data)[:MOST_STACKS]
+        elif data is not None:
             self._close(pid)
             self._spy()
 
@@ -353,10 +340,10 @@ _DRAIN_S = 1.0
 
 
 class Attempt:
-    """COMMAND, its output and its end; `report(kind, body)` sends a message to the runner."""
+    """COMMAND, its output and its end; `report(message)` sends a message to the runner."""
 
     def __init__(
-        self, loop: Loop, start: Start, own: Mapping[str, str], output: Link, report: Callable[[int, Message], None]
+        self, loop: Loop, start: Start, own: Mapping[str, str], output: Link, report: Callable[[AgentMessage], None]
     ) -> None:
         self._loop, self._report, self.number = loop, report, start.attempt
         self._memory = processes.OomCounter.here()
@@ -369,7 +356,7 @@ class Attempt:
         begun = begin_command(own, start)
         self._pid = begun.pid
         self._relay = Relay(loop, output, begun.stdout, begun.stderr, self._drained)
-        self._world: Descriptor | None = Descriptor(begun.formed)
+        self._world = FileIO(begun.formed)
         loop.watch(self._world, READ, lambda _events: self._take_world())
 
     def close(self) -> None:
@@ -385,30 +372,25 @@ class Attempt:
                 self._loop,
                 self._own,
                 within_s,
-                lambda text: report(messages.STACKS, messages.Stacks(self.number, text[:MOST_STACKS])),
+                lambda text: report(messages.Stacks(self.number, text[:MOST_STACKS])),
             )
 
     def _take_world(self) -> None:
         """Take the world that `mingle exec` writes when it has formed; nothing if it has ended before."""
-        if self._world is None:
-            return
-        try:
-            data = os.read(self._world.fileno(), messages.MOST_FORMED_BYTES)
-        except BlockingIOError:
-            return
-        self._close_world()
+        data = None if self._world.closed else self._world.read(messages.MOST_FORMED_BYTES)
+        if data is not None:
+            self._close_world()
         if data:
             world = values.from_json(data)
             self._formed = True
             where, spent = (world["addr"], world["port"]), tuple(world["spent"])
-            self._report(messages.FORMED, messages.Formed(self.number, world["nodes"], *where, spent))
+            self._report(messages.Formed(self.number, world["nodes"], *where, spent))
 
     def _close_world(self) -> None:
         """Read no more: a process that still holds the pipe has left it open."""
-        if self._world is not None:
+        if not self._world.closed:
             self._loop.unwatch(self._world)
             self._world.close()
-            self._world = None
 
     def _ended(self, child: Reaped) -> None:
         if child.pid != self._pid:
@@ -419,7 +401,7 @@ class Attempt:
         status = child.status if child.signal is None else 128 + child.signal
         is_oom = self._memory.has_grown()
         ended = messages.Ended(self.number, status, child.signal, self._formed, is_oom, self._relay.tail)
-        self._report(messages.ENDED, ended)
+        self._report(ended)
         if not self.tree.is_ending:  # else what is left has the grace that the runner gave
             self.tree.end(_LEFTOVER_GRACE_S)
 
@@ -427,7 +409,7 @@ class Attempt:
         if self.is_clean:
             return
         self.is_clean = True
-        self._report(messages.CLEAN, messages.Clean(self.number, self.tree.killed))
+        self._report(messages.Clean(self.number, self.tree.killed))
         if not self.is_drained:
             self._drain = self._loop.after(_DRAIN_S, self._overdue)
 

@@ -9,6 +9,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from mingle_hooks import files
@@ -19,28 +20,16 @@ from mingle_hooks.net.addresses import interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Callers, Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages, starters
-from mingle_hooks.run.machine import AgentMessage, Alive, Event, Joined, Lost, Quiet, Received
-from mingle_hooks.run.messages import (
-    JOIN,
-    LEAVE,
-    RUNNER,
-    SUPERVISOR,
-    WELCOME,
-    Join,
-    Leave,
-    Link,
-    Message,
-    Welcome,
-    open_listeners,
-)
-from mingle_hooks.run.processes import Descriptor, spawn
+from mingle_hooks.run.machine import Alive, Event, Joined, Lost, Quiet, Received
+from mingle_hooks.run.messages import JOIN, RUNNER, Join, Leave, Link, RunnerMessage, Welcome, open_listeners
+from mingle_hooks.run.processes import spawn
 from mingle_hooks.run.starters import Allocation, Launch, Place, Starter
 from mingle_hooks.schedulers.hostlist import fold
 
 Address = tuple[object, ...]
 
 _TRIES = 64
-# More than a few agents get their heartbeats in so many parts of a second.
+# Of more than a few agents, each gets its heartbeat in another of so many parts of the interval.
 _FEW, _PARTS = 64, 10
 # struct in_pktinfo is interface, source, destination; struct in6_pktinfo is address, interface.
 _V4, _V6 = struct.Struct("@I4s4s"), struct.Struct("@16sI")
@@ -50,8 +39,8 @@ _IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
 class Sockets:
     """The runner's TCP and UDP sockets of one port, in all families that this host has, or on loopback alone.
 
-    The port is one of those `chosen`, else of the range, which a site's firewall may let through; on loopback it is the
-    kernel's choice.
+    The port is one of `chosen`, else of the range, which a site's firewall may let through; on loopback the kernel
+    chooses it.
     """
 
     def __init__(
@@ -65,10 +54,12 @@ class Sockets:
             raise NetworkError("a free port for the supervisors", seen, "a wider --port-range")
         self.datagrams = [sock for sock in sockets if sock.type & socket.SOCK_DGRAM]
         self.listeners = [sock for sock in sockets if sock not in self.datagrams]
-        for sock in self.datagrams:  # on which address a sign came: the answer has to come from there
-            is_six = sock.family == socket.AF_INET6
-            six, four = (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO), (socket.IPPROTO_IP, _IP_PKTINFO)
-            sock.setsockopt(*(six if is_six else four), 1)
+        options = {
+            socket.AF_INET6: (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO),
+            socket.AF_INET: (socket.IPPROTO_IP, _IP_PKTINFO),
+        }
+        for sock in self.datagrams:  # to know the address that a heartbeat was sent to: the answer has to come from it
+            sock.setsockopt(*options[sock.family], 1)
 
     def close(self) -> None:
         """Close all."""
@@ -77,10 +68,10 @@ class Sockets:
         self.listeners, self.datagrams = [], []
 
 
-class Pulses:
-    """Gives signs to all that have given one, and calls `on_sign(number)` for each that is new.
+class Heartbeats:
+    """Sends heartbeats to all agents that have sent one, and calls `on_heartbeat(number)` for each new one of theirs.
 
-    The runner's own signs do not wait for others': where packets are lost, only one of two would then come through.
+    The runner sends on its own and not in answer: where packets are lost, fewer answers than heartbeats come through.
     """
 
     def __init__(
@@ -88,71 +79,65 @@ class Pulses:
         loop: Loop,
         datagrams: list[socket.socket],
         secret: Secret,
-        on_sign: Callable[[int], None],
+        on_heartbeat: Callable[[int], None],
         interval_s: float = messages.INTERVAL_S,
     ) -> None:
         self._loop, self._interval_s, self._part = loop, interval_s, 0
-        self._secret, self._tag, self._on_sign = secret, messages.heartbeat_tag(secret), on_sign
-        self._latest: dict[int, int] = {}  # number -> sequence of its last sign
-        self._ways: dict[int, tuple[socket.socket, Address, list[tuple[int, int, bytes]]]] = {}
+        self._secret, self._tag, self._on_heartbeat = secret, messages.heartbeat_tag(secret), on_heartbeat
+        self._latest: dict[int, int] = {}  # number -> sequence of its last heartbeat
+        self._peers: dict[int, tuple[socket.socket, Address, list[tuple[int, int, bytes]]]] = {}
         self._sent = 0
         for sock in datagrams:
             loop.watch(sock, READ, lambda _events, sock=sock: self._take(sock))  # type: ignore[misc]
         self._beat()
 
     def forget(self, number: int) -> None:
-        """Forget an agent; the next of that number counts anew."""
+        """Forget an agent; the next one of that number begins another sequence."""
         self._latest.pop(number, None)
-        self._ways.pop(number, None)
+        self._peers.pop(number, None)
 
-    def ask(self, number: int) -> None:
+    def probe(self, number: int) -> None:
         """Send a heartbeat to an agent that is quiet, which it may answer."""
-        if number in self._ways:
-            self._give(number)
+        if number in self._peers:
+            self._send(number)
 
     def _take(self, sock: socket.socket) -> None:
         while True:
             try:
-                data, extra, _, where = sock.recvmsg(messages.BYTES + 1, 128)
+                data, control, _, address = sock.recvmsg(messages.BYTES + 1, 128)
             except BlockingIOError:
                 return
-            except OSError:  # what became of an earlier answer
+            except OSError:  # ICMP's answer to an earlier datagram
                 continue
-            sign = messages.unpack_heartbeat(self._secret, self._tag, SUPERVISOR, data)
-            if sign is None or sign.sequence <= self._latest.get(sign.number, 0):
+            heartbeat = messages.unpack_heartbeat(self._secret, self._tag, messages.AGENT, data)
+            if heartbeat is None or heartbeat.sequence <= self._latest.get(heartbeat.number, 0):
                 continue
-            is_first = sign.number not in self._ways
-            self._latest[sign.number] = sign.sequence
-            self._ways[sign.number] = (sock, where, _from(extra))
+            number, is_first = heartbeat.number, heartbeat.number not in self._peers
+            self._latest[number] = heartbeat.sequence
+            self._peers[number] = (sock, address, _from_same_address(control))
             if is_first:
-                self._give(sign.number)
-            self._on_sign(sign.number)
+                self._send(number)
+            self._on_heartbeat(number)
 
     def _beat(self) -> None:
-        """Give a sign to each, to many of them not all at once."""
-        parts = _PARTS if len(self._ways) > _FEW else 1
+        """Send a heartbeat to each; to many of them not all at once."""
+        parts = _PARTS if len(self._peers) > _FEW else 1
         self._part += 1
-        for number in [number for number in self._ways if number % parts == self._part % parts]:
-            self._give(number)
+        for number in [number for number in self._peers if number % parts == self._part % parts]:
+            self._send(number)
         self._loop.after(self._interval_s / parts, self._beat)
 
-    def _give(self, number: int) -> None:
-        sock, where, extra = self._ways[number]
+    def _send(self, number: int) -> None:
+        sock, address, control = self._peers[number]
         self._sent += 1
-        try:
-            sock.sendmsg(
-                [messages.pack_heartbeat(self._secret, self._tag, RUNNER, messages.Heartbeat(number, self._sent))],
-                extra,
-                0,
-                where,
-            )
-        except OSError:  # the next may get through
-            pass
+        heartbeat = messages.Heartbeat(number, self._sent)
+        with suppress(OSError):  # the next may get through
+            sock.sendmsg([messages.pack_heartbeat(self._secret, self._tag, RUNNER, heartbeat)], control, 0, address)
 
 
-def _from(extra: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
-    """Return what makes an answer come from the address that a heartbeat was sent to."""
-    for level, kind, data in extra:
+def _from_same_address(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+    """Return the control messages by which an answer comes from the address that a heartbeat was sent to."""
+    for level, kind, data in control:
         if level == socket.IPPROTO_IP and kind == _IP_PKTINFO and len(data) == _V4.size:
             _, local, _ = _V4.unpack(data)
             return [(level, kind, _V4.pack(0, local, bytes(4)))]
@@ -163,22 +148,13 @@ def _from(extra: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
 
 # A caller that has sent no JOIN within this time, in seconds, is no agent; and so many may be here at once.
 STRANGER_S, MOST_STRANGERS = 10.0, 4096
-# Signs are looked for so often in the silence that is allowed, and at least each second; and once a silence has lasted
-# as long as it may, though not for each of a thousand hosts that a switch has lost.
+# Silent agents are looked for so often in the longest silence, and at least each second; also at the moment when a
+# silence has lasted that long, though not for each of a thousand hosts that a switch has lost.
 _LOOKS, _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 6, 1.0, 0.1
 
 
-_MESSAGES: Mapping[int, type[AgentMessage]] = {
-    messages.FORMED: messages.Formed,
-    messages.ENDED: messages.Ended,
-    messages.CLEAN: messages.Clean,
-    messages.NOTICED: messages.Noticed,
-    messages.STACKS: messages.Stacks,
-}
-
-
 class Agent:
-    """One that is here: its two connections, and when it last sent something."""
+    """An agent that has connected: its two connections, and when it last sent something."""
 
     __slots__ = ("control", "heard_at", "is_joined", "is_quiet", "output")
 
@@ -189,7 +165,7 @@ class Agent:
 
 
 class Hub:
-    """The agents that are here; `on_event(event)` gets their messages, `on_output(place, kind, data)` their output."""
+    """The connected agents; `on_event(event)` gets their messages, `on_output(place, kind, data)` their output."""
 
     def __init__(
         self,
@@ -207,16 +183,18 @@ class Hub:
         self._strangers: dict[Link, float] = {}  # oldest first
         self._is_held = False
         self.here: dict[int, Agent] = {}
-        self.pulses = Pulses(loop, sockets.datagrams, secret, self._sign, messages.heartbeat_interval_s(silence_s))
+        self.heartbeats = Heartbeats(
+            loop, sockets.datagrams, secret, self._heard, messages.heartbeat_interval_s(silence_s)
+        )
         Callers(loop, sockets.listeners, self._greet, self._make_room)
         self._look_s = min(silence_s / _LOOKS, _LONGEST_LOOK_S)
         self._looked_at = loop.clock()
         self._look()
 
-    def send(self, place: int, kind: int, message: Message) -> None:
+    def send(self, place: int, message: RunnerMessage) -> None:
         """Send a message to an agent, if it is here."""
         if place in self.here:
-            self.here[place].control.send(kind, message)
+            self.here[place].control.send_record(message)
 
     def hold(self, *, wanted: bool) -> None:
         """Stop reading output, or go on."""
@@ -228,31 +206,31 @@ class Hub:
     def drop(self, place: int) -> None:
         """Forget an agent; another may come in its place."""
         agent = self.here.pop(place, None)
-        self.pulses.forget(place)
+        self.heartbeats.forget(place)
         for link in (agent.control, agent.output) if agent is not None else ():
             if link is not None:
                 link.close()
 
     def dismiss(self, status: int) -> None:
-        """Have all agents exit; nothing of them counts any more."""
+        """Have all agents exit."""
         for place in self.here:
-            self.send(place, LEAVE, Leave(status))
+            self.send(place, Leave(status))
 
     def _greet(self, sock: socket.socket, _where: str) -> None:
         link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda _reason: self._forget(link))
         link.on_message = lambda kind, body: self._introduced(link, kind, body)
         self._strangers[link] = self._loop.clock()
         if len(self._strangers) > MOST_STRANGERS:
-            self._turn_away(next(iter(self._strangers)))
+            self._make_room()
 
     def _make_room(self) -> bool:
-        """Drop the stranger that has been here for longest, if there is one."""
-        for link in self._strangers:
-            self._turn_away(link)
-            return True
-        return False
+        """Drop the oldest stranger; tell whether there was one."""
+        oldest = next(iter(self._strangers), None)
+        if oldest is not None:
+            self._drop_stranger(oldest)
+        return oldest is not None
 
-    def _turn_away(self, link: Link) -> None:
+    def _drop_stranger(self, link: Link) -> None:
         del self._strangers[link]
         link.close()
 
@@ -278,22 +256,21 @@ class Hub:
         elif not join.is_output and agent is None:
             self.here[place] = Agent(link, self._loop.clock())
             link.on_message = lambda kind, body: self._take(place, kind, body)
-            welcome = Welcome(place, self._sockets.port, int(self._silence_s * 1000))
-            link.send(WELCOME, welcome)
+            link.send_record(Welcome(place, self._sockets.port, int(self._silence_s * 1000)))
         else:
             raise WireError("a second one")
 
     def _wrote(self, place: int, kind: int, data: bytes) -> None:
-        self._sign(place)
+        self._heard(place)
         self._on_output(place, kind, data)
 
     def _take(self, place: int, kind: int, body: Body) -> None:
-        self._sign(place)
-        if kind not in _MESSAGES:
+        self._heard(place)
+        if kind not in messages.AGENT_MESSAGES:
             raise WireError("not an agent's message")
-        self._on_event(Received(place, parse(_MESSAGES[kind], body)))
+        self._on_event(Received(place, parse(messages.AGENT_MESSAGES[kind], body)))
 
-    def _sign(self, place: int) -> None:
+    def _heard(self, place: int) -> None:
         agent = self.here.get(place)
         if agent is not None:
             agent.heard_at = self._loop.clock()
@@ -308,7 +285,7 @@ class Hub:
             self._on_event(Lost(place, silent_s))
 
     def _look(self) -> None:
-        """Look for those that are silent; a stop of this process is nobody else's silence."""
+        """Look for silent agents; the time for which this process was stopped does not count."""
         now = self._loop.clock()
         late_s = max(now - self._looked_at - 2 * self._look_s, 0.0)
         self._looked_at = now
@@ -320,18 +297,18 @@ class Hub:
                 self._lost(place, silent_s)
                 continue
             next_s = min(next_s, self._silence_s - silent_s)
-            if silent_s > min(messages.ASK_S, self._silence_s / 2):
-                self.pulses.ask(place)
+            if silent_s > min(messages.PROBE_S, self._silence_s / 2):
+                self.heartbeats.probe(place)
                 if not agent.is_quiet:
                     agent.is_quiet = True
                     self._on_event(Quiet(place))
         for link, since in [*self._strangers.items()]:
             if now - since > STRANGER_S:
-                self._turn_away(link)
+                self._drop_stranger(link)
         self._loop.after(max(next_s, _SHORTEST_LOOK_S), self._look)
 
 
-# The starters: processes on this host that start agents elsewhere.
+# The starters: processes on this host that start agents on others.
 
 _READ_BYTES = 64 * 1024
 _STDERR = 2
@@ -341,7 +318,7 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Process:
-    """A process; `output` is the end of its output, `status` as a shell has it, once it has ended."""
+    """A process; `output` is the end of its output, `status` its exit status as in a shell, once it has ended."""
 
     def __init__(self, launch: Launch, environ: Mapping[str, str]) -> None:
         self.hosts, self.output = launch.hosts, b""
@@ -349,7 +326,6 @@ class Process:
         if not hasattr(os, "posix_spawnp"):  # PyPy's
             raise NotExecutableError("CPython for this command", sys.implementation.name, "mingle exec on each node")
         stdin = os.open(os.devnull, os.O_RDONLY) if launch.stdin is None else _file_of(launch.stdin)
-        self.pipe: Descriptor | None
         try:  # in a session of its own: Ctrl-C goes to the runner alone
             self.pid, self.pipe = spawn(launch.argv, environ, stdin, setsid=True, setsigdef=_IGNORED_BY_PYTHON)
         finally:
@@ -357,12 +333,9 @@ class Process:
 
     def kill(self, number: int) -> None:
         """Signal it and its children on this host, unless it has ended."""
-        if self.status is not None:
-            return
-        try:
-            os.killpg(self.pid, number)
-        except ProcessLookupError:
-            pass
+        if self.status is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
 
     def wait(self, options: int = 0) -> int | None:
         """Return its status, None while it runs; `options` are waitpid(2)'s: 0 waits for its end."""
@@ -375,25 +348,17 @@ class Process:
 
 
 def _file_of(data: bytes) -> int:
-    """Return a file to read data from, which a pipe may be too small for.
+    """Return a file to read data from, for which a pipe may be too small.
 
     It is in memory, as it may hold the run's key; without memfd_create(2) it has no name.
     """
-    if hasattr(os, "memfd_create"):
-        file = os.memfd_create("mingle")
-    else:
-        import tempfile
+    import tempfile  # 5 ms, needed only where the environment travels by stdin
 
-        with tempfile.TemporaryFile() as temporary:
-            file = os.dup(temporary.fileno())
-    try:
-        with open(file, "wb", closefd=False) as stream:
-            stream.write(data)
-        os.lseek(file, 0, os.SEEK_SET)
-    except BaseException:
-        os.close(file)
-        raise
-    return file
+    memory = os.memfd_create("mingle") if hasattr(os, "memfd_create") else None
+    with tempfile.TemporaryFile() if memory is None else open(memory, "wb") as file:
+        file.write(data)
+        file.seek(0)
+        return os.dup(file.fileno())
 
 
 class Processes:
@@ -405,10 +370,8 @@ class Processes:
         self._loop, self._environ, self._on_output, self._limit = loop, environ, on_output, limit
         self._running: dict[Process, Callable[[Process, int], None]] = {}
         for name in os.listdir("/proc/self/fd"):  # no program is to inherit what our parent left open
-            try:
+            with suppress(OSError):  # that of the listing itself
                 os.set_inheritable(int(name), int(name) <= _STDERR)
-            except OSError:  # that of the listing itself
-                pass
 
     @property
     def running(self) -> tuple[Process, ...]:
@@ -422,12 +385,11 @@ class Processes:
         with self._limit:
             process = Process(launch, self._environ if environ is None else environ)
         self._running[process] = on_end
-        if process.pipe is not None:
-            self._loop.watch(process.pipe, READ, lambda _events: self._read(process))
+        self._loop.watch(process.pipe, READ, lambda _events: self._read(process))
         return process
 
     def poll(self) -> None:
-        """Look which have ended."""
+        """Report the processes that have ended."""
         for process, on_end in [*self._running.items()]:
             status = process.wait(os.WNOHANG)
             if status is not None:
@@ -442,23 +404,17 @@ class Processes:
             process.kill(signal.SIGKILL if at_once else signal.SIGTERM)
 
     def _read(self, process: Process) -> None:
-        if process.pipe is None:
-            return
-        try:
-            data = os.read(process.pipe.fileno(), _READ_BYTES)
-        except BlockingIOError:
-            return
-        if not data:
+        data = None if process.pipe.closed else process.pipe.read(_READ_BYTES)
+        if data:
+            process.output = (process.output + data)[-MOST_OUTPUT:]
+            self._on_output(data)
+        elif data is not None:
             self._close(process)
-            return
-        process.output = (process.output + data)[-MOST_OUTPUT:]
-        self._on_output(data)
 
     def _close(self, process: Process) -> None:
-        if process.pipe is not None:
+        if not process.pipe.closed:
             self._loop.unwatch(process.pipe)
             process.pipe.close()
-            process.pipe = None
 
 
 # Descriptors of each agent: two connections, its starter's output, its log; and those of this process itself, with
@@ -481,15 +437,11 @@ class Limit:
         self.give_back()
 
     def __exit__(self, *_error: object) -> None:
-        self._set(self._raised)
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._raised)
 
     def give_back(self) -> None:
         """Go back to the user's own limit."""
-        self._set(self._own)
-
-    def _set(self, limit: tuple[int, int]) -> None:
-        if self._raised != self._own:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._own)
 
 
 # Variables that an outer run gives to its own COMMAND.
@@ -512,13 +464,13 @@ def agents_environ(starter: Starter, iface: tuple[object, ...], run_id: str, key
 
 _KEY_BYTES, _ID_BYTES = 32, 8
 _CANNOT_START = 127
-# Hosts that see mingle's file have so much longer to start where others do not, in seconds.
-_BLIND_S = 1.0
+# Where some hosts do not see mingle's file, the others have so much longer to start, in seconds.
+_UNSEEN_S = 1.0
 _SHARE = "a copy of it there, or a directory that all hosts see"
 
 
 class Agreed(NamedTuple):
-    """What all hosts compute alike if somebody else starts them: the run's id, key and possible ports."""
+    """What all members of exec --together compute alike: the run's id, key and possible ports."""
 
     run: str
     key: bytes
@@ -528,8 +480,7 @@ class Agreed(NamedTuple):
 class Launching:
     """Starts one of our programs on hosts of a job, until close().
 
-    `on_output(data)` gets the starters' output, `on_end(hosts, status, output)` each starter's end; only the loop calls
-    them.
+    The loop calls `on_output(data)` with the starters' output, `on_end(hosts, status, output)` at each starter's end.
     """
 
     def __init__(
@@ -548,7 +499,7 @@ class Launching:
         self._program = own_program_argv(program)
         self._file_path = self._program[2]
         self._unseen = f"can't open file {self._file_path!r}".encode()  # Python's message
-        self._blind: list[Process] = []  # starters that had that message
+        self._blind: list[Process] = []  # starters whose output has that message
         agreed = agreed or Agreed(os.urandom(_ID_BYTES).hex(), os.urandom(_KEY_BYTES), ())
         self.run, self.secret = agreed.run, Secret(agreed.key)
         self.on_output: Callable[[bytes], None] = lambda _output: None
@@ -567,14 +518,15 @@ class Launching:
 
     def start(self, hosts: tuple[str, ...]) -> None:
         """Start the program on these hosts. Raises what the starter raises, and PlaceError for its file."""
-        self._environ_file = self._environ_file or starters.environ_file(self._starter, self.environ)
+        if self._starter.needs_file and self._environ_file is None:
+            self._environ_file = starters.write_environ(self.environ, starters.directories(self.environ))
         for launch in starters.agent_launches(
             self._starter, self._job, hosts, self._program, self.environ, self._environ_file
         ):
             try:
                 self.processes.start(launch, self._ended)
             except OSError as wrong:
-                self.cannot(launch.hosts, f"{launch.argv[0]}: {wrong.strerror}")
+                self.report_failure(launch.hosts, f"{launch.argv[0]}: {wrong.strerror}")
 
     def forget_file(self) -> None:
         """Remove the file of the environment, if there is one: all agents have read it, and it holds the run's key."""
@@ -583,13 +535,13 @@ class Launching:
             self._environ_file = None
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """End all starters, and close and remove what was opened and written."""
         self.processes.kill(at_once=True)
         self.sockets.close()
         self.forget_file()
         self._limit.give_back()
 
-    def cannot(self, hosts: tuple[str, ...], why: str) -> None:
+    def report_failure(self, hosts: tuple[str, ...], why: str) -> None:
         """Report, as a starter would, that nothing can be started on these hosts."""
 
         def report() -> None:
@@ -599,7 +551,7 @@ class Launching:
         self._loop.after(0.0, report)
 
     def _take_output(self, data: bytes) -> None:
-        """Hand on the starters' output, without Python's message about a program that a host does not see."""
+        """Pass on the starters' output, without Python's message about a program that a host does not see."""
         lines = data.splitlines(keepends=True)
         if rest := b"".join(line for line in lines if self._unseen not in line):
             self.on_output(rest)
@@ -608,7 +560,7 @@ class Launching:
                 if not self._blind:
                     self.on_output(f"mingle run: {self._why(process)}\n".encode())
                 self._blind.append(process)
-                self._loop.after(_BLIND_S, lambda process=process: self._give_up(process))  # type: ignore[misc]
+                self._loop.after(_UNSEEN_S, lambda process=process: self._give_up(process))  # type: ignore[misc]
 
     def _give_up(self, process: Process) -> None:
         """Count a starter as ended though some of its hosts see the program."""
@@ -622,19 +574,3 @@ class Launching:
     def _why(self, process: Process) -> str:
         where = process.hosts[0] if len(process.hosts) == 1 else f"some of {fold(process.hosts)}"
         return str(MissingError(f"mingle's file {self._file_path} on every host", f"no such file on {where}", _SHARE))
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
-
-
-def listen_for_signals() -> int:
-    """Return the end of a pipe to which the runner's signals are written, before anything is started.
-
-    What is ignored stays ignored, as nohup(1) wants, but for the ends of children.
-    """
-    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in _SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD:
-            signal.signal(number, lambda _number, _frame: None)
-    return reading

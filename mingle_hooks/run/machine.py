@@ -15,8 +15,6 @@ from mingle_hooks.run.attempt import Cause, Plan
 
 # Events. A place is named by its number.
 
-AgentMessage = messages.Formed | messages.Ended | messages.Clean | messages.Noticed | messages.Stacks
-
 
 class Joined(NamedTuple):
     """An agent has connected."""
@@ -25,14 +23,14 @@ class Joined(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A message of the agent at a place."""
+    """A message from the agent at a place."""
 
     place: int
-    message: AgentMessage
+    message: messages.AgentMessage
 
 
 class Noticed(NamedTuple):
-    """A signal reached the agent at a place, or with None the runner itself."""
+    """A signal reached the agent at a place, or the runner itself (None)."""
 
     place: int | None
     number: int
@@ -51,7 +49,7 @@ class Alive(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """An agent is lost: silent for so many seconds, or with None its connection ended."""
+    """An agent is lost: silent for so many seconds, or its connection has ended (None)."""
 
     place: int
     silent_s: float | None
@@ -80,7 +78,7 @@ class ReaderGone(NamedTuple):
 
 
 class Time(NamedTuple):
-    """The time that `due` names has come."""
+    """The time `due` has come."""
 
 
 Event = Joined | Received | Noticed | Quiet | Alive | Lost | StarterEnded | Swept | Hurry | ReaderGone | Time
@@ -139,7 +137,7 @@ class Report(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """The run is over: dismiss the agents and exit with this status; `at_once` without waiting for them."""
+    """The run is over: dismiss the agents and exit with this status; `at_once`: without waiting for them."""
 
     status: int
     at_once: bool = False
@@ -149,7 +147,7 @@ Action = Launch | Begin | Send | Show | Drop | Sweep | Report | Exit
 
 
 class Stall:
-    """The clock of --stall: since when no member has written, from the moment at which a world has formed."""
+    """The clock of --stall: since when no member has written, beginning when a world has formed."""
 
     def __init__(self, after_s: float | None) -> None:
         self._after_s = after_s
@@ -158,26 +156,26 @@ class Stall:
 
     @property
     def due(self) -> float | None:
-        """Return when it is a stall."""
+        """Return when the attempt counts as stalled; None while the clock stands."""
         if self._after_s is None or self._since is None or self._is_held:
             return None
         return self._since + self._after_s
 
     def begin(self, now: float) -> None:
-        """Begin to count."""
+        """Start the clock."""
         self._since = now
 
     def end(self) -> None:
-        """Count no more."""
+        """Stop the clock."""
         self._since = None
 
     def wrote(self, now: float) -> None:
-        """Take note that a member has written."""
+        """Start the clock anew, because a member has written."""
         if self._since is not None:
             self._since = now
 
     def hold(self, now: float, *, is_held: bool) -> None:
-        """Stand still while nothing is read, and begin anew afterwards."""
+        """Stop the clock while no output is read, and start it anew afterwards."""
         self._is_held = is_held
         self.wrote(now)
 
@@ -187,11 +185,11 @@ class Stall:
 #     └────────────┴────────────────────────┴──────▶ over
 Phase = Literal["gathering", "running", "dumping", "ending", "sweeping", "over"]
 
-# This long after the grace, a host that is not clean is swept; and a sweep may take so long.
+# So long after the grace, a host that is not clean is swept; and a sweep may take so long.
 CLEAN_S, SWEEP_S = 5.0, 10.0
-# An agent has so long to take stacks, and the runner waits for them so long.
+# An agent has so long to take stacks; the runner waits so long for them.
 DUMP_S, STACKS_S = 10.0, 15.0
-# With enough hosts here, wait this long for those that would have lower ranks.
+# With enough hosts here, wait so long for hosts that would get lower ranks.
 ORDER_S = 2.0
 # The grace of COMMAND after a second Ctrl-C, and after a first that did not end it.
 AT_ONCE_S, SHORT_GRACE_S = 0.0, 2.0
@@ -243,12 +241,13 @@ class Machine:
 
     def begin(self, now: float) -> list[Action]:
         """Begin the run."""
-        self._began = self._stopping.began = now
+        self._began = now
+        self._stopping.begin(now)
         self._call(self.plan.hosts, now)
         return self._taken()
 
     def take(self, event: Event, now: float) -> list[Action]:  # noqa: C901, PLR0912 - a branch for each event
-        """Take an event; return the actions it leads to."""
+        """Take an event; return the actions that it leads to."""
         if self.phase == "over":  # only the rest of its output is awaited
             is_own = isinstance(event, Noticed) and event.place is None and event.number in attempt.ENDS
             return [Exit(self._status(), at_once=True)] if is_own or isinstance(event, Hurry) else []
@@ -280,14 +279,14 @@ class Machine:
         self._do_what_is_due(now)
         return self._taken()
 
-    def _received(self, place: int, message: AgentMessage, now: float) -> None:
+    def _received(self, place: int, message: messages.AgentMessage, now: float) -> None:
         if isinstance(message, messages.Noticed):
             self._noticed(place, message.signal, now)
         elif message.attempt != self.attempt:
             return
         elif isinstance(message, messages.Stacks):
             if self.phase == "dumping" and place in self._dumping:
-                self._do(Show(place, self.ranks[place], message.text))
+                self._actions.append(Show(place, self.ranks[place], message.text))
                 self._dumped(place, now)
         elif self.roster.state[place] != "busy":
             return
@@ -307,7 +306,7 @@ class Machine:
         self._report("forming", attempt=self.attempt + 1, hosts=list(hosts))
         if hosts:
             self.roster.call(hosts)
-            self._do(Launch(hosts))
+            self._actions.append(Launch(hosts))
 
     def _starter_ended(self, hosts: tuple[str, ...], output: str, now: float) -> None:
         for place in self.roster.at(hosts):
@@ -317,7 +316,7 @@ class Machine:
         self._gathered(now)
 
     def _gathered(self, now: float) -> None:
-        """Begin an attempt if those that are to train are here, or no other host is awaited."""
+        """Begin an attempt if the hosts that are to train are here, or no other host is awaited."""
         if self.phase != "gathering":
             return
         here, plan = self.roster.here(), self.plan
@@ -367,7 +366,7 @@ class Machine:
         for rank, host in enumerate(self._order):
             for place in self.roster.at([host]):
                 self.roster.state[place] = "busy"
-                self._do(Begin(place, self.attempt, rank, self._order, slots))
+                self._actions.append(Begin(place, self.attempt, rank, self._order, slots))
 
     def _formed_at(self, place: int, formed: messages.Formed, now: float) -> None:
         self._formed[place] = now, formed.spent
@@ -379,7 +378,7 @@ class Machine:
             self._report("formed", None, nodes=formed.nodes, **where, **self._last_ready())
 
     def _last_ready(self) -> dict[str, Any]:
-        """Return which member the others waited for, and why; nothing where they waited for none, or none tells."""
+        """Return which member the others waited for, and why; nothing if they did not wait or report no times."""
         found = []
         for place in sorted(self._formed, key=self.ranks.__getitem__):
             formed, phases = self._formed[place]
@@ -398,7 +397,7 @@ class Machine:
             cause = attempt.cause_of_end(ended, self.roster.host(place), self.ranks[place], now - self._began)
             self.root_cause.alive(place)
             self.root_cause.suspect(self.roster.busy())
-            self._failed(cause, now)
+            self._fail(cause, now)
 
     def _lost(self, event: Lost, now: float) -> None:
         place, state = event.place, self.roster.state[event.place]
@@ -407,24 +406,23 @@ class Machine:
         was_busy, was_suspect = state == "busy", event.place in self.root_cause.suspects
         self.root_cause.alive(place)
         self.roster.state[place] = "lost" if was_busy else "away"
-        self._do(Drop(place))
+        self._actions.append(Drop(place))
         self._report("lost", place, silent_s=event.silent_s)
         if was_busy:
             kind: Literal["gone", "silent"] = "gone" if event.silent_s is None else "silent"
             host, after_s = self.roster.host(place), now - self._began
             cause = Cause(kind, host, self.ranks[place], after_s, silent_s=event.silent_s)
             if self.phase == "running" and self._stopping.request is None:
-                self._failed(cause, now)
+                self._fail(cause, now)
             elif was_suspect and self.phase == "ending":  # it was the first, though another was noticed before
                 self.root_cause.set(cause)
         self._dumped(place, now)
         self._cleaned(now)
         self._gathered(now)
 
-    def _failed(self, cause: Cause, now: float) -> None:
+    def _fail(self, cause: Cause, now: float) -> None:
         self.root_cause.set(cause)
-        if self.phase == "running":
-            self._end(self.plan.grace_s, now)
+        self._end(self.plan.grace_s, now)
 
     def _dump(self, now: float) -> None:
         """Report a stall, and get all stacks before the end."""
@@ -471,7 +469,7 @@ class Machine:
         """End at once what still runs, after a second Ctrl-C; exit without waiting after a third."""
         if self._stopping.is_hurried:
             self.phase = "over"
-            self._do(Exit(attempt.SIGNALLED + attempt.INT, at_once=True))
+            self._actions.append(Exit(attempt.SIGNALLED + attempt.INT, at_once=True))
         elif self.phase in ("running", "dumping", "ending"):
             self._end(AT_ONCE_S, now)
         self._stopping.is_hurried = True
@@ -492,7 +490,7 @@ class Machine:
         hosts = self.roster.lost_hosts()
         if hosts:
             self.phase, self._until = "sweeping", now + SWEEP_S
-            self._do(Sweep(hosts))
+            self._actions.append(Sweep(hosts))
         else:
             self._decide(now)
 
@@ -514,7 +512,7 @@ class Machine:
                 host, rank = self.roster.host(place), self.ranks[place]
                 self.root_cause.set(Cause("silent", host, rank, now - self._began, silent_s=now - since))
             self.roster.state[place] = "lost"
-            self._do(Drop(place))
+            self._actions.append(Drop(place))
         self._sweep(now)
 
     def _decide(self, now: float) -> None:
@@ -527,16 +525,15 @@ class Machine:
             return
         self._report("again", attempt=self.attempt + 1)
         wanted = self.plan.most - len(self.roster.here())
-        self._call(tuple(self.roster.callable()[: max(wanted, 0)]), now)
+        self._call(tuple(self.roster.wanted("away")[: max(wanted, 0)]), now)
         self._gathered(now)
 
     def _may_restart(self, cause: Cause) -> bool:
         is_same = self.root_cause.is_same_again()
-        if self.attempt >= self.plan.restarts or not cause.may_help:
-            return False
-        if is_same:
+        is_allowed = self.attempt < self.plan.restarts and cause.may_be_retried
+        if is_same and is_allowed:
             self._report("same")
-        return not is_same
+        return is_allowed and not is_same
 
     def _status(self) -> int:
         if self._stopping.request is not None:
@@ -547,7 +544,7 @@ class Machine:
         self._report_cause()
         self.phase = "over"
         self._report("over", status=status)
-        self._do(Exit(status))
+        self._actions.append(Exit(status))
 
     # Time.
 
@@ -573,7 +570,7 @@ class Machine:
         self._report_cause()
 
     def _is_late(self, now: float) -> None:
-        """Go on when a phase has lasted as long as it may."""
+        """End a phase that has lasted as long as it may."""
         if self.phase == "gathering":
             self._gathered_late(now)
         elif self.phase == "dumping":
@@ -591,7 +588,7 @@ class Machine:
         for number, signal, reached in self._deliveries.ready(now):
             for place in self.roster.busy() if self.phase == "running" else ():
                 if place not in reached and place not in self.roster.ended:
-                    self._do(Send(place, messages.Signal(number, signal)))
+                    self._actions.append(Send(place, messages.Signal(number, signal)))
 
     # What the caller is to do.
 
@@ -606,14 +603,11 @@ class Machine:
             fields = {"host": host, "local": local, "rank": self.ranks.get(place), **fields}
         if self.attempt >= 0 and "attempt" not in fields:
             fields["attempt"] = self.attempt
-        self._do(Report(name, fields))
+        self._actions.append(Report(name, fields))
 
     def _send_busy(self, message: messages.End | messages.Dump) -> None:
         for place in self.roster.busy():
-            self._do(Send(place, message))
-
-    def _do(self, action: Action) -> None:
-        self._actions.append(action)
+            self._actions.append(Send(place, message))
 
     def _taken(self) -> list[Action]:
         actions, self._actions = self._actions, []

@@ -19,7 +19,7 @@ from mingle_hooks import values
 from mingle_hooks.errors import PlaceError
 from mingle_hooks.rendezvous.connection import WRITE, Loop
 from mingle_hooks.run.messages import ERR, OUT
-from mingle_hooks.run.processes import Descriptor, widen_pipe
+from mingle_hooks.run.processes import widen_pipe
 
 
 def is_same_file(first: int, second: int) -> bool:
@@ -64,16 +64,20 @@ class Writer:
         self._loop, self._descriptor = loop, descriptor
         self._on_gone, self._on_fault, self._on_room = on_gone, on_fault, on_room
         own = set_unblocked(descriptor)
-        self._to = Descriptor(descriptor if own is None else own)
-        self._is_socket = own is not None and stat.S_ISSOCK(os.fstat(own).st_mode)
-        self._sock = socket.socket(fileno=os.dup(own)) if self._is_socket and own is not None else None
         self._waits = own is not None
+        self._to = descriptor if own is None else own
+        is_socket = own is not None and stat.S_ISSOCK(os.fstat(own).st_mode)
+        self._sock = socket.socket(fileno=os.dup(self._to)) if is_socket else None
         self._queue: list[memoryview] = []
         self._is_gone = self._has_failed = False
         self.waiting_bytes = self.taken_bytes = 0
 
+    def fileno(self) -> int:
+        """Return the descriptor that it writes to."""
+        return self._to
+
     def write(self, data: bytes | memoryview) -> None:
-        """Write, or keep for when there is room."""
+        """Write, or queue until there is room."""
         if self._is_gone:
             return
         left = memoryview(data)
@@ -81,21 +85,21 @@ class Writer:
             left = self._put(left)
         if left:
             if not self._queue:
-                self._loop.watch(self._to, WRITE, lambda _events: self._flush())
+                self._loop.watch(self, WRITE, lambda _events: self._flush())
             self._queue.append(left)
             self.waiting_bytes += len(left)
 
     def forget(self) -> None:
         """Drop what waits."""
         if self._queue:
-            self._loop.unwatch(self._to)
+            self._loop.unwatch(self)
         self._queue, self.waiting_bytes = [], 0
 
     def _put(self, data: memoryview) -> memoryview:
         """Write as much as there is room for; return the rest."""
         while data:
             try:
-                count = self._sock.send(data, socket.MSG_DONTWAIT) if self._sock else os.write(self._to.fileno(), data)
+                count = self._sock.send(data, socket.MSG_DONTWAIT) if self._sock else os.write(self._to, data)
             except BlockingIOError:
                 if self._waits:
                     return data
@@ -120,7 +124,7 @@ class Writer:
                 break
             del self._queue[0]
         if not self._queue:
-            self._loop.unwatch(self._to)
+            self._loop.unwatch(self)
         self._on_room()
 
     def _fail(self, error: OSError) -> None:

@@ -7,7 +7,9 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from io import FileIO
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -32,12 +34,10 @@ def children(pid: int) -> list[int]:
     if not LISTS_CHILDREN:
         return [other for other in all_processes() if parent(other) == pid]
     found = []
-    try:
+    with suppress(OSError):  # it ended meanwhile
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 found += [int(child) for child in file.read().split()]
-    except OSError:  # it ended meanwhile
-        pass
     return found
 
 
@@ -74,21 +74,17 @@ def descendants(root: int | None = None) -> list[int]:
 def send_signal(pids: list[int], number: int) -> None:
     """Send a signal to each that is still there."""
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError, PermissionError):  # it ended; or it has become another user's
             os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):  # it ended; or it has become another user's
-            pass
 
 
 def widen_pipe(descriptor: int) -> None:
     """Make a pipe as large as any user may: reads and writes are then few."""
-    try:
+    with suppress(AttributeError, OSError):  # no pipe; Python 3.10's first; or this user has too many large ones
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    except (AttributeError, OSError):  # no pipe; Python 3.10's first; or this user has too many large ones
-        pass
 
 
-def spawn(argv: tuple[str, ...], environ: Mapping[str, str], stdin: int, **options: Any) -> tuple[int, Descriptor]:
+def spawn(argv: tuple[str, ...], environ: Mapping[str, str], stdin: int, **options: Any) -> tuple[int, FileIO]:
     """Start a program by its path or by PATH; return its pid and a pipe with its output. Raises OSError if that fails.
 
     `options` are those of posix_spawn(3). `subprocess` would take 8 ms more to load, for which all hosts wait.
@@ -97,7 +93,7 @@ def spawn(argv: tuple[str, ...], environ: Mapping[str, str], stdin: int, **optio
     actions = [(os.POSIX_SPAWN_DUP2, *way) for way in ((stdin, 0), (writing, 1), (writing, 2))]
     try:
         os.set_blocking(reading, False)
-        return os.posix_spawnp(argv[0], argv, environ, file_actions=actions, **options), Descriptor(reading)
+        return os.posix_spawnp(argv[0], argv, environ, file_actions=actions, **options), FileIO(reading)
     except BaseException:
         os.close(reading)
         raise
@@ -107,13 +103,10 @@ def spawn(argv: tuple[str, ...], environ: Mapping[str, str], stdin: int, **optio
 
 def catches_signal(pid: int, number: int) -> bool:
     """Tell whether a process has a handler for a signal."""
-    try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            for line in file:
-                if line.startswith(b"SigCgt:"):
-                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    except OSError:
-        pass
+    with suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
+        for line in file:
+            if line.startswith(b"SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
 
 
@@ -159,7 +152,7 @@ _KILL_AGAIN_S, _KILL_AGAIN_AT_MOST_S = 0.005, 1.0
 
 
 class Tree:
-    """All that runs below this process, which adopts orphans, until no child is left.
+    """All processes below this one, which adopts orphans, until no child is left.
 
     `on_ended(reaped)` comes for each child, `on_empty()` whenever none is left.
     """
@@ -177,7 +170,7 @@ class Tree:
 
     @property
     def killed(self) -> int:
-        """How many were killed since the last time that none was left."""
+        """How many processes have been killed since none was left."""
         return len(self._killed)
 
     def end(self, grace_s: float) -> None:
@@ -203,7 +196,7 @@ class Tree:
         send_signal(found, number)
 
     def reap(self) -> None:
-        """Take note of the children that have ended."""
+        """Report the children that have ended."""
         found, is_empty = reap()
         if is_empty and self._kill is not None:
             self._kill.cancel()
@@ -230,11 +223,11 @@ _VARIABLE = b"MINGLE_RUN_ID="
 
 
 def run_sweep(arguments: Sequence[str]) -> int:
-    """End a run's processes on a host whose agent is silent, or has left some; return 0 if none is left.
+    """End a run's processes on a host whose agent is silent, or left some behind; return 0 if none is left.
 
     The arguments are the run's id, and `--except PID` for each process that is spared.
     """
-    run_id, spared = arguments[0], [int(word) for word in arguments[1:] if word != "--except"]
+    run_id, spared = arguments[0], [int(pid) for pid in arguments[2::2]]
     ended, left = sweep_run(run_id, spared)
     line = f"mingle run: {os.uname().nodename}: {ended} processes of run {run_id} ended, {left} left"
     print(line, flush=True)  # noqa: T201 - a program's answer, which PBS puts among the job's output
@@ -304,22 +297,18 @@ def oom_files(groups: str, mount: str = _MOUNT) -> list[str]:
         controllers, _, path = line.partition(":")[2].partition(":")
         path = path.rstrip("/")
         if line.startswith("0::"):
-            places = [f"{mount}{path}", f"{mount}/unified{path}", mount]
-            found += [f"{place}/memory.events" for place in places]
+            found += [f"{group}/memory.events" for group in (f"{mount}{path}", f"{mount}/unified{path}", mount)]
         elif "memory" in controllers.split(","):
             found += [f"{mount}/memory{path}/memory.oom_control", f"{mount}/memory/memory.oom_control"]
     return found
 
 
 def count_oom_kills(path: str) -> int | None:
-    """Return how many processes the kernel has killed for want of memory, None if the file does not say."""
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                if line.startswith(b"oom_kill "):
-                    return int(line.split()[1])
-    except (OSError, ValueError):
-        pass
+    """Return how many processes the kernel has killed for want of memory; None if the file has no count."""
+    with suppress(OSError, ValueError), open(path, "rb") as file:
+        for line in file:
+            if line.startswith(b"oom_kill "):
+                return int(line.split()[1])
     return None
 
 
@@ -332,11 +321,9 @@ class OomCounter(NamedTuple):
     @classmethod
     def here(cls, groups: str = _GROUPS, mount: str = _MOUNT) -> OomCounter:
         """Return this process's count, as it is now."""
-        try:
-            with open(groups, encoding="utf-8", errors="surrogateescape") as file:
-                text = file.read()
-        except OSError:
-            text = ""
+        text = ""
+        with suppress(OSError), open(groups, encoding="utf-8", errors="surrogateescape") as file:
+            text = file.read()
         for path in oom_files(text, mount):
             if (before := count_oom_kills(path)) is not None:
                 return cls(path, before)
@@ -355,7 +342,7 @@ _NEVER = {signal.SIGKILL, signal.SIGSTOP, *(getattr(signal, name) for name in (*
 
 
 def _wake(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: C has written the number into the pipe by now."""
+    """Do nothing: CPython has written the number into the pipe by now."""
 
 
 def catchable_signals() -> set[int]:
@@ -364,43 +351,34 @@ def catchable_signals() -> set[int]:
     return {number for number in numbers if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD}
 
 
-def write_signals_to(pipe: int) -> None:
-    """Write the number of each signal from now on to a pipe that does not block."""
+def signal_pipe(numbers: Iterable[int] = ()) -> int:
+    """Return the end of a new pipe to which the number of each signal is written from now on, or of `numbers` alone."""
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    write_signals_to(writing, numbers)
+    return reading
+
+
+def write_signals_to(pipe: int, numbers: Iterable[int] = ()) -> None:
+    """Write the number of each signal from now on, or of `numbers` alone, to a pipe that does not block."""
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
-    for number in catchable_signals():
+    catchable = catchable_signals()
+    for number in catchable.intersection(numbers or catchable):
         signal.signal(number, _wake)
 
 
 def hold_signals() -> None:
-    """Hold all signals back around a fork."""
+    """Block all signals, around a fork."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 
 def release_signals() -> None:
-    """Let signals come again."""
+    """Unblock all signals."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
 
 
 def forget_signals() -> None:
-    """Go back to the kernel's ways, in a child that will become another program."""
+    """Restore the kernel's default handlers, in a child that becomes another program."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals() - _NEVER:
         if signal.getsignal(number) is _wake:
             signal.signal(number, signal.SIG_DFL)
-
-
-class Descriptor:
-    """A pipe's end, as a loop watches it."""
-
-    __slots__ = ("_number",)
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def fileno(self) -> int:
-        """Return its number."""
-        return self._number
-
-    def close(self) -> None:
-        """Close it."""
-        os.close(self._number)

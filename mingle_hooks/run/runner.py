@@ -1,4 +1,7 @@
-"""`mingle run`: its request, the runner that does what the state machine says, and the line of --again."""
+"""`mingle run`: its request, the runner that performs the state machine's actions, and the line of --again.
+
+Also `mingle exec --together`: the members of a world, whoever started them, run COMMAND as one.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
+from io import FileIO
 from typing import NamedTuple, TypeVar
 
 from mingle_hooks import keys, values
@@ -16,21 +21,24 @@ from mingle_hooks.errors import FactsError, MissingError, NetworkError, PlaceErr
 from mingle_hooks.export import launchers
 from mingle_hooks.export.variables import own
 from mingle_hooks.files import own_program_argv
+from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import hostname, interfaces, usable
 from mingle_hooks.preflight import check_runner
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
-from mingle_hooks.run import attempt, hub, machine, messages, starters
+from mingle_hooks.rendezvous.member import MemberSpec
+from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.run import agent, attempt, machine, messages, processes, starters
 from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED, Plan
 from mingle_hooks.run.hub import Agreed, Hub, Launching, Process
 from mingle_hooks.run.machine import Begin, Event, Machine
-from mingle_hooks.run.messages import DRAINED, DUMP, END, SIGNAL, START, Start
+from mingle_hooks.run.messages import DRAINED, Start
 from mingle_hooks.run.output import Logs, Output
-from mingle_hooks.run.processes import Descriptor
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.run.status import LONGEST_COMMAND, Entry, RunnerProcess, RunState, StatusServer, registry_directory
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.settings import Settings, load
+from mingle_hooks.world import View
 
 MOST_RESTARTS = 1000
 _WARNINGS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT")
@@ -154,8 +162,7 @@ def plan_hosts(
                 "`mingle exec COMMAND` in its place",
             )
         return _here()
-    starter = starters.find(facts, environ, hosts)
-    return starter, starters.allocation(facts, environ, hosts, is_per_task=is_per_task)
+    return starters.find(facts, environ, hosts, is_per_task=is_per_task)
 
 
 def _here() -> tuple[Starter, Allocation]:
@@ -166,7 +173,7 @@ def _here() -> tuple[Starter, Allocation]:
 
 def _counts(options: Options, hosts: int) -> tuple[int, int]:
     """Return how many hosts an attempt needs, and takes at most. Raises UsageError."""
-    spares = 0 if options.spares is None else _whole(options.spares, "--spares", 0, MOST_NODES)
+    spares = _whole(options.spares or "0", "--spares", 0, MOST_NODES)
     text = options.nodes or os.environ.get("MINGLE_NODES") or ""
     least, colon, most = text.partition(":")
     there = max(hosts - spares, 0)
@@ -186,8 +193,8 @@ def _counts(options: Options, hosts: int) -> tuple[int, int]:
 
 def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation) -> Plan:
     least, most = _counts(options, len(job.hosts))
-    limit = None if options.limit is None else option_seconds(options.limit, "--limit", 0.0)
-    warn = None if options.warn is None else option_seconds(options.warn, "--warn", 0.0)
+    limit = option_seconds(options.limit, "--limit", None)
+    warn = option_seconds(options.warn, "--warn", None)
     if limit is None and warn is not None:
         if job.end is None:
             raise UsageError("a time limit to warn about", "none from the scheduler", "--limit 4h")
@@ -200,35 +207,124 @@ def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation)
         slots=job.agents,
         least=least,
         most=most,
-        restarts=0 if options.restarts is None else _whole(options.restarts, "--restarts", 0, MOST_RESTARTS),
+        restarts=_whole(options.restarts or "0", "--restarts", 0, MOST_RESTARTS),
         grace_s=option_seconds(options.grace, "--grace", job.grace_s),
         join_s=loaded.timeout,
         window_s=option_seconds(options.window, "--window", 30.0),
         warn_at_s=None if limit is None or warn is None else max(limit - warn, 0.0),
         limit_at_s=limit,
-        stall_s=None if options.stall is None else option_seconds(options.stall, "--stall", 0.0),
+        stall_s=option_seconds(options.stall, "--stall", None),
         warn_signal=int(getattr(signal, f"SIG{name}")),
         signals_reach_command=starter.signals_reach_command,
     )
 
 
-def option_seconds(text: str | None, option: str, default: float) -> float:
+_Default = TypeVar("_Default", float, None)
+
+
+def option_seconds(text: str | None, option: str, default: _Default) -> float | _Default:
     """Return an option's time in seconds. Raises UsageError, which names the option."""
-    return default if text is None else _parsed(values.seconds, text, option)
+    with _naming(option):
+        return default if text is None else values.seconds(text)
 
 
 def _whole(text: str, option: str, least: int, most: int) -> int:
-    return _parsed(lambda text: values.whole(text, least=least, most=most), text, option)
+    with _naming(option):
+        return values.whole(text, least=least, most=most)
 
 
-_Value = TypeVar("_Value", int, float)
-
-
-def _parsed(parse: Callable[[str], _Value], text: str, option: str) -> _Value:
+@contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Name the option in an error about its value."""
     try:
-        return parse(text)
+        yield
     except UsageError as wrong:
         raise UsageError(wrong.expected, f"{wrong.seen} ({option})", wrong.remedy) from None
+
+
+# `mingle exec --together`: rank 0's process is the runner, and starts its own host's agent; each other member becomes
+# its host's agent. All derive the run's key, ports and id from the world and the members' key.
+
+# The runner takes the first of so many ports that is free; agents dial all of them.
+_TOGETHER_PORTS, _TOGETHER_ID_BYTES = 8, 8
+# The platform starts each host's `mingle exec --together`; no program can be started there from here.
+_TOGETHER_STARTER = Starter(
+    "given",
+    "the platform",
+    lambda *_: (),
+    kill_wait_s=30.0,  # Kubernetes' terminationGracePeriodSeconds
+    carries_environment=True,
+)
+
+
+def check_together(spec: MemberSpec, starts: str | None, *, no_wait: bool) -> None:
+    """Raise UsageError for what --together cannot run: tasks, a COMMAND that reaches all nodes itself, no world."""
+    if no_wait:
+        raise UsageError("the other members for --together", "--no-wait", "one of the two")
+    if spec.settings.scope == "task":
+        raise UsageError("one member on each node for --together", "--scope task", "mingle run --scope task")
+    if starts == "job":
+        raise UsageError("a COMMAND that every node starts", "one that reaches the nodes itself", "mingle run")
+
+
+def world_options(spec: MemberSpec, view: View) -> dict[str, object]:
+    """Return the options by which members find their world again, besides their own: its id, and rank 0's address."""
+    is_free = spec.settings.master is None and spec.settings.source("via") == "default"
+    master = {"master": view.world.roster[0].address} if is_free and "MASTER_ADDR" not in spec.pinned else {}
+    return {"id": spec.attempt.id, "nodes": None, "rank": None, **master}
+
+
+def run_together(command: tuple[str, ...], spec: MemberSpec, view: View, exec_options: tuple[str, ...]) -> int:
+    """Return rank 0's exit status once all have ended; the other members become agents.
+
+    `exec_options` are those of the members' `mingle exec`. Raises what `run_command` raises.
+    """
+    hosts = _member_hosts(view)
+    secret = Secret.derive(keys.find(spec.facts, spec.settings, spec.user_environ).material, spec.attempt)
+    world = view.world.digest.encode()
+    agreed = Agreed(
+        run=secret.mac(b"together id", world)[:_TOGETHER_ID_BYTES].hex(),
+        key=secret.mac(b"together", world),
+        ports=ports.candidates(secret.mac(b"together ports", world), _TOGETHER_PORTS, spec.settings.port_range),
+    )
+    if rank := view.place.node_rank:
+        addresses = ",".join(f"{view.world.roster[0].address} {port}" for port in agreed.ports)
+        variables = {"MINGLE_RUN_ID": agreed.run, messages.KEY: agreed.key.hex(), messages.AT: addresses}
+        agent.become_program("agent", agent.Options(host=hosts[rank], local="0"), {**os.environ, **variables})
+    scheduler = next((row for row in starters.TABLE if row.name == spec.facts.scheduler), _TOGETHER_STARTER)
+    slots = (1,) * len(hosts)
+    plan = Plan(
+        hosts=hosts,
+        slots=slots,
+        least=len(hosts),
+        most=len(hosts),
+        grace_s=Allocation(scheduler.name, hosts, (), kill_wait_s=scheduler.kill_wait_s).grace_s,
+        join_s=spec.settings.timeout,
+        signals_reach_command=scheduler.signals_reach_command,
+    )
+    return run_command(
+        Request(
+            plan=plan,
+            starter=_TOGETHER_STARTER,
+            job=Allocation(_TOGETHER_STARTER.name, hosts, slots, own=hosts[0]),
+            command=command,
+            exec_options=exec_options,
+            settings=spec.settings,
+            id=spec.attempt.id,
+            agreed=agreed,
+            keys=status_keys(spec.facts, spec.settings, spec.user_environ, None),
+        )
+    )
+
+
+def _member_hosts(view: View) -> tuple[str, ...]:
+    """Return a name for each member in rank order: its host's, with a number where the host has several members."""
+    counts: dict[str, int] = {}
+    names = []
+    for member in view.world.roster:
+        count = counts[member.host] = counts.get(member.host, 0) + 1
+        names.append(member.host if count == 1 else f"{member.host}.{count}")
+    return tuple(names)
 
 
 # One member of an attempt: its place in the world, and how to start COMMAND.
@@ -247,7 +343,7 @@ def member_facts(request: Request, begin: Begin, run_id: str) -> dict[str, objec
         "local_rank": place.local,
         "local_count": begin.slots[begin.rank],
     }
-    if request.agreed is not None:  # others may not know these names: members take the scheduler's hosts, if any
+    if request.agreed is not None:  # other hosts may not know these names: members use the scheduler's, if any
         del found["hosts"]
         return found
     return found if request.job.job_id else {**found, "job_id": run_id}
@@ -293,7 +389,7 @@ def member_label(request: Request, begin: Begin, member: int) -> str:
 
 
 def progress_mark(path: str | None) -> object:
-    """Return a value that is another each time that the file of --progress has changed; None without a file."""
+    """Return a value that differs each time that the file of --progress has changed; None without a file."""
     try:
         found = os.stat(path or "")
     except OSError:
@@ -301,12 +397,13 @@ def progress_mark(path: str | None) -> object:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-# Events that are noted in all members' log files, too.
+# Signals that the runner takes; what is ignored stays ignored, as nohup(1) wants, but for the ends of children.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
+# Events that are also written into all members' log files.
 _NOTED = ("failed", "stopped", "again")
-_KINDS = {messages.End: END, messages.Signal: SIGNAL, messages.Dump: DUMP}
 _LOOK_S = 0.005
 # At the end, without any progress, the runner waits so long for output; then for agents; then for starters, which may
-# wait for hosts that are lost; then for starters that it has told to end.
+# wait for hosts that are lost; then for starters that have got TERM.
 DRAIN_S, LEAVE_S, ALONE_S, END_S = 5.0, 5.0, 2.0, 1.0
 
 
@@ -333,7 +430,7 @@ class Runner:
 
     def begin(self, signals: int) -> None:
         """Read signals from a pipe, and start the agents."""
-        self._loop.watch(Descriptor(signals), READ, lambda _events: self._signalled(signals))
+        self._loop.watch(FileIO(signals, closefd=False), READ, lambda _events: self._signalled(signals))
         self._act(self.machine.begin(self._loop.clock()))
         request = self._request
         entry = Entry(
@@ -426,7 +523,7 @@ class Runner:
             case Begin():
                 self._begin(action)
             case machine.Send(place, message):
-                self._hub.send(place, _KINDS[type(message)], message)
+                self._hub.send(place, message)
             case machine.Show(place, rank, stacks):
                 text = attempt.stacks_text(self._request.plan.places[place].host, rank, stacks)
                 self._output.say(text)
@@ -449,7 +546,7 @@ class Runner:
         except PlaceError as wrong:
             if self.machine.attempt < 0:  # nothing runs yet
                 raise
-            self._launching.cannot(hosts, str(wrong))
+            self._launching.report_failure(hosts, str(wrong))
 
     def _begin(self, action: Begin) -> None:
         request, place = self._request, action.place
@@ -459,10 +556,10 @@ class Runner:
         self._output.begin(place, member_label(request, action, rank), rank)
         if self._logs is not None:
             self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}.log")
-        self._hub.send(place, START, start)
+        self._hub.send(place, start)
 
     def _sweep(self, host: str) -> None:
-        launches = self._sweeping(host)
+        launches = self._sweep_launches(host)
         if not launches:  # nothing can be started there
             self._soon(machine.Swept(host, is_clean=False))
         for launch in launches:
@@ -472,13 +569,13 @@ class Runner:
                 self._warn(f"{launch.argv[0]}: {wrong.strerror}")
                 self._soon(machine.Swept(host, is_clean=False))
 
-    def _sweeping(self, host: str) -> tuple[starters.Launch, ...]:
-        """Return what sweeps a host; on this one it leaves the starters of the other hosts alone."""
+    def _sweep_launches(self, host: str) -> tuple[starters.Launch, ...]:
+        """Return the processes that sweep a host; on this host they spare the starters of the others."""
         request, program = self._request, (*own_program_argv("sweep"), self._id)
         if host != request.job.own:
             return request.starter.launches(request.job, (host,), program)
         others = [process.pid for process in self._processes.running if process.hosts != (host,)]
-        spared = [word for pid in others for word in ("--except", str(pid))]
+        spared = [argument for pid in others for argument in ("--except", str(pid))]
         return (starters.Launch((*program, *spared), (host,)),)
 
     def _swept(self, process: Process, status: int) -> None:
@@ -520,36 +617,34 @@ class Runner:
 
     def _finish(self, status: int) -> Iterator[None]:
         """Take the last output, dismiss the agents, end their starters, and let the reader take the rest."""
-        output, here, processes = self._output, self._hub.here, self._processes
-        yield from self._while(
-            lambda: not self._is_drained(), lambda: output.taken_bytes + output.waiting_bytes, lambda: DRAIN_S
-        )
+        output, here, started = self._output, self._hub.here, self._processes
+
+        def is_drained() -> bool:
+            return all(self._drained[place] >= self._begun[place] for place in here)
+
+        yield from self._while(lambda: not is_drained(), lambda: output.taken_bytes + output.waiting_bytes, DRAIN_S)
         self._hub.dismiss(status)
-        yield from self._while(lambda: bool(processes.running), lambda: len(here), lambda: LEAVE_S if here else ALONE_S)
-        processes.kill(at_once=False)
-        yield from self._while(lambda: bool(processes.running), lambda: len(processes.running), lambda: END_S)
-        processes.kill(at_once=True)
+        yield from self._while(lambda: started.running and here, lambda: len(here), LEAVE_S)
+        yield from self._while(lambda: started.running and not here, lambda: 0, ALONE_S)
+        started.kill(at_once=False)
+        yield from self._while(lambda: started.running, lambda: len(started.running), END_S)
+        started.kill(at_once=True)
         reader_s = self._request.silence_s
-        yield from self._while(lambda: output.waiting_bytes > 0, lambda: output.taken_bytes, lambda: reader_s)
+        yield from self._while(lambda: output.waiting_bytes, lambda: output.taken_bytes, reader_s)
         if output.waiting_bytes:
             self._warn(f"{output.give_up()} bytes of output are lost: not read for {reader_s:.0f} s")
             output.give_up()
 
-    def _while(
-        self, is_needed: Callable[[], bool], progress: Callable[[], int], longest_s: Callable[[], float]
-    ) -> Iterator[None]:
+    def _while(self, is_needed: Callable[[], object], progress: Callable[[], int], longest_s: float) -> Iterator[None]:
         """Yield as long as it is needed, and there was progress within so many seconds."""
         since, seen = self._loop.clock(), progress()
         while is_needed():
             now, latest = self._loop.clock(), progress()
             if latest != seen:
                 since, seen = now, latest
-            if now - since > longest_s():
+            if now - since > longest_s:
                 return
             yield
-
-    def _is_drained(self) -> bool:
-        return all(self._drained[place] >= self._begun[place] for place in self._hub.here)
 
 
 def _status_addresses(request: Request) -> tuple[str, ...]:
@@ -567,26 +662,18 @@ def run_command(request: Request) -> int:
     UsageError, and MissingError if --again is not to queue the job once more.
     """
     check_runner()
-    with Loop() as loop:
+    iface, port_range = request.settings.iface, request.settings.port_range
+    with ExitStack() as stack:
+        loop = stack.enter_context(Loop())
         launching = Launching(
-            loop,
-            request.starter,
-            request.job,
-            "agent",
-            iface=request.settings.iface,
-            port_range=request.settings.port_range,
-            agreed=request.agreed,
+            loop, request.starter, request.job, "agent", iface=iface, port_range=port_range, agreed=request.agreed
         )
-        try:
-            signals = hub.listen_for_signals()
-            runner = Runner(loop, request, launching)
-            try:
-                runner.begin(signals)
-                loop.run(lambda: runner.is_over)
-            finally:
-                runner.close()
-        finally:
-            launching.close()
+        stack.callback(launching.close)
+        signals = processes.signal_pipe(_SIGNALS)
+        runner = Runner(loop, request, launching)
+        stack.callback(runner.close)
+        runner.begin(signals)
+        loop.run(lambda: runner.is_over)
     return _again(request, runner) if request.options.again else runner.status
 
 
@@ -598,9 +685,8 @@ def _again(request: Request, runner: Runner) -> int:
     requeues = Requeues(request, os.environ)
     if runner.machine.had_world:
         requeues.reset()
-    is_cut_short = (
-        runner.machine.was_warned and runner.status != SIGNALLED + signal.SIGINT
-    )  # and not stopped by a person
+    is_stopped = runner.status == SIGNALLED + signal.SIGINT  # by a person
+    is_cut_short = runner.machine.was_warned and not is_stopped
     if runner.status != INFRASTRUCTURE and not is_cut_short:
         return runner.status
     if not runner.machine.had_world and not requeues.may_go_on():
@@ -614,9 +700,9 @@ def _again(request: Request, runner: Runner) -> int:
     return max(status, 0) or INFRASTRUCTURE
 
 
-# So often in a row a job is queued again without a world: a lasting fault, such as a firewall, would do so for ever.
+# So often in a row a job without a world is queued again: a lasting fault, such as a firewall, would do so for ever.
 MOST = 3
-# Here a job is queued again as a new one, of another id.
+# Schedulers whose job, queued again, is a new one with another id.
 _NEW_JOBS = ("pbs", "torque")
 
 
@@ -635,7 +721,7 @@ class Requeues:
         self._path = None if runs is None else f"{os.path.dirname(runs)}/again/{name[:32]}"
 
     def may_go_on(self) -> bool:
-        """Count one more; tell whether the job may be queued again, which it may if nothing can be counted."""
+        """Count one more; tell whether the job may be queued again, as it may if nothing can be counted."""
         if self._path is None:
             return True
         try:
@@ -647,8 +733,6 @@ class Requeues:
             return True
 
     def reset(self) -> None:
-        """Begin to count anew."""
-        try:
+        """Start the count anew."""
+        with suppress(OSError):  # none was counted
             os.unlink(self._path or "")
-        except OSError:  # none was counted
-            pass

@@ -85,12 +85,12 @@ class Launch(NamedTuple):
     stdin: bytes | None = None
 
 
-# What makes the processes that start a program on hosts.
+# From a job, hosts and a program's argv, the processes that start it on these hosts.
 Launches = Callable[[Allocation, tuple[str, ...], tuple[str, ...]], tuple[Launch, ...]]
 
 
 class Starter(NamedTuple):
-    """How one scheduler starts a program, and what starts it in words.
+    """How one scheduler starts a program; `help` names for people what starts it.
 
     `kill_wait_s` is how long the scheduler waits between TERM and KILL, where nothing else tells; `keeps` are prefixes
     of the variables that are each host's own, where they do not travel by themselves; `reads` those of the variables,
@@ -138,8 +138,8 @@ def listed(text: str) -> tuple[str, ...]:
     return hosts
 
 
-def _hosts_of_job(facts: JobFacts, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the hosts of the job whose script this is. Raises FactsError if there is none, or this is a task."""
+def _check_script(facts: JobFacts, environ: Mapping[str, str]) -> None:
+    """Raise FactsError unless this is the script of a job whose scheduler starts programs on its hosts."""
     if facts.scheduler not in _BY_NAME:
         raise _no_starter(facts)
     if facts.step:
@@ -153,12 +153,6 @@ def _hosts_of_job(facts: JobFacts, environ: Mapping[str, str]) -> tuple[str, ...
     is_task = facts.node_rank != 0 or bool(environ.get("PBS_TASKNUM"))
     if len(facts.hosts) > 1 and not facts.is_batch and facts.node_rank is not None and is_task:
         raise FactsError(_SCRIPT, f"a task on host {facts.node_rank + 1} of {len(facts.hosts)}", _INSTEAD)
-    return facts.hosts
-
-
-def _is_in_flux(environ: Mapping[str, str]) -> bool:
-    """Tell whether this is the script of a Flux instance, which may run in a job of another scheduler."""
-    return bool(environ.get("FLUX_URI")) and not environ.get("FLUX_JOB_ID")
 
 
 def _no_starter(facts: JobFacts) -> FactsError:
@@ -169,20 +163,7 @@ def _no_starter(facts: JobFacts) -> FactsError:
     return FactsError(expected, f"a process that {facts.scheduler} started", _INSTEAD if is_launched else _ON_EACH)
 
 
-def _own_of(facts: JobFacts) -> str | None:
-    """Return which host of the job this is, None if it is not known to be one."""
-    if facts.host is None and facts.node_rank is not None and facts.hosts:
-        return facts.hosts[facts.node_rank]
-    return facts.host if facts.host in facts.hosts else None
-
-
-def _own_among(hosts: tuple[str, ...]) -> str | None:
-    """Return the one of these hosts that names this host."""
-    name = hostname()
-    return next((host for host in hosts if host in ("localhost", name, name.split(".")[0])), None)
-
-
-# The environment holds the run's key, so it is never a word on a command line. Every host has to see the file.
+# The environment holds the run's key, so it is never on a command line. Every host has to see the file.
 _PREFIX = ".mingle."
 _RANDOM_BYTES = 8
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -198,15 +179,11 @@ def directories(environ: Mapping[str, str]) -> tuple[str, ...]:
 
     A network file system comes first, then a path that any shell reads as it is.
     """
-    places = [place for place in (_working_directory(), environ.get("HOME", "")) if os.path.isabs(place)]
-    return tuple(sorted(dict.fromkeys(places), key=lambda place: (not on_network(place), not _is_plain(place))))
-
-
-def _working_directory() -> str:
-    try:
-        return os.getcwd()
-    except OSError:  # it has been removed
-        return ""
+    places = [environ.get("HOME", "")]
+    with suppress(OSError):  # it has been removed
+        places.insert(0, os.getcwd())
+    absolute = dict.fromkeys(filter(os.path.isabs, places))
+    return tuple(sorted(absolute, key=lambda place: (not on_network(place), not _is_plain(place))))
 
 
 def write_environ(environ: Mapping[str, str], within: tuple[str, ...]) -> str:
@@ -249,22 +226,22 @@ def remove_environ(path: str) -> None:
         os.unlink(path)
 
 
-# Sites differ in whether a shell on the host reads words once more: these are the same either way.
+# Sites differ in whether a shell on the host expands arguments once more: these are the same either way.
 _PLAIN = HOST_CHARACTERS + "/@%+=:,"
 
 
 def _is_plain(text: str) -> bool:
-    """Tell whether a shell reads this as one word, just as it is."""
+    """Tell whether a shell reads this as one argument, unchanged."""
     return bool(text) and not text.strip(_PLAIN)
 
 
-def _plain_words(program: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words as they are. Raises UsageError for one that a shell might read otherwise."""
-    for word in program:
-        if not _is_plain(word):
+def _plain_argv(program: tuple[str, ...]) -> tuple[str, ...]:
+    """Return argv as it is. Raises UsageError for an argument that a shell might change."""
+    for argument in program:
+        if not _is_plain(argument):
             raise UsageError(
                 "paths of letters, digits and /._-, because this scheduler's shells may expand them again",
-                repr(word),
+                repr(argument),
                 "mingle, its Python and the working directory at paths without other characters",
             )
     return program
@@ -291,7 +268,7 @@ def end_of_job(seconds: str) -> int | None:
 
 
 def _ends_by(name: str) -> Callable[[Allocation], Allocation]:
-    """Return what adds a job's end by the variable that tells how long it may run."""
+    """Return a function that adds a job's end, by the variable that holds how long it may run."""
     return lambda job: job._replace(end=end_of_job(job.environ.get(name, "")))
 
 
@@ -301,7 +278,7 @@ def _each(argv: Callable[[str, tuple[str, ...]], tuple[str, ...]]) -> Launches:
 
 
 # Flux: a `flux exec` to each host of the instance that a batch script or `flux start` has for itself. It has this
-# process's environment and directory, takes words as they are, and does not wait for resources.
+# process's environment and directory, takes argv as it is, and does not wait for resources.
 # Source: flux-exec(1), flux-broker-attributes(7), hostlist, flux-environment(7), and src/cmd/flux-exec.c.
 _FLUX_HOSTS = ("flux", "getattr", "hostlist")
 _FLUX_S = 30.0
@@ -371,7 +348,7 @@ _SLURM_READS = (
 def slurm(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
     """Return one srun for all hosts that are alike: in one component, with as many agents and GPUs.
 
-    Raises UsageError where a host is none of the job's, or nobody knows how many GPUs each has.
+    Raises UsageError for a host that is not the job's, and where it is unknown how many GPUs each has.
     """
     alike: dict[tuple[int | None, int, int | None], list[str]] = {}
     slots = dict(zip(job.hosts, job.slots, strict=True))
@@ -390,7 +367,7 @@ def slurm(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> 
 def _srun(job: Allocation, hosts: list[str], component: int | None, each: int, gpus: int | None) -> tuple[str, ...]:
     hidden = _NEVER if job.is_per_task else (*_NEVER, *_OF_A_TASK)
     given_back = [f"{name}={job.environ[name]}" for name in hidden if name in job.environ]
-    without = [word for name in hidden if name in job.environ for word in ("-u", name)]
+    without = [argument for name in hidden if name in job.environ for argument in ("-u", name)]
     count = len(hosts)
     options = [
         *(() if component is None else (f"--het-group={component}",)),
@@ -502,14 +479,10 @@ def _slurm_setting(environ: Mapping[str, str], name: str) -> str | None:
 
 
 # Plain hosts, by OpenSSH's client: user, port and keys are those of ssh_config. Nobody is there to type a password. No
-# connection is shared by a master process that would be left behind, but one that the user has opened serves.
+# connection is shared by a master process that would be left behind, but one that the user has opened serves. Any login
+# shell reads the quoted line as the program's argv, and becomes it.
 # Source: ssh(1), ssh_config(5).
 _SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o", "LogLevel=ERROR")
-
-
-def _remote_line(program: tuple[str, ...]) -> str:
-    """Return one line that any login shell reads as these words, and becomes them."""
-    return f"exec {shlex.join(program)}"
 
 
 TABLE = (
@@ -536,7 +509,7 @@ TABLE = (
         reads=_SLURM_READS,
         completed=_slurm_completed,
     ),
-    # It takes words as they are. Source: pbsdsh(1) of Torque: -h names a host, -o hands the output to its caller.
+    # It takes argv as it is. Source: pbsdsh(1) of Torque: -h names a host, -o hands the output to its caller.
     Starter(
         "torque",
         "pbsdsh",
@@ -549,7 +522,7 @@ TABLE = (
         reads=("PBS_WALLTIME",),
         completed=_ends_by("PBS_WALLTIME"),
     ),
-    # OpenPBS and PBS Professional. It takes words as they are. Source: pbs_tmrsh(8), and a real OpenPBS 23.06: the
+    # OpenPBS and PBS Professional. It takes argv as it is. Source: pbs_tmrsh(8), and a real OpenPBS 23.06: the
     # status is the program's, 254 and 255 where it could not begin. qdel and the time limit reach the sessions of the
     # first host's tasks only; COMMAND has one of its own.
     Starter(
@@ -568,7 +541,7 @@ TABLE = (
     Starter(
         "lsf",
         "blaunch",
-        _each(lambda host, program: ("blaunch", host, *_plain_words(program))),
+        _each(lambda host, program: ("blaunch", host, *_plain_argv(program))),
         kill_wait_s=10.0,  # lsb.params, JOB_TERMINATE_INTERVAL
         keeps=("LSF_PM_", "LS_JOBPID", "TMPDIR", "HOSTNAME", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     ),
@@ -576,7 +549,7 @@ TABLE = (
     Starter(
         "oar",
         "oarsh",
-        _each(lambda host, program: ("oarsh", host, _remote_line(program))),
+        _each(lambda host, program: ("oarsh", host, f"exec {shlex.join(program)}")),
         kill_wait_s=10.0,
         takes_stdin=True,
         keeps=("SSH_", "XDG_", "OAR_CPUSET", "OAR_TASK", "DBUS_SESSION_BUS_ADDRESS", "HOSTNAME", "TMPDIR"),
@@ -587,14 +560,14 @@ TABLE = (
     Starter(
         "sge",
         "qrsh -inherit",
-        _each(lambda host, program: ("qrsh", "-inherit", host, *_plain_words(program))),
+        _each(lambda host, program: ("qrsh", "-inherit", host, *_plain_argv(program))),
         kill_wait_s=10.0,  # qdel sends KILL at once, or after the queue's `notify`
         keeps=("TMP", "SGE_JOB_SPOOL_DIR", "HOSTNAME", "SGE_HGR_", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     ),
     Starter(
         "ssh",
         "ssh, for --hosts",
-        _each(lambda host, program: (*_SSH, host, _remote_line(program))),
+        _each(lambda host, program: (*_SSH, host, f"exec {shlex.join(program)}")),
         kill_wait_s=30.0,  # nobody else waits
         takes_stdin=True,
         # What the login on the other host makes: a user may have another name there.
@@ -613,45 +586,41 @@ def is_alone(facts: JobFacts) -> bool:
     return facts.scheduler == "none" or is_one
 
 
-def find(facts: JobFacts, environ: Mapping[str, str], hosts_option: str | None = None) -> Starter:
-    """Return the starter of this job, or of the hosts that a person names.
+def find(
+    facts: JobFacts, environ: Mapping[str, str], hosts_option: str | None = None, *, is_per_task: bool = False
+) -> tuple[Starter, Allocation]:
+    """Return the starter of this job, or of the hosts that a person names, and what the run may use.
 
     Raises FactsError where the job has none, or this is not its script; UsageError for `hosts_option`.
     """
     if hosts_option is not None:
         hosts = listed(hosts_option)
-        return _BY_NAME["local" if len(hosts) == 1 and _own_among(hosts) else "ssh"]
-    if _is_in_flux(environ):
-        return _BY_NAME["flux"]
-    hosts = _hosts_of_job(facts, environ)
-    starter = _BY_NAME[facts.scheduler]
-    is_here = len(hosts) == 1 and not starter.is_at_once and _own_of(facts) is not None
-    return _BY_NAME["local"] if is_here else starter
-
-
-def allocation(
-    facts: JobFacts, environ: Mapping[str, str], hosts_option: str | None = None, *, is_per_task: bool = False
-) -> Allocation:
-    """Return what the run may use, for the starter that `find` gives. Raises as `find` does."""
-    starter = find(facts, environ, hosts_option)
-    if hosts_option is not None:
-        hosts = listed(hosts_option)
-        return Allocation(starter.name, hosts, (1,) * len(hosts), own=_own_among(hosts))
-    scheduler = "flux" if _is_in_flux(environ) else facts.scheduler
-    row = _BY_NAME[scheduler]
+        name = hostname()
+        own = next((host for host in hosts if host in ("localhost", name, name.split(".")[0])), None)
+        starter = _BY_NAME["local" if len(hosts) == 1 and own else "ssh"]
+        return starter, Allocation(starter.name, hosts, (1,) * len(hosts), own=own)
+    # The script of a Flux instance, which may run in a job of another scheduler.
+    is_in_flux = bool(environ.get("FLUX_URI")) and not environ.get("FLUX_JOB_ID")
+    if not is_in_flux:
+        _check_script(facts, environ)
+    starter = _BY_NAME["flux" if is_in_flux else facts.scheduler]
+    own = facts.host if facts.host in facts.hosts else None
+    if facts.host is None and facts.node_rank is not None and facts.hosts:
+        own = facts.hosts[facts.node_rank]
     count = len(facts.hosts)
-    found = Allocation(
-        scheduler=scheduler,
+    job = Allocation(
+        scheduler=starter.name,
         hosts=facts.hosts,
         slots=facts.tasks_per_node if len(facts.tasks_per_node) == count else (1,) * count,
         job_id=facts.job_id,
         restarts=facts.restarts,
-        kill_wait_s=row.kill_wait_s,
-        own=_own_of(facts),
+        kill_wait_s=starter.kill_wait_s,
+        own=own,
         is_per_task=is_per_task,
-        environ={name: value for name, value in environ.items() if name.startswith(row.reads)},
+        environ={name: value for name, value in environ.items() if name.startswith(starter.reads)},
     )
-    return row.completed(found)
+    is_here = not is_in_flux and count == 1 and not starter.is_at_once and own is not None
+    return (_BY_NAME["local"] if is_here else starter), starter.completed(job)
 
 
 def with_options(starter: Starter, job: Allocation, options: tuple[str, ...]) -> Allocation:
@@ -659,11 +628,6 @@ def with_options(starter: Starter, job: Allocation, options: tuple[str, ...]) ->
     if not starter.takes_options:
         raise UsageError("a starter that takes options, which is srun", starter.help, "leaving --start-option out")
     return job._replace(options=options)
-
-
-def environ_file(starter: Starter, environ: Mapping[str, str]) -> str | None:
-    """Write the file of the environment, if the starter needs one; the caller removes it. Raises PlaceError."""
-    return write_environ(environ, directories(environ)) if starter.needs_file else None
 
 
 def agent_launches(
@@ -676,22 +640,19 @@ def agent_launches(
 ) -> tuple[Launch, ...]:
     """Return what starts an agent on all places of these hosts, each with `environ`.
 
-    The processes here get that environment, too. `file` is what `environ_file` returned.
+    The processes here get that environment, too. `file` holds it if the starter needs one.
     """
     if starter.is_at_once:
         return starter.start(job, hosts, program)
     launches: list[Launch] = []
-    wanted, keeps = set(hosts), [word for prefix in starter.keeps for word in ("--keep", prefix)]
+    keeps = [argument for prefix in starter.keeps for argument in ("--keep", prefix)]
+    source = ("--stdin", *keeps) if starter.takes_stdin else ("--environ", file, *keeps) if file else ()
+    stdin = packed(environ) if starter.takes_stdin else None
     for host, local in job.places:
-        if host not in wanted:
-            continue
-        words = (*program, "--host", host, "--local", str(local))
-        if host == job.own:
-            launches.append(Launch(words, (host,)))
-        elif starter.takes_stdin:
-            found = starter.launches(job, (host,), (*words, "--stdin", *keeps))
-            launches += [launch._replace(stdin=packed(environ)) for launch in found]
-        else:
-            carried = ("--environ", file, *keeps) if file else ()
-            launches += starter.launches(job, (host,), (*words, *carried))
+        argv = (*program, "--host", host, "--local", str(local))
+        if host == job.own and host in hosts:
+            launches.append(Launch(argv, (host,)))
+        elif host in hosts:
+            found = starter.launches(job, (host,), (*argv, *source))
+            launches += [launch._replace(stdin=stdin) for launch in found]
     return tuple(launches)

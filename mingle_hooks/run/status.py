@@ -8,7 +8,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import sha256
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -16,31 +16,17 @@ from mingle_hooks import values
 from mingle_hooks.errors import MingleError, NetworkError, PlaceError, SettingsError, UsageError, reason
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.net import addresses
-from mingle_hooks.net.addresses import is_hostname_or_address
+from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Callers, Loop, Timer, dial
-from mingle_hooks.rendezvous.wire import (
-    Body,
-    Most,
-    Secret,
-    WireError,
-    address,
-    any_text,
-    body_of,
-    integer,
-    parse,
-    printable_text,
-    text,
-    within,
-)
-from mingle_hooks.run.attempt import Cause, Kind
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, body_of, parse
+from mingle_hooks.run.attempt import Cause
 from mingle_hooks.run.machine import Event, Joined, Machine
-from mingle_hooks.run.messages import MOST_ATTEMPT, MOST_SIGNAL, MOST_TAIL, Link, open_listeners
+from mingle_hooks.run.messages import MOST_SECONDS, MOST_TAIL, AttemptNumber, Host, Link, Port, Rank, open_listeners
 from mingle_hooks.run.processes import stat_fields
 from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES, MOST_SLOTS
 from mingle_hooks.values import nearest
 
 LONGEST_COMMAND = 200
-MOST_SECONDS = 1 << 40
 MOST_ADDRESSES, MOST_LISTENERS = 16, 4
 _ENDING = ".json"
 _MOST_BYTES = 8 * 1024
@@ -51,29 +37,10 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 # The list of the user's runs: one small file each, in a directory that all of the user's hosts see. None holds a key.
 
 
-def _status_host(body: Body, name: str) -> str:
-    """Return body[name], a host as in --hosts. Raises WireError."""
-    found = text(body, name, 253)
-    if not is_hostname_or_address(found):
-        raise WireError(f"{name}: not a host")
-    return found
-
-
-def _seconds(body: Body, name: str) -> float:
-    """Return body[name], a time. Raises WireError."""
-    found = body.get(name)
-    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found <= MOST_SECONDS:
-        raise WireError(f"{name}: not seconds")
-    return float(found)
-
-
-Id = Annotated[str, printable_text(LONGEST_ID)]
-Host = Annotated[str, _status_host]
-Command = Annotated[str, printable_text(LONGEST_COMMAND)]
-Rank = Annotated[int, within(0, MOST_NODES * MOST_SLOTS)]
-Pid = Annotated[int, within(1, (1 << 31) - 1)]
-Time = Annotated[int, within(0, MOST_SECONDS)]  # in seconds since 1970
-Duration = Annotated[float, _seconds]
+Id = Annotated[str, wire.printable_text(LONGEST_ID)]
+Command = Annotated[str, wire.printable_text(LONGEST_COMMAND)]
+Pid = Annotated[int, wire.within(1, (1 << 31) - 1)]
+Time = Annotated[int, wire.within(0, MOST_SECONDS)]  # in seconds since 1970
 
 
 class RunnerProcess(NamedTuple):
@@ -82,9 +49,9 @@ class RunnerProcess(NamedTuple):
     It tells a runner that was killed from one that is out of reach.
     """
 
-    machine: Annotated[str, printable_text(64)]
+    machine: Annotated[str, wire.printable_text(64)]
     pid: Pid
-    start: Annotated[int, within(0, MOST_SECONDS)]
+    start: Annotated[int, wire.within(0, MOST_SECONDS)]
 
     @classmethod
     def own(cls) -> RunnerProcess:
@@ -113,10 +80,10 @@ def _start(pid: int) -> int | None:
 
 
 class Listener(NamedTuple):
-    """A port where a run answers to those that hold one key; `tag` tells them which (status_tag)."""
+    """A port where a run answers to holders of one key; by `tag` they know which (status_tag)."""
 
-    tag: Annotated[str, printable_text(64)]
-    port: Annotated[int, within(1, 65535)]
+    tag: Annotated[str, wire.printable_text(64)]
+    port: Port
 
 
 class Entry(NamedTuple):
@@ -125,11 +92,11 @@ class Entry(NamedTuple):
     id: Id
     run: Id
     host: Host
-    addresses: Annotated[tuple[Annotated[str, address], ...], Most(MOST_ADDRESSES)]
-    doors: Annotated[tuple[Listener, ...], Most(MOST_LISTENERS)]  # as older versions, and files, name them
+    addresses: Annotated[tuple[Annotated[str, wire.address], ...], wire.Most(MOST_ADDRESSES)]
+    doors: Annotated[tuple[Listener, ...], wire.Most(MOST_LISTENERS)]  # as older versions, and files, name them
     process: RunnerProcess
     began: Time
-    wanted: Annotated[int, within(1, 1 << 16)]
+    wanted: Annotated[int, wire.within(1, 1 << 16)]
     command: Command
 
 
@@ -243,34 +210,20 @@ class Node(NamedTuple):
     """One place of a run: its host, its number there, and since when its agent is here, in seconds since 1970."""
 
     host: Host
-    local: Annotated[int, within(0, MOST_SLOTS - 1)]
+    local: Annotated[int, wire.within(0, MOST_SLOTS - 1)]
     state: NodePhase
     rank: Rank | None
     since: Time | None
 
 
-class _Cause(NamedTuple):
-    """A Cause, in which nothing may be left out."""
-
-    kind: Kind
-    host: Host
-    rank: Rank | None
-    after_s: Duration
-    status: Annotated[int, within(0, 255)]
-    signal: Annotated[int, within(1, MOST_SIGNAL)] | None
-    is_oom: bool
-    silent_s: Duration | None
-    tail: Annotated[str, any_text(MOST_TAIL)]
-
-
 def _cause(body: Body, name: str) -> dict[str, Any]:
-    return parse(_Cause, body.get(name))._asdict()
+    return parse(Cause, body.get(name))._asdict()
 
 
 class Failure(NamedTuple):
     """The last failure: of which attempt, when, and its cause (attempt.py)."""
 
-    attempt: Annotated[int, within(0, MOST_ATTEMPT)] | None
+    attempt: AttemptNumber | None
     at: Time
     cause: Annotated[dict[str, Any], _cause]
 
@@ -281,16 +234,16 @@ class State(NamedTuple):
     id: Id
     run: Id
     state: RunPhase
-    here: Annotated[int, within(0, MOST_NODES)]
-    wanted: Annotated[int, within(1, MOST_NODES)]
-    attempt: Annotated[int, within(0, MOST_ATTEMPT)] | None  # none has begun where it is None
-    restarts: Annotated[int, within(0, MOST_ATTEMPT)]
+    here: Annotated[int, wire.within(0, MOST_NODES)]
+    wanted: Annotated[int, wire.within(1, MOST_NODES)]
+    attempt: AttemptNumber | None  # none has begun where it is None
+    restarts: AttemptNumber
     began: Time
     since: Time  # since when it is in this state
     host: Host
     pid: Pid
     command: Command
-    nodes: Annotated[tuple[Node, ...], Most(MOST_NODES)]
+    nodes: Annotated[tuple[Node, ...], wire.Most(MOST_NODES)]
     failure: Failure | None
 
     def body(self) -> Body:
@@ -304,7 +257,7 @@ ANSWER_S = 2.0
 _AT_ONCE = 128
 
 
-class WayToRunner(NamedTuple):
+class Contact(NamedTuple):
     """How to reach a run: its entry, and the port and the secret that belong to one of our keys."""
 
     entry: Entry
@@ -312,31 +265,31 @@ class WayToRunner(NamedTuple):
     secret: Secret
 
 
-def way_to_runner(entry: Entry, keys: Sequence[bytes]) -> WayToRunner | None:
+def contact_of(entry: Entry, keys: Sequence[bytes]) -> Contact | None:
     """Return how to reach a run; None if it answers to none of these keys."""
     ports = dict(entry.doors)
     for key in keys:
         secret = status_secret(key, entry.run)
         if (port := ports.get(status_tag(secret))) is not None:
-            return WayToRunner(entry, port, secret)
+            return Contact(entry, port, secret)
     return None
 
 
-class Question:
+class StatusRequest:
     """A request for one run's status, over all of its addresses; the first answer counts."""
 
-    def __init__(self, loop: Loop, way: WayToRunner, *, is_whole: bool) -> None:
-        self._run, self._is_whole = way.entry.run, is_whole
+    def __init__(self, loop: Loop, contact: Contact, *, is_whole: bool) -> None:
+        self._run, self._is_whole = contact.entry.run, is_whole
         self._links: list[Link] = []
         self.state: State | None = None
         self.link: Link | None = None  # over which it answered
-        is_here = way.entry.process.machine == runs_here()
-        for host in ("127.0.0.1",) if is_here else way.entry.addresses:
+        is_here = contact.entry.process.machine == runs_here()
+        for host in ("127.0.0.1",) if is_here else contact.entry.addresses:
             try:
-                sock = dial(host, way.port)
+                sock = dial(host, contact.port)
             except OSError:  # no way there
                 continue
-            self._open(Link(loop, sock, way.secret, is_runner=False, on_end=lambda _reason: None))
+            self._open(Link(loop, sock, contact.secret, is_runner=False, on_end=lambda _reason: None))
 
     @property
     def is_over(self) -> bool:
@@ -364,23 +317,21 @@ class Question:
         self.close(but=link)
 
 
-def ask_runs(ways: Sequence[WayToRunner], *, is_whole: bool = False, limit_s: float = ANSWER_S) -> list[State | None]:
+def ask_runs(contacts: Sequence[Contact], *, is_whole: bool = False, limit_s: float = ANSWER_S) -> list[State | None]:
     """Return what each run answers, in order; None where it does not answer in time."""
-    found: list[State | None] = []
+    groups = (contacts[first : first + _AT_ONCE] for first in range(0, len(contacts), _AT_ONCE))
     with Loop() as loop:
-        for first in range(0, len(ways), _AT_ONCE):
-            found += _ask(loop, ways[first : first + _AT_ONCE], limit_s, is_whole=is_whole)
-    return found
+        return [state for group in groups for state in _ask(loop, group, limit_s, is_whole=is_whole)]
 
 
-def _ask(loop: Loop, ways: Sequence[WayToRunner], limit_s: float, *, is_whole: bool) -> list[State | None]:
-    questions = [Question(loop, way, is_whole=is_whole) for way in ways]
+def _ask(loop: Loop, contacts: Sequence[Contact], limit_s: float, *, is_whole: bool) -> list[State | None]:
+    requests = [StatusRequest(loop, contact, is_whole=is_whole) for contact in contacts]
     try:
-        _wait(loop, lambda: all(question.is_over for question in questions), limit_s)
+        _wait(loop, lambda: all(request.is_over for request in requests), limit_s)
     finally:
-        for question in questions:
-            question.close()
-    return [question.state for question in questions]
+        for request in requests:
+            request.close()
+    return [request.state for request in requests]
 
 
 def _wait(loop: Loop, is_over: Callable[[], bool], limit_s: float) -> None:
@@ -398,7 +349,7 @@ class Ending(NamedTuple):
     has_hung_up: bool  # its process has ended, or the network
 
 
-def kill_run(way: WayToRunner, *, is_now: bool, limit_s: float, answer_s: float = ANSWER_S) -> Ending:
+def kill_run(contact: Contact, *, is_now: bool, limit_s: float, answer_s: float = ANSWER_S) -> Ending:
     """Tell a run to end, as for TERM, or with `is_now` as for a second Ctrl-C; wait for its end, at most limit_s."""
     kinds: set[int] = set()
     status: int | None = None
@@ -409,87 +360,24 @@ def kill_run(way: WayToRunner, *, is_now: bool, limit_s: float, answer_s: float 
             raise WireError("no answer")
         kinds.add(kind)
         if kind == GONE:
-            status = integer(body, "status", 0, 255)
+            status = wire.integer(body, "status", 0, 255)
 
-    with Loop() as loop:
-        question = Question(loop, way, is_whole=False)
-        try:
-            _wait(loop, lambda: question.is_over, answer_s)
-            link = question.link
-            if link is None:
-                return Ending(is_accepted=False, status=None, has_hung_up=False)
-            link.on_message = take
-            link.send(KILL, {"now": is_now})
-            _wait(loop, lambda: link.closed, limit_s)
-            return Ending(bool(kinds), status, link.closed)
-        finally:
-            question.close()
-
-
-# So many callers at once, each for so long, unless it waits for the end; with one more the first of them goes.
-MOST_CALLERS, CALLER_S = 64, 10.0
-_TRIES = 16
-
-
-class StatusListener:
-    """A port for requests: `on_question(link, kind, body)` gets those of holders of the key, and may raise WireError.
-
-    Raises NetworkError where no port can be opened.
-    """
-
-    def __init__(self, loop: Loop, secret: Secret, on_question: Callable[[Link, int, Body], None]) -> None:
-        self._loop, self._secret, self._on_question = loop, secret, on_question
-        self._callers: dict[Link, float] = {}  # and since when it is here; oldest first
-        self._sweeper: Timer | None = None
-        self.port, listeners = open_listeners((0,) * _TRIES)
-        if not self.port:
-            raise NetworkError("a free port for questions", "none", "an end of what listens on this host")
-        self._door = Callers(loop, listeners, self._take_in)
-
-    def close(self) -> None:
-        """Close all. What has been sent is still delivered."""
-        self._door.close()
-        for link in self._callers:
-            link.close()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        self._callers.clear()
-
-    def _take_in(self, sock: socket.socket, _where: str) -> None:
-        link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda _reason: self._forget(link))
-        link.on_message = lambda kind, body: self._on_question(link, kind, body)
-        self._callers[link] = self._loop.clock()
-        if len(self._callers) > MOST_CALLERS:
-            self._turn_away(next(iter(self._callers)))
-        if self._sweeper is None:
-            self._sweep()
-
-    def _sweep(self) -> None:
-        """Drop callers that have been here for too long, and look again when the next will have been."""
-        now = self._loop.clock()
-        for link in [link for link, since in self._callers.items() if since <= now - CALLER_S]:
-            self._turn_away(link)
-        oldest = next(iter(self._callers.values()), None)
-        self._sweeper = None if oldest is None else self._loop.after(oldest + CALLER_S - now, self._sweep)
-
-    def keep(self, link: Link) -> None:
-        """Keep a caller that holds the key: it may wait for the end."""
-        self._forget(link)
-
-    def _forget(self, link: Link) -> None:
-        self._callers.pop(link, None)
-
-    def _turn_away(self, link: Link) -> None:
-        if link in self._callers:
-            self._forget(link)
-            link.close()
+    with Loop() as loop, closing(StatusRequest(loop, contact, is_whole=False)) as request:
+        _wait(loop, lambda: request.is_over, answer_s)
+        link = request.link
+        if link is None:
+            return Ending(is_accepted=False, status=None, has_hung_up=False)
+        link.on_message = take
+        link.send(KILL, {"now": is_now})
+        _wait(loop, lambda: link.closed, limit_s)
+        return Ending(bool(kinds), status, link.closed)
 
 
 # Of several runs that are meant, so many are named.
 _MOST_NAMED = 10
 
 
-class Seen(NamedTuple):
+class ListedRun(NamedTuple):
     """A run and its status; None where it does not answer."""
 
     entry: Entry
@@ -505,15 +393,15 @@ class Runs:
             raise SettingsError("a home directory, which holds the list of runs", "none", "HOME, or XDG_STATE_HOME")
         self.path, self._keys, self._note = path, keys, note
 
-    def ways(self) -> list[WayToRunner]:
+    def contacts(self) -> list[Contact]:
         """Return how to reach each run; the entries of those that have certainly ended are removed."""
         found, others = [], 0
         for entry in read_entries(self.path, self._note):
-            way = way_to_runner(entry, self._keys)
-            if way is None:
+            contact = contact_of(entry, self._keys)
+            if contact is None:
                 others += 1
             elif not self.is_gone(entry):
-                found.append(way)
+                found.append(contact)
         if others:
             what = "run has" if others == 1 else "runs have"
             self._note(f"{others} {what} another key than those found here (MINGLE_KEY, --key-file)")
@@ -526,23 +414,23 @@ class Runs:
             return True
         return not os.path.lexists(f"{self.path}/{entry.run}{_ENDING}")
 
-    def look(self, ways: Sequence[WayToRunner], *, is_whole: bool = False) -> list[Seen]:
+    def look(self, contacts: Sequence[Contact], *, is_whole: bool = False) -> list[ListedRun]:
         """Return the status of each run, but for those that have ended meanwhile."""
-        states = ask_runs(ways, is_whole=is_whole)
-        pairs = [Seen(way.entry, state) for way, state in zip(ways, states, strict=True)]
-        return [seen for seen in pairs if seen.state is not None or not self.is_gone(seen.entry)]
+        states = ask_runs(contacts, is_whole=is_whole)
+        listed = [ListedRun(contact.entry, state) for contact, state in zip(contacts, states, strict=True)]
+        return [run for run in listed if run.state is not None or not self.is_gone(run.entry)]
 
-    def one(self, name: str) -> WayToRunner:
+    def one(self, name: str) -> Contact:
         """Return the run of this id, the job's or the run's own, or of its beginning. Raises UsageError."""
-        ways = self.ways()
-        found = [way for way in ways if name in (way.entry.id, way.entry.run)]
-        found = found or [way for way in ways if way.entry.id.startswith(name) or way.entry.run.startswith(name)]
+        contacts = {contact.entry: contact for contact in self.contacts()}
+        found = [entry for entry in contacts if name in (entry.id, entry.run)]
+        found = found or [entry for entry in contacts if entry.id.startswith(name) or entry.run.startswith(name)]
         if len(found) == 1:
-            return found[0]
+            return contacts[found[0]]
         if found:
-            runs = ", ".join(f"{way.entry.run} ({way.entry.id})" for way in found[:_MOST_NAMED])
-            raise UsageError("the id of one run", f"{name}, which {len(found)} have: {runs}", found[0].entry.run)
-        known = [way.entry.id for way in ways]
+            runs = ", ".join(f"{entry.run} ({entry.id})" for entry in found[:_MOST_NAMED])
+            raise UsageError("the id of one run", f"{name}, which {len(found)} have: {runs}", found[0].run)
+        known = [entry.id for entry in contacts]
         raise UsageError("the id of a run", name, nearest(name, known) if known else "`mingle ls` on another host")
 
 
@@ -571,17 +459,19 @@ def in_time(call: Callable[[], None], limit_s: float) -> bool:
     return not thread.is_alive()
 
 
-# So long a home that does not answer delays the beginning and the end of a run.
+# How long a home that does not answer may delay the beginning and the end of a run.
 _BEGIN_S, _END_S = 0.25, 1.0
-# So many may wait for the end.
+# So many callers at once, each for so long unless it waits for the end; with one more the oldest goes.
+MOST_CALLERS, CALLER_S = 64, 10.0
 _MOST_WAITING = 64
+_TRIES = 16
 
 
 class StatusServer:
-    """Answers for a run to those who hold one of the keys, until close(); to nobody without a key, or a home.
+    """Answers for a run to holders of one of the keys, until close(); to nobody without a key, or a home.
 
-    `state(entry, whole)` is its status; `on_kill(now)` is to end it; `note(text)` gets a line on what keeps it from
-    being seen, which is no reason not to run.
+    `state(entry, is_whole)` is its status; `on_kill(is_now)` is to end it; `note(text)` gets a line on what hides the
+    run from `mingle ls`, which is no reason not to run.
     """
 
     def __init__(
@@ -595,21 +485,23 @@ class StatusServer:
         note: Callable[[str], None],
     ) -> None:
         self._loop, self._state, self._on_kill = loop, state, on_kill
-        self._listeners: list[StatusListener] = []
+        self._accepting: list[Callers] = []
+        self._callers: dict[Link, float] = {}  # since when each is here; oldest first
+        self._sweeper: Timer | None = None
         self.waiting: list[Link] = []
         self._path = path = directory or ""
         self.entry: Entry | None = None
         if not path or not keys:
             return
         try:
-            doors = tuple(self._listen(key, entry.run) for key in keys[:MOST_LISTENERS])
-            entry = entry._replace(doors=doors, addresses=entry.addresses[:MOST_ADDRESSES])
+            listeners = tuple(self._listen(status_secret(key, entry.run)) for key in keys[:MOST_LISTENERS])
+            entry = entry._replace(doors=listeners, addresses=entry.addresses[:MOST_ADDRESSES])
             if not in_time(lambda: write_entry(path, entry), _BEGIN_S):
                 note(f"`mingle ls` does not show this run yet: {path} is slow")
             self.entry = entry
         except (MingleError, OSError) as error:
             note(f"`mingle ls` does not show this run: {reason(error)}")
-            self._shut()
+            self._close_listeners()
 
     def close(self, status: int | None) -> None:
         """Remove the entry, and send the run's status, if it has one: only this process is left of the run."""
@@ -619,26 +511,57 @@ class StatusServer:
         if status is not None:
             for link in self.waiting:  # each ends with this process, which shows that it has ended
                 link.send(GONE, {"status": status})
-        self._shut()
+        self._close_listeners()
 
-    def _shut(self) -> None:
-        for listener in self._listeners:
-            listener.close()
-        self._listeners = []
+    def _close_listeners(self) -> None:
+        for callers in self._accepting:
+            callers.close()
+        for link in self._callers:
+            link.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._accepting, self._callers = [], {}
 
-    def _listen(self, key: bytes, run: str) -> Listener:
-        secret = status_secret(key, run)
-        listener = StatusListener(self._loop, secret, lambda link, kind, body: self._take(listener, link, kind, body))
-        self._listeners.append(listener)
-        return Listener(status_tag(secret), listener.port)
+    def _listen(self, secret: Secret) -> Listener:
+        """Open a port for holders of one key. Raises NetworkError where there is none."""
+        port, sockets = open_listeners((0,) * _TRIES)
+        if not port:
+            raise NetworkError("a free port for questions", "none", "an end of what listens on this host")
+        self._accepting.append(Callers(self._loop, sockets, lambda sock, _address: self._accept(sock, secret)))
+        return Listener(status_tag(secret), port)
 
-    def _take(self, listener: StatusListener, link: Link, kind: int, body: Body) -> None:
+    def _accept(self, sock: socket.socket, secret: Secret) -> None:
+        link = Link(self._loop, sock, secret, is_runner=True, on_end=lambda _reason: self._forget(link))
+        link.on_message = lambda kind, body: self._take(link, kind, body)
+        self._callers[link] = self._loop.clock()
+        if len(self._callers) > MOST_CALLERS:
+            self._drop(next(iter(self._callers)))
+        if self._sweeper is None:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Drop callers that have been here for too long, and look again when the next will have been."""
+        now = self._loop.clock()
+        for link in [link for link, since in self._callers.items() if since <= now - CALLER_S]:
+            self._drop(link)
+        oldest = next(iter(self._callers.values()), None)
+        self._sweeper = None if oldest is None else self._loop.after(oldest + CALLER_S - now, self._sweep)
+
+    def _drop(self, link: Link) -> None:
+        self._forget(link)
+        link.close()
+
+    def _forget(self, link: Link) -> None:
+        self._callers.pop(link, None)
+
+    def _take(self, link: Link, kind: int, body: Body) -> None:
+        """Answer a request. Raises WireError."""
         if self.entry is None:
             return
         if kind == ASK:
             link.send(STATE, self._state(self.entry, body.get("whole") is True).body())
         elif kind == KILL:
-            listener.keep(link)
+            self._forget(link)
             self.waiting = [each for each in self.waiting if not each.closed and each is not link]
             self.waiting = [*self.waiting[-_MOST_WAITING + 1 :], link]
             link.send(ENDING, {})

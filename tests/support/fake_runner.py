@@ -20,7 +20,7 @@ from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import Secret, parse
 from mingle_hooks.run import messages
 from mingle_hooks.run import messages as life
-from mingle_hooks.run.messages import RUNNER, SUPERVISOR, Link
+from mingle_hooks.run.messages import AGENT, RUNNER, Link
 
 START = (sys.executable, "-I", str(Path(mingle_hooks.__file__).parent / "__main__.py"))
 PATIENCE_S = 30.0
@@ -234,7 +234,7 @@ class Runner:
     def _answer(self) -> None:
         data, where = self._udp.recvfrom(100)
         tag = life.heartbeat_tag(self.secret)
-        sign = life.unpack_heartbeat(self.secret, tag, SUPERVISOR, data)
+        sign = life.unpack_heartbeat(self.secret, tag, AGENT, data)
         assert sign is not None
         assert sign.number == NUMBER
         self.signs.append(sign)

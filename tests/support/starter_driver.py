@@ -26,11 +26,10 @@ def option(name: str) -> str | None:
 def main() -> int:
     environ, out = dict(os.environ), sys.argv[1]
     facts, named = detect(environ, hostname()), option("--hosts")
-    starter = starters.find(facts, environ, named)
-    job = starters.allocation(facts, environ, named, is_per_task="--per-task" in sys.argv)
+    starter, job = starters.find(facts, environ, named, is_per_task="--per-task" in sys.argv)
     only = option("--only")
     hosts = tuple(only.split(",")) if only else job.hosts
-    file = starters.environ_file(starter, environ)
+    file = starters.write_environ(environ, starters.directories(environ)) if starter.needs_file else None
     program = (sys.executable, "-I", PROBE, out)
     os.write(1, f"{' '.join([starter.name, *hosts])}\n".encode())
     try:

@@ -41,7 +41,7 @@ def two(served: Served) -> Iterator[Served]:
     """Return what serves a run, and has another that nobody answers for."""
     served.world()
     lost = served.world("4712", "44556677")
-    lost._shut()
+    lost._close_listeners()
     registry.write_entry(str(served.path), lost.entry._replace(process=NOBODY))
     with served:
         yield served

@@ -22,7 +22,7 @@ from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import Secret, body_of
 from mingle_hooks.run import agent as environ
 from mingle_hooks.run import messages
-from mingle_hooks.run.agent import Approach, Options, Task, Where
+from mingle_hooks.run.agent import Approach, Options, RunnerAddress, Task
 from mingle_hooks.run.agent import parse_addresses as addresses
 from mingle_hooks.run.messages import Link
 
@@ -39,7 +39,7 @@ class Door:
         self._loop, self._secret, self._speaks = loop, Secret(key), speaks
         self.listener = socket.create_server((address, 0))
         self.listener.setblocking(False)  # noqa: FBT003 - socket's own
-        self.where: Where = (address, self.listener.getsockname()[1])
+        self.where: RunnerAddress = (address, self.listener.getsockname()[1])
         loop.watch(self.listener, READ, lambda _events: self._accept())
 
     def _accept(self) -> None:
@@ -70,7 +70,7 @@ class Found:
         self.loop = Loop(clock)
         self.doors: list[Door] = []
         self.approaches: list[Approach] = []
-        self.found: list[tuple[Where, Link, messages.Welcome]] = []
+        self.found: list[tuple[RunnerAddress, Link, messages.Welcome]] = []
         self.ends: list[str] = []
 
     def door(self, address: str = "127.0.0.1", key: bytes = b"k" * 32, *, speaks: bool = True) -> Door:
@@ -78,7 +78,7 @@ class Found:
         self.doors.append(Door(self.loop, address, key, speaks=speaks))
         return self.doors[-1]
 
-    def approach(self, *places: Where) -> Approach:
+    def approach(self, *places: RunnerAddress) -> Approach:
         """Dial all."""
         secret = Secret(b"k" * 32)
         made = Approach(self.loop, secret, places, JOIN, lambda *found: self.found.append(found), self.ends.append)
@@ -230,8 +230,8 @@ def test_the_options_are_those_that_starters_write() -> None:
     words = ("--host", "a", "--local", "1", "--environ", "/f", "--keep", "X", "--keep", "Y", "--stdin")
     found = Options.parse(words)
     assert found == Options("a", "1", "/f", is_stdin=True, keep=("X", "Y"))
-    assert found.words() == ("--host", "a", "--local", "1")
-    assert Options.parse(()).words() == ()
+    assert found.argv() == ("--host", "a", "--local", "1")
+    assert Options.parse(()).argv() == ()
 
 
 def test_it_starts_a_command_and_reports_its_end(runner: Runner) -> None:

@@ -141,7 +141,7 @@ def test_lines_are_those_that_were_written_whatever_the_pieces(seed: int) -> Non
         if parts := pipe.lines(data):
             seen.append(b"".join(parts))
     seen.append(pipe.take())
-    pipe.close()
+    pipe.file.close()
     os.close(writing)
     assert b"".join(seen) == written
     assert all(part.endswith(b"\n") or len(part) >= LONGEST for part in seen[:-1])

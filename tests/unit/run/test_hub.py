@@ -18,8 +18,8 @@ from mingle_hooks.run import starters
 from mingle_hooks.run.hub import MOST_OUTPUT, Hub, Launching, Limit, Process, Processes, Sockets
 from mingle_hooks.run.machine import Alive, Event, Joined, Lost, Quiet
 from mingle_hooks.run.messages import (
+    AGENT,
     JOIN,
-    SUPERVISOR,
     WELCOME,
     Heartbeat,
     Join,
@@ -140,7 +140,7 @@ def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_a_replayed_one
         sock.connect(("127.0.0.1", scene.sockets.port))
 
         def sign(sequence: int) -> None:
-            sock.send(pack_heartbeat(SECRET, heartbeat_tag(SECRET), SUPERVISOR, Heartbeat(0, sequence)))
+            sock.send(pack_heartbeat(SECRET, heartbeat_tag(SECRET), AGENT, Heartbeat(0, sequence)))
             scene.turn()
 
         links = [scene.join(), scene.join(output=True)]
@@ -341,9 +341,10 @@ def test_a_program_that_is_not_there_is_the_callers_error(started: Started) -> N
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def launching(loop: Loop) -> Launching:
-    job = Allocation("local", ("node1",), (1,), own="node1")
-    return Launching(loop, TABLE[0], job, "/nowhere.py", port_range=range(20000, 30000))
+def launching(loop: Loop, name: str = "lsf") -> Launching:
+    job = Allocation(name, ("node1",), (1,), own="node1")
+    starter = next(row for row in TABLE if row.name == name)
+    return Launching(loop, starter, job, "/nowhere.py", port_range=range(20000, 30000))
 
 
 def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +352,7 @@ def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.Mon
     def no_place(*_words: object) -> None:
         raise PlaceError("a directory for the environment", "none", "a home")
 
-    monkeypatch.setattr(starters, "environ_file", no_place)
+    monkeypatch.setattr(starters, "write_environ", no_place)
     with Loop() as loop:
         made = launching(loop)
         try:

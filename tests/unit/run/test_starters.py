@@ -31,7 +31,8 @@ def recorded(name: str) -> dict[str, str]:
 
 def found(environ: dict[str, str], hostname: str = "node1", hosts: str | None = None) -> tuple[str, Allocation]:
     facts = detect(environ, hostname)
-    return starters.find(facts, environ, hosts).name, starters.allocation(facts, environ, hosts)
+    starter, job = starters.find(facts, environ, hosts)
+    return starter.name, job
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -260,8 +261,8 @@ ALWAYS = (
 
 def made(environ: dict[str, str], program: tuple[str, ...] = PROGRAM, **changes: object) -> tuple[Launch, ...]:
     facts = detect(environ, "node1")
-    starter = starters.find(facts, environ)
-    job = starters.allocation(facts, environ)._replace(**changes)
+    starter, job = starters.find(facts, environ)
+    job = job._replace(**changes)
     return starters.agent_launches(starter, job, job.hosts, program, SECRET, "/home/me/.mingle.1")
 
 
