@@ -195,12 +195,13 @@ class Heartbeats:
     """
 
     def __init__(
-        self, loop: Loop, secret: Secret, address: str, welcome: Welcome, on_silence: Callable[[], None]
+        self, loop: Loop, secret: Secret, address: str, welcome: Welcome, control: Link, on_silence: Callable[[], None]
     ) -> None:
         self._loop, self._secret, self._number, self._on_silence = loop, secret, welcome.number, on_silence
         self._tag = messages.heartbeat_tag(secret)
-        self._silence_s = welcome.silence_ms / 1000
-        self._interval_s = messages.heartbeat_interval_s(self._silence_s)
+        self._silence, self._control = welcome.silence, control
+        control.probe_peer(self._silence)
+        self._interval_s = messages.heartbeat_interval_s(self._silence.host_s)
         self._sent = self._taken = 0
         self._heard_at = self._beat_at = loop.clock()
         self._timer: Timer | None = None
@@ -226,7 +227,7 @@ class Heartbeats:
         self._heard_at += max(now - self._beat_at - 2 * self._interval_s, 0.0)
         self._beat_at = now
         self._take()
-        if now - self._heard_at > self._silence_s:
+        if self._silence.is_over(now - self._heard_at, self._control.unacknowledged_s):
             self._on_silence()
             return
         self._sent += 1
@@ -308,7 +309,7 @@ class Runner:
 
     def _welcome(self, where: Where, link: Link, welcome: Welcome) -> None:
         self._control, link.on_message = link, self._said
-        self._pulse = Heartbeats(self._loop, self._secret, where[0], welcome, lambda: self._lose("it is silent"))
+        self._pulse = Heartbeats(self._loop, self._secret, where[0], welcome, link, lambda: self._lose("it is silent"))
         try:
             sock = dial(*where)
         except OSError as error:
