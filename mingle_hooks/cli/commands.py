@@ -125,7 +125,7 @@ RUN = {
         " times without a change, mingle stops restarting.",
     ),
     "grace": Shown(END, "SECONDS", help="Time between SIGTERM and SIGKILL. [default: 2 s less than the scheduler's]"),
-    "silence": Shown(END, "SECONDS", default="15", help="A host that sends no heartbeat for this long is lost."),
+    "silence": Shown(END, "S[,S]", default="15,600", help="How long a host may be silent; and one that answers."),
     "stall": Shown(
         END,
         "30m|2h",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import heapq
 import itertools
+import math
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -82,6 +84,11 @@ _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 # The same where the peer acknowledges nothing, in milliseconds.
 _UNHEARD = {"TCP_USER_TIMEOUT": PEER_LOST_S * 1000}
 
+# As many as the kernel allows: whoever probes a peer decides for itself when that is lost.
+MOST_KEEPALIVES = 127
+# tcpi_last_ack_recv of struct tcp_info, in milliseconds (linux/tcp.h).
+LAST_ACK = struct.Struct("@56xI")
+
 
 class Connection:
     """A connection that owns its socket, hands over whole frames, and reports its end once.
@@ -154,6 +161,22 @@ class Connection:
         self.waiting_bytes += len(left)
         if self.waiting_bytes > MOST_WAITING_BYTES:
             self._end_soon("it does not read")
+
+    def probe_peer(self, every_s: int) -> None:
+        """Have the kernel probe an idle peer so often; the peer's kernel answers for a process that is stopped."""
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (("TCP_KEEPIDLE", every_s), ("TCP_KEEPINTVL", every_s), ("TCP_KEEPCNT", MOST_KEEPALIVES)):
+            if hasattr(socket, name):
+                self._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    @property
+    def unacknowledged_s(self) -> float:
+        """Seconds since the peer's kernel last acknowledged something; infinite if this kernel does not say."""
+        try:
+            info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LAST_ACK.size)
+            return float(LAST_ACK.unpack(info)[0]) / 1000
+        except (AttributeError, OSError, struct.error):
+            return math.inf
 
     def listen(self, *, wanted: bool) -> None:
         """Resume reading, or pause it: the kernel then makes the other side wait."""

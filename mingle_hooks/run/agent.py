@@ -189,12 +189,13 @@ class Heartbeats:
     """
 
     def __init__(
-        self, loop: Loop, secret: Secret, address: str, welcome: Welcome, on_silence: Callable[[], None]
+        self, loop: Loop, secret: Secret, address: str, welcome: Welcome, control: Link, on_silence: Callable[[], None]
     ) -> None:
         self._loop, self._secret, self._number, self._on_silence = loop, secret, welcome.number, on_silence
         self._tag = messages.heartbeat_tag(secret)
-        self._silence_s = welcome.silence_ms / 1000
-        self._interval_s = messages.heartbeat_interval_s(self._silence_s)
+        self._silence, self._control = welcome.silence, control
+        control.probe_peer(self._silence)
+        self._interval_s = messages.heartbeat_interval_s(self._silence.host_s)
         self._sent = self._received = 0  # the last sequence numbers
         self._heard_at = self._beat_at = loop.clock()
         self._timer: Timer | None = None
@@ -220,7 +221,7 @@ class Heartbeats:
         self._heard_at += max(now - self._beat_at - 2 * self._interval_s, 0.0)
         self._beat_at = now
         self._receive()
-        if now - self._heard_at > self._silence_s:
+        if self._silence.is_over(now - self._heard_at, self._control.unacknowledged_s):
             self._on_silence()
             return
         self._sent += 1
@@ -287,7 +288,7 @@ class Runner:
                 part.close()
 
     def _welcome(self, address: RunnerAddress, link: Link, welcome: Welcome) -> None:
-        beats = Heartbeats(self._loop, self._secret, address[0], welcome, lambda: self._lose("it is silent"))
+        beats = Heartbeats(self._loop, self._secret, address[0], welcome, link, lambda: self._lose("it is silent"))
         self._control, self._heartbeats = link, beats
         link.on_message = lambda kind, body: self._take(beats, kind, body)
         try:

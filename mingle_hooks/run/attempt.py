@@ -321,8 +321,8 @@ class RootCause:
 
 
 # ended: COMMAND did; unformed: it never began; silent, gone: its agent; absent: an agent never came;
-# stalled: no member wrote.
-Kind = Literal["ended", "unformed", "silent", "gone", "absent", "stalled"]
+# isolated: the runner's host; stalled: no member wrote.
+Kind = Literal["ended", "unformed", "silent", "gone", "absent", "isolated", "stalled"]
 
 # EX_TEMPFAIL of sysexits.h: the infrastructure failed, and trying again makes sense.
 INFRASTRUCTURE = 75
@@ -358,7 +358,7 @@ class Cause(NamedTuple):
     @property
     def is_of_host(self) -> bool:
         """Whether it counts as a failure of its host."""
-        return self.may_be_retried and self.kind != "stalled"
+        return self.may_be_retried and self.kind not in ("isolated", "stalled")
 
     @property
     def likeness(self) -> tuple[object, ...] | None:
@@ -424,8 +424,9 @@ def stacks_text(host: str, rank: int, text: str) -> str:
 
 def _what(cause: Cause) -> str:
     after = f"after {cause.after_s:.0f} s"
-    if cause.kind == "silent":
-        return f"no sign of life for {cause.silent_s or 0:.0f} s"
+    if cause.kind in ("silent", "isolated"):
+        what = "no sign of life" if cause.kind == "silent" else "cut off from all other nodes"
+        return f"{what} for {cause.silent_s or 0:.0f} s"
     if cause.kind == "gone":
         return f"its supervisor was killed or lost its connection {after}"
     if cause.kind == "absent":  # with the starter's last output, where that has ended
@@ -450,6 +451,11 @@ def _lost(fields: Fields) -> str | None:
     return None if fields.get("rank") is not None else f"{fields['host']}, which waited, is lost"
 
 
+def _paused(fields: Fields) -> str:
+    rank = "" if fields.get("rank") is None else f" (rank {fields['rank']})"
+    return f"{fields['host']}{rank}: no heartbeat for {fields['silent_s']:.0f} s, but the host answers: waiting for it"
+
+
 def _stopped(fields: Fields) -> str:
     why = fields["why"] or f"{signal_name(fields['number'])} received"
     return f"ending: {why}; the grace period of COMMAND is {fields['grace_s']:.0f} s"
@@ -466,6 +472,7 @@ _TEXTS: dict[str, Callable[[Fields], str | None]] = {
     "formed": _formed,
     "failed": _failed,
     "lost": _lost,
+    "paused": _paused,
     "stopped": _stopped,
     "absent": lambda fields: f"{fields['host']} did not return",
     "again": lambda fields: f"restarts: attempt {fields['attempt']}",

@@ -20,8 +20,8 @@ from mingle_hooks.net.addresses import interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Callers, Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages, starters
-from mingle_hooks.run.machine import Alive, Event, Joined, Lost, Quiet, Received
-from mingle_hooks.run.messages import JOIN, RUNNER, Join, Leave, Link, RunnerMessage, Welcome, open_listeners
+from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet, Received
+from mingle_hooks.run.messages import JOIN, RUNNER, Join, Leave, Link, RunnerMessage, Silence, Welcome, open_listeners
 from mingle_hooks.run.processes import spawn
 from mingle_hooks.run.starters import Allocation, Launch, Place, Starter
 from mingle_hooks.schedulers.hostlist import fold
@@ -156,12 +156,12 @@ _LOOKS, _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 6, 1.0, 0.1
 class Agent:
     """An agent that has connected: its two connections, and when it last sent something."""
 
-    __slots__ = ("control", "heard_at", "is_joined", "is_quiet", "output")
+    __slots__ = ("control", "heard_at", "is_joined", "is_paused", "is_quiet", "output")
 
     def __init__(self, control: Link, now: float) -> None:
         self.control, self.heard_at = control, now
         self.output: Link | None = None
-        self.is_joined = self.is_quiet = False
+        self.is_joined = self.is_quiet = self.is_paused = False
 
 
 class Hub:
@@ -173,21 +173,23 @@ class Hub:
         sockets: Sockets,
         secret: Secret,
         places: Sequence[Place],
-        silence_s: float,
+        silence: Silence,
+        own: str,
         on_event: Callable[[Event], None],
         on_output: Callable[[int, int, bytes], None],
     ) -> None:
-        self._loop, self._sockets, self._secret, self._silence_s = loop, sockets, secret, silence_s
+        self._loop, self._sockets, self._secret, self._silence = loop, sockets, secret, silence
         self._on_event, self._on_output = on_event, on_output
+        self._places, self._own = places, own
         self._numbers = {place: number for number, place in enumerate(places)}
         self._strangers: dict[Link, float] = {}  # oldest first
         self._is_held = False
         self.here: dict[int, Agent] = {}
         self.heartbeats = Heartbeats(
-            loop, sockets.datagrams, secret, self._heard, messages.heartbeat_interval_s(silence_s)
+            loop, sockets.datagrams, secret, self._heard, messages.heartbeat_interval_s(silence.host_s)
         )
         Callers(loop, sockets.listeners, self._greet, self._make_room)
-        self._look_s = min(silence_s / _LOOKS, _LONGEST_LOOK_S)
+        self._look_s = min(silence.host_s / _LOOKS, _LONGEST_LOOK_S)
         self._looked_at = loop.clock()
         self._look()
 
@@ -256,7 +258,9 @@ class Hub:
         elif not join.is_output and agent is None:
             self.here[place] = Agent(link, self._loop.clock())
             link.on_message = lambda kind, body: self._take(place, kind, body)
-            link.send_record(Welcome(place, self._sockets.port, int(self._silence_s * 1000)))
+            link.probe_peer(self._silence)
+            silences_ms = (int(silence_s * 1000) for silence_s in self._silence)
+            link.send_record(Welcome(place, self._sockets.port, *silences_ms))
         else:
             raise WireError("a second one")
 
@@ -275,7 +279,7 @@ class Hub:
         if agent is not None:
             agent.heard_at = self._loop.clock()
             if agent.is_quiet:
-                agent.is_quiet = False
+                agent.is_quiet = agent.is_paused = False
                 self._on_event(Alive(place))
 
     def _lost(self, place: int, silent_s: float | None) -> None:
@@ -283,6 +287,25 @@ class Hub:
         self.drop(place)
         if was_joined:
             self._on_event(Lost(place, silent_s))
+
+    def _silent(self, place: int, agent: Agent, silent_s: float) -> None:
+        """Give an agent up, or wait longer where its host answers: then it is stopped."""
+        if self._silence.is_over(silent_s, agent.control.unacknowledged_s):
+            if self._is_isolated():
+                self._on_event(Isolated(self._own, silent_s))
+            self._lost(place, silent_s)
+            return
+        self.heartbeats.probe(place)
+        if not agent.is_paused:
+            agent.is_paused = True
+            self._on_event(Paused(place, silent_s))
+
+    def _is_isolated(self) -> bool:
+        """Tell whether nobody on several other hosts is heard: then it is this host that is cut off."""
+        others = [
+            (self._places[at].host, agent) for at, agent in self.here.items() if self._places[at].host != self._own
+        ]
+        return len({host for host, _ in others}) > 1 and all(agent.is_quiet for _, agent in others)
 
     def _look(self) -> None:
         """Look for silent agents; the time for which this process was stopped does not count."""
@@ -293,11 +316,11 @@ class Hub:
         for place, agent in [*self.here.items()]:
             agent.heard_at += late_s
             silent_s = now - agent.heard_at
-            if silent_s >= self._silence_s:
-                self._lost(place, silent_s)
+            if silent_s >= self._silence.host_s:
+                self._silent(place, agent, silent_s)
                 continue
-            next_s = min(next_s, self._silence_s - silent_s)
-            if silent_s > min(messages.PROBE_S, self._silence_s / 2):
+            next_s = min(next_s, self._silence.host_s - silent_s)
+            if silent_s > min(messages.PROBE_S, self._silence.host_s / 2):
                 self.heartbeats.probe(place)
                 if not agent.is_quiet:
                     agent.is_quiet = True

@@ -48,6 +48,20 @@ class Alive(NamedTuple):
     place: int
 
 
+class Paused(NamedTuple):
+    """A place has been silent for so many seconds, but its host answers: its agent is stopped."""
+
+    place: int
+    silent_s: float
+
+
+class Isolated(NamedTuple):
+    """All agents on other hosts have been silent for so many seconds: it is the runner's host that is cut off."""
+
+    host: str
+    silent_s: float
+
+
 class Lost(NamedTuple):
     """An agent is lost: silent for so many seconds, or its connection has ended (None)."""
 
@@ -81,7 +95,21 @@ class Time(NamedTuple):
     """The time `due` has come."""
 
 
-Event = Joined | Received | Noticed | Quiet | Alive | Lost | StarterEnded | Swept | Hurry | ReaderGone | Time
+Event = (
+    Joined
+    | Received
+    | Noticed
+    | Quiet
+    | Alive
+    | Paused
+    | Isolated
+    | Lost
+    | StarterEnded
+    | Swept
+    | Hurry
+    | ReaderGone
+    | Time
+)
 
 # Actions.
 
@@ -264,6 +292,11 @@ class Machine:
                 self.root_cause.quiet(place, now)
             case Alive(place):
                 self.root_cause.alive(place)
+            case Paused(place, silent_s):
+                self._report("paused", place, silent_s=silent_s)
+            case Isolated(host, silent_s):
+                if self.phase == "running" and self._stopping.request is None:
+                    self._fail(Cause("isolated", host, None, now - self._began, silent_s=silent_s), now)
             case Lost():
                 self._lost(event, now)
             case StarterEnded(hosts, output):

@@ -129,12 +129,38 @@ class Join(NamedTuple):
     is_output: Annotated[bool, wire.Key("output")]
 
 
+class Silence(NamedTuple):
+    """How long no heartbeat may come: from a host that does not answer, and from a process on a host that does.
+
+    The second is longer: the process may be stopped, by Ctrl-Z or by a file system that hangs, and go on later.
+    """
+
+    host_s: float = 15.0
+    process_s: float = 600.0
+
+    @property
+    def probe_s(self) -> int:
+        """How often the kernel asks the other kernel, in whole seconds: several times in a silence."""
+        return max(1, min(5, int(self.host_s / 3)))
+
+    def is_over(self, silent_s: float, unacknowledged_s: float) -> bool:
+        """Tell whether the other side is lost, by its last heartbeat and its kernel's last acknowledgement."""
+        does_host_answer = unacknowledged_s <= 2 * self.probe_s + 1
+        return silent_s >= (self.process_s if does_host_answer else self.host_s)
+
+
 class Welcome(NamedTuple):
-    """An agent's number, which its heartbeats carry, the runner's UDP port, and how long a silence may last."""
+    """An agent's number, which its heartbeats carry, the runner's UDP port, and how long silences may last."""
 
     number: Annotated[int, wire.within(0, 1 << 24)]
     port: Port
     silence_ms: Annotated[int, wire.Key("silence"), wire.within(100, MOST_MS)]
+    pause_ms: Annotated[int, wire.Key("pause"), wire.within(100, MOST_MS)] = 600_000
+
+    @property
+    def silence(self) -> Silence:
+        """How long the runner may be silent."""
+        return Silence(self.silence_ms / 1000, self.pause_ms / 1000)
 
 
 class Start(NamedTuple):
@@ -405,6 +431,15 @@ class Link:
     def listen(self, *, wanted: bool) -> None:
         """Read what the other side sends, or leave it with the kernel for now."""
         self._connection.listen(wanted=wanted)
+
+    def probe_peer(self, silence: Silence) -> None:
+        """Have the kernels tell whether the other side's host is there, however quiet its process is."""
+        self._connection.probe_peer(silence.probe_s)
+
+    @property
+    def unacknowledged_s(self) -> float:
+        """Seconds since the other side's kernel last acknowledged something."""
+        return self._connection.unacknowledged_s
 
     def close(self) -> None:
         """Close now; on_end will not come."""

@@ -1,7 +1,7 @@
 """COMMAND's output and the runner's messages, on the runner's stdout and stderr, and in the files of --log-dir.
 
-A reader that stops reading holds up nothing but output: writes do not block, and what waits is bounded, as the runner
-reads nothing from agents while much of it waits.
+A reader that stops reading, or a file system that hangs, holds up nothing but output: pipes are written without
+blocking, files by a thread. What waits is bounded, as the runner reads nothing from agents while much of it waits.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ import select
 import socket
 import stat
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from io import FileIO
+from itertools import groupby
+from queue import SimpleQueue
+from typing import NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import PlaceError
-from mingle_hooks.rendezvous.connection import WRITE, Loop
+from mingle_hooks.rendezvous.connection import READ, WRITE, Loop
 from mingle_hooks.run.messages import ERR, OUT
 from mingle_hooks.run.processes import widen_pipe
 
@@ -46,8 +51,123 @@ def set_unblocked(descriptor: int) -> int | None:
         return None
 
 
+class _Write(NamedTuple):
+    """What to write to a file, and whom to tell of an error; without data: close the file."""
+
+    descriptor: int
+    data: bytes | memoryview | None = None
+    on_error: Callable[[OSError], None] = lambda _error: None
+
+
+# So much is written with one call (IOV_MAX is 1024), and at the end there is so long for what waits, in seconds.
+_MOST_PARTS, _CLOSE_S = 256, 2.0
+
+
+class FileWriter:
+    """Writes files in a thread, as a write may hang for minutes where a file system does.
+
+    `on_room()` comes in the loop when some of what waits has been written. The owner calls close().
+    """
+
+    def __init__(self, loop: Loop, on_room: Callable[[], None]) -> None:
+        self._loop, self._on_room = loop, on_room
+        self._queue: SimpleQueue[_Write | None] = SimpleQueue()
+        self._errors: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_dropping = False
+        self._given_bytes = self.taken_bytes = 0
+        self._written_bytes = 0  # changed by the thread alone, which reports an error first
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much is not written yet."""
+        return 0 if self._is_dropping else self._given_bytes - self.taken_bytes
+
+    def write(self, descriptor: int, data: bytes | memoryview, on_error: Callable[[OSError], None]) -> None:
+        """Write soon; `on_error(error)` comes in the loop, for each write that fails."""
+        if self._thread is None:
+            self._start()
+        self._given_bytes += len(data)
+        self._queue.put(_Write(descriptor, data, on_error))
+
+    def close_file(self, descriptor: int) -> None:
+        """Close a file once all that is given is written."""
+        if self._thread is None:
+            os.close(descriptor)
+        else:
+            self._queue.put(_Write(descriptor))
+
+    def drop(self) -> None:
+        """Write nothing more."""
+        self._is_dropping = True
+
+    def close(self) -> None:
+        """End, after a moment for what is not written yet."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(_CLOSE_S)
+            self._loop.unwatch(self._written)
+            if not self._thread.is_alive():
+                self._written.close()
+                self._on_written.close()
+
+    def _start(self) -> None:
+        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._written, self._on_written = FileIO(reading), FileIO(writing, "w")
+        self._loop.watch(self._written, READ, lambda _events: self._report())
+        # A daemon, as this process has to end though its file system may never answer.
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _report(self) -> None:
+        self._written.read(4096)
+        written = self._written_bytes
+        while not self._errors.empty():
+            self._errors.get()()
+        self.taken_bytes = written
+        self._on_room()
+
+    def _run(self) -> None:
+        is_open = True
+        while is_open:
+            batch = [self._queue.get()]
+            while len(batch) < _MOST_PARTS and not self._queue.empty():  # nobody else takes from it
+                batch.append(self._queue.get())
+            is_open = None not in batch
+            for (descriptor, is_end), same in groupby(
+                filter(None, batch), lambda one: (one.descriptor, one.data is None)
+            ):
+                writes = [*same]
+                if is_end:
+                    os.close(descriptor)
+                    continue
+                try:
+                    if not self._is_dropping:
+                        _write_all(descriptor, [one.data for one in writes if one.data is not None])
+                except OSError as error:
+                    self._errors.put(lambda one=writes[0], error=error: one.on_error(error))  # type: ignore[misc]
+                self._written_bytes += sum(len(one.data) for one in writes if one.data is not None)
+                self._on_written.write(b".")
+
+    # The ends of the pipe by which the thread wakes the loop.
+    _written: FileIO
+    _on_written: FileIO
+
+
+def _write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:
+    """Write all parts, with one call where the file takes them."""
+    total = sum(map(len, parts))
+    count = 0
+    while count < total:
+        try:
+            left = [memoryview(b"".join(parts))[count:]] if count else parts
+            count += os.writev(descriptor, left)
+        except BlockingIOError:  # somebody else made it so
+            select.select([], [descriptor], [])
+
+
 class Writer:
-    """One of the runner's own streams, written without blocking.
+    """One of the runner's own streams: a pipe, terminal or socket written without blocking, a file by `files`.
 
     `on_gone()` comes if nobody reads, `on_fault(descriptor, reason)` once if something cannot be written, `on_room()`
     when some of what waits has been taken.
@@ -56,15 +176,16 @@ class Writer:
     def __init__(
         self,
         loop: Loop,
+        files: FileWriter,
         descriptor: int,
         on_gone: Callable[[], None],
         on_fault: Callable[[int, str], None],
         on_room: Callable[[], None],
     ) -> None:
-        self._loop, self._descriptor = loop, descriptor
+        self._loop, self._files, self._descriptor = loop, files, descriptor
         self._on_gone, self._on_fault, self._on_room = on_gone, on_fault, on_room
         own = set_unblocked(descriptor)
-        self._waits = own is not None
+        self._is_file = own is None
         self._to = descriptor if own is None else own
         is_socket = own is not None and stat.S_ISSOCK(os.fstat(own).st_mode)
         self._sock = socket.socket(fileno=os.dup(self._to)) if is_socket else None
@@ -79,6 +200,9 @@ class Writer:
     def write(self, data: bytes | memoryview) -> None:
         """Write, or queue until there is room."""
         if self._is_gone:
+            return
+        if self._is_file:
+            self._files.write(self._to, data, self._fail)
             return
         left = memoryview(data)
         if not self._queue:
@@ -101,10 +225,7 @@ class Writer:
             try:
                 count = self._sock.send(data, socket.MSG_DONTWAIT) if self._sock else os.write(self._to, data)
             except BlockingIOError:
-                if self._waits:
-                    return data
-                select.select([], [self._descriptor], [])  # somebody else made it so
-                continue
+                return data
             except OSError as error:
                 self._fail(error)
                 return data[:0]
@@ -202,20 +323,22 @@ class Output:
         self._hold, self._is_held, self.is_last = hold, False, False
         _keep_memory()
         fault = self._fault
-        self._out = Writer(loop, STDOUT, on_gone, fault, self._room)
+        self.files = FileWriter(loop, self._room)
+        self._out = Writer(loop, self.files, STDOUT, on_gone, fault, self._room)
         is_same = is_same_file(STDOUT, STDERR)
-        self._err = self._out if is_same else Writer(loop, STDERR, lambda: None, fault, self._room)
+        self._err = self._out if is_same else Writer(loop, self.files, STDERR, lambda: None, fault, self._room)
         self._streams: dict[tuple[int, int], _Stream] = {}
 
     @property
     def waiting_bytes(self) -> int:
-        """How much waits for a reader."""
-        return self._out.waiting_bytes + (0 if self._err is self._out else self._err.waiting_bytes)
+        """How much waits for a reader, or for a file system."""
+        streams = self._out.waiting_bytes + (0 if self._err is self._out else self._err.waiting_bytes)
+        return streams + self.files.waiting_bytes
 
     @property
     def taken_bytes(self) -> int:
-        """How much readers have taken by now."""
-        return self._out.taken_bytes + self._err.taken_bytes
+        """How much readers and files have taken by now."""
+        return self._out.taken_bytes + self._err.taken_bytes + self.files.taken_bytes
 
     def begin(self, place: int, label: str, colour: int) -> None:
         """Give a place the label of its member, which may be empty."""
@@ -248,6 +371,7 @@ class Output:
         waiting = self.waiting_bytes
         for writer in (self._out, self._err):
             writer.forget()
+        self.files.drop()
         return waiting
 
     def _write(self, kind: int, parts: tuple[bytes | memoryview, ...]) -> None:
@@ -278,8 +402,8 @@ class Logs:
     `on_fault(text)` comes once if one cannot be written; then nothing more is.
     """
 
-    def __init__(self, directory: str, on_fault: Callable[[str], None]) -> None:
-        self._directory, self._on_fault = directory, on_fault
+    def __init__(self, directory: str, files: FileWriter, on_fault: Callable[[str], None]) -> None:
+        self._directory, self._files, self._on_fault = directory, files, on_fault
         self._has_failed = False
         self._members: dict[int, int] = {}  # place -> descriptor
         try:
@@ -304,7 +428,7 @@ class Logs:
     def end(self, place: int) -> None:
         """Close a member's file."""
         if (descriptor := self._members.pop(place, None)) is not None:
-            os.close(descriptor)
+            self._files.close_file(descriptor)
 
     def note(self, text: str) -> None:
         """Write a message of the runner into every member's file."""
@@ -317,14 +441,8 @@ class Logs:
         self._write(self._events, f"{line}\n".encode(errors="backslashreplace"))
 
     def _write(self, descriptor: int, data: bytes) -> None:
-        if self._has_failed:
-            return
-        left = memoryview(data)
-        try:
-            while left:
-                left = left[os.write(descriptor, left) :]
-        except OSError as error:
-            self._fail(error)
+        if not self._has_failed:
+            self._files.write(descriptor, data, self._fail)
 
     def _fail(self, error: OSError) -> None:
         if not self._has_failed:

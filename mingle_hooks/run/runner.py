@@ -75,7 +75,7 @@ class Request(NamedTuple):
     exec_options: tuple[str, ...]  # for `mingle exec`
     settings: Settings
     options: Options = Options()
-    silence_s: float = 15.0  # without a heartbeat
+    silence: messages.Silence = messages.Silence()
     key: str | None = None  # of the members, if they would not find one by themselves
     is_of_job: bool = False  # COMMAND, such as mpirun, is started once, here, and reaches the hosts by itself
     id: str | None = None  # of the job, or of the world if a person named it
@@ -111,12 +111,21 @@ def plan_request(
         exec_options=(*exec_options, "--verbatim") if is_of_job else exec_options,
         settings=loaded,
         options=options,
-        silence_s=option_seconds(options.silence, "--silence", 15.0),
+        silence=_silence(options.silence),
         key=key,
         is_of_job=is_of_job,
         id=loaded.id or facts.job_id,
         keys=status_keys(facts, loaded, users, key),
     )
+
+
+def _silence(text: str | None) -> messages.Silence:
+    """Return how long a host may be silent, and after a comma a process on a host that answers. Raises UsageError."""
+    host, comma, process = (text or "").partition(",")
+    default = messages.Silence()
+    host_s = option_seconds(host or None, "--silence", default.host_s)
+    process_s = option_seconds(process, "--silence", 0.0) if comma else max(default.process_s, host_s)
+    return messages.Silence(host_s, process_s)
 
 
 def _check_alone(command: tuple[str, ...], options: Options, loaded: Settings, facts: JobFacts) -> None:
@@ -415,9 +424,10 @@ class Runner:
         self.is_over, self.status = False, 0
         self._id, self._processes = launching.run, launching.processes
         self._output = Output(loop, lambda: self._soon(machine.ReaderGone()), self._hold)
-        self._logs = Logs(request.options.log_dir, self._warn) if request.options.log_dir else None
+        self._logs = Logs(request.options.log_dir, self._output.files, self._warn) if request.options.log_dir else None
         places, sockets = request.plan.places, launching.sockets
-        self._hub = Hub(loop, sockets, launching.secret, places, request.silence_s, self._take, self._wrote)
+        own = request.job.own or hostname()
+        self._hub = Hub(loop, sockets, launching.secret, places, request.silence, own, self._take, self._wrote)
         launching.on_output = self._show_output
         launching.on_end = lambda hosts, _status, output: self._take(machine.StarterEnded(hosts, output))
         self.machine = Machine(request.plan)
@@ -449,7 +459,8 @@ class Runner:
         )
 
     def close(self) -> None:
-        """Answer no more requests for its status."""
+        """Answer no more requests for its status, and write no more."""
+        self._output.files.close()
         if self._server is not None:
             self._server.close(self.status if self.is_over else None)
 
@@ -629,10 +640,12 @@ class Runner:
         started.kill(at_once=False)
         yield from self._while(lambda: started.running, lambda: len(started.running), END_S)
         started.kill(at_once=True)
-        reader_s = self._request.silence_s
-        yield from self._while(lambda: output.waiting_bytes, lambda: output.taken_bytes, reader_s)
+        silence = self._request.silence
+        yield from self._while(lambda: output.files.waiting_bytes, lambda: output.taken_bytes, silence.process_s)
+        yield from self._while(lambda: output.waiting_bytes, lambda: output.taken_bytes, silence.host_s)
         if output.waiting_bytes:
-            self._warn(f"{output.give_up()} bytes of output are lost: not read for {reader_s:.0f} s")
+            what = "written" if output.files.waiting_bytes else "read"
+            self._warn(f"{output.give_up()} bytes of output are lost: not {what} in time")
             output.give_up()
 
     def _while(self, is_needed: Callable[[], object], progress: Callable[[], int], longest_s: float) -> Iterator[None]:

@@ -221,7 +221,7 @@ class Runner:
         else:
             self.control = link
             port = self._udp.getsockname()[1]
-            link.send(messages.WELCOME, messages.Welcome(NUMBER, port, round(self._silence_s * 1000)))
+            link.send(messages.WELCOME, messages.Welcome(NUMBER, port, *[round(self._silence_s * 1000)] * 2))
         self.said.append((kind, body))
 
     def _wrote(self, kind: int, data: bytes) -> None:

@@ -14,7 +14,6 @@ import pytest
 import runs_on_hosts as losses
 from cluster import hosts as cluster_hosts
 from cluster import slurm as cluster_slurm
-from cluster.real_pbs import RealPbs
 from memory_group import Group
 from needs import skip_for_want_of
 from runs_on_hosts import (
@@ -32,7 +31,7 @@ from runs_on_hosts import (
 
 HOSTS = 8
 SILENCE_S = 4
-OPTIONS = ("--grace", "1", "--silence", str(SILENCE_S))
+OPTIONS = ("--grace", "1", "--silence", f"{SILENCE_S},{SILENCE_S}")  # a process that is stopped is lost as soon
 FAILED, INFRASTRUCTURE, KILLED, TERMINATED = 7, 75, 128 + signal.SIGKILL, 128 + signal.SIGTERM
 LOSSES: list[tuple[Callable[[Runs, Path], str], int]] = [
     (losses.fail, FAILED),
@@ -94,12 +93,15 @@ def test_all_end_where_the_kernel_kills_for_want_of_memory(runs: Runs, tmp_path:
     assert re.search(rf"mingle run: {re.escape(said)} \d+ s: out of memory", text), text
 
 
-def test_what_loses_the_runners_host_ends_by_itself(real_pbs: RealPbs, tmp_path: Path) -> None:
-    runs = UnderPbs(real_pbs)
+def test_a_runners_host_that_is_cut_off_names_itself_and_all_end(runs: Runs, tmp_path: Path) -> None:
+    if isinstance(runs, UnderSlurm):
+        pytest.skip("its controller is on the host that is cut off")
     begin(runs, tmp_path, STUBBORN, *OPTIONS)
     runs.home.unplug()
     try:
         until_nothing_is_left(runs)
     finally:
         runs.home.clear_firewall()
-    assert runs.end(tmp_path)[0] == INFRASTRUCTURE
+    status, text = runs.end(tmp_path)
+    assert status == INFRASTRUCTURE
+    assert text.count(f"mingle run: {runs.home.name}: cut off from all other nodes for {SILENCE_S} s") == 1

@@ -16,7 +16,7 @@ from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import starters
 from mingle_hooks.run.hub import MOST_OUTPUT, Hub, Launching, Limit, Process, Processes, Sockets
-from mingle_hooks.run.machine import Alive, Event, Joined, Lost, Quiet
+from mingle_hooks.run.machine import Alive, Event, Joined, Lost, Paused, Quiet
 from mingle_hooks.run.messages import (
     AGENT,
     JOIN,
@@ -24,23 +24,28 @@ from mingle_hooks.run.messages import (
     Heartbeat,
     Join,
     Link,
+    Silence,
     heartbeat_tag,
     pack_heartbeat,
 )
 from mingle_hooks.run.starters import TABLE, Allocation, Launch, Place
 
 SECRET = Secret(b"s" * 32)
+# The second is as short as the first: kernels here acknowledge by the real clock, and not by the test's.
+SILENCE = Silence(15.0, 15.0)
 
 
 class Scene:
     """A hub with one place, and a clock that the test turns."""
 
-    def __init__(self) -> None:
+    def __init__(self, silence: Silence = SILENCE) -> None:
         self.now = 100.0
         self.loop = Loop(clock=lambda: self.now)
         self.sockets = Sockets(is_local=True)
         self.events: list[Event] = []
-        self.hub = Hub(self.loop, self.sockets, SECRET, [Place("a", 0)], 15.0, self.events.append, lambda *_words: None)
+        self.hub = Hub(
+            self.loop, self.sockets, SECRET, [Place("a", 0)], silence, "a", self.events.append, lambda *_words: None
+        )
 
     def link(self, secret: Secret = SECRET) -> Link:
         """Connect as a supervisor does."""
@@ -99,6 +104,30 @@ def test_an_agent_is_here_with_both_connections_and_lost_once_it_is_silent(scene
     assert not scene.hub.here
     control.close()
     output.close()
+
+
+def test_an_agent_whose_host_answers_is_paused_and_lost_only_after_minutes() -> None:
+    scene = Scene(Silence(15.0, 60.0))
+    with scene.loop:
+        links = [scene.join(), scene.join(output=True)]
+        scene.passes(58)
+        assert scene.kinds() == [Joined, Quiet, Paused]
+        links[1].send_output(32, b"line\n")
+        scene.turn()
+        assert scene.kinds() == [Joined, Quiet, Paused, Alive]
+        scene.passes(61)
+        assert scene.kinds()[4:] == [Quiet, Paused, Lost]
+        for link in links:
+            link.close()
+        scene.sockets.close()
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "unacknowledged_s", "is_over"),
+    [(14.9, 15.0, False), (15.0, 15.0, True), (15.0, 11.0, False), (599.9, 5.0, False), (600.0, 5.0, True)],
+)
+def test_a_host_that_acknowledges_has_longer(silent_s: float, unacknowledged_s: float, *, is_over: bool) -> None:
+    assert Silence().is_over(silent_s, unacknowledged_s) == is_over
 
 
 def test_a_silence_is_over_in_its_time_and_not_at_the_next_look(scene: Scene) -> None:
@@ -189,7 +218,7 @@ def test_welcome_has_the_number_and_the_port_for_heartbeats(scene: Scene) -> Non
     scene.turn()
     link.send(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
-    assert said == [(WELCOME, {"number": 0, "port": scene.sockets.port, "silence": 15000})]
+    assert said == [(WELCOME, {"number": 0, "port": scene.sockets.port, "silence": 15000, "pause": 15000})]
     link.close()
 
 

@@ -20,6 +20,7 @@ from mingle_hooks.run.machine import (
     Event,
     Exit,
     Hurry,
+    Isolated,
     Joined,
     Launch,
     Lost,
@@ -237,6 +238,15 @@ def test_a_host_that_was_quiet_and_is_alive_is_not_the_cause() -> None:
     assert not run.told("failed")
     run.take(Alive(2))
     assert [its["host"] for its in run.told("failed")] == ["a"]
+
+
+def test_a_runners_host_that_is_cut_off_is_the_cause_and_not_the_first_host_that_it_misses() -> None:
+    run = Run(plan())
+    run.begin()
+    run.take(Isolated("a", 15.0), Lost(1, 15.0), Lost(2, 15.2), after_s=20)
+    run.until(Exit, most_s=40)
+    assert run.status() == 75
+    assert [(its["kind"], its["host"]) for its in run.told("failed")] == [("isolated", "a")]
 
 
 def test_an_agent_that_never_comes_is_named() -> None:
