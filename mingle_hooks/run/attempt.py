@@ -451,6 +451,13 @@ def _lost(fields: Fields) -> str | None:
     return None if fields.get("rank") is not None else f"{fields['host']}, which waited, is lost"
 
 
+def _missing(fields: Fields) -> str:
+    hosts = [str(host) for host in fields["hosts"]] if isinstance(fields["hosts"], list) else []
+    return (
+        f"{hostlist.fold(hosts)} cannot be reached: called again for up to {_duration(float(str(fields['within_s'])))}"
+    )
+
+
 def _paused(fields: Fields) -> str:
     rank = "" if fields.get("rank") is None else f" (rank {fields['rank']})"
     return f"{fields['host']}{rank}: no heartbeat for {fields['silent_s']:.0f} s, but the host answers: waiting for it"
@@ -476,6 +483,7 @@ _TEXTS: dict[str, Callable[[Fields], str | None]] = {
     "stopped": _stopped,
     "absent": lambda fields: f"{fields['host']} did not return",
     "again": lambda fields: f"restarts: attempt {fields['attempt']}",
+    "missing": _missing,
     "same": lambda _fields: "the same failure repeats: no further restart",
     "unreached": lambda fields: f"{fields['host']} cannot be reached: processes there end by themselves",
     "warned": lambda fields: f"the time limit is near: {signal_name(fields['number'])} to all",

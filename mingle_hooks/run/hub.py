@@ -527,6 +527,7 @@ class Launching:
         self.run, self.secret = agreed.run, Secret(agreed.key)
         self.on_output: Callable[[bytes], None] = lambda _output: None
         self.on_end: Callable[[tuple[str, ...], int, str], None] = lambda _hosts, _status, _output: None
+        self._latest: dict[str, Process] = {}  # host -> the last starter of its agents
         self._environ_file: str | None = None
         self._limit = Limit(len(job.places))
         is_local = starter.name == "local"
@@ -547,7 +548,7 @@ class Launching:
             self._starter, self._job, hosts, self._program, self.environ, self._environ_file
         ):
             try:
-                self.processes.start(launch, self._ended)
+                self._latest |= dict.fromkeys(launch.hosts, self.processes.start(launch, self._ended))
             except OSError as wrong:
                 self.report_failure(launch.hosts, f"{launch.argv[0]}: {wrong.strerror}")
 
@@ -591,8 +592,11 @@ class Launching:
             self._ended(process, _CANNOT_START)
 
     def _ended(self, process: Process, status: int) -> None:
+        hosts = tuple(host for host in process.hosts if self._latest.get(host) is process)
+        if not hosts:  # it was of an earlier attempt
+            return
         is_blind = self._unseen in process.output
-        self.on_end(process.hosts, status, self._why(process) if is_blind else process.output.decode(errors="replace"))
+        self.on_end(hosts, status, self._why(process) if is_blind else process.output.decode(errors="replace"))
 
     def _why(self, process: Process) -> str:
         where = process.hosts[0] if len(process.hosts) == 1 else f"some of {fold(process.hosts)}"

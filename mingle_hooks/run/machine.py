@@ -219,6 +219,8 @@ CLEAN_S, SWEEP_S = 5.0, 10.0
 DUMP_S, STACKS_S = 10.0, 15.0
 # With enough hosts here, wait so long for hosts that would get lower ranks.
 ORDER_S = 2.0
+# For a restart, hosts that could not be reached are called again after so long, and twice as long each time.
+BACKOFF_S, LONGEST_BACKOFF_S = 1.0, 30.0
 # The grace of COMMAND after a second Ctrl-C, and after a first that did not end it.
 AT_ONCE_S, SHORT_GRACE_S = 0.0, 2.0
 
@@ -243,6 +245,8 @@ class Machine:
         self._began = 0.0  # the attempt; before the first, the run
         self._until: float | None = None  # when the phase is over in any case
         self._settle: float | None = None  # when an attempt begins without the hosts that may still come
+        self._call_again_at: float | None = None  # when hosts that could not be reached are called again
+        self._backoff_s = BACKOFF_S
         self._actions: list[Action] = []
 
     @property
@@ -250,7 +254,14 @@ class Machine:
         """Return when Time has to come at the latest."""
         if self.phase == "over":
             return None
-        times = (self._until, self._settle, self._deliveries.due, self._stopping.due, self._stall_due())
+        times = (
+            self._until,
+            self._settle,
+            self._call_again_at,
+            self._deliveries.due,
+            self._stopping.due,
+            self._stall_due(),
+        )
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -283,7 +294,7 @@ class Machine:
             case Received(place, message):
                 self._received(place, message, now)
             case Joined(place):
-                if self.roster.state[place] == "called":
+                if self.roster.state[place] in ("called", "away"):  # or given up, and here after all
                     self.roster.state[place] = "idle"
                     self._gathered(now)
             case Noticed(place, number):
@@ -336,7 +347,12 @@ class Machine:
 
     def _call(self, hosts: tuple[str, ...], now: float) -> None:
         self.phase, self._until, self._settle = "gathering", now + self.plan.join_s, None
+        self._backoff_s = BACKOFF_S
         self._report("forming", attempt=self.attempt + 1, hosts=list(hosts))
+        self._launch(hosts)
+
+    def _launch(self, hosts: tuple[str, ...]) -> None:
+        self._call_again_at = None
         if hosts:
             self.roster.call(hosts)
             self._actions.append(Launch(hosts))
@@ -348,6 +364,21 @@ class Machine:
                 self.roster.absences[self.roster.host(place)] = output
         self._gathered(now)
 
+    def _missing(self) -> tuple[str, ...]:
+        """Return the hosts that an attempt still needs and that can be called."""
+        return tuple(self.roster.wanted("away")[: max(self.plan.most - len(self.roster.here()), 0)])
+
+    def _wait_for_missing(self, now: float) -> None:
+        """Call the hosts that a restart needs once more, later: they may come back. Without any the run is over."""
+        missing = self._missing()
+        if self.attempt < 0 or not missing:
+            self._absent(now)
+        elif self._call_again_at is None:
+            if self._backoff_s == BACKOFF_S:
+                self._report("missing", hosts=list(missing), within_s=self.plan.join_s)
+            self._call_again_at = now + self._backoff_s
+            self._backoff_s = min(2 * self._backoff_s, LONGEST_BACKOFF_S)
+
     def _gathered(self, now: float) -> None:
         """Begin an attempt if the hosts that are to train are here, or no other host is awaited."""
         if self.phase != "gathering":
@@ -356,7 +387,7 @@ class Machine:
         if len(here) >= plan.least and self.roster.is_complete(plan.most):
             self._start(here, now)
         elif not self.roster.awaited():
-            self._absent(now)
+            self._wait_for_missing(now)
         elif len(here) >= plan.least and self._settle is None:
             self._settle = now + (min(ORDER_S, plan.window_s) if len(here) >= plan.most else plan.window_s)
         elif len(here) >= plan.most and self._settle is not None:
@@ -557,8 +588,7 @@ class Machine:
             self._over(self._status())
             return
         self._report("again", attempt=self.attempt + 1)
-        wanted = self.plan.most - len(self.roster.here())
-        self._call(tuple(self.roster.wanted("away")[: max(wanted, 0)]), now)
+        self._call(self._missing(), now)
         self._gathered(now)
 
     def _may_restart(self, cause: Cause) -> bool:
@@ -594,6 +624,8 @@ class Machine:
             request, self._stopping.by = self._stopping.request, None
             if self.phase == "running":
                 self._end(SHORT_GRACE_S if request is not None and request.number == attempt.INT else AT_ONCE_S, now)
+        if attempt.is_past(self._call_again_at, now):
+            self._launch(self._missing() if self.phase == "gathering" else ())
         if attempt.is_past(self._settle, now):
             self._settle = None
             if self.phase == "gathering" and len(here := self.roster.here()) >= self.plan.least:

@@ -66,6 +66,13 @@ class Run:
             time.sleep(0.05)
         return next(host for host in self.hosts if host.name == begins[attempt][0])
 
+    def says(self, text: str) -> None:
+        """Wait until a line has this text."""
+        end = time.monotonic() + PATIENCE_S
+        while text not in self.text:
+            assert time.monotonic() < end, self.text
+            time.sleep(0.05)
+
     def _begins(self) -> list[tuple[str, str]]:
         return re.findall(r"^(node\d+): rank 0 of 2 begins at step (\d+)", self.text, re.MULTILINE)
 
@@ -110,3 +117,16 @@ def test_a_spare_takes_the_rank_of_a_host_that_is_unplugged(hosts: Hosted, tmp_p
     ranks = dict(re.findall(r"^(node\d): rank (\d) of 2 begins at step [1-9]", run.text, re.MULTILINE))
     other = run.hosts[2 - rank].name
     assert ranks == {other: str(1 - rank), "node4": str(rank)}
+
+
+def test_a_host_that_is_unplugged_for_a_while_comes_back(hosts: Hosted, tmp_path: Path) -> None:
+    run = Run(hosts(3), tmp_path, "--restarts", "1", steps=130)
+    run.begun(0)
+    lost = run.hosts[2]
+    lost.unplug()
+    run.says(f"mingle run: {lost.name} cannot be reached: called again for up to")
+    lost.clear_firewall()
+    assert run.end() == 0, run.text
+    assert RIGHT.format(steps=130) in run.text
+    ranks = dict(re.findall(r"^(node\d): rank (\d) of 2 begins at step [1-9]", run.text, re.MULTILINE))
+    assert ranks == {"node2": "0", "node3": "1"}

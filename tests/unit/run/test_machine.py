@@ -249,6 +249,52 @@ def test_a_runners_host_that_is_cut_off_is_the_cause_and_not_the_first_host_that
     assert [(its["kind"], its["host"]) for its in run.told("failed")] == [("isolated", "a")]
 
 
+def lost_and_away(restarts: int = 1, **options: Any) -> Run:
+    """Return a run whose host c was lost, and cannot be reached for the next attempt."""
+    run = Run(plan(restarts=restarts, **options))
+    run.begin()
+    run.take(Lost(2, 15.0), clean(0, 0), clean(1, 0), Swept("c", is_clean=False), after_s=20)
+    assert run.of(Launch)[1:] == [Launch(("c",))]
+    run.take(StarterEnded(("c",), "ssh: No route to host"))
+    return run
+
+
+def test_a_lost_host_is_called_again_until_it_is_back() -> None:
+    run = lost_and_away(join_s=300)
+    calls = []
+    for _ in range(6):
+        began = run.now
+        run.until(Launch)
+        calls.append(run.now - began)
+        run.take(StarterEnded(("c",), "ssh: No route to host"))
+    assert calls == [1, 2, 4, 8, 16, 30]
+    run.until(Launch)
+    assert [event["hosts"] for event in run.told("missing")] == [["c"]]
+    begun = run.take(Joined(2))
+    assert [action.rank for action in begun if isinstance(action, Begin)] == [0, 1, 2]
+
+
+def test_an_agent_that_comes_after_its_starter_is_taken() -> None:
+    run = lost_and_away()
+    assert [action.rank for action in run.take(Joined(2)) if isinstance(action, Begin)] == [0, 1, 2]
+
+
+def test_a_lost_host_that_stays_away_ends_the_run_at_the_timeout() -> None:
+    run = lost_and_away(join_s=60)
+    began = run.now
+    while not run.of(Exit):
+        run.until(Launch, Exit)
+        run.take(StarterEnded(("c",), "ssh: No route to host"))
+    assert (run.status(), run.now - began) == (75, 60)
+    assert [event["host"] for event in run.told("absent")] == ["c"]
+
+
+def test_ctrl_c_ends_the_wait_for_a_lost_host() -> None:
+    run = lost_and_away()
+    run.take(Noticed(None, INT), after_s=0.5)
+    assert run.status() == 130
+
+
 def test_an_agent_that_never_comes_is_named() -> None:
     run = Run(plan(join_s=60))
     run.begin(0, 1)
@@ -404,6 +450,9 @@ def test_the_first_cause_stays_if_an_agent_does_not_come_again() -> None:
     run = Run(plan(restarts=3))
     run.begin()
     run.take(Lost(1, None), *over([0, 2], status=143), Swept("b", is_clean=True), StarterEnded(("b",), "no"))
+    while not run.of(Exit):
+        run.until(Launch, Exit)
+        run.take(StarterEnded(("b",), "no"))
     assert run.status() == 75
     assert run.told("absent") == [{"host": "b", "attempt": 0}]
 
