@@ -71,9 +71,8 @@ class Request(NamedTuple):
     port_hold: bool = True
     ttl: int = 1
     key_from: str = ""  # for a message
-    tells: Callable[[], tuple[str, str]] | None = (
-        None  # this node's fingerprint and addresses, once it looks for others
-    )
+    # Returns this node's fingerprint and addresses, once the search for others has begun.
+    node_facts: Callable[[], tuple[str, str]] | None = None
     strict: tuple[str, ...] = ()  # the fields in which nodes must not differ
     asks_rdma: bool = False
     obstacle: Failure | None = None  # why this node, or one of its tasks, cannot start the command
@@ -139,7 +138,7 @@ class Observer(Protocol):
     """Receives the reports for the user."""
 
     # Called with each line of --explain once the world has formed. None: without --explain.
-    tell: Callable[[str], None] | None
+    explain: Callable[[str], None] | None
 
     def progress(self, progress: Progress) -> None:
         """Report how many have checked in, about once a second."""

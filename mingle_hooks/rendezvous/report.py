@@ -560,18 +560,18 @@ def note_by_leader(leader: Leader, request: Request, observer: Observer, chosen:
     if request.orders_by_switch:
         for line in members_without_switch(leader):
             observer.note(line)
-    if request.tells is not None:
+    if request.node_facts is not None:
         for line in difference_lines(leader, chosen, asks_rdma=request.asks_rdma):
             observer.note(line)
-    if observer.tell is not None:
+    if observer.explain is not None:
         for line in leader_report(leader, chosen):
-            observer.tell(line)
+            observer.explain(line)
 
 
 def note_by_member(membership: Membership | None, observer: Observer) -> None:
     """Report how another member found its leader."""
-    if observer.tell is not None and membership is not None:
-        observer.tell(f"rank 0 is {membership.proven.label}, found by {membership.proven.endpoint.backend}")
+    if observer.explain is not None and membership is not None:
+        observer.explain(f"rank 0 is {membership.proven.label}, found by {membership.proven.endpoint.backend}")
 
 
 # Differences between nodes: a warning once the world has formed, or with --strict the reason why it does not.

@@ -27,7 +27,7 @@ LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1
 
 def observer(note: Callable[[str], None]) -> Any:
     """Return one that hears only notes."""
-    return SimpleNamespace(progress=lambda _progress: None, failed=lambda _error: None, note=note, tell=None)
+    return SimpleNamespace(progress=lambda _progress: None, failed=lambda _error: None, note=note, explain=None)
 
 
 def request(attempt: str, **parts: Any) -> Request:
