@@ -43,7 +43,7 @@ def node(host: Host, timeout: str, *command: str) -> Popen[str]:
     return host.popen(line, env=KEYED)
 
 
-def test_a_leader_that_is_stopped_before_the_last_word_has_no_world_that_the_others_gave_up(
+def test_a_leader_that_is_stopped_before_commit_has_no_world_that_the_others_gave_up(
     hosts: Callable[..., Hosts],
 ) -> None:
     """Seen: it went on after all promises had ended, read them, and formed the world alone."""
@@ -62,7 +62,7 @@ def test_a_leader_that_is_stopped_before_the_last_word_has_no_world_that_the_oth
     assert [(done.returncode, "WORLD_SIZE" in done.stdout) for done in [*others, ended(leader)]] == [(69, False)] * 3
 
 
-def test_who_promised_to_wait_and_loses_its_leader_at_its_deadline_still_hears_the_word(
+def test_a_member_that_loses_its_leader_at_its_deadline_during_its_lease_still_gets_commit(
     hosts: Callable[..., Hosts],
 ) -> None:
     """Seen: it gave up, while the leader, who had not noticed, formed the world with it."""

@@ -49,7 +49,7 @@ def said(count: int, odd: dict[int, dict[str, str]] | None = None, *, asks_rdma:
     return lines(compare(members(count, odd), asks_rdma=asks_rdma))
 
 
-def test_members_that_are_alike_are_worth_no_word() -> None:
+def test_equal_members_have_no_findings() -> None:
     assert said(32) == []
     assert compare([]) == []
     assert compare(members(1)) == []
@@ -77,7 +77,7 @@ def test_members_that_are_alike_are_worth_no_word() -> None:
         ("git", "1b2c3d4e", "node07: git 1b2c3d4e, 31 others 57f6c79e"),
     ],
 )
-def test_the_odd_one_is_named_with_what_it_has_and_what_the_others_have(part: str, value: str, told: str) -> None:
+def test_a_deviating_node_is_named_with_its_value_and_the_others(part: str, value: str, told: str) -> None:
     assert said(32, {7: {part: value}}) == [told, "to leave out: --exclude=node07"]
 
 
@@ -87,7 +87,7 @@ def test_a_node_without_an_rdma_device_is_named_once_and_is_no_kind() -> None:
     assert said(32, {7: gone, 9: gone}) == [told, "to leave out: --exclude=node[07,09]"]
 
 
-def test_no_rdma_anywhere_is_a_difference_only_where_it_is_asked_for() -> None:
+def test_no_rdma_anywhere_is_a_difference_only_if_it_is_required() -> None:
     gone = {"rdma": "-", "rdma.link": "-", "rdma.firmware": "-"}
     assert said(4, dict.fromkeys(range(1, 5), gone)) == []
     told = said(4, dict.fromkeys(range(1, 5), gone), asks_rdma=True)
@@ -115,7 +115,7 @@ def test_a_variable_of_which_every_node_has_its_own_value_is_in_order() -> None:
     assert said(8, {number: {"NCCL_HOSTID": f"host{number}"} for number in range(1, 9)}) == []
 
 
-def test_variables_for_which_there_was_no_room_are_not_said_to_be_unset() -> None:
+def test_variables_that_did_not_fit_are_not_reported_as_unset() -> None:
     many = {f"NCCL_{number:03}": "x" * 20 for number in range(60)}
     odd = dict.fromkeys(range(1, 9), many) | {3: many | {"NCCL_000A": "1"}}
     assert said(8, odd) == ["node03: NCCL_000A 1, 7 others not set"]
@@ -123,13 +123,13 @@ def test_variables_for_which_there_was_no_room_are_not_said_to_be_unset() -> Non
     assert [line.partition(",")[0][:-9] for line in said(8, odd)] == ["node03: other variables"]
 
 
-def test_three_of_four_name_the_fourth_and_two_of_three_nobody() -> None:
+def test_three_of_four_name_the_fourth_and_two_of_three_no_host() -> None:
     assert said(4, {3: {"driver": "550"}})[0] == "node03: driver 550, 3 others 570.86.15"
     assert said(3, {3: {"driver": "550"}}) == ["no majority for driver: node[01-02] 570.86.15; node03 550"]
     assert said(2, {1: {"driver": "550"}}) == ["no majority for driver: node01 550; node02 570.86.15"]
 
 
-def test_below_the_majority_nobody_is_blamed() -> None:
+def test_below_the_majority_no_host_is_named() -> None:
     halves = {number: {"git": "1b2c3d4e"} for number in range(17, 33)}
     told = compare(members(32, halves))
     assert [finding.text for finding in told] == ["no majority for git: node[17-32] 1b2c3d4e; node[01-16] 57f6c79e"]
@@ -137,7 +137,7 @@ def test_below_the_majority_nobody_is_blamed() -> None:
     assert lines(told) == [told[0].text]
 
 
-def test_a_heterogeneous_job_is_one_line_and_nothing_more() -> None:
+def test_a_heterogeneous_job_is_one_line() -> None:
     a100 = {"gpus": "8 A100", "driver": "550", "kernel": "5.4", "rdma": "8x200G", "torch": "2.4"}
     gb200 = {"gpus": "4 GB200", "kernel.machine": "aarch64", "kernel": "6.8", "torch": "2.6"}
     odd = dict.fromkeys(range(17, 25), a100) | dict.fromkeys(range(25, 33), gb200)
@@ -155,7 +155,7 @@ def test_nodes_without_gpus_need_no_rdma() -> None:
     assert said(24, dict.fromkeys(range(17, 25), loader)) == ["2 kinds of node: 16 × 8 H100; 8 × no GPUs"]
 
 
-def test_kinds_with_the_same_gpus_are_told_apart_by_what_differs() -> None:
+def test_kinds_with_the_same_gpus_are_distinguished_by_other_parts() -> None:
     roce = {"rdma.link": "RoCE"}
     assert said(8, dict.fromkeys(range(5, 9), roce)) == ["2 kinds of node: 4 × 8 H100 InfiniBand; 4 × 8 H100 RoCE"]
 
@@ -180,7 +180,7 @@ def test_the_leaders_own_clock_can_be_the_odd_one() -> None:
     assert clocked((0, 0), (5, 5.1), (5, 5.1), (5, 5.1))[0] == "node01: clock 5.0 s behind 3 others"
 
 
-def test_two_clocks_blame_nobody() -> None:
+def test_two_clocks_have_no_majority() -> None:
     assert clocked((0, 0), (5, 5.2)) == ["no majority for clock: node02 is 5.0 s ahead of node01"]
 
 
@@ -188,7 +188,7 @@ def addressed(*lists: str) -> list[str]:
     return lines(compare([m._replace(addresses=its) for m, its in zip(members(len(lists)), lists, strict=True)]))
 
 
-def test_one_address_on_two_hosts_is_told_and_one_on_all_is_not() -> None:
+def test_an_address_on_two_hosts_is_reported_and_one_on_all_is_not() -> None:
     its = [f"10.0.0.{number} 192.168.100.1" for number in range(1, 5)]
     assert addressed(*its) == []
     assert addressed(*its[:3], its[1])[0] == "node[02,04]: 10.0.0.2 on each of them"
@@ -213,12 +213,12 @@ def test_there_are_at_most_ten_lines_and_hosts_are_folded() -> None:
     assert said(8, {2: {"driver": "1"}, 7: {"kernel": "1"}})[-1] == "to leave out: --exclude=node[02,07]"
 
 
-def test_a_member_that_says_nothing_is_not_compared() -> None:
+def test_a_member_without_a_fingerprint_is_not_compared() -> None:
     its = members(4)
     assert compare([*its[:3], its[3]._replace(fingerprint="", clock=(9, 9))]) == []
 
 
-def test_whatever_a_member_says_is_one_line_for_a_person() -> None:
+def test_a_finding_is_one_printable_line_for_any_fingerprint() -> None:
     told = compare([*members(4)[:3], Compared("node04", "driver=%1b[2J%zz kernel == =x %% NCCL_X=%ff")])
     assert {finding.field for finding in told} <= set(FIELDS)
     assert all(isinstance(finding, Finding) for finding in told)
@@ -237,7 +237,7 @@ def test_thousands_of_members_are_grouped_first(count: int, monkeypatch: pytest.
     assert len(read) == 3
 
 
-def test_a_text_comes_back_as_it_was_and_is_never_too_long() -> None:
+def test_a_fingerprint_round_trips_and_is_never_too_long() -> None:
     parts = {"kernel": "5 = 5%", "gpus": "8 ü", "driver": "a\x1b[2J\n\u202eb", "image": "", "NCCL_X": "\udcff"}
     text = dumps(parts)
     assert text.isascii()

@@ -72,7 +72,7 @@ def test_a_check_in_port_in_time_wait_is_taken_where_no_other_of_its_group_is_fr
         assert opened.check_in == [three[1]]
 
 
-def test_a_range_that_is_full_is_said_to_be() -> None:
+def test_a_full_port_range_is_reported() -> None:
     """With the range and what to do."""
     two = free_ports(2)
     with listeners() as taken, listeners() as opened:
@@ -82,7 +82,7 @@ def test_a_range_that_is_full_is_said_to_be() -> None:
         assert opened.sockets == []
 
 
-def test_ports_that_only_connections_have_that_are_over_are_said_to_be_so() -> None:
+def test_ports_in_time_wait_are_reported_as_such() -> None:
     """Nobody listens there, so there is nobody to look for."""
     two = free_ports(2)
     with socket.socket() as server:  # no SO_REUSEADDR, so nobody gets the port again before its time is over
@@ -138,7 +138,9 @@ def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_who_is_there_before_the_port_is_the_worlds_is_treated_like_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_arrives_first_at_the_worlds_port_is_treated_like_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A connection has what its listener has when it arrives, and a member may dial as soon as anybody listens."""
     early: list[socket.socket] = []
 

@@ -65,7 +65,7 @@ def answers(results: list[Body | MingleError]) -> list[Body]:
 
 @pytest.mark.parametrize("backend", ["hosts", "master", "directory"])
 @pytest.mark.parametrize("ranked", [True, False])
-def test_each_way_alone_gives_one_world(backend: str, *, ranked: bool, tmp_path: Path) -> None:
+def test_each_backend_alone_forms_one_world(backend: str, *, ranked: bool, tmp_path: Path) -> None:
     """With ranks, and by election."""
     how: dict[str, Any] = {
         "hosts": LOOPBACK_HOSTS,
@@ -82,7 +82,7 @@ def test_each_way_alone_gives_one_world(backend: str, *, ranked: bool, tmp_path:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_world_of_one_needs_nobody() -> None:
+def test_a_world_of_one_forms_alone() -> None:
     """It forms at once."""
     (answer,) = answers(together(request("one", nodes=1, rank=0, **LOOPBACK_HOSTS))[0])
     assert (answer["nodes"], answer["rank"]) == (1, 0)
@@ -95,7 +95,7 @@ def test_a_named_port_serves_check_in_and_world_also_when_several_candidates_sha
     assert {answer["port"] for answer in proven} == {24_417}
 
 
-def test_without_the_others_the_deadline_comes_and_says_who_was_missing() -> None:
+def test_without_the_others_the_error_names_the_missing_members() -> None:
     """On those who came, alike."""
     members = [request("missing", rank=rank, timeout_s=2.0, **LOOPBACK_HOSTS) for rank in (0, 1)]
     results, _ = together(*members)
@@ -104,7 +104,7 @@ def test_without_the_others_the_deadline_comes_and_says_who_was_missing() -> Non
     assert "rank 2" in str(results[0])
 
 
-def test_without_a_leader_the_deadline_says_where_it_was_looked_for() -> None:
+def test_without_a_leader_the_error_names_the_places_of_the_search() -> None:
     """And how."""
     ((result,), _) = together(request("alone", rank=1, timeout_s=0.5, **LOOPBACK_HOSTS))
     assert isinstance(result, MissingError)
@@ -135,7 +135,7 @@ def test_a_host_that_was_suspended_past_its_deadline_ends_when_it_wakes(
     assert time.monotonic() - wakes_at < 60.0  # a bound on one that does not, and waits for 120 s
 
 
-def test_a_contradiction_is_everybodys_with_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_contradiction_is_the_same_error_on_all_members(monkeypatch: pytest.MonkeyPatch) -> None:
     """On all members alike, and it names where and how."""
     monkeypatch.setattr(rendezvous, "LINGER_S", 3.0)  # how long a failed leader awaits those who may still come
     leaders = [request("leaders", rank=rank, **LOOPBACK_HOSTS) for rank in (0, 0, 1)]
@@ -147,7 +147,7 @@ def test_a_contradiction_is_everybodys_with_the_same_words(monkeypatch: pytest.M
     assert "rank 1 claimed by" in str(results[3])
 
 
-def test_another_key_is_refused_told_so_and_reported() -> None:
+def test_another_key_is_refused_and_reported() -> None:
     """And hinders nobody."""
     wrong = request("key", rank=2, timeout_s=1.5, **LOOPBACK_HOSTS)._replace(key=Material(b"another key than that"))
     members = [request("key", rank=rank, **LOOPBACK_HOSTS) for rank in range(3)]
@@ -170,7 +170,7 @@ def test_strangers_at_the_leaders_ports_do_not_keep_a_world_from_forming() -> No
 
 
 @pytest.mark.parametrize("parts", [{"slots": 0}, {"slots": 10**6}, {"host": "bad name"}, {"rank": 10**6}, {"nodes": 0}])
-def test_what_no_leader_would_take_is_refused_before_anything_is_opened(parts: dict[str, Any]) -> None:
+def test_a_check_in_that_no_leader_accepts_is_refused_before_anything_is_opened(parts: dict[str, Any]) -> None:
     """A member does not call again and again to be refused."""
     with pytest.raises(UsageError):
         meet(request("bad", **{**LOOPBACK_HOSTS, "rank": 1, **parts}), observer(print))

@@ -46,7 +46,7 @@ def because(*seconds: str) -> str:
     ],
     ids=CAUSES,
 )
-def test_who_is_last_is_named_with_what_kept_it(spent: Durations, why: str) -> None:
+def test_the_last_member_is_named_with_the_cause(spent: Durations, why: str) -> None:
     """By rank 0's clock: members only tell how long something took."""
     told = timeline_lines(phases([RANK_0, ("node2", 100.03, Durations(110, 0, 130)), ("node3", 102.0, spent)]), 102.5)
     assert told[-1] == f"last to be ready: node3, 2.00 s after node1: {why}"
@@ -55,14 +55,14 @@ def test_who_is_last_is_named_with_what_kept_it(spent: Durations, why: str) -> N
     assert len(told) == 5
 
 
-def test_who_waits_for_rank_0_is_not_late() -> None:
+def test_a_member_that_waits_for_rank_0_is_not_late() -> None:
     """It came first, and could not be in before rank 0 was."""
     late = ("node1", 109.0, Durations(100, 0, 110))
     told = timeline_lines(phases([late, ("node2", 109.2, Durations(200, 10, 9100))]), 110.0)
     assert told[-1].startswith("last to be ready: node1, 8.49 s after node2: 8.79 s for a late start")
 
 
-def test_of_many_only_the_last_is_told() -> None:
+def test_of_many_members_only_the_last_is_listed() -> None:
     """A log has room for one line of a thousand nodes."""
     told = timeline_lines(
         phases([RANK_0, *((f"n{n}", 100.0 + n / 1000, Durations(90, 0, 100)) for n in range(1000))]), 101.5
@@ -71,7 +71,7 @@ def test_of_many_only_the_last_is_told() -> None:
     assert told[1].startswith("last to be ready: n999, 1.01 s after n0: 1.00 s for")
 
 
-def test_nobody_is_blamed_where_all_come_together_or_tell_nothing() -> None:
+def test_no_member_is_late_if_all_come_together_or_have_no_durations() -> None:
     """A tick of the kernel is no delay; a member of yesterday tells no times."""
     assert (
         timeline_lines(phases([RANK_0, ("node2", 100.03, Durations(100, 0, 120))]), 100.1)[-1]
@@ -81,7 +81,7 @@ def test_nobody_is_blamed_where_all_come_together_or_tell_nothing() -> None:
     assert timeline_lines(phases([]), 0.0) == []
 
 
-def test_what_a_member_spent_travels_and_is_bounded() -> None:
+def test_durations_round_trip_and_are_bounded() -> None:
     """Three numbers of milliseconds, and nothing else."""
     said = join_request(spent=Durations(1, 2, 3, 4))
     assert parse(JoinRequest, decode(encode(said.body()))) == said
@@ -102,7 +102,7 @@ def test_a_stopwatch_runs_since_the_process_began() -> None:
     assert Stopwatch(lambda: next(clock), 0.1).durations(0.25) == Durations(100, 250, 600)
 
 
-def test_the_name_services_time_is_until_its_last_answer() -> None:
+def test_the_name_services_time_ends_with_its_last_answer() -> None:
     """A look-up that is still under way counts for nothing yet."""
     with Loop() as loop:
         answers: list[list[str]] = []
@@ -140,7 +140,7 @@ def lines(room: Room) -> list[str]:
     return report.difference_lines(room.leader, "127.0.0.1", asks_rdma=False)
 
 
-def test_what_is_said_comes_back_and_equal_texts_are_one_object() -> None:
+def test_a_fingerprint_travels_with_the_check_in_and_equal_ones_are_one_object() -> None:
     """A leader of thousands keeps one text; a member without one says nothing of its clock either."""
     me = join_request(fingerprint=TEXT, addresses="10.0.0.1=25G")
     assert parse(JoinRequest, me.body(17)) == me._replace(clock_ms=17)
@@ -161,18 +161,18 @@ def test_what_is_said_comes_back_and_equal_texts_are_one_object() -> None:
         {"clock_ms": 1.5},
     ],
 )
-def test_what_no_member_says_is_refused(wrong: dict[str, object]) -> None:
+def test_an_invalid_fingerprint_address_or_clock_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(WireError):
         parse(JoinRequest, join_request(fingerprint=TEXT).body(1) | wrong)
 
 
-def test_members_that_are_alike_are_worth_no_word(room: Room) -> None:
+def test_equal_members_have_no_findings(room: Room) -> None:
     come(room)
     assert lines(room) == []
     assert report.refuse_different_nodes(room.leader, STRICT, 0) is False
 
 
-def test_the_odd_one_is_named_and_refused_only_for_what_is_strict(room: Room) -> None:
+def test_a_deviating_node_is_named_and_refused_only_for_strict_fields(room: Room) -> None:
     come(room, fingerprint="driver=550 gpus=8%20H100")
     assert lines(room) == ["node3: driver 550, 3 others 570", "to leave out: --exclude=node3"]
     lenient: Any = SimpleNamespace(strict=("gpus",), asks_rdma=False)
@@ -217,7 +217,7 @@ def test_the_interface_is_that_of_the_network_that_is_used(room: Room) -> None:
     assert lines(room)[0] == "node3: network 25G,mtu1500, 3 others 25G,mtu9000"
 
 
-def test_who_alone_does_not_reach_a_better_network_is_named(room: Room) -> None:
+def test_the_one_host_that_does_not_reach_a_better_network_is_named(room: Room) -> None:
     come(room)
     better = (AdvertisedAddress("10.78.0.1"), AdvertisedAddress("fd78::1"), AdvertisedAddress("127.0.0.1"))
     room.leader.terms = room.terms._replace(advertised=better)
