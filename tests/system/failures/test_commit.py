@@ -16,7 +16,7 @@ from support.members import KEYED, agreed, ended, program, stop
 
 # A member whose leases are a tenth of what they are: it promises to wait for 3 s instead of 30.
 FASTER = """
-from mingle_hooks.rendezvous import messages as leases
+from mingle_hooks.rendezvous import messages
 for name in ("LEASE_S", "COMMIT_DELIVERY_S", "RENEW_S", "CLOSING_S"):
     setattr(leases, name, getattr(leases, name) / 10)
 from mingle_hooks.cli.main import main

@@ -78,8 +78,8 @@ def test_a_member_that_never_comes_fails_all_others_at_the_deadline(
 
 # A member of another version than this one.
 OTHER_VERSION = """
-from mingle_hooks.rendezvous import wire as attempt
-attempt.PROTOCOL_VERSION += 1
+from mingle_hooks.rendezvous import wire
+wire.PROTOCOL_VERSION += 1
 from mingle_hooks.cli.main import main
 main()
 """
