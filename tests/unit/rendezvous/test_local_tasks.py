@@ -529,8 +529,11 @@ def test_lines_that_have_arrived_are_read_past_the_deadline() -> None:
         assert [ear.read_message(), ear.read_message(), ear.read_message()] == [{"go": True}, {"a": 1}, {}]
 
 
-def test_a_silent_first_task_is_left_at_the_deadline(directory: str, listener: socket.socket) -> None:
-    """It has come, and then it was stopped."""
+def test_a_silent_first_task_is_left_at_the_deadline(
+    directory: str, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has accepted the connection, and then it was stopped."""
+    monkeypatch.setattr(local_tasks, "SILENCE_S", 0.2)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(follow_first_task, [directory], 1, 0.5)
         with listener.accept()[0], pytest.raises(MissingError, match="answer from this node's first task"):
