@@ -397,7 +397,7 @@ def test_the_other_addresses_are_tried_anew_for_a_member_that_has_returned() -> 
         early.leave()
         room.until(lambda: len(room.leader.roster) == 2)
         early.come()
-        room.until(lambda: room.leader.roster.complete and early.membership and early.membership._probes)
+        room.until(lambda: room.leader.roster.complete and reached(room, early) == [0])
         room.skip(SETTLE_S)
         room.until(lambda: all_in(room, "formed"))
         assert early.answer["addr"] == SECOND.address
