@@ -14,12 +14,9 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.rendezvous import connection, dialer
-from mingle_hooks.rendezvous import member as following
-from mingle_hooks.rendezvous import member as membership
-from mingle_hooks.rendezvous import member as probe
-from mingle_hooks.rendezvous import messages as packed_roster
+from mingle_hooks.rendezvous import connection, dialer, member, messages
 from mingle_hooks.rendezvous.connection import READ, Loop
+from mingle_hooks.rendezvous.member import CALL_AGAIN_S, Membership
 from mingle_hooks.rendezvous.messages import JoinRequest
 from mingle_hooks.rendezvous.wire import Attempt, Material, Secret
 
@@ -129,7 +126,7 @@ class Member:
     def leave(self) -> None:
         """Hang up."""
         if self._membership is not None:
-            membership.Membership.close(self._membership)
+            Membership.close(self._membership)
 
     def _refused(self, *who: str) -> None:
         raise AssertionError(f"refused: {who}")
@@ -146,12 +143,12 @@ class Member:
             self.crowd.has_formed()
         elif state == "lost":  # a leader that is short of descriptors lets go of whoever came first
             self._membership = None
-            self.crowd.loop.after(following.CALL_AGAIN_S, self.arrive)
+            self.crowd.loop.after(CALL_AGAIN_S, self.arrive)
         elif state in ("failed", "moved"):
             raise AssertionError(f"rank {self._me.rank} {state}: {self._membership and self._membership.failure}")
 
 
-class Light(membership.Membership):
+class Light(Membership):
     """Does not unpack its roster: N members would read N² rows on this one machine."""
 
     member: Member
@@ -184,7 +181,7 @@ class Light(membership.Membership):
         packed, self._packed = self._packed, b""
         if "roster" in body:
             if not crowd.packed:
-                crowd.packed, crowd.digest = packed, packed_roster.roster_digest(packed)
+                crowd.packed, crowd.digest = packed, messages.roster_digest(packed)
             if packed != crowd.packed or body.pop("roster") != crowd.digest:
                 raise AssertionError("another roster than the answer's")
         return body
@@ -217,7 +214,7 @@ source = Source()
 
 def be_crowd(world: World, ranks: range, pipe: Connection) -> None:
     """Be the members of some ranks until told to end; an error of any of them ends all."""
-    for module in (dialer, probe):
+    for module in (dialer, member):
         vars(module)["dial"] = source.dial
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

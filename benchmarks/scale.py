@@ -74,12 +74,12 @@ def endpoint(world: World, pipe: Connection) -> None:
         timeout_s=TIMEOUT_S,
         via=("master",),
         master=(ADDRESS, world.port),
-        tells=(lambda: (FINGERPRINT, "10.0.0.0=400G,mtu4092")) if FINGERPRINT else None,
+        node_facts=(lambda: (FINGERPRINT, "10.0.0.0=400G,mtu4092")) if FINGERPRINT else None,
     )
     rendezvous.advertised_addresses = lambda prefer, environ: (OFFERS, None)  # noqa: ARG005 - by the name that it has there
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew (proc(5))
     before_kb, before_s = _memory_kb("VmRSS"), time.process_time()
-    rendezvous.meet(request, SimpleNamespace(progress=lambda _progress: None, note=lambda _note: None, tell=None))
+    rendezvous.meet(request, SimpleNamespace(progress=lambda _progress: None, note=lambda _note: None, explain=None))
     pipe.send((time.process_time() - before_s, _memory_kb("VmHWM") - before_kb))
 
 

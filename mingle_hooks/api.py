@@ -55,7 +55,7 @@ class _Listener:
     """An observer that passes notes to the caller and prints nothing."""
 
     def __init__(self, note: Callable[[str], None] | None) -> None:
-        self._note, self.tell = note, note
+        self._note, self.explain = note, note
 
     def progress(self, progress: Progress) -> None:
         """Do nothing: the caller knows that it waits."""

@@ -116,7 +116,7 @@ def _answer(
         request = _request(spec, key, timeout_s)
         request = request._replace(local_peers=local_peers, wants_roster=wants_roster, obstacle=failure, held=held)
         if command is not None:
-            request = request._replace(tells=_fingerprint_reader(spec, command))
+            request = request._replace(node_facts=_fingerprint_reader(spec, command))
         return meet(request, observer)
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:

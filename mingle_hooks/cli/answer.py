@@ -37,8 +37,8 @@ CLEAR = "\r\x1b[K"
 class ProgressPrinter:
     """An observer that writes progress and notes to a stream; a quiet one writes errors only."""
 
-    def __init__(self, stream: TextIO, *, quiet: bool, tell: Callable[[str], None] | None = None) -> None:
-        self._stream, self._quiet, self.tell = stream, quiet, tell
+    def __init__(self, stream: TextIO, *, quiet: bool, explain: Callable[[str], None] | None = None) -> None:
+        self._stream, self._quiet, self.explain = stream, quiet, explain
         self._is_terminal = stream.isatty()
         self._began = self._last = time.monotonic()
         self._lines = 0
@@ -240,7 +240,7 @@ def _joined(
 ) -> tuple[View, list[str]]:
     """Return this member's view of the world, and for --explain the notes on how it formed."""
     notes: list[str] = []
-    printer = ProgressPrinter(sys.stderr, quiet=spec.settings.quiet, tell=notes.append if explain else None)
+    printer = ProgressPrinter(sys.stderr, quiet=spec.settings.quiet, explain=notes.append if explain else None)
     with printer as observer:
         return join(spec, observer, no_wait=no_wait, command=command, obstacle=obstacle, held=held), notes
 

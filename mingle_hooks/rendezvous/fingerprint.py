@@ -1,4 +1,4 @@
-"""A node in one short text: what should be alike on all nodes of a job."""
+"""The fingerprint of a node: one short text of what should be alike on all nodes of a job."""
 
 from __future__ import annotations
 
@@ -15,22 +15,20 @@ from mingle_hooks.errors import MingleError
 from mingle_hooks.net import devices
 from mingle_hooks.net.addresses import ListedAddress, is_virtual_name, list_addresses, list_entries, read_attribute
 
-# What a fingerprint is taken of, and the one way to read a file of any size for it.
-
 
 class FingerprintRequest(NamedTuple):
-    """The user's environment, the command to become, where it will run, and below which directory this node lies."""
+    """The user's environment, the command and its directory, and the root of this node's files."""
 
     environ: Mapping[str, str]
     command: tuple[str, ...] = ()
     directory: str = "/"
     root: str = ""
     statvfs: Callable[[str], os.statvfs_result] = os.statvfs
-    limits: Mapping[str, int] = MappingProxyType({})  # the user's, by name, as getrlimit(2) tells them
+    limits: Mapping[str, int] = MappingProxyType({})  # the user's, by name, as of getrlimit(2)
 
 
 def own_limits() -> dict[str, int]:
-    """Return the limits of this process as they are now, by name."""
+    """Return this process's current limits, by name."""
     import resource
 
     names = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
@@ -38,7 +36,7 @@ def own_limits() -> dict[str, int]:
 
 
 def read_bounded(path: str, most: int) -> bytes:
-    """Return the beginning of a regular file; OSError for what is none, as a pipe would block."""
+    """Return the beginning of a regular file. Raises OSError for any other, as a pipe would block."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -49,31 +47,31 @@ def read_bounded(path: str, most: int) -> bytes:
 
 
 def read_text(path: str, most: int = 4096) -> str:
-    """Return the beginning of a text file, "" where it cannot be read."""
+    """Return the beginning of a text file, "" if it cannot be read."""
     try:
         return read_bounded(path, most).decode("utf-8", "replace")
     except OSError:
         return ""
 
 
-# A fingerprint as one printable text: ``name=value`` parts, sorted, which the leader compares as a whole.
+# A fingerprint is one printable text of sorted ``name=value`` parts, which the leader compares as a whole.
 #
-# A name in lower case is a field's, or one of its parts (``limits.memlock``); one in upper case is a variable's.
+# A name in lower case is a field or a part of one (``limits.memlock``); one in upper case is a variable.
 
-# Characters of the whole, and of one value; twenty fields of usual length leave room for some thirty variables.
+# Characters of the whole, and of one value: twenty usual fields leave room for some thirty variables.
 LONGEST, LONGEST_VALUE_TEXT = 1024, 48
-# What did not fit, as one hash: who has this part may have set variables that it does not name.
+# One hash of the parts that did not fit: a fingerprint with it may omit variables that are set.
 MORE = "more"
-NOTHING = "-"  # there is none, which is also something to compare
-FULL = "full"  # of /dev/shm and /tmp: told of whoever has it, whatever the others have
-DOWN, NO_DEVICE, SILENT = "down", "no-device", "silent"  # of RDMA: what it says instead of the active ports
+NOTHING = "-"  # there is none, which is compared too
+FULL = "full"  # /dev/shm or /tmp: reported whatever the others have
+DOWN, NO_DEVICE, SILENT = "down", "no-device", "silent"  # of RDMA, instead of the active ports
 _ROOM = LONGEST - len(f" {MORE}=01234567")
-# What stands for itself: ASCII from "!" on, but for the sign of an escape.
+# Characters that are not escaped: ASCII from "!" on, except "%".
 _PLAIN = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
 
 
 def dump_fingerprint(parts: Mapping[str, str]) -> str:
-    """Return the text of at most LONGEST characters; where not all has room, the last variables by name have none."""
+    """Return a text of at most LONGEST characters; parts that do not fit, the last variables by name, become a hash."""
     shown: list[str] = []
     left_out: list[str] = []
     length = -1
@@ -90,24 +88,24 @@ def dump_fingerprint(parts: Mapping[str, str]) -> str:
 
 
 def load_fingerprint(text: str) -> dict[str, str]:
-    """Return the parts of a text; what another version wrote in another way is left out."""
+    """Return the parts of a text; those of an unknown form are left out."""
     pairs = (part.partition("=") for part in text.split(" "))
     return {name: _unescaped(value) for name, is_part, value in pairs if is_part and name}
 
 
 def is_variable(name: str) -> bool:
-    """Tell whether a part is a variable of the environment."""
+    """Return whether a part is a variable of the environment."""
     return name[:1].isupper()
 
 
 def shorten(value: str, longest: int) -> str:
-    """Return a value that is not longer than this, or a hash in its place."""
+    """Return the value, or its hash if it is longer than `longest`."""
     return value if len(value) <= longest else f"#{short_hash(value)}"
 
 
 def short_hash(value: str) -> str:
-    """Return 8 hex digits for a text: enough to tell a few apart, and nothing to get the text back from."""
-    # No more than its beginning and its length are hashed, as a variable may be of a megabyte.
+    """Return 8 hex digits of a text's hash: enough to distinguish a few, and no way back to the text."""
+    # Only the beginning and the length are hashed, as a variable may have a megabyte.
     return sha256(f"{len(value)} {value[:4096]}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
@@ -129,26 +127,26 @@ def _unescaped(value: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-# The variables that change how a training runs; others are nobody's business.
+# The variables that change how a training runs; others are private.
 
 _PREFIXES = ("NCCL_", "RCCL_", "TORCH_NCCL_", "GLOO_", "UCX_", "FI_", "OMP_", "HSA_", "NVSHMEM_")
 _NAMES = (
     *("CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER", "PYTORCH_CUDA_ALLOC_CONF"),
     *("TORCH_DISTRIBUTED_DEBUG", "XLA_FLAGS", "ZE_AFFINITY_MASK"),
 )
-# Lists of devices and interfaces: nodes name theirs as they like, but should have as many.
+# Lists of devices and interfaces: names may differ between nodes, but their number should not.
 _LISTS = ("_VISIBLE_DEVICES", "_NET_DEVICES", "_IFNAME", "_HCA", "_AFFINITY_MASK")
-# A member's frame is sealed, not encrypted: what may be a secret stays at home.
+# A member's frame is sealed, not encrypted: possible secrets are left out.
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 _CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 LONGEST_NAME = 48
-# Settings are words, numbers and short lists; what is longer, or no plain text, travels as a hash.
+# Settings are words, numbers and short lists; a longer value, or one of other characters, is sent as a hash.
 LONGEST_VALUE_ENVIRONMENT = 15
 _VALUE_CHARACTERS = f"{_CHARACTERS}abcdefghijklmnopqrstuvwxyz.,:;/^=+-"
 
 
 def fingerprint_environment(request: FingerprintRequest) -> dict[str, str]:
-    """Return the variables with their values: short ones as they are, lists of devices as a count, others as hashes."""
+    """Return the variables: short values as they are, lists of devices as a count, others as hashes."""
     found = {}
     for name, value in request.environ.items():
         if not name.startswith(_PREFIXES) and name not in _NAMES and not name.endswith("_VISIBLE_DEVICES"):
@@ -166,9 +164,9 @@ def fingerprint_environment(request: FingerprintRequest) -> dict[str, str]:
 # The machine and its kernel: versions, GPUs, limits, space.
 
 MIB, GIB = 1 << 20, 1 << 30
-# Less free than this is full: NCCL and data loaders take more at once.
+# With less free space it counts as full: NCCL and data loaders take more at once.
 LEAST_FREE_BYTES = 32 * MIB
-# Modules whose version is a driver's; NVIDIA's is so well known that it needs no name.
+# Kernel modules whose versions are drivers'; NVIDIA's is shown without a name.
 _DRIVERS = ("nvidia", "amdgpu", "neuron", "habanalabs")
 # Model, as people call it -> its device ids in pci.ids (NVIDIA, AMD); others are shown by number.
 _DEVICE_IDS = {
@@ -203,10 +201,10 @@ _DEVICE_IDS = {
     "MI355X": ("0x75a3",),
 }
 _MODELS = {device_id: model for model, ids in _DEVICE_IDS.items() for device_id in ids}
-# Numbers of files and processes follow the memory: what is above this is enough, and not compared.
+# Limits of files and processes follow the memory size: values above this are equal.
 ENOUGH = 4096
 UNLIMITED = "unlimited"
-_CAP_IPC_LOCK = 14  # linux/capability.h; who has it may lock all memory, but only outside of user namespaces
+_CAP_IPC_LOCK = 14  # linux/capability.h: a process with it may lock all memory, outside of user namespaces
 _ALL_USERS = "0 0 4294967295"
 
 
@@ -232,16 +230,16 @@ def gpu_driver(request: FingerprintRequest) -> dict[str, str]:
 
 
 def gpu_models(request: FingerprintRequest) -> dict[str, str]:
-    """Return `8 H100`: how many accelerators this process may use, and their model.
+    """Return `8 H100`: the number of accelerators that this process may use, and their model.
 
-    Nothing below /proc/driver/nvidia/gpus/*/ is read: it takes the driver's power lock.
+    No file below /proc/driver/nvidia/gpus/*/ is read: that takes the driver's power lock.
     """
     count = devices.visible_gpus(request.environ, request.root)
     nvidia = list_entries(f"{request.root}/proc/driver/nvidia/gpus")
     if nvidia:
         ids = {read_attribute(f"{request.root}/sys/bus/pci/devices/{device.lower()}/device") for device in nvidia}
         if "MIG-" not in request.environ.get("CUDA_VISIBLE_DEVICES", ""):
-            count = min(count or 0, len(nvidia))  # the scheduler's list may name one that has fallen off the bus
+            count = min(count or 0, len(nvidia))  # the scheduler's list may name a GPU that has fallen off the bus
     else:
         ids = _amd(request.root)
     if count is None:  # neither NVIDIA's nor AMD's
@@ -262,7 +260,7 @@ def _amd(root: str) -> set[str]:
 
 
 def limits_of(request: FingerprintRequest) -> dict[str, str]:
-    """Return the limits that break jobs, in classes: what is above them follows the memory."""
+    """Return the limits that break jobs, in classes: larger values depend on the memory size."""
     found = {f"limits.{name}": _limit(name, soft) for name, soft in request.limits.items()}
     if found.get("limits.memlock", UNLIMITED) != UNLIMITED and _may_lock(request.root):
         found["limits.memlock"] = UNLIMITED
@@ -283,9 +281,9 @@ def _may_lock(root: str) -> bool:
 
 
 def free_space(request: FingerprintRequest) -> dict[str, str]:
-    """Tell whether the memory file system and /tmp have room, and how large a small one is."""
+    """Return whether the memory file system and /tmp have room, and the size of a small one."""
     found = {}
-    for name, path in (("shm", "/dev/shm"), ("tmp", "/tmp")):  # noqa: S108 - what is looked at
+    for name, path in (("shm", "/dev/shm"), ("tmp", "/tmp")):  # noqa: S108 - only checked
         try:
             usage = request.statvfs(f"{request.root}{path}")
         except OSError:
@@ -297,26 +295,26 @@ def free_space(request: FingerprintRequest) -> dict[str, str]:
 
 
 def _size(count: int) -> str:
-    """Return the power of two that is next below a number of bytes: 64K, 8M."""
+    """Return the next lower power of two of a number of bytes: 64K, 8M."""
     kib = 1 << max(count >> 10, 1).bit_length() - 1
     return f"{kib >> 10}M" if kib >= 1 << 10 else f"{kib}K"
 
 
 # RDMA ports, and this node's addresses with the speed and MTU of their interfaces.
 
-# Addresses that are told: a cloud's machine may have one for each of 32 ports.
+# Addresses that are reported: a cloud's machine may have one for each of 32 ports.
 MOST_ADDRESSES = 16
 # Hardware types of linux/if_arp.h that carry a cluster's traffic: Ethernet and InfiniBand.
 _TYPES = ("1", "32")
 _UP = ("up", "unknown")
 _UNKNOWN_MBPS = 2**32 - 1
-# What leads into this node itself, beside what is_virtual_name knows: the host's end of a DPU.
+# Interfaces within this node, besides those of is_virtual_name: the host's end of a DPU.
 _INNER = ("tmfifo",)
 _LINKS = {"Ethernet": "RoCE", "Unspecified": "EFA"}
 
 
 def network_of(root: str, found: Callable[[], Iterable[ListedAddress]]) -> tuple[dict[str, str], str]:
-    """Return what a fingerprint says of RDMA, and `10.0.0.2=100G,mtu9000 …`, the addresses that others may use.
+    """Return the RDMA part of a fingerprint, and `10.0.0.2=100G,mtu9000 …`, the addresses that others may use.
 
     Raises NetworkError.
     """
@@ -350,7 +348,7 @@ def _is_up(net: str, name: str) -> bool:
 
 
 def _kind(interface: str, answers: Mapping[str, str] | None) -> str:
-    """Return speed and MTU as they follow an address; nothing where a device does not answer."""
+    """Return speed and MTU as the suffix of an address, "" if a device does not answer."""
     if answers is None:
         return ""
     speed = answers[f"{interface}/speed"]
@@ -378,11 +376,9 @@ def _rdma(ports: Iterable[str], answers: Mapping[str, str] | None, *, has_device
     return {**parts, "rdma.firmware": "+".join(firmware) or NOTHING}
 
 
-# What COMMAND runs: installed versions, by their metadata, its image, its program's file, and the commit.
-#
-# One module, as each costs 0.2 ms on every node of every job.
+# What COMMAND runs: the installed versions, the image, the program's file, and the commit.
 
-# Distributions as their metadata's folders are named -> field.
+# Name of a distribution's metadata folder -> field.
 _DISTRIBUTIONS = {
     "torch": "torch",
     "jax": "jax",
@@ -391,22 +387,22 @@ _DISTRIBUTIONS = {
     **dict.fromkeys(("nvidia_cudnn_cu12", "nvidia_cudnn_cu13"), "cuda.cudnn"),
 }
 _METADATA = (".dist-info", ".egg-info")
-# Where an image tells which it is; a path's last part only, as the rest may be a registry's with a password.
+# Variables with the image's name: only the last part of the path, as the rest may hold a registry's password.
 _IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 _BUILD = "NVIDIA_BUILD_ID"
 
-# So much of a program's file is hashed, 0.1 ms, and its whole size.
+# So many bytes of a program's file are hashed, in 0.1 ms, with its whole size.
 MOST_BYTES = 1 << 14
-MOST_ARGUMENTS = 64  # of COMMAND that are looked at
+MOST_ARGUMENTS = 64  # of COMMAND that are searched for a script
 MOST_LEVELS = 32  # of directories above
 _SCRIPTS = (".py", ".sh", ".jl", ".lua", ".R", ".pl")
 _HASH = 8  # digits
-# packed-refs of a repository with thousands of branches; what is longer is left unknown.
+# The packed-refs of a repository with thousands of branches; the end of a longer file is ignored.
 MOST_REFS_BYTES = 1 << 20
 
 
 def package_versions(request: FingerprintRequest) -> dict[str, str]:
-    """Return the versions of mingle, and of Python, torch, NCCL, CUDA's libraries and JAX where COMMAND is Python's."""
+    """Return the version of mingle, and of Python, torch, NCCL, CUDA's libraries and JAX if COMMAND is Python's."""
     own = {"mingle": mingle_hooks.__version__}
     python = interpreter(request)
     if not python:
@@ -428,7 +424,7 @@ def package_versions(request: FingerprintRequest) -> dict[str, str]:
 
 
 def _folders(request: FingerprintRequest, prefix: str, library: str) -> list[str]:
-    """Return where this interpreter finds distributions, the first to count first."""
+    """Return the folders of this interpreter's distributions, in the order of precedence."""
     folders = [f"{prefix}/lib/{library}/site-packages"]
     if not _release(request.root, prefix):  # a virtual environment sees no other ones
         home = request.environ.get("HOME", "")
@@ -438,13 +434,13 @@ def _folders(request: FingerprintRequest, prefix: str, library: str) -> list[str
 
 
 def _release(root: str, prefix: str) -> str:
-    """Return Python's whole version as a virtual environment has it written down."""
+    """Return Python's full version from a virtual environment's pyvenv.cfg, "" without one."""
     lines = (line.partition("=") for line in read_text(f"{root}{prefix}/pyvenv.cfg").splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() in ("version", "version_info")), "")
 
 
 def interpreter(request: FingerprintRequest) -> str:
-    """Return the Python that runs COMMAND, "" where it is not known to be one: by its name, or by its first line."""
+    """Return the Python that runs COMMAND, found by the command's name or first line, "" if it is none."""
     for name in request.command[:1] or ("python", "python3"):
         path = find_program(request, name)
         if os.path.basename(path).startswith("python"):
@@ -462,7 +458,7 @@ def interpreter(request: FingerprintRequest) -> str:
 
 
 def find_program(request: FingerprintRequest, name: str) -> str:
-    """Return the path of a command as a shell finds it, "" where it finds none."""
+    """Return the path of a command as a shell finds it, "" if there is none."""
     if "/" in name:
         return os.path.join(request.directory, name)
     for directory in request.environ.get("PATH", os.defpath).split(":"):
@@ -473,7 +469,7 @@ def find_program(request: FingerprintRequest, name: str) -> str:
 
 
 def container_image(request: FingerprintRequest) -> dict[str, str]:
-    """Return the distribution, and the container's image where it says which it is."""
+    """Return the distribution, and the container's image if the environment names it."""
     release = _pairs(read_text(f"{request.root}/etc/os-release"))
     labels = [" ".join(filter(None, (release.get("ID"), release.get("VERSION_ID"))))]
     labels += [os.path.basename(request.environ[name]) for name in _IMAGES if name in request.environ][:1]
@@ -487,7 +483,7 @@ def _pairs(lines: str) -> Mapping[str, str]:
 
 
 def program_hash(request: FingerprintRequest) -> dict[str, str]:
-    """Return a hash of the first script among COMMAND's words, else of the command's own file."""
+    """Return a hash of the first script among COMMAND's arguments, else of the command's own file."""
     if not request.command:
         return {}
     scripts = [
@@ -506,7 +502,7 @@ def program_hash(request: FingerprintRequest) -> dict[str, str]:
 
 
 def git_commit(request: FingerprintRequest) -> dict[str, str]:
-    """Return the commit that is checked out in the working directory or above it; nothing where that is unknown."""
+    """Return the commit that is checked out in the working directory or above it, if it is known."""
     directory = request.directory
     for _ in range(MOST_LEVELS):
         place = os.path.join(directory, ".git")
@@ -527,7 +523,7 @@ def _named(commit: str) -> dict[str, str]:
 
 
 def _commit(root: str, place: str) -> str:
-    """Return the commit of a git directory by its files; "" where refs are kept in another way (reftable)."""
+    """Return the commit of a git directory by its files, "" if refs have another format (reftable)."""
     head = read_text(f"{root}{place}/HEAD", 1024).strip()
     if not head.startswith("ref: "):
         return head
@@ -553,13 +549,13 @@ SOURCES = (
 def fingerprint(
     request: FingerprintRequest, found: Callable[[], Iterable[ListedAddress]] = list_addresses
 ) -> tuple[str, str]:
-    """Return the text, and the addresses of this node, which are its own. A source that fails says nothing."""
+    """Return the fingerprint, and this node's own addresses. A source that fails contributes nothing."""
     parts: dict[str, str] = {}
     addresses = ""
     for source in SOURCES:
         try:
             parts |= source(request)
-        except (OSError, ValueError, LookupError):  # this node's files are not as any known kernel writes them
+        except (OSError, ValueError, LookupError):  # this node's files have an unknown format
             continue
     try:
         rdma, addresses = network_of(request.root, found)

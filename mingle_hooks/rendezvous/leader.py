@@ -1,8 +1,8 @@
-"""The leader's side: let members in, agree on an address, and form the world whole or not at all.
+"""The leader's side: check members in, agree on an address, and form the world whole or not at all.
 
-States: *gathering* until all N are in and one address is reached by all; *closing* while each of the N holds
-its answer and has not yet said READY; *formed* once all have and all still wait, when COMMIT goes out; *failed* or
-*withdrawn* otherwise. A member lost while closing takes the state back to gathering: nobody has printed anything yet.
+States: *gathering* until all N have checked in and all have reached one address; *closing* while the members hold their
+answers and have not all sent READY; *formed* once all have and all still wait, when COMMIT is sent; *failed* or
+*withdrawn* otherwise. A member lost while closing takes the state back to gathering, as no member has printed yet.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from mingle_hooks.rendezvous.roster import AddressChoice, Entry, RejectedPeers, 
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, TAG_BYTES, Attempt, LeaderState, Secret
 from mingle_hooks.world import Member
 
-# One connection to the leader, from its greeting to its end.
+# One connection to the leader, from HELLO to its end.
 
-# Characters of a host's name, and of an address with its port.
+# Characters of a host name, and of an address with its port.
 LONGEST_HOST, LONGEST_END = 253, 64
 
 
@@ -62,12 +62,12 @@ class Session:
         self.send_payload(kind, wire.encode(body))
 
     def send_payload(self, kind: int, payload: bytes) -> None:
-        """Send a sealed frame whose body is encoded, as it goes to many."""
+        """Send a sealed frame of an encoded body, which may go to many members."""
         if self._sealer is not None:
             self.connection.send(self._sealer.seal(kind, payload))
 
     def leave(self) -> None:
-        """Close, and have the leader forget this connection."""
+        """Close the connection, and remove it from the leader."""
         self.connection.close()
         self._leader.lost(self)
 
@@ -91,7 +91,7 @@ class Session:
 
     def _verify(self, body: wire.Body, nonce: bytes) -> None:
         proof = wire.hexadecimal(body, "proof", wire.MAC_BYTES)
-        # The address that was dialled is in it: where this connection arrived at another one, somebody hands it on.
+        # It covers the address that was dialled: if this connection arrived at another one, it is relayed.
         at = self.connection.own_end().encode()
         if not self._secret.agrees(proof, b"verify", nonce, self._leader.me.member, at):
             raise wire.WireError("not a member of this leader")
@@ -103,7 +103,7 @@ class Session:
         self.leave()
 
     def _greeted(self, body: wire.Body) -> None:
-        """Answer who proves to hold the key of this run, and has dialled this very address; refuse all others."""
+        """Answer a member that holds the key of this run and has dialled this very address; refuse all others."""
         host = wire.text(body, "host", LONGEST_HOST) if "host" in body else ""
         if body.get("version") != PROTOCOL_VERSION:
             self._refuse(wire.VERSION, host)
@@ -119,12 +119,12 @@ class Session:
         self._challenge(nonce)
 
     def _refuse_replay(self, nonce: bytes) -> None:
-        """Refuse what was said before: whoever says it again may only have heard it."""
+        """Refuse a nonce that was used before: its frame may be replayed."""
         if not self._leader.acceptor.is_new(nonce):
             raise wire.WireError("said before")
 
     def _refuse(self, reason: wire.Why, host: str) -> NoReturn:
-        """Hang up on a stranger with a reason, in which nothing depends on the key."""
+        """Refuse a stranger, with a reason that does not depend on the key, and close the connection."""
         reply = {"why": reason, "host": self._leader.me.host, "at": self.connection.own_end()}
         self.connection.send(wire.frame(wire.REFUSED, wire.encode(reply)))
         if reason != wire.RELAY:
@@ -159,7 +159,7 @@ class Session:
         if kind == wire.CHECKIN:
             self._leader.checked_in(self, join_request := wire.parse(JoinRequest, body))
             if self.entry is not None and join_request.clock_ms is not None:
-                # It said so after the challenge was sent, and before its answer came; what it read was cut to ms.
+                # It read its clock, cut to ms, after the challenge was sent and before its check-in arrived.
                 at = join_request.clock_ms / 1000
                 self.entry.clock = at - time.time(), at + 0.001 - self._challenged
         elif kind == wire.RIVAL:
@@ -182,7 +182,7 @@ class Session:
             self._leader.is_done(member)
         elif kind == wire.GAVE_UP:
             self._leader.give_up(wire.integer(body, "after_s", 0, 10**6))
-        elif kind == wire.FAILED:  # it lacks what no wait brings back
+        elif kind == wire.FAILED:  # a permanent failure of the member
             self._leader.receive_failure(Failure.parse(body), age_s(body))
         elif kind == wire.RIVAL:
             self._rival(body)
@@ -196,20 +196,20 @@ class Session:
 
 
 def _plain(address: str) -> str:
-    """Return an address as people write it: without the IPv4 prefix of a dual-stack socket, or a zone."""
+    """Return an address in its usual form: without the IPv4 prefix of a dual-stack socket, and without a zone."""
     return address.removeprefix("::ffff:").partition("%")[0]
 
 
-# Takes a leader's connections in, and keeps those who have not shown the key few and short.
+# The acceptor of a leader's connections, which bounds the number and time of those without proof of the key.
 
-# A connection without proof is dropped after this long: ten times a handshake with two lost packets.
+# A connection without proof is dropped after so many seconds: ten times a handshake with two lost packets.
 STRANGER_S = 10.0
-# Greetings that are remembered, so that nobody can say them again: several of each of 16,384 members.
+# Nonces that are remembered, so that no frame can be replayed: several of each of 16,384 members.
 MOST_NONCES = 100_000
 
 
 class Acceptor:
-    """Accepts on listeners that it is given; from then on it owns them, and every session. The owner calls close()."""
+    """Accepts connections, and owns the listeners and every session. The owner calls close()."""
 
     def __init__(
         self,
@@ -220,19 +220,19 @@ class Acceptor:
     ) -> None:
         self._loop, self._open_session, self._most_strangers = loop, open_session, most_strangers
         self.connected: dict[Session, None] = {}
-        self.strangers: dict[Session, None] = {}  # of these, who has not proved to hold the key; oldest first
-        self._nonces: dict[bytes, None] = {}  # of greetings, oldest first
+        self.strangers: dict[Session, None] = {}  # those of them without proof of the key; oldest first
+        self._nonces: dict[bytes, None] = {}  # oldest first
         for listener in listeners:
             notice_loss(listener, drop_unsent=False)
         self.callers = Callers(loop, listeners, self._take, self._make_room)
 
     @property
     def has_members(self) -> bool:
-        """Whether anybody is connected who has proved to hold the key."""
+        """Whether any connected peer has proved that it holds the key."""
         return len(self.connected) > len(self.strangers)
 
     def close(self) -> None:
-        """Let go of every socket and timer."""
+        """Close every socket, and cancel every timer."""
         for session in self.connected:
             session.connection.close()
         self.connected.clear()
@@ -240,16 +240,16 @@ class Acceptor:
         self.callers.close()
 
     def proved(self, session: Session) -> None:
-        """Note that the other side of a session holds the key."""
+        """Record that the other side of a session holds the key."""
         self.strangers.pop(session, None)
 
     def forget(self, session: Session) -> None:
-        """Forget a connection that has ended; once more changes nothing."""
+        """Remove a connection that has ended; a second call changes nothing."""
         self.connected.pop(session, None)
         self.strangers.pop(session, None)
 
     def sweep(self) -> None:
-        """Let strangers go that say nothing."""
+        """Drop strangers that have sent no proof in time."""
         oldest = self._loop.clock() - STRANGER_S
         for session in list(self.strangers):
             if session.since > oldest:
@@ -257,7 +257,7 @@ class Acceptor:
             session.leave()
 
     def is_new(self, nonce: bytes) -> bool:
-        """Tell whether nobody has used this nonce yet, and note it."""
+        """Return whether this nonce is new, and record it."""
         if nonce in self._nonces:
             return False
         self._nonces[nonce] = None
@@ -266,7 +266,7 @@ class Acceptor:
         return True
 
     def _make_room(self) -> bool:
-        """Let the stranger go who has said nothing for longest, if there is one."""
+        """Drop the oldest stranger, and return whether there was one."""
         for session in self.strangers:
             session.leave()
             return True
@@ -279,41 +279,41 @@ class Acceptor:
             next(iter(self.strangers)).leave()
 
 
-# One epoch of a leader that closes: each member has its answer, says READY, and is asked anew until all wait at once.
+# One epoch of a leader that closes: each member gets its answer and sends READY, repeatedly, until all wait at once.
 #
-# An epoch ends unsaid where a member is lost; the next one is another object, so nothing of this one counts there.
+# An epoch ends without COMMIT if a member is lost; the next one is another object, so nothing of this one counts there.
 
 
 class Closing:
-    """The answers, and the members' promises to wait for the word."""
+    """The answers of an epoch, and the members' leases."""
 
     def __init__(
         self, clock: Callable[[], float], epoch: int, answers: Answers, sessions: Mapping[bytes, Session]
     ) -> None:
         self.epoch, self.answers, self.leases = epoch, answers, Leases(clock)
-        self._sessions = sessions  # the leader's: who has come back is asked where it is now
+        self._sessions = sessions  # the leader's own, so that a member that has returned is asked on its new connection
         for member, session in sessions.items():
             self.leases.ask(member)
             answers.send(session, member)
 
     def may_commit(self, member: bytes, lease_s: float, members: int) -> bool:
-        """Note a member's promise, and tell whether all, so many besides the leader, now wait long enough."""
+        """Record a member's lease, and return whether all, so many besides the leader, now wait long enough."""
         self.leases.promised(member, lease_s)
-        # Who is about to give up is not asked again: it says so itself.
+        # A member that is about to give up is not asked again: it sends GAVE_UP.
         if lease_s <= COMMIT_DELIVERY_S or len(self.leases) != members:
             return False
         return not self._renew(self.leases.ending(COMMIT_DELIVERY_S))
 
     def renew(self) -> None:
-        """Have those whose promise has run for a while give another."""
+        """Renew the leases that have run for RENEW_S."""
         self._renew(self.leases.ending(LEASE_S - RENEW_S))
 
     def silent(self) -> list[bytes]:
-        """Return the members that have been asked and have not said READY."""
+        """Return the members that have been asked and have not sent READY."""
         return [member for member in self._sessions if self.leases.owes(member)]
 
     def resend(self, session: Session, member: bytes) -> None:
-        """Tell a member of the formed world once more: its connection broke before the word arrived."""
+        """Send the answer and COMMIT again to a member that lost its connection before COMMIT arrived."""
         self.leases.renewed(member)
         self.answers.send(session, member)
         session.send(wire.COMMIT, {"epoch": self.epoch})
@@ -325,11 +325,11 @@ class Closing:
         return bool(members)
 
 
-# What each member is told of the world that is about to form.
+# The answers of a world that is about to form.
 
 
 class Place(NamedTuple):
-    """Where rank 0 of a world is reached, and which leader and epoch it is of."""
+    """Where rank 0 of a world is reached, and the leader and epoch of that world."""
 
     attempt: bytes  # its name
     leader: bytes
@@ -340,13 +340,13 @@ class Place(NamedTuple):
 
 
 class Answers:
-    """The answers of one epoch, a member's each, and the roster's frame for those who ask for it."""
+    """The answers of one epoch, one for each member, and the roster's frame for those that requested it."""
 
     def __init__(self, place: Place, members: Sequence[tuple[Entry, Member]]) -> None:
         roster = [[row.node_rank, row.host, row.address, row.slots] for _, row in members]
         encoded = values.to_json(roster).encode()
         world: Any = {"nodes": len(members), "size": world_size(members), "addr": place.addr, "port": place.port}
-        # With the leader's nonce: two worlds in a row may have the same address and port, and are not the same.
+        # It covers the leader's random id: two successive worlds may have the same address and port.
         digest = sha256(place.attempt + place.leader + wire.encode(world) + encoded).hexdigest()[:16]
         world |= {"digest": digest, "epoch": place.epoch, "at": place.at}
         others = (entry.join_request for entry, _ in members if entry.join_request.member != place.leader)
@@ -363,11 +363,11 @@ class Answers:
             self._bodies[entry.join_request.member] = body
 
     def of(self, member: bytes) -> Answer | None:
-        """Return a member's answer, None where it is no member of this world."""
+        """Return a member's answer, None if it is no member of this world."""
         return self._bodies.get(member)
 
     def send(self, session: Session, member: bytes) -> None:
-        """Send a member its own, the roster first where it asked for that."""
+        """Send a member its answer, after the roster if it requested that."""
         answer = self._bodies[member]
         if "roster" in answer:
             session.connection.send(self._roster_frame)
@@ -379,17 +379,17 @@ def world_size(members: Sequence[tuple[Entry, Member]]) -> int:
     return sum(row.slots for _, row in members)
 
 
-# Tells waiting members how many are in, at once where that changes what they do.
+# Progress reports to waiting members: how many have checked in.
 
-# At most this often, and then less often, in seconds.
+# Seconds between two reports, from the first pair on.
 PROGRESS_S = (0.5, 1, 2, 5, 10)
-# All are in, and the world still gathers: tell them, for then they try the other addresses too, once nobody has reached
-# one for this long, in seconds. Thousands may be about to reach the best, and the rest of the time to settle suffices.
+# Once all have checked in, and no member has reached an address for so many seconds, all are informed, as they then try
+# the other addresses too. Thousands may be about to reach the best, and the rest of SETTLE_S suffices.
 NEEDS_ALL_S = 0.5
 
 
 class ProgressReports:
-    """Calls `tell` from time to time; the owner calls close()."""
+    """Calls `send` from time to time; the owner calls close()."""
 
     def __init__(self, loop: Loop, send: Callable[[], None]) -> None:
         self._loop, self._send = loop, send
@@ -398,22 +398,22 @@ class ProgressReports:
         self._report()
 
     def close(self) -> None:
-        """Tell no more."""
+        """Stop reporting."""
         self._next.cancel()
         self._all_in.cancel()
 
     def all_in(self) -> None:
-        """All are in: tell them soon, and not before; where that was due already, anew from now on."""
+        """Report, in NEEDS_ALL_S from now and not before, that all have checked in."""
         self._all_in.cancel()
         self._all_in = self._loop.after(NEEDS_ALL_S, self._send)
 
     def address_reached(self) -> None:
-        """Somebody has reached an address: wait anew, as others may be about to."""
+        """Postpone the report that all have checked in: others may be about to reach an address too."""
         if self._all_in.is_set:
             self.all_in()
 
     def member_left(self) -> None:
-        """Somebody has left."""
+        """Cancel the report that all have checked in."""
         self._all_in.cancel()
 
     def _report(self) -> None:
@@ -424,12 +424,12 @@ class ProgressReports:
         self._next = self._loop.after(delay_s, self._report)
 
 
-# After these contradictions there is probably one member more than the world has.
+# After these contradictions there is probably one member too many.
 ONE_TOO_MANY = ("rank", "full")
 
 
 class Leader:
-    """Serves check-ins on listeners that its owner opened; the owner calls close()."""
+    """Serves check-ins on the listeners of its owner, which calls close()."""
 
     def __init__(
         self,
@@ -450,7 +450,7 @@ class Leader:
         self.failure: Failure | None = None
         self._began, self._failed = loop.clock(), 0.0
         self.answer: Answer | None = None  # this member's own, once formed
-        self.one_way: Callable[[], Sequence[str]] = tuple  # tells who is heard by multicast, and does not come
+        self.one_way: Callable[[], Sequence[str]] = tuple  # whose multicast arrives, though they do not check in
         self.refused = {why: RejectedPeers() for why in wire.REASONS}
         self.moved_to: list[list[object]] = []
         self._on_change = on_change
@@ -472,22 +472,22 @@ class Leader:
 
     @property
     def ticket(self) -> int:
-        """What members compare. A leader by right whose world has failed is no rival of the next try's."""
+        """The ticket that members compare. A leader by right that has failed is no rival of the next attempt's."""
         return self.terms.ticket or int(self.state == "failed")
 
     @property
     def rejected(self) -> RejectedPeers:
-        """Who tried with another key."""
+        """The peers that use another key."""
         return self.refused[wire.KEY]
 
     @property
     def all_done(self) -> bool:
-        """Whether every member has said that it has the world."""
+        """Whether every member has confirmed COMMIT."""
         return self.state == "formed" and len(self._done) == len(self.roster) - 1
 
     @property
     def all_informed(self) -> bool:
-        """Whether all members that may be about know that there is no world."""
+        """Whether all members that may exist know that there is no world."""
         if self.state != "failed" or self.failure is None:
             return False
         about = (self.roster.nodes or 1) + (self.failure.kind in ONE_TOO_MANY)
@@ -495,16 +495,16 @@ class Leader:
 
     @property
     def awaited_s(self) -> float:
-        """For how many seconds a member may still come back and ask for the word."""
+        """For how many seconds a member may still return and ask for COMMIT."""
         return self._closing.leases.left_s() if self._closing is not None else 0.0
 
     @property
     def unconfirmed(self) -> list[str]:
-        """Hosts that were sent the world and have not said that it arrived."""
+        """Hosts that were sent COMMIT and have not confirmed it."""
         return [v.entry.label for m, v in self._sessions.items() if m not in self._done and v.entry is not None]
 
     def close(self) -> None:
-        """Let go of every socket and timer."""
+        """Close every socket, and cancel every timer."""
         self._next_sweep.cancel()
         self.choice.stop()
         self._progress.close()
@@ -512,7 +512,7 @@ class Leader:
         self._sessions.clear()
 
     def fail(self, failure: Failure) -> None:
-        """Tell everybody, now and when they come later, that there is no world, and why."""
+        """Fail the world, and report the reason to all members, including those that check in later."""
         if self.state in ("failed", "formed"):
             return
         self.state, self.failure, self._failed = "failed", failure, self._loop.clock()
@@ -521,33 +521,33 @@ class Leader:
         self._on_change()
 
     def failure_body(self) -> wire.Body:
-        """Return what tells others, once this leader has failed, why and how long ago."""
+        """Return the message about this leader's failure, with its age."""
         return {} if self.failure is None else self.failure.body(self._loop.clock() - self._failed)
 
     def receive_failure(self, failure: Failure, age_s: float) -> None:
-        """Fail as another member did, unless that was before this one began: it was another run then."""
+        """Fail as another member did, unless that happened before this leader began, in another run."""
         if age_s > self._loop.clock() - self._began:
             return
-        if self.state == "withdrawn":  # this member may have promised to wait for the better candidate's word
+        if self.state == "withdrawn":  # this member may have promised to wait for the better candidate
             self.failure = failure
             self._on_change()
         else:
             self.fail(failure)
 
     def withdraw(self, endpoints: list[list[object]]) -> None:
-        """Send this candidate's members to a better one; later ones are sent there too."""
+        """Send this candidate's members, and later ones, to a better candidate."""
         self.state, self.moved_to = "withdrawn", endpoints
         for session in list(self._sessions.values()):
             session.send(wire.MOVED, {"to": endpoints})
             session.leave()
 
     def resume(self) -> None:
-        """Stand again: the better candidate was lost."""
+        """Become a candidate again: the better one was lost."""
         if self.state == "withdrawn":
             self.state = "gathering"
 
     def give_up(self, after_s: int) -> None:
-        """Fail for all as the leader's or a member's time is over, and say who was missing."""
+        """Fail at the leader's or a member's deadline, and report which members are missing."""
         silent = None
         if self._closing is not None and self.state == "closing":
             silent = [self.roster.entry(member).join_request.host for member in self._closing.silent()]
@@ -557,15 +557,15 @@ class Leader:
         self.fail(roster.missing_members(seen, after_s, silent))
 
     def met_rival(self, host: str) -> None:
-        """Another member leads by right as well."""
+        """Fail if this member leads by right, as another does too."""
         if self.terms.ticket == 0:
             first, second = sorted([self.me.host, host])
             self.fail(Failure("leaders", (first, second)))
 
-    # What sessions do.
+    # Called by sessions.
 
     def checked_in(self, session: Session, join_request: JoinRequest) -> None:
-        """Take in a member that has proved itself and said who it is, or tell it why not. Raises WireError."""
+        """Add a member that has proved itself, or tell it why not. Raises WireError."""
         if self.state == "failed":
             session.send(wire.FAILED, self.failure_body())
             self._informed.add(join_request.member)
@@ -581,7 +581,7 @@ class Leader:
         if join_request.member == self.me.member:
             raise wire.WireError("member: the leader's own")
         older = self._sessions.get(join_request.member)
-        if older is not None:  # its connection broke and it has come back
+        if older is not None:  # its connection broke, and it has returned
             older.leave()
         self._sessions[join_request.member] = session
         if (failure := self.roster.add(join_request, session.address)) is not None:
@@ -603,14 +603,14 @@ class Leader:
         self._on_change()
 
     def reached(self, member: bytes, offer: int, own_address: str) -> None:
-        """Note that a member has connected to one of the addresses that it was offered."""
+        """Record that a member has reached one of the addresses that it was offered."""
         if offer < len(self.terms.advertised):
             self.roster.reach(member, offer, own_address)
             self._progress.address_reached()
             self.choice.consider()
 
     def is_ready(self, member: bytes, epoch: int, lease_s: float) -> None:
-        """Note that a member holds its answer, and for how long it will wait for the word."""
+        """Record that a member holds its answer, and how long it waits for COMMIT."""
         closing = self._closing
         if self.state != "closing" or closing is None or closing.epoch != epoch:
             return
@@ -618,13 +618,13 @@ class Leader:
             self._commit(closing)
 
     def is_done(self, member: bytes) -> None:
-        """Note that a member has the world."""
+        """Record that a member has confirmed COMMIT."""
         if self.state == "formed":
             self._done.add(member)
             self._on_change()
 
     def lost(self, session: Session) -> None:
-        """Forget a connection that has ended; once more changes nothing."""
+        """Remove a connection that has ended, and its member; a second call changes nothing."""
         self.acceptor.forget(session)
         if self.state in ("failed", "formed"):
             self._on_change()
@@ -641,16 +641,16 @@ class Leader:
         self._on_change()
 
     def reject(self, address: str, host: str = "", why: wire.Why = wire.KEY) -> None:
-        """Somebody was refused, who says that it is this host."""
+        """Record a refused peer, with the host name that it claims."""
         if self.refused[why].add(address, host):
             self._on_change()
 
-    # From all in to formed.
+    # From the last check-in to COMMIT.
 
     def _close(self, offer: int) -> None:
         self.state = "closing"
         self._epoch = self._epoch % LAST_EPOCH + 1
-        self._closing = None  # the answers of an earlier epoch are of others
+        self._closing = None  # the answers of an earlier epoch are void
         members = self.roster.members(offer)
         pinned_size, size = self.roster.pinned("WORLD_SIZE"), str(world_size(members))
         if pinned_size not in (None, size):
@@ -665,7 +665,7 @@ class Leader:
 
     def _commit(self, closing: Closing) -> None:
         self.state, self.formed_at = "formed", self._loop.clock()
-        self.acceptor.callers.leave(self.terms.port)  # whoever is told may call its next owner at once
+        self.acceptor.callers.leave(self.terms.port)  # a member may connect to its next owner at once
         self._broadcast(wire.COMMIT, {"epoch": closing.epoch})
         self.answer = closing.answers.of(self.me.member)
         self._on_change()
@@ -676,7 +676,7 @@ class Leader:
             session.send_payload(kind, payload)
 
     def _rejoin(self, session: Session, join_request: JoinRequest) -> None:
-        """Tell a member of the formed world once more: its connection broke before the word arrived."""
+        """Send COMMIT again to a member of the formed world that has returned."""
         member = join_request.member
         if self._closing is None or self._closing.answers.of(member) is None:
             session.send(wire.FAILED, Failure("full", (str(len(self.roster)), join_request.host)).body())
@@ -685,7 +685,7 @@ class Leader:
         self._sessions[member] = session
         self._closing.resend(session, member)
 
-    # Time.
+    # Timers.
 
     def _send_progress(self) -> None:
         if self.state == "gathering":
@@ -693,7 +693,7 @@ class Leader:
             self._broadcast(wire.PROGRESS, {**body, "missing": printable(self.roster.missing(), 300)})
 
     def _sweep(self) -> None:
-        """Let strangers go that say nothing, and have those that wait for the word promise to go on."""
+        """Drop silent strangers, and renew the leases of members that wait for COMMIT."""
         self.acceptor.sweep()
         if self.state == "closing" and self._closing is not None:
             self._closing.renew()

@@ -1,4 +1,4 @@
-"""A task that gets its node's answer from the first task there, or gives up at a deadline of its own."""
+"""The tasks of one node, of which the first one checks in and hands its answer to the others."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mingle_hooks.rendezvous.connection import READ, Callers, Loop, boottime
 from mingle_hooks.rendezvous.messages import CLOSING_S, LINGER_S, Answer, Failure
 from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, Secret, WireError
 
-# Where the tasks of one node meet: a socket in a directory of their own, and a word by which all of them abide.
+# The tasks of one node meet at a socket in a private directory, and decide by a symbolic link to use the answer or not.
 
 
 class Message(TypedDict, total=False):
-    """What the first task says in one line: the answer with the word's name, that it is said, or an error."""
+    """A line of the first task: the answer with the link's name, the order to use it, or an error."""
 
     answer: Answer
     word: str
@@ -28,33 +28,33 @@ class Message(TypedDict, total=False):
 
 
 SOCKET = "siblings"
-# A name that others saw in an earlier run may be taken by them: then there is another.
+# Other users may occupy a name that they saw in an earlier run: then the next one serves.
 NAMES = 4
-# Look for the first task's socket this often: it appears within milliseconds of its start.
+# Seconds between two attempts to find the first task's socket, which appears within milliseconds of its start.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.2
-# The first task gives the others this long to say that they hold the answer, where the deadline is that near.
+# The first task gives the others at least so many seconds to confirm that they hold the answer.
 HAND_OVER_S = 2.0
 HELD = b"held\n"
 
 
 def directory_names(secret: Secret, node: str) -> list[str]:
-    """Return the names that the directory may have, the best first; only holders of the key can work them out.
+    """Return the possible names of the directory, the best first; only holders of the key can compute them.
 
-    No two nodes have one in common, as they may share the file system.
+    No two nodes have a name in common, as they may share the file system.
     """
     return [secret.mac(b"siblings", node.encode(), bytes([number])).hex()[:16] for number in range(NAMES)]
 
 
 def claim_directory(directories: Sequence[str]) -> tuple[str, int]:
-    """Return the first directory that is private, made if need be, and the descriptor that keeps it for this task.
+    """Return the first directory that is private, created if need be, and the descriptor that locks it for this task.
 
-    Raises PlaceError where others have taken every name, and ConflictError where this node has a first task already,
-    in whichever directory it is.
+    Raises PlaceError if other users have taken every name, and ConflictError if this node has a first task already, in
+    any of the directories.
     """
     held: dict[str, int] = {}
     try:
         for directory in directories:
-            # One is enough; what is private beyond it is of an earlier try, or another first task's.
+            # One is enough; another private one is an earlier attempt's, or another first task's.
             if files.is_private(directory) if held else files.try_make_private(directory):
                 descriptor = files.hold_private(directory)
                 if descriptor is None:
@@ -74,7 +74,7 @@ def claim_directory(directories: Sequence[str]) -> tuple[str, int]:
 
 
 def listen_in_directory(directory: str, backlog: int) -> socket.socket:
-    """Return the socket that local peers call; what an earlier task left in the directory goes. Raises PlaceError."""
+    """Return the socket to which local peers connect, in an emptied directory. Raises PlaceError."""
     path = f"{directory}/{SOCKET}"
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -82,17 +82,17 @@ def listen_in_directory(directory: str, backlog: int) -> socket.socket:
         listener.bind(path)
         listener.listen(backlog)
         listener.settimeout(0)
-    except OSError as error:  # a path of more than 107 bytes, say
+    except OSError as error:  # such as a path of more than 107 bytes
         listener.close()
         raise PlaceError("to create a socket", f"{path}: {error}", "a shorter job id or XDG_RUNTIME_DIR") from error
     return listener
 
 
 def call_first_task(directories: Sequence[str], deadline: float, timeout_s: float) -> tuple[str, socket.socket]:
-    """Return the directory where the first task is, and a connection to it.
+    """Return the first task's directory, and a connection to it.
 
-    Looks into every directory that is private until the deadline. Raises MissingError, and PlaceError where others have
-    taken every name.
+    Checks every private directory until the deadline. Raises MissingError, and PlaceError if other users have taken
+    every name.
     """
     pause = FIRST_PAUSE_S
     while True:
@@ -113,10 +113,10 @@ def call_first_task(directories: Sequence[str], deadline: float, timeout_s: floa
 
 
 def decide_hand_over(path: str, rank: int) -> int | None:
-    """Say the word, and return the local rank of the task that said it first; None: the first task has ended.
+    """Decide on the answer, and return the local rank of the task that decided first; None: the first task has ended.
 
-    It is a name that is made once, whoever tries, so there is no moment at which one task goes by the answer and
-    another gives it up. Raises PlaceError.
+    The decision is a symbolic link, which only one task can create: 0 uses the answer, any other rank gives it up. So
+    no task uses an answer that another one gives up. Raises PlaceError.
     """
     try:
         try:
@@ -131,12 +131,12 @@ def decide_hand_over(path: str, rank: int) -> int | None:
 
 
 def hand_over_left_s(deadline: float) -> float:
-    """Return the seconds left, and a moment where there are none: what has been said is heard."""
+    """Return the seconds left, at least a moment: lines that have arrived are still read."""
     return max(deadline - boottime(), 0.001)
 
 
 def send_line(sock: socket.socket, data: bytes) -> None:
-    """Send; whoever does not hear it does not answer either."""
+    """Send, and ignore errors: a peer that is gone does not answer either."""
     try:
         sock.sendall(data)
     except OSError:
@@ -144,8 +144,8 @@ def send_line(sock: socket.socket, data: bytes) -> None:
 
 
 def _dialled(directory: str) -> socket.socket | None:
-    """Return a connection to the first task where it listens here; one whose queue is full is called again."""
-    if not files.is_private(directory):  # not made yet, or not by this user
+    """Return a connection to the first task, None if it does not listen here, or its queue is full."""
+    if not files.is_private(directory):  # not created yet, or not by this user
         return None
     sock = socket.socket(socket.AF_UNIX)
     try:
@@ -170,31 +170,29 @@ def _all_taken(directories: Sequence[str]) -> PlaceError:
     )
 
 
-# Several tasks on one node, one member: the first checks in, the others get its answer. All have it, or none.
-#
-# The first task waits for all of its local peers before it checks in, and watches them until the world is formed, so a
-# world of tasks is whole too. What they say to each other, each a line:
+# The first task. It waits for all of its local peers before it checks in, and watches them until the world has formed,
+# so that a world of tasks is whole too. Each message is a line:
 #
 # ::
 #
 #     other                                  first
 #       local rank, milliseconds it waits,
 #       why it cannot start, if it cannot →
-#                                         ←  nothing, each second while it is at work
-#                                         ←  the answer, and a name for the word
+#                                         ←  an empty line, each second
+#                                         ←  the answer, and the name of the link
 #       held                              →
 #                                         ←  go
 #
-# An error may come in place of the answer or of go. Once all hold the answer the first task says the word: who gives
-# up by then says it before, and no task goes by the answer. See meeting_point.decide(); the other side is follower.py.
+# An error may replace the answer or `go`. Once all hold the answer, the first task decides to use it, unless a task
+# that has given up decided before (decide_hand_over).
 
 Lack = Literal["gone", "silent"]
 
-# The first task says this often that it is at work.
+# Seconds between two empty lines of the first task.
 BEAT_S = 1.0
 MOST_GREETING_BYTES = 8192
 MOST_DIGITS = 10  # of a local rank, and of milliseconds: 115 days
-# So many connections may have said nothing yet, a quarter of the usual descriptors; then the oldest goes.
+# So many connections may be without a greeting, a quarter of the usual descriptors; then the oldest is dropped.
 MOST_CALLERS = 256
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
@@ -202,10 +200,10 @@ _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 def serve_local_tasks(
     directories: Sequence[str], host: str, count: int, timeout_s: float, meet: Callable[[float, LocalPeers], Answer]
 ) -> Answer:
-    """Collect the node's other count - 1 tasks, call meet(seconds left, local peers), and hand its answer to them all.
+    """Wait for the node's other count - 1 tasks, call meet(seconds left, local peers), and hand its answer to all.
 
-    What meet raises is raised on every one of them. One of the directories is made, and removed again.
-    Raises PlaceError and ConflictError.
+    An error of meet is raised in every task. One of the directories is created, and removed again. Raises PlaceError
+    and ConflictError.
     """
     deadline = boottime() + timeout_s
     directory, held = claim_directory(directories)
@@ -221,7 +219,7 @@ def serve_local_tasks(
                 local_peers.send_error(why)
                 raise why from None
             finally:
-                local_peers.close()  # before the directory goes: who finds no directory has all that was said
+                local_peers.close()  # before the directory: a task that finds none has received all lines
         return answer
     finally:
         files.remove_private(directory)
@@ -229,7 +227,7 @@ def serve_local_tasks(
 
 
 class LocalPeers:
-    """This node's other tasks as the first one sees them: whichever loop runs watches them.
+    """This node's other tasks, which the first one watches in any loop.
 
     `deadline` is the earliest of all tasks'. `obstacle` is why one of them cannot start the command. `fault` is why
     there must be no world, once one is gone or one too many.
@@ -241,10 +239,10 @@ class LocalPeers:
         self.obstacle: Failure | None = None
         self._listener, self._host, self._count = listener, host, count
         self._tasks: dict[int, socket.socket] = {}  # by local rank
-        self._callers: dict[socket.socket, None] = {}  # who have not said what they are, the oldest first
+        self._callers: dict[socket.socket, None] = {}  # connections without a greeting, the oldest first
 
     def gather(self, timeout_s: float) -> None:
-        """Wait until all have come. Raises what happens instead."""
+        """Wait until all have connected. Raises MissingError, or the fault's error."""
         with Loop(boottime) as loop:
             self.attend(loop, lambda _failure: None)
             loop.after(self.deadline - loop.clock(), lambda: None)  # the loop looks whether it is finished
@@ -260,7 +258,7 @@ class LocalPeers:
             raise MissingError(f"all {self._count} tasks of this node within {timeout_s:g} s", seen, remedy)
 
     def attend(self, loop: Loop, on_fault: Callable[[Failure], None]) -> None:
-        """Watch them as long as this loop runs; on_fault comes once at most."""
+        """Watch them as long as this loop runs; on_fault is called once at most."""
         self._loop, self._on_fault = loop, on_fault
         Callers(loop, [self._listener], self._accept)
         for caller in self._callers:
@@ -270,8 +268,8 @@ class LocalPeers:
         self._beat()
 
     def hand_over(self, answer: Answer, directory: str) -> None:
-        """Give all of them the answer, and then the word to go by it. Raises the fault where one is not there."""
-        if self.fault is not None:  # it came too late for the others
+        """Send all of them the answer, and then the order to use it. Raises the fault's error if one is gone."""
+        if self.fault is not None:  # it came too late for the other nodes
             raise self.fault.error()
         deadline = max(self.deadline, boottime() + HAND_OVER_S)
         token = os.urandom(8).hex()
@@ -282,7 +280,7 @@ class LocalPeers:
             task.settimeout(hand_over_left_s(deadline))
             if lack := _lack(task):
                 raise self._without(rank, lack).error()
-        for rank, task in self._tasks.items():  # some may have waited long for the last
+        for rank, task in self._tasks.items():  # some may have waited long for the last one
             if _has_ended(task):
                 raise self._without(rank, "gone").error()
         if first := decide_hand_over(f"{directory}/{token}", 0):
@@ -290,11 +288,11 @@ class LocalPeers:
         self._broadcast(_line({"go": True}))
 
     def send_error(self, error: MingleError) -> None:
-        """Tell all who have come why there is no world."""
+        """Send the error to all tasks that have connected."""
         self._broadcast(_line({"error": [error.exit_code, error.expected, error.seen, error.remedy]}))
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close all connections."""
         for sock in (*self._tasks.values(), *self._callers):
             sock.close()
 
@@ -306,7 +304,7 @@ class LocalPeers:
         return self.fault
 
     def _broadcast(self, data: bytes) -> None:
-        """Say something short to all, and wait for nobody: whoever has been stopped reads it later."""
+        """Send a short line to all without waiting: a task that is stopped reads it later."""
         for sock in (*self._tasks.values(), *self._callers):
             sock.settimeout(0)
             send_line(sock, data)
@@ -317,7 +315,7 @@ class LocalPeers:
             self._loop.after(BEAT_S, self._beat)
 
     def _watch(self, sock: socket.socket, call: Callable[[], None]) -> None:
-        """Call when there is something to read, but no more after a fault, or once somebody has been let go."""
+        """Call when there is something to read, but not after a fault."""
         sock.settimeout(0)
         self._loop.watch(sock, READ, lambda _events: call() if self.fault is None else None)
 
@@ -325,11 +323,11 @@ class LocalPeers:
         self._watch(caller, lambda: self._greeted(caller))
 
     def _watch_task(self, rank: int, task: socket.socket) -> None:
-        # It says nothing more until it gets the answer: what there is to read is its end.
+        # It sends nothing more until it gets the answer: it is readable only at its end.
         self._watch(task, lambda: self._fail(self._without(rank, "gone")))
 
     def _fail(self, failure: Failure) -> None:
-        """Tell all at once, and the owner of the loop."""
+        """Record the fault, and report it to all tasks and the owner of the loop."""
         self.fault = failure
         self.send_error(failure.error())
         for sock in (self._listener, *self._tasks.values(), *self._callers):
@@ -351,8 +349,8 @@ class LocalPeers:
         return caller
 
     def _greeted(self, caller: socket.socket) -> None:
-        """Take in a task by what it says; whatever says anything else is no task."""
-        if caller not in self._callers:  # it was let go in this very turn
+        """Add a task by its greeting; a connection without a valid one is closed."""
+        if caller not in self._callers:  # it was dropped in this very turn
             return
         self._release(caller)
         greeting = _greeting(caller)
@@ -361,7 +359,7 @@ class LocalPeers:
             return
         rank, waits_s, obstacle = greeting
         if rank in self._tasks or not 0 < rank < self._count:
-            self._callers[caller] = None  # to be told as well
+            self._callers[caller] = None  # it gets the error as well
             self._fail(Failure("tasks", (self._host, str(self._count - 1), str(rank))))
             return
         self._tasks[rank] = caller
@@ -377,7 +375,7 @@ def _line(body: Message) -> bytes:
 
 
 def _lack(task: socket.socket) -> Lack | None:
-    """Return what is wrong with a task that has been given the answer; None where it holds it."""
+    """Return the fault of a task after the answer was sent, None if it confirms that it holds it."""
     try:
         return None if task.recv(len(HELD)) == HELD else "gone"
     except TimeoutError:
@@ -405,10 +403,7 @@ def _is_same_user(caller: socket.socket) -> bool:
 
 
 def _greeting(caller: socket.socket) -> tuple[int, float, Failure | None] | None:
-    """Return the local rank that a task greets with, for how many seconds it waits, and why it cannot start.
-
-    None for anything else.
-    """
+    """Return a greeting's local rank, how many seconds the task waits, and why it cannot start, if it is valid."""
     try:
         fields = caller.recv(MOST_GREETING_BYTES).split(maxsplit=2)
     except OSError:
@@ -423,20 +418,20 @@ def _greeting(caller: socket.socket) -> tuple[int, float, Failure | None] | None
     return numbers[0], numbers[1] / 1000, obstacle
 
 
-# Past its deadline a task stays only while it hears the first one, which says each second that it is at work.
+# The other tasks. Past its deadline a task stays only while the first one is silent for at most so many seconds.
 SILENCE_S = 3.0
-# The longest that one goes on past its deadline: a world that closes, and is told to those who come late.
+# The longest time past its deadline: a world that closes, and its hand-over to late tasks.
 OVERTIME_S = CLOSING_S + LINGER_S + HAND_OVER_S + SILENCE_S
-# What it says that it waits has ten digits at most, in milliseconds.
+# A greeting's milliseconds have ten digits at most.
 MOST_WAIT_S = 1e6
 
 
 def follow_first_task(
     directories: Sequence[str], local_rank: int, timeout_s: float, obstacle: Failure | None = None
 ) -> Answer:
-    """Return the answer that this node's first task got, or raise what it raised.
+    """Return the answer of this node's first task, or raise its error.
 
-    An `obstacle` to this task's command is that of the node.
+    An `obstacle` to this task's command is reported as the node's.
     """
     deadline = boottime() + timeout_s
     directory, sock = call_first_task(directories, deadline, timeout_s)
@@ -459,7 +454,7 @@ def follow_first_task(
 
 
 def _reason(message: Message, timeout_s: float) -> MingleError:
-    """Return the error that the first task told, or that it told nothing."""
+    """Return the error that the first task sent, or a MissingError without one."""
     if "error" in message:
         code, expected, seen, remedy = message["error"]
         error = by_exit_code(code)(expected, seen, remedy)
@@ -470,7 +465,7 @@ def _reason(message: Message, timeout_s: float) -> MingleError:
 
 
 class _Reader:
-    """What the first task says to another, line by line, as long as that one waits."""
+    """Reads the lines of the first task, as long as this task waits."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock, self._deadline = sock, deadline
@@ -478,10 +473,10 @@ class _Reader:
         self._data = bytearray()
 
     def read_message(self) -> Message:
-        """Return the next line; nothing where the first task has ended, or is silent past this task's deadline."""
+        """Return the next message, empty if the first task has ended, or is silent past this task's deadline."""
         looked = 0
         while (end := self._data.find(b"\n", looked)) <= 0:
-            if end == 0:  # it is at work
+            if end == 0:  # an empty line: it is alive
                 del self._data[0]
                 continue
             looked = len(self._data)

@@ -1,4 +1,4 @@
-"""One member: what it brings to a rendezvous, and its side of it, from its call to a leader to the formed world."""
+"""One member: its request, and its side of the rendezvous, from the probes of the leader's addresses to COMMIT."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Request(NamedTuple):
-    """What one member brings: who it is, what it knows, and how it may look for the others."""
+    """One member's request: its identity, what it knows of the world, and how it may search for the others."""
 
     attempt: Attempt
     key: Material
@@ -49,11 +49,11 @@ class Request(NamedTuple):
     machine: str
     slots: int
     rank: int | None = None
-    rank_source: str = ""  # where it comes from: --rank, NODE_RANK, a scheduler's variable
+    rank_source: str = ""  # --rank, NODE_RANK, or a scheduler's variable
     nodes: int | None = None
     timeout_s: float = 300.0
     pinned: Mapping[str, str] = MappingProxyType({})
-    # MASTER_ADDR may be no address of rank 0's host: --master says so too, or this is a pod behind a service.
+    # MASTER_ADDR may be no address of rank 0's host: --master names it too, or this is a pod behind a service.
     trusts_addr: bool = False
     wants_roster: bool = False
     age_s: float = 0.0  # of this process
@@ -66,30 +66,29 @@ class Request(NamedTuple):
     directory: str | None = None
     via: tuple[str, ...] = BACKENDS
     prefer: tuple[Preference, ...] = ()
-    environ: Mapping[str, str] = MappingProxyType({})  # the user's, for what it says of networks
+    environ: Mapping[str, str] = MappingProxyType({})  # the user's, with settings of networks
     port_range: range = DEFAULT_RANGE
     port_hold: bool = True
     ttl: int = 1
     key_from: str = ""  # for a message
-    tells: Callable[[], tuple[str, str]] | None = (
-        None  # this node's fingerprint and addresses, once it looks for others
-    )
-    strict: tuple[str, ...] = ()  # which differences between nodes form no world
+    # Returns this node's fingerprint and addresses, once the search for others has begun.
+    node_facts: Callable[[], tuple[str, str]] | None = None
+    strict: tuple[str, ...] = ()  # the fields in which nodes must not differ
     asks_rdma: bool = False
-    obstacle: Failure | None = None  # why this node, or a task of it, cannot start the command
+    obstacle: Failure | None = None  # why this node, or one of its tasks, cannot start the command
     local_peers: LocalPeers | None = None  # this node's other tasks, without which it is no member
-    held: list[socket.socket] | None = None  # gets what keeps MASTER_PORT on rank 0; without it the port is let go
+    held: list[socket.socket] | None = None  # gets rank 0's sockets that hold MASTER_PORT; None: they are closed
 
     @property
     def exported(self) -> str:
-        """The exported variable, if any, by which this member looks for rank 0 elsewhere."""
+        """The exported variable, if any, that makes this member look for rank 0 elsewhere."""
         if "MASTER_ADDR" in self.pinned:
             return "MASTER_ADDR"
         return "NODE_RANK" if self.rank_source == "NODE_RANK" else ""
 
     @property
     def expected_leader(self) -> str:
-        """Where rank 0 should be, as messages put it after "rank 0"."""
+        """The expected place of rank 0, which messages put after "rank 0"."""
         if "MASTER_ADDR" in self.pinned:
             return f" ({self.pinned['MASTER_ADDR']}, from the exported MASTER_ADDR)"
         if self.leader_hosts:
@@ -98,7 +97,7 @@ class Request(NamedTuple):
 
 
 def join_request(request: Request) -> JoinRequest:
-    """Return what this member says of itself. Raises UsageError where no leader would take it."""
+    """Return this member's check-in. Raises UsageError if no leader would accept it."""
     me = JoinRequest(
         os.urandom(MEMBER_BYTES),
         request.host,
@@ -119,15 +118,15 @@ def join_request(request: Request) -> JoinRequest:
     return me
 
 
-# Who is told how a rendezvous goes: an interface, which nothing has to load at run time.
+# The observer of a rendezvous.
 
 
 def _count(body: wire.Body, name: str) -> int | None:
-    return wire.integer(body, name, 0, 10**6) or None  # 0: nobody in knows it
+    return wire.integer(body, name, 0, 10**6) or None  # 0: no member so far knows it
 
 
 class Progress(NamedTuple):
-    """How far the world is, as its leader last told."""
+    """The progress of the world, as last reported by its leader."""
 
     inside: Annotated[int, wire.Key("in"), wire.within(0, 10**6)]
     nodes: Annotated[int | None, wire.Key("of"), _count]
@@ -136,27 +135,27 @@ class Progress(NamedTuple):
 
 
 class Observer(Protocol):
-    """Who is told how it goes, as text for a person."""
+    """Receives the reports for the user."""
 
-    # For --explain: how the world formed, a line each, once it has. None: nobody asks.
-    tell: Callable[[str], None] | None
+    # Called with each line of --explain once the world has formed. None: without --explain.
+    explain: Callable[[str], None] | None
 
     def progress(self, progress: Progress) -> None:
-        """Hear how many are in, about once a second."""
+        """Report how many have checked in, about once a second."""
 
     def failed(self, error: MingleError) -> None:
-        """Hear why there is no world, from rank 0, as soon as it is known: it stays to tell the others."""
+        """Report why there is no world, as soon as rank 0 knows it, which stays to inform the others."""
 
     def note(self, text: str) -> None:
-        """Hear something that a person should know."""
+        """Report a message to the user."""
 
 
-# Where the number of slots came from.
+# The source of the number of slots.
 SlotsFrom = Counted | Literal["--slots", "LOCAL_WORLD_SIZE", "default"]
 
 
 class MemberSpec(NamedTuple):
-    """What one call asks: the facts, completed by what the user said."""
+    """One call of mingle: the job's facts, completed by the user's settings."""
 
     settings: Settings
     facts: JobFacts
@@ -173,30 +172,30 @@ class MemberSpec(NamedTuple):
 
     @property
     def node(self) -> str:
-        """What tells this node from others that may share its directories, the same for all of its tasks.
+        """The name of this node among those that may share its directories, the same for all of its tasks.
 
-        The scheduler's own name holds in every container of the job, whatever host name or network that has.
+        The scheduler's own name is the same in every container of the job, whatever its host name or network.
         """
         return self.facts.host or machine_id()
 
     @property
     def is_shared(self) -> bool:
-        """Whether several tasks on this node get one member's answer."""
+        """Whether several tasks on this node share one member's answer."""
         return self.settings.scope == "task" and (self.facts.local_count or 1) > 1
 
 
-# One address that a leader offers: a member tries it until it answers.
+# A probe of one address that a leader offers.
 
-# Try an offered address again after this long, in seconds: TCP's own second try comes after one. Each further time
-# after twice as long: where it is the leader that is slow, with thousands at its door, tries keep it so.
+# Seconds until a probe is repeated: TCP repeats its first packet after one. The pause doubles each time: if the leader
+# is slow, with thousands of connections, further ones keep it slow.
 PROBE_AGAIN_S, PROBE_SELDOM_S = 2.0, 16.0
 
 
 class Probe:
-    """Connects to one offered address until it answers: the proof that this member can reach it.
+    """Connects to one offered address until the leader answers there, which proves that this member can reach it.
 
-    It counts once the leader has closed. Whoever closes first keeps the port in TIME_WAIT, and that has to be the
-    leader's host, where the kernel then hands the world's port to nobody.
+    It counts once the leader has closed the connection. The side that closes first holds the port in TIME_WAIT, and
+    that has to be the leader's host, where the kernel then gives the world's port to no other program.
     """
 
     def __init__(
@@ -219,17 +218,17 @@ class Probe:
 
     @property
     def connected(self) -> str:
-        """The address, while somebody is there who has not answered yet."""
+        """The address, while a connection is established and not answered yet, else empty."""
         return self.address if self._connection is not None and self._connection.is_connected else ""
 
     def start(self) -> None:
-        """Try now, and again until it answers."""
+        """Connect now, and again until the leader answers."""
         self._end_attempt()
         self._timer = self._loop.after(self._again_s, self.start)
         self._again_s = min(2 * self._again_s, PROBE_SELDOM_S)
         try:
             sock = dial(self.address, self._port)
-        except OSError as error:  # no route, say: the next try may find one
+        except OSError as error:  # such as no route: the next attempt may find one
             self._loop.missed(error)
             return
         self._nonce, self.own_address = os.urandom(wire.NONCE_BYTES), ""
@@ -240,7 +239,7 @@ class Probe:
         self._connection.send(wire.frame(wire.VERIFY, wire.encode(body)))
 
     def close(self) -> None:
-        """Stop trying."""
+        """Stop probing."""
         self._end_attempt()
         self._timer.cancel()
 
@@ -263,12 +262,12 @@ class Probe:
             self._on_reached(self)
 
 
-# A member's side: checked in with one leader, from the welcome to the word that the world is formed.
+# One check-in with a leader, from WELCOME to COMMIT.
 
-# The best address comes first. The next one is tried so much later, in seconds, unless one that may serve all is there
-# by then, or has answered: some round trips of the longest way.
+# Seconds between the probes of the best address and of the next one, unless a connection to one that may serve all is
+# established by then: some round trips of the longest path.
 PROBE_NEXT_S = 0.25
-# What a leader says only where it has not said the word, and first has to ask every member for another promise.
+# Frames of a leader that has not sent COMMIT, and has to renew every member's lease before it may.
 _NOT_COMMITTED = (wire.WELCOME, wire.PROGRESS, wire.FAILED, wire.MOVED)
 
 
@@ -278,7 +277,7 @@ class _Offer(NamedTuple):
 
 
 class _Welcome(NamedTuple):
-    """The leader's addresses to try, and the port."""
+    """The leader's addresses to probe, and the port."""
 
     offers: Annotated[tuple[_Offer, ...], wire.Most(wire.MOST_ADVERTISED)]
     port: Annotated[int, wire.within(1, 65535)]
@@ -290,7 +289,7 @@ class _MovedTo(NamedTuple):
 
 
 class _Moved(NamedTuple):
-    """Where the better candidate is."""
+    """The addresses of the better candidate."""
 
     to: Annotated[tuple[_MovedTo, ...], wire.Most(wire.MOST_ADVERTISED)]
 
@@ -311,10 +310,10 @@ class Membership:
     ) -> None:
         self._loop, self._attempt, self._secret = loop, attempt, secret
         self.proven, self.me, self._accepts, self._on_change = proven, me, accepts, on_change
-        self._time_left_s = time_left_s  # for how many seconds this member can still wait
-        self.lease_ends = loop.clock()  # until then it asks nobody but this leader
+        self._time_left_s = time_left_s
+        self.lease_ends = loop.clock()
         self.state: MembershipState = "waiting"
-        self.is_free = False  # the leader has shown that it has not said the word, and must ask for a new promise
+        self.is_free = False  # the leader has not sent COMMIT, and must renew the lease before it may
         self.progress: Progress | None = None
         self.failure: Failure | None = None
         self.failed_ago_s = 0.0
@@ -323,8 +322,8 @@ class Membership:
         self._packed = b""
         self._probes: list[Probe] = []
         self._untried: list[Probe] = []
-        self._next = Timer()  # not set: all are tried, or the others are held back
-        self._needs_all = False  # all members are in, and some of them have not reached the best address
+        self._next = Timer()  # not set: all are probed, or the others are not needed
+        self._needs_all = False  # all have checked in, and some have not reached the best address
         proven.connection.on_frame, proven.connection.on_end = self._frame, self._ended
         proven.connection.most_bytes = wire.MOST_LEADER_BYTES
         self._send(wire.CHECKIN, me.body(int(time.time() * 1000)))
@@ -338,15 +337,15 @@ class Membership:
         self._send(wire.FAILED, failure.body())
 
     def report_rival(self, host: str, member: bytes) -> None:
-        """Tell the leader of another that leads by the same right."""
+        """Tell the leader of another leader by right."""
         self._send(wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
 
     def hang_up(self) -> None:
-        """Give this connection up, as if its other end had."""
+        """End this connection, as if the leader had."""
         self._ended("hung up")
 
     def close(self) -> None:
-        """Let go of the connection and of every address being tried."""
+        """Close the connection and all probes."""
         self.proven.connection.close()
         self._next.cancel()
         for probe in self._probes:
@@ -366,15 +365,15 @@ class Membership:
 
     def _frame(self, kind: int, payload: bytes) -> None:
         if kind == wire.ROSTER:
-            self._packed = payload  # the answer tells whether it is the leader's
+            self._packed = payload  # the answer holds its digest
             return
         body = self.proven.sealer.open(kind, payload)
         if kind == wire.ANSWER and "roster" in body:
-            # The roster has no MAC but this digest: one that was changed on the way ends the connection only.
+            # The roster has no MAC but this digest: if it was changed on the way, only the connection ends.
             messages.check_roster(self._packed, wire.text(body, "roster", 64))
         try:
             self._handle(kind, body)
-        except wire.WireError as error:  # it holds the key, so coming back would only bring the same again
+        except wire.WireError as error:  # the leader holds the key: it would send the same again
             self.failure = Failure("protocol", (self.proven.label, str(error)))
             self._settle("failed")
 
@@ -418,7 +417,7 @@ class Membership:
         self._on_change()
 
     def _progress(self, body: wire.Body) -> None:
-        # A leader tells this only while it gathers: an earlier answer will never be confirmed.
+        # A leader sends this only while it gathers: an earlier answer is void.
         self.state, self.answer = "waiting", None
         self.progress = wire.parse(Progress, body)
         if self.progress.inside == self.progress.nodes and not self._needs_all:
@@ -433,7 +432,7 @@ class Membership:
         self._promise(epoch)
 
     def _promise(self, epoch: int) -> None:
-        """Say for how long this member will wait for the word, and keep to it."""
+        """Promise to wait for COMMIT, and send the length of the lease."""
         lease_s = max(min(LEASE_S, self._time_left_s()), 0.0)
         self.lease_ends = self._loop.clock() + lease_s
         self._send(wire.READY, {"epoch": epoch, "lease_ms": int(lease_s * 1000)})
@@ -445,17 +444,17 @@ class Membership:
         self._send(wire.DONE, {})
         self._settle("formed")
 
-    # Which of the offered addresses are tried, and when.
+    # The probes of the offered addresses.
 
     def _try_next(self) -> None:
         if self._untried:
             self._next = self._loop.after(PROBE_NEXT_S, self._try_next)
-            # A leader that has thousands at its door is slow to answer, and would be slower for more to answer.
+            # A leader with thousands of connections answers slowly, and more connections would make it slower.
             if self._needs_all or not any(self._may_serve_all(probe.connected) for probe in self._probes):
                 self._untried.pop(0).start()
 
     def _may_serve_all(self, address: str) -> bool:
-        """Whether this is an address that the world may use: loopback serves the members of one machine only."""
+        """Return whether the world may use this address: loopback serves the members of one machine only."""
         return bool(address) and not address.startswith("127.") and address != "::1"
 
     def _probe(self, offer: int, address: str, port: int) -> Probe:
@@ -463,42 +462,42 @@ class Membership:
         return Probe(*parts, address, port, lambda probe: self._answered(offer, probe))
 
     def _answered(self, offer: int, probe: Probe) -> None:
-        """Try no worse address than this one, unless it turns out that others do not reach it."""
+        """Probe no worse address than this one, unless other members do not reach it."""
         if self.reached(offer, probe.own_address) and not self._needs_all and self._may_serve_all(probe.address):
             self._next.cancel()
 
     def reached(self, offer: int, own_address: str) -> bool:
-        """Tell the leader, and return whether this address of ours may be used."""
+        """Report a reached address to the leader, and return whether this member's own address may be used."""
         if not self._accepts(own_address):
             return False
         self._send(wire.REACHED, {"offer": offer, "own": own_address})
         return True
 
 
-# The leader that a member has joined: stay with it, come back to it, or go on to another, and keep one's promise.
+# The follower: a member stays with its leader, returns to it, or joins another one, and keeps its leases.
 
-# A member whose time is over waits this long for its leader to tell everybody why.
+# A member waits so many seconds past its deadline for its leader to report the reason.
 GOODBYE_S = 2.0
-# A lost leader is called again after this long: it may only have lost this one connection.
+# A lost leader is dialled again after so many seconds: it may have lost only this connection.
 CALL_AGAIN_S = 0.2
-# And then this often by a member that has promised to wait for its word.
+# And then every so many seconds by a member that has promised to wait for COMMIT.
 ASK_AGAIN_S = 1.0
-# So long before its lease ends, in seconds, a member that has heard nothing calls its leader again. A leader commits
-# only where leases last longer (LAST_WORD_S), so COMMIT has been sent by then, or will not be.
+# So many seconds before its lease ends, a member without COMMIT dials its leader again. A leader sends COMMIT only if
+# leases last longer (COMMIT_DELIVERY_S), so it has been sent by then, or will not be.
 ASK_BEFORE_S = 4.0
 
 
 class Promise(NamedTuple):
-    """To wait for one leader's word, and for nobody else's, until a time by this member's clock."""
+    """A promise to wait for one leader's COMMIT, and no other's, until a time by this member's clock."""
 
     leader: bytes
     ends: float
 
 
 class Follower:
-    """At most one leader at a time; the owner calls close().
+    """Follows at most one leader at a time; the owner calls close().
 
-    `look_again` has the whole member look for a leader as at its start, and `leads` tells whether others follow it.
+    `look_again()` restarts the member's search for a leader, and `leads()` is whether other members follow this one.
     """
 
     def __init__(
@@ -518,23 +517,23 @@ class Follower:
         self._search, self._outcome, self._look_again, self._leads = search, outcome, look_again, leads
         self._deadline, self._stopwatch = deadline, stopwatch
         self.membership: Membership | None = None
-        self.progress: Progress | None = None  # as some leader last told
+        self.progress: Progress | None = None  # as last reported by a leader
         self.promise: Promise | None = None
-        self.is_late = False  # it leaves soon, and promises to wait for nobody
+        self.is_late = False  # it leaves soon, and gives no lease
         self._is_passing_over = False
 
     @property
     def precedence(self) -> tuple[int, bytes] | None:
-        """The leader's, which another one would have to be better than; None where none is joined."""
+        """The precedence of the joined leader, None without one."""
         return self.membership.proven.precedence if self.membership is not None else None
 
     def close(self) -> None:
-        """Hang up."""
+        """Leave the leader."""
         if self.membership is not None:
             self.membership.close()
 
     def meet(self, proven: ProvenLeader) -> bool:
-        """Tell whether to join this leader. Where not, it is dropped; where so, any other one has been left."""
+        """Return whether to join this leader: if not, it is dropped; if so, any other one has been left."""
         membership = self.membership
         if membership is None:
             joins = self.bound_to() in (None, proven.leader)
@@ -552,10 +551,10 @@ class Follower:
         return joins
 
     def _stays(self, membership: Membership, proven: ProvenLeader) -> bool:
-        """Whether this member stays with its leader, though another, or the same one, has been found.
+        """Return whether this member stays with its leader, though another one, or the same, has been found.
 
-        It does once it awaits the word, also where it has just come back to that leader: that one may still say the
-        word by its earlier promise. A leader that has failed meanwhile is worse than itself before, and the same.
+        It does once it waits for COMMIT, even if it has only just returned to that leader, which may still send COMMIT
+        by the earlier lease. A leader that has failed meanwhile has a worse precedence than before, and is the same.
         """
         awaits = membership.state == "ready" or self.bound_to() is not None
         return awaits or proven.leader == membership.proven.leader or proven.precedence >= membership.proven.precedence
@@ -574,36 +573,36 @@ class Follower:
         )
 
     def give_up(self) -> None:
-        """Tell the leader that this member's time is over, and wait a little for the reason that it tells everybody."""
+        """Tell the leader that this member's time is over, and wait a little for the reason that all members get."""
         self.is_late = True
         if self.membership is None:
             self._outcome.fail(self._unanswered())
             return
         self.membership.give_up(self._deadline.waited_s())
-        # Its leader now tells everybody the same reason; should it be gone, ours has to do.
+        # The leader now sends all members the same reason; if the leader is gone, this member's own serves.
         self._loop.after(GOODBYE_S, lambda: self._outcome.fail(self._unanswered()))
 
     def fail(self, failure: Failure) -> None:
-        """Tell the leader why there can be no world, and end; but the word may have been said, and be under way."""
+        """Tell the leader why there can be no world, and end, not before the lease: COMMIT may be under way."""
         self.is_late = True
         if self.membership is not None:
             self.membership.fail(failure)
         self._outcome.fail(failure.error(), max(self._bound_s(), GOODBYE_S if self.membership is not None else 0.0))
 
     def bound_to(self) -> bytes | None:
-        """Return the one leader that can tell whether the world has formed, once this member has promised to wait.
+        """Return the one leader that knows whether the world has formed, once this member has promised to wait.
 
-        The leader counts on the promise only for its time. But who has not been told the word cannot know that it was
-        not said, also later, so nobody else's world is joined: of two that both exist, one would be wrong.
+        The leader relies on the promise only until the lease ends. But even later a member without COMMIT cannot know
+        that it was not sent, so it joins no other leader's world: of two worlds, one would be wrong.
         """
         return self.promise.leader if self.promise is not None else None
 
     def _bound_s(self) -> float:
-        """Return for how much longer it has promised so, in seconds."""
+        """Return the seconds until its lease ends."""
         return max(self.promise.ends - self._loop.clock(), 0.0) if self.promise is not None else 0.0
 
     def _accepts(self, own_address: str) -> bool:
-        """Whether a connection from this address of ours is on a network that was asked for."""
+        """Return whether this member's own address is on a network of --iface."""
         prefer = self._request.prefer
         return not prefer or is_preferred(own_address, prefer)
 
@@ -637,22 +636,22 @@ class Follower:
             return
         self.promise = promise
         left_s = promise.ends - self._loop.clock()
-        if left_s > COMMIT_DELIVERY_S:  # with less the leader does not commit
+        if left_s > COMMIT_DELIVERY_S:  # with less the leader does not send COMMIT
             self._loop.after(left_s - ASK_BEFORE_S, lambda: self._doubt(promise))
 
     def _doubt(self, promise: Promise) -> None:
-        """Call the leader again while it still answers: COMMIT may be lost on a connection that only this end keeps."""
+        """Return to the leader while it still answers: COMMIT may be lost on a connection that is half open."""
         membership, left_s = self.membership, promise.ends - self._loop.clock()
         is_late = left_s < ASK_BEFORE_S - 1  # this host was suspended: COMMIT may be there, and not read yet
         if self.promise is promise and membership is not None and membership.state == "ready" and not is_late:
             membership.hang_up()
 
-    # Without the leader that was.
+    # After the loss of a leader.
 
     def _pass_over(self, membership: Membership, failure: Failure) -> None:
-        """Go on without a leader that had failed before this process began: an earlier run's, or this one is late.
+        """Pass over a leader that had failed before this process began: an earlier run's, or this member is late.
 
-        It is late where no other leader comes while the failed one is still there to tell everybody.
+        It is late if no other leader appears while the failed one stays to inform all members.
         """
         self.membership = None
         self._search.back_off(membership.proven.endpoint, LINGER_S / 2)
@@ -662,7 +661,7 @@ class Follower:
             self._loop.after(LINGER_S, lambda: self._was_late(failure))
 
     def _was_late(self, failure: Failure) -> None:
-        is_bound = self.bound_to() is not None  # it has lost its connection, and asks for the word
+        is_bound = self.bound_to() is not None  # it has lost its connection, and asks for COMMIT
         if self.membership is None and not self._leads() and not is_bound and self._outcome.answer is None:
             error = failure.error()
             error.is_of_rank_0 = True
@@ -672,7 +671,7 @@ class Follower:
         endpoint = membership.proven.endpoint
         self._search.back_off(endpoint, CALL_AGAIN_S)
         if self.bound_to() is not None:
-            # The others may already have the world, so this leader is the only one to ask.
+            # The others may already have the world, so only this leader may be asked.
             self._ask(endpoint)
             return
         if self.is_late:
@@ -688,11 +687,11 @@ class Follower:
             self._search.dial(endpoint)
 
     def _ask(self, endpoint: Endpoint) -> None:
-        """Ask a leader that was lost after its answer came, until it says the word or this member's time is over."""
+        """Dial a leader that was lost after its answer, until it sends COMMIT or this member's time is over."""
         if self.membership is not None or self._outcome.is_over:
             return
         if self.bound_to() is not None:
-            self._search.back_off(endpoint, 0.0)  # whatever it, or whoever is on the way to it, answered before
+            self._search.back_off(endpoint, 0.0)  # whatever the last answer was
             self._search.dial(endpoint)
             self._loop.after(ASK_AGAIN_S, lambda: self._ask(endpoint))
         elif self.is_late:

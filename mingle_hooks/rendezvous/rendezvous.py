@@ -357,8 +357,8 @@ class Rendezvous:
         self._loop.after(self._request.timeout_s, self._time_is_over)
         self._stand()
         self._search.open(self._request.via)
-        if self._request.tells is not None:
-            self._set_node_facts(*self._request.tells())
+        if self._request.node_facts is not None:
+            self._set_node_facts(*self._request.node_facts())
         if self._leader is not None and not self._request.leader_hosts:
             # No scheduler keeps ids apart: others that start with the same id at once are heard before a world forms.
             self._leader.choice.listen_for(QUIET_S)
@@ -369,7 +369,7 @@ class Rendezvous:
         self._tick()
 
     def _note_obstacle(self) -> None:
-        """Say why there will be no world to whoever watches this member wait for the others."""
+        """Report this node's obstacle while this member waits for the others."""
         if self._request.obstacle is not None:
             seen = self._request.obstacle.error().seen
             self._observer.note(f"cannot start the command: {seen}; all members end once all have checked in")
@@ -387,7 +387,7 @@ class Rendezvous:
         leader, membership = self._leader, self._follower.membership
         if leader is not None and leader.answer is answer:
             report.note_by_leader(leader, self._request, self._observer, answer["at"])
-        elif self._observer.tell is not None:
+        elif self._observer.explain is not None:
             report.note_by_member(membership, self._observer)
         me = membership.me if membership is not None else leader.me if leader is not None else self._me
         if me.spent is not None:

@@ -1,4 +1,4 @@
-"""What a person hears of a world: how it formed, and which of its nodes are unlike the others."""
+"""The report on a world for the user: how it formed, and which of its nodes differ from the others."""
 
 from __future__ import annotations
 
@@ -18,24 +18,22 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.leader import Leader
     from mingle_hooks.rendezvous.member import Membership, Observer, Request
 
-# Which members are not like the others: no files, no clock, no network.
+# The comparison of the members' nodes: no files, no clock, no network.
 
-# What is compared, and what comes of it.
-
-KINDS = "kinds"  # of nodes: no field, as a heterogeneous job is in order
+KINDS = "kinds"  # of nodes: no field, as a job may be heterogeneous
 
 
 class Compared(NamedTuple):
-    """One member: its host, its fingerprint, what its clock is ahead of the leader's, and its own addresses."""
+    """One member: its host, its fingerprint, how far its clock is ahead of the leader's, and its own addresses."""
 
     host: str
     fingerprint: str
     clock: tuple[float, float] | None = None  # at least, at most; in seconds
-    addresses: str = ""  # with blanks between them
+    addresses: str = ""  # separated by blanks
 
 
 class Group(NamedTuple):
-    """Members whose fingerprints are the same text."""
+    """Members with the same fingerprint."""
 
     parts: Mapping[str, str]
     hosts: list[str]  # one for each member
@@ -43,24 +41,25 @@ class Group(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One difference. `hosts` are blamed for it; none are where nobody can tell which of them is right."""
+    """One difference. `hosts` deviate; none do if there is no majority."""
 
     field: str
     hosts: tuple[str, ...]
     text: str
 
 
-# Kinds of node: a job may have several on purpose, and only nodes of one kind are compared with each other.
+# Kinds of node: a job may have several by intent, and only nodes of one kind are compared with each other.
 
 Key = tuple[str, ...]
 
-# What makes a kind, and how many of all members are one: fewer are nodes of another kind with something broken.
+# The parts that define a kind, and the fewest members, and share of all members, that form one: fewer are nodes of
+# another kind with a defect.
 PARTS = ("gpus", "rdma.link", "kernel.machine")
 FEWEST, FEWEST_SHARE = 2, 0.05
 
 
 def split_kinds(groups: Sequence[Group]) -> dict[Key, list[Group]]:
-    """Return kind -> its groups, the largest kind first; who is of none joins the one that is most like it."""
+    """Return kind -> its groups, the largest kind first; a group of no kind joins the most similar one."""
     links = _links(groups)
     keys = [_key(group, links) for group in groups]
     counts: dict[Key, int] = {}
@@ -89,7 +88,7 @@ def kinds_finding(kinds: dict[Key, list[Group]]) -> list[Finding]:
 
 
 def _key(group: Group, links: Mapping[Key, Mapping[str, int]]) -> Key:
-    """Return a group's kind; a node whose RDMA device is gone is still of the kind that most like it are."""
+    """Return a group's kind; a node without an RDMA device has the kind of most nodes with its GPUs and machine."""
     gpus, link, machine = (group.parts.get(part, NOTHING) for part in PARTS)
     if link == NOTHING:
         counts = links[gpus, machine]
@@ -98,7 +97,7 @@ def _key(group: Group, links: Mapping[Key, Mapping[str, int]]) -> Key:
 
 
 def _links(groups: Sequence[Group]) -> dict[Key, dict[str, int]]:
-    """Return GPUs and machine -> RDMA link -> how many members have it."""
+    """Return GPUs and machine -> RDMA link -> number of members with it."""
     links: dict[Key, dict[str, int]] = {}
     for group in groups:
         gpus, link, machine = (group.parts.get(part, NOTHING) for part in PARTS)
@@ -108,18 +107,18 @@ def _links(groups: Sequence[Group]) -> dict[Key, dict[str, int]]:
 
 
 def _name(key: Key, kinds: Sequence[Key]) -> str:
-    """Return a kind's GPUs, and what else tells it from another kind with the same ones."""
+    """Return a kind's GPUs, and what distinguishes it from other kinds with the same ones."""
     gpus = "no GPUs" if key[0] == NOTHING else key[0]
     same = [other for other in kinds if other[0] == key[0]]
     differs = [key[place] for place in (1, 2) if len({other[place] for other in same}) > 1]
     return " ".join([gpus, *("no RDMA" if part == NOTHING else part for part in differs)])
 
 
-# How findings read: folded lists of hosts, names and values as people know them.
+# The text of findings: folded lists of hosts, and the usual names of fields and values.
 
-# Characters of a folded list, of which a line has up to four; and of the one that has to be whole to be of use.
+# Characters of a folded list, of which a line has up to four, and of the list to exclude, which has to be whole.
 LONGEST_LIST, LONGEST_EXCLUDE = 80, 300
-FEW = 4  # hosts of a list that is too long
+FEW = 4  # hosts that are shown of a longer list
 MOST_LINES = 10
 UNSET = "not set"
 EXCLUDE = "to leave out: "
@@ -135,17 +134,17 @@ _VALUES = {NOTHING: "none", "ok": "in order", "silent": "that does not answer"}
 
 
 def field_label(key: str) -> str:
-    """Return what a part is called."""
+    """Return the usual name of a part."""
     return _LABELS.get(key, key.rpartition(".")[2])
 
 
 def value_text(text: str) -> str:
-    """Return a value as messages show it."""
+    """Return a value's usual name."""
     return _VALUES.get(text, text)
 
 
 def some_of(hosts: Sequence[str]) -> str:
-    """Return the folded list of these hosts, or of the first of them and how many more there are."""
+    """Return the folded list of the hosts, or of the first few and the number of the others."""
     text = fold(list(hosts))
     if len(text) <= LONGEST_LIST:
         return text
@@ -154,12 +153,12 @@ def some_of(hosts: Sequence[str]) -> str:
 
 
 def others_text(count: int) -> str:
-    """Return so many other members in words."""
+    """Return `1 other`, `2 others` and so on."""
     return "1 other" if count == 1 else f"{count} others"
 
 
 def finding_lines(findings: Iterable[Finding]) -> list[str]:
-    """Return at most ten lines: a difference each, and the option that leaves out the nodes that are blamed."""
+    """Return at most ten lines: one for each difference, and the option that excludes the deviating nodes."""
     order = {name: place for place, name in enumerate(FIELDS)}
     ordered = sorted(findings, key=lambda finding: order.get(finding.field, -1))
     last = exclude_line(ordered)
@@ -172,7 +171,7 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
 
 
 def exclude_line(findings: Iterable[Finding]) -> list[str]:
-    """Return the line for sbatch that leaves out whose node itself is odd: none where no node is, or too many are."""
+    """Return sbatch's option that excludes the deviating nodes, nothing if there are none or too many."""
     hosts = fold([host for finding in findings if finding.field != "environment" for host in finding.hosts])
     return [f"{EXCLUDE}--exclude={hosts}"] if 0 < len(hosts) <= LONGEST_EXCLUDE else []
 
@@ -182,21 +181,21 @@ def field_name(key: str) -> str:
     return "environment" if is_variable(key) else key.partition(".")[0]
 
 
-# Who differs from nearly all: three of four that agree name the fourth, and below that nobody is blamed.
+# Deviations from the majority: three of four that agree name the fourth; below that no host is named.
 
 MAJORITY = 0.75
 MOST_VALUES = 4  # in a line without a majority
-# Variables that the same hosts have otherwise, beyond which one line tells of all.
+# Variables that differ on the same hosts; more of them share one line.
 MOST_VARIABLES = 2
 MOST_NAMES = 3  # of these in that line
-# So many different values of one variable, at least as many as half of the members: each node has its own by nature.
+# A variable with so many values, at least half as many as members, differs by nature.
 FEWEST_OF_NATURE = 3
-# The ports tell of it.
+# The ports' findings cover it.
 _NOT_COMPARED = "rdma.link"
 
 
 def majority_differences(groups: Sequence[Group]) -> list[Finding]:
-    """Return how members of one kind differ, in the order of their parts."""
+    """Return the differences between members of one kind, in the order of their parts."""
     keys = sorted({key for group in groups for key in group.parts} - {_NOT_COMPARED, MORE})
     fields = [finding for key in keys if not is_variable(key) for finding in _of(key, groups)]
     variables = [finding for key in keys if is_variable(key) for finding in _of(key, groups)]
@@ -228,7 +227,7 @@ def _of(key: str, groups: Sequence[Group]) -> list[Finding]:
 
 
 def _value(key: str, group: Group) -> str | None:
-    """Return what a group says, None where it says nothing, or what is told in another way."""
+    """Return a group's value, None if it has none, or another finding covers it."""
     if is_variable(key):
         is_known = MORE not in group.parts or key < max(filter(is_variable, group.parts), default="")
         return group.parts.get(key, UNSET if is_known else None)
@@ -238,7 +237,7 @@ def _value(key: str, group: Group) -> str | None:
 
 
 def _together(findings: Iterable[Finding]) -> list[Finding]:
-    """Return one finding where the same hosts differ in many variables: somebody's profile was not read there."""
+    """Return one finding for many variables that differ on the same hosts, where a profile may not have been read."""
     by_hosts: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
         by_hosts.setdefault(finding.hosts, []).append(finding)
@@ -253,7 +252,7 @@ def _together(findings: Iterable[Finding]) -> list[Finding]:
     return found
 
 
-# Who cannot use RDMA where most others can: NCCL would fall back to TCP there, for all, and say nothing.
+# Members that cannot use RDMA though most others can: NCCL would silently fall back to TCP, for all.
 
 _WHY = {
     NOTHING: "no RDMA device",
@@ -262,14 +261,14 @@ _WHY = {
     SILENT: "an RDMA device that does not answer",
 }
 MEMLOCK = "memlock"
-# Below that NCCL cannot register its buffers, some ten megabytes for each peer; sites set it to unlimited.
+# With such a limit NCCL cannot register its buffers, some ten megabytes for each peer; sites set it to unlimited.
 _LOW = ("K", *(f"{size}M" for size in (1, 2, 4, 8, 16, 32)))
 
 
 def marked_without_rdma(groups: Sequence[Group], *, required: bool) -> list[Group]:
-    """Return the groups with what those lack that cannot use RDMA, though it is asked for or most of their like can."""
+    """Return the groups, with `lack` set where they cannot use RDMA though it is required or most similar nodes can."""
     whys = [_lack(group.parts) for group in groups]
-    like: dict[tuple[str, ...], int] = {}  # members whose nodes should all have it, or all not
+    like: dict[tuple[str, ...], int] = {}  # members that should all have RDMA, or all not
     able: dict[tuple[str, ...], int] = {}
     for group, why in zip(groups, whys, strict=True):
         base = _base(group.parts)
@@ -280,7 +279,7 @@ def marked_without_rdma(groups: Sequence[Group], *, required: bool) -> list[Grou
 
 
 def rdma_findings(groups: Sequence[Group]) -> list[Finding]:
-    """Name who lacks it, a line for each reason."""
+    """Return the groups that lack RDMA, one finding for each reason."""
     able = sum(len(group.hosts) for group in groups if not _lack(group.parts))
     hosts: dict[str, list[str]] = {}
     for group in groups:
@@ -294,7 +293,7 @@ def rdma_findings(groups: Sequence[Group]) -> list[Finding]:
 
 
 def _lack(parts: Mapping[str, str]) -> str:
-    """Return why a member cannot use RDMA, "" where it can."""
+    """Return why a member cannot use RDMA, "" if it can."""
     ports = parts.get("rdma", NOTHING)
     if ports in _WHY:
         return ports
@@ -302,20 +301,20 @@ def _lack(parts: Mapping[str, str]) -> str:
 
 
 def _base(parts: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what is alike in nodes that should all have it: a loader of data without GPUs need not."""
+    """Return what nodes have in common that should all have RDMA: data loaders without GPUs need none."""
     return parts.get("gpus", NOTHING).partition(" ")[2], parts.get("kernel.machine", NOTHING)
 
 
-# What is compared with a number, or with every other member's, and not by majority: space, clocks, addresses.
+# Comparisons without a majority of values: space, clocks, addresses.
 
-CLOCK_S = 1.0  # a clock is odd only where all of what it may be is further off
+CLOCK_S = 1.0  # a clock deviates only if its whole interval is further off
 SPACES = ("shm", "tmp")
-# An address that more than this share of the members have, and more than two, is inside of each host, as docker's is.
+# An address of more than this share of the members, and of more than two, is internal to each host, as docker's is.
 MOST_SHARE = 0.25
 
 
 def space_findings(groups: Iterable[Group]) -> list[Finding]:
-    """Name whose memory file system or /tmp is full."""
+    """Return the members with a full memory file system or /tmp."""
     full = {name: [h for g in groups if g.parts.get(name) == FULL for h in g.hosts] for name in SPACES}
     return [
         Finding(name, tuple(hosts), f"{some_of(hosts)}: {field_label(name)} is full")
@@ -325,7 +324,7 @@ def space_findings(groups: Iterable[Group]) -> list[Finding]:
 
 
 def clock_findings(members: Sequence[Compared]) -> list[Finding]:
-    """Name whose clock is more than a second off from that of nearly all."""
+    """Return the members whose clocks are more than a second off those of nearly all."""
     clocks = [(member.host, *member.clock) for member in members if member.clock is not None]
     if not clocks or max(low for _, low, _ in clocks) - min(high for _, _, high in clocks) <= CLOCK_S:
         return []
@@ -346,7 +345,7 @@ def clock_findings(members: Sequence[Compared]) -> list[Finding]:
 
 
 def address_findings(members: Sequence[Compared]) -> list[Finding]:
-    """Tell which hosts have one address among them; what many of them have is a network inside of each."""
+    """Return the hosts that share an address; one that many share is internal to each."""
     owners: dict[str, list[str]] = {}
     for member in members:
         for text in member.addresses.split():
@@ -359,7 +358,7 @@ def address_findings(members: Sequence[Compared]) -> list[Finding]:
 
 
 def reach_findings(unreached: Iterable[tuple[str, Sequence[str]]], count: int) -> list[Finding]:
-    """Name who alone keeps a world of so many members off a better network of rank 0's, the best of them."""
+    """Return the few hosts that do not reach a better address of rank 0, which a world of `count` members could use."""
     best = {tuple(hosts): address for address, hosts in reversed([*unreached])}
     return [
         Finding(
@@ -381,9 +380,9 @@ def _amount(seconds: Iterable[float]) -> str:
 def compare_members(
     members: Sequence[Compared], *, asks_rdma: bool = False, unreached: Iterable[tuple[str, Sequence[str]]] = ()
 ) -> list[Finding]:
-    """Return what differs; a member without a fingerprint is not compared.
+    """Return the differences; members without a fingerprint are left out.
 
-    `asks_rdma`: everyone has to have RDMA. `unreached`: better addresses of rank 0 than the world's, with the hosts
+    `asks_rdma`: all members must have RDMA. `unreached`: better addresses of rank 0 than the world's, with the hosts
     that did not reach them.
     """
     members = [member for member in members if member.fingerprint]
@@ -403,18 +402,18 @@ def compare_members(
 
 
 def _groups(members: Sequence[Compared]) -> list[Group]:
-    """Put members together whose text is the same, and read each text once: of thousands, few are different."""
+    """Group members by fingerprint, and parse each one once: of thousands, few are different."""
     hosts: dict[str, list[str]] = {}
     for member in members:
         hosts.setdefault(member.fingerprint, []).append(member.host)
     return [Group(fingerprint.load_fingerprint(text), names) for text, names in hosts.items()]
 
 
-# When each member's task began, when it came, and who kept the others waiting: by rank 0's clock, in seconds.
+# The timeline of a start, by rank 0's clock, in seconds.
 
-# Members that are listed one by one; of more, the last is named.
+# Members that are listed one by one; of more, only the last is named.
 MOST_LISTED = 16
-# What is less late than this is not late: a tick of the kernel, and what a busy host needs to wake up.
+# Members within so many seconds are punctual: a tick of the kernel, and the wake-up of a busy host.
 PUNCTUAL_S = 0.05
 
 _CAUSES = {
@@ -426,27 +425,27 @@ _CAUSES = {
 
 
 class Phases(NamedTuple):
-    """One member: when its task began, began to look for the others and was in, and what kept it meanwhile."""
+    """One member: when its task began, searched for the others and checked in, and what took the time."""
 
     host: str
     began: float
     searching: float
     arrived: float
     names_s: float
-    network_s: float  # without the time in which there was no rank 0 yet
+    network_s: float  # without the time before rank 0 was there
 
     @property
     def ready(self) -> float:
-        """When it would have been in, had rank 0 been there."""
+        """When it would have checked in if rank 0 had been there."""
         return self.searching + self.names_s + self.network_s
 
 
 def phases(members: Sequence[tuple[str, float, Durations | None]]) -> list[Phases]:
-    """Return the members, rank 0 first, of each of whom host, arrival and what it spent are told."""
+    """Return the phases of members, of which host, check-in and durations are given, rank 0 first."""
     found: list[Phases] = []
     leader_at = members[0][1] if members else 0.0
     for host, arrived, spent in members:
-        if spent is None:  # of a mingle that does not tell it
+        if spent is None:  # an earlier version of mingle does not report them
             continue
         began = arrived - spent.in_ms / 1000
         searching = began + spent.asked_ms / 1000
@@ -457,7 +456,7 @@ def phases(members: Sequence[tuple[str, float, Durations | None]]) -> list[Phase
 
 
 def timeline_lines(members: Sequence[Phases], formed: float) -> list[str]:
-    """Return the times since the first task began, and who was last to be ready, by how much, and why."""
+    """Return the times since the first task began, and which member was last to be ready, by how much, and why."""
     if len(members) <= 1:
         return []
     zero = min(member.began for member in members)
@@ -470,10 +469,7 @@ def timeline_lines(members: Sequence[Phases], formed: float) -> list[str]:
 
 
 def last_to_arrive(members: Sequence[Phases]) -> dict[str, Any] | None:
-    """Return who was last to be ready, how many seconds after the first, and on what it spent them.
-
-    None where nobody was late.
-    """
+    """Return which member was last to be ready, how many seconds after the first, and why, if any was late."""
     if not members:
         return None
     first, late = (pick(members, key=attrgetter("ready")) for pick in (min, max))
@@ -498,11 +494,8 @@ def _why(members: Sequence[Phases]) -> str:
     return f"last to be ready: {found['host']}, {found['late_s']:.2f} s after {found['after']}: {parts}"
 
 
-# What rank 0, and any other member, tells of a world that has formed.
-
-
 def leader_report(leader: Leader, chosen: str) -> list[str]:
-    """Return what rank 0 alone knows; `chosen` is the address that the world uses."""
+    """Return the lines of rank 0's --explain; `chosen` is the address that the world uses."""
     entries = leader.roster.entries()
     carriers = {str(address.ip): interface for interface in interfaces() for address in interface.addresses}
     lines = []
@@ -513,7 +506,7 @@ def leader_report(leader: Leader, chosen: str) -> list[str]:
         short = [entry.join_request.host for entry in entries if index not in entry.reached]
         if offer.address == chosen:
             why, is_after = "chosen: the best that all members reached", True
-        elif is_after:  # not tried by those who reached a better one
+        elif is_after:  # members that reached a better one do not probe it
             why = "not needed: slower, or later in order"
         elif short:
             why = f"not reached by {fold(short)}"
@@ -526,7 +519,7 @@ def leader_report(leader: Leader, chosen: str) -> list[str]:
 
 
 def _order(leader: Leader) -> list[str]:
-    """Return both orders of the members, and what the new one saves, where they are not the usual one."""
+    """Return both orders of the members, and what the one by switch saves, if it is used."""
     if not leader.roster.by_switch:
         return []
     usual, taken = leader.roster.in_usual_order(), [entry for entry, _ in leader.roster.members(None)]
@@ -538,7 +531,7 @@ def _order(leader: Leader) -> list[str]:
 
 
 def members_without_switch(leader: Leader) -> list[str]:
-    """Return what a person should know of an order by switches that are not known."""
+    """Return a note about members without a known switch, if ranks are by switch."""
     lacking = [e.join_request.host for e in leader.roster.in_usual_order() if not e.join_request.topology]
     if not lacking or not leader.roster.by_switch:
         return []
@@ -562,35 +555,32 @@ def _last(entries: list[Entry]) -> list[str]:
     return [f"last of {len(entries)} members to check in: {last.label}, {late_s:.2f} s after the first, {first.label}"]
 
 
-# What a person hears of a world that has formed: what is odd about it, and for --explain how it came about.
-
-
 def note_by_leader(leader: Leader, request: Request, observer: Observer, chosen: str) -> None:
-    """Tell what rank 0 knows of all; `chosen` is the address that the world uses."""
+    """Report what rank 0 knows of all members; `chosen` is the address that the world uses."""
     if request.orders_by_switch:
         for line in members_without_switch(leader):
             observer.note(line)
-    if request.tells is not None:
+    if request.node_facts is not None:
         for line in difference_lines(leader, chosen, asks_rdma=request.asks_rdma):
             observer.note(line)
-    if observer.tell is not None:
+    if observer.explain is not None:
         for line in leader_report(leader, chosen):
-            observer.tell(line)
+            observer.explain(line)
 
 
 def note_by_member(membership: Membership | None, observer: Observer) -> None:
-    """Tell how any other member came to its leader."""
-    if observer.tell is not None and membership is not None:
-        observer.tell(f"rank 0 is {membership.proven.label}, found by {membership.proven.endpoint.backend}")
+    """Report how another member found its leader."""
+    if observer.explain is not None and membership is not None:
+        observer.explain(f"rank 0 is {membership.proven.label}, found by {membership.proven.endpoint.backend}")
 
 
-# What the leader says of nodes that are not alike: a warning once the world has formed, or why none does.
+# Differences between nodes: a warning once the world has formed, or with --strict the reason why it does not.
 
 MOST_DIFFERENCES = 3  # differences in an error, which is one line
 
 
 def refuse_different_nodes(leader: Leader, request: Request, offer: int) -> bool:
-    """Fail where members differ in what they must not, in a world that uses this of the offered addresses."""
+    """Fail the leader if members differ in a field of --strict, and return whether they do; `offer` is the address."""
     found = _findings(leader.roster, leader.terms, offer, asks_rdma=request.asks_rdma)
     refused = [finding for finding in found if finding.field in request.strict]
     if refused:
@@ -599,7 +589,7 @@ def refuse_different_nodes(leader: Leader, request: Request, offer: int) -> bool
 
 
 def _failure(nodes: int, refused: Sequence[Finding]) -> Failure:
-    """Return what all members are told: the first few differences, and who to leave out."""
+    """Return the failure: the first few differences, and the hosts to exclude."""
     texts, others = [finding.text for finding in refused[:MOST_DIFFERENCES]], exclude_line(refused)
     texts += [f"and {len(refused) - MOST_DIFFERENCES} more"] if refused[MOST_DIFFERENCES:] else []
     instead = others[0].removeprefix(EXCLUDE) if others else "nodes that agree"
@@ -607,7 +597,7 @@ def _failure(nodes: int, refused: Sequence[Finding]) -> Failure:
 
 
 def difference_lines(leader: Leader, at: str, *, asks_rdma: bool) -> list[str]:
-    """Return what a person should know of the nodes of a world that uses this of the leader's addresses."""
+    """Return the lines about differing nodes of a world that uses this address of the leader."""
     offer = next((place for place, offered in enumerate(leader.terms.advertised) if offered.address == at), 0)
     found = _findings(leader.roster, leader.terms, offer, asks_rdma=asks_rdma)
     return finding_lines(found) if found else []
@@ -622,7 +612,7 @@ def _findings(roster: Roster, terms: Terms, offer: int, *, asks_rdma: bool) -> l
         if not address.loopback and (short := [e.join_request.host for e in entries if index not in e.reached])
     ]
     if not asks_rdma and not unreached and len(set(carriers)) == 1 and _are_alike(entries):
-        return []  # most worlds are
+        return []  # as in most worlds
     members = [
         Compared(
             entry.join_request.host,
@@ -636,7 +626,7 @@ def _findings(roster: Roster, terms: Terms, offer: int, *, asks_rdma: bool) -> l
 
 
 def _are_alike(entries: Sequence[Entry]) -> bool:
-    """Tell whether nothing can be found: one text, clocks within a second, each address once."""
+    """Return whether no difference is possible: one fingerprint, clocks within a second, each address once."""
     if len({entry.fingerprint for entry in entries}) > 1 or f"={FULL}" in entries[0].fingerprint:
         return False
     clocks = [entry.clock for entry in entries if entry.clock is not None]
@@ -647,6 +637,6 @@ def _are_alike(entries: Sequence[Entry]) -> bool:
 
 
 def _carrier(entry: Entry, offer: int) -> str:
-    """Return speed and MTU of the interface by which a member is in the world, "" where it did not tell."""
+    """Return speed and MTU of the interface that a member uses in the world, "" if it did not report them."""
     _, is_there, rest = entry.addresses.partition(f"{entry.own_address(offer)}=")
     return rest.partition(" ")[0] if is_there else ""

@@ -10,7 +10,7 @@ SCHEDULES, BLOCK = 320, 80
 
 
 @pytest.mark.parametrize("first", range(0, SCHEDULES, BLOCK))
-def test_what_the_code_does_the_model_allows(first: int) -> None:
+def test_the_model_allows_each_step_of_the_code(first: int) -> None:
     """Each check-in, answer, promise, word, loss, failure and end, in the order in which they happen."""
     runs = {seed: followed(seed) for seed in range(first, first + BLOCK)}
     assert not {seed: run.refused for seed, run in runs.items() if run is not None and run.refused}
@@ -23,6 +23,6 @@ RARE = (30009394, 30002037, 30002309, 30013072, 30018932, 30000079, 30001001)
 
 
 @pytest.mark.parametrize("seed", RARE)
-def test_what_the_code_does_rarely_the_model_allows_too(seed: int) -> None:
+def test_the_model_allows_each_rare_step_of_the_code(seed: int) -> None:
     """These schedules were found among a hundred thousand."""
     assert not followed(seed).refused

@@ -36,7 +36,7 @@ class Running:
 class Silent:
     """A watcher that says nothing."""
 
-    tell = None
+    explain = None
 
     def progress(self, progress: object) -> None:
         """Say nothing."""

@@ -23,7 +23,7 @@ def run(seed: int, timeout_s: float, *faults: Fault) -> Schedule:
     return schedule
 
 
-def test_a_leader_that_was_suspended_before_the_last_word_asks_everybody_again() -> None:
+def test_a_leader_that_was_suspended_before_commit_renews_all_leases() -> None:
     """It wakes when the others have given up, and their promises look alive by a clock that stood still."""
     asleep = Fault("suspend", "READY", 0, 0, 45.0)
     with defect("leases and deadlines stand still with a suspended host"):
@@ -37,14 +37,14 @@ def test_a_leader_that_was_suspended_before_the_last_word_asks_everybody_again()
 
 
 @pytest.mark.parametrize("who", [0, 1], ids=["the leader's", "a member's"])
-def test_a_word_that_was_said_is_heard_when_the_host_has_woken(who: int) -> None:
+def test_a_commit_that_was_sent_arrives_after_the_host_has_woken(who: int) -> None:
     """The members that have time left ask for it, and the leader stays for them, though its own time was over."""
     for seed in SEEDS:
         schedule = run(seed, 60.0, Fault("suspend", "COMMIT", who, 0, 45.0))
         assert all(process.answer for process in schedule.processes), (seed, documented(schedule))
 
 
-def test_the_world_of_a_member_that_was_killed_after_the_last_word_stands_and_rank_0_names_it(
+def test_the_world_of_a_member_that_was_killed_after_commit_stands_and_rank_0_names_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It may have started its command: the others have the world, too."""
@@ -62,7 +62,7 @@ def test_the_world_of_a_member_that_was_killed_after_the_last_word_stands_and_ra
     assert killed > 0
 
 
-def test_a_member_that_loses_the_last_word_twice_gets_it_the_third_time() -> None:
+def test_a_member_that_loses_commit_twice_gets_it_the_third_time() -> None:
     """Its connection is lost unsaid before COMMIT, and the next one with the COMMIT that it has come back for."""
     lost = 0
     for seed in SEEDS:

@@ -121,7 +121,7 @@ def member(request: pytest.FixtureRequest) -> Iterator[Member]:
         Running.process.kill()
 
 
-def test_who_has_come_back_to_its_leader_does_not_pass_over_to_a_better_one(member: Member) -> None:
+def test_a_member_that_has_returned_to_its_leader_does_not_join_a_better_one(member: Member) -> None:
     """The check-in may still be under way, and the first leader says the word by the earlier promise."""
     first = member.finds("b", ticket=9)
     first.answers()
@@ -132,7 +132,7 @@ def test_who_has_come_back_to_its_leader_does_not_pass_over_to_a_better_one(memb
     assert not again.closed
 
 
-def test_who_was_not_told_the_word_joins_nobody_else_when_the_promise_is_over_too(member: Member) -> None:
+def test_a_member_without_commit_joins_no_other_leader_even_after_its_lease(member: Member) -> None:
     """Its world may have formed without it, so another one that it joined would be a second. The same leader may."""
     first = member.finds("b", ticket=9)
     first.answers()
@@ -166,7 +166,7 @@ def test_a_leader_that_is_found_twice_is_joined_once(member: Member) -> None:
     assert again.closed
 
 
-def test_who_has_heard_the_reason_joins_nobody_more(member: Member) -> None:
+def test_a_member_that_knows_the_reason_joins_no_other_leader(member: Member) -> None:
     """Also where another leader proves itself in the same turn."""
     first = member.finds("b", ticket=9)
     others: list[Leader] = []
@@ -193,7 +193,7 @@ def test_an_earlier_runs_reason_does_not_end_a_wait_that_was_promised_since(memb
     assert member.is_there
 
 
-def test_who_was_suspended_past_its_time_still_hears_the_word_that_was_said(member: Member) -> None:
+def test_a_member_that_was_suspended_past_its_deadline_still_gets_commit(member: Member) -> None:
     """TCP says it again, some time after the host has woken."""
     leader = member.finds("a")
     leader.answers()
@@ -204,7 +204,7 @@ def test_who_was_suspended_past_its_time_still_hears_the_word_that_was_said(memb
     assert member.process.answer is not None
 
 
-def test_who_was_suspended_past_its_time_gives_up_soon_after(member: Member) -> None:
+def test_a_member_that_was_suspended_past_its_deadline_gives_up_soon_after(member: Member) -> None:
     """The word was not said."""
     leader = member.finds("a")
     leader.answers()
@@ -213,7 +213,7 @@ def test_who_was_suspended_past_its_time_gives_up_soon_after(member: Member) -> 
     assert "rank 0, a (10.77.0.9), to commit the world within 107 s; saw no commit" in str(member.process.error)
 
 
-def test_who_has_given_up_promises_nothing(member: Member) -> None:
+def test_a_member_that_has_given_up_gives_no_lease(member: Member) -> None:
     """It stays to hear the reason, and not for a word."""
     leader = member.finds("a")
     member.later(TIMEOUT_S - member.timeline.now + GOODBYE_S / 2)
@@ -223,7 +223,7 @@ def test_who_has_given_up_promises_nothing(member: Member) -> None:
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_who_has_to_fail_keeps_the_promise_that_it_gave(member: Member, *, is_lost: bool) -> None:
+def test_a_member_that_has_to_fail_keeps_its_lease(member: Member, *, is_lost: bool) -> None:
     """Its node lacks a task, but the word may have been said, and be under way."""
     leader = member.finds("a")
     leader.answers()
@@ -236,7 +236,7 @@ def test_who_has_to_fail_keeps_the_promise_that_it_gave(member: Member, *, is_lo
     assert "local rank 1" in str(member.process.error)
 
 
-def test_who_has_to_fail_promises_nothing_more(member: Member) -> None:
+def test_a_member_that_has_to_fail_gives_no_further_lease(member: Member) -> None:
     """Its leader gathers anew, and must not count on it."""
     leader = member.finds("a")
     leader.answers()
@@ -246,7 +246,7 @@ def test_who_has_to_fail_promises_nothing_more(member: Member) -> None:
 
 
 @pytest.mark.parametrize("member", [0], indirect=True)
-def test_a_leader_by_right_that_meets_another_fails_and_tells_it(member: Member) -> None:
+def test_a_leader_by_right_that_meets_another_fails_and_reports_it(member: Member) -> None:
     """Each finds the other or is told by it: neither world forms."""
     other = member.finds("b", ticket=0)
     assert [kind for kind, _ in other.heard] == [wire.RIVAL]
@@ -263,7 +263,7 @@ def test_a_candidate_joins_only_a_better_one(member: Member) -> None:
 
 
 @pytest.mark.parametrize("member", [None], indirect=True)
-def test_a_withdrawn_candidate_that_is_told_of_a_failure_hands_it_on_and_waits(member: Member) -> None:
+def test_a_withdrawn_candidate_forwards_a_failure_and_waits(member: Member) -> None:
     """Another candidate has failed and tells this one, which has left its members to a better one by then."""
     leader = member.finds("a", ticket=1)
     leader.answers()

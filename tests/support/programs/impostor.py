@@ -15,8 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mingle_hooks.rendezvous import messages as packed_roster
-from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.wire import Attempt, Secret
 
 LEADER = b"L" * 16
@@ -41,14 +40,14 @@ def serve(sock: socket.socket) -> None:
     sock.sendall(wire.frame(wire.CHALLENGE, wire.encode(body)))
     session = wire.Sealer(secret, nonce, mine, b"leader", b"member")
     session.open(*read(sock))
-    packed = packed_roster.pack_roster(json.dumps(says.get("roster")).encode())
+    packed = messages.pack_roster(json.dumps(says.get("roster")).encode())
     if "roster" in says:
         sock.sendall(wire.frame(wire.ROSTER, packed))
     for kind, what in says["frames"]:
         text = (
             what
             if isinstance(what, str)
-            else json.dumps(what).replace('"packed"', f'"{packed_roster.roster_digest(packed)}"')
+            else json.dumps(what).replace('"packed"', f'"{messages.roster_digest(packed)}"')
         )
         sock.sendall(session.seal(kind, text.encode()))
     while sock.recv(4096):

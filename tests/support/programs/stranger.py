@@ -14,8 +14,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from mingle_hooks.rendezvous import multicast as beacon
-from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous import multicast, wire
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
 from mingle_hooks.rendezvous.wire import Attempt, Secret, check_in_ports, multicast_port
 
@@ -66,10 +65,10 @@ def main() -> None:
     its_port = server.getsockname()[1]
     secret = Secret(b"not the key")
     forged = [
-        beacon.pack_beacon(
-            beacon.Beacon(kind, attempt.tag, os.urandom(16), ticket, its_port, (own, "127.0.0.1")), secret
+        multicast.pack_beacon(
+            multicast.Beacon(kind, attempt.tag, os.urandom(16), ticket, its_port, (own, "127.0.0.1")), secret
         )
-        for kind in (beacon.BEACON, beacon.QUESTION)
+        for kind in (multicast.BEACON, multicast.QUESTION)
         for ticket in (0, 1, 2**63)
     ]
     said = {"tag": attempt.tag.hex(), "version": VERSION, "nonce": "00" * 16, "at": f"{own} {its_port}"}
@@ -103,7 +102,9 @@ def main() -> None:
                 with contextlib.suppress(OSError):
                     udp.sendto(data, (attempt.group4, port))
                     me.done["sent"] += 1
-            beacons = {struct.unpack_from("!H", d, 5 + 1 + 8 + 16 + 8)[0] for d in me.captured if d[5] == beacon.BEACON}
+            beacons = {
+                struct.unpack_from("!H", d, 5 + 1 + 8 + 16 + 8)[0] for d in me.captured if d[5] == multicast.BEACON
+            }
             for where in {*open_ports, *beacons} - {0}:
                 me.rejected_peer(where, rejected[turn % len(rejected)])
             time.sleep(0.01)

@@ -9,15 +9,15 @@ import socket
 import sys
 import time
 
-from mingle_hooks.rendezvous import multicast as beacon
+from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.wire import Attempt, Material, Secret, multicast_port
 
 LEADERS = 200
 attempt = Attempt(sys.argv[1])
 secret = Secret.derive(Material(sys.argv[4].encode()), attempt)
 said = [
-    beacon.pack_beacon(
-        beacon.Beacon(beacon.BEACON, attempt.tag, os.urandom(16), 0, 20_000 + number, (sys.argv[3],)), secret
+    multicast.pack_beacon(
+        multicast.Beacon(multicast.BEACON, attempt.tag, os.urandom(16), 0, 20_000 + number, (sys.argv[3],)), secret
     )
     for number in range(LEADERS)
 ]

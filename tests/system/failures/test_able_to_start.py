@@ -133,7 +133,7 @@ def test_no_host_of_a_run_starts_where_one_cannot(slurm: SlurmCluster, on_slurm:
 
 
 @pytest.mark.parametrize("starts", ["salloc -N4 MINGLE run --restarts 3", "srun -N4 MINGLE exec --together"])
-def test_what_fails_only_when_it_is_executed_ends_the_others(
+def test_a_command_that_fails_only_at_its_execution_ends_the_others(
     slurm: SlurmCluster, on_slurm: Command, starts: str
 ) -> None:
     """Here a program of no known kind; where mingle watches, no node is left behind."""

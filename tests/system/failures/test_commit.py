@@ -16,7 +16,7 @@ from support.members import KEYED, agreed, ended, program, stop
 
 # A member whose leases are a tenth of what they are: it promises to wait for 3 s instead of 30.
 FASTER = """
-from mingle_hooks.rendezvous import messages as leases
+from mingle_hooks.rendezvous import messages
 for name in ("LEASE_S", "COMMIT_DELIVERY_S", "RENEW_S", "CLOSING_S"):
     setattr(leases, name, getattr(leases, name) / 10)
 from mingle_hooks.cli.main import main
@@ -43,7 +43,7 @@ def node(host: Host, timeout: str, *command: str) -> Popen[str]:
     return host.popen(line, env=KEYED)
 
 
-def test_a_leader_that_is_stopped_before_the_last_word_has_no_world_that_the_others_gave_up(
+def test_a_leader_that_is_stopped_before_commit_has_no_world_that_the_others_gave_up(
     hosts: Callable[..., Hosts],
 ) -> None:
     """Seen: it went on after all promises had ended, read them, and formed the world alone."""
@@ -62,7 +62,7 @@ def test_a_leader_that_is_stopped_before_the_last_word_has_no_world_that_the_oth
     assert [(done.returncode, "WORLD_SIZE" in done.stdout) for done in [*others, ended(leader)]] == [(69, False)] * 3
 
 
-def test_who_promised_to_wait_and_loses_its_leader_at_its_deadline_still_hears_the_word(
+def test_a_member_that_loses_its_leader_at_its_deadline_during_its_lease_still_gets_commit(
     hosts: Callable[..., Hosts],
 ) -> None:
     """Seen: it gave up, while the leader, who had not noticed, formed the world with it."""

@@ -78,14 +78,14 @@ def test_a_member_that_never_comes_fails_all_others_at_the_deadline(
 
 # A member of another version than this one.
 OTHER_VERSION = """
-from mingle_hooks.rendezvous import wire as attempt
-attempt.PROTOCOL_VERSION += 1
+from mingle_hooks.rendezvous import wire
+wire.PROTOCOL_VERSION += 1
 from mingle_hooks.cli.main import main
 main()
 """
 
 
-def test_members_of_two_versions_that_meet_by_multicast_both_say_so(four: Hosts) -> None:
+def test_members_of_two_versions_that_meet_by_multicast_both_report_it(four: Hosts) -> None:
     """Neither can prove anything to the other, but a beacon's port is found in every version."""
     for other in range(2):
         words = ("env", "--id", f"job {other}", "--nodes", "2", "--via", "multicast", "--timeout", "4", "--rank")
@@ -129,7 +129,9 @@ CONFLICTS: dict[str, tuple[Sequence[str], Sequence[Mapping[str, str]], Sequence[
 }
 
 
-def test_members_that_contradict_each_other_all_fail_and_say_which_and_who(four: Hosts, forked: Forked) -> None:
+def test_members_that_contradict_each_other_all_fail_and_name_the_values_and_members(
+    four: Hosts, forked: Forked
+) -> None:
     """All contradictions at once, each a world of its own on the same hosts; the late member is told too.
 
     The members of the first are started, as users start them.
@@ -180,7 +182,7 @@ def test_a_run_that_failed_does_not_spoil_the_next_one(four: Hosts) -> None:
     one_world(second)
 
 
-def test_a_member_with_another_key_is_refused_and_told_so_and_the_others_tell_its_address(four: Hosts) -> None:
+def test_a_member_with_another_key_is_refused_and_the_others_name_its_address(four: Hosts) -> None:
     """It exits with 77, they with 69, for without it they are three of four."""
     results = members(
         list(four),
@@ -199,7 +201,7 @@ def test_a_member_with_another_key_is_refused_and_told_so_and_the_others_tell_it
     assert re.fullmatch(rf".* {AT}1 \(node1\) has for this id; saw another key here \(MINGLE_KEY\); .*", last)
 
 
-def test_two_with_different_keys_tell_of_each_other_in_one_line(four: Hosts) -> None:
+def test_two_members_with_different_keys_report_each_other_in_one_line(four: Hosts) -> None:
     """Without ranks too, where each of them waits for the other to come."""
     results = members(
         list(four)[:2],

@@ -38,7 +38,7 @@ done"""
 
 
 @pytest.mark.parametrize("ipv4", [True, False], ids=["IPv4", "IPv6"])
-def test_a_member_without_a_local_port_says_so(hosts: Callable[..., Hosts], *, ipv4: bool) -> None:
+def test_a_member_without_a_local_port_reports_it(hosts: Callable[..., Hosts], *, ipv4: bool) -> None:
     """With the range that is used up, as connect(2) finds nothing in it."""
     two = hosts(2, ipv4=ipv4)
     two[1].run(["sysctl", "-w", "net.ipv4.ip_local_port_range=50000 50001"], check=True)
@@ -57,7 +57,7 @@ def test_an_address_without_a_route_is_no_want_of_ports(hosts: Callable[..., Hos
     assert "local ports" not in failed(done, 69)
 
 
-def test_a_member_without_a_thread_says_so(four: Hosts) -> None:
+def test_a_member_without_a_thread_reports_it(four: Hosts) -> None:
     """The look-up of a name needs one, and the name server is not the cause."""
     line = ["bash", "-c", 'ulimit -u 1; exec mingle env "$@"', "bash", *BY_MASTER, "--rank", "1"]
     done = four[0].run(line, env=KEYED, user="alice")
@@ -67,7 +67,7 @@ def test_a_member_without_a_thread_says_so(four: Hosts) -> None:
     assert "firewall" not in done.stderr
 
 
-def test_memory_that_is_used_up_is_told_with_its_limit() -> None:
+def test_exhausted_memory_is_reported_with_its_limit() -> None:
     """It is no bug of mingle, and no network's fault."""
     code = """
 import errno, sys
@@ -85,7 +85,7 @@ print(main.run(["key"]), shortage(OSError(errno.ENOBUFS, "x")).seen)
 
 @pytest.mark.parametrize("role", ["rank 0", "a member", "a candidate"])
 @pytest.mark.parametrize("limit", [5, 9, 12])
-def test_out_of_file_descriptors_is_told_with_the_limit_that_was_met(four: Hosts, role: str, limit: int) -> None:
+def test_exhausted_file_descriptors_are_reported_with_their_limit(four: Hosts, role: str, limit: int) -> None:
     """Not that host, its log and its firewall."""
     options = {"rank 0": ("--rank", "0"), "a member": ("--rank", "1", "--master", "node2"), "a candidate": ()}[role]
     limited = ["bash", "-c", 'ulimit -n "$1"; shift; exec "$@"', "bash", str(limit)]
@@ -97,7 +97,7 @@ def test_out_of_file_descriptors_is_told_with_the_limit_that_was_met(four: Hosts
     assert "a higher `ulimit -n`" in last
 
 
-def test_a_leader_that_runs_out_of_descriptors_tells_everybody_that_it_did(four: Hosts, forked: Forked) -> None:
+def test_a_leader_that_runs_out_of_descriptors_reports_it_to_all_members(four: Hosts, forked: Forked) -> None:
     """Those that are in hear it from rank 0."""
     count = 24
     limited = ["bash", "-c", 'ulimit -n "$1"; shift; exec "$@"', "bash", "28"]
@@ -121,7 +121,7 @@ def without(package: str, place: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("package", ["netifaces", "multicast_expert"])
-def test_a_missing_package_of_multicast_is_named_only_where_nobody_was_met(
+def test_a_missing_package_of_multicast_is_named_only_if_no_member_was_found(
     four: Hosts, tmp_path: Path, package: str
 ) -> None:
     """With a directory there is a world and not a word; where there is no other backend, it is the error."""

@@ -97,7 +97,7 @@ def test_a_first_task_that_is_stopped_keeps_the_others_no_longer_than_their_dead
 
 
 @pytest.mark.parametrize("harm", [("mkdir",), ("touch",), ("ln", "-s", "/home/alice")], ids=lambda harm: harm[0])
-def test_what_another_user_makes_of_the_name_hinders_no_next_run(
+def test_files_of_other_users_at_the_directorys_name_hinder_no_later_run(
     hosts: Callable[..., Hosts], harm: tuple[str, ...]
 ) -> None:
     """Its name is seen in /tmp, and taken before the job runs again; that costs nobody anything."""

@@ -37,7 +37,7 @@ def test_four_machines_that_know_nothing_of_each_other_find_one_world_by_multica
 
 
 @pytest.mark.parametrize("member", [0, 1], ids=["rank 0 asks", "another member asks"])
-def test_a_network_that_one_member_asks_for_is_used_though_another_is_faster(four: Hosts, member: int) -> None:
+def test_a_network_that_one_member_requires_is_used_though_another_is_faster(four: Hosts, member: int) -> None:
     """Without --iface it is eth0; --iface ib0 on any member excludes that."""
     line = ["mingle", "exec", "--id", "job", "--nodes", "3", "--via", "master", "--master", "node1"]
     for iface, network in (((), "10.77.0.0/24"), (("--iface", "ib0"), "10.78.0.0/24")):

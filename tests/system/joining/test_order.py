@@ -54,7 +54,7 @@ def test_nodes_of_a_job_are_neighbours_in_rank_below_one_switch(hosts: Callable[
         slurm.settle()
 
 
-def test_a_job_without_switches_stays_as_it_is_and_one_node_says_so(slurm: SlurmCluster) -> None:
+def test_a_job_without_switches_keeps_its_ranks_and_one_node_reports_it(slurm: SlurmCluster) -> None:
     """Slurm without a topology plugin tells the node's name alone."""
     done = slurm.srun("-N3", "-n3", "-l", *evaluating("--order", "topology", then="echo $NODE_RANK"), env=KEYED)
     assert sorted(done.stdout.splitlines()) == ["0: 0", "1: 1", "2: 2"]

@@ -92,7 +92,7 @@ def test_a_world_that_has_ended_takes_nobody_back(hosts: Callable[..., Hosts]) -
         assert after["MINGLE_WORLD"] != before["MINGLE_WORLD"]
 
 
-def test_nobody_else_gets_the_place(hosts: Callable[..., Hosts]) -> None:
+def test_no_other_member_gets_the_place(hosts: Callable[..., Hosts]) -> None:
     """Another id, key, user, rank or framework gets none, and a file that was changed or is old gives none."""
     two = hosts(2)
     with world(list(two)):

@@ -35,7 +35,7 @@ def call(_events: int) -> None:
     """Do nothing; it is only compared."""
 
 
-def test_what_is_ready_is_told_with_its_call(poller: Poller) -> None:
+def test_ready_sockets_are_returned_with_their_events(poller: Poller) -> None:
     """An empty socket can be written, one with data read, and nothing else is told."""
     one, other = socket.socketpair()
     with one, other:
@@ -62,7 +62,7 @@ def test_the_other_sides_end_is_ready_for_both(poller: Poller) -> None:
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.02])
-def test_a_wait_lasts_as_long_as_it_was_asked_to(poller: Poller, wait_s: float) -> None:
+def test_a_wait_lasts_at_least_its_timeout(poller: Poller, wait_s: float) -> None:
     """Never shorter: a timer would be asked for in circles."""
     began = time.monotonic()
     assert poller.ready(wait_s) == []
@@ -110,7 +110,7 @@ def test_a_socket_is_served_until_it_is_unwatched() -> None:
     assert heard == [b"a", b"b"]
 
 
-def test_what_was_due_comes_before_what_was_said_meanwhile() -> None:
+def test_timers_that_are_due_come_before_data_that_arrived_meanwhile() -> None:
     """Who was stopped until after its deadline takes no word that came before it went on."""
     one, other = socket.socketpair()
     clock, seen = Clock(), []
@@ -234,7 +234,7 @@ def test_any_bytes_give_frames_or_the_end_and_never_more_memory_than_a_frame(pie
         assert len(ends.connection._in) <= HEADER.size + ends.connection.most_bytes or "more than" in ends.ends[0]
 
 
-def test_a_frame_that_is_too_large_ends_it_before_it_has_come() -> None:
+def test_a_frame_that_is_too_large_ends_the_connection_before_it_has_arrived() -> None:
     """The length alone is enough, and a proved peer may send more."""
     with Ends() as ends:
         ends.other.send(struct.pack("!IB", 1025, 1))
@@ -274,7 +274,7 @@ def test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded(end
     assert ends.ends == ["it does not read"]
 
 
-def test_it_tells_when_less_is_waiting(ends: Ends) -> None:
+def test_on_room_is_called_when_less_is_waiting(ends: Ends) -> None:
     """So that who has more to say need not look."""
     rooms: list[int] = []
     ends.connection.on_room = lambda: rooms.append(ends.connection.waiting_bytes)
@@ -294,7 +294,7 @@ def test_it_tells_when_less_is_waiting(ends: Ends) -> None:
     assert rooms[-1] == 0
 
 
-def test_what_waits_for_many_is_held_once() -> None:
+def test_data_that_waits_for_many_peers_is_held_once() -> None:
     """The roster of thousands goes to each of them, and some read slowly."""
     data = bytes(8_000_000)
     with Ends() as one, Ends() as other:
@@ -307,7 +307,7 @@ def test_what_waits_for_many_is_held_once() -> None:
         assert held < 100_000
 
 
-def test_sending_to_one_that_has_gone_ends_it_later_after_its_last_words(ends: Ends) -> None:
+def test_sending_to_a_closed_peer_ends_the_connection_after_its_last_frames(ends: Ends) -> None:
     """Who sends to many does not expect that they change meanwhile."""
     ends.other.send(frame(9, b"farewell"))
     ends.other.close()
@@ -347,7 +347,7 @@ def test_a_connection_that_is_refused_ends_once() -> None:
         assert connection.closed
 
 
-def test_after_close_nothing_comes_any_more(ends: Ends) -> None:
+def test_after_close_no_callback_is_called(ends: Ends) -> None:
     """Not even what was already on its way in the same round."""
     ends.connection.send(bytes(1_000_000))
     ends.other.send(frame(1, b""))
@@ -356,7 +356,7 @@ def test_after_close_nothing_comes_any_more(ends: Ends) -> None:
     assert (ends.frames, ends.ends) == ([], [])
 
 
-def test_a_frame_that_its_reader_refuses_is_the_last_one(ends: Ends) -> None:
+def test_a_refused_frame_is_the_last_one_of_its_connection(ends: Ends) -> None:
     """WireError ends the connection, no more."""
 
     def refuse(_kind: int, _payload: bytes) -> None:

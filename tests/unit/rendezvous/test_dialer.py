@@ -36,7 +36,7 @@ def test_a_leader_that_proves_itself_is_found(pair: Room) -> None:
     assert member.membership.proven.ticket == 0
 
 
-def test_a_member_with_another_key_learns_so_and_the_leader_hears_of_it(pair: Room) -> None:
+def test_a_member_with_another_key_and_the_leader_learn_of_the_mismatch(pair: Room) -> None:
     """Neither takes the other for a member."""
     member = pair.member(OTHER, rank=1).come()
     pair.until(lambda: member.mismatches and pair.leader.rejected.list())
@@ -46,7 +46,7 @@ def test_a_member_with_another_key_learns_so_and_the_leader_hears_of_it(pair: Ro
     assert len(pair.leader.roster) == 1
 
 
-def test_a_relay_is_found_out_before_anything_depends_on_it() -> None:
+def test_a_relay_is_detected_before_anything_depends_on_it() -> None:
     """Who hands on a leader's words without the key could stop doing so at the worst time."""
     with Room(2) as room, relay(room.port) as port:
         member = room.member(rank=1).come(port)
@@ -56,7 +56,7 @@ def test_a_relay_is_found_out_before_anything_depends_on_it() -> None:
         assert len(room.leader.roster) == 1
 
 
-def test_many_leads_that_do_not_answer_do_not_keep_the_one_that_does_from_its_turn() -> None:
+def test_many_endpoints_that_do_not_answer_do_not_block_one_that_does() -> None:
     """A beacon of yesterday, sent again and again, costs connections and nothing else."""
     with Room(2) as room, deaf(MOST_CALLS) as servers:
         member = room.member(rank=1)
@@ -70,7 +70,7 @@ def test_many_leads_that_do_not_answer_do_not_keep_the_one_that_does_from_its_tu
         room.until(lambda: member.state == "waiting")
 
 
-def test_a_lead_is_dialled_once_at_a_time_and_rests_when_it_did_not_answer() -> None:
+def test_an_endpoint_is_dialled_once_at_a_time_and_less_often_without_an_answer() -> None:
     """So that others get their turn."""
     with Room(2) as room, deaf(1) as (server,):
         member, port = room.member(), server.getsockname()[1]
@@ -86,7 +86,7 @@ def test_a_lead_is_dialled_once_at_a_time_and_rests_when_it_did_not_answer() -> 
         assert len(member.dialer._calls) == 1
 
 
-def test_a_lead_that_cannot_be_dialled_is_nothing(pair: Room) -> None:
+def test_an_endpoint_that_cannot_be_dialled_is_ignored(pair: Room) -> None:
     """Its backend will name it again."""
     dialer = Dialer(pair.loop, ATTEMPT, SECRET, lambda _leader_proven: None, lambda *_who: None, lambda _a, _b: None)
     for address in ("240.0.0.1", "::ffff:0:0", "ff02::1", "0.0.0.1"):
@@ -95,7 +95,7 @@ def test_a_lead_that_cannot_be_dialled_is_nothing(pair: Room) -> None:
     assert not dialer._calls
 
 
-def test_whatever_a_stranger_answers_only_ends_the_call() -> None:
+def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
     """Garbage, wrong frames, a challenge without proof, silence."""
     challenge = {"nonce": "00" * 16, "leader": "00" * 16, "ticket": 0, "host": "h", "proof": "00" * 32}
     refused = {"why": "key", "host": "r", "at": "127.0.0.1 1"}
@@ -138,7 +138,7 @@ def search(room: Room, found: list[ProvenLeader], notes: list[str], **parts: Any
     return Search(room.loop, request, SECRET, notes.append, found.append, lambda: None, lambda: None)
 
 
-def test_who_hands_on_what_the_leader_says_is_gone_round() -> None:
+def test_the_leader_behind_a_relay_is_dialled_directly() -> None:
     """The leader says where it is itself; a person is told who stands between."""
     found: list[ProvenLeader] = []
     notes: list[str] = []
@@ -153,7 +153,7 @@ def test_who_hands_on_what_the_leader_says_is_gone_round() -> None:
         looking.close()
 
 
-def test_where_rank_0_is_expected_is_said(pair: Room) -> None:
+def test_the_error_names_the_expected_host_of_rank_0(pair: Room) -> None:
     """By the name that the scheduler gives it."""
     looking = search(pair, [], [], leader_hosts=("node7",))
     assert looking.no_leader(9).expected == "rank 0 (node7) within 9 s"

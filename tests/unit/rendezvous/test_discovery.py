@@ -81,7 +81,7 @@ def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     sys.modules.update(before)
 
 
-def test_a_package_that_is_missing_or_broken_is_a_reason_and_other_ways_go_on(broken: str) -> None:
+def test_a_missing_or_broken_package_is_a_reason_and_other_backends_go_on(broken: str) -> None:
     """The search by name goes on, and the message has both."""
     search = Dialer(hosts=("127.0.0.1",))
     with search.loop:
@@ -94,7 +94,7 @@ def test_a_package_that_is_missing_or_broken_is_a_reason_and_other_ways_go_on(br
     assert search.notes == []
 
 
-def test_where_no_way_can_be_opened_each_reason_is_the_error(broken: str, tmp_path: Path) -> None:
+def test_the_error_has_each_reason_if_no_backend_can_be_opened(broken: str, tmp_path: Path) -> None:
     """71, at once; with another way, the directory is a reason only, for this node alone may not have mounted it."""
     search = Dialer(directory=tmp_path / "none", hosts=("127.0.0.1",))
     with search.loop:
@@ -113,7 +113,7 @@ def test_where_no_way_can_be_opened_each_reason_is_the_error(broken: str, tmp_pa
 
 
 @pytest.mark.parametrize("hosts", [("127.0.0.1",), ()], ids=["another way", "the last way"])
-def test_a_directory_that_goes_while_it_is_used_leaves_the_other_ways(tmp_path: Path, hosts: tuple[str, ...]) -> None:
+def test_a_directory_that_vanishes_in_use_leaves_the_other_backends(tmp_path: Path, hosts: tuple[str, ...]) -> None:
     """A leader that cannot write its file any more is still found by name; by no way, it does not wait for members."""
     place = tmp_path / "shared"
     place.mkdir()
@@ -175,7 +175,7 @@ def test_every_port_of_every_address_is_named_again_and_again() -> None:
     assert set(found) == {Endpoint("127.0.0.1", port, "hosts") for port in (20_001, 20_002)}
 
 
-def test_a_name_that_nobody_knows_holds_up_no_other_and_is_looked_up_again() -> None:
+def test_an_unknown_name_delays_no_other_and_is_looked_up_again() -> None:
     """Each is looked up by itself, and reported; it may be registered later."""
     clock, unknown = Clock(), "no-such-host.invalid"
     names = (unknown, "bad..name", "-", "x" * 300, "\u00fc", "127.0.0.1")
@@ -258,7 +258,7 @@ def place() -> Iterator[Callable[..., Place]]:
         yield lambda *arguments: stack.enter_context(closing(Place(*arguments)))
 
 
-def test_what_one_announces_another_finds_and_nothing_stays(place: Callable[..., Place], tmp_path: Path) -> None:
+def test_an_announced_leader_is_found_and_leaves_no_file(place: Callable[..., Place], tmp_path: Path) -> None:
     """The file is private, whole from the first moment, and removed."""
     leader, member = place(tmp_path), place(tmp_path)
     leader.backend.announce(ADVERTISED)
@@ -310,9 +310,7 @@ def test_a_leader_with_another_key_is_reported_once_and_not_dialled(
 
 
 @pytest.mark.parametrize("what", ["empty", "garbage", "huge", "link", "fifo", "directory", "other's words", "device"])
-def test_whatever_lies_there_under_a_leaders_name_is_not_believed(
-    place: Callable[..., Place], tmp_path: Path, what: str
-) -> None:
+def test_any_file_under_a_leaders_name_is_not_trusted(place: Callable[..., Place], tmp_path: Path, what: str) -> None:
     """And it neither blocks nor breaks the search."""
     leader, member = place(tmp_path), place(tmp_path)
     leader.backend.announce(ADVERTISED)
@@ -362,7 +360,7 @@ def test_a_directory_that_goes_away_meanwhile_is_no_leader_found(place: Callable
 
 
 @pytest.mark.parametrize("name", ["missing", "file"])
-def test_what_is_no_directory_is_refused_at_once(place: Callable[..., Place], tmp_path: Path, name: str) -> None:
+def test_a_path_that_is_no_directory_is_refused_at_once(place: Callable[..., Place], tmp_path: Path, name: str) -> None:
     """With the path, and what to do."""
     (tmp_path / "file").touch()
     with pytest.raises(PlaceError, match=name):
@@ -375,7 +373,7 @@ def test_what_is_no_directory_is_refused_at_once(place: Callable[..., Place], tm
 LEADER, MEMBER = b"L" * 16, b"M" * 16
 
 
-def test_a_leader_that_was_asked_twice_in_vain_does_not_hear_us() -> None:
+def test_a_leader_that_leaves_two_questions_unanswered_does_not_receive_them() -> None:
     """Once may be a loss, and one that has answered hears us."""
     ears = OneWay()
     ears.heard(LEADER, ("10.0.0.1", "10.1.0.1"))
@@ -387,7 +385,7 @@ def test_a_leader_that_was_asked_twice_in_vain_does_not_hear_us() -> None:
     assert ears.report() == []
 
 
-def test_a_member_that_asks_and_does_not_come_is_told_by_the_address_that_says_most() -> None:
+def test_a_member_that_asks_and_does_not_check_in_is_listed_by_its_best_address() -> None:
     """A link-local one is told only where there is no other."""
     ears = OneWay()
     for address in ("fe80::1", "10.0.0.2", "10.1.0.2", "fe80::1"):
@@ -396,7 +394,7 @@ def test_a_member_that_asks_and_does_not_come_is_told_by_the_address_that_says_m
     assert "ours does not arrive there, or its TCP connections do not arrive here" in ears.report()[0]
 
 
-def test_a_member_that_is_in_is_not_told_of_whatever_its_address() -> None:
+def test_a_member_that_has_checked_in_is_not_listed() -> None:
     """Nor one that was started again under another name."""
     ears = OneWay()
     ears.queried(MEMBER, "fe80::1")

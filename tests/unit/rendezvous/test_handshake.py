@@ -46,7 +46,7 @@ def refusal(room: Room, why: str) -> list[tuple[int, wire.Body]]:
 
 
 @pytest.mark.parametrize("spoilt", ["proof", "nonce", "at", "all"])
-def test_who_proves_nothing_hears_nothing_that_depends_on_the_key(room: Room, spoilt: str) -> None:
+def test_a_peer_without_a_proof_gets_nothing_that_depends_on_the_key(room: Room, spoilt: str) -> None:
     """A guess can be tested against none of it: two leaders with different keys would say the same."""
     elsewhere, nothing = SECRET.mac(b"hello", b"n" * 16, b"127.0.0.1 1").hex(), "00" * 32
     wrong = {
@@ -107,7 +107,7 @@ def test_a_probe_is_answered_once_and_only_where_the_member_dialled(room: Room) 
     assert answers(room, verify(f"127.0.0.1 {port}"), port) == []
 
 
-def test_a_member_is_not_known_by_its_proof_alone(room: Room) -> None:
+def test_a_proof_alone_adds_no_member(room: Room) -> None:
     """The leader learns of a member by its check-in, which is over the leader's own nonce too."""
     answers(room, hello(room.port))
     answers(room, hello(room.port, b"m" * 16) + wire.frame(wire.CHECKIN, bytes(40)))
@@ -119,7 +119,7 @@ def leader_of(room: Room, secret: Secret) -> None:
     room.leader._secret = secret
 
 
-def test_two_runs_of_one_job_never_meet_and_are_told_so(room: Room) -> None:
+def test_two_runs_of_one_job_never_meet_and_learn_the_reason(room: Room) -> None:
     """They differ in PBS_JOBCOOKIE only."""
     leader_of(room, FIRST)
     member = room.member(SECOND, rank=1).come()
@@ -130,7 +130,7 @@ def test_two_runs_of_one_job_never_meet_and_are_told_so(room: Room) -> None:
 
 
 @pytest.mark.parametrize(("leads", "comes"), [(FIRST, SECRET), (SECRET, FIRST)], ids=["leader", "member"])
-def test_a_shell_without_the_cookie_is_told_so(room: Room, leads: Secret, comes: Secret) -> None:
+def test_a_shell_without_the_cookie_is_refused_with_the_reason(room: Room, leads: Secret, comes: Secret) -> None:
     """It cannot tell which run it belongs to."""
     leader_of(room, leads)
     member = room.member(comes, rank=1).come()
@@ -171,7 +171,7 @@ def test_the_run_stands_in_no_name_and_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("said", [EARLIER, LATER], ids=["earlier", "later"])
-def test_another_version_is_told_so_and_the_leader_knows(room: Room, said: bytes) -> None:
+def test_another_version_is_refused_with_the_reason_and_recorded(room: Room, said: bytes) -> None:
     """Whatever else it says in its greeting."""
     assert answers(room, said) == refusal(room, wire.VERSION)
     assert room.leader.refused[wire.VERSION].list()

@@ -91,7 +91,7 @@ def test_a_world_forms_whole_whatever_the_order_of_arrival(count: int) -> None:
         assert room.leader.unconfirmed == []
 
 
-def test_nobody_has_the_world_before_all_are_ready() -> None:
+def test_no_member_has_the_world_before_all_are_ready() -> None:
     """With one missing, the others wait."""
     with Room(4) as room:
         early = [room.member(rank=rank).come() for rank in (1, 2)]
@@ -106,7 +106,7 @@ def test_nobody_has_the_world_before_all_are_ready() -> None:
         room.until(lambda: all_in(room, "formed"))
 
 
-def test_a_member_that_leaves_before_the_word_takes_the_world_back_to_gathering(trio: Room) -> None:
+def test_a_member_that_leaves_before_commit_takes_the_world_back_to_gathering(trio: Room) -> None:
     """Nobody has printed; it comes again, and the world forms under a new epoch."""
     first, second = (trio.member(rank=rank).come() for rank in (1, 2))
     trio.until(lambda: trio.leader.state == "closing")
@@ -135,7 +135,7 @@ def test_a_member_whose_connection_broke_replaces_itself(trio: Room) -> None:
     trio.until(lambda: all_in(trio, "formed"))
 
 
-def test_the_word_that_got_lost_is_said_again(trio: Room) -> None:
+def test_a_lost_commit_is_sent_again(trio: Room) -> None:
     """A member that asks again after COMMIT gets the same answer."""
     first, second = (trio.member(rank=rank).come() for rank in (1, 2))
     trio.until(lambda: first.state == "ready" or second.state == "ready")
@@ -148,7 +148,7 @@ def test_the_word_that_got_lost_is_said_again(trio: Room) -> None:
     trio.joined(rank=2, host="late", state="failed")
 
 
-def test_who_has_the_word_reaches_no_leader_at_the_worlds_port(pair: Room) -> None:
+def test_a_member_with_commit_reaches_no_leader_at_the_worlds_port(pair: Room) -> None:
     """Seen: a member's program was so fast that mingle's own listener took its call, and reset it."""
     member = pair.member(rank=1).come()
     talk(pair.terms.port).close()
@@ -161,7 +161,7 @@ def test_who_has_the_word_reaches_no_leader_at_the_worlds_port(pair: Room) -> No
 @pytest.mark.parametrize(
     ("parts", "kind"), [({"rank": 1}, "rank"), ({"rank": 3}, "beyond"), ({"nodes": 4}, "nodes"), ({}, "ok")]
 )
-def test_a_contradiction_fails_everybody_with_the_same_words_now_and_later(
+def test_a_contradiction_fails_all_members_with_the_same_error_now_and_later(
     parts: dict[str, int], kind: str, trio: Room
 ) -> None:
     """Those who are in, the one who contradicts, and who comes afterwards."""
@@ -182,7 +182,7 @@ def test_a_contradiction_fails_everybody_with_the_same_words_now_and_later(
 
 
 @pytest.mark.parametrize("wanting", [(), (0,), (1,), (0, 2)])
-def test_those_who_ask_for_the_roster_have_all_of_it(wanting: tuple[int, ...]) -> None:
+def test_members_that_request_the_roster_get_all_of_it(wanting: tuple[int, ...]) -> None:
     """The leader too, and nobody else."""
     with Room(3, wants_roster=0 in wanting) as room:
         for rank in (1, 2):
@@ -196,7 +196,7 @@ def test_those_who_ask_for_the_roster_have_all_of_it(wanting: tuple[int, ...]) -
             assert answer["digest"] == answers[0]["digest"]
 
 
-def test_a_leader_that_listens_first_hears_of_one_too_many(pair: Room) -> None:
+def test_a_leader_that_listens_first_detects_a_surplus_member(pair: Room) -> None:
     """All N are in, and no world is formed yet: whoever comes meanwhile is a contradiction for all."""
     pair.leader.choice.listen_for(30.0)
     member = pair.member().come()
@@ -208,7 +208,7 @@ def test_a_leader_that_listens_first_hears_of_one_too_many(pair: Room) -> None:
     assert member.state == "failed"
 
 
-def test_a_failure_says_how_old_it_is(pair: Room) -> None:
+def test_a_failure_has_its_age(pair: Room) -> None:
     """A member that began later knows by that, that it was another run that failed."""
     pair.leader.fail(Failure("full", ("2", "node9")))
     pair.skip(7.0)
@@ -243,7 +243,7 @@ def test_failing_while_a_member_has_just_been_killed_fails_the_others_all_the_sa
         assert room.leader.failure.kind == "missing"
 
 
-def test_giving_up_says_how_many_were_in_who_was_missing_and_who_was_refused() -> None:
+def test_giving_up_reports_how_many_checked_in_and_which_were_missing_or_refused() -> None:
     """To everybody."""
     with Room(4) as room:
         member = room.joined(rank=2)
@@ -255,7 +255,7 @@ def test_giving_up_says_how_many_were_in_who_was_missing_and_who_was_refused() -
         assert "saw 2, missing rank [1,3], and another key at 10.9.8.7" in text
 
 
-def test_giving_up_while_the_world_closes_names_who_has_not_confirmed_to_everybody() -> None:
+def test_giving_up_while_the_world_closes_names_the_unconfirmed_members_to_all() -> None:
     """The member that was stopped before its READY hears it too, when it goes on."""
     with Room(4) as room:
         members = [room.member(rank=rank, host=f"node{rank}").come() for rank in (1, 2, 3)]
@@ -369,7 +369,7 @@ def test_no_other_address_is_tried_where_the_leader_is_there_and_only_slow(monke
         room.until(lambda: second.connected)
 
 
-def test_all_are_not_told_that_they_are_in_while_one_after_the_other_reaches_the_best_address() -> None:
+def test_members_that_reach_the_best_address_postpone_the_report_that_all_have_checked_in() -> None:
     """They would try the others for nothing."""
     with Room(3, advertised=(LOOPBACK, SECOND)) as room:
         room.clock.stop()
@@ -386,7 +386,7 @@ def test_all_are_not_told_that_they_are_in_while_one_after_the_other_reaches_the
         assert reached(room, early) == [0]
 
 
-def test_the_other_addresses_are_tried_anew_for_a_member_that_has_come_back() -> None:
+def test_the_other_addresses_are_tried_anew_for_a_member_that_has_returned() -> None:
     """The clock of the last one begins again when all are in again."""
     with Room(3, advertised=(LOOPBACK, SECOND)) as room:
         early, late = room.member(rank=1), room.member(rank=2)
@@ -397,6 +397,8 @@ def test_the_other_addresses_are_tried_anew_for_a_member_that_has_come_back() ->
         early.leave()
         room.until(lambda: len(room.leader.roster) == 2)
         early.come()
+        room.until(lambda: room.leader.roster.complete and reached(room, early) == [0])
+        room.skip(SETTLE_S)
         room.until(lambda: all_in(room, "formed"))
         assert early.answer["addr"] == SECOND.address
 
@@ -430,7 +432,7 @@ with Room(2) as room:
 """
 
 
-def test_a_leader_that_gives_up_loads_nothing() -> None:
+def test_a_leader_that_gives_up_loads_no_module() -> None:
     """It may be out of descriptors, of which a module to be loaded takes one. Seen: ended with 71, nobody told."""
     here = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", GIVES_UP], cwd=here, capture_output=True, text=True, check=False)
@@ -451,7 +453,7 @@ def test_loopback_is_only_for_members_of_one_machine() -> None:
         assert room.leader.failure.kind == "network"
 
 
-def test_a_size_that_somebody_exported_must_be_the_sum(pair: Room) -> None:
+def test_an_exported_world_size_must_be_the_sum_of_slots(pair: Room) -> None:
     """WORLD_SIZE=5 with two members of one slot is refused for all."""
     pair.joined(rank=1, pinned={"WORLD_SIZE": "5"}, state="failed")
     assert pair.leader.failure.parts == ("5", "2")
@@ -483,7 +485,7 @@ def test_a_failed_leader_does_not_stand_again(trio: Room) -> None:
 # Strangers.
 
 
-def test_strangers_that_hold_connections_neither_stay_nor_keep_members_out() -> None:
+def test_strangers_that_hold_connections_neither_stay_nor_block_members() -> None:
     """The oldest goes when there are too many, and each after a while."""
     with Room(2, most=10) as room:
         held = [talk(room.port) for _ in range(40)]
@@ -496,7 +498,7 @@ def test_strangers_that_hold_connections_neither_stay_nor_keep_members_out() -> 
                 sock.close()
 
 
-def test_a_member_that_says_nothing_is_not_dropped(trio: Room) -> None:
+def test_a_silent_member_is_not_dropped(trio: Room) -> None:
     """It has said who it is, and now waits."""
     member = trio.joined(rank=1)
     trio.skip(STRANGER_S + 1.0)
@@ -505,7 +507,7 @@ def test_a_member_that_says_nothing_is_not_dropped(trio: Room) -> None:
     assert (member.state, len(trio.leader.roster)) == ("waiting", 2)
 
 
-def test_a_stranger_that_says_nothing_is_dropped_after_a_while() -> None:
+def test_a_silent_stranger_is_dropped_after_a_while() -> None:
     """Also one that began well."""
     with Room(2) as room, talk(room.port) as silent, talk(room.port) as begun, talk(room.port) as slow:
         begun.sendall(hello(room.port))
@@ -523,7 +525,7 @@ def test_a_stranger_that_says_nothing_is_dropped_after_a_while() -> None:
 
 @given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 3))
 @settings(max_examples=60)
-def test_whatever_strangers_say_only_ends_their_connection(pieces: list[bytes], beginning: int) -> None:
+def test_any_bytes_of_a_stranger_only_end_its_connection(pieces: list[bytes], beginning: int) -> None:
     """Before and after a greeting; nothing raises, and nobody gets in."""
     nothing = wire.frame(wire.REFUSED, b"{}"), wire.frame(wire.CHECKIN, bytes(40))
     with Room(2) as room:
@@ -562,7 +564,7 @@ def test_whatever_strangers_say_only_ends_their_connection(pieces: list[bytes], 
         [(wire.CHECKIN, "leader")],
     ],
 )
-def test_a_member_that_says_what_it_should_not_is_out_and_the_world_still_forms(
+def test_a_member_that_sends_an_invalid_frame_is_out_and_the_world_still_forms(
     frames: list[tuple[int, object]],
 ) -> None:
     """Whatever the order and the values of its frames."""
@@ -584,7 +586,7 @@ def test_a_member_that_says_what_it_should_not_is_out_and_the_world_still_forms(
     "frame",
     [(wire.READY, {"epoch": 1, "lease_ms": 30_000}), (wire.DONE, {}), (wire.REACHED, {"offer": 200, "own": "::1"})],
 )
-def test_a_member_that_is_ahead_of_itself_changes_nothing(frame: tuple[int, wire.Body], trio: Room) -> None:
+def test_a_premature_frame_changes_nothing(frame: tuple[int, wire.Body], trio: Room) -> None:
     """READY and DONE before there is an answer, and an address that was never offered."""
     whole = trio.member(rank=2).me
     with greeted(trio) as say:
@@ -641,7 +643,7 @@ def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room(pair:
 # A leader says the last word only while every member still waits for it.
 
 
-def test_a_lease_begins_when_it_is_asked_for() -> None:
+def test_a_lease_begins_when_it_is_requested() -> None:
     """However late the promise arrives: the member may have given it at once."""
     clock = Clock()
     clock.stop()
@@ -657,7 +659,7 @@ def test_a_lease_begins_when_it_is_asked_for() -> None:
     assert leases.ending(LEASE_S - 19.0) == [b"a"]
 
 
-def test_who_owes_an_answer_is_not_asked_again_and_a_promise_that_nobody_asked_for_is_none() -> None:
+def test_an_unanswered_request_is_not_repeated_and_an_unrequested_promise_does_not_count() -> None:
     """Its answer to the first question would be taken for one to the second, and a second answer would lengthen it."""
     clock = Clock()
     clock.stop()
@@ -673,7 +675,7 @@ def test_who_owes_an_answer_is_not_asked_again_and_a_promise_that_nobody_asked_f
 
 
 @pytest.mark.parametrize("late_s", [LEASE_S - COMMIT_DELIVERY_S + 1.0, LEASE_S + 10.0])
-def test_a_leader_that_was_stopped_asks_again_before_it_says_the_word(late_s: float, pair: Room) -> None:
+def test_a_leader_that_was_stopped_renews_leases_before_it_commits(late_s: float, pair: Room) -> None:
     """It reads a promise that was given long ago: its member may have left."""
     member = pair.joined(state="ready")
     leases = pair.leader._closing.leases
@@ -683,7 +685,7 @@ def test_a_leader_that_was_stopped_asks_again_before_it_says_the_word(late_s: fl
     pair.until(lambda: member.state == "formed")  # it was there, and has promised again
 
 
-def test_a_leader_does_not_say_the_word_to_who_is_about_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_does_not_commit_while_a_member_is_about_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member whose time is almost over gives up, and the world with it; nor is it asked for more."""
     asked: list[int] = []
     monkeypatch.setattr(InRoom, "_hold", lambda _self, epoch: asked.append(epoch))
@@ -717,7 +719,7 @@ def test_leases_are_renewed_while_others_are_awaited(trio: Room) -> None:
 # A leader and others that lead as well, and who comes back to it or comes too late.
 
 
-def test_two_leaders_are_told_alike_by_both() -> None:
+def test_two_leaders_report_the_same_failure() -> None:
     """Each names the two hosts in the same order, so that everybody reads the same words."""
     said = set()
     for other in ("node00", "node9"):
@@ -736,7 +738,7 @@ def test_a_leader_that_was_elected_has_no_rivals(pair: Room) -> None:
     assert pair.leader.state == "gathering"
 
 
-def test_who_was_one_too_many_is_waited_for_like_a_member() -> None:
+def test_a_surplus_member_is_awaited_like_any_other() -> None:
     """Where the failure is of another kind there are as many to be told as the world has nodes."""
     for kind, parts, is_told in (("full", ("2", "node9"), False), ("size", ("8", "4"), True)):
         with Room(2) as room:
@@ -804,7 +806,7 @@ def test_a_promise_for_an_earlier_answer_is_none_for_this_one() -> None:
 
 
 @pytest.mark.parametrize("kind", [wire.COMMIT, wire.HOLD], ids=["the word", "another lease"])
-def test_a_word_about_an_earlier_answer_is_not_obeyed(kind: int) -> None:
+def test_a_commit_or_lease_of_an_earlier_answer_is_refused(kind: int) -> None:
     """A leader that says it is none: its member has no world, and promises nothing."""
     with Room(3) as room, slow_member(room, 2):
         first = room.joined(rank=1, state="ready")

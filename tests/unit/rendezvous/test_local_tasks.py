@@ -177,7 +177,7 @@ def counted() -> tuple[Callable[[float, LocalPeers], Any], list[float]]:
     return meet, waits_s
 
 
-def test_all_tasks_get_the_first_ones_answer_and_nothing_stays(directory: str, tasks: Tasks) -> None:
+def test_all_tasks_get_the_first_ones_answer_and_leave_no_files(directory: str, tasks: Tasks) -> None:
     """Whoever comes first."""
     tasks.start(FOLLOWER, directory, 1, 20)
     meet, asked = counted()
@@ -212,7 +212,7 @@ def test_an_error_is_everybodys(directory: str, tasks: Tasks) -> None:
     assert not os.path.exists(directory)
 
 
-def test_a_task_that_is_missing_fails_those_who_came(directory: str, tasks: Tasks) -> None:
+def test_a_missing_task_fails_the_others(directory: str, tasks: Tasks) -> None:
     """At the earliest deadline of those who came, and nobody checks in."""
     tasks.start(FOLLOWER, directory, 2, 2)
     with pytest.raises(MissingError, match="missing local rank 1, 3"):
@@ -232,7 +232,7 @@ def test_the_earliest_deadline_of_all_tasks_is_theirs_together(directory: str, t
 
 
 @pytest.mark.parametrize("rank", [1, 3, 0])
-def test_a_local_rank_twice_or_beyond_fails_everybody(directory: str, rank: int, tasks: Tasks) -> None:
+def test_a_local_rank_twice_or_out_of_range_fails_all_tasks(directory: str, rank: int, tasks: Tasks) -> None:
     """Also the one that is too many, as far as it has come."""
     tasks.start(FOLLOWER, directory, 1, 2)
     tasks.start(FOLLOWER, directory, rank, 2)
@@ -243,7 +243,7 @@ def test_a_local_rank_twice_or_beyond_fails_everybody(directory: str, rank: int,
     assert codes <= {76, 69}  # 69: it came after the first task had gone
 
 
-def test_a_local_rank_that_comes_again_while_the_world_forms_fails_everybody(directory: str, tasks: Tasks) -> None:
+def test_a_local_rank_that_appears_again_while_the_world_forms_fails_all_tasks(directory: str, tasks: Tasks) -> None:
     """It is told at once, and whatever the meeting has come to."""
     tasks.start(FOLLOWER, directory, 1, 20)
     with pytest.raises(ConflictError, match="local rank 1 twice"):
@@ -284,7 +284,7 @@ def test_a_first_task_that_is_killed_ends_the_others_and_hinders_no_next_try(dir
 GARBAGE = (b"", b"x", b"-1 1", b"99999999999 1", b"\xb2 1", b"1", b"1 2 3", b"1 1e9", b"\0" * 100, b"1 +5", b"\n")
 
 
-def test_what_connects_and_is_no_sibling_is_passed_over(directory: str, tasks: Tasks) -> None:
+def test_connections_that_are_no_local_tasks_are_passed_over(directory: str, tasks: Tasks) -> None:
     """Garbage, and more of those that say nothing than may wait; nobody else waits for them."""
     crowd = local_tasks.MOST_CALLERS + 20
     tasks.start(RAW + f"for said in {GARBAGE!r}:\n s.send(said); s = call()\n", directory)
@@ -379,7 +379,7 @@ def harm(directory: str, kind: str) -> None:
 
 @ROOT_ONLY
 @pytest.mark.parametrize("kind", HARMS)
-def test_names_that_somebody_else_took_are_passed_over_by_all(directory: str, kind: str, tasks: Tasks) -> None:
+def test_names_that_other_users_took_are_passed_over_by_all(directory: str, kind: str, tasks: Tasks) -> None:
     """By the first task and by the others; what was made of the names stays as it is."""
     names = [f"{directory}.{number}" for number in range(local_tasks.NAMES)]
     for name in names[:-1]:
@@ -392,7 +392,7 @@ def test_names_that_somebody_else_took_are_passed_over_by_all(directory: str, ki
 
 @ROOT_ONLY
 @pytest.mark.parametrize("kind", HARMS)
-def test_where_every_name_is_taken_all_say_so_at_once(directory: str, kind: str) -> None:
+def test_all_tasks_fail_at_once_if_every_name_is_taken(directory: str, kind: str) -> None:
     """Nobody waits for a deadline, or uses what another made."""
     harm(directory, kind)
     with pytest.raises(PlaceError, match=r"only this user can enter; saw .*shared"):
@@ -401,7 +401,7 @@ def test_where_every_name_is_taken_all_say_so_at_once(directory: str, kind: str)
         follow_first_task([directory], 1, 99.0)
 
 
-def test_a_path_too_long_for_a_socket_is_said_to_be(tmp_path: Path) -> None:
+def test_a_path_too_long_for_a_socket_is_reported(tmp_path: Path) -> None:
     """Job ids may be long."""
     directory = tmp_path / ("x" * 100)
     with pytest.raises(PlaceError, match="too long"):
@@ -412,7 +412,7 @@ def test_a_path_too_long_for_a_socket_is_said_to_be(tmp_path: Path) -> None:
         follow_first_task([str(directory)], 1, 99.0)
 
 
-def test_a_task_that_is_killed_before_all_have_come_fails_them_at_once(directory: str, tasks: Tasks) -> None:
+def test_a_task_that_is_killed_before_all_have_connected_fails_the_others_at_once(directory: str, tasks: Tasks) -> None:
     """Nobody waits for the deadline, and nobody checks in."""
     tasks.start(RAW + "s.send(b'2 60000\\n'); s.recv(1)", directory)  # ends once it hears that it is in
     tasks.start(FOLLOWER, directory, 1, 60)
@@ -498,7 +498,7 @@ def test_a_stopped_task_is_waited_for_and_one_that_ends_meanwhile_fails_all(
 
 
 @pytest.mark.parametrize("word", ["0", "2", ""], ids=["used", "given up", "not said"])
-def test_when_the_first_task_is_killed_at_the_last_word_all_others_do_the_same(
+def test_all_other_tasks_do_the_same_when_the_first_is_killed_during_its_hand_over(
     directory: str, listener: socket.socket, word: str, tasks: Tasks
 ) -> None:
     """They go by the answer if it was to be gone by, and else none does."""
@@ -518,7 +518,7 @@ def test_when_the_first_task_is_killed_at_the_last_word_all_others_do_the_same(
     assert os.readlink(f"{directory}/word") == word or not word
 
 
-def test_what_has_been_said_is_heard_also_when_time_is_over() -> None:
+def test_lines_that_have_arrived_are_read_past_the_deadline() -> None:
     """Else a task might give up what the others go by: it was stopped, say."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -529,15 +529,18 @@ def test_what_has_been_said_is_heard_also_when_time_is_over() -> None:
         assert [ear.read_message(), ear.read_message(), ear.read_message()] == [{"go": True}, {"a": 1}, {}]
 
 
-def test_a_first_task_that_says_nothing_is_left_at_the_deadline(directory: str, listener: socket.socket) -> None:
-    """It has come, and then it was stopped."""
+def test_a_silent_first_task_is_left_at_the_deadline(
+    directory: str, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has accepted the connection, and then it was stopped."""
+    monkeypatch.setattr(local_tasks, "SILENCE_S", 0.2)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(follow_first_task, [directory], 1, 0.5)
         with listener.accept()[0], pytest.raises(MissingError, match="answer from this node's first task"):
             asked.result(PATIENCE_S)
 
 
-def test_a_first_task_at_work_is_heard_past_the_deadline(directory: str, listener: socket.socket) -> None:
+def test_a_live_first_task_is_awaited_past_the_deadline(directory: str, listener: socket.socket) -> None:
     """A world that closes may take a little longer."""
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(follow_first_task, [directory], 1, 0.1)
@@ -553,7 +556,7 @@ def test_a_first_task_at_work_is_heard_past_the_deadline(directory: str, listene
 
 
 @pytest.mark.parametrize("data", [b"{\n", b'{"answer"', b"{}\n", b'{"go":true}\n', b"\n\n\n", b"\xff\n"])
-def test_a_first_task_that_is_interrupted_has_said_nothing(
+def test_an_incomplete_line_of_the_first_task_does_not_count(
     directory: str, listener: socket.socket, data: bytes
 ) -> None:
     """Half an answer is none."""
@@ -578,7 +581,7 @@ def test_a_first_task_whose_queue_is_full_is_called_again(tmp_path: Path) -> Non
         again.close()
 
 
-def test_a_word_is_said_once(tmp_path: Path) -> None:
+def test_the_decision_on_an_answer_is_made_once(tmp_path: Path) -> None:
     """However many say it at the same moment, all go by the same one."""
     for number in range(50):
         with ThreadPoolExecutor(8) as pool:
@@ -587,7 +590,7 @@ def test_a_word_is_said_once(tmp_path: Path) -> None:
     assert local_tasks.decide_hand_over(f"{tmp_path}/none/word", 3) is None
 
 
-def test_a_directory_that_is_held_is_nobody_elses(directory: str) -> None:
+def test_a_private_directory_is_held_by_one_process(directory: str) -> None:
     """Until its holder lets go of it, or ends."""
     assert files.try_make_private(directory)
     held = files.hold_private(directory)
@@ -603,7 +606,7 @@ def test_a_directory_that_is_held_is_nobody_elses(directory: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("MINGLE_TEST_SEEDS", "8"))))
-def test_whatever_befalls_a_task_all_others_end_alike(directory: str, seed: int, tasks: Tasks) -> None:
+def test_all_other_tasks_end_alike_when_one_is_killed_or_stopped(directory: str, seed: int, tasks: Tasks) -> None:
     """One of four is killed, or stopped for a while, at some moment: the others all have the answer, or none has."""
     chance = random.Random(seed)
     victim, is_killed = chance.randrange(4), chance.random() < 0.5

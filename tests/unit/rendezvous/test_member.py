@@ -54,12 +54,12 @@ def test_offers_are_taken() -> None:
         [[index, "127.0.0.1"] for index in range(MOST_ADVERTISED + 1)],
     ],
 )
-def test_what_is_no_offer_is_refused(offers: object) -> None:
+def test_an_invalid_offer_is_refused(offers: object) -> None:
     """The member says what is wrong, and does not come again for the same."""
     assert welcomed(offers) == "failed"
 
 
-def test_an_address_where_somebody_else_answers_is_not_reached() -> None:
+def test_an_address_where_another_program_answers_is_not_reached() -> None:
     """It is in another network's address space, say, where the same address is another host's."""
     with probed() as (room, member, asked):
         with asked:
@@ -92,7 +92,7 @@ HERE, BETTER = Endpoint("10.0.0.1", 20_001, "test"), Endpoint("10.0.0.7", 20_007
         ("lost", [("back_off", HERE, CALL_AGAIN_S), ("dial", BETTER)]),
     ],
 )
-def test_a_member_lets_its_former_leader_rest_and_dials_the_better_one(state: str, calls: list[object]) -> None:
+def test_a_member_backs_off_from_its_former_leader_and_dials_the_better_one(state: str, calls: list[object]) -> None:
     """A leader that failed before this member began is an earlier run's: others get their turn first."""
     search: Any = Search()
     looks: list[int] = []

@@ -98,7 +98,7 @@ def test_a_roster_has_a_row_for_each_node(rows: object) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_part_of_an_answer_is_refused(change: dict[str, Any]) -> None:
+def test_an_invalid_part_of_an_answer_is_refused(change: dict[str, Any]) -> None:
     """Each number within the bounds that the others set for it."""
     with pytest.raises(WireError):
         messages.parse_answer({**ANSWER, **change})
@@ -140,7 +140,7 @@ def test_a_roster_that_would_fill_the_memory_is_refused() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_whatever_is_unpacked_ends_in_a_value_or_a_refusal(packed: bytes) -> None:
+def test_any_packed_bytes_are_a_value_or_refused(packed: bytes) -> None:
     """Nothing else comes out."""
     try:
         messages.unpack_roster(packed)
@@ -157,7 +157,7 @@ KINDS = sorted(_KINDS)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25)  # of each of the kinds, which read their parts alike
 @given(parts=st.lists(st.text(max_size=2 * LONGEST_PART), min_size=MOST_PARTS, max_size=MOST_PARTS))
-def test_every_kind_travels_and_says_the_same_there(kind: str, parts: list[str]) -> None:
+def test_every_kind_of_failure_travels_with_the_same_text(kind: str, parts: list[str]) -> None:
     """Whatever its parts are: hostile text in them never makes it unreadable, nor a second line."""
     failure = Failure(kind, tuple(parts))
     there = Failure.parse(decode(encode(failure.body())))
@@ -183,7 +183,7 @@ def test_braces_in_a_part_are_only_text() -> None:
         *({"kind": "rank", "parts": ["1", "2", part]} for part in ("\x1b[2J", "x" * (LONGEST_PART + 1))),
     ],
 )
-def test_what_is_no_failure_is_refused(body: dict[str, object]) -> None:
+def test_an_invalid_failure_is_refused(body: dict[str, object]) -> None:
     """WireError, and nothing else."""
     with pytest.raises(WireError):
         Failure.parse(body)
@@ -201,7 +201,7 @@ def unable(host: str, seen: str = GONE, **parts: Any) -> JoinRequest:
 
 
 @pytest.mark.parametrize("kind", OBSTACLES)
-def test_it_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
+def test_an_obstacle_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
     """With the status that a shell would have given on that node alone."""
     said = join_request(host="node1", obstacle=Failure(kind, ("node1", GONE)))
     assert parse(JoinRequest, decode(encode(said.body()))) == said
@@ -222,12 +222,12 @@ def test_it_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
         {"kind": "none", "parts": ["node1", GONE]},
     ],
 )
-def test_anything_else_is_no_check_in(wrong: object) -> None:
+def test_an_invalid_obstacle_is_refused(wrong: object) -> None:
     with pytest.raises(WireError):
         parse(JoinRequest, {**join_request().body(), "obstacle": wrong})
 
 
-def test_a_member_speaks_for_its_own_host_only() -> None:
+def test_an_obstacle_is_attributed_to_the_members_own_host() -> None:
     """What it says of another's is taken for its own."""
     body = join_request(host="node1").body() | {"obstacle": Failure("command", ("node9", GONE)).body()}
     assert parse(JoinRequest, body).obstacle == Failure("command", ("node1", GONE))
@@ -241,7 +241,7 @@ def test_the_longest_check_in_fits() -> None:
     assert len(wire.encode(said.body(1))) < wire.MOST_MEMBER_BYTES - 512
 
 
-def test_it_is_told_once_all_are_in_with_all_hosts_that_it_is_on() -> None:
+def test_an_obstacle_is_reported_with_all_its_hosts_once_all_have_checked_in() -> None:
     """The first rank's where they differ; it may be the leader's own."""
     roster = Roster(unable("node1", "another", rank=0, nodes=4))
     assert roster.obstacle() is None
@@ -308,7 +308,7 @@ def test_the_first_error_stands() -> None:
         outcome.result()
 
 
-def test_it_is_over_when_the_others_were_told() -> None:
+def test_an_outcome_is_over_after_its_linger_time() -> None:
     """Or when they have had the time for it; without others, at once."""
     clock = Clock()
     clock.stop()

@@ -40,7 +40,7 @@ def test_what_is_packed_is_unpacked(packet: Beacon) -> None:
     assert unpack_beacon(pack_beacon(packet, SECRET), ATTEMPT.tag, SECRET) == packet
 
 
-def test_no_packet_is_larger_than_what_is_read() -> None:
+def test_no_packet_is_larger_than_the_receive_buffer() -> None:
     """Only so many addresses and nonces are sent, which fit into the smallest MTU of IPv6 with its headers."""
     packet = WHOLE._replace(addresses=("fd00::1",) * 20, nonces=(b"12345678",) * 200)
     data = pack_beacon(packet, SECRET)
@@ -50,7 +50,7 @@ def test_no_packet_is_larger_than_what_is_read() -> None:
     assert found.nonces == (b"12345678",) * multicast.MOST_NONCES
 
 
-def test_a_beacon_that_answers_nobody_is_laid_out_as_in_every_version() -> None:
+def test_a_beacon_without_nonces_is_the_same_in_every_version() -> None:
     """Members of another version find its port in it, dial, and are told that the versions differ."""
     data = pack_beacon(Beacon(BEACON, b"the tag!", b"L" * 16, 7, 20_000, ("10.0.0.1",)), SECRET)
     head = b"MNGL\x01\x01the tag!" + b"L" * 16 + bytes(7) + b"\x07\x4e\x20\x01"
@@ -67,7 +67,7 @@ def test_half_a_nonce_is_none() -> None:
         assert (unpack_beacon(data, ATTEMPT.tag, SECRET) is not None) is is_whole
 
 
-def test_a_packet_of_another_world_is_nothing() -> None:
+def test_a_packet_of_another_world_is_ignored() -> None:
     """Several worlds may share a group and a port."""
     assert unpack_beacon(pack_beacon(WHOLE, SECRET), Attempt("another").tag, SECRET) is None
 
@@ -90,7 +90,7 @@ def test_no_changed_bit_and_no_missing_byte_stays_genuine() -> None:
 
 
 @given(data=st.binary(max_size=multicast.MOST_BYTES + 1), begins=st.booleans())
-def test_any_bytes_are_a_packet_that_is_not_genuine_or_nothing(data: bytes, *, begins: bool) -> None:
+def test_any_bytes_are_no_packet_or_not_genuine(data: bytes, *, begins: bool) -> None:
     """No datagram raises."""
     head = multicast.MAGIC + bytes([BEACON]) + ATTEMPT.tag if begins else b""
     found = unpack_beacon(head + data, ATTEMPT.tag, SECRET)
@@ -101,7 +101,7 @@ def test_any_bytes_are_a_packet_that_is_not_genuine_or_nothing(data: bytes, *, b
 
 
 @given(st.integers(1, 20), st.floats(0, 5), st.lists(st.floats(0, 10), max_size=200))
-def test_no_more_is_spent_than_the_burst_and_the_rate_allow(burst: int, rate: float, pauses: list[float]) -> None:
+def test_a_budget_never_exceeds_its_burst_and_rate(burst: int, rate: float, pauses: list[float]) -> None:
     """Whatever the pauses, spending is bounded by burst + rate * time."""
     now = 0.0
     budget = multicast.Budget(burst, rate, lambda: now)
@@ -112,7 +112,7 @@ def test_no_more_is_spent_than_the_burst_and_the_rate_allow(burst: int, rate: fl
         assert spent <= burst + rate * now + 1e-6
 
 
-def test_what_is_not_spent_is_not_saved_beyond_the_burst() -> None:
+def test_a_budget_saves_no_more_than_its_burst() -> None:
     """After an hour of silence there is one burst."""
     now = 0.0
     budget = multicast.Budget(3, 1.0, lambda: now)
@@ -160,7 +160,7 @@ def test_so_many_nonces_are_open_at_most() -> None:
     assert [its.is_answered(answer(nonce)) for nonce in asked] == [False] + [True] * multicast.MOST_OPEN
 
 
-def test_a_leader_that_does_not_answer_is_asked_less_and_less_often() -> None:
+def test_a_leader_that_does_not_answer_is_questioned_less_and_less_often() -> None:
     """It may be one that is long gone."""
     clock = Still()
     its = Questions(clock)
@@ -173,7 +173,7 @@ def test_a_leader_that_does_not_answer_is_asked_less_and_less_often() -> None:
         assert its.wait_s(NODE) == 0.0
 
 
-def test_another_leader_is_asked_soon_after_the_last_question() -> None:
+def test_another_leader_is_questioned_soon_after_the_last_question() -> None:
     """So that many have one question, and each of them has one."""
     its = Questions(Still())
     assert its.wait_s(NODE) == 0.0
@@ -181,7 +181,7 @@ def test_another_leader_is_asked_soon_after_the_last_question() -> None:
     assert its.wait_s(b"M" * 16) == multicast.GAP_S
 
 
-def test_a_leader_that_was_lost_is_asked_at_once() -> None:
+def test_a_lost_leader_is_questioned_at_once() -> None:
     """It had answered; one that never did is still no news."""
     clock = Still()
     its = Questions(clock)
@@ -195,7 +195,7 @@ def test_a_leader_that_was_lost_is_asked_at_once() -> None:
     assert its.wait_s(NODE) is None
 
 
-def test_however_many_leaders_are_heard_there_are_few_questions_and_little_is_remembered() -> None:
+def test_many_leaders_cause_few_questions_and_bounded_memory() -> None:
     """Somebody may send the beacons of a thousand."""
     its = Questions(Still())
     asked = 0
@@ -288,7 +288,7 @@ def test_an_interface_has_all_of_its_addresses_under_one_name() -> None:
         ([], (), []),
     ],
 )
-def test_real_ones_come_before_loopback_and_what_was_asked_for_before_all(
+def test_requested_interfaces_come_before_physical_ones_and_those_before_loopback(
     listed: list[ListedAddress], nets: tuple[str, ...], expected: list[str]
 ) -> None:
     """What is made for guests counts only where it is named; loopback where nothing else is, also without IPv6."""
@@ -322,7 +322,7 @@ print(hasattr(multicast_expert, "McastRxSocket"), hasattr(multicast_expert, "nos
 """
 
 
-def test_only_who_asks_for_a_socket_of_asyncio_loads_it() -> None:
+def test_asyncio_is_loaded_only_on_first_use_of_its_socket() -> None:
     """As in a program that has used `mingle_hooks` and then uses multicast_expert; before Python 3.11 it has none."""
     done = subprocess.run([sys.executable, "-c", USES], capture_output=True, text=True, check=True)
     has = sys.version_info >= (3, 11)
@@ -422,7 +422,7 @@ def ear() -> Iterator[Ear]:
 
 
 @pytest.mark.parametrize("links", [1, 2, 8])
-def test_a_leader_sends_at_most_100_datagrams_a_minute_whoever_asks(links: int) -> None:
+def test_a_leader_sends_at_most_100_datagrams_a_minute(links: int) -> None:
     """Beacons on all links and answers to a hundred questions a second."""
     with closing(Ear(links)) as ear:
         ear.backend.announce(NOTICE)
@@ -434,7 +434,7 @@ def test_a_leader_sends_at_most_100_datagrams_a_minute_whoever_asks(links: int) 
         assert len(ear.sent) - before <= 100
 
 
-def test_a_leader_that_nobody_asks_is_heard_every_second(ear: Ear) -> None:
+def test_a_leader_without_questions_sends_a_beacon_every_second(ear: Ear) -> None:
     """Often at first, and never more seldom: it may be the only beacon that gets through."""
     ear.backend.announce(NOTICE)
     ear.wait(1.0)
@@ -480,7 +480,7 @@ def test_an_answer_leads_only_to_addresses_that_its_leader_signed(ear: Ear) -> N
     assert ear.rejected == []
 
 
-def test_200_recorded_beacons_cost_few_questions_and_no_connection_and_the_real_leader_is_asked_at_once(
+def test_200_replayed_beacons_cost_few_questions_and_no_connection_and_do_not_delay_the_real_leader(
     ear: Ear,
 ) -> None:
     """Seen: a connection to each, and 11 s until it was the real leader's turn."""
@@ -500,7 +500,7 @@ def test_200_recorded_beacons_cost_few_questions_and_no_connection_and_the_real_
 
 
 @pytest.mark.parametrize("count", [1, 200], ids=["of one leader", "of 200 leaders"])
-def test_beacons_that_are_repeated_for_a_minute_never_keep_the_real_leader_from_being_asked(count: int) -> None:
+def test_beacons_that_are_replayed_for_a_minute_never_delay_the_question_to_the_real_leader(count: int) -> None:
     """A question is for all who hear it, whichever beacon caused it; and there are only so many."""
     turn = iter(range(10_000))
     with closing(Ear(2)) as ear:
@@ -515,7 +515,7 @@ def test_beacons_that_are_repeated_for_a_minute_never_keep_the_real_leader_from_
         assert [endpoint.address for endpoint in ear.found] == ["10.0.0.3"]
 
 
-def test_a_leader_whose_answer_is_lost_is_asked_again(ear: Ear) -> None:
+def test_a_leader_is_questioned_again_after_its_answer_was_lost(ear: Ear) -> None:
     """By its next beacons, less and less often."""
     ear.backend.search(wanted=True)
     ear.wait(0.2)
@@ -526,7 +526,7 @@ def test_a_leader_whose_answer_is_lost_is_asked_again(ear: Ear) -> None:
     assert len(ear.said(QUESTION)) <= 10
 
 
-def test_a_leader_that_was_heard_once_is_asked_three_times_unless_it_answers() -> None:
+def test_one_beacon_causes_three_questions_unless_the_leader_answers() -> None:
     """Its next beacon may be lost as well."""
     for answers in (False, True):
         with closing(Ear(1)) as ear:
@@ -575,7 +575,7 @@ def test_several_leaders_may_answer_one_question(ear: Ear) -> None:
     assert [endpoint.address for endpoint in ear.found] == ["10.0.0.2", "10.0.0.3"]
 
 
-def test_a_recorded_question_is_answered_by_two_beacons_and_many_do_not_keep_a_new_one_from_its_answer(
+def test_a_replayed_question_is_answered_by_two_beacons_and_many_do_not_delay_a_new_one(
     ear: Ear,
 ) -> None:
     """When the budget of answers is spent, the next beacon of that link is one."""
@@ -609,7 +609,7 @@ def test_a_thousand_members_that_ask_at_once_are_all_answered_by_few_beacons() -
         assert max(len(packet.nonces) for packet in said) <= multicast.MOST_NONCES
 
 
-def test_a_member_that_has_a_leader_asks_only_about_one_that_would_matter() -> None:
+def test_a_member_with_a_leader_questions_only_better_ones_and_rivals() -> None:
     """Its own leader's beacons are no news, and neither are those of a worse candidate; a rival by right is."""
     with closing(Ear(1, joined=REAL)) as ear:
         ear.backend.search(wanted=False)
@@ -622,7 +622,7 @@ def test_a_member_that_has_a_leader_asks_only_about_one_that_would_matter() -> N
         assert [endpoint.address for endpoint in ear.found] == ["10.0.0.4"]
 
 
-def test_a_candidate_asks_a_better_one_and_answers_a_worse_one(ear: Ear) -> None:
+def test_a_candidate_questions_a_better_one_and_answers_a_worse_one(ear: Ear) -> None:
     """A candidate's question tells all that its beacon would, and may be as old."""
     ear.backend.announce(NOTICE._replace(ticket=5))
     ear.hear(BETTER._replace(kind=QUESTION, nonces=asking().nonces))
@@ -651,7 +651,7 @@ def test_a_better_beacon_that_is_repeated_cannot_silence_a_candidate_for_good(ea
     assert len(ear.sent) >= 60 - 2 * multicast.MOST_HOLDS
 
 
-def test_a_leader_ignores_its_own_words(ear: Ear) -> None:
+def test_a_leader_ignores_its_own_datagrams(ear: Ear) -> None:
     """Multicast comes back to its host: its beacons, and its questions too."""
     ear.backend.announce(NOTICE._replace(ticket=5))
     ear.backend.search(wanted=True)
@@ -665,7 +665,7 @@ def test_a_leader_ignores_its_own_words(ear: Ear) -> None:
     assert [said.nonces for said in ear.said(BEACON) if said.nonces] == []
 
 
-def test_an_empty_socket_is_nothing_heard() -> None:
+def test_an_empty_socket_is_ignored() -> None:
     """Another reader may have been faster, or an error of an earlier send comes first."""
     with closing(Ear(1)) as ear, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as empty:
         empty.settimeout(0)

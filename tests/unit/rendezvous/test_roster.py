@@ -89,7 +89,7 @@ def test_ranks_are_the_same_in_any_order_of_arrival(
         ),
     ],
 )
-def test_a_contradiction_names_what_and_who(
+def test_a_contradiction_names_the_values_and_the_members(
     me: dict[str, object], others: list[dict[str, object]], kind: str, parts: tuple[str, ...]
 ) -> None:
     """The last of the others is the one that cannot be taken."""
@@ -129,7 +129,7 @@ def test_a_member_that_left_takes_its_rank_its_values_and_its_reach_with_it() ->
     assert not roster.reached_by_all(0)
 
 
-def test_what_two_said_stays_when_the_first_of_them_leaves() -> None:
+def test_a_value_of_two_members_stays_when_the_first_of_them_leaves() -> None:
     """N is known as long as one member that said it is in."""
     first = join_request(nodes=3)
     roster = gathered({"rank": 0}, first, {"nodes": 3})
@@ -147,7 +147,7 @@ def test_what_two_said_stays_when_the_first_of_them_leaves() -> None:
         ({"rank": 0, "nodes": 2}, (), [{"rank": 1}], "an address that all can reach"),
     ],
 )
-def test_who_is_missing_is_said_as_well_as_it_is_known(
+def test_missing_members_are_hosts_else_ranks_else_a_number(
     me: dict[str, object], hosts: tuple[str, ...], others: list[dict[str, object]], text: str
 ) -> None:
     """Hosts where the scheduler names them, else ranks, else how many."""
@@ -159,7 +159,7 @@ def test_a_great_many_missing_ranks_stay_one_short_text() -> None:
     assert len(Roster(join_request(rank=0, nodes=65_536)).missing()) < 100
 
 
-def test_offers_that_not_all_reach_say_who_does_not() -> None:
+def test_an_address_that_not_all_reach_is_reported_with_the_others() -> None:
     """For the failure that no address is good for all."""
     roster = gathered({"rank": 0, "nodes": 3}, *({"rank": rank, "host": f"n{rank}"} for rank in (1, 2)))
     roster.entries()[0].reached = {0: "10.0.0.1"}
@@ -187,7 +187,7 @@ def test_offers_that_not_all_reach_say_who_does_not() -> None:
         ([], []),
     ],
 )
-def test_who_is_below_one_switch_has_neighbouring_ranks(paths: list[str], places: list[int]) -> None:
+def test_members_below_one_switch_have_neighbouring_ranks(paths: list[str], places: list[int]) -> None:
     """At each level; the first stays, and what is in order stays as it is."""
     assert order_by_switch(paths) == places
 
@@ -207,7 +207,7 @@ def test_no_order_has_fewer_crossings() -> None:
         assert crossings(tops) == len(set(tops)) - 1
 
 
-def test_a_leader_that_is_asked_to_gives_ranks_by_switch() -> None:
+def test_a_leader_gives_ranks_by_switch_on_request() -> None:
     """Claimed ranks are where it begins, and each member keeps its slots; another leader leaves them."""
     members = [join_request(host=f"n{rank}", rank=rank, slots=rank + 1, topology="ab"[rank % 2]) for rank in (1, 2, 3)]
     for is_asked, order in (True, "n0 n2 n1 n3"), (False, "n0 n1 n2 n3"):
@@ -265,7 +265,7 @@ def test_an_address_is_news_once_and_only_so_many_are_kept() -> None:
     assert len(rejected.list()) == MOST_ADDRESSES
 
 
-def test_a_host_that_comes_by_several_addresses_is_told_once() -> None:
+def test_a_host_with_several_addresses_is_listed_once() -> None:
     """By its first address and the name that it gives itself, which comes with its second try here."""
     rejected = RejectedPeers()
     assert rejected.add("10.0.0.1")
@@ -334,13 +334,13 @@ def leading(request: pytest.FixtureRequest) -> Iterator[Leading]:
         yield leading
 
 
-def test_the_best_address_is_taken_as_soon_as_all_have_reached_it(leading: Leading) -> None:
+def test_the_best_address_is_chosen_as_soon_as_all_have_reached_it(leading: Leading) -> None:
     """Nobody waits for worse ones."""
     leading.comes(0)
     assert leading.closed == [0]
 
 
-def test_the_next_best_is_taken_once_the_best_had_its_time(leading: Leading) -> None:
+def test_the_next_best_address_is_chosen_after_the_best_ones_time(leading: Leading) -> None:
     """And not a moment before."""
     leading.comes(1)
     leading.later(SETTLE_S - 0.01)
@@ -349,7 +349,7 @@ def test_the_next_best_is_taken_once_the_best_had_its_time(leading: Leading) -> 
     assert leading.closed == [1]
 
 
-def test_the_time_of_the_best_begins_anew_when_somebody_has_left(leading: Leading) -> None:
+def test_the_time_of_the_best_address_begins_anew_after_a_member_has_left(leading: Leading) -> None:
     """It counts from when all are in again."""
     member = leading.comes(1)
     leading.later(SETTLE_S - 0.5)
@@ -370,7 +370,7 @@ def test_loopback_serves_the_members_of_one_machine_only(leading: Leading, machi
     assert leading.closed[:1] == [chosen]
 
 
-def test_nothing_is_chosen_while_others_of_the_id_can_still_be_heard(leading: Leading) -> None:
+def test_no_address_is_chosen_while_others_of_the_id_can_still_check_in(leading: Leading) -> None:
     """Also where all are in."""
     leading.choice.listen_for(30.0)
     leading.comes(0)
@@ -380,7 +380,7 @@ def test_nothing_is_chosen_while_others_of_the_id_can_still_be_heard(leading: Le
     assert leading.closed == [0]
 
 
-def test_nothing_is_chosen_while_another_leader_is_being_asked(leading: Leading) -> None:
+def test_no_address_is_chosen_while_another_leader_is_being_dialled(leading: Leading) -> None:
     """It is looked again soon."""
     answers = iter([False, False, True])
     leading.choice.is_alone = lambda: next(answers)
@@ -393,7 +393,7 @@ def test_nothing_is_chosen_while_another_leader_is_being_asked(leading: Leading)
 
 
 @pytest.mark.parametrize("how", ["has failed", "has stopped"])
-def test_a_leader_that_gathers_no_more_chooses_nothing(leading: Leading, how: str) -> None:
+def test_a_leader_that_no_longer_gathers_chooses_no_address(leading: Leading, how: str) -> None:
     """No timer is left where it has stopped."""
     leading.gathers = how != "has failed"
     leading.comes(1)

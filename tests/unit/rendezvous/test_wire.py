@@ -39,7 +39,7 @@ def sealed(sealer: Sealer, kind: int, body: wire.Body) -> tuple[int, bytes]:
     return data[4], data[wire.HEADER.size :]
 
 
-def test_what_one_side_seals_the_other_opens_in_order() -> None:
+def test_frames_that_one_side_seals_the_other_opens_in_order() -> None:
     """Frames, 4 bytes of length, one of kind, and the payload, pass in both directions."""
     assert wire.frame(7, b"abc") == b"\0\0\0\3\7abc"
     member, leader = pair()
@@ -179,7 +179,7 @@ def test_groups_are_multicast_and_ports_are_in_range(attempt: Attempt) -> None:
     assert 1024 <= multicast_port(attempt) < 65536
 
 
-def test_a_mac_tells_its_parts_apart() -> None:
+def test_a_mac_depends_on_the_boundaries_of_its_parts() -> None:
     """Moving a byte from one part to the next changes it."""
     secret = Secret.derive(Material(b"k" * 32), Attempt("a"))
     assert secret.mac(b"p", b"ab", b"c") != secret.mac(b"p", b"a", b"bc")

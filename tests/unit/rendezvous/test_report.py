@@ -1,0 +1,467 @@
+"""Reports on a world: which nodes differ from the others, and where the time of a start went."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.gathering import Room, join_request
+
+from mingle_hooks.rendezvous import report
+from mingle_hooks.rendezvous.connection import Lookup, Loop
+from mingle_hooks.rendezvous.fingerprint import LONGEST
+from mingle_hooks.rendezvous.fingerprint import dump_fingerprint as dumps
+from mingle_hooks.rendezvous.fingerprint import load_fingerprint as loads
+from mingle_hooks.rendezvous.messages import LONGEST_FINGERPRINT, Durations, JoinRequest, Stopwatch, process_age_s
+from mingle_hooks.rendezvous.report import MOST_LINES, Compared, Finding, phases, timeline_lines
+from mingle_hooks.rendezvous.report import compare_members as compare
+from mingle_hooks.rendezvous.report import finding_lines as lines
+from mingle_hooks.rendezvous.roster import AdvertisedAddress
+from mingle_hooks.rendezvous.wire import WireError, decode, encode, parse
+from mingle_hooks.values import FIELDS
+
+HEALTHY = {
+    "kernel": "5.15.0-1053",
+    "kernel.machine": "x86_64",
+    "driver": "570.86.15",
+    "gpus": "8 H100",
+    "rdma": "8x400G",
+    "rdma.firmware": "28.39.1002",
+    "rdma.link": "InfiniBand",
+    "network": "25G mtu 9000",
+    "limits.memlock": "unlimited",
+    "limits.nofile": "4096+",
+    "shm": "ok",
+    "tmp": "ok",
+    "torch": "2.5.1",
+    "program": "9b74c989",
+    "git": "57f6c79e",
+    "NCCL_DEBUG": "WARN",
+}
+
+
+def names(count: int) -> list[str]:
+    return [f"node{number:02}" for number in range(1, count + 1)]
+
+
+def members(count: int, odd: dict[int, dict[str, str]] | None = None) -> list[Compared]:
+    """Return so many members; some, by their number from 1, say something else: "" takes a part away."""
+    found = []
+    for number, host in enumerate(names(count), 1):
+        parts = HEALTHY | (odd or {}).get(number, {})
+        found.append(Compared(host, dumps({name: value for name, value in parts.items() if value})))
+    return found
+
+
+def said(count: int, odd: dict[int, dict[str, str]] | None = None, *, asks_rdma: bool = False) -> list[str]:
+    return lines(compare(members(count, odd), asks_rdma=asks_rdma))
+
+
+def test_equal_members_have_no_findings() -> None:
+    assert said(32) == []
+    assert compare([]) == []
+    assert compare(members(1)) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "told"),
+    [
+        ("driver", "550.54.15", "node07: driver 550.54.15, 31 others 570.86.15"),
+        ("driver", "-", "node07: driver none, 31 others 570.86.15"),
+        ("kernel", "6.1.0", "node07: kernel 6.1.0, 31 others 5.15.0-1053"),
+        ("gpus", "7 H100", "node07: GPUs 7 H100, 31 others 8 H100"),
+        ("rdma", "7x400G", "node07: RDMA 7x400G, 31 others 8x400G"),
+        ("rdma", "down", "node07: no active RDMA port; RDMA on 31 others"),
+        ("rdma", "silent", "node07: an RDMA device that does not answer; RDMA on 31 others"),
+        ("rdma", "no-device", "node07: RDMA ports, but no /dev/infiniband; RDMA on 31 others"),
+        ("rdma.firmware", "28.36.1010", "node07: RDMA firmware 28.36.1010, 31 others 28.39.1002"),
+        ("network", "25G mtu 1500", "node07: network 25G mtu 1500, 31 others 25G mtu 9000"),
+        ("limits.memlock", "64K", "node07: memlock 64K, too low for RDMA; RDMA on 31 others"),
+        ("limits.nofile", "1024", "node07: nofile 1024, 31 others 4096+"),
+        ("shm", "full", "node07: /dev/shm is full"),
+        ("tmp", "full", "node07: /tmp is full"),
+        ("shm", "64M", "node07: /dev/shm 64M, 31 others in order"),
+        ("program", "57f6c79e", "node07: program 57f6c79e, 31 others 9b74c989"),
+        ("git", "1b2c3d4e", "node07: git 1b2c3d4e, 31 others 57f6c79e"),
+    ],
+)
+def test_a_deviating_node_is_named_with_its_value_and_the_others(part: str, value: str, told: str) -> None:
+    assert said(32, {7: {part: value}}) == [told, "to leave out: --exclude=node07"]
+
+
+def test_a_node_without_an_rdma_device_is_named_once_and_is_no_kind() -> None:
+    gone = {"rdma": "-", "rdma.link": "-", "rdma.firmware": "-"}
+    told = "node[07,09]: no RDMA device; RDMA on 30 others"
+    assert said(32, {7: gone, 9: gone}) == [told, "to leave out: --exclude=node[07,09]"]
+
+
+def test_no_rdma_anywhere_is_a_difference_only_if_it_is_required() -> None:
+    gone = {"rdma": "-", "rdma.link": "-", "rdma.firmware": "-"}
+    assert said(4, dict.fromkeys(range(1, 5), gone)) == []
+    told = said(4, dict.fromkeys(range(1, 5), gone), asks_rdma=True)
+    assert told[0] == "node[01-04]: no RDMA device; RDMA is asked for (rdma = true)"
+    assert said(4, asks_rdma=True) == []
+
+
+def test_without_rdma_on_most_a_small_memlock_is_in_order() -> None:
+    laptop = {"rdma": "-", "rdma.link": "-", "rdma.firmware": "-", "limits.memlock": "8M"}
+    assert said(4, dict.fromkeys(range(1, 5), laptop)) == []
+
+
+def test_a_variable_is_environment_and_excludes_no_node() -> None:
+    assert said(32, {7: {"NCCL_DEBUG": "INFO"}}) == ["node07: NCCL_DEBUG INFO, 31 others WARN"]
+    assert said(32, {7: {"NCCL_DEBUG": ""}}) == ["node07: NCCL_DEBUG not set, 31 others WARN"]
+    assert said(32, {7: {"NCCL_ALGO": "Ring"}}) == ["node07: NCCL_ALGO Ring, 31 others not set"]
+
+
+def test_many_variables_of_one_node_are_one_line() -> None:
+    odd = {f"NCCL_{name}": "1" for name in "ABCDE"}
+    assert said(32, {7: odd}) == ["node07: other NCCL_A, NCCL_B, NCCL_C and 2 more"]
+
+
+def test_a_variable_of_which_every_node_has_its_own_value_is_in_order() -> None:
+    assert said(8, {number: {"NCCL_HOSTID": f"host{number}"} for number in range(1, 9)}) == []
+
+
+def test_variables_that_did_not_fit_are_not_reported_as_unset() -> None:
+    many = {f"NCCL_{number:03}": "x" * 20 for number in range(60)}
+    odd = dict.fromkeys(range(1, 9), many) | {3: many | {"NCCL_000A": "1"}}
+    assert said(8, odd) == ["node03: NCCL_000A 1, 7 others not set"]
+    odd[3] = {**many, "NCCL_059": "y"}
+    assert [line.partition(",")[0][:-9] for line in said(8, odd)] == ["node03: other variables"]
+
+
+def test_three_of_four_name_the_fourth_and_two_of_three_no_host() -> None:
+    assert said(4, {3: {"driver": "550"}})[0] == "node03: driver 550, 3 others 570.86.15"
+    assert said(3, {3: {"driver": "550"}}) == ["no majority for driver: node[01-02] 570.86.15; node03 550"]
+    assert said(2, {1: {"driver": "550"}}) == ["no majority for driver: node01 550; node02 570.86.15"]
+
+
+def test_below_the_majority_no_host_is_named() -> None:
+    halves = {number: {"git": "1b2c3d4e"} for number in range(17, 33)}
+    told = compare(members(32, halves))
+    assert [finding.text for finding in told] == ["no majority for git: node[17-32] 1b2c3d4e; node[01-16] 57f6c79e"]
+    assert told[0].hosts == ()
+    assert lines(told) == [told[0].text]
+
+
+def test_a_heterogeneous_job_is_one_line() -> None:
+    a100 = {"gpus": "8 A100", "driver": "550", "kernel": "5.4", "rdma": "8x200G", "torch": "2.4"}
+    gb200 = {"gpus": "4 GB200", "kernel.machine": "aarch64", "kernel": "6.8", "torch": "2.6"}
+    odd = dict.fromkeys(range(17, 25), a100) | dict.fromkeys(range(25, 33), gb200)
+    assert said(32, odd) == ["3 kinds of node: 16 × 8 H100; 8 × 4 GB200; 8 × 8 A100"]
+
+
+def test_within_a_kind_the_odd_one_is_named() -> None:
+    a100 = {"gpus": "8 A100", "driver": "550"}
+    odd = dict.fromkeys(range(17, 33), a100) | {20: {"gpus": "8 A100", "driver": "535"}}
+    assert said(32, odd)[:2] == ["2 kinds of node: 16 × 8 A100; 16 × 8 H100", "node20: driver 535, 15 others 550"]
+
+
+def test_nodes_without_gpus_need_no_rdma() -> None:
+    loader = {"gpus": "-", "rdma": "-", "rdma.link": "-", "rdma.firmware": "-", "driver": "-"}
+    assert said(24, dict.fromkeys(range(17, 25), loader)) == ["2 kinds of node: 16 × 8 H100; 8 × no GPUs"]
+
+
+def test_kinds_with_the_same_gpus_are_distinguished_by_other_parts() -> None:
+    roce = {"rdma.link": "RoCE"}
+    assert said(8, dict.fromkeys(range(5, 9), roce)) == ["2 kinds of node: 4 × 8 H100 InfiniBand; 4 × 8 H100 RoCE"]
+
+
+def clocked(*intervals: tuple[float, float] | None) -> list[str]:
+    its = [its._replace(clock=at) for its, at in zip(members(len(intervals)), intervals, strict=True)]
+    return lines(compare(its))
+
+
+def test_a_clock_is_odd_only_with_its_whole_interval_beyond_a_second() -> None:
+    assert clocked((0, 0), (5.0, 5.1), (0, 0.1), (-0.1, 0)) == [
+        "node02: clock 5.0 s ahead of 3 others",
+        "to leave out: --exclude=node02",
+    ]
+    assert clocked((0, 0), (-5.1, -5.0), (0, 0.1), (-0.1, 0))[0] == "node02: clock 5.0 s behind 3 others"
+    assert clocked((0, 0), (0.9, 5.1), (0, 0.1), None) == []
+    assert clocked((0, 0), (-6.0, 6.0), (0, 0.1), (0, 0)) == []
+    assert clocked((0, 0), (5.0, 5.1), (0.5, 6), (0, 0), (0, 0))[0] == "node02: clock 5.0 s ahead of 4 others"
+
+
+def test_the_leaders_own_clock_can_be_the_odd_one() -> None:
+    assert clocked((0, 0), (5, 5.1), (5, 5.1), (5, 5.1))[0] == "node01: clock 5.0 s behind 3 others"
+
+
+def test_two_clocks_have_no_majority() -> None:
+    assert clocked((0, 0), (5, 5.2)) == ["no majority for clock: node02 is 5.0 s ahead of node01"]
+
+
+def addressed(*lists: str) -> list[str]:
+    return lines(compare([m._replace(addresses=its) for m, its in zip(members(len(lists)), lists, strict=True)]))
+
+
+def test_an_address_on_two_hosts_is_reported_and_one_on_all_is_not() -> None:
+    its = [f"10.0.0.{number} 192.168.100.1" for number in range(1, 5)]
+    assert addressed(*its) == []
+    assert addressed(*its[:3], its[1])[0] == "node[02,04]: 10.0.0.2 on each of them"
+    most = [f"10.0.0.{number}" + " 172.17.0.1" * (number < 6) for number in range(1, 9)]
+    assert addressed(*most) == []
+
+
+def test_several_members_of_one_host_may_have_its_address() -> None:
+    its = [member._replace(addresses="10.0.0.1", host="node01") for member in members(4)]
+    assert compare(its[:2] + [m._replace(addresses="10.0.0.2", host="node02") for m in its[2:]]) == []
+
+
+def test_there_are_at_most_ten_lines_and_hosts_are_folded() -> None:
+    odd = {1: {name: "odd" for name in HEALTHY if name not in ("gpus", "rdma.link", "kernel.machine")}}
+    told = said(32, odd)
+    assert len(told) == MOST_LINES
+    assert told[-1] == "to leave out: --exclude=node01"
+    assert told[-2].startswith("and ")
+    some = said(4096, {number: {"driver": "550"} for number in range(1, 1000, 3)})
+    assert some[0].startswith("node[01,04,07,10] and 329 more: driver 550, 3763 others")
+    assert len(some) == 1  # so long a list is of no use
+    assert said(8, {2: {"driver": "1"}, 7: {"kernel": "1"}})[-1] == "to leave out: --exclude=node[02,07]"
+
+
+def test_a_member_without_a_fingerprint_is_not_compared() -> None:
+    its = members(4)
+    assert compare([*its[:3], its[3]._replace(fingerprint="", clock=(9, 9))]) == []
+
+
+def test_a_finding_is_one_printable_line_for_any_fingerprint() -> None:
+    told = compare([*members(4)[:3], Compared("node04", "driver=%1b[2J%zz kernel == =x %% NCCL_X=%ff")])
+    assert {finding.field for finding in told} <= set(FIELDS)
+    assert all(isinstance(finding, Finding) for finding in told)
+
+
+@pytest.mark.parametrize("count", [1024, 4096])
+def test_thousands_of_members_are_grouped_first(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    its = members(count, {7: {"driver": "550"}, 9: {"git": "1"}})
+    read = []
+    monkeypatch.setattr(
+        "mingle_hooks.rendezvous.fingerprint.load_fingerprint", lambda text: read.append(text) or loads(text)
+    )
+    began = time.process_time()
+    assert len(compare(its)) == 2
+    assert time.process_time() - began < 1
+    assert len(read) == 3
+
+
+def test_a_fingerprint_round_trips_and_is_never_too_long() -> None:
+    parts = {"kernel": "5 = 5%", "gpus": "8 ü", "driver": "a\x1b[2J\n\u202eb", "image": "", "NCCL_X": "\udcff"}
+    text = dumps(parts)
+    assert text.isascii()
+    assert text.isprintable()
+    assert loads(text) == {**parts, "NCCL_X": "�"}
+    long = {f"NCCL_{number}": "é" * 40 for number in range(200)} | {"kernel": "x" * 10**6}
+    assert len(dumps(long)) <= LONGEST
+    assert dumps(long) != dumps({**long, "NCCL_99": "a"})
+    assert loads(dumps(long))["kernel"].startswith("#")
+
+
+# Who kept the others waiting at the start, by how much, and with what.
+
+
+RANK_0 = ("node1", 100.0, Durations(100, 0, 100))
+CAUSES = (
+    "for a late start by the scheduler",
+    "for mingle's start (Python, imports, settings)",
+    "for name look-ups",
+    "for the network",
+)
+
+
+def because(*seconds: str) -> str:
+    """Return how it is told what kept a member."""
+    return ", ".join(f"{its} s {cause}" for its, cause in zip(seconds, CAUSES, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("spent", "why"),
+    [
+        (Durations(100, 0, 120), because("1.98", "0.10", "0.00", "0.02")),
+        (Durations(2000, 0, 2020), because("0.08", "2.00", "0.00", "0.02")),
+        (Durations(100, 1900, 2020), because("0.08", "0.10", "1.90", "0.02")),
+        (Durations(100, 0, 2020), because("0.08", "0.10", "0.00", "1.92")),
+    ],
+    ids=CAUSES,
+)
+def test_the_last_member_is_named_with_the_cause(spent: Durations, why: str) -> None:
+    """By rank 0's clock: members only tell how long something took."""
+    told = timeline_lines(phases([RANK_0, ("node2", 100.03, Durations(110, 0, 130)), ("node3", 102.0, spent)]), 102.5)
+    assert told[-1] == f"last to be ready: node3, 2.00 s after node1: {why}"
+    assert told[-2] == "the world formed at 2.60 s"
+    assert told[0] == "node1 started at 0.00 s, searched from 0.10 s, checked in at 0.10 s"
+    assert len(told) == 5
+
+
+def test_a_member_that_waits_for_rank_0_is_not_late() -> None:
+    """It came first, and could not be in before rank 0 was."""
+    late = ("node1", 109.0, Durations(100, 0, 110))
+    told = timeline_lines(phases([late, ("node2", 109.2, Durations(200, 10, 9100))]), 110.0)
+    assert told[-1].startswith("last to be ready: node1, 8.49 s after node2: 8.79 s for a late start")
+
+
+def test_of_many_members_only_the_last_is_listed() -> None:
+    """A log has room for one line of a thousand nodes."""
+    told = timeline_lines(
+        phases([RANK_0, *((f"n{n}", 100.0 + n / 1000, Durations(90, 0, 100)) for n in range(1000))]), 101.5
+    )
+    assert len(told) == 2
+    assert told[1].startswith("last to be ready: n999, 1.01 s after n0: 1.00 s for")
+
+
+def test_no_member_is_late_if_all_come_together_or_have_no_durations() -> None:
+    """A tick of the kernel is no delay; a member of yesterday tells no times."""
+    assert (
+        timeline_lines(phases([RANK_0, ("node2", 100.03, Durations(100, 0, 120))]), 100.1)[-1]
+        == "all were ready within 0.05 s"
+    )
+    assert timeline_lines(phases([RANK_0, ("node2", 105.0, None)]), 106.0) == []
+    assert timeline_lines(phases([]), 0.0) == []
+
+
+def test_durations_round_trip_and_are_bounded() -> None:
+    """Three numbers of milliseconds, and nothing else."""
+    said = join_request(spent=Durations(1, 2, 3, 4))
+    assert parse(JoinRequest, decode(encode(said.body()))) == said
+    assert "spent" not in join_request().body()
+    for wrong in ([1, 2, 3], [1, 2, 3, -1], [1, 2, 3, 1 << 40], [1, 2, 3, True], [1, 2, 3, 4.5], "1234", None):
+        with pytest.raises(WireError, match="spent"):
+            parse(JoinRequest, {**join_request().body(), "spent": wrong})
+
+
+def test_a_stopwatch_runs_since_the_process_began() -> None:
+    """Python's own start is in it, and nothing of another process's."""
+    mine = process_age_s()
+    code = "from mingle_hooks.rendezvous.messages import process_age_s as age; print(age())"
+    before = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 0 < float(done.stdout) <= time.monotonic() - before + 0.02 < mine + 60
+    clock = iter([10.0, 10.5])
+    assert Stopwatch(lambda: next(clock), 0.1).durations(0.25) == Durations(100, 250, 600)
+
+
+def test_the_name_services_time_ends_with_its_last_answer() -> None:
+    """A look-up that is still under way counts for nothing yet."""
+    with Loop() as loop:
+        answers: list[list[str]] = []
+        Lookup(loop, "localhost", lambda _host, found: answers.append(found))
+        assert loop.names_s == 0.0
+        loop.after(30.0, lambda: answers.append([]))
+        loop.run(lambda: bool(answers))
+        assert loop.names_s > 0.0
+
+
+# What members say of their nodes travels with the check-in, and the leader compares it.
+
+
+TEXT = "driver=570 gpus=8%20H100"
+STRICT: Any = SimpleNamespace(strict=("driver",), asks_rdma=False)
+
+
+@pytest.fixture
+def room() -> Iterator[Room]:
+    with Room(4) as made:
+        mine = made.leader.roster.entry(made.me.member)
+        mine.fingerprint, mine.addresses, mine.clock = TEXT, "10.0.0.1=25G,mtu9000", (0.0, 0.0)
+        yield made
+
+
+def come(room: Room, **odd: Any) -> None:
+    """Have three members come, of which rank 3's says something else."""
+    for rank in (1, 2, 3):
+        said = {"fingerprint": TEXT, "addresses": f"127.0.0.{rank + 1}=25G,mtu9000"} | (odd if rank == 3 else {})
+        room.member(rank=rank, host=f"node{rank}", **said).come()
+    room.until(lambda: len(room.leader.roster) == 4)
+
+
+def differences(room: Room) -> list[str]:
+    return report.difference_lines(room.leader, "127.0.0.1", asks_rdma=False)
+
+
+def test_a_fingerprint_travels_with_the_check_in_and_equal_ones_are_one_object() -> None:
+    """A leader of thousands keeps one text; a member without one says nothing of its clock either."""
+    me = join_request(fingerprint=TEXT, addresses="10.0.0.1=25G")
+    assert parse(JoinRequest, me.body(17)) == me._replace(clock_ms=17)
+    one, other = (parse(JoinRequest, me.body(17) | {"fingerprint": "".join([*TEXT])}) for _ in range(2))
+    assert one.fingerprint is other.fingerprint
+    assert not {"fingerprint", "addresses", "clock_ms"} & join_request().body(17).keys()
+    assert parse(JoinRequest, join_request().body()).fingerprint == ""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"fingerprint": "x" * (LONGEST_FINGERPRINT + 1)},
+        {"fingerprint": "a\nb"},
+        {"fingerprint": 7},
+        {"addresses": "\x1b"},
+        {"clock_ms": -1},
+        {"clock_ms": 1.5},
+    ],
+)
+def test_an_invalid_fingerprint_address_or_clock_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(WireError):
+        parse(JoinRequest, join_request(fingerprint=TEXT).body(1) | wrong)
+
+
+def test_a_deviating_node_is_named_and_refused_only_for_strict_fields(room: Room) -> None:
+    come(room, fingerprint="driver=550 gpus=8%20H100")
+    assert differences(room) == ["node3: driver 550, 3 others 570", "to leave out: --exclude=node3"]
+    lenient: Any = SimpleNamespace(strict=("gpus",), asks_rdma=False)
+    assert report.refuse_different_nodes(room.leader, lenient, 0) is False
+    assert report.refuse_different_nodes(room.leader, STRICT, 0) is True
+    error = str(room.leader.failure.error())
+    assert "expected 4 nodes that are alike" in error
+    assert "saw node3: driver 550, 3 others 570; try --exclude=node3, or --no-strict" in error
+
+
+def test_a_member_of_another_version_is_not_compared(room: Room) -> None:
+    come(room, fingerprint="", addresses="")
+    assert differences(room) == []
+    assert report.refuse_different_nodes(room.leader, STRICT, 0) is False
+
+
+def test_the_leader_knows_how_far_a_clock_may_be_off_at_least_and_at_most(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interval holds the truth, however long the handshake took."""
+    come(room)
+    intervals = [entry.clock for entry in room.leader.roster.entries()]
+    assert all(its is not None and its[0] <= 0 <= its[1] for its in intervals)
+    now = time.time
+    ahead = SimpleNamespace(time=lambda: now() + 5)
+    monkeypatch.setattr("mingle_hooks.rendezvous.member.time", ahead)
+    last = room.members.pop()
+    last.leave()
+    room.until(lambda: len(room.leader.roster) == 3)
+    room.member(rank=3, host="node3", fingerprint=TEXT, addresses="127.0.0.4=25G,mtu9000").come()
+    room.until(lambda: len(room.leader.roster) == 4)
+    low, high = room.leader.roster.entries()[-1].clock or (0, 0)
+    assert low <= 5 <= high
+    assert high - low < 5
+
+
+def test_the_interface_is_that_of_the_network_that_is_used(room: Room) -> None:
+    come(room, addresses="127.0.0.4=25G,mtu1500 10.9.0.4=25G,mtu9000")
+    for number, entry in enumerate(room.leader.roster.entries(), 1):
+        entry.reached = {0: f"127.0.0.{number}"}
+    mine = room.leader.roster.entry(room.me.member)
+    mine.addresses = "127.0.0.1=25G,mtu9000"
+    assert differences(room)[0] == "node3: network 25G,mtu1500, 3 others 25G,mtu9000"
+
+
+def test_the_one_host_that_does_not_reach_a_better_network_is_named(room: Room) -> None:
+    come(room)
+    better = (AdvertisedAddress("10.78.0.1"), AdvertisedAddress("fd78::1"), AdvertisedAddress("127.0.0.1"))
+    room.leader.terms = room.terms._replace(advertised=better)
+    for entry in room.leader.roster.entries():
+        entry.reached = {2: "x"} if entry.join_request.rank == 3 else {0: "x", 1: "x", 2: "x"}
+    assert differences(room)[0] == "node3: does not reach rank 0 at 10.78.0.1, 3 others do"
+    for entry in room.leader.roster.entries()[1:]:
+        entry.reached = {2: "x"}
+    assert differences(room) == []
