@@ -188,7 +188,7 @@ def test_the_callers_environment_comes_from_a_private_file_or_standard_input(run
     runner.attempt(sys.executable, "-c", f"import os; print({{name: os.environ.get(name) for name in {names}}})")
     seen = {"GIVEN": "line\nand = ü", "PBS_NODENUM": "3", "TMPDIR": "/here", "HERE": None, "PATH": os.environ["PATH"]}
     assert runner.output.decode() == f"{seen}\n"
-    assert {runner.warden, runner.supervisor} <= runner.processes().keys()
+    assert {runner.warden, runner.pid} <= runner.processes().keys()
 
 
 def test_a_file_that_others_may_read_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -234,27 +234,25 @@ def test_the_options_are_those_that_starters_write() -> None:
     assert Options.parse(()).argv() == ()
 
 
-def test_it_starts_a_command_and_reports_its_end(runner: Runner) -> None:
-    runner.supervise()
-    ended = runner.attempt("sh", "-c", "echo out; echo err >&2; exit 7")
-    formed = runner.all_of(messages.FORMED)
+def test_it_starts_a_command_and_reports_its_end(agent: Runner) -> None:
+    ended = agent.attempt("sh", "-c", "echo out; echo err >&2; exit 7")
+    formed = agent.all_of(messages.FORMED)
     assert [said["nodes"] for said in formed] == [1]
     assert (ended["status"], ended["signal"], ended["formed"], ended["is_oom"]) == (7, None, True, False)
     assert sorted(ended["tail"].splitlines()) == ["err", "out"]
-    assert (bytes(runner.output), bytes(runner.errors)) == (b"out\n", b"err\n")
-    assert runner.leave(3) == 3
+    assert (bytes(agent.output), bytes(agent.errors)) == (b"out\n", b"err\n")
+    assert agent.leave(3) == 3
 
 
-def test_the_end_of_each_attempt_is_reported(runner: Runner) -> None:
-    runner.supervise()
+def test_the_end_of_each_attempt_is_reported(agent: Runner) -> None:
     seen = {}
     for script in ("exit 0", "exit 255", "kill -9 $$", "kill -TERM $$", "kill -USR1 $$"):
-        ended = runner.attempt("sh", "-c", script)
+        ended = agent.attempt("sh", "-c", script)
         seen[script] = (ended["status"], ended["signal"], ended["formed"])
-    seen["not found"] = ended_of(runner.attempt("no-such-command"))
-    seen["not executable"] = ended_of(runner.attempt("/dev/null"))
-    seen["no world"] = ended_of(runner.attempt("true", options=("--nodes", "none")))
-    seen["no directory"] = ended_of(runner.attempt("true", directory="/no/such/directory"))
+    seen["not found"] = ended_of(agent.attempt("no-such-command"))
+    seen["not executable"] = ended_of(agent.attempt("/dev/null"))
+    seen["no world"] = ended_of(agent.attempt("true", options=("--nodes", "none")))
+    seen["no directory"] = ended_of(agent.attempt("true", directory="/no/such/directory"))
     assert seen == {
         "exit 0": (0, None, True),
         "exit 255": (255, None, True),
@@ -266,8 +264,8 @@ def test_the_end_of_each_attempt_is_reported(runner: Runner) -> None:
         "no world": (64, None, False),
         "no directory": (73, None, False),
     }
-    assert [said["attempt"] for said in runner.all_of(messages.CLEAN)] == list(range(9))
-    assert "cannot start: /no/such/directory: No such file" in runner.all_of(messages.ENDED)[-1]["tail"]
+    assert [said["attempt"] for said in agent.all_of(messages.CLEAN)] == list(range(9))
+    assert "cannot start: /no/such/directory: No such file" in agent.all_of(messages.ENDED)[-1]["tail"]
 
 
 def ended_of(said: dict[str, object]) -> tuple[object, ...]:
@@ -275,31 +273,26 @@ def ended_of(said: dict[str, object]) -> tuple[object, ...]:
     return said["status"], said["signal"], said["formed"]
 
 
-def test_a_host_without_descriptors_reports_that(runner: Runner) -> None:
-    runner.supervise()
-    assert runner.attempt("true")["status"] == 0  # by now it has loaded all that it ever loads
-    usual = resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE)
-    opened = len(os.listdir(f"/proc/{runner.supervisor}/fd"))
-    resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE, (opened + 4, usual[1]))
-    ended = runner.attempt("true")
+def test_a_host_without_descriptors_reports_that(agent: Runner) -> None:
+    assert agent.attempt("true")["status"] == 0  # by now it has loaded all that it ever loads
+    usual = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
+    opened = len(os.listdir(f"/proc/{agent.pid}/fd"))
+    resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (opened + 4, usual[1]))
+    ended = agent.attempt("true")
     assert (ended["status"], ended["signal"], ended["formed"]) == (71, None, False)
     assert ended["tail"] == "mingle run: cannot start: Too many open files\n"
-    resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE, usual)
-    assert runner.attempt("true")["status"] == 0
-    assert len(os.listdir(f"/proc/{runner.supervisor}/fd")) == opened
+    resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, usual)
+    assert agent.attempt("true")["status"] == 0
+    assert len(os.listdir(f"/proc/{agent.pid}/fd")) == opened
 
 
-def test_it_costs_little(runner: Runner) -> None:
+def test_it_costs_little(agent: Runner) -> None:
     """Memory, and no more than a wake-up for each sign of life."""
-    runner.supervise()
-    runner.start("sleep", "1000")
-    runner.wait_for(messages.FORMED)
+    agent.begin("sleep", "1000")
     switches = []
     for count in (2, 4):
-        runner.until(lambda count=count: len(runner.signs) >= count)  # type: ignore[misc]
-        status = dict(
-            line.split(":\t", 1) for line in Path(f"/proc/{runner.supervisor}/status").read_text().splitlines()
-        )
+        agent.until(lambda count=count: len(agent.signs) >= count)  # type: ignore[misc]
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{agent.pid}/status").read_text().splitlines())
         switches.append(int(status["voluntary_ctxt_switches"]))
         # What it alone has: files, of which each Python maps others, are shared.
         assert int(status["RssAnon"].split()[0]) < 10_000
@@ -327,27 +320,25 @@ print(json.dumps({"environ": dict(os.environ), "cwd": os.getcwd(), "umask": os.u
     assert KEY not in str(environ)
 
 
-def test_modules_in_the_users_directory_are_not_mingles(runner: Runner, tmp_path: Path) -> None:
+def test_modules_in_the_users_directory_are_not_mingles(agent: Runner, tmp_path: Path) -> None:
     (tmp_path / "mingle_hooks").mkdir()
     for name in ("random.py", "socket.py", "_signal.py", "mingle_hooks/__init__.py"):
         (tmp_path / name).write_text("raise SystemExit(9)\n")
-    runner.supervise()
-    assert runner.attempt("true", environ={"PYTHONPATH": ""})["status"] == 0
+    assert agent.attempt("true", environ={"PYTHONPATH": ""})["status"] == 0
     (tmp_path / "random.py").unlink()
     (tmp_path / "socket.py").unlink()
-    assert runner.attempt("true", environ={"PYTHONPATH": str(tmp_path)})["status"] == 0
+    assert agent.attempt("true", environ={"PYTHONPATH": str(tmp_path)})["status"] == 0
 
 
-def test_a_command_whose_world_forms_has_none_of_the_agents_connections(runner: Runner) -> None:
-    runner.supervise()
-    facts = {"nodes": 2, "node_rank": 0, "hosts": ["localhost", "missing"], "job_id": runner.run_id}
-    runner.start("true", facts=facts, options=("--timeout", "600", "--quiet", "--via", "hosts"))
-    runner.until(lambda: children(runner.supervisor))
-    (child,) = children(runner.supervisor)
-    runner.until(lambda: not sockets(child) & sockets(runner.supervisor))
-    assert runner.all_of(messages.ENDED) == []
-    runner.end(0.0)
-    runner.wait_for(messages.CLEAN)
+def test_a_command_whose_world_forms_has_none_of_the_agents_connections(agent: Runner) -> None:
+    facts = {"nodes": 2, "node_rank": 0, "hosts": ["localhost", "missing"], "job_id": agent.run_id}
+    agent.start("true", facts=facts, options=("--timeout", "600", "--quiet", "--via", "hosts"))
+    agent.until(lambda: children(agent.pid))
+    (child,) = children(agent.pid)
+    agent.until(lambda: not sockets(child) & sockets(agent.pid))
+    assert agent.all_of(messages.ENDED) == []
+    agent.end(0.0)
+    agent.wait_for(messages.CLEAN)
 
 
 def children(pid: int) -> list[int]:
@@ -364,53 +355,48 @@ def sockets(pid: int) -> set[str]:
     return {name for name in found if name.startswith("socket:")}
 
 
-def test_options_that_need_other_packages_are_taken(runner: Runner) -> None:
-    runner.supervise()
-    ended = runner.attempt("true", options=("--timeout", "20", "--quiet", "--id", "-x"))
-    assert (ended["status"], ended["formed"], bytes(runner.errors)) == (0, True, b"")
+def test_options_that_need_other_packages_are_taken(agent: Runner) -> None:
+    ended = agent.attempt("true", options=("--timeout", "20", "--quiet", "--id", "-x"))
+    assert (ended["status"], ended["formed"], bytes(agent.errors)) == (0, True, b"")
 
 
-def test_a_signal_is_passed_on_once_an_id_and_only_to_those_that_catch_it(runner: Runner) -> None:
-    runner.supervise()
+def test_a_signal_is_passed_on_once_an_id_and_only_to_those_that_catch_it(agent: Runner) -> None:
     # Not print(), which refuses to be called by a handler that interrupts it.
     catches = "import os, signal\nfor n in (10, 12): signal.signal(n, lambda n, _: os.write(1, b'caught %d\\n' % n))\n"
     catches += "os.write(1, b'ready\\n')\nwhile True: signal.pause()"
-    runner.start("sh", "-c", 'sleep 1000 & python3 -c "$0" & wait', catches)
-    runner.until(lambda: b"ready" in runner.output)
+    agent.begin("sh", "-c", 'sleep 1000 & python3 -c "$0" & wait', catches, shows=b"ready")
     for number, which in ((1, signal.SIGUSR1), (1, signal.SIGUSR1), (2, signal.SIGUSR2)):
-        runner.say(messages.SIGNAL, messages.Signal(number, which))
-        runner.until(lambda which=which: b"caught %d\n" % which in runner.output)  # type: ignore[misc]
-    assert runner.all_of(messages.ENDED) == []
-    runner.say(messages.SIGNAL, messages.Signal(3, signal.SIGTERM))
-    ended = runner.wait_for(messages.ENDED)
-    assert runner.wait_for(messages.CLEAN)["killed"] == 0
+        agent.say(messages.SIGNAL, messages.Signal(number, which))
+        agent.until(lambda which=which: b"caught %d\n" % which in agent.output)  # type: ignore[misc]
+    assert agent.all_of(messages.ENDED) == []
+    agent.say(messages.SIGNAL, messages.Signal(3, signal.SIGTERM))
+    ended = agent.wait_for(messages.ENDED)
+    assert agent.wait_for(messages.CLEAN)["killed"] == 0
     assert ended["signal"] == signal.SIGTERM
-    runner.until(lambda: runner.drained)
-    assert bytes(runner.output) == b"ready\ncaught 10\ncaught 12\n"
+    agent.until(lambda: agent.drained)
+    assert bytes(agent.output) == b"ready\ncaught 10\ncaught 12\n"
 
 
-def test_signals_to_the_agent_or_its_warden_reach_the_runner_and_end_nothing(runner: Runner) -> None:
-    runner.supervise()
-    runner.start("sleep", "1000")
-    runner.wait_for(messages.FORMED)
+def test_signals_to_the_agent_or_its_warden_reach_the_runner_and_end_nothing(agent: Runner) -> None:
+    agent.begin("sleep", "1000")
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGALRM, signal.SIGRTMAX):
-        for pid in (runner.supervisor, runner.warden):
+        for pid in (agent.pid, agent.warden):
             os.kill(pid, number)
-    os.kill(runner.warden, signal.SIGINT)
-    os.kill(runner.supervisor, signal.SIGUSR2)
-    runner.wait_for(messages.NOTICED, 7)
-    runner.end()
-    runner.wait_for(messages.CLEAN)
-    told = sorted(said["signal"] for said in runner.all_of(messages.NOTICED))
+    os.kill(agent.warden, signal.SIGINT)
+    os.kill(agent.pid, signal.SIGUSR2)
+    agent.wait_for(messages.NOTICED, 7)
+    agent.end()
+    agent.wait_for(messages.CLEAN)
+    told = sorted(said["signal"] for said in agent.all_of(messages.NOTICED))
     assert told == sorted([1, 2, 10, 12, 14, 15, 64])
-    assert runner.leave(143) == 143
+    assert agent.leave(143) == 143
 
 
 def test_a_signal_that_nohup_ignores_stays_ignored(runner: Runner) -> None:
     runner.supervise(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     runner.attempt("python3", "-c", "import signal; print(signal.getsignal(signal.SIGHUP).name)")
-    os.kill(runner.supervisor, signal.SIGHUP)
-    os.kill(runner.supervisor, signal.SIGUSR1)
+    os.kill(runner.pid, signal.SIGHUP)
+    os.kill(runner.pid, signal.SIGUSR1)
     runner.wait_for(messages.NOTICED)
     assert bytes(runner.output) == b"SIG_IGN\n"
     assert [said["signal"] for said in runner.all_of(messages.NOTICED)] == [signal.SIGUSR1]
@@ -427,23 +413,20 @@ def test_standard_streams_may_be_closed(runner: Runner, redirection: str) -> Non
 
 def test_a_runner_that_vanishes_ends_all_at_once(runner: Runner) -> None:
     runner.supervise(stderr=subprocess.PIPE)
-    runner.start("sh", "-c", "trap '' TERM; sleep 1000 & while :; do wait; done")
-    runner.wait_for(messages.FORMED)
+    runner.begin("sh", "-c", "trap '' TERM; sleep 1000 & while :; do wait; done")
     runner.vanish()
     assert runner.exit_status() == 75
     assert runner.processes() == {}
     assert "the runner is lost: it closed the connection" in runner.emergency()
 
 
-def test_without_a_runner_a_command_has_time_to_save(runner: Runner) -> None:
+def test_without_a_runner_a_command_has_time_to_save(agent: Runner) -> None:
     """TERM comes first, and KILL after a grace."""
-    runner.supervise()
     saves = "trap 'sleep 0.2; touch saved; exit' TERM; echo there; while :; do sleep 0.01; done"
-    runner.start("sh", "-c", saves)
-    runner.until(lambda: b"there" in runner.output)
-    runner.vanish()
-    assert runner.exit_status() == 75
-    assert (runner.directory / "saved").exists()
+    agent.begin("sh", "-c", saves, shows=b"there")
+    agent.vanish()
+    assert agent.exit_status() == 75
+    assert (agent.directory / "saved").exists()
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -510,14 +493,13 @@ def is_caught(pid: int, number: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["START in an attempt", "an agent's message"])
-def test_a_message_that_no_runner_sends_ends_the_connection(runner: Runner, kind: str) -> None:
-    runner.supervise()
-    runner.start("sleep", "1000")
+def test_a_message_that_no_runner_sends_ends_the_connection(agent: Runner, kind: str) -> None:
+    agent.start("sleep", "1000")
     if kind == "START in an attempt":
-        runner.start("sleep", "1000", attempt=1)
+        agent.start("sleep", "1000", attempt=1)
     else:
-        runner.say(messages.FORMED, {})
-    assert runner.exit_status() == 75
+        agent.say(messages.FORMED, {})
+    assert agent.exit_status() == 75
 
 
 @pytest.mark.parametrize(
@@ -535,9 +517,8 @@ def test_the_starter_names_the_place_or_else_slurm_does(
     assert (task.host, task.local) == place
 
 
-def test_leave_ends_all_that_runs(runner: Runner) -> None:
-    runner.supervise()
-    runner.start("sh", "-c", "trap '' TERM; echo there; while :; do sleep 1000; done")
-    runner.until(lambda: runner.output)
-    assert runner.leave(9) == 9
-    assert runner.processes() == {}
+def test_leave_ends_all_that_runs(agent: Runner) -> None:
+    agent.start("sh", "-c", "trap '' TERM; echo there; while :; do sleep 1000; done")
+    agent.until(lambda: agent.output)
+    assert agent.leave(9) == 9
+    assert agent.processes() == {}
