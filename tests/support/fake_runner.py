@@ -177,7 +177,7 @@ class Runner:
         self.until(lambda: process.poll() is not None)
         return process.returncode
 
-    def close_doors(self) -> None:
+    def stop_listening(self) -> None:
         """Hear nobody."""
         self.loop.unwatch(self._listener)
         self._listener.close()
