@@ -248,9 +248,8 @@ def started() -> Iterator[Started]:
         made = Started(loop)
         yield made
         for process in made.processes.running:
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-        made.processes.poll()
+            process.kill(signal.SIGKILL)
+        made.until(lambda: not made.processes.running)
 
 
 @pytest.mark.parametrize(
