@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -15,65 +14,44 @@ from pathlib import Path
 import pytest
 from served import CAUSE, KEY, OTHER_KEY, Served, state
 
-from mingle_hooks import values as jsontext
+from mingle_hooks import values
 from mingle_hooks.errors import PlaceError, SettingsError, UsageError
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.wire import Secret, WireError, body_of, encode, frame, parse
 from mingle_hooks.run import messages, status
 from mingle_hooks.run.attempt import Plan
-from mingle_hooks.run.machine import Exit, Hurry, Joined, Lost, Machine, Noticed, Report, Send, Swept
-from mingle_hooks.run.status import (
-    KILL,
-    Contact,
-    Entry,
-    Listener,
-    RunnerProcess,
-    Runs,
-    RunState,
-    State,
-    StatusServer,
-    in_time,
-)
+from mingle_hooks.run.machine import Action, Event, Exit, Hurry, Joined, Lost, Noticed, Report, Swept
+from mingle_hooks.run.status import KILL, Contact, Entry, Listener, RunnerProcess, Runs, State, StatusServer
 
-from .test_machine import clean, ended, formed
+from .test_machine import Run, clean, ended, formed
 
 TERM, INT = 15, 2
 WATCHED_ENTRY = Entry("4711", "0011", "login", (), (), RunnerProcess("", 1, 1), 100, 2, "train")
 PLAN = Plan(hosts=("a", "b"), slots=(1, 1), least=2, most=2, restarts=1)
 
 
-class Watched:
-    """A state machine with its status, at a time that a test sets."""
+class Watched(Run):
+    """A state machine with its status; each event takes a second."""
 
     def __init__(self, plan: Plan = PLAN) -> None:
-        self.now = 100.0
-        self.machine = Machine(plan)
-        self.state = RunState(self.machine, lambda: self.now)
-        self.actions: list[object] = []
-        self._perform(self.machine.begin(self.now))
+        super().__init__(plan)
+        self.status_of = status.RunState(self.machine, lambda: self.now)
 
-    def take(self, *events: object) -> State:
-        """Return what it looks like after these events, a second each."""
+    def take(self, *events: Event, after_s: float = 1.0) -> list[Action]:
+        """Hand events over, and what follows to the status."""
+        new = []
         for event in events:
-            self.now += 1
-            actions = self.machine.take(event, self.now)  # type: ignore[arg-type]
-            self.state.take(event)  # type: ignore[arg-type]
-            self._perform(actions)
-        return self.look()
-
-    def look(self) -> State:
-        """Return what it looks like now, as it travels."""
-        return parse(State, self.state.state(WATCHED_ENTRY, is_whole=True).body())
-
-    def exits(self) -> list[object]:
-        """Return the actions that end the run."""
-        return [action for action in self.actions if isinstance(action, Exit)]
-
-    def _perform(self, actions: list[object]) -> None:
-        self.actions += actions
-        for action in actions:
+            new += super().take(event, after_s=after_s)
+            self.status_of.take(event)
+        for action in new:
             if isinstance(action, Report):
-                self.state.report(action.name, action.fields)
+                self.status_of.report(action.name, action.fields)
+        return new
+
+    def look(self, *events: Event) -> State:
+        """Return what it looks like after these events, as it travels."""
+        self.take(*events)
+        return parse(State, self.status_of.state(WATCHED_ENTRY, is_whole=True).body())
 
 
 def nodes(state: State) -> list[tuple[object, ...]]:
@@ -93,7 +71,7 @@ def test_each_phase_has_its_name_and_each_node_its_state() -> None:
         ([ended(1, 7, tail="why\n")], "ending", 2, 105, ("b", "ended", 1, 102)),
         ([clean(0), clean(1)], "forming", 2, 107, b_forms),
     ):
-        state = run.take(*events)
+        state = run.look(*events)
         assert (state.state, state.here, state.wanted, state.since) == (phase, here, 2, since)
         assert node in nodes(state)
         assert (state.failure is None) == (since < 105)  # it stays the last one
@@ -106,11 +84,11 @@ def test_each_phase_has_its_name_and_each_node_its_state() -> None:
 
 def test_a_lost_node_is_missing_until_it_comes_again() -> None:
     run = Watched()
-    state = run.take(Joined(0), Joined(1), formed(0), formed(1), Lost(1, 15.0))
+    state = run.look(Joined(0), Joined(1), formed(0), formed(1), Lost(1, 15.0))
     assert (state.state, state.here, nodes(state)[1][:2]) == ("ending", 1, ("b", "lost"))
     run.take(clean(0, 0))
     assert run.machine.phase == "sweeping"
-    state = run.take(Swept("b", is_clean=True))
+    state = run.look(Swept("b", is_clean=True))
     assert (state.state, state.attempt, nodes(state)[1]) == ("waiting to restart", 0, ("b", "missing", None, None))
     assert state.failure is not None
     assert state.failure.cause["silent_s"] == 15.0
@@ -127,21 +105,19 @@ def test_the_end_at_once_comes_whoever_has_requested_the_end_before(before: tupl
     run = Watched()
     run.take(Joined(0), Joined(1), formed(0), formed(1), *before)
     run.take(Hurry(), Hurry(), Hurry())
-    messages_sent = [action.message for action in run.actions if isinstance(action, Send)]
-    assert [message for message in messages_sent if isinstance(message, messages.End)] == [(0, 0), (0, 0)]
+    assert [end.message for end in run.sent(messages.End)] == [(0, 0), (0, 0)]
     run.take(clean(0, 0), clean(1, 0))
-    assert run.exits() == [Exit(code)]
+    assert run.of(Exit) == [Exit(code)]
 
 
 def test_the_end_at_once_of_a_run_that_gathers_or_waits_for_a_reader() -> None:
     run = Watched()
-    assert run.take(Hurry()).state == "ending"
-    assert run.exits() == [Exit(130)]
+    assert run.look(Hurry()).state == "ending"
+    assert run.of(Exit) == [Exit(130)]
     run.take(Hurry())
-    assert run.exits() == [Exit(130), Exit(130, at_once=True)]
+    assert run.of(Exit) == [Exit(130), Exit(130, at_once=True)]
 
 
-HEADER = struct.Struct("!IB")
 CHALLENGE_FRAME = frame(wire.CHALLENGE, encode({"nonce": "00" * 16}))
 
 
@@ -166,9 +142,9 @@ def frames(sock: socket.socket) -> list[int]:
             data += some
     found = []
     while data:
-        length, kind = HEADER.unpack_from(data)
+        length, kind = wire.HEADER.unpack_from(data)
         found.append(kind)
-        data = data[HEADER.size + length :]
+        data = data[wire.HEADER.size + length :]
     return found
 
 
@@ -452,9 +428,9 @@ def test_a_full_home_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_home_that_does_not_answer_holds_nothing_up() -> None:
     home = threading.Event()
-    assert not in_time(home.wait, 0.01)
+    assert not status.in_time(home.wait, 0.01)
     home.set()
-    assert in_time(home.wait, 60)
+    assert status.in_time(home.wait, 60)
 
 
 @pytest.mark.parametrize("its", [{"keys": ()}, {"directory": None}], ids=["no key", "no home"])
@@ -465,7 +441,7 @@ def test_without_a_key_or_a_home_nothing_is_written(tmp_path: Path, served: Serv
 
 def hostile(where: Path) -> None:
     """Put into a directory what no runner writes."""
-    text = jsontext.to_json(body_of(ENTRY))
+    text = values.to_json(body_of(ENTRY))
     files = {
         "large": text + " " * 10_000,
         "text": "no JSON",
@@ -480,17 +456,16 @@ def hostile(where: Path) -> None:
     for name, said in files.items():
         (where / f"{name}.json").write_text(said, errors="surrogateescape")
         (where / f"{name}.json").chmod(0o600)
-    (where / "open.json").write_text(text)
-    (where / "open.json").chmod(0o644)
-    (where / "elsewhere").write_text(text)
-    (where / "elsewhere").chmod(0o600)
+    for name, mode in (("open.json", 0o644), ("elsewhere", 0o600), ("other.json", 0o600)):
+        (where / name).write_text(text)
+        (where / name).chmod(mode)
     (where / "link.json").symlink_to(where / "elsewhere")
     (where / "directory.json").mkdir()
     os.mkfifo(where / "fifo.json", 0o600)
     if os.getuid() == 0:
-        (where / "other.json").write_text(text)
-        (where / "other.json").chmod(0o600)
         os.chown(where / "other.json", 4711, 4711)
+    else:
+        (where / "other.json").unlink()
 
 
 def test_what_no_runner_writes_is_left_out_with_a_note(tmp_path: Path) -> None:
