@@ -326,14 +326,6 @@ _LOST_GRACE_S = 2.0
 _SAME_S = 1.0
 
 
-def run_agent(task: Task, warden: int) -> int:
-    """Return the exit status that the runner sends, or NO_RUNNER."""
-    with Loop() as loop:
-        agent = Agent(loop, task, warden)
-        loop.run(lambda: agent.status is not None)
-    return NO_RUNNER if agent.status is None else agent.status
-
-
 class Agent:
     """One host's part of a run: does what the runner says, reports on COMMAND, and ends all if the runner is lost.
 
@@ -516,12 +508,15 @@ def _run_child(task: Task, warden: int) -> int:
     os.setsid()  # at a job's end PBS kills the session that it began: the agent has to survive, and end the rest
     processes.adopt_orphans()
     try:
-        return run_agent(task, warden)
+        with Loop() as loop:
+            agent = Agent(loop, task, warden)
+            loop.run(lambda: agent.status is not None)
     except Exception:  # noqa: BLE001 - a bug: all that runs must end, and the report needs the trace
         import traceback
 
         os.write(_STDERR, f"mingle run: {traceback.format_exc()}".encode())
         return NO_RUNNER
+    return NO_RUNNER if agent.status is None else agent.status
 
 
 def _fill_standard_descriptors() -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from io import FileIO
-from typing import NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.files import close_descriptors_except
@@ -25,24 +24,16 @@ _CANNOT_BEGIN = 73  # EX_CANTCREAT, as PlaceError's
 _STDERR = 2
 
 
-class Command(NamedTuple):
-    """COMMAND's process: `mingle exec`, until the world has formed; and the pipes that it writes to."""
-
-    pid: int
-    stdout: int
-    stderr: int
-    formed: int
-
-
 def without_runner(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without the runner's key and addresses."""
     return {name: value for name, value in environ.items() if name not in (messages.KEY, messages.AT)}
 
 
-def begin_command(own: Mapping[str, str], start: Start) -> Command:
-    """Start COMMAND's process in a fork of this one: a new interpreter would cost each host 20 ms.
+def begin_command(own: Mapping[str, str], start: Start) -> tuple[int, int, int, int]:
+    """Start COMMAND's process, `mingle exec` until the world has formed, in a fork: an interpreter would cost 20 ms.
 
-    Raises OSError for want of descriptors or processes.
+    Return its pid, and the pipes of its stdout, its stderr, and its world. Raises OSError for want of descriptors or
+    processes.
     """
     ends: list[int] = []
     try:
@@ -62,7 +53,7 @@ def begin_command(own: Mapping[str, str], start: Start) -> Command:
         os.close(end)
     for end in ends[::2]:
         os.set_blocking(end, False)
-    return Command(pid, *ends[::2])
+    return pid, ends[0], ends[2], ends[4]
 
 
 def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, formed: int) -> None:
@@ -232,12 +223,6 @@ _LOOK_S = 0.02
 _STACKS_BYTES = 64 * 1024
 
 
-def py_spy(path: str) -> str | None:
-    """Return the path of py-spy, if PATH has it."""
-    places = (os.path.join(folder, "py-spy") for folder in path.split(os.pathsep) if folder)
-    return next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), None)
-
-
 def forbid_core(pid: int) -> None:
     """Have the kernel dump no core of a process as it aborts; a limit of 1 also forbids one to a program."""
     with suppress(OSError, ValueError):  # it ended meanwhile, or is another user's
@@ -249,9 +234,11 @@ class StackReader:
     """Takes the stacks of all Python processes below this one; `on_done(text)` comes once, within this time."""
 
     def __init__(self, loop: Loop, own: Mapping[str, str], within_s: float, on_done: Callable[[str], None]) -> None:
+        from shutil import which  # 5 ms, needed only here
+
         self._loop, self._on_done = loop, on_done
         self._environ = without_runner(own)
-        self._program = py_spy(own.get("PATH", ""))
+        self._program = which("py-spy", path=own.get("PATH", ""))
         self._pids = [pid for pid in processes.descendants() if processes.is_python(pid)]
         self._waiting = [*self._pids] if self._program else []
         self._spies: dict[int, tuple[int, FileIO]] = {}  # pid -> py-spy's process and its output
@@ -353,10 +340,9 @@ class Attempt:
         self._own = own
         self._stacks: StackReader | None = None
         self.tree = Tree(loop, self._ended, self._empty)
-        begun = begin_command(own, start)
-        self._pid = begun.pid
-        self._relay = Relay(loop, output, begun.stdout, begun.stderr, self._drained)
-        self._world = FileIO(begun.formed)
+        self._pid, stdout, stderr, formed = begin_command(own, start)
+        self._relay = Relay(loop, output, stdout, stderr, self._drained)
+        self._world = FileIO(formed)
         loop.watch(self._world, READ, lambda _events: self._take_world())
 
     def close(self) -> None:

@@ -471,11 +471,8 @@ class Limit:
 _OUTER = ("MINGLE_RUN", "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT")
 
 
-def agents_environ(starter: Starter, iface: tuple[object, ...], run_id: str, key: bytes, port: int) -> dict[str, str]:
+def agents_environ(addresses: Sequence[str], run_id: str, key: bytes, port: int) -> dict[str, str]:
     """Return this process's environment, with the runner's addresses and key."""
-    addresses = ["127.0.0.1"]
-    if starter.name != "local":
-        addresses = [address.host for address in usable(interfaces(), prefer=iface)]  # type: ignore[arg-type]
     outer = os.environ.get("MINGLE_RUN_ID")
     return {
         **{name: value for name, value in os.environ.items() if name not in _OUTER},
@@ -529,14 +526,12 @@ class Launching:
         self.on_end: Callable[[tuple[str, ...], int, str], None] = lambda _hosts, _status, _output: None
         self._latest: dict[str, Process] = {}  # host -> the last starter of its agents
         self._environ_file: str | None = None
+        is_local, addresses = starter.name == "local", ["127.0.0.1"]
+        if not is_local:
+            addresses = [address.host for address in usable(interfaces(), prefer=iface)]  # type: ignore[arg-type]
         self._limit = Limit(len(job.places))
-        is_local = starter.name == "local"
         self.sockets = Sockets(is_local=is_local, port_range=port_range, chosen=agreed.ports)
-        try:
-            self.environ = agents_environ(starter, iface, agreed.run, agreed.key, self.sockets.port)
-        except BaseException:
-            self.sockets.close()
-            raise
+        self.environ = agents_environ(addresses, agreed.run, agreed.key, self.sockets.port)
         self.environ |= environ or {}
         self.processes = Processes(loop, self.environ, self._take_output, self._limit)
 

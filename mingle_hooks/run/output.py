@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from io import FileIO
 from itertools import groupby
 from queue import SimpleQueue
@@ -29,10 +30,9 @@ from mingle_hooks.run.processes import widen_pipe
 
 def is_same_file(first: int, second: int) -> bool:
     """Tell whether two descriptors lead to the same place."""
-    try:
+    with suppress(OSError):
         return os.path.sameopenfile(first, second)
-    except OSError:
-        return False
+    return False
 
 
 def set_unblocked(descriptor: int) -> int | None:
@@ -291,10 +291,10 @@ def _keep_memory() -> None:
 class _Stream:
     """One stream of one member: its label, and the beginning of a line that is too long for one message."""
 
-    __slots__ = ("kind", "label", "rest")
+    __slots__ = ("label", "rest")
 
-    def __init__(self, kind: int, label: bytes) -> None:
-        self.kind, self.label, self.rest = kind, label, b""
+    def __init__(self, label: bytes) -> None:
+        self.label, self.rest = label, b""
 
     def take(self, data: bytes) -> tuple[bytes | memoryview, ...]:
         """Return what can be written now, in parts."""
@@ -347,7 +347,7 @@ class Output:
             shown = label
             if label and os.isatty(descriptor) and not os.environ.get("NO_COLOR"):
                 shown = f"\x1b[{_COLOURS[colour % len(_COLOURS)]}m{label}\x1b[0m"
-            self._streams[place, kind] = _Stream(kind, shown.encode())
+            self._streams[place, kind] = _Stream(shown.encode())
 
     def take(self, place: int, kind: int, data: bytes) -> None:
         """Write a member's output."""

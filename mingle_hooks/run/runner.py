@@ -399,11 +399,10 @@ def member_label(request: Request, begin: Begin, member: int) -> str:
 
 def progress_mark(path: str | None) -> object:
     """Return a value that differs each time that the file of --progress has changed; None without a file."""
-    try:
+    with suppress(OSError):
         found = os.stat(path or "")
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+        return found.st_mtime_ns, found.st_size, found.st_ino
+    return None
 
 
 # Signals that the runner takes; what is ignored stays ignored, as nohup(1) wants, but for the ends of children.

@@ -19,7 +19,6 @@ from mingle_hooks import keys
 from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import Secret, parse
 from mingle_hooks.run import messages
-from mingle_hooks.run import messages as life
 from mingle_hooks.run.messages import AGENT, RUNNER, Link
 
 START = (sys.executable, "-I", str(Path(mingle_hooks.__file__).parent / "__main__.py"))
@@ -29,7 +28,7 @@ NUMBER = 5
 
 
 class Runner:
-    """Answers one supervisor; what came stands in `said` and `output`. Leaves no process of it behind."""
+    """Answers one agent; what came stands in `said` and `output`. Leaves no process of it behind."""
 
     def __init__(self, directory: Path, *, silence_s: float = 15.0, answers: bool = True) -> None:
         self.directory, self._silence_s, self.answers = directory, silence_s, answers
@@ -41,7 +40,7 @@ class Runner:
         self.output = bytearray()
         self.errors = bytearray()
         self.drained = 0
-        self.signs: list[life.Heartbeat] = []
+        self.signs: list[messages.Heartbeat] = []
         self.sequence: Callable[[], int] = lambda: len(self.signs)
         self.ends: list[str] = []
         self.links: list[Link] = []
@@ -115,8 +114,8 @@ class Runner:
         return self.process.pid
 
     @property
-    def supervisor(self) -> int:
-        """The process that has said who it is."""
+    def pid(self) -> int:
+        """The agent's process, below the warden."""
         return int(self.all_of(messages.JOIN)[0]["pid"])
 
     def emergency(self) -> str:
@@ -149,6 +148,11 @@ class Runner:
         }
         self.say(messages.START, messages.Start(**said))
 
+    def begin(self, *command: str, shows: bytes = b"", **fields: Any) -> None:
+        """Say START, and wait until COMMAND runs, or has written something."""
+        self.start(*command, **fields)
+        self.until(lambda: shows in self.output if shows else self.all_of(messages.FORMED))
+
     def say(self, kind: int, body: dict[str, Any]) -> None:
         """Send a message."""
         assert self.control is not None
@@ -170,7 +174,7 @@ class Runner:
         self.until(lambda: process.poll() is not None)
         return process.returncode
 
-    def close_doors(self) -> None:
+    def stop_listening(self) -> None:
         """Hear nobody."""
         self.loop.unwatch(self._listener)
         self._listener.close()
@@ -233,12 +237,12 @@ class Runner:
 
     def _answer(self) -> None:
         data, where = self._udp.recvfrom(100)
-        tag = life.heartbeat_tag(self.secret)
-        sign = life.unpack_heartbeat(self.secret, tag, AGENT, data)
+        tag = messages.heartbeat_tag(self.secret)
+        sign = messages.unpack_heartbeat(self.secret, tag, AGENT, data)
         assert sign is not None
         assert sign.number == NUMBER
         self.signs.append(sign)
         if self.answers:
             self._udp.sendto(
-                life.pack_heartbeat(self.secret, tag, RUNNER, life.Heartbeat(NUMBER, self.sequence())), where
+                messages.pack_heartbeat(self.secret, tag, RUNNER, messages.Heartbeat(NUMBER, self.sequence())), where
             )

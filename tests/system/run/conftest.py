@@ -1,4 +1,4 @@
-"""Fixtures for mingle run on this machine: hosts, served runs, and a control group with little memory."""
+"""Fixtures for mingle run on this machine: hosts, and a control group with little memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from memory_group import Group, little
 from needs import skip_for_want_of
 from places import Places
-from served import Served
 
 
 @pytest.fixture
@@ -20,14 +19,6 @@ def places(tmp_path: Path) -> Iterator[Places]:
         yield made
     finally:
         made.close()
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    """Return what serves runs in this process."""
-    serving = Served(tmp_path / "state" / "mingle" / "runs")
-    yield serving
-    serving.close()
 
 
 @pytest.fixture

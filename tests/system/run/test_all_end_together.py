@@ -16,18 +16,7 @@ from cluster import hosts as cluster_hosts
 from cluster import slurm as cluster_slurm
 from memory_group import Group
 from needs import skip_for_want_of
-from runs_on_hosts import (
-    RUNNER,
-    STUBBORN,
-    Bare,
-    Runs,
-    UnderPbs,
-    UnderSlurm,
-    begin,
-    of_run,
-    until,
-    until_nothing_is_left,
-)
+from runs_on_hosts import RUNNER, STUBBORN, Bare, Runs, UnderPbs, UnderSlurm, begin, until_nothing_is_left
 
 HOSTS = 8
 SILENCE_S = 4
@@ -67,7 +56,7 @@ def lost(runs: Runs, place: Path, lose: Callable[[Runs, Path], str]) -> tuple[in
     host = runs.lost()
     said = lose(runs, place).replace("RANK", str(runs.ranked.index(host)))
     try:
-        until(lambda: not of_run(runs.home, RUNNER), "the runner goes on")
+        losses.until(lambda: not losses.of_run(runs.home, RUNNER), "the runner goes on")
     finally:
         host.clear_firewall()
     status, text = runs.end(place)

@@ -34,18 +34,8 @@ class Run:
         shutil.copy(TRAIN, place)
         names = ",".join(host.name for host in [*hosts][1:])
         argv = [str(MINGLE), "run", "--hosts", names, "--nodes", "2", "--grace", "1", "--silence", "3", *words]
-        argv += [
-            "python3",
-            "train.py",
-            "--backend",
-            "sockets",
-            "--steps",
-            str(steps),
-            "--pause",
-            "0.02",
-            "--save-every",
-            "1",
-        ]
+        train = f"python3 train.py --backend sockets --steps {steps} --pause 0.02 --save-every 1"
+        argv += train.split()
         env = {"PATH": f"{ssh(hosts, place)}:{MINGLE.parent}:/usr/bin:/bin", "HOME": "/root"}
         with (place / "out").open("w") as out:
             self._run = hosts[0].popen(argv, env=env, cwd=str(place), stdout=out, stderr=subprocess.STDOUT)

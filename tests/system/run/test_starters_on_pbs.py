@@ -10,13 +10,11 @@ from typing import Any
 
 from cluster.host import USERS
 from cluster.real_pbs import RealPbs
-from test_run_on_slurm import batch, script, told
+from test_run_on_slurm import OF_SHELL, batch, script, told
 
 from mingle_hooks.run import starters
 
 KEEPS = next(row.keeps for row in starters.TABLE if row.name == "pbs")
-# The last one is what Python sets where no locale is set.
-OF_SHELL = ("_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE")
 MINGLE = Path(sys.executable).parent / "mingle"
 HEAD = "#!/bin/bash\n#PBS -l select=3:ncpus=2:mpiprocs=2 -l place=scatter\n"
 
@@ -52,8 +50,8 @@ cd {place}/'a dir'
 export LINES='two
 lines' EMPTY= MINGLE_KEY={key}
 env -0 >{place}/batch
-{mingle} run --scope node bash -c 'umask >{place}/out/$NODE_RANK.umask; pwd >{place}/out/$NODE_RANK.pwd
-    env -0 >{place}/out/$NODE_RANK'
+{mingle} run --scope node bash -c 'umask >{place}/told/$NODE_RANK.umask; pwd >{place}/told/$NODE_RANK.pwd
+    env -0 >{place}/told/$NODE_RANK'
 """
 
 
@@ -64,7 +62,7 @@ def test_a_command_has_the_scripts_environment_directory_and_umask(real_pbs: Rea
     assert real_pbs.wait(job) == 0, real_pbs.output(job)
     own = of_script(batch(tmp_path))
     for rank in "012":
-        out = tmp_path / "out"
+        out = tmp_path / "told"
         assert (out / f"{rank}.umask").read_text() == "0027\n"
         assert (out / f"{rank}.pwd").read_text() == f"{tmp_path}/a dir\n"
         environ = of_script(dict(pair.split("=", 1) for pair in (out / rank).read_text().split("\0") if pair))

@@ -2,64 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import secrets
-import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import starter_driver
 from cluster.host import USERS
 from cluster.hosts import Hosts
 from cluster.pbs import PbsStandIn
 from cluster.ssh import ssh
 from support.remote_stand_ins import RemoteStandIn
+from test_run_on_slurm import OF_SHELL, batch, script, told
 
 Hosted = Callable[..., Hosts]
 
-SCRIPT = """\
-umask 0022
-cd {place}/{directory}
-export MINGLE_RUN_KEY={key} OMP_NUM_THREADS=7 LINES='two
-lines' QUOTED="a 'b' \\"c\\" \\$d %e, \\\\f" EMPTY=
-env -0 > {place}/batch
-{python} {driver} {place}/told {words}
-"""
-# What a shell says of itself, and Python where nothing says the language.
-OF_SHELL = ("_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE")
 
-
-def script(place: Path, *words: str, directory: str = "here") -> str:
-    for name in (directory, "told"):
-        (place / name).mkdir()
-        (place / name).chmod(0o777)
-    driver = starter_driver.__file__
-    directory = shlex.quote(directory)
-    return SCRIPT.format(
-        place=place,
-        directory=directory,
-        key=secrets.token_hex(24),
-        python=sys.executable,
-        driver=driver,
-        words=shlex.join(words),
-    )
-
-
-def checked(place: Path, of_host: tuple[str, ...], directory: str = "here") -> dict[str, Any]:
+def checked(place: Path, of_host: tuple[str, ...], directory: str = "a dir") -> dict[str, Any]:
     """Return what the probes tell, after the checks that hold for all; `of_host` are the host's own variables."""
-    found = {path.name: json.loads(path.read_text()) for path in sorted((place / "told").iterdir())}
-    pairs = (place / "batch").read_bytes().decode().split("\0")
-    batch = dict(pair.split("=", 1) for pair in pairs if pair)
+    found, own = told(place), batch(place)
     for name, its in found.items():
         assert its["hostname"] == name.partition(".")[0]
         assert its["shown"] == []
         assert (its["mode"], its["stdin"]) in [("0o600", ""), (None, "")]
         assert its["owner"] == USERS["alice"] or its["mode"] is None
         ours = {n: v for n, v in its["environ"].items() if n not in (*OF_SHELL, *of_host)}
-        assert ours == {n: v for n, v in batch.items() if n not in (*OF_SHELL, *of_host)}
+        assert ours == {n: v for n, v in own.items() if n not in (*OF_SHELL, *of_host)}
     assert [*(place / directory).glob(".mingle*")] == []
     return found
 
@@ -74,7 +41,7 @@ REMOTE = {
 @pytest.mark.parametrize("scheduler", REMOTE)
 def test_each_host_gets_one_by_the_schedulers_own_start(hosts: Hosted, tmp_path: Path, scheduler: str) -> None:
     with RemoteStandIn(scheduler, hosts(3), tmp_path, 2) as its:
-        status, text = its.run(script(tmp_path))
+        status, text = its.run(script(tmp_path, umask="0022"))
     assert (status, text) == (0, f"{scheduler} node1 node2 node3\n")
     found = checked(tmp_path, REMOTE[scheduler])
     assert [*found] == ["node1.0", "node2.0", "node3.0"]
@@ -84,17 +51,17 @@ def test_each_host_gets_one_by_the_schedulers_own_start(hosts: Hosted, tmp_path:
 def test_each_slot_gets_one_with_scope_task(hosts: Hosted, tmp_path: Path) -> None:
     """Numbered on each host."""
     with RemoteStandIn("torque", hosts(2), tmp_path, 2) as its:
-        assert its.run(script(tmp_path, "--per-task"))[0] == 0
+        assert its.run(script(tmp_path, "--per-task", umask="0022"))[0] == 0
     assert [*checked(tmp_path, REMOTE["torque"])] == ["node1.0", "node1.1", "node2.0", "node2.1"]
 
 
 def test_pbs_starts_one_on_each_host(hosts: Hosted, tmp_path: Path) -> None:
     of_task = ("PBS_NODENUM", "PBS_TASKNUM", "PBS_MOMPORT", "NCPUS", "TMPDIR")
     with PbsStandIn(hosts(3), tmp_path, 3, slots=2) as pbs:
-        job = pbs.submit(script(tmp_path, directory="a dir"), cwd=str(tmp_path))
+        job = pbs.submit(script(tmp_path, umask="0022"), cwd=str(tmp_path))
         status, text = pbs.wait(job), pbs.output(job)
     assert (status, text) == (0, "pbs node1 node2 node3\n")
-    found = checked(tmp_path, of_task, "a dir")
+    found = checked(tmp_path, of_task)
     assert [its["environ"]["PBS_NODENUM"] for its in found.values()] == ["0", "1", "2"]
     assert [its["environ"]["OMP_NUM_THREADS"] for its in found.values()] == ["7"] * 3
     assert "MINGLE_RUN_KEY" not in found["node2.0"]["own"]

@@ -8,59 +8,114 @@ import pty
 import re
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from places import MINGLE
 from served import KEY, OTHER_KEY, Served
 
-from mingle_hooks.run import status as registry
-from mingle_hooks.run.status import RunnerProcess as Process
+from mingle_hooks.run import status
+from mingle_hooks.run.status import RunnerProcess
 
-MINGLE = Path(sys.executable).parent / "mingle"
-NOBODY = Process("elsewhere", 1, 1)
-
-
-def mingle(served: Served, *words: str, key: bytes | None = KEY) -> subprocess.CompletedProcess[str]:
-    """Return what a command says."""
-    return subprocess.run([MINGLE, *words], capture_output=True, text=True, check=False, env=environ(served, key))
+# Says that it is there; then waits, whoever tells it to end.
+STUBBORN = "trap '' TERM INT; echo here; while :; do sleep 60 & wait; done"
+PATIENT = "echo here; exec sleep 600"
 
 
-def environ(served: Served, key: bytes | None = KEY) -> dict[str, str]:
-    """Return the environment of the runs' user."""
-    found = {**os.environ, "HOME": str(served.path.parents[2]), "XDG_STATE_HOME": str(served.path.parents[1])}
-    found = {name: value for name, value in found.items() if not name.startswith(("MINGLE_", "SLURM_", "PBS_"))}
-    return found | ({} if key is None else {"MINGLE_KEY": key.decode()})
+class User:
+    """A user with a home of its own; what it has begun is ended."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.runs = home / ".local" / "state" / "mingle" / "runs"
+        left = ("MINGLE_", "SLURM_", "PBS_", "XDG_")
+        own = {name: value for name, value in os.environ.items() if not name.startswith(left)}
+        self.environ = {**own, "HOME": str(home), "MINGLE_KEY": KEY.decode()}
+        self._begun: list[subprocess.Popen[Any]] = []
+
+    def mingle(self, *words: str, key: bytes | None = b"") -> subprocess.CompletedProcess[str]:
+        """Return what a command says with another key than the user's, or (None) with none in its environment."""
+        environ = self.environ | ({"MINGLE_KEY": key.decode()} if key else {})
+        if key is None:
+            environ.pop("MINGLE_KEY", None)
+        return subprocess.run([MINGLE, *words], capture_output=True, text=True, check=False, env=environ)
+
+    def popen(self, *words: str, **options: Any) -> subprocess.Popen[Any]:
+        """Start a command."""
+        self._begun.append(subprocess.Popen([MINGLE, *words], **{"env": self.environ, **options}))
+        return self._begun[-1]
+
+    def begin(self, script: str, *options: str, **environ: str) -> subprocess.Popen[str]:
+        """Begin a run."""
+        where = () if "--hosts" in options else ("--alone",)
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return self.popen("run", *where, *options, "sh", "-c", script, env={**self.environ, **environ}, **streams)
+
+    def run(self, script: str, *options: str, said: str = "here\n", **environ: str) -> subprocess.Popen[str]:
+        """Begin a run, and wait until COMMAND is there."""
+        child = self.begin(script, *options, **environ)
+        assert child.stdout is not None
+        assert child.stdout.readline() == said
+        return child
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return the runs that there are."""
+        found: list[dict[str, Any]] = json.loads(self.mingle("ls", "--json").stdout)
+        return found
+
+    def write_key(self) -> None:
+        """Put the key into the home, in place of the environment."""
+        del self.environ["MINGLE_KEY"]
+        file = self.home / ".config" / "mingle" / "key"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(KEY)
+        file.chmod(0o600)
+
+    def end(self) -> None:
+        """End what is left."""
+        for child in self._begun:
+            child.kill()
+            child.communicate()
 
 
 @pytest.fixture
-def two(served: Served) -> Iterator[Served]:
-    """Return what serves a run, and has another that nobody answers for."""
-    served.world()
-    lost = served.world("4712", "44556677")
+def user(tmp_path: Path) -> Iterator[User]:
+    """Return a user who has begun nothing yet."""
+    made = User(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def two(user: User) -> Iterator[Served]:
+    """Serve a run of the user's, beside another that nobody answers for."""
+    serving = Served(user.runs)
+    serving.world()
+    lost = serving.world("4712", "44556677")
     lost._close_listeners()
-    registry.write_entry(str(served.path), lost.entry._replace(process=NOBODY))
-    with served:
-        yield served
+    status.write_entry(str(user.runs), lost.entry._replace(process=RunnerProcess("elsewhere", 1, 1)))
+    with serving:
+        yield serving
+    serving.close()
 
 
-def test_ls_shows_each_run_on_a_line(two: Served) -> None:
-    done = mingle(two, "ls")
+def moment(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def test_ls_shows_each_run_on_a_line(user: User, two: Served) -> None:
+    done = user.mingle("ls")
+    began = [moment(world.entry.began) for world in two.worlds]
     assert (done.returncode, done.stderr) == (0, "")
-    began = [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(world.entry.began)) for world in two.worlds]
     assert done.stdout.splitlines() == [
         "ID    STATE        NODES  ATTEMPT  SINCE                HOST   COMMAND",
         f"4711  running      1/2    1        {began[0]}  node1  torchrun train.py",
         f"4712  unreachable  ?/2    -        {began[1]}  node1  torchrun train.py",
     ]
-
-
-def test_ls_for_programs(two: Served) -> None:
-    done = mingle(two, "ls", "--json")
-    first, second = json.loads(done.stdout)
+    first, second = user.listed()
     entry = two.worlds[0].entry
     assert first == {
         "id": "4711",
@@ -79,10 +134,9 @@ def test_ls_for_programs(two: Served) -> None:
     assert (second["run"], second["state"], second["here"]) == ("44556677", "unreachable", None)
 
 
-def test_show_tells_who_is_in_who_is_missing_and_the_last_failure(two: Served) -> None:
-    done = mingle(two, "show", "0011")
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1_700_000_000))
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(two.worlds[0].entry.began))
+def test_show_tells_who_is_in_who_is_missing_and_the_last_failure(user: User, two: Served) -> None:
+    done = user.mingle("show", "0011")
+    at, began = moment(1_700_000_000), moment(two.worlds[0].entry.began)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "id       4711",
@@ -95,65 +149,61 @@ def test_show_tells_who_is_in_who_is_missing_and_the_last_failure(two: Served) -
         "command  torchrun train.py",
         "",
         "NODE   STATE    RANK  SINCE",
-        f"node1  running  0     {moment}",
+        f"node1  running  0     {at}",
         "node2  missing  -     -",
         "",
-        f"last failure, {moment} of attempt 0:",
+        f"last failure, {at} of attempt 0:",
         "node2 (rank 1): exited with status 7 after 12 s; its last lines:",
         "  a line",
         r"  red \x1b[31m and a bell \x07",
     ]
-    whole = json.loads(mingle(two, "show", "--json", "4711").stdout)
+    whole = json.loads(user.mingle("show", "--json", "4711").stdout)
     assert whole["missing"] == ["node2"]
     assert whole["nodes"][0] == {"host": "node1", "local": 0, "state": "running", "rank": 0, "since": 1_700_000_000}
     assert whole["failure"]["cause"]["tail"].endswith("bell \x07\n")
 
 
-def test_a_run_that_does_not_answer_is_told_and_neither_shown_as_well_nor_taken_for_ended(two: Served) -> None:
-    shown, killed = mingle(two, "show", "4712"), mingle(two, "kill", "4712")
-    assert (shown.returncode, killed.returncode) == (69, 69)
+def test_a_run_that_does_not_answer_is_neither_shown_nor_taken_for_ended(user: User, two: Served) -> None:
+    shown, killed = user.mingle("show", "4712"), user.mingle("kill", "4712")
+    assert (shown.returncode, killed.returncode, killed.stdout) == (69, 69, "")
     assert "state    unreachable" in shown.stdout
-    assert killed.stdout == ""
     assert shown.stderr == killed.stderr
     assert f"rm {two.path}/44556677.json" in killed.stderr
     assert (two.path / "44556677.json").exists()
 
 
-def test_kill_waits_for_the_end_and_says_with_which_status(two: Served) -> None:
+def test_kill_waits_for_the_end_and_says_with_which_status(user: User, two: Served) -> None:
     """Then it is gone."""
-    done = mingle(two, "kill", "--now", "4711")
+    done = user.mingle("kill", "--now", "4711")
     assert (done.returncode, done.stdout, done.stderr) == (0, "run 4711 has ended with status 130\n", "")
     assert two.kills == [("00112233aabbccdd", True)]
-    again = mingle(two, "kill", "4711")
+    again = user.mingle("kill", "4711")
     assert (again.returncode, again.stdout) == (64, "")
     assert "expected the id of a run; saw 4711; try 4712" in again.stderr
 
 
-def test_with_another_key_or_none_nothing_is_shown_and_nothing_dies(two: Served) -> None:
-    for key in (OTHER_KEY, None):
-        for words in (("ls",), ("show", "4711"), ("kill", "4711"), ("kill", "--now", "00112233aabbccdd")):
-            done = mingle(two, *words, key=key)
-            assert (done.stdout, done.returncode) == ("", 0 if words == ("ls",) else 64)
-            assert "mingle: 2 runs have another key than those found here" in done.stderr
+@pytest.mark.parametrize("key", [OTHER_KEY, None], ids=["another key", "no key"])
+def test_with_another_key_or_none_nothing_is_shown_and_nothing_dies(user: User, two: Served, key: bytes | None) -> None:
+    for words in (("ls",), ("show", "4711"), ("kill", "--now", "00112233aabbccdd")):
+        done = user.mingle(*words, key=key)
+        assert (done.stdout, done.returncode) == ("", 0 if words == ("ls",) else 64)
+        assert "mingle: 2 runs have another key than those found here" in done.stderr
     assert two.kills == []
 
 
-def test_the_key_may_be_the_one_in_the_home_or_in_a_file(two: Served, tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    file.write_bytes(KEY)
-    file.chmod(0o600)
-    assert "running" in mingle(two, "ls", "--key-file", str(file), key=None).stdout
-    home = Path(environ(two)["HOME"]) / ".config" / "mingle"
-    home.mkdir(parents=True)
-    file.rename(home / "key")
-    assert "running" in mingle(two, "ls", key=None).stdout
+def test_the_key_may_be_the_one_in_the_home_or_in_a_file(user: User, two: Served) -> None:
+    user.write_key()
+    assert [row["state"] for row in user.listed()] == ["running", "unreachable"]
+    file = (user.home / ".config" / "mingle" / "key").rename(user.home / "key")
+    assert "running" in user.mingle("ls", "--key-file", str(file), key=None).stdout
+    assert two.kills == []
 
 
-def test_with_no_runs_there_is_nothing_to_show(served: Served) -> None:
-    done = mingle(served, "ls")
+def test_with_no_runs_there_is_nothing_to_show(user: User) -> None:
+    done = user.mingle("ls")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "mingle: no runs\n")
-    assert mingle(served, "ls", "--json").stdout == "[]\n"
-    assert "mingle ls" in mingle(served, "show", "a").stderr
+    assert user.listed() == []
+    assert "mingle ls" in user.mingle("show", "a").stderr
 
 
 def until(descriptor: int, text: bytes) -> bytes:
@@ -165,89 +215,22 @@ def until(descriptor: int, text: bytes) -> bytes:
     return found
 
 
-def test_watch_draws_on_a_terminal_and_prints_changes_elsewhere(two: Served, request: pytest.FixtureRequest) -> None:
+def test_watch_draws_on_a_terminal_and_prints_changes_elsewhere(user: User, two: Served) -> None:
     ours, theirs = pty.openpty()
-    drawn = subprocess.Popen([MINGLE, "ls", "--watch"], stdout=theirs, env=environ(two))
-    lines = subprocess.Popen([MINGLE, "ls", "--watch"], stdout=subprocess.PIPE, env=environ(two))
-    for child in (drawn, lines):
-        request.addfinalizer(child.wait)
-        request.addfinalizer(child.kill)
+    user.popen("ls", "--watch", stdout=theirs)
+    lines = user.popen("ls", "--watch", stdout=subprocess.PIPE)
     os.close(theirs)
     assert lines.stdout is not None
     first = until(ours, b"unreachable")
     assert first.startswith(b"\x1b[H\x1b[2JID")
     assert b"running" in until(lines.stdout.fileno(), b"unreachable")
     two.call(lambda: two.worlds[0].close(0))
-    told = until(lines.stdout.fileno(), b"torchrun")
-    assert told.split()[:2] == [b"4711", b"ended"]
+    change = until(lines.stdout.fileno(), b"torchrun")
+    assert change.split()[:2] == [b"4711", b"ended"]
     later = until(ours, b"\x1b[2J")
     later += until(ours, b"torchrun")
     assert b"running" not in later.partition(b"\x1b[2J")[2]
     os.close(ours)
-    lines.stdout.close()
-
-
-MINGLE = Path(sys.executable).parent / "mingle"
-KEY_TEXT = "0123456789abcdef" * 4
-# Says that it is there; then waits, whoever tells it to end.
-STUBBORN = "trap '' TERM INT; echo here; while :; do sleep 60 & wait; done"
-PATIENT = "echo here; exec sleep 600"
-
-
-class User:
-    """A user with a home of its own; what it has begun is ended."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.runs = home / ".local" / "state" / "mingle" / "runs"
-        left = ("MINGLE_", "SLURM_", "PBS_", "XDG_")
-        own = {name: value for name, value in os.environ.items() if not name.startswith(left)}
-        self.environ = {**own, "HOME": str(home), "MINGLE_KEY": KEY_TEXT}
-        self._begun: list[subprocess.Popen[str]] = []
-
-    def mingle(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Return what a command says."""
-        its = {**self.environ, **environ}
-        return subprocess.run([MINGLE, *words], capture_output=True, text=True, check=False, env=its)
-
-    def run(self, script: str, *options: str, said: str = "here\n", **environ: str) -> subprocess.Popen[str]:
-        """Begin a run, and wait until COMMAND is there."""
-        child = self.begin(script, *options, **environ)
-        assert child.stdout is not None
-        assert child.stdout.readline() == said
-        return child
-
-    def begin(self, script: str, *options: str, **environ: str) -> subprocess.Popen[str]:
-        """Begin a run."""
-        child = subprocess.Popen(
-            [MINGLE, "run", *(() if "--hosts" in options else ("--alone",)), *options, "sh", "-c", script],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**self.environ, **environ},
-        )
-        self._begun.append(child)
-        return child
-
-    def listed(self) -> list[dict[str, Any]]:
-        """Return the runs that there are."""
-        found: list[dict[str, Any]] = json.loads(self.mingle("ls", "--json").stdout)
-        return found
-
-    def end(self) -> None:
-        """End what is left."""
-        for child in self._begun:
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
-
-
-@pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
-    """Return a user who has begun nothing yet."""
-    made = User(tmp_path)
-    yield made
-    made.end()
 
 
 def test_a_run_is_shown_and_ended_and_leaves_nothing(user: User) -> None:
@@ -309,17 +292,12 @@ def test_of_a_run_that_fails_again_and_again_the_last_failure_is_shown(user: Use
 
 
 def test_without_a_key_a_run_is_not_written_down_and_runs(user: User) -> None:
-    del user.environ["MINGLE_KEY"]
-    done = user.mingle("run", "--alone", "true")
+    done = user.mingle("run", "--alone", "true", key=None)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert [*user.home.iterdir()] == []
 
 
 def test_a_command_of_the_run_can_ask_with_what_it_was_given(user: User) -> None:
-    del user.environ["MINGLE_KEY"]
-    directory = user.home / ".config" / "mingle"
-    directory.mkdir(parents=True)
-    (directory / "key").write_text(KEY_TEXT)
-    (directory / "key").chmod(0o600)
-    done = user.mingle("run", "--alone", "--no-label", str(MINGLE), "ls", "--json")
+    user.write_key()
+    done = user.mingle("run", "--alone", "--no-label", str(MINGLE), "ls", "--json", key=None)
     assert [row["state"] for row in json.loads(done.stdout)] == ["running"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import signal
 import sys
@@ -16,6 +17,7 @@ from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 
 MINGLE = str(Path(sys.executable).parent / "mingle")
+TOGETHER = [MINGLE, "exec", "--together", "--id", "a"]
 KEY = {"MINGLE_KEY": secrets.token_hex(32)}
 # A bound on what hangs, not a measure.
 PATIENCE_S = 60.0
@@ -44,22 +46,11 @@ exec sleep 7752
 class World:
     """Three hosts without names for each other, on each of which somebody starts the same line."""
 
-    def __init__(self, hosts: Hosts, place: Path) -> None:
+    def __init__(self, hosts: Hosts, place: Path, command: str) -> None:
+        (place / "command").write_text(command)
         self.hosts, self._place = hosts, place
         env = {**KEY, "UP": str(place)}
-        line = [
-            MINGLE,
-            "exec",
-            "--together",
-            "--id",
-            "a",
-            "--nodes",
-            "3",
-            "--via",
-            "multicast",
-            "sh",
-            f"{place}/command",
-        ]
+        line = [*TOGETHER, "--nodes", "3", "--via", "multicast", "sh", f"{place}/command"]
         self.members = [host.popen(line, env=env, cwd=str(place)) for host in hosts]
 
     def up(self) -> None:
@@ -78,19 +69,14 @@ class World:
             time.sleep(0.02)
         return {member.returncode for member in self.members}, "".join(out + err for out, err in said)
 
-    def of(self, words: str) -> list[tuple[Host, int]]:
-        """Return the processes with these words in their command lines, host by host."""
-        return [(host, pid) for host in self.hosts for pid, line in sorted(host.processes().items()) if words in line]
-
-
-def begin(hosts: Hosts, place: Path, command: str) -> World:
-    (place / "command").write_text(command)
-    return World(hosts, place)
+    def of(self, text: str) -> list[tuple[Host, int]]:
+        """Return the processes with this text in their command lines, host by host."""
+        return [(host, pid) for host in self.hosts for pid, line in sorted(host.processes().items()) if text in line]
 
 
 def test_all_end_with_the_first_failure(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     """Rank 0's shows what all write, with the host in front; each tells COMMAND of the same world."""
-    world = begin(hosts(3), tmp_path, FAILS)
+    world = World(hosts(3), tmp_path, FAILS)
     statuses, said = world.end()
     assert statuses == {7}
     lines = [line.partition(": ") for line in said.splitlines() if line.startswith("node")]
@@ -99,24 +85,26 @@ def test_all_end_with_the_first_failure(hosts: Callable[..., Hosts], tmp_path: P
     assert "(rank 1): exited with status 7" in said
 
 
-@pytest.mark.parametrize("whose", ["a supervisor", "the runner"])
-def test_nothing_is_left_where_mingle_itself_is_killed(hosts: Callable[..., Hosts], tmp_path: Path, whose: str) -> None:
-    world = begin(hosts(3), tmp_path, STUBBORN if whose == "the runner" else WAITS)
+@pytest.mark.parametrize(("killed", "command"), [("__main__.py agent", WAITS), ("exec --together", STUBBORN)])
+def test_nothing_is_left_where_mingle_itself_is_killed(
+    hosts: Callable[..., Hosts], tmp_path: Path, killed: str, command: str
+) -> None:
+    """An agent, or the runner."""
+    world = World(hosts(3), tmp_path, command)
     world.up()
-    victim = (world.of("exec --together") if whose == "the runner" else world.of("__main__.py agent"))[-1]
-    os.kill(victim[1], signal.SIGKILL)
+    host, pid = world.of(killed)[-1]
+    os.kill(pid, signal.SIGKILL)
     statuses, said = world.end()
-    if whose == "the runner":
+    assert statuses <= {75, -signal.SIGKILL}
+    if killed == "exec --together":
         assert statuses == {75, -signal.SIGKILL}
     else:
-        assert statuses <= {75, -signal.SIGKILL}
-        assert f"{victim[0].name} (rank " in said
-        assert "its supervisor was killed or lost its connection" in said
+        assert re.search(rf"{host.name} \(rank \d\): its supervisor was killed or lost its connection", said)
 
 
 def test_replicas_of_one_host_are_told_apart(hosts: Callable[..., Hosts]) -> None:
     (host,) = hosts(1)
-    line = [MINGLE, "exec", "--together", "--id", "a", "--nodes", "2", "--via", "multicast", "sh", "-c", "echo here"]
+    line = [*TOGETHER, "--nodes", "2", "--via", "multicast", "sh", "-c", "echo here"]
     members = [host.popen(line, env=KEY) for _ in range(2)]
     said = "".join("".join(member.communicate(timeout=PATIENCE_S)) for member in members)
     assert {member.returncode for member in members} == {0}
@@ -141,12 +129,12 @@ def test_a_step_of_slurm_ends_as_one(slurm: SlurmCluster, tmp_path: Path) -> Non
 )
 def test_what_cannot_be_run_so_is_refused(hosts: Callable[..., Hosts], words: list[str], said: str) -> None:
     (host,) = hosts(1)
-    done = host.run([MINGLE, "exec", "--together", "--id", "a", "--nodes", "2", *words], env=KEY)
+    done = host.run([*TOGETHER, "--nodes", "2", *words], env=KEY)
     assert (done.returncode, done.stdout) == (64, "")
     assert said in done.stderr
 
 
 def test_one_member_becomes_the_command(hosts: Callable[..., Hosts]) -> None:
     (host,) = hosts(1)
-    done = host.run([MINGLE, "exec", "--together", "--id", "a", "--nodes", "1", "sh", "-c", "echo $WORLD_SIZE; exit 3"])
+    done = host.run([*TOGETHER, "--nodes", "1", "sh", "-c", "echo $WORLD_SIZE; exit 3"])
     assert (done.returncode, done.stdout) == (3, "1\n")

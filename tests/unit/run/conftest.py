@@ -12,9 +12,16 @@ from served import Served
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
-    """Give a runner that has not started its supervisor yet."""
+    """Give a runner that has not started its agent yet."""
     with Runner(tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def agent(runner: Runner) -> Runner:
+    """Give a runner whose agent has connected."""
+    runner.supervise()
+    return runner
 
 
 @pytest.fixture

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -20,151 +21,131 @@ from fake_runner import KEY, NUMBER, START, Runner
 from mingle_hooks.errors import UsageError
 from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import Secret, body_of
-from mingle_hooks.run import agent as environ
-from mingle_hooks.run import messages
+from mingle_hooks.run import agent as agents
+from mingle_hooks.run import messages, processes
 from mingle_hooks.run.agent import Approach, Options, RunnerAddress, Task
-from mingle_hooks.run.agent import parse_addresses as addresses
 from mingle_hooks.run.messages import Link
 
 JOIN = messages.Join("node1", 0, 7, is_output=False)
 
 
-class Door:
+class Listener:
     """A runner at one address, with a key of its own."""
 
-    def __init__(self, loop: Loop, address: str, key: bytes, *, speaks: bool = True) -> None:
+    def __init__(self, loop: Loop, address: str, key: bytes, *, answers: bool = True) -> None:
         self.joins: list[dict[str, object]] = []
         self.links: list[Link] = []
-        self.ends: list[str] = []
-        self._loop, self._secret, self._speaks = loop, Secret(key), speaks
-        self.listener = socket.create_server((address, 0))
-        self.listener.setblocking(False)  # noqa: FBT003 - socket's own
-        self.where: RunnerAddress = (address, self.listener.getsockname()[1])
-        loop.watch(self.listener, READ, lambda _events: self._accept())
+        self._loop, self._secret, self._answers = loop, Secret(key), answers
+        self.socket = socket.create_server((address, 0))
+        self.socket.settimeout(0)
+        self.address: RunnerAddress = (address, self.socket.getsockname()[1])
+        loop.watch(self.socket, READ, lambda _events: self._accept())
 
     def _accept(self) -> None:
-        sock, _ = self.listener.accept()
-        sock.setblocking(False)  # noqa: FBT003 - socket's own
-        link = Link(self._loop, sock, self._secret, is_runner=True, on_end=self.ends.append)
+        sock, _ = self.socket.accept()
+        sock.settimeout(0)
+        link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda _reason: None)
 
-        def said(_kind: int, body: dict[str, object]) -> None:
+        def take(_kind: int, body: dict[str, object]) -> None:
             self.joins.append(body)
-            if self._speaks:
-                link.send(messages.WELCOME, messages.Welcome(NUMBER, 1, 15000))
+            if self._answers:
+                link.send_record(messages.Welcome(NUMBER, 1, 15000))
 
-        link.on_message = said
+        link.on_message = take
         self.links.append(link)
 
     def close(self) -> None:
-        """Hear nobody any more."""
+        """Accept nobody any more."""
         for link in self.links:
             link.close()
-        self._loop.unwatch(self.listener)
-        self.listener.close()
+        if self.socket.fileno() >= 0:
+            self._loop.unwatch(self.socket)
+        self.socket.close()
 
 
-class Found:
-    """What an approach came to."""
+class Scene:
+    """Listeners, and the result of an approach to them."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.loop = Loop(clock)
-        self.doors: list[Door] = []
-        self.approaches: list[Approach] = []
+        self.listeners: list[Listener] = []
         self.found: list[tuple[RunnerAddress, Link, messages.Welcome]] = []
         self.ends: list[str] = []
+        self._approach: Approach | None = None
 
-    def door(self, address: str = "127.0.0.1", key: bytes = b"k" * 32, *, speaks: bool = True) -> Door:
+    def listener(self, address: str = "127.0.0.1", key: bytes = b"k" * 32, *, answers: bool = True) -> Listener:
         """Open another one."""
-        self.doors.append(Door(self.loop, address, key, speaks=speaks))
-        return self.doors[-1]
+        self.listeners.append(Listener(self.loop, address, key, answers=answers))
+        return self.listeners[-1]
 
-    def approach(self, *places: RunnerAddress) -> Approach:
+    def approach(self, *addresses: RunnerAddress) -> Approach:
         """Dial all."""
-        secret = Secret(b"k" * 32)
-        made = Approach(self.loop, secret, places, JOIN, lambda *found: self.found.append(found), self.ends.append)
-        self.approaches.append(made)
-        return made
+        secret, on_welcome = Secret(b"k" * 32), lambda *found: self.found.append(found)
+        self._approach = Approach(self.loop, secret, addresses, JOIN, on_welcome, self.ends.append)
+        return self._approach
+
+    def until(self, happens: Callable[[], object]) -> None:
+        """Serve until something happens."""
+        deadline = time.monotonic() + 30
+        while not happens():
+            assert time.monotonic() < deadline
+            self.loop.turn(min(self.loop.due_in(), 0.02))
+
+    def close(self) -> None:
+        if self._approach is not None:
+            self._approach.close()
+        for listener in self.listeners:
+            listener.close()
+        self.loop.__exit__(None, None, None)
 
 
 @pytest.fixture
-def made() -> object:
+def scene() -> Iterator[Scene]:
     """Give a loop with a clock that runs ten times as fast."""
-    import time
-
     begin = time.monotonic()
-    made = Found(lambda: begin + 10 * (time.monotonic() - begin))
-    yield made
-    for approach in made.approaches:
-        approach.close()
-    for door in made.doors:
-        door.close()
-    made.loop.__exit__(None, None, None)
+    with closing(Scene(lambda: begin + 10 * (time.monotonic() - begin))) as made:
+        yield made
 
 
-def until(made: Found, happens: Callable[[], object]) -> None:
-    """Serve until something happens."""
-    import time
-
-    deadline = time.monotonic() + 30
-    while not happens():
-        assert time.monotonic() < deadline
-        made.loop.turn(min(made.loop.due_in(), 0.02))
-
-
-def test_the_address_that_answers_is_taken(made: Found) -> None:
-    refused = made.door("127.0.0.2")
+def test_the_address_that_answers_is_taken(scene: Scene) -> None:
+    refused, right = scene.listener("127.0.0.2"), scene.listener()
     refused.close()
-    made.doors.remove(refused)
-    right = made.door()
-    made.approach(refused.where, ("127.0.0.1", 9), right.where, ("fe80::1%9999", 5))
-    until(made, lambda: made.found)
-    assert [(where, welcome.number) for where, _, welcome in made.found] == [(right.where, NUMBER)]
+    scene.approach(refused.address, ("127.0.0.1", 9), right.address, ("fe80::1%9999", 5))
+    scene.until(lambda: scene.found)
+    assert [(address, welcome.number) for address, _, welcome in scene.found] == [(right.address, NUMBER)]
     assert right.joins == [body_of(JOIN)]
 
 
-def test_another_key_or_silence_is_nobody(made: Found) -> None:
-    silent, wrong, right = made.door(speaks=False), made.door("127.0.0.2", b"w" * 32), made.door("127.0.0.3")
-    approach = made.approach(silent.where, wrong.where, right.where)
-    until(made, lambda: made.found)
-    assert [where for where, _, _ in made.found] == [right.where]
+def test_another_key_or_silence_is_nobody(scene: Scene) -> None:
+    silent, wrong = scene.listener(answers=False), scene.listener("127.0.0.2", b"w" * 32)
+    right = scene.listener("127.0.0.3")
+    approach = scene.approach(silent.address, wrong.address, right.address)
+    scene.until(lambda: scene.found)
+    assert [address for address, _, _ in scene.found] == [right.address]
     assert wrong.joins == []
-    until(made, lambda: all(link.closed for door in (silent, wrong) for link in door.links))
-    assert approach.is_over
-    assert made.ends == []
-    made.doors[2].links[-1].close()
-    until(made, lambda: made.ends)
-    assert made.ends == ["it closed the connection"]
+    scene.until(lambda: all(link.closed for listener in (silent, wrong) for link in listener.links))
+    assert (approach.is_over, scene.ends) == (True, [])
+    right.links[-1].close()
+    scene.until(lambda: scene.ends)
+    assert scene.ends == ["it closed the connection"]
 
 
-def test_a_runner_that_listens_later_is_found(made: Found) -> None:
-    door = made.door()
-    door.close()
-    made.doors.clear()
-    made.approach(door.where)
+def test_a_runner_that_listens_later_is_found(scene: Scene) -> None:
+    early = scene.listener()
+    early.close()
+    scene.approach(early.address)
     for _ in range(5):
-        made.loop.turn(0.01)
-    listener = socket.create_server(door.where)
-    listener.settimeout(30)
-    with listener:
-        until(made, lambda: is_called(listener))
-
-
-def is_called(listener: socket.socket) -> bool:
-    """Tell whether somebody has come, and drop it."""
-    listener.settimeout(0)
-    try:
-        listener.accept()[0].close()
-    except BlockingIOError:
-        return False
-    return True
+        scene.loop.turn(0.01)
+    with socket.create_server(early.address) as listener:
+        scene.until(lambda: select.select([listener], [], [], 0)[0])
 
 
 def test_the_addresses_are_those_of_the_environment() -> None:
     """IPv6, and a zone's number, too."""
-    assert addresses("10.77.0.1 4711,fd77::1 4712") == (("10.77.0.1", 4711), ("fd77::1", 4712))
+    assert agents.parse_addresses("10.77.0.1 4711,fd77::1 4712") == (("10.77.0.1", 4711), ("fd77::1", 4712))
     for wrong in ("", "10.77.0.1", "10.77.0.1 x", " 5", "10.77.0.1 4711,"):
         with pytest.raises(UsageError, match="addresses and ports"):
-            addresses(wrong)
+            agents.parse_addresses(wrong)
 
 
 def given_environ(runner: Runner) -> bytes:
@@ -188,7 +169,7 @@ def test_the_callers_environment_comes_from_a_private_file_or_standard_input(run
     runner.attempt(sys.executable, "-c", f"import os; print({{name: os.environ.get(name) for name in {names}}})")
     seen = {"GIVEN": "line\nand = ü", "PBS_NODENUM": "3", "TMPDIR": "/here", "HERE": None, "PATH": os.environ["PATH"]}
     assert runner.output.decode() == f"{seen}\n"
-    assert {runner.warden, runner.supervisor} <= runner.processes().keys()
+    assert {runner.warden, runner.pid} <= runner.processes().keys()
 
 
 def test_a_file_that_others_may_read_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -200,7 +181,7 @@ def test_a_file_that_others_may_read_is_refused_in_one_line(tmp_path: Path) -> N
     assert "mode 0640" in done.stderr
     for path, seen in ((tmp_path / "none", "No such file"), (tmp_path, "not one")):
         with pytest.raises(UsageError, match=seen):
-            environ.take_environ("agent", Options(environ=str(path)))
+            agents.take_environ("agent", Options(environ=str(path)))
 
 
 @pytest.mark.parametrize(
@@ -221,9 +202,9 @@ def test_what_no_starter_writes_is_refused(arguments: tuple[str, ...], given: di
 def test_a_file_of_pairs_is_merged_with_what_the_host_knows_better() -> None:
     own = {"PBS_A": "own", "A": "own", "TMPDIR": "own"}
     data = b"A=given\0PBS_A=given\0PBS_B=given\0=none\0none\0EMPTY=\0RAW=\xff=\n\0"
-    merged = environ.merge_environ(own, data, ("PBS_", "TMPDIR"))
+    merged = agents.merge_environ(own, data, ("PBS_", "TMPDIR"))
     assert merged == {"A": "given", "EMPTY": "", "RAW": "\udcff=\n", "PBS_A": "own", "PBS_B": "given", "TMPDIR": "own"}
-    assert environ.merge_environ(own, b"A=given", ()) == {"A": "given"}
+    assert agents.merge_environ(own, b"A=given", ()) == {"A": "given"}
 
 
 def test_the_options_are_those_that_starters_write() -> None:
@@ -234,76 +215,64 @@ def test_the_options_are_those_that_starters_write() -> None:
     assert Options.parse(()).argv() == ()
 
 
-def test_it_starts_a_command_and_reports_its_end(runner: Runner) -> None:
-    runner.supervise()
-    ended = runner.attempt("sh", "-c", "echo out; echo err >&2; exit 7")
-    formed = runner.all_of(messages.FORMED)
+def test_it_starts_a_command_and_reports_its_end(agent: Runner) -> None:
+    ended = agent.attempt("sh", "-c", "echo out; echo err >&2; exit 7")
+    formed = agent.all_of(messages.FORMED)
     assert [said["nodes"] for said in formed] == [1]
     assert (ended["status"], ended["signal"], ended["formed"], ended["is_oom"]) == (7, None, True, False)
     assert sorted(ended["tail"].splitlines()) == ["err", "out"]
-    assert (bytes(runner.output), bytes(runner.errors)) == (b"out\n", b"err\n")
-    assert runner.leave(3) == 3
+    assert (bytes(agent.output), bytes(agent.errors)) == (b"out\n", b"err\n")
+    assert agent.leave(3) == 3
 
 
-def test_the_end_of_each_attempt_is_reported(runner: Runner) -> None:
-    runner.supervise()
-    seen = {}
-    for script in ("exit 0", "exit 255", "kill -9 $$", "kill -TERM $$", "kill -USR1 $$"):
-        ended = runner.attempt("sh", "-c", script)
-        seen[script] = (ended["status"], ended["signal"], ended["formed"])
-    seen["not found"] = ended_of(runner.attempt("no-such-command"))
-    seen["not executable"] = ended_of(runner.attempt("/dev/null"))
-    seen["no world"] = ended_of(runner.attempt("true", options=("--nodes", "none")))
-    seen["no directory"] = ended_of(runner.attempt("true", directory="/no/such/directory"))
-    assert seen == {
-        "exit 0": (0, None, True),
-        "exit 255": (255, None, True),
-        "kill -9 $$": (137, 9, True),
-        "kill -TERM $$": (143, 15, True),
-        "kill -USR1 $$": (138, 10, True),
-        "not found": (127, None, False),
-        "not executable": (126, None, False),
-        "no world": (64, None, False),
-        "no directory": (73, None, False),
-    }
-    assert [said["attempt"] for said in runner.all_of(messages.CLEAN)] == list(range(9))
-    assert "cannot start: /no/such/directory: No such file" in runner.all_of(messages.ENDED)[-1]["tail"]
+def test_the_end_of_each_attempt_is_reported(agent: Runner) -> None:
+    rows = [
+        ("sh -c", "exit 0", {}, (0, None, True)),
+        ("sh -c", "exit 255", {}, (255, None, True)),
+        ("sh -c", "kill -9 $$", {}, (137, 9, True)),
+        ("sh -c", "kill -TERM $$", {}, (143, 15, True)),
+        ("sh -c", "kill -USR1 $$", {}, (138, 10, True)),
+        ("no-such-command", "", {}, (127, None, False)),
+        ("/dev/null", "", {}, (126, None, False)),
+        ("true", "", {"options": ("--nodes", "none")}, (64, None, False)),
+        ("true", "", {"directory": "/no/such/directory"}, (73, None, False)),
+    ]
+    for words, script, fields, expected in rows:
+        ended = agent.attempt(*words.split(), script, **fields)
+        assert (ended["status"], ended["signal"], ended["formed"]) == expected
+    assert [clean["attempt"] for clean in agent.all_of(messages.CLEAN)] == list(range(9))
+    assert "cannot start: /no/such/directory: No such file" in agent.all_of(messages.ENDED)[-1]["tail"]
 
 
-def ended_of(said: dict[str, object]) -> tuple[object, ...]:
-    """Return the status, the signal, and whether there was a world."""
-    return said["status"], said["signal"], said["formed"]
-
-
-def test_a_host_without_descriptors_reports_that(runner: Runner) -> None:
-    runner.supervise()
-    assert runner.attempt("true")["status"] == 0  # by now it has loaded all that it ever loads
-    usual = resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE)
-    opened = len(os.listdir(f"/proc/{runner.supervisor}/fd"))
-    resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE, (opened + 4, usual[1]))
-    ended = runner.attempt("true")
+def test_a_host_without_descriptors_reports_that(agent: Runner) -> None:
+    assert agent.attempt("true")["status"] == 0  # by now it has loaded all that it ever loads
+    usual = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
+    opened = len(os.listdir(f"/proc/{agent.pid}/fd"))
+    resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (opened + 4, usual[1]))
+    ended = agent.attempt("true")
     assert (ended["status"], ended["signal"], ended["formed"]) == (71, None, False)
     assert ended["tail"] == "mingle run: cannot start: Too many open files\n"
-    resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE, usual)
-    assert runner.attempt("true")["status"] == 0
-    assert len(os.listdir(f"/proc/{runner.supervisor}/fd")) == opened
+    resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, usual)
+    assert agent.attempt("true")["status"] == 0
+    assert len(os.listdir(f"/proc/{agent.pid}/fd")) == opened
 
 
-def test_it_costs_little(runner: Runner) -> None:
-    """Memory, and no more than a wake-up for each sign of life."""
-    runner.supervise()
-    runner.start("sleep", "1000")
-    runner.wait_for(messages.FORMED)
-    switches = []
-    for count in (2, 4):
-        runner.until(lambda count=count: len(runner.signs) >= count)  # type: ignore[misc]
-        status = dict(
-            line.split(":\t", 1) for line in Path(f"/proc/{runner.supervisor}/status").read_text().splitlines()
-        )
-        switches.append(int(status["voluntary_ctxt_switches"]))
-        # What it alone has: files, of which each Python maps others, are shared.
-        assert int(status["RssAnon"].split()[0]) < 10_000
+def test_it_costs_little(tmp_path: Path) -> None:
+    """Memory, and no more than a wake-up for each heartbeat."""
+    with Runner(tmp_path, silence_s=2.0) as agent:  # two heartbeats a second
+        agent.supervise()
+        agent.begin("sleep", "1000")
+        switches = [measure(agent, count) for count in (2, 4)]
     assert switches[1] - switches[0] <= 6  # two, and what a loaded machine adds
+
+
+def measure(agent: Runner, count: int) -> int:
+    """Wait for so many heartbeats; return how often the agent has been woken."""
+    agent.until(lambda: len(agent.signs) >= count)
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{agent.pid}/status").read_text().splitlines())
+    # What it alone has: files, of which each Python maps others, are shared.
+    assert int(status["RssAnon"].split()[0]) < 10_000
+    return int(status["voluntary_ctxt_switches"])
 
 
 def test_a_command_gets_the_environment_directory_and_umask_that_the_runner_says(
@@ -327,90 +296,78 @@ print(json.dumps({"environ": dict(os.environ), "cwd": os.getcwd(), "umask": os.u
     assert KEY not in str(environ)
 
 
-def test_modules_in_the_users_directory_are_not_mingles(runner: Runner, tmp_path: Path) -> None:
+def test_modules_in_the_users_directory_are_not_mingles(agent: Runner, tmp_path: Path) -> None:
     (tmp_path / "mingle_hooks").mkdir()
     for name in ("random.py", "socket.py", "_signal.py", "mingle_hooks/__init__.py"):
         (tmp_path / name).write_text("raise SystemExit(9)\n")
-    runner.supervise()
-    assert runner.attempt("true", environ={"PYTHONPATH": ""})["status"] == 0
+    assert agent.attempt("true", environ={"PYTHONPATH": ""})["status"] == 0
     (tmp_path / "random.py").unlink()
     (tmp_path / "socket.py").unlink()
-    assert runner.attempt("true", environ={"PYTHONPATH": str(tmp_path)})["status"] == 0
+    assert agent.attempt("true", environ={"PYTHONPATH": str(tmp_path)})["status"] == 0
 
 
-def test_a_command_whose_world_forms_has_none_of_the_agents_connections(runner: Runner) -> None:
-    runner.supervise()
-    facts = {"nodes": 2, "node_rank": 0, "hosts": ["localhost", "missing"], "job_id": runner.run_id}
-    runner.start("true", facts=facts, options=("--timeout", "600", "--quiet", "--via", "hosts"))
-    runner.until(lambda: children(runner.supervisor))
-    (child,) = children(runner.supervisor)
-    runner.until(lambda: not sockets(child) & sockets(runner.supervisor))
-    assert runner.all_of(messages.ENDED) == []
-    runner.end(0.0)
-    runner.wait_for(messages.CLEAN)
-
-
-def children(pid: int) -> list[int]:
-    """Return a process's children."""
-    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+def test_a_command_whose_world_forms_has_none_of_the_agents_connections(agent: Runner) -> None:
+    facts = {"nodes": 2, "node_rank": 0, "hosts": ["localhost", "missing"], "job_id": agent.run_id}
+    agent.start("true", facts=facts, options=("--timeout", "600", "--quiet", "--via", "hosts"))
+    agent.until(lambda: processes.children(agent.pid))
+    (child,) = processes.children(agent.pid)
+    agent.until(lambda: not sockets(child) & sockets(agent.pid))
+    assert agent.all_of(messages.ENDED) == []
+    agent.end(0.0)
+    agent.wait_for(messages.CLEAN)
 
 
 def sockets(pid: int) -> set[str]:
     """Return a process's sockets, as the kernel names them."""
     found = set()
     for path in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+        with suppress(FileNotFoundError):  # closed meanwhile
             found.add(os.readlink(path))
     return {name for name in found if name.startswith("socket:")}
 
 
-def test_options_that_need_other_packages_are_taken(runner: Runner) -> None:
-    runner.supervise()
-    ended = runner.attempt("true", options=("--timeout", "20", "--quiet", "--id", "-x"))
-    assert (ended["status"], ended["formed"], bytes(runner.errors)) == (0, True, b"")
+def test_options_that_need_other_packages_are_taken(agent: Runner) -> None:
+    ended = agent.attempt("true", options=("--timeout", "20", "--quiet", "--id", "-x"))
+    assert (ended["status"], ended["formed"], bytes(agent.errors)) == (0, True, b"")
 
 
-def test_a_signal_is_passed_on_once_an_id_and_only_to_those_that_catch_it(runner: Runner) -> None:
-    runner.supervise()
+def test_a_signal_is_passed_on_once_an_id_and_only_to_those_that_catch_it(agent: Runner) -> None:
     # Not print(), which refuses to be called by a handler that interrupts it.
     catches = "import os, signal\nfor n in (10, 12): signal.signal(n, lambda n, _: os.write(1, b'caught %d\\n' % n))\n"
     catches += "os.write(1, b'ready\\n')\nwhile True: signal.pause()"
-    runner.start("sh", "-c", 'sleep 1000 & python3 -c "$0" & wait', catches)
-    runner.until(lambda: b"ready" in runner.output)
+    agent.begin("sh", "-c", 'sleep 1000 & python3 -c "$0" & wait', catches, shows=b"ready")
     for number, which in ((1, signal.SIGUSR1), (1, signal.SIGUSR1), (2, signal.SIGUSR2)):
-        runner.say(messages.SIGNAL, messages.Signal(number, which))
-        runner.until(lambda which=which: b"caught %d\n" % which in runner.output)  # type: ignore[misc]
-    assert runner.all_of(messages.ENDED) == []
-    runner.say(messages.SIGNAL, messages.Signal(3, signal.SIGTERM))
-    ended = runner.wait_for(messages.ENDED)
-    assert runner.wait_for(messages.CLEAN)["killed"] == 0
+        agent.say(messages.SIGNAL, messages.Signal(number, which))
+        agent.until(lambda which=which: b"caught %d\n" % which in agent.output)  # type: ignore[misc]
+    assert agent.all_of(messages.ENDED) == []
+    agent.say(messages.SIGNAL, messages.Signal(3, signal.SIGTERM))
+    ended = agent.wait_for(messages.ENDED)
+    assert agent.wait_for(messages.CLEAN)["killed"] == 0
     assert ended["signal"] == signal.SIGTERM
-    runner.until(lambda: runner.drained)
-    assert bytes(runner.output) == b"ready\ncaught 10\ncaught 12\n"
+    agent.until(lambda: agent.drained)
+    assert bytes(agent.output) == b"ready\ncaught 10\ncaught 12\n"
 
 
-def test_signals_to_the_agent_or_its_warden_reach_the_runner_and_end_nothing(runner: Runner) -> None:
-    runner.supervise()
-    runner.start("sleep", "1000")
-    runner.wait_for(messages.FORMED)
+def test_signals_to_the_agent_or_its_warden_reach_the_runner_and_end_nothing(agent: Runner) -> None:
+    agent.begin("sleep", "1000")
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGALRM, signal.SIGRTMAX):
-        for pid in (runner.supervisor, runner.warden):
+        for pid in (agent.pid, agent.warden):
             os.kill(pid, number)
-    os.kill(runner.warden, signal.SIGINT)
-    os.kill(runner.supervisor, signal.SIGUSR2)
-    runner.wait_for(messages.NOTICED, 7)
-    runner.end()
-    runner.wait_for(messages.CLEAN)
-    told = sorted(said["signal"] for said in runner.all_of(messages.NOTICED))
+    os.kill(agent.warden, signal.SIGINT)
+    os.kill(agent.pid, signal.SIGUSR2)
+    agent.wait_for(messages.NOTICED, 7)
+    agent.end()
+    agent.wait_for(messages.CLEAN)
+    told = sorted(said["signal"] for said in agent.all_of(messages.NOTICED))
     assert told == sorted([1, 2, 10, 12, 14, 15, 64])
-    assert runner.leave(143) == 143
+    assert agent.leave(143) == 143
 
 
 def test_a_signal_that_nohup_ignores_stays_ignored(runner: Runner) -> None:
     runner.supervise(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     runner.attempt("python3", "-c", "import signal; print(signal.getsignal(signal.SIGHUP).name)")
-    os.kill(runner.supervisor, signal.SIGHUP)
-    os.kill(runner.supervisor, signal.SIGUSR1)
+    os.kill(runner.pid, signal.SIGHUP)
+    os.kill(runner.pid, signal.SIGUSR1)
     runner.wait_for(messages.NOTICED)
     assert bytes(runner.output) == b"SIG_IGN\n"
     assert [said["signal"] for said in runner.all_of(messages.NOTICED)] == [signal.SIGUSR1]
@@ -427,23 +384,20 @@ def test_standard_streams_may_be_closed(runner: Runner, redirection: str) -> Non
 
 def test_a_runner_that_vanishes_ends_all_at_once(runner: Runner) -> None:
     runner.supervise(stderr=subprocess.PIPE)
-    runner.start("sh", "-c", "trap '' TERM; sleep 1000 & while :; do wait; done")
-    runner.wait_for(messages.FORMED)
+    runner.begin("sh", "-c", "trap '' TERM; sleep 1000 & while :; do wait; done")
     runner.vanish()
     assert runner.exit_status() == 75
     assert runner.processes() == {}
     assert "the runner is lost: it closed the connection" in runner.emergency()
 
 
-def test_without_a_runner_a_command_has_time_to_save(runner: Runner) -> None:
+def test_without_a_runner_a_command_has_time_to_save(agent: Runner) -> None:
     """TERM comes first, and KILL after a grace."""
-    runner.supervise()
     saves = "trap 'sleep 0.2; touch saved; exit' TERM; echo there; while :; do sleep 0.01; done"
-    runner.start("sh", "-c", saves)
-    runner.until(lambda: b"there" in runner.output)
-    runner.vanish()
-    assert runner.exit_status() == 75
-    assert (runner.directory / "saved").exists()
+    agent.begin("sh", "-c", saves, shows=b"there")
+    agent.vanish()
+    assert agent.exit_status() == 75
+    assert (agent.directory / "saved").exists()
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -453,17 +407,12 @@ def test_a_silent_runner_is_lost(tmp_path: Path, *, frozen: bool) -> None:
         runner.start("sleep", "1000")
         runner.wait_for(messages.FORMED)
         if not frozen:
-            runner.until(lambda: is_told(runner) and len(runner.signs) >= 7)  # four a second
+            harmless = messages.Signal(0, signal.SIGWINCH)
+            runner.until(lambda: runner.say(messages.SIGNAL, harmless) or len(runner.signs) >= 7)  # four a second
             assert runner.all_of(messages.ENDED) == []
         assert runner.exit_status() == 75
         assert runner.processes() == {}
         assert "it is silent" in runner.emergency()
-
-
-def is_told(runner: Runner) -> bool:
-    """Say something that changes nothing."""
-    runner.say(messages.SIGNAL, messages.Signal(0, signal.SIGWINCH))
-    return True
 
 
 def test_a_stop_of_its_own_is_not_the_runners_silence(tmp_path: Path) -> None:
@@ -476,7 +425,7 @@ def test_a_stop_of_its_own_is_not_the_runners_silence(tmp_path: Path) -> None:
         suspended = [*runner.processes()]
         for pid in suspended:
             os.kill(pid, signal.SIGSTOP)
-        until = time.monotonic() + 2.5
+        until = time.monotonic() + 1.5
         runner.until(lambda: time.monotonic() > until)
         runner.answers, signs = True, len(runner.signs)
         for pid in suspended:
@@ -495,29 +444,22 @@ def test_old_signs_of_the_runner_do_not_count(tmp_path: Path) -> None:
 
 def test_a_signal_without_a_runner_ends_it(tmp_path: Path) -> None:
     with Runner(tmp_path) as runner:
-        runner.close_doors()
+        runner.stop_listening()
         runner.supervise(wait=False, stderr=subprocess.PIPE)
-        runner.until(lambda: is_caught(runner.warden, signal.SIGTERM))
+        runner.until(lambda: processes.catches_signal(runner.warden, signal.SIGTERM))
         os.kill(runner.warden, signal.SIGTERM)
         assert runner.exit_status() == 75
         assert "before a runner was found" in runner.emergency()
 
 
-def is_caught(pid: int, number: int) -> bool:
-    """Tell whether a process has a handler by now."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
-
-
 @pytest.mark.parametrize("kind", ["START in an attempt", "an agent's message"])
-def test_a_message_that_no_runner_sends_ends_the_connection(runner: Runner, kind: str) -> None:
-    runner.supervise()
-    runner.start("sleep", "1000")
+def test_a_message_that_no_runner_sends_ends_the_connection(agent: Runner, kind: str) -> None:
+    agent.start("sleep", "1000")
     if kind == "START in an attempt":
-        runner.start("sleep", "1000", attempt=1)
+        agent.start("sleep", "1000", attempt=1)
     else:
-        runner.say(messages.FORMED, {})
-    assert runner.exit_status() == 75
+        agent.say(messages.FORMED, {})
+    assert agent.exit_status() == 75
 
 
 @pytest.mark.parametrize(
@@ -535,9 +477,8 @@ def test_the_starter_names_the_place_or_else_slurm_does(
     assert (task.host, task.local) == place
 
 
-def test_leave_ends_all_that_runs(runner: Runner) -> None:
-    runner.supervise()
-    runner.start("sh", "-c", "trap '' TERM; echo there; while :; do sleep 1000; done")
-    runner.until(lambda: runner.output)
-    assert runner.leave(9) == 9
-    assert runner.processes() == {}
+def test_leave_ends_all_that_runs(agent: Runner) -> None:
+    agent.start("sh", "-c", "trap '' TERM; echo there; while :; do sleep 1000; done")
+    agent.until(lambda: agent.output)
+    assert agent.leave(9) == 9
+    assert agent.processes() == {}

@@ -19,83 +19,75 @@ from mingle_hooks.run.command import LONGEST, MOST_WAITING, Pipe
 from mingle_hooks.run.messages import CLEAN, DUMP, ENDED, ERR, MOST_STACKS, MOST_TAIL, STACKS, Dump, Stacks
 
 
-def test_a_long_line_comes_in_pieces_and_any_octets_come_as_they_are(runner: Runner) -> None:
-    runner.supervise()
+def test_a_long_line_comes_in_pieces_and_any_octets_come_as_they_are(agent: Runner) -> None:
     octets = random.Random(1).randbytes(1 << 20).replace(b"\n", b"\0")  # noqa: S311 - to be the same again
-    (runner.directory / "octets").write_bytes(octets)
-    ended = runner.attempt("sh", "-c", "cat octets; echo; printf 'last\\377\\000' >&2; kill -9 $$")
-    assert bytes(runner.output) == octets + b"\n"
-    assert bytes(runner.errors) == b"last\xff\0"
-    assert all(len(data) < 10 * LONGEST for _, data in runner.frames)
+    (agent.directory / "octets").write_bytes(octets)
+    ended = agent.attempt("sh", "-c", "cat octets; echo; printf 'last\\377\\000' >&2; kill -9 $$")
+    assert bytes(agent.output) == octets + b"\n"
+    assert bytes(agent.errors) == b"last\xff\0"
+    assert all(len(data) < 10 * LONGEST for _, data in agent.frames)
     assert len(ended["tail"]) <= MOST_TAIL
 
 
-def test_the_last_lines_of_both_streams_come_with_the_end(runner: Runner) -> None:
-    os.mkfifo(runner.directory / "go")
-    runner.supervise()
-    runner.start("sh", "-c", "seq 100000; printf 'no line yet'; read go < go; echo 'and: \N{BROKEN HEART}' >&2; exit 1")
-    runner.until(lambda: runner.output.endswith(b"100000\n"))
-    (runner.directory / "go").write_text("\n")
-    tail = runner.wait_for(messages.ENDED)["tail"]
+def test_the_last_lines_of_both_streams_come_with_the_end(agent: Runner) -> None:
+    os.mkfifo(agent.directory / "go")
+    agent.start("sh", "-c", "seq 100000; printf 'no line yet'; read go < go; echo 'and: \N{BROKEN HEART}' >&2; exit 1")
+    agent.until(lambda: agent.output.endswith(b"100000\n"))
+    (agent.directory / "go").write_text("\n")
+    tail = agent.wait_for(messages.ENDED)["tail"]
     assert len(tail) <= MOST_TAIL
     assert tail.endswith("100000\nno line yetand: \N{BROKEN HEART}\n")
     assert int(tail.splitlines()[0]) == int(tail.splitlines()[1]) - 1
-    runner.wait_for(messages.CLEAN)
-    assert runner.attempt("printf", "\\377")["tail"] == "\N{REPLACEMENT CHARACTER}"
+    agent.wait_for(messages.CLEAN)
+    assert agent.attempt("printf", "\\377")["tail"] == "\N{REPLACEMENT CHARACTER}"
 
 
-def test_all_that_a_command_wrote_before_its_end_is_in_these_lines(runner: Runner) -> None:
-    os.mkfifo(runner.directory / "go")
-    runner.supervise()
-    runner.start("sh", "-c", "read go < go; head -c 900000 /dev/zero | tr '\\0' '\\n'; echo last; exit 1")
-    runner.wait_for(messages.FORMED)
-    (command,) = processes.children(runner.supervisor)
-    os.kill(runner.supervisor, signal.SIGSTOP)
-    (runner.directory / "go").write_text("\n")
-    runner.until(lambda: ") Z " in Path(f"/proc/{command}/stat").read_text())
-    os.kill(runner.supervisor, signal.SIGCONT)
-    assert runner.wait_for(messages.ENDED)["tail"].endswith("\nlast\n")
+def test_all_that_a_command_wrote_before_its_end_is_in_these_lines(agent: Runner) -> None:
+    os.mkfifo(agent.directory / "go")
+    agent.begin("sh", "-c", "read go < go; head -c 900000 /dev/zero | tr '\\0' '\\n'; echo last; exit 1")
+    (command,) = processes.children(agent.pid)
+    os.kill(agent.pid, signal.SIGSTOP)
+    (agent.directory / "go").write_text("\n")
+    agent.until(lambda: ") Z " in Path(f"/proc/{command}/stat").read_text())
+    os.kill(agent.pid, signal.SIGCONT)
+    assert agent.wait_for(messages.ENDED)["tail"].endswith("\nlast\n")
 
 
-def test_output_of_what_outlives_the_command_comes_until_it_has_ended(runner: Runner) -> None:
-    runner.supervise()
+def test_output_of_what_outlives_the_command_comes_until_it_has_ended(agent: Runner) -> None:
     script = "trap 'echo saved; exit' TERM; echo ready > ready; while :; do sleep 0.01; done"
-    runner.attempt("sh", "-c", 'sh -c "$0" & while ! [ -s ready ]; do sleep 0.01; done', script)
-    assert bytes(runner.output) == b"saved\n"
+    agent.attempt("sh", "-c", 'sh -c "$0" & while ! [ -s ready ]; do sleep 0.01; done', script)
+    assert bytes(agent.output) == b"saved\n"
 
 
-def test_a_process_that_holds_the_pipe_and_is_no_descendant_delays_nothing(runner: Runner) -> None:
-    runner.supervise()
-    runner.start("sh", "-c", "echo $$; read line < go")
-    os.mkfifo(runner.directory / "go")
-    runner.until(lambda: runner.output)
-    with Path(f"/proc/{int(runner.output)}/fd/1").open("wb", buffering=0) as pipe:
+def test_a_process_that_holds_the_pipe_and_is_no_descendant_delays_nothing(agent: Runner) -> None:
+    agent.start("sh", "-c", "echo $$; read line < go")
+    os.mkfifo(agent.directory / "go")
+    agent.until(lambda: agent.output)
+    with Path(f"/proc/{int(agent.output)}/fd/1").open("wb", buffering=0) as pipe:
         pipe.write(b"torn")
-        (runner.directory / "go").write_text("\n")
-        runner.wait_for(messages.CLEAN)
-        runner.until(lambda: runner.drained)
-    assert runner.output.endswith(b"\ntorn")
+        (agent.directory / "go").write_text("\n")
+        agent.wait_for(messages.CLEAN)
+        agent.until(lambda: agent.drained)
+    assert agent.output.endswith(b"\ntorn")
 
 
-def test_a_runner_that_does_not_read_blocks_the_writer_and_no_message(runner: Runner) -> None:
-    runner.supervise()
-    assert runner.stream is not None
-    runner.stream.listen(wanted=False)
+def test_a_runner_that_does_not_read_blocks_the_writer_and_no_message(agent: Runner) -> None:
+    assert agent.stream is not None
+    agent.stream.listen(wanted=False)
     lines = 200_000  # 13 MB: more than the bound below, and than all buffers on the way
     script = f"import sys\nfor n in range({lines}):\n print(f'{{n:063}}')\nsys.stdout.flush(); open('done', 'w')"
-    runner.start("python3", "-c", script)
-    runner.wait_for(messages.FORMED)
-    runner.until(lambda: is_stuck(runner.supervisor))
-    os.kill(runner.supervisor, signal.SIGUSR1)
-    runner.wait_for(messages.NOTICED)
-    assert not (runner.directory / "done").exists()
-    status = Path(f"/proc/{runner.supervisor}/status").read_text()
+    agent.begin("python3", "-c", script)
+    agent.until(lambda: is_stuck(agent.pid))
+    os.kill(agent.pid, signal.SIGUSR1)
+    agent.wait_for(messages.NOTICED)
+    assert not (agent.directory / "done").exists()
+    status = Path(f"/proc/{agent.pid}/status").read_text()
     own = int(status.partition("RssAnon:")[2].split()[0]) << 10  # without files, of which each Python maps others
     assert own < (10 << 20) + 2 * MOST_WAITING
-    runner.stream.listen(wanted=True)
-    runner.wait_for(messages.CLEAN)
-    runner.until(lambda: runner.drained)
-    assert bytes(runner.output) == b"".join(b"%063d\n" % n for n in range(lines))
+    agent.stream.listen(wanted=True)
+    agent.wait_for(messages.CLEAN)
+    agent.until(lambda: agent.drained)
+    assert bytes(agent.output) == b"".join(b"%063d\n" % n for n in range(lines))
 
 
 def is_stuck(pid: int) -> bool:
@@ -104,20 +96,18 @@ def is_stuck(pid: int) -> bool:
     return any("pipe_write" in Path(f"/proc/{child}/wchan").read_text() for child in children)
 
 
-def test_the_end_of_a_command_is_reported_while_nobody_reads(runner: Runner) -> None:
-    runner.supervise()
-    assert runner.stream is not None
-    runner.stream.listen(wanted=False)
+def test_the_end_of_a_command_is_reported_while_nobody_reads(agent: Runner) -> None:
+    assert agent.stream is not None
+    agent.stream.listen(wanted=False)
     script = "head -c 9000000 /dev/zero | tr '\\0' '\\n'; echo last; exit 3"
-    runner.start("sh", "-c", script)
-    runner.wait_for(messages.FORMED)
-    runner.until(lambda: is_stuck_below(runner.supervisor))
-    runner.end(0.5)
-    runner.wait_for(messages.ENDED)
-    runner.wait_for(messages.CLEAN)
-    runner.stream.listen(wanted=True)
-    runner.until(lambda: runner.drained)
-    assert set(runner.output) == {10}
+    agent.begin("sh", "-c", script)
+    agent.until(lambda: is_stuck_below(agent.pid))
+    agent.end(0.5)
+    agent.wait_for(messages.ENDED)
+    agent.wait_for(messages.CLEAN)
+    agent.stream.listen(wanted=True)
+    agent.until(lambda: agent.drained)
+    assert set(agent.output) == {10}
 
 
 def is_stuck_below(pid: int) -> bool:
@@ -173,8 +163,7 @@ def supervised(runner: Runner, how: str, **environ: str) -> None:
         spy.chmod(0o755)
     path = f"{folder}:{path_without('py-spy')}"
     runner.supervise(environ={"PATH": path, "SPY": how, "PYTHONFAULTHANDLER": "", **environ})
-    runner.start(sys.executable, "-c", HANGS)
-    runner.until(lambda: b"begun" in runner.output)
+    runner.begin(sys.executable, "-c", HANGS, shows=b"begun")
 
 
 def dumped(runner: Runner, within_s: float = 10.0) -> str:
@@ -226,10 +215,9 @@ def test_the_stacks_are_bounded(runner: Runner) -> None:
     runner.wait_for(CLEAN)
 
 
-def test_a_line_that_grows_is_reported_before_it_ends(runner: Runner) -> None:
-    runner.supervise()
-    runner.attempt("printf", "bar")
-    assert [data for _, data in runner.frames] == [b"", b"bar"]
+def test_a_line_that_grows_is_reported_before_it_ends(agent: Runner) -> None:
+    agent.attempt("printf", "bar")
+    assert [data for _, data in agent.frames] == [b"", b"bar"]
 
 
 def test_an_abort_may_write_no_core() -> None:

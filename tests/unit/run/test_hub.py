@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 from support.gathering import no_descriptor_left
@@ -14,21 +15,11 @@ from support.gathering import no_descriptor_left
 from mingle_hooks.errors import NetworkError, NotExecutableError, PlaceError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
-from mingle_hooks.run import starters
+from mingle_hooks.run import messages, starters
 from mingle_hooks.run.hub import MOST_OUTPUT, Hub, Launching, Limit, Process, Processes, Sockets
 from mingle_hooks.run.machine import Alive, Event, Joined, Lost, Paused, Quiet
-from mingle_hooks.run.messages import (
-    AGENT,
-    JOIN,
-    WELCOME,
-    Heartbeat,
-    Join,
-    Link,
-    Silence,
-    heartbeat_tag,
-    pack_heartbeat,
-)
-from mingle_hooks.run.starters import TABLE, Allocation, Launch, Place
+from mingle_hooks.run.messages import AGENT, JOIN, WELCOME, Join, Link, Silence
+from mingle_hooks.run.starters import Allocation, Launch, Place
 
 SECRET = Secret(b"s" * 32)
 # The second is as short as the first: kernels here acknowledge by the real clock, and not by the test's.
@@ -43,12 +34,13 @@ class Scene:
         self.loop = Loop(clock=lambda: self.now)
         self.sockets = Sockets(is_local=True)
         self.events: list[Event] = []
+        self.links: list[Link] = []
         self.hub = Hub(
             self.loop, self.sockets, SECRET, [Place("a", 0)], silence, "a", self.events.append, lambda *_words: None
         )
 
     def link(self, secret: Secret = SECRET) -> Link:
-        """Connect as a supervisor does."""
+        """Connect as an agent does."""
         sock = socket.create_connection(("127.0.0.1", self.sockets.port))
         sock.settimeout(0)
         self.ended = False
@@ -56,7 +48,8 @@ class Scene:
         def end(_reason: str) -> None:
             self.ended = True
 
-        return Link(self.loop, sock, secret, is_runner=False, on_end=end)
+        self.links.append(Link(self.loop, sock, secret, is_runner=False, on_end=end))
+        return self.links[-1]
 
     def kinds(self) -> list[type]:
         """Return the kinds of all events."""
@@ -75,6 +68,10 @@ class Scene:
         self.turn()
         return link
 
+    def agent(self) -> tuple[Link, Link]:
+        """Connect as a whole agent, for messages and for output."""
+        return self.join(), self.join(output=True)
+
     def passes(self, seconds: float, step_s: float = 1.0) -> None:
         """Let time go by, second by second."""
         for _ in range(int(seconds / step_s)):
@@ -90,20 +87,20 @@ def scene() -> Iterator[Scene]:
         yield made
         made.hub.drop(0)
         made.sockets.close()
+        for link in made.links:
+            link.close()
 
 
 def test_an_agent_is_here_with_both_connections_and_lost_once_it_is_silent(scene: Scene) -> None:
-    control = scene.join()
+    scene.join()
     assert scene.events == []
-    output = scene.join(output=True)
+    scene.join(output=True)
     assert scene.kinds() == [Joined]
     scene.passes(5)
     assert scene.kinds() == [Joined, Quiet]
     scene.passes(11)
     assert scene.kinds() == [Joined, Quiet, Lost]
     assert not scene.hub.here
-    control.close()
-    output.close()
 
 
 def test_an_agent_whose_host_answers_is_paused_and_lost_only_after_minutes() -> None:
@@ -131,69 +128,61 @@ def test_a_host_that_acknowledges_has_longer(silent_s: float, unacknowledged_s: 
 
 
 def test_a_silence_is_over_in_its_time_and_not_at_the_next_look(scene: Scene) -> None:
-    links = [scene.join(), scene.join(output=True)]
+    _, output = scene.agent()
     scene.now += 0.5
-    links[1].send_output(32, b"line\n")
+    output.send_output(32, b"line\n")
     scene.turn()
     scene.passes(14.75, step_s=0.25)
     assert Lost not in scene.kinds()
     scene.passes(0.25, step_s=0.25)
     assert scene.events[-1] == Lost(0, 15.0)
-    for link in links:
-        link.close()
 
 
 def test_output_counts_as_a_heartbeat(scene: Scene) -> None:
-    links = [scene.join(), scene.join(output=True)]
+    _, output = scene.agent()
     scene.passes(5)
-    links[1].send_output(32, b"line\n")
+    output.send_output(32, b"line\n")
     scene.turn()
     assert scene.kinds() == [Joined, Quiet, Alive]
     scene.passes(14)
     assert Lost not in scene.kinds()
-    for link in links:
-        link.close()
 
 
 def test_a_stop_of_the_runner_is_nobodys_silence(scene: Scene) -> None:
-    links = [scene.join(), scene.join(output=True)]
+    scene.agent()
     scene.now += 600
     scene.turn()
     assert scene.kinds() == [Joined]
-    for link in links:
-        link.close()
 
 
 def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_a_replayed_one_does_not_count(scene: Scene) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(("127.0.0.1", scene.sockets.port))
 
-        def sign(sequence: int) -> None:
-            sock.send(pack_heartbeat(SECRET, heartbeat_tag(SECRET), AGENT, Heartbeat(0, sequence)))
+        def beat(sequence: int) -> None:
+            heartbeat = messages.Heartbeat(0, sequence)
+            sock.send(messages.pack_heartbeat(SECRET, messages.heartbeat_tag(SECRET), AGENT, heartbeat))
             scene.turn()
 
-        links = [scene.join(), scene.join(output=True)]
-        sign(9)
-        links[0].close()
+        control, _ = scene.agent()
+        beat(9)
+        control.close()
         scene.turn()
-        links += [scene.join(), scene.join(output=True)]
+        scene.agent()
         scene.passes(5)
         assert scene.kinds() == [Joined, Lost, Joined, Quiet]
-        sign(1)
+        beat(1)
         assert scene.kinds()[4:] == [Alive]
         scene.passes(5)
-        sign(1)  # an old one, which somebody has kept
+        beat(1)  # an old one, which somebody has kept
         assert scene.kinds()[5:] == [Quiet]
-    for link in links:
-        link.close()
 
 
 def test_its_connections_end_is_its_own(scene: Scene) -> None:
-    links = [scene.join(), scene.join(output=True)]
-    links[0].close()
+    control, _ = scene.agent()
+    control.close()
     scene.turn()
     assert scene.events[1:] == [Lost(0, None)]
-    links[1].close()
 
 
 def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(scene: Scene) -> None:
@@ -204,11 +193,10 @@ def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(scene: Sce
     other.send(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert scene.ended
-    first = scene.join()
+    scene.join()
     scene.join()
     assert scene.ended
     assert 0 in scene.hub.here
-    first.close()
 
 
 def test_welcome_has_the_number_and_the_port_for_heartbeats(scene: Scene) -> None:
@@ -219,21 +207,18 @@ def test_welcome_has_the_number_and_the_port_for_heartbeats(scene: Scene) -> Non
     link.send(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert said == [(WELCOME, {"number": 0, "port": scene.sockets.port, "silence": 15000, "pause": 15000})]
-    link.close()
 
 
 def test_the_sockets_are_on_a_port_of_the_range() -> None:
     chosen = range(17987, 17989)
-    first = Sockets(is_local=False, port_range=chosen)
-    second = Sockets(is_local=False, port_range=chosen)
-    try:
+    with (
+        closing(Sockets(is_local=False, port_range=chosen)) as first,
+        closing(Sockets(is_local=False, port_range=chosen)) as second,
+    ):
         assert {first.port, second.port} == {*chosen}
         assert {sock.getsockname()[1] for sock in (*first.listeners, *first.datagrams)} == {first.port}
         with pytest.raises(NetworkError, match="2 of 17987-17988 are taken"):
             Sockets(is_local=False, port_range=chosen)
-    finally:
-        first.close()
-        second.close()
 
 
 def test_agents_wait_while_the_runner_is_out_of_descriptors(scene: Scene) -> None:
@@ -246,7 +231,6 @@ def test_agents_wait_while_the_runner_is_out_of_descriptors(scene: Scene) -> Non
     link.send(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert [*scene.hub.here] == [0]
-    link.close()
 
 
 ENVIRON = {"PATH": "/usr/bin:/bin", "LANG": "C"}
@@ -292,15 +276,14 @@ def started() -> Iterator[Started]:
         made = Started(loop)
         yield made
         for process in made.processes.running:
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-        made.processes.poll()
+            process.kill(signal.SIGKILL)
+        made.until(lambda: not made.processes.running)
 
 
 @pytest.mark.parametrize(
     ("line", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("exit 255", 255)]
 )
-def test_its_status_is_as_a_shell_has_it(started: Started, line: str, status: int) -> None:
+def test_its_status_is_a_shells(started: Started, line: str, status: int) -> None:
     assert started.done("sh", "-c", f"echo out; echo err >&2; {line}") == (status, "out\nerr\n")
 
 
@@ -370,26 +353,18 @@ def test_a_program_that_is_not_there_is_the_callers_error(started: Started) -> N
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def launching(loop: Loop, name: str = "lsf") -> Launching:
-    job = Allocation(name, ("node1",), (1,), own="node1")
-    starter = next(row for row in TABLE if row.name == name)
-    return Launching(loop, starter, job, "/nowhere.py", port_range=range(20000, 30000))
-
-
 def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def no_place(*_words: object) -> None:
         raise PlaceError("a directory for the environment", "none", "a home")
 
     monkeypatch.setattr(starters, "write_environ", no_place)
-    with Loop() as loop:
-        made = launching(loop)
-        try:
-            with pytest.raises(PlaceError):
-                made.start(("node1",))
-            assert made.processes.running == ()
-        finally:
-            made.close()
+    job = Allocation("lsf", ("node1",), (1,), own="node1")
+    starter = next(row for row in starters.TABLE if row.name == "lsf")
+    with Loop() as loop, closing(Launching(loop, starter, job, "agent", port_range=range(20000, 30000))) as launching:
+        with pytest.raises(PlaceError):
+            launching.start(("node1",))
+        assert launching.processes.running == ()
 
 
 def test_where_a_python_cannot_start_programs_the_command_is_refused(

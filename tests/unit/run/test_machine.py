@@ -9,34 +9,23 @@ from typing import Any
 import pytest
 
 from mingle_hooks.rendezvous.wire import parse
-from mingle_hooks.run import attempt as report
-from mingle_hooks.run import messages
+from mingle_hooks.run import attempt, machine, messages
 from mingle_hooks.run.attempt import Cause, Plan, rank_hosts
 from mingle_hooks.run.machine import (
     Action,
-    Alive,
     Begin,
-    Drop,
     Event,
     Exit,
-    Hurry,
     Isolated,
     Joined,
     Launch,
     Lost,
-    Machine,
     Noticed,
-    Quiet,
-    ReaderGone,
     Received,
     Report,
     Send,
-    Show,
-    Stall,
     StarterEnded,
-    Sweep,
     Swept,
-    Time,
 )
 from mingle_hooks.run.messages import Dump, End, Signal, Stacks
 from mingle_hooks.run.status import Failure
@@ -52,31 +41,31 @@ def plan(hosts: int = 3, spares: int = 0, **options: Any) -> Plan:
 
 
 class Run:
-    """A machine, and what it asked for so far."""
+    """A machine, and the actions that it has returned."""
 
     def __init__(self, plan: Plan) -> None:
-        self.machine, self.now = Machine(plan), 100.0
+        self.machine, self.now = machine.Machine(plan), 100.0
         self.actions: list[Action] = self.machine.begin(self.now)
 
     def take(self, *events: Event, after_s: float = 0.0) -> list[Action]:
-        """Hand events over, and return what they lead to."""
+        """Hand events over, and return the actions that follow."""
         self.now += after_s
         new = [action for event in events for action in self.machine.take(event, self.now)]
         self.actions += new
         return new
 
     def until(self, *kinds: type, most_s: float = 1000.0) -> list[Action]:
-        """Let time go by until one of such actions comes."""
+        """Let time go by until an action or a message of one of these kinds comes."""
         end = self.now + most_s
         while (due := self.machine.due) is not None and due <= end:
             self.now = max(due, self.now)
-            new = self.take(Time())
-            if any(isinstance(its.message if isinstance(its, Send) else its, kinds) for its in new):
+            new = self.take(machine.Time())
+            if any(isinstance(action.message if isinstance(action, Send) else action, kinds) for action in new):
                 return new
         raise AssertionError(f"no {kinds} within {most_s} s")
 
-    def begin(self, *places: int) -> list[Action]:
-        """Have all supervisors come, and the attempt begin."""
+    def join(self, *places: int) -> list[Action]:
+        """Have agents connect, by default all; the attempt begins if they are enough."""
         return self.take(*(Joined(place) for place in places or range(len(self.machine.roster.places))))
 
     def of(self, kind: type) -> list[Any]:
@@ -87,9 +76,9 @@ class Run:
         """Return all messages of a kind, with their places."""
         return sent(self.actions, kind)
 
-    def told(self, name: str) -> list[dict[str, Any]]:
-        """Return what people were told of one name."""
-        return [dict(its.fields) for its in self.of(Report) if its.name == name]
+    def reports(self, name: str) -> list[dict[str, Any]]:
+        """Return the fields of all reports of one name."""
+        return [dict(report.fields) for report in self.of(Report) if report.name == name]
 
     def status(self) -> int:
         """Return the status of the run, which is over."""
@@ -102,10 +91,24 @@ def sent(actions: list[Action], kind: type) -> list[Send]:
     return [action for action in actions if isinstance(action, Send) and isinstance(action.message, kind)]
 
 
+def ranks(actions: Iterable[Action]) -> list[tuple[int, int]]:
+    """Return place and rank of each start of COMMAND."""
+    return [(action.place, action.rank) for action in actions if isinstance(action, Begin)]
+
+
+def started(hosts: int = 3, spares: int = 0, **options: Any) -> Run:
+    """Return a run whose first attempt has begun."""
+    run = Run(plan(hosts, spares, **options))
+    run.join()
+    return run
+
+
 def ended(place: int, status: int = 0, attempt: int = 0, **fields: Any) -> Received:
     """Return the end of a place's COMMAND."""
-    its = {"signal": None, "formed": True, "is_oom": False, "tail": "", **fields}
-    return Received(place, messages.Ended(attempt, status, **its))
+    return Received(
+        place,
+        messages.Ended(attempt, status, **{"signal": None, "formed": True, "is_oom": False, "tail": "", **fields}),
+    )
 
 
 def clean(place: int, attempt: int = 0) -> Received:
@@ -118,6 +121,11 @@ def formed(place: int, attempt: int = 0, nodes: int = 3, spent: tuple[int, ...] 
     return Received(place, messages.Formed(attempt, nodes, "10.0.0.1", 4711, spent))
 
 
+def all_formed(attempt: int = 0) -> list[Event]:
+    """Return how a world of three forms."""
+    return [formed(place, attempt) for place in range(3)]
+
+
 def over(places: Iterable[int], attempt: int = 0, status: int = 0) -> list[Event]:
     """Return the ends of places."""
     return [event for place in places for event in (ended(place, status, attempt), clean(place, attempt))]
@@ -125,47 +133,36 @@ def over(places: Iterable[int], attempt: int = 0, status: int = 0) -> list[Event
 
 def test_clean_on_all_is_clean() -> None:
     run = Run(plan())
-    assert [action for action in run.begin() if isinstance(action, Begin)] == [
+    assert [action for action in run.join() if isinstance(action, Begin)] == [
         Begin(place, 0, place, ("a", "b", "c"), (1, 1, 1)) for place in range(3)
     ]
-    run.take(*(formed(place) for place in range(3)))
-    assert run.told("formed") == [
-        {"nodes": 3, "addr": "10.0.0.1", "port": 4711, "hosts": ["a", "b", "c"], "attempt": 0}
-    ]
+    run.take(*all_formed())
+    world = {"nodes": 3, "addr": "10.0.0.1", "port": 4711, "hosts": ["a", "b", "c"], "attempt": 0}
+    assert run.reports("formed") == [world]
     run.take(*over([2, 0, 1]))
     assert run.status() == 0
     assert not run.sent(End)
 
 
 def test_the_last_member_to_be_ready_is_reported() -> None:
-    run = Run(plan())
-    run.begin()
+    run = started()
     for place, began_s in ((0, 0.3), (1, 0.1), (2, 2.4)):
         run.take(formed(place, spent=(100, 0, 120, round(2600 - began_s * 1000))))
-    (told,) = run.told("formed")
-    assert told["last"] == {
-        "host": "c",
-        "after": "b",
-        "late_s": 2.32,
-        "began_s": 2.3,
-        "start_s": 0.1,
-        "names_s": 0.0,
-        "network_s": 0.02,
-    }
-    assert run.told("started")[0]["spent_ms"] == [100, 0, 120, 2300]
+    (report,) = run.reports("formed")
+    times = {"late_s": 2.32, "began_s": 2.3, "start_s": 0.1, "names_s": 0.0, "network_s": 0.02}
+    assert report["last"] == {"host": "c", "after": "b", **times}
+    assert run.reports("started")[0]["spent_ms"] == [100, 0, 120, 2300]
 
 
 def test_the_first_failure_gives_the_status_and_is_reported_once() -> None:
-    run = Run(plan(grace_s=7))
-    run.begin()
+    run = started(grace_s=7)
     new = run.take(ended(1, 3, tail="Traceback\nValueError"), after_s=12)
     assert sent(new, End) == [Send(place, End(0, 7000)) for place in range(3)]
-    (told,) = run.told("failed")
-    assert (told["host"], told["rank"], told["status"], told["after_s"]) == ("b", 1, 3, 12)
-    assert told["tail"] == "Traceback\nValueError"
     run.take(clean(1, 0), *over([0, 2], status=143))
     assert run.status() == 3
-    assert len(run.told("failed")) == 1
+    (cause,) = run.reports("failed")
+    assert (cause["host"], cause["rank"], cause["status"], cause["after_s"]) == ("b", 1, 3, 12)
+    assert cause["tail"] == "Traceback\nValueError"
 
 
 @pytest.mark.parametrize(
@@ -179,80 +176,73 @@ def test_the_first_failure_gives_the_status_and_is_reported_once() -> None:
         (ended(0, 127), 127),
         (Lost(0, 15.0), 75),
         (Lost(0, None), 75),
+        (machine.ReaderGone(), 141),
     ],
 )
 def test_each_cause_has_its_status(event: Event, status: int) -> None:
-    run = Run(plan(2))
-    run.begin()
-    run.take(event, *over([1]), clean(0, 0), Swept("a", is_clean=True))
+    run = started(2)
+    run.take(event, *over([1]), *([clean(0)] if isinstance(event, Received) else over([0])), Swept("a", is_clean=True))
     assert run.status() == status
 
 
 def test_a_host_that_is_lost_is_swept_before_the_end() -> None:
-    run = Run(plan())
-    run.begin()
+    run = started()
     run.take(Lost(2, None), *over([0, 1], status=143))
-    assert run.of(Drop) == [Drop(2)]
-    assert run.of(Sweep) == [Sweep(("c",))]
+    assert run.of(machine.Drop) == [machine.Drop(2)]
+    assert run.of(machine.Sweep) == [machine.Sweep(("c",))]
     assert not run.of(Exit)
     run.take(Swept("c", is_clean=True))
     assert run.status() == 75
 
 
 def test_a_sweep_that_fails_is_reported_and_delays_nothing() -> None:
-    run = Run(plan())
-    run.begin()
+    run = started()
     run.take(Lost(2, 15.0), *over([0, 1], status=143))
     run.until(Exit, most_s=10)
-    assert run.told("unreached") == [{"host": "c", "attempt": 0}]
+    assert run.reports("unreached") == [{"host": "c", "attempt": 0}]
 
 
 def test_a_host_that_does_not_get_clean_is_swept() -> None:
-    run = Run(plan(grace_s=10))
-    run.begin()
+    run = started(grace_s=10)
     run.take(ended(0, 1), clean(0, 0), *over([1], status=143))
-    run.until(Sweep, most_s=15)
-    assert run.of(Sweep) == [Sweep(("c",))]
+    run.until(machine.Sweep, most_s=15)
+    assert run.of(machine.Sweep) == [machine.Sweep(("c",))]
     run.take(Swept("c", is_clean=True))
     assert run.status() == 1
 
 
 def test_a_host_that_was_quiet_already_is_the_cause_once_it_is_lost() -> None:
-    run = Run(plan())
-    run.begin()
-    run.take(Quiet(2), after_s=3)
+    run = started()
+    run.take(machine.Quiet(2), after_s=3)
     run.take(ended(0, 1), after_s=5)
     assert run.sent(End)
-    assert not run.told("failed")
+    assert not run.reports("failed")
     run.take(clean(0, 0), *over([1], status=1))
     run.take(Lost(2, 15.0), after_s=7)
     run.take(Swept("c", is_clean=False))
     assert run.status() == 75
-    assert [its["host"] for its in run.told("failed")] == ["c"]
+    assert [cause["host"] for cause in run.reports("failed")] == ["c"]
 
 
 def test_a_host_that_was_quiet_and_is_alive_is_not_the_cause() -> None:
-    run = Run(plan())
-    run.begin()
-    run.take(Quiet(2), ended(0, 1), after_s=3)
-    assert not run.told("failed")
-    run.take(Alive(2))
-    assert [its["host"] for its in run.told("failed")] == ["a"]
+    run = started()
+    run.take(machine.Quiet(2), ended(0, 1), after_s=3)
+    assert not run.reports("failed")
+    run.take(machine.Alive(2))
+    assert [cause["host"] for cause in run.reports("failed")] == ["a"]
 
 
 def test_a_runners_host_that_is_cut_off_is_the_cause_and_not_the_first_host_that_it_misses() -> None:
-    run = Run(plan())
-    run.begin()
+    run = started()
     run.take(Isolated("a", 15.0), Lost(1, 15.0), Lost(2, 15.2), after_s=20)
     run.until(Exit, most_s=40)
     assert run.status() == 75
-    assert [(its["kind"], its["host"]) for its in run.told("failed")] == [("isolated", "a")]
+    assert [(cause["kind"], cause["host"]) for cause in run.reports("failed")] == [("isolated", "a")]
 
 
 def lost_and_away(restarts: int = 1, **options: Any) -> Run:
     """Return a run whose host c was lost, and cannot be reached for the next attempt."""
-    run = Run(plan(restarts=restarts, **options))
-    run.begin()
+    run = started(restarts=restarts, **options)
     run.take(Lost(2, 15.0), clean(0, 0), clean(1, 0), Swept("c", is_clean=False), after_s=20)
     assert run.of(Launch)[1:] == [Launch(("c",))]
     run.take(StarterEnded(("c",), "ssh: No route to host"))
@@ -269,14 +259,13 @@ def test_a_lost_host_is_called_again_until_it_is_back() -> None:
         run.take(StarterEnded(("c",), "ssh: No route to host"))
     assert calls == [1, 2, 4, 8, 16, 30]
     run.until(Launch)
-    assert [event["hosts"] for event in run.told("missing")] == [["c"]]
-    begun = run.take(Joined(2))
-    assert [action.rank for action in begun if isinstance(action, Begin)] == [0, 1, 2]
+    assert [event["hosts"] for event in run.reports("missing")] == [["c"]]
+    assert ranks(run.take(Joined(2))) == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_an_agent_that_comes_after_its_starter_is_taken() -> None:
     run = lost_and_away()
-    assert [action.rank for action in run.take(Joined(2)) if isinstance(action, Begin)] == [0, 1, 2]
+    assert ranks(run.take(Joined(2))) == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_a_lost_host_that_stays_away_ends_the_run_at_the_timeout() -> None:
@@ -286,7 +275,7 @@ def test_a_lost_host_that_stays_away_ends_the_run_at_the_timeout() -> None:
         run.until(Launch, Exit)
         run.take(StarterEnded(("c",), "ssh: No route to host"))
     assert (run.status(), run.now - began) == (75, 60)
-    assert [event["host"] for event in run.told("absent")] == ["c"]
+    assert [event["host"] for event in run.reports("absent")] == ["c"]
 
 
 def test_ctrl_c_ends_the_wait_for_a_lost_host() -> None:
@@ -296,21 +285,18 @@ def test_ctrl_c_ends_the_wait_for_a_lost_host() -> None:
 
 
 def test_an_agent_that_never_comes_is_named() -> None:
-    run = Run(plan(join_s=60))
-    run.begin(0, 1)
-    run.take(StarterEnded(("c",), "srun: error: c is down"))
-    assert run.status() == 75
-    (told,) = run.told("failed")
-    assert (told["kind"], told["host"], told["tail"]) == ("absent", "c", "srun: error: c is down")
-    late = Run(plan(join_s=60))
-    late.begin(0, 2)
+    run, late = Run(plan(join_s=60)), Run(plan(join_s=60))
+    run.join(0, 1)
+    run.take(machine.StarterEnded(("c",), "srun: error: c is down"))
+    (cause,) = run.reports("failed")
+    assert (run.status(), cause["kind"], cause["host"], cause["tail"]) == (75, "absent", "c", "srun: error: c is down")
+    late.join(0, 2)
     late.until(Exit, most_s=60)
-    assert (late.status(), late.told("failed")[0]["host"]) == (75, "b")
+    assert (late.status(), late.reports("failed")[0]["host"]) == (75, "b")
 
 
 def test_ctrl_c_reaches_each_place_once_and_a_second_ends_at_once() -> None:
-    run = Run(plan(grace_s=10))
-    run.begin()
+    run = started(grace_s=10)
     new = run.take(Noticed(None, INT))
     assert sent(new, Signal) == [Send(place, Signal(1, INT)) for place in range(3)]
     assert not run.sent(End)
@@ -321,28 +307,25 @@ def test_ctrl_c_reaches_each_place_once_and_a_second_ends_at_once() -> None:
 
 
 def test_a_third_ctrl_c_leaves_at_once() -> None:
-    run = Run(plan())
-    run.begin()
+    run = started()
     run.take(*[Noticed(None, INT)] * 3)
     assert run.of(Exit) == [Exit(130, at_once=True)]
 
 
-@pytest.mark.parametrize(("number", "status"), [(INT, 130), (TERM, 143), (1, 129)])
+@pytest.mark.parametrize(("number", "status"), [(INT, 130), (TERM, 143), (HUP, 129)])
 def test_a_request_to_stop_gives_the_status_after_the_grace(number: int, status: int) -> None:
-    run = Run(plan(grace_s=10, restarts=5))
-    run.begin()
+    run = started(grace_s=10, restarts=5)
     run.take(Noticed(None, number))
     run.take(*over([0], status=1), after_s=3)
     assert not run.sent(End)
     run.until(End, most_s=7)
-    assert {its.place for its in run.sent(End)} == {1, 2}
+    assert {action.place for action in run.sent(End)} == {1, 2}
     run.take(*over([1, 2], status=137))
     assert run.status() == status
 
 
 def test_a_signal_that_the_scheduler_gave_to_some_reaches_the_others_once() -> None:
-    run = Run(plan(4, signals_reach_command=True))
-    run.begin()
+    run = started(4, signals_reach_command=True)
     run.take(Noticed(0, USR1))
     run.take(Noticed(2, USR1), after_s=0.1)
     run.until(Signal, most_s=1)
@@ -355,63 +338,52 @@ def test_a_signal_that_the_scheduler_gave_to_some_reaches_the_others_once() -> N
     assert not run.sent(End)
 
 
+LIMITED = {"grace_s": 10, "warn_at_s": 480, "limit_at_s": 600}
+
+
 def test_the_warning_comes_once_and_what_ends_at_the_limit_may_be_tried_again() -> None:
-    run = Run(plan(grace_s=10, warn_at_s=480, limit_at_s=600))
-    run.begin()
-    run.until(Signal, most_s=480)
-    assert run.now == 580
-    assert run.sent(Signal) == [Send(place, Signal(1, USR1)) for place in range(3)]
-    run.until(Signal, most_s=110)
-    assert run.sent(Signal)[3:] == [Send(place, Signal(2, TERM)) for place in range(3)]
-    assert run.now == 685
+    run = started(**LIMITED)
+    for number, until in (USR1, 580), (TERM, 685):
+        new = run.until(Signal)
+        assert [action.message.signal for action in sent(new, Signal)] == [number] * 3
+        assert run.now == until
     run.take(*over(range(3), status=143))
     assert run.status() == 75
 
 
 @pytest.mark.parametrize("number", [USR1, HUP, TERM])
-def test_the_schedulers_own_warning_and_ours_are_one(number: int) -> None:
-    for at in (450, 480, 490):
-        run = Run(plan(grace_s=10, warn_at_s=480, limit_at_s=600, warn_signal=number))
-        run.begin()
-        if at > 480:
-            run.until(Signal)
-        run.now = 100.0 + at
-        run.take(Noticed(None, number))
-        run.until(Signal, End)
-        assert run.now == 685  # TERM at the limit
-        assert [its.message for its in run.sent(Signal)] == [(1, number)] * 3 + [(2, TERM)] * 3
-        assert run.machine.was_warned
+@pytest.mark.parametrize("at", [450, 480, 490])
+def test_the_schedulers_own_warning_and_ours_are_one(number: int, at: int) -> None:
+    run = started(**LIMITED, warn_signal=number)
+    if at > 480:
+        run.until(Signal)
+    run.now = 100.0 + at
+    run.take(Noticed(None, number))
+    run.until(Signal, End)
+    assert run.now == 685  # TERM at the limit
+    assert [action.message for action in run.sent(Signal)] == [(1, number)] * 3 + [(2, TERM)] * 3
+    assert run.machine.was_warned
 
 
 def test_a_signal_that_ends_is_no_warning_at_another_time() -> None:
-    run = Run(plan(grace_s=10, warn_at_s=480, limit_at_s=600, warn_signal=TERM))
-    run.begin()
+    run = started(**LIMITED, warn_signal=TERM)
     run.take(Noticed(None, TERM), *over(range(3)), after_s=100)
     assert run.status() == 143
 
 
 def test_command_has_half_of_a_short_time() -> None:
-    run = Run(plan(grace_s=10, limit_at_s=12))
-    run.begin()
+    run = started(grace_s=10, limit_at_s=12)
     run.until(Signal)
     assert run.now == 106
 
 
-def test_without_a_reader_all_ends() -> None:
-    run = Run(plan())
-    run.begin()
-    run.take(ReaderGone(), *over(range(3), status=143))
-    assert run.status() == 141
-
-
 def test_a_failed_attempt_is_followed_by_another_with_the_same_ranks() -> None:
-    run = Run(plan(restarts=1))
-    run.begin()
+    run = started(restarts=1)
     new = run.take(ended(1, 1), clean(1, 0), *over([0, 2], status=143))
     assert [action for action in new if isinstance(action, Begin)] == [
         Begin(place, 1, place, ("a", "b", "c"), (1, 1, 1)) for place in range(3)
     ]
-    run.take(*over(range(3), attempt=0, status=9))  # of the last attempt: nobody asks any more
+    run.take(*over(range(3), attempt=0, status=9))  # late messages of the last attempt
     assert not run.of(Exit)
     run.take(*over(range(3), attempt=1))
     assert run.status() == 0
@@ -420,93 +392,78 @@ def test_a_failed_attempt_is_followed_by_another_with_the_same_ranks() -> None:
 @pytest.mark.parametrize(("status", "formed"), [(126, True), (127, True), (64, False)])
 def test_a_mistake_is_not_tried_again(status: int, *, formed: bool) -> None:
     """There is none of that name, or it is none; its host is as good as the others."""
-    run = Run(plan(4, spares=1, restarts=3))
-    run.begin()
+    run = started(4, spares=1, restarts=3)
     run.take(ended(1, status, formed=formed), clean(1), *over([0, 2], status=143))
     assert run.status() == status
-    assert {its.attempt for its in run.of(Begin)} == {0}
+    assert {begun.attempt for begun in run.of(Begin)} == {0}
 
 
 def test_a_spare_takes_the_rank_of_the_lost_one() -> None:
-    run = Run(plan(4, spares=1, restarts=1))
-    run.begin()
-    assert {its.place for its in run.of(Begin)} == {0, 1, 2}
+    run = started(4, spares=1, restarts=1)
+    assert {begun.place for begun in run.of(Begin)} == {0, 1, 2}
     new = run.take(Lost(1, 15.0), *over([0, 2], status=143), Swept("b", is_clean=False))
-    assert [(its.place, its.rank) for its in new if isinstance(its, Begin)] == [(0, 0), (3, 1), (2, 2)]
+    assert ranks(new) == [(0, 0), (3, 1), (2, 2)]
 
 
 def test_without_a_spare_a_lost_agent_is_started_again_once_its_host_is_swept() -> None:
-    run = Run(plan(restarts=1))
-    run.begin()
-    new = run.take(Lost(1, None), *over([0, 2], status=143))
-    assert not [its for its in new if isinstance(its, Launch)]
-    new = run.take(Swept("b", is_clean=True))
-    assert [its for its in new if isinstance(its, Launch)] == [Launch(("b",))]
-    new = run.take(Joined(1))
-    assert [(its.place, its.rank) for its in new if isinstance(its, Begin)] == [(0, 0), (1, 1), (2, 2)]
+    run = started(restarts=1)
+    run.take(Lost(1, None), *over([0, 2], status=143))
+    assert len(run.of(machine.Launch)) == 1
+    run.take(Swept("b", is_clean=True))
+    assert run.of(machine.Launch)[1:] == [machine.Launch(("b",))]
+    assert ranks(run.take(Joined(1))) == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_the_first_cause_stays_if_an_agent_does_not_come_again() -> None:
-    run = Run(plan(restarts=3))
-    run.begin()
+    run = started(restarts=3)
     run.take(Lost(1, None), *over([0, 2], status=143), Swept("b", is_clean=True), StarterEnded(("b",), "no"))
     while not run.of(Exit):
         run.until(Launch, Exit)
         run.take(StarterEnded(("b",), "no"))
     assert run.status() == 75
-    assert run.told("absent") == [{"host": "b", "attempt": 0}]
+    assert run.reports("absent") == [{"host": "b", "attempt": 0}]
 
 
 def test_a_host_that_failed_twice_is_not_taken_again_where_there_is_another() -> None:
-    run = Run(plan(4, spares=1, restarts=5))
-    run.begin()
-    for attempt in range(2):
-        run.take(ended(1, 1, attempt, tail=str(attempt)), clean(1, attempt), *over([0, 2], attempt, 143))
-    assert [(its.place, its.rank) for its in run.of(Begin)[-3:]] == [(0, 0), (3, 1), (2, 2)]
+    run = started(4, spares=1, restarts=5)
+    for number in range(2):
+        run.take(ended(1, 1, number, tail=str(number)), clean(1, number), *over([0, 2], number, 143))
+    assert ranks(run.of(Begin)[-3:]) == [(0, 0), (3, 1), (2, 2)]
 
 
 def test_fewer_go_on_where_fewer_are_enough_and_keep_their_ranks() -> None:
-    run = Run(plan(4, restarts=1, least=2, most=4, window_s=30))
-    run.begin()
+    run = started(4, restarts=1, least=2, most=4, window_s=30)
     run.take(Lost(1, 15.0), *over([0, 2, 3], status=143), Swept("b", is_clean=False))
-    run.take(StarterEnded(("b",), "no such node"))
-    assert [(its.place, its.rank) for its in run.of(Begin)[4:]] == [(0, 0), (3, 1), (2, 2)]
+    run.take(machine.StarterEnded(("b",), "no such node"))
+    assert ranks(run.of(Begin)[4:]) == [(0, 0), (3, 1), (2, 2)]
 
 
 def test_the_window_is_kept() -> None:
     run = Run(plan(4, least=2, most=4, window_s=30))
-    run.begin(0, 3)
+    run.join(0, 3)
     assert not run.of(Begin)
     run.until(Begin, most_s=30)
-    assert [its.hosts for its in run.of(Begin)] == [("a", "d")] * 2
+    assert [begun.hosts for begun in run.of(Begin)] == [("a", "d")] * 2
 
 
-def test_the_same_failure_is_restarted_three_times() -> None:
+@pytest.mark.parametrize(("gets_further", "attempts"), [(False, 4), (True, 10)])
+def test_the_same_failure_is_restarted_three_times(*, gets_further: bool, attempts: int) -> None:
     """Numbers in an error differ; a program that gets further is begun again as often as was asked."""
-
-    def attempts(*, gets_further: bool) -> int:
-        run = Run(plan(2, restarts=9))
-        run.begin()
-        for attempt in range(10):
-            if run.of(Exit):
-                break
-            run.machine.root_cause.progress = attempt if gets_further else None
-            tail = f"step {attempt}\nTraceback of {attempt}\nValueError: 0x{attempt}"
-            run.take(ended(0, 1, attempt, tail=tail), clean(0, attempt), *over([1], attempt, 143))
-        assert run.status() == 1
-        assert bool(run.told("same")) is not gets_further
-        return run.machine.attempt + 1
-
-    assert attempts(gets_further=False) == 4
-    assert attempts(gets_further=True) == 10
+    run = started(2, restarts=9)
+    for number in range(attempts):
+        assert not run.of(Exit)
+        run.machine.root_cause.progress = number if gets_further else None
+        tail = f"step {number}\nTraceback of {number}\nValueError: 0x{number}"
+        run.take(ended(0, 1, number, tail=tail), clean(0, number), *over([1], number, 143))
+    assert run.status() == 1
+    assert bool(run.reports("same")) is not gets_further
 
 
 def test_a_request_to_stop_during_a_failure_gives_the_status() -> None:
-    run = Run(plan(2, restarts=3))
-    run.begin()
+    run = started(2, restarts=3)
     run.take(ended(0, 1), Noticed(None, TERM), clean(0, 0), *over([1], status=143))
     assert run.status() == 143
-    assert {its.attempt for its in run.of(Begin)} == {0}
+    assert {begun.attempt for begun in run.of(Begin)} == {0}
 
 
 def test_ranks_are_kept() -> None:
@@ -543,7 +500,7 @@ class Chaos:
     def react(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Launch(hosts):
+                case machine.Launch(hosts):
                     self.launch(hosts)
                 case Begin(place, attempt):
                     self.live(place, attempt)
@@ -552,7 +509,7 @@ class Chaos:
                     self.later(clean(place, attempt), 12)
                 case Send(place, Dump(attempt)) if self.dice.random() < 0.9:
                     self.later(Received(place, messages.Stacks(attempt, "")), 12)
-                case Sweep(hosts):
+                case machine.Sweep(hosts):
                     for host in hosts:
                         if self.dice.random() < 0.7:
                             self.later(Swept(host, is_clean=self.dice.random() < 0.8), 12)
@@ -562,14 +519,14 @@ class Chaos:
             if self.dice.random() < 0.9:
                 self.later(Joined(place))
         if self.dice.random() < 0.3:
-            self.later(StarterEnded(hosts, "ended"), 60)
+            self.later(machine.StarterEnded(hosts, "ended"), 60)
 
     def live(self, place: int, attempt: int) -> None:
         chance = self.dice.random()
         if chance < 0.1:
             self.later(Lost(place, self.dice.choice([None, 15.0])), 100)
         if chance < 0.2:
-            self.later(Quiet(place))
+            self.later(machine.Quiet(place))
         self.later(formed(place, attempt, 1), 5)
         end = ended(place, self.dice.choice([0, 0, 0, 0, 0, 1, 7]), attempt, formed=self.dice.random() < 0.95)
         self.pending.append((self.run.now + 20, end))
@@ -584,7 +541,7 @@ class Chaos:
             if self.run.of(Exit):
                 return
             due = self.run.machine.due
-            self.pending.sort(key=lambda its: its[0])
+            self.pending.sort(key=lambda row: row[0])
             if self.pending and (due is None or self.pending[0][0] < due):
                 at, event = self.pending.pop(0)
             else:
@@ -592,7 +549,7 @@ class Chaos:
                 if due is None:  # COMMAND runs for ever, as nobody said how it ended
                     event, at = Noticed(None, TERM), self.run.now
                 else:
-                    at, event = due, Time()
+                    at, event = due, machine.Time()
             self.run.now = max(self.run.now, at)
             self.react(self.run.take(event))
         raise AssertionError("it never ends")
@@ -614,81 +571,73 @@ def promises(chaos: Chaos) -> None:
     run, roster = chaos.run, chaos.run.machine.roster
     assert not roster.busy(), "a host is left that may have something of it"
     assert not roster.lost_hosts(), "a host was not swept"
-    attempts = [its["attempt"] for its in run.told("failed") if its["kind"] != "absent"]
-    assert len(attempts) == len(set(attempts)), "a cause was told twice"
+    failed = run.reports("failed")
+    attempts = [cause["attempt"] for cause in failed if cause["kind"] != "absent"]
+    assert len(attempts) == len(set(attempts)), "a cause was reported twice"
     assert run.machine.attempt <= chaos.plan.restarts, "begun again too often"
-    failed = run.told("failed")
-    asked = run.told("stopped")
-    if not asked:
+    if not run.reports("stopped"):
         assert run.status() == (failed[-1]["status"] if failed and run.machine.root_cause.cause else 0)
-    seen = [(its.place, its.attempt) for its in run.of(Begin)]
-    assert len(seen) == len(set(seen)), "a place was begun twice"
-    for attempt in {its.attempt for its in run.of(Begin)}:
-        its_own = [its for its in run.of(Begin) if its.attempt == attempt]
-        (hosts,) = {its.hosts for its in its_own}
+    starts = [(begun.place, begun.attempt) for begun in run.of(Begin)]
+    assert len(starts) == len(set(starts)), "a place was begun twice"
+    for number in {begun.attempt for begun in run.of(Begin)}:
+        starts_of_one = [begun for begun in run.of(Begin) if begun.attempt == number]
+        (hosts,) = {begun.hosts for begun in starts_of_one}
         assert chaos.plan.least <= len(hosts) <= chaos.plan.most
-        assert all(hosts[its.rank] == roster.host(its.place) for its in its_own)
-    ids = [(its.place, its.message.id) for its in run.sent(Signal)]
+        assert all(hosts[begun.rank] == roster.host(begun.place) for begun in starts_of_one)
+    ids = [(sent.place, sent.message.id) for sent in run.sent(Signal)]
     assert len(ids) == len(set(ids)), "a signal came twice"
 
 
-def all_formed(attempt: int = 0) -> list[Event]:
-    """Return how a world of three forms."""
-    return [formed(place, attempt) for place in range(3)]
-
-
-def stacks(place: int, attempt: int, text: str) -> Received:
+def stacks(place: int, text: str = "", attempt: int = 0) -> Received:
     """Return the stacks of a place."""
     return Received(place, Stacks(attempt, text))
 
 
-def begun(**options: object) -> Run:
-    """Return a run whose world has all_formed, with a stall of 60 s."""
-    run = Run(plan(stall_s=60.0, **options))
-    run.begin()
+def running(**options: Any) -> Run:
+    """Return a run whose world has formed, with a stall of 60 s."""
+    run = started(stall_s=60.0, **options)
     run.take(*all_formed())
     return run
 
 
-def stalled(**options: object) -> Run:
+def stalled(**options: Any) -> Run:
     """Return a run in which nobody has written for too long."""
-    run = begun(**options)
+    run = running(**options)
     run.until(Dump)
     return run
 
 
-def test_all_stacks_are_asked_for_and_then_all_end() -> None:
+def test_all_stacks_are_requested_and_then_all_end() -> None:
     run = stalled(grace_s=7.0)
     assert run.now == 160.0
-    assert [(its.place, its.message.attempt) for its in run.sent(Dump)] == [(0, 0), (1, 0), (2, 0)]
+    assert [(action.place, action.message.attempt) for action in run.sent(Dump)] == [(0, 0), (1, 0), (2, 0)]
+    run.take(stacks(0, "zero"), ended(1, 134, signal=6), stacks(1, "one"))
     assert not run.sent(End)
-    run.take(stacks(0, 0, "zero"), ended(1, 134, signal=6), stacks(1, 0, "one"))
-    assert not run.sent(End)
-    run.take(stacks(2, 0, "two"))
-    assert [(its.place, its.message.grace_ms) for its in run.sent(End)] == [(0, 7000), (1, 7000), (2, 7000)]
-    assert run.of(Show) == [Show(0, 0, "zero"), Show(1, 1, "one"), Show(2, 2, "two")]
+    run.take(stacks(2, "two"))
+    assert [(action.place, action.message.grace_ms) for action in run.sent(End)] == [(0, 7000), (1, 7000), (2, 7000)]
+    assert run.of(machine.Show) == [(0, 0, "zero"), (1, 1, "one"), (2, 2, "two")]
     run.take(*over(range(3)))
     assert run.status() == 75
-    (told,) = run.told("failed")
-    assert (told["kind"], told["silent_s"]) == ("stalled", 60.0)
-    assert report.event_text("failed", told) == "mingle run: no rank has written anything for 1 min\n"
-    failure = Failure(0, 1, {name: told[name] for name in Cause._fields})
+    (cause,) = run.reports("failed")
+    assert (cause["kind"], cause["silent_s"]) == ("stalled", 60.0)
+    assert attempt.event_text("failed", cause) == "mingle run: no rank has written anything for 1 min\n"
+    failure = Failure(0, 1, {name: cause[name] for name in Cause._fields})
     assert parse(Failure, failure._asdict()) == failure  # as `mingle show` gets it
 
 
 def test_stacks_that_do_not_come_are_not_waited_for() -> None:
     run = stalled()
-    run.take(stacks(0, 0, "zero"), stacks(0, 0, "again"), stacks(1, 7, "of another attempt"), Lost(2, 15.0))
-    assert len(run.of(Show)) == 1
+    run.take(stacks(0, "zero"), stacks(0, "again"), stacks(1, "of another attempt", 7), Lost(2, 15.0))
+    assert len(run.of(machine.Show)) == 1
     assert not run.sent(End)
     run.until(End, most_s=15.0)
     run = stalled()
-    run.take(*(clean(place, 0) for place in range(3)), *(stacks(place, 0, "") for place in range(3)))
+    run.take(*map(clean, range(3)), *map(stacks, range(3)))
     assert run.status() == 75
 
 
-@pytest.mark.parametrize("event", [Hurry(), Noticed(None, INT)], ids=["hurry", "Ctrl-C"])
-def test_a_request_to_stop_does_not_wait_for_stacks(event: Hurry | Noticed) -> None:
+@pytest.mark.parametrize("event", [machine.Hurry(), Noticed(None, INT)], ids=["hurry", "Ctrl-C"])
+def test_a_request_to_stop_does_not_wait_for_stacks(event: Event) -> None:
     run = stalled()
     run.take(event)
     assert len(run.sent(End)) >= 3
@@ -697,52 +646,50 @@ def test_a_request_to_stop_does_not_wait_for_stacks(event: Hurry | Noticed) -> N
 
 
 def test_a_stall_is_restarted_and_counts_against_no_host() -> None:
-    run = begun(hosts=4, spares=1, restarts=2)
-    for attempt in range(2):
+    run = running(hosts=4, spares=1, restarts=2)
+    for number in range(3):
         run.until(Dump)
-        run.take(*(stacks(place, attempt, "") for place in range(3)), *over(range(3), attempt))
-        assert run.of(Begin)[-1].attempt == attempt + 1
-        assert run.of(Begin)[-1].hosts == ("a", "b", "c")
-        run.take(Time(), after_s=500.0)  # the world forms for long
-        assert len(run.sent(Dump)) == 3 * (attempt + 1)
-        run.take(*all_formed(attempt + 1))
-    run.until(Dump)
-    run.take(*(stacks(place, 2, "") for place in range(3)), *over(range(3), 2))
+        run.take(*(stacks(place, "", number) for place in range(3)), *over(range(3), number))
+        if number == 2:
+            break
+        assert (run.of(Begin)[-1].attempt, run.of(Begin)[-1].hosts) == (number + 1, ("a", "b", "c"))
+        run.take(machine.Time(), after_s=500.0)  # the world forms for long
+        assert len(run.sent(Dump)) == 3 * (number + 1)
+        run.take(*all_formed(number + 1))
     assert run.status() == 75
 
 
 def test_a_run_that_stops_is_not_stalled() -> None:
     """Saving may take its time; nor is there anything to do at the old moment."""
-    run = begun(grace_s=100.0)
+    run = running(grace_s=100.0)
     run.take(Noticed(None, INT))
-    run.take(Time(), after_s=70.0)
+    run.take(machine.Time(), after_s=70.0)
     assert not run.sent(Dump)
     assert run.machine.due is None or run.machine.due > run.now
 
 
 def test_without_the_option_there_is_no_stall() -> None:
-    run = Run(plan())
-    run.begin()
+    run = started()
     run.take(*all_formed())
     assert run.machine.due is None
 
 
 def test_the_clock_of_a_stall() -> None:
-    stall = Stall(10.0)
-    stall.wrote(5.0)
-    assert stall.due is None
-    stall.begin(10.0)
-    assert stall.due == 20.0
-    stall.wrote(12.0)
-    assert stall.due == 22.0
-    stall.hold(15.0, is_held=True)
-    assert stall.due is None
-    stall.hold(500.0, is_held=False)
-    assert stall.due == 510.0
-    stall.end()
-    assert stall.due is None
+    stall = machine.Stall(10.0)
+    due = []
+    for step in (
+        lambda: stall.wrote(5.0),
+        lambda: stall.begin(10.0),
+        lambda: stall.wrote(12.0),
+        lambda: stall.hold(15.0, is_held=True),
+        lambda: stall.hold(500.0, is_held=False),
+        stall.end,
+    ):
+        step()
+        due.append(stall.due)
+    assert due == [None, 20.0, 22.0, None, 510.0, None]
 
 
 def test_stacks_are_shown_as_a_terminal_can() -> None:
-    said = report.stacks_text("node1", 3, "Thread 1\n  f\x1b]0;x\x07 (a.py:1)\n")
-    assert said == "mingle run: node1 (rank 3): its stacks:\n  Thread 1\n    f\\x1b]0;x\\x07 (a.py:1)\n"
+    shown = attempt.stacks_text("node1", 3, "Thread 1\n  f\x1b]0;x\x07 (a.py:1)\n")
+    assert shown == "mingle run: node1 (rank 3): its stacks:\n  Thread 1\n    f\\x1b]0;x\\x07 (a.py:1)\n"

@@ -38,78 +38,70 @@ def sleeping(root: int) -> list[int]:
 
 
 @pytest.mark.parametrize("script", STUBBORN.values(), ids=STUBBORN)
-def test_an_end_leaves_nothing(runner: Runner, script: str) -> None:
-    runner.supervise()
-    runner.start("sh", "-c", script)
-    runner.until(lambda: b"there" in runner.output)
+def test_an_end_leaves_nothing(agent: Runner, script: str) -> None:
+    agent.begin("sh", "-c", script, shows=b"there")
     is_heeded = "trap ''" not in script
     if is_heeded:  # who is forked while TERM is sent to the others does not hear it
         expected = script.count("sleep 1000") - script.count("kill -STOP")
-        runner.until(lambda: len(sleeping(runner.supervisor)) == expected)
-    runner.end(8.0 if is_heeded else 0.3)  # who heeds it has the time that a busy machine takes
-    runner.end(9.0)  # once more changes nothing
-    clean = runner.wait_for(messages.CLEAN)
-    assert processes.descendants(runner.supervisor) == []
-    assert runner.processes().keys() == {runner.supervisor, runner.warden}
+        agent.until(lambda: len(sleeping(agent.pid)) == expected)
+    agent.end(8.0 if is_heeded else 0.3)  # who heeds it has the time that a busy machine takes
+    agent.end(9.0)  # once more changes nothing
+    clean = agent.wait_for(messages.CLEAN)
+    assert processes.descendants(agent.pid) == []
+    assert agent.processes().keys() == {agent.pid, agent.warden}
     assert (clean["killed"] == 0) == is_heeded
-    assert runner.wait_for(messages.ENDED)["formed"]
-    runner.until(lambda: runner.drained)
-    assert ("heard" in runner.output.decode()) == ("heard" in script)
+    assert agent.wait_for(messages.ENDED)["formed"]
+    agent.until(lambda: agent.drained)
+    assert ("heard" in agent.output.decode()) == ("heard" in script)
 
 
-def test_a_shorter_grace_is_taken_up(runner: Runner) -> None:
-    runner.supervise()
-    runner.start("sh", "-c", "trap 'echo heard' TERM; echo there; while :; do sleep 0.01; done", attempt=3)
-    runner.until(lambda: b"there" in runner.output)
-    runner.end(0.0, attempt=2)
-    runner.end(1000.0, attempt=3)
-    runner.until(lambda: b"heard" in runner.output)
-    runner.end(0.1, attempt=3)
-    runner.wait_for(messages.CLEAN)
-    assert runner.wait_for(messages.ENDED)["signal"] == signal.SIGKILL
-    assert runner.output.count(b"heard") == 1
+def test_a_shorter_grace_is_taken_up(agent: Runner) -> None:
+    agent.begin(
+        "sh", "-c", "trap 'echo heard' TERM; echo there; while :; do sleep 0.01; done", attempt=3, shows=b"there"
+    )
+    agent.end(0.0, attempt=2)
+    agent.end(1000.0, attempt=3)
+    agent.until(lambda: b"heard" in agent.output)
+    agent.end(0.1, attempt=3)
+    agent.wait_for(messages.CLEAN)
+    assert agent.wait_for(messages.ENDED)["signal"] == signal.SIGKILL
+    assert agent.output.count(b"heard") == 1
 
 
-def test_what_saves_after_the_command_has_ended_has_all_of_the_grace(runner: Runner) -> None:
-    runner.supervise()
+def test_what_saves_after_the_command_has_ended_has_all_of_the_grace(agent: Runner) -> None:
     save = "trap 'sleep 1.5; echo saved; exit' TERM; echo there; while :; do sleep 0.01; done"
-    runner.start("sh", "-c", f'setsid sh -c "{save}" & exec sleep 1000')
-    runner.until(lambda: b"there" in runner.output)
-    runner.end(20.0)
-    assert runner.wait_for(messages.ENDED)["signal"] == signal.SIGTERM
-    assert runner.wait_for(messages.CLEAN)["killed"] == 0
-    runner.until(lambda: runner.drained)
-    assert runner.output.endswith(b"saved\n")
+    agent.begin("sh", "-c", f'setsid sh -c "{save}" & exec sleep 1000', shows=b"there")
+    agent.end(20.0)
+    assert agent.wait_for(messages.ENDED)["signal"] == signal.SIGTERM
+    assert agent.wait_for(messages.CLEAN)["killed"] == 0
+    agent.until(lambda: agent.drained)
+    assert agent.output.endswith(b"saved\n")
 
 
-def test_what_a_command_leaves_behind_is_ended(runner: Runner) -> None:
-    runner.supervise()
+def test_what_a_command_leaves_behind_is_ended(agent: Runner) -> None:
     script = "trap '' TERM; echo there; while :; do sleep 1000; done"
-    runner.start("sh", "-c", f'setsid sh -c "{script}" & sleep 1000 & read line < go')
-    os.mkfifo(runner.directory / "go")
-    runner.until(lambda: b"there" in runner.output)
-    (runner.directory / "go").write_text("\n")
-    assert runner.wait_for(messages.ENDED)["status"] == 0
-    assert runner.wait_for(messages.CLEAN)["killed"] == 2
-    assert processes.descendants(runner.supervisor) == []
+    agent.start("sh", "-c", f'setsid sh -c "{script}" & sleep 1000 & read line < go')
+    os.mkfifo(agent.directory / "go")
+    agent.until(lambda: b"there" in agent.output)
+    (agent.directory / "go").write_text("\n")
+    assert agent.wait_for(messages.ENDED)["status"] == 0
+    assert agent.wait_for(messages.CLEAN)["killed"] == 2
+    assert processes.descendants(agent.pid) == []
 
 
-@pytest.mark.parametrize("who", ["warden", "supervisor"])
-def test_a_killed_warden_or_agent_leaves_nothing(runner: Runner, who: str) -> None:
-    runner.supervise()
-    runner.start("sh", "-c", STUBBORN["in a session of its own"])
-    runner.until(lambda: b"there" in runner.output)
-    os.kill(getattr(runner, who), signal.SIGKILL)
-    status = runner.exit_status()
-    runner.until(lambda: runner.processes() == {})
+@pytest.mark.parametrize("who", ["warden", "pid"], ids=["warden", "agent"])
+def test_a_killed_warden_or_agent_leaves_nothing(agent: Runner, who: str) -> None:
+    agent.begin("sh", "-c", STUBBORN["in a session of its own"], shows=b"there")
+    os.kill(getattr(agent, who), signal.SIGKILL)
+    status = agent.exit_status()
+    agent.until(lambda: agent.processes() == {})
     assert status == (-signal.SIGKILL if who == "warden" else 75)
-    runner.until(lambda: len(runner.ends) == 2)
+    agent.until(lambda: len(agent.ends) == 2)
 
 
 def test_a_session_that_is_killed_as_a_whole_leaves_nothing(runner: Runner) -> None:
     runner.supervise(start_new_session=True)
-    runner.start("sh", "-c", STUBBORN["in a session of its own"])
-    runner.until(lambda: b"there" in runner.output)
+    runner.begin("sh", "-c", STUBBORN["in a session of its own"], shows=b"there")
     session = [pid for pid in runner.processes() if os.getsid(pid) == runner.warden]
     for number in signal.SIGSTOP, signal.SIGKILL:  # so that none can do anything before all are killed
         for pid in session:
@@ -203,16 +195,14 @@ def test_those_without_an_environment_are_found_by_their_parents(begin: Callable
     assert sweep(OUTER) == (0, f"{SAYS}2 processes of run {OUTER} ended, 0 left\n")
 
 
-def test_a_stopped_agent_is_swept_with_all_that_it_started(runner: Runner) -> None:
-    runner.supervise()
-    runner.start("setsid", "sleep", "1000")
-    runner.wait_for(messages.FORMED)
-    for pid in (runner.warden, runner.supervisor):
+def test_a_stopped_agent_is_swept_with_all_that_it_started(agent: Runner) -> None:
+    agent.begin("setsid", "sleep", "1000")
+    for pid in (agent.warden, agent.pid):
         os.kill(pid, signal.SIGSTOP)
-    status, said = sweep(runner.run_id)
-    assert (status, runner.processes()) == (0, {})
+    status, said = sweep(agent.run_id)
+    assert (status, agent.processes()) == (0, {})
     assert said.endswith("0 left\n")
-    assert runner.exit_status() == -signal.SIGKILL
+    assert agent.exit_status() == -signal.SIGKILL
 
 
 V1 = "9:name=systemd:/\n4:cpuset,memory:/slurm/uid_0/job_7/step_0\n0::/\n"

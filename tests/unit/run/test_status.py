@@ -5,85 +5,53 @@ from __future__ import annotations
 import os
 import select
 import socket
-import struct
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from served import CAUSE, KEY, OTHER_KEY, Served, state
 
-from mingle_hooks import values as jsontext
+from mingle_hooks import values
 from mingle_hooks.errors import PlaceError, SettingsError, UsageError
-from mingle_hooks.rendezvous.wire import (
-    CHALLENGE,
-    HELLO,
-    MAC_BYTES,
-    Attempt,
-    Material,
-    Secret,
-    WireError,
-    body_of,
-    encode,
-    frame,
-    parse,
-)
-from mingle_hooks.run import messages
-from mingle_hooks.run import status as asking
-from mingle_hooks.run import status as door
-from mingle_hooks.run import status as registry
-from mingle_hooks.run import status as words
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.wire import Secret, WireError, body_of, encode, frame, parse
+from mingle_hooks.run import messages, status
 from mingle_hooks.run.attempt import Plan
-from mingle_hooks.run.machine import Exit, Hurry, Joined, Lost, Machine, Noticed, Received, Report, Send, Swept
-from mingle_hooks.run.status import (
-    KILL,
-    Contact,
-    Entry,
-    Listener,
-    RunnerProcess,
-    Runs,
-    RunState,
-    State,
-    StatusServer,
-    in_time,
-)
+from mingle_hooks.run.machine import Action, Event, Exit, Hurry, Joined, Lost, Noticed, Report, Swept
+from mingle_hooks.run.status import KILL, Contact, Entry, Listener, RunnerProcess, Runs, State, StatusServer
 
-from .test_machine import clean
+from .test_machine import Run, clean, ended, formed
 
 TERM, INT = 15, 2
 WATCHED_ENTRY = Entry("4711", "0011", "login", (), (), RunnerProcess("", 1, 1), 100, 2, "train")
 PLAN = Plan(hosts=("a", "b"), slots=(1, 1), least=2, most=2, restarts=1)
 
 
-class Watched:
-    """A state machine with its status, at a time that a test sets."""
+class Watched(Run):
+    """A state machine with its status; each event takes a second."""
 
     def __init__(self, plan: Plan = PLAN) -> None:
-        self.now = 100.0
-        self.machine = Machine(plan)
-        self.state = RunState(self.machine, lambda: self.now)
-        self.actions: list[object] = []
-        self._told(self.machine.begin(self.now))
+        super().__init__(plan)
+        self.status_of = status.RunState(self.machine, lambda: self.now)
 
-    def take(self, *events: object) -> State:
-        """Return what it looks like after these events, a second each."""
+    def take(self, *events: Event, after_s: float = 1.0) -> list[Action]:
+        """Hand events over, and what follows to the status."""
+        new = []
         for event in events:
-            self.now += 1
-            actions = self.machine.take(event, self.now)  # type: ignore[arg-type]
-            self.state.take(event)  # type: ignore[arg-type]
-            self._told(actions)
-        return self.look()
-
-    def look(self) -> State:
-        """Return what it looks like now, as it travels."""
-        return parse(State, self.state.state(WATCHED_ENTRY, is_whole=True).body())
-
-    def _told(self, actions: list[object]) -> None:
-        self.actions += actions
-        for action in actions:
+            new += super().take(event, after_s=after_s)
+            self.status_of.take(event)
+        for action in new:
             if isinstance(action, Report):
-                self.state.report(action.name, action.fields)
+                self.status_of.report(action.name, action.fields)
+        return new
+
+    def look(self, *events: Event) -> State:
+        """Return what it looks like after these events, as it travels."""
+        self.take(*events)
+        return parse(State, self.status_of.state(WATCHED_ENTRY, is_whole=True).body())
 
 
 def nodes(state: State) -> list[tuple[object, ...]]:
@@ -91,53 +59,37 @@ def nodes(state: State) -> list[tuple[object, ...]]:
     return [(node.host, node.state, node.rank, node.since) for node in state.nodes]
 
 
-def formed(place: int, attempt: int = 0) -> Received:
-    """Return that a place's world has formed."""
-    return Received(place, messages.Formed(attempt, 2, "a", 20000))
-
-
-def ended(place: int, status: int, attempt: int = 0) -> Received:
-    """Return the end of a place's COMMAND."""
-    return Received(place, messages.Ended(attempt, status, None, formed=True, is_oom=False, tail="why\n"))
-
-
 def test_each_phase_has_its_name_and_each_node_its_state() -> None:
     run = Watched()
-    state = run.look()
-    assert (state.state, state.here, state.wanted, state.attempt, state.since) == ("gathering", 0, 2, None, 100)
-    state = run.take(Joined(0))
-    assert (state.state, state.here) == ("gathering", 1)
-    assert nodes(state) == [("a", "waiting", None, 101), ("b", "missing", None, None)]
-    state = run.take(Joined(1))
-    assert (state.state, state.here, state.attempt, state.since) == ("forming", 2, 0, 102)
-    state = run.take(formed(1))
-    assert (state.state, nodes(state)[1]) == ("forming", ("b", "running", 1, 102))
-    state = run.take(formed(0))
-    assert (state.state, state.since, state.failure) == ("running", 104, None)
-    state = run.take(ended(1, 7))
-    assert (state.state, nodes(state)[1]) == ("ending", ("b", "ended", 1, 102))
+    missing, a_waits, b_forms = ("b", "missing", None, None), ("a", "waiting", None, 101), ("b", "forming", 1, 102)
+    for events, phase, here, since, node in (
+        ([], "gathering", 0, 100, missing),
+        ([Joined(0)], "gathering", 1, 100, a_waits),
+        ([Joined(1)], "forming", 2, 102, b_forms),
+        ([formed(1)], "forming", 2, 102, ("b", "running", 1, 102)),
+        ([formed(0)], "running", 2, 104, ("a", "running", 0, 101)),
+        ([ended(1, 7, tail="why\n")], "ending", 2, 105, ("b", "ended", 1, 102)),
+        ([clean(0), clean(1)], "forming", 2, 107, b_forms),
+    ):
+        state = run.look(*events)
+        assert (state.state, state.here, state.wanted, state.since) == (phase, here, 2, since)
+        assert node in nodes(state)
+        assert (state.failure is None) == (since < 105)  # it stays the last one
+    assert state.attempt == 1
     assert state.failure is not None
     assert (state.failure.attempt, state.failure.at) == (0, 105)
-    assert (state.failure.cause["host"], state.failure.cause["status"], state.failure.cause["tail"]) == (
-        "b",
-        7,
-        "why\n",
-    )
-    state = run.take(clean(0, 0), clean(1, 0))
-    assert (state.state, state.attempt) == ("forming", 1)
-    assert state.failure is not None  # it stays the last one
+    cause = state.failure.cause
+    assert (cause["host"], cause["status"], cause["tail"]) == ("b", 7, "why\n")
 
 
 def test_a_lost_node_is_missing_until_it_comes_again() -> None:
     run = Watched()
-    state = run.take(Joined(0), Joined(1), formed(0), formed(1), Lost(1, 15.0))
-    assert (state.state, state.here) == ("ending", 1)
-    assert nodes(state)[1][:2] == ("b", "lost")
+    state = run.look(Joined(0), Joined(1), formed(0), formed(1), Lost(1, 15.0))
+    assert (state.state, state.here, nodes(state)[1][:2]) == ("ending", 1, ("b", "lost"))
     run.take(clean(0, 0))
     assert run.machine.phase == "sweeping"
-    state = run.take(Swept("b", is_clean=True))
-    assert (state.state, state.attempt) == ("waiting to restart", 0)
-    assert nodes(state)[1] == ("b", "missing", None, None)
+    state = run.look(Swept("b", is_clean=True))
+    assert (state.state, state.attempt, nodes(state)[1]) == ("waiting to restart", 0, ("b", "missing", None, None))
     assert state.failure is not None
     assert state.failure.cause["silent_s"] == 15.0
 
@@ -148,145 +100,131 @@ def test_many_places_are_told_within_what_an_answer_may_be() -> None:
     assert (len(state.nodes), state.wanted) == (8192, 1024)
 
 
-def stops(run: Watched) -> list[tuple[int, float]]:
-    """Return the ends that were asked for, and their graces."""
-    return [
-        (action.place, action.message.grace_ms / 1000)
-        for action in run.actions
-        if isinstance(action, Send) and isinstance(action.message, messages.End)
-    ]
-
-
-def test_the_end_at_once_comes_whoever_has_asked_for_the_end_before() -> None:
-    for before, status in (((), 130), ((Noticed(None, TERM),), 143), ((Noticed(None, INT),), 130)):
-        run = Watched()
-        run.take(Joined(0), Joined(1), formed(0), formed(1), *before)
-        assert stops(run) == []
-        run.take(Hurry(), Hurry(), Hurry())
-        assert stops(run) == [(0, 0.0), (1, 0.0)]
-        run.take(clean(0, 0), clean(1, 0))
-        assert [action for action in run.actions if isinstance(action, Exit)] == [Exit(status)]
+@pytest.mark.parametrize(("before", "code"), [((), 130), ((Noticed(None, TERM),), 143), ((Noticed(None, INT),), 130)])
+def test_the_end_at_once_comes_whoever_has_requested_the_end_before(before: tuple[Noticed, ...], code: int) -> None:
+    run = Watched()
+    run.take(Joined(0), Joined(1), formed(0), formed(1), *before)
+    run.take(Hurry(), Hurry(), Hurry())
+    assert [end.message for end in run.sent(messages.End)] == [(0, 0), (0, 0)]
+    run.take(clean(0, 0), clean(1, 0))
+    assert run.of(Exit) == [Exit(code)]
 
 
 def test_the_end_at_once_of_a_run_that_gathers_or_waits_for_a_reader() -> None:
     run = Watched()
-    assert run.take(Hurry()).state == "ending"
-    assert [action for action in run.actions if isinstance(action, Exit)] == [Exit(130)]
+    assert run.look(Hurry()).state == "ending"
+    assert run.of(Exit) == [Exit(130)]
     run.take(Hurry())
-    assert [action for action in run.actions if isinstance(action, Exit)] == [Exit(130), Exit(130, at_once=True)]
+    assert run.of(Exit) == [Exit(130), Exit(130, at_once=True)]
 
 
-HEADER = struct.Struct("!IB")
-CHALLENGE_FRAME = frame(CHALLENGE, encode({"nonce": "00" * 16}))
+CHALLENGE_FRAME = frame(wire.CHALLENGE, encode({"nonce": "00" * 16}))
 
 
-def way(world: StatusServer, key: bytes = KEY) -> Contact:
+def contact(world: StatusServer) -> Contact:
     """Return how to ask a run."""
     assert world.entry is not None
-    found = asking.contact_of(world.entry, [OTHER_KEY, key])
+    found = status.contact_of(world.entry, [OTHER_KEY, KEY])
     assert found is not None
     return found
+
+
+def brief(world: StatusServer) -> State:
+    """Return a run's answer without its nodes."""
+    return state(world.entry, is_whole=False)
 
 
 def frames(sock: socket.socket) -> list[int]:
     """Return the kinds of all frames that come, until the other side ends it."""
     data = b""
-    try:
+    with suppress(ConnectionResetError):
         while some := sock.recv(4096):
             data += some
-    except ConnectionResetError:
-        pass
     found = []
     while data:
-        length, kind = HEADER.unpack_from(data)
+        length, kind = wire.HEADER.unpack_from(data)
         found.append(kind)
-        data = data[HEADER.size + length :]
+        data = data[wire.HEADER.size + length :]
     return found
 
 
 def stranger(world: StatusServer) -> socket.socket:
-    """Return a connection to a run's door."""
+    """Return a connection to a run's status."""
     assert world.entry is not None
     sock = socket.create_connection(("127.0.0.1", world.entry.doors[0].port))
     sock.settimeout(20)
     return sock
 
 
-def test_a_run_tells_who_holds_the_key_how_it_does(served: Served) -> None:
-    world = served.world()
+def test_a_run_answers_to_each_of_its_keys(served: Served) -> None:
+    world = served.world(keys=(KEY, OTHER_KEY))
     with served:
-        assert asking.ask_runs([way(world)], is_whole=True) == [state(world.entry)]
-        assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
+        assert status.ask_runs([contact(world)], is_whole=True) == [state(world.entry)]
+        for key in (KEY, OTHER_KEY):
+            assert status.ask_runs([status.contact_of(world.entry, [key])]) == [brief(world)]
 
 
 def test_fifty_runs_are_asked_at_once(served: Served) -> None:
     worlds = [served.world(str(number), f"{number:016x}") for number in range(50)]
     with served:
-        found = asking.ask_runs([way(world) for world in worlds])
-    assert [its.id for its in found if its is not None] == [str(number) for number in range(50)]
-
-
-def test_a_run_answers_to_each_of_its_keys(served: Served) -> None:
-    world = served.world(keys=(KEY, OTHER_KEY))
-    with served:
-        for key in (KEY, OTHER_KEY):
-            assert asking.ask_runs([asking.contact_of(world.entry, [key])]) == [state(world.entry, is_whole=False)]
+        found = status.ask_runs([contact(world) for world in worlds])
+    assert [answer.id for answer in found if answer is not None] == [str(number) for number in range(50)]
 
 
 def test_with_another_key_nothing_is_shown_and_nothing_dies(served: Served) -> None:
     world = served.world()
-    assert asking.contact_of(world.entry, [OTHER_KEY]) is None
-    assert asking.contact_of(world.entry, []) is None
-    forced = way(world)._replace(secret=words.status_secret(OTHER_KEY, world.entry.run))
+    assert status.contact_of(world.entry, [OTHER_KEY]) is None
+    assert status.contact_of(world.entry, []) is None
+    forced = contact(world)._replace(secret=status.status_secret(OTHER_KEY, world.entry.run))
     with served:
-        assert asking.ask_runs([forced]) == [None]
-        ending = asking.kill_run(forced, is_now=True, limit_s=60)
+        assert status.ask_runs([forced]) == [None]
+        ending = status.kill_run(forced, is_now=True, limit_s=60)
         assert (ending.is_accepted, ending.status) == (False, None)
-        assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
+        assert status.ask_runs([contact(world)]) == [brief(world)]
     assert served.kills == []
 
 
 def test_a_stranger_gets_a_random_number_and_nothing_else(served: Served) -> None:
     world = served.world()
-    hello = frame(HELLO, encode({"nonce": "00" * 16}))
+    hello = frame(wire.HELLO, encode({"nonce": "00" * 16}))
     with served:
         for said in (
-            hello + frame(KILL, b"\0" * MAC_BYTES + b'{"now":true}'),
+            hello + frame(KILL, b"\0" * wire.MAC_BYTES + b'{"now":true}'),
             frame(KILL, b"{}"),
             b"GET / HTTP/1.0\n\n",
         ):
             with stranger(world) as sock:
                 sock.sendall(said)
-                assert frames(sock) in ([CHALLENGE], [])
+                assert frames(sock) in ([wire.CHALLENGE], [])
     assert served.kills == []
 
 
 def test_what_is_said_to_one_run_is_of_no_use_for_another_nor_for_a_world() -> None:
     nonces = (b"m" * 16, b"l" * 16)
     secrets = [
-        words.status_secret(KEY, "a"),
-        words.status_secret(KEY, "b"),
-        words.status_secret(OTHER_KEY, "a"),
-        Secret.derive(Material(KEY), Attempt("a")),
+        status.status_secret(KEY, "a"),
+        status.status_secret(KEY, "b"),
+        status.status_secret(OTHER_KEY, "a"),
+        Secret.derive(wire.Material(KEY), wire.Attempt("a")),
         Secret(KEY),
     ]
     assert len({its.mac(b"session", *nonces) for its in secrets}) == len(secrets)
-    assert KEY.hex() not in words.status_tag(secrets[0])
+    assert KEY.hex() not in status.status_tag(secrets[0])
 
 
 def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "CALLER_S", 3600.0)
+    monkeypatch.setattr(status, "CALLER_S", 3600.0)
     world = served.world()
     with served:
-        strangers = [stranger(world) for _ in range(door.MOST_CALLERS + 8)]
-        assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
+        strangers = [stranger(world) for _ in range(status.MOST_CALLERS + 8)]
+        assert status.ask_runs([contact(world)]) == [brief(world)]
         assert frames(strangers[0]) == []
         for sock in strangers:
             sock.close()
 
 
 def test_a_stranger_who_says_nothing_goes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "CALLER_S", 0.01)
+    monkeypatch.setattr(status, "CALLER_S", 0.01)
     world = served.world()
     with served, stranger(world) as sock:
         assert frames(sock) == []
@@ -295,9 +233,9 @@ def test_a_stranger_who_says_nothing_goes(served: Served, monkeypatch: pytest.Mo
 def test_a_run_ends_when_it_is_asked_to_and_says_with_which_status(served: Served) -> None:
     world, other = served.world(), served.world("4712", "0011")
     with served:
-        its = way(world)
-        ending = asking.kill_run(its, is_now=True, limit_s=60)
-        assert asking.ask_runs([its, way(other)]) == [None, state(other.entry, is_whole=False)]
+        found = contact(world)
+        ending = status.kill_run(found, is_now=True, limit_s=60)
+        assert status.ask_runs([found, contact(other)]) == [None, brief(other)]
     assert (ending.is_accepted, ending.status, ending.has_hung_up) == (True, 130, True)
     assert served.kills == [("00112233aabbccdd", True)]
 
@@ -305,21 +243,21 @@ def test_a_run_ends_when_it_is_asked_to_and_says_with_which_status(served: Serve
 def test_who_waits_for_the_end_is_told_where_it_does_not_come(served: Served) -> None:
     world = served.world()
     with served:
-        ending = asking.kill_run(way(world), is_now=False, limit_s=0.05)
-        assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
+        ending = status.kill_run(contact(world), is_now=False, limit_s=0.05)
+        assert status.ask_runs([contact(world)]) == [brief(world)]
     assert (ending.is_accepted, ending.status, ending.has_hung_up) == (True, None, False)
     assert served.kills == [("00112233aabbccdd", False)]
 
 
 def test_who_waits_for_the_end_is_not_crowded_out(served: Served) -> None:
     world = served.world()
-    endings: list[asking.Ending] = []
-    asker = threading.Thread(target=lambda: endings.append(asking.kill_run(way(world), is_now=False, limit_s=60)))
+    endings: list[status.Ending] = []
+    asker = threading.Thread(target=lambda: endings.append(status.kill_run(contact(world), is_now=False, limit_s=60)))
     with served:
         asker.start()
         while not served.kills:
             served.call(lambda: None)
-        strangers = [stranger(world) for _ in range(door.MOST_CALLERS + 1)]
+        strangers = [stranger(world) for _ in range(status.MOST_CALLERS + 1)]
         assert frames(strangers[0]) == []
         for sock in strangers:
             sock.close()
@@ -360,11 +298,9 @@ def listening(answer: bytes) -> tuple[socket.socket, list[bytes], threading.Thre
         with listener.accept()[0] as caller:
             heard.append(caller.recv(4096))
             caller.sendall(answer)
-            try:
+            with suppress(ConnectionResetError):
                 while some := caller.recv(4096):
                     heard.append(some)
-            except ConnectionResetError:
-                pass
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -372,12 +308,12 @@ def listening(answer: bytes) -> tuple[socket.socket, list[bytes], threading.Thre
 
 
 def test_who_answers_in_the_place_of_a_runner_is_not_believed(served: Served) -> None:
-    its = way(served.world())
-    lie = encode({**state(its.entry).body(), "command": "\x1b[2J"})
-    for said in (b"HTTP/1.0 200 OK\n\n", CHALLENGE_FRAME + frame(words.STATE, b"\0" * MAC_BYTES + lie)):
+    found = contact(served.world())
+    lie = encode({**state(found.entry).body(), "command": "\x1b[2J"})
+    for said in (b"HTTP/1.0 200 OK\n\n", CHALLENGE_FRAME + frame(status.STATE, b"\0" * wire.MAC_BYTES + lie)):
         listener, heard, thread = listening(said)
         with listener:
-            assert asking.ask_runs([its._replace(port=listener.getsockname()[1])]) == [None]
+            assert status.ask_runs([found._replace(port=listener.getsockname()[1])]) == [None]
             thread.join()
         assert KEY not in b"".join(heard)
 
@@ -387,13 +323,13 @@ def test_who_says_nothing_is_waited_for_only_so_long(served: Served) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     with served, listener:
         port = listener.getsockname()[1]
-        found = asking.ask_runs([way(silent)._replace(port=port), way(answering)], limit_s=0.3)
-    assert found == [None, state(answering.entry, is_whole=False)]
+        found = status.ask_runs([contact(silent)._replace(port=port), contact(answering)], limit_s=0.3)
+    assert found == [None, brief(answering)]
 
 
 def test_a_question_that_was_heard_is_of_no_use_again(served: Served) -> None:
     world = served.world()
-    its = way(world)
+    found = contact(world)
     listener = socket.create_server(("127.0.0.1", 0))
     heard = bytearray()
 
@@ -410,12 +346,12 @@ def test_a_question_that_was_heard_is_of_no_use_again(served: Served) -> None:
     thread = threading.Thread(target=relay)
     with served, listener:
         thread.start()
-        asking.kill_run(its._replace(port=listener.getsockname()[1]), is_now=False, limit_s=0.05)
+        status.kill_run(found._replace(port=listener.getsockname()[1]), is_now=False, limit_s=0.05)
         thread.join()
         assert served.kills == [("00112233aabbccdd", False)]
         with stranger(world) as sock:
             sock.sendall(heard)
-            assert frames(sock) == [CHALLENGE]
+            assert frames(sock) == [wire.CHALLENGE]
     assert len(served.kills) == 1
 
 
@@ -434,7 +370,7 @@ ENTRY = Entry(
 
 def path(tmp_path: Path) -> str:
     """Return the directory of a user whose state is below tmp_path."""
-    found = registry.registry_directory({"XDG_STATE_HOME": str(tmp_path)})
+    found = status.registry_directory({"XDG_STATE_HOME": str(tmp_path)})
     assert found is not None
     return found
 
@@ -443,7 +379,7 @@ def dead() -> RunnerProcess:
     """Return a process of this machine that has ended."""
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
-    return RunnerProcess(registry.runs_here(), done.pid, 1)
+    return RunnerProcess(status.runs_here(), done.pid, 1)
 
 
 def runs(tmp_path: Path, notes: list[str], key: bytes = KEY) -> Runs:
@@ -456,7 +392,7 @@ def test_a_run_is_written_down_for_its_user_alone_and_no_key_is(tmp_path: Path, 
     where = tmp_path / "mingle" / "runs"
     file = where / "00112233aabbccdd.json"
     assert (where.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
-    assert registry.read_entries(str(where), print) == [world.entry]
+    assert status.read_entries(str(where), print) == [world.entry]
     assert KEY not in file.read_bytes()
     world.close(0)
     assert [*where.iterdir()] == []
@@ -464,10 +400,10 @@ def test_a_run_is_written_down_for_its_user_alone_and_no_key_is(tmp_path: Path, 
 
 def test_where_it_lies() -> None:
     """XDG_STATE_HOME where it is absolute, else below the home."""
-    assert registry.registry_directory({"HOME": "/h"}) == "/h/.local/state/mingle/runs"
-    assert registry.registry_directory({"HOME": "/h", "XDG_STATE_HOME": "s"}) == "/h/.local/state/mingle/runs"
-    assert registry.registry_directory({"HOME": "/h", "XDG_STATE_HOME": "/s"}) == "/s/mingle/runs"
-    assert registry.registry_directory({}) is None
+    assert status.registry_directory({"HOME": "/h"}) == "/h/.local/state/mingle/runs"
+    assert status.registry_directory({"HOME": "/h", "XDG_STATE_HOME": "s"}) == "/h/.local/state/mingle/runs"
+    assert status.registry_directory({"HOME": "/h", "XDG_STATE_HOME": "/s"}) == "/s/mingle/runs"
+    assert status.registry_directory({}) is None
 
 
 def test_a_home_that_cannot_be_written_is_one_note(tmp_path: Path, served: Served) -> None:
@@ -486,15 +422,15 @@ def test_a_full_home_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "rename", full)
     with pytest.raises(PlaceError, match="No space left"):
-        registry.write_entry(path(tmp_path), ENTRY)
+        status.write_entry(path(tmp_path), ENTRY)
     assert os.listdir(path(tmp_path)) == []
 
 
 def test_a_home_that_does_not_answer_holds_nothing_up() -> None:
     home = threading.Event()
-    assert not in_time(home.wait, 0.01)
+    assert not status.in_time(home.wait, 0.01)
     home.set()
-    assert in_time(home.wait, 60)
+    assert status.in_time(home.wait, 60)
 
 
 @pytest.mark.parametrize("its", [{"keys": ()}, {"directory": None}], ids=["no key", "no home"])
@@ -505,7 +441,7 @@ def test_without_a_key_or_a_home_nothing_is_written(tmp_path: Path, served: Serv
 
 def hostile(where: Path) -> None:
     """Put into a directory what no runner writes."""
-    text = jsontext.to_json(body_of(ENTRY))
+    text = values.to_json(body_of(ENTRY))
     files = {
         "large": text + " " * 10_000,
         "text": "no JSON",
@@ -520,45 +456,44 @@ def hostile(where: Path) -> None:
     for name, said in files.items():
         (where / f"{name}.json").write_text(said, errors="surrogateescape")
         (where / f"{name}.json").chmod(0o600)
-    (where / "open.json").write_text(text)
-    (where / "open.json").chmod(0o644)
-    (where / "elsewhere").write_text(text)
-    (where / "elsewhere").chmod(0o600)
+    for name, mode in (("open.json", 0o644), ("elsewhere", 0o600), ("other.json", 0o600)):
+        (where / name).write_text(text)
+        (where / name).chmod(mode)
     (where / "link.json").symlink_to(where / "elsewhere")
     (where / "directory.json").mkdir()
     os.mkfifo(where / "fifo.json", 0o600)
     if os.getuid() == 0:
-        (where / "other.json").write_text(text)
-        (where / "other.json").chmod(0o600)
         os.chown(where / "other.json", 4711, 4711)
+    else:
+        (where / "other.json").unlink()
 
 
 def test_what_no_runner_writes_is_left_out_with_a_note(tmp_path: Path) -> None:
-    registry.write_entry(path(tmp_path), ENTRY)
+    status.write_entry(path(tmp_path), ENTRY)
     where = tmp_path / "mingle" / "runs"
     hostile(where)
     notes: list[str] = []
-    assert registry.read_entries(str(where), notes.append) == [ENTRY]
+    assert status.read_entries(str(where), notes.append) == [ENTRY]
     assert len(notes) == len([*where.glob("*.json")]) - 1
     assert not [note for note in notes if not note.startswith(f"left out: {where}/")]
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702], ids=oct)
 def test_a_directory_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
-    registry.write_entry(path(tmp_path), ENTRY)
+    status.write_entry(path(tmp_path), ENTRY)
     os.chmod(path(tmp_path), mode)
     with pytest.raises(SettingsError, match="only this user can write"):
         runs(tmp_path, []).contacts()
     with pytest.raises(PlaceError, match="only this user can write"):
-        registry.write_entry(path(tmp_path), ENTRY)
+        status.write_entry(path(tmp_path), ENTRY)
 
 
 def test_what_a_killed_runner_left_is_removed_where_that_is_certain(tmp_path: Path, served: Served) -> None:
     here, there = served.world(directory=path(tmp_path)), served.world("9", "9", directory=path(tmp_path))
     for world in (here, there):
         world._close_listeners()  # it was killed
-    registry.write_entry(path(tmp_path), here.entry._replace(process=dead()))
-    registry.write_entry(path(tmp_path), there.entry._replace(process=RunnerProcess("elsewhere", 1, 1)))
+    status.write_entry(path(tmp_path), here.entry._replace(process=dead()))
+    status.write_entry(path(tmp_path), there.entry._replace(process=RunnerProcess("elsewhere", 1, 1)))
     known = runs(tmp_path, [])
     ways = known.contacts()
     assert [way.entry.id for way in ways] == ["9"]
