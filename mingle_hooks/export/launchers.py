@@ -87,23 +87,6 @@ def parse_options(arguments: Sequence[str], flags: Collection[str]) -> dict[str,
     return _split(arguments, flags)[0]
 
 
-def script(arguments: Sequence[str], flags: Collection[str]) -> str | None:
-    """Return the Python script after a launcher's options, or None if there is none or it is uncertain.
-
-    An unknown option, of a later version, may take no value: then the next argument would be the script.
-    """
-    options, position = _split(arguments, flags)
-    is_script = position < len(arguments) and arguments[position].endswith(".py")
-    if not is_script or any(argument.endswith(".py") for argument in arguments[:position]):
-        return None
-    return None if any(_starts_another(name) for name in options) else arguments[position]
-
-
-def _starts_another(option: str) -> bool:
-    """Tell whether this is -m, --module or --no-python, or an abbreviation of these."""
-    return option.startswith("-m") or "--module".startswith(option) or "--no-python".startswith(option)
-
-
 def _split(arguments: Sequence[str], flags: Collection[str]) -> tuple[dict[str, str], int]:
     """Return the options before the first argument that is none, and the position of that argument."""
     found: dict[str, str] = {}
@@ -195,20 +178,15 @@ def _starts_several(options: Mapping[str, str], environ: Mapping[str, str]) -> b
     """Tell whether the user's options or file choose how processes are started; --cpu starts one."""
     if "--cpu" in options or any(kind in options for kind in _ACCELERATE_KINDS):
         return True
-    path = options.get("--config-file") or _default_file(environ)
+    # By default the file of `accelerate config` (commands/config/config_args.py).
+    home = environ.get("HF_HOME") or f"{environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+    path = options.get("--config-file") or os.path.expanduser(f"{home}/accelerate/default_config.yaml")
     try:
         with open(path, errors="replace") as file:
             kind = re.search(_DISTRIBUTED_TYPE, file.read(_MOST_BYTES), re.MULTILINE)
     except OSError:  # accelerate itself reports a named file that is missing
         return False
     return kind is not None and kind[1].upper() not in _ONE_PROCESS
-
-
-def _default_file(environ: Mapping[str, str]) -> str:
-    """Return the path of the file of `accelerate config` (commands/config/config_args.py)."""
-    cache = environ.get("XDG_CACHE_HOME") or "~/.cache"
-    home = environ.get("HF_HOME") or f"{cache}/huggingface"
-    return os.path.expanduser(f"{home}/accelerate/default_config.yaml")
 
 
 # The deepspeed launcher, on every node and without ssh.
@@ -228,14 +206,12 @@ def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, 
     options = parse_options(arguments, _DEEPSPEED)
     check_options("deepspeed", options, view.world.nodes, view.place.node_rank)
     found = {
-        "--hostfile": exported["MINGLE_HOSTFILE"],
+        **({} if "-H" in options else {"--hostfile": exported["MINGLE_HOSTFILE"]}),
         "--no_ssh": None,
         "--node_rank": view.place.node_rank,
         "--master_addr": view.world.master_addr,
         "--master_port": view.world.master_port,
     }
-    if "-H" in options:
-        del found["--hostfile"]
     return missing_options(found, options)
 
 
@@ -261,10 +237,10 @@ def _ray(name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) 
         raise UsageError("one head, on rank 0's node", "ray start --head on every node", "ray start without --head")
     if "--head" in options or "--address" in options:
         return ()
+    head = {"--head": None, "--port": view.world.master_port}
+    found = head if view.place.node_rank == 0 else {"--address": view.endpoint}
     own = {"--node-ip-address": view.place.address or view.world.master_addr}
-    if view.place.node_rank == 0:
-        return missing_options({"--head": None, "--port": view.world.master_port, **own}, options)
-    return missing_options({"--address": view.endpoint, **own}, options)
+    return missing_options({**found, **own}, options)
 
 
 # horovodrun, which reaches the nodes from rank 0's and takes them from options.
@@ -407,8 +383,18 @@ _RETURNS = {"options": ("a tuple of strings", _are_strings)}
 
 
 def script_of(launcher: Launcher, arguments: Sequence[str]) -> str | None:
-    """Return the Python script that a launcher with these arguments starts, or None if it is uncertain."""
-    return None if launcher.flags is None else script(arguments, launcher.flags)
+    """Return the Python script that a launcher with these arguments starts, or None if there is none for certain.
+
+    An unknown option, of a later version, may take no value: then the next argument would be the script.
+    """
+    if launcher.flags is None:
+        return None
+    options, position = _split(arguments, launcher.flags)
+    scripts = [at for at, argument in enumerate(arguments[: position + 1]) if argument.endswith(".py")]
+    starts_another = any(  # by -m, --module or --no-python, or an abbreviation of these
+        name.startswith("-m") or "--module".startswith(name) or "--no-python".startswith(name) for name in options
+    )
+    return arguments[position] if scripts == [position] and not starts_another else None
 
 
 def _module_at(command: Sequence[str]) -> int:
