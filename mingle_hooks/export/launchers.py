@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -544,8 +543,10 @@ def everywhere(facts: JobFacts, command: Sequence[str]) -> str:
 
 def anywhere(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return what to try without a job: submit one, name hosts, or train on this host only."""
+    from shutil import which  # 3 ms, for this message only
+
     line = f"mingle run {shlex.join(command)}"
     path = environ.get("PATH", "")
-    job = next((text.format(line=line) for program, text in _SUBMITTERS if shutil.which(program, path=path)), "")
+    job = next((text.format(line=line) for program, text in _SUBMITTERS if which(program, path=path)), "")
     hosts = f"mingle run --hosts node1,node2 {shlex.join(command)}"
     return f"{job or hosts}; or --alone to train on this host only"
