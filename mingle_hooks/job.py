@@ -197,7 +197,7 @@ def _binding(
     if settings.scope != "task" or facts.local_rank is None or (facts.local_count or 1) == 1:
         return None
     is_requested = settings.bind == "gpu"
-    found = gpu_binding(user_environ, facts.local_rank, facts.local_count or 1, facts.gpus, asked=is_requested)
+    found = gpu_binding(user_environ, facts.local_rank, facts.local_count or 1, facts.gpus, is_requested=is_requested)
     shows_note = facts.local_rank == 1 and (is_requested or rank == 0)
     return found if shows_note else found._replace(note="")
 

@@ -202,8 +202,6 @@ done"""
     assert (done.stdout, done.stderr) == ("5 its\n3 its\n2 its\n", "")
 
 
-
-
 @pytest.mark.parametrize(
     "typed", ['mingle env "unclosed', "mingle nosuch --for ", "mingle env --nosuch ", "mingle =", " "]
 )
