@@ -62,11 +62,8 @@ def _check(path: str, found: os.stat_result, refused_mode: int, owners: Containe
         owner = f"{path} owned by uid {found.st_uid}"
         raise UnfitError("a file owned by this user or root", owner, f"chown {os.getuid()} {path}")
     if mode & refused_mode:
-        raise UnfitError(
-            f"a file with none of the mode bits {refused_mode:03o}",
-            f"{path} with mode {mode:04o}",
-            f"chmod {mode & ~refused_mode:04o} {path}",
-        )
+        expected, seen = f"a file with none of the mode bits {refused_mode:03o}", f"{path} with mode {mode:04o}"
+        raise UnfitError(expected, seen, f"chmod {mode & ~refused_mode:04o} {path}")
 
 
 def config_directory(environ: Mapping[str, str]) -> str | None:

@@ -352,11 +352,8 @@ def _named_address(spec: MemberSpec) -> str:
     if spec.settings.master is not None:
         return spec.settings.master[0]
     if not spec.facts.leader_hosts:
-        raise UsageError(
-            "rank 0's host from the scheduler, for --no-wait",
-            f"none ({spec.facts.scheduler})",
-            "--master HOST, MASTER_ADDR, or leaving out --no-wait",
-        )
+        remedy = "--master HOST, MASTER_ADDR, or leaving out --no-wait"
+        raise UsageError("rank 0's host from the scheduler, for --no-wait", f"none ({spec.facts.scheduler})", remedy)
     return spec.facts.leader_hosts[0] + spec.settings.host_suffix
 
 

@@ -44,6 +44,7 @@ _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("
 # As in the Prolog, which creates no directory for other job ids.
 _JOB_CHARACTERS = HOST_CHARACTERS + "[]"
 LONGEST_JOB_ID = 255
+_ASK = "asking the cluster's administrator, or --key-file FILE"
 
 
 class Key(NamedTuple):
@@ -121,15 +122,12 @@ def _of_job(job_id: str | None, run_root: str) -> Key | None:
     except FileNotFoundError:  # no Prolog of ours on this cluster
         return None
     except OSError as wrong:
-        raise _unreadable(path, wrong, "asking the cluster's administrator, or --key-file FILE") from None
+        raise _unreadable(path, wrong, _ASK) from None
     try:
         found = os.fstat(directory)
         if found.st_uid not in (0, os.getuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise SecretError(
-                "a job directory that only root or this user can write to",
-                f"{path} owned by uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}",
-                "asking the cluster's administrator, or --key-file FILE",
-            )
+            seen = f"{path} owned by uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}"
+            raise SecretError("a job directory that only root or this user can write to", seen, _ASK)
         return _read(f"{path}/key", within=directory)
     finally:
         os.close(directory)
@@ -202,11 +200,8 @@ def _key(data: bytes, source: str) -> Key:
         return Key(Material(text), source)
     if _KEY_BYTES <= len(data) <= LONGEST and not _is_text(data):
         return Key(Material(data), source)
-    raise SecretError(
-        f"a key of at least {_KEY_BYTES} random bytes, in hexadecimal or base64",
-        f"{len(text)} characters in {source} that are not a key",
-        "`mingle key` to make one",
-    )
+    expected = f"a key of at least {_KEY_BYTES} random bytes, in hexadecimal or base64"
+    raise SecretError(expected, f"{len(text)} characters in {source} that are not a key", "`mingle key` to make one")
 
 
 def _is_random(text: bytes) -> bool:

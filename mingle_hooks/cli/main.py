@@ -93,12 +93,8 @@ def _run(arguments: list[str]) -> int:
     from mingle_hooks.cli import answer
 
     if call.command == "exec":
-        flags = answer.ExecFlags(call.explain, call.no_wait, call.verbatim, call.keep_key)
-        if call.together:
-            return answer.run_together(call.rest, call.options, flags)
-        answer.become_command(call.rest, call.options, flags)
-    else:
-        answer.print_variables(call.options, explain=call.explain, no_wait=call.no_wait)
+        return answer.execute(call.rest, call.options, call.flags)
+    answer.print_variables(call.options, call.flags)
     return 0
 
 

@@ -27,16 +27,22 @@ FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option an
 OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
 
 
-class Call(NamedTuple):
-    """A call of `env` or `exec`: its options by name, its flags, and for `exec` the command."""
+class Flags(NamedTuple):
+    """The flags of one call, which are no settings: see cli/commands.py."""
 
-    command: Literal["env", "exec"]
-    options: dict[str, object]
     explain: bool = False
     no_wait: bool = False
     together: bool = False
     verbatim: bool = False
     keep_key: bool = False
+
+
+class Call(NamedTuple):
+    """A call of `env` or `exec`: its options by name, its flags, and for `exec` the command."""
+
+    command: Literal["env", "exec"]
+    options: dict[str, object]
+    flags: Flags = Flags()
     rest: tuple[str, ...] = ()
 
 
@@ -54,8 +60,8 @@ def read_call(arguments: Sequence[str]) -> Call | None:
     rest = rest[1:] if is_exec and rest[:1] == ("--",) else rest
     if is_exec != bool(rest) or not (is_exec or options.keys().isdisjoint(ONLY_STARTED)):
         return None
-    flags = {flag: options.pop(flag, False) is True for flag in ("explain", "no_wait", *ONLY_STARTED)}
-    return Call("exec" if is_exec else "env", options, **flags, rest=rest)
+    flags = Flags(*(options.pop(flag, False) is True for flag in Flags._fields))
+    return Call("exec" if is_exec else "env", options, flags, rest)
 
 
 def split_call(

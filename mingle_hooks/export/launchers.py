@@ -153,11 +153,8 @@ def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str
     nodes, slots = view.world.nodes or 1, view.place.slots or 1
     options = parse_options(arguments, _ACCELERATE)
     if "--cpu" in options and view.world.size != nodes:
-        raise UsageError(
-            "one process on each node, as `accelerate launch --cpu` starts only one",
-            f"{view.world.size} on {nodes} nodes",
-            "leaving out --cpu, or --slots 1",
-        )
+        expected = "one process on each node, as `accelerate launch --cpu` starts only one"
+        raise UsageError(expected, f"{view.world.size} on {nodes} nodes", "leaving out --cpu, or --slots 1")
     check_options("accelerate", options, view.world.nodes, view.place.node_rank)
     found = {
         "--num_machines": nodes,
@@ -485,28 +482,21 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
     """
     facts, (launcher, end) = spec.facts, find(command) or (None, 0)
     if facts.is_batch and (launcher is None or launcher.starts == "node"):
-        raise UsageError(
-            f"to start {command[0]} on every node of the job",
-            f"a shell that runs on {here(facts)} only",
-            everywhere(facts, command),
-        )
+        seen = f"a shell that runs on {here(facts)} only"
+        raise UsageError(f"to start {command[0]} on every node of the job", seen, everywhere(facts, command))
     tasks = max((facts.local_count or 1, *facts.tasks_per_node))
     if spec.settings.scope == "task" and tasks > 1 and launcher is not None and launcher.starts == "node":
-        raise UsageError(
-            f"one {launcher.name} on each node, as it starts the node's processes itself",
-            f"{tasks} tasks on a node",
-            "--ntasks-per-node=1 without --scope task, or the program without its launcher",
-        )
+        expected = f"one {launcher.name} on each node, as it starts the node's processes itself"
+        remedy = "--ntasks-per-node=1 without --scope task, or the program without its launcher"
+        raise UsageError(expected, f"{tasks} tasks on a node", remedy)
     # In a run only rank 0's host starts a launcher of all nodes, and the run itself adds --verbatim there.
     is_of_all = launcher is not None and launcher.starts == "job" and "MINGLE_RUN_FORMED" not in spec.user_environ
     lacks_nodes = launcher is not None and verbatim and (launcher.options or is_of_all)
     names_nodes = any(hyphens(argument.partition("=")[0]) in _NODE_OPTIONS for argument in command[end:])
     if launcher is not None and lacks_nodes and not names_nodes:
-        raise UsageError(
-            f"{launcher.name} with options that name its nodes",
-            "none, with --verbatim: each node would train alone",
-            "leaving out --verbatim, so that mingle adds them",
-        )
+        seen = "none, with --verbatim: each node would train alone"
+        remedy = "leaving out --verbatim, so that mingle adds them"
+        raise UsageError(f"{launcher.name} with options that name its nodes", seen, remedy)
     if launcher is not None and launcher.starts == "job":
         check_processes(launcher.name, command[end:], spec.nodes)
     if launcher is not None and launcher.check is not None:

@@ -192,11 +192,8 @@ def preference(text: str) -> Preference:
 
 
 def _not_a_network(text: str) -> UsageError:
-    return UsageError(
-        "an interface name of at most 15 characters, or a network such as 10.1.0.0/16",
-        repr(text),
-        "--iface ib0, or the network's CIDR; `ip -br address` lists both",
-    )
+    expected = "an interface name of at most 15 characters, or a network such as 10.1.0.0/16"
+    return UsageError(expected, repr(text), "--iface ib0, or the network's CIDR; `ip -br address` lists both")
 
 
 def interfaces(root: str = "/") -> tuple[Interface, ...]:

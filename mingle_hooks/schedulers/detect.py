@@ -369,9 +369,8 @@ def _checked(name: str, value: object) -> object:
 
 
 def _bad_run(expected: str) -> FactsError:
-    return FactsError(
-        expected, f"something else in {RUN_VARIABLE}", f"unset {RUN_VARIABLE}, which only `mingle run` sets"
-    )
+    remedy = f"unset {RUN_VARIABLE}, which only `mingle run` sets"
+    return FactsError(expected, f"something else in {RUN_VARIABLE}", remedy)
 
 
 # The tables, and the search in them.
