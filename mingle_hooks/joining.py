@@ -134,7 +134,6 @@ def _answer(
 
 def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
     settings, facts = spec.settings, spec.facts
-    hosts = facts.hosts if len(facts.hosts) == spec.nodes else ()
     return Request(
         attempt=spec.attempt,
         key=key.material,
@@ -151,7 +150,7 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         age_s=process_age_s(),
         orders_by_switch=settings.order != "scheduler",
         topology=switches_above(settings.order, spec.user_environ),
-        hosts=hosts,
+        hosts=facts.hosts if len(facts.hosts) == spec.nodes else (),
         leader_hosts=facts.leader_hosts,
         host_suffix=settings.host_suffix,
         master=settings.master,

@@ -207,19 +207,24 @@ def mpi(environ: Mapping[str, str]) -> JobFacts | None:
     size = read.number("task_count", family[1], least=1)
     local_rank = read.number("local_rank", family[2])
     local_count = read.number("local_count", family[3], least=1)
-    nodes = 1 if size == 1 else hostlist.nodes_by_block(size, local_count)
     read.sources["nodes"] = read.sources["node_rank"] = f"{family[1]} and {family[3]}"
+    found = _launched(read, "mpi", RUNS, size, local_count)._replace(shares_homes=False)
+    node_rank = 0 if found.nodes == 1 else hostlist.node_rank_by_block(rank, local_rank, local_count)
+    return found._replace(node_rank=node_rank, task_rank=rank, local_rank=local_rank)
+
+
+def _launched(
+    read: Variables, scheduler: str, runs: tuple[str, ...], size: int | None, local_count: int | None
+) -> JobFacts:
+    """Return what is the same for all tasks of a launcher's run, if each node has as many tasks as this one."""
+    nodes = 1 if size == 1 else hostlist.nodes_by_block(size, local_count)
     return JobFacts(
-        scheduler="mpi",
-        step=read.text("step", *RUNS, pattern=RUN) or "",
+        scheduler,
+        step=read.text("step", *runs, pattern=RUN) or "",
         nodes=nodes,
-        node_rank=0 if nodes == 1 else hostlist.node_rank_by_block(rank, local_rank, local_count),
-        task_rank=rank,
         task_count=size,
-        local_rank=local_rank,
         local_count=local_count,
         tasks_per_node=(local_count,) * nodes if nodes and local_count else (),
-        shares_homes=False,
         sources=read.sources,
     )
 
@@ -239,20 +244,11 @@ def pals(environ: Mapping[str, str]) -> JobFacts | None:
         return None
     size = read.number("task_count", "PALS_SIZE", "PMI_SIZE", least=1)
     local_count = read.number("local_count", "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE", least=1)
-    nodes = 1 if size == 1 else hostlist.nodes_by_block(size, local_count)
     read.sources["nodes"] = f"{read.sources.get('task_count')} and {read.sources.get('local_count')}"
-    return JobFacts(
-        scheduler="pals",
-        step=read.text("step", "PALS_APID", pattern=RUN) or "",
-        nodes=nodes,
-        node_rank=read.number("node_rank", "PALS_NODEID", most=MOST_NODES),
-        task_rank=rank,
-        task_count=size,
-        local_rank=read.number("local_rank", "PALS_LOCAL_RANKID"),
-        local_count=local_count,
-        tasks_per_node=(local_count,) * nodes if nodes and local_count else (),
-        sources=read.sources,
-    )
+    node_rank = read.number("node_rank", "PALS_NODEID", most=MOST_NODES)
+    local_rank = read.number("local_rank", "PALS_LOCAL_RANKID")
+    found = _launched(read, "pals", ("PALS_APID",), size, local_count)
+    return found._replace(node_rank=node_rank, task_rank=rank, local_rank=local_rank)
 
 
 # Ranks that a platform gives: VESSL's runs, Toolkit's replicas and Kubeflow's training jobs.
