@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from slurm_step import STEP
-from support.members import KEYED, OTHER_KEY, REDUCE, SHARED, WORLD, evaluating, failed, one_world, parsed, variables
+from support.members import KEYED, OTHER_KEY, REDUCE, SHARED, WORLD, evaluating, one_world, parsed, variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
