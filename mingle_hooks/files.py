@@ -62,19 +62,16 @@ def _check(path: str, found: os.stat_result, refused_mode: int, owners: Containe
         owner = f"{path} owned by uid {found.st_uid}"
         raise UnfitError("a file owned by this user or root", owner, f"chown {os.getuid()} {path}")
     if mode & refused_mode:
-        raise UnfitError(
-            f"a file with none of the mode bits {refused_mode:03o}",
-            f"{path} with mode {mode:04o}",
-            f"chmod {mode & ~refused_mode:04o} {path}",
-        )
+        expected, seen = f"a file with none of the mode bits {refused_mode:03o}", f"{path} with mode {mode:04o}"
+        raise UnfitError(expected, seen, f"chmod {mode & ~refused_mode:04o} {path}")
 
 
-def config_directory(environ: Mapping[str, str], home: str | None = None) -> str | None:
+def config_directory(environ: Mapping[str, str]) -> str | None:
     """Return the user's own `mingle` directory (XDG base directories), or None if no home is known."""
     xdg = environ.get("XDG_CONFIG_HOME", "")
-    if home is None and os.path.isabs(xdg):  # the standard has relative ones ignored
+    if os.path.isabs(xdg):  # the standard has relative ones ignored
         return f"{xdg}/mingle"
-    home = home or environ.get("HOME")
+    home = environ.get("HOME")
     return f"{home}/.config/mingle" if home and os.path.isabs(home) else None
 
 
@@ -169,11 +166,8 @@ def record_process(job_id: str | None, run_root: str = RUN_ROOT) -> None:
         start = stat.read().rpartition(")")[2].split()[19]
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(f"{job}/processes", flags, 0o600)
-        try:
-            os.write(descriptor, f"{os.getpid()} {start}\n".encode())
-        finally:
-            os.close(descriptor)
+        with open(os.open(f"{job}/processes", flags, 0o600), "wb", buffering=0) as file:
+            file.write(f"{os.getpid()} {start}\n".encode())
     except OSError:  # a full file system: the job's own end ends its processes too
         return
 
@@ -189,11 +183,8 @@ def _has_room(directory: str) -> bool:
 def make_private(directory: str) -> None:
     """Create the directory, unless a private one exists. Raises PlaceError."""
     if not try_make_private(directory):
-        raise PlaceError(
-            "a directory that only this user can enter",
-            f"{directory}, which others can enter",
-            "removing it, or another XDG_RUNTIME_DIR",
-        )
+        seen = f"{directory}, which others can enter"
+        raise PlaceError("a directory that only this user can enter", seen, "removing it, or another XDG_RUNTIME_DIR")
 
 
 def try_make_private(directory: str) -> bool:
@@ -201,11 +192,10 @@ def try_make_private(directory: str) -> bool:
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:
-        pass
+        return is_private(directory)
     except OSError as error:
-        raise PlaceError(
-            "to create a directory", f"{directory}: {error.strerror}", "another XDG_RUNTIME_DIR"
-        ) from error
+        seen = f"{directory}: {error.strerror}"
+        raise PlaceError("to create a directory", seen, "another XDG_RUNTIME_DIR") from error
     return is_private(directory)
 
 
@@ -271,14 +261,12 @@ def shipped_path(path: str) -> Traversable:
     from importlib.resources import files  # 13 ms, needed for templates and pages only
 
     inside = files("mingle_hooks")
-    parts = path.split("/")
-    found = inside.joinpath(*parts)
-    if not (found.is_dir() or found.is_file()):
-        beside = files("mingle_hooks").joinpath("..")
-        found = beside.joinpath(*parts) if beside.joinpath(_CHECKOUT).is_file() else found
-    if not (found.is_dir() or found.is_file()):
-        raise MingleError(f"{path} in the package", f"none in {inside}", "reinstalling mingle-hooks")
-    return found
+    beside = inside.joinpath("..")
+    for place in (inside, beside) if beside.joinpath(_CHECKOUT).is_file() else (inside,):
+        found = place.joinpath(*path.split("/"))
+        if found.is_dir() or found.is_file():
+            return found
+    raise MingleError(f"{path} in the package", f"none in {inside}", "reinstalling mingle-hooks")
 
 
 def shipped_text(path: str) -> str:

@@ -62,27 +62,19 @@ def _placed(facts: JobFacts, settings: Settings) -> JobFacts:
 def _check_scope(settings: Settings, facts: JobFacts) -> None:
     """Raise UsageError, on every task alike, if only some tasks of a step might get a world."""
     if settings.scope == "task" and facts.local_rank is None:
-        raise UsageError(
-            "a task's number on its node from the scheduler, for --scope task",
-            f"none ({facts.scheduler})",
-            "--scope node, --slots 1 with one task on each node, or srun, mpirun or pbsdsh to start the tasks",
-        )
+        remedy = "--scope node, --slots 1 with one task on each node, or srun, mpirun or pbsdsh to start the tasks"
+        expected = "a task's number on its node from the scheduler, for --scope task"
+        raise UsageError(expected, f"none ({facts.scheduler})", remedy)
     if settings.source("scope") != "default":
         return
     tasks = max((facts.local_count or 1, *facts.tasks_per_node))
     if tasks > 1 and facts.local_rank is not None:
-        raise UsageError(
-            "one task on each node",
-            f"{tasks} ({facts.scheduler})",
-            "--ntasks-per-node=1, --scope task if every task calls mingle, or --scope node if one per node does",
-        )
+        remedy = "--ntasks-per-node=1, --scope task if every task calls mingle, or --scope node if one per node does"
+        raise UsageError("one task on each node", f"{tasks} ({facts.scheduler})", remedy)
     # PBS lists slots where Slurm lists tasks. With --slots a member is a node.
     if tasks > 1 and facts.slot is not None and settings.source("slots") == "default":
-        raise UsageError(
-            "one slot on each host, or --scope",
-            f"{tasks} slots ({facts.scheduler})",
-            "--scope task if pbsdsh starts every task, or --scope node if pbs_tmrsh starts one on each host",
-        )
+        remedy = "--scope task if pbsdsh starts every task, or --scope node if pbs_tmrsh starts one on each host"
+        raise UsageError("one slot on each host, or --scope", f"{tasks} slots ({facts.scheduler})", remedy)
 
 
 def _check_order(settings: Settings, user_environ: Mapping[str, str]) -> None:
@@ -124,9 +116,8 @@ def _nodes(settings: Settings, facts: JobFacts, user_environ: Mapping[str, str])
     if nodes is None:
         nodes, source = facts.nodes, facts.sources.get("nodes", facts.scheduler)
     elif facts.nodes is not None and nodes > facts.nodes:
-        raise UsageError(
-            f"at most {facts.nodes} nodes, as {facts.scheduler} says", f"{nodes} ({source})", "a smaller --nodes"
-        )
+        expected = f"at most {facts.nodes} nodes, as {facts.scheduler} says"
+        raise UsageError(expected, f"{nodes} ({source})", "a smaller --nodes")
     if nodes is None and facts.without_nodes:
         raise UsageError(*facts.without_nodes)
     _check_nobody_left_out(nodes, source, settings, facts)
@@ -197,7 +188,7 @@ def _binding(
     if settings.scope != "task" or facts.local_rank is None or (facts.local_count or 1) == 1:
         return None
     is_requested = settings.bind == "gpu"
-    found = gpu_binding(user_environ, facts.local_rank, facts.local_count or 1, facts.gpus, asked=is_requested)
+    found = gpu_binding(user_environ, facts.local_rank, facts.local_count or 1, facts.gpus, is_requested=is_requested)
     shows_note = facts.local_rank == 1 and (is_requested or rank == 0)
     return found if shows_note else found._replace(note="")
 

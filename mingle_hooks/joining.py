@@ -134,7 +134,6 @@ def _answer(
 
 def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
     settings, facts = spec.settings, spec.facts
-    hosts = facts.hosts if len(facts.hosts) == spec.nodes else ()
     return Request(
         attempt=spec.attempt,
         key=key.material,
@@ -151,7 +150,7 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         age_s=process_age_s(),
         orders_by_switch=settings.order != "scheduler",
         topology=switches_above(settings.order, spec.user_environ),
-        hosts=hosts,
+        hosts=facts.hosts if len(facts.hosts) == spec.nodes else (),
         leader_hosts=facts.leader_hosts,
         host_suffix=settings.host_suffix,
         master=settings.master,
@@ -241,12 +240,11 @@ def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
 def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
     """Return the names that resolve to another address than loopback, such as the 127.0.1.1 of Debian's installer."""
     deadline = time.monotonic() + timeout_s
-    found = set()
-    for host in dict.fromkeys(hosts):
-        left_s = deadline - time.monotonic()
-        if left_s > 0 and any(map(_is_elsewhere, resolve(host, left_s))):
-            found.add(host)
-    return found
+    return {
+        host
+        for host in dict.fromkeys(hosts)
+        if (left_s := deadline - time.monotonic()) > 0 and any(map(_is_elsewhere, resolve(host, left_s)))
+    }
 
 
 # Worlds without a network: one member, --no-wait, or a batch script.
@@ -257,11 +255,9 @@ def single_member_answer(spec: MemberSpec, held: list[socket.socket] | None) -> 
 
     Raises UsageError, and NetworkError if no port is free.
     """
-    size = str(spec.slots)
-    if spec.pinned.get("WORLD_SIZE", size) != size:
-        raise UsageError(
-            f"WORLD_SIZE={spec.pinned['WORLD_SIZE']}, as exported", f"{size} slots", "unset WORLD_SIZE, or --slots N"
-        )
+    size, pinned = str(spec.slots), spec.pinned.get("WORLD_SIZE")
+    if pinned not in (None, size):
+        raise UsageError(f"WORLD_SIZE={pinned}, as exported", f"{size} slots", "unset WORLD_SIZE, or --slots N")
     address = spec.pinned.get("MASTER_ADDR", LOOPBACK)
     port = _named_port(spec) or _reserved_port(spec, LOOPBACK, os.urandom(16), held)
     return {
@@ -355,11 +351,8 @@ def _named_address(spec: MemberSpec) -> str:
     if spec.settings.master is not None:
         return spec.settings.master[0]
     if not spec.facts.leader_hosts:
-        raise UsageError(
-            "rank 0's host from the scheduler, for --no-wait",
-            f"none ({spec.facts.scheduler})",
-            "--master HOST, MASTER_ADDR, or leaving out --no-wait",
-        )
+        remedy = "--master HOST, MASTER_ADDR, or leaving out --no-wait"
+        raise UsageError("rank 0's host from the scheduler, for --no-wait", f"none ({spec.facts.scheduler})", remedy)
     return spec.facts.leader_hosts[0] + spec.settings.host_suffix
 
 
@@ -548,20 +541,16 @@ def members_of(spec: MemberSpec, observer: Observer, addresses: Addresses) -> Li
     known, is_batch = _members_of_scheduler(spec), spec.facts.is_batch
     if known and (spec.nodes == 1 or addresses == "unused" or (is_batch and addresses == "shown")):
         return Listing(known)
+    if is_batch and known:
+        on_every_node = f"{spec.facts.on_every_node} " if spec.facts.on_every_node else ""
+        remedy = f"`{on_every_node}mingle hosts` on every host"
+        raise UsageError("an address from every host", "a shell that runs on one host only", remedy)
     if is_batch:
-        raise _cannot_ask(spec, is_known=bool(known))
+        seen, remedy = f"{spec.slots} here ({spec.slots_from})", "--slots N, if all hosts have the same number"
+        raise UsageError("the slots of every host from the scheduler", seen, remedy)
     roster = join(spec, observer, wants_roster=True, command=None).world.roster
     hosts = _scheduler_hosts(spec)
     return Listing(tuple(row._replace(host=hosts[row.node_rank]) for row in roster) if hosts else roster, roster)
-
-
-def _cannot_ask(spec: MemberSpec, *, is_known: bool) -> UsageError:
-    if is_known:
-        on_every_node = f"{spec.facts.on_every_node} " if spec.facts.on_every_node else ""
-        seen = "a shell that runs on one host only"
-        return UsageError("an address from every host", seen, f"`{on_every_node}mingle hosts` on every host")
-    expected, seen = "the slots of every host from the scheduler", f"{spec.slots} here ({spec.slots_from})"
-    return UsageError(expected, seen, "--slots N, if all hosts have the same number")
 
 
 def _members_of_scheduler(spec: MemberSpec) -> tuple[Member, ...]:

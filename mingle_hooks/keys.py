@@ -24,7 +24,7 @@ from mingle_hooks.rendezvous.wire import Material
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import Settings
 
-MOUNTINFO = "/proc/self/mountinfo"
+MOUNTS = "/proc/self/mountinfo"
 # The public key of --insecure: the handshake stays the same and proves nothing.
 PUBLIC = Material(b"mingle-hooks --insecure: anybody may join")
 _KEY_BYTES = 32  # of randomness in a fresh key, as many as HMAC-SHA-256 puts out; no key may have fewer
@@ -44,6 +44,7 @@ _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("
 # As in the Prolog, which creates no directory for other job ids.
 _JOB_CHARACTERS = HOST_CHARACTERS + "[]"
 LONGEST_JOB_ID = 255
+_ASK = "asking the cluster's administrator, or --key-file FILE"
 
 
 class Key(NamedTuple):
@@ -59,18 +60,12 @@ def fresh() -> str:
 
 
 def find(
-    facts: JobFacts,
-    settings: Settings,
-    environ: Mapping[str, str],
-    *,
-    home: str | None = None,
-    run_root: str = RUN_ROOT,
-    mountinfo: str = MOUNTINFO,
+    facts: JobFacts, settings: Settings, environ: Mapping[str, str], run_root: str = RUN_ROOT, mountinfo: str = MOUNTS
 ) -> Key:
     """Return the key of this call. Raises SecretError if a key is unfit, or none applies."""
     if settings.insecure:
         return Key(PUBLIC, "--insecure: a public key")
-    directory = config_directory(environ, home)
+    directory = config_directory(environ)
     found = _pinned(settings, environ) or _of_job(facts.job_id, run_root) or _of_home(facts, directory, mountinfo)
     if found is None:
         path = f"{directory or '~/.config/mingle'}/key"
@@ -84,9 +79,8 @@ def held(
     environ: Mapping[str, str],
     *,
     is_new: bool = False,
-    home: str | None = None,
     run_root: str = RUN_ROOT,
-    mountinfo: str = MOUNTINFO,
+    mountinfo: str = MOUNTS,
 ) -> tuple[Key, ...]:
     """Return all keys that this user has here: the given one alone, else those of the job and the home.
 
@@ -96,15 +90,14 @@ def held(
     pinned = _pinned(settings, environ)
     if pinned is not None:
         return (pinned,)
-    directory = config_directory(environ, home)
+    directory = config_directory(environ)
     of_home = _read(f"{directory}/key") if directory else None
     if of_home is None and is_new:
         try:
             of_home = _of_home(facts, directory, mountinfo)
         except SecretError:  # a home that cannot be written to
             pass
-    found = (_of_job(facts.job_id, run_root), of_home)
-    return tuple(key for key in found if key is not None)
+    return tuple(key for key in (_of_job(facts.job_id, run_root), of_home) if key is not None)
 
 
 def _pinned(settings: Settings, environ: Mapping[str, str]) -> Key | None:
@@ -113,11 +106,9 @@ def _pinned(settings: Settings, environ: Mapping[str, str]) -> Key | None:
         return _key(environ["MINGLE_KEY"].encode(errors="surrogateescape"), "MINGLE_KEY")
     if settings.key_file is None:
         return None
-    key = _read(settings.key_file)
-    if key is None:
-        raise SecretError(
-            "a key file", f"no {settings.key_file} ({settings.source('key_file')})", _remedy(settings.key_file)
-        )
+    if (key := _read(settings.key_file)) is None:
+        seen = f"no {settings.key_file} ({settings.source('key_file')})"
+        raise SecretError("a key file", seen, _remedy(settings.key_file))
     return key
 
 
@@ -131,15 +122,12 @@ def _of_job(job_id: str | None, run_root: str) -> Key | None:
     except FileNotFoundError:  # no Prolog of ours on this cluster
         return None
     except OSError as wrong:
-        raise _unreadable(path, wrong, "asking the cluster's administrator, or --key-file FILE") from None
+        raise _unreadable(path, wrong, _ASK) from None
     try:
         found = os.fstat(directory)
         if found.st_uid not in (0, os.getuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise SecretError(
-                "a job directory that only root or this user can write to",
-                f"{path} owned by uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}",
-                "asking the cluster's administrator, or --key-file FILE",
-            )
+            seen = f"{path} owned by uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}"
+            raise SecretError("a job directory that only root or this user can write to", seen, _ASK)
         return _read(f"{path}/key", within=directory)
     finally:
         os.close(directory)
@@ -157,11 +145,8 @@ def _of_home(facts: JobFacts, directory: str | None, mountinfo: str) -> Key | No
 
 
 def _remedy(path: str) -> str:
-    directory = os.path.dirname(path)
-    return (
-        f"`umask 077; mkdir -p {directory} && mingle key > {path}` on one machine, then copying that"
-        " file to the others; or MINGLE_KEY, or --insecure"
-    )
+    make = f"`umask 077; mkdir -p {os.path.dirname(path)} && mingle key > {path}`"
+    return f"{make} on one machine, then copying that file to the others; or MINGLE_KEY, or --insecure"
 
 
 def _make(directory: str) -> None:
@@ -215,11 +200,8 @@ def _key(data: bytes, source: str) -> Key:
         return Key(Material(text), source)
     if _KEY_BYTES <= len(data) <= LONGEST and not _is_text(data):
         return Key(Material(data), source)
-    raise SecretError(
-        f"a key of at least {_KEY_BYTES} random bytes, in hexadecimal or base64",
-        f"{len(text)} characters in {source} that are not a key",
-        "`mingle key` to make one",
-    )
+    expected = f"a key of at least {_KEY_BYTES} random bytes, in hexadecimal or base64"
+    raise SecretError(expected, f"{len(text)} characters in {source} that are not a key", "`mingle key` to make one")
 
 
 def _is_random(text: bytes) -> bool:
@@ -246,7 +228,7 @@ def _unreadable(path: str, wrong: OSError, remedy: str) -> SecretError:
     return SecretError("a key that can be read", f"{path}: {wrong.strerror}", remedy)
 
 
-def on_network(path: str, mountinfo: str = MOUNTINFO) -> bool:
+def on_network(path: str, mountinfo: str = MOUNTS) -> bool:
     """Tell whether a path, or its deepest existing part, is on a file system that several hosts can mount."""
     path = os.path.realpath(path)
     deepest, kind = "", ""

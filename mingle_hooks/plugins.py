@@ -40,8 +40,8 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
 
     Raises the group's error if the row cannot be loaded or is not of that kind.
     """
-    if (group, name) in _loaded:
-        known: Row = _loaded[group, name]
+    known: Row | None = _loaded.get((group, name))
+    if known is not None:
         return known
     point = _points(group).get(name)
     if point is None:
@@ -54,7 +54,6 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
     is_row = isinstance(row, kind)
     if not is_row:
         raise _broken(group, name, owner, f"{point.value} is no {kind.__name__}")
-    functions = {field: value for field, value in row._asdict().items() if callable(value)}
 
     def guarded(field: str, function: Callable[..., object]) -> Callable[..., object]:
         def call(*given: object) -> object:
@@ -72,9 +71,9 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
 
         return call
 
-    guarded_row: Row = row._replace(**{field: guarded(field, function) for field, function in functions.items()})
-    _loaded[group, name] = guarded_row
-    return guarded_row
+    functions = {field: guarded(field, value) for field, value in row._asdict().items() if callable(value)}
+    known = _loaded[group, name] = row._replace(**functions)
+    return known
 
 
 def loaded(group: str) -> list[Any]:

@@ -211,13 +211,7 @@ class Settings(NamedTuple):
         return self.sections[name]
 
 
-def load(
-    environ: Mapping[str, str],
-    options: Mapping[str, object],
-    *,
-    system_file: str = SYSTEM_FILE,
-    home: str | None = None,
-) -> Settings:
+def load(environ: Mapping[str, str], options: Mapping[str, object], *, system_file: str = SYSTEM_FILE) -> Settings:
     """Return the settings of this call.
 
     `options` maps settings' names to arguments: text, a list of texts for an option that may be repeated, True for a
@@ -226,20 +220,16 @@ def load(
     """
     found = {setting.name: setting.default for setting in TABLE}
     sources: dict[str, str] = {}
-    user = config_directory(environ, home)
+    user = config_directory(environ)
     left_out: list[str] = []
-    given = [*_from_file(system_file, left_out, site=True)]
-    if user is not None:
-        given += _from_file(f"{user}/mingle.toml", left_out, site=False)
-    given += _from_environ(environ)
-    given += _from_options(options)
-    for setting, value, source in given:
+    of_user = _from_file(f"{user}/mingle.toml", left_out, site=False) if user is not None else ()
+    of_site = _from_file(system_file, left_out, site=True)
+    for setting, value, source in [*of_site, *of_user, *_from_environ(environ), *_from_options(options)]:
         found[setting.name] = _value(setting, value, source)
         sources[setting.name] = source
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
-    for name in [name for name in found if "." in name]:
-        table, _, key = name.partition(".")
-        sections[table][key] = found.pop(name)
+    for table, key in [name.split(".") for name in found if "." in name]:
+        sections[table][key] = found.pop(f"{table}.{key}")
     return Settings(**found, sections=sections, sources=sources, left_out=tuple(left_out))
 
 
@@ -316,5 +306,4 @@ def _flat(tree: Mapping[str, object], path: str) -> Iterator[tuple[str, object]]
 
 
 def _unknown(expected: str, name: str, known: list[str], where: str) -> SettingsError:
-
     return SettingsError(expected, f"{name} in {where}", nearest(name, known))

@@ -169,7 +169,7 @@ def test_the_settings_shown_can_be_used(tmp_path: Path) -> None:
     """As a user's file."""
     (tmp_path / ".config" / "mingle").mkdir(parents=True)
     (tmp_path / ".config" / "mingle" / "mingle.toml").write_text(block("toml", "iface"))
-    found = load({}, {}, system_file=str(tmp_path / "none"), home=str(tmp_path))
+    found = load({"HOME": str(tmp_path)}, {}, system_file=str(tmp_path / "none"))
     assert (found.timeout, found.frameworks, found.host_suffix) == (600.0, ("torchrun", "nccl"), "-ib")
 
 

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from types import TracebackType
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 from mingle_hooks import files as files_files
-from mingle_hooks.cli.plain import option_arguments, write_stderr, write_stdout
+from mingle_hooks.cli.plain import Flags, option_arguments, write_stderr, write_stdout
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
 from mingle_hooks.export import launchers, shells, variables
 from mingle_hooks.export.variables import Variable
@@ -114,7 +114,7 @@ class _HeldSockets(list["socket.socket"]):
             sock.close()
 
 
-def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
+def print_variables(options: Mapping[str, object], flags: Flags) -> None:
     """Print the variables in the language of a shell, in one write.
 
     Raises what member_spec() and join() raise, PlaceError and UsageError.
@@ -124,24 +124,23 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
     if "shell" not in spec.settings.sources:
         shells.check_reader()
     with _HeldSockets() as held:
-        view, notes = _joined(spec, obstacle_to((), spec), held, explain=explain, no_wait=no_wait)
+        view, notes = _joined(spec, obstacle_to((), spec), held, flags)
         found = _exported(spec, view)
-        if explain:
+        if flags.explain:
             _print_explanation(spec, view, found, notes)
         values = {variable.name: variable.value for variable in found}
         write_stdout(shells.success(spec.settings.shell, values, variables.stale(os.environ, values)))
 
 
-class ExecFlags(NamedTuple):
-    """The flags of `mingle exec`: see cli/commands.py."""
+def execute(command: tuple[str, ...], options: Mapping[str, object], flags: Flags) -> int:
+    """Become the command, or with `together` run it on all members as one; return its status."""
+    if flags.together:
+        return run_together(command, options, flags)
+    become_command(command, options, flags)
+    return 0
 
-    explain: bool = False
-    no_wait: bool = False
-    verbatim: bool = False
-    keep_key: bool = False
 
-
-def become_command(command: tuple[str, ...], options: Mapping[str, object], flags: ExecFlags) -> None:
+def become_command(command: tuple[str, ...], options: Mapping[str, object], flags: Flags) -> None:
     """Set the variables and become the command, with a launcher's options added unless it is `verbatim`.
 
     Returns only if rank 0 starts the command for all. Raises NotFoundError and NotExecutableError, and what
@@ -153,7 +152,7 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], flag
     spec = spec if flags.verbatim else launchers.with_frameworks(command, spec)
     obstacle = obstacle_to(command, spec, verbatim=flags.verbatim)
     with _HeldSockets() as held:  # until execve(2), which closes them
-        view, notes = _joined(spec, obstacle, held, explain=flags.explain, no_wait=flags.no_wait, command=command)
+        view, notes = _joined(spec, obstacle, held, flags, command)
         view = view if flags.verbatim else launchers.with_ranks(command, spec, view)
         if not flags.verbatim and launchers.is_elsewhere(command, view):
             note = f"{command[0]} runs on rank 0's node and reaches this node from there"
@@ -173,7 +172,7 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], flag
         _become(command, values, keep_key=flags.keep_key or _starts_mingle(command))
 
 
-def run_together(command: tuple[str, ...], options: Mapping[str, object], flags: ExecFlags) -> int:
+def run_together(command: tuple[str, ...], options: Mapping[str, object], flags: Flags) -> int:
     """Run the command on all members as one; return its status. A single member, or one in a run, becomes it.
 
     Raises what become_command() raises, and what a run raises.
@@ -191,8 +190,7 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], flags:
     with ProgressPrinter(sys.stderr, quiet=spec.settings.quiet) as observer:
         # The run's own members are compared.
         view = join(spec, observer, wants_roster=True, command=None, obstacle=obstacle)
-    flag_options = {"explain": flags.explain, "verbatim": flags.verbatim, "keep_key": flags.keep_key}
-    own = {**options, **flag_options, **runner.world_options(spec, view)}
+    own = {**options, **flags._replace(no_wait=False, together=False)._asdict(), **runner.world_options(spec, view)}
     return runner.run_together(command, spec, view, option_arguments(own))
 
 
@@ -230,19 +228,13 @@ def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
 
 
 def _joined(
-    spec: MemberSpec,
-    obstacle: Failure | None,
-    held: list[socket.socket],
-    *,
-    explain: bool,
-    no_wait: bool,
-    command: tuple[str, ...] = (),
+    spec: MemberSpec, obstacle: Failure | None, held: list[socket.socket], flags: Flags, command: tuple[str, ...] = ()
 ) -> tuple[View, list[str]]:
     """Return this member's view of the world, and for --explain the notes on how it formed."""
     notes: list[str] = []
-    printer = ProgressPrinter(sys.stderr, quiet=spec.settings.quiet, explain=notes.append if explain else None)
+    printer = ProgressPrinter(sys.stderr, quiet=spec.settings.quiet, explain=notes.append if flags.explain else None)
     with printer as observer:
-        return join(spec, observer, no_wait=no_wait, command=command, obstacle=obstacle, held=held), notes
+        return join(spec, observer, no_wait=flags.no_wait, command=command, obstacle=obstacle, held=held), notes
 
 
 def _exported(spec: MemberSpec, view: View) -> tuple[Variable, ...]:
@@ -255,15 +247,8 @@ def _print_explanation(spec: MemberSpec, view: View, found: tuple[Variable, ...]
     """Print the explanation of --explain to stderr."""
     from mingle_hooks.net.addresses import hostname
 
-    write_stderr(
-        variables.explain(
-            hostname(),
-            found,
-            variables.explain_sources(spec, view),
-            os.environ,
-            [*notes, *variables.left_to_nccl(view)],
-        )
-    )
+    sources, notes = variables.explain_sources(spec, view), [*notes, *variables.left_to_nccl(view)]
+    write_stderr(variables.explain(hostname(), found, sources, os.environ, notes))
 
 
 def _write(files: tuple[File, ...], spec: MemberSpec, view: View) -> dict[str, str]:
@@ -281,7 +266,6 @@ def _write(files: tuple[File, ...], spec: MemberSpec, view: View) -> dict[str, s
                 draft.write(file.text)
             os.replace(draft.name, path)
         except OSError as error:
-            raise PlaceError(
-                "to write a file for a framework", f"{path}: {error.strerror}", "another XDG_RUNTIME_DIR"
-            ) from error
+            seen = f"{path}: {error.strerror}"
+            raise PlaceError("to write a file for a framework", seen, "another XDG_RUNTIME_DIR") from error
     return paths

@@ -97,7 +97,7 @@ def show_files(plan: Plan, *, diff: bool) -> None:
         edited = f", keeps the edited one as {copy.path}" if copy and file.present.origin == "edited" else ""
         click.echo(f"{file.what:8}{plan.root}{file.entry.path}{chain}{renamed}{edited}")
         if diff:
-            click.echo(show_difference(file.before, file.text, file.entry.path), nl=False)
+            show_difference(file.before, file.text, file.entry.path)
 
 
 def show_lines(plan: Plan, bad: Sequence[Finding]) -> None:
@@ -115,7 +115,7 @@ def show_edited(plan: Plan) -> None:
     """Print the diff between each hook as installed and as edited on the node."""
     for file in plan.files:
         if file.present.origin == "edited":
-            click.echo(show_difference(file.text, file.before, file.entry.path, "as installed", "as edited"), nl=False)
+            show_difference(file.text, file.before, file.entry.path, "as installed", "as edited")
 
 
 def show(found: Sequence[Finding]) -> None:
@@ -126,11 +126,11 @@ def show(found: Sequence[Finding]) -> None:
         click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where + ':':{width}}{finding.what}{mend}")
 
 
-def show_difference(before: str, after: str, path: str, old: str = "", new: str = "new") -> str:
-    """Return a unified diff."""
+def show_difference(before: str, after: str, path: str, old: str = "", new: str = "new") -> None:
+    """Print a unified diff."""
     names = f"{path} ({old})" if old else path, f"{path} ({new})"
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="")
-    return "".join(f"{line}\n" for line in lines)
+    click.echo("".join(f"{line}\n" for line in lines), nl=False)
 
 
 # The exit status of --detailed-exitcode if something was changed, or would be. Like UNHEALTHY, it is no error of the
@@ -164,12 +164,11 @@ def render_command(scheduler: str, name: str | None, *, diff: bool, observe: boo
         click.echo(render_hook(hook(scheduler, name), site_settings(places, observe=observe)), nl=False)
         return
     plan = target(scheduler).plan(site_settings(places, observe=observe), hook_places(places)._replace(is_shown=True))
-    for file in plan.files:
-        if name in (None, file.entry.name):
-            if diff:
-                click.echo(show_difference(file.before, file.text, file.entry.path), nl=False)
-            else:
-                click.echo(f"==> {file.entry.path} <==\n{file.text}")
+    for file in [file for file in plan.files if name in (None, file.entry.name)]:
+        if diff:
+            show_difference(file.before, file.text, file.entry.path)
+        else:
+            click.echo(f"==> {file.entry.path} <==\n{file.text}")
 
 
 @hooks.command("install")

@@ -15,7 +15,7 @@ import click
 
 from mingle_hooks import keys, values
 from mingle_hooks.cli import plain
-from mingle_hooks.cli.answer import ExecFlags, ProgressPrinter, become_command, print_variables, run_together
+from mingle_hooks.cli.answer import ProgressPrinter, execute, print_variables
 from mingle_hooks.cli.commands import (
     CHECK,
     COMMON,
@@ -29,7 +29,7 @@ from mingle_hooks.cli.commands import (
     own_options,
     settings_options,
 )
-from mingle_hooks.cli.plain import ONLY_STARTED, write_stderr, write_stdout
+from mingle_hooks.cli.plain import ONLY_STARTED, Flags, write_stderr, write_stdout
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
@@ -60,7 +60,7 @@ def env(*, explain: bool, no_wait: bool, **options: Any) -> None:
     If no world forms, nothing is set and eval ends the script. An interactive
     shell stays open.
     """
-    print_variables(options, explain=explain, no_wait=no_wait)
+    print_variables(options, Flags(explain, no_wait))
 
 
 # `mingle exec`: set the variables, then become COMMAND.
@@ -80,27 +80,15 @@ srun mingle exec --scope task python train.py    # one process per task"""
 )
 @partial(settings_options, hidden=ONLY_PRINTED)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND [ARG]...")
-def exec(  # noqa: A001 - the command's own name
-    *,
-    command: tuple[str, ...],
-    explain: bool,
-    no_wait: bool,
-    together: bool,
-    verbatim: bool,
-    keep_key: bool,
-    **options: Any,
-) -> int:
+def exec(*, command: tuple[str, ...], **options: Any) -> int:  # noqa: A001 - the command's own name
     """Set the variables, then become COMMAND.
 
     Put options of mingle before COMMAND. If no world forms, COMMAND is not
     started. Launchers that read no variables get the world as options; --explain
     prints the resulting command line.
     """
-    flags = ExecFlags(explain, no_wait, verbatim, keep_key)
-    if together:
-        return run_together(command, options, flags)
-    become_command(command, options, flags)
-    return 0
+    flags = Flags(*(options.pop(name) for name in Flags._fields))
+    return execute(command, options, flags)
 
 
 # `mingle hosts`: print the hosts of the world as other programs read them.
@@ -276,9 +264,8 @@ def _split_command(command: str) -> tuple[str, ...]:
     try:
         arguments = tuple(shlex.split(command))
     except ValueError as wrong:
-        raise UsageError(
-            "a command as a shell reads it", f"{command} ({wrong})", "--command 'all_reduce_bench -n 8'"
-        ) from None
+        seen, remedy = f"{command} ({wrong})", "--command 'all_reduce_bench -n 8'"
+        raise UsageError("a command as a shell reads it", seen, remedy) from None
     if not arguments:
         raise UsageError("a command", "none (--command)", "--command all_reduce_bench")
     return arguments
@@ -396,11 +383,9 @@ def moment(at: int) -> str:
 
 def _no_answer(entry: Entry, path: str) -> MissingError:
     """Return the error for a run that does not answer."""
-    return MissingError(
-        f"an answer from run {entry.id} (process {entry.process.pid} on {entry.host})",
-        "none: the run was stopped or killed, or this host cannot reach it",
-        f"this command on {entry.host}; if the run is gone there too, rm {path}/{entry.run}.json",
-    )
+    expected = f"an answer from run {entry.id} (process {entry.process.pid} on {entry.host})"
+    remedy = f"this command on {entry.host}; if the run is gone there too, rm {path}/{entry.run}.json"
+    return MissingError(expected, "none: the run was stopped or killed, or this host cannot reach it", remedy)
 
 
 def _cells(seen: ListedRun) -> tuple[str, ...]:
@@ -528,11 +513,9 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
     elif known.is_gone(entry):
         write_stdout(f"run {entry.id} has ended\n")
     elif ending.is_accepted and not ending.has_hung_up:
-        raise MissingError(
-            f"the end of run {entry.id} within {limit_s:g} s",
-            f"processes still running on {entry.host} or its other nodes",
-            f"`mingle kill --now {name}`" if not is_now else f"`mingle show {name}`",
-        )
+        seen = f"processes still running on {entry.host} or its other nodes"
+        remedy = f"`mingle kill --now {name}`" if not is_now else f"`mingle show {name}`"
+        raise MissingError(f"the end of run {entry.id} within {limit_s:g} s", seen, remedy)
     else:
         raise _no_answer(entry, known.path)
 

@@ -9,15 +9,8 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from mingle_hooks.cli.plain import (
-    UNHEALTHY,
-    is_of_step,
-    read_call,
-    read_health_check,
-    repeats_task_0,
-    write_stderr,
-    write_stdout,
-)
+from mingle_hooks.cli import plain
+from mingle_hooks.cli.plain import UNHEALTHY, write_stderr, write_stdout
 from mingle_hooks.errors import LONGEST, MingleError, UsageError, limit, printable
 from mingle_hooks.export import shells
 from mingle_hooks.export.variables import leftovers
@@ -83,14 +76,15 @@ def run(arguments: list[str]) -> int:
 
 def _is_printed(error: MingleError) -> bool:
     """Tell whether the job's output has this message already, from this process, rank 0 or task 0."""
-    is_elsewhere = (error.is_of_rank_0 and is_of_step()) or (error.is_of_arguments and repeats_task_0())
+    is_by_rank_0 = error.is_of_rank_0 and plain.is_of_step()
+    is_elsewhere = is_by_rank_0 or (error.is_of_arguments and plain.repeats_task_0())
     return error.is_printed or is_elsewhere
 
 
 def _run(arguments: list[str]) -> int:
-    if (health := read_health_check(arguments)) and (code := _check_health(*health)) is not None:
+    if (health := plain.read_health_check(arguments)) and (code := _check_health(*health)) is not None:
         return code
-    call = read_call(arguments)
+    call = plain.read_call(arguments)
     if call is None:
         from mingle_hooks.cli import commands
 
@@ -99,12 +93,8 @@ def _run(arguments: list[str]) -> int:
     from mingle_hooks.cli import answer
 
     if call.command == "exec":
-        flags = answer.ExecFlags(call.explain, call.no_wait, call.verbatim, call.keep_key)
-        if call.together:
-            return answer.run_together(call.rest, call.options, flags)
-        answer.become_command(call.rest, call.options, flags)
-    else:
-        answer.print_variables(call.options, explain=call.explain, no_wait=call.no_wait)
+        return answer.execute(call.rest, call.options, call.flags)
+    answer.print_variables(call.options, call.flags)
     return 0
 
 
@@ -125,11 +115,8 @@ def _check_health(scheduler: str, root: str) -> int | None:
             return None
         given = settings.load({}, {}, system_file=files.below_root(root, settings.SYSTEM_FILE))
         found = list(check_health(root, installed, scheduler, given.section("hooks")["key_file"]))
-    write_stdout(
-        "".join(
-            f"BAD  {finding.where}: {printable(finding.what)}; fix: {printable(finding.mend)}\n" for finding in found
-        )
-    )
+    for finding in found:
+        write_stdout(f"BAD  {finding.where}: {printable(finding.what)}; fix: {printable(finding.mend)}\n")
     return UNHEALTHY if found else 0
 
 

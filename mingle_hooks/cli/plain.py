@@ -15,23 +15,26 @@ from typing import Literal, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import PlaceError
-from mingle_hooks.settings import NO_STRICT, TABLE
+from mingle_hooks.settings import TABLE
 
 # Set by completion scripts to an instruction such as bash_complete.
 COMPLETE = "_MINGLE_COMPLETE"
-FLAGS = {
-    "--explain": "explain",
-    "--no-wait": "no_wait",
-    NO_STRICT: "no_strict",
-    "--together": "together",
-    "--verbatim": "verbatim",
-    "--keep-key": "keep_key",
-}
 # Options of `mingle exec` only.
 ONLY_STARTED = ("together", "verbatim", "keep_key")
+FLAGS = {f"--{name.replace('_', '-')}": name for name in ("explain", "no_wait", "no_strict", *ONLY_STARTED)}
 _SWITCHES = (values.switch, values.differences)  # the readers of options without a value
 FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read in _SWITCHES}
 OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
+
+
+class Flags(NamedTuple):
+    """The flags of one call, which are no settings: see cli/commands.py."""
+
+    explain: bool = False
+    no_wait: bool = False
+    together: bool = False
+    verbatim: bool = False
+    keep_key: bool = False
 
 
 class Call(NamedTuple):
@@ -39,11 +42,7 @@ class Call(NamedTuple):
 
     command: Literal["env", "exec"]
     options: dict[str, object]
-    explain: bool = False
-    no_wait: bool = False
-    together: bool = False
-    verbatim: bool = False
-    keep_key: bool = False
+    flags: Flags = Flags()
     rest: tuple[str, ...] = ()
 
 
@@ -57,14 +56,12 @@ def read_call(arguments: Sequence[str]) -> Call | None:
     found = split_call(arguments[1:])
     if found is None:
         return None
-    options, rest = found
-    if rest[:1] == ("--",) and arguments[0] == "exec":
-        rest = rest[1:]
-    is_exec = arguments[0] == "exec"
+    is_exec, (options, rest) = arguments[0] == "exec", found
+    rest = rest[1:] if is_exec and rest[:1] == ("--",) else rest
     if is_exec != bool(rest) or not (is_exec or options.keys().isdisjoint(ONLY_STARTED)):
         return None
-    flags = {flag: options.pop(flag, False) is True for flag in ("explain", "no_wait", *ONLY_STARTED)}
-    return Call("exec" if arguments[0] == "exec" else "env", options, **flags, rest=rest)
+    flags = Flags(*(options.pop(flag, False) is True for flag in Flags._fields))
+    return Call("exec" if is_exec else "env", options, flags, rest)
 
 
 def split_call(

@@ -118,12 +118,7 @@ def _file(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list
 
 
 def _option(field: Field) -> click.Option:
-    names = [
-        field.option,
-        *([field.short] if field.short else []),
-        *_ALIASES.get(field.name, ()),
-        field.attribute + "_",
-    ]
+    names = [field.option, *filter(None, [field.short]), *_ALIASES.get(field.name, ()), f"{field.attribute}_"]
     if field.kind == "flag":
         return Option(names, shown=Shown(FIELD_GROUPS[field.name]), is_flag=True, help=field.help)
     metavar = f"{field.metavar}[+…]" if field.kind == "each" else field.metavar
@@ -151,16 +146,13 @@ def _print(
         default_launcher=settings.load(os.environ, {}).section("template")["launcher"],
     )
     scheduler = ctx.command.name or ""
-    made_by = ["mingle", "template", scheduler, *ctx.meta["argv"]]
-    here = () if described.no_environment else script.environment_lines(os.environ, sys.argv[0])
-    mingle = script.PORTABLE if described.no_environment else script.mingle_command()
     text = script.render_script(
         scheduler,
         described,
         places=_places(template_dir),
-        made_by=made_by,
-        environment=here,
-        mingle=mingle,
+        made_by=["mingle", "template", scheduler, *ctx.meta["argv"]],
+        environment=() if described.no_environment else script.environment_lines(os.environ, sys.argv[0]),
+        mingle=script.PORTABLE if described.no_environment else script.mingle_command(),
         explain=explain,
     )
     if note := script.script_note(described):

@@ -161,31 +161,30 @@ def _without(text: bytes, world: str) -> bytes:
 
 @contextmanager
 def _locked(path: str) -> Iterator[str]:
-    """Yield the resolved path with its directory locked: the file itself is replaced, so its lock would be lost."""
+    """Yield the resolved path with its directory locked: the file itself is replaced, so its lock would be lost.
+
+    An OSError inside, too, becomes a PlaceError.
+    """
     import fcntl
 
     place = os.path.realpath(path)
     try:
         directory = os.open(os.path.dirname(place), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            yield place
+        finally:
+            os.close(directory)
     except OSError as wrong:
-        raise _unwritable(place, wrong) from None
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
-        yield place
-    finally:
-        os.close(directory)
+        raise PlaceError("to write the hosts of a world", f"{place}: {wrong.strerror}", "running it as root") from None
 
 
 def _read(place: str) -> bytes:
-    try:
-        with open(place, "rb") as file:
-            text = file.read(_MOST_BYTES + 1)
-    except OSError as wrong:
-        raise _unwritable(place, wrong) from None
+    with open(place, "rb") as file:
+        text = file.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
-        raise PlaceError(
-            f"a file of at most {_MOST_BYTES} bytes", f"{place}, which is larger", "removing what does not belong there"
-        )
+        seen = f"{place}, which is larger"
+        raise PlaceError(f"a file of at most {_MOST_BYTES} bytes", seen, "removing what does not belong there")
     return text
 
 
@@ -193,14 +192,11 @@ def _put(place: str, before: bytes, after: bytes) -> None:
     if before == after:
         return
     try:
-        try:
-            _replace(place, after)
-        except OSError as wrong:
-            if wrong.errno not in (errno.EBUSY, errno.EROFS, errno.EXDEV):
-                raise
-            _edit(place, before, after)
+        _replace(place, after)
     except OSError as wrong:
-        raise _unwritable(place, wrong) from None
+        if wrong.errno not in (errno.EBUSY, errno.EROFS, errno.EXDEV):
+            raise
+        _edit(place, before, after)
 
 
 def _replace(place: str, after: bytes) -> None:
@@ -247,7 +243,3 @@ def _edit(place: str, before: bytes, after: bytes) -> None:
 def _write(file: FileIO, rest: bytes) -> None:
     while rest:
         rest = rest[file.write(rest) :]
-
-
-def _unwritable(place: str, wrong: OSError) -> PlaceError:
-    return PlaceError("to write the hosts of a world", f"{place}: {wrong.strerror}", "running it as root")

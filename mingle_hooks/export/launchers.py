@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -87,23 +86,6 @@ def parse_options(arguments: Sequence[str], flags: Collection[str]) -> dict[str,
     return _split(arguments, flags)[0]
 
 
-def script(arguments: Sequence[str], flags: Collection[str]) -> str | None:
-    """Return the Python script after a launcher's options, or None if there is none or it is uncertain.
-
-    An unknown option, of a later version, may take no value: then the next argument would be the script.
-    """
-    options, position = _split(arguments, flags)
-    is_script = position < len(arguments) and arguments[position].endswith(".py")
-    if not is_script or any(argument.endswith(".py") for argument in arguments[:position]):
-        return None
-    return None if any(_starts_another(name) for name in options) else arguments[position]
-
-
-def _starts_another(option: str) -> bool:
-    """Tell whether this is -m, --module or --no-python, or an abbreviation of these."""
-    return option.startswith("-m") or "--module".startswith(option) or "--no-python".startswith(option)
-
-
 def _split(arguments: Sequence[str], flags: Collection[str]) -> tuple[dict[str, str], int]:
     """Return the options before the first argument that is none, and the position of that argument."""
     found: dict[str, str] = {}
@@ -171,11 +153,8 @@ def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str
     nodes, slots = view.world.nodes or 1, view.place.slots or 1
     options = parse_options(arguments, _ACCELERATE)
     if "--cpu" in options and view.world.size != nodes:
-        raise UsageError(
-            "one process on each node, as `accelerate launch --cpu` starts only one",
-            f"{view.world.size} on {nodes} nodes",
-            "leaving out --cpu, or --slots 1",
-        )
+        expected = "one process on each node, as `accelerate launch --cpu` starts only one"
+        raise UsageError(expected, f"{view.world.size} on {nodes} nodes", "leaving out --cpu, or --slots 1")
     check_options("accelerate", options, view.world.nodes, view.place.node_rank)
     found = {
         "--num_machines": nodes,
@@ -195,20 +174,15 @@ def _starts_several(options: Mapping[str, str], environ: Mapping[str, str]) -> b
     """Tell whether the user's options or file choose how processes are started; --cpu starts one."""
     if "--cpu" in options or any(kind in options for kind in _ACCELERATE_KINDS):
         return True
-    path = options.get("--config-file") or _default_file(environ)
+    # By default the file of `accelerate config` (commands/config/config_args.py).
+    home = environ.get("HF_HOME") or f"{environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+    path = options.get("--config-file") or os.path.expanduser(f"{home}/accelerate/default_config.yaml")
     try:
         with open(path, errors="replace") as file:
             kind = re.search(_DISTRIBUTED_TYPE, file.read(_MOST_BYTES), re.MULTILINE)
     except OSError:  # accelerate itself reports a named file that is missing
         return False
     return kind is not None and kind[1].upper() not in _ONE_PROCESS
-
-
-def _default_file(environ: Mapping[str, str]) -> str:
-    """Return the path of the file of `accelerate config` (commands/config/config_args.py)."""
-    cache = environ.get("XDG_CACHE_HOME") or "~/.cache"
-    home = environ.get("HF_HOME") or f"{cache}/huggingface"
-    return os.path.expanduser(f"{home}/accelerate/default_config.yaml")
 
 
 # The deepspeed launcher, on every node and without ssh.
@@ -228,14 +202,12 @@ def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, 
     options = parse_options(arguments, _DEEPSPEED)
     check_options("deepspeed", options, view.world.nodes, view.place.node_rank)
     found = {
-        "--hostfile": exported["MINGLE_HOSTFILE"],
+        **({} if "-H" in options else {"--hostfile": exported["MINGLE_HOSTFILE"]}),
         "--no_ssh": None,
         "--node_rank": view.place.node_rank,
         "--master_addr": view.world.master_addr,
         "--master_port": view.world.master_port,
     }
-    if "-H" in options:
-        del found["--hostfile"]
     return missing_options(found, options)
 
 
@@ -261,10 +233,10 @@ def _ray(name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) 
         raise UsageError("one head, on rank 0's node", "ray start --head on every node", "ray start without --head")
     if "--head" in options or "--address" in options:
         return ()
+    head = {"--head": None, "--port": view.world.master_port}
+    found = head if view.place.node_rank == 0 else {"--address": view.endpoint}
     own = {"--node-ip-address": view.place.address or view.world.master_addr}
-    if view.place.node_rank == 0:
-        return missing_options({"--head": None, "--port": view.world.master_port, **own}, options)
-    return missing_options({"--address": view.endpoint, **own}, options)
+    return missing_options({**found, **own}, options)
 
 
 # horovodrun, which reaches the nodes from rank 0's and takes them from options.
@@ -407,8 +379,18 @@ _RETURNS = {"options": ("a tuple of strings", _are_strings)}
 
 
 def script_of(launcher: Launcher, arguments: Sequence[str]) -> str | None:
-    """Return the Python script that a launcher with these arguments starts, or None if it is uncertain."""
-    return None if launcher.flags is None else script(arguments, launcher.flags)
+    """Return the Python script that a launcher with these arguments starts, or None if there is none for certain.
+
+    An unknown option, of a later version, may take no value: then the next argument would be the script.
+    """
+    if launcher.flags is None:
+        return None
+    options, position = _split(arguments, launcher.flags)
+    scripts = [at for at, argument in enumerate(arguments[: position + 1]) if argument.endswith(".py")]
+    starts_another = any(  # by -m, --module or --no-python, or an abbreviation of these
+        name.startswith("-m") or "--module".startswith(name) or "--no-python".startswith(name) for name in options
+    )
+    return arguments[position] if scripts == [position] and not starts_another else None
 
 
 def _module_at(command: Sequence[str]) -> int:
@@ -500,28 +482,21 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
     """
     facts, (launcher, end) = spec.facts, find(command) or (None, 0)
     if facts.is_batch and (launcher is None or launcher.starts == "node"):
-        raise UsageError(
-            f"to start {command[0]} on every node of the job",
-            f"a shell that runs on {here(facts)} only",
-            everywhere(facts, command),
-        )
+        seen = f"a shell that runs on {here(facts)} only"
+        raise UsageError(f"to start {command[0]} on every node of the job", seen, everywhere(facts, command))
     tasks = max((facts.local_count or 1, *facts.tasks_per_node))
     if spec.settings.scope == "task" and tasks > 1 and launcher is not None and launcher.starts == "node":
-        raise UsageError(
-            f"one {launcher.name} on each node, as it starts the node's processes itself",
-            f"{tasks} tasks on a node",
-            "--ntasks-per-node=1 without --scope task, or the program without its launcher",
-        )
+        expected = f"one {launcher.name} on each node, as it starts the node's processes itself"
+        remedy = "--ntasks-per-node=1 without --scope task, or the program without its launcher"
+        raise UsageError(expected, f"{tasks} tasks on a node", remedy)
     # In a run only rank 0's host starts a launcher of all nodes, and the run itself adds --verbatim there.
     is_of_all = launcher is not None and launcher.starts == "job" and "MINGLE_RUN_FORMED" not in spec.user_environ
     lacks_nodes = launcher is not None and verbatim and (launcher.options or is_of_all)
     names_nodes = any(hyphens(argument.partition("=")[0]) in _NODE_OPTIONS for argument in command[end:])
     if launcher is not None and lacks_nodes and not names_nodes:
-        raise UsageError(
-            f"{launcher.name} with options that name its nodes",
-            "none, with --verbatim: each node would train alone",
-            "leaving out --verbatim, so that mingle adds them",
-        )
+        seen = "none, with --verbatim: each node would train alone"
+        remedy = "leaving out --verbatim, so that mingle adds them"
+        raise UsageError(f"{launcher.name} with options that name its nodes", seen, remedy)
     if launcher is not None and launcher.starts == "job":
         check_processes(launcher.name, command[end:], spec.nodes)
     if launcher is not None and launcher.check is not None:
@@ -558,8 +533,10 @@ def everywhere(facts: JobFacts, command: Sequence[str]) -> str:
 
 def anywhere(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return what to try without a job: submit one, name hosts, or train on this host only."""
+    from shutil import which  # 3 ms, for this message only
+
     line = f"mingle run {shlex.join(command)}"
     path = environ.get("PATH", "")
-    job = next((text.format(line=line) for program, text in _SUBMITTERS if shutil.which(program, path=path)), "")
+    job = next((text.format(line=line) for program, text in _SUBMITTERS if which(program, path=path)), "")
     hosts = f"mingle run --hosts node1,node2 {shlex.join(command)}"
     return f"{job or hosts}; or --alone to train on this host only"

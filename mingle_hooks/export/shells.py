@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.values import nearest
@@ -22,21 +22,15 @@ def _only_status(code: int, unset: Sequence[str], *, ends: bool) -> str:
     return ""
 
 
-class Failure(Protocol):
-    """A function that returns text that fails; with `ends` it ends a shell that is not interactive."""
-
-    def __call__(self, code: int, unset: Sequence[str], *, ends: bool) -> str:  # noqa: D102 - above
-        ...
-
-
 class Shell(NamedTuple):
     """How a language exports and fails; a shell other than sh has its `programs`, and the `line` that evals.
 
+    `failure` takes the exit code, the names to unset, and whether it ends a shell that is not interactive.
     Such a shell ignores errors in text for sh, and would go on and train alone: see check_reader().
     """
 
     success: Callable[[Mapping[str, str], Sequence[str]], str]
-    failure: Failure = _only_status
+    failure: Callable[..., str] = _only_status
     programs: tuple[str, ...] = ()
     line: str = ""
 
@@ -83,8 +77,7 @@ def _quote_csh(value: str) -> str:
 
 def _csh(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     """Return one statement a line; a newline or more than about 4,000 bytes in a value raise UsageError."""
-    lines = [f"unsetenv {name};" for name in unset]
-    lines += [_setenv(name, value) for name, value in variables.items()]
+    lines = [*(f"unsetenv {name};" for name in unset), *(_setenv(*row) for row in variables.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -105,11 +98,8 @@ def _setenv(name: str, value: str) -> str:
     line = f"setenv {name} {_quote_csh(value)};"
     size = len(os.fsencode(line))
     if size > LONGEST_CSH_LINE_BYTES:
-        raise UsageError(
-            f"{name} in a line of at most {LONGEST_CSH_LINE_BYTES} bytes, csh's limit",
-            f"{size} bytes",
-            "--shell sh, or mingle exec",
-        )
+        expected = f"{name} in a line of at most {LONGEST_CSH_LINE_BYTES} bytes, csh's limit"
+        raise UsageError(expected, f"{size} bytes", "--shell sh, or mingle exec")
     return line
 
 
@@ -247,8 +237,6 @@ def _check(name: str, value: str) -> None:
         raise UsageError(f"{name} without a NUL", value, "another value")
     size = len(os.fsencode(f"{name}={value}\0"))
     if size > LONGEST_STRING_BYTES:
-        raise UsageError(
-            f"{name} of at most {LONGEST_STRING_BYTES} bytes, the kernel's limit",
-            f"{size} bytes",
-            "a framework that reads the roster from a file (--for deepspeed or mpi)",
-        )
+        expected = f"{name} of at most {LONGEST_STRING_BYTES} bytes, the kernel's limit"
+        remedy = "a framework that reads the roster from a file (--for deepspeed or mpi)"
+        raise UsageError(expected, f"{size} bytes", remedy)

@@ -133,11 +133,8 @@ def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | Non
         row = framework(name)
         settings = row.settings(view)
         if unknown := settings.keys() - set(row.names):
-            raise UsageError(
-                f"{name} to set only the variables that it declares",
-                ", ".join(sorted(unknown)),
-                f"--for without {name}",
-            )
+            expected = f"{name} to set only the variables that it declares"
+            raise UsageError(expected, ", ".join(sorted(unknown)), f"--for without {name}")
         for file in _files(row, view):
             settings |= dict.fromkeys(file.variables, (paths or {})[file.name])
         for variable, value in settings.items():
@@ -145,11 +142,9 @@ def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | Non
                 continue
             before, other = found.setdefault(variable, (value, name))
             if before != value:
-                raise UsageError(
-                    f"frameworks that agree on {variable}",
-                    f"{before} for {other}, {value} for {name}",
-                    f"either --for {other} or --for {name}",
-                )
+                seen = f"{before} for {other}, {value} for {name}"
+                remedy = f"either --for {other} or --for {name}"
+                raise UsageError(f"frameworks that agree on {variable}", seen, remedy)
     return found
 
 
@@ -198,9 +193,9 @@ def explain(
     """
     rows = [_HEAD]
     left = dict(_replaced(environ))
-    for variable in found:
-        source = sources.get(variable.name, variable.source) if variable.source == "the world" else variable.source
-        rows.append((variable.name, variable.value, source, variable.lost or left.pop(variable.name, "")))
+    for name, value, source, lost in found:
+        shown = sources.get(name, source) if source == "the world" else source
+        rows.append((name, value, shown, lost or left.get(name, "")))
     names = {variable.name for variable in found}
     rows += [(name, "", "unset", lost) for name, lost in left.items() if name not in names]
     cells = [

@@ -1,4 +1,4 @@
-"""The addresses that this host's interfaces carry."""
+"""This host's interfaces and addresses, its names, and which address other hosts can reach best."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ListedAddress(NamedTuple):
 def list_addresses() -> list[ListedAddress]:
     """Return every address of this network namespace, in the kernel's order. Raises NetworkError.
 
-    One call of getifaddrs(3): an interface that vanishes meanwhile is there whole or not at all.
+    This is one call of getifaddrs(3), so an interface that vanishes meanwhile is listed completely or not at all.
     """
     try:
         import ifaddr  # 30 ms, which a single member does not need
@@ -41,7 +41,7 @@ def list_addresses() -> list[ListedAddress]:
         ) from None
     found = []
     for adapter in adapters:
-        if adapter.index is None:  # it has gone since
+        if adapter.index is None:  # it is gone
             continue
         for ip in adapter.ips:
             address = ip.ip if isinstance(ip.ip, str) else ip.ip[0]
@@ -57,10 +57,10 @@ _MOST_BYTES = 128
 
 
 def read_attribute(path: str) -> str:
-    """Return one attribute, or "" where it cannot be read.
+    """Return one attribute, or "" if it cannot be read.
 
-    That is an answer, not a failure: the speed of a link that is down is EINVAL, a GPU behind the
-    device cgroup is EPERM, and devices come and go.
+    That is no failure: the speed of a link that is down is EINVAL, a GPU behind the device cgroup is EPERM, and devices
+    come and go.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # open() takes twice as long, and nodes read dozens
@@ -75,7 +75,7 @@ def read_attribute(path: str) -> str:
 
 
 def list_entries(path: str) -> list[str]:
-    """Return a directory's entries, or none where there is no such hardware, driver or file system."""
+    """Return a directory's entries, or none without that hardware, driver or file system."""
     try:
         return os.listdir(path)
     except OSError:
@@ -84,32 +84,32 @@ def list_entries(path: str) -> list[str]:
 
 # Which machine this is, so that members can tell whether they share a network stack.
 
-_LONGEST_NAME_machine = 253  # RFC 1035
-# Of a host's name; the last two cannot be its first. To compile an expression takes longer than to check all names.
+_LONGEST_HOST = 253  # RFC 1035
+# Of a host's name; it cannot begin with the last two. Compiling an expression takes longer than checking all names.
 HOST_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 
 def hostname() -> str:
-    """Return this host's name as members tell it to each other: letters, digits, '-', '_' and '.' only."""
+    """Return this host's name as members exchange it: letters, digits, '-', '_' and '.' only."""
     name = "".join(letter if letter in HOST_CHARACTERS else "_" for letter in socket.gethostname())
     return f"_{name[1:]}" if name[:1] in (".", "-") else name or "unnamed"
 
 
 def is_hostname(text: str) -> bool:
-    """Tell whether a member may give its host this name: one as hostname() returns, of at most 253 characters."""
-    return 0 < len(text) <= _LONGEST_NAME_machine and not text.strip(HOST_CHARACTERS) and text[0] not in ".-"
+    """Tell whether this can be a host's name, as hostname() returns it, of at most 253 characters."""
+    return 0 < len(text) <= _LONGEST_HOST and not text.strip(HOST_CHARACTERS) and text[0] not in ".-"
 
 
 def is_hostname_or_address(text: str) -> bool:
     """Tell whether this can be a host's name, or an address without brackets, IPv6 with its zone too."""
-    return 0 < len(text) <= _LONGEST_NAME_machine and not text.strip(HOST_CHARACTERS + ":%") and text[0] not in ".-%"
+    return 0 < len(text) <= _LONGEST_HOST and not text.strip(HOST_CHARACTERS + ":%") and text[0] not in ".-%"
 
 
 def machine_id() -> str:
-    """Return 16 hex digits; two processes have the same ones when they share kernel and network namespace.
+    """Return 16 hex digits that processes share if they share kernel and network namespace.
 
-    A hostname would not do: containers on a host often share it, and cloned machines do. Where there
-    is no /proc (macOS) it is all there is.
+    Host names are not enough, as containers and cloned machines often share them. Without /proc (macOS) there is
+    nothing else.
     """
     boot = read_attribute("/proc/sys/kernel/random/boot_id")
     stack = f"{boot} {os.stat('/proc/self/ns/net').st_ino}" if boot else socket.gethostname()
@@ -125,24 +125,24 @@ _NET = "sys/class/net"
 # Hardware types of /sys/class/net/*/type, from linux/if_arp.h.
 _INFINIBAND, _LOOPBACK = "32", "772"
 _TUNNELS = ("768", "769", "776", "778", "823")  # ipip, ip6tnl, sit, gre, ip6gre: never a fabric of their own
-# Names that container and machine managers give to what only reaches their own guests. A pod's own
-# interface is a veth too, but is called eth0, so the driver says nothing here and the name does.
+# Names that container and machine managers give to networks of their own guests. A pod's own interface is a veth too,
+# but is called eth0, so the name counts and not the driver.
 _VIRTUAL = (
     *("docker", "virbr", "veth", "vnet", "cni", "flannel", "cali", "vxlan.calico", "cilium_", "weave", "lxcbr"),
     *("lxdbr", "podman", "tunl", "kube", "nodelocaldns", "dummy", "ifb"),
 )
 _DOCKERS_BRIDGE, _BRIDGE_DIGITS = "br-", 12  # and so many hexadecimal digits of its network's id
 # The kernel allows 15 bytes without '/', ':' or spaces; of these, what the frameworks' lists can carry.
-_LONGEST_NAME_interfaces = 15
+_LONGEST_INTERFACE = 15
 _NAME_CHARACTERS = HOST_CHARACTERS + "@+"
 # operstate of an interface that carries packets; loopback, tun and some bonds say "unknown".
-_UP_interfaces = ("up", "unknown")
+_UP_STATES = ("up", "unknown")
 # Addresses of one kind that a message lists, as it has room for about a dozen.
 MOST_LISTED = 6
 
 
 class Interface(NamedTuple):
-    """One network interface; its speed is None where it is unknown."""
+    """One network interface; an unknown speed is None."""
 
     name: str
     ifindex: int
@@ -150,7 +150,7 @@ class Interface(NamedTuple):
     speed_mbps: int | None
     up: bool
     addresses: tuple[Address, ...]
-    # Told only where there are several to choose from.
+    # Known only if there are several interfaces to choose from.
     has_rdma: bool = False
     is_default: bool = False  # the default route leaves by it
 
@@ -160,7 +160,7 @@ class UsableAddress(NamedTuple):
 
     interface: Interface
     address: Address
-    why: str = ""  # what made it come before or after others of its speed, if anything did
+    why: str = ""  # why it comes before or after others of its speed, if anything decides
 
     @property
     def host(self) -> str:
@@ -186,17 +186,14 @@ def preference(text: str) -> Preference:
             return Preference(text, ipaddress.ip_network(text, strict=False))
         except ValueError:
             raise _not_a_network(text) from None
-    if not 0 < len(text) <= _LONGEST_NAME_interfaces or text.strip(_NAME_CHARACTERS) or text[0] in ".@+-":
+    if not 0 < len(text) <= _LONGEST_INTERFACE or text.strip(_NAME_CHARACTERS) or text[0] in ".@+-":
         raise _not_a_network(text)
     return Preference(text, None)
 
 
 def _not_a_network(text: str) -> UsageError:
-    return UsageError(
-        "an interface name of at most 15 characters, or a network such as 10.1.0.0/16",
-        repr(text),
-        "--iface ib0, or the network's CIDR; `ip -br address` lists both",
-    )
+    expected = "an interface name of at most 15 characters, or a network such as 10.1.0.0/16"
+    return UsageError(expected, repr(text), "--iface ib0, or the network's CIDR; `ip -br address` lists both")
 
 
 def interfaces(root: str = "/") -> tuple[Interface, ...]:
@@ -213,8 +210,8 @@ def interfaces(root: str = "/") -> tuple[Interface, ...]:
 def describe(found: Mapping[tuple[int, str], Iterable[Address]], root: str = "/") -> tuple[Interface, ...]:
     """Return these interfaces, each by its index and name and with its addresses, in the order of their indices.
 
-    Kind, speed and state come from sysfs; without it (macOS) the speed is unknown and what has an address counts as
-    up. Where there are several that other hosts may be on, RDMA devices and the default route are looked up as well.
+    Kind, speed and state come from sysfs; without it (macOS) the speed is unknown and an interface with an address
+    counts as up. RDMA devices and the default route are looked up only if other hosts may be on several interfaces.
     """
     seen = [_interface(root, name, ifindex, addresses) for (ifindex, name), addresses in sorted(found.items())]
     reachable = [
@@ -222,11 +219,8 @@ def describe(found: Mapping[tuple[int, str], Iterable[Address]], root: str = "/"
         for interface in seen
         if any(_why_not(interface, address, named=False) is None for address in interface.addresses)
     ]
-    return _compared(seen, root) if len(reachable) > 1 else tuple(seen)
-
-
-def _compared(seen: list[Interface], root: str) -> tuple[Interface, ...]:
-
+    if len(reachable) <= 1:
+        return tuple(seen)
     default = default_interface(root)
     return tuple(
         interface._replace(
@@ -247,7 +241,7 @@ def _interface(root: str, name: str, index: int, addresses: Iterable[Address]) -
         ifindex=index,
         kind=_kind(name, read_attribute(f"{folder}/type")),
         speed_mbps=int(speed) if known else None,
-        up=(read_attribute(f"{folder}/operstate") or "unknown") in _UP_interfaces,
+        up=(read_attribute(f"{folder}/operstate") or "unknown") in _UP_STATES,
         addresses=tuple(addresses),
     )
 
@@ -276,10 +270,10 @@ def usable(
 ) -> tuple[UsableAddress, ...]:
     """Return the addresses that other members can reach, the best first.
 
-    Order: the preferences as given (only what they match counts), what NCCL is told to use, by the user's `environ`
-    or by files, no RDMA rail, InfiniBand, speed, IPv4 before IPv6, the default route's interface, index. Loopback
-    never counts; what is made for guests (docker and the like) only where a preference names it.
-    Raises NetworkError that tells why each was left out.
+    Order: the preferences as given (with any, others are left out), NCCL's interfaces by the user's `environ` or by
+    files, no RDMA rail, InfiniBand, speed, IPv4 before IPv6, the default route's interface, index. Loopback is never
+    used, and a network of guests (docker and the like) only if a preference names it.
+    Raises NetworkError, which says why each address was left out.
     """
     found: list[tuple[int, Interface, Address]] = []
     left_out: dict[str, list[str]] = {}
@@ -302,7 +296,7 @@ def usable(
             ", ".join(f"{_few(which)} ({why_not})" for why_not, which in left_out.items()) or "no network interface",
             "--iface NAME|CIDR (`ip -br address` lists them)",
         )
-    # A network that was named for NCCL is the job's, and MASTER_ADDR is to be on it too.
+    # A network that is set for NCCL is the job's, so MASTER_ADDR should be on it too.
     is_one = len({interface.name for _, interface, _ in found}) == 1
     return _ordered(found, None if is_one or environ is None else nccl_ifname(environ, root))
 
@@ -323,7 +317,7 @@ def _ordered(found: list[tuple[int, Interface, Address]], nccl: NcclSetting | No
 
 
 def _few(which: list[str]) -> str:
-    """Return the first of many in words, so that what follows them is not cut off."""
+    """Return the first few as text, so that the rest of a message is not cut off."""
     rest = len(which) - MOST_LISTED
     return ", ".join(which[:MOST_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -353,13 +347,13 @@ def _rank(interface: Interface, address: Address) -> tuple[int, ...]:
 
 
 def is_preferred(host: str, prefer: Sequence[Preference]) -> bool:
-    """Tell whether one of this host's own addresses is on a network that was asked for. Raises NetworkError."""
+    """Tell whether one of this host's own addresses is on a preferred network. Raises NetworkError."""
     address, name = ipaddress.ip_address(host.partition("%")[0]), interface_of(host)
     return any(p.text == name if p.network is None else address in p.network for p in prefer)
 
 
 def interface_of(host: str) -> str | None:
-    """Return the name of the interface that carries this local address, or None where none does.
+    """Return the name of the interface with this local address, or None.
 
     Raises NetworkError.
     """
@@ -372,31 +366,30 @@ def interface_of(host: str) -> str | None:
 
 # The interface of the default route, from the kernel's own tables.
 
-# linux/route.h: a route that is there, and one that only refuses.
-_UP_routes, _REJECT = 0x1, 0x200
+# linux/route.h: a usable route, and one that rejects.
+_ROUTE_UP, _REJECT = 0x1, 0x200
 _NOWHERE, _NOWHERE6 = "00000000", "0" * 32
 
 
 def default_interface(root: str = "/") -> str | None:
-    """Return the interface of the default route with the least metric, IPv4's if there is one; None without any."""
+    """Return the interface of the default route with the least metric, IPv4's if there is one, or None."""
     for routes in (_ipv4(f"{root}/proc/net/route"), _ipv6(f"{root}/proc/net/ipv6_route")):
-        found = [(metric, name) for name, flags, metric in routes if flags & _UP_routes and not flags & _REJECT]
+        found = [(metric, name) for name, flags, metric in routes if flags & _ROUTE_UP and not flags & _REJECT]
         if found:
             return min(found, key=lambda route: route[0])[1]
     return None
 
 
 def _ipv4(path: str) -> Iterator[tuple[str, int, int]]:
-    """Yield interface, flags and metric of each default route: of equal ones the kernel lists its choice first."""
+    """Yield interface, flags and metric of each default route; of equal ones the kernel lists its choice first."""
     for fields in _rows(path, 11):  # Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
         if fields[1] == fields[7] == _NOWHERE:
             yield fields[0], int(fields[3], 16), int(fields[6])
 
 
 def _ipv6(path: str) -> Iterator[tuple[str, int, int]]:
-    for fields in _rows(
-        path, 10
-    ):  # destination, its length, source, its length, gateway, metric, 2 counts, flags, name
+    # destination, its length, source, its length, gateway, metric, 2 counts, flags, name
+    for fields in _rows(path, 10):
         if fields[0] == _NOWHERE6 and fields[1] == "00":
             yield fields[9], int(fields[8], 16), int(fields[5], 16)
 
@@ -412,22 +405,22 @@ def _rows(path: str, columns: int) -> Iterator[list[str]]:
         return
 
 
-# RDMA rails: interfaces that lead from one GPU each to a network of its own.
+# RDMA rails: interfaces that each connect one GPU to a network of its own.
 #
-# NCCL finds them by itself, for data. To meet on one of them would put the connections of a whole job on one GPU's
-# link, and other hosts' other rails do not reach it.
+# NCCL finds them by itself, for data. A rendezvous on one of them would put the connections of a whole job on one GPU's
+# link, which the other rails of other hosts do not reach.
 
-# Machines have one for a GPU, or for two. Fewer are a node's fast network, or its storage's.
+# Machines have one rail for each GPU, or for two. Fewer interfaces are a node's fast network, or that of its storage.
 FEWEST = 4
-# Nobody gives a node so many interfaces on one network, but for its GPUs.
+# Only for its GPUs does a node have that many interfaces on one network.
 FEWEST_OF_ONE_NETWORK = 8
 
 
 def rails(usable: Iterable[tuple[Interface, Address]]) -> frozenset[str]:
-    """Return the names of the interfaces that are rails, among addresses that other hosts can reach.
+    """Return the names of the rails among interfaces with addresses that other hosts can reach.
 
-    At least four Ethernet interfaces of one speed, each with an RDMA device and with networks of its own; or eight, on
-    whichever networks: Oracle's sixteen are all on 192.168.0.0/16 (oci-hpc, rdma-network.conf).
+    Rails are at least four Ethernet interfaces of one speed, each with an RDMA device and with networks of its own, or
+    eight on any networks: Oracle's sixteen are all on 192.168.0.0/16 (oci-hpc, rdma-network.conf).
     """
     alike: dict[int | None, list[tuple[str, object]]] = {}
     for interface, address in usable:
@@ -436,38 +429,38 @@ def rails(usable: Iterable[tuple[Interface, Address]]) -> frozenset[str]:
     found: set[str] = set()
     for carried in alike.values():
         names = {name for name, _ in carried}
-        # An interface may have two addresses of one network; no two interfaces may.
+        # One interface may have two addresses of one network, two interfaces may not.
         is_separate = len(set(carried)) == len({network for _, network in carried})
         if len(names) >= (FEWEST if is_separate else FEWEST_OF_ONE_NETWORK):
             found |= names
     return frozenset(found)
 
 
-# What the site, or the user, has told NCCL: in its files, or by a variable.
+# NCCL's settings of the site or the user: in its files, or as variables.
 #
-# Read in NCCL 2.30: src/misc/param.cc has the files, src/misc/socket.cc and utils.cc what NCCL_SOCKET_IFNAME says.
-# A file's value is only for names that the environment does not have: whatever is exported silently beats it.
+# Read in NCCL 2.30: src/misc/param.cc reads the files, src/misc/socket.cc and utils.cc interpret NCCL_SOCKET_IFNAME.
+# An exported variable silently overrides a file's value.
 
 NCCL_IFNAME = "NCCL_SOCKET_IFNAME"
 _NCCL_CONF = "etc/nccl.conf"
-# NCCL's own buffers: what is longer is cut there.
+# NCCL's own buffers cut longer text.
 _NCCL_LONGEST_BYTES = 1023
-# A larger one is none; nor is what is no plain file, such as a pipe that nobody writes to.
+# A larger file is ignored, as is anything but a regular file, such as a pipe without a writer.
 _NCCL_MOST_BYTES = 1 << 16
 
 
 class NcclSetting(NamedTuple):
-    """A value, and the file that it stands in, or "the environment"."""
+    """A value, and its file or "the environment"."""
 
     value: str
     source: str
 
 
 def nccl_settings(environ: Mapping[str, str], root: str = "/") -> dict[str, NcclSetting]:
-    """Return what NCCL will take from its files, given the user's environment.
+    """Return the settings that NCCL will take from its files in the user's environment.
 
-    The first file that names a variable has it: NCCL_CONF_FILE, or where there is none .nccl.conf in the home of the
-    user's account, whatever HOME says; then /etc/nccl.conf.
+    The first file that sets a variable counts: NCCL_CONF_FILE, by default .nccl.conf in the account's home (not HOME),
+    then /etc/nccl.conf.
     """
     found: dict[str, NcclSetting] = {}
     for path in _nccl_files(environ, root):
@@ -478,7 +471,7 @@ def nccl_settings(environ: Mapping[str, str], root: str = "/") -> dict[str, Nccl
 
 
 def nccl_ifname(environ: Mapping[str, str], root: str = "/") -> NcclSetting | None:
-    """Return the interfaces that NCCL is told to use, None where it is told nothing: one character is nothing to it."""
+    """Return the setting of NCCL's interfaces, or None; NCCL ignores a value of one character."""
     value = environ.get(NCCL_IFNAME)
     files = nccl_settings(environ, root) if value is None else {}
     found = files.get(NCCL_IFNAME) if value is None else NcclSetting(value, "the environment")
@@ -486,7 +479,7 @@ def nccl_ifname(environ: Mapping[str, str], root: str = "/") -> NcclSetting | No
 
 
 def is_nccl_interface(text: str, name: str) -> bool:
-    """Tell whether NCCL_SOCKET_IFNAME=text takes this interface: eth means eth0, =eth0 that one, ^eth all others."""
+    """Tell whether NCCL_SOCKET_IFNAME=text selects this interface: eth matches eth0, =eth0 itself, ^eth the others."""
     is_others = text.startswith("^")
     rest = text[is_others:]
     is_exact = rest.startswith("=")
@@ -513,7 +506,7 @@ def _account_home() -> str:
 
 
 def _nccl_lines(path: str) -> Iterator[tuple[str, str]]:
-    """Yield name and value of each line as NCCL takes it: nothing is stripped, and only a first `#` is a comment."""
+    """Yield name and value of each line as NCCL reads it: nothing is stripped, and comments begin with `#`."""
     try:
         data = contents(path, most_bytes=_NCCL_MOST_BYTES, refused_mode=0, owners=None)
     except (OSError, ValueError, UnfitError):

@@ -1,8 +1,8 @@
-"""Which GPUs of the node a task sees, where the scheduler or a wrapper leaves it one: `--bind gpu` shows it all.
+"""GPUs and RDMA ports of this node, and how a task that sees one GPU is shown all of them: `--bind gpu`.
 
 Frameworks take LOCAL_RANK for the number of a task's GPU, so each task has to see all of its node's; NCCL reaches a
-GPU of another task directly (P2P, cuMem) where it sees it. What a task may see is what it may open: access(2) asks the
-device cgroup too, and no driver.
+GPU of another task directly (P2P, cuMem) only if it sees it. A task may see what it may open: access(2) checks the
+device cgroup too, and calls no driver.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import NamedTuple
 from mingle_hooks.files import close_descriptors_except
 from mingle_hooks.net.addresses import list_entries, read_attribute
 
-# How many GPUs this process may use, told by variables and device files, without running anything.
+# How many GPUs this process may use: from variables and device files, without running anything.
 
 _DIGITS = "0123456789"
-# What comes before a device's UUID in its runtime's variable; otherwise it is a number.
+# The prefix of a device's UUID in its runtime's variable; without it the entry is a number.
 _CUDA, _ROCM = ("GPU-", "MIG-"), ("GPU-",)
 _LEVEL_ZERO = ()  # device, or device.tile
 _UUID_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/-"
@@ -31,7 +31,7 @@ _DEVICES = ("nvidia", "dri/renderD", "accel/", "cambricon", "mtgpu")
 _WHOLE_DEVICES = ("dxg", "kfd")
 _NUMBERED_DEVICES = ("accel", "hl", "neuron", "vfio/", "davinci")
 _TOPS = ("dri", "accel", "vfio")
-# The first that is set tells. HIP reads its own variable on top of ROCR's, so it comes before.
+# The first that is set counts. HIP reads its own variable on top of ROCR's, so it comes first.
 _VARIABLES = (
     ("CUDA_VISIBLE_DEVICES", _CUDA),
     ("HIP_VISIBLE_DEVICES", _ROCM),
@@ -41,11 +41,10 @@ _VARIABLES = (
 
 
 def visible_gpus(environ: Mapping[str, str], root: str = "/") -> int | None:
-    """Return how many GPUs; 0 where something says that there are none, None where nothing says anything.
+    """Return the number of GPUs: 0 if there are certainly none, None if it is unknown.
 
-    A visibility variable that is set decides, an empty one included. In a container
-    NVIDIA_VISIBLE_DEVICES decides next, unless it says "all", or "void" or nothing, which leave it to
-    the device files.
+    A visibility variable that is set decides, also an empty one. In a container NVIDIA_VISIBLE_DEVICES comes next,
+    unless it is "all", "void" or empty, which leave the decision to the device files.
     """
     for variable, device in _VARIABLES:
         if variable in environ:
@@ -60,10 +59,9 @@ def visible_gpus(environ: Mapping[str, str], root: str = "/") -> int | None:
 
 
 def has_accelerator(environ: Mapping[str, str], root: str = "/") -> bool:
-    """Tell whether this process may use an accelerator of any make; False only where nothing looks like one.
+    """Tell whether this process may use an accelerator of any make; False only if nothing looks like one.
 
-    A device file is enough, whether it can be used or not: who takes a node for one without accelerators would
-    train there on the CPU, and say nothing.
+    A device file is enough, usable or not: otherwise a program would silently train on the CPU.
     """
     found = visible_gpus(environ, root)
     if found is not None:
@@ -99,8 +97,8 @@ def _is_device(name: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def _nvidia(root: str) -> int:
-    # In a container that CDI made, /proc lists the whole host and /dev only what was granted; on a
-    # host where nothing has used CUDA since the boot, /dev is still empty.
+    # In a CDI container /proc lists the whole host, and /dev only the granted devices; on a host on which nothing has
+    # used CUDA since the boot, /dev is still empty.
     devices = sum(1 for name in list_entries(f"{root}/dev") if name.startswith("nvidia") and name[6:].isdigit())
     return devices or len(list_entries(f"{root}/proc/driver/nvidia/gpus"))
 
@@ -110,19 +108,19 @@ def _amd(root: str) -> int:
     return sum(1 for node in list_entries(nodes) if read_attribute(f"{nodes}/{node}/gpu_id") not in ("", "0"))
 
 
-# Reading what asks a device: in a child, which can be left behind where the device does not answer.
+# Files that query a device are read in a child process, which can be left behind if the device does not answer.
 #
-# A thread would not do: exec, and the end of the process, wait for one that hangs in the kernel.
+# exec, and the end of the process, would wait for a thread that hangs in the kernel.
 
-ANSWER_S = 0.5  # an mlx5 device takes a millisecond; one that is sick takes a minute
-BUSY_S = 3.0  # so long where it is this node that is slow: the child does not wait for a device, but for a processor
-END_S = 0.25  # and one that is killed ends at once, unless it hangs in the kernel
+ANSWER_S = 0.5  # an mlx5 device takes a millisecond; a broken one takes a minute
+BUSY_S = 3.0  # if the node is slow: the child waits for a processor, not for a device
+END_S = 0.25  # a killed child ends at once, unless it hangs in the kernel
 _SIGKILL = 9
 _READ_BYTES = 1 << 16
 
 
 def read_in_child(paths: Sequence[str]) -> dict[str, str] | None:
-    """Return path -> its attribute, "" for what cannot be read; None where not all came in time."""
+    """Return path -> attribute, "" for an unreadable one; None if not all were read in time."""
     here, there = os.pipe()
     try:
         pid = _fork()
@@ -138,7 +136,7 @@ def read_in_child(paths: Sequence[str]) -> dict[str, str] | None:
         text = _receive(here, ANSWER_S, pid)
     finally:
         os.kill(pid, _SIGKILL)
-        # One that hangs in the kernel cannot even be killed yet; it ends by itself, later.
+        # A child that hangs in the kernel cannot be killed yet; it ends by itself later.
         is_over = text is not None or _receive(here, END_S) is not None
         os.waitpid(pid, 0 if is_over else os.WNOHANG)
         os.close(here)
@@ -147,9 +145,9 @@ def read_in_child(paths: Sequence[str]) -> dict[str, str] | None:
 
 
 def _send_attributes(pipe: int, paths: Sequence[str]) -> None:
-    """Write an attribute a line, and end: whatever happens, nothing of the parent's goes on here."""
+    """Write a line for each attribute and exit: the parent's code must not go on here."""
     try:
-        # Where it is left behind, it holds no port of a leader's, and no stream that somebody reads to its end.
+        # If this child is left behind, it must hold no leader's port, and no stream that is read to its end.
         close_descriptors_except(pipe)
         os.write(pipe, "\n".join(read_attribute(path).replace("\n", " ") for path in paths).encode())
     finally:
@@ -157,9 +155,9 @@ def _send_attributes(pipe: int, paths: Sequence[str]) -> None:
 
 
 def _receive(pipe: int, within_s: float, pid: int | None = None) -> str | None:
-    """Return all that the child wrote until it ended, None where it has not by then.
+    """Return all that the child wrote until it ended, or None if it does not end in time.
 
-    One with a `pid` that does not get a processor has longer, in steps.
+    If the child has a `pid` and waits for a processor, the time is extended in steps.
     """
     data, now = b"", time.monotonic()
     deadline, last = now + within_s, now + BUSY_S
@@ -178,12 +176,12 @@ def _receive(pipe: int, within_s: float, pid: int | None = None) -> str | None:
 
 
 def _is_runnable(pid: int) -> bool:
-    """Tell whether a process waits for nothing but a processor: proc(5), field 3."""
+    """Tell whether a process waits only for a processor: proc(5), field 3."""
     return read_attribute(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] == ["R"]
 
 
 def _fork() -> int:
-    """Fork; where a library has loaded threads, as JAX has, it would be warned of what the child never does."""
+    """Fork without Python's warning about threads, such as those of JAX: the child uses none."""
     if "threading" not in sys.modules:
         return os.fork()
     import warnings
@@ -197,16 +195,16 @@ def _fork() -> int:
 
 
 def active_rdma_ports(root: str = "/sys/class/infiniband") -> tuple[tuple[str, str], ...] | None:
-    """Return ("mlx5_0:1", "InfiniBand") for each active port, numbers in order; () without RDMA devices.
+    """Return (port, link layer), such as ("mlx5_0:1", "InfiniBand"), in numeric order; () without RDMA devices.
 
-    The second is the link layer: "InfiniBand", or "Ethernet" for RoCE. None where a device does not answer.
+    The link layer is "InfiniBand", or "Ethernet" for RoCE. Returns None if a device does not answer.
     """
     ports = {
         f"{device}:{port}": f"{root}/{device}/ports/{port}"
         for device in sorted(list_entries(root), key=_natural)
         for port in sorted(list_entries(f"{root}/{device}/ports"), key=_natural)
     }
-    # Each read of a state asks the device, which may take a minute where it is sick.
+    # Each read of a state queries the device, which may take a minute if it is broken.
     states = read_in_child([f"{path}/state" for path in ports.values()]) if ports else {}
     if states is None:
         return None
@@ -220,19 +218,15 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
-# All that Slurm sets for a task's GPUs, of whatever make. An instance of MIG has no number, and no peers.
+# The variables that Slurm sets for a task's GPUs. A MIG instance has no number and no peers.
 MASKS = (
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "GPU_DEVICE_ORDINAL",
-    "ZE_AFFINITY_MASK",
+    *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"),
 )
 _MIG = "MIG-"
 
 
 class GpuBinding(NamedTuple):
-    """The variables that show a task all GPUs of its node, and what a person should know."""
+    """The variables that show a task all GPUs of its node, and a note for the user."""
 
     variables: Mapping[str, str] = MappingProxyType({})
     note: str = ""
@@ -242,25 +236,31 @@ NONE = GpuBinding()
 
 
 def gpu_binding(
-    environ: Mapping[str, str], local_rank: int, local_count: int, granted: int | None, *, asked: bool, root: str = "/"
+    environ: Mapping[str, str],
+    local_rank: int,
+    local_count: int,
+    granted: int | None,
+    *,
+    is_requested: bool,
+    root: str = "/",
 ) -> GpuBinding:
-    """Return how a task sees its node's GPUs, of which the scheduler `granted` so many to all tasks together.
+    """Return how a task can see all GPUs of its node; the scheduler `granted` that many to all of its tasks.
 
-    Nothing where it sees several, or where there is one for all.
+    There is nothing to change if the task sees several, or if the node has one.
     """
     masked = [name for name in MASKS if name in environ]
     mask = next((name for name in masked if name in MASKS[:3]), "")
     if not mask or visible_gpus(environ) != 1 or local_count == 1 or environ[mask].startswith(_MIG):
         return NONE
     usable = _usable(root)
-    # Where nobody tells how many there are, several tasks may share one GPU: then its number is not their own.
+    # With an unknown number of GPUs several tasks may share one, and its number need not be this task's own.
     if granted is None and environ[mask].strip() != str(local_rank):
         return NONE
     count = granted or usable
     if count <= 1:
         return NONE
     seen = f"this task sees one of the node's {count} GPUs ({mask}={environ[mask]})"
-    if not asked:
+    if not is_requested:
         breaks = "LOCAL_RANK cannot select another, and NCCL may not reach the other tasks' GPUs directly"
         return GpuBinding(note=f"{seen}: {breaks}; try --bind gpu, or srun --gpu-bind=none")
     if why_not := _why_not(environ[mask].strip(), usable, count, local_count):
@@ -270,7 +270,7 @@ def gpu_binding(
 
 
 def _why_not(device: str, usable: int, count: int, local_count: int) -> str:
-    """Return why a task cannot see all GPUs under the numbers from 0 on; empty where it can."""
+    """Return why a task cannot see all GPUs by the numbers from 0 on; empty if it can."""
     if not device.isdigit():
         return "the scheduler names it by its UUID, not by a number"
     if usable < count:
@@ -283,13 +283,9 @@ def _why_not(device: str, usable: int, count: int, local_count: int) -> str:
 
 
 def _usable(root: str) -> int:
-    """Return how many GPUs this process may open: NVIDIA's, else those that the kernel renders with."""
-    for top, begin in ("dev", "nvidia"), ("dev/dri", "renderD"):
-        names = [f"{root}/{top}/{name}" for name in list_entries(f"{root}/{top}") if _is_numbered(name, begin)]
+    """Return the number of GPUs that this process may open: NVIDIA's, else those with a render device."""
+    for folder, begin in (f"{root}/dev", "nvidia"), (f"{root}/dev/dri", "renderD"):
+        names = [name for name in list_entries(folder) if name.startswith(begin) and name[len(begin) :].isdigit()]
         if names:
-            return sum(1 for name in names if os.access(name, os.R_OK | os.W_OK))
+            return sum(os.access(f"{folder}/{name}", os.R_OK | os.W_OK) for name in names)
     return 0
-
-
-def _is_numbered(name: str, begin: str) -> bool:
-    return name.startswith(begin) and name[len(begin) :].isdigit()

@@ -1,4 +1,4 @@
-"""A free TCP port: which to try, how to take one, and how to keep it for the framework."""
+"""A free TCP port: which to try, how to bind one, and how to reserve it for the framework."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from itertools import chain
 from mingle_hooks.errors import NetworkError, NoPortError, limit
 from mingle_hooks.net.addresses import read_attribute
 
-# 5,000 ports that nobody else claims by default: below Linux's ephemeral range (32768-60999) and
-# Kubernetes' node ports (30000-32767), clear of torch's 29400 and 29500, MongoDB's 27017, FlexLM's
-# 27000-27009 and RabbitMQ's 25672, above PBS' 15001-15009 and Ray's workers (10002-19999). Slurm
-# (6817-6819), LSF (6878-7870), SGE (6444) and the file systems are far below.
+# 5,000 ports that no other program uses by default: below Linux's ephemeral range (32768-60999) and Kubernetes' node
+# ports (30000-32767), clear of torch's 29400 and 29500, MongoDB's 27017, FlexLM's 27000-27009 and RabbitMQ's 25672,
+# above PBS' 15001-15009 and Ray's workers (10002-19999). Slurm (6817-6819), LSF (6878-7870), SGE (6444) and the file
+# systems are far below.
 DEFAULT_RANGE = range(20_000, 25_000)
 LOWEST, HIGHEST = 1024, 65_535  # below 1024 only root may bind
 # Many members connect at the same time; the kernel cuts this to net.core.somaxconn.
 BACKLOG = 65_535
-# A connection to this host's own address takes microseconds; this bounds one that a firewall drops.
+# A connection to this host's own address takes microseconds, unless a firewall drops it.
 _KEEP_TIMEOUT_S = 2.0
 # A socket's state in /proc/net/tcp: include/net/tcp_states.h.
 _LISTEN, _TIME_WAIT = "0A", "06"
 
 
 def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
-    """Return the ports that the kernel gives to outgoing connections; IANA's where there is no /proc."""
+    """Return the ports that the kernel gives to outgoing connections; without /proc IANA's."""
     fields, digits = read_attribute(path).split(), len(str(HIGHEST))
     ends = [int(field) for field in fields if field.isascii() and field.isdigit() and len(field) <= digits]
     match ends:
@@ -37,10 +37,10 @@ def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> ran
 
 
 def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tuple[int, ...]:
-    """Return `count` distinct ports of the range (all of it, if it has fewer), the same for the same seed.
+    """Return `count` distinct ports of the range, or all if it has fewer, the same for the same seed.
 
-    A Fisher-Yates shuffle that stops after `count` ports, driven by SHA-256, so that every member
-    finds the same ports in the same order.
+    This is a Fisher-Yates shuffle that stops after `count` ports, driven by SHA-256, so that all members find the same
+    ports in the same order.
     """
     moved: dict[int, int] = {}
     chosen = []
@@ -55,8 +55,8 @@ def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tu
 def listen(address: str, candidates: Sequence[int], port_range: range = DEFAULT_RANGE) -> socket.socket:
     """Return a listening socket on the first free port: the candidates in order, then the rest of the range.
 
-    Bound without SO_REUSEADDR, so a port that another world keeps (see `keep`) is passed over.
-    Raises NetworkError where every port is taken, or the address is not this host's.
+    It is bound without SO_REUSEADDR, so a port that another world reserves (see `keep`) is skipped.
+    Raises NetworkError if every port is in use, or the address is not this host's.
     """
     rest = (port for port in port_range if port not in candidates)
     tried = 0
@@ -73,7 +73,7 @@ def listen(address: str, candidates: Sequence[int], port_range: range = DEFAULT_
 
 
 def has_ipv6() -> bool:
-    """Tell whether Python and the kernel have IPv6 at all (ipv6.disable=1 leaves none)."""
+    """Tell whether Python and the kernel have IPv6 (not with ipv6.disable=1)."""
     if not socket.has_ipv6:
         return False
     try:
@@ -83,16 +83,15 @@ def has_ipv6() -> bool:
     return True
 
 
-# linger(on, 0 s), socket(7): what is closed is gone at once, and leaves nothing in TIME_WAIT.
+# linger(on, 0 s), socket(7): a closed connection is gone at once, without TIME_WAIT.
 GONE_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 def bound(address: str, port: int, *, reuse: bool = False, hold: bool = True) -> socket.socket | None:
-    """Return a socket that listens on one port, or None where the port is taken.
+    """Return a socket that listens on one port, or None if the port is in use.
 
-    With `reuse` a port that is merely in TIME_WAIT is taken too. Without `hold` the connections accepted from it are
-    gone at once when they are closed, and leave nothing in TIME_WAIT. Raises NetworkError where the address is not
-    this host's.
+    With `reuse` a port that is merely in TIME_WAIT is bound too. Without `hold` its accepted connections leave nothing
+    in TIME_WAIT when they are closed. Raises NetworkError if the address is not this host's.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -102,11 +101,11 @@ def bound(address: str, port: int, *, reuse: bool = False, hold: bool = True) ->
         if reuse:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))
-        if not hold:  # accepted connections inherit it, and the first may be there as soon as this listens
+        if not hold:  # accepted connections inherit it, and the first may come as soon as this listens
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
         listener.listen(BACKLOG)
         if reuse:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # as hold() needs it
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # hold() needs that
     except OSError as wrong:
         listener.close()
         if wrong.errno == errno.EADDRINUSE:
@@ -121,10 +120,10 @@ def bound(address: str, port: int, *, reuse: bool = False, hold: bool = True) ->
 
 
 def hold(listener: socket.socket) -> None:
-    """Stop listening, and keep the port from everybody until the listener is closed.
+    """Stop listening, and reserve the port until the listener is closed.
 
-    On Linux shutdown(2) leaves a listener bound. Then it refuses every bind, of any user, as long as it has no
-    SO_REUSEADDR itself: where two sockets have that and neither listens, the kernel binds both, whoever they belong to.
+    On Linux shutdown(2) leaves a listener bound. The kernel then refuses every other bind, of any user, as long as the
+    listener has no SO_REUSEADDR: two sockets that have it, and do not listen, may both be bound.
     """
     try:
         listener.shutdown(socket.SHUT_RDWR)
@@ -133,12 +132,11 @@ def hold(listener: socket.socket) -> None:
 
 
 def keep(listener: socket.socket) -> None:
-    """Hold the listener's port; once it is closed, keep it from everybody but the framework for 60 s.
+    """Hold the port of a listener from `listen`; once it is closed, reserve the port for the framework for 60 s.
 
-    A connection closed first by the server side stays there in TIME_WAIT: the kernel gives the port to
-    nobody who asks for any, and a plain bind fails; a bind with SO_REUSEADDR, as torch's store and most
-    servers do, gets it. Takes a listener of `listen`. Raises NetworkError where this host cannot reach
-    its own address.
+    A connection that the server closes first stays in TIME_WAIT: the kernel then gives the port to no bind to port 0,
+    and a plain bind fails, but one with SO_REUSEADDR, as of torch's store and most servers, succeeds. Raises
+    NetworkError if this host cannot reach its own address.
     """
     address = listener.getsockname()
     try:
@@ -147,12 +145,12 @@ def keep(listener: socket.socket) -> None:
             client.connect(address)
             listener.settimeout(_KEEP_TIMEOUT_S)
             peer = None
-            while peer != client.getsockname():  # somebody may have connected before us
+            while peer != client.getsockname():  # another client may have connected before
                 served, peer = listener.accept()
-                # Only where the connection in TIME_WAIT has it too does a later bind with SO_REUSEADDR get past it.
+                # A later bind with SO_REUSEADDR succeeds only if the connection in TIME_WAIT has it too.
                 served.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 served.close()
-            client.recv(1)  # the server's end came first
+            client.recv(1)  # wait until the server's end is closed
         hold(listener)
     except OSError as wrong:
         raise limit(connect_error(wrong, listener.family, address)) or NetworkError(
@@ -163,13 +161,13 @@ def keep(listener: socket.socket) -> None:
 
 
 def connect_error(error: OSError, family: int, where: tuple[object, ...]) -> OSError:
-    """Return what connect(2) met: NoPortError in the place of EADDRNOTAVAIL where this host has used up its ports."""
+    """Return an error of connect(2), or NoPortError if EADDRNOTAVAIL means that this host's ports are used up."""
     if error.errno != errno.EADDRNOTAVAIL:
         return error
     with socket.socket(family, socket.SOCK_DGRAM) as other:
         try:
             other.connect(where)
-        except OSError:  # nor is there an address of this host's to come from
+        except OSError:  # there is no local address to connect from either
             return error
     among = ephemeral_range()
     which = f"all {len(among)} local ports for connections are in use"
@@ -177,19 +175,16 @@ def connect_error(error: OSError, family: int, where: tuple[object, ...]) -> OSE
 
 
 def over(wanted: Collection[int]) -> str:
-    """Tell, for a message, how many of these ports only connections have that are over."""
-    listening, ended = set[int](), set[int]()
+    """Return, for a message, how many of these ports are in use only by closed connections."""
+    ports: dict[str, set[int]] = {_LISTEN: set(), _TIME_WAIT: set()}
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(path) as table:
-                next(table)
-                rows = [line.split()[1:4:2] for line in table]
+                rows = [line.split()[1:4:2] for line in [*table][1:]]
         except OSError:
             continue
         for local, state in rows:
-            port = int(local.rpartition(":")[2], 16)
-            if state in (_LISTEN, _TIME_WAIT):
-                (listening if state == _LISTEN else ended).add(port)
-    count = len((ended - listening) & set(wanted))
+            ports.get(state, set()).add(int(local.rpartition(":")[2], 16))
+    count = len((ports[_TIME_WAIT] - ports[_LISTEN]) & set(wanted))
     which = "" if count == len(wanted) else f"{count} of them "
     return f", {which}by closed connections, for up to a minute (TIME_WAIT)" if count else ""

@@ -106,30 +106,23 @@ def _of_slots(scheduler: str, job_id: str, slots: hostlist.Slots, read: Variable
 def _lsf_slots(read: Variables) -> hostlist.Slots:
     """Return host -> slots; LSB_HOSTS is not set if it would be too long, the others always are."""
     if text := read.long("hosts", "LSB_MCPU_HOSTS"):
-        return _counted_hosts(text)
+        return _counted_hosts(text, text.split())
     if path := read.long("hosts", "LSB_DJOB_HOSTFILE"):
         return hostlist.read_nodefile(path)
-    slots: hostlist.Slots = {}
-    for host in _split_hosts(read.long("hosts", "LSB_HOSTS") or ""):
-        slots[check_host(host)] = slots.get(host, 0) + 1
-    return slots
+    text = read.long("hosts", "LSB_HOSTS") or ""
+    return _counted_hosts(text, [part for host in text.split() for part in (host, "1")])
 
 
-def _counted_hosts(text: str) -> hostlist.Slots:
-    """Parse ``h1 4 h2 4``."""
-    parts = _split_hosts(text)
+def _counted_hosts(text: str, parts: list[str]) -> hostlist.Slots:
+    """Return host -> slots from hosts, each before its number, as in ``h1 4 h2 4``."""
+    if len(text) > LONGEST_TEXT:
+        raise FactsError(f"a host list of at most {LONGEST_TEXT} characters", f"{len(text)}", "--nodes and --rank")
     slots: hostlist.Slots = {}
     for host, count in zip(parts[::2], [*parts[1::2], ""], strict=False):
         if (counted := number(count, least=1, most=MOST_TASKS)) is None:
             raise FactsError("LSB_MCPU_HOSTS such as 'h1 4 h2 4'", repr(text[:80]), "--nodes and --rank")
         slots[check_host(host)] = slots.get(host, 0) + counted
     return slots
-
-
-def _split_hosts(text: str) -> list[str]:
-    if len(text) > LONGEST_TEXT:
-        raise FactsError(f"a host list of at most {LONGEST_TEXT} characters", f"{len(text)}", "--nodes and --rank")
-    return text.split()
 
 
 # OAR.
@@ -214,19 +207,24 @@ def mpi(environ: Mapping[str, str]) -> JobFacts | None:
     size = read.number("task_count", family[1], least=1)
     local_rank = read.number("local_rank", family[2])
     local_count = read.number("local_count", family[3], least=1)
-    nodes = 1 if size == 1 else hostlist.nodes_by_block(size, local_count)
     read.sources["nodes"] = read.sources["node_rank"] = f"{family[1]} and {family[3]}"
+    found = _launched(read, "mpi", RUNS, size, local_count)._replace(shares_homes=False)
+    node_rank = 0 if found.nodes == 1 else hostlist.node_rank_by_block(rank, local_rank, local_count)
+    return found._replace(node_rank=node_rank, task_rank=rank, local_rank=local_rank)
+
+
+def _launched(
+    read: Variables, scheduler: str, runs: tuple[str, ...], size: int | None, local_count: int | None
+) -> JobFacts:
+    """Return what is the same for all tasks of a launcher's run, if each node has as many tasks as this one."""
+    nodes = 1 if size == 1 else hostlist.nodes_by_block(size, local_count)
     return JobFacts(
-        scheduler="mpi",
-        step=read.text("step", *RUNS, pattern=RUN) or "",
+        scheduler,
+        step=read.text("step", *runs, pattern=RUN) or "",
         nodes=nodes,
-        node_rank=0 if nodes == 1 else hostlist.node_rank_by_block(rank, local_rank, local_count),
-        task_rank=rank,
         task_count=size,
-        local_rank=local_rank,
         local_count=local_count,
         tasks_per_node=(local_count,) * nodes if nodes and local_count else (),
-        shares_homes=False,
         sources=read.sources,
     )
 
@@ -246,20 +244,11 @@ def pals(environ: Mapping[str, str]) -> JobFacts | None:
         return None
     size = read.number("task_count", "PALS_SIZE", "PMI_SIZE", least=1)
     local_count = read.number("local_count", "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE", least=1)
-    nodes = 1 if size == 1 else hostlist.nodes_by_block(size, local_count)
     read.sources["nodes"] = f"{read.sources.get('task_count')} and {read.sources.get('local_count')}"
-    return JobFacts(
-        scheduler="pals",
-        step=read.text("step", "PALS_APID", pattern=RUN) or "",
-        nodes=nodes,
-        node_rank=read.number("node_rank", "PALS_NODEID", most=MOST_NODES),
-        task_rank=rank,
-        task_count=size,
-        local_rank=read.number("local_rank", "PALS_LOCAL_RANKID"),
-        local_count=local_count,
-        tasks_per_node=(local_count,) * nodes if nodes and local_count else (),
-        sources=read.sources,
-    )
+    node_rank = read.number("node_rank", "PALS_NODEID", most=MOST_NODES)
+    local_rank = read.number("local_rank", "PALS_LOCAL_RANKID")
+    found = _launched(read, "pals", ("PALS_APID",), size, local_count)
+    return found._replace(node_rank=node_rank, task_rank=rank, local_rank=local_rank)
 
 
 # Ranks that a platform gives: VESSL's runs, Toolkit's replicas and Kubeflow's training jobs.
@@ -376,9 +365,8 @@ def _checked(name: str, value: object) -> object:
 
 
 def _bad_run(expected: str) -> FactsError:
-    return FactsError(
-        expected, f"something else in {RUN_VARIABLE}", f"unset {RUN_VARIABLE}, which only `mingle run` sets"
-    )
+    remedy = f"unset {RUN_VARIABLE}, which only `mingle run` sets"
+    return FactsError(expected, f"something else in {RUN_VARIABLE}", remedy)
 
 
 # The tables, and the search in them.
@@ -435,7 +423,7 @@ def _detect(environ: Mapping[str, str], hostname: str | None, *, asks_plugins: b
     launched = _first(LAUNCHERS, environ)
     if launched is None:
         found = _first(MANAGERS, environ) or _first(PLATFORMS, environ)
-        found = found or (_of_plugin(environ) if asks_plugins else None) or _no_job()
+        found = found or (_of_plugin(environ) if asks_plugins else None) or _NO_JOB
         return _numbered(found, hostname)
     if launched.sources["task_rank"] == "PMI_RANK":
         manager = _first(MANAGERS, environ)
@@ -448,12 +436,8 @@ def _detect(environ: Mapping[str, str], hostname: str | None, *, asks_plugins: b
 
 
 def _first(table: tuple[Adapter, ...], environ: Mapping[str, str]) -> JobFacts | None:
-    for adapter in table:
-        if any(environ.get(mark) for mark in adapter.marks):
-            found = adapter.facts(environ)
-            if found:
-                return found
-    return None
+    marked = (adapter for adapter in table if any(map(environ.get, adapter.marks)))
+    return next((found for adapter in marked if (found := adapter.facts(environ))), None)
 
 
 def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
@@ -473,13 +457,9 @@ def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
     return None
 
 
+_WAYS = "srun in front, --id NAME --nodes N on each of N hosts, or --alone for this host only"
+_NO_JOB = JobFacts("none", shares_homes=False, without_nodes=("a job, or --nodes N", "no job here", _WAYS))
 _RETURNS = {"facts": ("JobFacts or None", lambda found: found is None or isinstance(found, JobFacts))}
-
-
-def _no_job() -> JobFacts:
-    each = "--id NAME --nodes N on each of N hosts"
-    missing = ("a job, or --nodes N", "no job here", f"srun in front, {each}, or --alone for this host only")
-    return JobFacts(scheduler="none", shares_homes=False, without_nodes=missing)
 
 
 def _within(launched: JobFacts, job: JobFacts) -> JobFacts:

@@ -26,6 +26,9 @@ MOST_LEADER_HOSTS = 64
 COUNT_MEMBERS = ("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES; or --alone for this node only")
 
 
+_COUNTED_BY = {"node_rank": "nodes", "task_rank": "task_count", "slot": "local_count", "local_rank": "local_count"}
+
+
 class _Fields(NamedTuple):
     """The fields of JobFacts.
 
@@ -121,27 +124,19 @@ class JobFacts(_Fields):
         """Raise FactsError for facts that contradict each other."""
         if self.nodes is not None and not 1 <= self.nodes <= MOST_NODES:
             raise FactsError(f"1 to {MOST_NODES} nodes", f"{self.nodes} ({self._from('nodes')})", "--nodes N")
-        _within("node rank", self.node_rank, self.nodes, self._from("node_rank"), "--rank R")
-        _within("task rank", self.task_rank, self.task_count, self._from("task_rank"), "--scope node")
-        _within("slot", self.slot, self.local_count, self._from("slot"), "--scope node")
-        _within("local rank", self.local_rank, self.local_count, self._from("local_rank"), "--scope node")
+        for name, count in _COUNTED_BY.items():
+            value, most = getattr(self, name), getattr(self, count)
+            if value is not None and (value < 0 or (most is not None and value >= most)):
+                limit = "0 or more" if most is None else f"0 to {most - 1}"
+                remedy = "--rank R" if name == "node_rank" else "--scope node"
+                raise FactsError(f"a {name.replace('_', ' ')} of {limit}", f"{value} ({self._from(name)})", remedy)
         if self.hosts and self.nodes is not None and len(self.hosts) != self.nodes:
-            raise FactsError(
-                f"{self.nodes} hosts ({self._from('nodes')})",
-                f"{len(self.hosts)} ({self._from('hosts')})",
-                "the same command with --nodes, or unset the variable that is left over from another job",
-            )
+            remedy = "the same command with --nodes, or unset the variable that is left over from another job"
+            seen = f"{len(self.hosts)} ({self._from('hosts')})"
+            raise FactsError(f"{self.nodes} hosts ({self._from('nodes')})", seen, remedy)
 
     def _from(self, name: str) -> str:
         return self.sources.get(name, self.scheduler)
-
-
-def _within(name: str, value: int | None, count: int | None, source: str, remedy: str) -> None:
-    if value is None:
-        return
-    if value < 0 or (count is not None and value >= count):
-        limit = "0 or more" if count is None else f"0 to {count - 1}"
-        raise FactsError(f"a {name} of {limit}", f"{value} ({source})", remedy)
 
 
 # Reading a scheduler's variables, with the source of each fact.
@@ -193,15 +188,12 @@ class Variables:
 
     def number(self, fact: str, *names: str, least: int = 0, most: int = MOST_TASKS) -> int | None:
         """Return the first set variable as a number. Raises FactsError unless it is from `least` to `most`."""
-        for name in names:
-            value = self.environ.get(name, "")
-            if not value:
-                continue
-            if (found := number(value, least=least, most=most)) is None:
-                raise _bad(name, f"a number from {least} to {most}", value)
-            self.sources[fact] = name
-            return found
-        return None
+        value = self.long(fact, *names)
+        if value is None:
+            return None
+        if (found := number(value, least=least, most=most)) is None:
+            raise _bad(self.sources[fact], f"a number from {least} to {most}", value)
+        return found
 
     def long(self, fact: str, *names: str) -> str | None:
         """Return the first set variable unchecked: the caller parses it."""

@@ -172,9 +172,8 @@ def _folded(prefix: str, suffix: str, numbers: list[str]) -> str:
 
 
 def _bad(expected: str, seen: str) -> FactsError:
-    return FactsError(
-        f"a host list with {expected}", seen, "checking it with `scontrol show hostnames`, or --nodes and --rank"
-    )
+    remedy = "checking it with `scontrol show hostnames`, or --nodes and --rank"
+    return FactsError(f"a host list with {expected}", seen, remedy)
 
 
 # Node files: the hosts of a job, a line for each slot (PBS, LSF, OAR) or for each host (SGE).
@@ -254,9 +253,8 @@ def _some(slots: Slots, path: str) -> Slots:
 
 
 def _bad_nodefile(path: str, seen: str) -> FactsError:
-    return FactsError(
-        f"a node file with a host on each line in {path}", seen, "checking that file, or --nodes and --rank"
-    )
+    remedy = "checking that file, or --nodes and --rank"
+    return FactsError(f"a node file with a host on each line in {path}", seen, remedy)
 
 
 # Slurm's counts per node: ``2(x3),1`` stands for 2, 2, 2, 1.

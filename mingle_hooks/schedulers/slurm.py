@@ -58,7 +58,7 @@ def _in_step(
     if components:
         # Two steps in different components have the same job id and the same step id, but not this.
         step = f"{step}@{hosts[0]}"
-    own = _host(read)
+    own = read.host("host", "SLURMD_NODENAME")
     in_order = _unless_sorted(_rank_order(hosts, nodes, components), own, node_rank)
     if per_node and components:
         per_node = _sorted_as(in_order, hosts, per_node)
@@ -123,13 +123,9 @@ def _in_job(read: Variables, job_id: str, hosts: tuple[str, ...], components: li
             f"SLURM_JOB_ID={job_id} alone, as in an ssh shell",
             f"srun --jobid={job_id} --overlap in front, or --nodes N",
         ),
-        host=_host(read),
+        host=read.host("host", "SLURMD_NODENAME"),
         sources=read.sources,
     )
-
-
-def _host(read: Variables) -> str | None:
-    return read.host("host", "SLURMD_NODENAME")
 
 
 def _step(read: Variables) -> str | None:
@@ -153,9 +149,7 @@ def _components(read: Variables, job_id: str) -> list[tuple[str, ...]]:
 
 def _hosts(read: Variables, *names: str) -> tuple[str, ...]:
     text = read.long("hosts", *names)
-    if text is None:
-        return ()
-    return tuple(dict.fromkeys(hostlist.expand(text)))
+    return () if text is None else tuple(dict.fromkeys(hostlist.expand(text)))
 
 
 def _rank_order(hosts: tuple[str, ...], nodes: int, components: list[tuple[str, ...]]) -> tuple[str, ...]:
@@ -193,11 +187,9 @@ def _step_counts(read: Variables, nodes: int, task_count: int | None) -> tuple[i
     """Return a step's tasks on each node, or () if unknown. Raises FactsError for contradictions."""
     per_node = _counts(read, "SLURM_STEP_TASKS_PER_NODE")
     if per_node and (len(per_node) != nodes or sum(per_node) != (task_count or sum(per_node))):
-        raise FactsError(
-            f"{task_count or 'some'} tasks on {nodes} nodes",
-            f"{len(per_node)} nodes with {sum(per_node)} tasks (SLURM_STEP_TASKS_PER_NODE)",
-            "unset the variable that is left over from another job",
-        )
+        seen = f"{len(per_node)} nodes with {sum(per_node)} tasks (SLURM_STEP_TASKS_PER_NODE)"
+        remedy = "unset the variable that is left over from another job"
+        raise FactsError(f"{task_count or 'some'} tasks on {nodes} nodes", seen, remedy)
     return per_node
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from slurm_step import STEP
-from support.members import KEYED, OTHER_KEY, REDUCE, SHARED, WORLD, evaluating, failed, one_world, parsed, variables
+from support.members import KEYED, OTHER_KEY, REDUCE, SHARED, WORLD, evaluating, one_world, parsed, variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,35 +35,38 @@ def test_explain_tells_on_stderr_where_each_value_comes_from(hosts: Callable[...
     assert "your own value is kept" in rows["NCCL_SOCKET_IFNAME"]
 
 
-def test_explain_tells_why_this_address_who_did_not_reach_another_and_who_came_last(
-    hosts: Callable[..., Hosts],
+LATE = r"\d+\.\d+ s"
+# The network that node3 cannot use -> lines of rank 0, and of the second, which says how it found rank 0.
+EXPLAINED = {
+    "eth0": (
+        r"node1: address 10\.77\.0\.1 \(eth0, .*not reached by node3$",
+        r"node1: address 10\.78\.0\.1 \(ib0, .*chosen",
+        rf"node1: last of 3 members to check in: node2 .* {LATE} after",
+        rf"node1: last to be ready: node2, {LATE} after node[13]: {LATE} for a late start",
+        r"node1: NODE_RANK +0 +--rank$",
+        r"node2: MASTER_ADDR .* reached from 10\.78\.0\.2 \(ib0\)$",
+        r"node2: rank 0 is node1 \(10\.7[78]\.0\.1\), found by ",
+    ),
+    "ib0": (
+        r"node1: address 10\.77\.0\.1 \(eth0, .*chosen",
+        r"node1: address 10\.78\.0\.1 \(ib0, .*not needed: slower",
+    ),
+}
+
+
+@pytest.mark.parametrize("blocked", EXPLAINED)
+def test_explain_says_why_this_address_who_did_not_reach_another_and_who_came_last(
+    hosts: Callable[..., Hosts], blocked: str
 ) -> None:
-    """Rank 0 knows; the others tell how they found it."""
+    """Nobody is named for an address that was not needed: who has reached a better one has not tried it."""
     three = hosts(3)
-    three[2]._add('iifname "eth0" drop')
-    asks = [*evaluating("--id", "job", "--nodes", "3", "--explain", then=":")]
+    three[2]._add(f'iifname "{blocked}" drop')
+    command = evaluating("--id", "job", "--nodes", "3", "--explain", then=":")
     first, second, _ = three.run_all(
-        lambda host: [*asks, "--rank", str(host.number - 1)], env=KEYED, delays=[0, 2.0, 0]
+        lambda host: [*command, "--rank", str(host.number - 1)], env=KEYED, delays=[0, 2.0, 0]
     )
-    assert re.search(r"^node1: address 10\.77\.0\.1 \(eth0, .*not reached by node3$", first.stderr, re.MULTILINE)
-    assert re.search(r"^node1: address 10\.78\.0\.1 \(ib0, .*chosen", first.stderr, re.MULTILINE)
-    assert re.search(r"^node1: last of 3 members to check in: node2 .* \d+\.\d+ s after", first.stderr, re.MULTILINE)
-    late = r"\d+\.\d+ s"
-    ready = rf"^node1: last to be ready: node2, {late} after node[13]: {late} for a late start"
-    assert re.search(ready, first.stderr, re.MULTILINE)
-    assert re.search(r"^node1: NODE_RANK +0 +--rank$", first.stderr, re.MULTILINE)
-    assert re.search(r"^node2: MASTER_ADDR .* reached from 10\.78\.0\.2 \(ib0\)$", second.stderr, re.MULTILINE)
-    assert re.search(r"^node2: rank 0 is node1 \(10\.7[78]\.0\.1\), found by ", second.stderr, re.MULTILINE)
-
-
-def test_explain_names_nobody_for_an_address_that_was_not_needed(hosts: Callable[..., Hosts]) -> None:
-    """Who has reached a better one has not tried it, and might not have reached it either."""
-    three = hosts(3)
-    three[2]._add('iifname "ib0" drop')
-    asks = [*evaluating("--id", "job", "--nodes", "3", "--explain", then=":")]
-    first, *_ = three.run_all(lambda host: [*asks, "--rank", str(host.number - 1)], env=KEYED, delays=[0, 2.0, 0])
-    assert re.search(r"^node1: address 10\.77\.0\.1 \(eth0, .*chosen", first.stderr, re.MULTILINE)
-    assert re.search(r"^node1: address 10\.78\.0\.1 \(ib0, .*not needed: slower", first.stderr, re.MULTILINE)
+    for line in EXPLAINED[blocked]:
+        assert re.search(f"^{line}", first.stderr + second.stderr, re.MULTILINE), line
 
 
 def test_no_wait_asks_nobody_and_says_the_same_on_every_node(hosts: Callable[..., Hosts]) -> None:
@@ -149,21 +152,23 @@ def test_exec_unsets_what_an_earlier_mingle_left(hosts: Callable[..., Hosts]) ->
 
 
 @pytest.mark.parametrize(
-    ("command", "code"),
-    [(["sh", "-c", "exit 7"], 7), (["/nosuch"], 127), (["/etc/passwd"], 126), (["sh", "-c", "kill -TERM $$"], -15)],
-    ids=["its own", "not found", "not executable", "a signal"],
+    ("nodes", "command", "code", "lines"),
+    [
+        ("1", ["sh", "-c", "exit 7"], 7, 0),
+        ("1", ["/nosuch"], 127, 1),
+        ("1", ["/etc/passwd"], 126, 1),
+        ("1", ["sh", "-c", "kill -TERM $$"], -15, 0),
+        ("2", ["echo", "started"], 69, 1),
+    ],
+    ids=["its own", "not found", "not executable", "a signal", "no world"],
 )
-def test_exec_passes_on_the_exit_status(hosts: Callable[..., Hosts], command: list[str], code: int) -> None:
-    """The command's own; 127 and 126, as in every shell, where there is none."""
-    done = hosts(1)[0].run(["mingle", "exec", "--id", "job", "--nodes", "1", "--", *command])
-    assert (done.returncode, done.stdout) == (code, "")
-    assert len(done.stderr.splitlines()) == (1 if code in (126, 127) else 0)
-
-
-def test_exec_does_not_start_the_command_when_there_is_no_world(hosts: Callable[..., Hosts]) -> None:
-    """It ends with the code of what went wrong."""
-    done = hosts(1)[0].run(["mingle", "exec", *TWO, "--timeout", "1", "--", "echo", "started"], env=KEYED)
-    failed(done, 69)
+def test_exec_passes_on_the_exit_status(
+    hosts: Callable[..., Hosts], nodes: str, command: list[str], code: int, lines: int
+) -> None:
+    """The command's own; 127 and 126, as in every shell, where there is none, and 69 without a world."""
+    words = ["mingle", "exec", "--id", "job", "--nodes", nodes, "--timeout", "1", "--", *command]
+    done = hosts(1)[0].run(words, env=KEYED)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (code, "", lines)
 
 
 def test_key_prints_a_fresh_key_that_members_can_use(hosts: Callable[..., Hosts]) -> None:

@@ -206,14 +206,6 @@ done"""
     assert (done.stdout, done.stderr) == ("5 its\n3 its\n2 its\n", "")
 
 
-def test_a_shell_that_has_no_script_is_an_error_that_names_the_nearest() -> None:
-    """As every mistake."""
-    done = subprocess.run([BIN / "mingle", "completion", "zhs"], capture_output=True, text=True, check=False)
-    assert done.returncode == 64
-    assert "zsh" in done.stderr
-    assert done.stdout == ""
-
-
 @pytest.mark.parametrize(
     "typed", ['mingle env "unclosed', "mingle nosuch --for ", "mingle env --nosuch ", "mingle =", " "]
 )

@@ -34,6 +34,7 @@ MISTAKES = {
     "hosts --format pbs": ("one of etc, mpi, mpich,", "`mingle hosts --format etc`"),
     "hosts --format mpi4": ("saw mpi4", "`mingle hosts --format mpi`"),
     "hooks install slrum": ("one of slurm, pbs, torque; saw slrum", "`mingle hooks install slurm`"),
+    "completion zhs": ("one of bash, zsh, fish; saw zhs", "`mingle completion zsh`"),
     "hooks install": ("one of slurm, pbs, torque; saw none", "`mingle hooks install slurm`"),
     "doctor": (
         "env, exec, run, check, ls, show, kill, hosts, key, template, hooks, schema, docs, completion; saw doctor",

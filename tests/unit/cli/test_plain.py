@@ -49,7 +49,7 @@ def test_a_call_that_is_read_is_the_one_that_click_reads(command: str, words: li
     """Whatever stands there, both readers agree on options, flags and the command to become."""
     call = plain.read_call([command, *words])
     if call is not None:
-        flags = {name: getattr(call, name) for name in ("explain", "no_wait", *ONLY_STARTED)}
+        flags = call.flags._asdict()
         mine = {**call.options, **{name: True for name, value in flags.items() if value}}
         assert by_click(command, words) == (mine, call.rest)
 

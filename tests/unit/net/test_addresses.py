@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import re
 import socket
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ import pytest
 from cluster.machines import carrier, grow, recorded, route, route6, seen, tables
 from hypothesis import example, given
 from hypothesis import strategies as st
-from needs import need, only_with
+from needs import only_with
 
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.net.addresses import (
@@ -167,47 +164,6 @@ def test_loopback_of_this_host_is_found_with_its_address_also_without_sysfs(tmp_
         assert (lo.kind, lo.up) == ("loopback", True)
         assert ip_interface("127.0.0.1/8") in lo.addresses
     assert (interface_of("127.0.0.1"), interface_of("192.0.2.254")) == ("lo", None)
-
-
-@pytest.fixture
-def namespace() -> Iterator[str]:
-    """Yield a network namespace of this test's own, gone afterwards."""
-    need("root", "ip", "namespaces")
-    name = f"mingle-{uuid.uuid4().hex[:8]}"
-    subprocess.run(["ip", "netns", "add", name], check=True)
-    try:
-        yield name
-    finally:
-        subprocess.run(["ip", "netns", "delete", name], check=True)
-
-
-PROBE = """
-import json
-from mingle_hooks.net.addresses import interfaces, interface_of as name_of, usable
-names = [(i.name, i.kind, i.up) for i in interfaces()]
-print(json.dumps([names, [c.host for c in usable(interfaces())], name_of("10.5.0.2"), name_of("fd05::1")]))
-"""
-
-
-def test_a_real_namespace_is_read_as_it_is(namespace: str) -> None:
-    """A veth called eth0 is a network, docker's bridge is none; second and IPv6 addresses are found too."""
-    script = (
-        "ip link set lo up; ip link add eth0 type veth peer name veth9;"
-        "ip link set eth0 up; ip link set veth9 up;"
-        "ip address add 10.5.0.1/24 dev eth0; ip address add 10.5.0.2/24 dev eth0 label eth0:two;"
-        "ip -6 address add fd05::1/64 dev eth0 nodad;"
-        "ip link add docker0 type veth peer name peer0; ip link set docker0 up; ip link set peer0 up;"
-        "ip address add 172.17.0.1/16 dev docker0"
-    )
-    enter = ["ip", "netns", "exec", namespace]
-    subprocess.run([*enter, "sh", "-ec", script], check=True)
-    done = subprocess.run([*enter, sys.executable, "-c", PROBE], check=True, stdout=subprocess.PIPE)
-    names, hosts, second, six = json.loads(done.stdout)
-    assert ["eth0", "ethernet", True] in names
-    assert ["docker0", "virtual", True] in names
-    assert ["veth9", "virtual", True] in names
-    assert hosts == ["10.5.0.1", "10.5.0.2", "fd05::1"]
-    assert (second, six) == ("eth0", "eth0")
 
 
 # Which interface the world is on, on known machines and on made-up ones, from trees of /sys and /proc.

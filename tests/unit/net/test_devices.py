@@ -79,7 +79,7 @@ def seen(
     root: str, environ: dict[str, str], *, tasks: int = 4, granted: int | None = 4, asked: bool = True
 ) -> GpuBinding:
     """Return how the second task of the node sees its GPUs."""
-    return gpu_binding(environ, 1, tasks, granted, asked=asked, root=root)
+    return gpu_binding(environ, 1, tasks, granted, is_requested=asked, root=root)
 
 
 @pytest.mark.parametrize("value", ["1", "0", " 1 "])
