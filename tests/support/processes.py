@@ -10,8 +10,7 @@ ON_THIS_MACHINE = {"cli", "export", "net", "rendezvous"}
 # Tests of one file that share what cannot be there twice.
 TOGETHER = {
     # What stands in for LSF and Grid Engine gives the same job ids, by which a job script tells its processes.
-    "test_scripts_by_remote_start": "stand-ins",
-    "test_first_try": "stand-ins",
+    "test_scripts_on_every_scheduler": "stand-ins",
     "test_shown_lines": "stand-ins",
     "test_starters_remote": "stand-ins",
     "test_all_end_together": "eight hosts",

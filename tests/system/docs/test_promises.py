@@ -55,6 +55,7 @@ def test_no_time_of_day_decides_anything_in_a_rendezvous() -> None:
         "leader.py",
         "member.py",
         "output.py",
+        "probes.py",
         "session.py",
         "status.py",
         "jobs.py",

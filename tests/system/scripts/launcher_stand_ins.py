@@ -12,8 +12,8 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 
@@ -88,7 +88,7 @@ def processes(commands: list[list[str]], ranks: list[int], size: int, master: tu
 
 
 def ray(words: list[str]) -> int:
-    """Be a head that counts those who are connected, with the program beside it, or a worker that is connected."""
+    """Be a head that starts the program once all workers are connected, or a worker until the head ends."""
     assert words[0] == "symmetric-run"
     parser = argparse.ArgumentParser("ray symmetric-run", allow_abbrev=False)
     parser.add_argument("--address", required=True)
@@ -98,51 +98,17 @@ def ray(words: list[str]) -> int:
     host, _, port = given.address.rpartition(":")
     address = (host.strip("[]"), int(port))
     if os.environ["NODE_RANK"] == "0":  # the real one looks for the address among its own
-        threading.Thread(target=head, args=[address], daemon=True).start()
-        while nodes_of(address) < given.min_nodes:
-            time.sleep(0.1)
-        return subprocess.run(program, env=os.environ | {"RAY_ADDRESS": given.address}, check=False).returncode
+        with ExitStack() as stack:
+            server = stack.enter_context(socket.create_server(address))
+            for _ in range(given.min_nodes - 1):
+                stack.enter_context(server.accept()[0])
+            return subprocess.run(program, env=os.environ | {"RAY_ADDRESS": given.address}, check=False).returncode
     while True:
         try:
-            connection = socket.create_connection(address, timeout=10)
-            break
+            with socket.create_connection(address) as connection:
+                return len(connection.recv(1))
         except ConnectionRefusedError:
             time.sleep(0.2)  # a worker waits for its head
-    with connection:
-        connection.settimeout(None)
-        connection.sendall(b"join\n")
-        while connection.recv(100):
-            pass
-    return 0
-
-
-def nodes_of(address: tuple[str, int]) -> int:
-    """Return how many nodes a head counts, 0 where it does not answer yet."""
-    try:
-        with socket.create_connection(address, timeout=10) as connection, connection.makefile("rw") as file:
-            file.write("status\n")
-            file.flush()
-            return int(file.readline())
-    except ConnectionRefusedError:
-        return 0
-
-
-def head(address: tuple[str, int]) -> int:
-    """Count the nodes, this one too, and tell the number to who asks."""
-    nodes = [1]
-
-    def serve(connection: socket.socket) -> None:
-        with connection, connection.makefile("rw") as file:
-            if file.readline() == "join\n":
-                nodes[0] += 1
-                file.readline()  # for as long as it lives
-                nodes[0] -= 1
-            else:
-                file.write(f"{nodes[0]}\n")
-
-    with socket.create_server(address) as server:
-        while True:
-            threading.Thread(target=serve, args=[server.accept()[0]], daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,7 @@ from cluster.real_pbs import RealPbs
 from light import BIN
 from light import TRAIN as LIGHT
 from support.directives import VALUES, script_with, words_for
-from support.nasty import NASTY, TELL
-from support.needs import need
+from support.jobs import LONG, SETUP, TRAIN
 
 from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
@@ -25,10 +23,7 @@ from mingle_hooks.scripts.script import render_script as render
 Pbs = PbsStandIn | RealPbs
 Start = Callable[..., Pbs]
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-SETUP = f"PATH={Path(sys.executable).parent}:$PATH"
 TRY_AGAIN = 75  # its training was not at its end
-LONG = ("train.py", "--steps", "100000", "--pause", "0.1", "--backend", "sockets")
 
 
 @pytest.fixture
@@ -37,7 +32,7 @@ def pbs(any_pbs: Start) -> Start:
 
     def start(nodes: int, **options: Any) -> Pbs:
         its = any_pbs(nodes, **options)
-        shutil.copy(EXAMPLES / "train.py", its.place)
+        shutil.copy(TRAIN, its.place)
         return its
 
     return start
@@ -61,68 +56,12 @@ def test_torchrun_trains_on_all_hosts(pbs: Start) -> None:
     assert "mingle run: node[1-2] are one world, rank 0 at " in its.output(job)
 
 
-def test_one_process_per_slot(pbs: Start) -> None:
-    """The launcher "process" starts a process for each slot, ranks counted over all hosts."""
-    its = pbs(3, slots=2)
-    options = {"nodes": "3", "ntasks-per-node": "2", "launcher": "process"}
-    job = submit(its, options, "train.py", "--backend", "sockets")
-    assert its.wait(job) == 0, its.output(job)
-    begins = sorted(re.findall(r"^(\d node\d): rank (\d) of 6 begins", its.output(job), re.MULTILINE))
-    assert begins == [(f"{n} node{n // 2 + 1}", str(n)) for n in range(6)]
-
-
-@pytest.mark.parametrize("launcher", ["plain", "process"])
-def test_the_first_failure_ends_the_job_with_its_status(pbs: Start, launcher: str) -> None:
-    """When one host fails the others are told to stop, and the job ends with the failure's status."""
-    its = pbs(3)
-    command = """
-        trap 'echo told $NODE_RANK; kill $!; exit 9' TERM
-        >"ready.$NODE_RANK"
-        if [ "$NODE_RANK" = 1 ]; then
-          while [ "$(ls ready.* | wc -l)" -lt 3 ]; do sleep 0.1; done
-          exit 7
-        fi
-        while :; do sleep 600 & wait; done"""  # which may be told first
-    job = submit(its, {"nodes": "3", "launcher": launcher}, "bash", "-c", command)
-    assert its.wait(job) == 7, its.output(job)
-    assert sorted(re.findall(r": told (\d)$", its.output(job), re.MULTILINE)) == ["0", "2"], its.output(job)
-
-
-def test_every_value_arrives(pbs: Start) -> None:
-    """Arguments, environment and directory arrive intact in the tasks of all hosts, which get no environment."""
-    its = pbs(2)
-    place = its.place / "-d 'q' \"é\" $(touch pwned);"
-    place.mkdir()
-    options = {"nodes": "2", "launcher": "plain", "chdir": str(place), "env": ["NASTY=" + "\n".join(NASTY)]}
-    job = submit(its, options, "python3", "-c", TELL, *NASTY)
-    assert its.wait(job) == 0, its.output(job)
-    told = re.findall(r"^(node\d): (\[.*\])$", its.output(job), re.MULTILINE)
-    assert sorted(host for host, _ in told) == ["node1", "node2"]
-    assert [json.loads(text) for _, text in told] == [[[*NASTY], "\n".join(NASTY), str(place)]] * 2
-    assert not list(its.place.rglob("pwned"))
-
-
 def test_a_missing_mingle_is_said(pbs: Start) -> None:
     """Without mingle on PATH the script says so, with its host, and fails with 69."""
     its = pbs(2)
     job = submit(its, {"nodes": "2", "launcher": "plain", "setup": ["PATH=/usr/bin:/bin"]}, "true")
     assert its.wait(job) == 69
     assert its.output(job).count("node1: no mingle on PATH") == 1
-
-
-@pytest.mark.parametrize(("launcher", "nodes"), [("process", 3), ("torchrun", 2)])
-def test_a_deleted_job_saves(pbs: Start, launcher: str, nodes: int) -> None:
-    """On qdel, which PBS tells the first host only, the training saves."""
-    if launcher == "torchrun":
-        need("torch")
-    its = pbs(nodes)
-    command = LONG if launcher == "process" else ("train.py", "--wait")
-    if launcher == "torchrun":
-        shutil.copy(LIGHT, its.place)
-    job = submit(its, {"nodes": str(nodes), "launcher": launcher}, *command)
-    its.wait_for_text(job, f"rank 0 of {nodes} begins")
-    its.delete(job)
-    assert json.loads((its.place / "checkpoint.json").read_text())[0] > 0, its.output(job)
 
 
 # Writes when nobody takes it any more, and after that a file.
@@ -172,7 +111,7 @@ def test_a_job_to_be_requeued_is_submitted_again_and_resumes(pbs: Start) -> None
 
 def test_a_rerun_job_resumes(real_pbs: RealPbs) -> None:
     """A job that an operator puts back saves, and goes on from there under the same id."""
-    shutil.copy(EXAMPLES / "train.py", real_pbs.place)
+    shutil.copy(TRAIN, real_pbs.place)
     job = submit(real_pbs, {"nodes": "2", "launcher": "process", "requeue": True}, *LONG)
     real_pbs.wait_for_text(job, "rank 0 of 2 begins at step 0")
     real_pbs.run("bin/qrerun", job, timeout=120, check=True)

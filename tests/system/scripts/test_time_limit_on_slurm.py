@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +12,12 @@ from typing import Any
 
 from cluster.slurm import SlurmCluster
 from light import TRAIN as LIGHT
+from support.jobs import LONG, SETUP, TRAIN
 from support.needs import need
 
 from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
-TRAIN = Path(__file__).resolve().parents[3] / "examples" / "train.py"
-SETUP = f"PATH={Path(sys.executable).parent}:$PATH"
-# Long enough that nothing but a signal ends it within the test.
-LONG = ("train.py", "--steps", "100000", "--pause", "0.1", "--backend", "sockets")
 DEAF = ("bash", "-c", 'trap "" USR1 TERM; echo begins; while :; do sleep 1; done')
 # Slurm looks at its jobs' limits every 30 s, and allows KillWait after TERM.
 LOOKS_S, KILL_WAIT_S = 30, 10

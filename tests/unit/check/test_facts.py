@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+from support.gathering import PATIENCE_S, until
 
 from mingle_hooks.check import facts as gpus
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, ChildCall
@@ -68,61 +70,38 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
 class Clock:
     """Seconds that pass when the test says so."""
 
-    def __init__(self) -> None:
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self) -> float:
         return self.now
 
 
-def waited(clock: Clock, deadline: ActiveDeadline, *passed_s: float) -> ActiveDeadline:
-    """Look after each of these seconds."""
-    for its in passed_s:
-        clock.now += its
+@pytest.mark.parametrize(
+    ("most_s", "passed_s", "is_over", "has_lasted", "late_s"),
+    [
+        (60.0, [POLL_S] * 49, False, False, 0.0),
+        (60.0, [POLL_S] * 51, True, True, 0.0),
+        # It does not run for 10 s: then it goes on for nearly as long as without that.
+        (60.0, [10.0, *[POLL_S] * 40], False, False, 10.0 - 2 * POLL_S),
+        (60.0, [10.0, *[POLL_S] * 50], True, True, 10.0 - 2 * POLL_S),
+        # By the clock it ends some time, and has not lasted then.
+        (5.0, [2.0, 2.9], False, False, 4.9 - 4 * POLL_S),
+        (5.0, [2.0, 2.9, 0.2], True, False, 5.1 - 6 * POLL_S),
+        # A limit by the clock that is shorter is none.
+        (0.0, [POLL_S] * 40, False, False, 0.0),
+        (0.0, [POLL_S] * 51, True, True, 0.0),
+    ],
+)
+def test_a_deadline_counts_the_time_in_which_the_process_ran(
+    most_s: float, passed_s: list[float], late_s: float, *, is_over: bool, has_lasted: bool
+) -> None:
+    """Of one second, looked at after each of these seconds."""
+    clock = Clock()
+    deadline = ActiveDeadline(clock, 1.0, most_s)
+    for seconds in passed_s:
+        clock.now += seconds
         deadline.look()
-    return deadline
-
-
-def test_where_looks_are_in_time_it_lasts_as_long_as_it_says() -> None:
-    """And nothing was late."""
-    clock = Clock()
-    deadline = waited(clock, ActiveDeadline(clock, 1.0, 60.0), *[POLL_S] * 49)
-    assert not deadline.is_over
-    waited(clock, deadline, POLL_S, POLL_S)
-    assert (deadline.has_lasted, deadline.is_over, deadline.late_s) == (True, True, 0.0)
-
-
-def test_time_in_which_nothing_ran_does_not_count() -> None:
-    """After a stop it goes on for nearly as long as without one, and says how long that was."""
-    clock = Clock()
-    deadline = waited(clock, ActiveDeadline(clock, 1.0, 60.0), 10.0, *[POLL_S] * 40)
-    assert not deadline.is_over
-    assert 9.9 < deadline.late_s < 10.0
-    assert waited(clock, deadline, *[POLL_S] * 10).has_lasted
-
-
-def test_by_the_clock_it_ends_some_time_and_has_not_lasted_then() -> None:
-    """What did not come in so little time says nothing."""
-    clock = Clock()
-    deadline = waited(clock, ActiveDeadline(clock, 1.0, 5.0), 2.0, 2.9)
-    assert not deadline.is_over
-    waited(clock, deadline, 0.2)
-    assert (deadline.is_over, deadline.has_lasted) == (True, False)
-
-
-def test_it_lasts_as_long_as_it_says_where_there_is_no_more_time() -> None:
-    """A limit by the clock that is shorter is none."""
-    clock = Clock()
-    assert not waited(clock, ActiveDeadline(clock, 1.0, 0.0), *[POLL_S] * 40).is_over
-
-
-LIMIT_S = 30.0  # a bound on what hangs, not a measure
-
-
-def until(loop: Loop, holds: Callable[[], object]) -> None:
-    end = time.monotonic() + LIMIT_S
-    loop.run(lambda: bool(holds()) or time.monotonic() > end)
-    assert holds()
+    assert (deadline.is_over, deadline.has_lasted, deadline.late_s) == (is_over, has_lasted, pytest.approx(late_s))
 
 
 def children() -> set[str]:
@@ -135,11 +114,11 @@ def test_a_question_that_hangs_is_left_behind() -> None:
     with Loop() as loop:
         answers: list[object] = []
         before = children()
-        ChildCall(loop, lambda: {"free": 1}, LIMIT_S, answers.append)
+        ChildCall(loop, lambda: {"free": 1}, PATIENCE_S, answers.append)
         until(loop, lambda: answers)
-        ChildCall(loop, lambda: time.sleep(3 * LIMIT_S), 0.05, answers.append)
+        ChildCall(loop, lambda: time.sleep(3 * PATIENCE_S), 0.05, answers.append)
         until(loop, lambda: len(answers) == 2)
-        ChildCall(loop, object, LIMIT_S, answers.append)
+        ChildCall(loop, object, PATIENCE_S, answers.append)
         until(loop, lambda: len(answers) == 3)
         assert answers == [{"free": 1}, None, None]
         until(loop, lambda: children() <= before)

@@ -1,4 +1,4 @@
-"""What a probe answers on its port, and to whom; and what the check takes from a probe."""
+"""What a probe answers, and to whom; what its kernel drops or refuses; and multicast."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import errno
 import os
 import socket
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 
 import pytest
+from support.gathering import PATIENCE_S, until
 
 from mingle_hooks.check.probes import LATE, OTHER, Call, Datagrams, Multicast, ProbeRun, ProbeServer
 from mingle_hooks.check.session import (
@@ -28,26 +30,37 @@ from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret, parse
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 SECRET, ANOTHER = Secret(b"a" * 32), Secret(b"b" * 32)
 HERE = "127.0.0.1"
-# A bound on what hangs, not a measure.
-LIMIT_S = 30.0
+Make = Callable[[int], tuple[Datagrams, int]]
 
 
 @pytest.fixture
 def loop() -> Iterator[Loop]:
     """Give a loop of the test's own."""
-    with Loop() as made:
-        yield made
+    with Loop() as loop:
+        yield loop
 
 
-def until(loop: Loop, holds: Callable[[], object]) -> None:
-    end = time.monotonic() + LIMIT_S
-    loop.run(lambda: bool(holds()) or time.monotonic() > end)
-    assert holds()
+@pytest.fixture
+def datagrams(loop: Loop) -> Iterator[Make]:
+    """Give what opens the datagrams of a host by its number, and returns the port too."""
+    with ExitStack() as stack:
+
+        def make(number: int) -> tuple[Datagrams, int]:
+            found = stack.enter_context(closing(Datagrams(loop, SECRET, time.monotonic_ns, lambda _packet: None)))
+            found.number = number
+            return found, opened(found)
+
+        yield make
+
+
+@pytest.fixture
+def caller() -> Iterator[socket.socket]:
+    """Give a socket that sends datagrams."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE_S)
+        yield sock
 
 
 def opened(part: Datagrams | ProbeServer) -> int:
@@ -55,54 +68,45 @@ def opened(part: Datagrams | ProbeServer) -> int:
     return next(port for port in range(20_000, 25_000) if part.open(HERE, port))
 
 
-def test_only_what_is_signed_for_this_host_is_answered(loop: Loop) -> None:
+def test_only_what_is_signed_for_this_host_is_answered(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
     """Another key, another host's number, noise and a size that is not its own get nothing."""
-    probe = Datagrams(loop, SECRET, time.monotonic_ns, lambda _its: None)
-    probe.number = 3
-    port = opened(probe)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
-        caller.settimeout(LIMIT_S)
-        ping, size = Packet(PING, 1, 3, 0, 5, 77), Packet(SIZE, 1, 3, 0, 1500)
-        for data in (
-            pack_packet(ANOTHER, ping),
-            pack_packet(SECRET, ping._replace(to=2)),
-            pack_packet(SECRET, size) + bytes(9),
-            b"MCHK" + bytes(40),
-            pack_packet(SECRET, ping),
-            pack_packet(SECRET, size) + bytes(padding(HERE, 1500)),
-        ):
-            caller.sendto(data, (HERE, port))
-        until(loop, lambda: probe.heard() == [[1, 0, 1]])
-        loop.turn(0.1)
-        answers = [unpack_packet(SECRET, caller.recv(4096)) for _ in range(2)]
-        caller.settimeout(0)
-        with pytest.raises(BlockingIOError):
-            caller.recv(4096)
+    probe, port = datagrams(3)
+    ping, size = Packet(PING, 1, 3, 0, 5, 77), Packet(SIZE, 1, 3, 0, 1500)
+    for data in (
+        pack_packet(ANOTHER, ping),
+        pack_packet(SECRET, ping._replace(to=2)),
+        pack_packet(SECRET, size) + bytes(9),
+        b"MCHK" + bytes(40),
+        pack_packet(SECRET, ping),
+        pack_packet(SECRET, size) + bytes(padding(HERE, 1500)),
+    ):
+        caller.sendto(data, (HERE, port))
+    until(loop, lambda: probe.heard() == [[1, 0, 1]])
+    loop.turn(0.1)
+    answers = [unpack_packet(SECRET, caller.recv(4096)) for _ in range(2)]
+    caller.settimeout(0)
+    with pytest.raises(BlockingIOError):
+        caller.recv(4096)
     assert answers == [Packet(ECHO, 3, 1, 0, 5, 77), Packet(SIZED, 3, 1, 0, 1500)]
-    probe.close()
 
 
-def test_one_datagram_that_comes_twice_counts_once(loop: Loop) -> None:
+def test_one_datagram_that_comes_twice_counts_once(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
     """So that a copy does not make up for a loss."""
-    probe = Datagrams(loop, SECRET, time.monotonic_ns, lambda _its: None)
-    port = opened(probe)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
-        for value in (0, 0, 1):
-            caller.sendto(pack_packet(SECRET, Packet(PING, 1, 0, 2, value)), (HERE, port))
-        until(loop, lambda: probe.heard() == [[1, 2, 2]])
-    probe.close()
+    probe, port = datagrams(0)
+    for value in (0, 0, 1):
+        caller.sendto(pack_packet(SECRET, Packet(PING, 1, 0, 2, value)), (HERE, port))
+    until(loop, lambda: probe.heard() == [[1, 2, 2]])
 
 
 class Full:
-    """A socket that the kernel has no room for, or whose last datagram went wrong."""
+    """A socket whose first datagrams are refused with these errors."""
 
     def __init__(self, *errors: int) -> None:
         self.errors, self.sent = [*errors], 0
 
     def sendto(self, _data: bytes, _where: tuple[str, int]) -> None:
         if self.errors:
-            number = self.errors.pop(0)
-            raise OSError(number, os.strerror(number))
+            raise OSError(self.errors.pop(0), "")
         self.sent += 1
 
     def close(self) -> None:
@@ -112,87 +116,78 @@ class Full:
         return -1
 
 
-def test_what_the_kernel_has_no_room_for_is_told_from_what_is_lost(loop: Loop) -> None:
-    """An error of an earlier datagram is neither, and one that is refused for good is lost like any other."""
-    probe = Datagrams(loop, SECRET, time.monotonic_ns, lambda _its: None)
-    for errors, was_taken, sent in (
+@pytest.mark.parametrize(
+    ("errors", "is_taken", "sent"),
+    [
         ((errno.ENOBUFS,), False, 0),
         ((errno.EINVAL,), False, 0),
-        ((errno.EHOSTUNREACH,), True, 1),
+        ((errno.EHOSTUNREACH,), True, 1),  # of an earlier datagram
         ((errno.EHOSTUNREACH, errno.ENOBUFS), False, 0),
-        ((errno.EPERM,) * 9, True, 0),
-    ):
+        ((errno.EPERM,) * 9, True, 0),  # refused for good: lost like any other
+    ],
+)
+def test_no_room_in_the_kernel_is_not_a_loss(loop: Loop, errors: tuple[int, ...], sent: int, *, is_taken: bool) -> None:
+    """A datagram for which there is no room is not sent; with any other error it counts as sent."""
+    with closing(Datagrams(loop, SECRET, time.monotonic_ns, lambda _packet: None)) as probe:
         sock = probe._sockets[HERE] = Full(*errors)  # type: ignore[assignment]
-        assert probe.send(HERE, (HERE, 9), Packet(NOTE, 0, 1)) == was_taken
-        assert sock.sent == sent
-    probe.close()
+        assert (probe.send(HERE, (HERE, 9), Packet(NOTE, 0, 1)), sock.sent) == (is_taken, sent)
 
 
-def test_what_is_not_kept_is_counted(loop: Loop) -> None:
-    """The kernel has room for so much only, as long as nobody reads."""
-    probe = Datagrams(loop, SECRET, time.monotonic_ns, lambda _its: None)
-    port = opened(probe)
+def test_what_is_not_kept_is_counted(datagrams: Make, caller: socket.socket) -> None:
+    """The kernel has room for some only, as long as they are not read."""
+    probe, port = datagrams(0)
     for sock in probe._sockets.values():
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     assert probe.dropped() == 0
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
-        for value in range(100):
-            caller.sendto(pack_packet(SECRET, Packet(PING, 1, 0, 0, value)), (HERE, port))
+    for value in range(100):
+        caller.sendto(pack_packet(SECRET, Packet(PING, 1, 0, 0, value)), (HERE, port))
     ((_, _, heard),) = probe.heard()
     assert (heard < 100, heard + probe.dropped()) == (True, 100)
-    probe.close()
 
 
-def test_what_became_of_a_datagram_keeps_nobody_busy(loop: Loop) -> None:
-    """That nobody is there is told once, and the next one goes its way."""
-    probe, other = (Datagrams(loop, SECRET, time.monotonic_ns, lambda _its: None) for _ in range(2))
-    opened(probe)
-    other.number = 1
-    port = opened(other)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
-        nobody.bind((HERE, 0))
-        closed = nobody.getsockname()[1]
+def test_an_error_of_a_datagram_is_read_once(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
+    """That no port is open there keeps the loop busy no longer, and the next datagram goes its way."""
+    (probe, _), (other, port) = datagrams(0), datagrams(1)
+    caller.bind((HERE, 0))
+    closed = caller.getsockname()[1]
+    caller.close()
     for value in range(3):
         assert probe.send(HERE, (HERE, closed), Packet(NOTE, 0, 1, value=value))
         assert probe.send(HERE, (HERE, port), Packet(NOTE, 0, 1, value=value))
     until(loop, lambda: other.heard() == [[0, 0, 3]])
     until(loop, lambda: not loop.poller.ready(0.0))
-    for part in (probe, other):
-        part.close()
 
 
 def test_a_call_knows_who_answers(loop: Loop) -> None:
-    """The host that is meant, another one of the check, or a stranger."""
-    server = ProbeServer(loop, SECRET)
-    server.number = 3
-    port = opened(server)
-    ends: list[str] = []
-    for secret, number in ((SECRET, 3), (SECRET, 4), (ANOTHER, 3)):
-        Call(loop, secret, number, (HERE, port), ends.append)
-        until(loop, lambda: ends)
-        assert ends.pop() == ("" if (secret, number) == (SECRET, 3) else OTHER)
-    server.shut()
-    Call(loop, SECRET, 3, (HERE, port), ends.append)
-    until(loop, lambda: ends)
-    assert ends == ["Connection refused"]
-    server.close()
+    """The host that is meant, another one of the check, a stranger, or none."""
+    with closing(ProbeServer(loop, SECRET)) as server:
+        server.number = 3
+        port = opened(server)
+        ends: list[str] = []
+        for secret, number, end in (
+            (SECRET, 3, ""),
+            (SECRET, 4, OTHER),
+            (ANOTHER, 3, OTHER),
+            (SECRET, 3, "Connection refused"),
+        ):
+            if end == "Connection refused":
+                server.shut()
+            Call(loop, secret, number, (HERE, port), ends.append)
+            until(loop, lambda: ends)
+            assert ends.pop() == end
 
 
-def test_multicast_passes_over_a_port_that_another_program_has(loop: Loop) -> None:
-    """All know where to send, and each hears where it can."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
-        secret = taken(other)
-        one = Multicast(loop, secret, ["lo"])
-    two = Multicast(loop, secret, ["lo"])
-    one.number, two.number = 1, 2
-    try:
-        one.send()
-        two.send()
-        until(loop, lambda: [its.received()[0]["hosts"] for its in (one, two)] == [[2], [1]])
-    finally:
-        one.close()
-        two.close()
-    assert [its.received()[0]["fault"] for its in (one, two)] == ["", ""]
+def test_multicast_passes_over_a_port_that_another_program_has(loop: Loop, caller: socket.socket) -> None:
+    """All know where to send, and each listens where it can."""
+    secret = taken(caller)
+    with closing(Multicast(loop, secret, ["lo"])) as one:
+        caller.close()
+        with closing(Multicast(loop, secret, ["lo"])) as two:
+            one.number, two.number = 1, 2
+            one.send()
+            two.send()
+            until(loop, lambda: [part.received()[0]["hosts"] for part in (one, two)] == [[2], [1]])
+            assert [part.received()[0]["fault"] for part in (one, two)] == ["", ""]
 
 
 def taken(sock: socket.socket) -> Secret:
@@ -212,20 +207,20 @@ PEER = Peer(1, 0, begins=False, network=0, mine="127.0.0.1", theirs="127.0.0.1",
 
 
 class Kernel:
-    """Takes datagrams from some time on."""
+    """A kernel that has room for datagrams from some time on."""
 
     number = 0
 
     def __init__(self, has_room_at: float) -> None:
         self.has_room_at, self.now, self.sent = has_room_at, 0.0, 0
 
-    def send(self, _mine: str, _where: tuple[str, int], _its: Packet) -> bool:
+    def send(self, _mine: str, _where: tuple[str, int], _packet: Packet) -> bool:
         self.sent += self.now >= self.has_room_at
         return self.now >= self.has_room_at
 
 
 def met(kernel: Kernel, for_s: float) -> Measured:
-    """Return what is known of the one peer after so many seconds."""
+    """Return what is known of the one peer after some seconds."""
     datagrams: Datagrams = kernel  # type: ignore[assignment]
     with Loop(clock=lambda: kernel.now) as loop:
         meeting = ProbeRun(loop, SECRET, datagrams, lambda: 0, [PEER], COUNT, TURN_S)
@@ -236,16 +231,11 @@ def met(kernel: Kernel, for_s: float) -> Measured:
     return parse(Measured, row)
 
 
-@pytest.mark.parametrize("has_room_at", [0.0, 1.2])
+@pytest.mark.parametrize("has_room_at", [0.0, 1.2, 99.0])
 def test_what_the_kernel_does_not_take_is_sent_again(has_room_at: float) -> None:
-    """Each once; that there was no room is told."""
+    """Each once, and only then is there a call; what is never taken counts as not sent."""
     kernel = Kernel(has_room_at)
     found = met(kernel, 3.0)
-    assert (found.sent, kernel.sent, found.had_no_room) == (COUNT, COUNT, has_room_at > 0.0)
-    assert found.closed not in ("", LATE)
-
-
-def test_what_the_kernel_never_takes_has_not_been_sent() -> None:
-    """Nor is there a call, which would find no more room."""
-    found = met(Kernel(99.0), 3.0)
-    assert (found.sent, found.had_no_room, found.closed) == (0, True, LATE)
+    count = COUNT if has_room_at < 3.0 else 0
+    assert (found.sent, kernel.sent, found.had_no_room) == (count, count, has_room_at > 0.0)
+    assert (found.closed in ("", LATE)) == (count == 0)

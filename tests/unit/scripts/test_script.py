@@ -20,10 +20,12 @@ from support.needs import need
 
 from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.scripts import script as search
-from mingle_hooks.scripts.directives import TABLE as SCHEDULERS
+from mingle_hooks.scripts.directives import TABLE
 from mingle_hooks.scripts.job import LAUNCHERS
 from mingle_hooks.scripts.script import describe, environment_lines, quote_argument, quote_argv, quote_word
 from mingle_hooks.scripts.script import render_script as render
+
+NAMES = [scheduler.name for scheduler in TABLE]
 
 
 def body(command: str, scheduler: str = "slurm", **options: object) -> str:
@@ -69,7 +71,7 @@ def test_a_launcher_is_started_as_it_was_typed(command: str, line: str, framewor
     assert "no-python torchrun" not in script
 
 
-@pytest.mark.parametrize("scheduler", ["slurm", "pbs", "torque", "lsf", "sge"])
+@pytest.mark.parametrize("scheduler", NAMES)
 def test_srun_and_mpirun_are_the_scripts_to_start(scheduler: str) -> None:
     """One process for each task under srun, and Open MPI's ranks under mpirun, whatever the scheduler."""
     assert body("srun python train.py", scheduler) == body("python train.py", scheduler, launcher="process")
@@ -146,10 +148,7 @@ def test_plain_leads_a_launcher_within_another_program() -> None:
     script = body("numactl -N 0 torchrun train.py", launcher="plain")
     assert "mingle run --for nccl,gloo,torchrun --slots 1 " in script
     assert "\n  numactl -N 0 torchrun train.py\n" in script
-
-
-def test_the_settings_launcher_does_not_contradict() -> None:
-    """A default is for commands that say nothing."""
+    # The settings' launcher is for commands without one: it contradicts none.
     script = render("slurm", describe({}, ["torchrun", "train.py"], default_launcher="process"))
     assert "\n  torchrun train.py\n" in script
 
@@ -179,7 +178,6 @@ def test_a_job_is_named_after_what_is_trained(command: str, name: str) -> None:
 
 
 GOLDEN = Path(__file__).parent / "golden"
-NAMES = [(s.name, launcher) for s in SCHEDULERS for launcher in LAUNCHERS]
 OPTIONS = {
     "nodes": "2",
     "gpus-per-node": "4",
@@ -221,13 +219,14 @@ def checked(*scripts: str, exclude: str = "1091") -> None:
         assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == ""
 
 
-@pytest.mark.parametrize(("scheduler", "launcher"), NAMES)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("scheduler", NAMES)
 def test_a_script_is_what_was_reviewed(scheduler: str, launcher: str) -> None:
     """Each script is, byte for byte, the one in golden/."""
     assert golden(scheduler, launcher) == (GOLDEN / f"{scheduler}.{launcher}.sh").read_text()
 
 
-@pytest.mark.parametrize("scheduler", [s.name for s in SCHEDULERS])
+@pytest.mark.parametrize("scheduler", NAMES)
 def test_a_script_is_clean(scheduler: str) -> None:
     """Bash parses each launcher's script, also one in which every option is used, and shellcheck has nothing to say."""
     checked(*(golden(scheduler, launcher) for launcher in LAUNCHERS))
@@ -236,7 +235,7 @@ def test_a_script_is_clean(scheduler: str) -> None:
     checked(*scripts, exclude="2016")  # 2016: "$(x)" in single quotes is the user's own text
 
 
-@pytest.mark.parametrize("scheduler", [s.name for s in SCHEDULERS])
+@pytest.mark.parametrize("scheduler", NAMES)
 def test_every_combination_parses(scheduler: str) -> None:
     """Any combination of options renders to a script that bash parses, for every launcher."""
     scripts = []
@@ -251,11 +250,10 @@ def test_every_combination_parses(scheduler: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
-@pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
-def test_set_up_lines_may_hold_tabs(scheduler: str) -> None:
+def test_set_up_lines_may_hold_tabs() -> None:
     """Blanks between words, or text within quotes: bash parses the line, and it stands in the script as it is."""
     line = "\texport\tA='a\tb' # why"
-    script = render(scheduler, describe({"setup": [line]}, ["train.py"]))
+    script = body("train.py", setup=[line])
     assert f"{line}\n" in script
     checked(script)
 
@@ -268,21 +266,13 @@ def test_a_value_may_be_as_long_as_slurm_takes_it(field: str, longest: int) -> N
         render("slurm", describe({field: "x" * (longest + 1)}, ["train.py"]))
 
 
-@pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
+@pytest.mark.parametrize("scheduler", NAMES)
 def test_a_script_is_its_directives_the_environment_and_one_line(scheduler: str) -> None:
     """Nothing else is shell: the same body for every scheduler, but for the directory."""
     bodies = [golden(scheduler, launcher).partition("\n\n")[2].splitlines() for launcher in LAUNCHERS]
     assert all(len(body) <= 15 for body in bodies)
     at = [line for line in bodies[0] if not line.startswith("cd ")]
     assert at == golden("slurm", next(iter(LAUNCHERS))).partition("\n\n")[2].splitlines()
-
-
-@pytest.mark.parametrize(
-    "name", ["host", "hosts", "v", "warned", "TMOUT", "status", "NODE", "mingle", "mingle_x", "MINGLE_PORT_RANGE"]
-)
-def test_other_variables_are_the_users(name: str) -> None:
-    """Short names are not taken by the scripts."""
-    assert f"export {name}=1\n" in render("pbs", describe({"env": [f"{name}=1"]}, ["train.py"]))
 
 
 @pytest.mark.parametrize(
@@ -308,25 +298,16 @@ def test_groups_of_nodes_become_a_heterogeneous_job() -> None:
     assert "select=1:ncpus=4:mpiprocs=4:ngpus=4:gpu_type=a100+2:ncpus=2:mpiprocs=2" in render("pbs", job)
 
 
-def test_explain_says_where_a_directive_comes_from() -> None:
-    """Each directive has a comment with its option, file or "default" above it."""
-    text = render("slurm", describe({"nodes": "2"}, ["train.py"]), explain=True)
+def test_explain_says_where_a_directive_comes_from(tmp_path: Path) -> None:
+    """In a comment: the option, of a total too; "default"; or the file, whose name cannot end the comment."""
+    text = render("slurm", describe({"nodes": "2", "gpus": "8"}, ["train.py"]), explain=True)
     assert "# nodes: --nodes\n#SBATCH --nodes=2\n" in text
+    assert "# gpus-per-node: --gpus\n#SBATCH --gpus-per-node=4\n" in text
     assert "# job-name: default\n#SBATCH --job-name=train\n" in text
-
-
-def test_explain_is_a_comment_whatever_the_file_is_called(tmp_path: Path) -> None:
-    """No name of a file ends the comment that it stands in."""
     spec = tmp_path / "a\nexit 3 #"
     spec.write_text("nodes = 2")
     text = render("slurm", describe({}, ["train.py"], spec=str(spec)), explain=True)
     assert f"# nodes: $'{tmp_path}/a\\nexit 3 #'\n#SBATCH --nodes=2\n" in text
-
-
-@pytest.mark.parametrize("path", ["h:/x", "$HOME/x"])
-def test_torque_takes_a_host_and_the_home(path: str) -> None:
-    """Its qsub knows both in front of a path."""
-    assert path in render("torque", describe({"output": path}, ["train.py"]))
 
 
 NASTY = [*nasty.NASTY, ""]
@@ -347,21 +328,15 @@ def test_an_assignment_is_quoted_where_it_would_be_one() -> None:
     assert (quote_word("A=1"), quote_argument("A=1")) == ("'A=1'", "A=1")
 
 
-@pytest.mark.parametrize("value", NASTY)
-def test_a_word_is_one_line_of_printable_text(value: str) -> None:
-    """No value can end a line, a comment or a here-document, and none holds a control character."""
-    assert quote_word(value).isprintable()
-    assert quote_argument(value).isprintable()
+def test_a_word_is_one_line_of_printable_text() -> None:
+    """No value can end a line, a comment or a here-document; NUL and bash's own two marks are refused."""
+    assert [value for value in NASTY if not quote_word(value).isprintable()] == []
+    for value in ("a\0b", "\x01", "\x7f"):
+        with pytest.raises(UsageError, match="a shell can carry"):
+            quote_word(value)
 
 
-@pytest.mark.parametrize("value", ["a\0b", "\x01", "\x7f"])
-def test_what_bash_mangles_is_refused(value: str) -> None:
-    """NUL and bash's own two marks are refused rather than changed."""
-    with pytest.raises(UsageError, match="a shell can carry"):
-        quote_word(value)
-
-
-@pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
+@pytest.mark.parametrize("scheduler", NAMES)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_every_launcher_hands_arguments_on(scheduler: str, launcher: str, tmp_path: Path) -> None:
     """Whatever stands between, the script of each launcher carries the command's arguments as they are."""
@@ -425,18 +400,22 @@ def test_a_value_that_no_place_carries_is_refused_by_name(field: str, value: str
         render("slurm", describe({"container": "x.sif", field: [value] if many else value}, ["true"]))
 
 
+# Short names that a script could use for itself.
+OF_USERS = {"host", "hosts", "v", "warned", "status", "NODE", "mingle", "mingle_x", "MINGLE_PORT_RANGE"}
+
+
 def test_a_variable_arrives_or_is_refused(tmp_path: Path) -> None:
     """Each name that bash knows by itself is refused, or has the value that it was given in the training."""
     listed = subprocess.run(["bash", "-c", "compgen -v"], env={}, capture_output=True, text=True, check=True).stdout
     script_ = tmp_path / "job.sh"
-    for name in {*listed.split(), *OF_BASH} - {"PATH"}:
+    # What matters is what bash does to a variable.
+    program(tmp_path / "mingle", '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    for name in {*listed.split(), *OF_BASH, *OF_USERS} - {"PATH"}:
         try:
             job = describe({"env": [f"{name}=1x"], "launcher": "plain"}, ["env"])
         except UsageError:
+            assert name not in OF_USERS
             continue
-        # What matters is what bash does to a variable.
-        (tmp_path / "mingle").write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
-        (tmp_path / "mingle").chmod(0o755)
         script_.write_text(render("slurm", job))
         path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
         done = subprocess.run(["bash", script_], env=path, capture_output=True, text=True, check=True)
@@ -477,55 +456,33 @@ def shown(place: Path, given: tuple[str, ...], *names: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_venv_is_activated_again(tmp_path: Path, name: str) -> None:
-    """Whatever its directory is called, its programs come first."""
-    place = venv(tmp_path / "v")
-    file = program(tmp_path / name / "bin/mingle")
+def test_the_active_environment_is_activated_again(tmp_path: Path, name: str) -> None:
+    """A venv, conda by its own hook, or the directory of this mingle: whatever it is called, no text of it is run."""
+    place = tmp_path / name
+    mingle = program(place / "bin/mingle")
+    assert shown(tmp_path, environment_lines({}, str(mingle)), "PATH") == [f"{place}/bin:/usr/bin:/bin"]
+    prefix = place / "envs/it's"
+    prefix.mkdir(parents=True)
+    environ = {"CONDA_PREFIX": str(prefix), "CONDA_EXE": str(program(place / "bin/conda", CONDA))}
+    path, active, hooked = shown(tmp_path, environment_lines(environ, str(mingle)), "PATH", "CONDA_PREFIX", "HOOKED")
+    assert (path.split(":")[:2], active, hooked) == ([f"{prefix}/bin", f"{place}/bin"], str(prefix), "yes")
     # A venv cannot be moved, so only its activation is read from the hostile place.
-    (file.parent / "activate").write_bytes((place / "bin/activate").read_bytes())
-    given = environment_lines({"VIRTUAL_ENV": str(tmp_path / name)}, str(file))
+    (place / "bin/activate").write_bytes((venv(tmp_path / "v") / "bin/activate").read_bytes())
+    given = environment_lines({"VIRTUAL_ENV": str(place)}, str(mingle))
     assert len(given) == 1
     path, active = shown(tmp_path, given, "PATH", "VIRTUAL_ENV")
-    assert (path.split(":")[0], active) == (f"{place}/bin", str(place))
-    assert not list(tmp_path.rglob("pwned"))
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_the_directory_of_this_mingle_is_on_path(tmp_path: Path, name: str) -> None:
-    """The mingle that made the script is found, whatever its directory is called, and no text of it is run."""
-    file = program(tmp_path / name / "mingle")
-    given = environment_lines({}, str(file))
-    assert shown(tmp_path, given, "PATH") == [f"{tmp_path / name}:/usr/bin:/bin"]
-    assert not list(tmp_path.rglob("pwned"))
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_conda_environment_is_activated_by_conda(tmp_path: Path, name: str) -> None:
-    """What conda's own hook does is done again, for the prefix that was active."""
-    conda = program(tmp_path / name / "bin/conda", CONDA)
-    prefix = tmp_path / name / "envs/it's"
-    prefix.mkdir(parents=True)
-    environ = {"CONDA_PREFIX": str(prefix), "CONDA_EXE": str(conda), "CONDA_DEFAULT_ENV": "it's"}
-    given = environment_lines(environ, str(program(tmp_path / "bin/mingle")))
-    path, active, hooked = shown(tmp_path, given, "PATH", "CONDA_PREFIX", "HOOKED")
-    assert (path.split(":")[:2], active, hooked) == ([f"{prefix}/bin", f"{tmp_path}/bin"], str(prefix), "yes")
+    assert (path.split(":")[0], active) == (f"{tmp_path}/v/bin", f"{tmp_path}/v")
     assert not list(tmp_path.rglob("pwned"))
 
 
 def test_without_conda_its_environment_is_on_path(tmp_path: Path) -> None:
-    """Pixi and micromamba have no conda: their programs are found."""
+    """Pixi and micromamba have no conda: their programs are found. A venv on such an environment comes first."""
+    environ = {"CONDA_PREFIX": str(tmp_path / "env")}
     file = program(tmp_path / "env/bin/mingle")
-    given = environment_lines({"CONDA_PREFIX": str(tmp_path / "env")}, str(file))
-    assert shown(tmp_path, given, "PATH", "CONDA_PREFIX")[1] == str(tmp_path / "env")
-    assert shown(tmp_path, given, "PATH")[0].startswith(f"{tmp_path}/env/bin:")
-
-
-def test_a_venv_on_conda_comes_first(tmp_path: Path) -> None:
-    """A venv that was made by conda's Python is in front of it."""
-    place = venv(tmp_path / "v")
-    (tmp_path / "env").mkdir()
-    environ = {"VIRTUAL_ENV": str(place), "CONDA_PREFIX": str(tmp_path / "env")}
-    assert shown(tmp_path, environment_lines(environ, ""), "PATH")[0].startswith(f"{place}/bin:")
+    path, prefix = shown(tmp_path, environment_lines(environ, str(file)), "PATH", "CONDA_PREFIX")
+    assert (path.split(":")[0], prefix) == (f"{tmp_path}/env/bin", str(tmp_path / "env"))
+    environ["VIRTUAL_ENV"] = str(venv(tmp_path / "v"))
+    assert shown(tmp_path, environment_lines(environ, ""), "PATH")[0].startswith(f"{tmp_path}/v/bin:")
 
 
 @pytest.mark.parametrize(
@@ -551,7 +508,7 @@ def test_a_venv_that_has_gone_ends_the_job(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
 
 
-@pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
+@pytest.mark.parametrize("scheduler", NAMES)
 def test_the_block_is_short_and_after_the_modules(tmp_path: Path, scheduler: str) -> None:
     """A comment and a line for each, which bash and shellcheck take, and --env and --setup have the last word."""
     given = environment_lines({"VIRTUAL_ENV": str(venv(tmp_path / "it's"))}, str(program(tmp_path / "a b/mingle")))
@@ -563,34 +520,23 @@ def test_the_block_is_short_and_after_the_modules(tmp_path: Path, scheduler: str
     assert "What was active" not in render(scheduler, job)
 
 
-def test_it_can_be_left_out(tmp_path: Path) -> None:
+def test_it_can_be_left_out(tmp_path: Path, forked: Forked) -> None:
     """By an option, or in a file."""
     (tmp_path / "job.toml").write_text("no-environment = true\n")
     environ = {"PATH": os.environ["PATH"], "VIRTUAL_ENV": sys.prefix}
-
-    def made(*words: str) -> bool:
-        command = [sys.executable, "-m", "mingle_hooks", "template", "pbs", *words, "--", "train.py"]
-        done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=True)
-        return "What was active" in done.stdout
-
-    assert [made(), made("--no-environment"), made("--spec", "job.toml")] == [True, False, False]
-
-
-JOB = describe({}, ["train.py"])
+    for options, is_there in ([], True), (["--no-environment"], False), (["--spec", "job.toml"], False):
+        done = forked.run("template", "pbs", *options, "--", "train.py", env=environ, cwd=tmp_path)
+        assert ("What was active" in done.stdout) is is_there, done
 
 
 def test_the_path_is_given_then_user_then_site_then_built_in(tmp_path: Path) -> None:
-    """The search path has its order, and holds only what there is."""
+    """The search path has its order, and holds only what there is; a given directory has to be there."""
     given, home, site = (tmp_path / name for name in ("given", "home", "site"))
     for directory in (given, home / ".config/mingle/templates", site):
         directory.mkdir(parents=True)
     places = search.template_path([str(given)], {"HOME": str(home)}, site=str(site))
     assert places == (str(given), f"{home}/.config/mingle/templates", str(site))
     assert search.template_path([], {}, site="/no/such") == ()
-
-
-def test_a_given_directory_that_is_missing_is_said() -> None:
-    """The built-in template is not used without a word."""
     with pytest.raises(UsageError, match="/no/such"):
         search.template_path(["/no/such"], {})
 
@@ -605,25 +551,19 @@ def test_a_block_can_be_replaced_without_a_copy(tmp_path: Path) -> None:
     assert "  python3 train.py\n" in text
 
 
-def test_a_variable_that_is_missing_is_said_with_file_and_line(tmp_path: Path) -> None:
-    """The error names the template's file, its line and the variable."""
-    (tmp_path / "slurm.sh.j2").write_text("#!/bin/bash\n\n{{ no_such_thing | sh }}\n")
-    with pytest.raises(UsageError, match=rf"{tmp_path}/slurm.sh.j2:3: 'no_such_thing' is undefined"):
-        render("slurm", JOB, places=(str(tmp_path),))
-
-
-def test_a_mistake_in_a_template_is_said_there(tmp_path: Path) -> None:
-    """Also in a file that another extends."""
-    (tmp_path / "script.sh.j2").write_text("x\n{{ job.nodez }}\n")
-    with pytest.raises(UsageError, match=r"script.sh.j2:2: .*nodez"):
-        render("slurm", JOB, places=(str(tmp_path),))
-
-
-def test_what_is_no_template_is_said_with_file_and_line(tmp_path: Path) -> None:
-    """The error of the parser has its place too."""
-    (tmp_path / "slurm.sh.j2").write_text("\n{% if %}")
-    with pytest.raises(UsageError, match=rf"{tmp_path}/slurm.sh.j2:2: "):
-        render("slurm", JOB, places=(str(tmp_path),))
+@pytest.mark.parametrize(
+    ("file", "text", "error"),
+    [
+        ("slurm.sh.j2", "#!/bin/bash\n\n{{ no_such_thing | sh }}\n", "slurm.sh.j2:3: 'no_such_thing' is undefined"),
+        ("script.sh.j2", "x\n{{ job.nodez }}\n", "script.sh.j2:2: .*nodez"),
+        ("slurm.sh.j2", "\n{% if %}", "slurm.sh.j2:2: "),
+    ],
+)
+def test_a_mistake_in_a_template_has_its_file_and_line(tmp_path: Path, file: str, text: str, error: str) -> None:
+    """A variable that is missing, also in a template for all schedulers, and an error of the parser."""
+    (tmp_path / file).write_text(text)
+    with pytest.raises(UsageError, match=f"{tmp_path}/{error}"):
+        render("slurm", describe({}, ["train.py"]), places=(str(tmp_path),))
 
 
 def test_a_template_is_copied_out_once(tmp_path: Path) -> None:
