@@ -6,7 +6,6 @@ import fcntl
 import gc
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -38,7 +37,7 @@ hypothesis.settings.load_profile("mingle")
 def pytest_configure(config: pytest.Config) -> None:
     """Have programs that tests start hear what ends them, and no test wait for what counts runs."""
     _hear_what_ends()
-    _count_without_delay(config)
+    _count_here(config)
 
 
 def _hear_what_ends() -> None:
@@ -48,11 +47,17 @@ def _hear_what_ends() -> None:
             signal.signal(number, lambda _number, _frame: None)
 
 
-def _count_without_delay(config: pytest.Config) -> None:
-    """Send at once what pytest-rerunfailures tells its server: each test waited 40 ms for two short words in a row."""
+def _count_here(config: pytest.Config) -> None:
+    """Have pytest-rerunfailures count no crashes: for each test it asks its server three times, which takes 2 ms.
+
+    A test that fails runs again all the same; one whose process crashes does not.
+    """
     database = getattr(config, "failures_db", None)
-    if hasattr(database, "sock"):
-        database.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(config, "workerinput") and hasattr(database, "sock"):
+        from pytest_rerunfailures import StatusDB
+
+        config.failures_db = StatusDB()  # type: ignore[attr-defined]
+        config.failures_db.sock = database.sock  # stays open for as long as before
 
 
 @pytest.hookimpl(optionalhook=True)
