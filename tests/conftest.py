@@ -136,12 +136,17 @@ def hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
     assert not left, f"the test left these running on its hosts: {left}"
 
 
+def open_base(factory: pytest.TempPathFactory) -> Path:
+    """Let every user reach the tests' own directories; return the one that they are in."""
+    factory.getbasetemp().chmod(0o755)
+    return factory.getbasetemp()
+
+
 @pytest.fixture(scope="session")
 def slurm_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     """Start one Slurm of four hosts for all tests that ask for `slurm`."""
     skip_for_want_of(cluster_hosts.missing() + cluster_slurm.missing())
-    tmp_path_factory.getbasetemp().chmod(0o755)  # so that every user reaches the tests' own directories in it
-    with Hosts(4, share=[tmp_path_factory.getbasetemp()]) as made, SlurmCluster(made) as cluster:
+    with Hosts(4, share=[open_base(tmp_path_factory)]) as made, SlurmCluster(made) as cluster:
         yield cluster
 
 
@@ -179,8 +184,7 @@ def fresh_slurm(hosts: Callable[..., Hosts]) -> Iterator[Callable[..., SlurmClus
 def real_pbs_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPbs]:
     """Start one OpenPBS of four hosts for all tests that ask for `real_pbs`."""
     skip_for_want_of(cluster_pbs.missing() + cluster_hosts.missing())
-    place = tmp_path_factory.getbasetemp()
-    place.chmod(0o755)  # so that every user reaches the tests' own directories in it
+    place = open_base(tmp_path_factory)
     with Hosts(4, share=[place]) as made, RealPbs(made, place) as cluster:
         yield cluster
 
