@@ -239,12 +239,6 @@ def forked() -> Iterator[Forked]:
         yield started
 
 
-@pytest.fixture
-def alice() -> str:
-    """Name a user of every host who is not root."""
-    return "alice"
-
-
 def open_sockets() -> dict[str, str]:
     """Return descriptor -> socket of this process."""
     found = {}
