@@ -6,7 +6,6 @@ import fcntl
 import gc
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -38,7 +37,7 @@ hypothesis.settings.load_profile("mingle")
 def pytest_configure(config: pytest.Config) -> None:
     """Have programs that tests start hear what ends them, and no test wait for what counts runs."""
     _hear_what_ends()
-    _count_without_delay(config)
+    _count_here(config)
 
 
 def _hear_what_ends() -> None:
@@ -48,11 +47,17 @@ def _hear_what_ends() -> None:
             signal.signal(number, lambda _number, _frame: None)
 
 
-def _count_without_delay(config: pytest.Config) -> None:
-    """Send at once what pytest-rerunfailures tells its server: each test waited 40 ms for two short words in a row."""
+def _count_here(config: pytest.Config) -> None:
+    """Have pytest-rerunfailures count no crashes: for each test it asks its server three times, which takes 2 ms.
+
+    A test that fails runs again all the same; one whose process crashes does not.
+    """
     database = getattr(config, "failures_db", None)
-    if hasattr(database, "sock"):
-        database.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(config, "workerinput") and hasattr(database, "sock"):
+        from pytest_rerunfailures import StatusDB
+
+        config.failures_db = StatusDB()  # type: ignore[attr-defined]
+        config.failures_db.sock = database.sock  # stays open for as long as before
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -131,12 +136,17 @@ def hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
     assert not left, f"the test left these running on its hosts: {left}"
 
 
+def open_base(factory: pytest.TempPathFactory) -> Path:
+    """Let every user reach the tests' own directories; return the one that they are in."""
+    factory.getbasetemp().chmod(0o755)
+    return factory.getbasetemp()
+
+
 @pytest.fixture(scope="session")
 def slurm_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     """Start one Slurm of four hosts for all tests that ask for `slurm`."""
     skip_for_want_of(cluster_hosts.missing() + cluster_slurm.missing())
-    tmp_path_factory.getbasetemp().chmod(0o755)  # so that every user reaches the tests' own directories in it
-    with Hosts(4, share=[tmp_path_factory.getbasetemp()]) as made, SlurmCluster(made) as cluster:
+    with Hosts(4, share=[open_base(tmp_path_factory)]) as made, SlurmCluster(made) as cluster:
         yield cluster
 
 
@@ -174,8 +184,7 @@ def fresh_slurm(hosts: Callable[..., Hosts]) -> Iterator[Callable[..., SlurmClus
 def real_pbs_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPbs]:
     """Start one OpenPBS of four hosts for all tests that ask for `real_pbs`."""
     skip_for_want_of(cluster_pbs.missing() + cluster_hosts.missing())
-    place = tmp_path_factory.getbasetemp()
-    place.chmod(0o755)  # so that every user reaches the tests' own directories in it
+    place = open_base(tmp_path_factory)
     with Hosts(4, share=[place]) as made, RealPbs(made, place) as cluster:
         yield cluster
 
@@ -228,12 +237,6 @@ def forked() -> Iterator[Forked]:
     """
     with Forked(Path(sys.executable)) as started:
         yield started
-
-
-@pytest.fixture
-def alice() -> str:
-    """Name a user of every host who is not root."""
-    return "alice"
 
 
 def open_sockets() -> dict[str, str]:

@@ -26,21 +26,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.recorded import OPENPBS
+from support.recorded import environ as recorded
+
 from cluster.host import USERS, Host
 from cluster.hosts import Hosts
 from cluster.pbs_programs import PROGRAMS
 from cluster.stand_in import StandIn, await_end, kill_groups, signal_groups
 
-RECORDED = Path(__file__).resolve().parents[1] / "data" / "recorded" / "openpbs-23.06.06"
 KILL_DELAY_S = 5.0  # half of PBS's own default, as every test of qdel waits for it
 OVER_WALLTIME = -29  # the status that pbs_mom gives then
 ASK_AGAIN_S = 0.1
-
-
-def recorded(name: str) -> dict[str, str]:
-    """Return a recorded environment."""
-    lines = (RECORDED / name).read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines)
 
 
 @dataclass
@@ -117,7 +113,7 @@ class PbsStandIn(StandIn):
                 return None
             number = 1 + sum(index == its for its, _ in job.tasks) + (index == 0)
             bits = 32 - len(self.lines).bit_length()  # the rest of the number is the host's
-            environ = recorded(f"tmrsh.0.ctl.node{min(index + 1, 2)}") | job.environ
+            environ = recorded(OPENPBS, f"tmrsh.0.ctl.node{min(index + 1, 2)}") | job.environ
             environ |= {"PBS_NODENUM": str(index), "PBS_TASKNUM": f"{(index << bits) + number:08X}"}
             if "PBS_NODEFILE" in environ:
                 environ["PBS_NODEFILE"] = str(job.nodefile)
@@ -164,7 +160,7 @@ class PbsStandIn(StandIn):
                 directory = host.outside(same["TMPDIR"])
                 directory.mkdir(mode=0o700)
                 os.chown(directory, USERS["alice"], USERS["alice"])
-            environ = recorded("job.0.ctl") | same
+            environ = recorded(OPENPBS, "job.0.ctl") | same
             environ |= {"PBS_NODEFILE": str(job.nodefile), "PATH": f"/usr/bin:/bin:{self.place}/bin"}
             job.leader = self._run(self.hosts[0], ["bash", "-c", 'bash "$0"; exit $?', str(file)], environ, job)
             if match := re.search(r"^#PBS -l walltime=(\d+):(\d+):(\d+)$", script, re.MULTILINE):

@@ -12,7 +12,6 @@ from mingle_hooks.cli.hooks import hooks
 
 OURS = "/etc/mingle/hooks/slurm"
 MOM = "/var/spool/torque/mom_priv"
-NAMES = ("epilog", "prolog", "taskprolog", "taskprolog-all")
 NO_CHAIN = '[hooks]\nprolog = "none"\nepilog = "none"\ntaskprolog = "none"\n'
 
 

@@ -53,23 +53,31 @@ class Group:
         self._version, self._outside = version, _own(version)
 
     def make(self) -> bool:
-        """Make it; tell whether the kernel kills in it, and says so where mingle looks."""
-        self.place.mkdir()
-        for number, (name, limit) in enumerate(self._version.limits.items()):
-            file = self.place / name
-            if file.exists():
-                file.write_text(str(limit))
-            elif not number:
-                return False
-        return self._kills()
+        """Make it; tell whether the kernel kills in it, and says so where mingle looks: a process of ours tries it."""
+        words = ["sh", "-c", _TRIES, "sh", str(self.place), str(self._outside), sys.executable, EATS]
+        try:
+            self.place.mkdir()
+            for number, (name, limit) in enumerate(self._version.limits.items()):
+                if (self.place / name).exists():
+                    (self.place / name).write_text(str(limit))
+                elif not number:
+                    return False
+            before = self._killed()
+            done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            is_found = any(line.endswith(f":/{self.place.name}") for line in done.stdout.splitlines())
+            return done.returncode == -signal.SIGKILL and is_found and self._killed() > before
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            return False
 
-    def take(self, pids: Iterable[int]) -> None:
-        """Move processes in; what they start is in it too."""
-        _move(pids, self.place)
+    def take(self, pids: Iterable[int], place: Path | None = None) -> None:
+        """Move processes in, or to another place; what they start is there too."""
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                ((place or self.place) / "cgroup.procs").write_text(str(pid))
 
     def let_out(self, pids: Iterable[int]) -> None:
         """Move processes to where this one is."""
-        _move(pids, self._outside)
+        self.take(pids, self._outside)
 
     def remove(self) -> None:
         """Let all out, and remove it. Raises OSError where the kernel does not, for long."""
@@ -83,17 +91,6 @@ class Group:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
-
-    def _kills(self) -> bool:
-        """Try it with a process of our own."""
-        before = self._killed()
-        words = ["sh", "-c", _TRIES, "sh", str(self.place), str(self._outside), sys.executable, EATS]
-        try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        except subprocess.TimeoutExpired:
-            return False
-        is_found = any(line.endswith(f":/{self.place.name}") for line in done.stdout.splitlines())
-        return done.returncode == -signal.SIGKILL and is_found and self._killed() > before
 
     def _killed(self) -> int:
         lines = (self.place / self._version.counts).read_text().splitlines()
@@ -111,30 +108,15 @@ def _own(version: Version) -> Path:
     return version.mount
 
 
-def _move(pids: Iterable[int], place: Path) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            (place / "cgroup.procs").write_text(str(pid))
-
-
 @contextlib.contextmanager
 def little() -> Iterator[Group | None]:
     """Give a group with a limit, gone at the end; None where there is none to be had."""
     for version in VERSIONS:
-        with _made(version) as made:
-            if made is not None:
+        made = Group(version)
+        try:
+            if made.make():
                 yield made
                 return
-    yield None
-
-
-@contextlib.contextmanager
-def _made(version: Version) -> Iterator[Group | None]:
-    made, is_of_use = Group(version), False
-    try:
-        with contextlib.suppress(OSError, ValueError):
-            is_of_use = made.make()
-        yield made if is_of_use else None
-    finally:
-        with contextlib.suppress(*() if is_of_use else (OSError,)):
+        finally:
             made.remove()
+    yield None

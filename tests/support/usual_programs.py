@@ -127,19 +127,8 @@ def mpirun(argv: list[str]) -> str:
     each, nodes = int(argv[1]), int(os.environ["SLURM_JOB_NUM_NODES"])
     others = str(nodes - 1)
     if nodes > 1:
-        orted = [
-            "srun",
-            "--ntasks-per-node=1",
-            "-N",
-            others,
-            "-n",
-            others,
-            "-r1",
-            "orted",
-            argv[1],
-            str(nodes),
-            *argv[2:],
-        ]
+        places = ["--ntasks-per-node=1", "-N", others, "-n", others, "-r1"]
+        orted = ["srun", *places, "orted", argv[1], str(nodes), *argv[2:]]
         subprocess.run(orted, check=True)
     start_ranks(0, each, nodes, argv[2:])
     return ""

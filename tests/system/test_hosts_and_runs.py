@@ -119,54 +119,44 @@ def test_make_cluster_runs_what_comes_on_a_pipe(slurm: SlurmCluster) -> None:
     assert (unknown.returncode, "'mallory'" in unknown.stderr) == (64, True)
 
 
-def run_pytest(directory: Path, body: str, *before: str) -> tuple[int, str]:
-    """Run one test file under this project's conftest and settings; return its status and output."""
-    (directory / "test_it.py").write_text(body)
-    argv = [*before, sys.executable, "-m", "pytest", "-q", "--reruns=1", "-c", str(PROJECT / "pyproject.toml")]
-    argv += ["--rootdir", str(directory), "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:hypothesispytest"]
-    env = os.environ | {"PYTHONPATH": f"{TESTS}:{TESTS}/support"}
-    done = subprocess.run(
-        [*argv, "-p", "conftest", "test_it.py"], stdout=-1, text=True, check=False, cwd=directory, env=env
-    )
-    return done.returncode, done.stdout
-
-
-LEAVES = """
-import os, socket, threading
-def test_0(): threading.Timer(3, print).start()
-def test_1(): os.posix_spawn('/bin/sleep', ['sleep', '3'], {})
-def test_2(): globals()['s'] = socket.socket()
-def test_3(): pass
+RUN = """
+import os, socket, subprocess, threading
+import needs, pytest
+def test_thread(): threading.Timer(3, print).start()
+def test_process(): os.posix_spawn('/bin/sleep', ['sleep', '3'], {})
+def test_socket(): globals()['s'] = socket.socket()
+def test_nothing(): pass
+def test_skipped(): needs.need('sh', 'a-moon')
+@needs.only_with('a-moon')
+def test_skipped_too(): pass
+runs = []
+@pytest.mark.flaky(reruns=1)
+def test_late():
+    runs.append(1)
+    assert len(runs) == 2, 'too late'
+def test_interrupted():
+    for name in ('INT', 'HUP', 'QUIT'):
+        assert subprocess.run(['sh', '-c', f'kill -{name} $$; echo on'], stdout=-1).stdout == b''
 """
 
 
-def test_a_test_that_leaves_something_behind_fails(tmp_path: Path) -> None:
-    """A thread, a process or a socket."""
-    status, output = run_pytest(tmp_path, LEAVES)
+def test_what_is_left_behind_fails_a_test_and_the_end_of_a_run_names_skips_and_second_runs(tmp_path: Path) -> None:
+    """With what is lacking, and what failed. Programs can be interrupted in a run in the background as well.
+
+    `nohup make test &` ignores signals, and hands on what it ignores.
+    """
+    (tmp_path / "test_it.py").write_text(RUN)
+    argv = ["env", "--ignore-signal=INT,HUP,QUIT", sys.executable, "-m", "pytest", "-q"]
+    argv += ["-c", str(PROJECT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
+    argv += ["-p", "no:randomly", "-p", "no:hypothesispytest", "-p", "conftest", "test_it.py"]
+    env = os.environ | {"PYTHONPATH": f"{TESTS}:{TESTS}/support"}
+    done = subprocess.run(argv, stdout=-1, text=True, check=False, cwd=tmp_path, env=env)
     for kind in ("left threads behind", "left child processes behind", "left sockets open"):
-        assert f"AssertionError: the test {kind}: " in output
-    assert status == 1
-
-
-def test_skips_and_second_runs_are_named_at_the_end(tmp_path: Path) -> None:
-    """With what is lacking, and with what failed."""
-    body = "import needs\nruns = []\nmoonless = needs.only_with('a-moon')\n"
-    body += "def test_one(): needs.need('sh', 'a-moon')\n@moonless\ndef test_two(): pass\n"
-    body += "def test_late():\n    runs.append(1)\n    assert len(runs) == 2, 'too late'\n"
-    status, output = run_pytest(tmp_path, body)
-    assert "SKIPPED FOR WANT OF: a-moon (2 tests)" in output
-    assert "RUN AGAIN: test_it.py::test_late" in output
-    assert "AssertionError: too late" in output
-    assert status == 0
-
-
-def test_in_the_background_programs_can_be_interrupted_all_the_same(tmp_path: Path) -> None:
-    """As in `nohup make test &`, which ignores signals, and hands on what it ignores."""
-    body = "import subprocess\ndef test():\n"
-    body += "    for name in ('INT', 'HUP', 'QUIT'):\n"
-    body += "        assert subprocess.run(['sh', '-c', f'kill -{name} $$; echo on'], stdout=-1).stdout == b''\n"
-    status, output = run_pytest(tmp_path, body, "env", "--ignore-signal=INT,HUP,QUIT")
-    assert status == 0, output
+        assert f"AssertionError: the test {kind}: " in done.stdout
+    assert "SKIPPED FOR WANT OF: a-moon (2 tests)" in done.stdout
+    assert "RUN AGAIN: test_it.py::test_late" in done.stdout
+    assert "AssertionError: too late" in done.stdout
+    assert "\n6 passed, 2 skipped, 3 errors, 1 rerun in " in done.stdout
 
 
 def test_only_needs_skips_tests() -> None:

@@ -14,6 +14,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -44,8 +45,8 @@ def started(words: list[str]) -> str:
     return subprocess.run(["mingle", *words], stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def forked(words: list[str]) -> str:
-    """Return what a `mingle` writes that is a fork of this process."""
+def forked(words: list[str], first: Callable[[], object] = int) -> str:
+    """Return what a `mingle` writes that is a fork of this process, and does something first."""
     from mingle_hooks.cli.main import main
 
     reading, writing = os.pipe()
@@ -54,11 +55,12 @@ def forked(words: list[str]) -> str:
         os.dup2(writing, 1)
         os.closerange(3, writing + 1)
         sys.argv = ["mingle", *words]
+        first()
         main()
     os.close(writing)
     with open(reading) as pipe:
         said = pipe.read()
-    assert os.waitpid(pid, 0)[1] == 0
+    assert os.waitpid(pid, 0)[1] == 0, said
     return said
 
 

@@ -13,7 +13,8 @@ import sys
 import time
 from typing import Any
 
-from mingle_hooks.cli.main import main
+from binds import forked
+
 from mingle_hooks.rendezvous.rendezvous import Listeners
 
 COMMAND = """
@@ -48,20 +49,9 @@ def note_times() -> None:
 
 def world(rank: str) -> list[int]:
     """Return what one world's rank 0 told."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.dup2(writing, 1)
-        note_times()
-        # Multicast too, for whoever scans takes the check-in ports as well once they are free.
-        options = ["--id", "job", "--nodes", "2", "--rank", rank, "--timeout", "20", "--quiet"]
-        sys.argv = ["mingle", "exec", *options, sys.executable, "-IS", "-c", COMMAND]
-        main()
-    os.close(writing)
-    with open(reading) as pipe:
-        said = pipe.read()
-    assert os.waitpid(pid, 0)[1] == 0, said
-    return [int(word) for word in said.split()]
+    # Multicast too, for whoever scans takes the check-in ports as well once they are free.
+    options = ["--id", "job", "--nodes", "2", "--rank", rank, "--timeout", "20", "--quiet"]
+    return [int(word) for word in forked(["exec", *options, sys.executable, "-IS", "-c", COMMAND], note_times).split()]
 
 
 if __name__ == "__main__":

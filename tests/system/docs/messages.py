@@ -20,6 +20,12 @@ class Case(NamedTuple):
     is_alone: bool = False
 
 
+def alone(typed: str, env: Mapping[str, str] | None = None) -> Case:
+    """Return what one host is enough for."""
+    return Case(typed, env or {}, is_alone=True)
+
+
+GIVEN_ENV = {"RANK": "{i}", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "23456"}
 # In salloc's shell on node1, for two nodes.
 IN_SHELL = {
     (TROUBLE, "saw a shell that runs on node1 only"): Case(LINE),
@@ -70,16 +76,12 @@ IN_TASKS = {
 # On two hosts without a scheduler, {i} is 0 and 1.
 ON_HOSTS = {
     (TROUBLE, "two leaders"): Case("mingle exec --id b --nodes 2 --rank 0 true"),
-    (TROUBLE, "a job, or --nodes"): Case("mingle exec true", is_alone=True),
-    (TROUBLE, "saw none given"): Case("env -u MINGLE_KEY mingle exec --id d --nodes 2 true", is_alone=True),
-    (PINNED, "WORLD_SIZE=2"): Case(
-        "mingle exec --id f --slots 2 true",
-        {"RANK": "{i}", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "23456"},
-    ),
-    (TROUBLE, "mode 0644"): Case(
+    (TROUBLE, "a job, or --nodes"): alone("mingle exec true"),
+    (TROUBLE, "saw none given"): alone("env -u MINGLE_KEY mingle exec --id d --nodes 2 true"),
+    (PINNED, "WORLD_SIZE=2"): Case("mingle exec --id f --slots 2 true", GIVEN_ENV),
+    (TROUBLE, "mode 0644"): alone(
         "umask 022; mkdir -p ~/.config/mingle; mingle key >~/.config/mingle/key;"
-        " env -u MINGLE_KEY mingle exec --id e --nodes 2 true",
-        is_alone=True,
+        " env -u MINGLE_KEY mingle exec --id e --nodes 2 true"
     ),
 }
 
@@ -92,98 +94,92 @@ TORQUE_SHELL = {**PBS_SHELL, "PBS_NUM_NODES": "2"}
 LSF = {"LSB_JOBID": "JOB", "LSB_MCPU_HOSTS": "node1 1 node2 1"}
 SGE = {"JOB_ID": "JOB", "SGE_TASK_ID": "undefined", "PE_HOSTFILE": "PE_FILE"}
 OAR = {"OAR_JOB_ID": "JOB", "OAR_NODEFILE": "NODEFILE"}
-FLUX = {
-    "FLUX_JOB_ID": "JOB",
-    "FLUX_JOB_NNODES": "2",
-    "FLUX_JOB_SIZE": "2",
-    "FLUX_TASK_RANK": "{i}",
-    "FLUX_TASK_LOCAL_ID": "0",
-}
+FLUX = {"FLUX_JOB_ID": "JOB", "FLUX_JOB_NNODES": "2", "FLUX_JOB_SIZE": "2", "FLUX_TASK_RANK": "{i}"}
+FLUX["FLUX_TASK_LOCAL_ID"] = "0"
 OMPI = {f"OMPI_COMM_WORLD_{name}": value for name, value in (("RANK", "0"), ("SIZE", "2"), ("LOCAL_RANK", "0"))}
-GIVEN_ENV = {"RANK": "{i}", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "23456"}
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 TWO_KEYS = Case("MINGLE_KEY=" + KEY + "0{i} mingle exec --id h --nodes 2 --timeout 2 true")
-ONLY_1 = "[ {i} = 1 ] || mingle exec --timeout 2 torchrun train.py"
+ONLY_0, ONLY_1 = "[ {i} = 1 ] || ", "[ {i} = 0 ] || "
+ONE_LEFT = ONLY_0 + "mingle exec --timeout 2 torchrun train.py"
+TWO, TASK = "mingle exec --timeout 3 true", "mingle exec --timeout 3 --scope task true"
 
-MISTAKES: dict[tuple[str, str], Case] = {
-    ("slurm", "expected a step of the job"): Case(LINE, {"SLURM_JOB_ID": "7"}, is_alone=True),
-    ("slurm", "saw no job here"): Case(LINE, is_alone=True),
-    ("pbs", "expected to start torchrun on every node of the job"): Case(LINE, PBS_SHELL, is_alone=True),
-    ("pbs", "expected one slot on each host, or --scope; saw 2 slots (pbs)"): Case(
-        LINE, {**PBS, "PBS_NODEFILE": "SLOTFILE"}, is_alone=True
-    ),
-    ("pbs", "env: 'mingle': No such file or directory"): Case(
-        "LC_ALL=C env PATH=/usr/bin:/bin mingle exec true", is_alone=True
-    ),
-    ("torque", "expected to start torchrun on every node of the job"): Case(LINE, TORQUE_SHELL, is_alone=True),
-    ("torque", "expected one rank 0; saw two leaders: node1 and node1"): Case(
-        "[ {i} = 1 ] || { PBS_TASKNUM=2 mingle exec --timeout 3 true & "
-        "PBS_TASKNUM=3 mingle exec --timeout 3 true; wait; }",
-        {**TORQUE_SHELL, "PBS_JOBID": "9.ctl"},
-    ),
-    ("lsf", "expected 2 members"): Case(ONLY_1, LSF),
-    ("lsf", "missing node2"): Case(ONLY_1, LSF),
-    ("sge", "expected 2 members"): Case(ONLY_1, SGE),
-    ("sge", "missing node2"): Case(ONLY_1, SGE),
-    ("oar", "expected 2 members"): Case(ONLY_1, OAR),
-    ("oar", "missing node2"): Case(ONLY_1, OAR),
-    ("oar", "missing any member that knows the number of nodes (--nodes)"): Case(ONLY_1, {"OAR_JOB_ID": "JOB"}),
-    ("flux", "expected one rank 0; saw two leaders: node1 and node1"): Case(
-        "[ {i} = 1 ] || { FLUX_TASK_RANK=1 FLUX_TASK_LOCAL_ID=1 mingle exec --timeout 3 --scope task true & "
-        "FLUX_TASK_LOCAL_ID=0 mingle exec --scope task --timeout 3 true; wait; }",
-        {**FLUX, "FLUX_JOB_SIZE": "4", "FLUX_TASK_RANK": "0"},
-    ),
-    ("flux", "expected 2 members"): Case("[ {i} = 1 ] || mingle exec --timeout 2 true", FLUX),
-    ("flux", "expected rank 0"): Case("[ {i} = 0 ] || mingle exec --timeout 2 true", FLUX),
-    ("mpi", "expected one task on each node; saw 2"): Case(
-        LINE, {**OMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, is_alone=True
-    ),
-    ("mpi", "expected an id that all members share"): Case(
-        LINE, {**OMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, is_alone=True
-    ),
-    ("kubernetes", "expected the number of members; saw none; try --nodes N"): Case(
-        "mingle exec --id a true", POD, is_alone=True
-    ),
-    ("kubernetes", "expected an id that all members share; saw none (scheduler: kubernetes)"): Case(
-        "mingle exec --nodes 2 true", POD, is_alone=True
-    ),
-    ("kubernetes", "expected rank 0 … name not known"): Case(
-        "mingle exec --nodes 2 --timeout 2 --master train-0.train true",
-        {**POD, "JOB_COMPLETION_INDEX": "1", "HOSTNAME": "train-1"},
-    ),
-    ("plain-hosts", "expected a key that all members share; saw none given"): Case(
-        "env -u MINGLE_KEY mingle exec --id g --nodes 2 true", is_alone=True
-    ),
-    ("plain-hosts", "another key here"): TWO_KEYS,
-    ("plain-hosts", "uses this id with another key"): TWO_KEYS,
-    ("plain-hosts", "saw no job here"): Case("mingle exec --id a true", is_alone=True),
-    ("plain-hosts", "expected an id that all members share"): Case("mingle exec --nodes 2 true", is_alone=True),
-    ("plain-hosts", "saw an empty one (is $JOB set?)"): Case('mingle exec --id "$JOB" --nodes 2 true', is_alone=True),
-    ("plain-hosts", "expected the same number of nodes from every member"): Case(
-        "mingle exec --id j --nodes $(({i} + 2)) true"
-    ),
-    ("given-ranks", "expected an id that all members share; saw none (scheduler: given)"): Case(
-        LINE, GIVEN_ENV, is_alone=True
-    ),
-    ("given-ranks", "expected an address of rank 0"): Case(
-        "mingle exec --id k --timeout 2 true", {**GIVEN_ENV, "MASTER_ADDR": "localhost", "MASTER_PORT": "23457"}
-    ),
-    ("given-ranks", "unset MASTER_ADDR"): Case(
-        "mingle exec --id l --timeout 2 true", {**GIVEN_ENV, "MASTER_ADDR": "localhost"}
-    ),
-    ("given-ranks", "expected a key that all members share"): Case(
-        "env -u MINGLE_KEY mingle exec --id m true", GIVEN_ENV, is_alone=True
-    ),
-    ("given-ranks", "expected the same WORLD_SIZE on every member that exports it"): Case(
-        "mingle exec --id n true", {**GIVEN_ENV, "NUM_NODES": "2", "WORLD_SIZE": "1{i}", "MASTER_PORT": "23458"}
-    ),
-    ("given-ranks", "expected the same MASTER_PORT on every member that exports it"): Case(
-        "[ {i} = 1 ] || unset MASTER_PORT; mingle exec --id o true", {**GIVEN_ENV, "MASTER_PORT": "23459"}
-    ),
-    ("given-ranks", "saw '' (--master)"): Case(
-        'unset MASTER_PORT; mingle exec --id p --master "$MASTER_ADDR:$MASTER_PORT" true', GIVEN_ENV, is_alone=True
-    ),
+_MISTAKES: dict[str, dict[str, Case]] = {
+    "slurm": {
+        "expected a step of the job": alone(LINE, {"SLURM_JOB_ID": "7"}),
+        "saw no job here": alone(LINE),
+    },
+    "pbs": {
+        "expected to start torchrun on every node of the job": alone(LINE, PBS_SHELL),
+        "expected one slot on each host, or --scope; saw 2 slots (pbs)": alone(
+            LINE, {**PBS, "PBS_NODEFILE": "SLOTFILE"}
+        ),
+        "env: 'mingle': No such file or directory": alone("LC_ALL=C env PATH=/usr/bin:/bin mingle exec true"),
+    },
+    "torque": {
+        "expected to start torchrun on every node of the job": alone(LINE, TORQUE_SHELL),
+        "expected one rank 0; saw two leaders: node1 and node1": Case(
+            f"{ONLY_0}{{ PBS_TASKNUM=2 {TWO} & PBS_TASKNUM=3 {TWO}; wait; }}", {**TORQUE_SHELL, "PBS_JOBID": "9.ctl"}
+        ),
+    },
+    "lsf": {"expected 2 members": Case(ONE_LEFT, LSF), "missing node2": Case(ONE_LEFT, LSF)},
+    "sge": {"expected 2 members": Case(ONE_LEFT, SGE), "missing node2": Case(ONE_LEFT, SGE)},
+    "oar": {
+        "expected 2 members": Case(ONE_LEFT, OAR),
+        "missing node2": Case(ONE_LEFT, OAR),
+        "missing any member that knows the number of nodes (--nodes)": Case(ONE_LEFT, {"OAR_JOB_ID": "JOB"}),
+    },
+    "flux": {
+        "expected one rank 0; saw two leaders: node1 and node1": Case(
+            f"{ONLY_0}{{ FLUX_TASK_RANK=1 FLUX_TASK_LOCAL_ID=1 {TASK} & FLUX_TASK_LOCAL_ID=0 {TASK}; wait; }}",
+            {**FLUX, "FLUX_JOB_SIZE": "4", "FLUX_TASK_RANK": "0"},
+        ),
+        "expected 2 members": Case(f"{ONLY_0}mingle exec --timeout 2 true", FLUX),
+        "expected rank 0": Case(f"{ONLY_1}mingle exec --timeout 2 true", FLUX),
+    },
+    "mpi": {
+        "expected one task on each node; saw 2": alone(LINE, {**OMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}),
+        "expected an id that all members share": alone(LINE, {**OMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}),
+    },
+    "kubernetes": {
+        "expected the number of members; saw none; try --nodes N": alone("mingle exec --id a true", POD),
+        "expected an id that all members share; saw none (scheduler: kubernetes)": alone(
+            "mingle exec --nodes 2 true", POD
+        ),
+        "expected rank 0 … name not known": Case(
+            "mingle exec --nodes 2 --timeout 2 --master train-0.train true",
+            {**POD, "JOB_COMPLETION_INDEX": "1", "HOSTNAME": "train-1"},
+        ),
+    },
+    "plain-hosts": {
+        "expected a key that all members share; saw none given": alone(
+            "env -u MINGLE_KEY mingle exec --id g --nodes 2 true"
+        ),
+        "another key here": TWO_KEYS,
+        "uses this id with another key": TWO_KEYS,
+        "saw no job here": alone("mingle exec --id a true"),
+        "expected an id that all members share": alone("mingle exec --nodes 2 true"),
+        "saw an empty one (is $JOB set?)": alone('mingle exec --id "$JOB" --nodes 2 true'),
+        "expected the same number of nodes from every member": Case("mingle exec --id j --nodes $(({i} + 2)) true"),
+    },
+    "given-ranks": {
+        "expected an id that all members share; saw none (scheduler: given)": alone(LINE, GIVEN_ENV),
+        "expected an address of rank 0": Case(
+            "mingle exec --id k --timeout 2 true", {**GIVEN_ENV, "MASTER_ADDR": "localhost", "MASTER_PORT": "23457"}
+        ),
+        "unset MASTER_ADDR": Case("mingle exec --id l --timeout 2 true", {**GIVEN_ENV, "MASTER_ADDR": "localhost"}),
+        "expected a key that all members share": alone("env -u MINGLE_KEY mingle exec --id m true", GIVEN_ENV),
+        "expected the same WORLD_SIZE on every member that exports it": Case(
+            "mingle exec --id n true", {**GIVEN_ENV, "NUM_NODES": "2", "WORLD_SIZE": "1{i}", "MASTER_PORT": "23458"}
+        ),
+        "expected the same MASTER_PORT on every member that exports it": Case(
+            f"{ONLY_0}unset MASTER_PORT; mingle exec --id o true", {**GIVEN_ENV, "MASTER_PORT": "23459"}
+        ),
+        "saw '' (--master)": alone(
+            'unset MASTER_PORT; mingle exec --id p --master "$MASTER_ADDR:$MASTER_PORT" true', GIVEN_ENV
+        ),
+    },
 }
+MISTAKES = {(page, quote): case for page, cases in _MISTAKES.items() for quote, case in cases.items()}
 # These are shown on the page of messages too, which brings them about.
 ALSO_SHOWN = {
     ("slurm", "expected to start torchrun on every node of the job"),

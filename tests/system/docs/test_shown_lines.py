@@ -9,37 +9,45 @@ import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import lines
 import pytest
 from cluster.hosts import Hosts
+from cluster.pbs import PbsStandIn
 from cluster.slurm import SlurmCluster
 from documents import BIN, KEYED, Block, find, says, standins, world, worlds
 from light import BIN as LIGHT_BIN
 from light import TRAIN
 from lines import ALLOCATED, BATCH, TEMPLATES, TOLD
-from needs import need
+from needs import lacking, need, skip_for_want_of
+from support import remote_stand_ins
 
 
-@pytest.mark.parametrize("where", ALLOCATED, ids=" ".join)
-def test_a_line_in_a_shell_of_salloc_makes_one_world(slurm: SlurmCluster, tmp_path: Path, where: lines.Where) -> None:
-    """A user who is not root, with no key yet; mpirun is the real one."""
-    text, case = find(*where).text, ALLOCATED[where]
-    if text.startswith("mpirun"):
-        need("mpirun")
-    path = f"{standins(tmp_path)}:/usr/bin:/bin"
-    words = ["salloc", *case.options.split(), "bash", "-c", f"{text.strip()}{case.then}"]
-    done = slurm.controller.run(words, user="alice", cwd=tmp_path, env={"PATH": path})
-    assert (done.returncode, worlds(done.stdout)) == (0, world(case.size)), done
+def salloc(slurm: SlurmCluster, text: str, *options: str, **how: Any) -> CompletedProcess[str]:
+    """Run a block in a shell of salloc, as a user who is not root."""
+    return slurm.controller.run(["salloc", *(options or ("-N2",)), "bash", "-c", text], user="alice", **how)
 
 
-@pytest.mark.parametrize("where", BATCH, ids=" ".join)
-def test_a_batch_script_makes_one_world(slurm: SlurmCluster, tmp_path: Path, where: lines.Where) -> None:
+def test_a_line_in_a_shell_of_salloc_makes_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """With no key yet; mpirun is the real one."""
+    path, lacks = f"{standins(tmp_path)}:/usr/bin:/bin", lacking("mpirun")
+    for where, case in ALLOCATED.items():
+        text = find(*where).text.strip()
+        if not (lacks and text.startswith("mpirun")):
+            done = salloc(slurm, f"{text}{case.then}", *case.options.split(), cwd=tmp_path, env={"PATH": path})
+            assert (done.returncode, worlds(done.stdout)) == (0, world(case.size)), done
+    skip_for_want_of(lacks)
+
+
+def test_a_batch_script_makes_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
     """The script as it stands."""
     env = {"PATH": f"{standins(tmp_path)}:/usr/bin:/bin"}
-    job = slurm.submit(find(*where).text, f"--output={tmp_path}/out", user="alice", cwd=str(tmp_path), env=env)
-    state, output = slurm.wait(job), (tmp_path / "out").read_text()
-    assert (state, worlds(output)) == ("COMPLETED", world(BATCH[where])), output
+    for where, size in BATCH.items():
+        job = slurm.submit(find(*where).text, f"--output={tmp_path}/out", user="alice", cwd=str(tmp_path), env=env)
+        state, output = slurm.wait(job), (tmp_path / "out").read_text()
+        assert (state, worlds(output)) == ("COMPLETED", world(size)), output
 
 
 def test_the_lines_for_a_script_that_starts_torchrun_itself_make_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -55,13 +63,13 @@ def test_the_lines_for_a_script_that_starts_torchrun_itself_make_one_world(slurm
 def test_the_line_that_shows_the_place_of_each_process_shows_it(slurm: SlurmCluster) -> None:
     """The real torchrun, once."""
     need("torch")
-    done = slurm.controller.run(["salloc", "-N2", "bash", "-c", find(*lines.PLACES).text], user="alice", timeout=120)
+    done = salloc(slurm, find(*lines.PLACES).text, timeout=120)
     assert sorted(re.findall(r"rank \d of \d", done.stdout)) == ["rank 0 of 2", "rank 1 of 2"], done
 
 
 def test_the_script_that_must_know_the_address_knows_it(slurm: SlurmCluster) -> None:
     """In a shell on each node."""
-    done = slurm.controller.run(["salloc", "-N2", "bash", "-c", find(*lines.ADDRESS).text], user="alice")
+    done = salloc(slurm, find(*lines.ADDRESS).text)
     assert sorted(re.findall(r"node \d of 2, rank 0 at 10\.7[78]\.0\.\d:2\d{4}", done.stdout)), done
     assert len(done.stdout.splitlines()) == 2
 
@@ -70,44 +78,39 @@ def test_the_line_for_lightning_sets_no_local_rank(slurm: SlurmCluster, tmp_path
     """Lightning starts the two processes of a node; `make frameworks` runs it."""
     (standins(tmp_path) / "python").write_text("#!/bin/sh\necho $NODE_RANK/$WORLD_SIZE ${LOCAL_RANK-none}\n")
     env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
-    words = ["salloc", "-N2", "bash", "-c", find(*lines.LIGHTNING).text]
-    done = slurm.controller.run(words, user="alice", cwd=tmp_path, env=env)
+    done = salloc(slurm, find(*lines.LIGHTNING).text, cwd=tmp_path, env=env)
     assert sorted(done.stdout.splitlines()) == ["0/4 none", "1/4 none"], done
 
 
 def test_explain_says_what_is_shown(slurm: SlurmCluster, tmp_path: Path) -> None:
     """Line by line, as the two nodes' lines may mix."""
     env = {"PATH": f"{standins(tmp_path)}:/usr/bin:/bin", "MASTER_PORT": "23456"}
-    words = ["salloc", "-N2", "-w", "node1,node2", "bash", "-c", find(*lines.EXPLAIN).text]
-    done = slurm.controller.run(words, user="alice", cwd=tmp_path, env=env)
+    done = salloc(slurm, find(*lines.EXPLAIN).text, "-N2", "-w", "node1,node2", cwd=tmp_path, env=env)
     shown = [line for line in find(*lines.EXPLAINED).text.splitlines() if line != "…"]
     assert [line for line in shown if not says(done.stderr, line)] == [], done.stderr
 
 
-def test_a_missing_mingle_ends_a_script(hosts: Callable[..., Hosts]) -> None:
+def test_a_missing_mingle_ends_a_script(four: Hosts) -> None:
     """Nothing after the line is run."""
     script = find(*lines.MISSING).text + "echo went on"
-    done = hosts(1)[0].run(["bash", "-c", script], env={"PATH": "/usr/bin:/bin"})
+    done = four[0].run(["bash", "-c", script], env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stdout) == (1, "")
 
 
-@pytest.mark.parametrize("where", TEMPLATES, ids=" ".join)
-def test_a_line_with_mingle_template_makes_a_script(
-    hosts: Callable[..., Hosts], tmp_path: Path, where: lines.Where
-) -> None:
+def test_a_line_with_mingle_template_makes_a_script(four: Hosts, tmp_path: Path) -> None:
     """What qsub and others get is a script that bash can read; tests/system/scripts runs such scripts."""
-    line, submit = find(*where).text.strip().rsplit(" | ", 1)
-    assert submit in ("sbatch", "qsub", "bsub")
-    script = f"set -o pipefail; {line} >{tmp_path}/script && bash -n {tmp_path}/script && cat {tmp_path}/script"
-    done = hosts(1)[0].run(["bash", "-c", script], user="alice")
-    assert done.returncode == 0, done.stderr
-    assert "\n  torchrun train.py\n" in done.stdout
+    for where in TEMPLATES:
+        line, submit = find(*where).text.strip().rsplit(" | ", 1)
+        assert submit in ("sbatch", "qsub", "bsub")
+        script = f"set -o pipefail; {line} >{tmp_path}/script && bash -n {tmp_path}/script && cat {tmp_path}/script"
+        done = four[0].run(["bash", "-c", script], user="alice", check=True)
+        assert "\n  torchrun train.py\n" in done.stdout
 
 
-def test_the_recipe_to_leave_is_found_by_lint(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+def test_the_recipe_to_leave_is_found_by_lint(four: Hosts, tmp_path: Path) -> None:
     """As job.sh."""
     (tmp_path / "job.sh").write_text(find(*lines.RECIPE).text)
-    done = hosts(1)[0].run(["bash", "-c", find(*lines.LINT).text], cwd=tmp_path)
+    done = four[0].run(["bash", "-c", find(*lines.LINT).text], cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, "")
     assert "job.sh:5: a fixed MASTER_PORT" in done.stdout
 
@@ -152,29 +155,23 @@ def pbs_script(path: str) -> str:
     return re.sub(r"# Activate your environment here.*", f"PATH={path}:$PATH", script)
 
 
-def test_the_pbs_script_trains_and_ends_well(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
-    """Under the stand-in; system/scripts/test_scripts_on_pbs.py has the real torchrun there."""
-    from cluster.pbs import PbsStandIn  # after the skip
+def test_the_pbs_script_trains_and_ends_well_or_with_the_status_of_the_host_that_fails(
+    hosts: Callable[..., Hosts], tmp_path: Path
+) -> None:
+    """Under the stand-in; system/scripts/test_scripts_on_pbs.py has the real torchrun there.
 
+    A bare `wait` would end with 0; the others are ended by PBS.
+    """
     shutil.copy(TRAIN, tmp_path)
     with PbsStandIn(hosts(4), tmp_path, 4) as pbs:
         job = pbs.submit(pbs_script(f"{LIGHT_BIN}:{BIN}"), cwd=str(tmp_path))
         assert pbs.wait(job, 120) == 0, pbs.output(job)
         assert re.findall(r"SIZE=(\d)", pbs.output(job)) == ["4"] * 4
-
-
-@pytest.mark.parametrize("fails", ["[ $NODE_RANK != 2 ] || exit 7; exec sleep 100", "exit 7"], ids=["one", "all"])
-def test_the_pbs_script_ends_with_the_status_of_the_host_that_fails(
-    hosts: Callable[..., Hosts], tmp_path: Path, fails: str
-) -> None:
-    """A bare `wait` would end with 0; the others are ended by PBS."""
-    from cluster.pbs import PbsStandIn
-
-    with PbsStandIn(hosts(4), tmp_path, 4) as pbs:
         standins(tmp_path)
-        (tmp_path / "bin" / "torchrun").write_text(f"#!/bin/bash\n{fails}\n")
-        job = pbs.submit(pbs_script(f"{tmp_path}/bin"), cwd=str(tmp_path))
-        assert pbs.wait(job) == 7, pbs.output(job)
+        for fails in ("[ $NODE_RANK != 2 ] || exit 7; exec sleep 100", "exit 7"):
+            (tmp_path / "bin" / "torchrun").write_text(f"#!/bin/bash\n{fails}\n")
+            job = pbs.submit(pbs_script(f"{tmp_path}/bin"), cwd=str(tmp_path))
+            assert pbs.wait(job) == 7, pbs.output(job)
 
 
 @pytest.mark.parametrize(
@@ -185,8 +182,6 @@ def test_a_loop_over_hosts_makes_one_world_and_tells_of_a_failure(
     hosts: Callable[..., Hosts], tmp_path: Path, where: lines.Where, kind: str, *, fails: bool
 ) -> None:
     """By a stand-in for oarsh and ssh, which starts a shell on the host with nothing of the caller's environment."""
-    from support import remote_stand_ins
-
     oar = remote_stand_ins.Kind("oarsh", [], {"OAR_JOB_ID": "7", "OAR_NODEFILE": "{file}"}, {})
     remote_stand_ins.KINDS |= {"oar": oar, "ssh": remote_stand_ins.Kind("ssh", [], {}, {})}
     four = hosts(4)

@@ -62,20 +62,12 @@ def pages_with(site: Path, words: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("words", "page"),
-    [
-        ("NCCL_SOCKET_IFNAME", "networks"),
-        ("NCCL_SOCKET_IFNAME", "faq"),
-        ("trains alone", "faq"),
-        ("drain", "admin"),
-        ("init_process_group", "faq"),
-        ("29500", "faq"),
-    ],
-)
-def test_the_search_finds_what_people_type(site: Path, words: str, page: str) -> None:
+def test_the_search_finds_what_people_type(site: Path) -> None:
     """All words in one section of that page."""
-    assert page in pages_with(site, words)
+    for words in ("NCCL_SOCKET_IFNAME", "trains alone", "init_process_group", "29500"):
+        assert "faq" in pages_with(site, words)
+    assert "networks" in pages_with(site, "NCCL_SOCKET_IFNAME")
+    assert "admin" in pages_with(site, "drain")
 
 
 def test_what_is_typed_is_not_torn_on_a_narrow_screen(site: Path) -> None:

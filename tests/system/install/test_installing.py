@@ -196,7 +196,7 @@ def test_nothing_is_missing_or_of_a_wrong_version(request: pytest.FixtureRequest
     """Our netifaces is the one that was installed, and pip check is content."""
     its: Installation = request.getfixturevalue(which)
     assert its.run("pip", "check", check=True).stdout == "No broken requirements found.\n"
-    assert re.search(r"^netifaces +0\.11\.0\.post1$", its.run("pip", "list", check=True).stdout, re.MULTILINE)
+    assert [*its.path.glob("lib/python*/site-packages/netifaces-0.11.0.post1.dist-info")]
 
 
 @pytest.fixture(scope="module")

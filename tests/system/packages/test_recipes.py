@@ -86,13 +86,6 @@ def test_conda_knows_the_same_version_dependencies_and_address(source: str) -> N
     assert f"- {re.findall(r'^(mingle = .*)$', PROJECT, re.MULTILINE)[0]}".replace('"', "") in filled
 
 
-def test_the_citation_knows_the_same_version() -> None:
-    """And the licence."""
-    text = (ROOT / "CITATION.cff").read_text()
-    for line in (f"version: {VERSION}", "license: Apache-2.0", "cff-version: 1.2.0"):
-        assert f"\n{line}\n" in f"\n{text}"
-
-
 def test_the_modulefile_puts_mingle_on_path_and_takes_it_off_again(tmp_path: Path) -> None:
     """By the real modulecmd, with another prefix; and it is named for the version."""
     modulecmd = shutil.which("modulecmd", path=f"{os.environ['PATH']}:/usr/share/modules/bin:/usr/lib/x86_64-linux-gnu")
@@ -113,16 +106,14 @@ def test_the_modulefile_puts_mingle_on_path_and_takes_it_off_again(tmp_path: Pat
     assert done.stdout == f"mingle {VERSION}\n/usr/bin:/bin\n", done
 
 
-def test_the_version_stands_in_one_place_of_the_package() -> None:
-    """Metadata, `mingle --version` and the packages take it from there."""
+def test_the_version_stands_in_one_place_of_the_package_and_in_two_documents() -> None:
+    """Metadata, `mingle --version` and the packages take it from the package; the changelog begins with what is new."""
     assert 'dynamic = ["version"' in PROJECT
     assert re.findall(r'path = "(mingle_hooks/__init__\.py)"', PROJECT)
-
-
-def test_the_changelog_has_this_version() -> None:
-    """Below what is not released yet."""
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[:2] == ["Unreleased", VERSION]
+    citation = (ROOT / "CITATION.cff").read_text().splitlines()
+    assert {f"version: {VERSION}", "license: Apache-2.0", "cff-version: 1.2.0"} <= {*citation}
 
 
 def test_every_python_that_ci_runs_is_a_classifier() -> None:

@@ -149,11 +149,11 @@ def test_a_heterogeneous_job_is_one_world_over_its_components(slurm: SlurmCluste
 
 
 def test_a_user_who_is_not_root_gets_a_private_key_on_first_use(
-    slurm: SlurmCluster, tmp_path: Path, alice: str, home: Path
+    slurm: SlurmCluster, tmp_path: Path, home: Path
 ) -> None:
     """Four tasks make one key in the shared home at the same moment, and all use it."""
-    worlds = agreed(step(slurm, tmp_path, "-N4", user=alice, env={}))
-    assert worlds[0]["USER"] == alice
+    worlds = agreed(step(slurm, tmp_path, "-N4", user="alice", env={}))
+    assert worlds[0]["USER"] == "alice"
     directory = home / ".config/mingle"
     assert [path.name for path in directory.iterdir()] == ["key"]
     status = (directory / "key").stat()
