@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from support.hooks_image import MOM, NO_CHAIN, OURS, at, call, conf, image, key, program, tree
-from support.needs import only_with
 
 from mingle_hooks.cli import main
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError, SettingsError, UsageError
@@ -509,35 +508,31 @@ def test_a_kept_prologue_finds_what_lies_beside_it(node: Path) -> None:
     assert done.stdout == "beside 7.server nobody\n"
 
 
-def test_a_link_to_another_script_is_kept_as_one(node: Path) -> None:
-    """prologue.parallel often is a link to prologue: the copy must not lead to ours, and the link comes back."""
-    at(node, f"{MOM}/prologue.parallel").symlink_to("prologue")
-    at(node, f"{MOM}/epilogue").symlink_to(f"{MOM}/epilogue.parallel")
-    program(node, f"{MOM}/epilogue.parallel", "#!/bin/sh\n")
+# Links of the site's, and where their copies lead: a copy must not lead to ours.
+LINKS = {
+    "to another script": ("prologue.parallel", "prologue", "prologue.before-mingle"),
+    "by its whole path": ("epilogue", f"{MOM}/epilogue.parallel", f"{MOM}/epilogue.parallel.before-mingle"),
+    "to elsewhere": ("epilogue", "/opt/site/epilogue.sh", "/opt/site/epilogue.sh"),
+}
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_a_link_of_the_sites_has_a_copy_and_comes_back(node: Path, kind: str) -> None:
+    """prologue.parallel often is a link to prologue; the script's own directory is still that of the link."""
+    name, leads, copy = LINKS[kind]
+    at(node, f"{MOM}/{name}").symlink_to(leads)
+    program(node, f"{MOM}/epilogue.parallel")
+    program(node, "/opt/site/epilogue.sh")
     at(node, f"{MOM}/prologue.user").symlink_to("prologue")
     before = tree(node)
     call(node, "install", "torque", "--yes")
-    assert os.readlink(at(node, f"{MOM}/prologue.parallel.before-mingle")) == "prologue.before-mingle"
-    assert os.readlink(at(node, f"{MOM}/epilogue.before-mingle")) == f"{MOM}/epilogue.parallel.before-mingle"
-    assert os.readlink(at(node, f"{MOM}/prologue.user")) == "prologue"
-    for name in ("prologue.parallel", "epilogue"):
-        assert not at(node, f"{MOM}/{name}").is_symlink()
     installed = tree(node)
-    call(node, "install", "torque", "--yes")
+    assert os.readlink(at(node, f"{MOM}/{name}.before-mingle")) == copy
+    assert os.readlink(at(node, f"{MOM}/prologue.user")) == "prologue"
+    assert not at(node, f"{MOM}/{name}").is_symlink()
     spoil(node, None)
     call(node, "install", "torque", "--yes")
     assert tree(node) == installed
-    call(node, "uninstall", "torque", "--yes")
-    assert tree(node) == before
-
-
-def test_a_link_to_elsewhere_is_kept_as_it_is(node: Path) -> None:
-    """Then the script's own directory is still that of the link."""
-    at(node, f"{MOM}/epilogue").symlink_to("/opt/site/epilogue.sh")
-    program(node, "/opt/site/epilogue.sh")
-    before = tree(node)
-    call(node, "install", "torque", "--yes")
-    assert os.readlink(at(node, f"{MOM}/epilogue.before-mingle")) == "/opt/site/epilogue.sh"
     key(node)
     assert call(node, "verify", "torque").exit_code == 0
     at(node, "/etc/mingle/key").unlink()
@@ -614,19 +609,6 @@ def test_what_is_looked_at_in_an_image_is_the_image_s(node: Path) -> None:
     assert "/etc/slurm/prolog.d/50-site:" in found
     assert "/etc/mingle/epilog.d/note:" in found
     assert at(node, "/srv/slurm/prolog.d/10-mingle").is_file()
-
-
-@only_with("root")
-@pytest.mark.parametrize("spoil", [lambda path: os.chown(path, 1, -1), lambda path: path.chmod(0o644)])
-def test_installing_mends_owner_and_mode(tmp_path: Path, spoil: object) -> None:
-    """A file with the right text and another owner could have another text soon."""
-    (tmp_path / "etc/slurm").mkdir(parents=True)
-    conf(tmp_path, "ClusterName=x")
-    call(tmp_path, "install", "slurm", "--yes")
-    path = tmp_path / OURS.lstrip("/") / "prolog"
-    spoil(path)  # type: ignore[operator]
-    assert f"replace {tmp_path}{OURS}/prolog" in call(tmp_path, "install", "slurm", "--yes").stdout
-    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (0, 0o755)
 
 
 @pytest.mark.parametrize(

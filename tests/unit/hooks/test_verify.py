@@ -140,6 +140,8 @@ def test_the_health_check_finds_what_verify_finds(root: Path, capfd: pytest.Capt
     assert told
     assert set(told) <= set(bad)
     assert all("; fix: " in line for line in bad)
+    if how in {"content", "mode", "not runnable", "missing", "owner"}:
+        assert call(root, "install", scheduler, "--yes").exit_code == quiet(root, scheduler) == 0
 
 
 def test_a_site_s_own_that_was_changed_on_purpose_is_taken_as_it_is(root: Path) -> None:
