@@ -650,6 +650,7 @@ def _argument(error: click.BadParameter, param: click.Parameter, where: str) -> 
     expected = f"one of {', '.join(choices)}" if choices else f"{param.human_readable_name} after `{where}`"
     if isinstance(error, click.MissingParameter):
         return UsageError(expected, "none", f"`{where} {choices[0]}`" if choices else f"`{where} --help`")
-    seen = error.message.partition(" is not one of ")[0].strip("'")
+    # 'blue' is not one of ...; 'missing.txt': No such file or directory
+    seen = error.message.partition(" is not one of ")[0].replace("': ", ": ", 1).strip("'")
     option = f"{param.opts[0]} " if isinstance(param, click.Option) else ""
     return UsageError(expected, seen, f"`{where} {option}{nearest(seen, choices)}`" if choices else f"`{where} --help`")

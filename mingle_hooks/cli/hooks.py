@@ -37,6 +37,7 @@ from mingle_hooks.hooks.verify import (
     removed_json,
     report_line,
     simulate,
+    suffix_findings,
     verified_json,
     verify,
     why_nothing,
@@ -204,7 +205,8 @@ def install_command(
     # After the work, as writing fails if the reader has left, such as `head -1`.
     if not needs_confirmation and not as_json:
         show_files(plan, diff=diff)
-    bad = tuple(is_closed_to_others(plan.root, [file.entry for file in plan.files]))
+    entries = [file.entry for file in plan.files]
+    bad = (*is_closed_to_others(plan.root, entries), *suffix_findings(site_settings(places), where, entries))
     if as_json:
         click.echo(installed_json(plan, changes=changes, bad=bad))
     else:
@@ -236,7 +238,8 @@ def verify_command(scheduler: str, *, quiet: bool, timeout: float, as_json: bool
         found = (hung_finding(hung, timeout),)
     elif quiet:
         site = site_settings(places)
-        found = tuple(check_health(where.root, files.read_manifest(where.root), scheduler, site.key_file))
+        health = check_health(where.root, files.read_manifest(where.root), scheduler, site.key_file)
+        found = tuple(finding for finding in health if not finding.note)
     else:
         site = site_settings(places)
         plan = target(scheduler).plan(site, where)

@@ -114,7 +114,8 @@ def _check_health(scheduler: str, root: str) -> int | None:
         if not installed.of(scheduler):
             return None
         given = settings.load({}, {}, system_file=files.below_root(root, settings.SYSTEM_FILE))
-        found = list(check_health(root, installed, scheduler, given.section("hooks")["key_file"]))
+        health = check_health(root, installed, scheduler, given.section("hooks")["key_file"])
+        found = [finding for finding in health if not finding.note]
     for finding in found:
         write_stdout(f"BAD  {finding.where}: {printable(finding.what)}; fix: {printable(finding.mend)}\n")
     return UNHEALTHY if found else 0

@@ -103,6 +103,25 @@ def glob_matches(root: str, pattern: str) -> list[str]:
     return sorted(os.path.join(place, found) for found in glob.glob(name, root_dir=below_root(root, place) or "/"))
 
 
+# The types of file systems that several nodes have in common, as /proc/self/mountinfo names them.
+_SHARED = re.compile(
+    r"nfs4?|lustre|gpfs|beegfs|ceph|cifs|smb3|glusterfs|afs|pvfs2|panfs|wekafs|fuse\.(sshfs|glusterfs|ceph\S*|juicefs)"
+)
+MOUNTS = "/proc/self/mountinfo"
+
+
+def shared_type(root: str, path: str) -> str:
+    """Return the type of the file system of a path, if other nodes may share it; empty for a local one."""
+    place, deepest, kind = below_root(root, os.path.dirname(path)) + "/", "", ""
+    with open(MOUNTS, encoding="utf-8", errors="replace") as file:
+        mounts = [line.split(" - ") for line in file]
+    for before, after in (mount for mount in mounts if len(mount) > 1):
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), before.split()[4]).rstrip("/") + "/"
+        if place.startswith(point) and len(point) >= len(deepest):
+            deepest, kind = point, after.split()[0]
+    return kind if _SHARED.fullmatch(kind) else ""
+
+
 def look_at(path: str, *, links: bool = False) -> Found | None:
     """Return the file, None where there is none. Raises PlaceError for anything but a regular file, or a link."""
     try:

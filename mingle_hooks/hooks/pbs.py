@@ -29,7 +29,7 @@ from mingle_hooks.hooks.plan import (
     look_at_target,
     plan_file,
 )
-from mingle_hooks.schedulers.pbs import CONFIGURATION, home
+from mingle_hooks.schedulers.pbs import CONFIGURATION, home, starts_mom
 
 # The program with a fake of the `pbs` module of pbs_python, which runs a hook anywhere.
 FAKE_PBS = "templates/hooks/pbs/fake_pbs.py"
@@ -107,7 +107,7 @@ def plan_pbs(site: Site, where: Where) -> Plan:
     place = f"{where.pbs_home or home(files.below_root(root, CONFIGURATION))}/mom_priv"
     launch = PBS_HOOKS["launch"]
     found = [plan_file(root, old, launch, f"{PBS_DIRECTORY}/mingle.py", render_hook(launch, site), mode=0o644)]
-    if os.path.isdir(files.below_root(root, place)):
+    if os.path.isdir(files.below_root(root, place)) and starts_mom(files.below_root(root, CONFIGURATION)):
         found += [with_chain(site, root, old, hook, place) for hook in map(PBS_HOOKS.__getitem__, SCRIPTS)]
     return join_plans(
         "pbs", root, old, tuple(found), "commands for the host of the PBS server", _commands(), _notes(root, place)

@@ -215,7 +215,25 @@ def join_plans(
     """Return the plan, with a manifest in which this scheduler has these files and no others."""
     entries = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
     entries |= {file.entry.path: file.entry for file in found}
-    return Plan(scheduler, root, found, Manifest(entries), where, lines, notes)
+    return Plan(scheduler, root, found, Manifest(entries), where, lines, (*notes, *_shared_notes(root, old, found)))
+
+
+def _shared_notes(root: str, old: Manifest, found: tuple[File, ...]) -> Iterator[str]:
+    """Yield a note for each directory that other nodes seem to share, whose hooks this installation replaces."""
+    for place in dict.fromkeys(os.path.dirname(file.entry.path) for file in found):
+        unknown = [
+            file.entry.path
+            for file in found
+            if os.path.dirname(file.entry.path) == place
+            and file.present.now is not None
+            and file.present.origin == "ours"
+            and file.entry.path not in old.entries
+            and not old.is_rebuilt
+        ]
+        kind = files.shared_type(root, f"{place}/hook")
+        if kind or unknown:
+            why = f"is on {kind}" if kind else f"has {os.path.basename(unknown[0])}, which is in no manifest here"
+            yield f"{place} {why}: other nodes run these files too, so install the same version and settings on all"
 
 
 # What a scheduler's hooks are: the files, and all that installing, checking and simulating them needs.
@@ -400,15 +418,16 @@ def file_findings(root: str, entry: Entry, again: str) -> Iterator[Finding]:
         yield Finding(entry.path, "is a link", f"removing it, then {again}")
         return
     if checksum(now.data) != entry.sha256:
-        yield Finding(entry.path, *_changed(entry.path, now, again))
+        header = read_header(now.data)
+        is_shared = header is not None and header.is_whole and bool(files.shared_type(root, entry.path))
+        yield Finding(entry.path, *_changed(entry.path, header, again), note=is_shared)  # another node may install it
     if now.uid != files.owner_of():
         yield Finding(entry.path, f"belongs to uid {now.uid}", f"chown 0 {entry.path}")
     if now.mode != entry.mode:
         yield Finding(entry.path, f"has mode {now.mode:04o}", f"chmod {entry.mode:04o} {entry.path}")
 
 
-def _changed(path: str, now: Found, again: str) -> tuple[str, str]:
-    header = read_header(now.data)
+def _changed(path: str, header: files.Header | None, again: str) -> tuple[str, str]:
     if header is not None and header.is_whole:
         return f"comes from another installation than the manifest (mingle-hooks {header.version})", again
     if header is None and not path.startswith(f"{files.MANIFEST_DIRECTORY}/"):

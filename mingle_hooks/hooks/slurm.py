@@ -339,8 +339,10 @@ def _task_prolog(plan: Plan, conf: SlurmConf) -> Iterator[Finding]:
 def _stale(conf: SlurmConf, now: SlurmConf) -> Iterator[Finding]:
     """Find what Slurm still runs, though the file says otherwise."""
     for key in KEYS:
-        if conf.one(key) != now.one(key):
-            what = f"says {key}={conf.one(key)}, and slurmctld runs with {now.one(key) or 'none'}"
+        count = max(1, len(now.all(key)))  # an older Slurm takes the last
+        says, runs = conf.all(key)[-count:], now.all(key)
+        if says != runs:
+            what = f"says {key}={', '.join(says)}, and slurmctld runs with {', '.join(runs) or 'none'}"
             yield Finding(conf.path, what, "scontrol reconfigure")
 
 
@@ -542,6 +544,8 @@ SLURM_HOOKS = by_name(
 )
 SLURM_DIRECTORY = f"{files.MANIFEST_DIRECTORY}/slurm"
 OLDEST = (22, 5)
+# Prolog and Epilog may be named on several lines, and all are run; older versions take the last line.
+_SEVERAL_LINES = (26, 5)
 NO_CONF = SlurmConf(PLACES[0])
 # In a globbed directory: after the site's own, as Slurm takes the names in reverse order.
 _IN_GLOB = ("10-mingle", "10-mingle.sh", "mingle", "mingle.sh")
@@ -591,16 +595,28 @@ def _root_hook(site: Site, where: Where, conf: SlurmConf | None, old: Manifest, 
     found, path = SLURM_HOOKS[name], f"{SLURM_DIRECTORY}/{name}"
     values = conf.all(key) if conf else ()
     others = [value for value in values if value != path]
+    is_glob_alone = len(others) == 1 and is_glob(others[0])
+    if others and not is_glob_alone and takes_several_lines(where):
+        chosen = site.chain(name) or NONE
+        program = "" if chosen == NONE or chosen in others else _not_ours(key, chosen, (path,))
+        file = plan_file(root, old, found, path, render_hook(found, site, Chain(program)), chain=program)
+        return file, Line(f"{key}={path}", is_there=path in values), "" if site.chain(name) else f'{name} = "{NONE}"'
     if len(others) > 1:
         remedy = f"one line {key}=, with a glob such as /etc/slurm/{name}.d/* for several programs"
         raise FactsError(f"at most one {key} line in {conf.path if conf else ''}", ", ".join(others), remedy)
     own = _own_program(site, where, conf, old, key, (path,))
     text = render_hook(found, site, Chain(own.program))
-    if others and is_glob(others[0]):
+    if is_glob_alone:
         file = plan_file(root, old, found, _place_in(others[0]), text, chain=own.program)
         return file, Line(f"{key}={others[0]}", is_there=True), ""
     file = plan_file(root, old, found, path, text, chain=own.program)
     return file, Line(f"{key}={path}", is_there=path in values[-1:] and not others), own.line
+
+
+def takes_several_lines(where: Where) -> bool:
+    """Return whether this Slurm runs the programs of all Prolog and Epilog lines."""
+    version = slurm_version(where)
+    return version is not None and version >= _SEVERAL_LINES
 
 
 def _place_in(glob: str) -> str:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -53,12 +54,26 @@ def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
         for finding in check_health(plan.root, installed, plan.scheduler, site.key_file)
         if finding.where not in known
     ]
-    found += _plan(plan, installed)
+    found += (*suffix_findings(site, where, [file.entry for file in plan.files]), *_plan(plan, installed))
     if os.path.lexists(files.strip_root(plan.root, KILL_SWITCH)):
         found.append(Finding(KILL_SWITCH, "is there, so the hooks do nothing", f"rm {KILL_SWITCH}", note=True))
     notes = [note for note in plan.notes if not note.startswith(site.key_file)]  # the key has its own finding
     found += [Finding(plan.scheduler, note, "", note=True) for note in notes]
     return tuple(found)
+
+
+def suffix_findings(site: Site, where: Where, entries: Iterable[files.Entry]) -> Iterator[Finding]:
+    """Find a host_suffix that gives this node a name nobody knows. The host of a PBS server runs no jobs."""
+    name = os.uname().nodename.partition(".")[0] + site.host_suffix
+    if where.root or not site.host_suffix or not any(entry.mode & stat.S_IXUSR for entry in entries):
+        return
+    try:
+        subprocess.run(["/usr/bin/getent", "ahosts", name], capture_output=True, timeout=_COMMAND_S, check=True)
+    except FileNotFoundError:  # a system without the GNU C library's
+        return
+    except (OSError, subprocess.SubprocessError):
+        mend = f"another host_suffix in {SYSTEM_FILE}, or this name in DNS or /etc/hosts"
+        yield Finding(name, "does not resolve, and jobs whose first host is this one get it as MASTER_ADDR", mend)
 
 
 def _plan(plan: Plan, installed: Manifest) -> Iterator[Finding]:
@@ -175,7 +190,8 @@ def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
 
 def _daemon_version(row: Target) -> str:
     """Return what a scheduler's daemon says of itself; empty where it is not on this host."""
-    path = shutil.which(row.program, path="/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/opt/pbs/sbin:/opt/slurm/sbin")
+    usual = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/opt/pbs/sbin:/opt/slurm/sbin"
+    path = shutil.which(row.program) or shutil.which(row.program, path=usual)
     if path is None:
         return ""
     try:
@@ -311,7 +327,11 @@ def report_line(site: Site, where: Where) -> str:
     known = {
         "version": __version__,
         "hooks": sums,
-        "chain": {name: site.chain(name) or UNKNOWN for name in KEYS.values()},
+        # Beside the programs that a glob matches, nothing has to be called.
+        "chain": {
+            name: site.chain(name) or (NONE if conf and files.is_glob(conf.one(key)) else UNKNOWN)
+            for key, name in KEYS.items()
+        },
         "key": hooks_fingerprint(where.root, site.key_file),
         "slurm.conf": {key: list(conf.all(key)) for key in _REPORTED_KEYS if conf.all(key)} if conf else {},
         "off": os.path.lexists(files.strip_root(where.root, KILL_SWITCH)),

@@ -113,15 +113,20 @@ def _spooled_nodefile(read: Variables, job_id: str, configuration: str) -> str |
 
 def home(configuration: str = CONFIGURATION) -> str:
     """Return PBS_HOME, from lines such as ``PBS_HOME=/var/spool/pbs``, with blanks and quotes or without."""
+    return next(filter(os.path.isabs, _values(configuration, "PBS_HOME")), HOME)
+
+
+def starts_mom(configuration: str = CONFIGURATION) -> bool:
+    """Return whether this host runs jobs: PBS_START_MOM is not 0."""
+    return "0" not in _values(configuration, "PBS_START_MOM")
+
+
+def _values(configuration: str, key: str) -> list[str]:
     if not os.access(configuration, os.R_OK):
-        return HOME
+        return []
     with open(configuration, errors="replace") as file:
-        for line in file.read(65_536).splitlines():  # a real one has a dozen lines
-            name, _, value = line.partition("=")
-            path = value.strip().strip("\"'")
-            if name.strip() == "PBS_HOME" and os.path.isabs(path):
-                return path
-    return HOME
+        pairs = [line.partition("=") for line in file.read(65_536).splitlines()]  # a real one has a dozen lines
+    return [value.strip().strip("\"'") for name, _, value in pairs if name.strip() == key]
 
 
 # Torque.

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -13,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from support.hooks_image import MOM, NO_CHAIN, OURS, at, call, conf, image, key, program, tree
-from support.needs import only_with
 
+from mingle_hooks.cli import main
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError, SettingsError, UsageError
 from mingle_hooks.hooks import files
 from mingle_hooks.hooks.files import Site
@@ -225,6 +226,15 @@ def test_settings_that_no_hook_can_carry_are_refused(change: dict[str, object]) 
         Site(**change)  # type: ignore[arg-type]
 
 
+def test_the_host_of_a_pbs_server_alone_has_no_classic_scripts(root: Path) -> None:
+    """It may have mom_priv, but pbs.conf does not start pbs_mom there."""
+    program(root, "/etc/pbs.conf", "PBS_HOME=/var/spool/pbs\nPBS_START_MOM=0\n")
+    at(root, "/var/spool/pbs/mom_priv").mkdir(parents=True)
+    call(root, "install", "pbs", "--yes")
+    assert [*at(root, "/var/spool/pbs/mom_priv").iterdir()] == []
+    assert call(root, "verify", "pbs").exit_code == 0
+
+
 def test_what_cannot_be_read_is_an_error(root: Path) -> None:
     """An unknown version, a root that is none, a slurm.conf that is none."""
     with pytest.raises(UsageError, match="version"):
@@ -235,11 +245,60 @@ def test_what_cannot_be_read_is_an_error(root: Path) -> None:
         find(str(root), "/none")
 
 
-def test_several_prolog_lines_are_refused(root: Path) -> None:
-    """Some versions of Slurm take the last one, some all: better no plan than a hook of the site's that is lost."""
+def test_several_prolog_lines_are_refused_by_an_older_slurm(root: Path) -> None:
+    """It takes the last one: better no plan than a hook of the site's that is lost."""
     conf(root, "Prolog=/opt/a", "Prolog=/opt/b")
-    with pytest.raises(FactsError, match="one Prolog line"):
-        call(root, "install", "slurm", "--yes")
+    for more in ((), ("--slurm-version", "25.11")):
+        with pytest.raises(FactsError, match="one Prolog line"):
+            call(root, "install", "slurm", "--yes", *more)
+
+
+@pytest.mark.parametrize("site", [("/opt/a",), ("/opt/a", "/opt/b"), ("/etc/slurm/prolog.d/*", "/opt/b")])
+def test_ours_is_one_more_line_where_slurm_runs_all_of_them(root: Path, site: tuple[str, ...]) -> None:
+    """It calls none of the site's programs, which have lines of their own, and verify is content with that."""
+    for path in ("/opt/a", "/opt/b", "/etc/slurm/prolog.d/10"):
+        program(root, path)
+    key(root)
+    lines = [f"Prolog={path}" for path in site]
+    conf(root, *lines)
+    version = ("--slurm-version", "26.05.3")
+    own = "/opt/a" if "/opt/a" in site else "none"
+    program(root, "/etc/mingle/mingle.toml", NO_CHAIN.replace("none", own, 1))
+    added = call(root, "install", "slurm", "--yes", *version).stdout.splitlines()[-4:]
+    assert added[0] == f"Prolog={OURS}/prolog"
+    assert "/opt/" not in at(root, f"{OURS}/prolog").read_text()
+    conf(root, *lines, *added)
+    assert "already there" in call(root, "install", "slurm", "--yes", *version).stdout
+    done = call(root, "verify", "slurm", *version)
+    assert (done.exit_code, "BAD" in done.stdout) == (0, False)
+
+
+SHARED = "/etc/slurm/prolog.d"
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "ext4", ""])
+def test_a_directory_that_nodes_share_is_told_and_does_not_fail_them(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture, kind: str
+) -> None:
+    """What another node installs there, unlike this node's manifest, is a note on a network's file system."""
+    program(root, f"{SHARED}/50-site")
+    conf(root, f"Prolog={SHARED}/*")
+    key(root)
+    mounts = root / "mountinfo"
+    mounts.write_text(f"1 0 0:1 / / rw - ext4 /dev/x rw\n2 1 0:2 / {root}{SHARED} rw shared:1 - {kind or 'xfs'} x rw\n")
+    monkeypatch.setattr(files, "MOUNTS", str(mounts))
+    is_shared = kind in {"nfs4", "fuse.sshfs"}
+    note = f"{SHARED} is on {kind}: other nodes run these files too"
+    assert (note in call(root, "install", "slurm", "--yes").stderr) == is_shared
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "__version__", "9.1")
+        text = call(root, "render", "slurm", "prolog").stdout
+    at(root, f"{SHARED}/10-mingle").write_text(text)
+    assert main.run(["hooks", "verify", "slurm", "--quiet", "--root", str(root)]) == (0 if is_shared else 1)
+    assert ("comes from another installation" in capfd.readouterr().out) != is_shared
+    at(root, "/etc/mingle/hooks/manifest.json").unlink()
+    shutil.rmtree(at(root, OURS))
+    assert "other nodes run these files too" in call(root, "install", "slurm", "--yes").stderr
 
 
 def test_an_old_slurm_is_refused(root: Path) -> None:
@@ -449,35 +508,31 @@ def test_a_kept_prologue_finds_what_lies_beside_it(node: Path) -> None:
     assert done.stdout == "beside 7.server nobody\n"
 
 
-def test_a_link_to_another_script_is_kept_as_one(node: Path) -> None:
-    """prologue.parallel often is a link to prologue: the copy must not lead to ours, and the link comes back."""
-    at(node, f"{MOM}/prologue.parallel").symlink_to("prologue")
-    at(node, f"{MOM}/epilogue").symlink_to(f"{MOM}/epilogue.parallel")
-    program(node, f"{MOM}/epilogue.parallel", "#!/bin/sh\n")
+# Links of the site's, and where their copies lead: a copy must not lead to ours.
+LINKS = {
+    "to another script": ("prologue.parallel", "prologue", "prologue.before-mingle"),
+    "by its whole path": ("epilogue", f"{MOM}/epilogue.parallel", f"{MOM}/epilogue.parallel.before-mingle"),
+    "to elsewhere": ("epilogue", "/opt/site/epilogue.sh", "/opt/site/epilogue.sh"),
+}
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_a_link_of_the_sites_has_a_copy_and_comes_back(node: Path, kind: str) -> None:
+    """prologue.parallel often is a link to prologue; the script's own directory is still that of the link."""
+    name, leads, copy = LINKS[kind]
+    at(node, f"{MOM}/{name}").symlink_to(leads)
+    program(node, f"{MOM}/epilogue.parallel")
+    program(node, "/opt/site/epilogue.sh")
     at(node, f"{MOM}/prologue.user").symlink_to("prologue")
     before = tree(node)
     call(node, "install", "torque", "--yes")
-    assert os.readlink(at(node, f"{MOM}/prologue.parallel.before-mingle")) == "prologue.before-mingle"
-    assert os.readlink(at(node, f"{MOM}/epilogue.before-mingle")) == f"{MOM}/epilogue.parallel.before-mingle"
-    assert os.readlink(at(node, f"{MOM}/prologue.user")) == "prologue"
-    for name in ("prologue.parallel", "epilogue"):
-        assert not at(node, f"{MOM}/{name}").is_symlink()
     installed = tree(node)
-    call(node, "install", "torque", "--yes")
+    assert os.readlink(at(node, f"{MOM}/{name}.before-mingle")) == copy
+    assert os.readlink(at(node, f"{MOM}/prologue.user")) == "prologue"
+    assert not at(node, f"{MOM}/{name}").is_symlink()
     spoil(node, None)
     call(node, "install", "torque", "--yes")
     assert tree(node) == installed
-    call(node, "uninstall", "torque", "--yes")
-    assert tree(node) == before
-
-
-def test_a_link_to_elsewhere_is_kept_as_it_is(node: Path) -> None:
-    """Then the script's own directory is still that of the link."""
-    at(node, f"{MOM}/epilogue").symlink_to("/opt/site/epilogue.sh")
-    program(node, "/opt/site/epilogue.sh")
-    before = tree(node)
-    call(node, "install", "torque", "--yes")
-    assert os.readlink(at(node, f"{MOM}/epilogue.before-mingle")) == "/opt/site/epilogue.sh"
     key(node)
     assert call(node, "verify", "torque").exit_code == 0
     at(node, "/etc/mingle/key").unlink()
@@ -554,19 +609,6 @@ def test_what_is_looked_at_in_an_image_is_the_image_s(node: Path) -> None:
     assert "/etc/slurm/prolog.d/50-site:" in found
     assert "/etc/mingle/epilog.d/note:" in found
     assert at(node, "/srv/slurm/prolog.d/10-mingle").is_file()
-
-
-@only_with("root")
-@pytest.mark.parametrize("spoil", [lambda path: os.chown(path, 1, -1), lambda path: path.chmod(0o644)])
-def test_installing_mends_owner_and_mode(tmp_path: Path, spoil: object) -> None:
-    """A file with the right text and another owner could have another text soon."""
-    (tmp_path / "etc/slurm").mkdir(parents=True)
-    conf(tmp_path, "ClusterName=x")
-    call(tmp_path, "install", "slurm", "--yes")
-    path = tmp_path / OURS.lstrip("/") / "prolog"
-    spoil(path)  # type: ignore[operator]
-    assert f"replace {tmp_path}{OURS}/prolog" in call(tmp_path, "install", "slurm", "--yes").stdout
-    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (0, 0o755)
 
 
 @pytest.mark.parametrize(

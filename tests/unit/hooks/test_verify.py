@@ -140,6 +140,8 @@ def test_the_health_check_finds_what_verify_finds(root: Path, capfd: pytest.Capt
     assert told
     assert set(told) <= set(bad)
     assert all("; fix: " in line for line in bad)
+    if how in {"content", "mode", "not runnable", "missing", "owner"}:
+        assert call(root, "install", scheduler, "--yes").exit_code == quiet(root, scheduler) == 0
 
 
 def test_a_site_s_own_that_was_changed_on_purpose_is_taken_as_it_is(root: Path) -> None:
@@ -385,7 +387,15 @@ def test_what_is_wrong_on_all_is_no_reason_to_go_on(node: Path) -> None:
     assert (done.exit_code, done.stdout.count("BAD  n[1-3]: /etc/mingle/mingle.toml does not name")) == (1, 3)
 
 
-def test_nodes_come_from_sinfo(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_glob_needs_no_setting_of_the_sites_own(node: Path) -> None:
+    """Ours is beside the site's programs then, and calls none; the Epilog here has no glob."""
+    program(node, "/etc/slurm/prolog.d/50-site")
+    (node / "etc/mingle/mingle.toml").write_text("[hooks]\n")
+    conf(node, "Prolog=/etc/slurm/prolog.d/*")
+    assert json.loads(report(node))["chain"] == {"prolog": "none", "epilog": "unknown", "taskprolog": "unknown"}
+
+
+def test_nodes_come_from_sinfo(node: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
     """All that the controller knows; without an answer they have to be named. No report at all is a mistake."""
     monkeypatch.setattr(slurm, "slurm_nodes", lambda _where: ("n1", "n2"))
     line = ["rollout", "--check"]
@@ -394,6 +404,8 @@ def test_nodes_come_from_sinfo(node: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UsageError, match="reports of nodes"):
         CliRunner().invoke(hooks, line, input="[1, 2]\nn1: {}\n", catch_exceptions=False)
     monkeypatch.setattr(slurm, "slurm_nodes", lambda _where: ())
+    assert main.run(["hooks", "rollout", "--check", "missing.txt"]) == 64
+    assert "saw missing.txt: No such file or directory" in capfd.readouterr().err
     with pytest.raises(UsageError, match="--nodes"):
         CliRunner().invoke(hooks, line, input="", catch_exceptions=False)
 
