@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
@@ -9,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from mingle_hooks import errors
 from mingle_hooks.errors import MingleError, printable
 from mingle_hooks.rendezvous.wire import any_text
-from mingle_hooks.run.messages import MOST_TAIL, Duration, Ended, Host, Rank, SignalNumber, Status
+from mingle_hooks.run.messages import MOST_EXCEPTION, MOST_TAIL, Duration, Ended, Host, Rank, SignalNumber, Status
 from mingle_hooks.run.starters import Place, places_on
 from mingle_hooks.schedulers import hostlist
 
@@ -315,7 +316,8 @@ class RootCause:
     def is_same_again(self) -> bool:
         """Count the cause; tell whether too many restarts in a row have failed in the same way without progress."""
         last = None if self.cause is None or self.cause.likeness is None else (self.cause.likeness, self.progress)
-        self._same = self._same + 1 if last is not None and last == self._last else 0
+        has_trained = self.cause is not None and self.cause.after_s >= LONG_S
+        self._same = self._same + 1 if last is not None and last == self._last and not has_trained else 0
         self._last = last
         return self._same >= MOST_SAME_RESTARTS
 
@@ -333,6 +335,10 @@ _MISTAKES = {
     *(errors.PlaceError.exit_code, errors.ConflictError.exit_code, errors.SecretError.exit_code),
     errors.SettingsError.exit_code,
 }
+# What differs between two failures that are the same: numbers and addresses.
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+# An attempt that trained for so long counts as progress.
+LONG_S = 600.0
 # Lines of an error by which it is known again.
 SAME_LINES = 5
 
@@ -349,6 +355,7 @@ class Cause(NamedTuple):
     is_oom: bool = False
     silent_s: Duration | None = None
     tail: Annotated[str, any_text(MOST_TAIL)] = ""
+    exception: Annotated[str, any_text(MOST_EXCEPTION)] = ""
 
     @property
     def may_be_retried(self) -> bool:
@@ -363,7 +370,10 @@ class Cause(NamedTuple):
     @property
     def likeness(self) -> tuple[object, ...] | None:
         """Return what is equal for two failures that are the same; None where it was not the program."""
-        return (self.status, self.signal, self.is_oom, _error_lines(self.tail)) if self.kind == "ended" else None
+        if self.kind != "ended":
+            return None
+        what = (_VARYING.sub("0", self.exception),) if self.exception else _error_lines(self.tail)
+        return self.status, self.signal, self.is_oom, what
 
 
 def cause_of_end(ended: Ended, host: str, rank: int, after_s: float) -> Cause:
@@ -372,7 +382,8 @@ def cause_of_end(ended: Ended, host: str, rank: int, after_s: float) -> Cause:
     if not ended.formed:
         status = status if status in _MISTAKES else INFRASTRUCTURE
         return Cause("unformed", host, rank, after_s, status, tail=ended.tail)
-    return Cause("ended", host, rank, after_s, status, ended.signal, ended.is_oom, tail=ended.tail)
+    cause = Cause("ended", host, rank, after_s, status, ended.signal, ended.is_oom)
+    return cause._replace(tail=ended.tail, exception=ended.exception)
 
 
 def _error_lines(tail: str) -> tuple[str, ...]:
@@ -380,7 +391,7 @@ def _error_lines(tail: str) -> tuple[str, ...]:
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     first = next((at for at, line in enumerate(lines) if "traceback" in line.lower() or "error" in line.lower()), None)
     found = lines[-SAME_LINES:] if first is None else lines[first : first + SAME_LINES]
-    return tuple("".join("0" if letter.isdigit() else letter for letter in line) for line in found)
+    return tuple(_VARYING.sub("0", line) for line in found)
 
 
 Fields = Mapping[str, object]
@@ -408,7 +419,8 @@ def _failed(fields: Fields) -> str:
     if cause.kind == "stalled":
         return f"no rank has written anything for {_duration(cause.silent_s or 0.0)}"
     rank = "" if cause.rank is None else f" (rank {cause.rank})"
-    return f"{cause.host}{rank}: {_what(cause)}{_lines(cause)}"
+    exception = f"{printable(cause.exception, LONGEST_LINE)}; " if cause.exception else ""
+    return f"{cause.host}{rank}: {exception}{_what(cause)}{_lines(cause)}"
 
 
 def _duration(time_s: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import sys
@@ -12,6 +13,7 @@ from importlib import import_module
 from io import FileIO
 
 from mingle_hooks import values
+from mingle_hooks.errors import printable
 from mingle_hooks.files import close_descriptors_except
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.run import messages, processes
@@ -98,6 +100,8 @@ LONGEST = 64 * 1024
 _RELAY_BYTES = 256 * 1024
 # With more than this waiting for the runner the pipes are not read, until less than the second is.
 MOST_WAITING, FEW_WAITING = 1 << 20, 1 << 18
+# Of stderr so much is searched for the exception that ended COMMAND: torchrun's own words and those of its workers.
+_MOST_SEARCHED = 64 * 1024
 # While a line that has not ended grows, such as a progress bar, the runner gets a message so often.
 GROWING_S = 0.5
 
@@ -139,7 +143,7 @@ class Relay:
         self._loop, self._link, self._on_end = loop, link, on_end
         self._pipes = [Pipe(stdout, messages.OUT), Pipe(stderr, messages.ERR)]
         self.is_paused = False  # the runner has to read first
-        self._tail = b""
+        self._tail = self._stderr = b""
         self._sent_at = 0.0
         link.watch_room(self._room)
         for pipe in self._pipes:
@@ -151,6 +155,11 @@ class Relay:
         tail = self._tail[-MOST_TAIL:]
         whole = tail.partition(b"\n")[2] if len(self._tail) > MOST_TAIL else tail
         return (whole or tail).decode(errors="replace")
+
+    @property
+    def exception(self) -> str:
+        """Return the line of the exception that COMMAND wrote last, or of that which ended torchrun's worker."""
+        return printable(root_exception(self._stderr.decode(errors="replace")), messages.MOST_EXCEPTION)
 
     def catch_up(self) -> None:
         """Read what is in the pipes by now, at most what they hold."""
@@ -181,6 +190,8 @@ class Relay:
             self._end(pipe)
             return False
         self._tail = (self._tail + data[-MOST_TAIL - 1 :])[-MOST_TAIL - 1 :]
+        if pipe.kind == messages.ERR:
+            self._stderr = (self._stderr + data[-_MOST_SEARCHED:])[-_MOST_SEARCHED:]
         parts = pipe.lines(data)
         now = self._loop.clock()
         if parts or now - self._sent_at > GROWING_S:
@@ -211,6 +222,57 @@ class Relay:
         if not self._pipes:
             self._link.send_output(messages.DRAINED, b"")
             self._on_end()
+
+
+# What COMMAND died of, by what it wrote to stderr.
+
+_TRACEBACK = "Traceback (most recent call last):"
+# Python's words between the exceptions of one chain, of which the last was not handled.
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+# torchrun's last words: a box that names the worker that failed first.
+_TORCHRUN = "ChildFailedError"
+_ROOT_CAUSE = re.compile(
+    r"Root Cause \(first observed failure\):.*?\n\s*rank\s*: (\d+).*?\n\s*traceback : (.*?)\n=====", re.DOTALL
+)
+
+
+def root_exception(text: str) -> str:
+    """Return the line of the exception or signal that ended Python's part of COMMAND; empty where there is none.
+
+    Under torchrun it is that of the worker which torchrun names as the first to fail.
+    """
+    exceptions = _exceptions(text)
+    if not exceptions or _TORCHRUN not in exceptions[-1][1]:
+        return exceptions[-1][1] if exceptions else ""
+    box = _ROOT_CAUSE.search(text)
+    rank, why = box.groups() if box else ("", "")
+    if why.startswith("Signal "):
+        return f"rank {rank}: {why.partition(' received')[0]}"
+    if why.startswith(_TRACEBACK):  # the worker's script has torch's @record
+        return why.rstrip().rpartition("\n")[2].strip()
+    workers = [(prefix, line) for prefix, line in exceptions if _TORCHRUN not in line]
+    named = [line for prefix, line in workers if prefix == f"[rank{rank}]: "]
+    return (named or [line for _, line in workers] or [""])[0]
+
+
+def _exceptions(text: str) -> list[tuple[str, str]]:
+    """Return the exceptions of all tracebacks, each with what stands before its lines, such as torch's "[rank3]: "."""
+    found: list[tuple[str, str]] = []
+    prefix, is_open, is_chained = "", False, False
+    for line in text.splitlines():
+        before, traceback, after = line.partition(_TRACEBACK)
+        if traceback and not after.strip():
+            prefix, is_open = before, True
+        elif not line.startswith(prefix):
+            continue  # another worker's, in between
+        elif line[len(prefix) :].startswith(_CHAINED):
+            is_chained = True
+        elif is_open and line[len(prefix) :].strip() and not line[len(prefix)].isspace():
+            if is_chained and found and found[-1][0] == prefix:
+                found.pop()
+            found.append((prefix, line[len(prefix) :].strip()))
+            is_open = is_chained = False
+    return found
 
 
 # The stacks of COMMAND's Python processes come from py-spy, or from faulthandler, with PYTHONFAULTHANDLER=1 or
@@ -386,8 +448,9 @@ class Attempt:
         self._relay.catch_up()
         status = child.status if child.signal is None else 128 + child.signal
         is_oom = self._memory.has_grown()
-        ended = messages.Ended(self.number, status, child.signal, self._formed, is_oom, self._relay.tail)
-        self._report(ended)
+        exception = self._relay.exception if status else ""
+        tail = self._relay.tail
+        self._report(messages.Ended(self.number, status, child.signal, self._formed, is_oom, tail, exception))
         if not self.tree.is_ending:  # else what is left has the grace that the runner gave
             self.tree.end(_LEFTOVER_GRACE_S)
 

@@ -54,6 +54,8 @@ MOST_MS = 7 * 24 * 3600 * 1000
 MOST_SIGNAL = 64
 # The last lines of a failed COMMAND.
 MOST_TAIL = 8 * 1024
+# Characters of the line of an exception.
+MOST_EXCEPTION = 400
 # COMMAND's arguments; Linux takes no longer ones.
 MOST_ARGUMENTS, LONGEST_ARGUMENT = 64 * 1024, 128 * 1024
 MOST_SECONDS = 1 << 40
@@ -192,7 +194,8 @@ class Formed(NamedTuple):
 class Ended(NamedTuple):
     """COMMAND has ended: its status, or the signal that killed it; `formed` tells whether it ever began.
 
-    `is_oom` is true if the kernel counted an OOM kill here; `tail` has the last lines that COMMAND wrote.
+    `is_oom` is true if the kernel counted an OOM kill here; `tail` has the last lines that COMMAND wrote, and
+    `exception` the line of the exception that ended it.
     """
 
     attempt: AttemptNumber
@@ -201,6 +204,7 @@ class Ended(NamedTuple):
     formed: bool
     is_oom: bool
     tail: Annotated[str, wire.any_text(MOST_TAIL)]
+    exception: Annotated[str, wire.any_text(MOST_EXCEPTION)] = ""
 
 
 class Clean(NamedTuple):
