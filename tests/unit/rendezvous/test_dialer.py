@@ -47,7 +47,7 @@ def test_a_member_with_another_key_and_the_leader_learn_of_the_mismatch(pair: Ro
 
 
 def test_a_relay_is_detected_before_anything_depends_on_it() -> None:
-    """Who hands on a leader's words without the key could stop doing so at the worst time."""
+    """A relay without the key could stop at the worst time."""
     with Room(2) as room, relay(room.port) as port:
         member = room.member(rank=1).come(port)
         room.until(lambda: member.relays)
@@ -139,7 +139,7 @@ def search(room: Room, found: list[ProvenLeader], notes: list[str], **parts: Any
 
 
 def test_the_leader_behind_a_relay_is_dialled_directly() -> None:
-    """The leader says where it is itself; a person is told who stands between."""
+    """The leader reports its own address; a note to the user names the relay."""
     found: list[ProvenLeader] = []
     notes: list[str] = []
     with Room(2) as room, relay(room.port) as port:

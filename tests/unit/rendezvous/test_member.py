@@ -55,12 +55,12 @@ def test_offers_are_taken() -> None:
     ],
 )
 def test_an_invalid_offer_is_refused(offers: object) -> None:
-    """The member says what is wrong, and does not come again for the same."""
+    """The member reports the error, and does not return for the same."""
     assert welcomed(offers) == "failed"
 
 
 def test_an_address_where_another_program_answers_is_not_reached() -> None:
-    """It is in another network's address space, say, where the same address is another host's."""
+    """It may be another host's address in another network."""
     with probed() as (room, member, asked):
         with asked:
             heard(asked)

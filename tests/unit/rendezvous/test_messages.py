@@ -228,7 +228,7 @@ def test_an_invalid_obstacle_is_refused(wrong: object) -> None:
 
 
 def test_an_obstacle_is_attributed_to_the_members_own_host() -> None:
-    """What it says of another's is taken for its own."""
+    """A host name in the obstacle itself is ignored."""
     body = join_request(host="node1").body() | {"obstacle": Failure("command", ("node9", GONE)).body()}
     assert parse(JoinRequest, body).obstacle == Failure("command", ("node1", GONE))
 
@@ -299,7 +299,7 @@ FIRST, SECOND = MissingError("rank 0", "nobody", "a look"), ConflictError("3 hos
 
 
 def test_the_first_error_stands() -> None:
-    """What comes of it, while the others are being told, is no news."""
+    """Later errors, while the others are informed, are ignored."""
     with Loop(Clock()) as loop:
         outcome = Outcome(loop)
         outcome.fail(FIRST, linger_s=5.0)
