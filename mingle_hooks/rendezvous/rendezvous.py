@@ -7,7 +7,6 @@ import resource
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
-from types import TracebackType
 from typing import NamedTuple
 
 from mingle_hooks import files
@@ -19,7 +18,7 @@ from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
 from mingle_hooks.rendezvous.discovery import BACKENDS, Advertisement
 from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.member import GOODBYE_S, Follower, Observer, Progress, Request, join_request
-from mingle_hooks.rendezvous.messages import LINGER_S, Answer, Deadline, Failure, JoinRequest, Outcome, Stopwatch
+from mingle_hooks.rendezvous.messages import LINGER_S, Answer, Failure, JoinRequest, Outcome, Stopwatch
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms, not_own
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, MOST_ADVERTISED, Secret, check_in_ports
 from mingle_hooks.schedulers.facts import MOST_NODES
@@ -300,8 +299,7 @@ class Rendezvous:
         self._secret = Secret.derive(request.key, request.attempt)
         self._me = join_request(request)
         self._candidate: Candidate | None = None
-        self._outcome = Outcome(loop)
-        self._deadline = Deadline(loop, request.timeout_s)
+        self._outcome = Outcome(loop, request.timeout_s)
         self._stopwatch = Stopwatch(loop.clock, request.age_s)
         self._search = Search(
             loop,
@@ -320,7 +318,6 @@ class Rendezvous:
             self._me,
             self._search,
             self._outcome,
-            self._deadline,
             self._stopwatch,
             look_again=self._look_again,
             leads=self._leads,
@@ -329,9 +326,7 @@ class Rendezvous:
     def __enter__(self) -> Rendezvous:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
         self._follower.close()
         if self._candidate is not None:
             self._candidate.close(self._request.held if error is None else None)
@@ -524,19 +519,19 @@ class Rendezvous:
         is_closing = self._leader is not None and self._leader.state == "closing"
         if is_closing or self._follower.bound_to() is not None:
             # Counted from the deadline: this process may have been stopped meanwhile.
-            self._loop.after(max(self._deadline.left_s(), 0.0), self._give_up)
+            self._loop.after(max(self._outcome.left_s(), 0.0), self._give_up)
         else:
             self._give_up()
 
     def _give_up(self, *, was_late: bool = False) -> None:
         if self._outcome.is_known:
             return  # only others are still to be informed
-        if not was_late and self._follower.bound_to() is not None and self._deadline.left_s() < -LATE_S:
+        if not was_late and self._follower.bound_to() is not None and self._outcome.left_s() < -LATE_S:
             # TCP repeats the frames that were lost while this host was suspended, or the leader does on request.
             self._loop.after(LINGER_S, lambda: self._give_up(was_late=True))
             return
         leader = self._leader
         if leader is not None and leader.state in ("gathering", "closing"):
-            leader.give_up(self._deadline.waited_s())
+            leader.give_up(self._outcome.waited_s())
         else:
             self._follower.give_up()
