@@ -298,7 +298,6 @@ class Rendezvous:
         self._loop, self._request, self._observer = loop, request, observer
         self._secret = Secret.derive(request.key, request.attempt)
         self._me = join_request(request)
-        self._candidate: Candidate | None = None
         self._outcome = Outcome(loop, request.timeout_s)
         self._stopwatch = Stopwatch(loop.clock, request.age_s)
         self._search = Search(
@@ -307,7 +306,6 @@ class Rendezvous:
             self._secret,
             observer.note,
             self._leader_proven,
-            candidate=lambda: self._candidate,
             joined=lambda: self._follower.precedence,
             member=self._me.member,
         )
@@ -328,8 +326,8 @@ class Rendezvous:
 
     def __exit__(self, _kind: object, error: object, _trace: object) -> None:
         self._follower.close()
-        if self._candidate is not None:
-            self._candidate.close(self._request.held if error is None else None)
+        if self._search.candidate is not None:
+            self._search.candidate.close(self._request.held if error is None else None)
         self._search.close()
 
     @property
@@ -339,7 +337,7 @@ class Rendezvous:
 
     @property
     def _leader(self) -> Leader | None:
-        return self._candidate.leader if self._candidate is not None else None
+        return self._search.candidate.leader if self._search.candidate is not None else None
 
     def run(self) -> Answer:
         """See meet()."""
@@ -407,9 +405,10 @@ class Rendezvous:
 
     def _stand(self) -> None:
         me = self._me._replace(spent=self._stopwatch.durations(0.0))
-        self._candidate = stand_as_candidate(self._loop, self._request, self._secret, me, self._leader_changed)
-        if self._candidate is not None:
-            leader = self._candidate.leader
+        candidate = stand_as_candidate(self._loop, self._request, self._secret, me, self._leader_changed)
+        self._search.candidate = candidate
+        if candidate is not None:
+            leader = candidate.leader
             leader.choice.is_alone, leader.one_way = self._search.is_alone, self._search.one_way
             if self._request.strict:
                 leader.choice.refuses = lambda offer: report.refuse_different_nodes(leader, self._request, offer)
@@ -441,7 +440,8 @@ class Rendezvous:
     def _leader_failed(self, leader: Leader, failure: Failure) -> None:
         error = failure.error()
         if len(leader.roster) == 1:  # a better reason may be known why no member has come
-            no_network = self._candidate.no_network if self._candidate is not None else None
+            candidate = self._search.candidate
+            no_network = candidate.no_network if candidate is not None else None
             error = self._search.rejections.refusal() or no_network or self._search.with_local_faults(error)
         may_come_late = failure.kind not in ("missing", "unconfirmed", "keys", "runs", "versions", "network", *LIMITS)
         is_awaited = may_come_late and not leader.all_informed

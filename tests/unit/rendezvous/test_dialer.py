@@ -135,7 +135,7 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
 def search(room: Room, found: list[ProvenLeader], notes: list[str], **parts: Any) -> Search:
     """Return a member's search in a room."""
     request = Request(ATTEMPT, key=KEY, host="node1", machine="here", slots=1, timeout_s=15.0, **parts)
-    return Search(room.loop, request, SECRET, notes.append, found.append, lambda: None, lambda: None)
+    return Search(room.loop, request, SECRET, notes.append, found.append, lambda: None)
 
 
 def test_the_leader_behind_a_relay_is_dialled_directly() -> None:
