@@ -13,7 +13,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from mingle_hooks.errors import NetworkError, Shortage, limit, shortage
@@ -495,9 +494,7 @@ class Loop:
     def __enter__(self) -> Loop:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.poller.close()
 
     def missed(self, error: Exception) -> None:

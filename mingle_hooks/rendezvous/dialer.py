@@ -211,9 +211,8 @@ class Rejections:
     """Reports, by `note`, each relay once, and the first peer with another key; the final message names all of them."""
 
     def __init__(self, note: Callable[[str], None], key_from: str = "") -> None:
-        self._note = note
-        self._key_from = key_from
-        self._reported: set[str] = set()
+        self._note, self._key_from = note, key_from
+        self._relays: set[str] = set()
         self._has_reported_key = False
         self.refusals = {why: RejectedPeers() for why in wire.REASONS}  # leaders that refused this member
 
@@ -226,7 +225,9 @@ class Rejections:
 
     def relayed(self, address: str, leader: str) -> None:
         """Report an address that relays a leader."""
-        self._report(address, f"{address} only relays {leader}: connecting to {leader} directly")
+        if address not in self._relays and len(self._relays) < MOST_REPORTS:
+            self._relays.add(address)
+            self._note(f"{address} only relays {leader}: connecting to {leader} directly")
 
     def refusal(self) -> MingleError | None:
         """Return the likely reason why no leader was found, if leaders have refused this member."""
@@ -251,11 +252,6 @@ class Rejections:
             "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)",
         )
 
-    def _report(self, address: str, text: str) -> None:
-        if address not in self._reported and len(self._reported) < MOST_REPORTS:
-            self._reported.add(address)
-            self._note(text)
-
 
 # One member's search for a leader: its discovery backends, its calls, and the peers that it rejects.
 
@@ -263,8 +259,8 @@ class Rejections:
 class Search(Discovery):
     """A member's discovery, which passes each leader that proves itself to `on_proven`; the owner calls close().
 
-    `candidate()` is this member's own leader, which is announced, and `joined()` the precedence of the leader that this
-    member has joined; each None if there is none.
+    `candidate` is this member's own leader, if any, which is announced, and `joined()` the precedence of the leader
+    that this member has joined, if any.
     """
 
     def __init__(
@@ -274,11 +270,11 @@ class Search(Discovery):
         secret: Secret,
         note: Callable[[str], None],
         on_proven: Callable[[ProvenLeader], None],
-        candidate: Callable[[], Candidate | None],
         joined: Callable[[], tuple[int, bytes] | None],
         member: bytes = bytes(16),
     ) -> None:
-        self._loop, self._request, self._candidate = loop, request, candidate
+        self._loop, self._request = loop, request
+        self.candidate: Candidate | None = None
         self.rejections = Rejections(note, request.key_from)
         self._dialer = Dialer(loop, request.attempt, secret, on_proven, self._mismatch, self._relayed, request.host)
         self.dial = self._dialer.dial
@@ -359,12 +355,10 @@ class Search(Discovery):
 
     @property
     def _leader(self) -> Leader | None:
-        candidate = self._candidate()
-        return candidate.leader if candidate is not None else None
+        return self.candidate.leader if self.candidate is not None else None
 
     def _candidates_advertisement(self) -> Advertisement | None:
-        candidate = self._candidate()
-        return candidate.advertisement if candidate is not None else None
+        return self.candidate.advertisement if self.candidate is not None else None
 
     def _is_gathering(self) -> bool:
         return self._leader is not None and self._leader.state == "gathering"

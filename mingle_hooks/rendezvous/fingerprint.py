@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
@@ -29,8 +30,6 @@ class FingerprintRequest(NamedTuple):
 
 def own_limits() -> dict[str, int]:
     """Return this process's current limits, by name."""
-    import resource
-
     names = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
     return {name: resource.getrlimit(number)[0] for name, number in names.items()}
 

@@ -23,7 +23,6 @@ from mingle_hooks.rendezvous.messages import (
     LOOK,
     MEMBER_BYTES,
     Answer,
-    Deadline,
     Failure,
     JoinRequest,
     Outcome,
@@ -384,7 +383,9 @@ class Membership:
         elif kind == wire.PROGRESS:
             self._progress(body)
         elif kind == wire.ANSWER:
-            self.answer, self.state = messages.parse_answer(self._with_roster(body)), "ready"
+            if "roster" in body:
+                body = {**body, "roster": messages.unpack_roster(self._packed)}
+            self.answer, self.state, self._packed = messages.parse_answer(body), "ready", b""
             self.is_free = False
             self._promise(self.answer["epoch"])
         elif kind == wire.HOLD:
@@ -399,13 +400,6 @@ class Membership:
             self._settle("moved")
         else:
             raise wire.WireError("not a leader's frame")
-
-    def _with_roster(self, body: wire.Body) -> wire.Body:
-        packed, self._packed = self._packed, b""
-        if "roster" not in body:
-            return body
-
-        return {**body, "roster": messages.unpack_roster(packed)}
 
     def _welcome(self, body: wire.Body) -> None:
         welcome = wire.parse(_Welcome, body)
@@ -508,14 +502,13 @@ class Follower:
         me: JoinRequest,
         search: Search,
         outcome: Outcome,
-        deadline: Deadline,
         stopwatch: Stopwatch,
         look_again: Callable[[], None],
         leads: Callable[[], bool],
     ) -> None:
         self._loop, self._request, self._secret, self.me = loop, request, secret, me
         self._search, self._outcome, self._look_again, self._leads = search, outcome, look_again, leads
-        self._deadline, self._stopwatch = deadline, stopwatch
+        self._stopwatch = stopwatch
         self.membership: Membership | None = None
         self.progress: Progress | None = None  # as last reported by a leader
         self.promise: Promise | None = None
@@ -568,7 +561,7 @@ class Follower:
             proven,
             self.me._replace(spent=self._stopwatch.durations(self._loop.names_s)),
             self._accepts,
-            lambda: 0.0 if self.is_late else self._deadline.left_s(),
+            lambda: 0.0 if self.is_late else self._outcome.left_s(),
             self._changed,
         )
 
@@ -578,7 +571,7 @@ class Follower:
         if self.membership is None:
             self._outcome.fail(self._unanswered())
             return
-        self.membership.give_up(self._deadline.waited_s())
+        self.membership.give_up(self._outcome.waited_s())
         # The leader now sends all members the same reason; if the leader is gone, this member's own serves.
         self._loop.after(GOODBYE_S, lambda: self._outcome.fail(self._unanswered()))
 
@@ -620,7 +613,7 @@ class Follower:
         if membership.state == "formed" and membership.answer is not None:
             self._outcome.form(membership.answer)
         elif membership.state == "failed" and membership.failure is not None:
-            if self._deadline.is_before(membership.failed_ago_s):
+            if self._outcome.is_before(membership.failed_ago_s):
                 self._pass_over(membership, membership.failure)
             else:
                 expected = membership.failure.error()
@@ -701,7 +694,7 @@ class Follower:
             self._look_again()
 
     def _unanswered(self) -> MingleError:
-        after_s = self._deadline.waited_s()
+        after_s = self._outcome.waited_s()
         if self.membership is None:
             return self._search.no_leader(after_s)
         if self.membership.state == "ready":

@@ -495,11 +495,14 @@ class Leases:
 # How, and by when, a rendezvous ends for one member: once, with an answer or an error.
 
 
-class Deadline:
-    """One member's deadline, by its loop's clock."""
+class Outcome:
+    """The first answer or error, by a deadline of the loop's clock, and whether the member has informed the others."""
 
     def __init__(self, loop: Loop, timeout_s: float) -> None:
         self._loop, self._began, self._timeout_s = loop, loop.clock(), timeout_s
+        self.is_over = False
+        self.answer: Answer | None = None
+        self._error: MingleError | None = None
 
     def waited_s(self) -> int:
         """Return the seconds that have passed, rounded."""
@@ -512,16 +515,6 @@ class Deadline:
     def is_before(self, ago_s: float) -> bool:
         """Return whether an event so many seconds ago was before the member began."""
         return ago_s > self._loop.clock() - self._began
-
-
-class Outcome:
-    """The first answer or error, and whether the member is done: at once, or once it has informed the others."""
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self.is_over = False
-        self.answer: Answer | None = None
-        self._error: MingleError | None = None
 
     @property
     def is_known(self) -> bool:

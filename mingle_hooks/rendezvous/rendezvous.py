@@ -7,7 +7,6 @@ import resource
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
-from types import TracebackType
 from typing import NamedTuple
 
 from mingle_hooks import files
@@ -19,7 +18,7 @@ from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
 from mingle_hooks.rendezvous.discovery import BACKENDS, Advertisement
 from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.member import GOODBYE_S, Follower, Observer, Progress, Request, join_request
-from mingle_hooks.rendezvous.messages import LINGER_S, Answer, Deadline, Failure, JoinRequest, Outcome, Stopwatch
+from mingle_hooks.rendezvous.messages import LINGER_S, Answer, Failure, JoinRequest, Outcome, Stopwatch
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms, not_own
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, MOST_ADVERTISED, Secret, check_in_ports
 from mingle_hooks.schedulers.facts import MOST_NODES
@@ -299,9 +298,7 @@ class Rendezvous:
         self._loop, self._request, self._observer = loop, request, observer
         self._secret = Secret.derive(request.key, request.attempt)
         self._me = join_request(request)
-        self._candidate: Candidate | None = None
-        self._outcome = Outcome(loop)
-        self._deadline = Deadline(loop, request.timeout_s)
+        self._outcome = Outcome(loop, request.timeout_s)
         self._stopwatch = Stopwatch(loop.clock, request.age_s)
         self._search = Search(
             loop,
@@ -309,7 +306,6 @@ class Rendezvous:
             self._secret,
             observer.note,
             self._leader_proven,
-            candidate=lambda: self._candidate,
             joined=lambda: self._follower.precedence,
             member=self._me.member,
         )
@@ -320,7 +316,6 @@ class Rendezvous:
             self._me,
             self._search,
             self._outcome,
-            self._deadline,
             self._stopwatch,
             look_again=self._look_again,
             leads=self._leads,
@@ -329,12 +324,10 @@ class Rendezvous:
     def __enter__(self) -> Rendezvous:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
         self._follower.close()
-        if self._candidate is not None:
-            self._candidate.close(self._request.held if error is None else None)
+        if self._search.candidate is not None:
+            self._search.candidate.close(self._request.held if error is None else None)
         self._search.close()
 
     @property
@@ -344,7 +337,7 @@ class Rendezvous:
 
     @property
     def _leader(self) -> Leader | None:
-        return self._candidate.leader if self._candidate is not None else None
+        return self._search.candidate.leader if self._search.candidate is not None else None
 
     def run(self) -> Answer:
         """See meet()."""
@@ -412,9 +405,10 @@ class Rendezvous:
 
     def _stand(self) -> None:
         me = self._me._replace(spent=self._stopwatch.durations(0.0))
-        self._candidate = stand_as_candidate(self._loop, self._request, self._secret, me, self._leader_changed)
-        if self._candidate is not None:
-            leader = self._candidate.leader
+        candidate = stand_as_candidate(self._loop, self._request, self._secret, me, self._leader_changed)
+        self._search.candidate = candidate
+        if candidate is not None:
+            leader = candidate.leader
             leader.choice.is_alone, leader.one_way = self._search.is_alone, self._search.one_way
             if self._request.strict:
                 leader.choice.refuses = lambda offer: report.refuse_different_nodes(leader, self._request, offer)
@@ -446,7 +440,8 @@ class Rendezvous:
     def _leader_failed(self, leader: Leader, failure: Failure) -> None:
         error = failure.error()
         if len(leader.roster) == 1:  # a better reason may be known why no member has come
-            no_network = self._candidate.no_network if self._candidate is not None else None
+            candidate = self._search.candidate
+            no_network = candidate.no_network if candidate is not None else None
             error = self._search.rejections.refusal() or no_network or self._search.with_local_faults(error)
         may_come_late = failure.kind not in ("missing", "unconfirmed", "keys", "runs", "versions", "network", *LIMITS)
         is_awaited = may_come_late and not leader.all_informed
@@ -524,19 +519,19 @@ class Rendezvous:
         is_closing = self._leader is not None and self._leader.state == "closing"
         if is_closing or self._follower.bound_to() is not None:
             # Counted from the deadline: this process may have been stopped meanwhile.
-            self._loop.after(max(self._deadline.left_s(), 0.0), self._give_up)
+            self._loop.after(max(self._outcome.left_s(), 0.0), self._give_up)
         else:
             self._give_up()
 
     def _give_up(self, *, was_late: bool = False) -> None:
         if self._outcome.is_known:
             return  # only others are still to be informed
-        if not was_late and self._follower.bound_to() is not None and self._deadline.left_s() < -LATE_S:
+        if not was_late and self._follower.bound_to() is not None and self._outcome.left_s() < -LATE_S:
             # TCP repeats the frames that were lost while this host was suspended, or the leader does on request.
             self._loop.after(LINGER_S, lambda: self._give_up(was_late=True))
             return
         leader = self._leader
         if leader is not None and leader.state in ("gathering", "closing"):
-            leader.give_up(self._deadline.waited_s())
+            leader.give_up(self._outcome.waited_s())
         else:
             self._follower.give_up()

@@ -56,7 +56,7 @@ def backend(came: dict[State, tuple[State, str] | None], state: State) -> tuple[
 
 
 def without_word(start: State) -> tuple[str, ...]:
-    """Return the way to a state from which a member can no longer get the word that was said; nothing where none is."""
+    """Return the steps, if any, to a state from which a member can no longer get a COMMIT that was sent."""
     came: dict[State, tuple[State, str] | None] = {start: None}
     before: dict[State, list[State]] = {}
     waiting = [start]
@@ -79,7 +79,7 @@ def without_word(start: State) -> tuple[str, ...]:
 
 
 def awaited(state: State) -> bool:
-    """Tell whether somebody still awaits a word that was said."""
+    """Return whether a member still awaits a COMMIT that was sent."""
     return any(
         leader.leads == "formed" and state.processes[member].bound == index
         for index, leader in enumerate(state.processes)

@@ -139,7 +139,7 @@ class Following:
     # What leaders do.
 
     def led(self, member: bytes, what: str) -> None:
-        """Note that a leader closes, says the word, fails, or stands again."""
+        """Record that a leader closes, commits, fails, or stands again."""
         acts = {
             "closes": protocol.close,
             "commits": protocol.commit,

@@ -144,7 +144,7 @@ def roster(state: State, leader: int) -> list[Connection]:
 
 
 def tell(state: State, to: Connection, *frames: Frame) -> State:
-    """Have a leader say something."""
+    """Have a leader send frames."""
     return swap(state, to, to._replace(down=to.down + frames)) if to.m_open else state
 
 
@@ -157,7 +157,7 @@ def free(state: State, to: Connection, frame: Frame, **parts: object) -> State:
 
 
 def is_running(process: Process) -> bool:
-    """Tell whether it can still act: a leader that has formed its world is there to repeat the word."""
+    """Return whether it can still act: a leader that has formed its world stays to repeat COMMIT."""
     return process.phase == ON or (process.phase == IN and process.leads == "formed")
 
 
@@ -216,7 +216,7 @@ def _check_in(state: State, connection: Connection) -> State:
 
 
 def _is_contradiction(state: State, leader: int, member: int) -> bool:
-    """Tell whether somebody is one too many, or has a rank that another one has."""
+    """Return whether a member is one too many, or has another one's rank."""
     others = [c.member for c in roster(state, leader)]
     if len(others) + 1 >= state.terms.size:
         return True
@@ -241,7 +241,7 @@ def _ready(state: State, connection: Connection, epoch: int, *, is_live: bool) -
 
 
 def close(state: State, index: int) -> State:
-    """With all in, ask each to promise that it waits for the word."""
+    """Once all have checked in, ask each for a lease."""
     inside = roster(state, index)
     require(state.processes[index].leads == "gathering", "it does not gather")
     require(len(inside) + 1 == state.terms.size, "not all are in")
@@ -255,7 +255,7 @@ def close(state: State, index: int) -> State:
 
 
 def commit(state: State, index: int) -> State:
-    """Say the word, while every member still waits for it."""
+    """Send COMMIT, while every member still waits for it."""
     me = state.processes[index]
     require(me.leads == "closing", "it does not close")
     waiting = [c for c in roster(state, index) if c.promise == READY]
@@ -282,7 +282,7 @@ def progress(state: State, connection: Connection) -> State:
 
 
 def fail(state: State, index: int) -> State:
-    """There can be no world, for whatever reason, and all are told."""
+    """Fail the world, for any reason, and inform all."""
     require(state.processes[index].leads in ("gathering", "closing"), "it leads no world that could fail")
     state = put(state, index, leads="failed", members=())
     for connection in roster(state, index):
@@ -343,7 +343,7 @@ def hang_up(state: State, connection: Connection) -> State:
 
 
 def member_hears(state: State, connection: Connection) -> State:
-    """Have a member take the next thing that its leader said."""
+    """Have a member take the next frame of its leader."""
     require(connection.m_open and connection.down, "nothing was said to this member")
     frame = connection.down[0]
     member = connection.member
@@ -434,7 +434,7 @@ def give_up(state: State, index: int) -> State:
 
 
 def tell_failure(state: State, index: int) -> State:
-    """Tell the leader why there can be no world, and wait on: it is for the leader to say so to all."""
+    """Tell the leader why there can be no world, and wait on: the leader informs all."""
     connection = end_of(state, index)
     if connection is None:
         raise RefusedError("it is not checked in")
@@ -454,12 +454,12 @@ def leave(state: State, index: int) -> State:
 
 
 def awaiting(state: State, leader: int) -> list[int]:
-    """Return the members of a formed world who may still wait for its word."""
+    """Return the members of a formed world that may still wait for COMMIT."""
     return [m for m in state.processes[leader].members if m != leader and state.processes[m].bound == leader]
 
 
 def lapse(state: State, member: int) -> State:
-    """Let a promise end with its time; but the word comes in time to who can still be told it."""
+    """Let a lease end; but COMMIT arrives in time at a member that can still be reached."""
     me = state.processes[member]
     require(me.bound != NOBODY, "it has promised nothing")
     leader = state.processes[me.bound]
@@ -470,7 +470,7 @@ def lapse(state: State, member: int) -> State:
 
 
 def cut(state: State, member: int) -> State:
-    """Keep the last word, which was said, from a member until its promise is over: what no protocol can mend."""
+    """Cut a member off from a COMMIT that was sent until its lease is over, which no protocol can mend."""
     me = state.processes[member]
     require(me.bound != NOBODY, "it has promised nothing")
     leader = state.processes[me.bound]
@@ -516,7 +516,7 @@ def restart(state: State, index: int) -> State:
 
 
 def begin(state: State, slot: int, precedence: tuple[object, ...], *, leads: bool) -> State:
-    """Begin a process; who had failed by now says nothing about its run."""
+    """Begin a process; leaders that had failed by now are of another run."""
     failed = tuple(index for index, process in enumerate(state.processes) if process.leads == "failed")
     new = Process(slot, precedence, leads="gathering" if leads else "", failed_before=failed)
     return state._replace(processes=(*state.processes, new))

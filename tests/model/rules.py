@@ -25,7 +25,7 @@ def broken(state: State) -> str:
 
 
 def _split(state: State, leader: int, member: int) -> str:
-    """Return what is wrong with a member of a formed world: it has it, or waits for the word, or was killed."""
+    """Return the fault of a member of a formed world, unless it has the world, waits for COMMIT, or was killed."""
     formed, me = state.processes[leader], state.processes[member]
     if me.got or me.phase == CRASHED or me.excused:
         return ""
@@ -37,5 +37,5 @@ def _split(state: State, leader: int, member: int) -> str:
 
 
 def is_documented_split(state: State) -> bool:
-    """Tell whether somebody has missed the word: it was cut off from it, or its leader killed, for the whole lease."""
+    """Return whether a member has missed COMMIT: it was cut off from it, or its leader killed, for the whole lease."""
     return any(process.excused for process in state.processes)

@@ -14,7 +14,7 @@ from model.sizes import SMALL, start
 
 @pytest.mark.parametrize(("size", "candidates", "budget"), SMALL)
 def test_no_state_breaks_a_rule(size: int, candidates: int, budget: Budget) -> None:
-    """One world at most, each rank once, and whoever is in it has it, or waits for the word, or was killed."""
+    """One world at most, each rank once, and each of its members has it, or waits for COMMIT, or was killed."""
     found = explore(start(size, candidates, budget))
     assert not found.wrong, "; ".join(found.backend)
     assert found.whole
@@ -22,7 +22,7 @@ def test_no_state_breaks_a_rule(size: int, candidates: int, budget: Budget) -> N
 
 
 def test_the_one_documented_split_is_there() -> None:
-    """A cut at the last word, for longer than the lease, is found, and nothing without it."""
+    """A cut at COMMIT, for longer than the lease, is found, and nothing without it."""
     found = explore(beginning(Terms(3), 2, Budget(cuts=1)))
     assert found.splits
     assert not found.wrong
@@ -30,5 +30,5 @@ def test_the_one_documented_split_is_there() -> None:
 
 
 def test_a_commit_that_was_sent_always_arrives() -> None:
-    """A connection that breaks at COMMIT keeps nobody from it, as it is sent again to a member that comes back."""
+    """A connection may break at COMMIT, which is sent again to a member that returns."""
     assert without_word(beginning(Terms(3, ranked=True), 1, Budget(breaks=1))) == ()

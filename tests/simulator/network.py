@@ -118,7 +118,7 @@ class Network:
         self.timeline.after(other.heard + PEER_LOST_S - self.timeline.now, other.notice)
 
     def forge(self, data: bytes) -> bytes:
-        """Change one octet: a digit of what is said into another, or any bit."""
+        """Change one octet: a digit of the body into another, or any bit."""
         digits = [at for at in range(FIRST_SAID, len(data)) if data[at] in b"0123456789"]
         changed = bytearray(data)
         if digits and self.rng.random() < 0.8:
@@ -324,7 +324,7 @@ class SimSocket:
             self.owner.wake()
 
     def notice(self) -> None:
-        """Give the other end up, as the kernel does that has not heard of it for so long."""
+        """Give the other end up, as a kernel does that has not heard from it for so long."""
         is_heard = self.pipe is not None and self.pipe.is_heard and not self.pipe.queue
         if self.asks if is_heard else self.drops_unsent:
             self.fail(errno.ETIMEDOUT)

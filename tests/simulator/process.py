@@ -28,13 +28,13 @@ TURN_S = 0.0005
 
 
 class Running:
-    """Whose turn it is: the simulated operating system asks it, as the kernel knows who calls it."""
+    """The process of the current turn, for the simulated operating system, as a kernel knows its caller."""
 
     process: Process
 
 
 class Silent:
-    """A watcher that says nothing."""
+    """An observer that reports nothing."""
 
     explain = None
 

@@ -28,7 +28,7 @@ def violations(schedule: Schedule) -> list[str]:
 
 
 def documented(schedule: Schedule) -> list[Process]:
-    """Return who missed the last word in the one way that is documented: the others have a world without it."""
+    """Return the processes that missed COMMIT in the one documented way: the others have a world without them."""
     return _split(schedule, excused=True)
 
 
@@ -114,7 +114,7 @@ def _places(inside: list[Process]) -> list[str]:
 
 
 def _is_excused(schedule: Schedule, process: Process, leader: Process) -> bool:
-    """Whether the last word could not reach a process for long enough: the one split that is documented."""
+    """Return whether COMMIT could not reach a process for long enough: the one documented split."""
     promised, said = process.promised, leader.formed
     if promised is None or said is None or promised[0] > said:
         return False  # the leader had no promise of it
@@ -129,7 +129,7 @@ def _is_excused(schedule: Schedule, process: Process, leader: Process) -> bool:
 
 
 def _is_troubled(schedule: Schedule, process: Process, since: float) -> bool:
-    """Whether something held up what this host says, from then on."""
+    """Return whether something delayed this host's frames from then on."""
     return any(process.host.name in hosts and end >= since for _, end, hosts in schedule.troubles)
 
 

@@ -152,7 +152,7 @@ def _sleep(rng: random.Random, nodes: int) -> Fault:
 
 
 def _unsaid(rng: random.Random, nodes: int) -> Fault:
-    """Lose a connection so that one end is not told, or have the time of day jump."""
+    """Lose a connection so that one end does not notice, or have the time of day jump."""
     kind = rng.choice(("half-open", "half-open", "half-open", "time of day"))
     return Fault(kind, rng.choice(MOMENTS), rng.randrange(nodes), rng.randrange(nodes), 0.0)
 
@@ -384,7 +384,7 @@ class Schedule:
             self.network.forged[self._places[a].name, self._places[b].name] = self.rng.choice((1, 1, 2, 4))
 
     def _lose(self, who: int) -> None:
-        """Lose a connection of a host, from one of its ends; the other is not told."""
+        """Lose a connection of a host, from one of its ends; the other end does not notice."""
         ends = self.network.connections(self._places[who])
         if ends:
             end = self.rng.choice(ends)
@@ -412,7 +412,7 @@ class Schedule:
         self.timeline.after(lasts_s, recover)
 
     def _replay(self) -> None:
-        """Say everything again that was ever said: every datagram, and every call to the host that it was to."""
+        """Replay every datagram, and every call, to the host that it was sent to."""
         self.say("all that was said is said again")
         for data in self.network.datagrams[-200:]:
             for link in list(self.network.links):
@@ -432,7 +432,7 @@ class Schedule:
 
 
 class Stranger:
-    """Somebody who calls, says what was recorded, and never reads."""
+    """A peer that connects, sends recorded bytes, and never reads."""
 
     def __init__(self, network: Network) -> None:
         self.host = network.add(Host("stranger", ("10.77.0.99", "10.78.0.99")))
@@ -440,7 +440,7 @@ class Stranger:
         self._sock, self._data = SimSocket(network, self), b""
 
     def call(self, address: str, port: int, data: bytes) -> None:
-        """Connect, and say it once there is a connection."""
+        """Connect, and send it once there is a connection."""
         self._data = data
         try:
             self._sock.connect((address, port))

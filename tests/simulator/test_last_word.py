@@ -1,4 +1,4 @@
-"""Worlds of three in which something happens to one host at the last word: it is suspended, killed, or cut off."""
+"""Worlds of three in which one host is suspended, killed or cut off at COMMIT."""
 
 from __future__ import annotations
 

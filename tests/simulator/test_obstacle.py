@@ -24,7 +24,7 @@ class WithObstacle(Schedule):
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 20))
 def test_no_member_that_cannot_start_is_in_a_world(first: int) -> None:
-    """It may be that others have one without it, where somebody started too many of them."""
+    """Others may have one without it, if too many were started."""
     for seed in range(first, first + 20):
         schedule = WithObstacle(seed)
         schedule.run()

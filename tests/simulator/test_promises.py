@@ -1,4 +1,4 @@
-"""A member keeps every promise to wait for a leader's word, whatever else it hears, loses or has to tell.
+"""A member keeps every lease, whatever other frames it receives, loses or has to send.
 
 The member is a real one, in a simulated process; the leader is played, so that it can say each thing at the worst time.
 """
@@ -48,7 +48,7 @@ class Leader:
         )  # type: ignore[arg-type]
 
     def send(self, frame: Any) -> None:
-        """Hear what the member says."""
+        """Record a frame of the member."""
         self.heard.append(frame)
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ def member(request: pytest.FixtureRequest) -> Iterator[Member]:
 
 
 def test_a_member_that_has_returned_to_its_leader_does_not_join_a_better_one(member: Member) -> None:
-    """The check-in may still be under way, and the first leader says the word by the earlier promise."""
+    """The check-in may still be under way, and the first leader commits by the earlier lease."""
     first = member.finds("b", ticket=9)
     first.answers()
     first.breaks()
@@ -133,7 +133,7 @@ def test_a_member_that_has_returned_to_its_leader_does_not_join_a_better_one(mem
 
 
 def test_a_member_without_commit_joins_no_other_leader_even_after_its_lease(member: Member) -> None:
-    """Its world may have formed without it, so another one that it joined would be a second. The same leader may."""
+    """Its world may have formed without it, so another one would be a second. It may return to the same leader."""
     first = member.finds("b", ticket=9)
     first.answers()
     first.breaks()
@@ -147,7 +147,7 @@ def test_a_member_without_commit_joins_no_other_leader_even_after_its_lease(memb
 
 
 def test_a_leader_that_welcomes_it_again_has_let_it_go(member: Member) -> None:
-    """No word was said, and none can follow from the earlier promise, so the member is free to pass over."""
+    """No COMMIT was sent, and none can follow from the earlier lease, so the member is free to join another leader."""
     first = member.finds("b", ticket=9)
     first.answers()
     first.breaks()
@@ -159,7 +159,7 @@ def test_a_leader_that_welcomes_it_again_has_let_it_go(member: Member) -> None:
 
 
 def test_a_leader_that_is_found_twice_is_joined_once(member: Member) -> None:
-    """It has failed between two greetings, and looks worse by the one that came first: it ends when all were told."""
+    """It has failed between two HELLOs, and has a worse precedence by the first: it ends once all are informed."""
     failed = member.finds("b", ticket=1)
     again = member.finds("b", ticket=0)
     assert not failed.closed
@@ -182,7 +182,7 @@ def test_a_member_that_knows_the_reason_joins_no_other_leader(member: Member) ->
 
 
 def test_an_earlier_runs_reason_does_not_end_a_wait_that_was_promised_since(member: Member) -> None:
-    """It was told by a leader that had failed before; another one was found since, and its connection broke."""
+    """Its leader had failed before; another one was found since, and its connection broke."""
     earlier = member.finds("b")
     earlier.says(wire.FAILED, **Failure("full", ("2", "node7")).body(1000.0))
     member.later(LINGER_S - 1.0)
@@ -194,7 +194,7 @@ def test_an_earlier_runs_reason_does_not_end_a_wait_that_was_promised_since(memb
 
 
 def test_a_member_that_was_suspended_past_its_deadline_still_gets_commit(member: Member) -> None:
-    """TCP says it again, some time after the host has woken."""
+    """TCP sends it again, some time after the host has woken."""
     leader = member.finds("a")
     leader.answers()
     member.process.sleep(TIMEOUT_S + LEASE_S + 5.0)
@@ -205,7 +205,7 @@ def test_a_member_that_was_suspended_past_its_deadline_still_gets_commit(member:
 
 
 def test_a_member_that_was_suspended_past_its_deadline_gives_up_soon_after(member: Member) -> None:
-    """The word was not said."""
+    """COMMIT was not sent."""
     leader = member.finds("a")
     leader.answers()
     member.process.sleep(TIMEOUT_S + LEASE_S + 5.0)
@@ -214,7 +214,7 @@ def test_a_member_that_was_suspended_past_its_deadline_gives_up_soon_after(membe
 
 
 def test_a_member_that_has_given_up_gives_no_lease(member: Member) -> None:
-    """It stays to hear the reason, and not for a word."""
+    """It stays to get the reason, and not for COMMIT."""
     leader = member.finds("a")
     member.later(TIMEOUT_S - member.timeline.now + GOODBYE_S / 2)
     assert leader.heard[-1][0] == wire.GAVE_UP
@@ -224,7 +224,7 @@ def test_a_member_that_has_given_up_gives_no_lease(member: Member) -> None:
 
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_member_that_has_to_fail_keeps_its_lease(member: Member, *, is_lost: bool) -> None:
-    """Its node lacks a task, but the word may have been said, and be under way."""
+    """Its node lacks a task, but COMMIT may have been sent, and be under way."""
     leader = member.finds("a")
     leader.answers()
     if is_lost:
@@ -247,7 +247,7 @@ def test_a_member_that_has_to_fail_gives_no_further_lease(member: Member) -> Non
 
 @pytest.mark.parametrize("member", [0], indirect=True)
 def test_a_leader_by_right_that_meets_another_fails_and_reports_it(member: Member) -> None:
-    """Each finds the other or is told by it: neither world forms."""
+    """Each finds the other or is informed by it: neither world forms."""
     other = member.finds("b", ticket=0)
     assert [kind for kind, _ in other.heard] == [wire.RIVAL]
     assert member.rendezvous._leader.failure == Failure("leaders", ("b (10.77.0.9)", "node0"))
@@ -264,7 +264,7 @@ def test_a_candidate_joins_only_a_better_one(member: Member) -> None:
 
 @pytest.mark.parametrize("member", [None], indirect=True)
 def test_a_withdrawn_candidate_forwards_a_failure_and_waits(member: Member) -> None:
-    """Another candidate has failed and tells this one, which has left its members to a better one by then."""
+    """Another candidate has failed and informs this one, which has sent its members to a better one by then."""
     leader = member.finds("a", ticket=1)
     leader.answers()
     assert member.rendezvous._leader.state == "withdrawn"

@@ -35,7 +35,7 @@ def test_no_schedule_breaks_a_rule(first: int) -> None:
 
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_put_in_on_purpose_is_found(name: str) -> None:
-    """A rule that no mistake breaks would say nothing."""
+    """A rule that no defect breaks would prove nothing."""
     with defect(name):
         assert any(broken(seed) for seed in (DEFECTS[name][0], *range(SCHEDULES)))
 

@@ -46,7 +46,7 @@ def node(host: Host, timeout: str, *command: str) -> Popen[str]:
 def test_a_leader_that_is_stopped_before_commit_has_no_world_that_the_others_gave_up(
     hosts: Callable[..., Hosts],
 ) -> None:
-    """Seen: it went on after all promises had ended, read them, and formed the world alone."""
+    """Regression: it continued after all leases had ended, read the promises, and formed the world alone."""
     three = hosts(3, ipv6=False)
     tap, faster = program(three[0], "tap.py", "REACHED", "READY"), (sys.executable, "-c", FASTER)
     leader, second = node(three[0], "12", *faster), node(three[1], "4", *faster)
@@ -65,7 +65,7 @@ def test_a_leader_that_is_stopped_before_commit_has_no_world_that_the_others_gav
 def test_a_member_that_loses_its_leader_at_its_deadline_during_its_lease_still_gets_commit(
     hosts: Callable[..., Hosts],
 ) -> None:
-    """Seen: it gave up, while the leader, who had not noticed, formed the world with it."""
+    """Regression: it gave up, while the leader, which had not noticed, formed the world with it."""
     three = hosts(3, ipv6=False)
     tap = program(three[0], "tap.py", "REACHED", "READY", "COMMIT")
     leader, second = node(three[0], "30"), node(three[1], "30")

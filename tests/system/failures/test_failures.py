@@ -165,7 +165,7 @@ def test_members_that_contradict_each_other_all_fail_and_name_the_values_and_mem
 
 
 def test_a_run_that_failed_does_not_spoil_the_next_one(four: Hosts) -> None:
-    """Its rank 0 is still there to tell late members why; a younger member goes on to its own run's leader."""
+    """Its rank 0 is still there to inform late members; a younger member goes on to its own run's leader."""
     three = list(four)[:3]
     options = ("--id", "job", "--nodes", "3", "--timeout", "20", "--via", "master", "--master", "node1")
 
@@ -231,7 +231,7 @@ def test_a_signal_while_waiting_ends_it_at_once_and_cleanly(
 
 
 def test_a_leader_that_is_killed_leaves_the_others_to_their_deadline(four: Hosts, tmp_path: Path) -> None:
-    """They say where they looked, and end with 69."""
+    """They report where they looked, and end with 69."""
     options = ("--id", "job", "--nodes", "4", "--directory", str(tmp_path))
     others = [
         four[rank].popen(evaluating(*options, "--rank", str(rank), "--timeout", "6"), env=KEYED) for rank in (1, 2)

@@ -98,7 +98,7 @@ def test_exhausted_file_descriptors_are_reported_with_their_limit(four: Hosts, r
 
 
 def test_a_leader_that_runs_out_of_descriptors_reports_it_to_all_members(four: Hosts, forked: Forked) -> None:
-    """Those that are in hear it from rank 0."""
+    """Members that have checked in get it from rank 0."""
     count = 24
     limited = ["bash", "-c", 'ulimit -n "$1"; shift; exec "$@"', "bash", "28"]
     options = ("env", "--id", "job", "--nodes", str(count), "--timeout", "6", "--master", "node1:23456", "--rank")

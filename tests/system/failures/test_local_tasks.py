@@ -100,7 +100,7 @@ def test_a_first_task_that_is_stopped_keeps_the_others_no_longer_than_their_dead
 def test_files_of_other_users_at_the_directorys_name_hinder_no_later_run(
     hosts: Callable[..., Hosts], harm: tuple[str, ...]
 ) -> None:
-    """Its name is seen in /tmp, and taken before the job runs again; that costs nobody anything."""
+    """They see the name in /tmp, and occupy it before the job runs again."""
     (one,) = hosts(1)
     waiting = tasks(one, 1, ranks=(0, 1))
     names: set[str] = set()

@@ -116,7 +116,7 @@ def world(
 
 
 def differences(nodes: Hosts, *options: str, **how: object) -> list[str]:
-    """Return what rank 0 says of a world that forms; nobody else says anything."""
+    """Return rank 0's lines about a world that forms; no other member prints any."""
     first, *others = members = world(nodes, *options, **how)  # type: ignore[arg-type]
     assert [code for code, _ in members] == [0] * 4, members
     assert [line for _, lines in others for line in lines] == []
@@ -124,7 +124,7 @@ def differences(nodes: Hosts, *options: str, **how: object) -> list[str]:
 
 
 def test_the_odd_node_is_named_by_each_fault_and_healthy_ones_by_none(nodes: Hosts, forked: Forked) -> None:
-    """One line for what differs, and one with what to leave out; rank 0 alone says so, and the world forms."""
+    """One line for the difference, and one with the host to exclude; only rank 0 prints them, and the world forms."""
     odd = nodes[2]
     assert differences(nodes) == []
     for name, (make, mend, line) in FAULTS.items():
@@ -177,7 +177,7 @@ def everywhere(**variables: str) -> dict[int, dict[str, str]]:
 
 
 def test_strict_forms_no_world_of_nodes_that_differ(nodes: Hosts, forked: Forked) -> None:
-    """Everybody says the same; the settings tell which differences count, and --no-strict that none does."""
+    """All members print the same error; the settings choose which differences count, and with --no-strict none does."""
     assert differences(nodes, "--strict", forked=forked) == []
     nodes[2].run(["sh", "-c", FAULTS["driver"][0]], check=True)
     results = world(nodes, "--strict")

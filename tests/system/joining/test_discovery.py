@@ -66,7 +66,7 @@ def test_members_may_share_a_host_and_may_be_many(
 
 
 def test_worlds_that_share_hosts_and_a_multicast_group_never_mix(hosts: Callable[..., Hosts]) -> None:
-    """Each hears the other's beacons."""
+    """Each receives the other's beacons."""
     attempts = [Attempt(name) for name in SAME_GROUP]
     assert len({(attempt.group4, multicast_port(attempt)) for attempt in attempts}) == 1
     two = hosts(2, ipv6=False)

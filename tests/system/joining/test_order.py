@@ -27,7 +27,7 @@ with socket.create_server(("169.254.169.254", 80)) as server:
 
 
 def test_nodes_of_a_job_are_neighbours_in_rank_below_one_switch(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
-    """One world on every node, with rank 0 where it was; both orders are told, and the hops that it saves."""
+    """One world on every node, with the same rank 0; both orders are printed, with the crossings that one saves."""
     four = hosts(4)
     four[0].write("/etc/slurm/topology.conf", TREE)
     with SlurmCluster(four, conf_lines=["TopologyPlugin=topology/tree"]) as slurm:
@@ -55,7 +55,7 @@ def test_nodes_of_a_job_are_neighbours_in_rank_below_one_switch(hosts: Callable[
 
 
 def test_a_job_without_switches_keeps_its_ranks_and_one_node_reports_it(slurm: SlurmCluster) -> None:
-    """Slurm without a topology plugin tells the node's name alone."""
+    """Slurm without a topology plugin reports only the node's name."""
     done = slurm.srun("-N3", "-n3", "-l", *evaluating("--order", "topology", then="echo $NODE_RANK"), env=KEYED)
     assert sorted(done.stdout.splitlines()) == ["0: 0", "1: 1", "2: 2"]
     assert [line for line in done.stderr.splitlines() if "switches" in line] == [

@@ -51,7 +51,7 @@ def again(host: Host, *options: str, nodes: int = 2, **env: str) -> CompletedPro
 def test_a_member_that_is_started_again_gets_its_place_back_unless_it_contradicts_the_others(
     hosts: Callable[..., Hosts],
 ) -> None:
-    """Nobody else comes to mingle a second time, and nobody has to."""
+    """No other member calls mingle a second time, or has to."""
     two = list(hosts(2))
     with world(two) as (before,):
         done = again(two[1])
@@ -83,7 +83,7 @@ def test_a_member_gets_its_own_place_back_where_nodes_share_a_directory(
 
 
 def test_a_world_that_has_ended_takes_nobody_back(hosts: Callable[..., Hosts]) -> None:
-    """Nobody listens at its port: the same id makes a new world, when all are there again."""
+    """Its port has no listener: the same id forms a new world, when all are there again."""
     two = list(hosts(2))
     with world(two) as (before,):
         pass
@@ -120,7 +120,7 @@ def test_no_other_member_gets_the_place(hosts: Callable[..., Hosts]) -> None:
 
 
 def test_members_that_share_a_host_come_back_by_their_rank(hosts: Callable[..., Hosts]) -> None:
-    """Without one it cannot be told which of them was started again."""
+    """Without one it is unknown which of them was restarted."""
     one = hosts(1)[0]
     with world([one] * 3, ranked=True):
         assert parsed(again(one, "--rank", "2", nodes=3).stdout)["NODE_RANK"] == "2"

@@ -111,7 +111,7 @@ def test_a_socket_is_served_until_it_is_unwatched() -> None:
 
 
 def test_timers_that_are_due_come_before_data_that_arrived_meanwhile() -> None:
-    """Who was stopped until after its deadline takes no word that came before it went on."""
+    """A process that was stopped past its deadline reads no frame that arrived meanwhile first."""
     one, other = socket.socketpair()
     clock, seen = Clock(), []
     with one, other, Loop(clock) as loop:
@@ -154,7 +154,7 @@ def test_a_delay_varies_by_a_fifth() -> None:
 
 
 class Ends:
-    """A channel, the plain socket at its other end, and what the channel said."""
+    """A connection, the plain socket at its other end, and what the connection reported."""
 
     def __init__(self) -> None:
         mine, self.other = socket.socketpair()
@@ -275,7 +275,7 @@ def test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded(end
 
 
 def test_on_room_is_called_when_less_is_waiting(ends: Ends) -> None:
-    """So that who has more to say need not look."""
+    """So that a sender with more data need not poll."""
     rooms: list[int] = []
     ends.connection.on_room = lambda: rooms.append(ends.connection.waiting_bytes)
     while ends.connection.waiting_bytes < 1_000_000:
@@ -308,7 +308,7 @@ def test_data_that_waits_for_many_peers_is_held_once() -> None:
 
 
 def test_sending_to_a_closed_peer_ends_the_connection_after_its_last_frames(ends: Ends) -> None:
-    """Who sends to many does not expect that they change meanwhile."""
+    """A caller that iterates over connections does not expect them to change."""
     ends.other.send(frame(9, b"farewell"))
     ends.other.close()
     ends.connection.send(b"x" * 10)

@@ -47,7 +47,7 @@ def test_a_member_with_another_key_and_the_leader_learn_of_the_mismatch(pair: Ro
 
 
 def test_a_relay_is_detected_before_anything_depends_on_it() -> None:
-    """Who hands on a leader's words without the key could stop doing so at the worst time."""
+    """A relay without the key could stop at the worst time."""
     with Room(2) as room, relay(room.port) as port:
         member = room.member(rank=1).come(port)
         room.until(lambda: member.relays)
@@ -135,11 +135,11 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
 def search(room: Room, found: list[ProvenLeader], notes: list[str], **parts: Any) -> Search:
     """Return a member's search in a room."""
     request = Request(ATTEMPT, key=KEY, host="node1", machine="here", slots=1, timeout_s=15.0, **parts)
-    return Search(room.loop, request, SECRET, notes.append, found.append, lambda: None, lambda: None)
+    return Search(room.loop, request, SECRET, notes.append, found.append, lambda: None)
 
 
 def test_the_leader_behind_a_relay_is_dialled_directly() -> None:
-    """The leader says where it is itself; a person is told who stands between."""
+    """The leader reports its own address; a note to the user names the relay."""
     found: list[ProvenLeader] = []
     notes: list[str] = []
     with Room(2) as room, relay(room.port) as port:

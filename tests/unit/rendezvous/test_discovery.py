@@ -164,7 +164,7 @@ def looking(make: Any = discovery.hosts_backend, clock: Clock | None = None, **p
 
 
 def test_every_port_of_every_address_is_named_again_and_again() -> None:
-    """Until it is told to stop."""
+    """Until it is stopped."""
     with looking(leader_hosts=("127.0.0.1",)) as (loop, backend, found):
         until(loop, lambda: len(found) >= 6)
         backend.search(wanted=False)
@@ -196,7 +196,7 @@ def test_the_name_on_the_fast_network_is_tried_first_and_closing_waits_for_no_na
 
 
 def test_master_means_its_own_port_or_the_jobs() -> None:
-    """As --master HOST[:PORT] says."""
+    """As given by --master HOST[:PORT]."""
     for port, expected in ((7000, {7000}), (None, {20_001, 20_002})):
         with looking(discovery.master_backend, master=("127.0.0.1", port)) as (loop, _, found):
             until(loop, lambda found=found: len(found) >= 2)
@@ -374,7 +374,7 @@ LEADER, MEMBER = b"L" * 16, b"M" * 16
 
 
 def test_a_leader_that_leaves_two_questions_unanswered_does_not_receive_them() -> None:
-    """Once may be a loss, and one that has answered hears us."""
+    """One unanswered question may be a loss, and a leader that has answered receives them."""
     ears = OneWay()
     ears.heard(LEADER, ("10.0.0.1", "10.1.0.1"))
     ears.questioned(LEADER)
@@ -386,7 +386,7 @@ def test_a_leader_that_leaves_two_questions_unanswered_does_not_receive_them() -
 
 
 def test_a_member_that_asks_and_does_not_check_in_is_listed_by_its_best_address() -> None:
-    """A link-local one is told only where there is no other."""
+    """A link-local one is listed only without another."""
     ears = OneWay()
     for address in ("fe80::1", "10.0.0.2", "10.1.0.2", "fe80::1"):
         ears.queried(MEMBER, address)

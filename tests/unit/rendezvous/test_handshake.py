@@ -1,4 +1,4 @@
-"""The member proves first: what a leader says to whom, and what it never says."""
+"""The member proves the key first: a leader's replies, and what they never contain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def room(pair: Room) -> Room:
 
 
 def answers(room: Room, data: bytes, port: int | None = None) -> list[tuple[int, wire.Body]]:
-    """Return all that the leader says to a connection that says this."""
+    """Return all frames that the leader sends in reply to this data."""
     with talk(port or room.port) as sock:
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
@@ -60,7 +60,7 @@ def test_a_peer_without_a_proof_gets_nothing_that_depends_on_the_key(room: Room,
 
 
 def test_a_greeting_without_a_proof_gets_no_challenge(room: Room) -> None:
-    """Seen: the leader proved the key to anyone who said HELLO."""
+    """Regression: the leader proved the key to any peer that sent HELLO."""
     assert answers(room, EARLIER) == refusal(room, wire.VERSION)
     body = {"tag": ATTEMPT.tag.hex(), "version": PROTOCOL_VERSION, "nonce": "00" * 16}
     assert answers(room, wire.frame(wire.HELLO, wire.encode(body))) == []
@@ -72,7 +72,7 @@ def test_a_greeting_to_another_world_gets_no_answer(room: Room) -> None:
 
 
 def test_a_greeting_is_answered_once(room: Room) -> None:
-    """Who has heard it on the wire and says it again proves nothing."""
+    """A peer that replays it proves nothing."""
     assert [kind for kind, _ in answers(room, hello(room.port))] == [wire.CHALLENGE]
     assert answers(room, hello(room.port)) == []
     assert [kind for kind, _ in answers(room, hello(room.port, b"m" * 16))] == [wire.CHALLENGE]
@@ -145,7 +145,7 @@ def test_members_of_the_same_run_meet(room: Room) -> None:
 
 
 def test_a_stranger_with_the_cookie_is_another_key(room: Room) -> None:
-    """The cookie is salt: who knows it knows nothing of the key."""
+    """The cookie is salt: it reveals nothing of the key."""
     leader_of(room, FIRST)
     for material in (COOKIES[0].encode(), run_material(COOKIES[0]), b""):
         attempt = ATTEMPT._replace(run=run_material(COOKIES[0]))
@@ -156,7 +156,7 @@ def test_a_stranger_with_the_cookie_is_another_key(room: Room) -> None:
 
 
 def test_the_run_stands_in_no_name_and_is_not_shown() -> None:
-    """Names are public, and PBS starts tasks for whoever knows the cookie."""
+    """Names are public, and PBS starts tasks for any process that knows the cookie."""
     attempt = Attempt("7.ctl", run=run_material(COOKIES[0]))
     bare = Attempt("7.ctl")
     assert (attempt.name, attempt.tag, attempt.group4, attempt.seed(b"x")) == (
@@ -172,7 +172,7 @@ def test_the_run_stands_in_no_name_and_is_not_shown() -> None:
 
 @pytest.mark.parametrize("said", [EARLIER, LATER], ids=["earlier", "later"])
 def test_another_version_is_refused_with_the_reason_and_recorded(room: Room, said: bytes) -> None:
-    """Whatever else it says in its greeting."""
+    """With any other content of its HELLO."""
     assert answers(room, said) == refusal(room, wire.VERSION)
     assert room.leader.refused[wire.VERSION].list()
     room.leader.give_up(9)
@@ -181,7 +181,7 @@ def test_another_version_is_refused_with_the_reason_and_recorded(room: Room, sai
 
 
 def test_a_member_that_meets_another_version_knows(room: Room) -> None:
-    """It is told why, and does not come back at once."""
+    """It gets the reason, and does not return at once."""
 
     def refuse() -> None:
         accepted, _ = server.accept()

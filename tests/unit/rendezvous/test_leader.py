@@ -55,7 +55,7 @@ def all_in(room: Room, state: str) -> bool:
 
 @contextlib.contextmanager
 def greeted(room: Room) -> Iterator[Callable[[int, object], None]]:
-    """Connect and prove the key; give what says more."""
+    """Connect and prove the key; give a function that sends further frames."""
     with talk(room.port) as sock:
         sock.sendall(hello(room.port))
         room.until(lambda: any(stranger._sealer for stranger in room.leader.acceptor.strangers))
@@ -107,7 +107,7 @@ def test_no_member_has_the_world_before_all_are_ready() -> None:
 
 
 def test_a_member_that_leaves_before_commit_takes_the_world_back_to_gathering(trio: Room) -> None:
-    """Nobody has printed; it comes again, and the world forms under a new epoch."""
+    """No member has printed; it returns, and the world forms in a new epoch."""
     first, second = (trio.member(rank=rank).come() for rank in (1, 2))
     trio.until(lambda: trio.leader.state == "closing")
     second.leave()
@@ -149,7 +149,7 @@ def test_a_lost_commit_is_sent_again(trio: Room) -> None:
 
 
 def test_a_member_with_commit_reaches_no_leader_at_the_worlds_port(pair: Room) -> None:
-    """Seen: a member's program was so fast that mingle's own listener took its call, and reset it."""
+    """Regression: a member's program was so fast that mingle's own listener accepted its connection, and reset it."""
     member = pair.member(rank=1).come()
     talk(pair.terms.port).close()
     pair.until(lambda: member.state == "formed")
@@ -164,7 +164,7 @@ def test_a_member_with_commit_reaches_no_leader_at_the_worlds_port(pair: Room) -
 def test_a_contradiction_fails_all_members_with_the_same_error_now_and_later(
     parts: dict[str, int], kind: str, trio: Room
 ) -> None:
-    """Those who are in, the one who contradicts, and who comes afterwards."""
+    """The members so far, the contradicting one, and later ones."""
     trio.member(rank=1).come()
     trio.until(lambda: len(trio.leader.roster) == 2)
     trio.member(**parts).come()
@@ -183,7 +183,7 @@ def test_a_contradiction_fails_all_members_with_the_same_error_now_and_later(
 
 @pytest.mark.parametrize("wanting", [(), (0,), (1,), (0, 2)])
 def test_members_that_request_the_roster_get_all_of_it(wanting: tuple[int, ...]) -> None:
-    """The leader too, and nobody else."""
+    """The leader too, and no other member."""
     with Room(3, wants_roster=0 in wanting) as room:
         for rank in (1, 2):
             room.member(rank=rank, wants_roster=rank in wanting).come()
@@ -197,7 +197,7 @@ def test_members_that_request_the_roster_get_all_of_it(wanting: tuple[int, ...])
 
 
 def test_a_leader_that_listens_first_detects_a_surplus_member(pair: Room) -> None:
-    """All N are in, and no world is formed yet: whoever comes meanwhile is a contradiction for all."""
+    """All N have checked in, and no world has formed yet: a further member is a contradiction for all."""
     pair.leader.choice.listen_for(30.0)
     member = pair.member().come()
     pair.until(lambda: pair.leader.roster.complete and pair.leader.roster.reached_by_all(0))
@@ -218,7 +218,7 @@ def test_a_failure_has_its_age(pair: Room) -> None:
 
 @pytest.mark.parametrize(("age_ms", "state"), [(5_000, "failed"), (60_000, "gathering"), (None, "failed")])
 def test_a_leader_fails_with_others_but_not_with_an_earlier_run(age_ms: int | None, state: str, trio: Room) -> None:
-    """A failure that is older than the leader itself is none of its own; one that says no age is new."""
+    """A failure that is older than the leader itself is another run's; one without an age is new."""
     trio.skip(30.0)
     member = trio.joined(rank=1)
     age = {} if age_ms is None else {"age_ms": age_ms}
@@ -229,7 +229,7 @@ def test_a_leader_fails_with_others_but_not_with_an_earlier_run(age_ms: int | No
 
 
 def test_failing_while_a_member_has_just_been_killed_fails_the_others_all_the_same() -> None:
-    """The dead one is found dead while all are being told."""
+    """The leader notices the dead member while it informs all."""
     with Room(5) as room:
         for rank in (1, 2, 3):
             room.member(rank=rank).come()
@@ -256,7 +256,7 @@ def test_giving_up_reports_how_many_checked_in_and_which_were_missing_or_refused
 
 
 def test_giving_up_while_the_world_closes_names_the_unconfirmed_members_to_all() -> None:
-    """The member that was stopped before its READY hears it too, when it goes on."""
+    """The member that was stopped before its READY gets it too, when it continues."""
     with Room(4) as room:
         members = [room.member(rank=rank, host=f"node{rank}").come() for rank in (1, 2, 3)]
         room.until(lambda: all(member.membership is not None for member in members))
@@ -271,7 +271,7 @@ def test_giving_up_while_the_world_closes_names_the_unconfirmed_members_to_all()
 
 
 def test_a_connection_whose_other_end_is_gone_is_noticed_at_both_ends(pair: Room) -> None:
-    """By the kernel, also where nobody says so; but a leader's does not drop what is under way, as the word may be."""
+    """By the kernel, without a FIN or RST; but the leader's does not drop unacknowledged data, such as COMMIT."""
     member = pair.member(rank=1).come()
     pair.until(lambda: member.membership is not None and pair.leader._sessions)
     (session,) = pair.leader._sessions.values()
@@ -299,7 +299,7 @@ def wait_long(room: Room) -> None:
 
 
 def test_the_best_address_is_tried_first_and_alone() -> None:
-    """Who has reached it tries no other, however long the others take, and a world whose members all do needs none."""
+    """A member that has reached it tries no other, however long the others take."""
     with Room(3, advertised=(LOOPBACK, SECOND)) as room:
         room.clock.stop()
         early = room.member(rank=1).come()
@@ -330,7 +330,7 @@ def test_the_next_address_is_tried_where_the_best_is_none_for_all(best: Advertis
 
 
 def test_the_other_addresses_are_tried_once_all_are_in_and_one_does_not_reach_the_best() -> None:
-    """Whoever has held them back hears it in time, and the world forms on one of them no later than ever."""
+    """Members that have held them back are informed in time, and the world forms on one of them no later than usual."""
     with Room(3, advertised=(LOOPBACK, SECOND, THIRD)) as room:
         room.clock.stop()
         early = room.member(rank=1).come()
@@ -404,7 +404,7 @@ def test_the_other_addresses_are_tried_anew_for_a_member_that_has_returned() -> 
 
 
 def test_an_address_that_does_not_answer_is_tried_less_and_less_often() -> None:
-    """Where the leader is merely slow, as thousands have come at once, those who try again would keep it so."""
+    """If the leader is slow, as thousands have come at once, further attempts would keep it slow."""
     clock = Clock()
     clock.stop()
     with Loop(clock) as loop, socket.create_server(("127.0.0.1", 0)) as silent:
@@ -433,14 +433,14 @@ with Room(2) as room:
 
 
 def test_a_leader_that_gives_up_loads_no_module() -> None:
-    """It may be out of descriptors, of which a module to be loaded takes one. Seen: ended with 71, nobody told."""
+    """It may be out of descriptors, and an import needs one. Regression: it ended with 71, and informed no member."""
     here = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", GIVES_UP], cwd=here, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("missing\n", "")
 
 
 def test_loopback_is_only_for_members_of_one_machine() -> None:
-    """Elsewhere it is somebody else's."""
+    """On another machine it is another host's address."""
     with Room(3, advertised=(AdvertisedAddress("127.0.0.1", loopback=True),)) as room:
         room.member(rank=1).come()
         far = room.member(rank=2, machine="there").come()
@@ -460,7 +460,7 @@ def test_an_exported_world_size_must_be_the_sum_of_slots(pair: Room) -> None:
 
 
 def test_a_withdrawn_leader_sends_its_members_on_and_may_stand_again(trio: Room) -> None:
-    """MOVED to the better candidate; nobody stays."""
+    """All members are MOVED to the better candidate."""
     member = trio.joined(rank=1)
     trio.leader.withdraw([["10.0.0.7", 20_007]])
     late = trio.member(rank=2).come()
@@ -499,7 +499,7 @@ def test_strangers_that_hold_connections_neither_stay_nor_block_members() -> Non
 
 
 def test_a_silent_member_is_not_dropped(trio: Room) -> None:
-    """It has said who it is, and now waits."""
+    """It has checked in, and waits."""
     member = trio.joined(rank=1)
     trio.skip(STRANGER_S + 1.0)
     trio.turn()
@@ -526,7 +526,7 @@ def test_a_silent_stranger_is_dropped_after_a_while() -> None:
 @given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 3))
 @settings(max_examples=60)
 def test_any_bytes_of_a_stranger_only_end_its_connection(pieces: list[bytes], beginning: int) -> None:
-    """Before and after a greeting; nothing raises, and nobody gets in."""
+    """Before and after HELLO; nothing raises, and no member is added."""
     nothing = wire.frame(wire.REFUSED, b"{}"), wire.frame(wire.CHECKIN, bytes(40))
     with Room(2) as room:
         with talk(room.port) as sock:
@@ -603,7 +603,7 @@ def test_a_premature_frame_changes_nothing(frame: tuple[int, wire.Body], trio: R
 
 
 def test_a_rival_is_believed_only_from_a_holder_of_the_key_and_only_about_another(trio: Room) -> None:
-    """A member that has met this one by two addresses may say so; two leaders by right fail both worlds."""
+    """A member that has met this leader by two addresses may report it; two leaders by right fail both worlds."""
     member = trio.joined(rank=1)
     member.membership.report_rival("node0", trio.me.member)
     for _ in range(10):
@@ -640,11 +640,11 @@ def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room(pair:
     assert pair.loop.shortage == ("files", "all 256 file descriptors that `ulimit -n` allows are in use")
 
 
-# A leader says the last word only while every member still waits for it.
+# A leader sends COMMIT only while every member still waits for it.
 
 
 def test_a_lease_begins_when_it_is_requested() -> None:
-    """However late the promise arrives: the member may have given it at once."""
+    """However late the promise arrives: the member may have sent it at once."""
     clock = Clock()
     clock.stop()
     leases = Leases(clock)
@@ -676,7 +676,7 @@ def test_an_unanswered_request_is_not_repeated_and_an_unrequested_promise_does_n
 
 @pytest.mark.parametrize("late_s", [LEASE_S - COMMIT_DELIVERY_S + 1.0, LEASE_S + 10.0])
 def test_a_leader_that_was_stopped_renews_leases_before_it_commits(late_s: float, pair: Room) -> None:
-    """It reads a promise that was given long ago: its member may have left."""
+    """It reads a promise of long ago, whose member may have left."""
     member = pair.joined(state="ready")
     leases = pair.leader._closing.leases
     leases._requested.update(dict.fromkeys(leases._requested, pair.clock() - late_s))
@@ -686,7 +686,7 @@ def test_a_leader_that_was_stopped_renews_leases_before_it_commits(late_s: float
 
 
 def test_a_leader_does_not_commit_while_a_member_is_about_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member whose time is almost over gives up, and the world with it; nor is it asked for more."""
+    """A member whose time is almost over gives up, and the world with it; its lease is not renewed."""
     asked: list[int] = []
     monkeypatch.setattr(InRoom, "_hold", lambda _self, epoch: asked.append(epoch))
     with Room(2) as room:
@@ -739,7 +739,7 @@ def test_a_leader_that_was_elected_has_no_rivals(pair: Room) -> None:
 
 
 def test_a_surplus_member_is_awaited_like_any_other() -> None:
-    """Where the failure is of another kind there are as many to be told as the world has nodes."""
+    """After a failure of another kind there are as many members to inform as the world has nodes."""
     for kind, parts, is_told in (("full", ("2", "node9"), False), ("size", ("8", "4"), True)):
         with Room(2) as room:
             room.leader.choice.listen_for(30.0)
@@ -764,7 +764,7 @@ def test_a_connection_that_was_replaced_does_not_take_its_member_along(trio: Roo
 
 
 def test_two_worlds_at_the_same_place_are_not_the_same() -> None:
-    """One after the other, at the same address and port with the same hosts: the digest tells them apart."""
+    """One after the other, at the same address and port with the same hosts: the digests differ."""
     digests = set()
     for _ in range(2):
         me = join_request(rank=0, nodes=1)
@@ -779,7 +779,7 @@ def test_two_worlds_at_the_same_place_are_not_the_same() -> None:
 
 @contextlib.contextmanager
 def slow_member(room: Room, rank: int) -> Iterator[Callable[[int, wire.Body], None]]:
-    """Let a member check in that has reached the leader and promises nothing; give what it says from then on."""
+    """Check a member in that has reached the leader and gives no lease; give a function that sends its frames."""
     with greeted(room) as say:
         say(wire.CHECKIN, join_request(rank=rank).body())
         say(wire.REACHED, {"offer": 0, "own": "127.0.0.1"})
@@ -787,7 +787,7 @@ def slow_member(room: Room, rank: int) -> Iterator[Callable[[int, wire.Body], No
 
 
 def test_a_promise_for_an_earlier_answer_is_none_for_this_one() -> None:
-    """It was under way while another member left and came back; the answer that it is for is void."""
+    """It was under way while another member left and returned; its answer is void."""
     with Room(3) as room, slow_member(room, 2) as say:
         first = room.joined(rank=1, state="ready")
         earlier = first.answer["epoch"]
@@ -807,7 +807,7 @@ def test_a_promise_for_an_earlier_answer_is_none_for_this_one() -> None:
 
 @pytest.mark.parametrize("kind", [wire.COMMIT, wire.HOLD], ids=["the word", "another lease"])
 def test_a_commit_or_lease_of_an_earlier_answer_is_refused(kind: int) -> None:
-    """A leader that says it is none: its member has no world, and promises nothing."""
+    """Its sender is no valid leader: the member has no world, and gives no lease."""
     with Room(3) as room, slow_member(room, 2):
         first = room.joined(rank=1, state="ready")
         ends = first.membership.lease_ends

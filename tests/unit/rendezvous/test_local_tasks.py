@@ -142,7 +142,7 @@ def answering(_left_s: float, _local_peers: LocalPeers) -> dict[str, object]:
 
 
 def watching(*then: Callable[[], object]) -> Callable[[float, LocalPeers], dict[str, object]]:
-    """Stand for a meeting that does these things, and goes on until a fault is told."""
+    """Stand for a meeting that does these things, and continues until a fault is reported."""
 
     def meet(_left_s: float, its: LocalPeers) -> dict[str, object]:
         faults: list[Failure] = []
@@ -160,7 +160,7 @@ def watching(*then: Callable[[], object]) -> Callable[[float, LocalPeers], dict[
 
 
 def said(caller: socket.socket, so_far: bytes = b"") -> bytes:
-    """Return what a task says next."""
+    """Return the next line of a task."""
     while not so_far.endswith(b"\n"):
         so_far += caller.recv(64)
     return so_far
@@ -213,7 +213,7 @@ def test_an_error_is_everybodys(directory: str, tasks: Tasks) -> None:
 
 
 def test_a_missing_task_fails_the_others(directory: str, tasks: Tasks) -> None:
-    """At the earliest deadline of those who came, and nobody checks in."""
+    """At the earliest deadline of those that connected, and without a check-in."""
     tasks.start(FOLLOWER, directory, 2, 2)
     with pytest.raises(MissingError, match="missing local rank 1, 3"):
         serve_local_tasks([directory], "here", 4, 500.0, silent)
@@ -244,7 +244,7 @@ def test_a_local_rank_twice_or_out_of_range_fails_all_tasks(directory: str, rank
 
 
 def test_a_local_rank_that_appears_again_while_the_world_forms_fails_all_tasks(directory: str, tasks: Tasks) -> None:
-    """It is told at once, and whatever the meeting has come to."""
+    """They get the error at once, whatever the result of the meeting."""
     tasks.start(FOLLOWER, directory, 1, 20)
     with pytest.raises(ConflictError, match="local rank 1 twice"):
         serve_local_tasks([directory], "here", 2, 20.0, watching(lambda: tasks.start(FOLLOWER, directory, 1, 20)))
@@ -285,7 +285,7 @@ GARBAGE = (b"", b"x", b"-1 1", b"99999999999 1", b"\xb2 1", b"1", b"1 2 3", b"1 
 
 
 def test_connections_that_are_no_local_tasks_are_passed_over(directory: str, tasks: Tasks) -> None:
-    """Garbage, and more of those that say nothing than may wait; nobody else waits for them."""
+    """Garbage, and more silent connections than are kept; they delay no task."""
     crowd = local_tasks.MOST_CALLERS + 20
     tasks.start(RAW + f"for said in {GARBAGE!r}:\n s.send(said); s = call()\n", directory)
     tasks.start(RAW + f"crowd = [call() for _ in range({crowd})]\nprint(1, flush=True)\ntime.sleep(60)\n", directory)
@@ -302,7 +302,7 @@ def test_connections_that_are_no_local_tasks_are_passed_over(directory: str, tas
 
 
 def test_no_more_callers_are_kept_than_may_wait(directory: str) -> None:
-    """The one that has said nothing for longest goes."""
+    """The one that has been silent for longest is dropped."""
     assert files.try_make_private(directory)
     with local_tasks.listen_in_directory(directory, 2) as listener, Loop() as loop, ExitStack() as stack:
         peers = LocalPeers(listener, "here", 2, time.monotonic() + PATIENCE_S)
@@ -323,7 +323,7 @@ def test_no_more_callers_are_kept_than_may_wait(directory: str) -> None:
 @example(b"1 x")
 @example(b"1 2 3")
 def test_a_greeting_is_two_numbers_or_none(data: bytes) -> None:
-    """Whatever was said."""
+    """Whatever the bytes."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(data or b"\n")
@@ -335,7 +335,7 @@ def test_a_greeting_is_two_numbers_or_none(data: bytes) -> None:
 
 @ROOT_ONLY
 def test_another_users_process_is_no_sibling_even_where_it_gets_in(tasks: Tasks) -> None:
-    """The kernel tells whose it is."""
+    """The kernel reports the user of the peer."""
     become = "import os, socket, sys, time\nos.setuid(61001)\n"
     with tempfile.TemporaryDirectory(dir="/tmp") as place:
         os.chmod(place, 0o711)
@@ -393,7 +393,7 @@ def test_names_that_other_users_took_are_passed_over_by_all(directory: str, kind
 @ROOT_ONLY
 @pytest.mark.parametrize("kind", HARMS)
 def test_all_tasks_fail_at_once_if_every_name_is_taken(directory: str, kind: str) -> None:
-    """Nobody waits for a deadline, or uses what another made."""
+    """No task waits for a deadline, or uses another user's files."""
     harm(directory, kind)
     with pytest.raises(PlaceError, match=r"only this user can enter; saw .*shared"):
         serve_local_tasks([directory], "here", 2, 99.0, silent)
@@ -413,7 +413,7 @@ def test_a_path_too_long_for_a_socket_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_task_that_is_killed_before_all_have_connected_fails_the_others_at_once(directory: str, tasks: Tasks) -> None:
-    """Nobody waits for the deadline, and nobody checks in."""
+    """Before the deadline, and without a check-in."""
     tasks.start(RAW + "s.send(b'2 60000\\n'); s.recv(1)", directory)  # ends once it hears that it is in
     tasks.start(FOLLOWER, directory, 1, 60)
     with pytest.raises(MissingError, match=r"all 4 tasks of here .*local rank 2 gone"):
@@ -422,7 +422,7 @@ def test_a_task_that_is_killed_before_all_have_connected_fails_the_others_at_onc
 
 
 def test_a_task_that_is_killed_while_the_world_forms_fails_all_others(directory: str, tasks: Tasks) -> None:
-    """They hear it at once, and whatever the meeting has come to."""
+    """They get the error at once, whatever the result of the meeting."""
     for rank in (1, 2, 3):
         tasks.start(FOLLOWER, directory, rank, 20)
     with pytest.raises(MissingError, match="local rank 2 gone"):
@@ -519,7 +519,7 @@ def test_all_other_tasks_do_the_same_when_the_first_is_killed_during_its_hand_ov
 
 
 def test_lines_that_have_arrived_are_read_past_the_deadline() -> None:
-    """Else a task might give up what the others go by: it was stopped, say."""
+    """Otherwise a task that was stopped might give up an answer that the others use."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ear = local_tasks._Reader(ours, time.monotonic() - 99.0)
@@ -582,7 +582,7 @@ def test_a_first_task_whose_queue_is_full_is_called_again(tmp_path: Path) -> Non
 
 
 def test_the_decision_on_an_answer_is_made_once(tmp_path: Path) -> None:
-    """However many say it at the same moment, all go by the same one."""
+    """However many tasks decide at the same moment, all get the same decision."""
     for number in range(50):
         with ThreadPoolExecutor(8) as pool:
             heard = list(pool.map(partial(local_tasks.decide_hand_over, f"{tmp_path}/{number}"), range(8)))

@@ -55,12 +55,12 @@ def test_offers_are_taken() -> None:
     ],
 )
 def test_an_invalid_offer_is_refused(offers: object) -> None:
-    """The member says what is wrong, and does not come again for the same."""
+    """The member reports the error, and does not return for the same."""
     assert welcomed(offers) == "failed"
 
 
 def test_an_address_where_another_program_answers_is_not_reached() -> None:
-    """It is in another network's address space, say, where the same address is another host's."""
+    """It may be another host's address in another network."""
     with probed() as (room, member, asked):
         with asked:
             heard(asked)
@@ -98,7 +98,7 @@ def test_a_member_backs_off_from_its_former_leader_and_dials_the_better_one(stat
     looks: list[int] = []
     some: Any = SimpleNamespace(is_before=lambda _ago_s: True)
     with Loop() as loop:
-        follower = Follower(loop, some, SECRET, some, search, some, some, some, lambda: looks.append(1), bool)
+        follower = Follower(loop, some, SECRET, some, search, some, some, lambda: looks.append(1), bool)
         follower.membership = membership = some
         vars(membership).update(proven=SimpleNamespace(endpoint=HERE), moved_to=[BETTER[:2]], state=state)
         vars(membership).update(progress=None, is_free=True, failed_ago_s=60.0, failure="earlier")

@@ -20,7 +20,6 @@ from mingle_hooks.rendezvous.messages import (
     LONGEST_PART,
     MOST_PARTS,
     OBSTACLES,
-    Deadline,
     Failure,
     JoinRequest,
     Kind,
@@ -228,7 +227,7 @@ def test_an_invalid_obstacle_is_refused(wrong: object) -> None:
 
 
 def test_an_obstacle_is_attributed_to_the_members_own_host() -> None:
-    """What it says of another's is taken for its own."""
+    """A host name in the obstacle itself is ignored."""
     body = join_request(host="node1").body() | {"obstacle": Failure("command", ("node9", GONE)).body()}
     assert parse(JoinRequest, body).obstacle == Failure("command", ("node1", GONE))
 
@@ -299,9 +298,9 @@ FIRST, SECOND = MissingError("rank 0", "nobody", "a look"), ConflictError("3 hos
 
 
 def test_the_first_error_stands() -> None:
-    """What comes of it, while the others are being told, is no news."""
+    """Later errors, while the others are informed, are ignored."""
     with Loop(Clock()) as loop:
-        outcome = Outcome(loop)
+        outcome = Outcome(loop, 10.0)
         outcome.fail(FIRST, linger_s=5.0)
         outcome.fail(SECOND)
     with pytest.raises(MissingError):
@@ -313,7 +312,7 @@ def test_an_outcome_is_over_after_its_linger_time() -> None:
     clock = Clock()
     clock.stop()
     with Loop(clock) as loop:
-        outcome = Outcome(loop)
+        outcome = Outcome(loop, 10.0)
         outcome.fail(FIRST, linger_s=5.0)
         clock.ahead = 4.9
         loop.turn(0.0)
@@ -321,7 +320,7 @@ def test_an_outcome_is_over_after_its_linger_time() -> None:
         clock.ahead = 5.1
         loop.turn(0.0)
         assert outcome.is_over
-        alone = Outcome(loop)
+        alone = Outcome(loop, 10.0)
         alone.fail(FIRST)
         assert alone.is_over
 
@@ -331,7 +330,7 @@ def test_a_deadline_counts_from_its_beginning() -> None:
     clock = Clock()
     clock.stop()
     with Loop(clock) as loop:
-        deadline = Deadline(loop, 10.0)
+        deadline = Outcome(loop, 10.0)
         clock.ahead = 4.0
         assert deadline.waited_s() == 4
         assert deadline.left_s() == pytest.approx(6.0 + CLOSING_S)

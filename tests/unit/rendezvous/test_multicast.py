@@ -51,7 +51,7 @@ def test_no_packet_is_larger_than_the_receive_buffer() -> None:
 
 
 def test_a_beacon_without_nonces_is_the_same_in_every_version() -> None:
-    """Members of another version find its port in it, dial, and are told that the versions differ."""
+    """Members of another version read its port, dial, and learn that the versions differ."""
     data = pack_beacon(Beacon(BEACON, b"the tag!", b"L" * 16, 7, 20_000, ("10.0.0.1",)), SECRET)
     head = b"MNGL\x01\x01the tag!" + b"L" * 16 + bytes(7) + b"\x07\x4e\x20\x01"
     assert data[:-16] == head + bytes(10) + b"\xff\xff\x0a\x00\x00\x01"
@@ -60,7 +60,7 @@ def test_a_beacon_without_nonces_is_the_same_in_every_version() -> None:
 
 
 def test_half_a_nonce_is_none() -> None:
-    """Though the key fits: no member says so."""
+    """Even if the key fits: no member sends one."""
     whole = pack_beacon(ASKING, SECRET)[: -multicast.MAC_BYTES]
     for more, is_whole in ((b"", True), (b"x", False), (b"x" * 8, True)):
         data = whole + more + SECRET.mac(b"beacon", whole + more)[: multicast.MAC_BYTES]
@@ -73,7 +73,7 @@ def test_a_packet_of_another_world_is_ignored() -> None:
 
 
 def test_a_packet_under_another_key_is_not_genuine() -> None:
-    """It is told from none, so that somebody can say so."""
+    """It is returned nevertheless, so that the mismatch can be reported."""
     found = unpack_beacon(pack_beacon(WHOLE, OTHER), ATTEMPT.tag, SECRET)
     assert found == WHOLE._replace(genuine=False)
 
@@ -196,7 +196,7 @@ def test_a_lost_leader_is_questioned_at_once() -> None:
 
 
 def test_many_leaders_cause_few_questions_and_bounded_memory() -> None:
-    """Somebody may send the beacons of a thousand."""
+    """An attacker may send the beacons of a thousand."""
     its = Questions(Still())
     asked = 0
     for number in range(10 * multicast.MOST_HEARD):
@@ -229,7 +229,7 @@ def test_a_question_is_taken_twice_on_the_link_where_it_came_first() -> None:
 
 
 def test_a_beacon_takes_as_many_as_it_has_room_for_the_newest_first() -> None:
-    """Who asked long ago no longer waits for this answer."""
+    """A member that asked long ago no longer waits for this answer."""
     its, asked = Replies(), nonces(multicast.MOST_NONCES + 1)
     for nonce in asked:
         its.add("eth0", [nonce])
@@ -483,7 +483,7 @@ def test_an_answer_leads_only_to_addresses_that_its_leader_signed(ear: Ear) -> N
 def test_200_replayed_beacons_cost_few_questions_and_no_connection_and_do_not_delay_the_real_leader(
     ear: Ear,
 ) -> None:
-    """Seen: a connection to each, and 11 s until it was the real leader's turn."""
+    """Regression: a connection to each, and 11 s until the real leader's turn."""
     ear.backend.search(wanted=True)
     ear.wait(1.0)
     ear.said(QUESTION)
@@ -501,7 +501,7 @@ def test_200_replayed_beacons_cost_few_questions_and_no_connection_and_do_not_de
 
 @pytest.mark.parametrize("count", [1, 200], ids=["of one leader", "of 200 leaders"])
 def test_beacons_that_are_replayed_for_a_minute_never_delay_the_question_to_the_real_leader(count: int) -> None:
-    """A question is for all who hear it, whichever beacon caused it; and there are only so many."""
+    """A question is for all leaders that receive it, whichever beacon caused it; and their number is bounded."""
     turn = iter(range(10_000))
     with closing(Ear(2)) as ear:
         ear.backend.search(wanted=True)
@@ -596,7 +596,7 @@ def test_a_replayed_question_is_answered_by_two_beacons_and_many_do_not_delay_a_
 
 
 def test_a_thousand_members_that_ask_at_once_are_all_answered_by_few_beacons() -> None:
-    """Each beacon answers all who have asked since the last one."""
+    """Each beacon answers all questions since the last one."""
     with closing(Ear(1, nodes=1000)) as ear:
         ear.backend.announce(NOTICE)
         questions = [asking() for _ in range(1000)]
@@ -623,7 +623,7 @@ def test_a_member_with_a_leader_questions_only_better_ones_and_rivals() -> None:
 
 
 def test_a_candidate_questions_a_better_one_and_answers_a_worse_one(ear: Ear) -> None:
-    """A candidate's question tells all that its beacon would, and may be as old."""
+    """A candidate's question has all the content of its beacon, and may be replayed as well."""
     ear.backend.announce(NOTICE._replace(ticket=5))
     ear.hear(BETTER._replace(kind=QUESTION, nonces=asking().nonces))
     ear.wait(0.1)
@@ -636,7 +636,7 @@ def test_a_candidate_questions_a_better_one_and_answers_a_worse_one(ear: Ear) ->
 
 
 def test_a_beacon_under_another_key_is_reported_and_looked_into_a_few_times_only(ear: Ear) -> None:
-    """So that a member with the wrong key is told so by the leader itself."""
+    """So that the leader itself reports the mismatch to a member with the wrong key."""
     for host in range(1, 100):
         ear.hear(BETTER, OTHER, source=f"127.0.0.{host}")
     assert len(ear.found) == multicast.MOST_DOUBTS

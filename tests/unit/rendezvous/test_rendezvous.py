@@ -30,7 +30,7 @@ LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1
 
 
 def observer(note: Callable[[str], None]) -> Any:
-    """Return one that hears only notes."""
+    """Return an observer that records only notes."""
     return SimpleNamespace(progress=lambda _progress: None, failed=lambda _error: None, note=note, explain=None)
 
 
@@ -100,7 +100,7 @@ def test_a_named_port_serves_check_in_and_world_also_when_several_candidates_sha
 
 
 def test_without_the_others_the_error_names_the_missing_members() -> None:
-    """On those who came, alike."""
+    """With the same error on all members that came."""
     members = [request("missing", rank=rank, timeout_s=2.0, **LOOPBACK_HOSTS) for rank in (0, 1)]
     results, _ = together(*members)
     assert [type(result) for result in results] == [MissingError, MissingError]
@@ -152,7 +152,7 @@ def test_a_contradiction_is_the_same_error_on_all_members(monkeypatch: pytest.Mo
 
 
 def test_another_key_is_refused_and_reported() -> None:
-    """And hinders nobody."""
+    """And it hinders no other member."""
     wrong = request("key", rank=2, timeout_s=1.5, **LOOPBACK_HOSTS)._replace(key=Material(b"another key than that"))
     members = [request("key", rank=rank, **LOOPBACK_HOSTS) for rank in range(3)]
     results, notes = together(*members, wrong)
@@ -198,7 +198,7 @@ def listeners() -> closing[Listeners]:
 
 
 def free_ports(count: int) -> range:
-    """Return adjacent ports that nobody listens on."""
+    """Return adjacent free ports."""
     for first in range(40_000, 60_000, 37):
         with listeners() as opened:
             if all(opened._open(port, reuse=False) for port in range(first, first + count)):
@@ -233,7 +233,7 @@ def test_a_port_that_is_taken_in_ipv6_alone_is_left_alone_in_ipv4_too() -> None:
 
 
 def test_a_check_in_port_in_time_wait_is_taken_where_no_other_of_its_group_is_free() -> None:
-    """An earlier run leaves it so, or a stranger that was turned away there; one where somebody listens never is."""
+    """An earlier run leaves it so, or a stranger that was turned away; a port with a listener is never taken."""
     three = free_ports(3)
     for port in three[:2]:
         listener = ports.bound("0.0.0.0", port)
@@ -258,7 +258,7 @@ def test_a_full_port_range_is_reported() -> None:
 
 
 def test_ports_in_time_wait_are_reported_as_such() -> None:
-    """Nobody listens there, so there is nobody to look for."""
+    """There is no listener to look for."""
     two = free_ports(2)
     with socket.socket() as server:  # no SO_REUSEADDR, so nobody gets the port again before its time is over
         server.bind(("127.0.0.1", two[0]))
@@ -276,7 +276,7 @@ def test_ports_in_time_wait_are_reported_as_such() -> None:
 
 
 def test_a_named_port_is_taken_again_within_the_minute_that_it_is_in_time_wait() -> None:
-    """A person who names a port runs twice."""
+    """A user may run twice with the same port."""
     port = free_ports(1)[0]
     first = ports.bound("127.0.0.1", port)
     ports.keep(first)
@@ -323,7 +323,7 @@ def test_a_connection_that_arrives_first_at_the_worlds_port_is_treated_like_all_
     early: list[socket.socket] = []
 
     class Dialled(socket.socket):
-        """A socket to which somebody connects in the instant in which it listens."""
+        """A socket that gets a connection as soon as it listens."""
 
         def listen(self, backlog: int = 5) -> None:  # type: ignore[override]
             super().listen(backlog)

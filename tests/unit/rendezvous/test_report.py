@@ -275,7 +275,7 @@ CAUSES = (
 
 
 def because(*seconds: str) -> str:
-    """Return how it is told what kept a member."""
+    """Return the text of a member's causes."""
     return ", ".join(f"{its} s {cause}" for its, cause in zip(seconds, CAUSES, strict=True))
 
 
@@ -290,7 +290,7 @@ def because(*seconds: str) -> str:
     ids=CAUSES,
 )
 def test_the_last_member_is_named_with_the_cause(spent: Durations, why: str) -> None:
-    """By rank 0's clock: members only tell how long something took."""
+    """By rank 0's clock: members report only durations."""
     told = timeline_lines(phases([RANK_0, ("node2", 100.03, Durations(110, 0, 130)), ("node3", 102.0, spent)]), 102.5)
     assert told[-1] == f"last to be ready: node3, 2.00 s after node1: {why}"
     assert told[-2] == "the world formed at 2.60 s"
@@ -315,7 +315,7 @@ def test_of_many_members_only_the_last_is_listed() -> None:
 
 
 def test_no_member_is_late_if_all_come_together_or_have_no_durations() -> None:
-    """A tick of the kernel is no delay; a member of yesterday tells no times."""
+    """A tick of the kernel is no delay; earlier versions report no durations."""
     assert (
         timeline_lines(phases([RANK_0, ("node2", 100.03, Durations(100, 0, 120))]), 100.1)[-1]
         == "all were ready within 0.05 s"
@@ -372,7 +372,7 @@ def room() -> Iterator[Room]:
 
 
 def come(room: Room, **odd: Any) -> None:
-    """Have three members come, of which rank 3's says something else."""
+    """Have three members come, of which rank 3 has other values."""
     for rank in (1, 2, 3):
         said = {"fingerprint": TEXT, "addresses": f"127.0.0.{rank + 1}=25G,mtu9000"} | (odd if rank == 3 else {})
         room.member(rank=rank, host=f"node{rank}", **said).come()
@@ -384,7 +384,7 @@ def differences(room: Room) -> list[str]:
 
 
 def test_a_fingerprint_travels_with_the_check_in_and_equal_ones_are_one_object() -> None:
-    """A leader of thousands keeps one text; a member without one says nothing of its clock either."""
+    """A leader of thousands keeps one text; a member without one does not send its clock either."""
     me = join_request(fingerprint=TEXT, addresses="10.0.0.1=25G")
     assert parse(JoinRequest, me.body(17)) == me._replace(clock_ms=17)
     one, other = (parse(JoinRequest, me.body(17) | {"fingerprint": "".join([*TEXT])}) for _ in range(2))

@@ -104,7 +104,7 @@ def test_a_contradiction_names_the_values_and_the_members(
 
 
 def test_a_member_and_an_address_that_it_reaches_count_once() -> None:
-    """Who checks in, or tells of an address, twice is not two."""
+    """A repeated check-in or report does not count."""
     members = [join_request(rank=rank) for rank in (1, 2)]
     roster = gathered({"rank": 0, "nodes": 3}, *members, members[0])
     assert len(roster) == 3
@@ -116,7 +116,7 @@ def test_a_member_and_an_address_that_it_reaches_count_once() -> None:
 
 
 def test_a_member_that_left_takes_its_rank_its_values_and_its_reach_with_it() -> None:
-    """It, or another, may come again, and say something else."""
+    """It, or another member, may check in with other values."""
     gone = join_request(rank=1, nodes=3, machine="there", pinned={"WORLD_SIZE": "8"})
     roster = gathered({"rank": 0}, gone)
     roster.reach(gone.member, 0, OWN)
@@ -130,7 +130,7 @@ def test_a_member_that_left_takes_its_rank_its_values_and_its_reach_with_it() ->
 
 
 def test_a_value_of_two_members_stays_when_the_first_of_them_leaves() -> None:
-    """N is known as long as one member that said it is in."""
+    """N is known as long as one member that reported it is in the roster."""
     first = join_request(nodes=3)
     roster = gathered({"rank": 0}, first, {"nodes": 3})
     roster.remove(first.member)
@@ -222,7 +222,7 @@ def test_a_leader_gives_ranks_by_switch_on_request() -> None:
 
 
 def test_switches_travel_with_the_check_in_where_there_are_some() -> None:
-    """A member of yesterday says nothing of them, and is understood."""
+    """An earlier version does not send them, and is accepted."""
     for switches in ("", "spine/leaf1"):
         said = join_request(topology=switches)
         assert parse(JoinRequest, decode(encode(said.body()))) == said
@@ -243,7 +243,7 @@ ON_LOOPBACK = AdvertisedAddress("127.0.0.1", loopback=True)
 
 
 def test_loopback_is_offered_within_the_machine_only() -> None:
-    """Elsewhere it would be somebody else's; the others keep their index."""
+    """On another machine it would be another host's; the other offers keep their index."""
     terms = Terms((ON_LOOPBACK, AdvertisedAddress("10.0.0.1")), 20_000, 0)
     assert terms.offers(same_machine=True) == [[0, "127.0.0.1"], [1, "10.0.0.1"]]
     assert terms.offers(same_machine=False) == [[1, "10.0.0.1"]]
@@ -279,7 +279,7 @@ def test_a_host_with_several_addresses_is_listed_once() -> None:
 
 @pytest.mark.parametrize("name", ["", "a\x1b[2J", "node1) and (node2", "n\u0430me", "x" * 300])
 def test_a_name_that_a_stranger_gives_itself_is_a_host_name_or_left_out(name: str) -> None:
-    """What is told of it fits into a leader's frame."""
+    """Its label fits into a leader's frame."""
     shown = peer_label("10.0.0.1", name)
     assert shown.startswith("10.0.0.1")
     assert len(shown) <= LONGEST_LABEL
@@ -335,7 +335,7 @@ def leading(request: pytest.FixtureRequest) -> Iterator[Leading]:
 
 
 def test_the_best_address_is_chosen_as_soon_as_all_have_reached_it(leading: Leading) -> None:
-    """Nobody waits for worse ones."""
+    """Without waiting for worse ones."""
     leading.comes(0)
     assert leading.closed == [0]
 
