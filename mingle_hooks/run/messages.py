@@ -154,13 +154,13 @@ class Start(NamedTuple):
 
 
 class Formed(NamedTuple):
-    """The world has formed, and COMMAND begins; `spent` are its member's Durations, empty for a member alone."""
+    """The world has formed, and COMMAND begins; `durations` are its member's Durations, none for a member alone."""
 
     attempt: AttemptNumber
     nodes: Annotated[int, wire.within(1, MOST_NODES)]
     addr: Annotated[str, wire.printable_text(253)]
     port: Port
-    spent: Annotated[tuple[int, ...], _durations] = ()
+    durations: Annotated[tuple[int, ...], wire.Key("spent"), _durations] = ()
 
 
 class Ended(NamedTuple):

@@ -24,16 +24,16 @@ from mingle_hooks.run.processes import widen_pipe
 
 
 def is_same_file(first: int, second: int) -> bool:
-    """Tell whether two descriptors lead to the same place."""
+    """Tell whether two descriptors belong to the same open file or terminal."""
     with suppress(OSError):
         return os.path.sameopenfile(first, second)
     return False
 
 
 def set_unblocked(descriptor: int) -> int | None:
-    """Return a descriptor of the same pipe, terminal or socket that does not block, None for what is never full.
+    """Return a descriptor of the same pipe, terminal or socket that does not block; None for a file, which never fills.
 
-    It is opened anew: a stream's own flags belong to all who have it, the user's shell included.
+    It is opened anew: the flags of the stream itself belong to all processes that have it, the user's shell included.
     """
     try:
         mode = os.fstat(descriptor).st_mode
@@ -49,8 +49,8 @@ def set_unblocked(descriptor: int) -> int | None:
 class Writer:
     """One of the runner's own streams, written without blocking.
 
-    `on_gone()` comes if nobody reads, `on_fault(descriptor, reason)` once if something cannot be written, `on_room()`
-    when some of what waits has been taken.
+    `on_gone()` comes if there is no reader, `on_fault(descriptor, reason)` once if something cannot be written,
+    `on_room()` when some of what waits has been read.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Writer:
             self.waiting_bytes += len(left)
 
     def forget(self) -> None:
-        """Drop what waits."""
+        """Drop the output that waits."""
         if self._queue:
             self._loop.unwatch(self)
         self._queue, self.waiting_bytes = [], 0
@@ -103,7 +103,7 @@ class Writer:
             except BlockingIOError:
                 if self._waits:
                     return data
-                select.select([], [self._descriptor], [])  # somebody else made it so
+                select.select([], [self._descriptor], [])  # another process has set O_NONBLOCK
                 continue
             except OSError as error:
                 self._fail(error)
@@ -140,18 +140,18 @@ class Writer:
 
 
 STDOUT, STDERR = 1, 2
-# With more than this waiting for a reader no more is taken, until less than the second is.
+# With more bytes than the first waiting for a reader, no more output is accepted until fewer than the second wait.
 MOST_WAITING, FEW_WAITING = 4 << 20, 1 << 20
-# The end of a line that is longer than this is not waited for.
+# A longer line is written in pieces.
 LONGEST_LINE = 1 << 20
-# Larger than what is allocated and freed for one frame.
+# More than is allocated and freed for one frame.
 _LARGE_BYTES = 2 << 20
 # Colours of a terminal that can be read on dark and on light.
 _COLOURS = (36, 33, 32, 35, 34, 31)
 
 
 def label_lines(label: bytes, lines: bytes) -> tuple[bytes | memoryview, ...]:
-    """Return whole lines with a label in front of each, in parts: to join them costs more than all the rest.
+    """Return whole lines with a label in front of each, in parts: joining them would cost more than all the rest.
 
     The last line gets an end, if it has none.
     """
@@ -168,7 +168,7 @@ def _keep_memory() -> None:
 
 
 class _Stream:
-    """One stream of one member: its label, and the beginning of a line that is too long for one message."""
+    """One stream of one member: its label, and the beginning of a line that has not ended."""
 
     __slots__ = ("label", "rest")
 
@@ -176,7 +176,7 @@ class _Stream:
         self.label, self.rest = label, b""
 
     def take(self, data: bytes) -> tuple[bytes | memoryview, ...]:
-        """Return what can be written now, in parts."""
+        """Return the output that can be written now, in parts."""
         if not self.label:
             return (data,)
         data = self.rest + data if self.rest else data
@@ -193,7 +193,7 @@ class _Stream:
 
 
 class Output:
-    """Writes members' output, without a label as it is.
+    """Writes members' output, unchanged where a member has no label.
 
     `on_gone()` comes once if nobody reads stdout; `hold(bool)` stops and resumes the reading of output.
     """
@@ -209,12 +209,12 @@ class Output:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much waits for a reader."""
+        """How many bytes wait for a reader."""
         return self._out.waiting_bytes + (0 if self._err is self._out else self._err.waiting_bytes)
 
     @property
     def taken_bytes(self) -> int:
-        """How much readers have taken by now."""
+        """How many bytes readers have taken so far."""
         return self._out.taken_bytes + self._err.taken_bytes
 
     def begin(self, place: int, label: str, colour: int) -> None:
@@ -239,12 +239,12 @@ class Output:
             if stream is not None and stream.rest:
                 self._write(kind, stream.end())
 
-    def say(self, text: str) -> None:
-        """Write a message of the runner's own."""
+    def show(self, text: str) -> None:
+        """Write one of the runner's own messages to stderr."""
         self._err.write(text.encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
 
     def give_up(self) -> int:
-        """Drop what waits for readers; return how much it was."""
+        """Drop the output that waits for readers; return how many bytes that were."""
         waiting = self.waiting_bytes
         for writer in (self._out, self._err):
             writer.forget()
@@ -263,9 +263,9 @@ class Output:
             self._hold(False)  # noqa: FBT003 - a callback
 
     def _fault(self, descriptor: int, reason: str) -> None:
-        """Report on stderr, if that is another place, that output is lost."""
+        """Report on stderr, if that is another file, that output is lost."""
         if descriptor == STDOUT and self._err is not self._out:
-            self.say(f"mingle run: its output cannot be written ({reason}) and is lost\n")
+            self.show(f"mingle run: its output cannot be written ({reason}) and is lost\n")
 
 
 EVENTS = "events.jsonl"
