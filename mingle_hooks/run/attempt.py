@@ -446,10 +446,6 @@ def _lines(cause: Cause) -> str:
     return "; its last lines:\n" + "\n".join(f"  {printable(line, LONGEST_LINE)}" for line in lines[-MOST_LINES:])
 
 
-def _lost(fields: Fields) -> str | None:
-    return None if fields.get("rank") is not None else f"{fields['host']}, which waited, is lost"
-
-
 def _stopped(fields: Fields) -> str:
     why = fields["why"] or f"{signal_name(fields['number'])} received"
     return f"ending: {why}; the grace period of COMMAND is {fields['grace_s']:.0f} s"
@@ -465,7 +461,7 @@ def _formed(fields: Fields) -> str | None:
 _TEXTS: dict[str, Callable[[Fields], str | None]] = {
     "formed": _formed,
     "failed": _failed,
-    "lost": _lost,
+    "lost": lambda fields: None if fields.get("rank") is not None else f"{fields['host']}, which waited, is lost",
     "stopped": _stopped,
     "absent": lambda fields: f"{fields['host']} did not return",
     "again": lambda fields: f"restarts: attempt {fields['attempt']}",

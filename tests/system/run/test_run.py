@@ -224,21 +224,21 @@ SAVES = "trap 'exit 0' USR2; while :; do sleep 0.02; done"
 
 
 @pytest.mark.parametrize(
-    ("options", "command", "status", "said"),
+    ("options", "again", "command", "status", "said"),
     [
-        ((), "exit 0", 0, ""),
-        ((), "exit 7", 7, ""),
-        ((), "exit 75", 75, "again\n"),
-        (("--limit", "4"), "exec sleep 1000", 75, "again\n"),
-        (WARNED, SAVES, 75, "again\n"),
+        ((), "echo again", "exit 0", 0, ""),
+        ((), "echo again", "exit 7", 7, ""),
+        ((), "echo again", "exit 75", 75, "again\n"),
+        ((), "exit 99", "exit 75", 99, ""),  # Grid Engine queues again what exits with 99
+        (("--limit", "4"), "echo again", "exec sleep 1000", 75, "again\n"),
+        (WARNED, "echo again", SAVES, 75, "again\n"),
     ],
-    ids=["done", "failed", "75", "limit", "warned"],
+    ids=["done", "failed", "75", "own status", "limit", "warned"],
 )
 def test_it_is_run_where_trying_again_makes_sense(
-    places: Places, options: tuple[str, ...], command: str, status: int, said: str
+    places: Places, options: tuple[str, ...], again: str, command: str, status: int, said: str
 ) -> None:
-    words = (*options, "--again", "echo again", "bash", "-c", command)
-    assert places.done(*words, hosts="")[:2] == (status, said)
+    assert places.done(*options, "--again", again, "bash", "-c", command, hosts="")[:2] == (status, said)
 
 
 def test_a_job_that_never_has_a_world_is_not_queued_for_ever(places: Places) -> None:
@@ -256,11 +256,6 @@ def test_a_job_that_never_has_a_world_is_not_queued_for_ever(places: Places) -> 
     count.write_text("...")
     assert run("down") == (69, False, True)
     assert not count.exists()
-
-
-def test_its_own_failure_is_the_status(places: Places) -> None:
-    """Grid Engine queues again what exits with 99."""
-    assert places.done("--again", "exit 99", "sh", "-c", "exit 75", hosts="")[0] == 99
 
 
 def test_it_is_not_run_for_a_person_who_stops_it(places: Places) -> None:
