@@ -54,12 +54,9 @@ class Sockets:
             raise NetworkError("a free port for the supervisors", seen, "a wider --port-range")
         self.datagrams = [sock for sock in sockets if sock.type & socket.SOCK_DGRAM]
         self.listeners = [sock for sock in sockets if sock not in self.datagrams]
-        options = {
-            socket.AF_INET6: (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO),
-            socket.AF_INET: (socket.IPPROTO_IP, _IP_PKTINFO),
-        }
+        six, four = (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO), (socket.IPPROTO_IP, _IP_PKTINFO)
         for sock in self.datagrams:  # to know the address that a heartbeat was sent to: the answer has to come from it
-            sock.setsockopt(*options[sock.family], 1)
+            sock.setsockopt(*(six if sock.family == socket.AF_INET6 else four), 1)
 
     def close(self) -> None:
         """Close all."""
@@ -155,8 +152,6 @@ _LOOKS, _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 6, 1.0, 0.1
 
 class Agent:
     """An agent that has connected: its two connections, and when it last sent something."""
-
-    __slots__ = ("control", "heard_at", "is_joined", "is_quiet", "output")
 
     def __init__(self, control: Link, now: float) -> None:
         self.control, self.heard_at = control, now

@@ -355,11 +355,6 @@ class Link:
     the other side or the network ended the connection. `on_proved()` comes on the agent's side when it may send.
     """
 
-    __slots__ = (
-        *("_connection", "_is_proved", "_nonce", "_sealer", "_secret"),
-        *("is_runner", "on_message", "on_output", "on_proved"),
-    )
-
     def __init__(
         self, loop: Loop, sock: socket.socket, secret: Secret, *, is_runner: bool, on_end: Callable[[str], None]
     ) -> None:

@@ -170,8 +170,6 @@ def _keep_memory() -> None:
 class _Stream:
     """One stream of one member: its label, and the beginning of a line that has not ended."""
 
-    __slots__ = ("label", "rest")
-
     def __init__(self, label: bytes) -> None:
         self.label, self.rest = label, b""
 

@@ -258,7 +258,7 @@ def test_a_launcher_in_each_of_several_tasks_of_a_node_does_not_start(slurm: Slu
     check_all(tmp_path, ways)
 
 
-def test_a_shell_of_ssh_on_a_jobs_node_is_told_at_once(slurm: SlurmCluster) -> None:
+def test_a_shell_of_ssh_on_a_jobs_node_fails_at_once(slurm: SlurmCluster) -> None:
     """It has the job's number, by hand or by sshd, and no step: seen to wait for its deadline."""
     host = slurm.hosts[1]
     for typed in ('eval "$(mingle env)"', f"mingle exec torchrun {TRAIN}"):

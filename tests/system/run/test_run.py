@@ -74,7 +74,7 @@ def test_more_open_files_than_the_user_has_are_the_runners_alone(places: Places)
     assert (status, sorted(out.splitlines())) == (0, [f"node{number}: 24" for number in range(6)]), err
 
 
-def test_a_supervisor_that_never_comes(places: Places) -> None:
+def test_an_agent_that_never_comes(places: Places) -> None:
     status, _, err = places.done("true", hosts="node1,down")
     assert status == 75
     assert "No route to host" in err
@@ -208,7 +208,7 @@ def test_no_line_is_torn_or_lost(places: Places) -> None:
         assert its == [*rows, f"node{rank + 1}: {rank} long " + "y" * 300000 + "."]
 
 
-def test_a_full_disk_below_the_logs_is_said_once_and_hangs_nothing(places: Places) -> None:
+def test_a_full_disk_below_the_logs_is_reported_once_and_hangs_nothing(places: Places) -> None:
     logs = places.place / "logs"
     logs.mkdir()
     for name in ("events.jsonl", "rank0-node1.log", "rank1-node2.log"):

@@ -34,7 +34,7 @@ def test_each_attempt_is_a_step_of_its_own() -> None:
     assert {**facts[0], "step": ""} == {**facts[1], "step": ""}
 
 
-def test_what_a_member_is_told_are_facts_of_a_job() -> None:
+def test_a_member_gets_the_facts_of_a_job() -> None:
     of_host = member.member_facts(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), "5ec4e7")
     facts = placed(JobFacts(scheduler="none"), {"MINGLE_RUN": dumps(of_host)})
     assert (facts.job_id, facts.node_rank, facts.hosts, facts.nodes) == ("5ec4e7", 1, ("a", "c"), 2)
@@ -43,7 +43,7 @@ def test_what_a_member_is_told_are_facts_of_a_job() -> None:
     assert [of_task[name] for name in ("task_rank", "task_count", "local_rank", "local_count")] == [3, 4, 1, 2]
 
 
-def test_a_label_tells_host_and_task_and_one_member_has_none() -> None:
+def test_a_label_has_host_and_task_and_one_member_has_none() -> None:
     assert member.member_label(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == "c: "
     assert member.member_label(request(slots=2), Begin(5, 0, 1, ("a", "c"), (2, 2)), 3) == "3 c: "
     assert member.member_label(request(), Begin(0, 0, 0, ("a",), (1,)), 0) == ""

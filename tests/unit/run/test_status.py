@@ -94,7 +94,7 @@ def test_a_lost_node_is_missing_until_it_comes_again() -> None:
     assert state.failure.cause["silent_s"] == 15.0
 
 
-def test_many_places_are_told_within_what_an_answer_may_be() -> None:
+def test_the_status_of_many_places_fits_into_an_answer() -> None:
     hosts = tuple(f"node{number}" for number in range(1024))
     state = Watched(Plan(hosts=hosts, slots=(8,) * 1024, least=1024, most=1024)).look()
     assert (len(state.nodes), state.wanted) == (8192, 1024)
@@ -164,7 +164,7 @@ def test_a_run_answers_to_each_of_its_keys(served: Served) -> None:
             assert status.fetch_states([status.contact_of(world.entry, [key])]) == [brief(world)]
 
 
-def test_fifty_runs_are_asked_at_once(served: Served) -> None:
+def test_fifty_runs_answer_at_once(served: Served) -> None:
     worlds = [served.world(str(number), f"{number:016x}") for number in range(50)]
     with served:
         found = status.fetch_states([contact(world) for world in worlds])
@@ -230,7 +230,7 @@ def test_a_stranger_who_says_nothing_goes(served: Served, monkeypatch: pytest.Mo
         assert frames(sock) == []
 
 
-def test_a_run_ends_when_it_is_asked_to_and_says_with_which_status(served: Served) -> None:
+def test_a_run_ends_on_request_and_returns_its_status(served: Served) -> None:
     world, other = served.world(), served.world("4712", "0011")
     with served:
         found = contact(world)
@@ -240,7 +240,7 @@ def test_a_run_ends_when_it_is_asked_to_and_says_with_which_status(served: Serve
     assert served.kills == [("00112233aabbccdd", True)]
 
 
-def test_who_waits_for_the_end_is_told_where_it_does_not_come(served: Served) -> None:
+def test_a_request_to_end_returns_where_the_end_does_not_come(served: Served) -> None:
     world = served.world()
     with served:
         ending = status.kill_run(contact(world), is_now=False, limit_s=0.05)
@@ -398,7 +398,7 @@ def test_a_run_is_written_down_for_its_user_alone_and_no_key_is(tmp_path: Path, 
     assert [*where.iterdir()] == []
 
 
-def test_where_it_lies() -> None:
+def test_the_list_of_runs_is_in_the_users_state_directory() -> None:
     """XDG_STATE_HOME where it is absolute, else below the home."""
     assert status.registry_directory({"HOME": "/h"}) == "/h/.local/state/mingle/runs"
     assert status.registry_directory({"HOME": "/h", "XDG_STATE_HOME": "s"}) == "/h/.local/state/mingle/runs"
@@ -509,7 +509,7 @@ def test_a_pid_that_another_process_has_by_now_is_no_runner() -> None:
     assert not own._replace(machine="elsewhere", pid=dead().pid).has_ended
 
 
-def test_a_run_that_ends_while_it_is_asked_is_not_shown(tmp_path: Path, served: Served) -> None:
+def test_a_run_that_ends_meanwhile_is_not_shown(tmp_path: Path, served: Served) -> None:
     world = served.world(directory=path(tmp_path))
     known = runs(tmp_path, [])
     ways = known.contacts()
