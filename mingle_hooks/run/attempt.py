@@ -459,15 +459,10 @@ def _lines(cause: Cause) -> str:
     return "; its last lines:\n" + "\n".join(f"  {printable(line, LONGEST_LINE)}" for line in lines[-MOST_LINES:])
 
 
-def _lost(fields: Fields) -> str | None:
-    return None if fields.get("rank") is not None else f"{fields['host']}, which waited, is lost"
-
-
 def _missing(fields: Fields) -> str:
     hosts = [str(host) for host in fields["hosts"]] if isinstance(fields["hosts"], list) else []
-    return (
-        f"{hostlist.fold(hosts)} cannot be reached: called again for up to {_duration(float(str(fields['within_s'])))}"
-    )
+    within = _duration(float(str(fields["within_s"])))
+    return f"{hostlist.fold(hosts)} cannot be reached: called again for up to {within}"
 
 
 def _paused(fields: Fields) -> str:
@@ -490,7 +485,7 @@ def _formed(fields: Fields) -> str | None:
 _TEXTS: dict[str, Callable[[Fields], str | None]] = {
     "formed": _formed,
     "failed": _failed,
-    "lost": _lost,
+    "lost": lambda fields: None if fields.get("rank") is not None else f"{fields['host']}, which waited, is lost",
     "paused": _paused,
     "stopped": _stopped,
     "absent": lambda fields: f"{fields['host']} did not return",

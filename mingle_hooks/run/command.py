@@ -431,8 +431,8 @@ class Attempt:
         if data:
             world = values.from_json(data)
             self._formed = True
-            where, spent = (world["addr"], world["port"]), tuple(world["spent"])
-            self._report(messages.Formed(self.number, world["nodes"], *where, spent))
+            address, durations = (world["addr"], world["port"]), tuple(world["spent"])
+            self._report(messages.Formed(self.number, world["nodes"], *address, durations))
 
     def _close_world(self) -> None:
         """Read no more: a process that still holds the pipe has left it open."""

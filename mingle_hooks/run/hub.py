@@ -54,12 +54,9 @@ class Sockets:
             raise NetworkError("a free port for the supervisors", seen, "a wider --port-range")
         self.datagrams = [sock for sock in sockets if sock.type & socket.SOCK_DGRAM]
         self.listeners = [sock for sock in sockets if sock not in self.datagrams]
-        options = {
-            socket.AF_INET6: (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO),
-            socket.AF_INET: (socket.IPPROTO_IP, _IP_PKTINFO),
-        }
+        six, four = (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO), (socket.IPPROTO_IP, _IP_PKTINFO)
         for sock in self.datagrams:  # to know the address that a heartbeat was sent to: the answer has to come from it
-            sock.setsockopt(*options[sock.family], 1)
+            sock.setsockopt(*(six if sock.family == socket.AF_INET6 else four), 1)
 
     def close(self) -> None:
         """Close all."""
@@ -155,8 +152,6 @@ _LOOKS, _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 6, 1.0, 0.1
 
 class Agent:
     """An agent that has connected: its two connections, and when it last sent something."""
-
-    __slots__ = ("control", "heard_at", "is_joined", "is_paused", "is_quiet", "output")
 
     def __init__(self, control: Link, now: float) -> None:
         self.control, self.heard_at = control, now
@@ -517,15 +512,15 @@ class Launching:
     ) -> None:
         self._loop, self._starter, self._job = loop, starter, job
         self._program = own_program_argv(program)
-        self._file_path = self._program[2]
-        self._unseen = f"can't open file {self._file_path!r}".encode()  # Python's message
-        self._blind: list[Process] = []  # starters whose output has that message
+        self._path = self._program[2]
+        self._unseen = f"can't open file {self._path!r}".encode()  # Python's message
+        self._failing: list[Process] = []  # starters whose output has that message
         agreed = agreed or Agreed(os.urandom(_ID_BYTES).hex(), os.urandom(_KEY_BYTES), ())
         self.run, self.secret = agreed.run, Secret(agreed.key)
         self.on_output: Callable[[bytes], None] = lambda _output: None
         self.on_end: Callable[[tuple[str, ...], int, str], None] = lambda _hosts, _status, _output: None
         self._latest: dict[str, Process] = {}  # host -> the last starter of its agents
-        self._environ_file: str | None = None
+        self._file: str | None = None
         is_local, addresses = starter.name == "local", ["127.0.0.1"]
         if not is_local:
             addresses = [address.host for address in usable(interfaces(), prefer=iface)]  # type: ignore[arg-type]
@@ -537,11 +532,10 @@ class Launching:
 
     def start(self, hosts: tuple[str, ...]) -> None:
         """Start the program on these hosts. Raises what the starter raises, and PlaceError for its file."""
-        if self._starter.needs_file and self._environ_file is None:
-            self._environ_file = starters.write_environ(self.environ, starters.directories(self.environ))
-        for launch in starters.agent_launches(
-            self._starter, self._job, hosts, self._program, self.environ, self._environ_file
-        ):
+        if self._starter.needs_file and self._file is None:
+            self._file = starters.write_environ(self.environ, starters.directories(self.environ))
+        launches = starters.agent_launches(self._starter, self._job, hosts, self._program, self.environ, self._file)
+        for launch in launches:
             try:
                 self._latest |= dict.fromkeys(launch.hosts, self.processes.start(launch, self._ended))
             except OSError as wrong:
@@ -549,9 +543,9 @@ class Launching:
 
     def forget_file(self) -> None:
         """Remove the file of the environment, if there is one: all agents have read it, and it holds the run's key."""
-        if self._environ_file is not None:
-            starters.remove_environ(self._environ_file)
-            self._environ_file = None
+        if self._file is not None:
+            starters.remove_environ(self._file)
+            self._file = None
 
     def close(self) -> None:
         """End all starters, and close and remove what was opened and written."""
@@ -575,10 +569,10 @@ class Launching:
         if rest := b"".join(line for line in lines if self._unseen not in line):
             self.on_output(rest)
         for process in self.processes.running:
-            if self._unseen in process.output and process not in self._blind:
-                if not self._blind:
+            if self._unseen in process.output and process not in self._failing:
+                if not self._failing:
                     self.on_output(f"mingle run: {self._why(process)}\n".encode())
-                self._blind.append(process)
+                self._failing.append(process)
                 self._loop.after(_UNSEEN_S, lambda process=process: self._give_up(process))  # type: ignore[misc]
 
     def _give_up(self, process: Process) -> None:
@@ -590,9 +584,9 @@ class Launching:
         hosts = tuple(host for host in process.hosts if self._latest.get(host) is process)
         if not hosts:  # it was of an earlier attempt
             return
-        is_blind = self._unseen in process.output
-        self.on_end(hosts, status, self._why(process) if is_blind else process.output.decode(errors="replace"))
+        is_unseen = self._unseen in process.output
+        self.on_end(hosts, status, self._why(process) if is_unseen else process.output.decode(errors="replace"))
 
     def _why(self, process: Process) -> str:
         where = process.hosts[0] if len(process.hosts) == 1 else f"some of {fold(process.hosts)}"
-        return str(MissingError(f"mingle's file {self._file_path} on every host", f"no such file on {where}", _SHARE))
+        return str(MissingError(f"mingle's file {self._path} on every host", f"no such file on {where}", _SHARE))

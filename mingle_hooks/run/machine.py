@@ -433,8 +433,8 @@ class Machine:
                 self._actions.append(Begin(place, self.attempt, rank, self._order, slots))
 
     def _formed_at(self, place: int, formed: messages.Formed, now: float) -> None:
-        self._formed[place] = now, formed.spent
-        self._report("started", place, spent_ms=list(formed.spent))
+        self._formed[place] = now, formed.durations
+        self._report("started", place, spent_ms=list(formed.durations))
         if self.has_formed():
             self.had_world = True
             self.stall.begin(now)
@@ -447,8 +447,9 @@ class Machine:
         for place in sorted(self._formed, key=self.ranks.__getitem__):
             formed, phases = self._formed[place]
             if phases:
-                spent = Durations(*phases)
-                found.append((self.roster.host(place), formed - (spent.formed_ms - spent.in_ms) / 1000, spent))
+                durations = Durations(*phases)
+                after_s = (durations.formed_ms - durations.in_ms) / 1000
+                found.append((self.roster.host(place), formed - after_s, durations))
         last = report.last_to_arrive(report.phases(found))
         return {} if last is None else {"last": last}
 

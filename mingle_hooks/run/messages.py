@@ -182,13 +182,13 @@ class Start(NamedTuple):
 
 
 class Formed(NamedTuple):
-    """The world has formed, and COMMAND begins; `spent` are its member's Durations, empty for a member alone."""
+    """The world has formed, and COMMAND begins; `durations` are its member's Durations, none for a member alone."""
 
     attempt: AttemptNumber
     nodes: Annotated[int, wire.within(1, MOST_NODES)]
     addr: Annotated[str, wire.printable_text(253)]
     port: Port
-    spent: Annotated[tuple[int, ...], _durations] = ()
+    durations: Annotated[tuple[int, ...], wire.Key("spent"), _durations] = ()
 
 
 class Ended(NamedTuple):
@@ -384,11 +384,6 @@ class Link:
     `on_message(kind, body)` gets sealed messages, `on_output(kind, data)` the output; `on_end(reason)` comes once if
     the other side or the network ended the connection. `on_proved()` comes on the agent's side when it may send.
     """
-
-    __slots__ = (
-        *("_connection", "_is_proved", "_nonce", "_sealer", "_secret"),
-        *("is_runner", "on_message", "on_output", "on_proved"),
-    )
 
     def __init__(
         self, loop: Loop, sock: socket.socket, secret: Secret, *, is_runner: bool, on_end: Callable[[str], None]

@@ -29,16 +29,16 @@ from mingle_hooks.run.processes import widen_pipe
 
 
 def is_same_file(first: int, second: int) -> bool:
-    """Tell whether two descriptors lead to the same place."""
+    """Tell whether two descriptors belong to the same open file or terminal."""
     with suppress(OSError):
         return os.path.sameopenfile(first, second)
     return False
 
 
 def set_unblocked(descriptor: int) -> int | None:
-    """Return a descriptor of the same pipe, terminal or socket that does not block, None for what is never full.
+    """Return a descriptor of the same pipe, terminal or socket that does not block; None for a file, which never fills.
 
-    It is opened anew: a stream's own flags belong to all who have it, the user's shell included.
+    It is opened anew: the flags of the stream itself belong to all processes that have it, the user's shell included.
     """
     try:
         mode = os.fstat(descriptor).st_mode
@@ -169,8 +169,8 @@ def _write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:
 class Writer:
     """One of the runner's own streams: a pipe, terminal or socket written without blocking, a file by `files`.
 
-    `on_gone()` comes if nobody reads, `on_fault(descriptor, reason)` once if something cannot be written, `on_room()`
-    when some of what waits has been taken.
+    `on_gone()` comes if there is no reader, `on_fault(descriptor, reason)` once if something cannot be written,
+    `on_room()` when some of what waits has been read.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Writer:
             self.waiting_bytes += len(left)
 
     def forget(self) -> None:
-        """Drop what waits."""
+        """Drop the output that waits."""
         if self._queue:
             self._loop.unwatch(self)
         self._queue, self.waiting_bytes = [], 0
@@ -261,18 +261,18 @@ class Writer:
 
 
 STDOUT, STDERR = 1, 2
-# With more than this waiting for a reader no more is taken, until less than the second is.
+# With more bytes than the first waiting for a reader, no more output is accepted until fewer than the second wait.
 MOST_WAITING, FEW_WAITING = 4 << 20, 1 << 20
-# The end of a line that is longer than this is not waited for.
+# A longer line is written in pieces.
 LONGEST_LINE = 1 << 20
-# Larger than what is allocated and freed for one frame.
+# More than is allocated and freed for one frame.
 _LARGE_BYTES = 2 << 20
 # Colours of a terminal that can be read on dark and on light.
 _COLOURS = (36, 33, 32, 35, 34, 31)
 
 
 def label_lines(label: bytes, lines: bytes) -> tuple[bytes | memoryview, ...]:
-    """Return whole lines with a label in front of each, in parts: to join them costs more than all the rest.
+    """Return whole lines with a label in front of each, in parts: joining them would cost more than all the rest.
 
     The last line gets an end, if it has none.
     """
@@ -289,15 +289,13 @@ def _keep_memory() -> None:
 
 
 class _Stream:
-    """One stream of one member: its label, and the beginning of a line that is too long for one message."""
-
-    __slots__ = ("label", "rest")
+    """One stream of one member: its label, and the beginning of a line that has not ended."""
 
     def __init__(self, label: bytes) -> None:
         self.label, self.rest = label, b""
 
     def take(self, data: bytes) -> tuple[bytes | memoryview, ...]:
-        """Return what can be written now, in parts."""
+        """Return the output that can be written now, in parts."""
         if not self.label:
             return (data,)
         data = self.rest + data if self.rest else data
@@ -314,7 +312,7 @@ class _Stream:
 
 
 class Output:
-    """Writes members' output, without a label as it is.
+    """Writes members' output, unchanged where a member has no label.
 
     `on_gone()` comes once if nobody reads stdout; `hold(bool)` stops and resumes the reading of output.
     """
@@ -331,13 +329,13 @@ class Output:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much waits for a reader, or for a file system."""
+        """How many bytes wait for a reader, or for a file system."""
         streams = self._out.waiting_bytes + (0 if self._err is self._out else self._err.waiting_bytes)
         return streams + self.files.waiting_bytes
 
     @property
     def taken_bytes(self) -> int:
-        """How much readers and files have taken by now."""
+        """How many bytes readers and files have taken so far."""
         return self._out.taken_bytes + self._err.taken_bytes + self.files.taken_bytes
 
     def begin(self, place: int, label: str, colour: int) -> None:
@@ -362,12 +360,12 @@ class Output:
             if stream is not None and stream.rest:
                 self._write(kind, stream.end())
 
-    def say(self, text: str) -> None:
-        """Write a message of the runner's own."""
+    def show(self, text: str) -> None:
+        """Write one of the runner's own messages to stderr."""
         self._err.write(text.encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
 
     def give_up(self) -> int:
-        """Drop what waits for readers; return how much it was."""
+        """Drop the output that waits for readers; return how many bytes that were."""
         waiting = self.waiting_bytes
         for writer in (self._out, self._err):
             writer.forget()
@@ -387,9 +385,9 @@ class Output:
             self._hold(False)  # noqa: FBT003 - a callback
 
     def _fault(self, descriptor: int, reason: str) -> None:
-        """Report on stderr, if that is another place, that output is lost."""
+        """Report on stderr, if that is another file, that output is lost."""
         if descriptor == STDOUT and self._err is not self._out:
-            self.say(f"mingle run: its output cannot be written ({reason}) and is lost\n")
+            self.show(f"mingle run: its output cannot be written ({reason}) and is lost\n")
 
 
 EVENTS = "events.jsonl"

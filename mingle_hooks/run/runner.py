@@ -447,7 +447,7 @@ class Runner:
             run=self._id,
             host=hostname(),
             addresses=_status_addresses(request) if request.keys else (),
-            doors=(),
+            listeners=(),
             process=RunnerProcess.own(),
             began=int(time.time()),
             wanted=request.plan.most,
@@ -507,7 +507,7 @@ class Runner:
     def _show_output(self, data: bytes) -> None:
         """Show a starter's output, unless it is about our own end."""
         if not self.machine.is_ending:
-            self._output.say(data.decode(errors="replace"))
+            self._output.show(data.decode(errors="replace"))
 
     # Actions.
 
@@ -536,7 +536,7 @@ class Runner:
                 self._hub.send(place, message)
             case machine.Show(place, rank, stacks):
                 text = attempt.stacks_text(self._request.plan.places[place].host, rank, stacks)
-                self._output.say(text)
+                self._output.show(text)
                 if self._logs is not None:
                     self._logs.take(place, text.encode(errors="backslashreplace"))
             case machine.Drop(place):
@@ -596,14 +596,14 @@ class Runner:
         self._state.report(name, fields)
         text = attempt.event_text(name, fields)
         if text is not None and not (self._request.settings.quiet and name not in _NOTED):
-            self._output.say(text)
+            self._output.show(text)
         if self._logs is not None:
             if text is not None and name in _NOTED:
                 self._logs.note(text)
             self._logs.event(name, fields)
 
     def _warn(self, text: str) -> None:
-        self._output.say(f"mingle run: {text}\n")
+        self._output.show(f"mingle run: {text}\n")
 
     # The end.
 

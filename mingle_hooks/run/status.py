@@ -8,7 +8,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from hashlib import sha256
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -46,7 +46,7 @@ Time = Annotated[int, wire.within(0, MOST_SECONDS)]  # in seconds since 1970
 class RunnerProcess(NamedTuple):
     """A machine, as one boot and one pid namespace of it; a pid; when that process began (0: not known).
 
-    It tells a runner that was killed from one that is out of reach.
+    By it a runner that was killed differs from one that is out of reach.
     """
 
     machine: Annotated[str, wire.printable_text(64)]
@@ -65,7 +65,7 @@ class RunnerProcess(NamedTuple):
 
 
 def runs_here() -> str:
-    """Return 16 hex digits that two processes share if they see the same processes, and the same network."""
+    """Return 16 hex digits, equal for two processes that see the same processes and the same network."""
     try:
         pids = os.stat("/proc/self/ns/pid").st_ino
     except OSError:  # not Linux
@@ -93,7 +93,7 @@ class Entry(NamedTuple):
     run: Id
     host: Host
     addresses: Annotated[tuple[Annotated[str, wire.address], ...], wire.Most(MOST_ADDRESSES)]
-    doors: Annotated[tuple[Listener, ...], wire.Most(MOST_LISTENERS)]  # as older versions, and files, name them
+    listeners: Annotated[tuple[Listener, ...], wire.Most(MOST_LISTENERS), wire.Key("doors")]  # as older versions do
     process: RunnerProcess
     began: Time
     wanted: Annotated[int, wire.within(1, 1 << 16)]
@@ -118,7 +118,7 @@ def write_entry(path: str, entry: Entry) -> None:
         descriptor = os.open(draft, flags, 0o600)
         try:
             with open(descriptor, "wb") as file:
-                file.write(values.to_json(body_of(entry)).encode())  # NFS tells of a full disk when it is closed
+                file.write(values.to_json(body_of(entry)).encode())  # NFS reports a full disk when it is closed
             os.rename(draft, f"{path}/{entry.run}{_ENDING}")
         except BaseException:
             os.unlink(draft)
@@ -202,7 +202,7 @@ def status_secret(material: bytes, run_id: str) -> Secret:
 
 
 def status_tag(secret: Secret) -> str:
-    """Return what tells which key a secret is of to those who hold it, and nothing to others."""
+    """Return a tag by which holders of the key recognise its secret; to others it shows nothing."""
     return secret.mac(b"which")[:_TAG_BYTES].hex()
 
 
@@ -247,13 +247,13 @@ class State(NamedTuple):
     failure: Failure | None
 
     def body(self) -> Body:
-        """Return what travels."""
+        """Return the body of the answer."""
         return {**body_of(self), "failure": None if self.failure is None else self.failure._asdict()}
 
 
 # Each run has so long for its answer.
 ANSWER_S = 2.0
-# So many runs are asked at once: each has several addresses, and each connection takes a descriptor.
+# So many requests go out at once: each run has several addresses, and each connection takes a descriptor.
 _AT_ONCE = 128
 
 
@@ -267,12 +267,9 @@ class Contact(NamedTuple):
 
 def contact_of(entry: Entry, keys: Sequence[bytes]) -> Contact | None:
     """Return how to reach a run; None if it answers to none of these keys."""
-    ports = dict(entry.doors)
-    for key in keys:
-        secret = status_secret(key, entry.run)
-        if (port := ports.get(status_tag(secret))) is not None:
-            return Contact(entry, port, secret)
-    return None
+    ports = dict(entry.listeners)
+    tagged = ((status_tag(secret), secret) for secret in (status_secret(key, entry.run) for key in keys))
+    return next((Contact(entry, ports[tag], secret) for tag, secret in tagged if tag in ports), None)
 
 
 class StatusRequest:
@@ -317,20 +314,20 @@ class StatusRequest:
         self.close(but=link)
 
 
-def ask_runs(contacts: Sequence[Contact], *, is_whole: bool = False, limit_s: float = ANSWER_S) -> list[State | None]:
+def fetch_states(
+    contacts: Sequence[Contact], *, is_whole: bool = False, limit_s: float = ANSWER_S
+) -> list[State | None]:
     """Return what each run answers, in order; None where it does not answer in time."""
     groups = (contacts[first : first + _AT_ONCE] for first in range(0, len(contacts), _AT_ONCE))
     with Loop() as loop:
-        return [state for group in groups for state in _ask(loop, group, limit_s, is_whole=is_whole)]
+        return [state for group in groups for state in _fetch(loop, group, limit_s, is_whole=is_whole)]
 
 
-def _ask(loop: Loop, contacts: Sequence[Contact], limit_s: float, *, is_whole: bool) -> list[State | None]:
-    requests = [StatusRequest(loop, contact, is_whole=is_whole) for contact in contacts]
-    try:
+def _fetch(loop: Loop, contacts: Sequence[Contact], limit_s: float, *, is_whole: bool) -> list[State | None]:
+    with ExitStack() as stack:
+        opened = (StatusRequest(loop, contact, is_whole=is_whole) for contact in contacts)
+        requests = [stack.enter_context(closing(request)) for request in opened]
         _wait(loop, lambda: all(request.is_over for request in requests), limit_s)
-    finally:
-        for request in requests:
-            request.close()
     return [request.state for request in requests]
 
 
@@ -351,16 +348,12 @@ class Ending(NamedTuple):
 
 def kill_run(contact: Contact, *, is_now: bool, limit_s: float, answer_s: float = ANSWER_S) -> Ending:
     """Tell a run to end, as for TERM, or with `is_now` as for a second Ctrl-C; wait for its end, at most limit_s."""
-    kinds: set[int] = set()
-    status: int | None = None
+    answers: dict[int, int | None] = {}  # kind -> the status that GONE has
 
     def take(kind: int, body: Body) -> None:
-        nonlocal status
         if kind not in (ENDING, GONE):
             raise WireError("no answer")
-        kinds.add(kind)
-        if kind == GONE:
-            status = wire.integer(body, "status", 0, 255)
+        answers[kind] = wire.integer(body, "status", 0, 255) if kind == GONE else None
 
     with Loop() as loop, closing(StatusRequest(loop, contact, is_whole=False)) as request:
         _wait(loop, lambda: request.is_over, answer_s)
@@ -370,10 +363,10 @@ def kill_run(contact: Contact, *, is_now: bool, limit_s: float, answer_s: float 
         link.on_message = take
         link.send(KILL, {"now": is_now})
         _wait(loop, lambda: link.closed, limit_s)
-        return Ending(bool(kinds), status, link.closed)
+        return Ending(bool(answers), answers.get(GONE), link.closed)
 
 
-# Of several runs that are meant, so many are named.
+# An error names so many of the runs that an id may mean.
 _MOST_NAMED = 10
 
 
@@ -416,7 +409,7 @@ class Runs:
 
     def look(self, contacts: Sequence[Contact], *, is_whole: bool = False) -> list[ListedRun]:
         """Return the status of each run, but for those that have ended meanwhile."""
-        states = ask_runs(contacts, is_whole=is_whole)
+        states = fetch_states(contacts, is_whole=is_whole)
         listed = [ListedRun(contact.entry, state) for contact, state in zip(contacts, states, strict=True)]
         return [run for run in listed if run.state is not None or not self.is_gone(run.entry)]
 
@@ -437,7 +430,7 @@ class Runs:
 def in_time(call: Callable[[], None], limit_s: float) -> bool:
     """Tell whether a call has returned within limit_s; else it goes on in a thread. Raises the MingleError it raises.
 
-    It is for calls that may hang, as those on a home do whose server is away.
+    It is for calls that may hang, such as those on a home directory when its server is away.
     """
     wrong: list[MingleError] = []
 
@@ -495,7 +488,7 @@ class StatusServer:
             return
         try:
             listeners = tuple(self._listen(status_secret(key, entry.run)) for key in keys[:MOST_LISTENERS])
-            entry = entry._replace(doors=listeners, addresses=entry.addresses[:MOST_ADDRESSES])
+            entry = entry._replace(listeners=listeners, addresses=entry.addresses[:MOST_ADDRESSES])
             if not in_time(lambda: write_entry(path, entry), _BEGIN_S):
                 note(f"`mingle ls` does not show this run yet: {path} is slow")
             self.entry = entry
@@ -571,7 +564,7 @@ class StatusServer:
 
 
 class RunState:
-    """The state machine's status, and since when it is so; call `take` after each event, `report` for each report."""
+    """The status of a run, and since when it holds; call `take` after each event, `report` for each report."""
 
     def __init__(self, machine: Machine, clock: Callable[[], float] = time.time) -> None:
         self._machine, self._clock = machine, clock
@@ -580,14 +573,14 @@ class RunState:
         self._failure: Failure | None = None
 
     def take(self, event: Event) -> None:
-        """Take note of what has changed."""
+        """Record the changes that an event has made."""
         if isinstance(event, Joined):
             self._joined[event.place] = int(self._clock())
         if (named := self._named()) != self._state:
             self._state, self._since = named, int(self._clock())
 
     def report(self, name: str, fields: Mapping[str, object]) -> None:
-        """Take note of a failure."""
+        """Record a failure."""
         if name == "failed":
             attempt, cause = fields.get("attempt"), {field: fields[field] for field in Cause._fields}
             cause["tail"] = str(cause["tail"])[-MOST_TAIL:]

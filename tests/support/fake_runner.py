@@ -28,20 +28,20 @@ NUMBER = 5
 
 
 class Runner:
-    """Answers one agent; what came stands in `said` and `output`. Leaves no process of it behind."""
+    """Answers one agent; `received` has its messages, `output` what COMMAND wrote. Leaves no process of it behind."""
 
     def __init__(self, directory: Path, *, silence_s: float = 15.0, answers: bool = True) -> None:
         self.directory, self._silence_s, self.answers = directory, silence_s, answers
         self.loop = Loop()
         self.secret = Secret(bytes.fromhex(KEY))
         self.run_id = os.urandom(8).hex()
-        self.said: list[tuple[int, dict[str, Any]]] = []
+        self.received: list[tuple[int, dict[str, Any]]] = []
         self.frames: list[tuple[int, bytes]] = []  # of output
         self.output = bytearray()
         self.errors = bytearray()
         self.drained = 0
-        self.signs: list[messages.Heartbeat] = []
-        self.sequence: Callable[[], int] = lambda: len(self.signs)
+        self.heartbeats: list[messages.Heartbeat] = []
+        self.sequence: Callable[[], int] = lambda: len(self.heartbeats)
         self.ends: list[str] = []
         self.links: list[Link] = []
         self.control: Link | None = None
@@ -126,7 +126,7 @@ class Runner:
             return stderr.read().decode()
 
     def attempt(self, *command: str, **fields: Any) -> dict[str, Any]:
-        """Say START with the next number, wait until nothing of it is left, and return how it ended."""
+        """Send START with the next number, wait until nothing of it is left, and return how it ended."""
         number = len(self.all_of(messages.ENDED))
         self.start(*command, attempt=number, **fields)
         ended = self.wait_for(messages.ENDED, number + 1)
@@ -135,7 +135,7 @@ class Runner:
         return ended
 
     def start(self, *command: str, attempt: int = 0, **fields: Any) -> None:
-        """Say START, with a world of one node."""
+        """Send START, with a world of one node."""
         said = {
             "attempt": attempt,
             "facts": {"nodes": 1, "node_rank": 0, "hosts": ["alpha"], "job_id": self.run_id, "restarts": attempt},
@@ -146,25 +146,25 @@ class Runner:
             "umask": 0o022,
             **fields,
         }
-        self.say(messages.START, messages.Start(**said))
+        self.send(messages.START, messages.Start(**said))
 
     def begin(self, *command: str, shows: bytes = b"", **fields: Any) -> None:
-        """Say START, and wait until COMMAND runs, or has written something."""
+        """Send START, and wait until COMMAND runs, or has written something."""
         self.start(*command, **fields)
         self.until(lambda: shows in self.output if shows else self.all_of(messages.FORMED))
 
-    def say(self, kind: int, body: dict[str, Any]) -> None:
+    def send(self, kind: int, body: dict[str, Any]) -> None:
         """Send a message."""
         assert self.control is not None
         self.control.send(kind, body)
 
     def end(self, grace_s: float = 5.0, attempt: int = 0) -> None:
-        """Say END."""
-        self.say(messages.END, messages.End(attempt, round(grace_s * 1000)))
+        """Send END."""
+        self.send(messages.END, messages.End(attempt, round(grace_s * 1000)))
 
     def leave(self, status: int = 0) -> int:
-        """Say LEAVE, and return the exit status."""
-        self.say(messages.LEAVE, messages.Leave(status))
+        """Send LEAVE, and return the exit status."""
+        self.send(messages.LEAVE, messages.Leave(status))
         return self.exit_status()
 
     def exit_status(self) -> int:
@@ -186,7 +186,7 @@ class Runner:
 
     def all_of(self, kind: int) -> list[dict[str, Any]]:
         """Return the messages of a kind."""
-        return [body for its, body in self.said if its == kind]
+        return [body for its, body in self.received if its == kind]
 
     def wait_for(self, kind: int, count: int = 1) -> dict[str, Any]:
         """Serve until a message has come; return it."""
@@ -197,7 +197,7 @@ class Runner:
         """Serve until something happens."""
         deadline = time.monotonic() + PATIENCE_S
         while not happens():
-            assert time.monotonic() < deadline, (self.said, self.ends, bytes(self.errors[-2000:]))
+            assert time.monotonic() < deadline, (self.received, self.ends, bytes(self.errors[-2000:]))
             self.loop.turn(min(self.loop.due_in(), 0.02))
 
     def processes(self) -> dict[int, str]:
@@ -211,13 +211,13 @@ class Runner:
         sock, _ = self._listener.accept()
         sock.setblocking(False)  # noqa: FBT003 - socket's own
         link = Link(self.loop, sock, self.secret, is_runner=True, on_end=self.ends.append)
-        link.on_message = lambda kind, body: self._said(link, kind, body)
+        link.on_message = lambda kind, body: self._receive(link, kind, body)
         link.on_output = self._wrote
         self.links.append(link)
 
-    def _said(self, link: Link, kind: int, body: dict[str, Any]) -> None:
+    def _receive(self, link: Link, kind: int, body: dict[str, Any]) -> None:
         if kind != messages.JOIN:
-            self.said.append((kind, body))
+            self.received.append((kind, body))
             return
         join = parse(messages.Join, body)
         if join.is_output:
@@ -226,7 +226,7 @@ class Runner:
             self.control = link
             port = self._udp.getsockname()[1]
             link.send(messages.WELCOME, messages.Welcome(NUMBER, port, *[round(self._silence_s * 1000)] * 2))
-        self.said.append((kind, body))
+        self.received.append((kind, body))
 
     def _wrote(self, kind: int, data: bytes) -> None:
         if kind == messages.DRAINED:
@@ -238,10 +238,10 @@ class Runner:
     def _answer(self) -> None:
         data, where = self._udp.recvfrom(100)
         tag = messages.heartbeat_tag(self.secret)
-        sign = messages.unpack_heartbeat(self.secret, tag, AGENT, data)
-        assert sign is not None
-        assert sign.number == NUMBER
-        self.signs.append(sign)
+        heartbeat = messages.unpack_heartbeat(self.secret, tag, AGENT, data)
+        assert heartbeat is not None
+        assert heartbeat.number == NUMBER
+        self.heartbeats.append(heartbeat)
         if self.answers:
             self._udp.sendto(
                 messages.pack_heartbeat(self.secret, tag, RUNNER, messages.Heartbeat(NUMBER, self.sequence())), where

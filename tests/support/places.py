@@ -58,7 +58,7 @@ class Places:
         self.environ = {name: value for name, value in os.environ.items() if not name.startswith(gone)}
         self.environ |= {"PATH": f"{ssh.parent}:{MINGLE.parent}:{os.environ['PATH']}", "HOME": str(place)}
         self.environ["MARK"] = self.mark.partition("=")[2]
-        # No name server knows these hosts, and multicast would take each supervisor longer to load than all else.
+        # No name server knows these hosts, and multicast would take each agent longer to load than all else.
         meeting = place / "meeting"
         meeting.mkdir()
         self.environ |= {"MINGLE_VIA": "directory", "MINGLE_DIRECTORY": str(meeting)}
@@ -96,8 +96,8 @@ class Places:
         """Return the command lines of all processes of this test's runs."""
         return running(lambda environ: self.mark.encode() in environ.split(b"\0"))
 
-    def supervisors(self, host: str) -> list[int]:
-        """Return the warden and the supervisor of a host."""
+    def agent(self, host: str) -> list[int]:
+        """Return the warden and the agent of a host."""
         words = f"__main__.py agent --host {host} "
         return sorted(pid for pid, line in self.processes().items() if words in line and " -I " in line)
 

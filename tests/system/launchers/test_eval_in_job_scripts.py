@@ -54,9 +54,7 @@ SCRIPT = {
     "SLURM_NTASKS": "2",
     "SLURM_TASKS_PER_NODE": "1(x2)",
     "SLURMD_NODENAME": "node1",
-    "SLURM_NODEID": "0",
-    "SLURM_PROCID": "0",
-    "SLURM_LOCALID": "0",
+    **dict.fromkeys(("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"), "0"),
 }
 LOCALHOST = "127.0.0.1 localhost\n"
 OTHER = "10.77.0.2 node2\n"
@@ -124,11 +122,8 @@ def test_processes_and_local_rank_are_set_only_where_they_hold_on_every_node(
 ) -> None:
     """Other nodes may have other GPUs: torchrun counts them. By LOCAL_RANK accelerate would ask for its rank."""
     found = evaluated(four, *options, **env)
-    assert (found.get("PET_NPROC_PER_NODE"), found.get("LOCAL_RANK"), found.get("RANK")) == (
-        processes,
-        local_rank,
-        None,
-    )
+    seen = [found.get(name) for name in ("PET_NPROC_PER_NODE", "LOCAL_RANK", "RANK")]
+    assert seen == [processes, local_rank, None]
     assert found["PET_NNODES"] == "2"
 
 

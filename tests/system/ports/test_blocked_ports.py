@@ -10,19 +10,8 @@ from pathlib import Path
 import pytest
 from cluster.hosts import Hosts
 from slurm_step import STEP
-from support.members import (
-    KEY,
-    KEYED,
-    PROGRAMS,
-    REDUCE,
-    ended,
-    evaluating,
-    failed,
-    members,
-    one_world,
-    program,
-    stop,
-)
+from support import members
+from support.members import KEY, KEYED, PROGRAMS, REDUCE, ended, evaluating, failed, one_world, program, stop
 
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous.wire import Attempt, Material, Secret, check_in_ports
@@ -52,7 +41,7 @@ def test_where_all_check_in_ports_are_taken_the_discovery_backends_tell_another(
     where = {"directory": ("--directory", str(tmp_path)), "master": ("--master", "node1")}.get(backend, ())
     timeout_s = "2" if backend == "master" else "10"
     options = ("--id", "job", "--nodes", "2", "--timeout", timeout_s, "--via", backend, *where)
-    results = members(two, lambda number: evaluating(*options, "--rank", str(number), then=REDUCE))
+    results = members.members(two, lambda number: evaluating(*options, "--rank", str(number), then=REDUCE))
     stop(holder)
     if backend == "master":
         said = failed(results[0], 69)
@@ -73,4 +62,4 @@ def test_a_stranger_cannot_block_the_next_run_by_connections_that_are_refused(ho
         ended(leader)
         spoilt |= set(json.loads(found.stdout))
     assert len(spoilt) == 6
-    one_world(members(two, evaluating("--via", "hosts", "--timeout", "10", then=REDUCE), env=of_slurm))
+    one_world(members.members(two, evaluating("--via", "hosts", "--timeout", "10", then=REDUCE), env=of_slurm))

@@ -110,7 +110,7 @@ def test_a_runner_that_is_stopped_goes_on(places: Places) -> None:
 def test_an_agent_that_is_stopped_goes_on(places: Places) -> None:
     run = places.start(*OPTIONS, "sh", "-c", f"touch begun.$RANK; {WRITES}", hosts="node1,node2")
     begun(places)
-    stopped(places.supervisors("node2"))
+    stopped(places.agent("node2"))
     status, out, err = places.end(run)
     assert status == 0, err
     assert err == "mingle run: node2 (rank 1): no heartbeat for 3 s, but the host answers: waiting for it\n"
@@ -120,7 +120,7 @@ def test_an_agent_that_is_stopped_goes_on(places: Places) -> None:
 def test_an_agent_that_stays_stopped_is_lost(places: Places) -> None:
     run = places.start("--silence", "3,5", "sh", "-c", "touch begun.$RANK; exec sleep 1000", hosts="node1,node2")
     begun(places)
-    pids = places.supervisors("node2")
+    pids = places.agent("node2")
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     assert run.wait(timeout=30) == 75

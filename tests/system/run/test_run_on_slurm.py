@@ -24,44 +24,36 @@ BIN = Path(sys.executable).parent
 FILES = 512
 
 
-class Job:
-    """A batch job whose body is one line of `mingle run`."""
+def submit(slurm: SlurmCluster, place: Path, words: str, *options: str) -> str:
+    """Submit a batch job whose body is one line of `mingle run`."""
+    place.mkdir()
+    place.chmod(0o777)
+    script = f"ulimit -Sn {FILES}; cd {place}; PATH={BIN}:$PATH; mingle run {words}; echo $? >status"
+    return slurm.submit(script, f"--output={place}/log", *options, user="alice")
 
-    def __init__(self, slurm: SlurmCluster, place: Path, words: str, *options: str) -> None:
-        self.slurm, self.place = slurm, place
-        place.mkdir()
-        place.chmod(0o777)
-        script = f"ulimit -Sn {FILES}; cd {place}; PATH={BIN}:$PATH; mingle run --log-dir logs {words}; echo $? >status"
-        self.id = slurm.submit(script, f"--output={place}/log", *options, user="alice")
 
-    def begun(self, *ranks: int) -> None:
-        """Wait until COMMAND of these ranks has begun."""
-        self.slurm.until(lambda: all((self.place / f"begun{rank}.0").exists() for rank in ranks), "COMMAND begins")
-
-    def end(self) -> tuple[int, str]:
-        """Wait for the end; return the status of `mingle run` and what the job wrote."""
-        self.slurm.wait(self.id)
-        return int((self.place / "status").read_text()), without_world((self.place / "log").read_text())
+def done(slurm: SlurmCluster, place: Path, words: str, *options: str) -> tuple[str, list[str]]:
+    """Wait for the end of such a job; return the status of `mingle run` and the lines that the job wrote."""
+    slurm.wait(submit(slurm, place, words, *options))
+    return (place / "status").read_text(), sorted(without_world((place / "log").read_text()).splitlines())
 
 
 def test_a_batch_script_of_one_line(slurm: SlurmCluster, tmp_path: Path) -> None:
     """What fails and what is lost is in test_all_end_together.py."""
-    clean = Job(slurm, tmp_path / "clean", "sh -c 'echo $RANK $WORLD_SIZE $(hostname) $(ulimit -Sn)'", "-N4")
-    status, log = clean.end()
+    tells = "sh -c 'echo $RANK $WORLD_SIZE $(hostname) $(ulimit -Sn)'"
     rows = [f"node{rank + 1}: {rank} 4 node{rank + 1} {FILES}" for rank in range(4)]
-    assert (status, sorted(log.splitlines())) == (0, rows)
-
-    tasks = Job(slurm, tmp_path / "tasks", "--scope task sh -c 'echo $RANK $LOCAL_RANK'", "-N2", "--ntasks-per-node=2")
-    status, log = tasks.end()
+    assert done(slurm, tmp_path / "clean", tells, "-N4") == ("0\n", rows)
+    tells = "--scope task sh -c 'echo $RANK $LOCAL_RANK'"
     rows = [f"{rank} node{rank // 2 + 1}: {rank} {rank % 2}" for rank in range(4)]
-    assert (status, sorted(log.splitlines())) == (0, rows)
+    assert done(slurm, tmp_path / "tasks", tells, "-N2", "--ntasks-per-node=2") == ("0\n", rows)
 
     saves = 'trap "echo saved >>saved$RANK; exit 0" TERM; touch begun$RANK.0; while :; do sleep 0.05; done'
-    stopped = Job(slurm, tmp_path / "stopped", f"bash -c '{saves}'", "-N4")
-    stopped.begun(0, 1, 2, 3)
-    slurm.controller.run(["scancel", stopped.id])
-    slurm.wait(stopped.id)
-    assert [(stopped.place / f"saved{rank}").read_text() for rank in range(4)] == ["saved\n"] * 4
+    place = tmp_path / "stopped"
+    stopped = submit(slurm, place, f"bash -c '{saves}'", "-N4")
+    slurm.until(lambda: all((place / f"begun{rank}.0").exists() for rank in range(4)), "COMMAND begins")
+    slurm.controller.run(["scancel", stopped])
+    slurm.wait(stopped)
+    assert [(place / f"saved{rank}").read_text() for rank in range(4)] == ["saved\n"] * 4
     assert not slurm.strays()
     assert set(slurm.sinfo().values()) == {"idle"}
 

@@ -102,7 +102,7 @@ def test_nothing_is_left_where_mingle_itself_is_killed(
         assert re.search(rf"{host.name} \(rank \d\): its supervisor was killed or lost its connection", said)
 
 
-def test_replicas_of_one_host_are_told_apart(hosts: Callable[..., Hosts]) -> None:
+def test_replicas_of_one_host_have_names_of_their_own(hosts: Callable[..., Hosts]) -> None:
     (host,) = hosts(1)
     line = [*TOGETHER, "--nodes", "2", "--via", "multicast", "sh", "-c", "echo here"]
     members = [host.popen(line, env=KEY) for _ in range(2)]

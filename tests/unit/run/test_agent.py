@@ -268,7 +268,7 @@ def test_it_costs_little(tmp_path: Path) -> None:
 
 def measure(agent: Runner, count: int) -> int:
     """Wait for so many heartbeats; return how often the agent has been woken."""
-    agent.until(lambda: len(agent.signs) >= count)
+    agent.until(lambda: len(agent.heartbeats) >= count)
     status = dict(line.split(":\t", 1) for line in Path(f"/proc/{agent.pid}/status").read_text().splitlines())
     # What it alone has: files, of which each Python maps others, are shared.
     assert int(status["RssAnon"].split()[0]) < 10_000
@@ -337,10 +337,10 @@ def test_a_signal_is_passed_on_once_an_id_and_only_to_those_that_catch_it(agent:
     catches += "os.write(1, b'ready\\n')\nwhile True: signal.pause()"
     agent.begin("sh", "-c", 'sleep 1000 & python3 -c "$0" & wait', catches, shows=b"ready")
     for number, which in ((1, signal.SIGUSR1), (1, signal.SIGUSR1), (2, signal.SIGUSR2)):
-        agent.say(messages.SIGNAL, messages.Signal(number, which))
+        agent.send(messages.SIGNAL, messages.Signal(number, which))
         agent.until(lambda which=which: b"caught %d\n" % which in agent.output)  # type: ignore[misc]
     assert agent.all_of(messages.ENDED) == []
-    agent.say(messages.SIGNAL, messages.Signal(3, signal.SIGTERM))
+    agent.send(messages.SIGNAL, messages.Signal(3, signal.SIGTERM))
     ended = agent.wait_for(messages.ENDED)
     assert agent.wait_for(messages.CLEAN)["killed"] == 0
     assert ended["signal"] == signal.SIGTERM
@@ -408,7 +408,7 @@ def test_a_silent_runner_is_lost(tmp_path: Path, *, frozen: bool) -> None:
         runner.wait_for(messages.FORMED)
         if not frozen:
             harmless = messages.Signal(0, signal.SIGWINCH)
-            runner.until(lambda: runner.say(messages.SIGNAL, harmless) or len(runner.signs) >= 7)  # four a second
+            runner.until(lambda: runner.send(messages.SIGNAL, harmless) or len(runner.heartbeats) >= 7)  # four a second
             assert runner.all_of(messages.ENDED) == []
         assert runner.exit_status() == 75
         assert runner.processes() == {}
@@ -420,22 +420,22 @@ def test_a_stop_of_its_own_is_not_the_runners_silence(tmp_path: Path) -> None:
         runner.supervise()
         runner.start("sleep", "1000")
         runner.wait_for(messages.FORMED)
-        runner.answers, signs = False, len(runner.signs)  # it was stopped first
-        runner.until(lambda: len(runner.signs) > signs)
+        runner.answers, signs = False, len(runner.heartbeats)  # it was stopped first
+        runner.until(lambda: len(runner.heartbeats) > signs)
         suspended = [*runner.processes()]
         for pid in suspended:
             os.kill(pid, signal.SIGSTOP)
         until = time.monotonic() + 1.5
         runner.until(lambda: time.monotonic() > until)
-        runner.answers, signs = True, len(runner.signs)
+        runner.answers, signs = True, len(runner.heartbeats)
         for pid in suspended:
             os.kill(pid, signal.SIGCONT)
-        runner.until(lambda: len(runner.signs) >= signs + 5 or runner.ends)
+        runner.until(lambda: len(runner.heartbeats) >= signs + 5 or runner.ends)
         assert runner.ends == []
         assert runner.leave() == 0
 
 
-def test_old_signs_of_the_runner_do_not_count(tmp_path: Path) -> None:
+def test_old_heartbeats_of_the_runner_do_not_count(tmp_path: Path) -> None:
     with Runner(tmp_path, silence_s=1.0) as runner:
         runner.sequence = lambda: 1
         runner.supervise()
@@ -458,7 +458,7 @@ def test_a_message_that_no_runner_sends_ends_the_connection(agent: Runner, kind:
     if kind == "START in an attempt":
         agent.start("sleep", "1000", attempt=1)
     else:
-        agent.say(messages.FORMED, {})
+        agent.send(messages.FORMED, {})
     assert agent.exit_status() == 75
 
 

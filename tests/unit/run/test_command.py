@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_runner_that_does_not_read_blocks_the_writer_and_no_message(agent: Run
     lines = 200_000  # 13 MB: more than the bound below, and than all buffers on the way
     script = f"import sys\nfor n in range({lines}):\n print(f'{{n:063}}')\nsys.stdout.flush(); open('done', 'w')"
     agent.begin("python3", "-c", script)
-    agent.until(lambda: is_stuck(agent.pid))
+    agent.until(lambda: is_stuck(agent.pid, "python"))
     os.kill(agent.pid, signal.SIGUSR1)
     agent.wait_for(messages.NOTICED)
     assert not (agent.directory / "done").exists()
@@ -90,10 +91,14 @@ def test_a_runner_that_does_not_read_blocks_the_writer_and_no_message(agent: Run
     assert bytes(agent.output) == b"".join(b"%063d\n" % n for n in range(lines))
 
 
-def is_stuck(pid: int) -> bool:
-    """Tell whether COMMAND, below a supervisor, waits for room in its pipe."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return any("pipe_write" in Path(f"/proc/{child}/wchan").read_text() for child in children)
+def is_stuck(root: int, name: str) -> bool:
+    """Tell whether a process of this name, below an agent, waits for room in its pipe."""
+    for pid in processes.descendants(root):
+        with suppress(OSError):  # it has ended meanwhile
+            is_named = Path(f"/proc/{pid}/comm").read_text().startswith(name)
+            if is_named and "pipe_write" in Path(f"/proc/{pid}/wchan").read_text():
+                return True
+    return False
 
 
 def test_the_end_of_a_command_is_reported_while_nobody_reads(agent: Runner) -> None:
@@ -101,19 +106,13 @@ def test_the_end_of_a_command_is_reported_while_nobody_reads(agent: Runner) -> N
     agent.stream.listen(wanted=False)
     script = "head -c 9000000 /dev/zero | tr '\\0' '\\n'; echo last; exit 3"
     agent.begin("sh", "-c", script)
-    agent.until(lambda: is_stuck_below(agent.pid))
+    agent.until(lambda: is_stuck(agent.pid, "tr"))
     agent.end(0.5)
     agent.wait_for(messages.ENDED)
     agent.wait_for(messages.CLEAN)
     agent.stream.listen(wanted=True)
     agent.until(lambda: agent.drained)
     assert set(agent.output) == {10}
-
-
-def is_stuck_below(pid: int) -> bool:
-    """Tell whether any descendant of a supervisor waits for room in its pipe."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return is_stuck(pid) or any(is_stuck_below(int(child)) for child in children)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -168,7 +167,7 @@ def supervised(runner: Runner, how: str, **environ: str) -> None:
 
 def dumped(runner: Runner, within_s: float = 10.0) -> str:
     """Ask for stacks, and return what was answered."""
-    runner.say(DUMP, Dump(0, round(within_s * 1000)))
+    runner.send(DUMP, Dump(0, round(within_s * 1000)))
     return str(parse(Stacks, runner.wait_for(STACKS)).text)
 
 
@@ -177,7 +176,7 @@ def test_py_spy_gives_the_stacks_and_the_program_goes_on(runner: Runner) -> None
     said = dumped(runner)
     assert said.splitlines()[1].endswith('(idle): "MainThread"')
     assert said.splitlines()[2] == "    hangs (<string>:3)"
-    runner.say(DUMP, Dump(0, 1000))
+    runner.send(DUMP, Dump(0, 1000))
     runner.end()
     assert runner.wait_for(ENDED)["signal"] == signal.SIGTERM
     runner.wait_for(CLEAN)

@@ -91,7 +91,7 @@ def test_what_waits_for_a_reader_is_bounded(pipes: Pipes) -> None:
     assert pipes.held == [True, False]
 
 
-def test_a_reader_that_goes_is_told_once(pipes: Pipes) -> None:
+def test_a_reader_that_goes_is_reported_once(pipes: Pipes) -> None:
     os.close(pipes.out)
     pipes.output.begin(0, "", 0)
     for _ in range(3):

@@ -29,12 +29,12 @@ def request(*, slots: int = 1, job_id: str | None = None) -> Request:
 
 
 def test_each_attempt_is_a_step_of_its_own() -> None:
-    told = [member.member_facts(request(), Begin(0, attempt, 0, ("a", "b"), (1, 1)), "5ec4e7") for attempt in range(2)]
-    assert told[0]["step"] != told[1]["step"]
-    assert {**told[0], "step": ""} == {**told[1], "step": ""}
+    facts = [member.member_facts(request(), Begin(0, n, 0, ("a", "b"), (1, 1)), "5ec4e7") for n in range(2)]
+    assert facts[0]["step"] != facts[1]["step"]
+    assert {**facts[0], "step": ""} == {**facts[1], "step": ""}
 
 
-def test_what_a_member_is_told_are_facts_of_a_job() -> None:
+def test_a_member_gets_the_facts_of_a_job() -> None:
     of_host = member.member_facts(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), "5ec4e7")
     facts = placed(JobFacts(scheduler="none"), {"MINGLE_RUN": dumps(of_host)})
     assert (facts.job_id, facts.node_rank, facts.hosts, facts.nodes) == ("5ec4e7", 1, ("a", "c"), 2)
@@ -43,18 +43,21 @@ def test_what_a_member_is_told_are_facts_of_a_job() -> None:
     assert [of_task[name] for name in ("task_rank", "task_count", "local_rank", "local_count")] == [3, 4, 1, 2]
 
 
-def test_a_label_tells_host_and_task_and_one_member_has_none() -> None:
+def test_a_label_has_host_and_task_and_one_member_has_none() -> None:
     assert member.member_label(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == "c: "
     assert member.member_label(request(slots=2), Begin(5, 0, 1, ("a", "c"), (2, 2)), 3) == "3 c: "
     assert member.member_label(request(), Begin(0, 0, 0, ("a",), (1,)), 0) == ""
-    assert (
-        member.member_label(request()._replace(options=Options(no_label=True)), Begin(2, 0, 1, ("a", "c"), (1, 1)), 1)
-        == ""
-    )
+    unlabelled = request()._replace(options=Options(no_label=True))
+    assert member.member_label(unlabelled, Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == ""
 
 
-def test_the_directory_is_the_callers_way_there() -> None:
-    assert member.member_directory().startswith("/")
+def test_the_directory_is_the_callers_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is a link, which may lead elsewhere on another host."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for path, expected in ((f"{tmp_path}/link",) * 2, ("/", str(tmp_path)), ("here", str(tmp_path))):
+        monkeypatch.setenv("PWD", path)
+        assert member.member_directory() == expected
 
 
 @pytest.mark.parametrize(("scheduler", "may"), [("pbs", False), ("torque", False), ("slurm", True)])

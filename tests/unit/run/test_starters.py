@@ -270,7 +270,7 @@ GPUS = [
 
 
 @pytest.mark.parametrize(("environ", "count"), GPUS)
-def test_each_host_asks_for_all_of_its_gpus(environ: dict[str, str], count: int | None) -> None:
+def test_each_host_requests_all_of_its_gpus(environ: dict[str, str], count: int | None) -> None:
     (launch,) = made(recorded("slurm-22.05.8/batch.1") | environ)
     asked = [word for word in launch.argv if word.startswith("--gpus")]
     assert asked == ([] if count is None else [f"--gpus-per-node={count}"])
@@ -326,7 +326,7 @@ def test_a_thousand_hosts_are_a_short_word() -> None:
     assert hostlist.expand(word.removeprefix("--nodelist=")) == hosts
 
 
-def test_a_cluster_that_cannot_bind_is_not_asked_to(tmp_path: Path) -> None:
+def test_a_cluster_that_cannot_bind_gets_no_option_for_it(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("TaskPlugin=task/none\n")
     environ = recorded("slurm-22.05.8/batch.1") | {"SLURM_CONF": str(tmp_path / "slurm.conf")}
     assert "--cpu-bind=none" not in made(environ)[0].argv

@@ -94,7 +94,7 @@ def test_a_lost_node_is_missing_until_it_comes_again() -> None:
     assert state.failure.cause["silent_s"] == 15.0
 
 
-def test_many_places_are_told_within_what_an_answer_may_be() -> None:
+def test_the_status_of_many_places_fits_into_an_answer() -> None:
     hosts = tuple(f"node{number}" for number in range(1024))
     state = Watched(Plan(hosts=hosts, slots=(8,) * 1024, least=1024, most=1024)).look()
     assert (len(state.nodes), state.wanted) == (8192, 1024)
@@ -151,7 +151,7 @@ def frames(sock: socket.socket) -> list[int]:
 def stranger(world: StatusServer) -> socket.socket:
     """Return a connection to a run's status."""
     assert world.entry is not None
-    sock = socket.create_connection(("127.0.0.1", world.entry.doors[0].port))
+    sock = socket.create_connection(("127.0.0.1", world.entry.listeners[0].port))
     sock.settimeout(20)
     return sock
 
@@ -159,15 +159,15 @@ def stranger(world: StatusServer) -> socket.socket:
 def test_a_run_answers_to_each_of_its_keys(served: Served) -> None:
     world = served.world(keys=(KEY, OTHER_KEY))
     with served:
-        assert status.ask_runs([contact(world)], is_whole=True) == [state(world.entry)]
+        assert status.fetch_states([contact(world)], is_whole=True) == [state(world.entry)]
         for key in (KEY, OTHER_KEY):
-            assert status.ask_runs([status.contact_of(world.entry, [key])]) == [brief(world)]
+            assert status.fetch_states([status.contact_of(world.entry, [key])]) == [brief(world)]
 
 
-def test_fifty_runs_are_asked_at_once(served: Served) -> None:
+def test_fifty_runs_answer_at_once(served: Served) -> None:
     worlds = [served.world(str(number), f"{number:016x}") for number in range(50)]
     with served:
-        found = status.ask_runs([contact(world) for world in worlds])
+        found = status.fetch_states([contact(world) for world in worlds])
     assert [answer.id for answer in found if answer is not None] == [str(number) for number in range(50)]
 
 
@@ -177,10 +177,10 @@ def test_with_another_key_nothing_is_shown_and_nothing_dies(served: Served) -> N
     assert status.contact_of(world.entry, []) is None
     forced = contact(world)._replace(secret=status.status_secret(OTHER_KEY, world.entry.run))
     with served:
-        assert status.ask_runs([forced]) == [None]
+        assert status.fetch_states([forced]) == [None]
         ending = status.kill_run(forced, is_now=True, limit_s=60)
         assert (ending.is_accepted, ending.status) == (False, None)
-        assert status.ask_runs([contact(world)]) == [brief(world)]
+        assert status.fetch_states([contact(world)]) == [brief(world)]
     assert served.kills == []
 
 
@@ -217,7 +217,7 @@ def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.Monk
     world = served.world()
     with served:
         strangers = [stranger(world) for _ in range(status.MOST_CALLERS + 8)]
-        assert status.ask_runs([contact(world)]) == [brief(world)]
+        assert status.fetch_states([contact(world)]) == [brief(world)]
         assert frames(strangers[0]) == []
         for sock in strangers:
             sock.close()
@@ -230,21 +230,21 @@ def test_a_stranger_who_says_nothing_goes(served: Served, monkeypatch: pytest.Mo
         assert frames(sock) == []
 
 
-def test_a_run_ends_when_it_is_asked_to_and_says_with_which_status(served: Served) -> None:
+def test_a_run_ends_on_request_and_returns_its_status(served: Served) -> None:
     world, other = served.world(), served.world("4712", "0011")
     with served:
         found = contact(world)
         ending = status.kill_run(found, is_now=True, limit_s=60)
-        assert status.ask_runs([found, contact(other)]) == [None, brief(other)]
+        assert status.fetch_states([found, contact(other)]) == [None, brief(other)]
     assert (ending.is_accepted, ending.status, ending.has_hung_up) == (True, 130, True)
     assert served.kills == [("00112233aabbccdd", True)]
 
 
-def test_who_waits_for_the_end_is_told_where_it_does_not_come(served: Served) -> None:
+def test_a_request_to_end_returns_where_the_end_does_not_come(served: Served) -> None:
     world = served.world()
     with served:
         ending = status.kill_run(contact(world), is_now=False, limit_s=0.05)
-        assert status.ask_runs([contact(world)]) == [brief(world)]
+        assert status.fetch_states([contact(world)]) == [brief(world)]
     assert (ending.is_accepted, ending.status, ending.has_hung_up) == (True, None, False)
     assert served.kills == [("00112233aabbccdd", False)]
 
@@ -313,7 +313,7 @@ def test_who_answers_in_the_place_of_a_runner_is_not_believed(served: Served) ->
     for said in (b"HTTP/1.0 200 OK\n\n", CHALLENGE_FRAME + frame(status.STATE, b"\0" * wire.MAC_BYTES + lie)):
         listener, heard, thread = listening(said)
         with listener:
-            assert status.ask_runs([found._replace(port=listener.getsockname()[1])]) == [None]
+            assert status.fetch_states([found._replace(port=listener.getsockname()[1])]) == [None]
             thread.join()
         assert KEY not in b"".join(heard)
 
@@ -323,7 +323,7 @@ def test_who_says_nothing_is_waited_for_only_so_long(served: Served) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     with served, listener:
         port = listener.getsockname()[1]
-        found = status.ask_runs([contact(silent)._replace(port=port), contact(answering)], limit_s=0.3)
+        found = status.fetch_states([contact(silent)._replace(port=port), contact(answering)], limit_s=0.3)
     assert found == [None, brief(answering)]
 
 
@@ -360,7 +360,7 @@ ENTRY = Entry(
     run="0011",
     host="node1",
     addresses=("127.0.0.1", "fd00::1"),
-    doors=(Listener("00" * 8, 1),),
+    listeners=(Listener("00" * 8, 1),),
     process=RunnerProcess("elsewhere", 1, 1),
     began=1_700_000_000,
     wanted=2,
@@ -398,7 +398,7 @@ def test_a_run_is_written_down_for_its_user_alone_and_no_key_is(tmp_path: Path, 
     assert [*where.iterdir()] == []
 
 
-def test_where_it_lies() -> None:
+def test_the_list_of_runs_is_in_the_users_state_directory() -> None:
     """XDG_STATE_HOME where it is absolute, else below the home."""
     assert status.registry_directory({"HOME": "/h"}) == "/h/.local/state/mingle/runs"
     assert status.registry_directory({"HOME": "/h", "XDG_STATE_HOME": "s"}) == "/h/.local/state/mingle/runs"
@@ -509,7 +509,7 @@ def test_a_pid_that_another_process_has_by_now_is_no_runner() -> None:
     assert not own._replace(machine="elsewhere", pid=dead().pid).has_ended
 
 
-def test_a_run_that_ends_while_it_is_asked_is_not_shown(tmp_path: Path, served: Served) -> None:
+def test_a_run_that_ends_meanwhile_is_not_shown(tmp_path: Path, served: Served) -> None:
     world = served.world(directory=path(tmp_path))
     known = runs(tmp_path, [])
     ways = known.contacts()
