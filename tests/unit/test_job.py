@@ -37,13 +37,13 @@ ONE_OF_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_CO
 PBS = {**environ(OPENPBS, "tm.0.ctl.node2.20000001"), **EMPTY, "PBS_NODEFILE": str(FOLDER / OPENPBS / "nodefile.0.ctl")}
 
 
-def asked(variables: dict[str, str] | None = None, **options: object) -> MemberSpec:
+def spec_of(variables: dict[str, str] | None = None, **options: object) -> MemberSpec:
     """Return what a call asks for a world of two, without a scheduler unless variables tell of one."""
     return member_spec({**EMPTY, **(variables or {})}, {"id": "a", "nodes": "2", **options})
 
 
 @pytest.mark.parametrize("version", SLURM_VERSIONS)
-def test_a_recorded_task_asks_for_its_own_place(version: str) -> None:
+def test_a_recorded_task_has_its_own_place(version: str) -> None:
     """All of it comes from the scheduler, step and restarts too."""
     spec = member_spec({**environ(version, "task.1.1.1"), **EMPTY}, {})
     assert (spec.attempt.id, spec.attempt.step, spec.attempt.restarts) == ("1", "1", 0)
@@ -53,7 +53,7 @@ def test_a_recorded_task_asks_for_its_own_place(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "options", "told"),
+    ("variables", "options", "message"),
     [
         ({}, {"rank": "2"}, "a node rank from 0 to 1; saw 2 (--rank)"),
         ({"NODE_RANK": "2"}, {}, "a node rank from 0 to 1; saw 2 (NODE_RANK)"),
@@ -80,11 +80,11 @@ def test_a_recorded_task_asks_for_its_own_place(version: str) -> None:
         ({}, {"slots": "cpus"}, "a count of cpus on this node; saw none"),
     ],
 )
-def test_what_cannot_be_is_refused(variables: dict[str, str], options: dict[str, object], told: str) -> None:
+def test_what_cannot_be_is_refused(variables: dict[str, str], options: dict[str, object], message: str) -> None:
     """With what was expected, and where the other value comes from."""
     with pytest.raises(MingleError) as caught:
-        asked(variables, **options)
-    assert told in str(caught.value)
+        spec_of(variables, **options)
+    assert message in str(caught.value)
     assert isinstance(caught.value, UsageError)
 
 
@@ -101,13 +101,13 @@ def test_fewer_nodes_than_the_jobs_are_a_world_where_not_all_have_to_take_part(
     variables: dict[str, str], options: dict[str, object], nodes: int
 ) -> None:
     """Nobody is left out by mistake."""
-    assert asked(variables, **options).nodes == nodes
+    assert spec_of(variables, **options).nodes == nodes
 
 
 @pytest.mark.parametrize("variables", [{}, SLURM, OF_FOUR, IN_SCRIPT, PBS, {**IN_SCRIPT, **ONE_OF_MPI}])
 def test_a_node_that_is_alone_on_purpose_is_the_first_of_one(variables: dict[str, str]) -> None:
     """Whatever the job has, and without an id where nothing else tells one."""
-    spec = asked(variables, id=None, nodes=None, alone=True, scope="node")
+    spec = spec_of(variables, id=None, nodes=None, alone=True, scope="node")
     assert (spec.nodes, spec.rank, spec.facts.is_batch, spec.facts.hosts) == (1, 0, False, ())
     assert spec.attempt.id == (spec.facts.job_id or "alone")
 
@@ -123,7 +123,7 @@ def test_a_node_that_is_alone_on_purpose_is_the_first_of_one(variables: dict[str
 )
 def test_a_world_of_one_on_loopback_was_not_given_by_a_platform(environ: dict[str, str], *, is_given: bool) -> None:
     """It is left over from a trial; in a pod it is the operator's for a job of one replica."""
-    spec = asked({"RANK": "0", "WORLD_SIZE": "1", **environ}, alone=True, nodes=None)
+    spec = spec_of({"RANK": "0", "WORLD_SIZE": "1", **environ}, alone=True, nodes=None)
     assert (spec.facts.scheduler == "given") == is_given
 
 
@@ -140,7 +140,7 @@ def test_only_a_node_rank_that_contradicts_the_scheduler_is_reported_to_the_lead
     variables: dict[str, str], options: dict[str, object], rank: int, source: str, pinned: dict[str, str]
 ) -> None:
     """Which then reports it to all members."""
-    spec = asked(variables, **options)
+    spec = spec_of(variables, **options)
     assert (spec.rank, spec.rank_source, spec.pinned) == (rank, source, pinned)
 
 
@@ -150,7 +150,7 @@ def test_slots_are_counted_in_this_order() -> None:
 
     def slots(*without: str, **options: object) -> tuple[int, str]:
         known = {name: value for name, value in everything.items() if name not in without}
-        spec = asked(known, nodes=None, scope="node", **options)
+        spec = spec_of(known, nodes=None, scope="node", **options)
         return spec.slots, spec.slots_from
 
     assert slots(slots="7") == (7, "--slots")
@@ -158,22 +158,22 @@ def test_slots_are_counted_in_this_order() -> None:
     assert slots() == (5, "LOCAL_WORLD_SIZE")
     assert slots("LOCAL_WORLD_SIZE") == (3, "gpus")
     assert slots("LOCAL_WORLD_SIZE", slots="tasks") == (2, "tasks")
-    spec = asked({"CUDA_VISIBLE_DEVICES": ""})
+    spec = spec_of({"CUDA_VISIBLE_DEVICES": ""})
     assert (spec.slots, spec.slots_from) == (1, "default")
 
 
 def test_what_the_user_exported_of_the_world_is_pinned() -> None:
     """As numbers are written, and without what an earlier mingle left."""
-    spec = asked({"MASTER_ADDR": "node1", "MASTER_PORT": "023456", "WORLD_SIZE": "8"})
+    spec = spec_of({"MASTER_ADDR": "node1", "MASTER_PORT": "023456", "WORLD_SIZE": "8"})
     assert spec.pinned == {"MASTER_ADDR": "node1", "MASTER_PORT": "23456", "WORLD_SIZE": "8"}
     left = {"MINGLE_ID": "b", "MINGLE_EXPORTS": "MASTER_ADDR MINGLE_ID", "MASTER_ADDR": "node1"}
-    assert asked(left).pinned == {}
+    assert spec_of(left).pinned == {}
 
 
 def test_a_scheduler_that_contradicts_itself_is_no_mistake_of_the_users() -> None:
     """It has a code of its own."""
     with pytest.raises(FactsError):
-        asked({**SLURM, "SLURM_NODEID": "2"}, nodes=None)
+        spec_of({**SLURM, "SLURM_NODEID": "2"}, nodes=None)
 
 
 # What is refused before check-in is what execve(2), the shells and Python would refuse, and nothing else.

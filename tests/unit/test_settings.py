@@ -307,7 +307,7 @@ def test_every_setting_of_the_table_is_a_field_or_in_a_section_and_no_two_share_
         assert sorted(used) == sorted(set(used))
 
 
-def test_names_of_a_later_version_are_left_out_and_told(place: Place) -> None:
+def test_names_of_a_later_version_are_left_out_and_noted(place: Place) -> None:
     """After a roll back the newer file is still there: whoever knows less of it goes on with what is known."""
     place.write(place.site, 'version = 2\nnews = 1\ntimeout = 7\n[hooks]\nmore = "x"\n[table]\nx = 1\n')
     place.write(place.user, 'iface = "ib0"\n')

@@ -85,16 +85,16 @@ def host() -> Iterator[Host]:
     """Give one host for the whole table, with the files that it names and a listener on port 23999."""
     skip_for_want_of(missing())
     with Hosts(1) as hosts:
-        its = hosts[0]
-        its.write("/root/grouped", "0123456789abcdef" * 2, mode=0o640)
-        its.write("/home/alice/key", "0123456789abcdef" * 2, mode=0o600, user="alice")
-        its.write("/home/alice/roots", "0123456789abcdef" * 2, mode=0o600)
-        its.write("/root/broken/mingle/mingle.toml", "timeout = = 5\n")
+        one = hosts[0]
+        one.write("/root/grouped", "0123456789abcdef" * 2, mode=0o640)
+        one.write("/home/alice/key", "0123456789abcdef" * 2, mode=0o600, user="alice")
+        one.write("/home/alice/roots", "0123456789abcdef" * 2, mode=0o600)
+        one.write("/root/broken/mingle/mingle.toml", "timeout = = 5\n")
         listen = "import socket, signal; s = socket.create_server(('', 23999)); print(flush=True); signal.pause()"
-        listener = its.popen(["python3", "-c", listen])
+        listener = one.popen(["python3", "-c", listen])
         assert listener.stdout is not None
         listener.stdout.readline()
-        yield its
+        yield one
         listener.kill()
 
 

@@ -41,7 +41,9 @@ def test_a_script_has_the_schedulers_tasks_or_the_slots_that_it_says() -> None:
 @pytest.mark.parametrize(
     "more", [{"CUDA_VISIBLE_DEVICES": "0,1"}, {"SLURM_GPUS_ON_NODE": "4"}, {"SLURMD_NODENAME": ""}]
 )
-def test_what_the_scheduler_does_not_tell_is_not_guessed(more: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slots_that_the_scheduler_does_not_list_are_not_guessed(
+    more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """GPUs are one host's own, and a login node has none of the job's."""
     monkeypatch.setattr(socket, "gethostname", lambda: "login1")
     with pytest.raises(UsageError, match="--slots N, if all hosts have the same number"):

@@ -154,7 +154,7 @@ def test_of_every_exported_name_it_is_known_where_it_is_read() -> None:
 
 @pytest.mark.parametrize("name", list(FRAMEWORKS))
 @pytest.mark.parametrize("view", [NODE_VIEW, TASK_VIEW, IPV6_VIEW], ids=["node", "task", "ipv6"])
-def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: str, view: View) -> None:
+def test_a_framework_exports_the_names_of_its_row_and_no_others(name: str, view: View) -> None:
     """The row is what an earlier mingle is recognised by."""
     exported = set(settings(name, view)) | {v for file in files(view, [name]) for v in file.variables}
     assert exported <= set(framework(name).names)
@@ -174,7 +174,7 @@ def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("environ", [{}, {"PET_RDZV_BACKEND": "static"}], ids=["", "static"])
 @pytest.mark.parametrize("batch", [None, Batch(300, "4")], ids=["no names", "names"])
-def test_a_torchrun_that_would_train_alone_is_made_to_end(batch: Batch | None, environ: dict[str, str]) -> None:
+def test_a_torchrun_that_would_train_alone_ends(batch: Batch | None, environ: dict[str, str]) -> None:
     """It takes these words for a rank, prints them and ends with 2, where c10d is no way or not the user's."""
     bare = NODE_VIEW._replace(place=Assignment(None, 4, None), batch=batch, user_environ=environ)
     words = settings("torchrun", bare) == settings("torchrun-elastic", bare) == ENDS

@@ -49,8 +49,8 @@ def test_what_is_not_known_is_not_exported() -> None:
     torchrun and accelerate would train alone there, so they get ranks that they refuse, and print. Nor is an interface
     named: srun would hand this node's name for it to all. LOCAL_RANK is the same in all tasks where a node has one.
     """
-    asked = ["torchrun", "torchrun-elastic", "jax", "xgboost", "nccl", "gloo", "accelerate"]
-    found = values(variables(view(BATCH), asked))
+    frameworks = ["torchrun", "torchrun-elastic", "jax", "xgboost", "nccl", "gloo", "accelerate"]
+    found = values(variables(view(BATCH), frameworks))
     known = {*SHARED, *MINGLE_NAMES, "LOCAL_RANK"} - {"MINGLE_RANK_OFFSET"}
     assert set(found) == {*known, "PET_NODE_RANK", "MV2_COMM_WORLD_RANK"}
     assert "mingle run torchrun" in found["PET_NODE_RANK"]
@@ -74,7 +74,7 @@ def test_the_user_s_value_of_a_framework_wins_and_its_set_is_completed() -> None
     assert (named(found, "PET_NNODES").value, named(found, "MASTER_PORT").value) == ("2", "29500")
 
 
-def test_the_world_s_value_is_told_apart_from_the_user_s() -> None:
+def test_the_world_s_value_is_distinguished_from_the_user_s() -> None:
     """Explain says whose each is, and what lost."""
     found = variables(view(environ={"MASTER_PORT": "29500", "WORLD_SIZE": "1\n2"}), [])
     assert named(found, "MASTER_PORT") == Variable("MASTER_PORT", "29500", "the environment")

@@ -222,7 +222,7 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
-def test_hosts_keep_the_files_order_and_have_a_slot_for_each_line_or_as_many_as_it_says(write: Write) -> None:
+def test_hosts_are_in_the_files_order_with_a_slot_for_each_line_or_the_files_number(write: Write) -> None:
     """In Grid Engine's a host with slots in two queues has two lines, and fields after the slots do not matter."""
     slots = hostlist.read_nodefile(write(b"node2\nnode1\nnode2\n\n node1 \r\nnode3"))
     assert list(slots.items()) == [("node2", 2), ("node1", 2), ("node3", 1)]
