@@ -6,6 +6,7 @@ import socket
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from support.recorded import assigned
 
 from mingle_hooks.cli.main import run
 from mingle_hooks.errors import UsageError
@@ -15,14 +16,10 @@ from mingle_hooks.joining import Listing, members_of
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.request import Observer
 
-SCRIPT = {
-    "SLURM_JOB_ID": "7",
-    "SLURM_JOB_NODELIST": "node[1-2]",
-    "SLURM_JOB_NUM_NODES": "2",
-    "SLURM_TASKS_PER_NODE": "3,1",
-    "SLURM_NTASKS": "4",
-    "SLURMD_NODENAME": "node1",
-}
+SCRIPT = assigned(
+    "SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node[1-2] SLURM_JOB_NUM_NODES=2 SLURM_TASKS_PER_NODE=3,1 SLURM_NTASKS=4"
+    " SLURMD_NODENAME=node1"
+)
 
 
 def listed(environ: dict[str, str], **options: str) -> Listing:
