@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.export.frameworks import FRAMEWORKS, Framework
 from mingle_hooks.export.variables import KNOWN, Variable, earlier, explain, files, leftovers, own, stale, variables
 from mingle_hooks.world import Assignment, Member, View, World
 
@@ -189,3 +190,10 @@ def test_enroots_variables_are_its_own_and_explained() -> None:
     for name in ("MASTER_PORT", "WORLD_SIZE"):
         assert lines[name].endswith(f"{environ[name]} from enroot's PyTorch hook: replaced")
     assert lines["RANK"].split()[2:] == ["unset", "1", "from", "enroot's", "PyTorch", "hook:", "replaced"]
+
+
+def test_a_framework_sets_only_the_variables_that_it_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier mingle is recognised by them."""
+    monkeypatch.setitem(FRAMEWORKS, "acme", Framework(lambda _view: {"ACME": "1", "OTHER": "2"}, ("ACME",)))
+    with pytest.raises(UsageError, match="acme to set only the variables that it declares; saw OTHER"):
+        variables(view(), ["acme"])
