@@ -115,14 +115,12 @@ def test_what_is_left_over_from_the_submitting_job_is_ignored() -> None:
     assert facts_of({**components, **TASK}) == facts_of(TASK)
 
 
+GROUPS = ("SLURM_JOB_NODELIST_HET_GROUP_0", "SLURM_JOB_NODELIST_HET_GROUP_1")
+
+
 def test_the_ranks_of_a_step_over_components_follow_the_components() -> None:
     """The host list of such a step is sorted, but srun numbers the nodes component by component."""
-    variables = {
-        **HET,
-        "SLURM_JOB_NODELIST_HET_GROUP_0": "node3",
-        "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-2]",
-        **step("node[1-3]", 3, 4, "1(x2),2"),
-    }
+    variables = {**HET, GROUPS[0]: "node3", GROUPS[1]: "node[1-2]", **step("node[1-3]", 3, 4, "1(x2),2")}
     first = facts_of({**variables, "SLURMD_NODENAME": "node3", "SLURM_NODEID": "0"})
     assert (first.hosts, first.tasks_per_node, first.local_count) == (("node3", "node1", "node2"), (2, 1, 1), 2)
     last = facts_of({**variables, "SLURMD_NODENAME": "node2", "SLURM_NODEID": "2", "SLURM_PROCID": "3"})
@@ -131,15 +129,8 @@ def test_the_ranks_of_a_step_over_components_follow_the_components() -> None:
 
 def test_components_that_share_a_host_are_members_each() -> None:
     """Where a host is in two components its order is not known, and rank 0 may be on any."""
-    shared = facts_of(
-        {
-            **HET,
-            "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-2]",
-            **step("node1,node[1-2]", 3, 3, "1(x3)", "node[1-2]"),
-            "SLURM_NODEID": "2",
-            "SLURMD_NODENAME": "node2",
-        }
-    )
+    variables = {**HET, GROUPS[1]: "node[1-2]", **step("node1,node[1-2]", 3, 3, "1(x3)", "node[1-2]")}
+    shared = facts_of({**variables, "SLURM_NODEID": "2", "SLURMD_NODENAME": "node2"})
     assert (shared.nodes, shared.node_rank, shared.hosts, shared.leader_hosts) == (3, 2, (), ("node1", "node2"))
 
 
