@@ -17,7 +17,7 @@ from mingle_hooks.export.launchers import everywhere, here, is_first_host
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.keys import Key
 from mingle_hooks.net import addresses, ports
-from mingle_hooks.net.addresses import LOOPBACK, hostname, interface_of, machine_id, nccl_settings
+from mingle_hooks.net.addresses import LOOPBACK, hostname, interface_of, list_entries, machine_id, nccl_settings
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import RESOLVE_S, resolve
@@ -441,7 +441,8 @@ def rejoin_or_join(spec: MemberSpec, key: Material, observer: Observer, ask: Cal
 def saved_answer(directory: str, secret: Secret, spec: MemberSpec) -> Answer | None:
     """Return this member's answer in a running world, or None. Raises ConflictError."""
     own_rank = spec.rank if spec.settings.order == "scheduler" else None
-    ranks = [own_rank] if own_rank is not None else _ranks(directory)
+    saved = [number(name, most=MOST_NODES - 1) for name in list_entries(directory)]
+    ranks = [rank for rank in (saved if own_rank is None else [own_rank]) if rank is not None]
     answers = {rank: body for rank in ranks if (body := _read(directory, rank, secret)) is not None}
     living = {rank: body for rank, body in answers.items() if _is_served(body["addr"], body["port"])}
     for rank in answers.keys() - living.keys():
@@ -463,13 +464,6 @@ def save_answer(directory: str, secret: Secret, body: Answer, slots: int) -> Non
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(secret.mac(_PURPOSE, data).hex().encode() + b"\n" + data)
     os.replace(draft, f"{directory}/{body['rank']}")
-
-
-def _ranks(directory: str) -> list[int]:
-    try:
-        return [rank for name in os.listdir(directory) if (rank := number(name, most=MOST_NODES - 1)) is not None]
-    except OSError:
-        return []
 
 
 def _read(directory: str, rank: int, secret: Secret) -> Answer | None:

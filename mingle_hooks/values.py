@@ -156,7 +156,7 @@ def word(value: object) -> str:
     return value
 
 
-def _listed(value: object, read: Callable[[str], object]) -> tuple[object, ...]:
+def listed(value: object, read: Callable[[str], object]) -> tuple[object, ...]:
     """Read each entry of "a,b", or of a list of such texts; only an empty list gives ()."""
     parts = list(value) if isinstance(value, (list, tuple)) else [value]
     texts = [part for part in parts if isinstance(part, str)]
@@ -168,25 +168,15 @@ def _listed(value: object, read: Callable[[str], object]) -> tuple[object, ...]:
     return tuple(read(entry) for entry in entries)
 
 
-def words(value: object) -> tuple[object, ...]:
-    """Read a list of names, in order."""
-    return _listed(value, word)
-
-
-def networks(value: object) -> tuple[object, ...]:
-    """Read a list of interface names and CIDRs, in order."""
-    return _listed(value, preference)
-
-
-def hosts(value: object) -> tuple[object, ...]:
-    """Read a list of host names."""
-    return _listed(value, _host)
-
-
 def _host(value: str) -> str:
     if not is_hostname(value):
         raise _wrong("a host name", value, "the name that `hostname` prints there")
     return value
+
+
+words = partial(listed, read=word)
+networks = partial(listed, read=preference)  # interface names and CIDRs
+hosts = partial(listed, read=_host)
 
 
 def differences(value: object) -> tuple[object, ...]:
@@ -194,7 +184,7 @@ def differences(value: object) -> tuple[object, ...]:
     try:
         return FIELDS if switch(value) else ()
     except UsageError:
-        return _listed(value, one_of(*FIELDS))
+        return listed(value, one_of(*FIELDS))
 
 
 def ports(value: object) -> range:

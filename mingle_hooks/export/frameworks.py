@@ -407,22 +407,16 @@ def _composer(view: View) -> dict[str, str]:
     return {"BASE_RANK": str(view.place.rank_offset)} if view.place.rank_offset is not None else {}
 
 
-# vLLM: the address by which the other nodes reach this one's processes.
+# vLLM and SGLang: the address by which the other nodes reach this one's processes.
 #
 # Read in vLLM, vllm/envs.py. The rest are options: `vllm serve … --nnodes "$NNODES" --node-rank "$NODE_RANK"
 # --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT"`.
-def _vllm(view: View) -> dict[str, str]:
-    """Return this node's address on the world's network."""
-    return {"VLLM_HOST_IP": view.place.address} if view.place.address else {}
-
-
-# SGLang: the address by which the other nodes reach this one's processes.
 #
 # Read in SGLang, srt/utils/network.py. The rest are options: `python -m sglang.launch_server … --nnodes "$NNODES"
 # --node-rank "$NODE_RANK" --dist-init-addr "$MASTER_ADDR:$MASTER_PORT"`.
-def _sglang(view: View) -> dict[str, str]:
-    """Return this node's address on the world's network."""
-    return {"SGLANG_HOST_IP": view.place.address} if view.place.address else {}
+def _own_address(name: str) -> Callable[[View], dict[str, str]]:
+    """Return a function that returns this node's address on the world's network as this variable."""
+    return lambda view: {name: view.place.address} if view.place.address else {}
 
 
 # NCCL's bootstrap network: which interface, and which of its addresses.
@@ -497,8 +491,8 @@ FRAMEWORKS = {
     "swift": Framework(_swift, ("NPROC_PER_NODE",)),
     "llamafactory": Framework(_llamafactory, ("FORCE_TORCHRUN", "NPROC_PER_NODE")),
     "composer": Framework(_composer, ("BASE_RANK",)),
-    "vllm": Framework(_vllm, ("VLLM_HOST_IP",)),
-    "sglang": Framework(_sglang, ("SGLANG_HOST_IP",)),
+    "vllm": Framework(_own_address("VLLM_HOST_IP"), ("VLLM_HOST_IP",)),
+    "sglang": Framework(_own_address("SGLANG_HOST_IP"), ("SGLANG_HOST_IP",)),
     "nccl": Framework(_nccl, ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"), _NETWORK | {SITE}),
     "gloo": Framework(_gloo, ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), _NETWORK),
     "ucx": Framework(_ucx, ("UCX_NET_DEVICES",), frozenset({IFACE, HCAS})),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from itertools import product
 from stat import S_ISREG
 
@@ -192,10 +193,7 @@ def read_nodefile(path: str) -> Slots:
     Raises FactsError, which names the file, if it is missing, unreadable, too large or empty, or has anything but host
     names.
     """
-    slots: Slots = {}
-    for line in _lines(path):
-        _add(slots, line, 1, path)
-    return _some(slots, path)
+    return _summed(path, ((line, 1) for line in _lines(path)))
 
 
 def read_pe_hostfile(path: str) -> Slots:
@@ -203,13 +201,15 @@ def read_pe_hostfile(path: str) -> Slots:
 
     A host with slots in two queues has two lines. Raises FactsError as `read_nodefile` does.
     """
-    slots: Slots = {}
-    for line in _lines(path):
-        host, count, *_ = [*line.split(), "", ""]
-        if (counted := number(count, most=MOST_SLOTS)) is None:
-            raise _bad_nodefile(path, f"{line[:80]!r}")
-        _add(slots, host, counted, path)
-    return _some(slots, path)
+
+    def pairs() -> Iterator[tuple[str, int]]:
+        for line in _lines(path):
+            host, count, *_ = [*line.split(), "", ""]
+            if (counted := number(count, most=MOST_SLOTS)) is None:
+                raise _bad_nodefile(path, f"{line[:80]!r}")
+            yield host, counted
+
+    return _summed(path, pairs())
 
 
 def is_readable(path: str) -> bool:
@@ -235,18 +235,15 @@ def _lines(path: str) -> list[str]:
     return [line for line in map(str.strip, data.decode("ascii", "backslashreplace").split("\n")) if line]
 
 
-def _add(slots: Slots, host: str, count: int, path: str) -> None:
-    if host not in slots:
-        try:
-            check_host(host)
-        except FactsError as error:
-            raise _bad_nodefile(path, error.seen) from None
-        if len(slots) == MOST_NODES:
+def _summed(path: str, pairs: Iterable[tuple[str, int]]) -> Slots:
+    """Return the sum of each host's slots. Raises FactsError."""
+    slots: Slots = {}
+    for host, count in pairs:
+        if host not in slots and not is_hostname(host):
+            raise _bad_nodefile(path, f"{host[:80]!r}")
+        slots[host] = slots.get(host, 0) + count
+        if len(slots) > MOST_NODES:
             raise _bad_nodefile(path, f"more than {MOST_NODES} hosts")
-    slots[host] = slots.get(host, 0) + count
-
-
-def _some(slots: Slots, path: str) -> Slots:
     if not 1 <= sum(slots.values()) <= MOST_SLOTS:
         raise _bad_nodefile(path, f"{sum(slots.values())} slots")
     return slots

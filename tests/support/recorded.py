@@ -18,3 +18,8 @@ def environ(cluster: str, name: str) -> dict[str, str]:
 def names(cluster: str, *kinds: str) -> list[str]:
     """Return the names of all recordings of some kinds, such as task and batch."""
     return sorted(path.name for path in (FOLDER / cluster).iterdir() if path.name.split(".")[0] in kinds)
+
+
+def assigned(text: str) -> dict[str, str]:
+    """Return an environment from assignments as a shell has them, without spaces in the values."""
+    return dict(pair.split("=", 1) for pair in text.split())  # type: ignore[misc]

@@ -40,16 +40,16 @@ def test_a_job_is_rendered_as_the_command_renders_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "told"),
+    ("job", "message"),
     [
         ({"command": "train.py", "nodez": 2}, "nodes, which is the nearest"),
         ({"command": "train.py", "nodes": 0}, "nodes in the job: 0"),
         ({}, "saw none; try -- train.py"),
     ],
 )
-def test_a_job_that_is_none_is_refused_by_the_fields_name(job: dict[str, Any], told: str) -> None:
+def test_a_job_that_is_none_is_refused_by_the_fields_name(job: dict[str, Any], message: str) -> None:
     """As one in a file is."""
-    with pytest.raises(mingle_hooks.UsageError, match=re.escape(told)):
+    with pytest.raises(mingle_hooks.UsageError, match=re.escape(message)):
         mingle_hooks.render(job)
 
 
@@ -61,7 +61,7 @@ def test_every_error_of_the_command_line_is_there() -> None:
             assert f"`{name}`" in PAGE
 
 
-def test_what_runs_out_is_told_as_the_command_tells_it() -> None:
+def test_a_resource_that_has_run_out_is_named_as_by_the_command() -> None:
     """Whatever of Python's errors it was at first."""
     script = (
         "import mingle_hooks, resource\n"
@@ -97,9 +97,9 @@ def test_the_options_that_type_checkers_know_are_those_there_are() -> None:
     """And the page lists them."""
     named = list(api.Options.__annotations__)
     assert named == [s.name for s in TABLE if s.option and s.name not in api.PRINTED]
-    told = re.search(r"several: `([^`]*)`", PAGE)
-    assert told
-    assert told[1].split() == named
+    message = re.search(r"several: `([^`]*)`", PAGE)
+    assert message
+    assert message[1].split() == named
 
 
 def test_every_name_that_type_checkers_know_is_there() -> None:

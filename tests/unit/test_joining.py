@@ -11,10 +11,10 @@ NOBODY = "no-such-host.invalid"
 
 
 @pytest.mark.parametrize("host", ["localhost", NOBODY])
-def test_a_host_that_no_name_leads_to_stands_in_the_roster_by_its_address(host: str) -> None:
+def test_a_host_whose_name_does_not_resolve_is_in_the_roster_by_address(host: str) -> None:
     """What leads to this very node counts as none; an IPv6 address does not fit where a colon ends a host."""
     roster = (Member(0, host, "10.0.0.1", 2), Member(1, host, "fd00::2", 4), Member(2, "10.0.0.3", "10.0.0.3", 1))
-    hosts = [its.host for its in reachable(roster)]
+    hosts = [member.host for member in reachable(roster)]
     assert hosts == ["10.0.0.1", host, "10.0.0.3"]
 
 

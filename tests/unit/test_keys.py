@@ -96,7 +96,7 @@ def test_the_first_key_that_applies_is_used(place: Place) -> None:
     assert place.find(JobFacts("pbs", job_id="8.ctl", cookie=COOKIE)).material == HOMES.encode()
 
 
-def test_who_asks_has_all_keys_of_the_user_and_what_was_given_stands_alone(place: Place) -> None:
+def test_all_keys_of_the_user_are_held_unless_one_is_given(place: Place) -> None:
     """The one that everybody knows is none of them, and none is made."""
     job = detect({"SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_NODELIST": "a"})
     assert place.held(job) == place.held(insecure=True) == []
@@ -110,9 +110,7 @@ def test_who_asks_has_all_keys_of_the_user_and_what_was_given_stands_alone(place
         place.held()
 
 
-def test_a_run_that_may_be_asked_makes_the_key_in_the_home_where_a_member_would(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_makes_the_key_in_the_home_where_a_member_would(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not on a plain machine; and a home that cannot be written to is no failure."""
     job = detect({"SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_NODELIST": "a"})
     assert place.held(is_new=True) == []
@@ -124,7 +122,7 @@ def test_a_run_that_may_be_asked_makes_the_key_in_the_home_where_a_member_would(
 
 
 @pytest.mark.parametrize("scheduler", ["pbs", "torque", "pbs+mpi"])
-def test_no_key_is_made_of_the_cookie(place: Place, scheduler: str) -> None:
+def test_no_key_is_derived_from_the_cookie(place: Place, scheduler: str) -> None:
     """Seen: found in half a second from one answer, as all cookies of a server follow from when it started."""
     found = place.find(JobFacts(scheduler, job_id="7.ctl", cookie=COOKIE))
     assert found.source == str(place.of_home)  # of the home that all nodes share, made on first use
@@ -274,7 +272,7 @@ def test_a_hostile_job_id_leads_to_no_directory(place: Place, job: str) -> None:
     assert "none given" in place.refusal(NO_JOB._replace(job_id=job)).seen
 
 
-def test_a_job_directory_that_others_may_write_or_made_is_refused(place: Place) -> None:
+def test_a_job_directory_that_others_own_or_may_write_is_refused(place: Place) -> None:
     """So is one that is a link, or that holds a link."""
     key = place.put_for_job("7")
     (place.run / "8").mkdir(mode=0o700)
@@ -375,7 +373,7 @@ ROOT = ("/", "ext4")
     ],
     ids=str,
 )
-def test_the_kind_of_the_deepest_and_latest_mount_tells_whether_it_is_shared(
+def test_a_path_is_shared_by_the_kind_of_the_deepest_and_latest_mount(
     tmp_path: Path, mounts: list[tuple[str, str]], place: str, *, shared: bool
 ) -> None:
     """As the kernel's table of mounts lists them; without one nothing is shared."""

@@ -158,12 +158,12 @@ def test_settings_that_are_taken_pass(tmp_path: Path) -> None:
 
 def test_every_field_and_setting_is_described() -> None:
     """With the help that the command line gives."""
-    assert {name for name, its in schemas.job()["properties"].items() if its["description"]} == {*FIELDS, "command"}
-    told = schemas.settings()["properties"]
+    assert {name for name, one in schemas.job()["properties"].items() if one["description"]} == {*FIELDS, "command"}
+    known = schemas.settings()["properties"]
     for setting in SETTINGS:
         if setting.key:
             table, _, key = setting.key.rpartition(".")
-            assert (told[table]["properties"] if table else told)[key]["description"] == setting.help
+            assert (known[table]["properties"] if table else known)[key]["description"] == setting.help
 
 
 @pytest.mark.parametrize("name", ["job", "settings"])

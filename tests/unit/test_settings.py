@@ -39,21 +39,18 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_without_files_variables_and_options_all_is_default(place: Place) -> None:
-    settings = place.load()
-    assert (settings.timeout, settings.scope, settings.shell, settings.id) == (300.0, "node", "sh", None)
-    assert settings.source("timeout") == "default"
-
-
 def test_the_later_of_defaults_site_user_variable_and_option_wins(place: Place) -> None:
-    place.write(place.site, "timeout = 10")
-    assert (place.load().timeout, place.load().source("timeout")) == (10.0, str(place.site))
-    place.write(place.user, 'timeout = "20s"')
-    assert (place.load().timeout, place.load().source("timeout")) == (20.0, str(place.user))
+    settings = place.load()
+    assert (settings.scope, settings.shell, settings.id) == ("node", "sh", None)
     environ = {"MINGLE_TIMEOUT": "30"}
-    assert (place.load(environ).timeout, place.load(environ).source("timeout")) == (30.0, "MINGLE_TIMEOUT")
-    last = place.load(environ, timeout="1m")
-    assert (last.timeout, last.source("timeout")) == (60.0, "--timeout")
+    loads = [place.load()]
+    place.write(place.site, "timeout = 10")
+    loads.append(place.load())
+    place.write(place.user, 'timeout = "20s"')
+    loads += [place.load(), place.load(environ), place.load(environ, timeout="1m")]
+    sources = ("default", str(place.site), str(place.user), "MINGLE_TIMEOUT", "--timeout")
+    found = [(loaded.timeout, loaded.source("timeout")) for loaded in loads]
+    assert found == [*zip((300.0, 10.0, 20.0, 30.0, 60.0), sources, strict=True)]
 
 
 def test_settings_are_merged_key_by_key(place: Place) -> None:
@@ -80,16 +77,14 @@ def test_what_is_empty_or_not_given_is_not_set(place: Place) -> None:
 
 
 def test_lists_keep_their_order_however_they_are_written(place: Place) -> None:
+    """Sections of other commands come with their defaults."""
     assert place.load(frameworks=("a", "b,c")).frameworks == ("a", "b", "c")
     assert place.load({"MINGLE_FOR": "a, b ,c"}).frameworks == ("a", "b", "c")
     assert place.load({"MINGLE_VIA": "multicast, hosts"}).via == ("multicast", "hosts")
-
-
-def test_sections_of_other_commands_come_with_their_defaults(place: Place) -> None:
+    assert place.load({"MINGLE_TEMPLATES": "/a:/b"}).section("template")["directories"] == ("/a", "/b")
     place.write(place.site, '[hooks]\ncluster = "alpha"\nobserve = true')
     hooks = place.load().section("hooks")
     assert (hooks["cluster"], hooks["observe"], hooks["key_file"]) == ("alpha", True, "/etc/mingle/key")
-    assert place.load({"MINGLE_TEMPLATES": "/a:/b"}).section("template")["directories"] == ("/a", "/b")
 
 
 def test_what_an_earlier_mingle_exported_is_not_the_users(place: Place) -> None:
@@ -252,9 +247,6 @@ def test_what_is_not_toml_is_an_error_that_names_the_file(place: Place, data: st
     with pytest.raises(SettingsError, match="a TOML file") as caught:
         place.load()
     assert str(place.user) in caught.value.seen
-
-
-def test_a_file_larger_than_a_mebibyte_is_refused(place: Place) -> None:
     place.write(place.user, "#" * (1 << 20))
     place.load()
     place.write(place.user, "#" * ((1 << 20) + 1))
@@ -307,7 +299,7 @@ def test_every_setting_of_the_table_is_a_field_or_in_a_section_and_no_two_share_
         assert sorted(used) == sorted(set(used))
 
 
-def test_names_of_a_later_version_are_left_out_and_told(place: Place) -> None:
+def test_names_of_a_later_version_are_left_out_and_noted(place: Place) -> None:
     """After a roll back the newer file is still there: whoever knows less of it goes on with what is known."""
     place.write(place.site, 'version = 2\nnews = 1\ntimeout = 7\n[hooks]\nmore = "x"\n[table]\nx = 1\n')
     place.write(place.user, 'iface = "ib0"\n')

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from cluster.hosts import Hosts, missing
 from needs import skip_for_want_of
+from slurm_step import STEP
 from support.members import KEYED
+from support.recorded import assigned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,25 +23,8 @@ EVAL = """before=$(env -u _); eval "$(mingle env --on-failure status "$@")"; cod
 [ "$before" = "$(env -u _)" ] && echo unchanged; exit $code"""
 LINE = re.compile(r"mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n")
 JOB = ("--id", "job", "--nodes", "2", "--timeout", "1")
-SLURM = {
-    "SLURM_JOB_ID": "5",
-    "SLURM_JOB_NODELIST": "node[1-2]",
-    "SLURM_STEP_ID": "0",
-    "SLURM_NODEID": "0",
-    "SLURM_STEP_NODELIST": "node[1-2]",
-    "SLURM_STEP_NUM_NODES": "2",
-    "SLURM_PROCID": "0",
-    "SLURM_LOCALID": "0",
-    "SLURM_STEP_NUM_TASKS": "2",
-    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
-    **KEYED,
-}
-PBS = {
-    "PBS_JOBID": "7.ctl",
-    "PBS_ENVIRONMENT": "PBS_BATCH",
-    "PBS_JOBCOOKIE": "0123456789ABCDEF0123",
-    "PBS_NODENUM": "0",
-}
+SLURM = {**STEP, "SLURM_NODEID": "0", "SLURM_PROCID": "0", **KEYED}
+PBS = assigned("PBS_JOBID=7.ctl PBS_ENVIRONMENT=PBS_BATCH PBS_JOBCOOKIE=0123456789ABCDEF0123 PBS_NODENUM=0")
 ALONE = ["unshare", "--net", "bash", "-c", 'ip link set lo up; exec "$@"', "bash"]
 
 
@@ -85,16 +70,16 @@ def host() -> Iterator[Host]:
     """Give one host for the whole table, with the files that it names and a listener on port 23999."""
     skip_for_want_of(missing())
     with Hosts(1) as hosts:
-        its = hosts[0]
-        its.write("/root/grouped", "0123456789abcdef" * 2, mode=0o640)
-        its.write("/home/alice/key", "0123456789abcdef" * 2, mode=0o600, user="alice")
-        its.write("/home/alice/roots", "0123456789abcdef" * 2, mode=0o600)
-        its.write("/root/broken/mingle/mingle.toml", "timeout = = 5\n")
+        one = hosts[0]
+        one.write("/root/grouped", "0123456789abcdef" * 2, mode=0o640)
+        one.write("/home/alice/key", "0123456789abcdef" * 2, mode=0o600, user="alice")
+        one.write("/home/alice/roots", "0123456789abcdef" * 2, mode=0o600)
+        one.write("/root/broken/mingle/mingle.toml", "timeout = = 5\n")
         listen = "import socket, signal; s = socket.create_server(('', 23999)); print(flush=True); signal.pause()"
-        listener = its.popen(["python3", "-c", listen])
+        listener = one.popen(["python3", "-c", listen])
         assert listener.stdout is not None
         listener.stdout.readline()
-        yield its
+        yield one
         listener.kill()
 
 

@@ -20,7 +20,7 @@ TWO = ("--id", "job", "--nodes", "2")
 STATE = 'grep "^Sig[IBC]" /proc/self/status; cat /proc/self/limits; ls /proc/self/fd'
 
 
-def test_explain_tells_on_stderr_where_each_value_comes_from(hosts: Callable[..., Hosts]) -> None:
+def test_explain_prints_the_source_of_each_value_to_stderr(hosts: Callable[..., Hosts]) -> None:
     """Stdout is the same with and without it."""
     host = hosts(1)[0]
     env = {"MASTER_PORT": "23456", "NCCL_SOCKET_IFNAME": "mine"}
@@ -55,7 +55,7 @@ EXPLAINED = {
 
 
 @pytest.mark.parametrize("blocked", EXPLAINED)
-def test_explain_says_why_this_address_who_did_not_reach_another_and_who_came_last(
+def test_explain_gives_reasons_for_the_address_and_names_the_last_member(
     hosts: Callable[..., Hosts], blocked: str
 ) -> None:
     """Nobody is named for an address that was not needed: who has reached a better one has not tried it."""
@@ -69,13 +69,13 @@ def test_explain_says_why_this_address_who_did_not_reach_another_and_who_came_la
         assert re.search(f"^{line}", first.stderr + second.stderr, re.MULTILINE), line
 
 
-def test_no_wait_asks_nobody_and_says_the_same_on_every_node(hosts: Callable[..., Hosts]) -> None:
+def test_no_wait_contacts_no_member_and_agrees_on_every_node(hosts: Callable[..., Hosts]) -> None:
     """Each node's own answer, from the scheduler's variables and the key alone, where there is one."""
     two = hosts(2)
     env = [{**STEP, "SLURM_NODEID": str(rank), "SLURM_PROCID": str(rank)} for rank in (0, 1)]
     found = {}
     for name, key in (("none", {}), ("one", KEYED), ("another", OTHER_KEY)):
-        results = [host.run(evaluating("--no-wait"), env={**its, **key}) for host, its in zip(two, env, strict=True)]
+        results = [host.run(evaluating("--no-wait"), env={**one, **key}) for host, one in zip(two, env, strict=True)]
         found[name] = one_world(results)[0]["MASTER_PORT"]
         assert one_world(results)[0]["MASTER_ADDR"] == "node1"
         assert [done.stderr for done in results] == ["", ""]
@@ -106,7 +106,7 @@ def test_exec_becomes_the_command_with_the_variables_and_nothing_else_changed(ho
         assert out.startswith(plain.stdout), (out, plain.stdout)
         found.append(parsed(out))
         assert found[-1]["PID"] == str(process.pid)
-    assert sorted(its["NODE_RANK"] for its in found) == ["0", "1"]
+    assert sorted(one["NODE_RANK"] for one in found) == ["0", "1"]
     assert found[0]["MINGLE_WORLD"] == found[1]["MINGLE_WORLD"]
 
 
@@ -124,19 +124,19 @@ def test_the_key_stands_in_no_environment_of_the_command_and_its_children(
     """All that it starts would hand it on; `--keep-key` leaves it, and a mingle that the command starts has it."""
     two = hosts(2)[: 1 if words[0] == "run" else 2]
 
-    def said(*more: str) -> str:
+    def output(*more: str) -> str:
         processes = [host.popen(["mingle", *words, *more], env=KEYED) for host in two]
         found = [process.communicate(timeout=60) for process in processes]
         assert [process.returncode for process in processes] == [0] * len(two), found
         return "".join(out for out, _ in found)
 
-    without = said("bash", "-c", ENVIRONS)
+    without = output("bash", "-c", ENVIRONS)
     assert without.count("MINGLE_WORLD=") == 3 * len(two)
     assert "MINGLE_KEY" not in without
     assert KEYED["MINGLE_KEY"] not in without
-    assert said("--keep-key", "bash", "-c", ENVIRONS).count(f"MINGLE_KEY={KEYED['MINGLE_KEY']}") == 3 * len(two)
+    assert output("--keep-key", "bash", "-c", ENVIRONS).count(f"MINGLE_KEY={KEYED['MINGLE_KEY']}") == 3 * len(two)
     inner = "bash -c 'echo $MINGLE_KEY'"
-    assert said("bash", "-c", f"mingle exec --id inner --nodes 1 {inner}; echo =$MINGLE_KEY").count(
+    assert output("bash", "-c", f"mingle exec --id inner --nodes 1 {inner}; echo =$MINGLE_KEY").count(
         f"={KEYED['MINGLE_KEY']}"
     ) == len(two)
 
@@ -197,12 +197,12 @@ eval "$(mingle env --id second --nodes 2 --for none)"; echo FIRST=$first; env
 eval "$(mingle env --id third --nodes 2 --timeout 1 --rank $((NODE_RANK + 2)) --on-failure status)"
 echo CODE=$?; env | sed s/^/AFTER_/"""
     found = [parsed(done.stdout) for done in hosts(2).run_all(["bash", "-c", script], env=KEYED)]
-    assert {its["MINGLE_ID"] for its in found} == {"second"}
+    assert {one["MINGLE_ID"] for one in found} == {"second"}
     assert found[0]["FIRST"] == found[1]["FIRST"] != found[0]["MINGLE_WORLD"]
-    for its in found:
-        assert "PET_NNODES" not in its
-        assert its["CODE"] == "64"
-        assert not [name for name in WORLD if f"AFTER_{name}" in its]
+    for one in found:
+        assert "PET_NNODES" not in one
+        assert one["CODE"] == "64"
+        assert not [name for name in WORLD if f"AFTER_{name}" in one]
 
 
 @pytest.mark.parametrize("quiet", [False, True], ids=["live", "quiet"])
@@ -224,8 +224,8 @@ def test_a_terminal_sees_one_live_line_that_is_wiped_at_the_end(hosts: Callable[
     live, wiped, message = shown.decode().rpartition("\r\x1b[K")
     assert message.startswith("mingle: expected 2 members within 3 s")
     assert bool(wiped) is not quiet
-    told = re.findall(r"\r\x1b\[Kmingle: 1 of 2 nodes checked in after [12] s; waiting for rank 1", live)
-    assert len(told) == (0 if quiet else 2)
+    seen = re.findall(r"\r\x1b\[Kmingle: 1 of 2 nodes checked in after [12] s; waiting for rank 1", live)
+    assert len(seen) == (0 if quiet else 2)
 
 
 def test_a_log_gets_plain_lines_now_and_then(hosts: Callable[..., Hosts]) -> None:

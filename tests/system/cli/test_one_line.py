@@ -62,7 +62,7 @@ def test_a_member_with_a_reason_of_its_own_prints_it(slurm: SlurmCluster) -> Non
         (["hosts", "--format", "pbs"], "saw pbs"),
     ],
 )
-def test_srun_shows_a_mistake_in_its_own_words_once(slurm: SlurmCluster, words: list[str], seen: str) -> None:
+def test_srun_shows_a_mistake_in_the_options_once(slurm: SlurmCluster, words: list[str], seen: str) -> None:
     """Task 0 prints it; each task ends with the status."""
     step = ["srun", "-N4", "--ntasks-per-node=2", "mingle", *words]
     done = slurm.controller.run(step, user="alice", timeout=60)

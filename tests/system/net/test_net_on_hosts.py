@@ -55,7 +55,7 @@ def test_every_address_is_listed_with_its_interface(hosts: Callable[..., Hosts])
     assert "172.17.0.1" not in usable
 
 
-def test_a_kernel_that_gives_no_list_is_an_error_that_says_so() -> None:
+def test_a_kernel_without_a_list_of_addresses_is_an_error() -> None:
     """As in a container that forbids netlink sockets; here the limit of open files is what is in the way."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))

@@ -88,7 +88,7 @@ def test_a_task_for_each_slot_has_its_rank(any_pbs: Start, each: str) -> None:
     for world in {str(each["MINGLE_WORLD"]) for each in tasks}:
         members = [each for each in tasks if each["MINGLE_WORLD"] == world]
         is_one_world(members)
-        assert sorted((str(its["RANK"]), its["LOCAL_RANK"], its["HOST"]) for its in members) == [
+        assert sorted((str(one["RANK"]), one["LOCAL_RANK"], one["HOST"]) for one in members) == [
             ("0", "0", "node1"),
             ("1", "1", "node1"),
             ("2", "0", "node2"),
@@ -97,10 +97,10 @@ def test_a_task_for_each_slot_has_its_rank(any_pbs: Start, each: str) -> None:
     assert len({each["MINGLE_WORLD"] for each in tasks}) == 2
 
 
-def test_several_tasks_on_a_host_that_do_not_say_so_get_no_world(any_pbs: Start) -> None:
+def test_several_tasks_on_a_host_without_scope_get_no_world(any_pbs: Start) -> None:
     """Each would take itself for its host, which makes two worlds, one after the other or at once: so none."""
     task = "bash -c 'PREPARE; eval \"$(mingle env --timeout 20)\" && show'"
     pbs = any_pbs(2, slots=2)
-    said = "\n".join(lines(pbs, f"pbsdsh -- {task} 2>&1", hosts=2, slots=2))
-    assert not (pbs.place / "shown").exists(), said
-    assert said.count("expected one slot on each host, or --scope; saw 2 slots (pbs)") == 4, said
+    output = "\n".join(lines(pbs, f"pbsdsh -- {task} 2>&1", hosts=2, slots=2))
+    assert not (pbs.place / "shown").exists(), output
+    assert output.count("expected one slot on each host, or --scope; saw 2 slots (pbs)") == 4, output

@@ -183,7 +183,7 @@ srun bash -ec 'eval "$(mingle env)"; env > {tmp_path}/again.$SLURM_PROCID'
     assert [world["NODE_RANK"] for world in worlds] == [world["SLURM_NODEID"] for world in worlds]
 
 
-def test_two_tasks_of_a_node_that_both_ask_as_nodes_fail_everybody_and_say_why(
+def test_two_tasks_of_a_node_that_both_join_as_nodes_fail_everybody_with_the_reason(
     slurm: SlurmCluster, tmp_path: Path
 ) -> None:
     """Every one fails, also one that comes a second after both; one message names the rank, the host and a remedy."""
@@ -193,18 +193,18 @@ def test_two_tasks_of_a_node_that_both_ask_as_nodes_fail_everybody_and_say_why(
 shift
 exec "$@" """
     tasks = ("-N3", "-n6", "--ntasks-per-node=2", "bash", "-c", script, "bash", str(tmp_path / "started"))
-    said = failed(slurm.srun(*tasks, *evaluating("--scope", "node", "--timeout", "20"), env=KEYED), 76)
-    claims = [line for line in said.splitlines() if "rank 1 claimed by node2 (" in line]
-    assert ["--scope task" in line for line in claims] == [True], said
+    errors = failed(slurm.srun(*tasks, *evaluating("--scope", "node", "--timeout", "20"), env=KEYED), 76)
+    claims = [line for line in errors.splitlines() if "rank 1 claimed by node2 (" in line]
+    assert ["--scope task" in line for line in claims] == [True], errors
 
 
-def test_several_tasks_of_a_node_have_to_say_what_they_are(slurm: SlurmCluster) -> None:
+def test_several_tasks_of_a_node_need_scope(slurm: SlurmCluster) -> None:
     """Without --scope every task fails at once, the same, also on a node that has just one."""
-    said = failed(slurm.srun("-N2", "-n3", *evaluating("--timeout", "20"), env=KEYED), 64)
-    assert len([line for line in said.splitlines() if "expected one task on each node; saw 2" in line]) == 3, said
+    errors = failed(slurm.srun("-N2", "-n3", *evaluating("--timeout", "20"), env=KEYED), 64)
+    assert len([line for line in errors.splitlines() if "expected one task on each node; saw 2" in line]) == 3, errors
 
 
-def test_a_host_that_does_not_ask_is_named_by_all_others(slurm: SlurmCluster, tmp_path: Path) -> None:
+def test_a_host_that_does_not_join_is_named_by_all_others(slurm: SlurmCluster, tmp_path: Path) -> None:
     """At the deadline each waiting task's eval fails, `set -e` ends its script, and stderr names node3."""
     script = '[ $SLURM_NODEID = 2 ] && exit 0; exec "$@"'
     line = ("bash", "-c", script, "bash", *evaluating("--timeout", "2", then=f"touch {tmp_path}/ran"))

@@ -92,12 +92,12 @@ def environ(place: Path) -> dict[str, str]:
 def answer(forked: Forked, shell: str, typed: str) -> set[str]:
     """Return the words with which the shell's script would be answered."""
     words = [*typed.split(" ")]
-    asked = {
+    variables = {
         "_MINGLE_COMPLETE": f"{shell}_complete",
         "COMP_WORDS": typed,
         "COMP_CWORD": "" if shell == "fish" else str(len(words) - 1),
     }
-    done = forked.run(env={**os.environ, **asked})
+    done = forked.run(env={**os.environ, **variables})
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     if shell == "zsh":
@@ -190,7 +190,7 @@ def test_fish_offers_the_same(place: Path) -> None:
         assert answers.pop(0) == {becomes.split(" ")[-1]}, typed
 
 
-def test_bash_hands_the_words_after_the_options_of_exec_to_the_commands_own_completion(place: Path) -> None:
+def test_bash_passes_the_command_after_execs_options_to_its_own_completion(place: Path) -> None:
     """By the function of the package bash-completion, at the place where the command stands."""
     need("bash")
     script = """eval "$(mingle completion bash)"

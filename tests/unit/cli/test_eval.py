@@ -53,22 +53,22 @@ def test_the_documented_form_goes_on_only_where_there_is_a_world(shell: str, tmp
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 of 1\n", "")
 
 
-@pytest.mark.parametrize("said", ["--on-failure status", "--on-failure=status", ""])
-def test_on_failure_status_leaves_the_choice_to_the_script(said: str) -> None:
+@pytest.mark.parametrize("options", ["--on-failure status", "--on-failure=status", ""])
+def test_on_failure_status_leaves_the_choice_to_the_script(options: str) -> None:
     """For those who write `eval … || other`; as an option or as a variable."""
-    environ = {} if said else {"MINGLE_ON_FAILURE": "status"}
-    done = run("sh", f'eval "$(mingle env --nodes 0 {said})" || echo "other after $?"', **environ)
+    environ = {} if options else {"MINGLE_ON_FAILURE": "status"}
+    done = run("sh", f'eval "$(mingle env --nodes 0 {options})" || echo "other after $?"', **environ)
     assert (done.returncode, done.stdout) == (0, "other after 64\n")
 
 
 @pytest.mark.parametrize(
-    ("said", "variable"),
+    ("options", "variable"),
     [("--shell json --shell csh", ""), ("--shell=json --shell=csh", ""), ("--shell=csh", "json"), ("", "csh")],
 )
-def test_of_an_option_that_is_repeated_the_last_counts(said: str, variable: str) -> None:
+def test_of_an_option_that_is_repeated_the_last_counts(options: str, variable: str) -> None:
     """A failure speaks the language that a success would, also where another option is wrong."""
     environ = {"MINGLE_SHELL": variable} if variable else {}
-    done = run("sh", f"mingle env --nodes 0 {said}", **environ)
+    done = run("sh", f"mingle env --nodes 0 {options}", **environ)
     assert "if ( ! $?prompt ) exit 64;" in done.stdout
 
 

@@ -38,9 +38,9 @@ def commands(command: click.Command, context: click.Context) -> list[tuple[click
     found = [(command, context)]
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
-            its = command.get_command(context, name)
-            assert its is not None
-            found += commands(its, click.Context(its, info_name=name, parent=context))
+            one = command.get_command(context, name)
+            assert one is not None
+            found += commands(one, click.Context(one, info_name=name, parent=context))
     return found
 
 
@@ -59,7 +59,7 @@ def shown(forked: Forked, *words: str) -> str:
     return done.stdout
 
 
-def said(text: str) -> str:
+def one_line(text: str) -> str:
     """Return a text as one line, as help breaks lines anywhere, after a hyphen too."""
     return re.sub(r"\s+", " ", re.sub(r"-\n\s+", "-", text))
 
@@ -70,24 +70,24 @@ def test_every_setting_and_field_has_its_place_in_help_and_nothing_else_has() ->
     assert set(SETTINGS) == options | set(CALL_FLAGS)
     assert set(FIELDS) <= set(FIELD_GROUPS)
     assert set(FIELD_VALUES) <= set(FIELD_GROUPS)
-    assert {its.group for its in (*SETTINGS.values(), *RUN.values(), *CHECK.values())} | set(
+    assert {one.group for one in (*SETTINGS.values(), *RUN.values(), *CHECK.values())} | set(
         FIELD_GROUPS.values()
     ) == set(GROUPS)
 
 
-@pytest.mark.parametrize("setting", [its for its in TABLE if its.option], ids=lambda its: its.name)
-def test_what_help_says_of_a_value_is_what_the_program_reads(setting: object) -> None:
+@pytest.mark.parametrize("setting", [one for one in TABLE if one.option], ids=lambda one: one.name)
+def test_the_values_and_defaults_in_help_are_those_of_the_program(setting: object) -> None:
     """The default is the default, and each value that is offered can be read."""
-    (its,) = [found for found in TABLE if found is setting]
-    how = SETTINGS[its.name]
-    is_flag = its.option in FLAGS
+    (one,) = [found for found in TABLE if found is setting]
+    how = SETTINGS[one.name]
+    is_flag = one.option in FLAGS
     assert bool(how.metavar) is not is_flag
     if how.default:
-        assert its.read(how.default) == its.default
+        assert one.read(how.default) == one.default
     else:
-        assert its.default in (None, (), "", False)
+        assert one.default in (None, (), "", False)
     for value in how.values():
-        its.read(value)
+        one.read(value)
 
 
 @pytest.mark.parametrize("command", ["env", "exec"])
@@ -100,9 +100,9 @@ def test_the_options_stand_in_groups_with_the_kinds_of_their_values(forked: Fork
     for kind in ("--nodes N ", "--timeout 90s|5m|1h", "--scope node|task", "--slots N|gpus|tasks|cpus", "--for F,…"):
         assert kind in text
     for default in ("[default: 5m]", "[default: 20000-24999]", "[default: node]"):
-        assert default in said(text)
-    assert ", ".join(FRAMEWORKS) in said(text)
-    assert ", ".join(BACKENDS) in said(text)
+        assert default in one_line(text)
+    assert ", ".join(FRAMEWORKS) in one_line(text)
+    assert ", ".join(BACKENDS) in one_line(text)
 
 
 def test_the_first_example_is_the_shortest_safe_line(forked: Forked) -> None:

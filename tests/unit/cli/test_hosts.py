@@ -6,6 +6,7 @@ import socket
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from support.recorded import assigned
 
 from mingle_hooks.cli.main import run
 from mingle_hooks.errors import UsageError
@@ -15,14 +16,10 @@ from mingle_hooks.joining import Listing, members_of
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.member import Observer
 
-SCRIPT = {
-    "SLURM_JOB_ID": "7",
-    "SLURM_JOB_NODELIST": "node[1-2]",
-    "SLURM_JOB_NUM_NODES": "2",
-    "SLURM_TASKS_PER_NODE": "3,1",
-    "SLURM_NTASKS": "4",
-    "SLURMD_NODENAME": "node1",
-}
+SCRIPT = assigned(
+    "SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node[1-2] SLURM_JOB_NUM_NODES=2 SLURM_TASKS_PER_NODE=3,1 SLURM_NTASKS=4"
+    " SLURMD_NODENAME=node1"
+)
 
 
 def listed(environ: dict[str, str], **options: str) -> Listing:
@@ -41,7 +38,9 @@ def test_a_script_has_the_schedulers_tasks_or_the_slots_that_it_says() -> None:
 @pytest.mark.parametrize(
     "more", [{"CUDA_VISIBLE_DEVICES": "0,1"}, {"SLURM_GPUS_ON_NODE": "4"}, {"SLURMD_NODENAME": ""}]
 )
-def test_what_the_scheduler_does_not_tell_is_not_guessed(more: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slots_that_the_scheduler_does_not_list_are_not_guessed(
+    more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """GPUs are one host's own, and a login node has none of the job's."""
     monkeypatch.setattr(socket, "gethostname", lambda: "login1")
     with pytest.raises(UsageError, match="--slots N, if all hosts have the same number"):

@@ -59,11 +59,11 @@ def test_a_page_is_clean_and_fits_a_terminal(forked: Forked, name: str) -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert text.splitlines()[2] == "NAME"
     words = [] if name == "mingle" else [name.removeprefix("mingle-")]
-    told = forked.run(*words, "--help", env=os.environ)
-    assert told.returncode == 0
-    if "[--all]" in told.stdout:
-        told = forked.run(*words, "--help", "--all", env=os.environ)
-    options = {word.rstrip(",") for word in told.stdout.split() if word.startswith("--") and word.strip("-,")}
+    shown = forked.run(*words, "--help", env=os.environ)
+    assert shown.returncode == 0
+    if "[--all]" in shown.stdout:
+        shown = forked.run(*words, "--help", "--all", env=os.environ)
+    options = {word.rstrip(",") for word in shown.stdout.split() if word.startswith("--") and word.strip("-,")}
     assert not [option for option in options - {"--help", "--all]"} if option not in text]
 
 

@@ -57,7 +57,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("words", MISTAKES)
-def test_a_mistaken_value_is_told_the_valid_ones_and_the_nearest(forked: Forked, words: str, tmp_path: Path) -> None:
+def test_an_invalid_value_is_answered_with_the_valid_ones_and_the_nearest(
+    forked: Forked, words: str, tmp_path: Path
+) -> None:
     """With the code for options that cannot be used."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     done = forked.run(*words.split(), env=environ)
@@ -70,7 +72,7 @@ def test_a_mistaken_value_is_told_the_valid_ones_and_the_nearest(forked: Forked,
 
 
 @pytest.mark.parametrize("words", ["env", "env --id a", "exec true", "exec torchrun train.py"])
-def test_a_login_node_is_told_that_there_is_no_job(forked: Forked, words: str, tmp_path: Path) -> None:
+def test_on_a_login_node_the_error_is_that_there_is_no_job(forked: Forked, words: str, tmp_path: Path) -> None:
     """And what to do about it."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     done = forked.run(*words.split(), env=environ)

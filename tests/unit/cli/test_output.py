@@ -168,10 +168,10 @@ def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
     process = subprocess.Popen([MINGLE, "hooks", "render", "slurm"], stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     thread.start()
-    _, said = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     thread.join()
     os.close(reader)
-    assert (process.returncode, said) == (0, b"")
+    assert (process.returncode, errors) == (0, b"")
     assert b"".join(got).partition(b"\n")[2].decode() == run(("hooks", "render", "slurm"), "").stdout
 
 
@@ -202,7 +202,7 @@ main.main()
 """
 
 
-def test_what_is_stopped_while_it_fails_says_why_it_failed() -> None:
+def test_a_process_that_is_stopped_while_it_fails_prints_why_it_failed() -> None:
     """And not where it was then; eval gets its end, too."""
     done = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
     assert done.returncode == 64

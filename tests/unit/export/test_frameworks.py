@@ -6,6 +6,7 @@ import json
 
 import pytest
 from frameworks.reads import FOR_USER_CODE, OWN, READS
+from support.recorded import assigned
 
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.export.frameworks import (
@@ -43,45 +44,30 @@ def settings(name: str, view: View = NODE_VIEW) -> dict[str, str]:
     return framework(name).settings(view)
 
 
-STATIC = {
-    "PET_NNODES": "2",
-    "PET_NPROC_PER_NODE": "4",
-    "PET_NODE_RANK": "1",
-    "PET_MASTER_ADDR": "10.0.0.1",
-    "PET_MASTER_PORT": "29500",
-    "PET_RDZV_BACKEND": "static",
-    "PET_RDZV_ID": "0123456789abcdef",
-}
-C10D = {
-    "PET_NNODES": "2",
-    "PET_NPROC_PER_NODE": "4",
-    "PET_RDZV_BACKEND": "c10d",
-    "PET_RDZV_ID": "0123456789abcdef",
-    "PET_RDZV_ENDPOINT": "10.0.0.1:29500",
-}
+STATIC = assigned(
+    "PET_NNODES=2 PET_NPROC_PER_NODE=4 PET_NODE_RANK=1 PET_MASTER_ADDR=10.0.0.1 PET_MASTER_PORT=29500"
+    " PET_RDZV_BACKEND=static PET_RDZV_ID=0123456789abcdef"
+)
+C10D = assigned(
+    "PET_NNODES=2 PET_NPROC_PER_NODE=4 PET_RDZV_BACKEND=c10d PET_RDZV_ID=0123456789abcdef"
+    " PET_RDZV_ENDPOINT=10.0.0.1:29500"
+)
 RESTARTS = {"PET_MAX_RESTARTS": "3", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 # Of several nodes' batch shell: each node opens a store and uses the endpoint's, and no node rank is among it.
 OF_BATCH = NO_RANK | C10D | {"PET_RDZV_CONF": "is_host=1,join_timeout=300,read_timeout=300"}
+OF_UNKNOWN_SLOTS = {name: value for name, value in OF_BATCH.items() if name != "PET_NPROC_PER_NODE"}
 ELASTIC = C10D | RESTARTS | {"PET_NODE_RANK": "1", "PET_RDZV_CONF": "is_host=0", "PET_LOCAL_ADDR": "10.0.0.2"}
-JAX = {
-    "JAX_COORDINATOR_ADDRESS": "10.0.0.1:29500",
-    "JAX_NUM_PROCESSES": "6",
-    "JAX_PROCESS_ID": "5",
-    "OMPI_MCA_orte_hnp_uri": "0.0;tcp://10.0.0.1:29500",
-    "OMPI_COMM_WORLD_SIZE": "6",
-    "OMPI_COMM_WORLD_RANK": "5",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "3",
-}
-JAX6 = {
-    "JAX_COORDINATOR_ADDRESS": "[fd00::1]:29500",
-    "JAX_NUM_PROCESSES": "2",
-    "JAX_PROCESS_ID": "1",
-    "JAX_LOCAL_DEVICE_IDS": "0,1,2,3",
-    "OMPI_MCA_orte_hnp_uri": "0.0;tcp6://[fd00::1]:29500",
-    "OMPI_COMM_WORLD_SIZE": "2",
-    "OMPI_COMM_WORLD_RANK": "1",
-}
-XGBOOST = {"DMLC_TRACKER_URI": "10.0.0.1", "DMLC_TRACKER_PORT": "29501", "DMLC_TASK_ID": "5", "DMLC_NUM_WORKER": "6"}
+ELASTIC6 = C10D | RESTARTS | {"PET_RDZV_ENDPOINT": "[fd00::1]:29500", "PET_RDZV_CONF": "is_host=1"}
+ELASTIC6 |= {"PET_NPROC_PER_NODE": "2", "PET_NODE_RANK": "0"}
+JAX = assigned(
+    "JAX_COORDINATOR_ADDRESS=10.0.0.1:29500 JAX_NUM_PROCESSES=6 JAX_PROCESS_ID=5 OMPI_COMM_WORLD_SIZE=6"
+    " OMPI_MCA_orte_hnp_uri=0.0;tcp://10.0.0.1:29500 OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_LOCAL_RANK=3"
+)
+JAX6 = assigned(
+    "JAX_COORDINATOR_ADDRESS=[fd00::1]:29500 JAX_NUM_PROCESSES=2 JAX_PROCESS_ID=1 JAX_LOCAL_DEVICE_IDS=0,1,2,3"
+    " OMPI_MCA_orte_hnp_uri=0.0;tcp6://[fd00::1]:29500 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1"
+)
+XGBOOST = assigned("DMLC_TRACKER_URI=10.0.0.1 DMLC_TRACKER_PORT=29501 DMLC_TASK_ID=5 DMLC_NUM_WORKER=6")
 GPUS = NODE_VIEW._replace(is_cpu_only=False)
 BY_C10D = NODE_VIEW._replace(user_environ={"PET_RDZV_BACKEND": "c10d"})
 OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})
@@ -96,24 +82,9 @@ OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID":
         ("torchrun", BATCH_VIEW, OF_BATCH),
         ("torchrun", BATCH_VIEW._replace(world=WORLD6), OF_BATCH | {"PET_RDZV_ENDPOINT": "[fd00::1]:29500"}),
         # Where not all nodes' slots are known torchrun starts its own default.
-        (
-            "torchrun",
-            BATCH_VIEW._replace(batch=Batch(300, "")),
-            {name: value for name, value in OF_BATCH.items() if name != "PET_NPROC_PER_NODE"},
-        ),
+        ("torchrun", BATCH_VIEW._replace(batch=Batch(300, "")), OF_UNKNOWN_SLOTS),
         ("torchrun-elastic", NODE_VIEW, ELASTIC),
-        (
-            "torchrun-elastic",
-            IPV6_VIEW._replace(place=Assignment(0, 2, 0)),
-            C10D
-            | RESTARTS
-            | {
-                "PET_NPROC_PER_NODE": "2",
-                "PET_NODE_RANK": "0",
-                "PET_RDZV_ENDPOINT": "[fd00::1]:29500",
-                "PET_RDZV_CONF": "is_host=1",
-            },
-        ),
+        ("torchrun-elastic", IPV6_VIEW._replace(place=Assignment(0, 2, 0)), ELASTIC6),
         ("torchrun-elastic", BATCH_VIEW, OF_BATCH | RESTARTS),
         ("jax", IPV6_VIEW, JAX6),
         ("jax", TASK_VIEW, JAX),
@@ -154,7 +125,7 @@ def test_of_every_exported_name_it_is_known_where_it_is_read() -> None:
 
 @pytest.mark.parametrize("name", list(FRAMEWORKS))
 @pytest.mark.parametrize("view", [NODE_VIEW, TASK_VIEW, IPV6_VIEW], ids=["node", "task", "ipv6"])
-def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: str, view: View) -> None:
+def test_a_framework_exports_the_names_of_its_row_and_no_others(name: str, view: View) -> None:
     """The row is what an earlier mingle is recognised by."""
     exported = set(settings(name, view)) | {v for file in files(view, [name]) for v in file.variables}
     assert exported <= set(framework(name).names)
@@ -174,7 +145,7 @@ def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("environ", [{}, {"PET_RDZV_BACKEND": "static"}], ids=["", "static"])
 @pytest.mark.parametrize("batch", [None, Batch(300, "4")], ids=["no names", "names"])
-def test_a_torchrun_that_would_train_alone_is_made_to_end(batch: Batch | None, environ: dict[str, str]) -> None:
+def test_a_torchrun_that_would_train_alone_ends(batch: Batch | None, environ: dict[str, str]) -> None:
     """It takes these words for a rank, prints them and ends with 2, where c10d is no way or not the user's."""
     bare = NODE_VIEW._replace(place=Assignment(None, 4, None), batch=batch, user_environ=environ)
     words = settings("torchrun", bare) == settings("torchrun-elastic", bare) == ENDS

@@ -70,7 +70,7 @@ def completed(line: str, view: View = SECOND) -> str:
         ("python t.py", SECOND, "python t.py"),
     ],
 )
-def test_a_launcher_gets_what_it_needs_unless_the_user_said_it(line: str, view: View, expected: str) -> None:
+def test_a_launcher_gets_the_options_that_the_user_did_not_give(line: str, view: View, expected: str) -> None:
     """Before the user's own words, each an argument of its own; what follows the script is the script's."""
     assert completed(line, view) == expected
 
@@ -80,7 +80,7 @@ def test_a_launcher_gets_what_it_needs_unless_the_user_said_it(line: str, view: 
     [("NO", True), ("MULTI_CPU", True), ("MULTI_GPU", False), ("FSDP", False), ("DEEPSPEED", False)],
 )
 @pytest.mark.parametrize("is_default", [False, True])
-def test_accelerate_s_own_file_says_what_starts_the_processes(
+def test_accelerate_s_own_file_decides_how_processes_are_started(
     kind: str, tmp_path: Path, *, is_added: bool, is_default: bool
 ) -> None:
     """Named or the default one, in YAML or in JSON; where it names none that starts several, one is added."""
@@ -113,7 +113,7 @@ def test_an_option_that_takes_a_node_out_of_the_world_is_refused(line: str, why:
 
 
 @pytest.mark.parametrize("line", ["accelerate launch t.py", "deepspeed t.py", "ray start", "horovodrun ./t"])
-def test_a_place_that_is_not_known_is_not_told(line: str) -> None:
+def test_without_a_known_place_no_option_is_added(line: str) -> None:
     """As in a batch script."""
     assert completed(line, SECOND._replace(place=Assignment(None, 4, None))) == line
 
@@ -202,7 +202,7 @@ def test_an_option_that_takes_torchrun_out_of_the_world_is_refused(launcher: str
         ("node1", None, (), False),
     ],
 )
-def test_the_first_host_is_the_one_that_the_scheduler_or_else_its_short_name_tells(
+def test_the_first_host_is_known_by_the_schedulers_name_or_else_by_its_short_name(
     name: str, host: str | None, hosts: tuple[str, ...], *, is_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shell of salloc may be on a login host."""

@@ -173,7 +173,7 @@ def test_csh_refuses_a_line_longer_than_its_longest_word(tmp_path: Path) -> None
     assert_arrived(done, tmp_path, expected)
 
 
-def spoken(command: list[str]) -> tuple[str, str, str]:
+def language_of(command: list[str]) -> tuple[str, str, str]:
     """Return the language of a real shell, how it evaluates the file `text`, and its last status."""
     shell = {"tcsh": "csh", "bsd-csh": "csh", "fish": "fish"}.get(command[0], "sh")
     way = {"csh": 'eval "`cat text`"', "fish": "cat text | source"}.get(shell, 'eval "$(cat text)"')
@@ -186,7 +186,7 @@ def test_a_failure_ends_a_script_with_the_code_or_only_sets_the_status(
     command: list[str], unset: list[str], tmp_path: Path
 ) -> None:
     """What follows would train alone; what was left is gone. A person's session stays open, with the status."""
-    shell, way, status = spoken(command)
+    shell, way, status = language_of(command)
     done = run(command, f"{way}; echo went on", shells.failure(shell, 76, unset), tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (76, b"", b"")
     text = shells.failure(shell, 69, unset, ends=False)
@@ -251,7 +251,7 @@ def test_nothing_to_export_prints_nothing(command: list[str], tmp_path: Path) ->
 @pytest.mark.parametrize("command", [["dash"], CSH[0], FISH], ids=lambda c: c[0])
 def test_stale_names_are_unset_and_names_that_are_set_again_are_not(command: list[str], tmp_path: Path) -> None:
     """What an earlier mingle exported and this one does not is gone, in every shell."""
-    shell, way, _ = spoken(command)
+    shell, way, _ = language_of(command)
     text = shells.success(shell, {"A": "new"}, ["OLD", "A"])
     assert_arrived(run(command, f"{way}; env -0 > seen", text, tmp_path, OLD="old", A="old"), tmp_path, {"A": "new"})
     assert "OLD" not in environment(tmp_path)

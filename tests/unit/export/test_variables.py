@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.export.frameworks import FRAMEWORKS, Framework
 from mingle_hooks.export.variables import KNOWN, Variable, earlier, explain, files, leftovers, own, stale, variables
 from mingle_hooks.world import Assignment, Member, View, World
 
@@ -49,8 +50,8 @@ def test_what_is_not_known_is_not_exported() -> None:
     torchrun and accelerate would train alone there, so they get ranks that they refuse, and print. Nor is an interface
     named: srun would hand this node's name for it to all. LOCAL_RANK is the same in all tasks where a node has one.
     """
-    asked = ["torchrun", "torchrun-elastic", "jax", "xgboost", "nccl", "gloo", "accelerate"]
-    found = values(variables(view(BATCH), asked))
+    frameworks = ["torchrun", "torchrun-elastic", "jax", "xgboost", "nccl", "gloo", "accelerate"]
+    found = values(variables(view(BATCH), frameworks))
     known = {*SHARED, *MINGLE_NAMES, "LOCAL_RANK"} - {"MINGLE_RANK_OFFSET"}
     assert set(found) == {*known, "PET_NODE_RANK", "MV2_COMM_WORLD_RANK"}
     assert "mingle run torchrun" in found["PET_NODE_RANK"]
@@ -74,7 +75,7 @@ def test_the_user_s_value_of_a_framework_wins_and_its_set_is_completed() -> None
     assert (named(found, "PET_NNODES").value, named(found, "MASTER_PORT").value) == ("2", "29500")
 
 
-def test_the_world_s_value_is_told_apart_from_the_user_s() -> None:
+def test_the_world_s_value_is_distinguished_from_the_user_s() -> None:
     """Explain says whose each is, and what lost."""
     found = variables(view(environ={"MASTER_PORT": "29500", "WORLD_SIZE": "1\n2"}), [])
     assert named(found, "MASTER_PORT") == Variable("MASTER_PORT", "29500", "the environment")
@@ -189,3 +190,10 @@ def test_enroots_variables_are_its_own_and_explained() -> None:
     for name in ("MASTER_PORT", "WORLD_SIZE"):
         assert lines[name].endswith(f"{environ[name]} from enroot's PyTorch hook: replaced")
     assert lines["RANK"].split()[2:] == ["unset", "1", "from", "enroot's", "PyTorch", "hook:", "replaced"]
+
+
+def test_a_framework_sets_only_the_variables_that_it_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier mingle is recognised by them."""
+    monkeypatch.setitem(FRAMEWORKS, "acme", Framework(lambda _view: {"ACME": "1", "OTHER": "2"}, ("ACME",)))
+    with pytest.raises(UsageError, match="acme to set only the variables that it declares; saw OTHER"):
+        variables(view(), ["acme"])

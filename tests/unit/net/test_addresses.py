@@ -73,7 +73,7 @@ def test_infiniband_comes_first_then_speed_then_ipv4(
     assert hosts(*interfaces, prefer=[preference(text) for text in prefer]) == found
 
 
-@pytest.mark.parametrize("interface", [DOCKER, make("lo", "172.17.0.1/32", kind="loopback")], ids=lambda its: its.name)
+@pytest.mark.parametrize("interface", [DOCKER, make("lo", "172.17.0.1/32", kind="loopback")], ids=lambda one: one.name)
 def test_a_bridge_for_guests_and_a_virtual_address_on_lo_count_only_when_named(interface: Interface) -> None:
     assert hosts(interface, ETH0)[0] == "10.77.0.1"
     with pytest.raises(NetworkError, match=interface.kind):
@@ -96,7 +96,7 @@ def test_what_others_cannot_reach_never_counts_even_when_named(address: str, rea
     assert reason in caught.value.seen
 
 
-def test_the_error_says_why_each_interface_was_left_out() -> None:
+def test_the_error_explains_why_each_interface_was_left_out() -> None:
     """A few of many addresses, with the networks that were asked for."""
     down = make("eth7", "10.7.0.1/24", up=False)
     many = [make(f"eth{i}", f"10.1.{i}.1/24") for i in range(30)]
@@ -210,27 +210,27 @@ def first(root: Path, interfaces: list[dict[str, Any]], **options: Any) -> str:
 @pytest.mark.parametrize("name", [name for name in MACHINES if name != AZURE])
 def test_on_a_known_machine_the_world_is_on_the_network_that_its_site_wants(name: str, tmp_path: Path) -> None:
     """As networks.json has it of the maker's and the users' documentation."""
-    its = MACHINES[name]
-    grow(tmp_path, its["interfaces"], its["rdma"], its["default_route"])
-    assert first(tmp_path, its["interfaces"]) in its["wanted"]
+    one = MACHINES[name]
+    grow(tmp_path, one["interfaces"], one["rdma"], one["default_route"])
+    assert first(tmp_path, one["interfaces"]) in one["wanted"]
 
 
 def test_azures_infiniband_comes_first_unless_its_own_file_says_otherwise(tmp_path: Path) -> None:
     """Azure's images for these machines have NCCL_SOCKET_IFNAME=eth0 in /etc/nccl.conf."""
-    its = MACHINES[AZURE]
-    grow(tmp_path, its["interfaces"], its["rdma"], its["default_route"])
-    assert first(tmp_path, its["interfaces"]) == "ib0"
+    one = MACHINES[AZURE]
+    grow(tmp_path, one["interfaces"], one["rdma"], one["default_route"])
+    assert first(tmp_path, one["interfaces"]) == "ib0"
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/nccl.conf").write_text("NCCL_IB_PCI_RELAXED_ORDERING=1\nNCCL_SOCKET_IFNAME=eth0\n")
-    assert first(tmp_path, its["interfaces"], environ={}) == "eth0"
-    assert first(tmp_path, its["interfaces"], environ={"NCCL_SOCKET_IFNAME": "=ib3"}) == "ib3"
+    assert first(tmp_path, one["interfaces"], environ={}) == "eth0"
+    assert first(tmp_path, one["interfaces"], environ={"NCCL_SOCKET_IFNAME": "=ib3"}) == "ib3"
 
 
 @pytest.mark.parametrize("name", MADE_UP)
 def test_rails_come_last_where_anything_else_is_usable(name: str, tmp_path: Path) -> None:
     """At least four Ethernet interfaces of one speed, each with an RDMA device and a network of its own; or eight."""
     interfaces, wanted = MADE_UP[name]
-    grow(tmp_path, [LOOPBACK, *interfaces], [its["name"] for its in interfaces if "rdma" in its["name"]])
+    grow(tmp_path, [LOOPBACK, *interfaces], [one["name"] for one in interfaces if "rdma" in one["name"]])
     assert first(tmp_path, [LOOPBACK, *interfaces]) == wanted
 
 
@@ -239,10 +239,10 @@ def test_a_rail_is_one_by_its_rdma_device_and_explained_and_taken_on_request(tmp
     interfaces = [LOOPBACK, HOST, *RAILS]
     grow(tmp_path / "one", interfaces, ["gpu0rdma0"])
     assert first(tmp_path / "one", interfaces) == "gpu0rdma0"
-    grow(tmp_path, interfaces, [its["name"] for its in RAILS])
+    grow(tmp_path, interfaces, [one["name"] for one in RAILS])
     assert first(tmp_path, interfaces, prefer=[preference("gpu3rdma0")]) == "gpu3rdma0"
     found = usable(seen(tmp_path, interfaces), environ={"NCCL_SOCKET_IFNAME": "eno"})
-    assert [its.why for its in found] == ["set for NCCL by the environment", *["an RDMA rail"] * 8]
+    assert [one.why for one in found] == ["set for NCCL by the environment", *["an RDMA rail"] * 8]
 
 
 def test_with_one_usable_interface_nothing_more_is_looked_up(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_with_one_usable_interface_nothing_more_is_looked_up(tmp_path: Path) -> 
     bridge = carrier("docker0", "172.17.0.1/16", kind="virtual")
     interfaces = [LOOPBACK, carrier("eth0", "10.0.0.7/24", "fd00::7/64"), bridge]
     grow(tmp_path, interfaces, ["eth0"], "eth0")
-    assert [(its.has_rdma, its.is_default) for its in seen(tmp_path, interfaces)] == [(False, False)] * 3
+    assert [(one.has_rdma, one.is_default) for one in seen(tmp_path, interfaces)] == [(False, False)] * 3
 
 
 TWO = [
@@ -287,7 +287,7 @@ def test_of_one_speed_the_default_routes_interface_comes_first(
     tables(tmp_path, ipv4, ipv6)
     found = usable(seen(tmp_path, TWO))
     assert found[0].interface.name == wanted
-    assert [its.address.version for its in found] == [4, 4, 6, 6]
+    assert [one.address.version for one in found] == [4, 4, 6, 6]
 
 
 def test_a_faster_interface_comes_before_the_default_routes(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def test_the_users_file_comes_before_the_sites_and_the_environment_before_both(t
 
 
 @pytest.mark.parametrize("name", [".", "pipe", "none", "", "a\0b", "large"])
-def test_a_file_that_is_none_says_nothing_and_nobody_waits_for_it(tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_not_regular_is_ignored_without_waiting(tmp_path: Path, name: str) -> None:
     """A file that is no text is read all the same."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").write_text("NCCL_X=1\n" + "#" * (1 << 17))
@@ -419,7 +419,7 @@ def test_a_list_of_interfaces_is_nccls(text: str, names: list[str]) -> None:
     assert [name for name in ("eth0", "eth1", "eth10", "ib0") if is_nccl_interface(text, name)] == names
 
 
-def test_what_nccl_is_told_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+def test_nccls_interfaces_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
     """One character is nothing to NCCL; an empty variable hides the file."""
     path = site(tmp_path, "NCCL_SOCKET_IFNAME=eth0\n")
     none = {"NCCL_CONF_FILE": "/nowhere"}

@@ -76,10 +76,10 @@ def test_what_was_granted_counts_before_what_the_driver_lists(
 
 
 def seen(
-    root: str, environ: dict[str, str], *, tasks: int = 4, granted: int | None = 4, asked: bool = True
+    root: str, environ: dict[str, str], *, tasks: int = 4, granted: int | None = 4, is_requested: bool = True
 ) -> GpuBinding:
     """Return how the second task of the node sees its GPUs."""
-    return gpu_binding(environ, 1, tasks, granted, is_requested=asked, root=root)
+    return gpu_binding(environ, 1, tasks, granted, is_requested=is_requested, root=root)
 
 
 @pytest.mark.parametrize("value", ["1", "0", " 1 "])
@@ -112,17 +112,17 @@ def test_other_ways_to_one_gpu_are_seen_too(tmp_path: Path, kind: str, name: str
         ({"CUDA_VISIBLE_DEVICES": "MIG-2d0b-4c"}, 4, 4),
     ],
 )
-@pytest.mark.parametrize("asked", [True, False])
-def test_nothing_is_wrong_and_nothing_is_said(
-    tmp_path: Path, environ: dict[str, str], tasks: int, granted: int | None, *, asked: bool
+@pytest.mark.parametrize("is_requested", [True, False])
+def test_a_task_that_sees_all_its_gpus_gets_no_note(
+    tmp_path: Path, environ: dict[str, str], tasks: int, granted: int | None, *, is_requested: bool
 ) -> None:
     """Where a task sees several, or there is one for all, or one task has the node; an instance of MIG has no peers."""
-    assert seen(host(tmp_path, 4), environ, tasks=tasks, granted=granted, asked=asked) == NONE
+    assert seen(host(tmp_path, 4), environ, tasks=tasks, granted=granted, is_requested=is_requested) == NONE
 
 
-def test_who_does_not_ask_is_told_and_nothing_changes(tmp_path: Path) -> None:
+def test_without_the_option_there_is_only_a_note(tmp_path: Path) -> None:
     """With what is seen, what it breaks, and the remedy."""
-    assert seen(host(tmp_path, 4), {"CUDA_VISIBLE_DEVICES": "1"}, asked=False) == GpuBinding(
+    assert seen(host(tmp_path, 4), {"CUDA_VISIBLE_DEVICES": "1"}, is_requested=False) == GpuBinding(
         note="this task sees one of the node's 4 GPUs (CUDA_VISIBLE_DEVICES=1): LOCAL_RANK cannot select another, and"
         " NCCL may not reach the other tasks' GPUs directly; try --bind gpu, or srun --gpu-bind=none"
     )
@@ -138,7 +138,7 @@ def test_who_does_not_ask_is_told_and_nothing_changes(tmp_path: Path) -> None:
         (0, 0, "1", 4, "its device cgroup allows only 0 of them"),
     ],
 )
-def test_where_a_task_cannot_see_them_all_it_is_told_why(
+def test_a_note_explains_why_a_task_cannot_see_all_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, allowed: int, device: str, tasks: int, why: str
 ) -> None:
     """What it may open counts, as the device cgroup hides no file."""
@@ -163,7 +163,7 @@ def test_a_child_that_gets_no_processor_is_not_taken_for_a_device_that_hangs(mon
     monkeypatch.setattr(devices, "BUSY_S", 30.0)  # other tests may have the processors
     here = os.getpid()
 
-    def asked(path: str) -> str:
+    def is_requested(path: str) -> str:
         if os.getpid() == here:
             return read_attribute(path)
         if path == "hangs":
@@ -173,7 +173,7 @@ def test_a_child_that_gets_no_processor_is_not_taken_for_a_device_that_hangs(mon
             pass
         return path
 
-    monkeypatch.setattr(devices, "read_attribute", asked)
+    monkeypatch.setattr(devices, "read_attribute", is_requested)
     assert devices.read_in_child(["works"]) == {"works": "works"}
     began = time.monotonic()
     assert devices.read_in_child(["hangs"]) is None

@@ -104,7 +104,7 @@ def gets(port: int, user: int, options: tuple[int, ...]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_a_kept_port_is_given_only_to_a_bind_that_reuses_addresses(kept: tuple[str, int], few: range) -> None:
+def test_a_reserved_port_is_given_only_to_a_bind_that_reuses_addresses(kept: tuple[str, int], few: range) -> None:
     """A plain bind is refused, and another world passes it over; a server on all addresses may have it too."""
     address, port = kept
     with pytest.raises(OSError, match="in use") as caught:
@@ -140,13 +140,13 @@ for last in (27100, 27101):
 """
 
 
-def test_the_kernel_gives_a_kept_port_to_nobody_who_asks_for_any(hosts: Callable[..., Hosts]) -> None:
+def test_the_kernel_gives_a_reserved_port_to_no_bind_to_any_port(hosts: Callable[..., Hosts]) -> None:
     """Also where that one asks with SO_REUSEADDR, and there is no other port."""
     done = hosts(1)[0].run([sys.executable, "-c", ANY_PORT], check=True)
     assert done.stdout.split() == ["EADDRINUSE", "EADDRINUSE", "27101", "27101"]
 
 
-def test_a_port_can_be_kept_when_somebody_knocked_before(address: str, few: range) -> None:
+def test_a_port_can_be_reserved_after_another_connection(address: str, few: range) -> None:
     listener = listen(address, few, few)
     port = listener.getsockname()[1]
     with socket.create_connection((address, port)):

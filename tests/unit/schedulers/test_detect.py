@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
+from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, assigned, environ
 
 from mingle_hooks.errors import FactsError, MingleError
 from mingle_hooks.schedulers import detect as table
@@ -19,11 +19,6 @@ from mingle_hooks.schedulers.facts import JobFacts
 
 STEP = environ(SLURM_VERSIONS[0], "task.1.0.2")
 BATCH = environ(SLURM_VERSIONS[0], "batch.1")
-
-
-def env(text: str) -> dict[str, str]:
-    """Return an environment that is written as the shell's assignments, without spaces in the values."""
-    return dict(pair.split("=", 1) for pair in text.split())  # type: ignore[misc]
 
 
 def ompi(rank: int, size: int, local_rank: int, local_size: int) -> dict[str, str]:
@@ -57,8 +52,8 @@ DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
     ),
     "jsrun in lsf": (
         {
-            **env("LSB_JOBID=77 JSM_NAMESPACE_RANK=5 JSM_NAMESPACE_SIZE=8"),
-            **env("JSM_NAMESPACE_LOCAL_RANK=1 JSM_NAMESPACE_LOCAL_SIZE=4"),
+            **assigned("LSB_JOBID=77 JSM_NAMESPACE_RANK=5 JSM_NAMESPACE_SIZE=8"),
+            **assigned("JSM_NAMESPACE_LOCAL_RANK=1 JSM_NAMESPACE_LOCAL_SIZE=4"),
             "LSB_MCPU_HOSTS": "h1 4 h2 4",
         },
         {"scheduler": "lsf+mpi", "job_id": "77", "nodes": 2, "node_rank": 1, "hosts": ("h1", "h2")},
@@ -74,7 +69,7 @@ DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
     ),
     "job id alone": ({"JOB_ID": "9"}, {"scheduler": "none"}),
     "flux": (
-        env(
+        assigned(
             "FLUX_JOB_ID=\u0192abc1 FLUX_JOB_SIZE=8 FLUX_JOB_NNODES=2 FLUX_TASK_RANK=5 FLUX_TASK_LOCAL_ID=1"
             " PMI_RANK=5 PMI_SIZE=8"
         ),
@@ -98,7 +93,9 @@ DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
         {"scheduler": "given", "node_rank": 1, "nodes": 4, "task_rank": None},
     ),
     "torchrun's worker": (
-        env("MASTER_ADDR=fd00::1 RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=2"),
+        assigned(
+            "MASTER_ADDR=fd00::1 RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=2"
+        ),
         {"node_rank": 1, "nodes": 2, "task_rank": 3, "task_count": 4, "local_rank": 1, "local_count": 2},
     ),
     "an earlier mingle's": (
@@ -127,8 +124,10 @@ DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
     "mpirun's daemon in a slurm step": (
         {
             **STEP,
-            **env("SLURM_STEP_NODELIST=node[2-3] SLURM_STEP_NUM_NODES=2 SLURM_TASKS_PER_NODE=1(x2) SLURM_NODEID=0"),
-            **env("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS=2 SLURM_STEP_TASKS_PER_NODE=1(x2)"),
+            **assigned(
+                "SLURM_STEP_NODELIST=node[2-3] SLURM_STEP_NUM_NODES=2 SLURM_TASKS_PER_NODE=1(x2) SLURM_NODEID=0"
+            ),
+            **assigned("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS=2 SLURM_STEP_TASKS_PER_NODE=1(x2)"),
             **ompi(3, 6, 1, 2),
         },
         WHOLE_JOB,
@@ -167,7 +166,7 @@ def test_pals_in_pbs_has_the_jobs_id_and_its_own_places(tmp_path: Path) -> None:
     variables = {
         **environ(OPENPBS, "job.0.ctl"),
         "PBS_NODEFILE": str(tmp_path / "nodes"),
-        **env(
+        **assigned(
             "PALS_RANKID=5 PALS_NODEID=2 PALS_LOCAL_RANKID=1 PALS_APID=a-b-c PALS_LOCAL_SIZE=2 PMI_RANK=5 PMI_SIZE=6"
         ),
     }

@@ -50,17 +50,17 @@ def test_slurms_switches_are_before_the_nodes_name(address: str, pattern: str, s
     assert slurm(address, pattern) == switches
 
 
-def test_a_name_that_is_long_or_odd_is_told_by_its_hash() -> None:
+def test_a_long_or_odd_name_is_replaced_by_its_hash() -> None:
     """What a member tells is bounded, and the same for the same switch."""
     long = ".".join("ab/\n"[number % 4] * 300 for number in range(20))
-    told = slurm(f"{long}.node1", ".".join(["switch"] * 20 + ["node"]))
-    assert len(told) <= LONGEST_TOPOLOGY
-    assert told.isprintable()
-    assert len(set(told.split("/"))) == 4
-    assert told == slurm(f"{long}.node2", ".".join(["switch"] * 20 + ["node"]))
+    switches = slurm(f"{long}.node1", ".".join(["switch"] * 20 + ["node"]))
+    assert len(switches) <= LONGEST_TOPOLOGY
+    assert switches.isprintable()
+    assert len(set(switches.split("/"))) == 4
+    assert switches == slurm(f"{long}.node2", ".".join(["switch"] * 20 + ["node"]))
 
 
-def test_nobody_is_asked_where_the_order_is_the_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_schedulers_order_needs_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default costs nothing."""
     monkeypatch.setattr(facts, "METADATA", ("", 0))
     assert (
@@ -73,22 +73,22 @@ def serving(
     monkeypatch: pytest.MonkeyPatch, *parts: bytes, wait: threading.Event | None = None
 ) -> Iterator[list[bytes]]:
     """Answer one request with these bytes on an address that stands in for the service's; yield what was asked."""
-    asked: list[bytes] = []
+    requests: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setattr(facts, "METADATA", server.getsockname())
 
         def serve() -> None:
             connection, _ = server.accept()
             with connection:
-                asked.append(connection.recv(4096))
+                requests.append(connection.recv(4096))
                 for part in parts:
                     connection.sendall(part)
                 if wait is not None and not wait.wait(10):
-                    asked.append(b"and waited")
+                    requests.append(b"and waited")
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield asked
+        yield requests
         thread.join()
 
 
@@ -150,7 +150,7 @@ def test_who_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
     """A service that is slow, or drips, costs no more than one that is not there."""
     monkeypatch.setattr(facts, "WITHIN_S", 0.05)
     end = threading.Event()
-    with serving(monkeypatch, b"HTTP/1.0 200 OK\r\n", wait=end) as asked:
+    with serving(monkeypatch, b"HTTP/1.0 200 OK\r\n", wait=end) as requests:
         assert facts.switches_above("gcp", {}) == ""
         end.set()
-    assert len(asked) == 1
+    assert len(requests) == 1

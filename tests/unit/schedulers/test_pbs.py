@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(variables: Mapping[str, str], home: Path) -> JobFacts:
+def facts_of(variables: Mapping[str, str], home: Path) -> JobFacts:
     """Return the facts of a recorded process on a host whose PBS_HOME is elsewhere."""
     moved = {name: value.replace("/var/spool/pbs", str(home)) for name, value in variables.items()}
     facts = pbs.facts(moved, str(home / "pbs.conf"))
@@ -43,7 +43,7 @@ def told(variables: Mapping[str, str], home: Path) -> JobFacts:
 def members(job: str, home: Path) -> dict[str, JobFacts]:
     """Return the facts of a job's recorded tasks by name."""
     chosen = [name for name in names(OPENPBS, "tm", "tmrsh") if name.split(".", 1)[1].startswith(f"{job}.")]
-    return {name: told(environ(OPENPBS, name), home) for name in chosen}
+    return {name: facts_of(environ(OPENPBS, name), home) for name in chosen}
 
 
 def test_every_recorded_task_and_script_is_used(home: Path) -> None:
@@ -74,7 +74,7 @@ def test_the_tasks_of_a_job_agree_and_each_knows_its_host(job: str, home: Path) 
 def test_the_job_script_takes_part_only_where_it_is_alone(job: str, home: Path) -> None:
     """Its sisters run only what it starts, so the script of several hosts must not wait for them."""
     hosts, slots = JOBS[job]
-    script = told(environ(OPENPBS, f"job.{job}"), home)
+    script = facts_of(environ(OPENPBS, f"job.{job}"), home)
     assert (script.job_id, script.hosts, script.tasks_per_node) == (job, hosts, slots)
     assert script.local_count == slots[0]
     assert script.is_batch == (len(hosts) > 1)
@@ -85,7 +85,7 @@ def test_the_cookie_is_the_jobs_alone_and_never_shown(home: Path) -> None:
     """All processes of a job hold the same; elements of an array do not share theirs. It is in no printed facts."""
     cookies = set()
     for job in JOBS:
-        script = told(environ(OPENPBS, f"job.{job}"), home)
+        script = facts_of(environ(OPENPBS, f"job.{job}"), home)
         assert {script.cookie} == {task.cookie for task in members(job, home).values()}
         assert script.cookie
         assert script.cookie not in repr(script)
@@ -101,9 +101,9 @@ def test_a_task_on_the_first_host_finds_the_node_file_that_no_variable_names(hom
     """PBS keeps it in PBS_HOME/aux, as the source says; if it cannot be read, the number of nodes is left open."""
     variables = environ(OPENPBS, FIRST)
     assert "PBS_NODEFILE" not in variables
-    assert told(variables, home).sources["hosts"] == f"{home}/aux/0.ctl"
+    assert facts_of(variables, home).sources["hosts"] == f"{home}/aux/0.ctl"
     (home / "aux" / "0.ctl").unlink()
-    task = told(variables, home)
+    task = facts_of(variables, home)
     assert (task.nodes, task.node_rank, task.hosts, task.is_batch) == (None, 0, (), False)
 
 
@@ -123,7 +123,7 @@ def test_a_node_file_that_was_named_must_be_good(content: bytes | None, home: Pa
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(FactsError, match=r"0\.ctl"):
-        told(environ(OPENPBS, SISTER), home)
+        facts_of(environ(OPENPBS, SISTER), home)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_node_file_that_was_named_must_be_good(content: bytes | None, home: Pa
 def test_garbled_variables_are_errors(variables: dict[str, str], home: Path) -> None:
     """A job id cannot leave the folder of node files, numbers are numbers, and what may be a cookie is not shown."""
     with pytest.raises(FactsError) as caught:
-        told({**environ(OPENPBS, SISTER), **variables}, home)
+        facts_of({**environ(OPENPBS, SISTER), **variables}, home)
     assert "secret!" not in str(caught.value)
 
 
@@ -189,9 +189,9 @@ def test_tasks_of_one_pbsdsh_have_the_places_on_their_host_in_order(job: str, ho
         for name in names(OPENPBS, "tm"):
             if name.startswith(f"tm.{job}."):
                 variables = environ(OPENPBS, name)
-                rank = told(variables, home).node_rank
+                rank = facts_of(variables, home).node_rank
                 number = int(variables["PBS_TASKNUM"], 16) + first.get(rank, 0)
-                task = told({**variables, "PBS_TASKNUM": f"{number:08X}"}, home)
+                task = facts_of({**variables, "PBS_TASKNUM": f"{number:08X}"}, home)
                 places.setdefault(rank, []).append(task.slot)
         assert places == {rank: list(range(count)) for rank, count in enumerate(slots)}
-    assert told(environ(OPENPBS, f"job.{job}"), home).slot is None
+    assert facts_of(environ(OPENPBS, f"job.{job}"), home).slot is None

@@ -31,7 +31,7 @@ SCRIPTS = {
 }
 
 
-def told(variables: Mapping[str, str]) -> JobFacts:
+def facts_of(variables: Mapping[str, str]) -> JobFacts:
     """Return the facts of a job, which these variables are of."""
     found = slurm.facts(variables)
     assert found is not None
@@ -52,7 +52,7 @@ def test_the_tasks_of_a_step_agree_and_each_knows_its_place(version: str, job_st
     """All tasks of srun have the step's nodes in common, and their ranks are each there once."""
     step, hosts, per_node = STEPS[job_step]
     recordings = [environ(version, name) for name in names(version, "task") if f"task.{job_step}." in name]
-    tasks = [told(variables) for variables in recordings]
+    tasks = [facts_of(variables) for variables in recordings]
     for task, variables in zip(tasks, recordings, strict=True):
         shared = (task.job_id, task.step, task.restarts, task.nodes, task.hosts, task.tasks_per_node)
         assert shared == (job_step[0], step, 0, len(hosts), hosts, per_node)
@@ -70,7 +70,7 @@ def test_the_tasks_of_a_step_agree_and_each_knows_its_place(version: str, job_st
 def test_a_batch_script_knows_its_job_and_has_no_place_in_it(version: str, name: str) -> None:
     """With several nodes the script is outside of them; a requeued job counts its restarts."""
     job_id, restarts, hosts, per_node = SCRIPTS[name]
-    script = told(environ(version, name))
+    script = facts_of(environ(version, name))
     assert (script.job_id, script.step, script.restarts) == (job_id, "", restarts)
     assert (script.nodes, script.hosts, script.leader_hosts) == (len(hosts), hosts, hosts[:1])
     assert script.tasks_per_node == per_node
@@ -95,80 +95,71 @@ def test_outside_of_slurm_there_are_no_facts() -> None:
 
 def test_a_script_on_one_node_is_its_only_member() -> None:
     """The batch script of a job with one node is rank 0 of one."""
-    script = told({**SCRIPT, "SLURM_JOB_NODELIST": "node7", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "2"})
+    script = facts_of({**SCRIPT, "SLURM_JOB_NODELIST": "node7", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "2"})
     assert (script.nodes, script.node_rank, script.is_batch, script.hosts) == (1, 0, False, ("node7",))
 
 
 @pytest.mark.parametrize("step", ["-5", "-6", "4294967291", "4294967290"])
 def test_special_steps_are_no_steps(step: str) -> None:
     """The batch script and salloc's shell have step ids too, and are outside of their nodes."""
-    shell = told({**TASK, "SLURM_STEP_ID": step, "SLURM_STEP_NODELIST": "node1", "SLURM_NNODES": "1"})
+    shell = facts_of({**TASK, "SLURM_STEP_ID": step, "SLURM_STEP_NODELIST": "node1", "SLURM_NNODES": "1"})
     assert (shell.step, shell.nodes, shell.node_rank, shell.is_batch) == ("", 3, None, True)
 
 
 def test_what_is_left_over_from_the_submitting_job_is_ignored() -> None:
     """Called in a task of another job, sbatch hands that step's variables on, with other hosts and ids."""
     old = {name: value for name, value in TASK.items() if name.startswith("SLURM_STEP")}
-    script = told({**old, "SLURM_STEP_NODELIST": "other[1-3]", **SCRIPT})
+    script = facts_of({**old, "SLURM_STEP_NODELIST": "other[1-3]", **SCRIPT})
     assert (script.step, script.hosts, script.is_batch) == ("", NODES, True)
     components = {name: value for name, value in HET.items() if "HET" in name}
-    assert told({**components, **TASK}) == told(TASK)
+    assert facts_of({**components, **TASK}) == facts_of(TASK)
+
+
+GROUPS = ("SLURM_JOB_NODELIST_HET_GROUP_0", "SLURM_JOB_NODELIST_HET_GROUP_1")
 
 
 def test_the_ranks_of_a_step_over_components_follow_the_components() -> None:
     """The host list of such a step is sorted, but srun numbers the nodes component by component."""
-    variables = {
-        **HET,
-        "SLURM_JOB_NODELIST_HET_GROUP_0": "node3",
-        "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-2]",
-        **step("node[1-3]", 3, 4, "1(x2),2"),
-    }
-    first = told({**variables, "SLURMD_NODENAME": "node3", "SLURM_NODEID": "0"})
+    variables = {**HET, GROUPS[0]: "node3", GROUPS[1]: "node[1-2]", **step("node[1-3]", 3, 4, "1(x2),2")}
+    first = facts_of({**variables, "SLURMD_NODENAME": "node3", "SLURM_NODEID": "0"})
     assert (first.hosts, first.tasks_per_node, first.local_count) == (("node3", "node1", "node2"), (2, 1, 1), 2)
-    last = told({**variables, "SLURMD_NODENAME": "node2", "SLURM_NODEID": "2", "SLURM_PROCID": "3"})
+    last = facts_of({**variables, "SLURMD_NODENAME": "node2", "SLURM_NODEID": "2", "SLURM_PROCID": "3"})
     assert (last.hosts, last.leader_hosts, last.step) == (first.hosts, ("node3",), first.step)
 
 
 def test_components_that_share_a_host_are_members_each() -> None:
     """Where a host is in two components its order is not known, and rank 0 may be on any."""
-    shared = told(
-        {
-            **HET,
-            "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-2]",
-            **step("node1,node[1-2]", 3, 3, "1(x3)", "node[1-2]"),
-            "SLURM_NODEID": "2",
-            "SLURMD_NODENAME": "node2",
-        }
-    )
+    variables = {**HET, GROUPS[1]: "node[1-2]", **step("node1,node[1-2]", 3, 3, "1(x3)", "node[1-2]")}
+    shared = facts_of({**variables, "SLURM_NODEID": "2", "SLURMD_NODENAME": "node2"})
     assert (shared.nodes, shared.node_rank, shared.hosts, shared.leader_hosts) == (3, 2, (), ("node1", "node2"))
 
 
 def test_steps_in_different_components_are_different_worlds() -> None:
     """Both have the first component's job id and the step id 0, and must not meet."""
-    second = told({**HET, **step("node[2-3]", 2, 2, "1(x2)"), "SLURMD_NODENAME": "node2", "SLURM_JOB_ID": "6"})
+    second = facts_of({**HET, **step("node[2-3]", 2, 2, "1(x2)"), "SLURMD_NODENAME": "node2", "SLURM_JOB_ID": "6"})
     assert (second.job_id, second.step) == ("5", "0@node2")
-    assert told(HET).step == "0@node1"
+    assert facts_of(HET).step == "0@node1"
 
 
 def test_with_one_task_on_each_node_an_arbitrary_distribution_ranks_nodes_as_tasks() -> None:
     """NODEID follows the sorted list, PROCID the file of hosts; JAX and MPI go by PROCID."""
     by_hand = {**TASK, "SLURM_DISTRIBUTION": "arbitrary", "SLURM_STEP_TASKS_PER_NODE": f"1(x{len(NODES)})"}
     tasks = {"SLURM_STEP_NUM_TASKS": str(len(NODES)), "SLURM_NODEID": "0", "SLURM_PROCID": "2", "SLURM_LOCALID": "0"}
-    found = told({**by_hand, **tasks})
+    found = facts_of({**by_hand, **tasks})
     assert (found.node_rank, found.hosts, found.leader_hosts) == (2, (), NODES)
     assert found.sources["node_rank"] == "SLURM_PROCID"
 
 
 def test_an_arbitrary_distribution_may_put_rank_0_on_any_host() -> None:
     """With `-m arbitrary` all hosts are asked, and no more than 64 of them."""
-    assert told({**TASK, "SLURM_DISTRIBUTION": "arbitrary"}).leader_hosts == NODES
+    assert facts_of({**TASK, "SLURM_DISTRIBUTION": "arbitrary"}).leader_hosts == NODES
     large = {**TASK, "SLURM_DISTRIBUTION": "arbitrary", **step("node[1-500]", 500, 500, "1(x500)")}
-    assert len(told(large).leader_hosts) == 64
+    assert len(facts_of(large).leader_hosts) == 64
 
 
 def test_a_list_that_is_not_in_rank_order_is_not_taken_for_one() -> None:
     """Where this node's own name contradicts its number, rank 0 may be on any host."""
-    step = told({**TASK, "SLURMD_NODENAME": "node3"})
+    step = facts_of({**TASK, "SLURMD_NODENAME": "node3"})
     assert (step.hosts, step.tasks_per_node, step.leader_hosts, step.nodes) == ((), (), NODES, 3)
 
 
@@ -183,7 +174,7 @@ def test_a_list_that_is_not_in_rank_order_is_not_taken_for_one() -> None:
 )
 def test_gpus_are_counted(variables: dict[str, str], gpus: int) -> None:
     """Slurm's own count comes before its lists, the step's before the job's."""
-    assert told({**TASK, **variables}).gpus == gpus
+    assert facts_of({**TASK, **variables}).gpus == gpus
 
 
 @pytest.mark.parametrize(
@@ -206,7 +197,7 @@ def test_contradictions_are_errors(variables: dict[str, str]) -> None:
 
 def test_sources_name_the_variables() -> None:
     """`--explain` can tell which variable gave which fact."""
-    sources = told(TASK).sources
+    sources = facts_of(TASK).sources
     assert (sources["job_id"], sources["hosts"]) == ("SLURM_JOB_ID", "SLURM_STEP_NODELIST")
     assert (sources["nodes"], sources["node_rank"]) == ("SLURM_STEP_NUM_NODES", "SLURM_NODEID")
-    assert told(SCRIPT).sources["hosts"] == "SLURM_JOB_NODELIST"
+    assert facts_of(SCRIPT).sources["hosts"] == "SLURM_JOB_NODELIST"
