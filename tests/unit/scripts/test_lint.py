@@ -88,7 +88,7 @@ def test_a_mistake_is_found_on_its_line(mistake: str, script: str) -> None:
     assert (found.line, mistake in found.mistake, bool(found.remedy)) == (line, True, True)
 
 
-def test_mistakes_are_told_in_the_order_of_their_lines() -> None:
+def test_mistakes_are_in_the_order_of_their_lines() -> None:
     """Whatever found them."""
     lines = ["A=$(hostname -i)", "export MASTER_PORT=29500", "export GLOO_SOCKET_IFNAME=^lo", "torchrun x.py"]
     found = [its.line for its in lint(HEAD + "\n".join(lines * 4))]
