@@ -60,7 +60,7 @@ def _lint(path: str) -> None:
 
     findings = lint.lint_script(lint.read_script(path))
     for found in findings:
-        click.echo(f"{path}:{found.line}: {found.mistake}; instead: {found.mend}")
+        click.echo(f"{path}:{found.line}: {found.mistake}; instead: {found.remedy}")
     if findings:
         raise click.exceptions.Exit(1)
 

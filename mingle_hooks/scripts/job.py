@@ -1,4 +1,4 @@
-"""A job description: its fields and launchers, read from options and a TOML file, the same for all schedulers."""
+"""The description of a job, the same for all schedulers: its fields and launchers, from options and a TOML file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mingle_hooks.files import toml
 from mingle_hooks.schedulers.facts import MOST_NODES
 from mingle_hooks.values import duration, nearest, whole
 
-# Times and sizes in every usual spelling, and as each scheduler writes them.
+# Times and sizes, in every usual form.
 
 _DAY_S = 86_400
 # Ten years: beyond any scheduler's longest job, and within the 32-bit minutes that Slurm counts in.
@@ -68,18 +68,18 @@ def as_size(mib: int, units: tuple[str, str]) -> str:
     return f"{mib}{units[0]}" if mib % 1024 else f"{mib // 1024}{units[1]}"
 
 
-# The readers of the fields: each takes what was typed or what TOML holds, and returns the value or raises UsageError.
+# The readers of the fields: each takes a typed text or a value of TOML, and returns the value or raises UsageError.
 
 Kind = Literal["once", "each", "many", "flag"]
 
-# A literal DEL or \001 is bash's own mark inside $'…' in `declare -f`; older ones double or drop it.
+# bash marks characters with DEL and \001 inside $'…' in `declare -f`; older versions double or drop these two.
 NOT_CARRIED = frozenset("\0\x01\x7f")
 LONGEST_TEXT = 4096  # PATH_MAX; names and options are shorter
 MOST_ENTRIES = 1024  # more modules, variables or set-up lines than anybody has
 MOST_PER_NODE = 4096  # GPUs or CPUs of one node, by a wide margin
 _MOST_TASKS = MOST_NODES * MOST_PER_NODE
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
-# Names that bash keeps for itself, so that a value given to them does not arrive; and those that the scripts set.
+# Names that bash reserves, so that a value does not arrive; and those that the scripts set.
 _BASHS = re.compile(
     "BASH(?!_ENV$).*|COMP_WORDBREAKS|DIRSTACK|EPOCH(?:REALTIME|SECONDS)|E?UID|FUNCNAME|GROUPS|HISTCMD|IFS|LINENO"
     "|(?:OLD)?PWD|OPTERR|OPTIND|PIPESTATUS|POSIXLY_CORRECT|PPID|PS4|S?RANDOM|SECONDS|SHELLOPTS|SHLVL|_"
@@ -111,7 +111,7 @@ class Signal(NamedTuple):
 
 
 def text_field(value: object) -> str:
-    """Read text. What its place cannot carry is refused there, by this field's name."""
+    """Read text. A scheduler or a shell that cannot carry it refuses it later, by this field's name."""
     if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_TEXT:
         raise UsageError(f"1 to {LONGEST_TEXT} characters of text", repr(value), "another text")
     return carried_text(value)
@@ -125,7 +125,7 @@ def carried_text(value: str) -> str:
 
 
 def line_field(value: object) -> str:
-    """Read one line of shell. A comment could be taken for a directive, and does nothing else."""
+    """Read one line of shell. A comment is refused, as a scheduler could take it for a directive."""
     given = text_field(value)
     if given.lstrip().startswith("#"):
         raise UsageError("a shell command", f"the comment {given!r}", "leaving it out")
@@ -135,7 +135,7 @@ def line_field(value: object) -> str:
 
 
 def directory_field(value: object) -> str:
-    """Read a path to change to. With ./ in front, `cd` neither takes - for the last one nor looks in CDPATH."""
+    """Read a directory. With ./ in front, `cd` neither takes - for the last one nor looks in CDPATH."""
     path = text_field(value)
     return path if path.split("/", 1)[0] in ("", ".", "..") else f"./{path}"
 
@@ -154,7 +154,7 @@ def gpus_field(value: object, *, most: int = MOST_PER_NODE) -> Gpus:
 
 
 def gres_field(value: object) -> Gpus:
-    """Read gpu[:TYPE][:COUNT], which is the one generic resource that a script knows of."""
+    """Read gpu[:TYPE][:COUNT]; scripts know no other generic resource."""
     kind, *rest = str(value).removeprefix("gres/").removeprefix("gres:").split(":")
     number = rest.pop() if rest and rest[-1].isdecimal() else "1"
     if kind != "gpu" or "" in rest or "," in str(value):
@@ -195,7 +195,7 @@ def mail_field(value: object) -> tuple[str, ...]:
 
 
 def signal_field(value: object) -> tuple[str, int | None]:
-    """Read SIGNAL[@SECONDS], as sbatch does; the letter in front of a colon is ours to choose."""
+    """Read SIGNAL[@SECONDS], as sbatch does; a letter in front of a colon is ignored, as the script chooses it."""
     match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?([A-Z0-9]+)(?:@([0-9]{1,5}))?", str(value).upper())
     if not match or match[1] not in SIGNALS:
         raise UsageError(f"one of {', '.join(SIGNALS)} and seconds", repr(value), "USR1@120")
@@ -214,9 +214,9 @@ def variable_field(value: object) -> tuple[str, str]:
 
 
 class Field(NamedTuple):
-    """One field. `kind` tells how it is given: once, each (A+B: one for each group of nodes), many, or flag.
+    """One field; `short` is sbatch's letter for it, "" for none.
 
-    `short` is sbatch's letter for it, "" for none.
+    `kind`: it is given once; for each group of nodes, as A+B; many times; or as a flag.
     """
 
     name: str
@@ -244,7 +244,7 @@ _ADDRESS = partial(
 )
 _FRAMEWORK = partial(matching_field, pattern=re.compile(r"[a-z][a-z-]{0,30}(,[a-z][a-z-]{0,30})*"), like="jax,ucx")
 
-# Names are sbatch's long options where it has one. The command line, the TOML file and the help are made from these.
+# The names are sbatch's long options if it has one. The command line, the TOML file and the help are made from these.
 FIELDS = {
     field.name: field
     for field in (
@@ -287,7 +287,7 @@ FIELDS = {
 }
 
 
-# Totals of a whole job (--ntasks, --gpus), and Slurm's --gres, as values for each node.
+# Totals of a whole job (--ntasks, --gpus), and Slurm's --gres, become values for each node.
 
 Each = dict[str, tuple[Any, ...]]
 # The field of the whole job -> the field of one node.
@@ -298,8 +298,8 @@ SAME = {**_EACH, "gres": "gpus-per-node"}
 def _with_totals(each: Mapping[str, tuple[Any, ...]], totals: Mapping[str, Any]) -> Each:
     """Return the values for each group of nodes, with those that follow from the totals.
 
-    All nodes share a total evenly; together with a number for each node it gives the number of nodes. Raises
-    UsageError, which names the total, where it does not divide evenly.
+    All nodes share a total evenly; with a number for each node, it gives the number of nodes. Raises UsageError, which
+    names the total, if it does not divide evenly.
     """
     found = dict(each)
     if "gres" in totals and found.setdefault("gpus-per-node", totals["gres"]) != totals["gres"]:
@@ -359,69 +359,65 @@ def _text(values: tuple[Any, ...]) -> str:
     return "+".join(str(value) for value in values)
 
 
-# The launchers: what starts the training processes. Each is one line here.
+# The launchers, which start the training processes: one row for each.
 
 
 class Launcher(NamedTuple):
     """A launcher, and where it has to be started.
 
-    `starts` is "node" for one that starts the node's processes itself, "task" for none, where every process
-    is the scheduler's, and "job" for one that reaches all nodes itself.
+    `starts` is "node" for one that runs on every node and starts its processes, "task" for the scheduler, which starts
+    every process, and "job" for one that reaches all nodes itself.
     """
 
     name: str
     starts: Starts
     frameworks: tuple[str, ...]
     help: str
-    no_python: tuple[str, ...] = ()  # the options by which it takes a program that is no Python script, as it is
-    module: str = "-m"  # the option by which it takes a module's name
-    starter: tuple[str, ...] = ()  # the words that start it, where the user has typed none
-    restarts: str = ""  # the option that tells it how often it may start a process again
+    starter: tuple[str, ...] = ()  # its command line, unless the user typed it
+    no_python: tuple[str, ...] = ()  # the options for a program that is no Python script
+    module: str = "-m"  # the option for a module
+    restarts: str = ""  # the option for how often it may restart processes
 
     def argv(self, typed: tuple[str, ...], max_restarts: int) -> tuple[str, ...]:
-        """Return the words in front of the program; those that the user typed come before our own."""
+        """Return the arguments in front of the program; the user's own come first."""
         return (*(typed or self.starter), *((f"{self.restarts}={max_restarts}",) if self.restarts else ()))
 
 
+_TORCHRUN, _NO_PYTHON, _RAY = ("torchrun",), ("--no-python",), ("ray", "symmetric-run", "--")
+# deepspeed would put --local_rank=N before the program's own arguments.
+_NO_LOCAL_RANK = ("--no_local_rank", "--no_python")
+_RAYS_HELP = "a Ray head on the first node, workers on the others; the command is the driver"
+_ELASTICS_HELP = "torchrun, c10d: restarts up to --max-restarts times"
+_ACCELERATE = ("accelerate", "launch")
 # The names of frameworks are those of `mingle env --for`.
 LAUNCHERS = {
     launcher.name: launcher
     for launcher in (
         Launcher(
-            "torchrun",
-            "node",
-            ("torchrun",),
-            "torchrun, static: a failed process ends the job",
-            ("--no-python",),
-            starter=("torchrun",),
+            "torchrun", "node", _TORCHRUN, "torchrun, static: a failed process ends the job", _TORCHRUN, _NO_PYTHON
         ),
         Launcher(
             "torchrun-elastic",
             "node",
             ("torchrun-elastic",),
-            "torchrun, c10d: restarts up to --max-restarts times",
-            ("--no-python",),
-            starter=("torchrun",),
-            restarts="--max-restarts",
+            _ELASTICS_HELP,
+            _TORCHRUN,
+            _NO_PYTHON,
+            "-m",
+            "--max-restarts",
         ),
-        Launcher("accelerate", "node", (), "accelerate launch", ("--no_python",), "--module", ("accelerate", "launch")),
+        Launcher("accelerate", "node", (), "accelerate launch", _ACCELERATE, ("--no_python",), "--module"),
         Launcher(
             "deepspeed",
             "node",
             ("deepspeed",),
             "deepspeed with a hostfile, without ssh",
-            ("--no_local_rank", "--no_python"),  # it would put --local_rank=N before the program's own arguments
-            "--module",
             ("deepspeed",),
+            _NO_LOCAL_RANK,
+            "--module",
         ),
         Launcher("mpirun", "job", (), "Open MPI's mpirun, one process per slot"),
-        Launcher(
-            "ray",
-            "node",
-            ("ray",),
-            "a Ray head on the first node, workers on the others; the command is the driver",
-            starter=("ray", "symmetric-run", "--"),
-        ),
+        Launcher("ray", "node", ("ray",), _RAYS_HELP, _RAY),
         Launcher("process", "task", (), "one process per task, with RANK and LOCAL_RANK"),
         Launcher("plain", "node", (), "the command once on every node, with NODE_RANK"),
     )
@@ -437,7 +433,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes that are alike. `ntasks` training processes run on each."""
+    """Nodes that are alike; `ntasks` training processes run on each."""
 
     nodes: int
     ntasks: int
@@ -449,9 +445,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Job:
-    """What a user says of a job. None or empty: not said, and left to the scheduler.
+    """A job as the user describes it; None or empty is left to the scheduler.
 
-    `starter` are the user's own words for the launcher, as in `torchrun train.py`; `command` is what it starts.
+    `starter` is the user's own command line of the launcher, as in `torchrun train.py`; `command` is what it starts.
     """
 
     command: tuple[str, ...]
@@ -492,7 +488,7 @@ class Job:
 
     @property
     def ntasks(self) -> int | None:
-        """Training processes on each node, or None where groups differ."""
+        """Training processes on each node; None if groups differ."""
         counts = {group.ntasks for group in self.groups}
         return counts.pop() if len(counts) == 1 else None
 
@@ -502,35 +498,35 @@ class Job:
         return any(group.gpus for group in self.groups)
 
     def source(self, name: str) -> str:
-        """Tell where a field comes from: its option, the file, or "default"."""
+        """Return where a field comes from: its option, the file, or "default"."""
         return self.sources.get(name, DEFAULT)
 
 
 def read_fields(
     options: Mapping[str, object], spec: str | Mapping[str, object] | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the fields of a TOML file, or of a mapping, and of the options, which win; and the source of each.
+    """Return the fields of a TOML file or a mapping, and of the options, which take precedence; and their sources.
 
-    The file's command is among the fields. Raises UsageError that names the field.
+    The file's command is among the fields. Raises UsageError, which names the field.
     """
     values, sources = _from_tree(_parsed(spec), spec) if isinstance(spec, str) else _from_tree(spec or {}, "the job")
     for name, value in options.items():
         if value not in (None, False, (), []):
             values[name] = _read(FIELDS[name], value, FIELDS[name].option)
             sources[name] = FIELDS[name].option
-    # Also of those that follow from a total.
+    # Fields that follow from a total have its source.
     return values, {each: sources[total] for total, each in SAME.items() if total in sources} | sources
 
 
 def read_groups(values: dict[str, Any]) -> tuple[Group, ...]:
-    """Take what describes nodes out of the fields, and return the groups of nodes. Raises UsageError."""
+    """Remove the fields of nodes, and return the groups of nodes that they describe. Raises UsageError."""
     each = {name: values.pop(name) for name, field in FIELDS.items() if field.kind == "each" and name in values}
     totals = {name: given.pop(name) for name in SAME for given in (values, each) if name in given}
     return _groups(_with_totals(each, totals))
 
 
 def limit_warning(given: tuple[str, int | None] | None, limit_s: int | None) -> Signal:
-    """Return the warning before the time limit. One at the start would end the job before it has done anything."""
+    """Return the warning before the time limit. Raises UsageError for one at the start, which would end the job."""
     name, before_s = given or ("USR1", None)
     if before_s is None:
         usual_s = _SBATCHS_WARNING_S if given else _WARNING_S
@@ -542,7 +538,7 @@ def limit_warning(given: tuple[str, int | None] | None, limit_s: int | None) -> 
 
 
 def _groups(each: Mapping[str, tuple[Any, ...]]) -> tuple[Group, ...]:
-    """Return one group for each place in the longest list; a single value counts for all."""
+    """Return one group for each item of the longest list; a single value is for all groups."""
     length = max((len(values) for values in each.values()), default=1)
     for name, values in each.items():
         if len(values) not in (1, length):
@@ -566,20 +562,20 @@ def _groups(each: Mapping[str, tuple[Any, ...]]) -> tuple[Group, ...]:
 
 
 def _from_tree(tree: Mapping[str, object], path: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Read the fields of a TOML file, or of a mapping; `path` says which, in messages."""
-    pinned: dict[str, Any] = {}
+    """Read the fields of a TOML file or a mapping; messages name it by `path`."""
+    found: dict[str, Any] = {}
     for key, value in tree.items():
         name = key.replace("_", "-")
         if name == "command":
-            pinned[name] = _words(value, path)
+            found[name] = _command(value, path)
         elif name in FIELDS:
-            pinned[name] = _read(FIELDS[name], value, f"{key} in {path}")
+            found[name] = _read(FIELDS[name], value, f"{key} in {path}")
         else:
             raise _unknown(key, path)
-    return pinned, dict.fromkeys(pinned, path)
+    return found, dict.fromkeys(found, path)
 
 
-def _words(value: object, path: str) -> list[object]:
+def _command(value: object, path: str) -> list[object]:
     if isinstance(value, str) and len(value.split()) > 1:
         raise UsageError("a list of words", f"command in {path}: {value!r}", 'command = ["train.py", "--lr", "1e-3"]')
     return value if isinstance(value, list) else [value]
@@ -600,7 +596,7 @@ def _read(field: Field, value: object, where: str) -> Any:
 
 
 def _as_text(value: object) -> str:
-    """Return a value of TOML as it was written; of other kinds than these, Python knows another spelling."""
+    """Return a value of TOML as it was written. Raises UsageError for types that Python writes in another way."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise UsageError("text or a whole number", repr(value), "quotes around it")
     return str(value)

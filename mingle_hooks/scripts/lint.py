@@ -1,4 +1,4 @@
-"""Reading a job script that somebody wrote, and naming the classic mistakes of multi-node jobs."""
+"""Lint of job scripts: the classic mistakes of multi-node jobs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from mingle_hooks.errors import UsageError
 
-# The classic mistakes of multi-node jobs that a line shows by itself.
+# Mistakes that one line shows by itself.
 #
-# No pattern repeats over what another repetition in it could take too, so that each reads a hostile line in one pass.
+# In no pattern can two repetitions match the same text, so that each reads a hostile line in one pass.
 
 
 class Pattern(NamedTuple):
-    """A mistake: how it looks, what is wrong, what to write."""
+    """A mistake: what it looks like, what is wrong, and what to write."""
 
     looks: re.Pattern[str]
     mistake: str
-    mend: str
+    remedy: str
 
 
 _OWN = (
@@ -52,7 +52,7 @@ ANYWHERE = (
         "one interface's name, or mingle env --for nccl,gloo",
     ),
 )
-# Right on one node. What overlaps with one of the above is said there.
+# These are right on one node. Where one overlaps with one of the above, only that is found.
 ON_SEVERAL_NODES = (
     Pattern(
         re.compile(
@@ -77,9 +77,9 @@ ON_SEVERAL_NODES = (
 )
 
 
-# A shell script as logical lines: what quotes, parentheses and backslashes join, and who runs it.
+# A shell script as logical lines: what quotes, parentheses and backslashes join, and which shell runs it.
 #
-# One pass over the text. A script whose quotes do not come out even is read line by line.
+# One pass over the text. A script with an unmatched quote is read line by line.
 
 # Each match takes at least one character, and none is looked at twice.
 _PIECE = re.compile(r"[^\\'\"`$()#<\n]+|\\.|\$?\(\(?|\$|.", re.DOTALL)
@@ -91,11 +91,11 @@ _FUNCTION = re.compile(r"(?:function[ \t]+[\w:.-]+|[\w:.-]+[ \t]*\([ \t]*\))(?:[
 
 
 class Line(NamedTuple):
-    """A logical line without comments, with a line feed for each that it is joined of.
+    """A logical line without comments, with the line feeds of the lines that it joins.
 
-    `here` is `text` with blanks for what single quotes keep for another shell. `early` are the places in it where
-    this shell runs `$(mingle …)` within the text of `bash -c "…"`. `is_inside` tells what other lines start: a
-    function's body or a here-document.
+    `here` is `text` with blanks for single-quoted text, which another shell expands. `early` has the positions at
+    which this shell runs `$(mingle …)` within the text of `bash -c "…"`. `is_inside`: it is in a function's body or a
+    here-document, and does not run where it stands.
     """
 
     number: int  # of its first line in the file, from 1
@@ -106,10 +106,10 @@ class Line(NamedTuple):
 
 
 def split_lines(text: str) -> tuple[list[Line], list[Line]]:
-    """Return the scheduler's directives and the lines of shell that hold something."""
+    """Return the scheduler's directives and the lines of shell that are not empty."""
     scanner = _Scanner(text, joins=True)
     scanner.run()
-    if scanner.frames:  # a quote without an end, at least for this reader
+    if scanner.frames:  # an unmatched quote, at least for this reader
         scanner = _Scanner(text, joins=False)
         scanner.run()
     return scanner.directives, _with_functions([line for line in scanner.lines if line.text.strip()])
@@ -122,10 +122,10 @@ class _Scanner:
         self.source, self.joins = text, joins
         self.directives: list[Line] = []
         self.lines: list[Line] = []
-        # What is open: " and c (the same, after bash -c), ( and $(, a for arithmetic.
+        # Open quotes and parentheses: " and c (the same, after bash -c), ( also for $(, a for arithmetic.
         self.frames: list[str] = []
         self.commands = 0  # how many of them are c
-        self.ends = {line.strip() for line in text.split("\n")}  # what can end a here-document
+        self.ends = {line.strip() for line in text.split("\n")}  # the words that can end a here-document
         self.pending: deque[str] = deque()
         self.number = self.first = 1
         self._clear()
@@ -146,7 +146,7 @@ class _Scanner:
         self._emit()
 
     def _step(self, piece: str, at: int, after: int) -> int:
-        """Take one piece, and return where the next begins."""
+        """Take one piece, and return the position of the next."""
         if piece == "\n":
             self._add(piece)
             return self._newline(after)
@@ -269,7 +269,7 @@ class _Scanner:
 
 
 def _with_functions(lines: list[Line]) -> list[Line]:
-    """Mark the bodies of functions, which end at a brace that stands as far to the left as their name."""
+    """Mark the bodies of functions, which end at a brace with the indentation of their name."""
     found, indent = [], -1
     for line in lines:
         text = line.text.strip()
@@ -284,9 +284,9 @@ def _with_functions(lines: list[Line]) -> list[Line]:
     return found
 
 
-# How many nodes and tasks a job script asks for, and steps of srun that do not fit them.
+# The nodes and tasks that a job script requests, and steps of srun that do not fit them.
 
-# Those that start a node's processes themselves, so that Slurm has to start one on each node.
+# Launchers that start a node's processes themselves, so that Slurm has to start one on each node.
 _LAUNCHER = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate\s{1,8}launch)\b")
 _SLURMS = re.compile(r"(?:--nodes[= ]|(?<!\S)-N\s{0,8})(\d{1,9})(?:-(\d{1,9}))?")
 _TORQUES = re.compile(r"-l\s{1,8}nodes=(\d{1,9})")
@@ -298,7 +298,7 @@ _STEP = re.compile(r"\bsrun\b((?:\s+-\S+(?:[ \t]+[^\s-]\S*)?)*)")
 
 
 class Requested(NamedTuple):
-    """What the directives ask for: nodes, and tasks on all of them, None where they say nothing, and in which line."""
+    """The nodes that directives request, and the tasks on all of them with the line of that; None if there is none."""
 
     nodes: int
     tasks: int | None = None
@@ -306,51 +306,21 @@ class Requested(NamedTuple):
 
 
 def requested_tasks(directives: Iterable[Line]) -> Requested:
-    """Return what a script's directives ask for."""
-    nodes, each, tasks, place = 0, None, None, 0
+    """Return what a script's directives request."""
+    nodes, each, tasks, number = 0, None, None, 0
     for line in directives:
         nodes = nodes or _nodes(line.text)
         if line.text.startswith("#SBATCH"):
             line_each, line_all = _count(_EACH, line.text), _count(_ALL, line.text)
-            place = line.number if line_each or line_all else place
+            number = line.number if line_each or line_all else number
             each, tasks = line_each or each, line_all or tasks
     if not nodes:
         nodes = -(-tasks // each) if each and tasks else 1
-    return Requested(nodes, tasks or (each and each * nodes), place)
-
-
-def launches_inside(lines: Iterable[Line]) -> bool:
-    """Tell whether a function starts a launcher."""
-    return any(line.is_inside and _LAUNCHER.search(line.text) for line in lines)
-
-
-def steps_that_do_not_fit(job: Requested, line: Line, *, is_inside: bool) -> Iterator[tuple[int, int, str, str]]:
-    """Say which steps start other tasks than is meant: place in the line, or number of the directive, mistake, mend.
-
-    `is_inside` tells that the launcher is in a function, which a step gets by `declare -f`.
-
-    Seen with Slurm 22.05: --ntasks-per-node of srun counts for nothing where the directives say how many tasks.
-    """
-    steps = list(_STEP.finditer(line.text))
-    for step, end in zip(steps, [*(step_match.start() for step_match in steps[1:]), len(line.text)], strict=False):
-        own = step[1]
-        each, tasks = _count(_EACH, own), _count(_ALL, own)
-        nodes = _count(_SLURMS, own) or job.nodes
-        if each and not tasks and job.tasks and job.tasks != each * nodes:
-            mend = f"--ntasks={each * nodes} beside it, and no fewer in #SBATCH"
-            yield step.start(), 0, f"--ntasks-per-node={each} of srun, which starts the {job.tasks} of #SBATCH", mend
-        elif (is_inside and _CARRIED.search(line.text, step.start(), end)) or _LAUNCHER.search(
-            line.text, step.start(), end
-        ):
-            started = tasks or job.tasks or (each or 1) * nodes
-            if started > nodes:
-                place = 0 if tasks or not job.tasks else job.line
-                mistake = "more than one task for each node, with a launcher that starts the others"
-                yield step.start(), place, mistake, "--ntasks-per-node=1, and the launcher's own --nproc-per-node"
+    return Requested(nodes, tasks or (each and each * nodes), number)
 
 
 def _nodes(text: str) -> int:
-    """Return the number of nodes that a directive asks for, 0 where it says nothing of them."""
+    """Return the number of nodes that a directive requests, 0 for none."""
     if match := _CHUNKS.search(text):
         counts = [re.match(r"\d*", chunk) for chunk in match[1].split("+")]
         return sum(int(count[0][:9] or 1) for count in counts if count)
@@ -366,13 +336,13 @@ def _count(pattern: re.Pattern[str], text: str) -> int | None:
 LARGEST_BYTES = 1 << 20  # sbatch's own limit is 4 MiB; real scripts are a page
 _TRAINS = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate\s{1,8}launch|mingle\s{1,8}exec)\b")
 _ASKS = re.compile(r"\bmingle\s{1,8}env\b(?![^\n]{0,160}--no-wait)")
-# The same as the command of a line, and not as a word in it.
+# The same as the command of a line, and not as an argument.
 _COMMAND = re.compile(
     r"\s*(?:(?:exec|time|nohup|env)\s{1,8}|[A-Za-z_]\w{0,254}=[^\s\"'$(]{0,255}\s{1,8}){0,16}"
     r"(?:[\w.-]{0,255}/){0,32}(?:torchrun|accelerate\s{1,8}launch|mingle\s{1,8}exec"
     r"|python[\d.]{0,8}\s{1,8}-m\s{1,8}torch\.distributed\.(?:run|launch))\b"
 )
-# What starts something on the other nodes.
+# Programs that start something on the other nodes.
 _SPREADS = re.compile(
     r"\b(?:srun|pbs_tmrsh|pbsdsh|mpirun|mpiexec|blaunch|qrsh|ssh|pdsh|clush|parallel|mingle\s{1,8}run)\b"
 )
@@ -385,11 +355,11 @@ _SPREAD = "mingle run in front of it, or srun on Slurm; or mingle template"
 
 
 class Finding(NamedTuple):
-    """A mistake: the line, what is wrong, what to write."""
+    """A mistake: the line, what is wrong, and what to write."""
 
     line: int
     mistake: str
-    mend: str
+    remedy: str
 
 
 def read_script(path: str) -> str:
@@ -398,75 +368,99 @@ def read_script(path: str) -> str:
         with open(path, "rb") as file:
             data = file.read(LARGEST_BYTES + 1)
     except OSError as wrong:
-        raise UsageError(
-            "a readable script", f"{path}: {wrong.strerror}", "the path of an sbatch or PBS script"
-        ) from None
+        remedy = "the path of an sbatch or PBS script"
+        raise UsageError("a readable script", f"{path}: {wrong.strerror}", remedy) from None
     if len(data) > LARGEST_BYTES:
         raise UsageError(f"a script of at most {LARGEST_BYTES} bytes", path, "the script itself")
     return data.decode(errors="replace")
 
 
 def lint_script(text: str) -> list[Finding]:
-    """Return the mistakes in a script's text, by line, in a time that grows as the text does."""
+    """Return the mistakes in a script, by line, in a time proportional to its length."""
     directives, lines = split_lines(text)
     job = requested_tasks(directives)
     patterns = (*ANYWHERE, *(ON_SEVERAL_NODES if job.nodes > 1 else ()))
     found = {finding for line in lines for finding in _of_patterns(line, patterns)}
     if job.nodes > 1:
-        found |= {*_alone(lines), *_of_batch(lines), *_steps(job, lines)}
+        found |= {*_alone(lines), *_expanded_early(lines), *_steps(job, lines)}
     return sorted(found)
 
 
 def _of_patterns(line: Line, patterns: Iterable[Pattern]) -> Iterator[Finding]:
-    """Say what each pattern finds; where two overlap, the first."""
+    """Find the patterns in a line; of two that overlap, the first."""
     taken: set[int] = set()
     for pattern in patterns:
-        for number, match in _placed(line, pattern.looks):
-            place = range(match.start(), match.end())
-            if taken.isdisjoint(place):
-                yield Finding(number, pattern.mistake, pattern.mend)
-            taken.update(place)
+        for number, match in _numbered(line, pattern.looks.finditer(line.text)):
+            span = range(*match.span())
+            if taken.isdisjoint(span):
+                yield Finding(number, pattern.mistake, pattern.remedy)
+            taken.update(span)
 
 
-def _placed(line: Line, pattern: re.Pattern[str], text: str | None = None) -> Iterator[tuple[int, re.Match[str]]]:
-    """Return each match with the number of the line in the file where it begins."""
+def _numbered(line: Line, matches: Iterable[re.Match[str]]) -> Iterator[tuple[int, re.Match[str]]]:
+    """Yield each match with the number of the line in the file where it begins; no text is read twice for that."""
     number, counted = line.number, 0
-    for match in pattern.finditer(line.text if text is None else text):
+    for match in matches:
         number += line.text.count("\n", counted, match.start())
         counted = match.start()
         yield number, match
 
 
+def _finding(line: Line, at: int, mistake: str, remedy: str) -> Finding:
+    """Return a finding at a position in a logical line."""
+    return Finding(line.number + line.text.count("\n", 0, at), mistake, remedy)
+
+
 def _alone(lines: list[Line]) -> Iterator[Finding]:
-    """Say where a launcher is started by the batch script, on its own node."""
-    # What is asked in $(…) is no training.
+    """Find launchers that the batch script starts, on its own node only."""
+    # A command substitution is no training.
     spreading = [line for line in lines if _SPREADS.search(re.sub(r"\$\([^()]*\)|`[^`]*`", "", line.text))]
     if spreading:
         starts_itself = any(_ITSELF.search(line.text) for line in spreading)
         for line in () if starts_itself else lines:
             if not line.is_inside and (match := _COMMAND.match(line.text)):
-                yield Finding(line.number + line.text.count("\n", 0, match.end()), f"a launcher {_ALONE}", _SPREAD)
+                yield _finding(line, match.end(), f"a launcher {_ALONE}", _SPREAD)
         return
     training = [(line, match) for line in lines if (match := _TRAINS.search(line.text))]
-    what = "a launcher" if training else "mingle env"
+    program = "a launcher" if training else "mingle env"
     for line, match in training or [(line, match) for line in lines if (match := _ASKS.search(line.text))]:
-        yield Finding(line.number + line.text.count("\n", 0, match.start()), f"{what} {_ALONE}", _SPREAD)
+        yield _finding(line, match.start(), f"{program} {_ALONE}", _SPREAD)
 
 
-def _of_batch(lines: list[Line]) -> Iterator[Finding]:
-    """Say what the batch script expands, where it was meant for every node."""
+def _expanded_early(lines: list[Line]) -> Iterator[Finding]:
+    """Find variables and commands that the batch script expands, but that are meant for every node."""
     for line in lines:
-        for number, match in _placed(line, _RANK_OF_BATCH, line.here):
+        for number, match in _numbered(line, _RANK_OF_BATCH.finditer(line.here)):
             mistake = f"${match[1]} taken in the batch script, where it is the first node's"
-            yield Finding(number, mistake, "single quotes, as in srun bash -c '…', or mingle env on every node")
+            remedy = "single quotes, as in srun bash -c '…', or mingle env on every node"
+            yield Finding(number, mistake, remedy)
         if line.early and _SPREADS.search(line.text):
             mistake = "$(mingle …) within double quotes: the batch script runs it, before any node does"
-            mend = "single quotes: srun bash -c 'eval \"$(mingle env)\"; …', or srun mingle exec"
-            yield Finding(line.number + line.text.count("\n", 0, line.early[0]), mistake, mend)
+            remedy = "single quotes: srun bash -c 'eval \"$(mingle env)\"; …', or srun mingle exec"
+            yield _finding(line, line.early[0], mistake, remedy)
 
 
 def _steps(job: Requested, lines: list[Line]) -> Iterator[Finding]:
-    is_inside = launches_inside(lines)
+    """Find steps of srun that start other tasks than is meant.
+
+    Seen with Slurm 22.05: --ntasks-per-node of srun has no effect if the directives request a number of tasks.
+    """
+    is_inside = any(line.is_inside and _LAUNCHER.search(line.text) for line in lines)
     for line in lines:
-        for at, place, mistake, mend in steps_that_do_not_fit(job, line, is_inside=is_inside):
-            yield Finding(place or line.number + line.text.count("\n", 0, at), mistake, mend)
+        steps = [*_STEP.finditer(line.text)]
+        ends = [*(step.start() for step in steps[1:]), len(line.text)]
+        for (number, step), end in zip(_numbered(line, steps), ends, strict=False):
+            each, tasks = _count(_EACH, step[1]), _count(_ALL, step[1])
+            nodes = _count(_SLURMS, step[1]) or job.nodes
+            # A function's launcher gets into a step by `declare -f`.
+            launches = _LAUNCHER.search(line.text, step.start(), end) or (
+                is_inside and _CARRIED.search(line.text, step.start(), end)
+            )
+            if each and not tasks and job.tasks and job.tasks != each * nodes:
+                mistake = f"--ntasks-per-node={each} of srun, which starts the {job.tasks} of #SBATCH"
+                remedy = f"--ntasks={each * nodes} beside it, and no fewer in #SBATCH"
+                yield Finding(number, mistake, remedy)
+            elif launches and (tasks or job.tasks or (each or 1) * nodes) > nodes:
+                mistake = "more than one task for each node, with a launcher that starts the others"
+                remedy = "--ntasks-per-node=1, and the launcher's own --nproc-per-node"
+                yield Finding(number if tasks or not job.tasks else job.line, mistake, remedy)

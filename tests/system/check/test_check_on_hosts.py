@@ -34,11 +34,11 @@ class Checked:
     """What one check said."""
 
     def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
-        self.status, self.told = done.returncode, done.stderr
+        self.status, self.stderr = done.returncode, done.stderr
         self.report: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
         findings = self.report.get("findings", [])
-        self.bad = [its["text"] for its in findings if not its["is_note"]]
-        self.notes = [its["text"] for its in findings if its["is_note"]]
+        self.bad = [finding["text"] for finding in findings if not finding["is_note"]]
+        self.notes = [finding["text"] for finding in findings if finding["is_note"]]
         self.exclude = self.report.get("exclude")
 
 
@@ -96,24 +96,24 @@ def changed(host: Host, path: str, text: str) -> Iterator[None]:
 
 def test_nothing_is_found_on_healthy_hosts(three: Set) -> None:
     """Nor beside the bridges that docker and others make on each; the table and the list for sbatch say so, too."""
-    its = three.check("--iface", "ib0")
-    assert (its.bad, [network["name"] for network in its.report["networks"]]) == ([], [IB])
+    checked = three.check("--iface", "ib0")
+    assert (checked.bad, [network["name"] for network in checked.report["networks"]]) == ([], [IB])
     for host in three.hosts:
         ip(host, "link add docker0 type bridge", "addr add 172.17.0.1/16 dev docker0", "link set docker0 up")
         ip(host, "link add br0 type bridge", "addr add 172.30.0.1/16 dev br0", "link set br0 up")
         ip(host, "link add v0 type veth peer name v1", "link set v0 master br0", "link set v0 up", "link set v1 up")
-    its = three.check("--bandwidth")
-    assert (its.bad, its.status, its.exclude) == ([], 0, [])
-    assert {note.split(": ")[1].split()[0] for note in its.notes} >= {"172.17.0.1", "172.30.0.1"}
-    assert {network["name"] for network in its.report["networks"]} == {ETH, IB}
+    checked = three.check("--bandwidth")
+    assert (checked.bad, checked.status, checked.exclude) == ([], 0, [])
+    assert {note.split(": ")[1].split()[0] for note in checked.notes} >= {"172.17.0.1", "172.30.0.1"}
+    assert {network["name"] for network in checked.report["networks"]} == {ETH, IB}
 
 
 def test_nothing_is_found_where_there_is_only_ipv6(hosts: Make, tmp_path: Path) -> None:
     """Multicast, names and sizes, too."""
-    its = Set(hosts(2, ipv4=False), tmp_path).check()
-    assert (its.bad, its.status) == ([], 0)
-    assert {network["name"] for network in its.report["networks"]} == {"fd77::/64", "fd78::/64"}
-    assert {pair["mtu"] for pair in its.report["pairs"]} == {1500}
+    checked = Set(hosts(2, ipv4=False), tmp_path).check()
+    assert (checked.bad, checked.status) == ([], 0)
+    assert {network["name"] for network in checked.report["networks"]} == {"fd77::/64", "fd78::/64"}
+    assert {pair["mtu"] for pair in checked.report["pairs"]} == {1500}
 
 
 def test_interfaces(four: Set) -> None:
@@ -122,21 +122,21 @@ def test_interfaces(four: Set) -> None:
     all_jumbo(four.hosts, "eth0", but="node3")
     all_jumbo(four.hosts, "ib0")
     switch(four.hosts, "link set ib0p2 mtu 1500")
-    its = four.check()
-    assert its.bad == [
+    checked = four.check()
+    assert checked.bad == [
         f"node3: MTU on {ETH} 1500, 3 others 9000",
         f"node2: no packet larger than 1500 octets passes on {IB}, though the interfaces' MTU is larger",
     ]
-    assert (its.status, its.exclude) == (71, []), "two of four are no host's own fault"
+    assert (checked.status, checked.exclude) == (71, []), "two of four are no host's own fault"
     all_jumbo(four.hosts, "eth0")
     switch(four.hosts, "link set ib0p2 mtu 9000")
     ip(last, "addr del 10.78.0.4/24 dev ib0", "addr add 10.78.0.3/24 dev ib0")
-    its = four.check()
-    assert its.bad[0] == "node[3-4]: the same address, 10.78.0.3"
+    checked = four.check()
+    assert checked.bad[0] == "node[3-4]: the same address, 10.78.0.3"
     ip(last, "addr del 10.78.0.3/24 dev ib0", "addr add 10.78.0.4/24 dev ib0")
     ip(three, "link set ib0 down")
-    its = four.check()
-    assert (its.bad, its.exclude) == ([f"node3: no address on {IB}, where 3 others are"], ["node3"])
+    checked = four.check()
+    assert (checked.bad, checked.exclude) == ([f"node3: no address on {IB}, where 3 others are"], ["node3"])
     assert one.run(["ip", "link"]).returncode == 0
 
 
@@ -145,12 +145,12 @@ def test_ways(three: Set) -> None:
     one, two, last = three.hosts
     two._add(f"iifname ib0 udp dport 20000-24999 {loss(0.6)}")
     one._add("iifname eth0 tcp dport 20000-24999 drop")
-    its = three.check()
-    assert len(its.bad) == 2, its.bad
-    closed, line = sorted(its.bad)
+    checked = three.check()
+    assert len(checked.bad) == 2, checked.bad
+    closed, line = sorted(checked.bad)
     assert closed == f"node1: others do not reach its port on {ETH} (no answer); a firewall, or another --port-range"
-    assert re.fullmatch(rf"node2: \d+ % of the packets to it on {re.escape(IB)} are lost", line), its.bad
-    assert (its.status, its.exclude) == (71, [])
+    assert re.fullmatch(rf"node2: \d+ % of the packets to it on {re.escape(IB)} are lost", line), checked.bad
+    assert (checked.status, checked.exclude) == (71, [])
     three.hosts.clear_firewall()
     last._add("iifname ib0 drop")
     assert three.check().bad == [f"node3: 100 % of the packets to it on {IB} are lost"]
@@ -159,20 +159,20 @@ def test_ways(three: Set) -> None:
     assert three.check().bad == [f"node3: does not reach 2 of the others on {IB}"]
     switch(three.hosts, "link set ib0p3 master br-ib0")
     two.drop_multicast()
-    assert three.check().bad == [f"node2: receives no multicast on {its}" for its in (ETH, IB)]
+    assert three.check().bad == [f"node2: receives no multicast on {checked}" for checked in (ETH, IB)]
     three.hosts.drop_multicast()
-    its = three.check()
-    assert (its.bad, its.status) == ([], 0)
-    assert [note for note in its.notes if "no multicast" in note]
+    checked = three.check()
+    assert (checked.bad, checked.status) == ([], 0)
+    assert [note for note in checked.notes if "no multicast" in note]
 
 
 def test_a_slow_link(three: Set) -> None:
     """Whoever sends to it is as slow, and not named."""
     three.hosts[2]._add("meta l4proto tcp limit rate over 2 mbytes/second drop")
-    its = three.check("--bandwidth")
-    (line,) = its.bad
+    checked = three.check("--bandwidth")
+    (line,) = checked.bad
     assert re.match(r"node3: receives \d+ Mbit/s, ", line)
-    assert (its.status, its.exclude) == (71, ["node3"])
+    assert (checked.status, checked.exclude) == (71, ["node3"])
 
 
 def test_names_and_what_a_host_has(three: Set) -> None:
@@ -181,26 +181,26 @@ def test_names_and_what_a_host_has(three: Set) -> None:
     known = two.outside("/etc/hosts").read_text()
     last.run(["sh", "-c", "mount -o remount,size=1m /dev/shm; head -c 2m /dev/zero >/dev/shm/full"])
     with changed(two, "/etc/hosts", f"127.0.1.1 node2\n{known}"):
-        its = three.check()
-    assert its.bad == [
+        checked = three.check()
+    assert checked.bad == [
         "node2: its own name is 127.0.1.1: other nodes cannot reach servers that listen on it (/etc/hosts)",
         "node3: /dev/shm is full: 0 of 1 MiB are free",
     ]
-    assert (its.status, its.exclude) == (71, []), "two of three"
+    assert (checked.status, checked.exclude) == (71, []), "two of three"
     last.run(["sh", "-c", "rm /dev/shm/full; mount -o remount,size=1g /dev/shm"], check=True)
     with changed(last, "/etc/hosts", "127.0.0.1 localhost\n"):
-        its = three.check()
-    assert its.bad == ["node3: its own name is not known there", "node3: others' names are not known to it"]
+        checked = three.check()
+    assert checked.bad == ["node3: its own name is not known there", "node3: others' names are not known to it"]
     with ExitStack() as stack:
         for host in three.hosts:
             stack.enter_context(changed(host, "/etc/hosts", "127.0.0.1 localhost\n"))
-        its = three.check()
-    assert "the hosts' names are not known to each other" in its.bad, its.bad
+        checked = three.check()
+    assert "the hosts' names are not known to each other" in checked.bad, checked.bad
     with changed(
         two, "/etc/hosts", "127.0.0.1 localhost\n10.77.0.9 node1\n" + known.replace("10.77.0.1 ", "10.77.0.9 ")
     ):
-        its = three.check()
-    assert "node2: node1 is 10.77.0.9 there, an address that it does not have" in its.bad
+        checked = three.check()
+    assert "node2: node1 is 10.77.0.9 there, an address that it does not have" in checked.bad
 
 
 # No namespace has a clock of its own: the probe of node2 is run with one that is 5 s ahead, that of node3 as somebody
@@ -228,54 +228,54 @@ def test_a_clock_that_is_off_and_a_small_memlock(four: Set, tmp_path: Path) -> N
     ahead.write_text(AHEAD)
     ssh = tmp_path / "bin/ssh"
     ssh.write_text(ssh.read_text().replace("exec nsenter", ODD_STARTS.replace("AHEAD", str(ahead)) + "exec nsenter"))
-    its = four.check("--force")
-    clock, memlock = its.bad
+    checked = four.check("--force")
+    clock, memlock = checked.bad
     assert re.fullmatch(r"node2: its clock is [3-7]\.\d s ahead", clock)
     assert re.match(r"node3: memlock 64K, 3 others ", memlock)
-    assert (its.status, its.exclude) == (76, ["node2", "node3"])
+    assert (checked.status, checked.exclude) == (76, ["node2", "node3"])
 
 
-def test_who_does_not_start_is_named_within_the_deadline(three: Set) -> None:
+def test_a_host_that_does_not_start_is_named_within_the_deadline(three: Set) -> None:
     """With what its ssh said; the others are checked."""
-    its = three.check(names="node1,node2,node7")
-    assert its.status == 69
-    assert its.exclude == ["node7"]
-    assert its.bad[0].startswith("node7: did not start: ")
-    assert len(its.report["pairs"]) == 2
+    checked = three.check(names="node1,node2,node7")
+    assert checked.status == 69
+    assert checked.exclude == ["node7"]
+    assert checked.bad[0].startswith("node7: did not start: ")
+    assert len(checked.report["pairs"]) == 2
 
 
-def test_who_hangs_on_its_way_is_named_within_the_deadline(three: Set, tmp_path: Path) -> None:
+def test_a_host_that_hangs_is_named_within_the_deadline(three: Set, tmp_path: Path) -> None:
     """What starts it is ended then, and the others are checked in the rest of the time."""
     ssh = tmp_path / "bin/ssh"
     ssh.write_text(
         ssh.read_text().replace("host=$1; shift\n", "host=$1; shift\n[ $host != node3 ] || exec sleep 4711\n")
     )
-    its = three.check("--start", "8s")
-    assert its.status == 69
-    assert its.exclude == ["node3"]
-    assert its.bad[0].startswith("node3: no sign of it within 8.0 s: it has not started yet (--start), or does")
-    assert len(its.report["pairs"]) == 2
+    checked = three.check("--start", "8s")
+    assert checked.status == 69
+    assert checked.exclude == ["node3"]
+    assert checked.bad[0].startswith("node3: no sign of it within 8.0 s: it has not started yet (--start), or does")
+    assert len(checked.report["pairs"]) == 2
 
 
 def test_sixteen(hosts: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All 120 pairs on both networks; how long it took is printed, as this machine may be busy."""
-    its = Set(hosts(16), tmp_path).check()
-    assert its.bad == []
-    assert len(its.report["pairs"]) == 240
+    checked = Set(hosts(16), tmp_path).check()
+    assert checked.bad == []
+    assert len(checked.report["pairs"]) == 240
     with capsys.disabled():
-        sys.stdout.write(f"\n16 hosts: {its.report['took_s']} s\n")
+        sys.stdout.write(f"\n16 hosts: {checked.report['took_s']} s\n")
 
 
-def test_who_makes_a_command_fail(three: Set) -> None:
+def test_a_host_that_makes_a_command_fail_is_found(three: Set) -> None:
     """By runs on ever fewer hosts; what it writes goes to stderr."""
     shell = "echo here is $(hostname); [ $(hostname) != node3 ]"
-    its = three.check("--command", f"sh -c '{shell}'")
-    assert its.bad == [f"node3: `sh -c {shell}` fails with it, and passes without it ({_counts(its.told)})"]
-    assert (its.status, its.exclude) == (76, ["node3"])
-    assert "here is node1" in its.told
+    checked = three.check("--command", f"sh -c '{shell}'")
+    assert checked.bad == [f"node3: `sh -c {shell}` fails with it, and passes without it ({_counts(checked.stderr)})"]
+    assert (checked.status, checked.exclude) == (76, ["node3"])
+    assert "here is node1" in checked.stderr
     assert three.check("--command", "true", names="node1").status == 0
 
 
-def _counts(told: str) -> str:
-    runs = [line for line in told.splitlines() if line.startswith("mingle check: run ")]
+def _counts(stderr: str) -> str:
+    runs = [line for line in stderr.splitlines() if line.startswith("mingle check: run ")]
     return f"in {sum(' failed with ' in line for line in runs)} of {len(runs)} runs"

@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 
-def accelerate(words: list[str]) -> int:
+def accelerate(argv: list[str]) -> int:
     """Start this machine's part of the processes."""
-    assert words[0] == "launch"
+    assert argv[0] == "launch"
     parser = argparse.ArgumentParser("accelerate launch", allow_abbrev=False)
     for name in ("--num_machines", "--num_processes", "--machine_rank", "--main_process_port"):
         parser.add_argument(name, required=True, type=int)
@@ -30,7 +30,7 @@ def accelerate(words: list[str]) -> int:
     how.add_argument("-m", "--module", action="store_true")
     how.add_argument("--no_python", action="store_true")
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    given = parser.parse_args(words[1:])
+    given = parser.parse_args(argv[1:])
     here, rest = divmod(given.num_processes, given.num_machines)
     assert not rest, "accelerate divides the processes by the machines"
     first = given.machine_rank * here
@@ -39,7 +39,7 @@ def accelerate(words: list[str]) -> int:
     return processes(commands, list(range(first, first + here)), given.num_processes, master)
 
 
-def deepspeed(words: list[str]) -> int:
+def deepspeed(argv: list[str]) -> int:
     """Count ranks over the hostfile, and start those of this node."""
     parser = argparse.ArgumentParser("deepspeed", allow_abbrev=False)
     for name in ("--hostfile", "--master_addr", "--master_port", "--node_rank"):
@@ -48,7 +48,7 @@ def deepspeed(words: list[str]) -> int:
     for name in ("--module", "--no_python", "--no_local_rank"):
         parser.add_argument(name, action="store_true")
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    given = parser.parse_args(words)
+    given = parser.parse_args(argv)
     lines = Path(given.hostfile).read_text().split("\n")[:-1]
     slots = [int(line.partition(" slots=")[2]) for line in lines]
     rank = int(given.node_rank)
@@ -87,13 +87,13 @@ def processes(commands: list[list[str]], ranks: list[int], size: int, master: tu
     return 0
 
 
-def ray(words: list[str]) -> int:
+def ray(argv: list[str]) -> int:
     """Be a head that starts the program once all workers are connected, or a worker until the head ends."""
-    assert words[0] == "symmetric-run"
+    assert argv[0] == "symmetric-run"
     parser = argparse.ArgumentParser("ray symmetric-run", allow_abbrev=False)
     parser.add_argument("--address", required=True)
     parser.add_argument("--min-nodes", type=int, required=True)
-    options, program = words[1 : words.index("--")], words[words.index("--") + 1 :]
+    options, program = argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]
     given = parser.parse_args(options)
     host, _, port = given.address.rpartition(":")
     address = (host.strip("[]"), int(port))

@@ -51,9 +51,9 @@ def submitted(host: Host, example: str, program: str, *arguments: str) -> list[s
     return host.run(["sh", "-c", line], check=True).stdout.split("\0")[:-1]
 
 
-def value(words: list[str], option: str) -> str:
+def value(argv: list[str], option: str) -> str:
     """Return the word after an option."""
-    return words[words.index(option) + 1]
+    return argv[argv.index(option) + 1]
 
 
 def mounted(host: Host, path: str, mode: int) -> None:
@@ -71,9 +71,9 @@ def only_port(host: Host, port: str) -> None:
     host._add(f"tcp dport != {port} tcp flags syn / syn,ack drop")
 
 
-def rotated(its: Hosts, by: int) -> list[Host]:
+def rotated(cluster: Hosts, by: int) -> list[Host]:
     """Return the hosts in another order: pod 0 is on another host."""
-    return [*list(its)[by:], *list(its)[:by]]
+    return [*list(cluster)[by:], *list(cluster)[:by]]
 
 
 def ranks(results: Sequence[CompletedProcess[str]]) -> list[str]:
@@ -95,14 +95,14 @@ def places(results: Sequence[CompletedProcess[str]]) -> set[str]:
 class Kubernetes:
     """What Kubernetes does with a Job of four pods: it mounts, names and starts them."""
 
-    def __init__(self, its: Hosts, path: str, spec: dict[str, Any], job: str, subdomain: str) -> None:
+    def __init__(self, cluster: Hosts, path: str, spec: dict[str, Any], job: str, subdomain: str) -> None:
         (self.container,) = spec["template"]["spec"]["containers"]
         (self.volume,) = spec["template"]["spec"]["volumes"]
-        self.its, self.path, self.job, self.subdomain = its, path, job, subdomain
+        self.cluster, self.path, self.job, self.subdomain = cluster, path, job, subdomain
 
     def run(self, pods: list[Host]) -> list[CompletedProcess[str]]:
         """Start pod 0, 1, … on these hosts; return their results in that order."""
-        env = {its["name"]: its["value"] for its in self.container["env"]}
+        env = {variable["name"]: variable["value"] for variable in self.container["env"]}
         names = [f"{self.job}-{index}" for index in range(len(pods))]
         dns = "".join(f"{pod.addr()} {name}.{self.subdomain}\n" for pod, name in zip(pods, names, strict=True))
         for pod, name in zip(pods, names, strict=True):
@@ -110,16 +110,16 @@ class Kubernetes:
             pod.run(["hostname", name], check=True)
             mounted(pod, env["MINGLE_KEY_FILE"], self.volume["secret"]["defaultMode"])
         index = {pod.name: str(number) for number, pod in enumerate(pods)}
-        told = {"PATH": self.path, "KUBERNETES_SERVICE_HOST": "10.0.0.1", **env}
-        results = self.its.run_all(
+        given = {"PATH": self.path, "KUBERNETES_SERVICE_HOST": "10.0.0.1", **env}
+        results = self.cluster.run_all(
             self.container["command"],
             env=lambda host: {
-                **told,
+                **given,
                 "JOB_COMPLETION_INDEX": index[host.name],
                 "HOSTNAME": f"{self.job}-{index[host.name]}",
             },
         )
-        by_name = dict(zip((host.name for host in self.its), results, strict=True))
+        by_name = dict(zip((host.name for host in self.cluster), results, strict=True))
         return [by_name[pod.name] for pod in pods]
 
 
@@ -142,65 +142,67 @@ def test_the_pods_of_a_job_and_of_a_jobset_form_one_world(hosts: Callable[..., H
 def test_a_key_that_a_pod_cannot_keep_to_itself_is_refused(hosts: Callable[..., Hosts]) -> None:
     """As with fsGroup, which lets the group read it, and where the container is not root's."""
     (one,) = hosts(1)
-    for mode, user, says in ((0o440, "root", "with mode 0440"), (0o400, "alice", "Permission denied")):
+    for mode, user, reason in ((0o440, "root", "with mode 0440"), (0o400, "alice", "Permission denied")):
         key = f"/run/secrets/{user}/key"
         mounted(one, key, mode)
         done = one.run(["mingle", "exec", "--id", "a", "--nodes", "2", "--key-file", key, "true"], user=user)
-        assert (done.returncode, says in done.stderr) == (77, True), done
+        assert (done.returncode, reason in done.stderr) == (77, True), done
 
 
 class Replicas:
     """Four replicas of a platform that gives their ranks, behind a Service that lets one port of rank 0 through."""
 
-    def __init__(self, its: Hosts, path: str) -> None:
-        self.its, self.path = its, path
-        only_port(its[0], PORT)
-        its.drop_multicast()
+    def __init__(self, cluster: Hosts, path: str) -> None:
+        self.cluster, self.path = cluster, path
+        only_port(cluster[0], PORT)
+        cluster.drop_multicast()
 
     def run(
-        self, words: list[str], told: dict[str, str], *, last: dict[str, str] | None = None
+        self, argv: list[str], given: dict[str, str], *, last: dict[str, str] | None = None
     ) -> list[CompletedProcess[str]]:
         """Start the command on all, as a platform that tells all of them this, and the last one also `last`."""
-        every = {"PATH": self.path, "MASTER_ADDR": "node1", "MASTER_PORT": PORT, **told}
+        every = {"PATH": self.path, "MASTER_ADDR": "node1", "MASTER_PORT": PORT, **given}
 
         def env(host: Host) -> dict[str, str]:
-            more = last if last and host.number == len(self.its) else {}
+            more = last if last and host.number == len(self.cluster) else {}
             return {**every, "RANK": str(host.number - 1), **more}
 
-        return self.its.run_all(words, env=env, user="alice")
+        return self.cluster.run_all(argv, env=env, user="alice")
 
 
 def test_the_workers_of_vessl_form_one_world(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     """And where VESSL's number of processes is wrong, or its port is missing, none of them starts."""
     four = hosts(4, ipv6=False)
-    words = submitted(four[0], "vessl/submit.sh", "vessl", "exp7")
-    secret, key = value(words, "--secret").split("=")
-    told = {secret: key, "NUM_NODES": value(words, "--worker-count"), "NUM_TRAINERS": "1"}
-    command = ["sh", "-c", value(words, "--command")]
+    argv = submitted(four[0], "vessl/submit.sh", "vessl", "exp7")
+    secret, key = value(argv, "--secret").split("=")
+    given = {secret: key, "NUM_NODES": value(argv, "--worker-count"), "NUM_TRAINERS": "1"}
+    command = ["sh", "-c", value(argv, "--command")]
     vessl = Replicas(four, torchrun(tmp_path))
-    assert ranks(vessl.run(command, told)) == numbered(4)
-    results = vessl.run(command, {**told, "WORLD_SIZE": "8"})
+    assert ranks(vessl.run(command, given)) == numbered(4)
+    results = vessl.run(command, {**given, "WORLD_SIZE": "8"})
     refused(results, 76, "expected WORLD_SIZE=8, as exported; saw 4 slots on all members")
-    refused(vessl.run(command, {**told, "MASTER_PORT": ""}), 64, "saw '' (--master)")
+    refused(vessl.run(command, {**given, "MASTER_PORT": ""}), 64, "saw '' (--master)")
 
 
 def test_the_replicas_of_toolkit_form_one_world(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     """With two processes each; and where Toolkit tells one of them another number of replicas, none starts."""
     four = hosts(4, ipv6=False)
     four[0].write("/home/alice/.config/mingle/key", KEY, mode=0o600, user="alice")
-    words = submitted(four[0], "toolkit/submit.sh", "eai", "exp7")
-    told = {"MINGLE_ID": "exp7", "GPUS_PER_NODE": "2", "WORLD_SIZE": value(words, "--replicas")}
-    assert {"MINGLE_ID=exp7", "GPUS_PER_NODE=8"} <= set(words)
-    command = words[words.index("--") + 1 :]
+    argv = submitted(four[0], "toolkit/submit.sh", "eai", "exp7")
+    given = {"MINGLE_ID": "exp7", "GPUS_PER_NODE": "2", "WORLD_SIZE": value(argv, "--replicas")}
+    assert {"MINGLE_ID=exp7", "GPUS_PER_NODE=8"} <= set(argv)
+    command = argv[argv.index("--") + 1 :]
     toolkit = Replicas(four, torchrun(tmp_path))
-    assert ranks(toolkit.run(command, told)) == numbered(4)
-    results = toolkit.run(command, told, last={"WORLD_SIZE": "5"})
+    assert ranks(toolkit.run(command, given)) == numbered(4)
+    results = toolkit.run(command, given, last={"WORLD_SIZE": "5"})
     refused(results, 76, "expected the same number of nodes from every member")
 
 
-def refused(results: Sequence[CompletedProcess[str]], code: int, says: str) -> None:
+def refused(results: Sequence[CompletedProcess[str]], code: int, reason: str) -> None:
     """Check that no host's training began, and that each says why."""
-    assert [(done.returncode, done.stdout, says in done.stderr) for done in results] == [(code, "", True)] * 4, results
+    assert [(done.returncode, done.stdout, reason in done.stderr) for done in results] == [(code, "", True)] * 4, (
+        results
+    )
 
 
 def test_the_line_for_plain_machines_forms_one_world(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
@@ -253,7 +255,7 @@ def test_what_belongs_together_is_the_same(name: str) -> None:
     (container,), (volume,) = pod["containers"], pod["volumes"]
     (mount,) = container["volumeMounts"]
     assert container["command"] == ["mingle", "exec", "torchrun", "train.py"]
-    assert {its["name"]: its["value"] for its in container["env"]} == {
+    assert {variable["name"]: variable["value"] for variable in container["env"]} == {
         "MINGLE_NODES": str(spec["completions"]),
         "MINGLE_MASTER": leader,
         "MINGLE_KEY_FILE": f"{mount['mountPath']}/key",

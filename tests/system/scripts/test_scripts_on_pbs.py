@@ -31,9 +31,9 @@ def pbs(any_pbs: Start) -> Start:
     """Start a PBS of so many hosts, with train.py in the directory of its jobs."""
 
     def start(nodes: int, **options: Any) -> Pbs:
-        its = any_pbs(nodes, **options)
-        shutil.copy(TRAIN, its.place)
-        return its
+        cluster = any_pbs(nodes, **options)
+        shutil.copy(TRAIN, cluster.place)
+        return cluster
 
     return start
 
@@ -46,22 +46,22 @@ def submit(pbs: Pbs, options: dict[str, Any], *command: str) -> str:
 
 def test_torchrun_trains_on_all_hosts(pbs: Start) -> None:
     """One torchrun on each host, its output labelled, and a line about their world."""
-    its = pbs(2)
-    shutil.copy(LIGHT, its.place)
+    cluster = pbs(2)
+    shutil.copy(LIGHT, cluster.place)
     setup = [SETUP, f"PATH={BIN}:$PATH"]
-    job = submit(its, {"nodes": "2", "launcher": "torchrun", "setup": setup}, "train.py")
-    assert its.wait(job) == 0, its.output(job)
-    ranks = re.findall(r"^(\w+): rank (\d) of 2 begins", its.output(job), re.MULTILINE)
+    job = submit(cluster, {"nodes": "2", "launcher": "torchrun", "setup": setup}, "train.py")
+    assert cluster.wait(job) == 0, cluster.output(job)
+    ranks = re.findall(r"^(\w+): rank (\d) of 2 begins", cluster.output(job), re.MULTILINE)
     assert sorted(ranks) == [("node1", "0"), ("node2", "1")]
-    assert "mingle run: node[1-2] are one world, rank 0 at " in its.output(job)
+    assert "mingle run: node[1-2] are one world, rank 0 at " in cluster.output(job)
 
 
-def test_a_missing_mingle_is_said(pbs: Start) -> None:
+def test_a_missing_mingle_is_reported(pbs: Start) -> None:
     """Without mingle on PATH the script says so, with its host, and fails with 69."""
-    its = pbs(2)
-    job = submit(its, {"nodes": "2", "launcher": "plain", "setup": ["PATH=/usr/bin:/bin"]}, "true")
-    assert its.wait(job) == 69
-    assert its.output(job).count("node1: no mingle on PATH") == 1
+    cluster = pbs(2)
+    job = submit(cluster, {"nodes": "2", "launcher": "plain", "setup": ["PATH=/usr/bin:/bin"]}, "true")
+    assert cluster.wait(job) == 69
+    assert cluster.output(job).count("node1: no mingle on PATH") == 1
 
 
 # Writes when nobody takes it any more, and after that a file.
@@ -70,43 +70,43 @@ SAVE = 'trap "echo told; echo told; touch saved.$NODE_RANK; exit" TERM; echo beg
 
 def test_every_host_hears_of_a_qdel(pbs: Start) -> None:
     """The other hosts see it by the end of pbs_demux, and what is written then breaks no training."""
-    its = pbs(3)
-    job = submit(its, {"nodes": "3", "launcher": "plain"}, "bash", "-c", SAVE)
+    cluster = pbs(3)
+    job = submit(cluster, {"nodes": "3", "launcher": "plain"}, "bash", "-c", SAVE)
     for host in ("node1", "node2", "node3"):
-        its.wait_for_text(job, f"{host}: begins")
-    its.delete(job)
-    assert sorted(file.name for file in its.place.glob("saved.*")) == ["saved.0", "saved.1", "saved.2"]
+        cluster.wait_for_text(job, f"{host}: begins")
+    cluster.delete(job)
+    assert sorted(file.name for file in cluster.place.glob("saved.*")) == ["saved.0", "saved.1", "saved.2"]
 
 
 def test_a_job_on_one_host_saves(pbs: Start) -> None:
     """On one host the output goes to its file without pbs_demux, and is whole."""
-    its = pbs(1)
-    job = submit(its, {"nodes": "1", "launcher": "plain"}, "bash", "-c", SAVE)
-    its.wait_for_text(job, "begins")
-    its.delete(job)
-    assert (its.place / "saved.0").exists()
-    assert its.output(job).count("told") == 2, its.output(job)
+    cluster = pbs(1)
+    job = submit(cluster, {"nodes": "1", "launcher": "plain"}, "bash", "-c", SAVE)
+    cluster.wait_for_text(job, "begins")
+    cluster.delete(job)
+    assert (cluster.place / "saved.0").exists()
+    assert cluster.output(job).count("told") == 2, cluster.output(job)
 
 
-def test_the_time_limit_is_told_to_every_host(pbs: Start) -> None:
+def test_the_time_limit_reaches_every_host(pbs: Start) -> None:
     """A training that cares for no warning can save: mingle ends it before PBS does, which tells one host only."""
-    its = pbs(2)
-    job = submit(its, {"nodes": "2", "launcher": "plain", "time": "20s"}, "bash", "-c", SAVE)
-    assert its.wait(job) == TRY_AGAIN, its.output(job)
-    assert sorted(file.name for file in its.place.glob("saved.*")) == ["saved.0", "saved.1"]
+    cluster = pbs(2)
+    job = submit(cluster, {"nodes": "2", "launcher": "plain", "time": "20s"}, "bash", "-c", SAVE)
+    assert cluster.wait(job) == TRY_AGAIN, cluster.output(job)
+    assert sorted(file.name for file in cluster.place.glob("saved.*")) == ["saved.0", "saved.1"]
 
 
 def test_a_job_to_be_requeued_is_submitted_again_and_resumes(pbs: Start) -> None:
     """With --requeue the warned job saves and gives in its own script again, which goes on from there."""
-    its = pbs(2)
+    cluster = pbs(2)
     options = {"nodes": "2", "launcher": "process", "time": "64s", "signal": "USR1@60", "requeue": True}
-    job = submit(its, options, *LONG)
-    assert its.wait(job) == TRY_AGAIN, its.output(job)
-    step = json.loads((its.place / "checkpoint.json").read_text())[0]
-    second = its.next(job)
-    assert its.wait(second) == TRY_AGAIN, its.output(second)
-    assert f"rank 0 of 2 begins at step {step}" in its.output(second)
-    its.delete(its.next(second))
+    job = submit(cluster, options, *LONG)
+    assert cluster.wait(job) == TRY_AGAIN, cluster.output(job)
+    step = json.loads((cluster.place / "checkpoint.json").read_text())[0]
+    second = cluster.next(job)
+    assert cluster.wait(second) == TRY_AGAIN, cluster.output(second)
+    assert f"rank 0 of 2 begins at step {step}" in cluster.output(second)
+    cluster.delete(cluster.next(second))
 
 
 def test_a_rerun_job_resumes(real_pbs: RealPbs) -> None:
@@ -128,13 +128,13 @@ def test_an_array_of_jobs_on_two_hosts(real_pbs: RealPbs) -> None:
     real_pbs.wait_state(real_pbs.submit(script, cwd=str(real_pbs.place), output=False), "F")
     ports = []
     for index in "45":
-        told = re.findall(r"^(node\d): (\d) (\d+) (\d)$", (real_pbs.place / f"out.{index}").read_text(), re.MULTILINE)
-        assert sorted((host, its, rank) for host, its, _, rank in told) == [
+        shown = re.findall(r"^(node\d): (\d) (\d+) (\d)$", (real_pbs.place / f"out.{index}").read_text(), re.MULTILINE)
+        assert sorted((host, number, rank) for host, number, _, rank in shown) == [
             ("node1", index, "0"),
             ("node2", index, "1"),
         ]
-        ports.append({port for _, _, port, _ in told})
-    assert [len(its) for its in ports] == [1, 1]
+        ports.append({port for _, _, port, _ in shown})
+    assert [len(found) for found in ports] == [1, 1]
     assert ports[0] != ports[1]
 
 
@@ -151,9 +151,9 @@ def held(pbs: RealPbs, script: str) -> dict[str, str]:
     """Return what a real PBS holds of a script's job."""
     done = pbs.run("bin/qsub", "-f", "-h", user="alice", input=script, cwd="/home/alice")
     assert done.returncode == 0, (done.stderr, script)
-    told = pbs.run("bin/qstat", "-f", "-w", done.stdout.strip(), check=True).stdout
+    shown = pbs.run("bin/qstat", "-f", "-w", done.stdout.strip(), check=True).stdout
     pbs.run("bin/qdel", done.stdout.strip(), check=True)
-    return dict(re.findall(r"^    (\S+) = (.*)$", told, re.MULTILINE))
+    return dict(re.findall(r"^    (\S+) = (.*)$", shown, re.MULTILINE))
 
 
 @pytest.mark.parametrize("field", ATTRIBUTES)

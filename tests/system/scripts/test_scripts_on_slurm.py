@@ -242,21 +242,23 @@ def test_a_container_and_all_words_arrive_in_a_job_that_ran(slurm: SlurmCluster,
     )
     assert slurm.wait(done.stdout.strip()) == "COMPLETED", (tmp_path / "out").read_text()
     assert json.loads((tmp_path / "told").read_text()) == [[*NASTIER], [*NASTIER], str(place)]
-    assert words_of(tmp_path / "modules") == [*NASTIER]
+    assert arguments_of(tmp_path / "modules") == [*NASTIER]
     assert not list(tmp_path.rglob("pwned"))
     if image.endswith(".sif"):
-        words = words_of(tmp_path / "apptainer.words")
-        assert words[: 2 + len(binds)] == [
+        arguments = arguments_of(tmp_path / "apptainer.words")
+        assert arguments[: 2 + len(binds)] == [
             "exec",
             *(f"--bind={bind}" for bind in binds),
             f"./{image}" if image[0] == "-" else image,
         ]
     else:
         mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in binds)
-        assert {f"--container-image={image}", f"--container-mounts={mounts}"} <= {*words_of(tmp_path / "srun.words")}
+        assert {f"--container-image={image}", f"--container-mounts={mounts}"} <= {
+            *arguments_of(tmp_path / "srun.words")
+        }
 
 
-def words_of(path: Path) -> list[str]:
+def arguments_of(path: Path) -> list[str]:
     """Return words that a program wrote, each ended by NUL."""
     return [os.fsdecode(word) for word in path.read_bytes().split(b"\0")[:-1]]
 
@@ -274,12 +276,12 @@ def test_sbatch_reads_every_value_as_it_was_given(slurm: SlurmCluster, tmp_path:
     loop = 'cd "$1"; for f in *.sh; do sbatch -v --test-only "$f" >"${f%.sh}.out" 2>&1; done; true'
     slurm.controller.run(["bash", "-c", loop, "bash", tmp_path], user="alice", check=True)
     for which, fields in wanted.items():
-        told = os.fsdecode((tmp_path / f"{which}.out").read_bytes())
+        shown = os.fsdecode((tmp_path / f"{which}.out").read_bytes())
         for field, value in fields.items():
             exact = value.upper() if field == "mail-type" else value
             if field in ("output", "error"):  # sbatch has a word of its own there
                 exact = "/dev/null" if value == "none" else os.path.join(tmp_path, value)
-            assert f"sbatch: {field:<19} : {exact}\n" in told, (field, value, told)
+            assert f"sbatch: {field:<19} : {exact}\n" in shown, (field, value, shown)
     assert sum(map(len, wanted.values())) > 800  # of about 95 values and 13 fields
 
 

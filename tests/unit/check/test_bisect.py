@@ -42,7 +42,7 @@ def test_one_bad_host_is_found_wherever_it_is(count: int) -> None:
     """In whatever way it fails: alone, too, in company only, or where the command always wants two."""
     for node in hosts(count):
         ways = (failing(node), failing(node, in_company=True), needs_two(failing(node)))
-        assert [bisect(hosts(count), its).culprits for its in ways] == [((node,),)] * 3
+        assert [bisect(hosts(count), passes).culprits for passes in ways] == [((node,),)] * 3
 
 
 def test_one_of_256_takes_some_ten_runs() -> None:
@@ -55,15 +55,15 @@ def test_one_of_256_takes_some_ten_runs() -> None:
 @pytest.mark.parametrize("pair", [*combinations(hosts(6), 2)], ids="-".join)
 def test_two_that_fail_only_together_are_found(pair: tuple[str, str]) -> None:
     """Each of them is well with all others."""
-    for its in (failing(pairs=(pair,)), needs_two(failing(pairs=(pair,)))):
-        assert bisect(hosts(6), its).culprits == (pair,)
+    for passes in (failing(pairs=(pair,)), needs_two(failing(pairs=(pair,)))):
+        assert bisect(hosts(6), passes).culprits == (pair,)
 
 
 @pytest.mark.parametrize("pair", [*combinations(hosts(6), 2)], ids="-".join)
 def test_two_bad_hosts_are_found(pair: tuple[str, str]) -> None:
     """One after the other, also where they are neighbours and nothing has passed until then."""
-    for its in (failing(*pair), needs_two(failing(*pair)), failing(*pair, in_company=True)):
-        found = bisect(hosts(6), its)
+    for passes in (failing(*pair), needs_two(failing(*pair)), failing(*pair, in_company=True)):
+        found = bisect(hosts(6), passes)
         assert (found.outcome, sorted(found.culprits)) == ("found", [(host,) for host in pair])
 
 
@@ -74,7 +74,7 @@ def test_a_bad_host_and_a_bad_pair_are_found() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 16])
-def test_what_fails_wherever_it_runs_is_nobodys(count: int) -> None:
+def test_a_command_that_fails_everywhere_has_no_culprit(count: int) -> None:
     """After a few runs: the cause is the command, or something on all hosts."""
     found = bisect(hosts(count), lambda _some: False)
     assert (found.outcome, found.culprits) == ("everywhere", ())
@@ -86,7 +86,7 @@ def test_what_passes_takes_one_run() -> None:
     assert bisect(hosts(16), lambda _some: True) == Verdict("passes", runs=1)
 
 
-def test_what_fails_at_times_is_told_as_that() -> None:
+def test_a_command_that_fails_at_times_is_unsteady() -> None:
     """With those that were in every run that failed."""
     turns = iter([False, True, True, True, True, True, True, True] + [True] * MOST_RUNS)
     found = bisect(hosts(4), lambda _some: next(turns))

@@ -25,14 +25,14 @@ def tree(root: Path, **files: str | bytes) -> str:
     return str(root)
 
 
-def test_a_healthy_one_says_nothing(tmp_path: Path) -> None:
+def test_a_healthy_gpu_has_no_faults(tmp_path: Path) -> None:
     """Nor does a host without any."""
     root = tree(tmp_path, **{f"{CARD}/config": b"\xde\x10\x30\x23", f"{CARD}/aer_dev_fatal": "TOTAL_ERR_FATAL 0\n"})
     assert (gpus.has_gpu(root), gpus.gpu_faults(root)) == (True, [])
     assert (gpus.has_gpu(str(tmp_path / "none")), gpus.gpu_faults(str(tmp_path / "none"))) == (False, [])
 
 
-def test_what_is_wrong_is_told(tmp_path: Path) -> None:
+def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:
     """Off the bus, errors of PCIe and of memory, the last Xid, and who else has it open."""
     other = "sys/bus/pci/devices/0000:18:00.0"
     root = tree(

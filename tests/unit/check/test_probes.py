@@ -133,7 +133,7 @@ def test_no_room_in_the_kernel_is_not_a_loss(loop: Loop, errors: tuple[int, ...]
         assert (probe.send(HERE, (HERE, 9), Packet(NOTE, 0, 1)), sock.sent) == (is_taken, sent)
 
 
-def test_what_is_not_kept_is_counted(datagrams: Make, caller: socket.socket) -> None:
+def test_datagrams_that_the_kernel_drops_are_counted(datagrams: Make, caller: socket.socket) -> None:
     """The kernel has room for some only, as long as they are not read."""
     probe, port = datagrams(0)
     for sock in probe._sockets.values():
@@ -158,7 +158,7 @@ def test_an_error_of_a_datagram_is_read_once(loop: Loop, datagrams: Make, caller
     until(loop, lambda: not loop.poller.ready(0.0))
 
 
-def test_a_call_knows_who_answers(loop: Loop) -> None:
+def test_a_call_recognises_the_host_that_answers(loop: Loop) -> None:
     """The host that is meant, another one of the check, a stranger, or none."""
     with closing(ProbeServer(loop, SECRET)) as server:
         server.number = 3

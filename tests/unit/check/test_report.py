@@ -40,7 +40,7 @@ class Elements(HTMLParser):
 
 
 @pytest.mark.parametrize("count", [1, 4, 70])
-def test_it_needs_nothing_else(count: int) -> None:
+def test_the_page_needs_nothing_else(count: int) -> None:
     """No address, no file; a browser is told to run its one script and its one style, and nothing else."""
     elements = Elements(report_page(report(count)))
     assert not [attrs for _, attrs in elements.found if {"src", "href", "style", "onclick", "action"} & attrs.keys()]
@@ -55,7 +55,7 @@ def test_it_needs_nothing_else(count: int) -> None:
     assert "default-src 'none'" in policy
 
 
-def test_what_hosts_say_stays_text() -> None:
+def test_text_of_hosts_stays_text_in_the_page() -> None:
     """Their names, their addresses' interfaces, and what they say is wrong."""
     made = report(4, only("node2", faults=(HOSTILE,), addresses=()))
     made = made._replace(hosts=(made.hosts[0]._replace(name=HOSTILE, missing=HOSTILE), *made.hosts[1:]))
@@ -90,7 +90,7 @@ def test_the_table_has_a_line_for_each_host_and_a_verdict() -> None:
     assert [line.split()[0] for line in many[:3]] == ["HOST", "node3", "and"]
 
 
-def test_what_a_host_says_is_shown_in_one_line() -> None:
+def test_text_of_a_host_is_shown_in_one_line() -> None:
     """NameLookups and faults are others' text."""
     text = table_lines(report(2, only("node2", faults=("GPU\n\x1b[31m",))))
     assert "BAD  node2: GPU\\n\\x1b[31m" in text

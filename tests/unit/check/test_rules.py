@@ -214,7 +214,7 @@ def test_half_of_the_hosts_are_no_majority() -> None:
     assert [*different_nodes("MTU", dict.fromkeys(values, "1500"))] == []
 
 
-def test_slow_hosts_are_told_from_their_neighbours() -> None:
+def test_slow_hosts_are_distinguished_from_their_neighbours() -> None:
     """Whoever sends to a slow host is as slow, and not to blame."""
     ring = [("node1", "node2"), ("node2", "node3"), ("node3", "node4"), ("node4", "node1")]
     both = [*ring, *((b, a) for a, b in ring)]
@@ -254,7 +254,7 @@ def ways(*pairs: str) -> set[tuple[str, str]]:
     return {(pair[0], pair[1]) for pair in pairs}
 
 
-def test_blame_takes_the_fewest_causes() -> None:
+def test_the_fewest_causes_explain_all_bad_ways() -> None:
     """A host and a pair beside it; a pair alone; what two hosts have with everybody."""
     tested = [(a, b) for a in "abcdef" for b in "abcdef" if a != b]
     into_a = {(b, "a") for b in "bcdef"}
@@ -275,7 +275,7 @@ def test_blame_takes_the_fewest_causes() -> None:
 LATE = "no sign of it within 60.0 s"
 
 
-def test_who_is_late_alone_is_left_out_and_where_many_are_starting_is_slow() -> None:
+def test_a_late_host_is_left_out_unless_many_are_late() -> None:
     """A busy directory service makes every login slow."""
     made = report(8, lambda its: its._replace(missing=LATE, is_late=True) if its.name in ("node2", "node3") else its)
     assert (bad(made), made.exclude) == ([f"node2: {LATE}", f"node3: {LATE}"], ("node2", "node3"))
@@ -315,7 +315,7 @@ def losing(share: float, seed: int) -> Callable[[Pair], Pair]:
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.1, 0.2])
 @pytest.mark.parametrize("count", [3, 4, 16])
-def test_a_loss_that_all_share_blames_nobody(share: float, count: int) -> None:
+def test_a_loss_that_all_share_names_no_host(share: float, count: int) -> None:
     """However it falls."""
     for seed in range(60 // count):
         made = report(count, pair=losing(share, seed))
@@ -324,7 +324,7 @@ def test_a_loss_that_all_share_blames_nobody(share: float, count: int) -> None:
         assert [its.text for its in made.findings if "of all datagrams are lost" in its.text and not its.is_note]
 
 
-def test_who_loses_more_than_a_lossy_network_is_named() -> None:
+def test_a_host_that_loses_more_than_its_network_is_named() -> None:
     """A third, where all lose one of a hundred."""
     noise = losing(0.01, 1)
 

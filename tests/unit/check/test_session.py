@@ -27,8 +27,8 @@ COMPLETE = Measured(0, 0, COUNT, 100, 1500, "", had_no_room=False)
 def found(met: Measured, late_ms: int = 0, came: int = COUNT, dropped: int = 0) -> Report:
     """Return the report of two hosts on their first network, of which one says this and heard so many datagrams."""
     networks = shared(HOSTS)[:1]
-    said: dict[int, Body] = {number: {"names": [], "own": [], "late_ms": 0} for number in (0, 1)}
-    said[0]["late_ms"] = late_ms
+    answers: dict[int, Body] = {number: {"names": [], "own": [], "late_ms": 0} for number in (0, 1)}
+    answers[0]["late_ms"] = late_ms
     counted: dict[int, Body] = {
         0: {
             "met": [dict(met._replace(number=1)._asdict())],
@@ -38,7 +38,7 @@ def found(met: Measured, late_ms: int = 0, came: int = COUNT, dropped: int = 0) 
         },
         1: {"met": [dict(COMPLETE._asdict())], "heard": [[0, 0, met.sent]], "multicast": [], "dropped": 0},
     }
-    return assembled(HOSTS, (0, 1), networks, said, counted, {})
+    return assembled(HOSTS, (0, 1), networks, answers, counted, {})
 
 
 def ends(pair: Pair) -> tuple[int, int, int, int]:
@@ -63,7 +63,7 @@ def test_what_does_not_arrive_is_lost() -> None:
         (COMPLETE._replace(had_no_room=True, sent=0, closed="no answer"), 0, COUNT),
     ],
 )
-def test_what_does_not_arrive_says_nothing_where_an_end_is_doubtful(met: Measured, late_ms: int, came: int) -> None:
+def test_losses_prove_nothing_if_an_end_is_doubtful(met: Measured, late_ms: int, came: int) -> None:
     """Too busy for all of its turns, or without room in its kernel."""
     its = found(met, late_ms, came)
     assert (its.pairs, len(its.unknown)) == ((), 1)
@@ -86,14 +86,14 @@ def test_what_arrives_is_known(met: Measured, late_ms: int) -> None:
     assert its.pairs[0].mtu is None
 
 
-def test_a_host_without_room_to_the_end_says_so() -> None:
+def test_a_host_without_room_to_the_end_is_counted() -> None:
     """One that had room in the end only is doubtful."""
     assert found(COMPLETE._replace(had_no_room=True, sent=COUNT - 1)).hosts[0].refused == 1
     assert found(COMPLETE._replace(had_no_room=True)).hosts[0].refused == 0
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 16, 33, 64])
-def test_each_pair_meets_once_and_nobody_is_in_two_probes_at_once(count: int) -> None:
+def test_each_pair_meets_once_and_no_host_is_in_two_probes_at_once(count: int) -> None:
     """Each begins about as often as not."""
     made = probe_rounds(count)
     pairs = [tuple(sorted(pair)) for its in made for pair in its]

@@ -149,49 +149,29 @@ def test_the_remedy_works(scheduler: str, options: dict[str, object], works: dic
 @pytest.mark.parametrize(
     ("scheduler", "options", "directives"),
     [
-        (
-            "torque",  # a group has its processors, GPUs and properties; memory and time are the job's
-            {"nodes": "1+2", "ntasks-per-node": "2+1", "cpus-per-task": "4", "gpus-per-node": "a100:2+1"},
-            ["-l nodes=1:ppn=8:gpus=2:a100+2:ppn=4:gpus=1"],
-        ),
-        (
-            "torque",
-            {"nodes": "2", "mem": "3G", "time": "1-0", "exclusive": True, "qos": "high", "reservation": "maint.1"},
-            ["-l mem=6gb", "-l naccesspolicy=singlejob", "-l walltime=24:00:00", "-l qos=high", "-l advres=maint.1"],
-        ),
-        (
-            "lsf",  # limits in whole minutes, rounded up; lists with blanks; memory for each host
-            {
-                "nodes": "2",
-                "ntasks-per-node": "3",
-                "cpus-per-task": "4",
-                "mem": "1000",
-                "time": "61s",
-                "constraint": ["a||b"],
-            },
-            ["-n 6", '-R "select[a||b] span[ptile=3] affinity[core(4)] rusage[mem=1000MB/host]"', "-W 0:02"],
-        ),
-        (
-            "lsf",
-            {"gpus-per-node": "a100:2", "partition": "a,b", "array": "1-9:2%3", "exclusive": True, "requeue": True},
-            ['-gpu "num=2/host:gmodel=a100"', '-q "a b"', '-J "true[1-9:2]%3"', "-x", "-r"],
-        ),
-        (
-            "sge",  # a slot for each CPU, and memory for each slot
-            {"nodes": "2", "ntasks-per-node": "3", "cpus-per-task": "2", "mem": "1000", "array": "1-9%2"},
-            ["-pe mpi 12", "-l h_vmem=167M", "-t 1-9", "-tc 2"],
-        ),
-        (
-            "sge",
-            {"gpus-per-node": "4", "exclusive": True, "time": "90", "constraint": ["arch=lx"], "requeue": True},
-            ["-l gpu=4", "-l exclusive=true", "-l h_rt=01:30:00", "-l arch=lx", "-r y"],
-        ),
+        # A group has its processors, GPUs and properties; memory and time are the job's.
+        ("torque", {"nodes": "1+2", "ntasks-per-node": "2+1", "cpus-per-task": "4", "gpus-per-node": "a100:2+1"},
+         ["-l nodes=1:ppn=8:gpus=2:a100+2:ppn=4:gpus=1"]),
+        ("torque", {"nodes": "2", "mem": "3G", "time": "1-0", "exclusive": True},
+         ["-l mem=6gb", "-l naccesspolicy=singlejob", "-l walltime=24:00:00"]),
+        ("torque", {"qos": "high", "reservation": "maint.1"}, ["-l qos=high", "-l advres=maint.1"]),
+        # Limits in whole minutes, rounded up; lists with blanks; memory for each host.
+        ("lsf", {"nodes": "2", "ntasks-per-node": "3", "time": "61s"}, ["-n 6", "-W 0:02"]),
+        ("lsf", {"ntasks-per-node": "3", "cpus-per-task": "4", "mem": "1000", "constraint": ["a||b"]},
+         ['-R "select[a||b] span[ptile=3] affinity[core(4)] rusage[mem=1000MB/host]"']),
+        ("lsf", {"gpus-per-node": "a100:2", "partition": "a,b", "array": "1-9:2%3", "exclusive": True, "requeue": True},
+         ['-gpu "num=2/host:gmodel=a100"', '-q "a b"', '-J "true[1-9:2]%3"', "-x", "-r"]),
+        # A slot for each CPU, and memory for each slot.
+        ("sge", {"nodes": "2", "ntasks-per-node": "3", "cpus-per-task": "2", "mem": "1000", "array": "1-9%2"},
+         ["-pe mpi 12", "-l h_vmem=167M", "-t 1-9", "-tc 2"]),
+        ("sge", {"gpus-per-node": "4", "exclusive": True, "time": "90", "constraint": ["arch=lx"], "requeue": True},
+         ["-l gpu=4", "-l exclusive=true", "-l h_rt=01:30:00", "-l arch=lx", "-r y"]),
         ("pbs", {"array": "0-3"}, ["-r y"]),  # a real qsub takes no array with -r n
         ("pbs", {}, ["-r n", "-l place=scatter"]),
         ("pbs", {"exclusive": True, "mem": "3G"}, ["-l place=scatter:excl", "-l select=1:ncpus=1:mpiprocs=1:mem=3gb"]),
         ("slurm", {"array": "1-9%0"}, ["--array=1-9%0"]),  # the real sbatch takes %0
     ],
-)
+)  # fmt: skip
 def test_what_a_job_asks_for_stands_in_the_directives(
     scheduler: str, options: dict[str, object], directives: list[str]
 ) -> None:

@@ -84,11 +84,11 @@ def test_a_mistake_is_found_on_its_line(mistake: str, script: str) -> None:
     has_head = script.lstrip("§").startswith("#")
     marked = script if has_head else HEAD + ("" if "§" in script else "§") + script
     line = marked.partition("§")[0].count("\n") + 1
-    found = lint(marked.replace("§", ""))
-    assert [(finding.line, mistake in finding.mistake, bool(finding.mend)) for finding in found] == [(line, True, True)]
+    (found,) = lint(marked.replace("§", ""))
+    assert (found.line, mistake in found.mistake, bool(found.remedy)) == (line, True, True)
 
 
-def test_mistakes_are_told_in_the_order_of_their_lines() -> None:
+def test_mistakes_are_in_the_order_of_their_lines() -> None:
     """Whatever found them."""
     lines = ["A=$(hostname -i)", "export MASTER_PORT=29500", "export GLOO_SOCKET_IFNAME=^lo", "torchrun x.py"]
     found = [its.line for its in lint(HEAD + "\n".join(lines * 4))]
@@ -176,6 +176,13 @@ def calls_of(text: str) -> int:
 def test_a_large_script_is_read_to_its_end(word: str) -> None:
     """A pattern that looks again at the rest of the text, for each two words of it, would not come to the end."""
     lint(HEAD + word * (LARGEST_BYTES // 32 // len(word)))
+
+
+def test_each_finding_in_one_long_line_has_its_own_number() -> None:
+    """Without a count from the beginning for each: that took twelve seconds for a script of the largest size."""
+    step = "srun -n 9 torchrun\n"
+    count = LARGEST_BYTES // len(step) - 10
+    assert [found.line for found in lint(f"{HEAD}A='{step * count}'")] == [*range(4, count + 4)]
 
 
 def test_one_node_needs_no_srun() -> None:

@@ -284,7 +284,7 @@ def test_a_script_is_its_directives_the_environment_and_one_line(scheduler: str)
         ("sge", '"exit 99"'),
     ],
 )
-def test_a_script_says_when_to_warn_by_what_and_how_it_is_queued_again(scheduler: str, again: str) -> None:
+def test_a_script_has_the_warning_and_the_command_that_requeues_it(scheduler: str, again: str) -> None:
     """In the options of its one line; what the lines above it have taken of the time is not the training's."""
     text = render(scheduler, describe({"requeue": True, "time": "60", "signal": "TERM@60"}, ["train.py"]))
     limit = '"$((3600 - SECONDS))"'
@@ -298,7 +298,7 @@ def test_groups_of_nodes_become_a_heterogeneous_job() -> None:
     assert "select=1:ncpus=4:mpiprocs=4:ngpus=4:gpu_type=a100+2:ncpus=2:mpiprocs=2" in render("pbs", job)
 
 
-def test_explain_says_where_a_directive_comes_from(tmp_path: Path) -> None:
+def test_explain_shows_where_a_directive_comes_from(tmp_path: Path) -> None:
     """In a comment: the option, of a total too; "default"; or the file, whose name cannot end the comment."""
     text = render("slurm", describe({"nodes": "2", "gpus": "8"}, ["train.py"]), explain=True)
     assert "# nodes: --nodes\n#SBATCH --nodes=2\n" in text

@@ -20,9 +20,9 @@ Mingle = Callable[..., subprocess.CompletedProcess[str]]
 CLEAN = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 
 
-def started(*words: str) -> subprocess.CompletedProcess[str]:
+def started(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `mingle template` with these words, with a start of its own, as a user does."""
-    command = [sys.executable, "-m", "mingle_hooks", "template", *words]
+    command = [sys.executable, "-m", "mingle_hooks", "template", *arguments]
     return subprocess.run(command, capture_output=True, text=True, errors="surrogateescape", check=False, env=CLEAN)
 
 
@@ -30,8 +30,8 @@ def started(*words: str) -> subprocess.CompletedProcess[str]:
 def mingle(forked: Forked) -> Mingle:
     """Give what runs `mingle template` with these words and nothing but PATH and `environ` in its environment."""
 
-    def run(*words: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
-        return forked.run("template", *words, env=CLEAN | environ, cwd=cwd or "/")
+    def run(*arguments: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+        return forked.run("template", *arguments, env=CLEAN | environ, cwd=cwd or "/")
 
     return run
 
@@ -40,11 +40,11 @@ def mingle(forked: Forked) -> Mingle:
 def test_it_prints_the_script_and_nothing_else(mingle: Mingle, scheduler: str) -> None:
     """The script alone is on stdout, the same as the library makes, and stderr is empty."""
     options = ["--nodes", "3", "--launcher", "torchrun", "--time", "5:00", "--no-environment"]
-    words = [*options, "--", "train.py", "--lr", "1e-3"]
-    done = started(scheduler, *words) if scheduler == "sbatch" else mingle(scheduler, *words)
-    job = describe({"nodes": "3", "launcher": "torchrun", "time": "5:00"}, words[-3:])
+    arguments = [*options, "--", "train.py", "--lr", "1e-3"]
+    done = started(scheduler, *arguments) if scheduler == "sbatch" else mingle(scheduler, *arguments)
+    job = describe({"nodes": "3", "launcher": "torchrun", "time": "5:00"}, arguments[-3:])
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == render(scheduler, job, made_by=["mingle", "template", scheduler, *words])
+    assert done.stdout == render(scheduler, job, made_by=["mingle", "template", scheduler, *arguments])
 
 
 def test_a_word_that_is_not_utf_8_arrives() -> None:
@@ -59,7 +59,7 @@ def test_options_are_sbatchs_own_letters(mingle: Mingle) -> None:
     long = ["--job-name", "x", "--nodes=2", "--ntasks", "16", "--cpus-per-task", "2", "--constraint", "ib"]
     long += ["--time", "30", "--partition", "gpu", "--account", "me", "--qos", "high", "--output", "o", "--error", "e"]
     long += ["--array", "0-3", "--dependency", "singleton", "--chdir", "/x", "--gpus", "16"]
-    scripts = [mingle("sbatch", *words, "--", "train.py").stdout.splitlines() for words in (short, long)]
+    scripts = [mingle("sbatch", *arguments, "--", "train.py").stdout.splitlines() for arguments in (short, long)]
     assert scripts[0][2:] == scripts[1][2:]
     assert "#SBATCH --gpus-per-node=8" in scripts[0]
 
@@ -77,7 +77,7 @@ def test_a_mistake_is_one_line_and_an_exit_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "expected"),
     [
         ([], "saw none; try `mingle template --help`"),
         (["--lint", "x", "list"], "saw both"),
@@ -86,11 +86,11 @@ def test_a_mistake_is_one_line_and_an_exit_code() -> None:
         (["pbs", "--bind", "/a,/b", "--container", "x.sif", "--", "x.py"], "--bind as a path without a comma"),
     ],
 )
-def test_a_mistake_says_what_to_try(mingle: Mingle, words: list[str], said: str) -> None:
+def test_the_error_of_a_mistake_has_a_remedy(mingle: Mingle, arguments: list[str], expected: str) -> None:
     """The one line says what was expected and what was there."""
-    done = mingle(*words)
+    done = mingle(*arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
-    assert said in done.stderr
+    assert expected in done.stderr
 
 
 def test_the_launcher_and_directories_of_the_settings_are_used(mingle: Mingle, tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_list_show_and_eject(mingle: Mingle, tmp_path: Path) -> None:
     assert "\nchanged\n" in mingle("sbatch", "--", "train.py", HOME=str(tmp_path)).stdout
 
 
-def test_lint_tells_line_and_mend(mingle: Mingle, tmp_path: Path) -> None:
-    """Each finding is a line with file, line, mistake and mend, and the exit code is 1; a clean script has 0."""
+def test_lint_prints_line_and_remedy(mingle: Mingle, tmp_path: Path) -> None:
+    """Each finding is a line with file, line, mistake and remedy, and the exit code is 1; a clean script has 0."""
     (tmp_path / "job.sh").write_text("#!/bin/bash\nexport MASTER_PORT=29500\n")
     done = mingle("--lint", "job.sh", cwd=tmp_path)
     assert (done.returncode, done.stdout.count("\n")) == (1, 1)
@@ -131,7 +131,7 @@ def test_jinja2_is_loaded_only_for_a_script() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "is_said"),
+    ("arguments", "is_noted"),
     [
         (["--", "python3", "train.py"], True),
         (["--", "train.py"], False),
@@ -140,9 +140,9 @@ def test_jinja2_is_loaded_only_for_a_script() -> None:
         (["--", "srun", "python3", "train.py"], False),
     ],
 )
-def test_a_launcher_in_front_of_the_users_python_is_announced(words: list[str], *, is_said: bool) -> None:
+def test_a_launcher_in_front_of_the_users_python_is_announced(arguments: list[str], *, is_noted: bool) -> None:
     """The script and stderr both say that torchrun starts it, and which option changes that."""
-    done = started("slurm", *words)
+    done = started("slurm", *arguments)
     note = "torchrun starts python3; with --launcher process each task is one python3"
     assert done.returncode == 0
-    assert (f"\n# {note}\n" in done.stdout, done.stderr) == ((True, f"mingle: {note}\n") if is_said else (False, ""))
+    assert (f"\n# {note}\n" in done.stdout, done.stderr) == ((True, f"mingle: {note}\n") if is_noted else (False, ""))
