@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 from light import BIN as LIGHT_BIN
@@ -93,23 +92,17 @@ def test_the_slurm_script_trains_nowhere_where_one_node_cannot(slurm: SlurmClust
     assert output.count("saw node3: train.py: No such file or directory") == 1
 
 
-@pytest.mark.parametrize(
-    ("nodes", "start"),
-    [
-        ("-N3", "srun mingle exec torchrun"),
-        ("-N1 --ntasks-per-node=4", "srun mingle exec --scope task"),
-        ("-N3", "srun bash -c"),
-    ],
-)
-def test_the_lines_of_the_table_start_one_world(slurm: SlurmCluster, tmp_path: Path, nodes: str, start: str) -> None:
+def test_the_lines_of_the_table_start_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
     """One torchrun on each node, one process per task, and a shell in between."""
     shutil.copy(LIGHT, tmp_path)
-    line = inline(start).replace("srun ", f"srun {nodes} ", 1)
-    done = slurm.controller.run(
-        ["bash", "-c", f"PATH={LIGHT_BIN}:$PATH; {line}"], user="alice", timeout=120, cwd=str(tmp_path)
-    )
-    assert done.returncode == 0, done.stderr
-    assert began(done.stdout) == (3 if nodes == "-N3" else 4)
+    for nodes, start, size in (
+        ("-N3", "srun mingle exec torchrun", 3),
+        ("-N1 --ntasks-per-node=4", "srun mingle exec --scope task", 4),
+        ("-N3", "srun bash -c", 3),
+    ):
+        line = f"PATH={LIGHT_BIN}:$PATH; {inline(start).replace('srun ', f'srun {nodes} ', 1)}"
+        done = slurm.controller.run(["bash", "-c", line], user="alice", timeout=120, cwd=str(tmp_path))
+        assert (done.returncode, began(done.stdout)) == (0, size), done.stderr
 
 
 def test_the_line_for_pbs_starts_one_world_on_four_nodes(any_pbs: Callable[..., Any], tmp_path: Path) -> None:

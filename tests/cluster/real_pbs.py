@@ -75,7 +75,7 @@ class RealPbs(Scheduler):
     """
 
     # The data service is made within 5 s, and the hosts are free 3 s later; a busy machine may need much longer.
-    ready_s = READY_S
+    ready_s, most_s = READY_S, 0.2
 
     def __init__(self, hosts: Hosts, place: Path) -> None:
         super().__init__(hosts)
