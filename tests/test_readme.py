@@ -57,9 +57,9 @@ def trained(output: str) -> int:
 
 def began(output: str) -> int:
     """Return how many processes of one world say that they have begun, each with its own rank."""
-    said = re.findall(r"rank (\d+) of (\d+) begins", output)
-    size = len(said)
-    assert sorted(said) == [(str(rank), str(size)) for rank in range(size)], output
+    ranks = re.findall(r"rank (\d+) of (\d+) begins", output)
+    size = len(ranks)
+    assert sorted(ranks) == [(str(rank), str(size)) for rank in range(size)], output
     return size
 
 
@@ -145,17 +145,17 @@ def test_one_member_prints_what_is_shown(hosts: Callable[..., Hosts]) -> None:
 
 def test_a_member_that_waits_in_vain_says_what_is_shown(hosts: Callable[..., Hosts]) -> None:
     """The line on stderr is the README's, and eval fails with the code of its table."""
-    command, said = block("console", "--insecure").removeprefix("$ ").splitlines()
+    command, ranks = block("console", "--insecure").removeprefix("$ ").splitlines()
     done = hosts(1)[0].run(["bash", "-c", f'eval "$({command})"'])
     assert done.returncode == errors.MissingError.exit_code
-    assert done.stderr.splitlines()[-1] == said
+    assert done.stderr.splitlines()[-1] == ranks
 
 
 def test_the_table_of_exit_codes_is_whole() -> None:
     """Each error has its line, with its code."""
-    told = {int(code) for line in re.findall(r"^\| ([\d, ]+) \|", README, re.MULTILINE) for code in line.split(",")}
+    codes = {int(code) for line in re.findall(r"^\| ([\d, ]+) \|", README, re.MULTILINE) for code in line.split(",")}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MingleError)]
-    assert {kind.exit_code for kind in kinds} | {75, 126, 127, 130, 143} == told
+    assert {kind.exit_code for kind in kinds} | {75, 126, 127, 130, 143} == codes
 
 
 def test_the_settings_shown_can_be_used(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Job:
     tasks: list[tuple[int, subprocess.Popen[str]]] = field(default_factory=list)  # with the host's index
     streams: list[socket.socket] = field(default_factory=list)  # pbs_demux's ends
     limit: threading.Timer | None = None
-    was_told: bool = False  # TERM
+    was_terminated: bool = False  # TERM
     was_over_limit: bool = False
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -81,9 +81,9 @@ class PbsStandIn(StandIn):
         for job in list(self.jobs.values()):
             self._end(job)
 
-    def _answer(self, asked: socket.socket) -> None:
-        with asked, suppress(BrokenPipeError, ConnectionResetError):  # the job's end is also that of who asked
-            with asked.makefile() as file:
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, suppress(BrokenPipeError, ConnectionResetError):  # the job's end is also that of who asked
+            with connection.makefile() as file:
                 line = file.readline()
             if not line:
                 return  # killed before it could ask
@@ -94,7 +94,7 @@ class PbsStandIn(StandIn):
             if answer is None:
                 self.jobs[job_id].over.wait(2 * KILL_DELAY_S)
             else:
-                asked.sendall(f"{answer}\n".encode())
+                connection.sendall(f"{answer}\n".encode())
 
     def _count(self, _: str) -> int:
         return len(self.lines)
@@ -109,7 +109,7 @@ class PbsStandIn(StandIn):
         job, host = self.jobs[job_id], self.lines[line]
         index = [its.name for its in self.hosts].index(host)
         with self._lock:
-            if job.over.is_set() or job.was_told:
+            if job.over.is_set() or job.was_terminated:
                 return None
             number = 1 + sum(index == its for its, _ in job.tasks) + (index == 0)
             bits = 32 - len(self.lines).bit_length()  # the rest of the number is the host's
@@ -120,7 +120,7 @@ class PbsStandIn(StandIn):
             task = self._run(self.hosts[index], argv, environ, job)
             job.tasks.append((index, task))
         status = task.wait()
-        if job.was_told and index == 0:
+        if job.was_terminated and index == 0:
             return None
         return status if status >= 0 else 256 - status
 
@@ -192,17 +192,17 @@ class PbsStandIn(StandIn):
 
     def delete(self, job_id: str) -> None:
         """Delete a job and wait for its end."""
-        self._tell(self.jobs[job_id])
+        self._terminate(self.jobs[job_id])
         self.wait(job_id)
 
     def _overrun(self, job: Job) -> None:
         job.was_over_limit = True
-        self._tell(job)
+        self._terminate(job)
 
-    def _tell(self, job: Job) -> None:
+    def _terminate(self, job: Job) -> None:
         """Send TERM to what runs on the first host, pbs_demux too."""
         with self._lock:
-            job.was_told = True
+            job.was_terminated = True
             for stream in job.streams:
                 with suppress(OSError):  # its task has ended
                     stream.shutdown(socket.SHUT_RDWR)

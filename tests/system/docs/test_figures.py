@@ -6,21 +6,23 @@ import pytest
 from documents import ROOT
 
 from mingle_hooks.net.ports import DEFAULT_RANGE
-from mingle_hooks.rendezvous import connection, discovery, rendezvous, wire
-from mingle_hooks.rendezvous import leader as acceptor
-from mingle_hooks.rendezvous import local_tasks as follower
-from mingle_hooks.rendezvous import local_tasks as meeting_point
-from mingle_hooks.rendezvous import member as membership
-from mingle_hooks.rendezvous import messages as leases
-from mingle_hooks.rendezvous import multicast as backend
-from mingle_hooks.rendezvous import multicast as beacon
-from mingle_hooks.rendezvous import multicast as questions
-from mingle_hooks.rendezvous import roster as choice
-from mingle_hooks.run import status as door
+from mingle_hooks.rendezvous import (
+    connection,
+    discovery,
+    leader,
+    local_tasks,
+    member,
+    messages,
+    multicast,
+    rendezvous,
+    roster,
+    wire,
+)
+from mingle_hooks.run import status
 from mingle_hooks.settings import Settings, load
 
 DEFAULTS: Settings = load({}, {}, system_file="/none")
-DATAGRAMS = [budget[0] + 60 * budget[1] for budget in (backend.BEACONS, backend.ANSWERS, backend.QUESTIONS)]
+DATAGRAMS = [budget[0] + 60 * budget[1] for budget in (multicast.BEACONS, multicast.ANSWERS, multicast.QUESTIONS)]
 
 README = [
     ("`--timeout`, 5 minutes by default", DEFAULTS.timeout == 300.0),
@@ -28,32 +30,32 @@ README = [
 ]
 HOW_IT_WORKS = [
     ("TTL 1", DEFAULTS.multicast_ttl == 1),
-    ("a lease of at most 30 seconds", leases.LEASE_S == 30.0),
+    ("a lease of at most 30 seconds", messages.LEASE_S == 30.0),
     ("listens for half a second", rendezvous.QUIET_S == 0.5),
     ("multicast 0.2 s later", discovery.HEAD_START_S == 0.2),
-    ("answers with this number within five seconds", questions.OPEN_S == 5.0),
-    ("up to 128 members", beacon.MOST_NONCES == 128),
-    ("8 at once, then one every 2 s", questions.CAUSED == (8, 1 / 2)),
-    ("a quarter of a second", membership.PROBE_NEXT_S == 0.25),
-    ("3.5 seconds after the last node came", choice.SETTLE_S == 3.5),
-    ("gets 30 seconds more", leases.CLOSING_S == 30.0),
-    ("after 3 more seconds, or after 45", (follower.SILENCE_S, follower.OVERTIME_S) == (3.0, 45.0)),
+    ("answers with this number within five seconds", multicast.OPEN_S == 5.0),
+    ("up to 128 members", multicast.MOST_NONCES == 128),
+    ("8 at once, then one every 2 s", multicast.CAUSED == (8, 1 / 2)),
+    ("a quarter of a second", member.PROBE_NEXT_S == 0.25),
+    ("3.5 seconds after the last node came", roster.SETTLE_S == 3.5),
+    ("gets 30 seconds more", messages.CLOSING_S == 30.0),
+    ("after 3 more seconds, or after 45", (local_tasks.SILENCE_S, local_tasks.OVERTIME_S) == (3.0, 45.0)),
 ]
 SECURITY = [
-    ("another of four names", meeting_point.NAMES == 4),
+    ("another of four names", local_tasks.NAMES == 4),
     ("at most 100 datagrams", sum(DATAGRAMS) <= 100),
-    ("plus one for each 64 nodes", backend.MEMBERS_OF_AN_ANSWER == 64),
-    ("cause up to 40 more", questions.CAUSED[0] + 60 * questions.CAUSED[1] <= 40),
-    ("closed after 10 s", acceptor.STRANGER_S == 10.0),
+    ("plus one for each 64 nodes", multicast.MEMBERS_OF_AN_ANSWER == 64),
+    ("cause up to 40 more", multicast.CAUSED[0] + 60 * multicast.CAUSED[1] <= 40),
+    ("closed after 10 s", leader.STRANGER_S == 10.0),
     ("frame has at most 1 KiB", wire.MOST_STRANGER_BYTES == 1024),
     (
         "frames have at most 8 KiB, a leader's 8 MiB",
         (wire.MOST_MEMBER_BYTES, wire.MOST_LEADER_BYTES) == (1 << 13, 1 << 23),
     ),
-    ("64 connections at once, 10 s each", (door.MOST_CALLERS, door.CALLER_S) == (64, 10.0)),
+    ("64 connections at once, 10 s each", (status.MOST_CALLERS, status.CALLER_S) == (64, 10.0)),
     ("notices within 20 s", connection.PEER_LOST_S == 20),
-    ("waits 10 s more for it", leases.LINGER_S == 10.0),
-    ("(5 to 30 s)", (leases.COMMIT_DELIVERY_S, leases.LEASE_S) == (5.0, 30.0)),
+    ("waits 10 s more for it", messages.LINGER_S == 10.0),
+    ("(5 to 30 s)", (messages.COMMIT_DELIVERY_S, messages.LEASE_S) == (5.0, 30.0)),
 ]
 
 

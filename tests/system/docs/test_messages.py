@@ -45,11 +45,11 @@ def test_what_is_said_in_slurm(slurm: SlurmCluster, tmp_path: Path) -> None:
         (IN_STEP, ("srun", *NODES)),
         (IN_TASKS, ("srun", *NODES, "--ntasks-per-node=2")),
     )
-    asked = [(where, case, words) for cases, words in kinds for where, case in cases.items()]
-    asked = [one for one in asked if not (lacks_real and "REAL_" in one[1].typed)]
+    runs = [(where, case, words) for cases, words in kinds for where, case in cases.items()]
+    runs = [one for one in runs if not (lacks_real and "REAL_" in one[1].typed)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        outputs = pool.map(lambda one: said_in_slurm(slurm, path, *one[1:]), asked)
-        lacks = [lack for one, output in zip(asked, outputs, strict=True) for lack in lacking(one[0], output)]
+        outputs = pool.map(lambda one: said_in_slurm(slurm, path, *one[1:]), runs)
+        lacks = [lack for one, output in zip(runs, outputs, strict=True) for lack in lacking(one[0], output)]
     assert not lacks, "\n".join(lacks)
     needs.skip_for_want_of(lacks_real)
 
@@ -69,8 +69,8 @@ def two(hosts: Callable[..., Hosts], tmp_path: Path) -> Callable[[Case], str]:
         words = {**files, "JOB": str(next(numbers))}
 
         def env(number: int) -> dict[str, str]:
-            told = {name: words.get(value, value).replace("{i}", str(number)) for name, value in case.env.items()}
-            return {"PATH": path, **KEYED, **told}
+            variables = {name: words.get(value, value).replace("{i}", str(number)) for name, value in case.env.items()}
+            return {"PATH": path, **KEYED, **variables}
 
         def on(host: Host) -> CompletedProcess[str]:
             line = case.typed.replace("{i}", str(host.number - 1))
