@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 from light import BIN as LIGHT_BIN
@@ -58,9 +57,9 @@ def trained(output: str) -> int:
 
 def began(output: str) -> int:
     """Return how many processes of one world say that they have begun, each with its own rank."""
-    said = re.findall(r"rank (\d+) of (\d+) begins", output)
-    size = len(said)
-    assert sorted(said) == [(str(rank), str(size)) for rank in range(size)], output
+    ranks = re.findall(r"rank (\d+) of (\d+) begins", output)
+    size = len(ranks)
+    assert sorted(ranks) == [(str(rank), str(size)) for rank in range(size)], output
     return size
 
 
@@ -93,23 +92,17 @@ def test_the_slurm_script_trains_nowhere_where_one_node_cannot(slurm: SlurmClust
     assert output.count("saw node3: train.py: No such file or directory") == 1
 
 
-@pytest.mark.parametrize(
-    ("nodes", "start"),
-    [
-        ("-N3", "srun mingle exec torchrun"),
-        ("-N1 --ntasks-per-node=4", "srun mingle exec --scope task"),
-        ("-N3", "srun bash -c"),
-    ],
-)
-def test_the_lines_of_the_table_start_one_world(slurm: SlurmCluster, tmp_path: Path, nodes: str, start: str) -> None:
+def test_the_lines_of_the_table_start_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
     """One torchrun on each node, one process per task, and a shell in between."""
     shutil.copy(LIGHT, tmp_path)
-    line = inline(start).replace("srun ", f"srun {nodes} ", 1)
-    done = slurm.controller.run(
-        ["bash", "-c", f"PATH={LIGHT_BIN}:$PATH; {line}"], user="alice", timeout=120, cwd=str(tmp_path)
-    )
-    assert done.returncode == 0, done.stderr
-    assert began(done.stdout) == (3 if nodes == "-N3" else 4)
+    for nodes, start, size in (
+        ("-N3", "srun mingle exec torchrun", 3),
+        ("-N1 --ntasks-per-node=4", "srun mingle exec --scope task", 4),
+        ("-N3", "srun bash -c", 3),
+    ):
+        line = f"PATH={LIGHT_BIN}:$PATH; {inline(start).replace('srun ', f'srun {nodes} ', 1)}"
+        done = slurm.controller.run(["bash", "-c", line], user="alice", timeout=120, cwd=str(tmp_path))
+        assert (done.returncode, began(done.stdout)) == (0, size), done.stderr
 
 
 def test_the_line_for_pbs_starts_one_world_on_four_nodes(any_pbs: Callable[..., Any], tmp_path: Path) -> None:
@@ -152,17 +145,17 @@ def test_one_member_prints_what_is_shown(hosts: Callable[..., Hosts]) -> None:
 
 def test_a_member_that_waits_in_vain_says_what_is_shown(hosts: Callable[..., Hosts]) -> None:
     """The line on stderr is the README's, and eval fails with the code of its table."""
-    command, said = block("console", "--insecure").removeprefix("$ ").splitlines()
+    command, ranks = block("console", "--insecure").removeprefix("$ ").splitlines()
     done = hosts(1)[0].run(["bash", "-c", f'eval "$({command})"'])
     assert done.returncode == errors.MissingError.exit_code
-    assert done.stderr.splitlines()[-1] == said
+    assert done.stderr.splitlines()[-1] == ranks
 
 
 def test_the_table_of_exit_codes_is_whole() -> None:
     """Each error has its line, with its code."""
-    told = {int(code) for line in re.findall(r"^\| ([\d, ]+) \|", README, re.MULTILINE) for code in line.split(",")}
+    codes = {int(code) for line in re.findall(r"^\| ([\d, ]+) \|", README, re.MULTILINE) for code in line.split(",")}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MingleError)]
-    assert {kind.exit_code for kind in kinds} | {75, 126, 127, 130, 143} == told
+    assert {kind.exit_code for kind in kinds} | {75, 126, 127, 130, 143} == codes
 
 
 def test_the_settings_shown_can_be_used(tmp_path: Path) -> None:

@@ -257,17 +257,17 @@ def become_host(name: str, plan: dict[str, Any], tag: str) -> None:
 
 def fork_host(name: str, plan: dict[str, Any], tag: str) -> int:
     """Start the process that holds one host, and return its id once the host is ready."""
-    ready, told = os.pipe()
+    ready, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(ready)
         become_host(name, plan, tag)
-        os.write(told, b"y")
-        for descriptor in (0, 1, told):
+        os.write(writing, b"y")
+        for descriptor in (0, 1, writing):
             os.close(descriptor)
         while True:
             signal.pause()
-    os.close(told)
+    os.close(writing)
     is_ready = os.read(ready, 1)
     os.close(ready)
     if not is_ready:

@@ -143,10 +143,6 @@ class Host:
         self.port_rules.append("drop")
         self.hosts.apply_switch_rules()
 
-    def block_port(self, port: int) -> None:
-        """Let nothing in that is sent to this port."""
-        self._add(f"meta l4proto {{ tcp, udp }} th dport {port} drop")
-
     def refuse(self, other: Host) -> None:
         """Let nothing in that the other host sends."""
         for its in network.NETWORKS:

@@ -31,12 +31,70 @@ from support.recorded import environ as recorded
 
 from cluster.host import USERS, Host
 from cluster.hosts import Hosts
-from cluster.pbs_programs import PROGRAMS
 from cluster.stand_in import StandIn, await_end, kill_groups, signal_groups
 
 KILL_DELAY_S = 5.0  # half of PBS's own default, as every test of qdel waits for it
 OVER_WALLTIME = -29  # the status that pbs_mom gives then
 ASK_AGAIN_S = 0.1
+
+
+# PBS's programs: each asks its socket, a list as Python writes it, and gets a line back.
+# `_socket` is what `socket` is made of: each task starts such a program, which takes a third of the time with it.
+_HEAD = """#!{python} -IS
+import _socket, os, sys
+job, words = os.environ.get("PBS_JOBID"), sys.argv[1:]
+def ask(*what):
+    mom = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    mom.connect({address!r})
+    mom.sendall(ascii([job, *what]).encode() + b"\\n")
+    return os.fdopen(mom.detach())
+def fail(status, text):
+    sys.stderr.write(sys.argv[0] + ": " + text + "\\n")
+    sys.exit(status)
+"""
+# One task on a host, which is looked up in PBS_NODEFILE: so not from a task on the first host, which has none.
+_TMRSH = """
+while words and words[0].startswith("-"):
+    del words[: 2 if words[0] == "-l" else 1]
+if len(words) < 2:
+    fail(255, "usage")
+if not job or "PBS_ENVIRONMENT" not in os.environ:
+    fail(255, "not executing under PBS")
+if "PBS_NODEFILE" not in os.environ:
+    fail(255, "cannot find PBS_NODEFILE")
+lines = open(os.environ["PBS_NODEFILE"]).read().split()
+if words[0] not in lines:
+    fail(255, "host is not a node in job")
+sys.exit(int(ask("spawn", lines.index(words[0]), words[1:]).readline() or "255"))
+"""
+# A task for each line of the node file, which it needs not. It tells of failures and always ends with 0.
+_PBSDSH = """
+sys.modules["gettext"] = None  # getopt does without, and its import takes as long as Python's start
+import getopt
+try:
+    options, words = getopt.getopt(words, "c:n:o")
+except getopt.GetoptError as wrong:
+    fail(1, str(wrong))
+options = dict(options)
+if not words:
+    fail(1, "usage")
+if not job or "PBS_ENVIRONMENT" not in os.environ:
+    fail(1, "not executing under PBS")
+lines = int(ask("lines").readline())
+first = int(options.get("-n", 0))
+count = 1 if "-n" in options else int(options.get("-c", lines))
+asked = []
+for number in range(first, first + count):
+    asked.append(ask("spawn", number % lines, words))
+for number, file in enumerate(asked):
+    status = 0 if "-o" in options else int(file.readline() or "0")
+    if status:
+        print("pbsdsh: task 0x%08X exit status %d" % (number, status), flush=True)
+"""
+_QSUB = """
+print(ask("qsub", os.path.abspath(words[-1]), os.getcwd()).readline().strip())
+"""
+PROGRAMS = {"pbs_tmrsh": _HEAD + _TMRSH, "pbsdsh": _HEAD + _PBSDSH, "qsub": _HEAD + _QSUB}
 
 
 @dataclass
@@ -51,7 +109,7 @@ class Job:
     tasks: list[tuple[int, subprocess.Popen[str]]] = field(default_factory=list)  # with the host's index
     streams: list[socket.socket] = field(default_factory=list)  # pbs_demux's ends
     limit: threading.Timer | None = None
-    was_told: bool = False  # TERM
+    was_terminated: bool = False  # TERM
     was_over_limit: bool = False
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -81,9 +139,9 @@ class PbsStandIn(StandIn):
         for job in list(self.jobs.values()):
             self._end(job)
 
-    def _answer(self, asked: socket.socket) -> None:
-        with asked, suppress(BrokenPipeError, ConnectionResetError):  # the job's end is also that of who asked
-            with asked.makefile() as file:
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, suppress(BrokenPipeError, ConnectionResetError):  # the job's end is also that of who asked
+            with connection.makefile() as file:
                 line = file.readline()
             if not line:
                 return  # killed before it could ask
@@ -94,7 +152,7 @@ class PbsStandIn(StandIn):
             if answer is None:
                 self.jobs[job_id].over.wait(2 * KILL_DELAY_S)
             else:
-                asked.sendall(f"{answer}\n".encode())
+                connection.sendall(f"{answer}\n".encode())
 
     def _count(self, _: str) -> int:
         return len(self.lines)
@@ -109,7 +167,7 @@ class PbsStandIn(StandIn):
         job, host = self.jobs[job_id], self.lines[line]
         index = [its.name for its in self.hosts].index(host)
         with self._lock:
-            if job.over.is_set() or job.was_told:
+            if job.over.is_set() or job.was_terminated:
                 return None
             number = 1 + sum(index == its for its, _ in job.tasks) + (index == 0)
             bits = 32 - len(self.lines).bit_length()  # the rest of the number is the host's
@@ -120,7 +178,7 @@ class PbsStandIn(StandIn):
             task = self._run(self.hosts[index], argv, environ, job)
             job.tasks.append((index, task))
         status = task.wait()
-        if job.was_told and index == 0:
+        if job.was_terminated and index == 0:
             return None
         return status if status >= 0 else 256 - status
 
@@ -192,17 +250,17 @@ class PbsStandIn(StandIn):
 
     def delete(self, job_id: str) -> None:
         """Delete a job and wait for its end."""
-        self._tell(self.jobs[job_id])
+        self._terminate(self.jobs[job_id])
         self.wait(job_id)
 
     def _overrun(self, job: Job) -> None:
         job.was_over_limit = True
-        self._tell(job)
+        self._terminate(job)
 
-    def _tell(self, job: Job) -> None:
+    def _terminate(self, job: Job) -> None:
         """Send TERM to what runs on the first host, pbs_demux too."""
         with self._lock:
-            job.was_told = True
+            job.was_terminated = True
             for stream in job.streams:
                 with suppress(OSError):  # its task has ended
                     stream.shutdown(socket.SHUT_RDWR)

@@ -75,7 +75,7 @@ class RealPbs(Scheduler):
     """
 
     # The data service is made within 5 s, and the hosts are free 3 s later; a busy machine may need much longer.
-    ready_s = READY_S
+    ready_s, most_s = READY_S, 0.2
 
     def __init__(self, hosts: Hosts, place: Path) -> None:
         super().__init__(hosts)
@@ -145,8 +145,8 @@ class RealPbs(Scheduler):
 
     def nodes(self) -> dict[str, str]:
         """Return host name -> state, such as free, job-busy, offline."""
-        told = self.run("bin/pbsnodes", "-a", "-F", "json")
-        return {name: its["state"] for name, its in json.loads(told.stdout or "{}").get("nodes", {}).items()}
+        shown = self.run("bin/pbsnodes", "-a", "-F", "json")
+        return {name: its["state"] for name, its in json.loads(shown.stdout or "{}").get("nodes", {}).items()}
 
     def is_idle(self) -> bool:
         """Tell whether every host is free and no job is there."""
@@ -180,8 +180,8 @@ class RealPbs(Scheduler):
 
     def job(self, job: str) -> dict[str, Any]:
         """Return what `qstat -f` says of a job, also of one that has ended."""
-        told = self.run("bin/qstat", "-x", "-f", "-F", "json", job, check=True)
-        state: dict[str, Any] = json.loads(told.stdout, strict=False)["Jobs"][job]
+        shown = self.run("bin/qstat", "-x", "-f", "-F", "json", job, check=True)
+        state: dict[str, Any] = json.loads(shown.stdout, strict=False)["Jobs"][job]
         return state
 
     def wait_state(self, job: str, state: str, timeout: float = READY_S) -> None:

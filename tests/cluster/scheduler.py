@@ -24,6 +24,8 @@ class Scheduler:
 
     # The hosts are ready within some seconds; a busy machine may need much longer.
     ready_s = 60.0
+    # Each question starts a program: what takes long is asked for less often, but at least after so long.
+    most_s = 15.0
 
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
@@ -79,8 +81,7 @@ class Scheduler:
             if ended or waited_s > limit_s:
                 lacks = what if isinstance(what, str) else what()
                 raise TimeoutError(f"no {lacks} within {limit_s} s; ended: {ended}\n{self.logs()}")
-            # Each question starts a program: what takes long is asked for less often.
-            time.sleep(ASK_AGAIN_S + waited_s / 4)
+            time.sleep(min(ASK_AGAIN_S + waited_s / 4, self.most_s))
 
     def wait_idle(self, timeout: float = 0.0) -> None:
         """Wait until every host is free and no job is there; raise TimeoutError with the logs otherwise."""

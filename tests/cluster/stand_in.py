@@ -52,7 +52,7 @@ class StandIn:
         """Return name -> text of each program, in which {python} and {address} are replaced."""
         raise NotImplementedError
 
-    def _answer(self, asked: socket.socket) -> None:
+    def _answer(self, connection: socket.socket) -> None:
         raise NotImplementedError
 
     def _end_all(self) -> None:
@@ -65,10 +65,10 @@ class StandIn:
     def _serve(self) -> None:
         while True:
             try:
-                asked = self._server.accept()[0]
+                connection = self._server.accept()[0]
             except OSError:
                 return  # closed
-            self._start_thread(self._answer, asked)
+            self._start_thread(self._answer, connection)
 
 
 def signal_groups(leaders: Sequence[subprocess.Popen[str]], number: int) -> None:

@@ -69,10 +69,10 @@ def on_bare_hosts(
             for iface, slots in (("eth0", ALIKE), ("ib0", row.uneven if names == RESOLVABLE else ALIKE)):
                 place = Place("bare", names, iface)
                 run = partial(runs.on_hosts, row, hosts, iface, slots)
-                results[row.name][place] = told(row, place, versions, run)
+                results[row.name][place] = attempt(row, place, versions, run)
         if chosen == list(ROWS):
             place = Place("bare", names, "eth0")
-            results[REJOIN.name][place] = told(REJOIN, place, versions, partial(elastic.killed, hosts))
+            results[REJOIN.name][place] = attempt(REJOIN, place, versions, partial(elastic.killed, hosts))
 
 
 def under_slurm(chosen: list[Row], versions: dict[str, str], results: dict[str, dict[Place, str]]) -> None:
@@ -84,10 +84,10 @@ def under_slurm(chosen: list[Row], versions: dict[str, str], results: dict[str, 
                 slots = row.uneven if names == RESOLVABLE and not row.by_tasks else ALIKE
                 run = partial(runs.under_slurm, row, slurm, iface, slots)
                 place = Place("Slurm", names, iface)
-                results[row.name][place] = told(row, place, versions, run)
+                results[row.name][place] = attempt(row, place, versions, run)
 
 
-def told(row: Row, place: Place, versions: dict[str, str], run: Callable[[], str]) -> str:
+def attempt(row: Row, place: Place, versions: dict[str, str], run: Callable[[], str]) -> str:
     """Run one try, and say on stderr how it went."""
     if not versions[row.name]:
         return "not installed"

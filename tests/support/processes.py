@@ -26,6 +26,7 @@ TOGETHER = {
 
 # Files of tests that wait or compute for half a minute and more: begun last, they would be waited for alone.
 LONG = {
+    "test_extending",
     "test_forms",
     "test_installing",
     "test_model",

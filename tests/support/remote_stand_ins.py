@@ -119,13 +119,13 @@ class RemoteStandIn(StandIn):
         self.tasks.append(host.popen(command, user="alice", stdout=out, stderr=err))
         return self.tasks[-1]
 
-    def _answer(self, asked: socket.socket) -> None:
-        with asked:
+    def _answer(self, connection: socket.socket) -> None:
+        with connection:
             # The fds come with the first byte of the line.
-            data, fds, *_ = socket.recv_fds(asked, 1 << 20, 2)
+            data, fds, *_ = socket.recv_fds(connection, 1 << 20, 2)
             try:
                 while data and not data.endswith(b"\n"):
-                    data += asked.recv(1 << 20)
+                    data += connection.recv(1 << 20)
                 with self._lock:
                     if not data or self._is_closed:
                         return
@@ -139,7 +139,7 @@ class RemoteStandIn(StandIn):
                     os.close(fd)
             status = task.wait()
             with suppress(BrokenPipeError):  # the one who asked has ended
-                asked.sendall(f"{status if status >= 0 else 128 - status}\n".encode())
+                connection.sendall(f"{status if status >= 0 else 128 - status}\n".encode())
 
     def _end_all(self) -> None:
         with self._lock:

@@ -75,4 +75,4 @@ def shown(text: str) -> str:
 
 def says(output: str, line: str) -> bool:
     """Tell whether a line of the output is the one that a page shows."""
-    return any(re.fullmatch(shown(line), said.strip()) for said in output.splitlines())
+    return any(re.fullmatch(shown(line), written.strip()) for written in output.splitlines())

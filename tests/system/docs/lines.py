@@ -57,7 +57,7 @@ REPLICA = {"RANK": "{i}", "WORLD_SIZE": "{n}", "MASTER_ADDR": "node1", "MASTER_P
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "{i}"}
 
 
-class Told(NamedTuple):
+class Variables(NamedTuple):
     """What is set on each of `count` hosts, and what is left out of the line before `start`."""
 
     environ: dict[str, str]
@@ -65,26 +65,28 @@ class Told(NamedTuple):
     start: str = "mingle exec"
 
 
-TOLD: dict[Where, Told] = {
-    ("schedulers/lsf.md", 'blaunch "$host"'): Told(LSF),
-    ("schedulers/lsf.md", "jsrun"): Told({**LSF, **JSM, "JSM_NAMESPACE_LOCAL_SIZE": "1"}),
-    ("schedulers/torque.md", "pbsdsh -o -h"): Told(
+BY_VARIABLES: dict[Where, Variables] = {
+    ("schedulers/lsf.md", 'blaunch "$host"'): Variables(LSF),
+    ("schedulers/lsf.md", "jsrun"): Variables({**LSF, **JSM, "JSM_NAMESPACE_LOCAL_SIZE": "1"}),
+    ("schedulers/torque.md", "pbsdsh -o -h"): Variables(
         {"PBS_JOBID": "7.ctl", "PBS_NUM_NODES": "{n}", "PBS_NODENUM": "{i}", "PBS_TASKNUM": "2"}
     ),
-    ("schedulers/sge.md", "qrsh -inherit"): Told(
+    ("schedulers/sge.md", "qrsh -inherit"): Variables(
         {"JOB_ID": "7", "SGE_TASK_ID": "undefined", "NHOSTS": "{n}", "NSLOTS": "{n}"}, start='"$(command'
     ),
-    ("schedulers/flux.md", "flux run -N4 -n4 mingle exec torchrun train.py"): Told({**FLUX, "FLUX_TASK_LOCAL_ID": "0"}),
-    ("schedulers/flux.md", "--directory"): Told({**FLUX, "FLUX_TASK_LOCAL_ID": "0"}),
-    (MPI, "mpiexec -n 4 --ppn 1"): Told({**PALS, "PMI_SIZE": "{n}", "MINGLE_ID": "a"}),
-    (PINNED, "mingle exec --id exp7 torchrun train.py"): Told(REPLICA),
-    (PINNED, '--master "$MASTER_ADDR'): Told(REPLICA),
-    (PINNED, "env -u WORLD_SIZE"): Told(REPLICA | {"GPUS_PER_NODE": "2"}, start="env -u"),
-    (KUBERNETES, "kind: Job"): Told({**POD, "HOSTNAME": "train-{i}"}, 4),
-    (KUBERNETES, "train-workers-0-0"): Told({**POD, "HOSTNAME": "train-workers-0-{i}"}, 4),
-    (PLAIN, "mingle exec --id exp7 --nodes 4 torchrun train.py"): Told({}, 4),
-    (PLAIN, "--master node1"): Told({}, 4),
-    (PLAIN, "--directory"): Told({}, 4),
+    ("schedulers/flux.md", "flux run -N4 -n4 mingle exec torchrun train.py"): Variables(
+        {**FLUX, "FLUX_TASK_LOCAL_ID": "0"}
+    ),
+    ("schedulers/flux.md", "--directory"): Variables({**FLUX, "FLUX_TASK_LOCAL_ID": "0"}),
+    (MPI, "mpiexec -n 4 --ppn 1"): Variables({**PALS, "PMI_SIZE": "{n}", "MINGLE_ID": "a"}),
+    (PINNED, "mingle exec --id exp7 torchrun train.py"): Variables(REPLICA),
+    (PINNED, '--master "$MASTER_ADDR'): Variables(REPLICA),
+    (PINNED, "env -u WORLD_SIZE"): Variables(REPLICA | {"GPUS_PER_NODE": "2"}, start="env -u"),
+    (KUBERNETES, "kind: Job"): Variables({**POD, "HOSTNAME": "train-{i}"}, 4),
+    (KUBERNETES, "train-workers-0-0"): Variables({**POD, "HOSTNAME": "train-workers-0-{i}"}, 4),
+    (PLAIN, "mingle exec --id exp7 --nodes 4 torchrun train.py"): Variables({}, 4),
+    (PLAIN, "--master node1"): Variables({}, 4),
+    (PLAIN, "--directory"): Variables({}, 4),
 }
 
 # The rest have a test of their own.
@@ -108,4 +110,4 @@ DRAWING = ("how-it-works.md", "RENDEZVOUS")  # no command
 # Python, which tests/unit/test_api.py runs.
 API: list[Where] = [("api.md", mark) for mark in ("mingle_hooks.variables", "MissingError", "mingle_hooks.render")]
 
-RUN: list[Where] = [*ALLOCATED, *BATCH, *TEMPLATES, *TOLD, *OWN, *API, *TUTORIAL, DRAWING]
+RUN: list[Where] = [*ALLOCATED, *BATCH, *TEMPLATES, *BY_VARIABLES, *OWN, *API, *TUTORIAL, DRAWING]

@@ -98,12 +98,11 @@ FLUX = {"FLUX_JOB_ID": "JOB", "FLUX_JOB_NNODES": "2", "FLUX_JOB_SIZE": "2", "FLU
 FLUX["FLUX_TASK_LOCAL_ID"] = "0"
 OMPI = {f"OMPI_COMM_WORLD_{name}": value for name, value in (("RANK", "0"), ("SIZE", "2"), ("LOCAL_RANK", "0"))}
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-TWO_KEYS = Case("MINGLE_KEY=" + KEY + "0{i} mingle exec --id h --nodes 2 --timeout 2 true")
 ONLY_0, ONLY_1 = "[ {i} = 1 ] || ", "[ {i} = 0 ] || "
 ONE_LEFT = ONLY_0 + "mingle exec --timeout 2 torchrun train.py"
 TWO, TASK = "mingle exec --timeout 3 true", "mingle exec --timeout 3 --scope task true"
 
-_MISTAKES: dict[str, dict[str, Case]] = {
+_MISTAKES: dict[str, dict[str | tuple[str, ...], Case]] = {
     "slurm": {
         "expected a step of the job": alone(LINE, {"SLURM_JOB_ID": "7"}),
         "saw no job here": alone(LINE),
@@ -121,11 +120,10 @@ _MISTAKES: dict[str, dict[str, Case]] = {
             f"{ONLY_0}{{ PBS_TASKNUM=2 {TWO} & PBS_TASKNUM=3 {TWO}; wait; }}", {**TORQUE_SHELL, "PBS_JOBID": "9.ctl"}
         ),
     },
-    "lsf": {"expected 2 members": Case(ONE_LEFT, LSF), "missing node2": Case(ONE_LEFT, LSF)},
-    "sge": {"expected 2 members": Case(ONE_LEFT, SGE), "missing node2": Case(ONE_LEFT, SGE)},
+    "lsf": {("expected 2 members", "missing node2"): Case(ONE_LEFT, LSF)},
+    "sge": {("expected 2 members", "missing node2"): Case(ONE_LEFT, SGE)},
     "oar": {
-        "expected 2 members": Case(ONE_LEFT, OAR),
-        "missing node2": Case(ONE_LEFT, OAR),
+        ("expected 2 members", "missing node2"): Case(ONE_LEFT, OAR),
         "missing any member that knows the number of nodes (--nodes)": Case(ONE_LEFT, {"OAR_JOB_ID": "JOB"}),
     },
     "flux": {
@@ -154,8 +152,9 @@ _MISTAKES: dict[str, dict[str, Case]] = {
         "expected a key that all members share; saw none given": alone(
             "env -u MINGLE_KEY mingle exec --id g --nodes 2 true"
         ),
-        "another key here": TWO_KEYS,
-        "uses this id with another key": TWO_KEYS,
+        ("another key here", "uses this id with another key"): Case(
+            f"MINGLE_KEY={KEY}0{{i}} mingle exec --id h --nodes 2 --timeout 2 true"
+        ),
         "saw no job here": alone("mingle exec --id a true"),
         "expected an id that all members share": alone("mingle exec --nodes 2 true"),
         "saw an empty one (is $JOB set?)": alone('mingle exec --id "$JOB" --nodes 2 true'),
@@ -179,7 +178,12 @@ _MISTAKES: dict[str, dict[str, Case]] = {
         ),
     },
 }
-MISTAKES = {(page, quote): case for page, cases in _MISTAKES.items() for quote, case in cases.items()}
+# A page, what it quotes of one output, and what brings that about.
+MISTAKES = [
+    (page, (quotes,) if isinstance(quotes, str) else quotes, case)
+    for page, cases in _MISTAKES.items()
+    for quotes, case in cases.items()
+]
 # These are shown on the page of messages too, which brings them about.
 ALSO_SHOWN = {
     ("slurm", "expected to start torchrun on every node of the job"),

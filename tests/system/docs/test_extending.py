@@ -82,7 +82,7 @@ class Copy:
             command, cwd=self.place, env=given, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
 
-    def said(self, *words: str, **environ: str) -> str:
+    def output(self, *words: str, **environ: str) -> str:
         """Return what its mingle says."""
         return ended(self.start(*words, **environ))
 
@@ -103,9 +103,9 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 def met(members: list[subprocess.Popen[str]]) -> list[dict[str, str]]:
     """Return the variables of members that meet; all have ended, whatever became of one."""
-    said = [member.communicate(timeout=120) for member in members]
-    assert [member.returncode for member in members] == [0] * len(members), said
-    return [json.loads(out) for out, _ in said]
+    output = [member.communicate(timeout=120) for member in members]
+    assert [member.returncode for member in members] == [0] * len(members), output
+    return [json.loads(out) for out, _ in output]
 
 
 @pytest.fixture(scope="module")
@@ -137,12 +137,14 @@ def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> N
 def test_scripts_for_it_are_made(copy: Copy) -> None:
     """With its directives, for a launcher that is new too."""
     options = "--nodes 2 --time 90 --account physics --launcher paddle -- train.py"
-    script = copy.said("template", "cobalt", *options.split())
+    script = copy.output("template", "cobalt", *options.split())
     assert "\n#COBALT -n 2\n#COBALT -t 90\n#COBALT -A physics\n" in script
     assert "  python3 -m paddle.distributed.launch python3 train.py\n" in script
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    assert "cobalt" in copy.said("template", "list")
-    typed = copy.said("template", "cobalt", "--ntasks-per-node", "2", "--", "fleetrun", "--log_dir", "logs", "train.py")
+    assert "cobalt" in copy.output("template", "list")
+    typed = copy.output(
+        "template", "cobalt", "--ntasks-per-node", "2", "--", "fleetrun", "--log_dir", "logs", "train.py"
+    )
     assert "mingle run --for paddle,nccl,gloo --slots 2 -- \\\n  fleetrun --log_dir logs train.py\n" in typed
 
 
@@ -150,8 +152,8 @@ def test_its_starter_starts_a_run_on_all_hosts(copy: Copy) -> None:
     """By ssh, whose part is played by a shell here; the environment comes by stdin."""
     copy.program("ssh", 'for line; do :; done\nexec sh -c "$line"')
     job = {"COBALT_JOBID": "12", "COBALT_NODEFILE": str(copy.place / "home/nodes"), "X": "it's"}
-    said = copy.said("run", "--timeout", "60", "sh", "-c", 'echo "$COBALT_JOBID $NODE_RANK/$NNODES $X"', **job)
-    assert sorted(said.splitlines()) == ["elsewhere: 12 1/2 it's", "localhost: 12 0/2 it's"]
+    output = copy.output("run", "--timeout", "60", "sh", "-c", 'echo "$COBALT_JOBID $NODE_RANK/$NNODES $X"', **job)
+    assert sorted(output.splitlines()) == ["elsewhere: 12 1/2 it's", "localhost: 12 0/2 it's"]
 
 
 NO_DIRECTIVE = "have no directive for it"
@@ -176,23 +178,23 @@ def test_what_its_directives_do_not_carry_is_refused(copy: Copy) -> None:
 
 def test_a_new_shell_is_spoken(copy: Copy) -> None:
     """For a world and for none, and it is known to help and completion."""
-    assert "\n$env:MINGLE_ID = 'it''s'\n" in copy.said("env", "--id", "it's", "--nodes", "1", "--shell", "pwsh")
-    assert "pwsh" in copy.said("env", "--help", "--all")
-    assert "pwsh" in copy.said(_MINGLE_COMPLETE="bash_complete", COMP_WORDS="mingle env --shell p", COMP_CWORD="3")
+    assert "\n$env:MINGLE_ID = 'it''s'\n" in copy.output("env", "--id", "it's", "--nodes", "1", "--shell", "pwsh")
+    assert "pwsh" in copy.output("env", "--help", "--all")
+    assert "pwsh" in copy.output(_MINGLE_COMPLETE="bash_complete", COMP_WORDS="mingle env --shell p", COMP_CWORD="3")
     failed = copy.start("env", "--id", "a", "--nodes", "0", "--shell", "pwsh")
     assert failed.communicate(timeout=120)[0].endswith("\nexit 64\n")
 
 
 def test_a_new_framework_gets_its_variables(copy: Copy) -> None:
     """And what an earlier mingle exported for it is replaced."""
-    world = json.loads(copy.said("env", "--id", "a", "--nodes", "1", "--shell", "json", "--for", "paddle"))
+    world = json.loads(copy.output("env", "--id", "a", "--nodes", "1", "--shell", "json", "--for", "paddle"))
     assert (world["PADDLE_NNODES"], world["PADDLE_RANK"]) == ("1", "0")
     assert world["PADDLE_MASTER"] == f"{world['MASTER_ADDR']}:{world['MASTER_PORT']}"
 
 
 def test_a_new_launcher_is_completed(copy: Copy) -> None:
     """Before the user's own words."""
-    line = copy.said("exec", "--id", "a", "--nodes", "1", "fleetrun", "train.py", "--lr", "1")
+    line = copy.output("exec", "--id", "a", "--nodes", "1", "fleetrun", "train.py", "--lr", "1")
     assert re.fullmatch(r"\S+/fleetrun --master 127\.0\.0\.1:\d+ --nnodes 1 --rank 0 train\.py --lr 1\n", line)
 
 
@@ -202,16 +204,16 @@ def test_a_new_hook_target_has_all_commands(copy: Copy) -> None:
     (root / "opt/moab/etc").mkdir(parents=True)
     below = ("--root", str(root))
     for name in ("prologue", "epilogue"):
-        said = copy.said("hooks", "render", "moab", name)
-        assert f"Made by: mingle hooks render moab {name}" in said
-        assert f"\n# Moab {name}: runs as root" in said
-    assert "/opt/moab/etc/prologue" in copy.said("hooks", "install", "moab", "--yes", *below)
+        output = copy.output("hooks", "render", "moab", name)
+        assert f"Made by: mingle hooks render moab {name}" in output
+        assert f"\n# Moab {name}: runs as root" in output
+    assert "/opt/moab/etc/prologue" in copy.output("hooks", "install", "moab", "--yes", *below)
     (root / "etc/mingle/key").write_text("ab" * 32)
     (root / "etc/mingle/key").chmod(0o400)
-    assert copy.said("hooks", "verify", "moab", *below) == "ok\n"
-    assert "none failed" in copy.said("hooks", "simulate", "moab")
-    assert re.search(r"^note moab: +is not on this host$", copy.said("hooks", "doctor", *below), re.MULTILINE)
-    assert "/opt/moab/etc/prologue" in copy.said("hooks", "uninstall", "moab", "--yes", *below)
+    assert copy.output("hooks", "verify", "moab", *below) == "ok\n"
+    assert "none failed" in copy.output("hooks", "simulate", "moab")
+    assert re.search(r"^note moab: +is not on this host$", copy.output("hooks", "doctor", *below), re.MULTILINE)
+    assert "/opt/moab/etc/prologue" in copy.output("hooks", "uninstall", "moab", "--yes", *below)
     assert not (root / "opt/moab/etc/prologue").exists()
 
 
@@ -227,11 +229,13 @@ def test_members_meet_by_a_new_way(copy: Copy) -> None:
 def test_a_plugins_rows_are_used_where_none_of_ours_fits(copy: Copy) -> None:
     """Scheduler, framework and launcher of another package."""
     job = {"ACME_JOB": "j7", "ACME_NODES": "1", "ACME_NODE": "0"}
-    world = json.loads(copy.said("env", "--shell", "json", "--for", "acme", **job))
+    world = json.loads(copy.output("env", "--shell", "json", "--for", "acme", **job))
     assert world["MINGLE_ID"] == "j7"
     assert world["ACME_ENDPOINT"] == f"{world['MASTER_ADDR']}:{world['MASTER_PORT']}"
-    assert re.search(r"acmerun --endpoint 127\.0\.0\.1:\d+ x\.py$", copy.said("exec", "acmerun", "x.py", **job).strip())
-    again = json.loads(copy.said("env", "--shell", "json", "--for", "acme", "--id", "b", "--nodes", "1", **world))
+    assert re.search(
+        r"acmerun --endpoint 127\.0\.0\.1:\d+ x\.py$", copy.output("exec", "acmerun", "x.py", **job).strip()
+    )
+    again = json.loads(copy.output("env", "--shell", "json", "--for", "acme", "--id", "b", "--nodes", "1", **world))
     assert again["ACME_ENDPOINT"] == f"{again['MASTER_ADDR']}:{again['MASTER_PORT']}"
 
 
@@ -241,7 +245,7 @@ def test_a_plugins_job_of_several_nodes_is_not_taken_for_this_node_alone(copy: C
     for command in (("run", "true"), ("check",)):
         status, error = copy.refused(*command, **job, ACME_NODES="2")
         assert (status, "a process that acme started" in error, "mingle exec" in error) == (65, True, True)
-        copy.said(*command, **job, ACME_NODES="1")
+        copy.output(*command, **job, ACME_NODES="1")
 
 
 COMPLETED = {"env --for ac": "", "exec --for jax,ac": "jax,", "template slurm --for ac": ""}
@@ -252,11 +256,11 @@ def test_a_plugins_framework_is_offered_by_completion(copy: Copy) -> None:
 
     def offered(typed: str) -> str:
         asked = {"COMP_WORDS": f"mingle {typed}", "COMP_CWORD": str(len(typed.split()))}
-        return copy.said(_MINGLE_COMPLETE="bash_complete", **asked)
+        return copy.output(_MINGLE_COMPLETE="bash_complete", **asked)
 
     for typed, before in COMPLETED.items():
         assert f"plain,{before}acme\n" in offered(typed)
-    assert "acme" not in copy.said("env", "--help")
+    assert "acme" not in copy.output("env", "--help")
     copy.write("mingle_acme-1.0.dist-info/entry_points.txt", "[mingle.frameworks]\nacme")
     for typed, before in COMPLETED.items():
         assert f"plain,{before}accelerate\n" in offered(f"{typed}c")

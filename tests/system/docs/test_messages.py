@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import TypeVar
 
 import messages
 import needs
@@ -18,8 +17,6 @@ from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 from documents import BIN, DOCS, KEYED, find, says, shown, standins
 from messages import ALSO_SHOWN, IN_SHELL, IN_STEP, IN_TASKS, MISTAKES, ON_HOSTS, Case
-
-Run = TypeVar("Run")
 
 NODES = ("-N2", "-w", "node1,node2")
 # So many at once on hosts of four CPUs, and on hosts where most of them wait for a deadline.
@@ -40,29 +37,19 @@ def said_in_slurm(slurm: SlurmCluster, path: str, case: Case, words: tuple[str, 
     return done.stdout + done.stderr
 
 
-def each_once(runs: Sequence[Run], run: Callable[[Run], str], at_once: int) -> list[str]:
-    """Return the outputs of what is to be run, in order; what is the same, of which more is shown, is run once."""
-    distinct = list({repr(one): one for one in runs}.values())
-    with ThreadPoolExecutor(at_once) as pool:
-        outputs = dict(zip(map(repr, distinct), pool.map(run, distinct), strict=True))
-    return [outputs[repr(one)] for one in runs]
-
-
 def test_what_is_said_in_slurm(slurm: SlurmCluster, tmp_path: Path) -> None:
     """In salloc's shell, in a step of two tasks, and in one of four; what the real torch and accelerate say, too."""
-    path = f"{standins(tmp_path)}:/usr/bin:/bin"
+    path, lacks_real = f"{standins(tmp_path)}:/usr/bin:/bin", needs.lacking("torch", "accelerate")
     kinds = (
         (IN_SHELL, ("salloc", *NODES)),
         (IN_STEP, ("srun", *NODES)),
         (IN_TASKS, ("srun", *NODES, "--ntasks-per-node=2")),
     )
-    asked = [(where, case, words) for cases, words in kinds for where, case in cases.items()]
-    if lacks_real := needs.lacking("torch", "accelerate"):
-        asked = [one for one in asked if "REAL_" not in one[1].typed]
-    shown_at = [where for where, _, _ in asked]
-    runs = [(case, words) for _, case, words in asked]
-    outputs = each_once(runs, lambda one: said_in_slurm(slurm, path, *one), AT_ONCE)
-    lacks = [lack for where, output in zip(shown_at, outputs, strict=True) for lack in lacking(where, output)]
+    runs = [(where, case, words) for cases, words in kinds for where, case in cases.items()]
+    runs = [one for one in runs if not (lacks_real and "REAL_" in one[1].typed)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        outputs = pool.map(lambda one: said_in_slurm(slurm, path, *one[1:]), runs)
+        lacks = [lack for one, output in zip(runs, outputs, strict=True) for lack in lacking(one[0], output)]
     assert not lacks, "\n".join(lacks)
     needs.skip_for_want_of(lacks_real)
 
@@ -82,8 +69,8 @@ def two(hosts: Callable[..., Hosts], tmp_path: Path) -> Callable[[Case], str]:
         words = {**files, "JOB": str(next(numbers))}
 
         def env(number: int) -> dict[str, str]:
-            told = {name: words.get(value, value).replace("{i}", str(number)) for name, value in case.env.items()}
-            return {"PATH": path, **KEYED, **told}
+            variables = {name: words.get(value, value).replace("{i}", str(number)) for name, value in case.env.items()}
+            return {"PATH": path, **KEYED, **variables}
 
         def on(host: Host) -> CompletedProcess[str]:
             line = case.typed.replace("{i}", str(host.number - 1))
@@ -98,9 +85,7 @@ def two(hosts: Callable[..., Hosts], tmp_path: Path) -> Callable[[Case], str]:
 
 def test_what_is_said_on_plain_hosts(two: Callable[[Case], str]) -> None:
     """Without a scheduler."""
-    lacks = []
-    for where, case in ON_HOSTS.items():
-        lacks += lacking(where, two(case))
+    lacks = [lack for where, case in ON_HOSTS.items() for lack in lacking(where, two(case))]
     assert not lacks, "\n".join(lacks)
 
 
@@ -115,9 +100,12 @@ def quotes(page: str) -> set[str]:
 def test_what_the_lists_of_mistakes_quote_is_said(two: Callable[[Case], str]) -> None:
     """With the variables of each scheduler on two hosts; many at once, as most wait for a deadline."""
     pages = sorted(page.stem for page in (DOCS / "schedulers").iterdir())
-    assert {(page, quote) for page in pages for quote in quotes(page)} == {*MISTAKES, *ALSO_SHOWN}
-    outputs = dict(zip(MISTAKES, each_once([*MISTAKES.values()], two, WAITING_AT_ONCE), strict=True))
-    lacks = [f"{where}:\n{output}" for where, output in outputs.items() if not re.search(shown(where[1]), output)]
+    mistakes = {(page, quote) for page, quoted, _ in MISTAKES for quote in quoted}
+    assert {(page, quote) for page in pages for quote in quotes(page)} == mistakes | ALSO_SHOWN
+    with ThreadPoolExecutor(WAITING_AT_ONCE) as pool:
+        outputs = list(pool.map(two, [case for *_, case in MISTAKES]))
+    said = [(page, quote, output) for (page, its, _), output in zip(MISTAKES, outputs, strict=True) for quote in its]
+    lacks = [f"{page}: {quote}:\n{output}" for page, quote, output in said if not re.search(shown(quote), output)]
     assert not lacks, "\n".join(lacks)
     everything = " ".join(find(*where).text for where in messages.SHOWN)
     for _, quote in ALSO_SHOWN:

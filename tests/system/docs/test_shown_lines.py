@@ -20,7 +20,7 @@ from cluster.slurm import SlurmCluster
 from documents import BIN, KEYED, Block, find, says, standins, world, worlds
 from light import BIN as LIGHT_BIN
 from light import TRAIN
-from lines import ALLOCATED, BATCH, TEMPLATES, TOLD
+from lines import ALLOCATED, BATCH, BY_VARIABLES, TEMPLATES
 from needs import lacking, need, skip_for_want_of
 from support import remote_stand_ins
 
@@ -131,21 +131,21 @@ def test_a_line_with_the_variables_of_its_scheduler_makes_one_world(
     four, path = hosts(4), f"{standins(tmp_path)}:/usr/bin:/bin"
     for host in four:
         host.run(["bash", "-c", "echo 10.77.0.1 train-0.train train-workers-0-0.train >>/etc/hosts"], check=True)
-    for where, told in TOLD.items():
-        line = command(find(*where), told.start).replace("/scratch/shared", str(tmp_path))
+    for where, case in BY_VARIABLES.items():
+        line = command(find(*where), case.start).replace("/scratch/shared", str(tmp_path))
 
-        def told_to(number: int, told: lines.Told = told) -> dict[str, str]:
-            values = {"i": str(number), "n": str(told.count)}
-            return {name: value.format(**values) for name, value in told.environ.items()}
+        def variables(number: int, case: lines.Variables = case) -> dict[str, str]:
+            values = {"i": str(number), "n": str(case.count)}
+            return {name: value.format(**values) for name, value in case.environ.items()}
 
         done = four.run_all(
-            lambda host, line=line, told=told: ["bash", "-c", line if host.number <= told.count else "true"],
-            env=lambda host: {**KEYED, "PATH": path, **told_to(host.number - 1)},
+            lambda host, line=line, case=case: ["bash", "-c", line if host.number <= case.count else "true"],
+            env=lambda host: {**KEYED, "PATH": path, **variables(host.number - 1)},
             user="alice",
             cwd=tmp_path,
         )
-        said = "".join(one.stdout for one in done)
-        assert worlds(said) == world(told.count), (where, line, done)
+        output = "".join(one.stdout for one in done)
+        assert worlds(output) == world(case.count), (where, line, done)
 
 
 def pbs_script(path: str) -> str:

@@ -27,7 +27,7 @@ runpy.run_path({str(ROOT / "examples/train.py")!r}, run_name="__main__")
 def shown(mark: str) -> list[tuple[str, list[str]]]:
     """Return the commands of the block that holds the mark, each with the lines below it."""
     parts = re.split(r"^\$ ", find(PAGE, mark).text, flags=re.MULTILINE)[1:]
-    return [(command, said.splitlines()) for command, _, said in (part.partition("\n") for part in parts)]
+    return [(command, output.splitlines()) for command, _, output in (part.partition("\n") for part in parts)]
 
 
 def missing(output: str, lines: list[str]) -> list[str]:
@@ -46,27 +46,27 @@ def place(directory: Path) -> dict[str, str]:
 def test_two_nodes_train_on_one_machine(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     """As one world."""
     env = place(tmp_path)
-    *before, (line, said) = shown("--id laptop")
+    *before, (line, output) = shown("--id laptop")
     lines = "\n".join([*(command for command, _ in before), line, "wait"])
     done = hosts(1)[0].run(["bash", "-c", lines], user="alice", env=env, cwd=tmp_path, timeout=120)
-    assert not missing(done.stdout, said), done
+    assert not missing(done.stdout, output), done
 
 
 def test_one_node_alone_does_not_train(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     """It says what is shown and ends with 69."""
     env = place(tmp_path)
-    ((line, said),) = shown("--id alone")
+    ((line, output),) = shown("--id alone")
     key = shown("--id laptop")[0][0]
     done = hosts(1)[0].run(["bash", "-c", f"{key}\n{line}"], user="alice", env=env, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (69, "")
-    assert not missing(done.stderr, said), done
+    assert not missing(done.stderr, output), done
 
 
 def test_the_lines_for_slurm_train(slurm: SlurmCluster, tmp_path: Path) -> None:
     """The script as job.sh, the line with srun, and the check."""
     env = place(tmp_path)
     (tmp_path / "job.sh").write_text(find(PAGE, "#SBATCH").text)
-    (submit, _), (_, said) = shown("sbatch")
+    (submit, _), (_, output) = shown("sbatch")
     ((line, trained),) = shown("srun -N2")
     ((check, checked),) = shown("mingle check")
 
@@ -77,7 +77,7 @@ def test_the_lines_for_slurm_train(slurm: SlurmCluster, tmp_path: Path) -> None:
 
     job = run(submit).split()[-1]
     assert slurm.wait(job, 120) == "COMPLETED"
-    assert not missing((tmp_path / f"slurm-{job}.out").read_text(), said)
+    assert not missing((tmp_path / f"slurm-{job}.out").read_text(), output)
     (tmp_path / "checkpoint.json").unlink()
     assert not missing(run(line), trained)
     assert not missing(run(check), checked)
@@ -86,9 +86,9 @@ def test_the_lines_for_slurm_train(slurm: SlurmCluster, tmp_path: Path) -> None:
 def test_the_lines_for_pbs_train(any_pbs: Callable[..., Any], tmp_path: Path) -> None:
     """The script that mingle writes, given to qsub."""
     env = place(tmp_path) | {"VIRTUAL_ENV": str(VENV)}
-    (template, _), _, (_, said) = shown("qsub")
+    (template, _), _, (_, output) = shown("qsub")
     pbs = any_pbs(2)
     pbs.hosts[0].run(["bash", "-c", template], env=env, cwd=tmp_path, check=True)
     job = pbs.submit((tmp_path / "job.pbs").read_text(), cwd=str(tmp_path))
     assert pbs.wait(job, 120) == 0, pbs.output(job)
-    assert not missing(pbs.output(job), said), pbs.output(job)
+    assert not missing(pbs.output(job), output), pbs.output(job)

@@ -61,7 +61,7 @@ def digests(place: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in place.iterdir()}
 
 
-def said(*argv: str | Path, cwd: Path) -> str:
+def output(*argv: str | Path, cwd: Path) -> str:
     """Return what a program prints that succeeds, with nothing of the tests' environment."""
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(cwd)}
     done = subprocess.run(argv, env=environ, cwd=cwd, capture_output=True, text=True, check=False)

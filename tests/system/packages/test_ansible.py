@@ -101,5 +101,5 @@ def test_the_reports_are_lines_that_rollout_reads(tasks: list[dict[str, Any]]) -
     (text,) = [task["ansible.builtin.command"]["stdin"] for task in tasks if task["name"] == "The same on all nodes"]
     hostvars = {"node1": {"mingle_report": {"stdout": '{"hooks": {}}'}}, "node2": {}, "node3": {"mingle_report": {}}}
     template = jinja2.Environment(trim_blocks=True, autoescape=False).from_string(text)  # noqa: S701 - as Ansible does
-    said = template.render(ansible_play_hosts_all=[*hostvars], hostvars=hostvars)
-    assert said.splitlines() == ['node1: {"hooks": {}}', "node3: "]
+    output = template.render(ansible_play_hosts_all=[*hostvars], hostvars=hostvars)
+    assert output.splitlines() == ['node1: {"hooks": {}}', "node3: "]

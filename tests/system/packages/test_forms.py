@@ -140,7 +140,7 @@ class Pair:
         env = [f"{name}={value}" for name, value in ENV.items()]
         return ["chroot", self.root, "env", "-i", *env, "sh", "-c", words]
 
-    def said(self, words: str) -> str:
+    def output(self, words: str) -> str:
         """Return what a line of shell prints on the first host, which has to succeed without a word on stderr."""
         done = self.hosts[0].run(self.line(words), cwd="/", timeout=PATIENCE_S)
         assert done.returncode == 0, done
@@ -171,7 +171,7 @@ def test_each_form_does_everything_on_two_bare_hosts(
     pair = Pair(hosts(2, share=[bare.parent]), bare)
     before = pair.files()
     act(pair, its, its.install)
-    ran = pair.said(f"{its.mingle} run --hosts node1,node2 {TRAIN}").splitlines()
+    ran = pair.output(f"{its.mingle} run --hosts node1,node2 {TRAIN}").splitlines()
     assert sorted(ran) == ["node1: SUM=1", "node2: SUM=1"]
     if its.file in (ZIP, OFFLINE):
         assert_it_works(pair, its.mingle)
@@ -183,7 +183,7 @@ def act(pair: Pair, its: Form, words: str) -> None:
     if its.from_outside:
         subprocess.run(["sh", "-ec", words.format(root=pair.root)], check=True, capture_output=True)
     else:
-        pair.said(words)
+        pair.output(words)
 
 
 def assert_it_works(pair: Pair, mingle: str) -> None:
@@ -194,12 +194,12 @@ def assert_it_works(pair: Pair, mingle: str) -> None:
     sums = pair.hosts.run_all(pair.line(f"{mingle} exec {meeting} {TRAIN}"), cwd="/")
     assert [one.stdout for one in sums] == ["SUM=1\n"] * 2, sums
 
-    checked = pair.said(f"{mingle} check --timeout 60s --hosts node1,node2")
+    checked = pair.output(f"{mingle} check --timeout 60s --hosts node1,node2")
     assert (checked.count("  ok  "), "multicast" in checked) == (2, False), checked
-    page = pair.said(f"{mingle} check --html /tmp/page --hosts localhost; cat /tmp/page")
+    page = pair.output(f"{mingle} check --html /tmp/page --hosts localhost; cat /tmp/page")
     assert "<!doctype html>" in page
 
-    script = pair.said(f"{mingle} template slurm -- train.py")
+    script = pair.output(f"{mingle} template slurm -- train.py")
     assert f"exec {'/usr/bin/python3 ' * ('pyz' in mingle)}{mingle if 'pyz' in mingle else 'mingle'} run" in script
-    assert pair.said(f"{mingle} hooks render slurm prolog").startswith("#!/bin/sh\n")
-    assert pair.said(f"{mingle} docs run").startswith("# ")
+    assert pair.output(f"{mingle} hooks render slurm prolog").startswith("#!/bin/sh\n")
+    assert pair.output(f"{mingle} docs run").startswith("# ")

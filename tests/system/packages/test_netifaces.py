@@ -74,7 +74,7 @@ def host(hosts: Callable[..., Hosts]) -> Host:
     return one
 
 
-def told(host: Host, script: str) -> str:
+def printed(host: Host, script: str) -> str:
     """Return what a script prints on the host with our netifaces; a MAC address is that of its interface."""
     text = host.run(["env", f"PYTHONPATH={OURS}", sys.executable, "-c", script], check=True, cwd="/").stdout
     links = host.run(["sh", "-c", "cd /sys/class/net; grep -v 00:00:00:00:00:00 */address"], check=True).stdout
@@ -85,7 +85,7 @@ def told(host: Host, script: str) -> str:
 
 def test_it_returns_what_the_original_does(host: Host) -> None:
     """For several addresses, labels, a bridge, both ends of a cable, a tunnel, loopback, and interfaces without any."""
-    ours, theirs = json.loads(told(host, ASKED)), RECORDED["asked"]
+    ours, theirs = json.loads(printed(host, ASKED)), RECORDED["asked"]
     names = [name for name in ours["names"] if name in theirs["names"]]  # some kernels have more of their own
     addresses = {name: ours["addresses"][name] for name in names}
     assert {**ours, "names": names, "addresses": addresses} == theirs
@@ -93,7 +93,7 @@ def test_it_returns_what_the_original_does(host: Host) -> None:
 
 def test_it_refuses_what_the_original_refuses(host: Host) -> None:
     """By the same kinds of errors."""
-    assert told(host, REFUSED).splitlines() == RECORDED["refused"]
+    assert printed(host, REFUSED).splitlines() == RECORDED["refused"]
 
 
 def test_multicast_expert_takes_it(hosts: Callable[..., Hosts]) -> None:
@@ -102,7 +102,7 @@ def test_multicast_expert_takes_it(hosts: Callable[..., Hosts]) -> None:
         "import multicast_expert as its, netifaces; print(netifaces.version)\n"
         "print(*(info.machine_name for info in its.scan_interfaces()))"
     )
-    version, names = told(hosts(1, share=[OURS])[0], script).splitlines()
+    version, names = printed(hosts(1, share=[OURS])[0], script).splitlines()
     assert version == "0.11.0.post1"
     assert {"lo", "eth0", "ib0"} <= {*names.split()}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import OFFLINE, ROOT, ZIP, build, digests, said
+from building import OFFLINE, ROOT, ZIP, build, digests, output
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 from cluster.ssh import ssh
@@ -120,19 +120,19 @@ def test_wheel_and_zip_do_what_the_checkout_does(made: Path, clean: Path, forked
     for words in map(str.split, SAME):
         here = forked.run(*words, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, cwd=tmp_path).stdout
         assert here
-        assert said(clean / "bin/mingle", *words, cwd=tmp_path) == here
-        assert said(sys.executable, "-IS", made / ZIP, *words, cwd=tmp_path) == here
+        assert output(clean / "bin/mingle", *words, cwd=tmp_path) == here
+        assert output(sys.executable, "-IS", made / ZIP, *words, cwd=tmp_path) == here
 
 
 def test_a_template_in_a_zip_file_is_listed_ejected_and_extended(made: Path, tmp_path: Path) -> None:
     """With the place that it comes from."""
     mingle = [sys.executable, "-IS", made / ZIP]
-    assert f"{ZIP}/mingle_hooks/templates/job" in said(*mingle, "template", "list", cwd=tmp_path)
-    said(*mingle, "template", "eject", "script", "--to", str(tmp_path / "own"), cwd=tmp_path)
+    assert f"{ZIP}/mingle_hooks/templates/job" in output(*mingle, "template", "list", cwd=tmp_path)
+    output(*mingle, "template", "eject", "script", "--to", str(tmp_path / "own"), cwd=tmp_path)
     own = tmp_path / "own" / "script.sh.j2"
     own.write_text('{% include "built-in/script.sh.j2" %}\n# and ours\n')
     words = f"template slurm --no-environment --template-dir {own.parent} -- train.py".split()
-    assert said(*mingle, *words, cwd=tmp_path).endswith("\n# and ours\n")
+    assert output(*mingle, *words, cwd=tmp_path).endswith("\n# and ours\n")
 
 
 def test_a_host_that_does_not_see_the_zip_is_named(made: Path, hosts: Callable[..., Hosts], tmp_path: Path) -> None:
@@ -159,16 +159,16 @@ def test_a_job_s_node_that_does_not_see_the_zip_ends_the_run(made: Path, slurm: 
         f"#!/bin/sh\n{sys.executable} /tmp/mingle.pyz run true\n", "--nodes=3", f"--output={tmp_path}/out", cwd="/tmp"
     )
     assert slurm.wait(job, timeout=60) == "FAILED"
-    said = (tmp_path / "out").read_text()
-    assert said.count("expected mingle's file /tmp/mingle.pyz on every host") == 1
-    assert "saw no such file on some of node[1-3]" in said
+    output = (tmp_path / "out").read_text()
+    assert output.count("expected mingle's file /tmp/mingle.pyz on every host") == 1
+    assert "saw no such file on some of node[1-3]" in output
 
 
 @pytest.mark.parametrize("version", [*sorted({"3.10", "3.13"} - {THIS}), "pypy"])
 def test_the_zip_runs_with_other_pythons(made: Path, tmp_path: Path, version: str) -> None:
     """They take the sources in it, and two members meet and become their command."""
     python = other(version)
-    assert said(python, made / ZIP, *SAME[1].split(), cwd=tmp_path).startswith("#!/bin/bash\n")
+    assert output(python, made / ZIP, *SAME[1].split(), cwd=tmp_path).startswith("#!/bin/bash\n")
     meeting = f"exec --id a --nodes 2 --via directory --directory {tmp_path}".split()
     words = [*meeting, "sh", "-c", "echo $NNODES $MASTER_PORT"]
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **KEYED}

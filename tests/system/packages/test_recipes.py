@@ -36,17 +36,17 @@ NEEDED = {**bounds("dependencies"), "python": re.findall(r'requires-python = ">=
 
 def spack() -> dict[str, Any]:
     """Run the recipe with a stand-in for Spack's directives; return what they were told."""
-    told: dict[str, Any] = {"versions": [], "depends": {}}
+    recipe: dict[str, Any] = {"versions": [], "depends": {}}
     names: dict[str, Any] = {
         "PythonPackage": object,
         "license": lambda *_: None,
-        "version": lambda number, **_: told["versions"].append(number),
-        "variant": lambda name, **kwargs: told.__setitem__(name, kwargs),
-        "depends_on": lambda spec, type, when="": told["depends"].__setitem__(spec, (type, when)),  # noqa: A006 - Spack's word
+        "version": lambda number, **_: recipe["versions"].append(number),
+        "variant": lambda name, **kwargs: recipe.__setitem__(name, kwargs),
+        "depends_on": lambda spec, type, when="": recipe["depends"].__setitem__(spec, (type, when)),  # noqa: A006 - Spack's word
     }
     text = (PACKAGING / "spack/py-mingle-hooks/package.py").read_text()
     exec(compile(text.replace("from spack.package import *", ""), "package.py", "exec"), names)  # noqa: S102 - our own file
-    return {**told, "class": names["PyMingleHooks"]}
+    return {**recipe, "class": names["PyMingleHooks"]}
 
 
 def test_spack_knows_the_same_version_and_dependencies() -> None:

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path, PurePath
 
 import pytest
-from building import DEB, EPOCH, ROOT, RPM, ZIP, build_system, digests, said
+from building import DEB, EPOCH, ROOT, RPM, ZIP, build_system, digests, output
 from needs import lacking, need, skip_for_want_of
 
 import mingle_hooks
@@ -79,8 +79,8 @@ def test_the_same_sources_make_the_same_octets(system: Path, made: Path, tmp_pat
 
 def test_what_cannot_be_made_is_told(made: Path, tmp_path: Path) -> None:
     """And the rest is made."""
-    said = build_system(tmp_path, made / ZIP, path="/nonexistent")
-    assert [line.rpartition(", ")[2] for line in said.splitlines()] == [
+    output = build_system(tmp_path, made / ZIP, path="/nonexistent")
+    assert [line.rpartition(", ")[2] for line in output.splitlines()] == [
         "for want of dpkg-deb: .deb",
         "for want of rpmbuild: .rpm",
     ]
@@ -129,8 +129,8 @@ def test_both_have_the_same_files_and_the_program_is_the_zip(system: Path, made:
 
 def test_the_program_runs_with_the_system_s_python(system: Path, tmp_path: Path) -> None:
     """Whatever a user's variables say of another Python."""
-    asked = [SYSTEM_PYTHON, "-c", "import sys; print(sys.version_info >= (3, 10))"]
-    if not shutil.which(SYSTEM_PYTHON) or said(*asked, cwd=tmp_path) != "True\n":
+    script = [SYSTEM_PYTHON, "-c", "import sys; print(sys.version_info >= (3, 10))"]
+    if not shutil.which(SYSTEM_PYTHON) or output(*script, cwd=tmp_path) != "True\n":
         skip_for_want_of([f"{SYSTEM_PYTHON} 3.10"])
     program = tmp_path / "mingle"
     program.write_bytes(held(system / DEB)["usr/bin/mingle"].data)
@@ -143,16 +143,16 @@ def test_the_program_runs_with_the_system_s_python(system: Path, tmp_path: Path)
 def test_the_deb_s_fields(system: Path) -> None:
     """Those that Debian wants, with the checksums of all files."""
     files = held(system / DEB)
-    told = said("dpkg-deb", "--field", system / DEB, cwd=system)
-    fields = dict(re.findall(r"^([A-Z][A-Za-z-]+): (.*)$", told, re.MULTILINE))
+    shown = output("dpkg-deb", "--field", system / DEB, cwd=system)
+    fields = dict(re.findall(r"^([A-Z][A-Za-z-]+): (.*)$", shown, re.MULTILINE))
     assert set(fields) == {"Package", "Version", "Section", "Priority", "Architecture", "Maintainer", "Installed-Size",
                            "Depends", "Description"}  # fmt: skip
     assert fields["Architecture"] == "all"
     assert fields["Depends"] == "python3 (>= 3.10)"
     assert fields["Description"][0].islower()
     assert not fields["Description"].endswith(".")
-    assert max(map(len, told.splitlines())) <= 80
-    assert "removing it removes none of them" in told
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "removing it removes none of them" in shown
     subprocess.run(["dpkg-deb", "--control", system / DEB, system / "DEBIAN"], check=True)
     assert {path.name for path in (system / "DEBIAN").iterdir()} == {"control", "md5sums", "prerm"}
     sums = {path: hashlib.md5(its.data).hexdigest() for path, its in files.items()}  # noqa: S324 - dpkg's choice
@@ -173,10 +173,10 @@ def test_the_deb_names_the_maintainer_that_is_told(system: Path, made: Path, tmp
         (system / DEB, "mingle-hooks maintainers", "mingle-hooks maintainers <>"),
         (tmp_path / DEB, its, its),
     ):
-        assert said("dpkg-deb", "--field", deb, "Maintainer", cwd=tmp_path) == f"{name}\n"
+        assert output("dpkg-deb", "--field", deb, "Maintainer", cwd=tmp_path) == f"{name}\n"
         log = tmp_path / "changelog"
         log.write_bytes(gzip.decompress(held(deb)[f"{DOC}/changelog.Debian.gz"].data))
-        assert said("dpkg-parsechangelog", "-l", log, "-S", "Maintainer", cwd=tmp_path) == f"{signer}\n"
+        assert output("dpkg-parsechangelog", "-l", log, "-S", "Maintainer", cwd=tmp_path) == f"{signer}\n"
 
 
 def test_installing_and_removing_the_deb(system: Path, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_installing_and_removing_the_deb(system: Path, tmp_path: Path) -> None:
     (tmp_path / "var/lib/dpkg/status").touch()
     manifest = tmp_path / MANIFEST
     manifest.parent.mkdir(parents=True)
-    told = {}
+    shown = {}
     for stays in (True, False):
         subprocess.run([*dpkg, "--install", system / DEB], capture_output=True, check=True)
         assert (tmp_path / "usr/bin/mingle").stat().st_mode & 0o7777 == 0o755
@@ -196,12 +196,12 @@ def test_installing_and_removing_the_deb(system: Path, tmp_path: Path) -> None:
         if stays:
             manifest.write_text("{}")
         done = subprocess.run([*dpkg, "--purge", "mingle-hooks"], capture_output=True, text=True, check=True)
-        told[stays] = done.stderr
+        shown[stays] = done.stderr
         assert manifest.exists() is stays
         manifest.unlink(missing_ok=True)
     assert not (tmp_path / "usr").exists()
-    assert "mingle-hooks: the hooks in /etc/mingle stay" in told[True]
-    assert "mingle-hooks:" not in told[False].replace("removing mingle-hooks", "")
+    assert "mingle-hooks: the hooks in /etc/mingle stay" in shown[True]
+    assert "mingle-hooks:" not in shown[False].replace("removing mingle-hooks", "")
 
 
 def test_an_upgrade_warns_of_nothing(system: Path, tmp_path: Path) -> None:
@@ -224,22 +224,22 @@ def test_the_rpm_s_fields(system: Path) -> None:
     held(system / RPM)
     query = "%{ARCH} %{LICENSE} %{BUILDHOST} %{BUILDTIME}\\n"
     rpm = ["rpm", "--dbpath", system.parent / "rpmdb", "-qp"]
-    assert said(*rpm, "--queryformat", query, system / RPM, cwd=system) == (
+    assert output(*rpm, "--queryformat", query, system / RPM, cwd=system) == (
         f"noarch Apache-2.0 AND BSD-3-Clause AND MIT AND PSF-2.0 localhost {EPOCH['SOURCE_DATE_EPOCH']}\n"
     )
-    needed = said(*rpm, "--requires", system / RPM, cwd=system).splitlines()
+    needed = output(*rpm, "--requires", system / RPM, cwd=system).splitlines()
     assert [line for line in needed if not line.startswith("rpmlib(")] == ["/bin/sh", "python3 >= 3.10"]
-    assert said(*rpm, "--provides", system / RPM, cwd=system) == f"mingle-hooks = {mingle_hooks.__version__}-1\n"
-    scripts = said(*rpm, "--scripts", "--triggers", system / RPM, cwd=system)
+    assert output(*rpm, "--provides", system / RPM, cwd=system) == f"mingle-hooks = {mingle_hooks.__version__}-1\n"
+    scripts = output(*rpm, "--scripts", "--triggers", system / RPM, cwd=system)
     assert re.findall(r"^(\w+) (?:scriptlet|program)", scripts, re.MULTILINE) == ["preuninstall"]
-    assert "removing it removes none of them" in said(*rpm, "-i", system / RPM, cwd=system).replace("\n", " ")
-    assert said(*rpm, "--configfiles", system / RPM, cwd=system) == ""
+    assert "removing it removes none of them" in output(*rpm, "-i", system / RPM, cwd=system).replace("\n", " ")
+    assert output(*rpm, "--configfiles", system / RPM, cwd=system) == ""
 
 
 def test_removing_the_rpm_leaves_no_directory(system: Path) -> None:
     """Those below its own place in /usr/share/doc are its, and no other is."""
     files = held(system / RPM)
-    listed = said("rpm", "--dbpath", system.parent / "rpmdb", "-qpl", system / RPM, cwd=system).split()
+    listed = output("rpm", "--dbpath", system.parent / "rpmdb", "-qpl", system / RPM, cwd=system).split()
     doc = {str(parent) for path in files for parent in PurePath(f"/{path}").parents if f"/{DOC}" in str(parent)}
     assert {path for path in listed if path.lstrip("/") not in files} == doc
 
@@ -248,7 +248,7 @@ def test_another_python_is_needed_and_named(tmp_path: Path) -> None:
     """Where python3 is too old, by the name of its package, which is that of its program."""
     script = f"import sys; sys.path.insert(0, {str(ROOT / 'packaging')!r}); its = 'python3.11'; import deb, rpm, tree; "
     script += "print(deb.depends(its), rpm.requires(its), tree.SHEBANG.format(its))"
-    assert said(sys.executable, "-Bc", script, cwd=tmp_path).split() == [
+    assert output(sys.executable, "-Bc", script, cwd=tmp_path).split() == [
         *("python3.11", "python3.11"),
         *("#!/usr/bin/python3.11", "-I"),
     ]
