@@ -370,7 +370,7 @@ def test_a_node_that_starts_anew_takes_jobs(fresh_slurm: Callable[..., SlurmClus
     nothing_left(slurm)
 
 
-def test_a_hook_that_an_admin_removes_is_told_and_mended(fresh_slurm: Callable[..., SlurmCluster]) -> None:
+def test_a_hook_that_an_admin_removes_is_found_and_mended(fresh_slurm: Callable[..., SlurmCluster]) -> None:
     """Slurm drains a node whose Epilog is gone, which no file can prevent.
 
     The running job ends well, verify tells of it, installing again mends it, and uninstall would have refused.
@@ -384,9 +384,11 @@ def test_a_hook_that_an_admin_removes_is_told_and_mended(fresh_slurm: Callable[.
     assert host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"]).returncode == 76
     host.run(["rm", f"{HOOKS}/epilog"], check=True)
     host.write("/home/alice/removed", "")
-    told = host.run([*MINGLE_HOOKS, "verify", "slurm"])
-    assert told.returncode == 1
-    assert re.search(f"^BAD  {HOOKS}/epilog: +is missing; fix: mingle hooks install slurm$", told.stdout, re.MULTILINE)
+    reported = host.run([*MINGLE_HOOKS, "verify", "slurm"])
+    assert reported.returncode == 1
+    assert re.search(
+        f"^BAD  {HOOKS}/epilog: +is missing; fix: mingle hooks install slurm$", reported.stdout, re.MULTILINE
+    )
     assert slurm.wait(job) == "COMPLETED"
     slurm.until(lambda: set(slurm.sinfo().values()) == {"drained"}, "drained nodes")
     host.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)

@@ -138,7 +138,7 @@ def test_a_slurmd_that_lags_behind_the_controller_drains_no_node(site: SlurmClus
     all_idle(site)
 
 
-def test_the_controller_is_asked_where_no_file_tells(site: SlurmCluster) -> None:
+def test_the_controllers_configuration_counts_without_a_file(site: SlurmCluster) -> None:
     """On a configless site, and where slurm.conf lies elsewhere: what the controller runs with counts."""
     installed(site)
     host = site.controller
@@ -153,7 +153,7 @@ def test_the_controller_is_asked_where_no_file_tells(site: SlurmCluster) -> None
         host.run(["mv", "/etc/slurm/elsewhere.conf", "/etc/slurm/slurm.conf"], check=True)
 
 
-def test_a_host_suffix_that_does_not_resolve_is_told(site: SlurmCluster) -> None:
+def test_a_host_suffix_that_does_not_resolve_is_found(site: SlurmCluster) -> None:
     """By install, verify and doctor, before a job gets an address that nobody can reach."""
     host, names = site.controller, site.controller.outside("/etc/hosts")
     before = names.read_text()
@@ -184,9 +184,9 @@ IN_CONTAINER = ("/bin/sh", "-c", "ls /etc/mingle; echo rank $NODE_RANK of $MASTE
 def pyxis(slurm: SlurmCluster, tmp_path: Path) -> Iterator[SlurmCluster]:
     """Give the shared Slurm with a plugin that hides the host's files from tasks, and a site's enroot."""
     need("gcc")
-    said = slurm.controller.run(["slurmd", "-V"], check=True).stdout
-    match = re.match(r"\S+ (\d+)\.(\d+)\.(\d+)", said)
-    assert match, said
+    output = slurm.controller.run(["slurmd", "-V"], check=True).stdout
+    match = re.match(r"\S+ (\d+)\.(\d+)\.(\d+)", output)
+    assert match, output
     version = int(match[1]) << 16 | int(match[2]) << 8 | int(match[3])
     plugin = tmp_path / "spank_pyxis.so"
     subprocess.run(["gcc", "-shared", "-fPIC", f"-DVERSION={version}", "-o", plugin, SOURCE], check=True)
