@@ -262,16 +262,6 @@ def test_the_sites_own_hook_runs_as_before(chained: Host, status: int) -> None:
         chained.write("/etc/mingle/disabled", "")
 
 
-def test_a_sites_hook_that_cannot_be_run_drains_as_without_ours(chained: Host) -> None:
-    """Gone, or not executable: a health check that is skipped would be worse than a node that is drained."""
-    run_it = ["env", "-i", *map("=".join, JOB.items()), "/etc/mingle/hooks/slurm/prolog"]
-    assert chained.run(run_it).returncode == 127
-    chained.write("/etc/site prolog", "#!/bin/sh\n", mode=0o644)
-    assert chained.run(run_it).returncode == 126
-    chained.write("/etc/site prolog", "#!/nonexistent\n", mode=0o755)
-    assert chained.run(run_it).returncode == 127
-
-
 def test_programs_of_prolog_d_run_in_order_until_one_fails(chained: Host) -> None:
     """Their status counts, and one that cannot be run is a failure; a dot-file is none; last comes the site's own."""
     run_it = ["env", "-i", *map("=".join, JOB.items()), "/etc/mingle/hooks/slurm/prolog", "a b"]

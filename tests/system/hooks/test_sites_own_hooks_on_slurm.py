@@ -58,15 +58,11 @@ def test_a_sites_task_prologs_run_after_ours(site: SlurmCluster) -> None:
     all_idle(site)
 
 
-@pytest.mark.parametrize("way", ["one program", "a directory"])
-def test_a_sites_prolog_and_epilog_run_beside_ours(site: SlurmCluster, way: str) -> None:
-    """Once a node each, with the environment of Slurm's, after ours or in the same directory."""
-    names = ("site.{}", "{}") if way == "one program" else ("{}.d/50-site", "{}.d/*")
-    before = []
+def test_a_sites_directories_of_prologs_and_epilogs_hold_ours_too(site: SlurmCluster) -> None:
+    """Once a node each, with the environment of Slurm's; test_life_on_slurm.py has one program of the site's each."""
     for key in ("prolog", "epilog"):
-        path = written(site, names[0].format(key), LINE.format(key, key, 0))
-        before.append(f"{key}={path if way == 'one program' else '/etc/slurm/' + names[1].format(key)}")
-    installed(site, before=tuple(line.capitalize() for line in before))
+        written(site, f"{key}.d/50-site", LINE.format(key, key, 0))
+    installed(site, before=("Prolog=/etc/slurm/prolog.d/*", "Epilog=/etc/slurm/epilog.d/*"))
     done = site.srun("-N4", "/bin/sh", "-c", "echo $SLURM_JOB_ID; ls /run/mingle/$SLURM_JOB_ID/key", user="alice")
     assert done.stdout.count("/key") == 4, done.stderr
     job = done.stdout.split()[0]

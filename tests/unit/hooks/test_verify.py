@@ -483,31 +483,12 @@ def test_a_user_may_simulate_too() -> None:
     assert "run this as root" in done.stderr
 
 
-MINGLE = Path(sys.executable).with_name("mingle")
-
-
-def started(image_: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run it below root."""
-    env = {"PATH": os.environ["PATH"], "HOME": str(image_), **environ}
-    command = [MINGLE, "hooks", *words, "--root", str(image_)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
-
-
-@pytest.fixture
-def image_(tmp_path: Path) -> Path:
-    """Give a node image with a slurm.conf that names no hooks."""
-    (tmp_path / "etc/slurm").mkdir(parents=True)
-    (tmp_path / "etc/slurm/slurm.conf").write_text("ClusterName=x\n")
-    return tmp_path
-
-
-def test_an_admin_s_own_settings_do_not_count(image_: Path) -> None:
+def test_an_admin_s_own_settings_do_not_count(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hook is the same whoever installs it; the site's file says what is in it."""
-    (image_ / ".config/mingle").mkdir(parents=True)
-    (image_ / ".config/mingle/mingle.toml").write_text('host_suffix = "-mine"\n')
-    plain = started(image_, "render", "slurm", "taskprolog").stdout
-    own = started(image_, "render", "slurm", "taskprolog", MINGLE_PORT_RANGE="30000-30099", MINGLE_IFACE="mine0").stdout
-    assert plain == own != ""
-    (image_ / "etc/mingle").mkdir()
-    (image_ / "etc/mingle/mingle.toml").write_text('host_suffix = "-site"\n')
-    assert "-site" in started(image_, "render", "slurm", "taskprolog").stdout
+    plain = call(bare, "render", "slurm", "taskprolog").stdout
+    program(bare, "/.config/mingle/mingle.toml", 'host_suffix = "-mine"\n')
+    for name, value in {"HOME": str(bare), "MINGLE_PORT_RANGE": "30000-30099", "MINGLE_IFACE": "mine0"}.items():
+        monkeypatch.setenv(name, value)
+    assert call(bare, "render", "slurm", "taskprolog").stdout == plain != ""
+    (bare / "etc/mingle/mingle.toml").write_text('host_suffix = "-site"\n')
+    assert "-site" in call(bare, "render", "slurm", "taskprolog").stdout
