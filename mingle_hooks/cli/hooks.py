@@ -237,8 +237,8 @@ def verify_command(scheduler: str, *, quiet: bool, timeout: float, as_json: bool
     if hung := hung_path(where.root, scheduler, timeout, () if quiet else slurm.PLACES):
         found = (hung_finding(hung, timeout),)
     elif quiet:
-        site = site_settings(places)
-        health = check_health(where.root, files.read_manifest(where.root), scheduler, site.key_file)
+        key_file = site_settings(places).key_file
+        health = check_health(where.root, files.read_manifest(where.root), scheduler, key_file)
         found = tuple(finding for finding in health if not finding.note)
     else:
         site = site_settings(places)

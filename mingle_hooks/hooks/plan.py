@@ -215,24 +215,24 @@ def join_plans(
     """Return the plan, with a manifest in which this scheduler has these files and no others."""
     entries = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
     entries |= {file.entry.path: file.entry for file in found}
-    return Plan(scheduler, root, found, Manifest(entries), where, lines, (*notes, *_shared_notes(root, old, found)))
+    return Plan(
+        scheduler,
+        root,
+        found,
+        Manifest(entries),
+        where,
+        lines,
+        (*notes, *dict.fromkeys(_shared_notes(root, old, found))),
+    )
 
 
 def _shared_notes(root: str, old: Manifest, found: tuple[File, ...]) -> Iterator[str]:
-    """Yield a note for each directory that other nodes seem to share, whose hooks this installation replaces."""
-    for place in dict.fromkeys(os.path.dirname(file.entry.path) for file in found):
-        unknown = [
-            file.entry.path
-            for file in found
-            if os.path.dirname(file.entry.path) == place
-            and file.present.now is not None
-            and file.present.origin == "ours"
-            and file.entry.path not in old.entries
-            and not old.is_rebuilt
-        ]
-        kind = files.shared_type(root, f"{place}/hook")
-        if kind or unknown:
-            why = f"is on {kind}" if kind else f"has {os.path.basename(unknown[0])}, which is in no manifest here"
+    """Yield notes on directories that other nodes seem to share, whose hooks this installation replaces."""
+    for file in found:
+        place, name = os.path.split(file.entry.path)
+        is_unknown = file.present.origin == "ours" and file.entry.path not in old.entries and not old.is_rebuilt
+        if (kind := files.shared_type(root, file.entry.path)) or is_unknown:
+            why = f"is on {kind}" if kind else f"has {name}, which is in no manifest here"
             yield f"{place} {why}: other nodes run these files too, so install the same version and settings on all"
 
 

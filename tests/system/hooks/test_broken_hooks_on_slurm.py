@@ -297,7 +297,7 @@ def asked(host: Host) -> int:
     return int(next(each["counter"]["packets"] for each in json.loads(done.stdout)["nftables"] if "counter" in each))
 
 
-def test_a_name_service_that_hangs_is_never_asked(nameless: SlurmCluster) -> None:
+def test_no_hook_uses_the_name_service(nameless: SlurmCluster) -> None:
     """From the first Prolog to the last Epilog no host asks a name server anything, neither for hosts nor for users."""
     show = "echo x >/run/mingle/$SLURM_JOB_ID/mine; echo 1 1 >/run/mingle/$SLURM_JOB_ID/processes; echo $MASTER_ADDR"
     done = nameless.srun("-N4", "/bin/sh", "-c", show, user="alice")

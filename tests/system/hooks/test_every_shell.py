@@ -60,23 +60,23 @@ def test_slurms_prolog_and_epilog_do_all_of_their_work(host: Host) -> None:
     assert list(host.outside("/run/mingle").iterdir()) == []
 
 
-def test_slurms_taskprolog_says_the_same(host: Host) -> None:
+def test_slurms_taskprolog_prints_the_same(host: Host) -> None:
     """For every recorded environment each shell prints the lines that dash prints."""
     script, paths = "/etc/mingle/hooks/slurm/taskprolog", recorded("slurm-*/taskprolog.*.node1.0")
 
-    def said(*command: str) -> dict[Path, str]:
+    def output(*command: str) -> dict[Path, str]:
         calls = [["env", "-i", *map("=".join, environ(path).items()), *command, script] for path in paths]
         lines = [f"{shlex.join(call)} </dev/null; printf '\\0%s\\0' $?" for call in calls]  # one bash runs them all
         done = host.run(["bash", "-s"], input="\n".join(lines), user="alice", cwd="/")
-        *told, end = done.stdout.split("\0")
-        assert (told[1::2], end, done.stderr) == (["0"] * len(paths), "", "")
-        return dict(zip(paths, told[::2], strict=True))
+        *reported, end = done.stdout.split("\0")
+        assert (reported[1::2], end, done.stderr) == (["0"] * len(paths), "", "")
+        return dict(zip(paths, reported[::2], strict=True))
 
-    found = said()
+    found = output()
     for path, text in found.items():
         assert ("export MASTER_ADDR=" in text) is ("SLURM_HET_SIZE" not in environ(path)), path
     host.run(["umount", "/bin/sh"], check=True)  # where that is a link to dash, dash was covered
-    assert found == said("dash")
+    assert found == output("dash")
 
 
 @pytest.mark.parametrize("part", ["", ".parallel"], ids=["the first host", "another host"])
@@ -109,11 +109,11 @@ def test_no_argument_list_and_no_log_line_holds_a_key_or_a_users_text(host: Host
     hostile = {"SLURM_JOB_COMMENT": "evil comment", "SLURM_JOB_NAME": "evil name", "SLURM_JOB_WORK_DIR": "/evil"}
     run_hook(host, "slurm/prolog", env={**JOB, **hostile})
     run_hook(host, "slurm/epilog", env={**JOB, **hostile})
-    said = host.outside("/run/said").read_text()
-    assert "job=7 uid=61001 restart=0 result=made key=yes bounded=yes node=node1 status=0\n" in said
-    assert "job=7 uid=61001 result=cleaned node=node1 status=0\n" in said
+    output = host.outside("/run/said").read_text()
+    assert "job=7 uid=61001 restart=0 result=made key=yes bounded=yes node=node1 status=0\n" in output
+    assert "job=7 uid=61001 result=cleaned node=node1 status=0\n" in output
     for secret in (SITE_KEY, key_of("7"), "evil"):
-        assert secret not in said
+        assert secret not in output
 
 
 def test_the_script_within_the_script_is_clean(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from cluster.host import Host
 from cluster.real_pbs import RealPbs
-from support.needs import need
 
 PLACE = "/run/pbs/mom_priv/hooks"
 MINGLE_HOOKS = ["mingle", "hooks"]
@@ -134,28 +133,6 @@ def test_the_script_and_every_task_get_the_same(hooked: RealPbs) -> None:
     assert {each["HOST"] for each in seen} == {"node1", "node2"}
     for name in ("MASTER_PORT", "MINGLE_ID"):
         assert len({each[name] for each in seen}) == 1, name
-
-
-@pytest.mark.timeout(240)
-def test_an_unchanged_torch_script_trains(hooked: RealPbs, tmp_path: Path) -> None:
-    """`pbs_tmrsh HOST torchrun train.py` needs no option."""
-    need("torch")
-    train = tmp_path / "train.py"
-    train.write_text(
-        "import os, torch, torch.distributed as dist\n"
-        "dist.init_process_group('gloo')\n"
-        "total = torch.tensor([float(dist.get_rank() + 1)])\n"
-        "dist.all_reduce(total)\n"
-        "os.write(1, f'rank {dist.get_rank()} of {dist.get_world_size()} sum {total.item():.0f}\\n'.encode())\n"
-        "dist.destroy_process_group()\n"
-    )
-    torchrun = hooked.controller.run(["which", "torchrun"], check=True).stdout.strip()
-    each = f"pbs_tmrsh $host {torchrun} {train} &"
-    script = f"#!/bin/bash\n{TWO_HOSTS}\nfor host in node1 node2; do {each} done; wait"
-    job = hooked.submit(script, cwd="/home/alice")
-    assert hooked.wait(job) == 0
-    found = sorted(line for line in hooked.output(job).splitlines() if line.startswith("rank"))
-    assert found == ["rank 0 of 2 sum 3", "rank 1 of 2 sum 3"], hooked.output(job)
 
 
 @pytest.mark.parametrize("own", [{}, {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "4242"}], ids=["no address", "own"])

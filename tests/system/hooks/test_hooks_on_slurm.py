@@ -186,18 +186,12 @@ def test_the_shell_of_salloc_is_a_batch_script(hooked: SlurmCluster, flags: str)
     assert len({shell["MASTER_PORT"], *(each["MASTER_PORT"] for each in steps)}) == 2
 
 
-def test_the_shell_of_salloc_on_one_node_is_left_alone(hooked: SlurmCluster) -> None:
+@pytest.mark.parametrize("command", ["salloc -N1", f"srun -N1 --pty {SHELL}"])
+def test_a_shell_on_one_node_and_its_step_are_left_alone(hooked: SlurmCluster, command: str) -> None:
     """People try things out there, one process after the other or side by side."""
     options = f'InteractiveStepOptions="--interactive --preserve-env --pty {SHELL}"'
     installed(hooked, "LaunchParameters=use_interactive_step", options)
-    assert unset(at_a_terminal(hooked, "salloc -N1")[0])
-
-
-def test_a_shell_of_srun_is_left_alone(hooked: SlurmCluster) -> None:
-    """`srun --pty` runs a step of one task, and so does a step within it."""
-    shell, step = at_a_terminal(hooked, f"srun -N1 --pty {SHELL}")
-    assert unset(shell)
-    assert unset(step)
+    assert all(map(unset, at_a_terminal(hooked, command)))
 
 
 @pytest.mark.parametrize("first_line", ["#!/bin/bash -l", "#!/bin/sh", "#!/usr/bin/env bash", "#!/usr/bin/env python3"])
@@ -376,7 +370,7 @@ def test_a_node_that_starts_anew_takes_jobs(fresh_slurm: Callable[..., SlurmClus
     nothing_left(slurm)
 
 
-def test_a_hook_that_an_admin_removes_is_told_and_mended(fresh_slurm: Callable[..., SlurmCluster]) -> None:
+def test_a_hook_that_an_admin_removes_is_found_and_mended(fresh_slurm: Callable[..., SlurmCluster]) -> None:
     """Slurm drains a node whose Epilog is gone, which no file can prevent.
 
     The running job ends well, verify tells of it, installing again mends it, and uninstall would have refused.
@@ -390,9 +384,11 @@ def test_a_hook_that_an_admin_removes_is_told_and_mended(fresh_slurm: Callable[.
     assert host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"]).returncode == 76
     host.run(["rm", f"{HOOKS}/epilog"], check=True)
     host.write("/home/alice/removed", "")
-    told = host.run([*MINGLE_HOOKS, "verify", "slurm"])
-    assert told.returncode == 1
-    assert re.search(f"^BAD  {HOOKS}/epilog: +is missing; fix: mingle hooks install slurm$", told.stdout, re.MULTILINE)
+    reported = host.run([*MINGLE_HOOKS, "verify", "slurm"])
+    assert reported.returncode == 1
+    assert re.search(
+        f"^BAD  {HOOKS}/epilog: +is missing; fix: mingle hooks install slurm$", reported.stdout, re.MULTILINE
+    )
     assert slurm.wait(job) == "COMPLETED"
     slurm.until(lambda: set(slurm.sinfo().values()) == {"drained"}, "drained nodes")
     host.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)

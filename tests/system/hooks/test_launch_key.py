@@ -6,6 +6,7 @@ import fcntl
 import os
 import stat
 import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,12 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """Give a host's."""
-    return Place(tmp_path)
+def place(tmp_path: Path) -> Iterator[Place]:
+    """Give a host's, and unmount afterwards what is there."""
+    yield Place(tmp_path)
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in sorted((point for point in points if point.startswith(f"{tmp_path}/")), reverse=True):
+        subprocess.run(["umount", "-l", point], check=True)
 
 
 def launch(number: int = 0, **job: Any) -> dict[str, Any]:

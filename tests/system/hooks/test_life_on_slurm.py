@@ -46,8 +46,8 @@ while read -r name pid; do
   case ",${nodes}," in *,all,* | *",${name},"*) ;; *) continue ;; esac
   if [ -n "${copy}" ]; then set -- cp -p "${copy}" "${dest}"; fi
   there="nsenter --target ${pid} --net --mount --uts env PATH=/run/next:${PATH}"
-  said="$(${there} sh -c "$*" 2>&1 </dev/null)" || status=1
-  printf '%s\\n' "${said}" | sed "s/^/${name}: /"
+  output="$(${there} sh -c "$*" 2>&1 </dev/null)" || status=1
+  printf '%s\\n' "${output}" | sed "s/^/${name}: /"
 done </root/nodes
 exit "${status}"
 """
@@ -238,8 +238,8 @@ def test_sixty_jobs_run_through_the_life_of_an_installation(site: SlurmCluster) 
             run(slurm, *commands)
             if of_next == 2:
                 is_one_world_of_two_versions(slurm, walker)
-        said = "cat /home/alice/out.*; grep -i prolog /run/slurm/slurmd.log"
-        assert slurm.wait(jobs, 120) == "COMPLETED", [its.stdout for its in slurm.hosts.run_all(["sh", "-c", said])]
+        output = "cat /home/alice/out.*; grep -i prolog /run/slurm/slurmd.log"
+        assert slurm.wait(jobs, 120) == "COMPLETED", [its.stdout for its in slurm.hosts.run_all(["sh", "-c", output])]
     host.run(["scancel", walker], check=True)
     slurm.wait_idle()
     assert [etc(each) for each in slurm.hosts] == before
@@ -307,7 +307,7 @@ def test_a_job_that_runs_keeps_its_key_and_a_later_one_has_another(site: SlurmCl
     assert slurm.srun("-N4", *MINGLE_ENV, user="alice").returncode == 0
 
 
-def test_a_job_on_nodes_of_two_keys_is_told_so(site: SlurmCluster) -> None:
+def test_a_job_on_nodes_of_two_keys_fails_with_the_cause(site: SlurmCluster) -> None:
     """As the page says: `mingle env` fails on every node and names the cause, which the reports tell of before."""
     slurm = site
     in_use(slurm)
@@ -324,8 +324,8 @@ def test_a_job_on_nodes_of_two_keys_is_told_so(site: SlurmCluster) -> None:
         assert "key is" in run(slurm, check).stdout
         done = slurm.srun("-N4", *MINGLE_ENV, user="alice", env={"MINGLE_TIMEOUT": "8"})
     # Nodes with the key of rank 0 (69) wait until the deadline, and rank 0 reports it. The others (77) say so at once.
-    said = re.findall(r"expected .* saw .*another key (?:at|here)", done.stderr)
-    assert (done.returncode, len(said)) == (77, 3), done.stderr
+    output = re.findall(r"expected .* saw .*another key (?:at|here)", done.stderr)
+    assert (done.returncode, len(output)) == (77, 3), done.stderr
 
 
 def test_a_reimaged_node_is_as_the_others_before_it_runs_jobs(site: SlurmCluster) -> None:

@@ -58,15 +58,11 @@ def test_a_sites_task_prologs_run_after_ours(site: SlurmCluster) -> None:
     all_idle(site)
 
 
-@pytest.mark.parametrize("way", ["one program", "a directory"])
-def test_a_sites_prolog_and_epilog_run_beside_ours(site: SlurmCluster, way: str) -> None:
-    """Once a node each, with the environment of Slurm's, after ours or in the same directory."""
-    names = ("site.{}", "{}") if way == "one program" else ("{}.d/50-site", "{}.d/*")
-    before = []
+def test_a_sites_directories_of_prologs_and_epilogs_hold_ours_too(site: SlurmCluster) -> None:
+    """Once a node each, with the environment of Slurm's; test_life_on_slurm.py has one program of the site's each."""
     for key in ("prolog", "epilog"):
-        path = written(site, names[0].format(key), LINE.format(key, key, 0))
-        before.append(f"{key}={path if way == 'one program' else '/etc/slurm/' + names[1].format(key)}")
-    installed(site, before=tuple(line.capitalize() for line in before))
+        written(site, f"{key}.d/50-site", LINE.format(key, key, 0))
+    installed(site, before=("Prolog=/etc/slurm/prolog.d/*", "Epilog=/etc/slurm/epilog.d/*"))
     done = site.srun("-N4", "/bin/sh", "-c", "echo $SLURM_JOB_ID; ls /run/mingle/$SLURM_JOB_ID/key", user="alice")
     assert done.stdout.count("/key") == 4, done.stderr
     job = done.stdout.split()[0]
@@ -138,7 +134,7 @@ def test_a_slurmd_that_lags_behind_the_controller_drains_no_node(site: SlurmClus
     all_idle(site)
 
 
-def test_the_controller_is_asked_where_no_file_tells(site: SlurmCluster) -> None:
+def test_the_controllers_configuration_counts_without_a_file(site: SlurmCluster) -> None:
     """On a configless site, and where slurm.conf lies elsewhere: what the controller runs with counts."""
     installed(site)
     host = site.controller
@@ -153,7 +149,7 @@ def test_the_controller_is_asked_where_no_file_tells(site: SlurmCluster) -> None
         host.run(["mv", "/etc/slurm/elsewhere.conf", "/etc/slurm/slurm.conf"], check=True)
 
 
-def test_a_host_suffix_that_does_not_resolve_is_told(site: SlurmCluster) -> None:
+def test_a_host_suffix_that_does_not_resolve_is_found(site: SlurmCluster) -> None:
     """By install, verify and doctor, before a job gets an address that nobody can reach."""
     host, names = site.controller, site.controller.outside("/etc/hosts")
     before = names.read_text()
@@ -184,9 +180,9 @@ IN_CONTAINER = ("/bin/sh", "-c", "ls /etc/mingle; echo rank $NODE_RANK of $MASTE
 def pyxis(slurm: SlurmCluster, tmp_path: Path) -> Iterator[SlurmCluster]:
     """Give the shared Slurm with a plugin that hides the host's files from tasks, and a site's enroot."""
     need("gcc")
-    said = slurm.controller.run(["slurmd", "-V"], check=True).stdout
-    match = re.match(r"\S+ (\d+)\.(\d+)\.(\d+)", said)
-    assert match, said
+    output = slurm.controller.run(["slurmd", "-V"], check=True).stdout
+    match = re.match(r"\S+ (\d+)\.(\d+)\.(\d+)", output)
+    assert match, output
     version = int(match[1]) << 16 | int(match[2]) << 8 | int(match[3])
     plugin = tmp_path / "spank_pyxis.so"
     subprocess.run(["gcc", "-shared", "-fPIC", f"-DVERSION={version}", "-o", plugin, SOURCE], check=True)

@@ -72,7 +72,7 @@ def test_without_a_yes_nothing_is_written(root: Path, argv: tuple[str, ...]) -> 
     assert (tree(root), done.exit_code, "?" in done.stderr) == (before, 0 if argv else 1, not argv)
 
 
-def test_lines_that_are_there_are_said_to_be(root: Path) -> None:
+def test_lines_that_are_there_are_marked(root: Path) -> None:
     """Lines that slurm.conf has already, also through Include and in other letters, are marked."""
     (root / "etc/slurm/more.conf").write_text(f"prologFLAGS = Alloc,X11 # x\ntaskprolog={OURS}/taskprolog\n")
     conf(root, f"Prolog={OURS}/prolog", "Include more.conf")
@@ -176,7 +176,7 @@ def test_a_hook_that_shadows_a_prologue_is_named(root: Path, enabled: str) -> No
         (("PrologTimeout=5",), "PrologTimeout=5"),
     ],
 )  # fmt: skip
-def test_verify_tells_what_would_drain_nodes(root: Path, lines: tuple[str, ...], what: str) -> None:
+def test_verify_finds_what_would_drain_nodes(root: Path, lines: tuple[str, ...], what: str) -> None:
     """Empty globs, programs that cannot be run and short timeouts, whoever put them there."""
     (root / "etc/slurm/README").write_text("x")
     program(root, "/etc/slurm/epilog.d/README").chmod(0o644)
@@ -277,7 +277,7 @@ SHARED = "/etc/slurm/prolog.d"
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "ext4", ""])
-def test_a_directory_that_nodes_share_is_told_and_does_not_fail_them(
+def test_a_directory_that_nodes_share_is_a_note_and_fails_no_node(
     root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture, kind: str
 ) -> None:
     """What another node installs there, unlike this node's manifest, is a note on a network's file system."""
@@ -378,7 +378,7 @@ def test_a_manifest_of_a_later_version_is_read(node: Path) -> None:
 
 @pytest.mark.parametrize("path", ["etc/shadow", "/etc/mingle/../shadow", "/etc//shadow", "", 7])
 @pytest.mark.parametrize("name", ["path", "kept"])
-def test_a_manifest_whose_paths_lead_elsewhere_counts_for_nothing(node: Path, name: str, path: object) -> None:
+def test_a_manifest_with_paths_that_lead_elsewhere_counts_for_nothing(node: Path, name: str, path: object) -> None:
     """What it names is what uninstalling removes."""
     program(node, "/etc/shadow", "secret")
     before = tree(node)
@@ -649,22 +649,22 @@ def test_json_and_status_have_whether_anything_changed(busy: Path, scheduler: st
         assert json.loads(done.stdout)["changed"] == changes
 
 
-def test_json_holds_what_people_are_told(busy: Path) -> None:
+def test_json_has_what_the_text_has(busy: Path) -> None:
     """The files with what was done, the lines for slurm.conf, and notes."""
     conf(busy, "PrologFlags=Alloc")
-    told = json.loads(call(busy, "install", "slurm", "--yes", "--json").stdout)
-    assert [(row["path"], row["action"]) for row in told["files"]] == [
+    reported = json.loads(call(busy, "install", "slurm", "--yes", "--json").stdout)
+    assert [(row["path"], row["action"]) for row in reported["files"]] == [
         (f"{OURS}/{name}", "create") for name in ("prolog", "epilog", "taskprolog", "taskprolog-all")
     ]
-    assert told["lines"][0] == {"text": f"Prolog={OURS}/prolog", "is_there": False}
-    assert told["lines"][-1] == {"text": "PrologFlags=Alloc", "is_there": True}
-    assert (told["lines_for"], told["bad"]) == ("/etc/slurm/slurm.conf", [])
-    assert "/etc/mingle/key" in told["notes"][0]
-    told = json.loads(call(busy, "install", "torque", "--yes", "--json").stdout)
+    assert reported["lines"][0] == {"text": f"Prolog={OURS}/prolog", "is_there": False}
+    assert reported["lines"][-1] == {"text": "PrologFlags=Alloc", "is_there": True}
+    assert (reported["lines_for"], reported["bad"]) == ("/etc/slurm/slurm.conf", [])
+    assert "/etc/mingle/key" in reported["notes"][0]
+    reported = json.loads(call(busy, "install", "torque", "--yes", "--json").stdout)
     kept = f"{MOM}/prologue.before-mingle"
-    assert told["files"][0] == {"path": f"{MOM}/prologue", "action": "replace", "kept": kept, "calls": kept}
-    told = json.loads(call(busy, "uninstall", "torque", "--yes", "--json").stdout)
-    assert {row["path"]: row["action"] for row in told["files"]}[f"{MOM}/prologue"] == "restore"
+    assert reported["files"][0] == {"path": f"{MOM}/prologue", "action": "replace", "kept": kept, "calls": kept}
+    reported = json.loads(call(busy, "uninstall", "torque", "--yes", "--json").stdout)
+    assert {row["path"]: row["action"] for row in reported["files"]}[f"{MOM}/prologue"] == "restore"
 
 
 def test_an_install_that_leaves_something_bad_ends_with_1(busy: Path) -> None:

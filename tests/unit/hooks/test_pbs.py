@@ -156,7 +156,7 @@ OWN = [{}, {"MASTER_ADDR": "10.77.0.2", "MASTER_PORT": "4242"}, {"MASTER_ADDR": 
 
 
 @pytest.mark.parametrize("users", OWN, ids=["nothing", "address and port", "half of torchrun's"])
-def test_mingle_env_tells_the_hooks_from_the_users(tmp_path: Path, users: dict[str, str]) -> None:
+def test_mingle_env_distinguishes_the_hooks_from_the_users(tmp_path: Path, users: dict[str, str]) -> None:
     """What is left without what an earlier mingle exported is what the user had before the hook."""
     event = event_of(TASK)
     event["env"] |= users
@@ -230,7 +230,7 @@ def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
     assert run(tmp_path, event, site=Site(opt_in="mingle"))["added"]
 
 
-def test_what_nccls_file_says_of_its_interface_is_not_beaten(tmp_path: Path) -> None:
+def test_an_interface_in_nccls_file_wins(tmp_path: Path) -> None:
     """A variable would silently win; Gloo has no file. A file of the user's is not read."""
     conf = tmp_path / "nccl.conf"
     event = event_of(next(path for path in LAUNCHES if "0.ctl.node2" in path.name))

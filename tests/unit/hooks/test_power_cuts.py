@@ -215,7 +215,7 @@ def test_after_a_cut_install_can_be_taken_back(
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "torque"])
-def test_verify_tells_the_truth_after_a_cut(
+def test_verify_is_right_after_a_cut(
     mingle: Mingle, place: Path, after_cuts: Callable[[Case], list[Path]], scheduler: str
 ) -> None:
     """It is content when all is installed, and only then."""

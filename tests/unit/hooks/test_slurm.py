@@ -41,7 +41,7 @@ def test_a_new_node_is_not_installed_by_guess(root: Path) -> None:
     assert "==> /etc/mingle/hooks/slurm/prolog <==" in call(root, "render", "slurm").stdout
 
 
-def test_without_a_slurm_conf_the_settings_have_to_tell(root: Path) -> None:
+def test_without_a_slurm_conf_the_settings_are_needed(root: Path) -> None:
     """As on a node of a configless site, before its slurmd has started."""
     (root / "etc/slurm/slurm.conf").unlink()
     with pytest.raises(FactsError, match=r"neither slurm\.conf nor"):
@@ -61,8 +61,8 @@ def test_the_settings_name_the_chain_on_every_node(root: Path) -> None:
     conf(first, "Prolog=/opt/prolog", "TaskProlog=/opt/task")
     done = call(first, "install", "slurm", "--yes")
     assert {name: (first / OURS.lstrip("/") / name).read_text() for name in texts} == texts
-    said = [line.partition("on every node: ")[2] for line in done.stderr.splitlines() if "on every node" in line]
-    assert "\n".join(["[hooks]", *said, ""]) == SITES
+    output = [line.partition("on every node: ")[2] for line in done.stderr.splitlines() if "on every node" in line]
+    assert "\n".join(["[hooks]", *output, ""]) == SITES
 
 
 def test_settings_and_slurm_conf_may_not_contradict(root: Path) -> None:
@@ -244,14 +244,14 @@ def test_a_controller_that_hangs_or_fails_is_not_waited_for(tmp_path: Path, monk
     assert slurm.running_config(Where(slurm_conf="/srv/another.conf")) is None
 
 
-def test_what_a_controller_says_is_read() -> None:
+def test_the_controllers_answer_is_parsed() -> None:
     """Values that are none, several of one key as later versions number them, and blanks in a value."""
     text = "Configuration data as of x\nEpilog = (null)\nProlog[0] = /a\nProlog[1] = /b\nTaskProlog   = /c d\n"
     found = parse_config(text)
     assert (found.all("Prolog"), found.one("Epilog"), found.one("taskprolog")) == (("/a", "/b"), "", "/c d")
 
 
-def test_below_a_root_no_controller_is_asked() -> None:
+def test_below_a_root_no_program_of_slurm_runs() -> None:
     """An image is no node of the cluster that this host belongs to."""
     assert slurm.running_config(Where("/image")) is None
     assert slurm.slurm_version(Where("/image")) is None
@@ -344,7 +344,7 @@ def test_the_file_is_the_one_that_slurmd_reads(tmp_path: Path, options: str, pla
         assert find_slurm_conf(str(tmp_path)) is None
 
 
-def test_a_slurmd_that_runs_is_asked_for_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_of_a_slurmd_that_runs_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On this host alone, and before what its unit would give it; an image's slurmd does not run."""
     (tmp_path / "own.conf").write_text("Prolog=/opt/own\n")
     (tmp_path / "comm").write_text("slurmd\n")
@@ -400,7 +400,7 @@ def test_a_task_prolog_that_containers_cannot_run_is_refused(pyxis: Path, versio
     assert "==> " in call(pyxis, "render", "slurm", *more).stdout
 
 
-def test_doctor_tells_beforehand_that_install_would_refuse(pyxis: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_warns_that_install_would_refuse(pyxis: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what to choose instead; it is a note, as nothing is wrong while nothing is installed."""
     monkeypatch.setattr(verify, "_daemon_version", lambda row: "slurm 26.05" if row.program == "slurmd" else "")
     done = call(pyxis, "doctor", "--slurm-version", "26.05")
@@ -457,8 +457,8 @@ def test_enroot_s_hook_hands_on_what_all_tasks_of_a_container_share(tmp_path: Pa
         "SLURM_PROCID": "2" if "2" in tasks[:1] else "1", "SLURM_NODEID": "1", "SLURM_LOCALID": "0",
         "ENROOT_ENVIRON": str(environ_file),
     }  # fmt: skip
-    said = subprocess.run([single], env=environ, capture_output=True, text=True, check=True).stdout
-    wanted = {line.removeprefix("export ") for line in said.splitlines() if line.startswith("export ")}
+    output = subprocess.run([single], env=environ, capture_output=True, text=True, check=True).stdout
+    wanted = {line.removeprefix("export ") for line in output.splitlines() if line.startswith("export ")}
     ranks = {line for line in wanted if line.startswith(("RANK=", "WORLD_SIZE=", "LOCAL_", "GROUP_RANK="))}
     assert {"MASTER_ADDR=n1", "NODE_RANK=1", "NNODES=2"} < wanted
     assert ranks or tasks == "1(x2)"

@@ -340,7 +340,7 @@ def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
         (None, {}, True),
     ],
 )
-def test_what_nccls_file_says_of_its_interface_is_not_beaten(
+def test_an_interface_in_nccls_file_wins(
     tmp_path: Path, text: str | None, environ: dict[str, str], *, is_set: bool
 ) -> None:
     """A variable would silently win; Gloo has no file."""
@@ -542,8 +542,8 @@ def test_a_hook_that_ends_at_any_line_is_no_failure(tmp_path: Path, each: object
         "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0",
     }  # fmt: skip
     printed = set()
-    told = [number for number, line in enumerate(lines, 1) if number == 1 or line.split("#", 1)[0].strip()]
-    for count in {*(told if name == "dash" else range(1, len(lines), 10)), len(lines)}:
+    cuts = [number for number, line in enumerate(lines, 1) if number == 1 or line.split("#", 1)[0].strip()]
+    for count in {*(cuts if name == "dash" else range(1, len(lines), 10)), len(lines)}:
         script.write_text("".join(lines[:count]))
         status, output = run_part([*shell(name), str(script), "7.server", "root", "root"], env)
         assert status == 0, (count, lines[count - 1])

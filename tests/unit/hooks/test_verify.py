@@ -53,9 +53,9 @@ def test_an_upgrade_is_no_deviation(root: Path, monkeypatch: pytest.MonkeyPatch,
     later(monkeypatch)
     done = call(root, "verify", "slurm")
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "ok")
-    told = [line for line in done.stdout.splitlines() if "9.1 gives another" in line]
-    assert len(told) == 4
-    assert all(line.startswith("note ") and "mingle hooks install slurm" in line for line in told)
+    reported = [line for line in done.stdout.splitlines() if "9.1 gives another" in line]
+    assert len(reported) == 4
+    assert all(line.startswith("note ") and "mingle hooks install slurm" in line for line in reported)
     assert (quiet(root), capfd.readouterr().out) == (0, "")
 
 
@@ -92,17 +92,15 @@ def test_what_was_edited_by_hand_is_shown_as_a_difference(root: Path, capfd: pyt
     assert capfd.readouterr().out.startswith(f"BAD  {OURS}/prolog: was edited by hand; fix: ")
 
 
-def test_a_whole_hook_that_the_manifest_does_not_tell_of_is_no_edited_one(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_hook_that_is_not_in_the_manifest_is_not_edited(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An image of another version, say, laid over this one: installing again needs to keep nothing."""
     with monkeypatch.context() as patched:
         later(patched)
         text = call(root, "render", "slurm", "prolog").stdout
     at(root, f"{OURS}/prolog").write_text(text)
     done = call(root, "verify", "slurm")
-    said = "comes from another installation than the manifest (mingle-hooks 9.1)"
-    assert (done.exit_code, said in done.stdout) == (1, True)
+    output = "comes from another installation than the manifest (mingle-hooks 9.1)"
+    assert (done.exit_code, output in done.stdout) == (1, True)
     call(root, "install", "slurm", "--yes")
     assert not at(root, "/etc/mingle/hooks/kept").exists()
     assert call(root, "verify", "slurm").exit_code == 0
@@ -135,10 +133,10 @@ def test_the_health_check_finds_what_verify_finds(root: Path, capfd: pytest.Capt
     {**WRONG, **WRONG_OF_TORQUE}[how](root)
     done, status = call(root, "verify", scheduler), quiet(root, scheduler)
     bad = [" ".join(line.split()) for line in done.stdout.splitlines() if line.startswith("BAD")]
-    told = [" ".join(line.split()) for line in capfd.readouterr().out.splitlines()]
+    reported = [" ".join(line.split()) for line in capfd.readouterr().out.splitlines()]
     assert (done.exit_code, status) == (1, 1)
-    assert told
-    assert set(told) <= set(bad)
+    assert reported
+    assert set(reported) <= set(bad)
     assert all("; fix: " in line for line in bad)
     if how in {"content", "mode", "not runnable", "missing", "owner"}:
         assert call(root, "install", scheduler, "--yes").exit_code == quiet(root, scheduler) == 0
@@ -203,14 +201,18 @@ def test_the_host_of_a_pbs_server_needs_no_key(tmp_path: Path) -> None:
     assert "BAD  /etc/mingle/key: is missing" in call(tmp_path, "verify", "pbs").stdout
 
 
-def test_what_verify_tells_a_program(root: Path) -> None:
+def test_verify_prints_json(root: Path) -> None:
     """As JSON, with the same exit status."""
     assert json.loads(call(root, "verify", "slurm", "--json").stdout)["ok"]
     os.unlink(at(root, "/etc/mingle/key"))
     done = call(root, "verify", "slurm", "--json")
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["ok"], [row["where"] for row in told["bad"]]) == (1, False, ["/etc/mingle/key"])
-    assert told["notes"][0].keys() == {"where", "what", "mend"}
+    reported = json.loads(done.stdout)
+    assert (done.exit_code, reported["ok"], [row["where"] for row in reported["bad"]]) == (
+        1,
+        False,
+        ["/etc/mingle/key"],
+    )
+    assert reported["notes"][0].keys() == {"where", "what", "mend"}
 
 
 @pytest.fixture
@@ -222,7 +224,7 @@ def bare(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_tells_what_is_wrong_and_how_to_mend_it(bare: Path) -> None:
+def test_doctor_shows_what_is_wrong_and_how_to_mend_it(bare: Path) -> None:
     """Every finding that is no note has its mend, in one column."""
     done = call(bare, "doctor")
     assert done.exit_code == 1
@@ -233,7 +235,7 @@ def test_it_tells_what_is_wrong_and_how_to_mend_it(bare: Path) -> None:
     assert len({line.index("does not say") for line in bad if "does not say" in line}) == 1
 
 
-def test_it_tells_what_a_job_here_would_get(bare: Path) -> None:
+def test_doctor_shows_what_a_job_here_would_get(bare: Path) -> None:
     """The variables of a task, worked out by the hook itself with this site's settings."""
     (bare / "etc/mingle/mingle.toml").write_text('port_range = "21000-21999"\nhost_suffix = "-ib"\n')
     shown = call(bare, "doctor").stdout
@@ -246,7 +248,7 @@ def test_it_tells_what_a_job_here_would_get(bare: Path) -> None:
     ("setting", "reason"),
     [("observe = true", "hooks.observe"), ('hosts = ["elsewhere"]', "elsewhere"), ('opt_in = "please"', "please")],
 )
-def test_it_tells_why_a_job_here_would_get_nothing(bare: Path, setting: str, reason: str) -> None:
+def test_doctor_shows_why_a_job_here_would_get_nothing(bare: Path, setting: str, reason: str) -> None:
     """A site that keeps the hooks from acting is reminded of how."""
     (bare / "etc/mingle/mingle.toml").write_text(f"[hooks]\n{setting}\n")
     shown = call(bare, "doctor").stdout.partition("would get:\n")[2]
@@ -262,14 +264,14 @@ def test_the_kill_switch_is_the_one_below_root(bare: Path) -> None:
 
 
 @pytest.mark.parametrize(("host", "suffix"), [("-odd", ""), ("", "x"), ("naïve", ""), ("n" * 252, "-ib")])
-def test_a_host_whose_name_the_hook_does_not_take_is_told(host: str, suffix: str) -> None:
+def test_a_host_name_that_the_hook_does_not_take_is_a_reason(host: str, suffix: str) -> None:
     """A name that no job gets anything under is the reason that is told."""
     site = Site(host_suffix=suffix)
     assert preview_job(site, host) == ()
     assert [reason for reason in why_nothing(site, host) if "not a host name that the hook accepts" in reason]
 
 
-def test_after_all_mends_it_is_content(bare: Path) -> None:
+def test_doctor_is_content_after_all_mends(bare: Path) -> None:
     """With the lines in slurm.conf and a key there is nothing to mend, and the status is 0."""
     lines = call(bare, "install", "slurm", "--yes").stdout.splitlines()[-4:]
     (bare / "etc/slurm/slurm.conf").write_text("\n".join(lines))
@@ -306,18 +308,18 @@ def check(*lines: str, nodes: str = "n[1-3]") -> Result:
     return CliRunner().invoke(hooks, ["rollout", "--check", "--nodes", nodes], input=text, catch_exceptions=False)
 
 
-def test_a_report_says_all_that_has_to_be_the_same(node: Path) -> None:
+def test_a_report_has_all_that_must_be_the_same(node: Path) -> None:
     """In one line, with what stands for the key and never the key."""
     conf(node, f"Prolog={OURS}/prolog")
     text = report(node)
-    said = json.loads(text)
-    assert [*said["hooks"]] == [f"{OURS}/{name}" for name in ("epilog", "prolog", "taskprolog", "taskprolog-all")]
-    assert said["chain"] == {"prolog": "none", "epilog": "none", "taskprolog": "none"}
-    assert (said["slurm.conf"], said["problems"]) == ({"Prolog": [f"{OURS}/prolog"]}, [])
+    output = json.loads(text)
+    assert [*output["hooks"]] == [f"{OURS}/{name}" for name in ("epilog", "prolog", "taskprolog", "taskprolog-all")]
+    assert output["chain"] == {"prolog": "none", "epilog": "none", "taskprolog": "none"}
+    assert (output["slurm.conf"], output["problems"]) == ({"Prolog": [f"{OURS}/prolog"]}, [])
     assert KEY[:16] not in text
     (node / "etc/mingle/key").chmod(0o600)
     (node / "etc/mingle/key").write_text("cd" * 32)
-    assert json.loads(report(node))["key"] not in {said["key"], "unfit"}
+    assert json.loads(report(node))["key"] not in {output["key"], "unfit"}
     (node / "etc/mingle/key").chmod(0o644)
     assert json.loads(report(node))["key"] == "unfit"
 
@@ -367,15 +369,15 @@ DIFFERENCES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("how", DIFFERENCES)
-def test_a_node_that_differs_is_told(node: Path, how: str) -> None:
+def test_a_node_that_differs_is_named(node: Path, how: str) -> None:
     """By its name, with what is different there and the mend."""
     one = report(node)
-    spoil, said = DIFFERENCES[how]
+    spoil, output = DIFFERENCES[how]
     spoil(node)
     done = check(f"n1: {one}", f"n2: {report(node)}", f"n3: {one}")
     assert done.exit_code == 1
     assert {line.split(":")[0] for line in done.stdout.splitlines()} == {"BAD  n2"}
-    assert said in done.stdout
+    assert output in done.stdout
     assert all("; fix: " in line for line in done.stdout.splitlines())
 
 
@@ -410,10 +412,10 @@ def test_nodes_come_from_sinfo(node: Path, monkeypatch: pytest.MonkeyPatch, capf
         CliRunner().invoke(hooks, line, input="", catch_exceptions=False)
 
 
-def test_the_order_is_told() -> None:
+def test_rollout_prints_the_order() -> None:
     """The check comes before the lines of slurm.conf."""
-    said = CliRunner().invoke(hooks, ["rollout"], catch_exceptions=False).stdout
-    assert said.index("rollout --check") < said.index("printed to slurm.conf") < said.index("hooks uninstall")
+    output = CliRunner().invoke(hooks, ["rollout"], catch_exceptions=False).stdout
+    assert output.index("rollout --check") < output.index("printed to slurm.conf") < output.index("hooks uninstall")
 
 
 OWNED = Path("/tmp/mingle-simulate-owned")  # noqa: S108 -- what the hostile text would make
@@ -430,9 +432,9 @@ def trials(scheduler: str) -> dict[tuple[str, str], list[str]]:
         match = TRIAL.fullmatch(line)
         if match:
             assert match[3] == "0"
-            said = found[match[1], match[2]] = []
+            output = found[match[1], match[2]] = []
         elif line.startswith("    "):
-            said.append(line.strip())
+            output.append(line.strip())
     assert f"{len(found)} runs, none failed" in done.stdout
     assert not OWNED.exists()
     return found
@@ -481,31 +483,12 @@ def test_a_user_may_simulate_too() -> None:
     assert "run this as root" in done.stderr
 
 
-MINGLE = Path(sys.executable).with_name("mingle")
-
-
-def started(image_: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run it below root."""
-    env = {"PATH": os.environ["PATH"], "HOME": str(image_), **environ}
-    command = [MINGLE, "hooks", *words, "--root", str(image_)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
-
-
-@pytest.fixture
-def image_(tmp_path: Path) -> Path:
-    """Give a node image with a slurm.conf that names no hooks."""
-    (tmp_path / "etc/slurm").mkdir(parents=True)
-    (tmp_path / "etc/slurm/slurm.conf").write_text("ClusterName=x\n")
-    return tmp_path
-
-
-def test_an_admin_s_own_settings_do_not_count(image_: Path) -> None:
+def test_an_admin_s_own_settings_do_not_count(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hook is the same whoever installs it; the site's file says what is in it."""
-    (image_ / ".config/mingle").mkdir(parents=True)
-    (image_ / ".config/mingle/mingle.toml").write_text('host_suffix = "-mine"\n')
-    plain = started(image_, "render", "slurm", "taskprolog").stdout
-    own = started(image_, "render", "slurm", "taskprolog", MINGLE_PORT_RANGE="30000-30099", MINGLE_IFACE="mine0").stdout
-    assert plain == own != ""
-    (image_ / "etc/mingle").mkdir()
-    (image_ / "etc/mingle/mingle.toml").write_text('host_suffix = "-site"\n')
-    assert "-site" in started(image_, "render", "slurm", "taskprolog").stdout
+    plain = call(bare, "render", "slurm", "taskprolog").stdout
+    program(bare, "/.config/mingle/mingle.toml", 'host_suffix = "-mine"\n')
+    for name, value in {"HOME": str(bare), "MINGLE_PORT_RANGE": "30000-30099", "MINGLE_IFACE": "mine0"}.items():
+        monkeypatch.setenv(name, value)
+    assert call(bare, "render", "slurm", "taskprolog").stdout == plain != ""
+    (bare / "etc/mingle/mingle.toml").write_text('host_suffix = "-site"\n')
+    assert "-site" in call(bare, "render", "slurm", "taskprolog").stdout
