@@ -15,7 +15,6 @@ from typing import NamedTuple
 from mingle_hooks.errors import FactsError, PlaceError, UsageError, reason
 from mingle_hooks.keys import on_network
 from mingle_hooks.net.addresses import HOST_CHARACTERS, hostname
-from mingle_hooks.run import processes
 from mingle_hooks.schedulers import hostlist
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.slurm import MOST_COMPONENTS, MOST_GPUS
@@ -257,13 +256,13 @@ def end_of_job(seconds: str) -> int | None:
     The script is the session's leader, or an interactive shell is, and begins with the job. proc(5): field 22 of
     /proc/PID/stat counts from the boot, whose time is in /proc/stat.
     """
-    allowed, leader = number(seconds, least=1, most=_LONGEST_S), processes.stat_fields(os.getsid(0))
-    boot = None
-    with suppress(OSError), open("/proc/stat") as file:
-        boot = next((int(line.split()[1]) for line in file if line.startswith("btime ")), None)
-    if allowed is None or boot is None or not leader:  # hidepid=2, or the leader is of another pid namespace
-        return None
-    return boot + int(leader[19]) // os.sysconf("SC_CLK_TCK") + allowed
+    allowed = number(seconds, least=1, most=_LONGEST_S)
+    # hidepid=2, or the session's leader is of another pid namespace.
+    with suppress(OSError, StopIteration), open(f"/proc/{os.getsid(0)}/stat") as leader, open("/proc/stat") as file:
+        ticks = int(leader.read().rpartition(")")[2].split()[19])
+        boot = next(int(line.split()[1]) for line in file if line.startswith("btime "))
+        return None if allowed is None else boot + ticks // os.sysconf("SC_CLK_TCK") + allowed
+    return None
 
 
 def _ends_by(name: str) -> Callable[[Allocation], Allocation]:

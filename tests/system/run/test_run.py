@@ -203,9 +203,9 @@ def test_no_line_is_torn_or_lost(places: Places) -> None:
     lines = out.splitlines()
     assert len(lines) == 3 * 3001
     for rank in range(3):
-        its = [line for line in lines if line.startswith(f"node{rank + 1}: {rank} ")]
+        seen = [line for line in lines if line.startswith(f"node{rank + 1}: {rank} ")]
         rows = [f"node{rank + 1}: {rank} {i} " + "x" * (i % 700) + "." for i in range(3000)]
-        assert its == [*rows, f"node{rank + 1}: {rank} long " + "y" * 300000 + "."]
+        assert seen == [*rows, f"node{rank + 1}: {rank} long " + "y" * 300000 + "."]
 
 
 def test_a_full_disk_below_the_logs_is_reported_once_and_hangs_nothing(places: Places) -> None:

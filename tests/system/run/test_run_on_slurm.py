@@ -91,7 +91,7 @@ def test_a_job_is_seen_and_ended_from_any_host_by_its_user_alone(slurm: SlurmClu
     stolen = mingle(login, "kill", job, user="bob", HOME="/home/bob", XDG_STATE_HOME=state)
     assert (stolen.returncode, stolen.stdout) == (78, "")
     login.refuse(node1)
-    assert [its["state"] for its in listed(login)] == ["unreachable"]
+    assert [row["state"] for row in listed(login)] == ["unreachable"]
     assert mingle(login, "kill", job).returncode == 69
     login.clear_firewall()
 
@@ -149,12 +149,12 @@ def run(
     assert state == "COMPLETED", log
     assert "srun" not in log, log
     found, own = told(place), batch(place)
-    for name, its in found.items():
-        assert its["hostname"] == name.partition(".")[0]
-        assert (its["cwd"], its["umask"]) == (f"{place}/a dir", 0o027)
-        assert (its["shown"], its["stdin"]) == ([], "")
-        assert variables(its["environ"]) == variables(own)
-        assert {name: its["environ"].get(name) for name in KEPT} == {name: own.get(name) for name in KEPT}
+    for name, probe in found.items():
+        assert probe["hostname"] == name.partition(".")[0]
+        assert (probe["cwd"], probe["umask"]) == (f"{place}/a dir", 0o027)
+        assert (probe["shown"], probe["stdin"]) == ([], "")
+        assert variables(probe["environ"]) == variables(own)
+        assert {name: probe["environ"].get(name) for name in KEPT} == {name: own.get(name) for name in KEPT}
     return found
 
 
@@ -176,7 +176,7 @@ def test_each_host_gets_one_with_the_scripts_environment(slurm: SlurmCluster, tm
         hosts = [f"node{n + 1}" for n in range(int(options[0][2:]))]
         assert [*found] == [f"{host}.0" for host in hosts], name
         granted = counts.expand_counts(batch(tmp_path / str(number))["SLURM_JOB_CPUS_PER_NODE"])
-        assert [int(its["environ"]["SLURM_CPUS_ON_NODE"]) for its in found.values()] == [*granted], name
+        assert [int(probe["environ"]["SLURM_CPUS_ON_NODE"]) for probe in found.values()] == [*granted], name
 
 
 def test_each_task_gets_one_with_scope_task(slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -205,9 +205,9 @@ def test_a_shell_of_salloc_starts_on_all_hosts(slurm: SlurmCluster, tmp_path: Pa
     done = slurm.controller.run(["salloc", "-Q", "-w", "node[2-4]", "bash", "-c", text], user="alice")
     assert done.stdout == "slurm node2 node3 node4\n", done.stderr
     assert [*told(tmp_path)] == ["node2.0", "node3.0", "node4.0"]
-    for its in told(tmp_path).values():
-        of_slurmd = {"TMPDIR": its["environ"]["TMPDIR"]}
-        assert variables(its["environ"]) == variables(batch(tmp_path)) | of_slurmd
+    for probe in told(tmp_path).values():
+        of_slurmd = {"TMPDIR": probe["environ"]["TMPDIR"]}
+        assert variables(probe["environ"]) == variables(batch(tmp_path)) | of_slurmd
 
 
 def test_the_rest_is_started_without_a_lost_host(slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -238,15 +238,15 @@ def test_each_host_gets_its_gpus(fresh_slurm: Callable[..., SlurmCluster], tmp_p
     for number, (name, options) in enumerate(GPU_JOBS.items()):
         found = run(cluster, tmp_path / f"job{number}", *options)
         own = batch(tmp_path / f"job{number}")["SLURM_JOB_GPUS"]
-        seen = {host: its["environ"]["SLURM_STEP_GPUS"] for host, its in found.items()}
+        seen = {host: probe["environ"]["SLURM_STEP_GPUS"] for host, probe in found.items()}
         assert seen == {"node1.0": own, "node2.0": own}, name
     part = run(cluster, tmp_path / "part", "-N2", "--gpus=8", words=("--only", "node2"))
-    assert [its["environ"]["SLURM_STEP_GPUS"] for its in part.values()] == ["0,1,2,3"]
+    assert [probe["environ"]["SLURM_STEP_GPUS"] for probe in part.values()] == ["0,1,2,3"]
     # What an attempt before has left: it still holds all of them.
     all_of_it = "srun --overlap --mem=0 --gpus-per-node=4 -n2"
     holder = f"{all_of_it} sh -c 'touch {tmp_path}/$SLURM_PROCID; sleep 300' >/dev/null 2>&1 &\n"
     wait = f"until [ -e {tmp_path}/0 ] && [ -e {tmp_path}/1 ]; do sleep 0.05; done\n"
     beside = run(cluster, tmp_path / "beside", "-N2", "--gpus=8", before=holder + wait)
-    assert [its["environ"]["SLURM_STEP_GPUS"] for its in beside.values()] == ["0,1,2,3"] * 2
+    assert [probe["environ"]["SLURM_STEP_GPUS"] for probe in beside.values()] == ["0,1,2,3"] * 2
     tasks = run(cluster, tmp_path / "tasks", *GPU_JOBS["by task"], words=("--per-task",))
-    assert [its["environ"]["CUDA_VISIBLE_DEVICES"] for its in tasks.values()] == [*"01230123"]
+    assert [probe["environ"]["CUDA_VISIBLE_DEVICES"] for probe in tasks.values()] == [*"01230123"]

@@ -29,12 +29,12 @@ def test_each_host_gets_one_with_the_scripts_environment(real_pbs: RealPbs, tmp_
     assert real_pbs.output(job) == "pbs node1 node2 node3\n"
     found, own = told(tmp_path), batch(tmp_path)
     assert [*found] == ["node1.0", "node2.0", "node3.0"]
-    for rank, (name, its) in enumerate(found.items()):
-        assert its["hostname"] == name.partition(".")[0]
-        assert (its["shown"], its["stdin"]) == ([], "")
-        assert of_script(its["environ"]) == of_script(own)
-        assert its["environ"]["PBS_NODENUM"] == str(rank)
-        assert (its["mode"], its["owner"]) == ("0o600" if rank else None, USERS["alice"])
+    for rank, (name, probe) in enumerate(found.items()):
+        assert probe["hostname"] == name.partition(".")[0]
+        assert (probe["shown"], probe["stdin"]) == ([], "")
+        assert of_script(probe["environ"]) == of_script(own)
+        assert probe["environ"]["PBS_NODENUM"] == str(rank)
+        assert (probe["mode"], probe["owner"]) == ("0o600" if rank else None, USERS["alice"])
     assert not [*tmp_path.rglob(".mingle.*")]
 
 

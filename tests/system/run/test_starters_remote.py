@@ -20,12 +20,12 @@ Hosted = Callable[..., Hosts]
 def checked(place: Path, of_host: tuple[str, ...], directory: str = "a dir") -> dict[str, Any]:
     """Return what the probes tell, after the checks that hold for all; `of_host` are the host's own variables."""
     found, own = told(place), batch(place)
-    for name, its in found.items():
-        assert its["hostname"] == name.partition(".")[0]
-        assert its["shown"] == []
-        assert (its["mode"], its["stdin"]) in [("0o600", ""), (None, "")]
-        assert its["owner"] == USERS["alice"] or its["mode"] is None
-        ours = {n: v for n, v in its["environ"].items() if n not in (*OF_SHELL, *of_host)}
+    for name, probe in found.items():
+        assert probe["hostname"] == name.partition(".")[0]
+        assert probe["shown"] == []
+        assert (probe["mode"], probe["stdin"]) in [("0o600", ""), (None, "")]
+        assert probe["owner"] == USERS["alice"] or probe["mode"] is None
+        ours = {n: v for n, v in probe["environ"].items() if n not in (*OF_SHELL, *of_host)}
         assert ours == {n: v for n, v in own.items() if n not in (*OF_SHELL, *of_host)}
     assert [*(place / directory).glob(".mingle*")] == []
     return found
@@ -40,18 +40,18 @@ REMOTE = {
 
 @pytest.mark.parametrize("scheduler", REMOTE)
 def test_each_host_gets_one_by_the_schedulers_own_start(hosts: Hosted, tmp_path: Path, scheduler: str) -> None:
-    with RemoteStandIn(scheduler, hosts(3), tmp_path, 2) as its:
-        status, text = its.run(script(tmp_path, umask="0022"))
+    with RemoteStandIn(scheduler, hosts(3), tmp_path, 2) as stand_in:
+        status, text = stand_in.run(script(tmp_path, umask="0022"))
     assert (status, text) == (0, f"{scheduler} node1 node2 node3\n")
     found = checked(tmp_path, REMOTE[scheduler])
     assert [*found] == ["node1.0", "node2.0", "node3.0"]
-    assert [its["mode"] for its in found.values()] == [None, "0o600", "0o600"]
+    assert [probe["mode"] for probe in found.values()] == [None, "0o600", "0o600"]
 
 
 def test_each_slot_gets_one_with_scope_task(hosts: Hosted, tmp_path: Path) -> None:
     """Numbered on each host."""
-    with RemoteStandIn("torque", hosts(2), tmp_path, 2) as its:
-        assert its.run(script(tmp_path, "--per-task", umask="0022"))[0] == 0
+    with RemoteStandIn("torque", hosts(2), tmp_path, 2) as stand_in:
+        assert stand_in.run(script(tmp_path, "--per-task", umask="0022"))[0] == 0
     assert [*checked(tmp_path, REMOTE["torque"])] == ["node1.0", "node1.1", "node2.0", "node2.1"]
 
 
@@ -62,8 +62,8 @@ def test_pbs_starts_one_on_each_host(hosts: Hosted, tmp_path: Path) -> None:
         status, text = pbs.wait(job), pbs.output(job)
     assert (status, text) == (0, "pbs node1 node2 node3\n")
     found = checked(tmp_path, of_task)
-    assert [its["environ"]["PBS_NODENUM"] for its in found.values()] == ["0", "1", "2"]
-    assert [its["environ"]["OMP_NUM_THREADS"] for its in found.values()] == ["7"] * 3
+    assert [probe["environ"]["PBS_NODENUM"] for probe in found.values()] == ["0", "1", "2"]
+    assert [probe["environ"]["OMP_NUM_THREADS"] for probe in found.values()] == ["7"] * 3
     assert "MINGLE_RUN_KEY" not in found["node2.0"]["own"]
 
 

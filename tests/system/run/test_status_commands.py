@@ -267,7 +267,7 @@ def test_a_command_that_does_not_end_is_ended_at_once_with_now(user: User) -> No
     early = user.mingle("kill", "--timeout", "1", row["id"])
     assert (early.returncode, child.poll()) == (69, None)
     assert f"try `mingle kill --now {row['id']}`" in early.stderr
-    assert [its["id"] for its in user.listed()] == [row["id"]]
+    assert [run["id"] for run in user.listed()] == [row["id"]]
     done = user.mingle("kill", "--now", row["id"])
     assert (done.returncode, done.stdout) == (0, f"run {row['id']} has ended with status 143\n")
     assert child.wait() == 143

@@ -208,7 +208,7 @@ def test_what_is_said_to_one_run_is_of_no_use_for_another_nor_for_a_world() -> N
         Secret.derive(wire.Material(KEY), wire.Attempt("a")),
         Secret(KEY),
     ]
-    assert len({its.mac(b"session", *nonces) for its in secrets}) == len(secrets)
+    assert len({secret.mac(b"session", *nonces) for secret in secrets}) == len(secrets)
     assert KEY.hex() not in status.status_tag(secrets[0])
 
 
@@ -433,9 +433,9 @@ def test_a_home_that_does_not_answer_holds_nothing_up() -> None:
     assert status.in_time(home.wait, 60)
 
 
-@pytest.mark.parametrize("its", [{"keys": ()}, {"directory": None}], ids=["no key", "no home"])
-def test_without_a_key_or_a_home_nothing_is_written(tmp_path: Path, served: Served, its: dict[str, object]) -> None:
-    world = served.world(**{"directory": path(tmp_path), **its})
+@pytest.mark.parametrize("options", [{"keys": ()}, {"directory": None}], ids=["no key", "no home"])
+def test_without_a_key_or_a_home_nothing_is_written(tmp_path: Path, served: Served, options: dict[str, object]) -> None:
+    world = served.world(**{"directory": path(tmp_path), **options})
     assert (world.entry, served.notes, [*tmp_path.iterdir()]) == (None, [], [])
 
 
