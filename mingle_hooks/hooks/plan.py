@@ -386,8 +386,10 @@ def hung_path(root: str, scheduler: str, seconds: float, more: Iterable[str] = (
                 return ""
             names += piece
     os.kill(child, signal.SIGKILL)
-    time.sleep(0.01)
-    os.waitpid(child, os.WNOHANG)  # it may hang in the kernel for ever
+    for _ in range(100):  # for a moment only, as it may hang in the kernel for ever
+        if os.waitpid(child, os.WNOHANG)[0]:
+            break
+        time.sleep(0.01)
     return names.split(b"\0")[-2].decode() if names else SYSTEM_FILE
 
 

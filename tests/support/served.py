@@ -21,6 +21,7 @@ CAUSE = {
     "is_oom": False,
     "silent_s": None,
     "tail": "a line\nred \x1b[31m and a bell \x07\n",
+    "exception": "",
 }
 
 
