@@ -258,19 +258,14 @@ class Grouped(click.Command):
             self._format_common(ctx, formatter)
             return
         for group, params in grouped(self, ctx):
-            rows = [row for row in (param.get_help_record(ctx) for param in params) if row is not None]
-            if rows:
+            if rows := [row for param in params if (row := param.get_help_record(ctx)) is not None]:
                 with formatter.section(group):
                     formatter.write_dl(rows)
 
     def _format_common(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         known = {param.name: param for param in self.get_params(ctx)}
-        rows = []
-        for name in self.common:
-            param = known[name]
-            record = param.get_help_record(ctx)
-            if record is not None:
-                rows.append((record[0], param.brief) if isinstance(param, Option) else record)
+        shown = [(param, param.get_help_record(ctx)) for param in (known[name] for name in self.common)]
+        rows = [(row[0], param.brief) if isinstance(param, Option) else row for param, row in shown if row]
         rows.append(("-h, --help [--all]", "Show this help, or with --all every option."))
         with formatter.section("Options"):
             formatter.write_dl(rows)
@@ -321,8 +316,7 @@ def settings_options(
     options |= {name: option for option, name in FLAGS.items()}
     for name in sorted(options.keys() & set(only) - set(without), key=[*SETTINGS].index, reverse=True):
         kind: dict[str, Any] = {"is_flag": True, "default": None} if options[name] in FLAGS else {}
-        if name in CALL_FLAGS:
-            kind["default"] = False
+        kind |= {"default": False} if name in CALL_FLAGS else {}
         text = (texts | CALL_FLAGS)[name]
         command = click.option(
             options[name], name, cls=Option, shown=SETTINGS[name], help=text, hidden=name in hidden, **kind

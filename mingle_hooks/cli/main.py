@@ -146,10 +146,9 @@ def _is_mistyped(arguments: list[str]) -> bool:
 def _failure_text(arguments: list[str], code: int) -> str:
     """Return text that makes eval fail with `code`, for the --shell in the arguments, which may be invalid."""
     shell = _last_value(arguments, "--shell", "MINGLE_SHELL") or shells.reader()
-    on_failure = _last_value(arguments, "--on-failure", "MINGLE_ON_FAILURE")
-    return shells.failure(
-        shell if shell in shells.SHELLS else "sh", code, leftovers(os.environ), ends=on_failure != "status"
-    )
+    shell = shell if shell in shells.SHELLS else "sh"
+    ends = _last_value(arguments, "--on-failure", "MINGLE_ON_FAILURE") != "status"
+    return shells.failure(shell, code, leftovers(os.environ), ends=ends)
 
 
 def _last_value(arguments: list[str], option: str, variable: str) -> str:

@@ -53,29 +53,26 @@ def test_the_documented_form_goes_on_only_where_there_is_a_world(shell: str, tmp
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 of 1\n", "")
 
 
-@pytest.mark.parametrize("options", ["--on-failure status", "--on-failure=status", ""])
-def test_on_failure_status_leaves_the_choice_to_the_script(options: str) -> None:
-    """For those who write `eval … || other`; as an option or as a variable."""
-    environ = {} if options else {"MINGLE_ON_FAILURE": "status"}
-    done = run("sh", f'eval "$(mingle env --nodes 0 {options})" || echo "other after $?"', **environ)
-    assert (done.returncode, done.stdout) == (0, "other after 64\n")
+def test_on_failure_status_leaves_the_choice_to_the_script() -> None:
+    """For those who write `eval … || other`; as an option or as a variable. A person's session stays in any case."""
+    for options, environ in (
+        *(("--on-failure status", {}), ("--on-failure=status", {})),
+        ("", {"MINGLE_ON_FAILURE": "status"}),
+    ):
+        done = run("sh", f'eval "$(mingle env --nodes 0 {options})" || echo "other after $?"', **environ)
+        assert (done.returncode, done.stdout) == (0, "other after 64\n")
+    done = run("bash", "exec bash --norc -i -c 'eval \"$(mingle env --nodes 0)\"; echo still here: $?'")
+    assert (done.returncode, done.stdout) == (0, "still here: 64\n")
 
 
 @pytest.mark.parametrize(
     ("options", "variable"),
     [("--shell json --shell csh", ""), ("--shell=json --shell=csh", ""), ("--shell=csh", "json"), ("", "csh")],
 )
-def test_of_an_option_that_is_repeated_the_last_counts(options: str, variable: str) -> None:
-    """A failure speaks the language that a success would, also where another option is wrong."""
+def test_the_last_of_a_repeated_option_counts(options: str, variable: str) -> None:
+    """A failure is in the language that a success would be in, also where another option is wrong."""
     environ = {"MINGLE_SHELL": variable} if variable else {}
-    done = run("sh", f"mingle env --nodes 0 {options}", **environ)
-    assert "if ( ! $?prompt ) exit 64;" in done.stdout
-
-
-def test_a_person_at_a_terminal_keeps_the_shell() -> None:
-    """The status tells; the session is not closed."""
-    done = run("bash", "exec bash --norc -i -c 'eval \"$(mingle env --nodes 0)\"; echo still here: $?'")
-    assert (done.returncode, done.stdout) == (0, "still here: 64\n")
+    assert "if ( ! $?prompt ) exit 64;" in run("sh", f"mingle env --nodes 0 {options}", **environ).stdout
 
 
 FOREIGN = {

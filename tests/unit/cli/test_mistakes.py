@@ -56,25 +56,20 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("words", MISTAKES)
-def test_an_invalid_value_is_answered_with_the_valid_ones_and_the_nearest(
+# On a login node.
+NO_JOB = ("env", "env --id a", "exec true", "exec torchrun train.py")
+WITHOUT_JOB = "srun in front, --id NAME --nodes N on each of N hosts, or --alone for this host only"
+
+
+@pytest.mark.parametrize("words", [*MISTAKES, *NO_JOB])
+def test_a_mistake_is_answered_with_the_valid_values_and_the_nearest(
     forked: Forked, words: str, tmp_path: Path
 ) -> None:
-    """With the code for options that cannot be used."""
-    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    done = forked.run(*words.split(), env=environ)
-    names, advice = MISTAKES[words]
+    """With the code for options that cannot be used; on a login node the error is that there is no job."""
+    done = forked.run(*words.split(), env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+    names, advice = MISTAKES.get(words, ("saw no job here", WITHOUT_JOB))
     assert done.returncode == 64
     assert re.fullmatch(r"mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
     assert names in done.stderr
     assert done.stderr.endswith(f"; try {advice}\n")
     assert "export" not in done.stdout
-
-
-@pytest.mark.parametrize("words", ["env", "env --id a", "exec true", "exec torchrun train.py"])
-def test_on_a_login_node_the_error_is_that_there_is_no_job(forked: Forked, words: str, tmp_path: Path) -> None:
-    """And what to do about it."""
-    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    done = forked.run(*words.split(), env=environ)
-    assert done.returncode == 64
-    assert "saw no job here; try srun in front, --id NAME --nodes N on each of N hosts, or --alone" in done.stderr
