@@ -83,8 +83,6 @@ def test_all_end_where_the_kernel_kills_for_want_of_memory(runs: Runs, tmp_path:
 
 
 def test_a_runners_host_that_is_cut_off_names_itself_and_all_end(runs: Runs, tmp_path: Path) -> None:
-    if isinstance(runs, UnderSlurm):
-        pytest.skip("its controller is on the host that is cut off")
     begin(runs, tmp_path, STUBBORN, *OPTIONS)
     runs.home.unplug()
     try:
