@@ -18,7 +18,7 @@ from support.members import KEYED, agreed, ended, program, stop
 FASTER = """
 from mingle_hooks.rendezvous import messages
 for name in ("LEASE_S", "COMMIT_DELIVERY_S", "RENEW_S", "CLOSING_S"):
-    setattr(leases, name, getattr(leases, name) / 10)
+    setattr(messages, name, getattr(messages, name) / 10)
 from mingle_hooks.cli.main import main
 main()
 """
