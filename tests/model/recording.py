@@ -39,7 +39,7 @@ def _ended(follow: Following, process: Any) -> None:
 
 
 def _found(follow: Following, rendezvous: Any, by: Any) -> None:
-    follow.found(rendezvous._me.member, by.leader, by.precedence, by.sealer._key)
+    follow.found(rendezvous._me.member, by.leader, by.precedence, by.sealer._hmac.digest())
 
 
 def _promised(follow: Following, membership: Any, _epoch: int) -> None:
@@ -59,7 +59,7 @@ def _resumed(follow: Following, leader: Any) -> None:
 
 def _lost(follow: Following, _leader: Any, session: Any) -> None:
     if session._sealer is not None:
-        follow.lost(session._sealer._key, "up")
+        follow.lost(session._sealer._hmac.digest(), "up")
 
 
 # The methods at which the protocol acts, what to tell of each, and whether before it acts; else after.
@@ -69,13 +69,13 @@ WRAPPERS: list[tuple[type, str, Callable[..., None], bool]] = [
     (Process, "_end", _ended, True),
     (Rendezvous, "_join", _found, True),
     (Membership, "_promise", _promised, False),
-    (Membership, "give_up", lambda f, m, _after_s: f.gave_up(m.proven.sealer._key), True),
-    (Membership, "fail", lambda f, m, _failure: f.told_failure(m.proven.sealer._key), True),
-    (Membership, "_handle", lambda f, m, kind, body: f.member_hears(m.proven.sealer._key, kind, body), True),
-    (Membership, "_ended", lambda f, m, _reason: f.lost(m.proven.sealer._key, "down"), True),
-    (Leader, "checked_in", lambda f, _l, v, _c: f.leader_hears(v._sealer._key, wire.CHECKIN, {}), True),
-    (Session, "_member_frame", lambda f, v, kind, body: f.leader_hears(v._sealer._key, kind, body), True),
-    (Session, "send_payload", lambda f, v, kind, _payload: f.told(v._sealer._key, kind), True),
+    (Membership, "give_up", lambda f, m, _after_s: f.gave_up(m.proven.sealer._hmac.digest()), True),
+    (Membership, "fail", lambda f, m, _failure: f.told_failure(m.proven.sealer._hmac.digest()), True),
+    (Membership, "_handle", lambda f, m, kind, body: f.member_hears(m.proven.sealer._hmac.digest(), kind, body), True),
+    (Membership, "_ended", lambda f, m, _reason: f.lost(m.proven.sealer._hmac.digest(), "down"), True),
+    (Leader, "checked_in", lambda f, _l, v, _c: f.leader_hears(v._sealer._hmac.digest(), wire.CHECKIN, {}), True),
+    (Session, "_member_frame", lambda f, v, kind, body: f.leader_hears(v._sealer._hmac.digest(), kind, body), True),
+    (Session, "send_payload", lambda f, v, kind, _payload: f.told(v._sealer._hmac.digest(), kind), True),
     (Leader, "lost", _lost, True),
     (Leader, "_close", lambda f, leader, _offer: f.led(leader.me.member, "closes"), True),
     (Leader, "_commit", lambda f, leader, _closing: f.led(leader.me.member, "commits"), True),
