@@ -39,7 +39,7 @@ HOW_IT_WORKS = [
     ("a quarter of a second", member.PROBE_NEXT_S == 0.25),
     ("3.5 seconds after the last node came", roster.SETTLE_S == 3.5),
     ("gets 30 seconds more", messages.CLOSING_S == 30.0),
-    ("after 3 more seconds, or after 45", (local_tasks.SILENCE_S, local_tasks.OVERTIME_S) == (3.0, 45.0)),
+    ("after 3 s, or 45 s while a world forms", (local_tasks.SILENCE_S, local_tasks.OVERTIME_S) == (3.0, 45.0)),
 ]
 SECURITY = [
     ("another of four names", local_tasks.NAMES == 4),
