@@ -63,7 +63,7 @@ def test_explain_gives_reasons_for_the_address_and_names_the_last_member(
     three[2]._add(f'iifname "{blocked}" drop')
     command = evaluating("--id", "job", "--nodes", "3", "--explain", then=":")
     first, second, _ = three.run_all(
-        lambda host: [*command, "--rank", str(host.number - 1)], env=KEYED, delays=[0, 2.0, 0]
+        lambda host: [*command, "--rank", str(host.number - 1)], env=KEYED, delays=[0, 5.0, 0]
     )
     for line in EXPLAINED[blocked]:
         assert re.search(f"^{line}", first.stderr + second.stderr, re.MULTILINE), line
