@@ -16,6 +16,7 @@
     └── NotFoundError                127  a command or its script does not exist
 
 The numbers are those of sysexits.h where it has one that fits, and for a command those of every shell.
+Two are no error's: a run whose infrastructure failed ends with 75 (os.EX_TEMPFAIL), what a signal ended with 128 + n.
 """
 
 from __future__ import annotations

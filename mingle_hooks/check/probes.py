@@ -724,7 +724,6 @@ class Probe:
         self._loop.after(order.limit_ms / 1000, lambda: None if transfer.is_over else transfer.end(LATE))
 
 
-NO_CHECK = 75  # EX_TEMPFAIL: trying again makes sense
 _STDERR = 2
 # Seconds after which a probe exits: one that has not reached the check, and any, as the host of the check may be gone.
 _APPROACH_S, _LONGEST_S = 30.0, 600.0
@@ -742,7 +741,7 @@ def run_probe(arguments: Sequence[str]) -> int:
             loop.after(_APPROACH_S, lambda: None if probe.is_found else probe.leave())
             loop.after(_LONGEST_S, probe.leave)
             loop.run(lambda: probe.is_over)
-            return 0 if probe.was_dismissed else NO_CHECK
+            return 0 if probe.was_dismissed else os.EX_TEMPFAIL
     except MingleError as wrong:
         os.write(_STDERR, f"mingle check: {wrong}\n".encode())
         return wrong.exit_code

@@ -12,7 +12,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from mingle_hooks.errors import NetworkError, Shortage, limit, shortage
@@ -163,10 +163,7 @@ class Connection:
 
     def probe_peer(self, every_s: int) -> None:
         """Have the kernel probe an idle peer so often; the peer's kernel answers for a process that is stopped."""
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (("TCP_KEEPIDLE", every_s), ("TCP_KEEPINTVL", every_s), ("TCP_KEEPCNT", MOST_KEEPALIVES)):
-            if hasattr(socket, name):
-                self._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        _keep_alive(self._sock, {"TCP_KEEPIDLE": every_s, "TCP_KEEPINTVL": every_s, "TCP_KEEPCNT": MOST_KEEPALIVES})
 
     @property
     def unacknowledged_s(self) -> float:
@@ -305,8 +302,13 @@ def notice_loss(sock: socket.socket, *, drop_unsent: bool) -> None:
     Without `drop_unsent` the kernel keeps trying for minutes while data is unacknowledged, such as a leader's COMMIT to
     a member whose host is suspended. A listener's options apply to the connections that it accepts.
     """
+    _keep_alive(sock, {**_PROBES, **(_UNHEARD if drop_unsent else {})})
+
+
+def _keep_alive(sock: socket.socket, options: Mapping[str, int]) -> None:
+    """Have the kernel probe an idle peer, with those of these TCP options that this system has."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in {**_PROBES, **(_UNHEARD if drop_unsent else {})}.items():
+    for name, value in options.items():
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 

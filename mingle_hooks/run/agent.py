@@ -23,7 +23,6 @@ from mingle_hooks.run import messages, processes
 from mingle_hooks.run.command import Attempt
 from mingle_hooks.run.messages import AT, KEY, RUNNER, WELCOME, AgentMessage, Join, Link, Welcome
 
-NO_RUNNER = 75  # EX_TEMPFAIL: trying again makes sense
 _STDERR = 2
 _KEY_BYTES = 32
 
@@ -424,7 +423,7 @@ class Agent:
         if self._leaving is None:
             with suppress(OSError):  # nobody may read it
                 os.write(_STDERR, f"mingle run: {hostname()}: the runner is lost: {reason}\n".encode())
-        self._end(NO_RUNNER if self._leaving is None else self._leaving, _LOST_GRACE_S)
+        self._end(os.EX_TEMPFAIL if self._leaving is None else self._leaving, _LOST_GRACE_S)
 
     def _end(self, status: int, grace_s: float) -> None:
         """End COMMAND, then leave with this status."""
@@ -501,7 +500,7 @@ def run_warden(arguments: Sequence[str]) -> int:
     processes.release_signals()
     _, status = os.waitpid(child, 0)
     processes.kill_all()
-    return max(os.waitstatus_to_exitcode(status), 0) if os.WIFEXITED(status) else NO_RUNNER
+    return max(os.waitstatus_to_exitcode(status), 0) if os.WIFEXITED(status) else os.EX_TEMPFAIL
 
 
 def _run_child(task: Task, warden: int) -> int:
@@ -515,8 +514,8 @@ def _run_child(task: Task, warden: int) -> int:
         import traceback
 
         os.write(_STDERR, f"mingle run: {traceback.format_exc()}".encode())
-        return NO_RUNNER
-    return NO_RUNNER if agent.status is None else agent.status
+        return os.EX_TEMPFAIL
+    return os.EX_TEMPFAIL if agent.status is None else agent.status
 
 
 def _fill_standard_descriptors() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -326,8 +327,8 @@ class RootCause:
 # isolated: the runner's host; stalled: no member wrote.
 Kind = Literal["ended", "unformed", "silent", "gone", "absent", "isolated", "stalled"]
 
-# EX_TEMPFAIL of sysexits.h: the infrastructure failed, and trying again makes sense.
-INFRASTRUCTURE = 75
+# The infrastructure failed, and trying again makes sense.
+INFRASTRUCTURE = os.EX_TEMPFAIL
 SIGNALLED = 128
 # Statuses of `mingle exec` before COMMAND begins that another try does not change; 126, 127: no such program.
 _MISTAKES = {
@@ -418,9 +419,16 @@ def _failed(fields: Fields) -> str:
     cause = Cause._make(fields[name] for name in Cause._fields)
     if cause.kind == "stalled":
         return f"no rank has written anything for {_duration(cause.silent_s or 0.0)}"
-    rank = "" if cause.rank is None else f" (rank {cause.rank})"
     exception = f"{printable(cause.exception, LONGEST_LINE)}; " if cause.exception else ""
-    return f"{cause.host}{rank}: {exception}{_what(cause)}{_lines(cause)}"
+    return f"{_member(fields)}: {exception}{_what(cause)}{_lines(cause)}"
+
+
+def _member(fields: Fields) -> str:
+    return f"{fields['host']}" if fields.get("rank") is None else f"{fields['host']} (rank {fields['rank']})"
+
+
+def _hosts(fields: Fields) -> list[str]:
+    return [str(host) for host in fields["hosts"]] if isinstance(fields["hosts"], list) else []
 
 
 def _duration(time_s: float) -> str:
@@ -460,14 +468,12 @@ def _lines(cause: Cause) -> str:
 
 
 def _missing(fields: Fields) -> str:
-    hosts = [str(host) for host in fields["hosts"]] if isinstance(fields["hosts"], list) else []
     within = _duration(float(str(fields["within_s"])))
-    return f"{hostlist.fold(hosts)} cannot be reached: called again for up to {within}"
+    return f"{hostlist.fold(_hosts(fields))} cannot be reached: called again for up to {within}"
 
 
 def _paused(fields: Fields) -> str:
-    rank = "" if fields.get("rank") is None else f" (rank {fields['rank']})"
-    return f"{fields['host']}{rank}: no heartbeat for {fields['silent_s']:.0f} s, but the host answers: waiting for it"
+    return f"{_member(fields)}: no heartbeat for {fields['silent_s']:.0f} s, but the host answers: waiting for it"
 
 
 def _stopped(fields: Fields) -> str:
@@ -477,7 +483,7 @@ def _stopped(fields: Fields) -> str:
 
 def _formed(fields: Fields) -> str | None:
     """Say where the world is, where it is more than this host."""
-    hosts = [str(host) for host in fields["hosts"]] if isinstance(fields["hosts"], list) else []
+    hosts = _hosts(fields)
     where = f"rank 0 at {fields['addr']} port {fields['port']}"
     return f"{hostlist.fold(hosts)} are one world, {where}" if len(hosts) > 1 else None
 

@@ -14,15 +14,16 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from io import FileIO
 from itertools import groupby
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from mingle_hooks import values
-from mingle_hooks.errors import PlaceError
+from mingle_hooks.errors import PlaceError, limit
 from mingle_hooks.rendezvous.connection import READ, WRITE, Loop
 from mingle_hooks.run.messages import ERR, OUT
 from mingle_hooks.run.processes import widen_pipe
@@ -59,15 +60,20 @@ class _Write(NamedTuple):
     on_error: Callable[[OSError], None] = lambda _error: None
 
 
-# So much is written with one call (IOV_MAX is 1024), and at the end there is so long for what waits, in seconds.
+# So many parts are written at once, and at the end there is so long for what waits, in seconds.
 _MOST_PARTS, _CLOSE_S = 256, 2.0
 
 
 class FileWriter:
     """Writes files in a thread, as a write may hang for minutes where a file system does.
 
-    `on_room()` comes in the loop when some of what waits has been written. The owner calls close().
+    `on_room()` comes in the loop when some of what waits has been written. Who is to write calls start() first, the
+    owner close().
     """
+
+    # The ends of the pipe by which the thread wakes the loop, from start() on.
+    _woken: FileIO
+    _wakes: FileIO
 
     def __init__(self, loop: Loop, on_room: Callable[[], None]) -> None:
         self._loop, self._on_room = loop, on_room
@@ -83,19 +89,29 @@ class FileWriter:
         """How much is not written yet."""
         return 0 if self._is_dropping else self._given_bytes - self.taken_bytes
 
+    def start(self) -> None:
+        """Start the thread, once. Raises LimitError for want of threads."""
+        if self._thread is not None:
+            return
+        # A daemon, as this process has to end though its file system may never answer.
+        thread = threading.Thread(target=self._run, daemon=True)
+        woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._woken, self._wakes = FileIO(woken), FileIO(wakes, "w")
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise limit(error) or error from None
+        self._thread = thread
+        self._loop.watch(self._woken, READ, lambda _events: self._report())
+
     def write(self, descriptor: int, data: bytes | memoryview, on_error: Callable[[OSError], None]) -> None:
         """Write soon; `on_error(error)` comes in the loop, for each write that fails."""
-        if self._thread is None:
-            self._start()
         self._given_bytes += len(data)
         self._queue.put(_Write(descriptor, data, on_error))
 
     def close_file(self, descriptor: int) -> None:
         """Close a file once all that is given is written."""
-        if self._thread is None:
-            os.close(descriptor)
-        else:
-            self._queue.put(_Write(descriptor))
+        self._queue.put(_Write(descriptor))
 
     def drop(self) -> None:
         """Write nothing more."""
@@ -106,21 +122,13 @@ class FileWriter:
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(_CLOSE_S)
-            self._loop.unwatch(self._written)
+            self._loop.unwatch(self._woken)
             if not self._thread.is_alive():
-                self._written.close()
-                self._on_written.close()
-
-    def _start(self) -> None:
-        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._written, self._on_written = FileIO(reading), FileIO(writing, "w")
-        self._loop.watch(self._written, READ, lambda _events: self._report())
-        # A daemon, as this process has to end though its file system may never answer.
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+                self._woken.close()
+                self._wakes.close()
 
     def _report(self) -> None:
-        self._written.read(4096)
+        self._woken.read(4096)
         written = self._written_bytes
         while not self._errors.empty():
             self._errors.get()()
@@ -134,34 +142,28 @@ class FileWriter:
             while len(batch) < _MOST_PARTS and not self._queue.empty():  # nobody else takes from it
                 batch.append(self._queue.get())
             is_open = None not in batch
-            for (descriptor, is_end), same in groupby(
-                filter(None, batch), lambda one: (one.descriptor, one.data is None)
-            ):
-                writes = [*same]
-                if is_end:
-                    os.close(descriptor)
-                    continue
-                try:
-                    if not self._is_dropping:
-                        _write_all(descriptor, [one.data for one in writes if one.data is not None])
-                except OSError as error:
-                    self._errors.put(lambda one=writes[0], error=error: one.on_error(error))  # type: ignore[misc]
-                self._written_bytes += sum(len(one.data) for one in writes if one.data is not None)
-                self._on_written.write(b".")
+            for descriptor, same in groupby(filter(None, batch), lambda write: write.descriptor):
+                self._write(descriptor, [*same])
 
-    # The ends of the pipe by which the thread wakes the loop.
-    _written: FileIO
-    _on_written: FileIO
-
-
-def _write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:
-    """Write all parts, with one call where the file takes them."""
-    total = sum(map(len, parts))
-    count = 0
-    while count < total:
+    def _write(self, descriptor: int, writes: list[_Write]) -> None:
+        """Write what goes to one file, and close the file if that is the last."""
+        data = b"".join([write.data for write in writes if write.data is not None])
         try:
-            left = [memoryview(b"".join(parts))[count:]] if count else parts
-            count += os.writev(descriptor, left)
+            if not self._is_dropping:
+                _write_all(descriptor, data)
+        except OSError as error:
+            self._errors.put(partial(writes[0].on_error, error))
+        self._written_bytes += len(data)
+        if writes[-1].data is None:
+            os.close(descriptor)
+        self._wakes.write(b".")
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(descriptor, left) :]
         except BlockingIOError:  # somebody else made it so
             select.select([], [descriptor], [])
 
@@ -186,6 +188,8 @@ class Writer:
         self._on_gone, self._on_fault, self._on_room = on_gone, on_fault, on_room
         own = set_unblocked(descriptor)
         self._is_file = own is None
+        if self._is_file:
+            files.start()
         self._to = descriptor if own is None else own
         is_socket = own is not None and stat.S_ISSOCK(os.fstat(own).st_mode)
         self._sock = socket.socket(fileno=os.dup(self._to)) if is_socket else None
@@ -409,6 +413,7 @@ class Logs:
             self._events = os.open(f"{directory}/{EVENTS}", _FLAGS, 0o666)
         except OSError as error:
             raise PlaceError("a directory for logs", f"{directory}: {error.strerror}", "another --log-dir") from None
+        files.start()
 
     def begin(self, place: int, name: str) -> None:
         """Open the file of a member; a later attempt goes on in it."""
