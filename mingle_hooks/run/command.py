@@ -143,7 +143,7 @@ class Relay:
         self._loop, self._link, self._on_end = loop, link, on_end
         self._pipes = [Pipe(stdout, messages.OUT), Pipe(stderr, messages.ERR)]
         self.is_paused = False  # the runner has to read first
-        self._tail = self._stderr = b""
+        self._tail, self._stderr = b"", bytearray()
         self._sent_at = 0.0
         link.watch_room(self._room)
         for pipe in self._pipes:
@@ -159,7 +159,8 @@ class Relay:
     @property
     def exception(self) -> str:
         """Return the line of the exception that COMMAND wrote last, or of that which ended torchrun's worker."""
-        return printable(root_exception(self._stderr.decode(errors="replace")), messages.MOST_EXCEPTION)
+        text = self._stderr[-_MOST_SEARCHED:].decode(errors="replace")
+        return printable(root_exception(text), messages.MOST_EXCEPTION)
 
     def catch_up(self) -> None:
         """Read what is in the pipes by now, at most what they hold."""
@@ -191,7 +192,9 @@ class Relay:
             return False
         self._tail = (self._tail + data[-MOST_TAIL - 1 :])[-MOST_TAIL - 1 :]
         if pipe.kind == messages.ERR:
-            self._stderr = (self._stderr + data[-_MOST_SEARCHED:])[-_MOST_SEARCHED:]
+            self._stderr += data
+            if len(self._stderr) > 4 * _MOST_SEARCHED:  # seldom, as it copies
+                del self._stderr[:-_MOST_SEARCHED]
         parts = pipe.lines(data)
         now = self._loop.clock()
         if parts or now - self._sent_at > GROWING_S:
@@ -251,27 +254,33 @@ def root_exception(text: str) -> str:
     if why.startswith(_TRACEBACK):  # the worker's script has torch's @record
         return why.rstrip().rpartition("\n")[2].strip()
     workers = [(prefix, line) for prefix, line in exceptions if _TORCHRUN not in line]
-    named = [line for prefix, line in workers if prefix == f"[rank{rank}]: "]
-    return (named or [line for _, line in workers] or [""])[0]
+    has_ranks = any(prefix.startswith("[rank") for prefix, _ in workers)
+    return next((line for prefix, line in workers if not has_ranks or prefix == f"[rank{rank}]: "), "")
 
 
 def _exceptions(text: str) -> list[tuple[str, str]]:
     """Return the exceptions of all tracebacks, each with what stands before its lines, such as torch's "[rank3]: "."""
     found: list[tuple[str, str]] = []
-    prefix, is_open, is_chained = "", False, False
+    open_prefixes: dict[str, bool] = {}  # of tracebacks so far -> whether the exception is still to come
+    chained: set[str] = set()
     for line in text.splitlines():
         before, traceback, after = line.partition(_TRACEBACK)
         if traceback and not after.strip():
-            prefix, is_open = before, True
-        elif not line.startswith(prefix):
-            continue  # another worker's, in between
-        elif line[len(prefix) :].startswith(_CHAINED):
-            is_chained = True
-        elif is_open and line[len(prefix) :].strip() and not line[len(prefix)].isspace():
-            if is_chained and found and found[-1][0] == prefix:
-                found.pop()
-            found.append((prefix, line[len(prefix) :].strip()))
-            is_open = is_chained = False
+            open_prefixes[before.replace("+ Exception Group ", "| ")] = True
+            continue
+        prefix = max((known for known in open_prefixes if line.startswith(known)), key=len, default=None)
+        rest = line.removeprefix(prefix or "")
+        if prefix is None or not rest or rest[0].isspace():
+            continue
+        if rest.startswith(_CHAINED):
+            chained.add(prefix)
+        elif open_prefixes[prefix]:
+            last = max((at for at, (known, _) in enumerate(found) if known == prefix), default=None)
+            if prefix in chained and last is not None:
+                del found[last]
+            chained.discard(prefix)
+            found.append((prefix, rest.strip()))
+            open_prefixes[prefix] = False
     return found
 
 
@@ -351,7 +360,7 @@ class StackReader:
         self._spy()
 
     def _signal(self) -> None:
-        """Have faulthandler write the stacks that py-spy had not, where it is enabled, and wait until it has."""
+        """Have faulthandler write the stacks that py-spy did not get, where it is enabled, and wait until it has."""
         here = {*processes.descendants()}
         left = [pid for pid in self._pids if pid in here and b"Thread " not in self._stacks.get(pid, b"")]
         self._signalled = [pid for pid in left if processes.catches_signal(pid, signal.SIGABRT)]
@@ -417,10 +426,7 @@ class Attempt:
         if self._stacks is None:
             report = self._report
             self._stacks = StackReader(
-                self._loop,
-                self._own,
-                within_s,
-                lambda text: report(messages.Stacks(self.number, text[:MOST_STACKS])),
+                self._loop, self._own, within_s, lambda text: report(messages.Stacks(self.number, text))
             )
 
     def _take_world(self) -> None:

@@ -296,11 +296,14 @@ class Hub:
             self._on_event(Paused(place, silent_s))
 
     def _is_isolated(self) -> bool:
-        """Tell whether nobody on several other hosts is heard: then it is this host that is cut off."""
+        """Tell whether this host is cut off: neither agents nor kernels of several other hosts answer."""
         others = [
             (self._places[at].host, agent) for at, agent in self.here.items() if self._places[at].host != self._own
         ]
-        return len({host for host, _ in others}) > 1 and all(agent.is_quiet for _, agent in others)
+        answered_s = self._silence.probe_s + 0.5
+        return len({host for host, _ in others}) > 1 and all(
+            agent.is_quiet and agent.control.unacknowledged_s > answered_s for _, agent in others
+        )
 
     def _look(self) -> None:
         """Look for silent agents; the time for which this process was stopped does not count."""
@@ -309,6 +312,8 @@ class Hub:
         self._looked_at = now
         next_s = self._look_s
         for place, agent in [*self.here.items()]:
+            if self.here.get(place) is not agent:  # dropped by what followed from another's loss
+                continue
             agent.heard_at += late_s
             silent_s = now - agent.heard_at
             if silent_s >= self._silence.host_s:

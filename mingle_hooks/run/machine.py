@@ -365,7 +365,17 @@ class Machine:
         self._gathered(now)
 
     def _missing(self) -> tuple[str, ...]:
-        """Return the hosts that an attempt still needs and that can be called."""
+        """Return the hosts that an attempt still needs and that can be called.
+
+        A starter starts all agents of a host: those that are left on one are given up first.
+        """
+        for host in self.plan.hosts:
+            places = self.roster.at([host])
+            if any(self.roster.state[place] == "away" for place in places):
+                for place in places:
+                    if self.roster.state[place] == "idle":
+                        self.roster.state[place] = "away"
+                        self._actions.append(Drop(place))
         return tuple(self.roster.wanted("away")[: max(self.plan.most - len(self.roster.here()), 0)])
 
     def _wait_for_missing(self, now: float) -> None:

@@ -1,7 +1,8 @@
 """COMMAND's output and the runner's messages, on the runner's stdout and stderr, and in the files of --log-dir.
 
 A reader that stops reading, or a file system that hangs, holds up nothing but output: pipes are written without
-blocking, files by a thread. What waits is bounded, as the runner reads nothing from agents while much of it waits.
+blocking, files, once open, by a thread. What waits is bounded, as the runner reads nothing from agents while much of
+it waits.
 """
 
 from __future__ import annotations
@@ -56,19 +57,19 @@ class _Write(NamedTuple):
     """What to write to a file, and whom to tell of an error; without data: close the file."""
 
     descriptor: int
-    data: bytes | memoryview | None = None
-    on_error: Callable[[OSError], None] = lambda _error: None
+    data: bytes | memoryview | None
+    on_error: Callable[[OSError], None]
 
 
-# So many parts are written at once, and at the end there is so long for what waits, in seconds.
+# The most parts in one write, and how long close() waits for the rest, in seconds.
 _MOST_PARTS, _CLOSE_S = 256, 2.0
 
 
 class FileWriter:
     """Writes files in a thread, as a write may hang for minutes where a file system does.
 
-    `on_room()` comes in the loop when some of what waits has been written. Who is to write calls start() first, the
-    owner close().
+    `on_room()` comes in the loop when some of what waits has been written. A writer calls start() first; the owner
+    calls close().
     """
 
     # The ends of the pipe by which the thread wakes the loop, from start() on.
@@ -80,14 +81,13 @@ class FileWriter:
         self._queue: SimpleQueue[_Write | None] = SimpleQueue()
         self._errors: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._is_dropping = False
         self._given_bytes = self.taken_bytes = 0
         self._written_bytes = 0  # changed by the thread alone, which reports an error first
 
     @property
     def waiting_bytes(self) -> int:
         """How much is not written yet."""
-        return 0 if self._is_dropping else self._given_bytes - self.taken_bytes
+        return self._given_bytes - self.taken_bytes
 
     def start(self) -> None:
         """Start the thread, once. Raises LimitError for want of threads."""
@@ -100,6 +100,8 @@ class FileWriter:
         try:
             thread.start()
         except RuntimeError as error:
+            self._woken.close()
+            self._wakes.close()
             raise limit(error) or error from None
         self._thread = thread
         self._loop.watch(self._woken, READ, lambda _events: self._report())
@@ -109,13 +111,9 @@ class FileWriter:
         self._given_bytes += len(data)
         self._queue.put(_Write(descriptor, data, on_error))
 
-    def close_file(self, descriptor: int) -> None:
-        """Close a file once all that is given is written."""
-        self._queue.put(_Write(descriptor))
-
-    def drop(self) -> None:
-        """Write nothing more."""
-        self._is_dropping = True
+    def close_file(self, descriptor: int, on_error: Callable[[OSError], None]) -> None:
+        """Close a file once all that is given is written; `on_error(error)` is as in write()."""
+        self._queue.put(_Write(descriptor, None, on_error))
 
     def close(self) -> None:
         """End, after a moment for what is not written yet."""
@@ -149,13 +147,14 @@ class FileWriter:
         """Write what goes to one file, and close the file if that is the last."""
         data = b"".join([write.data for write in writes if write.data is not None])
         try:
-            if not self._is_dropping:
+            try:
                 _write_all(descriptor, data)
+            finally:
+                if writes[-1].data is None:
+                    os.close(descriptor)  # which may be when NFS reports a full disk
         except OSError as error:
             self._errors.put(partial(writes[0].on_error, error))
         self._written_bytes += len(data)
-        if writes[-1].data is None:
-            os.close(descriptor)
         self._wakes.write(b".")
 
 
@@ -254,7 +253,8 @@ class Writer:
 
     def _fail(self, error: OSError) -> None:
         self.forget()
-        if error.errno in (errno.EPIPE, errno.ECONNRESET, errno.EIO):
+        is_lost = error.errno == errno.EIO and not self._is_file  # a terminal; a file may be written again
+        if is_lost or error.errno in (errno.EPIPE, errno.ECONNRESET):
             self._is_gone = True
             self._on_gone()
         elif error.errno == errno.EBADF:  # it was closed from the beginning, and nobody wants it
@@ -373,7 +373,6 @@ class Output:
         waiting = self.waiting_bytes
         for writer in (self._out, self._err):
             writer.forget()
-        self.files.drop()
         return waiting
 
     def _write(self, kind: int, parts: tuple[bytes | memoryview, ...]) -> None:
@@ -431,7 +430,7 @@ class Logs:
     def end(self, place: int) -> None:
         """Close a member's file."""
         if (descriptor := self._members.pop(place, None)) is not None:
-            self._files.close_file(descriptor)
+            self._files.close_file(descriptor, self._fail)
 
     def note(self, text: str) -> None:
         """Write a message of the runner into every member's file."""

@@ -645,7 +645,6 @@ class Runner:
         if output.waiting_bytes:
             what = "written" if output.files.waiting_bytes else "read"
             self._warn(f"{output.give_up()} bytes of output are lost: not {what} in time")
-            output.give_up()
 
     def _while(self, is_needed: Callable[[], object], progress: Callable[[], int], longest_s: float) -> Iterator[None]:
         """Yield as long as it is needed, and there was progress within so many seconds."""

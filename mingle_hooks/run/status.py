@@ -519,7 +519,7 @@ class StatusServer:
         """Open a port for holders of one key. Raises NetworkError where there is none."""
         port, sockets = open_listeners((0,) * _TRIES)
         if not port:
-            raise NetworkError("a free port for questions", "none", "an end of what listens on this host")
+            raise NetworkError("a free port for status requests", "none", "ending a program that listens on this host")
         self._accepting.append(Callers(self._loop, sockets, lambda sock, _address: self._accept(sock, secret)))
         return Listener(status_tag(secret), port)
 
@@ -560,7 +560,7 @@ class StatusServer:
             link.send(ENDING, {})
             self._on_kill(body.get("now") is True)
         else:
-            raise WireError("no question")
+            raise WireError("not a request")
 
 
 class RunState:

@@ -253,6 +253,25 @@ def torchrun_box(rank: int, why: str) -> str:
 
 
 NO_RECORD = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+INTERLEAVED = "".join(
+    f"{line}\n"
+    for pair in zip(
+        traceback("ValueError: of rank 0", "[rank0]: ").splitlines(),
+        traceback("KeyError: of rank 1", "[rank1]: ").splitlines(),
+        strict=True,
+    )
+    for line in pair
+)
+GROUP = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "train.py", line 1, in <module>
+  | ExceptionGroup: two (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "train.py", line 2, in <module>
+    | ValueError: inner
+    +------------------------------------
+"""
 CHAIN = "\nDuring handling of the above exception, another exception occurred:\n\n"
 
 
@@ -283,6 +302,10 @@ CHAIN = "\nDuring handling of the above exception, another exception occurred:\n
         (torchrun_box(2, "Signal 9 (SIGKILL) received by PID 14076"), "rank 2: Signal 9 (SIGKILL)"),
         (torchrun_box(2, traceback("AssertionError: recorded", "    ").strip()), "AssertionError: recorded"),
         (torchrun_box(2, NO_RECORD), ""),
+        (INTERLEAVED + torchrun_box(0, NO_RECORD), "ValueError: of rank 0"),
+        (INTERLEAVED + torchrun_box(1, NO_RECORD), "KeyError: of rank 1"),
+        (traceback("KeyError: of rank 1", "[rank1]: ") + torchrun_box(0, NO_RECORD), ""),
+        (GROUP, "ValueError: inner"),
         ("Traceback (most recent call last):\n" * 20_000, ""),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import signal
@@ -17,7 +18,7 @@ from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import messages, starters
 from mingle_hooks.run.hub import MOST_OUTPUT, Hub, Launching, Limit, Process, Processes, Sockets
-from mingle_hooks.run.machine import Alive, Event, Joined, Lost, Paused, Quiet
+from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet
 from mingle_hooks.run.messages import AGENT, JOIN, WELCOME, Join, Link, Silence
 from mingle_hooks.run.starters import Allocation, Launch, Place
 
@@ -29,15 +30,22 @@ SILENCE = Silence(15.0, 15.0)
 class Scene:
     """A hub with one place, and a clock that the test turns."""
 
-    def __init__(self, silence: Silence = SILENCE) -> None:
+    def __init__(self, silence: Silence = SILENCE, hosts: str = "a") -> None:
         self.now = 100.0
+        self.drops_all = False  # at the first agent that is lost
         self.loop = Loop(clock=lambda: self.now)
         self.sockets = Sockets(is_local=True)
         self.events: list[Event] = []
         self.links: list[Link] = []
-        self.hub = Hub(
-            self.loop, self.sockets, SECRET, [Place("a", 0)], silence, "a", self.events.append, lambda *_words: None
-        )
+        places = [Place(host, 0) for host in hosts]
+        self.hub = Hub(self.loop, self.sockets, SECRET, places, silence, "a", self.take, lambda *_words: None)
+
+    def take(self, event: Event) -> None:
+        """Take an event, as the runner does, which may drop agents at once."""
+        self.events.append(event)
+        if self.drops_all and isinstance(event, Lost):
+            for place in [*self.hub.here]:
+                self.hub.drop(place)
 
     def link(self, secret: Secret = SECRET) -> Link:
         """Connect as an agent does."""
@@ -114,6 +122,39 @@ def test_an_agent_whose_host_answers_is_paused_and_lost_only_after_minutes() -> 
         assert scene.kinds() == [Joined, Quiet, Paused, Alive]
         scene.passes(61)
         assert scene.kinds()[4:] == [Quiet, Paused, Lost]
+        for link in links:
+            link.close()
+        scene.sockets.close()
+
+
+@pytest.mark.parametrize(("unacknowledged_s", "count"), [(math.inf, 1), (1.0, 0)], ids=["cut off", "stopped"])
+def test_the_runners_host_is_cut_off_if_no_other_host_answers(
+    monkeypatch: pytest.MonkeyPatch, unacknowledged_s: float, count: int
+) -> None:
+    """Where hosts answer, a file system that all of them use may have stopped their agents."""
+    monkeypatch.setattr(Link, "unacknowledged_s", unacknowledged_s)
+    scene = Scene(hosts="abc")
+    with scene.loop:
+        links = [scene.join(host, output=output) for host in "abc" for output in (False, True)]
+        for _ in range(40):
+            scene.passes(1)
+            links[1].send_output(32, b"line\n")  # of the runner's own host
+            scene.turn(3)
+        assert scene.kinds().count(Isolated) == count
+        assert [event.place for event in scene.events if isinstance(event, Lost)] == [1, 2]
+        for link in links:
+            link.close()
+        scene.hub.drop(0)
+        scene.sockets.close()
+
+
+def test_what_is_dropped_when_another_is_lost_is_no_more_looked_at() -> None:
+    scene = Scene(hosts="ab")
+    scene.drops_all = True
+    with scene.loop:
+        links = [scene.join(host, output=output) for host in "ab" for output in (False, True)]
+        scene.passes(40)
+        assert scene.kinds().count(Lost) == 1
         for link in links:
             link.close()
         scene.sockets.close()

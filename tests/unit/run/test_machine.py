@@ -263,6 +263,22 @@ def test_a_lost_host_is_called_again_until_it_is_back() -> None:
     assert ranks(run.take(Joined(2))) == [(0, 0), (1, 1), (2, 2)]
 
 
+def test_a_host_that_lost_one_of_its_agents_is_called_whole() -> None:
+    """A starter starts all agents of a host, and none alone."""
+    run = started(hosts=2, slots=(2, 2), restarts=1)
+    run.take(Lost(3, 15.0), *(clean(place) for place in range(3)), Swept("b", is_clean=True))
+    assert run.of(machine.Drop)[-1] == machine.Drop(2)
+    assert run.of(Launch)[1:] == [Launch(("b",))]
+    assert len(ranks(run.take(Joined(2), Joined(3)))) == 4
+
+
+def test_a_host_that_loses_an_agent_while_another_is_called_is_called_too() -> None:
+    run = lost_and_away()
+    run.take(Lost(1, 15.0))
+    run.until(Launch)
+    assert run.of(Launch)[-1] == Launch(("b", "c"))
+
+
 def test_an_agent_that_comes_after_its_starter_is_taken() -> None:
     run = lost_and_away()
     assert ranks(run.take(Joined(2))) == [(0, 0), (1, 1), (2, 2)]
