@@ -192,7 +192,7 @@ def try_make_private(directory: str) -> bool:
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:
-        return is_private(directory)
+        pass
     except OSError as error:
         seen = f"{directory}: {error.strerror}"
         raise PlaceError("to create a directory", seen, "another XDG_RUNTIME_DIR") from error
@@ -327,7 +327,7 @@ def template_loader(directory: str) -> jinja2.BaseLoader:
 
 
 def template_environment(loader: jinja2.BaseLoader, filters: Mapping[str, Callable[..., str]]) -> jinja2.Environment:
-    """Return the jinja2 environment for templates of shell scripts."""
+    """Return the jinja2 environment for templates of shell scripts; a page is to escape what is in it (overlay)."""
     import jinja2
 
     found = jinja2.Environment(

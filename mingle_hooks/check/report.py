@@ -345,17 +345,9 @@ _MEASURES = (
 
 def report_page(report: Report) -> str:
     """Return the page. Raises MingleError if the installation lacks a part of it."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=files.template_loader("check"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=True,
-    )
+    filters = {"digest": _digest, "fold": fold, "printable": printable}
+    environment = files.template_environment(files.template_loader("check"), filters).overlay(autoescape=True)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    environment.filters |= {"digest": _digest, "fold": fold, "printable": printable}
     named = named_hosts(report)
     order = sorted(report.hosts, key=lambda host: (host.missing is None, host.name not in named))
     return environment.get_template("page.html.j2").render(

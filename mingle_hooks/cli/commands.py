@@ -125,7 +125,9 @@ RUN = {
         " times without a change, mingle stops restarting.",
     ),
     "grace": Shown(END, "SECONDS", help="Time between SIGTERM and SIGKILL. [default: 2 s less than the scheduler's]"),
-    "silence": Shown(END, "S[,S]", default="15,600", help="How long a host may be silent; and one that answers."),
+    "silence": Shown(
+        END, "S[,S]", default="15,600", help="How long a host may be silent, and mingle on a host that still answers."
+    ),
     "stall": Shown(
         END,
         "30m|2h",

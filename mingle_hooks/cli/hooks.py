@@ -191,9 +191,9 @@ def install_command(
     **places: str | None,
 ) -> None:
     """Install the hooks, and print the lines that the scheduler's configuration needs."""
-    where = hook_places(places)
+    where, site = hook_places(places), site_settings(places)
     with nullcontext() if dry_run else installation_lock(where.root):
-        plan = target(scheduler).plan(site_settings(places), where)
+        plan = target(scheduler).plan(site, where)
         changes = plan.changes
         needs_confirmation = changes and not dry_run and not yes
         if needs_confirmation and not as_json:
@@ -206,7 +206,7 @@ def install_command(
     if not needs_confirmation and not as_json:
         show_files(plan, diff=diff)
     entries = [file.entry for file in plan.files]
-    bad = (*is_closed_to_others(plan.root, entries), *suffix_findings(site_settings(places), where, entries))
+    bad = (*is_closed_to_others(plan.root, entries), *suffix_findings(site, where, entries))
     if as_json:
         click.echo(installed_json(plan, changes=changes, bad=bad))
     else:
@@ -295,8 +295,8 @@ def _show_removals(root: str, found: Sequence[Removal], undo: Sequence[str]) -> 
         click.echo(f"{removal.what:8}{root}{removal.entry.path}")
     if any(removal.what in {"stub", "wait"} for removal in found):
         click.echo(
-            "stub: runs nothing but your own hooks, as a slurmd may not have read slurm.conf yet; "
-            f"repeat this {STUB_S} s after the stubs, and after scontrol reconfigure"
+            "stub: runs your own hooks only, as a slurmd may not have read slurm.conf yet; "
+            f"run this again after scontrol reconfigure and {STUB_S} s"
         )
 
 

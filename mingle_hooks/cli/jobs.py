@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,14 +35,17 @@ from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
 from mingle_hooks.job import member_spec, world_id
 from mingle_hooks.joining import members_of, named_members
-from mingle_hooks.run import attempt, runner, status
-from mingle_hooks.run.runner import Options, Request
 from mingle_hooks.run.starters import listed
-from mingle_hooks.run.status import Entry, Failure, ListedRun, Runs, State
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.settings import load
+
+# `mingle hosts`, and `env` with unusual options, run on every node: what only `run`, `ls`, `show` and `kill` need takes
+# 50 ms, and is loaded there.
+if TYPE_CHECKING:
+    from mingle_hooks.run.runner import Request
+    from mingle_hooks.run.status import Entry, Failure, ListedRun, Runs, State
 
 # `mingle env`: print the variables.
 
@@ -171,10 +174,12 @@ _NO_RUN_OPTIONS = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 
 def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
     """Return the request of these options. Raises what `plan_request` raises."""
-    own = {name: value for name, value in given.items() if name in Options._fields}
+    from mingle_hooks.run import runner
+
+    own = {name: value for name, value in given.items() if name in runner.Options._fields}
     members = {name: value for name, value in given.items() if name not in own}
     settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
-    return runner.plan_request(command, Options(**own), settings, plain.option_arguments(members))  # type: ignore[arg-type]
+    return runner.plan_request(command, runner.Options(**own), settings, plain.option_arguments(members))  # type: ignore[arg-type]
 
 
 @click.command(
@@ -194,6 +199,8 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     status is that of the first failure, or 75 if a host or the network failed.
     Put options of mingle before COMMAND.
     """
+    from mingle_hooks.run import runner
+
     return runner.run_command(_request(command, options))
 
 
@@ -285,6 +292,8 @@ json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON."
 
 def find_runs(key_file: str | None) -> Runs:
     """Return the user's runs, by the usual rules of keys. Raises SettingsError and SecretError."""
+    from mingle_hooks.run.status import Runs
+
     user_environ = own(os.environ)
     loaded = load(user_environ, {"key_file": key_file})
     try:
@@ -408,6 +417,8 @@ def _attempt(state: State) -> str:
 
 
 def _failure(failure: Failure) -> list[str]:
+    from mingle_hooks.run import attempt
+
     of = "" if failure.attempt is None else f" of attempt {failure.attempt}"
     text = attempt.event_text("failed", failure.cause) or ""
     return [f"last failure, {moment(failure.at)}{of}:", *text.removeprefix("mingle run: ").splitlines()]
@@ -503,6 +514,8 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
     The run ends as after SIGTERM, or with --now as after a second Ctrl-C. The
     exit status is 0 only if none of its processes is left.
     """
+    from mingle_hooks.run import runner, status
+
     limit_s = runner.option_seconds(timeout, "--timeout", 0.0)
     known = find_runs(key_file)
     way = known.one(name)
@@ -518,10 +531,3 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
         raise MissingError(f"the end of run {entry.id} within {limit_s:g} s", seen, remedy)
     else:
         raise _no_answer(entry, known.path)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return values.seconds(text)
-    except UsageError as wrong:
-        raise UsageError(wrong.expected, f"{wrong.seen} (--timeout)", wrong.remedy) from None

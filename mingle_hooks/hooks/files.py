@@ -113,9 +113,12 @@ MOUNTS = "/proc/self/mountinfo"
 def shared_type(root: str, path: str) -> str:
     """Return the type of the file system of a path, if other nodes may share it; empty for a local one."""
     place, deepest, kind = below_root(root, os.path.dirname(path)) + "/", "", ""
-    with open(MOUNTS, encoding="utf-8", errors="replace") as file:
-        mounts = [line.split(" - ") for line in file]
-    for before, after in (mount for mount in mounts if len(mount) > 1):
+    try:
+        with open(MOUNTS, encoding="utf-8", errors="replace") as file:
+            mounts = [line.partition(" - ")[::2] for line in file]
+    except OSError:  # a container without /proc
+        return ""
+    for before, after in mounts:
         point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), before.split()[4]).rstrip("/") + "/"
         if place.startswith(point) and len(point) >= len(deepest):
             deepest, kind = point, after.split()[0]

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import MingleError
-from mingle_hooks.files import RUN_ROOT
+from mingle_hooks.files import RUN_ROOT, close_descriptors_except
 from mingle_hooks.hooks import files
 from mingle_hooks.hooks.files import Entry, Found, Manifest, Site, checksum, read_header
 from mingle_hooks.settings import SYSTEM_FILE, load
@@ -364,12 +364,13 @@ def check_health(root: str, installed: Manifest, scheduler: str, key_file: str) 
 def hung_path(root: str, scheduler: str, seconds: float, more: Iterable[str] = ()) -> str:
     """Return the first path of an installation, or of more, that does not answer in time; empty if all do.
 
-    Whoever touches a file of a server that is gone waits in the kernel, for ever. So another process does.
+    A process that touches a file of a dead server hangs in the kernel, so a child does it.
     """
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         try:
+            close_descriptors_except(writer)  # if it is left behind, nobody is to wait for the end of our stdout
             for path in _paths(root, scheduler, more):
                 os.write(writer, f"{path}\0".encode())
                 with suppress(OSError, MingleError):
@@ -378,8 +379,10 @@ def hung_path(root: str, scheduler: str, seconds: float, more: Iterable[str] = (
             os._exit(0)
     os.close(writer)
     names, deadline = b"", time.monotonic() + seconds
+    poll = select.poll()
     with open(reader, "rb", buffering=0) as pipe:
-        while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        poll.register(pipe, select.POLLIN)
+        while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             piece = pipe.read(1 << 16)
             if not piece:
                 os.waitpid(child, 0)

@@ -234,7 +234,7 @@ def slurm_findings(plan: Plan, where: Where) -> Iterator[Finding]:
     yield from chain_findings(plan.root, chained_programs(file.entry for file in plan.files))
     conf, now = find_slurm_conf(where.root, where.slurm_conf), running_config(where)
     if conf is not None and now is not None:
-        yield from _stale(conf, now)
+        yield from _stale(conf, now, several_lines=takes_several_lines(where))
     if (known := conf or now) is not None:
         for line in (line.text for line in plan.lines if not line.is_there):
             yield Finding(plan.where, f"does not say {line}", f"this line there: {line}")
@@ -336,11 +336,12 @@ def _task_prolog(plan: Plan, conf: SlurmConf) -> Iterator[Finding]:
             yield Finding(conf.path, f"does not name the site's own TaskProlog={own}", f"TaskProlog={own}")
 
 
-def _stale(conf: SlurmConf, now: SlurmConf) -> Iterator[Finding]:
+def _stale(conf: SlurmConf, now: SlurmConf, *, several_lines: bool) -> Iterator[Finding]:
     """Find what Slurm still runs, though the file says otherwise."""
     for key in KEYS:
-        count = max(1, len(now.all(key)))  # an older Slurm takes the last
-        says, runs = conf.all(key)[-count:], now.all(key)
+        says, runs = conf.all(key), now.all(key)
+        if key == "TaskProlog" or not several_lines:
+            says = says[-1:]
         if says != runs:
             what = f"says {key}={', '.join(says)}, and slurmctld runs with {', '.join(runs) or 'none'}"
             yield Finding(conf.path, what, "scontrol reconfigure")

@@ -72,7 +72,7 @@ class Poller:
 FIRST_BYTES = HEADER.size + MOST_STRANGER_BYTES
 # A peer that does not read is dropped once so much data waits for it: two of the largest frames.
 MOST_WAITING_BYTES = 16 * 1024 * 1024
-# A peer that the kernel has not heard from for so many seconds is gone. A member that loses its leader this way can
+# Seconds after which a peer that the kernel has not heard from is gone. A member that loses its leader this way can
 # still ask for COMMIT: the leader stays for a lease, 10 s longer, after it last asked for a promise (messages.Leases).
 PEER_LOST_S = 20
 # A connection ends if no further bytes of an incomplete frame arrive for so many seconds, up to twice as many. TCP
@@ -83,7 +83,7 @@ _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 # The same where the peer acknowledges nothing, in milliseconds.
 _UNHEARD = {"TCP_USER_TIMEOUT": PEER_LOST_S * 1000}
 
-# As many as the kernel allows: whoever probes a peer decides for itself when that is lost.
+# The kernel's maximum: the caller of probe_peer() decides when the peer is lost.
 MOST_KEEPALIVES = 127
 # tcpi_last_ack_recv of struct tcp_info, in milliseconds (linux/tcp.h).
 LAST_ACK = struct.Struct("@56xI")
@@ -435,7 +435,7 @@ class Callers:
 
 # One thread, many sockets and timers: asyncio without the 30 ms that importing it costs.
 
-# Wake at least once in so many seconds, so that a clock that jumps cannot make a wait endless.
+# The longest sleep in seconds, so that a clock that jumps cannot make a wait endless.
 LONGEST_SLEEP_S = 1.0
 
 

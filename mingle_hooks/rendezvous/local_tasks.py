@@ -260,6 +260,7 @@ class LocalPeers:
     def attend(self, loop: Loop, on_fault: Callable[[Failure], None]) -> None:
         """Watch them as long as this loop runs; on_fault is called once at most."""
         self._loop, self._on_fault = loop, on_fault
+        # Not closed: the listener is this object's, and the next loop watches it again.
         Callers(loop, [self._listener], self._accept)
         for caller in self._callers:
             self._watch_caller(caller)
@@ -418,7 +419,7 @@ def _greeting(caller: socket.socket) -> tuple[int, float, Failure | None] | None
     return numbers[0], numbers[1] / 1000, obstacle
 
 
-# The other tasks. Past its deadline a task stays only while the first one is silent for at most so many seconds.
+# The other tasks. Seconds for which the first task may be silent before one that is past its deadline gives up.
 SILENCE_S = 3.0
 # The longest time past its deadline: a world that closes, and its hand-over to late tasks.
 OVERTIME_S = CLOSING_S + LINGER_S + HAND_OVER_S + SILENCE_S

@@ -375,9 +375,8 @@ class JoinRequest(NamedTuple):
     # The switches above it, from the top down; empty where they are not requested, or not known.
     topology: Annotated[str, wire.printable_text(LONGEST_TOPOLOGY)] = ""
     fingerprint: Annotated[str, _interned] = ""  # of its node; a member without one is not compared
-    addresses: Annotated[str, wire.printable_text(LONGEST_ADDRESSES)] = (
-        ""  # of its node, each with its interface's speed and MTU
-    )
+    # Of its node, each with its interface's speed and MTU.
+    addresses: Annotated[str, wire.printable_text(LONGEST_ADDRESSES)] = ""
     clock_ms: Annotated[int, within(0, LAST_CLOCK_MS)] | None = None  # the time of day at check-in
     obstacle: Annotated[Failure | None, _obstacle] = None  # why it cannot start the command
 

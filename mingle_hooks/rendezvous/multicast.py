@@ -455,7 +455,7 @@ ASK_SPREAD_S = 50e-6
 ASK_AGAIN_S = (0.1, 1.0, 5.0, 20.0, 30.0)
 # A candidate that receives a better one's beacon holds its own back for so many seconds, and asks that one.
 HOLD_BACK_S = 0.5
-# It does so at most so often: a replayed beacon must not silence it for good.
+# The most times that it does so: a replayed beacon must not silence it for good.
 MOST_HOLDS = 4
 # In an election candidates start within so many seconds, the better the sooner, so that few ever send.
 SPREAD_S = 0.25

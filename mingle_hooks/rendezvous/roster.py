@@ -55,9 +55,8 @@ class Roster:
         self._hosts = tuple(hosts)  # in rank order, where the scheduler names them
         self._entries: dict[bytes, Entry] = {}
         self._ranks: dict[int, Entry] = {}
-        self._first: dict[
-            str, tuple[str, Entry]
-        ] = {}  # "nodes" or a variable -> its value, and the first member with it
+        # "nodes" or a variable -> its value, and the first member with it
+        self._first: dict[str, tuple[str, Entry]] = {}
         self._reached: dict[int, int] = {}  # offer -> number of members that reached it
         self._machines: dict[str, int] = {}
         self.add(me, "")

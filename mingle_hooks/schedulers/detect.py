@@ -208,9 +208,9 @@ def mpi(environ: Mapping[str, str]) -> JobFacts | None:
     local_rank = read.number("local_rank", family[2])
     local_count = read.number("local_count", family[3], least=1)
     read.sources["nodes"] = read.sources["node_rank"] = f"{family[1]} and {family[3]}"
-    found = _launched(read, "mpi", RUNS, size, local_count)._replace(shares_homes=False)
+    found = _launched(read, "mpi", RUNS, size, local_count)
     node_rank = 0 if found.nodes == 1 else hostlist.node_rank_by_block(rank, local_rank, local_count)
-    return found._replace(node_rank=node_rank, task_rank=rank, local_rank=local_rank)
+    return found._replace(shares_homes=False, node_rank=node_rank, task_rank=rank, local_rank=local_rank)
 
 
 def _launched(

@@ -287,7 +287,8 @@ def _with_functions(lines: list[Line]) -> list[Line]:
 # The nodes and tasks that a job script requests, and steps of srun that do not fit them.
 
 # Launchers that start a node's processes themselves, so that Slurm has to start one on each node.
-_LAUNCHER = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate\s{1,8}launch)\b")
+_LAUNCHERS = r"torchrun|torch\.distributed\.(?:run|launch)|accelerate\s{1,8}launch"
+_LAUNCHER = re.compile(rf"\b(?:{_LAUNCHERS})\b")
 _SLURMS = re.compile(r"(?:--nodes[= ]|(?<!\S)-N\s{0,8})(\d{1,9})(?:-(\d{1,9}))?")
 _TORQUES = re.compile(r"-l\s{1,8}nodes=(\d{1,9})")
 _CHUNKS = re.compile(r"select=(\S+)")
@@ -334,7 +335,7 @@ def _count(pattern: re.Pattern[str], text: str) -> int | None:
 
 
 LARGEST_BYTES = 1 << 20  # sbatch's own limit is 4 MiB; real scripts are a page
-_TRAINS = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate\s{1,8}launch|mingle\s{1,8}exec)\b")
+_TRAINS = re.compile(rf"\b(?:{_LAUNCHERS}|mingle\s{{1,8}}exec)\b")
 _ASKS = re.compile(r"\bmingle\s{1,8}env\b(?![^\n]{0,160}--no-wait)")
 # The same as the command of a line, and not as an argument.
 _COMMAND = re.compile(

@@ -408,5 +408,6 @@ def test_no_step_is_split_by_a_canary_or_an_upgrade(site: SlurmCluster) -> None:
             found.setdefault(step, []).append(its_world.strip())
     assert len(found) == 3 * JOBS
     split = {step: worlds for step, worlds in found.items() if len({*worlds}) > 1 or len(worlds) < 3}
+    assert any(worlds[0] for worlds in found.values()), "no step had a world"
     assert not split, f"{len(split)} of {len(found)} steps after {turn} changes"
     slurm.wait_idle()

@@ -54,6 +54,17 @@ def test_recorded_jobs_come_and_go(host: Host) -> None:
             assert list(host.outside("/run/mingle").iterdir()) == [], path
 
 
+def test_the_end_of_a_job_that_left_nothing_is_logged_as_such(host: Host) -> None:
+    """As on a node where no Prolog has made anything since it started: in observe mode, or switched off."""
+    host.write("/run/logger", "#!/bin/sh\nexec cat >>/run/log\n", mode=0o755)
+    host.run(["mount", "--bind", "/run/logger", "/usr/bin/logger"], check=True)
+    run_hook(host, "slurm/epilog")
+    assert not host.outside("/run/mingle").exists()
+    (line,) = host.outside("/run/log").read_text().splitlines()
+    assert line.startswith("job=7 uid=61001 result=cleaned node=")
+    assert line.endswith(" status=0")
+
+
 @pytest.mark.parametrize("start", [{}, {"SLURM_JOB_START_TIME": "1795177549"}], ids=["22.05", "26.05"])
 def test_a_prolog_that_runs_twice_keeps_what_is_there(host: Host, start: dict[str, str]) -> None:
     """What running processes have put there survives a second Prolog of the same start of the job, and only that."""

@@ -86,7 +86,7 @@ def test_output_and_logs_on_a_file_system_that_hangs_are_late_and_whole(places: 
         run = places.start(*OPTIONS, "--log-dir", str(disk.at / "logs"), *command, hosts="node1,node2", stdout=out)
         begun(places)
         disk.freeze()
-        time.sleep(PAUSE_S)
+        places.until(lambda: len(list(places.place.glob("written.*"))) == 2, "COMMAND is held up")
         assert run.poll() is None
         disk.thaw()
         status, _, err = places.end(run)

@@ -11,11 +11,11 @@ import pytest
 from support.hooks_image import NO_CHAIN, OURS, aged, at, call, conf, program, tree
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.hooks import slurm, verify
+from mingle_hooks.hooks import files, slurm, verify
 from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import TASK_PROLOG, Site
 from mingle_hooks.hooks.files import render_hook as render
-from mingle_hooks.hooks.plan import Where
+from mingle_hooks.hooks.plan import Plan, Where
 from mingle_hooks.hooks.slurm import SlurmConf, find_slurm_conf, parse_config
 
 SITES = '[hooks]\nprolog = "/opt/prolog"\nepilog = "none"\ntaskprolog = "/opt/task"\n'
@@ -242,6 +242,21 @@ def test_a_controller_that_hangs_or_fails_is_not_waited_for(tmp_path: Path, monk
     program(tmp_path, "scontrol", f"#!{sys.executable}\nimport time\ntime.sleep(3)\nprint('Prolog = /late')\n")
     monkeypatch.setattr(slurm, "_COMMAND_S", 0.05)
     assert slurm.running_config(Where(slurm_conf="/srv/another.conf")) is None
+
+
+@pytest.mark.parametrize(("version", "count"), [((26, 5), 1), ((22, 5), 0), (None, 0)])
+def test_a_line_of_ours_that_a_later_slurm_has_not_read_is_found(
+    root: Path, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int] | None, count: int
+) -> None:
+    """It runs the programs of all Prolog lines, and an older Slurm that of the last."""
+    (root / "etc/slurm/slurm.conf").write_text(f"Prolog={OURS}/prolog\nProlog=/opt/a\n")
+    monkeypatch.setattr(slurm, "running_config", lambda _where: parse_config("Prolog = /opt/a\n"))
+    monkeypatch.setattr(slurm, "slurm_version", lambda _where: version)
+    plan = Plan("slurm", str(root), (), files.read_manifest(str(root)), "/etc/slurm/slurm.conf", ())
+    found = [
+        finding.what for finding in slurm.slurm_findings(plan, Where(str(root))) if "slurmctld runs" in finding.what
+    ]
+    assert len(found) == count
 
 
 def test_the_controllers_answer_is_parsed() -> None:

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -171,6 +172,21 @@ def test_a_path_that_hangs_is_named(root: Path) -> None:
     os.mkfifo(at(root, "/etc/mingle/hooks/fifo"))
     assert hung_path(str(root), "slurm", 60, ["/none", "/etc/mingle/hooks/fifo"]) == ""
     assert hung_path(str(root), "slurm", 0.5, hangs()) == "/srv/gone"
+
+
+def test_a_check_that_hangs_in_the_kernel_holds_no_stream_of_its_caller(root: Path) -> None:
+    """Whoever reads what it prints to the end, as ssh and clush do, would wait for the file system."""
+    program = (
+        "import os, sys, time; from mingle_hooks.hooks import files, plan; "
+        "files.look_at = lambda *_: time.sleep(600); os.kill = lambda *_: None; "
+        "print(plan.hung_path(sys.argv[1], 'slurm', 0.2))"
+    )
+    argv = [sys.executable, "-c", program, str(root)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert process.communicate(timeout=20)[0] == "/etc/mingle/mingle.toml\n"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_hook_that_is_a_link_is_not_healthy(root: Path, capfd: pytest.CaptureFixture) -> None:
@@ -494,3 +510,14 @@ def test_an_admin_s_own_settings_do_not_count(bare: Path, monkeypatch: pytest.Mo
     assert call(bare, "render", "slurm", "taskprolog").stdout == plain != ""
     (bare / "etc/mingle/mingle.toml").write_text('host_suffix = "-site"\n')
     assert "-site" in call(bare, "render", "slurm", "taskprolog").stdout
+
+
+def test_a_setting_of_a_later_mingle_is_noted_once(root: Path) -> None:
+    program(root, "/etc/mingle/mingle.toml", "version = 99\n[hooks]\nof_tomorrow = 1\n")
+    done = call(root, "install", "slurm", "--yes")
+    assert done.stderr.count("note: ignored") == 1, done.output
+
+
+def test_without_proc_no_file_system_is_called_shared(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOUNTS", str(root / "none"))
+    assert files.shared_type(str(root), "/etc/slurm/slurm.conf") == ""
