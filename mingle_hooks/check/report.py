@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -345,7 +345,7 @@ _MEASURES = (
 
 def report_page(report: Report) -> str:
     """Return the page. Raises MingleError if the installation lacks a part of it."""
-    filters = {"digest": _digest, "fold": fold, "printable": printable}
+    filters: dict[str, Callable[..., str]] = {"digest": _digest, "fold": fold, "printable": printable}
     environment = files.template_environment(files.template_loader("check"), filters).overlay(autoescape=True)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     named = named_hosts(report)

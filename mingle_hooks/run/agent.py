@@ -94,9 +94,9 @@ def _bad(expected: str, seen: str) -> UsageError:
     return UsageError(expected, seen, "`mingle run`, which starts this program")
 
 
-# Dial again after so long, in seconds, after a refusal.
+# Seconds to wait after a refusal before dialing again.
 _AGAIN_S = 0.5
-# Wait so long for a runner that has proved itself and sends nothing more, if another has done so too.
+# Seconds to wait for a runner that has proved itself and sends nothing more, if another has done so too.
 _WELCOME_S = 3.0
 
 
@@ -244,7 +244,7 @@ class Heartbeats:
                 self.heard()
 
 
-# Look for the runner for so long, in seconds.
+# Seconds to look for the runner.
 _APPROACH_S = 30.0
 
 

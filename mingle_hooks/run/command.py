@@ -100,9 +100,9 @@ LONGEST = 64 * 1024
 _RELAY_BYTES = 256 * 1024
 # With more than this waiting for the runner the pipes are not read, until less than the second is.
 MOST_WAITING, FEW_WAITING = 1 << 20, 1 << 18
-# Of stderr so much is searched for the exception that ended COMMAND: torchrun's own words and those of its workers.
+# How much of stderr is searched for the exception that ended COMMAND: torchrun's own lines and those of its workers.
 _MOST_SEARCHED = 64 * 1024
-# While a line that has not ended grows, such as a progress bar, the runner gets a message so often.
+# Seconds between messages about a line that grows and has not ended, such as a progress bar.
 GROWING_S = 0.5
 
 
@@ -288,7 +288,7 @@ def _exceptions(text: str) -> list[tuple[str, str]]:
 # faulthandler.enable(): SIGABRT then makes a process write the stacks of all its threads, and end, which it would next
 # anyway. Other signals have other meanings: torchrun's agent ends its workers at SIGQUIT, and USR1 and USR2 warn.
 
-# So many py-spy at once; the processes that get SIGABRT have this last part of the time.
+# The most py-spy at once, and the last seconds of the time, which processes that get SIGABRT have.
 MOST_AT_ONCE, WRITE_S = 8, 3.0
 _LOOK_S = 0.02
 _STACKS_BYTES = 64 * 1024

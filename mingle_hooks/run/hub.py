@@ -143,7 +143,7 @@ def _from_same_address(control: list[tuple[int, int, bytes]]) -> list[tuple[int,
     return []
 
 
-# A caller that has sent no JOIN within this time, in seconds, is no agent; and so many may be here at once.
+# Seconds within which a caller has to send JOIN, and the most callers that have not.
 STRANGER_S, MOST_STRANGERS = 10.0, 4096
 # Silent agents are looked for so often in the longest silence, and at least each second; also at the moment when a
 # silence has lasted that long, though not for each of a thousand hosts that a switch has lost.
@@ -484,7 +484,7 @@ def agents_environ(addresses: Sequence[str], run_id: str, key: bytes, port: int)
 
 _KEY_BYTES, _ID_BYTES = 32, 8
 _CANNOT_START = 127
-# Where some hosts do not see mingle's file, the others have so much longer to start, in seconds.
+# Seconds that the other hosts have to start where some do not see mingle's file.
 _UNSEEN_S = 1.0
 _SHARE = "a copy of it there, or a directory that all hosts see"
 

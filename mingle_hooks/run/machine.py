@@ -213,13 +213,13 @@ class Stall:
 #     └────────────┴────────────────────────┴──────▶ over
 Phase = Literal["gathering", "running", "dumping", "ending", "sweeping", "over"]
 
-# So long after the grace, a host that is not clean is swept; and a sweep may take so long.
+# Seconds after the grace until a host that is not clean is swept, and that a sweep may take.
 CLEAN_S, SWEEP_S = 5.0, 10.0
-# An agent has so long to take stacks; the runner waits so long for them.
+# Seconds that an agent has to take stacks, and that the runner waits for them.
 DUMP_S, STACKS_S = 10.0, 15.0
-# With enough hosts here, wait so long for hosts that would get lower ranks.
+# Seconds to wait, with enough hosts here, for hosts that would get lower ranks.
 ORDER_S = 2.0
-# For a restart, hosts that could not be reached are called again after so long, and twice as long each time.
+# Seconds until hosts that a restart could not reach are called again, doubled each time, and the most.
 BACKOFF_S, LONGEST_BACKOFF_S = 1.0, 30.0
 # The grace of COMMAND after a second Ctrl-C, and after a first that did not end it.
 AT_ONCE_S, SHORT_GRACE_S = 0.0, 2.0

@@ -251,9 +251,9 @@ class State(NamedTuple):
         return {**body_of(self), "failure": None if self.failure is None else self.failure._asdict()}
 
 
-# Each run has so long for its answer.
+# Seconds that each run has for its answer.
 ANSWER_S = 2.0
-# So many requests go out at once: each run has several addresses, and each connection takes a descriptor.
+# The most requests at once: each run has several addresses, and each connection takes a descriptor.
 _AT_ONCE = 128
 
 
@@ -454,7 +454,7 @@ def in_time(call: Callable[[], None], limit_s: float) -> bool:
 
 # How long a home that does not answer may delay the beginning and the end of a run.
 _BEGIN_S, _END_S = 0.25, 1.0
-# So many callers at once, each for so long unless it waits for the end; with one more the oldest goes.
+# The most callers at once, after which the oldest goes, and seconds for each that does not wait for the end.
 MOST_CALLERS, CALLER_S = 64, 10.0
 _MOST_WAITING = 64
 _TRIES = 16
