@@ -45,13 +45,12 @@ def main() -> None:
     """Answer every line."""
     import mingle_hooks.cli.commands
     import mingle_hooks.cli.hooks  # noqa: F401 -- every fork then has it
-    from mingle_hooks.hooks import apply as targets
-    from mingle_hooks.hooks import files as text
-    from mingle_hooks.hooks.files import Site
+    from mingle_hooks.hooks.files import Site, render_hook
+    from mingle_hooks.hooks.targets import TARGETS
 
-    for scheduler in targets.TARGETS:
-        for hook in targets.target(scheduler).hooks.values():
-            text.render_hook(hook, Site())  # and has read the templates
+    for target in TARGETS.values():
+        for hook in target.hooks.values():
+            render_hook(hook, Site())  # and has read the templates
 
     gc.disable()  # as mingle itself does
     gc.freeze()

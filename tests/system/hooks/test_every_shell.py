@@ -16,9 +16,9 @@ from cluster.hosts import Host, Hosts
 from support.hooks import JOB, SHELLS, SITE_KEY, environ, key_of, recorded, run_hook, shell, with_hooks
 from support.needs import need
 
-from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.targets import hook
 
 TORQUE_JOB = "12[3].server.example.org"
 TORQUE_BEFORE = (TORQUE_JOB, "alice", "alice", "my job; $(id)", "neednodes=2:ppn=4,nodes=2:ppn=4", "batch", "account x")

@@ -29,9 +29,9 @@ from support.hooks import (
 )
 from support.needs import need
 
-from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Chain, Site
 from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.targets import hook
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from hooked_slurm import MINGLE_HOOKS, SITE_KEY, all_idle, installed, uninstalle
 from support.hooks_image import aged
 from support.needs import need, skip_for_want_of
 
-from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.targets import hook
 
 SHOW = ("/bin/sh", "-c", "echo $SLURM_PROCID $MASTER_ADDR ${SITE-none} ${MORE-none}")
 LINE = '#!/bin/sh\necho "{} $SLURM_JOB_ID $SLURM_JOB_UID $# $PATH" >>/run/site.{}\nexit {}\n'

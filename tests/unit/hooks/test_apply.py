@@ -18,7 +18,6 @@ from support.hooks_image import MOM, NO_CHAIN, OURS, at, call, conf, image, key,
 from mingle_hooks.cli import main
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError, SettingsError, UsageError
 from mingle_hooks.hooks import files
-from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.slurm import find_slurm_conf as find
 
 
@@ -216,14 +215,18 @@ def test_rendering_is_what_installing_writes(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"host_suffix": "$(id)"}, {"interfaces": ("a b",)}, {"partitions": ("a'b",)}, {"hosts": ("*",)},
-     {"key_file": "relative"}, {"cluster": "a|b"}, {"opt_in": "a\nb"}],
+    ("key", "value"),
+    [
+        ("host_suffix", "$(id)"), ("host_suffix", "a" * 201), ("hooks.hosts", "*"), ("hooks.cluster", "a|b"),
+        ("hooks.partitions", "a'b"), ("hooks.opt_in", "a b"), ("hooks.key_file", "relative"),
+        ("hooks.key_file", "/a b"), ("hooks.prolog", "/a;b"),
+    ],
 )  # fmt: skip
-def test_settings_that_no_hook_can_carry_are_refused(change: dict[str, object]) -> None:
+def test_settings_that_no_hook_can_carry_are_refused(root: Path, key: str, value: str) -> None:
     """Each by the name that it has in the settings file."""
-    with pytest.raises(SettingsError):
-        Site(**change)  # type: ignore[arg-type]
+    program(root, "/etc/mingle/mingle.toml", f'{key} = "{value}"\n')
+    with pytest.raises(SettingsError, match=key):
+        call(root, "render", "slurm", "prolog")
 
 
 def test_the_host_of_a_pbs_server_alone_has_no_classic_scripts(root: Path) -> None:

@@ -19,10 +19,10 @@ from support.needs import skip_for_want_of
 from mingle_hooks.cli.hooks import hooks
 from mingle_hooks.export.variables import own
 from mingle_hooks.files import shipped_text
-from mingle_hooks.hooks import pbs
-from mingle_hooks.hooks.apply import hook
+from mingle_hooks.hooks import targets
 from mingle_hooks.hooks.files import KILL_SWITCH, Site
 from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.targets import hook
 
 LAUNCHES = recorded("openpbs-*/hook.execjob_launch.*")
 OTHERS = [path for path in recorded("openpbs-*/hook.*") if path not in LAUNCHES]
@@ -38,7 +38,7 @@ PYTHONS["this"] = sys.executable
 
 def event_of(path: Path) -> dict[str, Any]:
     """Return a recorded event as the fake module takes it."""
-    return pbs.fake_event(path.read_text())
+    return targets.fake_event(path.read_text())
 
 
 def run_all(
@@ -57,7 +57,7 @@ def run_all(
     paths = [directory / f"event.{number}.json" for number in range(len(events))]
     for path, event in zip(paths, events, strict=True):
         path.write_text(json.dumps(event))
-    argv = [python or sys.executable, "-c", shipped_text(pbs.FAKE_PBS), directory / "mingle.py", *paths]
+    argv = [python or sys.executable, "-c", shipped_text(targets.FAKE_PBS), directory / "mingle.py", *paths]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stderr) == (0, "")
     found: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]

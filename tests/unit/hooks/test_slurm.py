@@ -12,11 +12,11 @@ from support.hooks_image import NO_CHAIN, OURS, aged, at, call, conf, program, t
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.hooks import files, slurm, verify
-from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import TASK_PROLOG, Site
 from mingle_hooks.hooks.files import render_hook as render
 from mingle_hooks.hooks.plan import Plan, Where
 from mingle_hooks.hooks.slurm import SlurmConf, find_slurm_conf, parse_config
+from mingle_hooks.hooks.targets import hook
 
 SITES = '[hooks]\nprolog = "/opt/prolog"\nepilog = "none"\ntaskprolog = "/opt/task"\n'
 AFTER = (f"Prolog={OURS}/prolog", f"Epilog={OURS}/epilog", f"TaskProlog={OURS}/taskprolog-all", "PrologFlags=Alloc")

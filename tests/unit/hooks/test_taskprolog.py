@@ -16,9 +16,9 @@ import pytest
 from support.hooks import FULL, HOOKS, OBSERVE, SHELLS, SITES, environ, exported, recorded, shell, written
 from support.needs import only_with
 
-from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Chain, Site
 from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.targets import hook
 from mingle_hooks.schedulers.hostlist import expand
 
 TASKS = recorded("slurm-*/taskprolog.*")
