@@ -25,6 +25,11 @@ def call(root: Path, *argv: str, **options: str) -> Result:
     return CliRunner().invoke(hooks, [*argv, "--root", str(root)], catch_exceptions=False, **options)
 
 
+def install(root: Path, *more: str) -> Result:
+    """Install Slurm's hooks below root."""
+    return call(root, "install", "slurm", "--yes", *more)
+
+
 def tree(root: Path) -> dict[str, tuple[int, int, bytes]]:
     """Return everything below root: path -> mode, group, content or where a link leads."""
     found = {}

@@ -207,16 +207,6 @@ def test_a_health_check_loads_neither_click_nor_jinja2(root: Path) -> None:
     assert subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout == "0 set()\n"
 
 
-def test_the_host_of_a_pbs_server_needs_no_key(tmp_path: Path) -> None:
-    """It runs no jobs; a host with mom_priv does."""
-    call(tmp_path, "install", "pbs", "--yes")
-    assert call(tmp_path, "verify", "pbs").exit_code == 0
-    assert quiet(tmp_path, "pbs") == 0
-    at(tmp_path, "/var/spool/pbs/mom_priv").mkdir(parents=True)
-    call(tmp_path, "install", "pbs", "--yes")
-    assert "BAD  /etc/mingle/key: is missing" in call(tmp_path, "verify", "pbs").stdout
-
-
 def test_verify_prints_json(root: Path) -> None:
     """As JSON, with the same exit status."""
     assert json.loads(call(root, "verify", "slurm", "--json").stdout)["ok"]
