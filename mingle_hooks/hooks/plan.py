@@ -493,14 +493,7 @@ def quick_findings(root: str, scheduler: str, seconds: float = VERIFY_S) -> list
 
 
 def hung_finding(root: str, scheduler: str, seconds: float, more: Iterable[str] = ()) -> Finding | None:
-    """Return the finding for the first path of an installation, or of more, that does not answer in time."""
-    if not (path := hung_path(root, scheduler, seconds, more)):
-        return None
-    return Finding(path, f"does not answer within {seconds:g} s", "mending the file system that it is on")
-
-
-def hung_path(root: str, scheduler: str, seconds: float, more: Iterable[str] = ()) -> str:
-    """Return the first path of an installation, or of more, that does not answer in time; empty if all do.
+    """Return the finding for the first path of an installation, or of more, that does not answer in time.
 
     A process that touches a file of a dead server hangs in the kernel, so a child does it.
     """
@@ -524,14 +517,15 @@ def hung_path(root: str, scheduler: str, seconds: float, more: Iterable[str] = (
             piece = pipe.read(1 << 16)
             if not piece:
                 os.waitpid(child, 0)
-                return ""
+                return None
             names += piece
     os.kill(child, signal.SIGKILL)
     for _ in range(100):  # for a moment only, as it may hang in the kernel for ever
         if os.waitpid(child, os.WNOHANG)[0]:
             break
         time.sleep(0.01)
-    return names.split(b"\0")[-2].decode() if names else SYSTEM_FILE
+    hung = names.split(b"\0")[-2].decode() if names else SYSTEM_FILE
+    return Finding(hung, f"does not answer within {seconds:g} s", "mending the file system that it is on")
 
 
 def _paths(root: str, scheduler: str, more: Iterable[str]) -> Iterator[str]:

@@ -136,7 +136,7 @@ def _filled(name: str, path: str, values: Mapping[str, list[str]]) -> str:
 # What Slurm runs with at the moment, whatever the file says by now: for commands, never for hooks.
 
 _COMMAND_S = 5.0
-_PROGRAMS = "/usr/bin:/bin:/usr/sbin:/usr/local/bin:/usr/local/sbin:/opt/slurm/bin:/opt/slurm/sbin"
+_PROGRAMS = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin:/opt/slurm/bin:/opt/slurm/sbin:/opt/pbs/sbin"
 _SHOWN_LINE = re.compile(r"(?P<key>[A-Za-z_]+)(\[[0-9]+\])?\s*= ?(?P<value>.*)")
 _VERSION = re.compile(r"slurm\S* ([0-9]{1,2})\.([0-9]{1,2})\b")
 
@@ -185,7 +185,7 @@ def parse_config(text: str) -> SlurmConf:
 @functools.cache  # one run for each command, however many parts need it
 def _output_of(conf: str | None, program: str, *arguments: str) -> str:
     """Return what a program of Slurm's prints; nothing where it fails or takes too long."""
-    path = _program_path(program)
+    path = program_path(program)
     if not path:
         return ""
     environ = os.environ | ({"SLURM_CONF": conf} if conf else {})
@@ -199,7 +199,8 @@ def _output_of(conf: str | None, program: str, *arguments: str) -> str:
     return done.stdout
 
 
-def _program_path(program: str) -> str:
+def program_path(program: str) -> str:
+    """Return where a scheduler's program is, on PATH or in a usual place; empty where it is not on this host."""
     return shutil.which(program) or shutil.which(program, path=_PROGRAMS) or ""
 
 
@@ -290,7 +291,7 @@ def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
 
 def _has_controller(where: Where) -> bool:
     """Return whether there should be a controller, though it may not answer."""
-    return not where.root and bool(_program_path("scontrol"))
+    return not where.root and bool(program_path("scontrol"))
 
 
 def _is_run(root: str, conf: SlurmConf, path: str, ours: set[str]) -> bool:
@@ -556,22 +557,20 @@ def _add_root_hook(draft: Draft, conf: SlurmConf, key: str) -> str:
     hook, path, values = SLURM_HOOKS[name], f"{SLURM_DIRECTORY}/{name}", conf.all(key)
     others = [value for value in values if value != path]
     is_glob_alone = len(others) == 1 and is_glob(others[0])
+    place, named, is_there = path, path, path in values[-1:] and not others
     if others and not is_glob_alone and takes_several_lines(draft.where):
-        chosen = draft.site.chain(name)
+        chosen, is_there = draft.site.chain(name), path in values
         program = "" if chosen in {None, NONE, *others} else _not_ours(key, str(chosen), (path,))
-        draft.add(hook, path, Chain(program))
-        draft.lines.append(Line(f"{key}={path}", is_there=path in values))
-        return "" if chosen else f'{name} = "{NONE}"'
-    if len(others) > 1:
+        missing = "" if chosen else f'{name} = "{NONE}"'
+    elif len(others) > 1:
         remedy = f"one line {key}=, with a glob such as /etc/slurm/{name}.d/* for several programs"
         raise FactsError(f"at most one {key} line in {conf.path}", ", ".join(others), remedy)
-    program, missing = _own_program(draft, conf, key, path)
-    if is_glob_alone:
-        draft.add(hook, _place_in(others[0]), Chain(program))
-        draft.lines.append(Line(f"{key}={others[0]}", is_there=True))
-        return ""
-    draft.add(hook, path, Chain(program))
-    draft.lines.append(Line(f"{key}={path}", is_there=path in values[-1:] and not others))
+    else:
+        program, missing = _own_program(draft, conf, key, path)
+        if is_glob_alone:
+            place, named, is_there, missing = _place_in(others[0]), others[0], True, ""
+    draft.add(hook, place, Chain(program))
+    draft.lines.append(Line(f"{key}={named}", is_there=is_there))
     return missing
 
 

@@ -190,9 +190,7 @@ def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
 
 def _daemon_version(row: Target) -> str:
     """Return what a scheduler's daemon says of itself; empty where it is not on this host."""
-    usual = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/opt/pbs/sbin:/opt/slurm/sbin"
-    path = shutil.which(row.program) or shutil.which(row.program, path=usual)
-    if path is None:
+    if not (path := slurm.program_path(row.program)):
         return ""
     try:
         done = subprocess.run(

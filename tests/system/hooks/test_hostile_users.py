@@ -215,21 +215,6 @@ def test_whatever_a_user_leaves_is_removed(host: Host, spoil: Callable[[Host], N
         assert left(host) == [], kind
 
 
-def test_a_process_that_goes_on_writing_holds_up_nothing(host: Host) -> None:
-    """It holds a subdirectory open: the Epilog ends all the same, and the next one after it removes what is left."""
-    run_hook(host, "slurm/prolog")
-    in_job(host, "mkdir deep")
-    write = "cd /run/mingle/7/deep; while :; do echo mingle-race >a; mkdir b; rm -r a b; done 2>/dev/null"
-    with meanwhile(host, write):
-        run_hook(host, "slurm/epilog")
-        assert not host.outside("/run/mingle/7").exists()
-        run_hook(host, "slurm/prolog")
-        assert host.outside("/run/mingle/7/key").read_text() == key_of("7") + "\n"
-        run_hook(host, "slurm/epilog")
-    run_hook(host, "slurm/epilog")
-    assert left(host) == []
-
-
 LISTS = {
     "a gigabyte": "truncate -s 1G processes",
     "a FIFO": "mkfifo processes",

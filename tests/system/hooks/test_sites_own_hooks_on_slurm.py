@@ -126,28 +126,6 @@ def test_the_controllers_configuration_counts_without_a_file(site: SlurmCluster)
         host.run(["mv", "/etc/slurm/elsewhere.conf", "/etc/slurm/slurm.conf"], check=True)
 
 
-def test_a_host_suffix_that_does_not_resolve_is_found(site: SlurmCluster) -> None:
-    """By install, verify and doctor, before a job gets an address that nobody can reach."""
-    host, names = site.controller, site.controller.outside("/etc/hosts")
-    before = names.read_text()
-    host.write("/etc/mingle/mingle.toml", 'host_suffix = "-opa"\n')
-    host.write("/etc/mingle/key", SITE_KEY + "\n", mode=0o400)
-    commands = [[*MINGLE_HOOKS, *words] for words in (("install", "slurm", "--yes"), ("verify", "slurm"), ("doctor",))]
-    try:
-        for command in commands:
-            done = host.run(command)
-            bad = [
-                line.split(":")[0] for line in (done.stdout + done.stderr).splitlines() if "does not resolve" in line
-            ]
-            assert (done.returncode, bad) == (1, ["BAD  node1-opa"]), command
-        host.write("/etc/hosts", f"{before}10.77.0.1 node1-opa\n")
-        for command in commands:
-            assert "node1-opa: " not in host.run(command).stdout
-        assert host.run(commands[0]).returncode == 0
-    finally:
-        host.write("/etc/hosts", before)
-
-
 SOURCE = Path(__file__).with_name("hidden.c")
 PLUGSTACK, MOUNTS = "/etc/slurm/plugstack.conf", "/etc/enroot/mounts.d/50-mingle.fstab"
 IN_CONTAINER = ("/bin/sh", "-c", "ls /etc/mingle; echo rank $NODE_RANK of $MASTER_ADDR")

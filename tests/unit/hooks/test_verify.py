@@ -24,7 +24,7 @@ from mingle_hooks.cli.hooks import hooks
 from mingle_hooks.errors import UsageError
 from mingle_hooks.hooks import files, slurm, verify
 from mingle_hooks.hooks.files import Site
-from mingle_hooks.hooks.plan import hung_path
+from mingle_hooks.hooks.plan import Finding, Where, hung_finding
 from mingle_hooks.hooks.verify import preview_job, why_nothing
 
 
@@ -170,8 +170,9 @@ def test_a_path_that_hangs_is_named(root: Path) -> None:
         time.sleep(600)
 
     os.mkfifo(at(root, "/etc/mingle/hooks/fifo"))
-    assert hung_path(str(root), "slurm", 60, ["/none", "/etc/mingle/hooks/fifo"]) == ""
-    assert hung_path(str(root), "slurm", 0.5, hangs()) == "/srv/gone"
+    assert hung_finding(str(root), "slurm", 60, ["/none", "/etc/mingle/hooks/fifo"]) is None
+    found = hung_finding(str(root), "slurm", 0.5, hangs())
+    assert (found and found.where) == "/srv/gone"
 
 
 def test_a_check_that_hangs_in_the_kernel_holds_no_stream_of_its_caller(root: Path) -> None:
@@ -179,7 +180,7 @@ def test_a_check_that_hangs_in_the_kernel_holds_no_stream_of_its_caller(root: Pa
     program = (
         "import os, sys, time; from mingle_hooks.hooks import files, plan; "
         "files.look_at = lambda *_: time.sleep(600); os.kill = lambda *_: None; "
-        "print(plan.hung_path(sys.argv[1], 'slurm', 0.2))"
+        "print(plan.hung_finding(sys.argv[1], 'slurm', 0.2).where)"
     )
     argv = [sys.executable, "-c", program, str(root)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -487,6 +488,18 @@ def test_a_setting_of_a_later_mingle_is_noted_once(root: Path) -> None:
     assert done.stderr.count("note: ignored") == 1, done.output
 
 
-def test_without_proc_no_file_system_is_called_shared(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOUNTS", str(root / "none"))
-    assert files.shared_type(str(root), "/etc/slurm/slurm.conf") == ""
+def test_a_host_suffix_that_does_not_resolve_is_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By install, verify and doctor, before a job gets an address that nobody can reach; not on a host without jobs."""
+    entries, find = files.read_manifest(str(root)).of("slurm"), verify.suffix_findings
+    monkeypatch.setattr(verify.os, "uname", lambda: os.uname_result(("Linux", "local.site", "", "", "")))
+    for suffix, where, its, is_found in (
+        ("-none", "", entries, True), ("host", "", entries, False), ("", "", entries, False),
+        ("-none", str(root), entries, False), ("-none", "", [], False),
+    ):  # fmt: skip
+        found = [each.where for each in find(Site(host_suffix=suffix), Where(where), its)]
+        assert found == ["local-none"] * is_found, (suffix, where)
+    monkeypatch.setattr(verify, "suffix_findings", lambda *_: [Finding("n-opa", "does not resolve", "")])
+    for words in (("install", "slurm", "--yes"), ("verify", "slurm"), ("doctor",)):
+        done = call(root, *words)
+        bad = [line.split(":")[0] for line in done.output.splitlines() if "does not resolve" in line]
+        assert (done.exit_code, {*bad}) == (1, {"BAD  n-opa"})
