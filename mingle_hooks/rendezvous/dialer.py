@@ -25,7 +25,7 @@ from mingle_hooks.rendezvous.discovery import Advertisement, Context, Discovery
 from mingle_hooks.rendezvous.messages import LONGEST_PART, LOOK, MEMBER_BYTES
 from mingle_hooks.rendezvous.multicast import OneWay
 from mingle_hooks.rendezvous.roster import RejectedPeers, peer_label
-from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret, check_in_ports, multicast_port
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.leader import Leader
@@ -271,7 +271,7 @@ class Search(Discovery):
         note: Callable[[str], None],
         on_proven: Callable[[ProvenLeader], None],
         joined: Callable[[], tuple[int, bytes] | None],
-        member: bytes = bytes(16),
+        member: bytes,
     ) -> None:
         self._loop, self._request = loop, request
         self.candidate: Candidate | None = None
@@ -280,27 +280,7 @@ class Search(Discovery):
         self.dial = self._dialer.dial
         self.back_off = self._dialer.back_off
         self._one_way = OneWay()
-        ports = check_in_ports(request.attempt, secret, request.port_range)
-        context = Context(
-            loop=loop,
-            attempt=request.attempt,
-            secret=secret,
-            dial=self._dialer.dial,
-            reject=self._reject,
-            note=note,
-            leader_hosts=request.leader_hosts,
-            host_suffix=request.host_suffix,
-            master=request.master,
-            ports=tuple(dict.fromkeys([port for group in ports for port in group])),
-            directory=request.directory,
-            multicast_port=multicast_port(request.attempt),
-            nets=tuple(p.text if p.network is None else str(p.network) for p in request.prefer),
-            ttl=request.ttl,
-            nodes=request.nodes,
-            joined=joined,
-            member=member,
-            one_way=self._one_way,
-        )
+        context = Context(loop, request, secret, self.dial, self._reject, note, joined, member, self._one_way)
         super().__init__(context, lambda: joined() is None, self._candidates_advertisement, self._is_gathering)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.gathering import Clock, join_request
+from support.gathering import ANSWER, Clock, join_request
 
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, by_exit_code
 from mingle_hooks.rendezvous import messages, wire
@@ -31,19 +31,7 @@ from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, WireError, decode, e
 # What a leader answers is read strictly: it ends up in shells, files and frameworks of every member.
 
 
-ROWS: list[list[Any]] = [[0, "node1", "10.0.0.1", 2], [1, "_n2.site", "fd00::2", 4]]
-ANSWER: dict[str, Any] = {
-    "epoch": 1,
-    "nodes": 2,
-    "size": 6,
-    "addr": "10.0.0.1",
-    "port": 23_000,
-    "digest": "0123456789abcdef",
-    "rank": 1,
-    "offset": 2,
-    "own": "10.0.0.2",
-    "roster": ROWS,
-}
+ROWS: list[list[Any]] = ANSWER["roster"]
 
 
 def changed(place: int, row: int, value: object) -> list[list[Any]]:

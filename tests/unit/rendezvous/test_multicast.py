@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from multicast_expert import IfaceInfo
-from support.gathering import ATTEMPT, OTHER, SECRET, Clock
+from support.gathering import ATTEMPT, OTHER, SECRET, Clock, context
 
-from mingle_hooks.net.addresses import ListedAddress, list_addresses
+from mingle_hooks.net.addresses import ListedAddress, list_addresses, preference
 from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import Endpoint, Loop
-from mingle_hooks.rendezvous.discovery import Advertisement, Context
+from mingle_hooks.rendezvous.discovery import Advertisement
 from mingle_hooks.rendezvous.multicast import BEACON, QUESTION, Beacon, Questions, Replies, pack_beacon, unpack_beacon
 from mingle_hooks.rendezvous.wire import Attempt, Secret
 
@@ -292,7 +292,7 @@ def test_requested_interfaces_come_before_physical_ones_and_those_before_loopbac
     listed: list[ListedAddress], nets: tuple[str, ...], expected: list[str]
 ) -> None:
     """What is made for guests counts only where it is named; loopback where nothing else is, also without IPv6."""
-    assert names(multicast.choose_carriers(multicast._infos(listed), nets)) == expected
+    assert names(multicast.choose_carriers(multicast._infos(listed), [*map(preference, nets)])) == expected
 
 
 def test_few_of_many_are_used() -> None:
@@ -367,9 +367,9 @@ class Ear:
         self.sent: list[bytes] = []
         self.found: list[Endpoint] = []
         self.rejected: list[str] = []
-        context = Context(self.loop, ATTEMPT, SECRET, self.found.append, self.rejected.append, self.rejected.append)
         precedence = None if joined is None else joined.precedence
-        self.backend = multicast.MulticastBackend(context._replace(nodes=nodes, joined=lambda: precedence), [])
+        its = context(self.loop, self.found.append, self.rejected.append, joined=lambda: precedence, nodes=nodes)
+        self.backend = multicast.MulticastBackend(its, [])
         many: Any = [Link(self.sent) for _ in range(links)]
         self.backend.links = many
 
