@@ -13,7 +13,9 @@ from mingle_hooks.rendezvous.connection import Endpoint, Lookup, Loop, Timer
 from mingle_hooks.rendezvous.wire import Secret, check_in_ports
 
 if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.leader import Leader
     from mingle_hooks.rendezvous.member import Request
+    from mingle_hooks.rendezvous.rendezvous import Candidate
 
 # The interface of a backend.
 
@@ -355,18 +357,12 @@ class Discovery:
     """Opens the backends, and has them search and announce; the owner calls close().
 
     The reason why a backend cannot be opened or used any longer is kept for the final message, and the others go on.
-    `is_wanted()` is whether a backend that opens late is still of use, `advertisement()` what this leader or candidate
-    announces (None: nothing), and `leads()` whether it still gathers members by right.
+    `candidate` is this member's own leader, if any, which is announced.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        is_wanted: Callable[[], bool],
-        advertisement: Callable[[], Advertisement | None],
-        leads: Callable[[], bool],
-    ) -> None:
-        self._context, self._is_wanted, self._advertisement, self._leads = context, is_wanted, advertisement, leads
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.candidate: Candidate | None = None
         self._wanted: tuple[str, ...] = ()
         self._later: tuple[str, ...] = ()  # still to be opened
         self._backends: dict[str, Backend] = {}
@@ -393,7 +389,7 @@ class Discovery:
     def look(self, name: str) -> None:
         """Search at once for another leader by one backend, if this member leads and that backend is in use."""
         if name in self._backends:
-            self._backends[name].search(wanted=self._leads())
+            self._backends[name].search(wanted=self.leader is not None and self.leader.state == "gathering")
 
     def pause(self) -> None:
         """Stop searching and announcing: a leader has been found."""
@@ -414,6 +410,11 @@ class Discovery:
         """Close every backend."""
         for backend in self._backends.values():
             backend.close()
+
+    @property
+    def leader(self) -> Leader | None:
+        """This member's own leader, None without one."""
+        return self.candidate.leader if self.candidate is not None else None
 
     def _open_later(self) -> None:
         names, self._later = self._later, ()
@@ -444,7 +445,7 @@ class Discovery:
         if backend is None:
             return
         self._backends[name] = backend
-        if self._is_wanted():
+        if self._context.joined() is None:
             self._seek(name)
 
     def _drop(self, name: str, error: Exception) -> None:
@@ -455,7 +456,8 @@ class Discovery:
             backend.close()
 
     def _seek(self, name: str) -> None:
-        advertisement, backend = self._advertisement(), self._backends[name]
+        backend = self._backends[name]
+        advertisement = self.candidate.advertisement if self.candidate is not None else None
         try:
             if advertisement is not None:
                 backend.announce(advertisement)

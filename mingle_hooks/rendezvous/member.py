@@ -605,7 +605,7 @@ class Follower:
             return
         if membership.progress is not None:
             self.progress = membership.progress
-            self._search.rejections.reject(membership.progress.rejected)
+            self._search.reject(membership.progress.rejected)
         if membership.state == "ready":
             self._promised(Promise(membership.proven.leader, membership.lease_ends))
         elif membership.is_free:

@@ -337,7 +337,7 @@ class Rendezvous:
 
     @property
     def _leader(self) -> Leader | None:
-        return self._search.candidate.leader if self._search.candidate is not None else None
+        return self._search.leader
 
     def run(self) -> Answer:
         """See meet()."""
@@ -380,8 +380,9 @@ class Rendezvous:
         leader, membership = self._leader, self._follower.membership
         if leader is not None and leader.answer is answer:
             report.note_by_leader(leader, self._request, self._observer, answer["at"])
-        elif self._observer.explain is not None:
-            report.note_by_member(membership, self._observer)
+        elif self._observer.explain is not None and membership is not None:
+            proven = membership.proven
+            self._observer.explain(f"rank 0 is {proven.label}, found by {proven.endpoint.backend}")
         me = membership.me if membership is not None else leader.me if leader is not None else self._me
         if me.spent is not None:
             answer["spent"] = list(self._stopwatch.formed(me.spent))
@@ -421,7 +422,7 @@ class Rendezvous:
         leader = self._leader
         if leader is None:
             return
-        self._search.rejections.reject(leader.rejected.list())
+        self._search.reject(leader.rejected.list())
         if leader.state == "withdrawn" and leader.failure is not None:
             failure, leader.failure = leader.failure, None
             if self._follower.membership is not None:  # the better candidate decides
@@ -442,7 +443,7 @@ class Rendezvous:
         if len(leader.roster) == 1:  # a better reason may be known why no member has come
             candidate = self._search.candidate
             no_network = candidate.no_network if candidate is not None else None
-            error = self._search.rejections.refusal() or no_network or self._search.with_local_faults(error)
+            error = self._search.refusal() or no_network or self._search.with_local_faults(error)
         may_come_late = failure.kind not in ("missing", "unconfirmed", "keys", "runs", "versions", "network", *LIMITS)
         is_awaited = may_come_late and not leader.all_informed
         if not self._outcome.is_known:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,7 +70,9 @@ def searching(
     reports: list[str] = []
     with Loop(clock or Clock()) as loop:
         its = context(loop, lambda _endpoint: None, reports.append, leader_hosts=("127.0.0.1",), **parts)
-        search = Discovery(its, lambda: True, lambda: advertisement, lambda: False)
+        search = Discovery(its)
+        leader: Any = SimpleNamespace(advertisement=advertisement, leader=SimpleNamespace(state="failed"))
+        search.candidate = leader if advertisement is not None else None
         yield search
         search.close()
     assert reports == []
