@@ -81,7 +81,8 @@ def pack_beacon(packet: Beacon, secret: Secret) -> bytes:
     """Return the datagram."""
     addresses = packet.addresses[:MOST_ADDRESSES]
     head = _HEAD.pack(MAGIC, packet.kind, packet.tag, packet.leader, packet.ticket, packet.port, len(addresses))
-    data = head + b"".join(_packed(address) for address in addresses) + b"".join(packet.nonces[:MOST_NONCES])
+    rows = [socket.inet_pton(socket.AF_INET6, a if ":" in a else f"::ffff:{a}") for a in addresses]
+    data = head + b"".join((*rows, *packet.nonces[:MOST_NONCES]))
     return secret.sealed(data, MAC_BYTES, b"beacon")
 
 
@@ -99,12 +100,6 @@ def unpack_beacon(data: bytes, tag: bytes, secret: Secret) -> Beacon | None:
     addresses = tuple(_text(data[start : start + 16]) for start in range(_HEAD.size, middle, 16))
     nonces = tuple(data[start : start + NONCE_BYTES] for start in range(middle, end, NONCE_BYTES))
     return Beacon(kind, packet_tag, leader, ticket, port, addresses, genuine, nonces)
-
-
-def _packed(address: str) -> bytes:
-    if ":" in address:
-        return socket.inet_pton(socket.AF_INET6, address)
-    return _MAPPED + socket.inet_pton(socket.AF_INET, address)
 
 
 def _text(row: bytes) -> str:
