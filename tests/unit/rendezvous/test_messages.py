@@ -17,9 +17,11 @@ from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.messages import (
     _KINDS,
     CLOSING_S,
+    LONGEST_FINGERPRINT,
     LONGEST_PART,
     MOST_PARTS,
     OBSTACLES,
+    Durations,
     Failure,
     JoinRequest,
     Kind,
@@ -190,21 +192,37 @@ def test_an_obstacle_travels_and_is_the_same_error_everywhere(kind: Kind) -> Non
     assert by_exit_code(error.exit_code) is type(error)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        None,
-        "command",
-        {"kind": "command"},
+def test_a_check_in_travels_as_it_is_and_says_no_more_than_it_must() -> None:
+    """An earlier version does not send all of it, and is accepted."""
+    said = join_request(spent=Durations(1, 2, 3, 4), topology="spine/leaf1", pinned={"WORLD_SIZE": "8"})
+    assert parse(JoinRequest, decode(encode(said.body()))) == said
+    assert not {"spent", "topology", "obstacle", "fingerprint", "addresses", "clock_ms"} & join_request().body(9).keys()
+
+
+WRONG: dict[str, list[object]] = {
+    "obstacle": [
+        *(None, "command", {"kind": "command"}),
         *({"kind": "command", "parts": parts} for parts in ([], ["node1"], ["node1", 7])),
         {"kind": "command", "parts": ["node1", "x" * (LONGEST_PART + 1)]},
         {"kind": "rank", "parts": ["0", "node1", "node2"]},
         {"kind": "none", "parts": ["node1", GONE]},
     ],
-)
-def test_an_invalid_obstacle_is_refused(wrong: object) -> None:
+    "spent": [[1, 2, 3], [1, 2, 3, -1], [1, 2, 3, 1 << 40], [1, 2, 3, True], [1, 2, 3, 4.5], "1234", None],
+    "topology": ["a" * 256, "a\nb", 7, None],
+    "fingerprint": ["x" * (LONGEST_FINGERPRINT + 1), "a\nb", 7],
+    "addresses": ["\x1b"],
+    "clock_ms": [-1, 1.5],
+    "given": [{"PATH": "/"}, {"WORLD_SIZE": "\x1b[2J"}, {"WORLD_SIZE": 2}, [], None],
+    "member": ["zz", "", "ab" * 17],
+    "host": ["$(reboot)", "", "-a", "a" * 300, 5],
+}
+
+
+@pytest.mark.parametrize(("name", "wrong"), [(name, wrong) for name, values in WRONG.items() for wrong in values])
+def test_an_invalid_part_of_a_check_in_is_refused(name: str, wrong: object) -> None:
+    """Much of it is shown to people."""
     with pytest.raises(WireError):
-        parse(JoinRequest, {**join_request().body(), "obstacle": wrong})
+        parse(JoinRequest, {**join_request().body(), name: wrong})
 
 
 def test_an_obstacle_is_attributed_to_the_members_own_host() -> None:
