@@ -17,7 +17,7 @@ from mingle_hooks.errors import MissingError, NetworkError, NotExecutableError
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import interfaces, usable
-from mingle_hooks.rendezvous.connection import READ, Callers, Loop
+from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages, starters
 from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet, Received
@@ -80,9 +80,9 @@ class Heartbeats:
         interval_s: float = messages.INTERVAL_S,
     ) -> None:
         self._loop, self._interval_s, self._part = loop, interval_s, 0
-        self._secret, self._tag, self._on_heartbeat = secret, messages.heartbeat_tag(secret), on_heartbeat
+        self._secret, self._on_heartbeat = secret, on_heartbeat
         self._latest: dict[int, int] = {}  # number -> sequence of its last heartbeat
-        self._peers: dict[int, tuple[socket.socket, Address, list[tuple[int, int, bytes]]]] = {}
+        self._peers: dict[int, tuple[socket.socket, Address, messages.Control]] = {}
         self._sent = 0
         for sock in datagrams:
             loop.watch(sock, READ, lambda _events, sock=sock: self._take(sock))  # type: ignore[misc]
@@ -99,18 +99,11 @@ class Heartbeats:
             self._send(number)
 
     def _take(self, sock: socket.socket) -> None:
-        while True:
-            try:
-                data, control, _, address = sock.recvmsg(messages.BYTES + 1, 128)
-            except BlockingIOError:
-                return
-            except OSError:  # ICMP's answer to an earlier datagram
+        for (number, sequence), control, address in messages.heartbeats(sock, self._secret, messages.AGENT):
+            if sequence <= self._latest.get(number, 0):
                 continue
-            heartbeat = messages.unpack_heartbeat(self._secret, self._tag, messages.AGENT, data)
-            if heartbeat is None or heartbeat.sequence <= self._latest.get(heartbeat.number, 0):
-                continue
-            number, is_first = heartbeat.number, heartbeat.number not in self._peers
-            self._latest[number] = heartbeat.sequence
+            is_first = number not in self._peers
+            self._latest[number] = sequence
             self._peers[number] = (sock, address, _from_same_address(control))
             if is_first:
                 self._send(number)
@@ -129,10 +122,10 @@ class Heartbeats:
         self._sent += 1
         heartbeat = messages.Heartbeat(number, self._sent)
         with suppress(OSError):  # the next may get through
-            sock.sendmsg([messages.pack_heartbeat(self._secret, self._tag, RUNNER, heartbeat)], control, 0, address)
+            sock.sendmsg([messages.pack_heartbeat(self._secret, RUNNER, heartbeat)], control, 0, address)
 
 
-def _from_same_address(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+def _from_same_address(control: messages.Control) -> messages.Control:
     """Return the control messages by which an answer comes from the address that a heartbeat was sent to."""
     for level, kind, data in control:
         if level == socket.IPPROTO_IP and kind == _IP_PKTINFO and len(data) == _V4.size:
@@ -143,8 +136,8 @@ def _from_same_address(control: list[tuple[int, int, bytes]]) -> list[tuple[int,
     return []
 
 
-# Seconds within which a caller has to send JOIN, and the most callers that have not.
-STRANGER_S, MOST_STRANGERS = 10.0, 4096
+# Callers that have not sent JOIN.
+MOST_STRANGERS = 4096
 # Silent agents are looked for so often in the longest silence, and at least each second; also at the moment when a
 # silence has lasted that long, though not for each of a thousand hosts that a switch has lost.
 _LOOKS, _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 6, 1.0, 0.1
@@ -177,13 +170,13 @@ class Hub:
         self._on_event, self._on_output = on_event, on_output
         self._places, self._own = places, own
         self._numbers = {place: number for number, place in enumerate(places)}
-        self._strangers: dict[Link, float] = {}  # oldest first
         self._is_held = False
         self.here: dict[int, Agent] = {}
         self.heartbeats = Heartbeats(
             loop, sockets.datagrams, secret, self._heard, messages.heartbeat_interval_s(silence.host_s)
         )
-        Callers(loop, sockets.listeners, self._greet, self._make_room)
+        self._reception = messages.Reception(loop, sockets.listeners, secret, self._introduced, MOST_STRANGERS)
+        self._reception.on_end = self._ended
         self._look_s = min(silence.host_s / _LOOKS, _LONGEST_LOOK_S)
         self._looked_at = loop.clock()
         self._look()
@@ -213,33 +206,14 @@ class Hub:
         for place in self.here:
             self.send(place, Leave(status))
 
-    def _greet(self, sock: socket.socket, _where: str) -> None:
-        link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda _reason: self._forget(link))
-        link.on_message = lambda kind, body: self._introduced(link, kind, body)
-        self._strangers[link] = self._loop.clock()
-        if len(self._strangers) > MOST_STRANGERS:
-            self._make_room()
-
-    def _make_room(self) -> bool:
-        """Drop the oldest stranger; tell whether there was one."""
-        oldest = next(iter(self._strangers), None)
-        if oldest is not None:
-            self._drop_stranger(oldest)
-        return oldest is not None
-
-    def _drop_stranger(self, link: Link) -> None:
-        del self._strangers[link]
-        link.close()
-
-    def _forget(self, link: Link) -> None:
-        self._strangers.pop(link, None)
+    def _ended(self, link: Link, _reason: str) -> None:
         for place, agent in [*self.here.items()]:
             if link in (agent.control, agent.output):
                 self._lost(place, None)
 
     def _introduced(self, link: Link, kind: int, body: Body) -> None:
         """Take in an agent, which holds the key. Raises WireError for one that has no place here."""
-        self._strangers.pop(link, None)
+        self._reception.admit(link)
         join = parse(Join, body)
         place = self._numbers.get(Place(join.host, join.local))
         if kind != JOIN or place is None:
@@ -325,9 +299,6 @@ class Hub:
                 if not agent.is_quiet:
                     agent.is_quiet = True
                     self._on_event(Quiet(place))
-        for link, since in [*self._strangers.items()]:
-            if now - since > STRANGER_S:
-                self._drop_stranger(link)
         self._loop.after(max(next_s, _SHORTEST_LOOK_S), self._look)
 
 

@@ -202,7 +202,7 @@ def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_a_replayed_one
 
         def beat(sequence: int) -> None:
             heartbeat = messages.Heartbeat(0, sequence)
-            sock.send(messages.pack_heartbeat(SECRET, messages.heartbeat_tag(SECRET), AGENT, heartbeat))
+            sock.send(messages.pack_heartbeat(SECRET, AGENT, heartbeat))
             scene.turn()
 
         control, _ = scene.agent()

@@ -213,7 +213,7 @@ def test_what_is_said_to_one_run_is_of_no_use_for_another_nor_for_a_world() -> N
 
 
 def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "CALLER_S", 3600.0)
+    monkeypatch.setattr(messages, "STRANGER_S", 3600.0)
     world = served.world()
     with served:
         strangers = [stranger(world) for _ in range(status.MOST_CALLERS + 8)]
@@ -224,7 +224,7 @@ def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.Monk
 
 
 def test_a_stranger_who_says_nothing_goes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "CALLER_S", 0.01)
+    monkeypatch.setattr(messages, "STRANGER_S", 0.01)
     world = served.world()
     with served, stranger(world) as sock:
         assert frames(sock) == []
