@@ -97,7 +97,8 @@ def figures(seconds: float = SECONDS) -> dict[str, dict[str, float]]:
     reading, writing = os.pipe()
     with Loop() as loop:
         sockets = Sockets(is_local=True)
-        hub = Hub(loop, sockets, secret, places, messages.Silence(SILENCE_S), "", take, lambda *_words: None)
+        hub = Hub(loop, sockets, secret, places, messages.Silence(SILENCE_S), "")
+        hub.on_event = take
         child = os.fork()
         if not child:
             _supervise(secret, places, sockets.port, seconds, writing)

@@ -27,6 +27,7 @@ _STDERR = 2
 _KEY_BYTES = 32
 
 RunnerAddress = tuple[str, int]
+Welcomed = Callable[[RunnerAddress, Link, Welcome], None]
 
 
 class Options(NamedTuple):
@@ -106,16 +107,10 @@ class Approach:
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        secret: Secret,
-        addresses: Sequence[RunnerAddress],
-        join: Join,
-        on_welcome: Callable[[RunnerAddress, Link, Welcome], None],
-        on_end: Callable[[str], None],
+        self, loop: Loop, secret: Secret, addresses: Sequence[RunnerAddress], join: Join, on_welcome: Welcomed
     ) -> None:
-        self._loop, self._secret, self._join = loop, secret, join
-        self._on_welcome, self._on_end = on_welcome, on_end
+        self._loop, self._secret, self._join, self._on_welcome = loop, secret, join, on_welcome
+        self.on_end: Callable[[str], None] = lambda _reason: None
         self._links: dict[RunnerAddress, Link] = {}
         self.is_over = False
         for address in addresses:
@@ -144,7 +139,7 @@ class Approach:
 
     def _lost(self, address: RunnerAddress, reason: str) -> None:
         if self.is_over:
-            self._on_end(reason)
+            self.on_end(reason)
         else:
             self._loop.after(_AGAIN_S, lambda: self._dial(address))
 
@@ -231,7 +226,8 @@ class Runner:
         self._heartbeats: Heartbeats | None = None
         self._is_lost = False
         self.output: Link | None = None
-        self._approach = Approach(loop, self._secret, task.addresses, self._join, self._welcome, self._lose)
+        self._approach = Approach(loop, self._secret, task.addresses, self._join, self._welcome)
+        self._approach.on_end = self._lose
         loop.after(_APPROACH_S, lambda: None if self.is_found else self._lose("none answers"))
 
     @property

@@ -72,19 +72,14 @@ class Heartbeats:
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        datagrams: list[socket.socket],
-        secret: Secret,
-        on_heartbeat: Callable[[int], None],
-        interval_s: float = messages.INTERVAL_S,
+        self, loop: Loop, sockets: Sockets, secret: Secret, on_heartbeat: Callable[[int], None], interval_s: float
     ) -> None:
         self._loop, self._interval_s, self._part = loop, interval_s, 0
         self._secret, self._on_heartbeat = secret, on_heartbeat
         self._latest: dict[int, int] = {}  # number -> sequence of its last heartbeat
         self._peers: dict[int, tuple[socket.socket, Address, messages.Control]] = {}
         self._sent = 0
-        for sock in datagrams:
+        for sock in sockets.datagrams:
             loop.watch(sock, READ, lambda _events, sock=sock: self._take(sock))  # type: ignore[misc]
         self._beat()
 
@@ -149,32 +144,24 @@ class Agent:
     def __init__(self, control: Link, now: float) -> None:
         self.control, self.heard_at = control, now
         self.output: Link | None = None
-        self.is_joined = self.is_quiet = self.is_paused = False
+        self.is_quiet = self.is_paused = False
 
 
 class Hub:
     """The connected agents; `on_event(event)` gets their messages, `on_output(place, kind, data)` their output."""
 
     def __init__(
-        self,
-        loop: Loop,
-        sockets: Sockets,
-        secret: Secret,
-        places: Sequence[Place],
-        silence: Silence,
-        own: str,
-        on_event: Callable[[Event], None],
-        on_output: Callable[[int, int, bytes], None],
+        self, loop: Loop, sockets: Sockets, secret: Secret, places: Sequence[Place], silence: Silence, own: str
     ) -> None:
-        self._loop, self._sockets, self._secret, self._silence = loop, sockets, secret, silence
-        self._on_event, self._on_output = on_event, on_output
+        self._loop, self._sockets, self._silence = loop, sockets, silence
         self._places, self._own = places, own
+        self.on_event: Callable[[Event], None] = lambda _event: None
+        self.on_output: Callable[[int, int, bytes], None] = lambda _place, _kind, _data: None
         self._numbers = {place: number for number, place in enumerate(places)}
         self._is_held = False
         self.here: dict[int, Agent] = {}
-        self.heartbeats = Heartbeats(
-            loop, sockets.datagrams, secret, self._heard, messages.heartbeat_interval_s(silence.host_s)
-        )
+        interval_s = messages.heartbeat_interval_s(silence.host_s)
+        self.heartbeats = Heartbeats(loop, sockets, secret, self._heard, interval_s)
         self._reception = messages.Reception(loop, sockets.listeners, secret, self._introduced, MOST_STRANGERS)
         self._reception.on_end = self._ended
         self._look_s = min(silence.host_s / _LOOKS, _LONGEST_LOOK_S)
@@ -220,10 +207,10 @@ class Hub:
             raise WireError("no place")
         agent = self.here.get(place)
         if join.is_output and agent is not None and agent.output is None:
-            agent.output, agent.is_joined = link, True
+            agent.output = link
             link.on_output = lambda kind, data: self._wrote(place, kind, data)
             link.listen(wanted=not self._is_held)
-            self._on_event(Joined(place))
+            self.on_event(Joined(place))
         elif not join.is_output and agent is None:
             self.here[place] = Agent(link, self._loop.clock())
             link.on_message = lambda kind, body: self._take(place, kind, body)
@@ -235,13 +222,13 @@ class Hub:
 
     def _wrote(self, place: int, kind: int, data: bytes) -> None:
         self._heard(place)
-        self._on_output(place, kind, data)
+        self.on_output(place, kind, data)
 
     def _take(self, place: int, kind: int, body: Body) -> None:
         self._heard(place)
         if kind not in messages.AGENT_MESSAGES:
             raise WireError("not an agent's message")
-        self._on_event(Received(place, parse(messages.AGENT_MESSAGES[kind], body)))
+        self.on_event(Received(place, parse(messages.AGENT_MESSAGES[kind], body)))
 
     def _heard(self, place: int) -> None:
         agent = self.here.get(place)
@@ -249,25 +236,25 @@ class Hub:
             agent.heard_at = self._loop.clock()
             if agent.is_quiet:
                 agent.is_quiet = agent.is_paused = False
-                self._on_event(Alive(place))
+                self.on_event(Alive(place))
 
     def _lost(self, place: int, silent_s: float | None) -> None:
-        was_joined = self.here[place].is_joined
+        was_joined = self.here[place].output is not None
         self.drop(place)
         if was_joined:
-            self._on_event(Lost(place, silent_s))
+            self.on_event(Lost(place, silent_s))
 
     def _silent(self, place: int, agent: Agent, silent_s: float) -> None:
         """Give an agent up, or wait longer where its host answers: then it is stopped."""
         if self._silence.is_over(silent_s, agent.control.unacknowledged_s):
             if self._is_isolated():
-                self._on_event(Isolated(self._own, silent_s))
+                self.on_event(Isolated(self._own, silent_s))
             self._lost(place, silent_s)
             return
         self.heartbeats.probe(place)
         if not agent.is_paused:
             agent.is_paused = True
-            self._on_event(Paused(place, silent_s))
+            self.on_event(Paused(place, silent_s))
 
     def _is_isolated(self) -> bool:
         """Tell whether this host is cut off: neither agents nor kernels of several other hosts answer."""
@@ -298,7 +285,7 @@ class Hub:
                 self.heartbeats.probe(place)
                 if not agent.is_quiet:
                     agent.is_quiet = True
-                    self._on_event(Quiet(place))
+                    self.on_event(Quiet(place))
         self._loop.after(max(next_s, _SHORTEST_LOOK_S), self._look)
 
 

@@ -463,21 +463,17 @@ _TRIES = 16
 class StatusServer:
     """Answers for a run to holders of one of the keys, until close(); to nobody without a key, or a home.
 
-    `state(entry, is_whole)` is its status; `on_kill(is_now)` is to end it; `note(text)` gets a line on what hides the
-    run from `mingle ls`, which is no reason not to run.
+    The owner sets `state(entry, is_whole)`, its status, and `on_kill(is_now)`, which ends it. `note(text)` gets a line
+    on what hides the run from `mingle ls`, which is no reason not to run.
     """
 
+    state: Callable[[Entry, bool], State]
+    on_kill: Callable[[bool], None]
+
     def __init__(
-        self,
-        loop: Loop,
-        entry: Entry,
-        keys: Sequence[bytes],
-        directory: str | None,
-        state: Callable[[Entry, bool], State],
-        on_kill: Callable[[bool], None],
-        note: Callable[[str], None],
+        self, loop: Loop, entry: Entry, keys: Sequence[bytes], directory: str | None, note: Callable[[str], None]
     ) -> None:
-        self._loop, self._state, self._on_kill = loop, state, on_kill
+        self._loop = loop
         self._receptions: list[Reception] = []
         self.waiting: list[Link] = []
         self._path = path = directory or ""
@@ -522,13 +518,13 @@ class StatusServer:
         if self.entry is None:
             return
         if kind == ASK:
-            link.send(STATE, self._state(self.entry, body.get("whole") is True).body())
+            link.send(STATE, self.state(self.entry, body.get("whole") is True).body())
         elif kind == KILL:
             reception.admit(link)
             self.waiting = [each for each in self.waiting if not each.closed and each is not link]
             self.waiting = [*self.waiting[-_MOST_WAITING + 1 :], link]
             link.send(ENDING, {})
-            self._on_kill(body.get("now") is True)
+            self.on_kill(body.get("now") is True)
         else:
             raise WireError("not a request")
 

@@ -71,7 +71,8 @@ def test_the_address_that_answers_with_the_key_is_taken_and_no_other(loop: Loop)
     dialed = (refused.address, silent.address, wrong.address, ("127.0.0.1", 9), ("fe80::1%9999", 5), right.address)
     found: list[tuple[RunnerAddress, Link, messages.Welcome]] = []
     ends: list[str] = []
-    approach = Approach(loop, Secret(b"k" * 32), dialed, JOIN, lambda *what: found.append(what), ends.append)
+    approach = Approach(loop, Secret(b"k" * 32), dialed, JOIN, lambda *what: found.append(what))
+    approach.on_end = ends.append
     until(loop, lambda: found)
     assert [(address, welcome.number) for address, _, welcome in found] == [(right.address, NUMBER)]
     assert (right.joins, wrong.joins, approach.is_over) == ([body_of(JOIN)], [], True)
@@ -88,7 +89,7 @@ def test_a_runner_that_listens_later_is_found(loop: Loop) -> None:
     early = socket.create_server(("127.0.0.1", 0))
     address = early.getsockname()
     early.close()
-    approach = Approach(loop, Secret(b"k" * 32), [address], JOIN, lambda *_what: None, lambda _reason: None)
+    approach = Approach(loop, Secret(b"k" * 32), [address], JOIN, lambda *_what: None)
     for _ in range(5):
         loop.turn(0.01)
     with socket.create_server(address) as listener:

@@ -39,7 +39,8 @@ class Scene:
         self.events: list[Event] = []
         self.links: list[Link] = []
         places = [Place(host, 0) for host in hosts]
-        self.hub = Hub(self.loop, self.sockets, SECRET, places, silence, "a", self.take, lambda *_words: None)
+        self.hub = Hub(self.loop, self.sockets, SECRET, places, silence, "a")
+        self.hub.on_event = self.take
 
     def take(self, event: Event) -> None:
         """Take an event, as the runner does, which may drop agents at once."""
