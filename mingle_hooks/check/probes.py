@@ -590,7 +590,8 @@ class Probe:
         self._devices = DeviceFacts(loop, environ, self._report)  # forks: before there is any thread
         self._multicast = self._open_network(environ)
         join = Join(task.host, task.local, os.getpid(), is_output=False)
-        self._approach = Approach(loop, self._secret, task.addresses, join, self._welcome, lambda _reason: self.leave())
+        self._approach = Approach(loop, self._secret, task.addresses, join, self._welcome)
+        self._approach.on_end = lambda _reason: self.leave()
 
     @property
     def is_found(self) -> bool:
