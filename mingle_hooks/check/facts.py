@@ -11,8 +11,7 @@ from io import FileIO
 from typing import Any
 
 from mingle_hooks import values
-from mingle_hooks.check.report import Address, Space
-from mingle_hooks.check.session import MOST_ADDRESSES, MOST_OF_HOST
+from mingle_hooks.check.report import MOST_ADDRESSES, MOST_OF_HOST, Address, Space
 from mingle_hooks.errors import MingleError, NetworkError, printable
 from mingle_hooks.keys import on_network
 from mingle_hooks.net import devices

@@ -9,12 +9,11 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.check import facts, session
+from mingle_hooks.check import facts, report
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLookups
-from mingle_hooks.check.report import Address
-from mingle_hooks.check.session import Measured, Packet, Peer, ProbeOrder, SendOrder, pack_packet, unpack_packet
+from mingle_hooks.check.report import Address, Measured, Peer, ProbeOrder, SendOrder
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
 from mingle_hooks.net.ports import DEFAULT_RANGE, GONE_AT_ONCE, bound, candidates
 from mingle_hooks.rendezvous import multicast
@@ -28,6 +27,49 @@ from mingle_hooks.values import ports as parse_ports
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo
+
+# The datagrams between probes, which only holders of the check's key can make.
+#
+# ``magic | kind | from | to | network | value | time | MAC (8)``; a SIZE has zeros after it, up to its size.
+
+# A ping and its echo; one that needs no echo; one of a given size, and its confirmation; a TCP listener's greeting; a
+# multicast.
+PING, ECHO, NOTE, SIZE, SIZED, HERE, ALL = range(1, 8)
+_HEAD = struct.Struct("!4sBHHHIQ")
+_MAGIC, _MAC_BYTES = b"MCHK", 8
+BYTES = _HEAD.size + _MAC_BYTES
+# The headers of IP and UDP.
+HEADERS_4, HEADERS_6 = 28, 48
+
+
+class Packet(NamedTuple):
+    """A datagram from host `sender` to host `to`; `value` is a counter, or a size in octets; `time` in nanoseconds."""
+
+    kind: int
+    sender: int
+    to: int
+    network: int = 0
+    value: int = 0
+    time: int = 0
+
+
+def pack_packet(secret: Secret, packet: Packet) -> bytes:
+    """Return the datagram."""
+    return secret.sealed(_HEAD.pack(_MAGIC, *packet), _MAC_BYTES, b"check")
+
+
+def unpack_packet(secret: Secret, data: bytes) -> Packet | None:
+    """Return the packet in a datagram; None if no holder of the key made it."""
+    if len(data) < BYTES or not data.startswith(_MAGIC):
+        return None
+    head = secret.opened(data[:BYTES], _MAC_BYTES, b"check")
+    return None if head is None else Packet(*_HEAD.unpack(head)[1:])
+
+
+def padding(where: str, size: int) -> int:
+    """Return how many zeros make a datagram to this address a packet of `size` octets."""
+    return max(size - (HEADERS_6 if ":" in where else HEADERS_4) - BYTES, 0)
+
 
 # The TCP listeners of a probe: they greet each caller, and count what it sends.
 
@@ -67,7 +109,7 @@ class ProbeServer:
 
     def _greet(self, sock: socket.socket, _where: str) -> None:
         """Send this host's number, and count what arrives. Raises OSError."""
-        sock.send(pack_packet(self._secret, Packet(session.HERE, self.number, 0)))
+        sock.send(pack_packet(self._secret, Packet(HERE, self.number, 0)))
         self._callers.add(_Caller(self._loop, sock, self._callers))
 
 
@@ -161,12 +203,12 @@ class Call:
         self._received += data
         if not data:
             self.end("it closed the connection")
-        elif len(self._received) >= session.BYTES:
-            here = unpack_packet(self._secret, self._received[: session.BYTES])
-            if here is None or here.kind != session.HERE or here.sender != self._number:
+        elif len(self._received) >= BYTES:
+            here = unpack_packet(self._secret, self._received[:BYTES])
+            if here is None or here.kind != HERE or here.sender != self._number:
                 self.end(OTHER)
             else:
-                self._verified(self._sock, self._received[session.BYTES :])
+                self._verified(self._sock, self._received[BYTES:])
 
     def _verified(self, _sock: socket.socket, _more: bytes) -> None:
         self.end("")
@@ -271,7 +313,7 @@ class Datagrams:
 
     def send(self, mine: str, where: tuple[str, int], packet: Packet) -> bool:
         """Send a packet, a SIZE with its padding; return False if the kernel has no room for it."""
-        pad = session.padding(where[0], packet.value) if packet.kind == session.SIZE else 0
+        pad = padding(where[0], packet.value) if packet.kind == SIZE else 0
         return _sent(self._sockets[mine], pack_packet(self._secret, packet) + bytes(pad), where)
 
     def _ready(self, sock: socket.socket, events: int) -> None:
@@ -295,16 +337,14 @@ class Datagrams:
 
     def _take(self, sock: socket.socket, packet: Packet, size: int, where: tuple[str, int]) -> None:
         kind = packet.kind
-        if kind in (session.ECHO, session.SIZED):
+        if kind in (ECHO, SIZED):
             self._on_back(packet)
-        if kind in (session.PING, session.NOTE) and packet.value < _MOST_SEQUENCE:
+        if kind in (PING, NOTE) and packet.value < _MOST_SEQUENCE:
             key = packet.sender, packet.network
             self._heard[key] = self._heard.get(key, 0) | 1 << packet.value
-        is_sized = kind == session.SIZE and size == session.BYTES + session.padding(where[0], packet.value)
-        if kind == session.PING or is_sized:
-            answer = packet._replace(
-                kind=session.SIZED if is_sized else session.ECHO, sender=self.number, to=packet.sender
-            )
+        is_sized = kind == SIZE and size == BYTES + padding(where[0], packet.value)
+        if kind == PING or is_sized:
+            answer = packet._replace(kind=SIZED if is_sized else ECHO, sender=self.number, to=packet.sender)
             _sent(sock, pack_packet(self._secret, answer), where)
 
 
@@ -400,7 +440,7 @@ class ProbeRun:
         way = self._ways.get((packet.sender, packet.network))
         if way is None:
             return
-        if packet.kind == session.ECHO:
+        if packet.kind == ECHO:
             took_ns = self._clock_ns() - packet.time
             way.echoes += 1
             way.rtt_ns = took_ns if way.rtt_ns is None else min(way.rtt_ns, took_ns)
@@ -437,7 +477,7 @@ class ProbeRun:
         """Send one datagram, and the next later, so that a slow host reads in between."""
         if self._is_over or way.sent == self._count:
             return
-        if not self._send(way, session.PING if way.peer.begins else session.NOTE, way.sent):
+        if not self._send(way, PING if way.peer.begins else NOTE, way.sent):
             way.had_no_room = True
             self._loop.after(_ROOM_S, lambda: self._ping(way))
             return
@@ -452,7 +492,7 @@ class ProbeRun:
                 self._send_size(way, size)
 
     def _send_size(self, way: Way, size: int) -> None:
-        self._send(way, session.SIZE, size)
+        self._send(way, SIZE, size)
 
     def _send(self, way: Way, kind: int, value: int) -> bool:
         peer = way.peer
@@ -497,7 +537,7 @@ class Multicast:
 
     def send(self) -> None:
         """Send one datagram on each interface, to each port."""
-        data = pack_packet(self._secret, Packet(session.ALL, self.number, 0))
+        data = pack_packet(self._secret, Packet(ALL, self.number, 0))
         for link in self._links:
             try:
                 for port in self._ports:
@@ -530,11 +570,11 @@ class Multicast:
     def _read(self, link: multicast.Link, sock: socket.socket) -> None:
         for _ in range(_READ_AT_ONCE):
             try:
-                data = sock.recv(session.BYTES + 1)
+                data = sock.recv(BYTES + 1)
             except OSError:
                 return
             packet = unpack_packet(self._secret, data)
-            if packet is not None and packet.kind == session.ALL and packet.sender != self.number:
+            if packet is not None and packet.kind == ALL and packet.sender != self.number:
                 self._heard[link.info.machine_name].add(packet.sender)
 
 
@@ -607,14 +647,14 @@ class Probe:
     # --- Facts.
 
     def _open_network(self, environ: Mapping[str, str]) -> Multicast:
-        preferred, names = environ.get(session.IFACE, ""), []
+        preferred, names = environ.get(report.IFACE, ""), []
         try:
             prefer = networks(preferred) if preferred else ()
             names = [network.text for network in prefer]  # type: ignore[attr-defined]
             chosen, guests, trouble = self._reachable(prefer)
         except MingleError as wrong:
             chosen, guests, trouble = (), (), f"expected {wrong.expected}, saw {wrong.seen}"
-        opened = [self._open(address, environ.get(session.PORTS, "")) for address in chosen]
+        opened = [self._open(address, environ.get(report.PORTS, "")) for address in chosen]
         if trouble:
             self._faults.append(printable(trouble, _LONGEST))
         self._body = {
@@ -650,7 +690,7 @@ class Probe:
         """Send this host's facts, once all are known."""
         if self._link is not None and self._devices.is_known:
             faults = [*self._faults, *self._devices.faults]
-            self._link.send(session.FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
+            self._link.send(report.FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
 
     # --- Orders.
 
@@ -659,12 +699,12 @@ class Probe:
             self.was_dismissed = True
             self.leave()
             return
-        order = body.get("do") if kind == session.ORDER else None
-        if order == session.PROBE:
+        order = body.get("do") if kind == report.ORDER else None
+        if order == report.PROBE:
             self._probe(body)
-        elif order == session.COUNT:
+        elif order == report.COUNT:
             self._loop.after(_STILL_S, self._count)  # some datagrams may still be on their way
-        elif order == session.SEND:
+        elif order == report.SEND:
             self._transfer(body)
         else:
             raise WireError("no order")
@@ -678,7 +718,7 @@ class Probe:
 
     def _answer(self, body: Body) -> None:
         if self._link is not None:
-            self._link.send(session.ANSWER, body)
+            self._link.send(report.ANSWER, body)
 
     def _back(self, packet: Packet) -> None:
         if self._run is not None:

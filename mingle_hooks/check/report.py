@@ -1,4 +1,4 @@
-"""What `mingle check` found: hosts, the ways between them, and findings; as a table, a page and JSON."""
+"""What probes report, and what `mingle check` found in it; as a table, a page and JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import files
 from mingle_hooks.errors import printable
-from mingle_hooks.rendezvous.wire import address, printable_text, within
+from mingle_hooks.rendezvous.fingerprint import LONGEST
+from mingle_hooks.rendezvous.wire import Body, Key, Most, address, nested, parse, printable_text, within
 from mingle_hooks.schedulers.hostlist import fold
 
 Kind = Literal["missing", "network", "node"]
@@ -234,6 +235,158 @@ def verdict_text(report: Report) -> str:
 def count_text(count: int, noun: str) -> str:
     """Return a count with its noun."""
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+# The messages between a probe and `mingle check`, on a link on which both have proved that they hold the key.
+#
+# ::
+#
+#     probe                                     mingle check
+#       JOIN, WELCOME     as an agent's, and then
+#       FACTS   what this host is            →
+#                                            ←  ORDER   probe hosts; count what arrived; send to a host
+#       ANSWER  the results                  →
+#                                            ←  LEAVE
+#
+# All of it is parsed into bounded types: text of other hosts is shown on a terminal and on a page.
+
+# These are distinct from the kinds of an agent's messages.
+FACTS, ORDER, ANSWER = 48, 49, 50
+# Variables of a probe, beside its key and the addresses of `mingle check`.
+IFACE, PORTS = "MINGLE_IFACE", "MINGLE_PORT_RANGE"
+PROBE, COUNT, SEND = "probe", "count", "send"
+
+MOST_ADDRESSES, MOST_OF_HOST = 32, 256
+MOST_HOSTS = 1 << 16
+
+HostNumber = Annotated[int, within(0, MOST_HOSTS)]
+IpAddresses = Annotated[tuple[IpAddress, ...], Most(MOST_ADDRESSES)]
+
+
+class _Guest(NamedTuple):
+    iface: Text
+    address: IpAddress
+
+
+def _guest(body: Body, name: str) -> tuple[str, str]:
+    """Return a guest as a plain pair, as JSON has it."""
+    iface, address = nested(_Guest)(body, name)
+    return iface, address
+
+
+class Peer(NamedTuple):
+    """Another host on one network: its number, its turn, whether this host begins, and the addresses of both."""
+
+    number: HostNumber
+    turn: Annotated[int, within(0, MOST_HOSTS)]
+    begins: bool
+    network: Annotated[int, within(0, MOST_HOSTS)]
+    mine: IpAddress
+    theirs: IpAddress
+    port: PortNumber
+    mtu: Mtu  # the smaller one of the two interfaces'
+
+
+class Measured(NamedTuple):
+    """What a probe measured to another host on one network; `closed` is why TCP failed, "" if it did not.
+
+    `had_no_room`: its kernel's neighbour table had no room for that host, at least once.
+    """
+
+    number: HostNumber
+    network: Annotated[int, within(0, MOST_HOSTS)]
+    sent: Annotated[int, within(0, MOST_HOSTS)]
+    rtt_us: Count | None
+    mtu: Mtu | None
+    closed: Text
+    had_no_room: bool
+
+
+class HeardRow(NamedTuple):
+    """Multicast on one interface, with the numbers of the hosts that were heard."""
+
+    iface: Text
+    hosts: Annotated[tuple[HostNumber, ...], Most(MOST_HOSTS)]
+    fault: Text
+
+
+class NameRow(NamedTuple):
+    """The addresses of host `number`'s name on the probe's host; None if the name service did not answer."""
+
+    number: HostNumber
+    addresses: IpAddresses | None
+
+
+class HostName(NamedTuple):
+    """A host's number, and the name to look up."""
+
+    number: HostNumber
+    name: Annotated[str, printable_text(253)]
+
+
+class ProbeOrder(NamedTuple):
+    """PROBE: send datagrams to each peer; a turn lasts `turn_us`, all of it `most_ms` at most."""
+
+    peers: Annotated[tuple[Peer, ...], Most(MOST_HOSTS)]
+    names: Annotated[tuple[HostName, ...], Most(MOST_HOSTS)]
+    datagrams: Annotated[int, Key("count"), within(1, 1000)]
+    multicast: bool
+    limit_ms: Annotated[int, within(0, 10**8)]
+    most_ms: Annotated[int, within(0, 10**8)]
+    turn_us: Annotated[int, within(1, 10**8)]
+
+
+class SendOrder(NamedTuple):
+    """SEND: send as much as possible to one host in this time."""
+
+    number: HostNumber
+    theirs: IpAddress
+    port: Annotated[int, within(1, 65535)]
+    limit_ms: Annotated[int, within(0, 10**6)]
+
+
+class Arrived(NamedTuple):
+    """How many datagrams of a host arrived on one network."""
+
+    sender: HostNumber
+    network: Annotated[int, within(0, MOST_HOSTS)]
+    datagrams: Annotated[int, within(0, 1 << 20)]
+
+
+class Found(NamedTuple):
+    """The answer to PROBE: addresses of others' names and its own, and for how long the probe did not run."""
+
+    names: Annotated[tuple[NameRow, ...], Most(MOST_HOSTS)]
+    own: IpAddresses | None
+    late_ms: Annotated[int, within(0, 1 << 31)]
+
+
+class Counted(NamedTuple):
+    """The answer to COUNT."""
+
+    met: Annotated[tuple[Measured, ...], Most(MOST_HOSTS)]
+    heard: Annotated[tuple[Arrived, ...], Most(MOST_HOSTS)]
+    dropped: Annotated[int, within(0, 1 << 62)]
+    multicast: Annotated[tuple[HeardRow, ...], Most(MOST_HOSTS)]
+
+
+class _Facts(NamedTuple):
+    """FACTS: the fields of report.Host, except its name."""
+
+    hostname: Annotated[str, printable_text(253)]
+    identity: Annotated[str, printable_text(253)]
+    gpus: Annotated[int, within(0, 1 << 16)] | None
+    fingerprint: Annotated[str, printable_text(LONGEST)]
+    addresses: Annotated[tuple[Address, ...], Most(MOST_ADDRESSES)]
+    every: Annotated[tuple[IpAddress, ...], Most(MOST_OF_HOST)]
+    guests: Annotated[tuple[Annotated[tuple[str, str], _guest], ...], Most(MOST_ADDRESSES)]
+    spaces: Annotated[tuple[Space, ...], Most(MOST_ADDRESSES)]
+    faults: Annotated[tuple[Text, ...], Most(MOST_ADDRESSES)]
+
+
+def parse_report_host(name: str, body: Body) -> Host:
+    """Return a host with its facts. Raises WireError."""
+    return Host(name=name, **parse(_Facts, body)._asdict())
 
 
 # The report as a table for people: a line for each host, then the findings and the verdict.

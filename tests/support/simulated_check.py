@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 
 from mingle_hooks.check.probes import Probe
-from mingle_hooks.check.report import Address, Report
-from mingle_hooks.check.session import PROBE, Session
+from mingle_hooks.check.report import PROBE, Address, Report
 from mingle_hooks.check.session import CheckRequest as Asked
+from mingle_hooks.check.session import Session
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Body
 from mingle_hooks.run import starters

@@ -12,20 +12,25 @@ from contextlib import ExitStack, closing
 import pytest
 from support.gathering import PATIENCE_S, until
 
-from mingle_hooks.check.probes import LATE, OTHER, Call, Datagrams, Multicast, ProbeRun, ProbeServer
-from mingle_hooks.check.session import (
+from mingle_hooks.check.probes import (
     ECHO,
+    LATE,
     NOTE,
+    OTHER,
     PING,
     SIZE,
     SIZED,
-    Measured,
+    Call,
+    Datagrams,
+    Multicast,
     Packet,
-    Peer,
+    ProbeRun,
+    ProbeServer,
     pack_packet,
     padding,
     unpack_packet,
 )
+from mingle_hooks.check.report import Measured, Peer
 from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret, parse
