@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import pytest
 from support import nasty
 from support.forked import Forked
-from support.nasty import TELL
 from support.needs import need
 
 from mingle_hooks.errors import PlaceError, UsageError
@@ -235,21 +233,6 @@ def test_a_script_is_clean(scheduler: str) -> None:
     checked(*scripts, exclude="2016")  # 2016: "$(x)" in single quotes is the user's own text
 
 
-@pytest.mark.parametrize("scheduler", NAMES)
-def test_every_combination_parses(scheduler: str) -> None:
-    """Any combination of options renders to a script that bash parses, for every launcher."""
-    scripts = []
-    every = itertools.product(LAUNCHERS, *([False, True] for _ in SHAPES))
-    # Every third: among these are still each launcher with every four options on and off.
-    for launcher, *chosen in itertools.islice(every, 0, None, 3):
-        options = {name: value for (name, value), on in zip(SHAPES.items(), chosen, strict=True) if on}
-        scripts.append(render(scheduler, describe(options | {"launcher": launcher}, ["./run", "a b"])))
-    # One bash for all: each stands in a function of its own, and the last line tells that it got there.
-    joined = "".join(f"f{n}() {{\n{script}\n}}\n" for n, script in enumerate(scripts))
-    done = subprocess.run(["bash"], input=joined + "echo end", capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
-
-
 def test_set_up_lines_may_hold_tabs() -> None:
     """Blanks between words, or text within quotes: bash parses the line, and it stands in the script as it is."""
     line = "\texport\tA='a\tb' # why"
@@ -264,15 +247,6 @@ def test_a_value_may_be_as_long_as_slurm_takes_it(field: str, longest: int) -> N
     assert f"--{field}={'x' * longest}\n" in render("slurm", describe({field: "x" * longest}, ["train.py"]))
     with pytest.raises(UsageError, match=f"--{field} as at most {longest} bytes"):
         render("slurm", describe({field: "x" * (longest + 1)}, ["train.py"]))
-
-
-@pytest.mark.parametrize("scheduler", NAMES)
-def test_a_script_is_its_directives_the_environment_and_one_line(scheduler: str) -> None:
-    """Nothing else is shell: the same body for every scheduler, but for the directory."""
-    bodies = [golden(scheduler, launcher).partition("\n\n")[2].splitlines() for launcher in LAUNCHERS]
-    assert all(len(body) <= 15 for body in bodies)
-    at = [line for line in bodies[0] if not line.startswith("cd ")]
-    assert at == golden("slurm", next(iter(LAUNCHERS))).partition("\n\n")[2].splitlines()
 
 
 @pytest.mark.parametrize(
@@ -313,15 +287,6 @@ def test_explain_shows_where_a_directive_comes_from(tmp_path: Path) -> None:
 NASTY = [*nasty.NASTY, ""]
 
 
-def test_words_arrive_through_a_shell_and_through_declare() -> None:
-    """Every value survives bash, and bash -c of a function that `declare -f` has written out again."""
-    command = quote_argv([sys.executable, "-c", TELL, *NASTY])
-    script = f'work() {{\n  {command}\n}}\nwork\nbash -c "$(declare -f work); work"\n'
-    done = subprocess.run(["bash"], input=os.fsencode(script), capture_output=True, check=True)
-    assert [json.loads(line)[0] for line in done.stdout.splitlines()] == [NASTY, NASTY]
-    assert done.stderr == b""
-
-
 def test_an_assignment_is_quoted_where_it_would_be_one() -> None:
     """As the first word of a command; behind it, it is an argument and reads better as it is."""
     assert quote_argv(["A=1", "--lr=3", "x=2"]) == "'A=1' --lr=3 x=2"
@@ -336,20 +301,54 @@ def test_a_word_is_one_line_of_printable_text() -> None:
             quote_word(value)
 
 
-@pytest.mark.parametrize("scheduler", NAMES)
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_every_launcher_hands_arguments_on(scheduler: str, launcher: str, tmp_path: Path) -> None:
-    """Whatever stands between, the script of each launcher carries the command's arguments as they are."""
-    job = describe({"launcher": launcher, "container": "i m.sif", "bind": ["/a b"]}, ["train.py", *NASTY])
-    script = render(scheduler, job)
-    line = next(
-        line for line in script.splitlines() if line.startswith(("  apptainer", "  mpirun")) and "train.py" in line
-    )
-    after = line.split("train.py", 1)[1]
-    command = f"{quote_argv([sys.executable, '-c', TELL])}{after}"
-    done = subprocess.run(["bash"], input=os.fsencode(command), capture_output=True, check=True, cwd=tmp_path)
-    assert json.loads(done.stdout)[0] == NASTY
-    assert not (tmp_path / "pwned").exists()
+# It writes down its directory and its words, and its environment.
+STAND_IN = """#!/bin/sh
+printf '%s\\0' "$PWD" "$@" >{place}/words
+env -0 >{place}/env
+"""
+IMAGES = ["i 'm\" $HOME;é\n.sif", "-x.sif", "reg#a b;$x", "/a b/x.sqsh"]
+
+
+@pytest.mark.parametrize(("scheduler", "image"), [*product(NAMES, IMAGES[:2]), *product(["slurm"], IMAGES[2:])])
+def test_all_that_a_script_carries_arrives(scheduler: str, image: str, tmp_path: Path) -> None:
+    """Image, binds, variables, modules, directory and command are, behind any launcher, those of the description."""
+    program(tmp_path / "mingle", STAND_IN.format(place=tmp_path))
+    (tmp_path / "modules.sh").write_text(f'module() {{ printf "%s\\0" "$2" >>{tmp_path}/modules; }}\n')
+    place = tmp_path / "-d 'q' \"é\" $(touch pwned);\n"
+    place.mkdir()
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "BASH_ENV": f"{tmp_path}/modules.sh"}
+    options: dict[str, object] = {"container": image, "module": nasty.NASTIER, "chdir": str(place)}
+    options["bind"] = binds = [value for value in nasty.NASTIER if "," not in value]
+    options["env"] = [f"V{number}={value}" for number, value in enumerate(nasty.NASTIER)]
+    for launcher in LAUNCHERS:
+        script = render(scheduler, describe(options | {"launcher": launcher}, ["train.py", *nasty.NASTIER]))
+        subprocess.run(["bash", "-c", os.fsencode(script)], env=env, check=True, cwd=tmp_path)
+        directory, *words = texts(tmp_path / "words")
+        assert directory == str(place)
+        before, command = words[: words.index("--")], words[words.index("--") + 1 :]
+        assert command[command.index("train.py") + 1 :] == [*nasty.NASTIER]
+        if image.endswith(".sif"):
+            found = [
+                "apptainer",
+                "exec",
+                *(f"--bind={bind}" for bind in binds),
+                f"./{image}" if image[0] == "-" else image,
+            ]
+            assert command[: len(found)] == found
+        else:
+            mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in binds)
+            assert before[-2:] == [
+                f"--start-option=--container-{name}" for name in (f"image={image}", f"mounts={mounts}")
+            ]
+        exported = dict(text.split("=", 1) for text in texts(tmp_path / "env"))
+        assert [exported[f"V{number}"] for number in range(len(nasty.NASTIER))] == [*nasty.NASTIER]
+    assert texts(tmp_path / "modules") == [*nasty.NASTIER] * len(LAUNCHERS)
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def texts(path: Path) -> list[str]:
+    """Return what a program wrote, each ended by NUL."""
+    return [os.fsdecode(text) for text in path.read_bytes().split(b"\0")[:-1]]
 
 
 def test_the_words_of_the_command_line_stand_in_a_comment() -> None:
@@ -608,15 +607,3 @@ def test_an_example_is_what_its_command_makes(path: Path, forked: Forked) -> Non
     else:
         done = forked.run(*words, env=clean)
     assert (done.returncode, done.stdout) == (0, text)
-
-
-def test_the_training_runs_without_a_scheduler(tmp_path: Path) -> None:
-    """Alone, train.py fits the line, and goes on from its checkpoint when it is started again."""
-    command = [sys.executable, str(EXAMPLES / "train.py"), "--steps"]
-    first = subprocess.run([*command, "100"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    again = subprocess.run([*command, "200"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "1 processes at step 100" in first.stdout
-    assert again.stdout.splitlines() == [
-        "rank 0 of 1 begins at step 100",
-        "1 processes at step 200: y = 3.000 x + 1.000",
-    ]
