@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from cluster.pbs import PbsStandIn
 from cluster.real_pbs import RealPbs
-from light import BIN
-from light import TRAIN as LIGHT
 from support.directives import VALUES, script_with, words_for
 from support.jobs import LONG, SETUP, TRAIN
 
@@ -42,18 +40,6 @@ def submit(pbs: Pbs, options: dict[str, Any], *command: str) -> str:
     """Give in a job of these options."""
     script = render("pbs", describe({"setup": [SETUP]} | options, command))
     return pbs.submit(script, cwd=str(pbs.place))
-
-
-def test_torchrun_trains_on_all_hosts(pbs: Start) -> None:
-    """One torchrun on each host, its output labelled, and a line about their world."""
-    cluster = pbs(2)
-    shutil.copy(LIGHT, cluster.place)
-    setup = [SETUP, f"PATH={BIN}:$PATH"]
-    job = submit(cluster, {"nodes": "2", "launcher": "torchrun", "setup": setup}, "train.py")
-    assert cluster.wait(job) == 0, cluster.output(job)
-    ranks = re.findall(r"^(\w+): rank (\d) of 2 begins", cluster.output(job), re.MULTILINE)
-    assert sorted(ranks) == [("node1", "0"), ("node2", "1")]
-    assert "mingle run: node[1-2] are one world, rank 0 at " in cluster.output(job)
 
 
 def test_a_missing_mingle_is_reported(pbs: Start) -> None:
@@ -86,14 +72,6 @@ def test_a_job_on_one_host_saves(pbs: Start) -> None:
     cluster.delete(job)
     assert (cluster.place / "saved.0").exists()
     assert cluster.output(job).count("told") == 2, cluster.output(job)
-
-
-def test_the_time_limit_reaches_every_host(pbs: Start) -> None:
-    """A training that cares for no warning can save: mingle ends it before PBS does, which tells one host only."""
-    cluster = pbs(2)
-    job = submit(cluster, {"nodes": "2", "launcher": "plain", "time": "20s"}, "bash", "-c", SAVE)
-    assert cluster.wait(job) == TRY_AGAIN, cluster.output(job)
-    assert sorted(file.name for file in cluster.place.glob("saved.*")) == ["saved.0", "saved.1"]
 
 
 def test_a_job_to_be_requeued_is_submitted_again_and_resumes(pbs: Start) -> None:

@@ -96,20 +96,40 @@ def test_the_warning_comes_after_the_start(options: dict[str, object], warning: 
     assert describe(options, ["train.py"]).signal == warning
 
 
+# Values that would be changed on their way, on any scheduler.
+REFUSED = {
+    "array": ["1-"], "bind": ["/a,/b", "", "\x7f"], "chdir": ["", "\x7f"], "container": ["", "\x01"],
+    "directive": ["", "a\nb", "a\\", "\x1b"], "for": ["", "-x", "jax torch", "jäx", "a\nb", "$x"],
+    "env": ["A=\x7f", "=1", "-x=1", "é=1", "A\nB=1", "UID=3", "BASHOPTS=x", "MINGLE_KEY=x", "RANK=1", "LOCAL_RANK=1",
+            "GROUP_RANK=1"],
+    "gpus-per-node": ["a b:4"], "job-name": ["x" * 5000], "launcher": ["-x", "tor chrun", "torchrun\n", "../x"],
+    "mail-type": ["SOMETIMES"], "mail-user": ["a b"], "max-restarts": ["-1", "1\n", "१", "1 2", "$x"],
+    "mem": ["-1", "१", "1X", "$x"], "module": ["", "\x7f"], "output": ["a\0b"],
+    "nodes": ["0", "-1", "1\n", "२", "1 2", "$x", "99999999", "+".join("1" * 200)],
+    "setup": ["", "a\nb", "#SBATCH -n 9", " # x", "\x1b"], "time": ["-1", "1:2:3:4", "१", "1\n2", "$x"],
+    "signal": ["", "KILL", "USR1@x", "USR1\n@3", "USR1@0", "é"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_a_value_that_cannot_be_is_refused_by_name(field: str) -> None:
+    """The error names the option."""
+    many = field in ("bind", "module", "setup", "env", "directive", "for")
+    for value in REFUSED[field]:
+        with pytest.raises(UsageError, match=f"--{field}"):
+            render("slurm", describe({"container": "x.sif", field: [value] if many else value}, ["true"]))
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"time": "1", "signal": "USR1@60"}, "--signal"), ({"nodes": "0"}, "--nodes"),
-        ({"nodes": "99999999"}, "--nodes"), ({"nodes": "+".join("1" * 200)}, "--nodes"),
-        ({"gpus-per-node": "a b:4"}, "--gpus-per-node"), ({"nodes": "1+1", "mem": "1G+2G+3G"}, "with 1 or 3 values"),
-        ({"array": "1-"}, "--array"), ({"mail-type": "SOMETIMES"}, "--mail-type"), ({"mail-user": "a b"}, "--mail-"),
+        ({"time": "1", "signal": "USR1@60"}, "--signal"), ({"nodes": "1+1", "mem": "1G+2G+3G"}, "with 1 or 3 values"),
         ({"env": ["UID=3"]}, "-- env UID=… python3 train.py"), ({"setup": [" # x"]}, "--setup: the comment"),
         ({"setup": ["a\nb"]}, "one printable line of shell"), ({"launcher": "torchrum"}, "--launcher torchrun"),
-        ({"job-name": "x" * 5000}, "--job-name"), ({"output": "a\0b"}, "--output"),
     ],
 )  # fmt: skip
-def test_a_field_that_cannot_be_is_refused_by_name(options: dict[str, object], expected: str) -> None:
-    """The error names the option."""
+def test_a_refusal_has_a_reason(options: dict[str, object], expected: str) -> None:
+    """And a remedy."""
     with pytest.raises(UsageError, match=expected):
         describe(options, ["train.py"])
 
