@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import pytest
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 from needs import only_with
-from support.members import KEYED, evaluating, is_on, parsed, variables
+from support.members import KEYED, evaluating, parsed
 
 BIN = Path(sys.executable).parent
 TRAIN = """
@@ -211,22 +210,3 @@ def ran(slurm: SlurmCluster, place: Path, options: str, line: str) -> tuple[int,
     text = (place / "output").read_text()
     assert state == "COMPLETED", text
     return int((place / "status").read_text()), sorted(re.findall(r"rank \d of \d", text))
-
-
-@only_with("torch")
-def test_an_unchanged_script_under_plain_torchrun_reduces_over_the_second_network(
-    hosts: Callable[..., Hosts], tmp_path: Path
-) -> None:
-    """`torchrun train.py` with no flags on two hosts of IPv6 alone, whose first network carries nothing at all."""
-    both = hosts(2, ipv4=False)
-    for host in both:
-        host._add('iifname "eth0" drop')
-    (tmp_path / "train.py").write_text(TRAIN)
-    options = ("--id", "job", "--nodes", "2", "--for", "torchrun,gloo", "--iface", "ib0")
-    line = evaluating(*options, then=f"env\ntorchrun {tmp_path}/train.py")
-    results = both.run_all(line, env=KEYED, timeout=200)
-    assert sorted(rank for done in results for rank in re.findall(r"rank \d of \d", done.stdout)) == WHOLE
-    found = [variables(done) for done in results]
-    assert {member["GLOO_SOCKET_IFNAME"] for member in found} == {"ib0"}
-    assert len({member["MASTER_ADDR"] for member in found}) == 1
-    assert is_on(found[0]["MASTER_ADDR"], "fd78::/64")
