@@ -165,7 +165,7 @@ class Call:
         self, loop: Loop, secret: Secret, number: int, where: tuple[str, int], on_end: Callable[[str], None]
     ) -> None:
         self._loop, self._secret, self._number, self._on_end = loop, secret, number, on_end
-        self._received = b""
+        self._received, self._is_over = b"", False
         self._sock: socket.socket | None = None
         try:
             self._sock = dial(*where)
@@ -175,23 +175,20 @@ class Call:
             return
         loop.watch(self._sock, READ, lambda _events: self.read())
 
-    @property
-    def is_over(self) -> bool:
-        """Whether `on_end` has been called."""
-        return self._on_end is _ended
-
     def end(self, reason: str) -> None:
-        """Close, and call `on_end`."""
-        on_end, self._on_end = self._on_end, _ended
+        """Close, and call `on_end`, if this has not ended yet."""
+        if self._is_over:
+            return
+        self._is_over = True
         if self._sock is not None and self._sock.fileno() >= 0:
             self._loop.unwatch(self._sock)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
             self._sock.close()
-        on_end(reason)
+        self._on_end(reason)
 
     def read(self) -> None:
         """Read what has arrived."""
-        if self._sock is None or self.is_over:
+        if self._sock is None or self._is_over:
             return
         try:
             data = self._sock.recv(4096)
@@ -241,10 +238,6 @@ class Transfer(Call):
             except OSError as error:
                 self.end(error.strerror or os.strerror(0))
                 return
-
-
-def _ended(_reason: str) -> None:
-    return
 
 
 # The datagrams of a probe: a socket for each of its addresses.
@@ -455,7 +448,7 @@ class ProbeRun:
         """Stop, and return the rows; connections that have not been answered by now have failed."""
         self.stop()
         for way in self._ways.values():
-            if way.call is not None and not way.call.is_over:
+            if way.call is not None:
                 way.call.read()
                 way.call.end(LATE)
         return [_row(way)._asdict() for way in self._ways.values()]
@@ -761,7 +754,7 @@ class Probe:
             self._answer({"octets": octets, "ns": took_ns})
 
         transfer = Transfer(self._loop, self._secret, order.number, (order.theirs, order.port), ended)
-        self._loop.after(order.limit_ms / 1000, lambda: None if transfer.is_over else transfer.end(LATE))
+        self._loop.after(order.limit_ms / 1000, lambda: transfer.end(LATE))
 
 
 _STDERR = 2

@@ -446,18 +446,15 @@ def table_cells(report: Report, host: Host, *, is_named: bool) -> tuple[str, ...
     cells = (
         host.name,
         state,
-        best.address if best else "-",
-        best.iface if best else "-",
-        _or_dash(best.mtu if best else None),
-        f"{median(rtts) / 1000:.2f} ms" if rtts else "-",
+        *((best.address, best.iface, best.mtu) if best else (None, None, None)),
+        f"{median(rtts) / 1000:.2f} ms" if rtts else None,
         _lost_text(report, host.name),
-        _or_dash(host.gpus),
+        host.gpus,
         *(_space_text(free.get(path)) for path in ("/dev/shm", "/tmp")),  # noqa: S108 - what is checked
     )
-    if not report.flows:
-        return cells
-    speeds = host_speeds(report.flows, host.name)
-    return (*cells, *(speed_text(max(mbits)) if mbits else "-" for mbits in speeds))
+    speeds = host_speeds(report.flows, host.name) if report.flows else ()
+    known = (*cells, *(speed_text(max(mbits)) if mbits else None for mbits in speeds))
+    return tuple("-" if cell is None else str(cell) for cell in known)
 
 
 def host_speeds(flows: Iterable[Flow], host: str) -> tuple[list[int], list[int]]:
@@ -466,21 +463,17 @@ def host_speeds(flows: Iterable[Flow], host: str) -> tuple[list[int], list[int]]
     return sent, [flow.mbits or 0 for flow in flows if flow.receiver == host]
 
 
-def _lost_text(report: Report, host: str) -> str:
+def _lost_text(report: Report, host: str) -> str | None:
     """Return the share of a host's datagrams that were lost, in both directions together."""
     mine = [pair for pair in report.pairs if host in (pair.one, pair.other)]
     sent = sum(pair.sent + pair.sent_back for pair in mine)
-    return f"{100 * (sent - sum(pair.there + pair.back for pair in mine)) / sent:.0f} %" if sent else "-"
+    return f"{100 * (sent - sum(pair.there + pair.back for pair in mine)) / sent:.0f} %" if sent else None
 
 
-def _space_text(free_mb: int | None) -> str:
+def _space_text(free_mb: int | None) -> str | None:
     if free_mb is None:
-        return "-"
+        return None
     return f"{free_mb / _GIB:.0f} GiB" if free_mb >= _GIB else f"{free_mb} MiB"
-
-
-def _or_dash(value: object) -> str:
-    return "-" if value is None else str(value)
 
 
 # The report as a page: templates/check, with all that it needs in one file.

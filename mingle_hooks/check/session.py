@@ -10,31 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Literal, NamedTuple
 
-from mingle_hooks.check.report import (
-    ANSWER,
-    COUNT,
-    FACTS,
-    IFACE,
-    ORDER,
-    PORTS,
-    PROBE,
-    SEND,
-    Counted,
-    Finding,
-    Flow,
-    Found,
-    Heard,
-    Host,
-    Measured,
-    Name,
-    Network,
-    Pair,
-    Peer,
-    Report,
-    SendOrder,
-    network_ends,
-    parse_report_host,
-)
+from mingle_hooks.check import report
+from mingle_hooks.check.report import Finding, Flow, Heard, Host, Name, Network, Pair, Report, network_ends
 from mingle_hooks.check.rules import judge, shared_networks, slow_flows
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.variables import own
@@ -144,9 +121,9 @@ class ProbeListener:
         link.send(WELCOME, Welcome(number, self._sockets.port, _SILENCE_MS))
 
     def _received(self, number: int, kind: int, body: Body) -> None:
-        if kind == FACTS:
+        if kind == report.FACTS:
             self.facts[number] = body
-        elif kind == ANSWER:
+        elif kind == report.ANSWER:
             self.answers.setdefault(number, []).append(body)
         else:
             raise WireError("not a probe's message")
@@ -224,7 +201,7 @@ def _offsets(count: int) -> tuple[int, ...]:
 _MOST_SPEAKERS = 64
 _MTU = 1500  # of an interface that does not report one
 
-Rows = dict[tuple[int, int, int], Measured]  # from host, to host, network
+Rows = dict[tuple[int, int, int], report.Measured]  # from host, to host, network
 Arrivals = dict[tuple[int, int, int], int]  # the same -> datagrams that arrived
 
 
@@ -246,7 +223,7 @@ def probe_orders(hosts: Sequence[Host], here: Sequence[int], shared: Sequence[Ne
                     mine, theirs = ends.get(hosts[number].name), ends.get(host.name)
                     if mine and theirs and mine.address != theirs.address and theirs.port:  # 0: it found no free port
                         mtu = min(theirs.mtu or _MTU, mine.mtu or _MTU)
-                        peer = Peer(other, turn, begins, network, mine.address, theirs.address, theirs.port, mtu)
+                        peer = report.Peer(other, turn, begins, network, mine.address, theirs.address, theirs.port, mtu)
                         orders[number]["peers"].append(peer._asdict())
     return orders, len(turns)
 
@@ -273,8 +250,8 @@ def assemble_report(
     found = [*hosts]
     for number in here:
         try:
-            answer = parse(Counted, counted[number])
-            found[number] = _completed(hosts[number], names, parse(Found, met[number]), answer, len(here))
+            answer = parse(report.Counted, counted[number])
+            found[number] = _completed(hosts[number], names, parse(report.Found, met[number]), answer, len(here))
         except (KeyError, WireError) as wrong:
             why = f": {wrong}" if isinstance(wrong, WireError) else ""
             missing = f"it started, then did not answer in time{why}"
@@ -290,18 +267,13 @@ def assemble_report(
             found[number] = found[number]._replace(dropped=count)
     pairs = [*_pairs(found, here, shared, rows, arrived)]
     sound, unknown = (tuple(pair for pair, is_known in pairs if is_known == which) for which in (True, False))
-    present = {found[number].name for number in dropped}
-    networks = tuple(
-        network._replace(
-            hosts=tuple(host for host in network.hosts if host in present),
-            addresses=tuple(end.address for host, end in network_ends(hosts, network).items() if host in present),
-        )
-        for network in shared
-    )
-    return Report(tuple(found), networks, sound, unknown=unknown)
+    present = [hosts[number] for number in dropped]
+    ends = [(network.name, network_ends(present, network)) for network in shared]
+    networks = [Network(name, tuple(its), tuple(end.address for end in its.values())) for name, its in ends]
+    return Report(tuple(found), tuple(networks), sound, unknown=unknown)
 
 
-def _completed(host: Host, hosts: Sequence[str], found: Found, counted: Counted, count: int) -> Host:
+def _completed(host: Host, hosts: Sequence[str], found: report.Found, counted: report.Counted, count: int) -> Host:
     """Return one of `count` hosts with what its probe found. Raises WireError."""
     heard = counted.multicast
     if any(number >= len(hosts) for row in heard for number in row.hosts):
@@ -327,19 +299,11 @@ def _pairs(
             there, back = rows.get((a, b, network)), rows.get((b, a, network))
             if there is None or back is None:
                 continue
-            pair = Pair(
-                hosts[a].name,
-                hosts[b].name,
-                shared_network.name,
-                there.sent,
-                min(arrived.get((a, b, network), 0), there.sent),
-                back.sent,
-                min(arrived.get((b, a, network), 0), back.sent),
-                there.rtt_us,
-                there.mtu,
-                there.closed,
-                back.closed,
-            )
+            came = min(arrived.get((a, b, network), 0), there.sent)
+            came_back = min(arrived.get((b, a, network), 0), back.sent)
+            ends = hosts[a].name, hosts[b].name, shared_network.name
+            counts = there.sent, came, back.sent, came_back
+            pair = Pair(*ends, *counts, there.rtt_us, there.mtu, there.closed, back.closed)
             is_busy = any(hosts[number].late_s or hosts[number].dropped for number in (a, b))
             if is_busy or there.had_no_room or back.had_no_room:
                 is_whole = pair.there == pair.back == count and pair.open_there == pair.open_back == ""
@@ -387,9 +351,9 @@ class Session:
     def __init__(self, loop: Loop, request: CheckRequest) -> None:
         self._loop, self._request, self._began = loop, request, loop.clock()
         self._started = self._began
-        environ = {PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
+        environ = {report.PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
         if request.iface:
-            environ[IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
+            environ[report.IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
         self._launching = Launching(
             loop,
             request.starter,
@@ -425,7 +389,7 @@ class Session:
         """Wait for the probes, send them their orders, and return the report of their answers."""
         self._until(self._is_complete, self._request.start_s)
         self._started = self._loop.clock()
-        hosts = self._hosts()
+        hosts = tuple(self._host(number, name) for number, name in enumerate(self._names))
         here = [number for number, host in enumerate(hosts) if host.missing is None]
         shared = shared_networks([hosts[number] for number in here])
         orders, turns = probe_orders(hosts, here, shared)
@@ -433,10 +397,10 @@ class Session:
         limit_s = min(self._request.timeout_s * _PROBE_SHARE, _PROBE_S) + turns * turn_s
         most_s = max(limit_s, self._left_s() - 2 * _COUNT_S)
         for order in orders.values():
-            order |= {"do": PROBE, "limit_ms": int(limit_s * 1000), "most_ms": int(most_s * 1000)}
+            order |= {"do": report.PROBE, "limit_ms": int(limit_s * 1000), "most_ms": int(most_s * 1000)}
             order |= {"turn_us": int(turn_s * 1_000_000)}
         met, _ = self.gather(orders, most_s + _COUNT_S)
-        counted, clocks = self.gather({number: {"do": COUNT} for number in here}, max(self._left_s(), _COUNT_S))
+        counted, clocks = self.gather({number: {"do": report.COUNT} for number in here}, max(self._left_s(), _COUNT_S))
         found = assemble_report(hosts, here, shared, met, counted, clocks)
         found = found._replace(others=other_hosts(len(here)))
         if self._request.is_bandwidth and shared:
@@ -454,7 +418,7 @@ class Session:
         self.listener.answers.clear()
         arrived_at: dict[int, float] = {}
         for number, order in orders.items():
-            self.listener.send(number, ORDER, order)
+            self.listener.send(number, report.ORDER, order)
 
         def is_complete() -> bool:
             for number in self.listener.answers.keys() - arrived_at.keys():
@@ -495,13 +459,10 @@ class Session:
     def _is_complete(self) -> bool:
         return all(number in self.listener.facts or name in self._ended for number, name in enumerate(self._names))
 
-    def _hosts(self) -> tuple[Host, ...]:
-        return tuple(self._host(number, name) for number, name in enumerate(self._names))
-
     def _host(self, number: int, name: str) -> Host:
         if number in self.listener.facts and number not in self.listener.gone:
             try:
-                return parse_report_host(name, self.listener.facts[number])
+                return report.parse_report_host(name, self.listener.facts[number])
             except WireError as wrong:
                 return Host(name, missing=f"it sent what no probe of this version sends: {wrong}")
         if name in self._ended:
@@ -535,8 +496,8 @@ class Session:
         orders = {}
         for sender, receiver in ways:
             end = ends[hosts[receiver].name]
-            order = SendOrder(receiver, end.address, end.port, int(_TRANSFER_S * 1000))
-            orders[sender] = {"do": SEND, **order._asdict()}
+            order = report.SendOrder(receiver, end.address, end.port, int(_TRANSFER_S * 1000))
+            orders[sender] = {"do": report.SEND, **order._asdict()}
         answers, _ = self.gather(orders, _TRANSFER_S + _COUNT_S)
         return {
             (sender, receiver): Flow(hosts[sender].name, hosts[receiver].name, network.name, mbits(answers.get(sender)))
