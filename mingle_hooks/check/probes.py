@@ -261,11 +261,8 @@ _SO_MEMINFO, _MEMINFO = 55, struct.Struct("9I")
 class Datagrams:
     """Sends datagrams and answers those of others; `on_back(packet)` gets the answers to this host's own."""
 
-    def __init__(
-        self, loop: Loop, secret: Secret, clock_ns: Callable[[], int], on_back: Callable[[Packet], None]
-    ) -> None:
-        self._loop, self._secret, self._clock_ns, self._on_back = loop, secret, clock_ns, on_back
-        self.number = 0
+    def __init__(self, loop: Loop, secret: Secret, on_back: Callable[[Packet], None]) -> None:
+        self._loop, self._secret, self._on_back, self.number = loop, secret, on_back, 0
         self._sockets: dict[str, socket.socket] = {}
         self._heard: dict[tuple[int, int], int] = {}  # (sender, network) -> a bit for each
 
@@ -402,21 +399,12 @@ class Way:
 class ProbeRun:
     """Probes peers until everything `is_done`; `measured()` returns the results."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        secret: Secret,
-        datagrams: Datagrams,
-        clock_ns: Callable[[], int],
-        peers: Sequence[Peer],
-        count: int,
-        turn_s: float,
-    ) -> None:
-        self._loop, self._secret, self._datagrams, self._clock_ns = loop, secret, datagrams, clock_ns
-        self._count, self._turn_s, self._is_over = count, turn_s, False
-        self._ways = {(peer.number, peer.network): Way(peer) for peer in peers}
+    def __init__(self, loop: Loop, secret: Secret, datagrams: Datagrams, order: ProbeOrder) -> None:
+        self._loop, self._secret, self._datagrams = loop, secret, datagrams
+        self._count, self._turn_s, self._is_over = order.datagrams, order.turn_us / 10**6, False
+        self._ways = {(peer.number, peer.network): Way(peer) for peer in order.peers}
         for way in self._ways.values():
-            loop.after(way.peer.turn * turn_s, lambda way=way: self._ping(way))  # type: ignore[misc]
+            loop.after(way.peer.turn * self._turn_s, lambda way=way: self._ping(way))  # type: ignore[misc]
 
     @property
     def is_done(self) -> bool:
@@ -434,7 +422,7 @@ class ProbeRun:
         if way is None:
             return
         if packet.kind == ECHO:
-            took_ns = self._clock_ns() - packet.time
+            took_ns = time.monotonic_ns() - packet.time
             way.echoes += 1
             way.rtt_ns = took_ns if way.rtt_ns is None else min(way.rtt_ns, took_ns)
         else:
@@ -489,7 +477,7 @@ class ProbeRun:
 
     def _send(self, way: Way, kind: int, value: int) -> bool:
         peer = way.peer
-        packet = Packet(kind, self._datagrams.number, peer.number, peer.network, value, self._clock_ns())
+        packet = Packet(kind, self._datagrams.number, peer.number, peer.network, value, time.monotonic_ns())
         return self._datagrams.send(peer.mine, (peer.theirs, peer.port), packet)
 
 
@@ -617,7 +605,7 @@ class Probe:
         self._faults: list[str] = []
         self._run: ProbeRun | None = None
         self._names: NameLookups | None = None
-        self._datagrams = Datagrams(loop, self._secret, time.monotonic_ns, self._back)
+        self._datagrams = Datagrams(loop, self._secret, self._back)
         self._server = ProbeServer(loop, self._secret)
         self._devices = DeviceFacts(loop, environ, self._report)  # forks: before there is any thread
         self._multicast = self._open_network(environ)
@@ -720,10 +708,8 @@ class Probe:
     def _probe(self, body: Body) -> None:
         order = parse(ProbeOrder, body)
         wanted = dict(order.names)
-        limit_s, most_s, turn_s = order.limit_ms / 1000, order.most_ms / 1000, order.turn_us / 10**6
-        run = self._run = ProbeRun(
-            self._loop, self._secret, self._datagrams, time.monotonic_ns, order.peers, order.datagrams, turn_s
-        )
+        limit_s, most_s = order.limit_ms / 1000, order.most_ms / 1000
+        run = self._run = ProbeRun(self._loop, self._secret, self._datagrams, order)
         own = socket.gethostname()
         lookups = self._names = NameLookups(self._loop, (own, *wanted.values()))
         multicast_s = _MULTICAST_S if order.multicast else ()

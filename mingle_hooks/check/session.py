@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import combinations
 from typing import Literal, NamedTuple
 
 from mingle_hooks.check import report
@@ -169,15 +170,14 @@ def transfer_rounds(count: int) -> tuple[Round, ...]:
 
 
 def _tournament(count: int) -> tuple[Round, ...]:
-    """Return the circle method's rounds; each host begins about half of its probes."""
-    players: list[int | None] = [*range(count), *([None] if count % 2 else [])]
-    half = len(players) // 2
-    rounds = []
-    for _ in range(len(players) - 1):
-        pairs = zip(players[:half], reversed(players[half:]), strict=True)
-        rounds.append(tuple(_ordered(one, other) for one, other in pairs if one is not None and other is not None))
-        players[1:] = [players[-1], *players[1:-1]]
-    return tuple(rounds)
+    """Return a round for each sum of two numbers; the last of an even count meets whom no other does.
+
+    Each host begins about half of its probes.
+    """
+    odd = count - 1 + count % 2
+    pairs = [(one, other, (one + other) % odd) for one, other in combinations(range(odd), 2)]
+    pairs += [(one, odd, 2 * one % odd) for one in range(odd if odd < count else 0)]
+    return tuple(tuple(_ordered(one, other) for one, other, its in pairs if its == turn) for turn in range(odd))
 
 
 def _ordered(one: int, other: int) -> tuple[int, int]:
@@ -351,9 +351,9 @@ class Session:
     def __init__(self, loop: Loop, request: CheckRequest) -> None:
         self._loop, self._request, self._began = loop, request, loop.clock()
         self._started = self._began
-        environ = {report.PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
+        extra = {report.PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
         if request.iface:
-            environ[report.IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
+            extra[report.IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
         self._launching = Launching(
             loop,
             request.starter,
@@ -361,7 +361,7 @@ class Session:
             "probe",
             iface=request.iface,
             port_range=request.port_range,
-            environ=environ,
+            environ=extra,
         )
         self._launching.on_end = self._starter_ended
         self._processes = self._launching.processes

@@ -155,7 +155,7 @@ def _remove_etc(options: Mapping[str, object]) -> None:
     user_environ = own(os.environ)
     settings = load(user_environ, options)
     facts = detect(user_environ, socket.gethostname(), asks_plugins=settings.id is None)
-    hostfiles.remove_etc_hosts(world_id(settings, facts))
+    hostfiles.write_etc_hosts(world_id(settings, facts), "")
 
 
 # `mingle run`: run COMMAND on all hosts as one.

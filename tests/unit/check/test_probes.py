@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
@@ -14,7 +13,7 @@ from support.gathering import PATIENCE_S, until
 
 from mingle_hooks.check import probes
 from mingle_hooks.check.probes import Call, Datagrams, Multicast, Packet, ProbeRun, ProbeServer, pack_packet
-from mingle_hooks.check.report import Measured, Peer
+from mingle_hooks.check.report import Measured, Peer, ProbeOrder
 from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret, parse
@@ -37,7 +36,7 @@ def datagrams(loop: Loop) -> Iterator[Make]:
     with ExitStack() as stack:
 
         def make(number: int) -> tuple[Datagrams, int]:
-            found = stack.enter_context(closing(Datagrams(loop, SECRET, time.monotonic_ns, lambda _packet: None)))
+            found = stack.enter_context(closing(Datagrams(loop, SECRET, lambda _packet: None)))
             found.number = number
             return found, opened(found)
 
@@ -117,7 +116,7 @@ class Full:
 )
 def test_no_room_in_the_kernel_is_not_a_loss(loop: Loop, errors: tuple[int, ...], sent: int, *, is_taken: bool) -> None:
     """A datagram for which there is no room is not sent; with any other error it counts as sent."""
-    with closing(Datagrams(loop, SECRET, time.monotonic_ns, lambda _packet: None)) as probe:
+    with closing(Datagrams(loop, SECRET, lambda _packet: None)) as probe:
         sock = probe._sockets[HERE] = Full(*errors)  # type: ignore[assignment]
         assert (probe.send(HERE, (HERE, 9), Packet(probes.NOTE, 0, 1)), sock.sent) == (is_taken, sent)
 
@@ -194,6 +193,8 @@ COUNT, TURN_S = 3, 0.04
 # Nobody listens on discard's port of the test machine's own.
 PEER = Peer(1, 0, begins=False, network=0, mine="127.0.0.1", theirs="127.0.0.1", port=9, mtu=1500)
 
+ORDER = ProbeOrder((PEER,), (), COUNT, multicast=False, limit_ms=0, most_ms=0, turn_us=int(TURN_S * 1_000_000))
+
 
 class Kernel:
     """A kernel that has room for datagrams from some time on."""
@@ -212,7 +213,7 @@ def met(kernel: Kernel, for_s: float) -> Measured:
     """Return what is known of the one peer after some seconds."""
     datagrams: Datagrams = kernel  # type: ignore[assignment]
     with Loop(clock=lambda: kernel.now) as loop:
-        meeting = ProbeRun(loop, SECRET, datagrams, lambda: 0, [PEER], COUNT, TURN_S)
+        meeting = ProbeRun(loop, SECRET, datagrams, ORDER)
         while kernel.now < for_s:
             loop.turn(0.0)
             kernel.now += TURN_S / COUNT

@@ -53,7 +53,7 @@ def test_blocks_come_and_go_in_any_order_and_leave_every_octet(
         assert all(found.count(f"\n{lines}".encode()) >= [*last.values()].count(lines) for lines in last.values())
         assert found.count(b": from here") == text.count(b": from here") + len(last)
         for world in order:
-            assert etchosts.remove_etc_hosts(world, str(place)) is (world in last)
+            assert etchosts.write_etc_hosts(world, "", str(place)) is (world in last)
         # The newline of the first block stays if another stood behind it.
         assert place.read_bytes() in (text, text + b"\n" * (len(last) > 1 and not text.endswith(b"\n")))
         assert os.listdir(directory) == ["hosts"]
@@ -65,12 +65,12 @@ def test_what_somebody_writes_after_the_block_stays(place: Path) -> None:
     etchosts.write_etc_hosts("a", LINES, str(place))
     with place.open("ab") as file:
         file.write(b"10.0.0.8 mine\n")
-    etchosts.remove_etc_hosts("a", str(place))
+    etchosts.write_etc_hosts("a", "", str(place))
     assert place.read_bytes() == b"127.0.0.1 localhost\n10.0.0.8 mine\n"
     etchosts.write_etc_hosts("a", LINES, str(place))
     cut = place.read_bytes().rpartition(b"# mingle hosts")[0]
     place.write_bytes(cut)
-    assert not etchosts.remove_etc_hosts("a", str(place))
+    assert not etchosts.write_etc_hosts("a", "", str(place))
     assert place.read_bytes() == cut
 
 
