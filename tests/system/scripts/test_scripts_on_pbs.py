@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,36 +129,10 @@ def test_a_real_qsub_takes_every_value_as_it_is(real_pbs: RealPbs, field: str) -
                 assert attribute == words_for("pbs", field, value)[1]
 
 
-def test_values_arrive_in_real_jobs(real_pbs: RealPbs, tmp_path: Path) -> None:
-    """Output goes to the file of that name, the account is the job's own, and no text is run."""
-    places = {}
-    for number, value in enumerate(VALUES):
-        if script_with("pbs", "output", value) and not {*":%/"} & {*value} and len(value) < 200 and value != "..":
-            places[value] = tmp_path / str(number)
-            places[value].mkdir()
-            places[value].chmod(0o777)
-            options = {"output": f"{places[value]}/{value}", "account": value, "setup": ['echo "$PBS_ACCOUNT"; exit']}
-            script = render("pbs", describe({"launcher": "plain", **options}, ["true"]))
-            real_pbs.submit(script, cwd="/home/alice", output=False)
-    shown = str(script_with("pbs", "account", "é ü 漢字")).replace("\n\n", '\n\necho "$PBS_ACCOUNT"; exit\n\n', 1)
-    job = real_pbs.submit(shown, cwd="/home/alice")
-    real_pbs.wait_idle()
-    assert real_pbs.output(job) == "é ü 漢字\n"
-    for value, place in places.items():
-        written = {file.name: file.read_text() for file in place.iterdir()}
-        assert written == {value: f"{value}\n"}
-    assert not list(tmp_path.rglob("pwned"))
-
-
-@pytest.mark.parametrize("array", ["0-3", "0-3%2", "0-9:2%4", "00-03"])
-def test_a_real_qsub_takes_arrays(real_pbs: RealPbs, array: str) -> None:
-    """Ranges with steps and with a most."""
-    assert held(real_pbs, render("pbs", describe({"launcher": "plain", "array": array}, ["true"])))["array"] == "True"
-
-
 @pytest.mark.parametrize(
     "options",
     [
+        *({"array": array} for array in ("0-3", "0-3%2", "0-9:2%4", "00-03")),
         {
             "time": "1:00:00",
             "mem": "100M",
@@ -174,6 +147,7 @@ def test_a_real_qsub_takes_arrays(real_pbs: RealPbs, array: str) -> None:
     ],
 )
 def test_a_real_qsub_takes_the_other_directives(real_pbs: RealPbs, options: dict[str, object]) -> None:
-    """Resources, places, mail and dependencies are as qsub wants them."""
+    """Arrays, resources, places, mail and dependencies are as qsub wants them."""
     real_pbs.submit("#!/bin/sh\n", cwd="/home/alice")
-    assert held(real_pbs, render("pbs", describe({"launcher": "plain", **options}, ["true"])))["job_state"] == "H"
+    job = held(real_pbs, render("pbs", describe({"launcher": "plain", **options}, ["true"])))
+    assert job["array"] == "True" if "array" in options else job["job_state"] == "H"

@@ -150,4 +150,4 @@ def test_sbatch_reads_every_value_as_it_was_given(slurm: SlurmCluster, tmp_path:
             if field in ("output", "error"):  # sbatch has a word of its own there
                 exact = "/dev/null" if value == "none" else os.path.join(tmp_path, value)
             assert f"sbatch: {field:<19} : {exact}\n" in shown, (field, value, shown)
-    assert sum(map(len, wanted.values())) > 800  # of about 95 values and 13 fields
+    assert sum(map(len, wanted.values())) > 800  # of about 95 values and 12 fields
