@@ -155,7 +155,7 @@ def _remove_etc(options: Mapping[str, object]) -> None:
     user_environ = own(os.environ)
     settings = load(user_environ, options)
     facts = detect(user_environ, socket.gethostname(), asks_plugins=settings.id is None)
-    hostfiles.remove_etc_hosts(world_id(settings, facts))
+    hostfiles.write_etc_hosts(world_id(settings, facts), "")
 
 
 # `mingle run`: run COMMAND on all hosts as one.
@@ -239,14 +239,15 @@ def check(
     for, 76 for a problem on a host that --exclude names.
     """
     # Only this command needs the package, which takes 20 ms to import.
-    from mingle_hooks.check.bisect import Trials
     from mingle_hooks.check.report import report_page, table_lines, with_findings
-    from mingle_hooks.check.session import check_request, run_check
+    from mingle_hooks.check.session import Trials, check_request, run_check
+    from mingle_hooks.run.runner import Options
 
     trials = None
     if command is not None:
-        trials = Trials.of(
-            _split_command(command), settings, hosts, limit, lambda line: write_stderr(f"mingle check: {line}\n")
+        options = Options(hosts=hosts, limit=limit)
+        trials = Trials(
+            _split_command(command), options, settings, lambda line: write_stderr(f"mingle check: {line}\n")
         )
     found = run_check(check_request(settings, hosts, timeout, start, is_bandwidth=bandwidth))
     found = found._replace(is_forced=force)
