@@ -159,15 +159,16 @@ def test_exec_unsets_what_an_earlier_mingle_left(hosts: Callable[..., Hosts]) ->
         ("1", ["/etc/passwd"], 126, 1),
         ("1", ["sh", "-c", "kill -TERM $$"], -15, 0),
         ("2", ["echo", "started"], 69, 1),
+        ("2 --via directory --directory /usr", ["echo", "started"], 71, 1),
     ],
-    ids=["its own", "not found", "not executable", "a signal", "no world"],
+    ids=["its own", "not found", "not executable", "a signal", "no world", "a directory that nobody may write"],
 )
 def test_exec_passes_on_the_exit_status(
     hosts: Callable[..., Hosts], nodes: str, command: list[str], code: int, lines: int
 ) -> None:
     """The command's own; 127 and 126, as in every shell, where there is none, and 69 without a world."""
-    words = ["mingle", "exec", "--id", "job", "--nodes", nodes, "--timeout", "1", "--", *command]
-    done = hosts(1)[0].run(words, env=KEYED)
+    words = ["mingle", "exec", "--id", "job", "--timeout", "1", "--nodes", *nodes.split(), "--", *command]
+    done = hosts(1)[0].run(words, env=KEYED, user="alice")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (code, "", lines)
 
 
