@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
+from cluster.hosts import Hosts
 from slurm_step import STEP
 from support.members import KEYED, OTHER_KEY, REDUCE, SHARED, WORLD, evaluating, one_world, parsed, variables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cluster.hosts import Hosts
 
 TWO = ("--id", "job", "--nodes", "2")
 # What a program can see of how it was started: signals, limits, descriptors.
