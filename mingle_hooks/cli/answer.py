@@ -10,18 +10,30 @@ import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from types import TracebackType
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from mingle_hooks import files as files_files
-from mingle_hooks.cli.plain import Flags, option_arguments, write_stderr, write_stdout
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
 from mingle_hooks.export import launchers, shells, variables
 from mingle_hooks.export.variables import Variable
+from mingle_hooks.files import write_stderr, write_stdout
 from mingle_hooks.job import along_path, member_spec, obstacle_to
 from mingle_hooks.joining import join
 from mingle_hooks.rendezvous.member import MemberSpec, Progress
 from mingle_hooks.rendezvous.messages import Failure
+from mingle_hooks.settings import option_arguments
 from mingle_hooks.world import File, View
+
+
+class Flags(NamedTuple):
+    """The flags of one call, which are no settings: cli/commands.py has their help."""
+
+    explain: bool = False
+    no_wait: bool = False
+    together: bool = False
+    verbatim: bool = False
+    keep_key: bool = False
+
 
 # Progress while a member waits: one live line on a terminal, occasional plain lines elsewhere.
 

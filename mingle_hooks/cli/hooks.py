@@ -13,12 +13,12 @@ import click
 
 from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
-from mingle_hooks.cli.plain import UNHEALTHY
 from mingle_hooks.errors import SettingsError, UsageError, printable
 from mingle_hooks.hooks import files, slurm
 from mingle_hooks.hooks.apply import STUB_S, TARGETS, Removal, apply, hook, removals, target, uninstall
 from mingle_hooks.hooks.files import Site, installation_lock, read_site, render_hook
 from mingle_hooks.hooks.plan import (
+    UNHEALTHY,
     VERIFY_S,
     Finding,
     Plan,

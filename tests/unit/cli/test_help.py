@@ -24,11 +24,10 @@ from mingle_hooks.cli.commands import (
     grouped,
     mingle,
 )
-from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.cli.template import SUBJECTS, pages, search_names
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.scripts.job import FIELDS
-from mingle_hooks.settings import BACKENDS, TABLE
+from mingle_hooks.settings import BACKENDS, FLAGS, TABLE
 
 
 def commands(command: click.Command, context: click.Context) -> list[tuple[click.Command, click.Context]]:
