@@ -168,16 +168,6 @@ def test_exec_passes_on_the_exit_status(
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (code, "", lines)
 
 
-def test_key_prints_a_fresh_key_that_members_can_use(hosts: Callable[..., Hosts]) -> None:
-    """Made once as the message says, copied, and read by --key-file on every member."""
-    two = hosts(2)
-    make = "umask 077; mkdir -p ~/.config/mingle && mingle key > ~/.config/mingle/key && cat ~/.config/mingle/key"
-    keys = [two[0].run(["bash", "-c", make], user="alice", check=True).stdout for _ in range(2)]
-    assert all(re.fullmatch(r"[0-9a-f]{64}\n", key) for key in keys)
-    assert keys[0] != keys[1]
-    one_world(two.run_all(evaluating(*TWO), user="alice"))
-
-
 def test_what_the_user_exported_alike_is_used_by_all(hosts: Callable[..., Hosts]) -> None:
     """MASTER_ADDR, a name here, and MASTER_PORT stay as they are, and a listener there is reached."""
     env = {**KEYED, "MASTER_ADDR": "node1-ib", "MASTER_PORT": "23456"}

@@ -79,16 +79,14 @@ def test_a_member_loads_nothing_that_it_does_not_use() -> None:
     """Each of these costs every node of every job 20 to 80 ms."""
     script = (
         "import sys; from mingle_hooks.cli import main, answer; from mingle_hooks.rendezvous import rendezvous;"
-        " from mingle_hooks.schedulers import slurm, detect;"
+        " from mingle_hooks.schedulers import slurm, detect; from mingle_hooks.job import launchers, member_spec;"
+        # No plugin is looked for where a row of ours fits.
+        "member_spec({'SLURM_JOB_ID': '1', 'SLURM_JOB_NUM_NODES': '1'}, {'frameworks': 'jax'});"
+        "member_spec({}, {'id': 'a', 'nodes': '2'}); launchers.find(['torchrun']); launchers.find(['python3', 'x.py']);"
         "print(*sorted(sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", script],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={"PATH": os.environ["PATH"]},
-    )
+    argv, env = [sys.executable, "-I", "-c", script], {"PATH": os.environ["PATH"]}
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, env=env)
     loaded = set(done.stdout.split())
     assert {"mingle_hooks.joining", "mingle_hooks.rendezvous.member"} <= loaded
     assert not loaded & {"click", "jinja2", "multicast_expert", "asyncio", "importlib.metadata"}
