@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mingle_hooks import keys, values
-from mingle_hooks.cli import plain
-from mingle_hooks.cli.answer import ProgressPrinter, execute, print_variables
+from mingle_hooks.cli.answer import Flags, ProgressPrinter, execute, print_variables
 from mingle_hooks.cli.commands import (
     CHECK,
     COMMON,
@@ -29,17 +28,17 @@ from mingle_hooks.cli.commands import (
     own_options,
     settings_options,
 )
-from mingle_hooks.cli.plain import ONLY_STARTED, Flags, write_stderr, write_stdout
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
+from mingle_hooks.files import write_stderr, write_stdout
 from mingle_hooks.job import member_spec, world_id
 from mingle_hooks.joining import members_of, named_members
 from mingle_hooks.run.starters import listed
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.settings import load
+from mingle_hooks.settings import ONLY_STARTED, load, option_arguments
 
 # `mingle hosts`, and `env` with unusual options, run on every node: what only `run`, `ls`, `show` and `kill` need takes
 # 50 ms, and is loaded there.
@@ -179,7 +178,7 @@ def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
     own = {name: value for name, value in given.items() if name in runner.Options._fields}
     members = {name: value for name, value in given.items() if name not in own}
     settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
-    return runner.plan_request(command, runner.Options(**own), settings, plain.option_arguments(members))  # type: ignore[arg-type]
+    return runner.plan_request(command, runner.Options(**own), settings, option_arguments(members))  # type: ignore[arg-type]
 
 
 @click.command(
