@@ -14,12 +14,12 @@ import click
 
 from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
-from mingle_hooks.cli.plain import UNHEALTHY
 from mingle_hooks.errors import SettingsError, UsageError, printable
 from mingle_hooks.hooks import files, slurm, verify
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import (
     STUB_S,
+    UNHEALTHY,
     VERIFY_S,
     Finding,
     Plan,

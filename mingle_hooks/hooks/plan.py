@@ -452,6 +452,7 @@ def _remove_unfinished(root: str, found: tuple[Removal, ...], places: tuple[str,
 
 _ALL_ENTER = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 _KEY_DIGITS = range(64, 129, 2)
+UNHEALTHY = 1  # the exit status of `mingle hooks verify` with findings
 VERIFY_S = 10.0  # a node health check that takes longer is a problem of its own
 
 

@@ -9,9 +9,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from forked import Forked
 from needs import need
 
 from mingle_hooks.cli.commands import COMMANDS
@@ -24,9 +24,6 @@ from mingle_hooks.hooks.targets import TARGETS
 from mingle_hooks.scripts.directives import SCHEDULERS
 from mingle_hooks.scripts.job import LAUNCHERS
 from mingle_hooks.settings import BACKENDS
-
-if TYPE_CHECKING:
-    from forked import Forked
 
 BIN = Path(sys.executable).parent
 # In seconds; a bound on a shell that hangs, not a measure.
