@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from cluster.hosts import Host, Hosts
-from support.hooks import JOB, SITE_KEY, environ, key_of, recorded, run_hook, with_hooks
+from support.hooks import JOB, SITE_KEY, key_of, run_hook, with_hooks
 from support.needs import need
 
 TORQUE_JOB = "12[3].server.example.org"
@@ -50,25 +48,6 @@ def test_slurms_prolog_and_epilog_do_all_of_their_work(host: Host) -> None:
     assert process.wait(10) != 0
     process.communicate()
     assert list(host.outside("/run/mingle").iterdir()) == []
-
-
-def test_slurms_taskprolog_prints_the_same(host: Host) -> None:
-    """For every recorded environment each shell prints the lines that dash prints."""
-    script, paths = "/etc/mingle/hooks/slurm/taskprolog", recorded("slurm-*/taskprolog.*.node1.0")
-
-    def output(*command: str) -> dict[Path, str]:
-        calls = [["env", "-i", *map("=".join, environ(path).items()), *command, script] for path in paths]
-        lines = [f"{shlex.join(call)} </dev/null; printf '\\0%s\\0' $?" for call in calls]  # one bash runs them all
-        done = host.run(["bash", "-s"], input="\n".join(lines), user="alice", cwd="/")
-        *reported, end = done.stdout.split("\0")
-        assert (reported[1::2], end, done.stderr) == (["0"] * len(paths), "", "")
-        return dict(zip(paths, reported[::2], strict=True))
-
-    found = output()
-    for path, text in found.items():
-        assert ("export MASTER_ADDR=" in text) is ("SLURM_HET_SIZE" not in environ(path)), path
-    host.run(["umount", "/bin/sh"], check=True)  # where that is a link to dash, dash was covered
-    assert found == output("dash")
 
 
 @pytest.mark.parametrize("part", ["", ".parallel"], ids=["the first host", "another host"])

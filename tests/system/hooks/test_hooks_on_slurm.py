@@ -165,14 +165,6 @@ def test_mingle_env_makes_one_world_of_a_hooked_job(hooked: SlurmCluster) -> Non
     assert [each["PET_NODE_RANK"] for each in tasks] == ["0", "1", "2", "3"]
 
 
-def test_mingle_env_uses_the_key_that_the_prolog_made(hooked: SlurmCluster) -> None:
-    """With no other key in reach it works, and with the Prolog's key gone it refuses."""
-    command = "mingle env >/dev/null || echo refused $?"
-    assert hooked.srun("-N2", "bash", "-c", f"HOME=/nonexistent {command}", user="alice").stdout == ""
-    gone = f"rm /run/mingle/$SLURM_JOB_ID/key; HOME=/nonexistent {command}"
-    assert hooked.srun("-N2", "bash", "-c", gone, user="alice").stdout == "refused 77\n" * 2
-
-
 OWN = {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "4243", "MINGLE_ID": "mine"}
 
 

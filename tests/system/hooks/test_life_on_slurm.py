@@ -308,27 +308,6 @@ def test_a_job_that_runs_keeps_its_key_and_a_later_one_has_another(site: SlurmCl
     assert slurm.srun("-N4", *MINGLE_ENV, user="alice").returncode == 0
 
 
-def test_a_job_on_nodes_of_two_keys_fails_with_the_cause(site: SlurmCluster) -> None:
-    """As the page says: `mingle env` fails on every node and names the cause, which the reports tell of before."""
-    slurm = site
-    in_use(slurm)
-    copy = next(line for line in lines("Another key") if "--copy" in line)
-    with ExitStack() as last_first:
-        last_first.callback(run, slurm, "mv /root/old /root/mingle.key", copy)
-        run(
-            slurm,
-            "cp -p /root/mingle.key /root/old",
-            "mingle key >/root/mingle.key",
-            copy.replace("-a", "-w node3,node4"),
-        )
-        check = "clush -a mingle hooks report slurm | mingle hooks rollout --check || [ $? = 1 ]"
-        assert "key is" in run(slurm, check).stdout
-        done = slurm.srun("-N4", *MINGLE_ENV, user="alice", env={"MINGLE_TIMEOUT": "8"})
-    # Nodes with the key of rank 0 (69) wait until the deadline, and rank 0 reports it. The others (77) say so at once.
-    output = re.findall(r"expected .* saw .*another key (?:at|here)", done.stderr)
-    assert (done.returncode, len(output)) == (77, 3), done.stderr
-
-
 def test_a_reimaged_node_is_as_the_others_before_it_runs_jobs(site: SlurmCluster) -> None:
     """It knows nothing but its key and the settings, and has the same files then, the site's own hooks among them."""
     slurm = site

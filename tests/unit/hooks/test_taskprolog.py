@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import re
@@ -52,7 +53,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", SHELLS)
 def test_recorded_tasks_get_their_place(script: Path, name: str) -> None:
-    """The variables say what Slurm's say, the same in all tasks of a step, and the same under 22.05 and 26.05."""
+    """The variables say what Slurm's say, the same in all tasks of a step, in all shells, and under 22.05 and 26.05."""
     shared = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "WORLD_SIZE", "MINGLE_ID")
     steps: dict[tuple[str, str], set[tuple[str | None, ...]]] = {}
     versions: dict[str, list[dict[str, str]]] = {}
@@ -60,12 +61,19 @@ def test_recorded_tasks_get_their_place(script: Path, name: str) -> None:
         env = environ(path)
         found = exported(script, env, shell(name))
         check_place(env, found)
+        assert found == as_by_dash(script, path)
         task = path.name.replace(".-5.", ".batch.")
         steps.setdefault((path.parent.name, task.rpartition(".node")[0]), set()).add(tuple(map(found.get, shared)))
         versions.setdefault(task, []).append(found)
     assert {len(worlds) for worlds in steps.values()} == {1}
     assert [task for task, (older, newer) in versions.items() if older != newer] == []
     assert len(versions) == 20
+
+
+@functools.cache
+def as_by_dash(script: Path, path: Path) -> dict[str, str]:
+    """Return what is exported with a recorded environment where /bin/sh is dash."""
+    return exported(script, environ(path), shell("dash"))
 
 
 def check_place(env: dict[str, str], found: dict[str, str]) -> None:
