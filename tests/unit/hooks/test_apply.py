@@ -42,7 +42,7 @@ def node(tmp_path: Path) -> Path:
 def test_installing_writes_what_deviates_and_prints_the_lines(node: Path) -> None:
     """The four lines stand alone on theirs, slurm.conf stays; a file that is right may be running, and stays too."""
     before = tree(node)
-    lines = install(node).stdout.splitlines()[-4:]
+    lines = install(node).stdout.partition("\n/etc/slurm/slurm.conf:\n")[2].splitlines()
     assert lines == [*LINES[:2], f"TaskProlog={OURS}/taskprolog", LINES[3]]
     for name in ("prolog", "epilog", "taskprolog"):
         assert stat.S_IMODE(at(node, f"{OURS}/{name}").stat().st_mode) == 0o755
@@ -98,6 +98,7 @@ def test_a_globbed_directory_gets_a_program_that_its_glob_matches(node: Path) ->
     conf(node, "Prolog=/etc/slurm/prolog.d/*.sh")
     done = install(node)
     assert "Prolog=/etc/slurm/prolog.d/*.sh    # already there" in done.stdout
+    assert (': prolog = "none"' in done.stderr, ': epilog = "none"' in done.stderr) == (False, True)  # ours calls none
     names = sorted(path.name for path in (node / "etc/slurm/prolog.d").iterdir())
     assert names == ["10-mingle.sh", "50-site.sh"]
     assert all(os.access(node / "etc/slurm/prolog.d" / name, os.X_OK) for name in names)
