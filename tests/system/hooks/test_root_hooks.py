@@ -14,19 +14,7 @@ from pathlib import Path
 import pytest
 from cluster.host import Host
 from cluster.hosts import Hosts
-from support.hooks import (
-    HOOKS,
-    JOB,
-    SHELLS,
-    SITES,
-    environ,
-    key_of,
-    recorded,
-    run_hook,
-    run_hooks,
-    shell,
-    with_hooks,
-)
+from support.hooks import HOOKS, JOB, SHELLS, SITES, environ, key_of, recorded, run_hook, run_hooks, shell, with_hooks
 
 from mingle_hooks.hooks.files import render_hook as render
 
