@@ -140,14 +140,6 @@ def until_line(process: Popen[str], text: str) -> None:
     assert any(text in line for line in lines(process)), f"no line with {text!r}"
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + END_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-
-
 def all_evaluated(
     forked: Forked, host: Host, place: Path, calls: Sequence[tuple[Sequence[str], Mapping[str, str]]]
 ) -> list[CompletedProcess[str]]:

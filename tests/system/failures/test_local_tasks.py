@@ -12,7 +12,8 @@ import pytest
 from cluster.host import Host
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
-from support.members import KEYED, ended, until_line, wait_for
+from cluster.waiting import until
+from support.members import KEYED, ended, until_line
 
 TASKS = 3  # on each node
 # Well above a deadline of 3 s and what is added to it, and far below what it was once exceeded by, 44 s.
@@ -81,7 +82,7 @@ def test_a_first_task_that_is_stopped_keeps_the_others_no_longer_than_their_dead
     """And once it goes on it fails too."""
     waiting = tasks(four[1], 2, "3", (0, 1) if when == "gathering" else range(TASKS))
     if when == "gathering":
-        wait_for(lambda: any(path.endswith("/siblings") for path in four[1].files("/tmp")))
+        until(lambda: any(path.endswith("/siblings") for path in four[1].files("/tmp")))
     else:
         until_line(waiting[0], "still looking for rank 0")
     os.kill(waiting[0].pid, signal.SIGSTOP)
@@ -109,7 +110,7 @@ def test_files_of_other_users_at_the_directorys_name_hinder_no_later_run(
         names.update(path for path in one.files("/tmp") if path.count("/") == 2 and "mingle" in path)
         return bool(names)
 
-    wait_for(seen)
+    until(seen)
     waiting.append(task(one, 1, 2))
     assert [ended(process).returncode for process in waiting] == [0] * TASKS
     for name in names:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cluster.host import kill_group
 from cluster.hosts import Hosts
+from cluster.waiting import until
 from forked import Forked
 from support.members import (
     KEY,
@@ -27,7 +28,6 @@ from support.members import (
     one_world,
     program,
     stop,
-    wait_for,
 )
 
 from mingle_hooks.rendezvous import wire
@@ -120,7 +120,7 @@ def test_a_stranger_hears_the_same_octets_whatever_the_key(hosts: Callable[..., 
     def hears(key: Mapping[str, str]) -> list[str]:
         options = ("--id", "job", "--nodes", "2", "--rank", "0", "--via", "master", "--master", "node1:23456")
         leader = two[0].popen(["mingle", "env", *options], env=key)
-        wait_for(lambda: two[1].run(["bash", "-c", "exec 3<>/dev/tcp/node1/23456"]).returncode == 0)
+        until(lambda: two[1].run(["bash", "-c", "exec 3<>/dev/tcp/node1/23456"]).returncode == 0)
         done = two[1].run([sys.executable, PROGRAMS / "asker.py", "job", "node1", "23456"], check=True)
         leader.terminate()
         ended(leader)
