@@ -376,7 +376,7 @@ CANARY = {
     "observe = true": 2, 'opt_in = "please"': 0, 'hosts = ["node4"]': 3, 'partitions = ["none"]': 1,
     'port_range = "30000-30999"': 2, 'host_suffix = "-ib"': 0,
 }  # fmt: skip
-JOBS = 12
+JOBS = 6
 
 
 def test_no_step_is_split_by_a_canary_or_an_upgrade(site: SlurmCluster) -> None:
