@@ -144,12 +144,6 @@ ROUNDS = {
         "a directory": in_etc(f"rm -f {KEY}; mkdir {KEY}"),
         "garbage": in_etc(f"printf '\\000$(reboot)\\n' >{KEY}"),
     },
-    "the site's files": {
-        "a key that is a FIFO": in_etc(f"rm -f {KEY}; mkfifo -m 0400 {KEY}"),
-        "garbage settings": in_etc(f"printf '[[[ \\000 $(reboot)' >{SETTINGS}"),
-        "settings that are a FIFO": in_etc(f"mkfifo {SETTINGS}"),
-        "all read-only": in_etc("mount -o remount,bind,ro /etc/mingle"),
-    },
     "/run/mingle": {
         "a link": Breakage("rm -rf /run/mingle; mkdir -p /run/elsewhere; ln -s elsewhere /run/mingle"),
         "a file": Breakage("rm -rf /run/mingle; touch /run/mingle"),
@@ -169,11 +163,13 @@ ROUNDS = {
         "read-only": READ_ONLY_DISK,
     },
     "the kill switch": {
+        "can only be read, as all there": in_etc("mount -o remount,bind,ro /etc/mingle"),
         "is there": in_etc("touch /etc/mingle/disabled"),
         "a FIFO": in_etc("mkfifo /etc/mingle/disabled"),
         "a link to nowhere": in_etc("ln -s nowhere /etc/mingle/disabled"),
     },
     "what hangs": {
+        "a key that is a FIFO": in_etc(f"rm -f {KEY}; mkfifo -m 0400 {KEY}"),
         "the site's key": hung(KEY, ":"),
         "/run/mingle": hung("/run/mingle", "mkdir -p -m 0755 /run/mingle"),
         "the system log": Breakage(NEW_DEV, OLD_DEV, DEAF_LOG),

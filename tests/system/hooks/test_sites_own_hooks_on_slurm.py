@@ -12,7 +12,8 @@ from subprocess import CompletedProcess
 import pytest
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster, missing
-from hooked_slurm import MINGLE_HOOKS, SITE_KEY, all_idle, installed, uninstalled
+from hooked_slurm import MINGLE_HOOKS, all_idle, installed, uninstalled
+from support.hooks import SITE_KEY
 from support.hooks_image import aged
 from support.needs import need, skip_for_want_of
 
