@@ -165,13 +165,6 @@ HOST_LISTS_IN_DOUBT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SHELLS)
-def test_a_host_list_in_doubt_adds_nothing(script: Path, name: str) -> None:
-    """Whatever cannot be the name of a host ends in no variable at all."""
-    for text in HOST_LISTS_IN_DOUBT:
-        assert exported(script, {**BATCH, "SLURM_JOB_NODELIST": text}, shell(name)) == {}, text[:80]
-
-
 DOUBTS = {
     "no job": {"SLURM_JOB_ID": ""},
     "a job in octal": {"SLURM_JOB_ID": "0777"},
@@ -197,11 +190,26 @@ DOUBTS = {
 }
 
 
+# What the batch script hands on of its node's settings, which are of no use so.
+NOT_UNDERSTOOD = [
+    "77:", "77:2:on:20000:5000:3091:::.", "77:1:on:20000:5000:3091::", "77:1:on:20000:0:3091:::.", "77:1:on:x:1:1:::.",
+    "77:1:on:60000:9000:3091:::.", "77:1:on:1:1:9999999999:::.", "77:1:on:1:1:1:$(id)::.",
+    "77:1:on:1:1:1:a\nexport X=y::.", "77:1:else:20000:5000:3091:::.",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", SHELLS)
 def test_any_doubt_adds_nothing(script: Path, name: str) -> None:
-    """Facts that contradict themselves, or cannot be read, end in no variable at all."""
-    for doubt, facts in DOUBTS.items():
-        assert exported(script, {**STEP, **facts}, shell(name)) == {}, doubt
+    """Facts that contradict themselves, or cannot be read, end in no variable at all, on all nodes alike.
+
+    Settings of another job, which sbatch brings along, count for nothing.
+    """
+    doubts = [{**STEP, **facts} for facts in DOUBTS.values()]
+    doubts += [{**BATCH, "SLURM_JOB_NODELIST": text} for text in HOST_LISTS_IN_DOUBT]
+    doubts += [{**STEP, "_MINGLE_HOOKS": text} for text in NOT_UNDERSTOOD]
+    assert [env for env in doubts if exported(script, env, shell(name))] == []
+    other = {**STEP, "_MINGLE_HOOKS": "78:1:off:1:1:1:::."}
+    assert exported(script, other, shell(name)) == exported(script, STEP, shell(name))
 
 
 @pytest.mark.parametrize("name", sorted(PET | RANKS | {"PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_STANDALONE"}))
@@ -348,22 +356,6 @@ def test_a_steps_nodes_follow_the_first_nodes_settings(tmp_path: Path, name: str
         worlds = [{key: each.get(key) for key in ("MASTER_ADDR", "MASTER_PORT", "RANK", "MINGLE_ID")} for each in steps]
         assert worlds == [worlds[0]] * len(steps)
         assert (worlds[0]["RANK"] == "5") == ("MASTER_ADDR" in handed)
-
-
-NOT_UNDERSTOOD = [
-    "77:", "77:2:on:20000:5000:3091:::.", "77:1:on:20000:5000:3091::", "77:1:on:20000:0:3091:::.", "77:1:on:x:1:1:::.",
-    "77:1:on:60000:9000:3091:::.", "77:1:on:1:1:9999999999:::.", "77:1:on:1:1:1:$(id)::.",
-    "77:1:on:1:1:1:a\nexport X=y::.", "77:1:else:20000:5000:3091:::.",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", SHELLS)
-def test_settings_that_are_not_understood_add_nothing(script: Path, name: str) -> None:
-    """As on all other nodes; those of another job, which sbatch brings along, count for nothing."""
-    for text in NOT_UNDERSTOOD:
-        assert exported(script, {**STEP, "_MINGLE_HOOKS": text}, shell(name)) == {}, text
-    other = {**STEP, "_MINGLE_HOOKS": "78:1:off:1:1:1:::."}
-    assert exported(script, other, shell(name)) == exported(script, STEP, shell(name))
 
 
 @pytest.mark.parametrize("site", [FULL, OBSERVE], ids=["opt-in", "observe"])
