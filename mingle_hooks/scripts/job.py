@@ -383,19 +383,19 @@ class Launcher(NamedTuple):
         return (*(typed or self.starter), *((f"{self.restarts}={max_restarts}",) if self.restarts else ()))
 
 
-_TORCHRUN, _NO_PYTHON, _RAY = ("torchrun",), ("--no-python",), ("ray", "symmetric-run", "--")
+_TORCHRUN, _DEEPSPEED, _RAY = ("torchrun",), ("deepspeed",), ("ray", "symmetric-run", "--")
+_ACCELERATE, _NO_PYTHON = ("accelerate", "launch"), ("--no-python",)
 # deepspeed would put --local_rank=N before the program's own arguments.
 _NO_LOCAL_RANK = ("--no_local_rank", "--no_python")
 _RAYS_HELP = "a Ray head on the first node, workers on the others; the command is the driver"
+_STATICS_HELP = "torchrun, static: a failed process ends the job"
 _ELASTICS_HELP = "torchrun, c10d: restarts up to --max-restarts times"
-_ACCELERATE = ("accelerate", "launch")
+_DEEPSPEEDS_HELP = "deepspeed with a hostfile, without ssh"
 # The names of frameworks are those of `mingle env --for`.
 LAUNCHERS = {
     launcher.name: launcher
     for launcher in (
-        Launcher(
-            "torchrun", "node", _TORCHRUN, "torchrun, static: a failed process ends the job", _TORCHRUN, _NO_PYTHON
-        ),
+        Launcher("torchrun", "node", _TORCHRUN, _STATICS_HELP, _TORCHRUN, _NO_PYTHON),
         Launcher(
             "torchrun-elastic",
             "node",
@@ -407,15 +407,7 @@ LAUNCHERS = {
             "--max-restarts",
         ),
         Launcher("accelerate", "node", (), "accelerate launch", _ACCELERATE, ("--no_python",), "--module"),
-        Launcher(
-            "deepspeed",
-            "node",
-            ("deepspeed",),
-            "deepspeed with a hostfile, without ssh",
-            ("deepspeed",),
-            _NO_LOCAL_RANK,
-            "--module",
-        ),
+        Launcher("deepspeed", "node", _DEEPSPEED, _DEEPSPEEDS_HELP, _DEEPSPEED, _NO_LOCAL_RANK, "--module"),
         Launcher("mpirun", "job", (), "Open MPI's mpirun, one process per slot"),
         Launcher("ray", "node", ("ray",), _RAYS_HELP, _RAY),
         Launcher("process", "task", (), "one process per task, with RANK and LOCAL_RANK"),

@@ -16,7 +16,7 @@ from cluster.slurm import SlurmCluster
 from light import TRAIN as LIGHT
 from light import VENV
 from support.directives import CARRIED, VALUES, script_with
-from support.jobs import JOB_S, SETUP, TRAIN
+from support.jobs import JOB_S, TRAIN, output, submit
 from support.needs import need
 
 from mingle_hooks.scripts.script import describe
@@ -37,25 +37,12 @@ train.main()
 """
 
 
-def submit(slurm: SlurmCluster, place: Path, options: dict[str, Any], *command: str, train: Path = TRAIN) -> str:
-    """Submit a job of these options as alice, with train.py in its directory."""
-    shutil.copy(train, place / "train.py")
-    common = {"time": "5:00", "output": f"{place}/out", "setup": [SETUP]}
-    script = render("slurm", describe(common | options, command))
-    return slurm.submit(script, user="alice", cwd=str(place))
-
-
 def run(
     slurm: SlurmCluster, place: Path, options: dict[str, Any], *command: str, train: Path = TRAIN
 ) -> tuple[str, str, str]:
     """Run a job of these options as alice, and return its state, its exit code and its output."""
     job = submit(slurm, place, options, *command, train=train)
     return slurm.wait(job, timeout=JOB_S), slurm.job(job)["ExitCode"], output(place)
-
-
-def output(place: Path, name: str = "out") -> str:
-    """Return what a job has written by now."""
-    return (place / name).read_text() if (place / name).exists() else ""
 
 
 @pytest.mark.parametrize(
