@@ -15,6 +15,7 @@ from mingle_hooks.check import facts, report
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLookups
 from mingle_hooks.check.report import Address, Measured, Peer, ProbeOrder, SendOrder
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
+from mingle_hooks.net.addresses import Preference
 from mingle_hooks.net.ports import DEFAULT_RANGE, GONE_AT_ONCE, bound, candidates
 from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
@@ -497,7 +498,7 @@ _PORTS = 3
 class Multicast:
     """The group on all interfaces; `received()` returns the hosts that were heard on each."""
 
-    def __init__(self, loop: Loop, secret: Secret, nets: Sequence[str]) -> None:
+    def __init__(self, loop: Loop, secret: Secret, prefer: Sequence[Preference]) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
         self._links: list[multicast.Link] = []
         self._heard: dict[str, set[int]] = {}
@@ -509,7 +510,7 @@ class Multicast:
         self._groups = four, socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, six))
         try:
             _load()
-            infos = multicast.carriers(nets)
+            infos = multicast.carriers(prefer)
         except (ImportError, OSError, NetworkError) as error:
             self._faults[""] = reason(error)
             return
@@ -610,7 +611,8 @@ class Probe:
         self._devices = DeviceFacts(loop, environ, self._report)  # forks: before there is any thread
         self._multicast = self._open_network(environ)
         join = Join(task.host, task.local, os.getpid(), is_output=False)
-        self._approach = Approach(loop, self._secret, task.addresses, join, self._welcome, lambda _reason: self.leave())
+        self._approach = Approach(loop, self._secret, task.addresses, join, self._welcome)
+        self._approach.on_end = lambda _reason: self.leave()
 
     @property
     def is_found(self) -> bool:
@@ -628,10 +630,9 @@ class Probe:
     # --- Facts.
 
     def _open_network(self, environ: Mapping[str, str]) -> Multicast:
-        preferred, names = environ.get(report.IFACE, ""), []
+        preferred, prefer = environ.get(report.IFACE, ""), tuple[Any, ...]()
         try:
             prefer = networks(preferred) if preferred else ()
-            names = [network.text for network in prefer]  # type: ignore[attr-defined]
             chosen, guests, trouble = self._reachable(prefer)
         except MingleError as wrong:
             chosen, guests, trouble = (), (), f"expected {wrong.expected}, saw {wrong.seen}"
@@ -644,7 +645,7 @@ class Probe:
             "guests": guests,
             "every": facts.all_addresses(),
         }
-        return Multicast(self._loop, self._secret, names)
+        return Multicast(self._loop, self._secret, prefer)
 
     def _open(self, address: Address, wanted: str) -> Address:
         """Return an address with the port of the range that is now open there for TCP and UDP; 0 if none is free."""

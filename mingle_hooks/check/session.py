@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,11 +17,11 @@ from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.net.ports import DEFAULT_RANGE
-from mingle_hooks.rendezvous.connection import Callers, Loop
+from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer, parse
 from mingle_hooks.run import runner
 from mingle_hooks.run.hub import Launching, Sockets
-from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Welcome
+from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Reception, Welcome
 from mingle_hooks.run.runner import Options, Request, facts_of, option_seconds, plan_hosts
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.schedulers.hostlist import fold
@@ -71,14 +70,14 @@ class ProbeListener:
     """Collects `facts` and `answers` by host number; `gone` has why the connection of a host ended."""
 
     def __init__(self, loop: Loop, sockets: Sockets, secret: Secret, hosts: Sequence[str]) -> None:
-        self._loop, self._sockets, self._secret = loop, sockets, secret
+        self._sockets = sockets
         self._numbers = {host: number for number, host in enumerate(hosts)}
-        self._strangers: dict[Link, None] = {}
         self._here: dict[int, Link] = {}
         self.facts: dict[int, Body] = {}
         self.answers: dict[int, list[Body]] = {}
         self.gone: dict[int, str] = {}
-        Callers(loop, sockets.listeners, self._greet)
+        self._reception = Reception(loop, sockets.listeners, secret, self._introduced, _MOST_STRANGERS)
+        self._reception.on_end = self._ended
 
     def send(self, number: int, kind: int, message: Message) -> None:
         """Send a message to a probe, if it is connected."""
@@ -92,20 +91,11 @@ class ProbeListener:
 
     def close(self) -> None:
         """Close all connections."""
-        for link in (*self._strangers, *self._here.values()):
+        self._reception.close()
+        for link in self._here.values():
             link.close()
 
-    def _greet(self, sock: socket.socket, _where: str) -> None:
-        link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda why: self._forget(link, why))
-        link.on_message = lambda kind, body: self._introduced(link, kind, body)
-        self._strangers[link] = None
-        if len(self._strangers) > _MOST_STRANGERS:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.close()
-
-    def _forget(self, link: Link, why: str) -> None:
-        self._strangers.pop(link, None)
+    def _ended(self, link: Link, why: str) -> None:
         for number, other in [*self._here.items()]:
             if other is link:
                 del self._here[number]
@@ -113,7 +103,7 @@ class ProbeListener:
 
     def _introduced(self, link: Link, kind: int, body: Body) -> None:
         """Accept a probe of this check. Raises WireError for any other caller."""
-        self._strangers.pop(link, None)
+        self._reception.admit(link)
         number = self._numbers.get(parse(Join, body).host)
         if kind != JOIN or number is None or number in self._here:
             raise WireError("no host of this check")

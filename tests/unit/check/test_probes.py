@@ -15,6 +15,7 @@ from mingle_hooks.check import probes
 from mingle_hooks.check.probes import Call, Datagrams, Multicast, Packet, ProbeRun, ProbeServer, pack_packet
 from mingle_hooks.check.report import Measured, Peer, ProbeOrder
 from mingle_hooks.net import ports
+from mingle_hooks.net.addresses import Preference
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret, parse
 
@@ -168,9 +169,9 @@ def test_a_call_recognises_the_host_that_answers(loop: Loop) -> None:
 def test_multicast_passes_over_a_port_that_another_program_has(loop: Loop, caller: socket.socket) -> None:
     """All know where to send, and each listens where it can."""
     secret = taken(caller)
-    with closing(Multicast(loop, secret, ["lo"])) as one:
+    with closing(Multicast(loop, secret, [Preference("lo", None)])) as one:
         caller.close()
-        with closing(Multicast(loop, secret, ["lo"])) as two:
+        with closing(Multicast(loop, secret, [Preference("lo", None)])) as two:
             one.number, two.number = 1, 2
             one.send()
             two.send()
