@@ -140,8 +140,7 @@ class _Scanner:
         """Read the text to its end."""
         at, size = 0, len(self.source)
         while at < size:
-            found = _PIECE.match(self.source, at)
-            piece = found[0] if found else self.source[at]  # every character matches
+            piece = _PIECE.match(self.source, at)[0]  # type: ignore[index]  # every character matches
             at = self._step(piece, at, at + len(piece))
         self._emit()
 
