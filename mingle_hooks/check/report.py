@@ -480,13 +480,7 @@ def _space_text(free_mb: int | None) -> str | None:
 
 # The table of more hosts than this is folded away: the findings stand above it.
 _MOST_OPEN = 32
-_MEASURES = (
-    ("state", "all of it"),
-    ("loss", "loss"),
-    ("rtt", "round trip"),
-    ("size", "packets' size"),
-    ("speed", "bandwidth"),
-)
+_MEASURES = {"state": "all of it", "loss": "loss", "rtt": "round trip", "size": "packets' size", "speed": "bandwidth"}
 
 
 def report_page(report: Report) -> str:
@@ -502,7 +496,7 @@ def report_page(report: Report) -> str:
         style=files.shipped_text("templates/check/page.css"),
         script=files.shipped_text("templates/check/page.js"),
         networks=[(number, network.name) for number, network in enumerate(report.networks)],
-        measures=_MEASURES if report.flows else _MEASURES[:-1],
+        measures=[(name, text) for name, text in _MEASURES.items() if name != "speed" or report.flows],
         columns=table_columns(report),
         rows=[table_cells(report, host, is_named=host.name in named) for host in order],
         most_open=_MOST_OPEN,

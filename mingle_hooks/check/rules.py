@@ -425,47 +425,37 @@ def lost_datagrams(report: Report) -> Iterator[Finding]:
         for pair in pairs:
             if pair.sent and pair.sent_back and not is_cut(pair):
                 counted |= _datagrams(pair)
-        left, everything = dict(counted), _Loss.of(counted.values())
+        left, everything = dict(counted), _loss(counted.values())
         for cause in find_causes([way for way, counts in counted.items() if _is_lossy(*counts)], counted):
-            loss = _Loss.of(counted[way] for way in cause.ways)
-            if cause.direction != "all" and loss.chance(everything) < _LEAST_CHANCE / len(counted):
-                yield _finding(cause, _LOST, name, f"{100 * loss.share:.0f} %")
+            sent, lost = _loss(counted[way] for way in cause.ways)
+            if cause.direction != "all" and _chance(sent, lost, *everything) < _LEAST_CHANCE / len(counted):
+                yield _finding(cause, _LOST, name, f"{100 * lost / sent:.0f} %")
                 left = {way: counts for way, counts in left.items() if way not in cause.ways}
         if any(_is_lossy(*counts) for counts in left.values()):
-            share = _Loss.of(left.values()).share
+            sent, lost = _loss(left.values())
+            share = lost / sent
             is_rule = share == 1
             text = "datagrams do not pass, TCP does" if is_rule else f"{100 * share:.0f} % of all datagrams are lost"
             yield Finding("network", (), f"{name}: {text}", is_note=is_rule or share < _LEAST_SHARE_OF_ALL)
 
 
-class _Loss(NamedTuple):
-    """Datagrams that were sent, and how many of them were lost."""
+def _loss(ways: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return how many datagrams were sent, and how many of them were lost, over ways given as sent and arrived."""
+    counts = list(ways)
+    return sum(sent for sent, _ in counts), sum(sent - arrived for sent, arrived in counts)
 
-    sent: int
-    lost: int
 
-    @classmethod
-    def of(cls, ways: Iterable[tuple[int, int]]) -> _Loss:
-        """Return the sum over ways, each given as sent and arrived."""
-        counts = list(ways)
-        return cls(sum(sent for sent, _ in counts), sum(sent - arrived for sent, arrived in counts))
+def _chance(sent: int, lost: int, all_sent: int, all_lost: int) -> float:
+    """Return how likely this part would lose at least as many, if everything lost its datagrams at random.
 
-    @property
-    def share(self) -> float:
-        """Which part of them was lost."""
-        return self.lost / self.sent
-
-    def chance(self, everything: _Loss) -> float:
-        """Return how likely this part would lose at least as many, if `everything` lost its datagrams at random.
-
-        The upper tail of the hypergeometric distribution, as in Fisher's exact test.
-        """
-        rest, whole = everything.sent - self.sent, _log_comb(everything.sent, everything.lost)
-        return sum(
-            exp(_log_comb(self.sent, k) + _log_comb(rest, everything.lost - k) - whole)
-            for k in range(self.lost, min(self.sent, everything.lost) + 1)
-            if everything.lost - k <= rest
-        )
+    The upper tail of the hypergeometric distribution, as in Fisher's exact test.
+    """
+    rest, whole = all_sent - sent, _log_comb(all_sent, all_lost)
+    return sum(
+        exp(_log_comb(sent, k) + _log_comb(rest, all_lost - k) - whole)
+        for k in range(lost, min(sent, all_lost) + 1)
+        if all_lost - k <= rest
+    )
 
 
 def _log_comb(n: int, k: int) -> float:

@@ -341,17 +341,11 @@ class Session:
     def __init__(self, loop: Loop, request: CheckRequest) -> None:
         self._loop, self._request, self._began = loop, request, loop.clock()
         self._started = self._began
-        extra = {report.PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
+        its = {report.PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
         if request.iface:
-            extra[report.IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
+            its[report.IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
         self._launching = Launching(
-            loop,
-            request.starter,
-            request.job,
-            "probe",
-            iface=request.iface,
-            port_range=request.port_range,
-            environ=extra,
+            loop, request.starter, request.job, "probe", iface=request.iface, port_range=request.port_range, environ=its
         )
         self._launching.on_end = self._starter_ended
         self._processes = self._launching.processes

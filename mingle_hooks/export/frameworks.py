@@ -457,6 +457,9 @@ _PET = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", 
 _PET_RDZV = ("PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR")
 _OMPI = ("OMPI_MCA_orte_hnp_uri", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
 _RESTARTS = ("PET_MAX_RESTARTS", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
+_CPU = ("ACCELERATE_USE_CPU",)
+_MPI = ("MINGLE_HOSTFILE", *_OPEN_MPI, *_HYDRA, "HYDRA_IFACE", "SLURM_OVERLAP")
+_DEVICES = frozenset({CPU_ONLY})
 _HOSTS = frozenset({ROSTER})
 _NAMED_HOSTS = _HOSTS | {NAMES}
 _NETWORK = frozenset({IFACE})
@@ -467,19 +470,12 @@ FRAMEWORKS = {
     "torchrun-elastic": Framework(
         _torchrun_elastic, (*_PET[:3], *_PET_RDZV, *NO_RANK, *_RESTARTS), _NETWORK | {MEMORY}
     ),
-    "accelerate": Framework(
-        _cpu, ("MINGLE_ACCELERATE_CONFIG", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY}), files=_accelerate_files
-    ),
-    "cpu": Framework(_cpu, ("ACCELERATE_USE_CPU",), frozenset({CPU_ONLY})),
-    "process": Framework(_process, ("TORCHELASTIC_RUN_ID", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY})),
+    "accelerate": Framework(_cpu, ("MINGLE_ACCELERATE_CONFIG", *_CPU), _DEVICES, files=_accelerate_files),
+    "cpu": Framework(_cpu, _CPU, _DEVICES),
+    "process": Framework(_process, ("TORCHELASTIC_RUN_ID", *_CPU), _DEVICES),
     "lightning": Framework(_lightning, ("TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME")),
     "deepspeed": Framework(_nothing, ("MINGLE_HOSTFILE",), _NAMED_HOSTS, files=_hostfile),
-    "mpi": Framework(
-        _mpi,
-        ("MINGLE_HOSTFILE", *_OPEN_MPI, *_HYDRA, "HYDRA_IFACE", "SLURM_OVERLAP"),
-        _NAMED_HOSTS | _NETWORK,
-        files=_mpi_files,
-    ),
+    "mpi": Framework(_mpi, _MPI, _NAMED_HOSTS | _NETWORK, files=_mpi_files),
     "horovod": Framework(_horovod, ("MINGLE_HOSTS",), _NAMED_HOSTS),
     "jax": Framework(
         _jax, ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", *_OMPI)

@@ -118,6 +118,7 @@ def hyphens(name: str) -> str:
 #
 # Read in torch 2.13, distributed/run.py. Many command lines were written for one node, with --standalone or
 # --nnodes=1, and would train once on every node.
+_TORCH_MODULES, _IN_SCRIPTS = ("torch.distributed.run", "torch.distributed.launch"), ("torchrun", "torchrun-elastic")
 # Options without a value; all others take the next argument, or the text after "=".
 _TORCHRUN = ("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "--virtual-local-rank")
 
@@ -134,14 +135,12 @@ def _check_torchrun(arguments: Sequence[str], spec: MemberSpec) -> None:
 # _ACCELERATE_KINDS, or the file's distributed_type, starts several processes; without them each node would train
 # alone, so --multi_gpu is added: it means torchrun, on CPUs too.
 _ACCELERATE_KINDS = ("--multi-gpu", "--tpu", "--use-deepspeed", "--use-fsdp", "--use-megatron-lm")
-_ACCELERATE = frozenset(
-    {
-        *_ACCELERATE_KINDS,
-        *("-h", "--help", "--quiet", "-q", "--cpu", "--enable-cpu-affinity", "--same-network", "--debug"),
-        *("-m", "--module", "--no-python", "--use-parallelism-config", "--downcast-bf16"),
-        *("--tpu-cluster", "--no-tpu-cluster", "--tpu-use-sudo", "--fp8-use-autocast-during-eval"),
-        *("--dynamo-use-fullgraph", "--dynamo-use-dynamic", "--dynamo-use-regional-compilation"),
-    }
+_ACCELERATE = (
+    *_ACCELERATE_KINDS,
+    *("-h", "--help", "--quiet", "-q", "--cpu", "--enable-cpu-affinity", "--same-network", "--debug"),
+    *("-m", "--module", "--no-python", "--use-parallelism-config", "--downcast-bf16"),
+    *("--tpu-cluster", "--no-tpu-cluster", "--tpu-use-sudo", "--fp8-use-autocast-during-eval"),
+    *("--dynamo-use-fullgraph", "--dynamo-use-dynamic", "--dynamo-use-regional-compilation"),
 )
 _ONE_PROCESS = ("NO", "MULTI_CPU")
 _DISTRIBUTED_TYPE = r"""^[\s{,]*["']?distributed_type["']?\s*:\s*["']?(\w+)"""
@@ -189,11 +188,9 @@ def _starts_several(options: Mapping[str, str], environ: Mapping[str, str]) -> b
 #
 # Read in deepspeed 0.19, launcher/runner.py: with --no_ssh it starts the processes that the hostfile gives to node
 # --node_rank.
-_DEEPSPEED = frozenset(
-    {
-        *("-h", "--help", "--module", "--no-python", "--no-local-rank", "--no-ssh", "--no-ssh-check"),
-        *("--force-multi", "--save-pid", "--bind-cores-to-rank", "-q", "--quiet"),
-    }
+_DEEPSPEED = (
+    *("-h", "--help", "--module", "--no-python", "--no-local-rank", "--no-ssh", "--no-ssh-check"),
+    *("--force-multi", "--save-pid", "--bind-cores-to-rank", "-q", "--quiet"),
 )
 
 
@@ -215,11 +212,9 @@ def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, 
 #
 # Read in ray 2.60, scripts/scripts.py and scripts/symmetric_run.py. symmetric-run refuses --node-ip-address: each of
 # its nodes takes the address from which it reaches the head, which is on the world's network.
-_RAY = frozenset(
-    {
-        *("--head", "--block", "--no-redirect-output", "--disable-usage-stats", "-v", "--verbose", "--help"),
-        *("--enable-resource-isolation", "--ray-debugger-external", "--include-log-monitor"),
-    }
+_RAY = (
+    *("--head", "--block", "--no-redirect-output", "--disable-usage-stats", "-v", "--verbose", "--help"),
+    *("--enable-resource-isolation", "--ray-debugger-external", "--include-log-monitor"),
 )
 
 
@@ -242,11 +237,9 @@ def _ray(name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) 
 # horovodrun, which reaches the nodes from rank 0's and takes them from options.
 #
 # Read in horovod 0.28, runner/launch.py: -np, or --num-proc, and -H, or --hosts, or a --hostfile.
-_HOROVOD = frozenset(
-    {
-        *("-h", "--help", "-v", "--version", "-cb", "--check-build", "--disable-cache", "--verbose", "--gloo"),
-        *("--mpi", "--jsrun", "--prefix-output-with-timestamp", "--tcp", "--autotune", "--no-autotune"),
-    }
+_HOROVOD = (
+    *("-h", "--help", "-v", "--version", "-cb", "--check-build", "--disable-cache", "--verbose", "--gloo"),
+    *("--mpi", "--jsrun", "--prefix-output-with-timestamp", "--tcp", "--autotune", "--no-autotune"),
 )
 _HOROVOD_NUMBERS = ("-np", "--num-proc", "--min-np", "--min-num-proc")
 _HOROVOD_HOSTS = ("-H", "--hosts", "-hostfile", "--hostfile", "--host-discovery-script")
@@ -262,14 +255,7 @@ def _horovod(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, st
 
 TABLE = (
     Launcher(
-        "torchrun",
-        ("torchrun",),
-        ("torch.distributed.run", "torch.distributed.launch"),
-        "node",
-        frameworks=("cpu",),
-        check=_check_torchrun,
-        in_scripts=("torchrun", "torchrun-elastic"),
-        flags=_TORCHRUN,
+        "torchrun", ("torchrun",), _TORCH_MODULES, "node", None, ("cpu",), _check_torchrun, _IN_SCRIPTS, flags=_TORCHRUN
     ),
     Launcher(
         "accelerate",

@@ -658,20 +658,13 @@ def _sge_path(field: str, value: str) -> str:
     return _translated(field, given, _SGE_PATTERNS)
 
 
+_AGAIN = '"scontrol requeue $SLURM_JOB_ID"'
 # Only operators may rerun a job of PBS, so this submits the script again.
 _NEW = """"$(printf 'cd %q && qsub %q' "$PBS_O_WORKDIR" "$0")\""""
 
 TABLE = (
     Scheduler(
-        "slurm",
-        "sbatch",
-        "#SBATCH",
-        "Slurm",
-        _slurm,
-        runs_tasks=True,
-        again='"scontrol requeue $SLURM_JOB_ID"',
-        runs_pyxis=True,
-        also=("sbatch",),
+        "slurm", "sbatch", "#SBATCH", "Slurm", _slurm, runs_tasks=True, again=_AGAIN, runs_pyxis=True, also=("sbatch",)
     ),
     Scheduler("pbs", "qsub", "#PBS", "OpenPBS and PBS Professional", _pbs, again=_NEW, submitted_in="PBS_O_WORKDIR"),
     Scheduler("torque", "qsub", "#PBS", "Torque", _torque, again=_NEW, submitted_in="PBS_O_WORKDIR"),

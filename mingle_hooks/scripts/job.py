@@ -383,39 +383,22 @@ class Launcher(NamedTuple):
         return (*(typed or self.starter), *((f"{self.restarts}={max_restarts}",) if self.restarts else ()))
 
 
-_TORCHRUN, _NO_PYTHON, _RAY = ("torchrun",), ("--no-python",), ("ray", "symmetric-run", "--")
+_TORCHRUN, _ELASTIC, _DEEPSPEED = ("torchrun",), ("torchrun-elastic",), ("deepspeed",)
+_ACCELERATE, _RAY, _NO_PYTHON = ("accelerate", "launch"), ("ray", "symmetric-run", "--"), ("--no-python",)
 # deepspeed would put --local_rank=N before the program's own arguments.
 _NO_LOCAL_RANK = ("--no_local_rank", "--no_python")
 _RAYS_HELP = "a Ray head on the first node, workers on the others; the command is the driver"
+_STATICS_HELP = "torchrun, static: a failed process ends the job"
 _ELASTICS_HELP = "torchrun, c10d: restarts up to --max-restarts times"
-_ACCELERATE = ("accelerate", "launch")
+_DEEPSPEEDS_HELP = "deepspeed with a hostfile, without ssh"
 # The names of frameworks are those of `mingle env --for`.
 LAUNCHERS = {
     launcher.name: launcher
     for launcher in (
-        Launcher(
-            "torchrun", "node", _TORCHRUN, "torchrun, static: a failed process ends the job", _TORCHRUN, _NO_PYTHON
-        ),
-        Launcher(
-            "torchrun-elastic",
-            "node",
-            ("torchrun-elastic",),
-            _ELASTICS_HELP,
-            _TORCHRUN,
-            _NO_PYTHON,
-            "-m",
-            "--max-restarts",
-        ),
+        Launcher("torchrun", "node", _TORCHRUN, _STATICS_HELP, _TORCHRUN, _NO_PYTHON),
+        Launcher("torchrun-elastic", "node", _ELASTIC, _ELASTICS_HELP, _TORCHRUN, _NO_PYTHON, "-m", "--max-restarts"),
         Launcher("accelerate", "node", (), "accelerate launch", _ACCELERATE, ("--no_python",), "--module"),
-        Launcher(
-            "deepspeed",
-            "node",
-            ("deepspeed",),
-            "deepspeed with a hostfile, without ssh",
-            ("deepspeed",),
-            _NO_LOCAL_RANK,
-            "--module",
-        ),
+        Launcher("deepspeed", "node", _DEEPSPEED, _DEEPSPEEDS_HELP, _DEEPSPEED, _NO_LOCAL_RANK, "--module"),
         Launcher("mpirun", "job", (), "Open MPI's mpirun, one process per slot"),
         Launcher("ray", "node", ("ray",), _RAYS_HELP, _RAY),
         Launcher("process", "task", (), "one process per task, with RANK and LOCAL_RANK"),

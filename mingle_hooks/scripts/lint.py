@@ -140,36 +140,30 @@ class _Scanner:
         """Read the text to its end."""
         at, size = 0, len(self.source)
         while at < size:
-            found = _PIECE.match(self.source, at)
-            piece = found[0] if found else self.source[at]  # every character matches
+            piece = _PIECE.match(self.source, at)[0]  # type: ignore[index]  # every character matches
             at = self._step(piece, at, at + len(piece))
         self._emit()
 
     def _step(self, piece: str, at: int, after: int) -> int:
         """Take one piece, and return the position of the next."""
+        is_quoted = bool(self.frames) and self.frames[-1] in '"c'
         if piece == "\n":
             self._add(piece)
             return self._newline(after)
         if piece == "\\\n":
             self.number += 1
             self._add("\n")
-        elif self.frames and self.frames[-1] in '"c':
-            self._within_quotes(piece, after)
-        elif "(" in piece and piece[0] in "$(":
+        elif "(" in piece and piece[0] in ("$" if is_quoted else "$("):
             self._open(piece, after)
+        elif is_quoted:
+            if piece == '"':
+                self.commands -= self.frames.pop() == "c"
+            elif piece == "`":
+                self._expanded(after)
+            self._add(piece)
         else:
             return self._outside(piece, at, after)
         return after
-
-    def _within_quotes(self, piece: str, after: int) -> None:
-        if piece[0] == "$" and "(" in piece:
-            self._open(piece, after)
-            return
-        if piece == '"':
-            self.commands -= self.frames.pop() == "c"
-        elif piece == "`":
-            self._expanded(after)
-        self._add(piece)
 
     def _outside(self, piece: str, at: int, after: int) -> int:
         if piece == "'":

@@ -77,6 +77,8 @@ def notes(its: Report) -> list[Finding]:
     return [finding for finding in its.findings if finding.is_note]
 
 
-def between_all(**fields: Any) -> Callable[[Pair], Pair]:
-    """Return what changes every pair."""
-    return lambda pair: pair._replace(**fields)
+def between(*hosts: str, network: str | None = None, **fields: Any) -> Callable[[Pair], Pair]:
+    """Return what changes the pairs of all of these hosts, by default every pair."""
+    return lambda pair: (
+        pair._replace(**fields) if {*hosts} <= {pair.one, pair.other} and network in (None, pair.network) else pair
+    )

@@ -26,6 +26,18 @@ LONG = ("train.py", "--steps", "100000", "--pause", "0.1", "--backend", "sockets
 JOB_S = 120.0
 
 
+def submit(slurm: SlurmCluster, place: Path, options: dict[str, Any], *command: str, train: Path = TRAIN) -> str:
+    """Give in a job of these options as alice, with train.py in its directory, where its output is `out`."""
+    shutil.copy(train, place / "train.py")
+    common = {"time": "5:00", "output": f"{place}/out", "setup": [SETUP], "chdir": str(place)}
+    return slurm.submit(render_script("slurm", describe(common | options, command)), user="alice", cwd=str(place))
+
+
+def output(place: Path, name: str = "out") -> str:
+    """Return what a job has written by now."""
+    return (place / name).read_text() if (place / name).exists() else ""
+
+
 class Jobs:
     """Jobs of one scheduler, run as alice with nothing of the caller's environment, and train.py beside them."""
 

@@ -176,10 +176,7 @@ def test_names_and_what_a_host_has(three: Set) -> None:
     last.run(["sh", "-c", "rm /dev/shm/full; mount -o remount,size=1g /dev/shm"], check=True)
     two.write("/etc/hosts", known)
     last.write("/etc/hosts", "127.0.0.1 localhost\n")
-    assert three.check().bad == [
-        "node3: its own name is not known there",
-        "node3: others' names are not known to it",
-    ]
+    assert three.check().bad == ["node3: its own name is not known there", "node3: others' names are not known to it"]
 
 
 def test_hosts_that_do_not_start_and_that_hang_are_named_within_the_deadline(three: Set, tmp_path: Path) -> None:

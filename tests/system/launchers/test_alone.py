@@ -303,7 +303,7 @@ INSIDE = [
 OUTSIDE = [
     Way(
         "EVAL; EACH_HOST pbs_tmrsh $host env PATH=$PATH torchrun --nnodes $NNODES C10D --rdzv-conf $PET_RDZV_CONF"
-        " TRAIN & done; wait",
+        " TRAIN & done; wait"
     ),
     Way("BY_SSH ssh node2 PATH=$PATH EXEC", 64, "no job here"),
     Way("pbs_tmrsh node2 env PATH=$PATH mingle exec --nodes 1 torchrun TRAIN", 64, "all 2 nodes of the job"),
@@ -311,7 +311,7 @@ OUTSIDE = [
     Way("EACH_HOST pbs_tmrsh $host env PATH=$PATH bash -c 'EVAL; torchrun TRAIN' & done; wait"),
     Way(
         "BY_SSH umask 077; mkdir -p ~/.config/mingle; mingle key >~/.config/mingle/key;"
-        " EACH_SSH mingle exec --id $PBS_JOBID --nodes 2 torchrun TRAIN & done; wait",
+        " EACH_SSH mingle exec --id $PBS_JOBID --nodes 2 torchrun TRAIN & done; wait"
     ),
 ]
 

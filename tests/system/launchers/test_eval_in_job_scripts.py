@@ -141,10 +141,7 @@ MACHINES = (
 @only_with("torch")
 @pytest.mark.parametrize(
     ("options", "line"),
-    [
-        ("--iface ib0", PLAIN),
-        *(("", line) for line in (C10D, MACHINES, "srun python train_jax.py")),
-    ],
+    [("--iface ib0", PLAIN), *(("", line) for line in (C10D, MACHINES, "srun python train_jax.py"))],
     ids=["plain", "c10d", "accelerate", "JAX"],
 )
 def test_a_real_program_on_every_node_is_in_one_world(

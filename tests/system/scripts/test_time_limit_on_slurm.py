@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cluster.slurm import SlurmCluster
-from support.jobs import LONG, SETUP, TRAIN
-
-from mingle_hooks.scripts.script import describe
-from mingle_hooks.scripts.script import render_script as render
+from support.jobs import LONG, output, submit
 
 DEAF = ("bash", "-c", 'trap "" USR1 TERM; echo begins; while :; do sleep 1; done')
 # Slurm looks at its jobs' limits every 30 s, and allows KillWait after TERM.
 LOOKS_S, KILL_WAIT_S = 30, 10
 END_S = 3 * LOOKS_S + KILL_WAIT_S
-
-
-def submit(slurm: SlurmCluster, place: Path, name: str, options: dict[str, Any], *command: str) -> str:
-    """Give in a job of two hosts and one minute as alice, in a directory of its own."""
-    own = place / name
-    own.mkdir()
-    own.chmod(0o1777)
-    shutil.copy(TRAIN, own)
-    common = {"nodes": "2", "launcher": "process", "time": "1", "chdir": str(own), "output": f"{own}/out"}
-    script = render("slurm", describe({"setup": [SETUP]} | common | options, command))
-    return slurm.submit(script, user="alice", cwd=str(place))
 
 
 def test_jobs_at_their_time_limit(fresh_slurm: Callable[..., SlurmCluster], tmp_path: Path) -> None:
@@ -40,44 +25,45 @@ def test_jobs_at_their_time_limit(fresh_slurm: Callable[..., SlurmCluster], tmp_
     """
     slurm = fresh_slurm(2, cpus=8, conf_lines=[f"KillWait={KILL_WAIT_S}"])
     # USR1 long before the limit; so near to it that TERM comes too; never, as only TERM is handled.
-    warned = submit(slurm, tmp_path, "warned", {"signal": "USR1@30"}, *LONG)
-    again = submit(slurm, tmp_path, "again", {"signal": "USR1@30", "requeue": True}, *LONG)
-    deaf = submit(slurm, tmp_path, "deaf", {"signal": "USR1@30", "launcher": "plain"}, *DEAF)
-    told = submit(slurm, tmp_path, "told", {"signal": "HUP@1"}, *LONG)  # train.py does not handle HUP
+    warned = begun(slurm, tmp_path / "warned", {"signal": "USR1@30"}, *LONG)
+    again = begun(slurm, tmp_path / "again", {"signal": "USR1@30", "requeue": True}, *LONG)
+    deaf = begun(slurm, tmp_path / "deaf", {"signal": "USR1@30", "launcher": "plain"}, *DEAF)
+    told = begun(slurm, tmp_path / "told", {"signal": "HUP@1"}, *LONG)  # train.py does not handle HUP
     for name in ("warned", "again", "told"):
-        slurm.until(lambda name=name: "rank 0 of 2 begins" in output(tmp_path, name), f"start of {name}")
-    slurm.until(lambda: "begins" in output(tmp_path, "deaf"), "start of deaf")
+        slurm.until(lambda name=name: "rank 0 of 2 begins" in output(tmp_path / name), f"start of {name}")
+    slurm.until(lambda: "begins" in output(tmp_path / "deaf"), "start of deaf")
     # Their minute is over now; what Slurm does then, and when it looks, is its own.
     for job in (deaf, told):
         over = ["scontrol", "update", f"jobid={job}", "endtime=now"]
         # Not in the second in which it began, which Slurm refuses.
         slurm.until(lambda over=over: slurm.controller.run(over).returncode == 0, f"the end of job {job}'s time")
 
-    assert slurm.wait(warned, timeout=END_S) == "COMPLETED", output(tmp_path, "warned")
+    assert slurm.wait(warned, timeout=END_S) == "COMPLETED", output(tmp_path / "warned")
     assert saved(tmp_path, "warned") > 0
 
     slurm.until(lambda: slurm.job(again)["Restarts"] == "1", "requeue", END_S)
     step = saved(tmp_path, "again")
     # Slurm puts a requeued job off for two minutes.
     deadline = time.monotonic() + END_S
-    while len(begins := re.findall(r"rank 0 of 2 begins at step (\d+)", output(tmp_path, "again"))) < 2:
-        assert time.monotonic() < deadline, output(tmp_path, "again")
+    while len(begins := re.findall(r"rank 0 of 2 begins at step (\d+)", output(tmp_path / "again"))) < 2:
+        assert time.monotonic() < deadline, output(tmp_path / "again")
         slurm.controller.run(["scontrol", "update", f"jobid={again}", "starttime=now"])
         time.sleep(0.5)
     assert begins == ["0", str(step)]
 
     # TERM comes at the limit to a training that knows no warning: it saves, and the job is known as too long.
-    assert slurm.wait(told, timeout=END_S) == "TIMEOUT", output(tmp_path, "told")
+    assert slurm.wait(told, timeout=END_S) == "TIMEOUT", output(tmp_path / "told")
     assert saved(tmp_path, "told") > 0
     # What hears nothing is killed, and nothing is left of it: the fixture sees to that.
-    assert slurm.wait(deaf, timeout=END_S) == "TIMEOUT", output(tmp_path, "deaf")
-    assert "DUE TO TIME LIMIT" in output(tmp_path, "deaf")
+    assert slurm.wait(deaf, timeout=END_S) == "TIMEOUT", output(tmp_path / "deaf")
+    assert "DUE TO TIME LIMIT" in output(tmp_path / "deaf")
 
 
-def output(place: Path, name: str) -> str:
-    """Return what a job has written by now."""
-    file = place / name / "out"
-    return file.read_text() if file.exists() else ""
+def begun(slurm: SlurmCluster, place: Path, options: dict[str, Any], *command: str) -> str:
+    """Give in a job of two hosts and one minute, in a directory of its own."""
+    place.mkdir()
+    place.chmod(0o1777)
+    return submit(slurm, place, {"nodes": "2", "launcher": "process", "time": "1"} | options, *command)
 
 
 def saved(place: Path, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -67,15 +68,6 @@ def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:
     ]
 
 
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.mark.parametrize(
     ("most_s", "passed_s", "is_over", "has_lasted", "late_s"),
     [
@@ -96,10 +88,9 @@ def test_a_deadline_counts_the_time_in_which_the_process_ran(
     most_s: float, passed_s: list[float], late_s: float, *, is_over: bool, has_lasted: bool
 ) -> None:
     """Of one second, looked at after each of these seconds."""
-    clock = Clock()
-    deadline = ActiveDeadline(clock, 1.0, most_s)
-    for seconds in passed_s:
-        clock.now += seconds
+    times = accumulate(passed_s, initial=100.0)
+    deadline = ActiveDeadline(lambda: next(times), 1.0, most_s)
+    for _ in passed_s:
         deadline.look()
     assert (deadline.is_over, deadline.has_lasted, deadline.late_s) == (is_over, has_lasted, pytest.approx(late_s))
 

@@ -8,7 +8,7 @@ from itertools import permutations
 from typing import Any, NamedTuple
 
 import pytest
-from support.check_reports import FAST, SHM, SLOW, TMP, bad, fingerprint, notes, only, report
+from support.check_reports import FAST, SHM, SLOW, TMP, bad, between, fingerprint, notes, only, report
 
 from mingle_hooks.check.report import Address, Flow, Heard, Host, Name, Pair, Report, Space, table_lines, verdict_text
 from mingle_hooks.check.rules import find_causes, judge
@@ -36,13 +36,6 @@ def lossy(host: str, *, comes: bool = True, goes: bool = False) -> Callable[[Pai
         return pair
 
     return change
-
-
-def between(*hosts: str, network: str | None = None, **fields: Any) -> Callable[[Pair], Pair]:
-    """Return what changes the pairs of all of these hosts."""
-    return lambda pair: (
-        pair._replace(**fields) if {*hosts} <= {pair.one, pair.other} and network in (None, pair.network) else pair
-    )
 
 
 def address(number: int, **fields: Any) -> tuple[Address, ...]:

@@ -226,8 +226,6 @@ def test_stale_names_are_unset_and_names_that_are_set_again_are_not(command: lis
 def test_what_is_set_is_not_unset_before(shell: str) -> None:
     """A reader that takes the lines in another order, or keeps the first value of a name, sees the same."""
     assert shells.success(shell, {"A": "new"}, ["OLD", "A"]) == shells.success(shell, {"A": "new"}, ["OLD"])
-    if shell in ("json", "dotenv", "taskprolog"):  # nobody evaluates a failure there: the exit status is enough
-        assert shells.failure(shell, 69, ["A"]) == ""
 
 
 def test_an_unknown_shell_is_named_with_the_known_ones() -> None:
@@ -250,9 +248,6 @@ def golden(shell: str, what: str) -> str:
 def test_the_whole_text_is_as_reviewed(shell: str, what: str) -> None:
     """To the byte; csh joins the lines that it evaluates, so statements end with a semicolon, without comments."""
     assert golden(shell, what) == (GOLDEN / f"{shell}.{what}.txt").read_text()
-    for line in golden(shell, what).splitlines() if shell in ("sh", "csh", "fish") else ():
-        assert line.endswith((";", "&& {"))
-        assert "#" not in line
 
 
 @pytest.mark.parametrize("what", ["node", "task", "failure"])
