@@ -165,19 +165,11 @@ def _check_health(scheduler: str, root: str) -> int | None:
 
     Raises PlaceError and SettingsError.
     """
-    from mingle_hooks import settings
-    from mingle_hooks.hooks import files
-    from mingle_hooks.hooks.plan import UNHEALTHY, VERIFY_S, check_health, hung_finding, hung_path
+    from mingle_hooks.hooks.plan import UNHEALTHY, quick_findings
 
-    if hung := hung_path(root, scheduler, VERIFY_S):
-        found = [hung_finding(hung, VERIFY_S)]
-    else:
-        installed = files.read_manifest(root)
-        if not installed.of(scheduler):
-            return None
-        given = settings.load({}, {}, system_file=files.below_root(root, settings.SYSTEM_FILE))
-        health = check_health(root, installed, scheduler, given.section("hooks")["key_file"])
-        found = [finding for finding in health if not finding.note]
+    found = quick_findings(root, scheduler)
+    if found and found[0].where == scheduler:
+        return None
     for finding in found:
         write_stdout(f"BAD  {finding.where}: {printable(finding.what)}; fix: {printable(finding.mend)}\n")
     return UNHEALTHY if found else 0

@@ -20,7 +20,7 @@ from mingle_hooks.cli.commands import matching as matches
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
-from mingle_hooks.hooks.apply import target
+from mingle_hooks.hooks.targets import TARGETS
 from mingle_hooks.scripts.directives import SCHEDULERS
 from mingle_hooks.scripts.job import LAUNCHERS
 from mingle_hooks.settings import BACKENDS
@@ -46,7 +46,7 @@ WORDS = {
     "mingle template ": {*SCHEDULERS, "list", "show", "eject"},
     "mingle template slurm --launcher ": {*LAUNCHERS},
     "mingle hooks render ": {"slurm", "pbs", "torque"},
-    "mingle hooks render pbs ": {*target("pbs").hooks},
+    "mingle hooks render pbs ": {*TARGETS["pbs"].hooks},
     "mingle completion ": {*SPOKEN},
 }
 # What is typed -> the one thing that a Tab makes of it.
