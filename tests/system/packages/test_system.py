@@ -26,6 +26,11 @@ from mingle_hooks import settings
 DOC = "usr/share/doc/mingle-hooks"
 SYSTEM_PYTHON = "/usr/bin/python3"
 MANIFEST = "etc/mingle/hooks/manifest.json"
+OF_BOTH = {
+    *("usr/bin/mingle", "usr/share/bash-completion/completions/mingle"),
+    *("usr/share/fish/vendor_completions.d/mingle.fish", f"{DOC}/changelog.gz", f"{DOC}/copyright"),
+    *(f"{DOC}/examples/{name}" for name in ("mingle.toml", "ansible/defaults/main.yml", "ansible/tasks/main.yml")),
+}
 # Where each has its zsh completion, and what is in one alone.
 OWN = {
     DEB: {"usr/share/zsh/vendor-completions/_mingle", f"{DOC}/changelog.Debian.gz"},
@@ -92,19 +97,7 @@ def test_what_is_in_it(system: Path, name: str) -> None:
     files = held(system / name)
     pages = {f"usr/share/man/man1/{page.name}.gz" for page in (ROOT / "docs/man").iterdir()}
     docs = {f"{DOC}/{page.relative_to(ROOT)}" for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]}
-    assert set(files) == {
-        "usr/bin/mingle",
-        "usr/share/bash-completion/completions/mingle",
-        "usr/share/fish/vendor_completions.d/mingle.fish",
-        f"{DOC}/changelog.gz",
-        f"{DOC}/copyright",
-        f"{DOC}/examples/mingle.toml",
-        f"{DOC}/examples/ansible/defaults/main.yml",
-        f"{DOC}/examples/ansible/tasks/main.yml",
-        *pages,
-        *docs,
-        *OWN[name],
-    }
+    assert set(files) == {*OF_BOTH, *pages, *docs, *OWN[name]}
     assert {its.owner for its in files.values()} == {("root", "root")}
     assert {path for path, its in files.items() if its.mode != 0o644} == {"usr/bin/mingle"}
     assert files["usr/bin/mingle"].mode == 0o755
