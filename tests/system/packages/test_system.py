@@ -85,10 +85,8 @@ def test_the_same_sources_make_the_same_octets(system: Path, made: Path, tmp_pat
 def test_what_cannot_be_made_is_told(made: Path, tmp_path: Path) -> None:
     """And the rest is made."""
     output = build_system(tmp_path, made / ZIP, path="/nonexistent")
-    assert [line.rpartition(", ")[2] for line in output.splitlines()] == [
-        "for want of dpkg-deb: .deb",
-        "for want of rpmbuild: .rpm",
-    ]
+    told = [line.rpartition(", ")[2] for line in output.splitlines()]
+    assert told == ["for want of dpkg-deb: .deb", "for want of rpmbuild: .rpm"]
 
 
 @both
@@ -115,9 +113,8 @@ def test_both_have_the_same_files_and_the_program_is_the_zip(system: Path, made:
     deb, rpm = ({path: its for path, its in held(system / n).items() if path not in OWN[n]} for n in (DEB, RPM))
     assert deb == rpm
     program, its = (zipfile.ZipFile(file) for file in (io.BytesIO(deb["usr/bin/mingle"].data), made / ZIP))
-    assert [(one.filename, one.CRC) for one in program.infolist()] == [
-        (one.filename, one.CRC) for one in its.infolist()
-    ]
+    inside, expected = ([(one.filename, one.CRC) for one in file.infolist()] for file in (program, its))
+    assert inside == expected
 
 
 def test_the_program_runs_with_the_system_s_python(system: Path, tmp_path: Path) -> None:

@@ -133,9 +133,7 @@ def test_a_heterogeneous_job_is_one_world_over_its_components(slurm: SlurmCluste
     assert slurm.wait(slurm.submit(components + step, env=KEYED)) == "COMPLETED"
     tasks = parsed_files(tmp_path, "het.*")
     assert len({task["MINGLE_WORLD"] for task in tasks}) == 1
-    assert [(task["SLURMD_NODENAME"], task["NODE_RANK"]) for task in tasks] == [
-        *(("node3", "0"), ("node1", "1"), ("node2", "2"))
-    ]
+    assert [f"{task['SLURMD_NODENAME']} {task['NODE_RANK']}" for task in tasks] == ["node3 0", "node1 1", "node2 2"]
 
 
 def test_a_user_who_is_not_root_gets_a_private_key_on_first_use(
