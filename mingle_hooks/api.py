@@ -82,7 +82,10 @@ def join(
     formed. Waits for the others, at most `timeout`, and prints nothing. Raises the MingleError that `mingle env`
     would report.
     """
-    _check(options)
+    known = [setting.name for setting in TABLE if setting.option and setting.name not in PRINTED]
+    for name in options:
+        if name not in known:
+            raise UsageError("an option of mingle_hooks.join", name, nearest(name, known))
     try:
         spec = job.member_spec(os.environ if environ is None else environ, options)
         return joining.join(spec, _Listener(note), no_wait=no_wait)
@@ -90,14 +93,6 @@ def join(
         if (short := limit(error)) is not None:
             raise short from error
         raise
-
-
-def _check(options: Mapping[str, object]) -> None:
-    """Raise UsageError for an option that `mingle env` does not have, and for those that only change its output."""
-    known = [setting.name for setting in TABLE if setting.option and setting.name not in PRINTED]
-    for name in options:
-        if name not in known:
-            raise UsageError("an option of mingle_hooks.join", name, nearest(name, known))
 
 
 def variables(view: View) -> dict[str, str]:

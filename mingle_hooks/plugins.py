@@ -46,7 +46,7 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
     point = _points(group).get(name)
     if point is None:
         return None
-    owner = _owner(point)
+    owner = point.dist.name if point.dist is not None else point.value
     try:
         row: Any = point.load()
     except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message shows it
@@ -124,10 +124,6 @@ def _entry_points(package: str) -> bytes:
             return file.read()
     except OSError:
         return b""
-
-
-def _owner(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else point.value
 
 
 def _broken(group: str, name: str, owner: str, why: str) -> MingleError:

@@ -142,9 +142,8 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     values.word: {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", "maxLength": 64},
     values.listed: lambda read: _NAMES if read is values.word else _listed({"type": "string"}),
     values.ports: {"type": "string", "pattern": r"^\s*[0-9]+-[0-9]+\s*$"},
-    values.on_off: _YES_OR_NO,
+    values.yes_or_no: lambda **_words: _YES_OR_NO,
     values.differences: {"anyOf": [*_YES_OR_NO["anyOf"], _NAMES]},
-    values.switch: _YES_OR_NO,
     values.seconds: {
         "anyOf": [
             {"type": "number", "minimum": values.SHORTEST_WAIT_S, "maximum": values.LONGEST_WAIT_S},

@@ -37,16 +37,11 @@ BACKENDS = (
 
 def backends(value: object) -> tuple[object, ...]:
     """Read a list of discovery backends. Raises UsageError."""
-    named = tuple(str(name) for name in values.words(value))
-    return chosen(named) if named else ()
-
-
-def chosen(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the backends of these names, by default all. Raises UsageError for an unknown name."""
+    names = tuple(str(name) for name in values.words(value))
     for name in names:
         if name not in BACKENDS:
             raise UsageError(f"one or more of {', '.join(BACKENDS)}", name, f"--via {nearest(name, BACKENDS)}")
-    return names or BACKENDS
+    return names
 
 
 # The option that overrides the setting `strict` for one call.

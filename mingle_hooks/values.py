@@ -88,22 +88,18 @@ ttl = partial(whole, least=1, most=32)  # hops: by old custom a packet with 32 o
 version = partial(whole, least=1, most=999)  # of a settings file
 
 
-def switch(value: object) -> bool:
-    """Read yes or no."""
+def yes_or_no(value: object, *, expected: str, remedy: str) -> bool:
+    """Read yes or no, in any of their words."""
     lowered = value.strip().lower() if isinstance(value, str) else value
     if lowered is True or lowered in YES:
         return True
     if lowered is False or lowered in NO:
         return False
-    raise _wrong("true or false", value, "true")
+    raise _wrong(expected, value, remedy)
 
 
-def on_off(value: object) -> bool:
-    """Read on or off."""
-    try:
-        return switch(value)
-    except UsageError:
-        raise _wrong("on or off", value, "off") from None
+switch = partial(yes_or_no, expected="true or false", remedy="true")
+on_off = partial(yes_or_no, expected="on or off", remedy="off")
 
 
 def seconds(value: object) -> float:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from types import TracebackType
 from typing import NamedTuple, TextIO
 
 from mingle_hooks import files as files_files
@@ -57,9 +56,7 @@ class ProgressPrinter:
     def __enter__(self) -> ProgressPrinter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._clear()
 
     def failed(self, error: MingleError) -> None:

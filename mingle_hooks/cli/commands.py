@@ -217,16 +217,11 @@ class Option(click.Option):
     """An option that knows its group and its values. `brief` is its help without the list of values."""
 
     def __init__(self, *args: Any, shown: Shown, **kwargs: Any) -> None:
-        if shown.metavar:
-            kwargs["metavar"] = shown.metavar
-        super().__init__(*args, **kwargs)
-        self.shown = shown
+        super().__init__(*args, metavar=shown.metavar or None, **kwargs)
+        text, many = self.help or "", "One or more" if shown.kind == "list" else "One"
+        listed = f" {many} of {', '.join(shown.values())}." if shown.lists else ""
         default = f" [default: {shown.default}]" if shown.default else ""
-        self.brief = f"{self.help or ''}{default}"
-        if shown.lists:
-            many = "One or more" if shown.kind == "list" else "One"
-            self.help = f"{self.help or ''} {many} of {', '.join(shown.values())}."
-        self.help = f"{self.help or ''}{default}"
+        self.shown, self.brief, self.help = shown, f"{text}{default}", f"{text}{listed}{default}"
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Return the values with this prefix; the shell completes paths."""
@@ -353,9 +348,8 @@ class _Completer(ShellComplete):
         words = split_arg_string(os.environ.get("COMP_WORDS", ""))
         current = self.current(words)
         self._current, self._places = current, _merge_words(words[1:current])
-        incomplete = words[current] if current < len(words) else ""
-        if incomplete == "=":  # bash: the end of `--for=`, which is among the words before
-            incomplete = ""
+        # bash gives the end of `--for=`, which is among the words before, as a word.
+        incomplete = "" if words[current : current + 1] in ([], ["="]) else words[current]
         return [word for word, _ in self._places], incomplete
 
     def current(self, words: list[str]) -> int:

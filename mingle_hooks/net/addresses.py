@@ -214,12 +214,7 @@ def describe(found: Mapping[tuple[int, str], Iterable[Address]], root: str = "/"
     counts as up. RDMA devices and the default route are looked up only if other hosts may be on several interfaces.
     """
     seen = [_interface(root, name, ifindex, addresses) for (ifindex, name), addresses in sorted(found.items())]
-    reachable = [
-        interface
-        for interface in seen
-        if any(_why_not(interface, address, named=False) is None for address in interface.addresses)
-    ]
-    if len(reachable) <= 1:
+    if sum(any(_why_not(one, address, named=False) is None for address in one.addresses) for one in seen) <= 1:
         return tuple(seen)
     default = default_interface(root)
     return tuple(

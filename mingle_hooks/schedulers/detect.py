@@ -162,18 +162,11 @@ def sge(environ: Mapping[str, str]) -> JobFacts | None:
     if path and host_count and not hostlist.is_readable(path):
         path = None
     slots = hostlist.read_pe_hostfile(path) if path else {}
-    hosts = tuple(slots)
-    return JobFacts(
-        scheduler="sge",
-        job_id=f"{job_id}.{task}" if task and task != "undefined" else job_id,
-        nodes=host_count or len(hosts) or 1,
-        node_rank=0 if (host_count or len(hosts) or 1) == 1 else None,
-        hosts=hosts,
-        leader_hosts=hosts[:1],
-        task_count=read.number("task_count", "NSLOTS", least=1),
-        tasks_per_node=tuple(slots.values()),
-        sources=read.sources,
-    )
+    nodes = host_count or len(slots) or 1
+    element = f"{job_id}.{task}" if task and task != "undefined" else job_id
+    tasks = read.number("task_count", "NSLOTS", least=1)
+    found = _of_slots("sge", element, slots, read)
+    return found._replace(nodes=nodes, node_rank=0 if nodes == 1 else None, task_count=tasks)
 
 
 # Tasks of an MPI launcher: Open MPI, MVAPICH, MPICH's and Intel's Hydra, jsrun.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -280,23 +280,15 @@ def _get(where: str, header: str) -> bytes:
 
 # Google Cloud's metadata: cluster, block and sub-block of this instance ("View instance topology" in its manual).
 GCP_PATH = "/computeMetadata/v1/instance/attributes/physical_host_topology"
-GCP_HEADER = "Metadata-Flavor: Google"
-
-
-def _gcp(_environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the known levels, from the top down."""
-    return levels(GCP_PATH, GCP_HEADER, ("cluster", "block", "subBlock"))
-
-
+GCP_HEADER, GCP_LEVELS = "Metadata-Flavor: Google", ("cluster", "block", "subBlock")
 # Oracle Cloud's metadata: island, network block and local block of this host, if enabled for its tenancy.
 OCI_PATH = "/opc/v2/host/rdmaTopologyData"
 OCI_HEADER = "Authorization: Bearer Oracle"
-
-
-def _oci(_environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the known levels, from the top down."""
-    return levels(OCI_PATH, OCI_HEADER, ("customerHPCIslandId", "customerNetworkBlock", "customerLocalBlock"))
-
+OCI_LEVELS = ("customerHPCIslandId", "customerNetworkBlock", "customerLocalBlock")
 
 # Values of --order besides SCHEDULER.
-SOURCES = {"topology": _slurm, "gcp": _gcp, "oci": _oci}
+SOURCES: dict[str, Callable[[Mapping[str, str]], tuple[str, ...]]] = {
+    "topology": _slurm,
+    "gcp": lambda _environ: levels(GCP_PATH, GCP_HEADER, GCP_LEVELS),
+    "oci": lambda _environ: levels(OCI_PATH, OCI_HEADER, OCI_LEVELS),
+}

@@ -71,12 +71,9 @@ def fold(hosts: tuple[str, ...] | list[str]) -> str:
 
 def _last_number(host: str) -> tuple[str, str, str]:
     """Return the text before, in and after the last number of a host name."""
-    end = len(host)
-    while end and host[end - 1] not in _DIGITS:
-        end -= 1
-    start = end
-    while start and host[start - 1] in _DIGITS and end - start < LONGEST_NUMBER:
-        start -= 1
+    digits = [place for place, letter in enumerate(host) if letter in _DIGITS]
+    end = digits[-1] + 1 if digits else 0
+    start = max(len(host[:end].rstrip(_DIGITS)), end - LONGEST_NUMBER)
     return host[:start], host[start:end], host[end:]
 
 
@@ -145,17 +142,16 @@ def _hosts(literals: list[str], brackets: list[list[tuple[int, int, int]]]) -> l
     longest = sum(map(len, literals)) + sum(max(r[2] for r in ranges) for ranges in brackets)
     if longest > LONGEST_HOST:
         raise _bad(f"host names of at most {LONGEST_HOST} characters", f"{longest}")
-    columns = [_numbers(ranges) for ranges in brackets]
+    columns = [
+        [f"{number:0{width}d}" for first, last, width in ranges for number in range(first, last + 1)]
+        for ranges in brackets
+    ]
     slowest_first = [*reversed(columns[:-1]), columns[-1]]
     hosts = []
     for *turned, last in product(*slowest_first):
         values = [*reversed(turned), last]
         hosts.append("".join(a + b for a, b in zip(literals, [*values, ""], strict=True)))
     return hosts
-
-
-def _numbers(ranges: list[tuple[int, int, int]]) -> list[str]:
-    return [f"{number:0{width}d}" for first, last, width in ranges for number in range(first, last + 1)]
 
 
 def _folded(prefix: str, suffix: str, numbers: list[str]) -> str:

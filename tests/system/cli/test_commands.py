@@ -217,7 +217,7 @@ def test_a_terminal_sees_one_live_line_that_is_wiped_at_the_end(hosts: Callable[
 
 def test_a_log_gets_plain_lines_now_and_then(hosts: Callable[..., Hosts]) -> None:
     """No control characters, and by far not one line a second."""
-    process = hosts(1)[0].popen(["mingle", "env", *TWO, "--rank", "0", "--timeout", "4"], env=KEYED)
+    process = hosts(1)[0].popen(["mingle", "env", *TWO, "--rank", "0", "--timeout", "2"], env=KEYED)
     _, err = process.communicate(timeout=30)
     lines = err.splitlines()
     assert lines[0] == "mingle: 1 of 2 nodes checked in after 1 s; waiting for rank 1"

@@ -34,19 +34,15 @@ srun -N2 -n3 sh -c 'mingle hosts --scope task >mpi.$SLURM_PROCID'
     assert text["mpich"] == MPI.replace(" slots=", ":")
     assert text["horovod"] == "node1:2,node2:1,node3:1\n"
     assert text["nodefile"] == "node1\nnode1\nnode2\nnode3\n"
-    assert [(row["host"], row["address"], row["slots"]) for row in json.loads(text["json"])] == [
-        ("node1", None, 2),
-        ("node2", None, 1),
-        ("node3", None, 1),
-    ]
+    rows = [(row["host"], row["address"], row["slots"]) for row in json.loads(text["json"])]
+    assert rows == [("node1", None, 2), ("node2", None, 1), ("node3", None, 1)]
     assert text["eights"].count("node") == 24
     assert text["etc"] == ""
     assert text["etc.status"] == "64\n"
     assert "`srun mingle hosts`" in text["etc.err"]
     assert [text[f"etc.{node}"] for node in range(3)] == [ETC] * 3
-    assert [json.loads(text[f"json.{node}"])[2] for node in range(3)] == [
-        {"rank": 2, "host": "node3", "address": "10.77.0.3", "slots": 4}
-    ] * 3
+    third = {"rank": 2, "host": "node3", "address": "10.77.0.3", "slots": 4}
+    assert [json.loads(text[f"json.{node}"])[2] for node in range(3)] == [third] * 3
     assert [text[f"mpi.{task}"] for task in range(3)] == ["node1 slots=2\nnode2 slots=1\n"] * 3
 
 

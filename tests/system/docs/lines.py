@@ -49,44 +49,40 @@ TEMPLATES: list[Where] = [
 ]
 
 # What the scheduler of a line would set on host number {i}, from 0, of {n}; the line is run from `mingle exec` on.
-LSF = {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "node1 1 node2 1"}
-PALS = {"PALS_RANKID": "{i}", "PALS_NODEID": "{i}", "PALS_LOCAL_RANKID": "0", "PALS_LOCAL_SIZE": "1"}
-JSM = {"JSM_NAMESPACE_RANK": "{i}", "JSM_NAMESPACE_SIZE": "{n}", "JSM_NAMESPACE_LOCAL_RANK": "0"}
-FLUX = {"FLUX_JOB_ID": "f7", "FLUX_JOB_NNODES": "{n}", "FLUX_JOB_SIZE": "{n}", "FLUX_TASK_RANK": "{i}"}
-REPLICA = {"RANK": "{i}", "WORLD_SIZE": "{n}", "MASTER_ADDR": "node1", "MASTER_PORT": "23456"}
-POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "{i}"}
+LSF = "LSB_JOBID=7 LSB_MCPU_HOSTS='node1 1 node2 1'"
+PALS = "PALS_RANKID={i} PALS_NODEID={i} PALS_LOCAL_RANKID=0 PALS_LOCAL_SIZE=1 PMI_SIZE={n} MINGLE_ID=a"
+JSM = "JSM_NAMESPACE_RANK={i} JSM_NAMESPACE_SIZE={n} JSM_NAMESPACE_LOCAL_RANK=0 JSM_NAMESPACE_LOCAL_SIZE=1"
+TORQUE = "PBS_JOBID=7.ctl PBS_NUM_NODES={n} PBS_NODENUM={i} PBS_TASKNUM=2"
+SGE = "JOB_ID=7 SGE_TASK_ID=undefined NHOSTS={n} NSLOTS={n}"
+FLUX = "FLUX_JOB_ID=f7 FLUX_JOB_NNODES={n} FLUX_JOB_SIZE={n} FLUX_TASK_RANK={i} FLUX_TASK_LOCAL_ID=0"
+REPLICA = "RANK={i} WORLD_SIZE={n} MASTER_ADDR=node1 MASTER_PORT=23456"
+POD = "KUBERNETES_SERVICE_HOST=10.0.0.1 JOB_COMPLETION_INDEX={i}"
 
 
 class Variables(NamedTuple):
-    """What is set on each of `count` hosts, and what is left out of the line before `start`."""
+    """What is set on each of `count` hosts, as assignments, and what is left out of the line before `start`."""
 
-    environ: dict[str, str]
+    environ: str
     count: int = 2
     start: str = "mingle exec"
 
 
 BY_VARIABLES: dict[Where, Variables] = {
     ("schedulers/lsf.md", 'blaunch "$host"'): Variables(LSF),
-    ("schedulers/lsf.md", "jsrun"): Variables({**LSF, **JSM, "JSM_NAMESPACE_LOCAL_SIZE": "1"}),
-    ("schedulers/torque.md", "pbsdsh -o -h"): Variables(
-        {"PBS_JOBID": "7.ctl", "PBS_NUM_NODES": "{n}", "PBS_NODENUM": "{i}", "PBS_TASKNUM": "2"}
-    ),
-    ("schedulers/sge.md", "qrsh -inherit"): Variables(
-        {"JOB_ID": "7", "SGE_TASK_ID": "undefined", "NHOSTS": "{n}", "NSLOTS": "{n}"}, start='"$(command'
-    ),
-    ("schedulers/flux.md", "flux run -N4 -n4 mingle exec torchrun train.py"): Variables(
-        {**FLUX, "FLUX_TASK_LOCAL_ID": "0"}
-    ),
-    ("schedulers/flux.md", "--directory"): Variables({**FLUX, "FLUX_TASK_LOCAL_ID": "0"}),
-    (MPI, "mpiexec -n 4 --ppn 1"): Variables({**PALS, "PMI_SIZE": "{n}", "MINGLE_ID": "a"}),
+    ("schedulers/lsf.md", "jsrun"): Variables(f"{LSF} {JSM}"),
+    ("schedulers/torque.md", "pbsdsh -o -h"): Variables(TORQUE),
+    ("schedulers/sge.md", "qrsh -inherit"): Variables(SGE, start='"$(command'),
+    ("schedulers/flux.md", "flux run -N4 -n4 mingle exec torchrun train.py"): Variables(FLUX),
+    ("schedulers/flux.md", "--directory"): Variables(FLUX),
+    (MPI, "mpiexec -n 4 --ppn 1"): Variables(PALS),
     (PINNED, "mingle exec --id exp7 torchrun train.py"): Variables(REPLICA),
     (PINNED, '--master "$MASTER_ADDR'): Variables(REPLICA),
-    (PINNED, "env -u WORLD_SIZE"): Variables(REPLICA | {"GPUS_PER_NODE": "2"}, start="env -u"),
-    (KUBERNETES, "kind: Job"): Variables({**POD, "HOSTNAME": "train-{i}"}, 4),
-    (KUBERNETES, "train-workers-0-0"): Variables({**POD, "HOSTNAME": "train-workers-0-{i}"}, 4),
-    (PLAIN, "mingle exec --id exp7 --nodes 4 torchrun train.py"): Variables({}, 4),
-    (PLAIN, "--master node1"): Variables({}, 4),
-    (PLAIN, "--directory"): Variables({}, 4),
+    (PINNED, "env -u WORLD_SIZE"): Variables(f"{REPLICA} GPUS_PER_NODE=2", start="env -u"),
+    (KUBERNETES, "kind: Job"): Variables(f"{POD} HOSTNAME=train-{{i}}", 4),
+    (KUBERNETES, "train-workers-0-0"): Variables(f"{POD} HOSTNAME=train-workers-0-{{i}}", 4),
+    (PLAIN, "mingle exec --id exp7 --nodes 4 torchrun train.py"): Variables("", 4),
+    (PLAIN, "--master node1"): Variables("", 4),
+    (PLAIN, "--directory"): Variables("", 4),
 }
 
 # The rest have a test of their own.

@@ -6,7 +6,7 @@ import ast
 import re
 import sys
 from functools import cache
-from typing import NamedTuple
+from typing import Any
 
 from documents import ROOT
 
@@ -26,27 +26,18 @@ PROSE = ("README.md", "docs/how-it-works.md")
 ROWS = "docs/security.md"
 # Rows of docs/security.md that promise nothing say so.
 OPEN = "Not promised"
+# The modules that read the time of day.
+OF_DAY = "leader.py member.py output.py probes.py session.py status.py jobs.py runner.py joining.py"
 
 
-class Promise(NamedTuple):
-    """A promise as its page makes it, and the tests that show it. `why` tells why it needs none."""
-
-    page: str
-    text: str
-    tests: tuple[str, ...] = ()
-    why: str = ""
+# The rows of promises.toml: a promise as its page makes it, with the tests that show it, or why it needs none.
+LISTED: list[dict[str, Any]] = tomllib.loads(TABLE.read_text())["promise"]
 
 
-def listed() -> list[Promise]:
-    """Return the rows of promises.toml."""
-    rows = tomllib.loads(TABLE.read_text())["promise"]
-    return [Promise(row["page"], row["text"], tuple(row.get("tests", ())), row.get("why", "")) for row in rows]
-
-
-def made() -> list[Promise]:
+def made() -> set[tuple[str, str]]:
     """Return every promise of the three pages."""
-    found = [Promise(page, text) for page in PROSE for text in sentences((ROOT / page).read_text())]
-    return [*(one for one in found if MARKERS.search(one.text)), *(Promise(ROWS, text) for text in rows())]
+    prose = {(page, text) for page in PROSE for text in sentences((ROOT / page).read_text()) if MARKERS.search(text)}
+    return prose | {(ROWS, text) for text in rows()}
 
 
 def sentences(page: str) -> list[str]:
@@ -66,36 +57,28 @@ def rows() -> list[str]:
     return [row[0] for row in cells if row[0].strip() not in heads and not row[1].startswith(OPEN)]
 
 
-def is_there(name: str) -> bool:
-    """Tell whether a test exists: the file, and in it a function of that name."""
-    path, _, function = name.partition("::")
-    return function.startswith("test_") and function in functions(path)
-
-
 @cache
 def functions(path: str) -> set[str]:
     """Return the names of a file's functions, none if there is no such file."""
-    file = ROOT / path
-    if not file.is_file():
-        return set()
-    return {node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)}
+    body = ast.parse((ROOT / path).read_text()).body if (ROOT / path).is_file() else []
+    return {node.name for node in body if isinstance(node, ast.FunctionDef)}
 
 
 def test_every_promise_is_listed_and_every_row_is_on_its_page() -> None:
     """Put a new promise into promises.toml with the test that shows it, or with the reason why it needs none."""
-    rows = {(row.page, row.text) for row in listed()}
-    pages = {(one.page, one.text) for one in made()}
-    assert pages - rows == set()
+    listed = {(row["page"], row["text"]) for row in LISTED}
+    assert made() - listed == set()
     prose = {(page, text) for page in PROSE for text in sentences((ROOT / page).read_text())}
-    assert rows - pages - prose == set()
+    assert listed - made() - prose == set()
 
 
 def test_every_promise_has_a_test_that_exists() -> None:
     """A test that is renamed is renamed in the table too. A sentence that promises nothing says why."""
-    rows = listed()
-    assert len(rows) > 100
-    assert [row for row in rows if bool(row.tests) == bool(row.why)] == []
-    assert [(row.text, name) for row in rows for name in row.tests if not is_there(name)] == []
+    assert len(LISTED) > 100
+    assert [row for row in LISTED if ("tests" in row) == ("why" in row)] == []
+    named = {name for row in LISTED for name in row.get("tests", ())}
+    assert [name for name in named if not re.fullmatch("test_.*", name.partition("::")[2])] == []
+    assert [name for name in named if name.partition("::")[2] not in functions(name.partition("::")[0])] == []
 
 
 def test_no_time_of_day_decides_anything_in_a_rendezvous() -> None:
@@ -107,14 +90,4 @@ def test_no_time_of_day_decides_anything_in_a_rendezvous() -> None:
     package = ROOT / "mingle_hooks"
     of_day = re.compile(r"time\.time\b|CLOCK_REALTIME|datetime|strftime|localtime|from time import.*\btime\b")
     users = {path.name for path in package.rglob("*.py") if of_day.search(path.read_text())}
-    assert users == {
-        "leader.py",
-        "member.py",
-        "output.py",
-        "probes.py",
-        "session.py",
-        "status.py",
-        "jobs.py",
-        "runner.py",
-        "joining.py",
-    }
+    assert users == {*OF_DAY.split()}

@@ -14,6 +14,7 @@ from typing import Any
 
 import lines
 import pytest
+from cluster.host import Host
 from cluster.hosts import Hosts
 from cluster.pbs import PbsStandIn
 from cluster.slurm import SlurmCluster
@@ -23,6 +24,7 @@ from light import TRAIN
 from lines import ALLOCATED, BATCH, BY_VARIABLES, TEMPLATES
 from needs import lacking, skip_for_want_of
 from support import remote_stand_ins
+from support.recorded import assigned
 
 
 def salloc(slurm: SlurmCluster, text: str, *options: str, **how: Any) -> CompletedProcess[str]:
@@ -133,13 +135,12 @@ def test_a_line_with_the_variables_of_its_scheduler_makes_one_world(
     for where, case in BY_VARIABLES.items():
         line = command(find(*where), case.start).replace("/scratch/shared", str(tmp_path))
 
-        def variables(number: int, case: lines.Variables = case) -> dict[str, str]:
-            values = {"i": str(number), "n": str(case.count)}
-            return {name: value.format(**values) for name, value in case.environ.items()}
+        def env(host: Host, case: lines.Variables = case) -> dict[str, str]:
+            return {**KEYED, "PATH": path, **assigned(case.environ.format(i=host.number - 1, n=case.count))}
 
         done = four.run_all(
             lambda host, line=line, case=case: ["bash", "-c", line if host.number <= case.count else "true"],
-            env=lambda host: {**KEYED, "PATH": path, **variables(host.number - 1)},
+            env=env,
             user="alice",
             cwd=tmp_path,
         )

@@ -96,17 +96,6 @@ def test_it_refuses_what_the_original_refuses(host: Host) -> None:
     assert printed(host, REFUSED).splitlines() == RECORDED["refused"]
 
 
-def test_multicast_expert_takes_it(hosts: Callable[..., Hosts]) -> None:
-    """Its own scan of the interfaces finds this host's."""
-    script = (
-        "import multicast_expert as its, netifaces; print(netifaces.version)\n"
-        "print(*(info.machine_name for info in its.scan_interfaces()))"
-    )
-    version, names = printed(hosts(1, share=[OURS])[0], script).splitlines()
-    assert version == "0.11.0.post1"
-    assert {"lo", "eth0", "ib0"} <= {*names.split()}
-
-
 def test_the_wheel_is_made_of_these_files(tmp_path: Path) -> None:
     """`python packaging/wheel.py` makes it anew after a change."""
     done = subprocess.run([sys.executable, "-Bc", PACK, tmp_path], cwd=OURS.parent, capture_output=True, check=True)

@@ -26,6 +26,11 @@ from mingle_hooks import settings
 DOC = "usr/share/doc/mingle-hooks"
 SYSTEM_PYTHON = "/usr/bin/python3"
 MANIFEST = "etc/mingle/hooks/manifest.json"
+OF_BOTH = {
+    *("usr/bin/mingle", "usr/share/bash-completion/completions/mingle"),
+    *("usr/share/fish/vendor_completions.d/mingle.fish", f"{DOC}/changelog.gz", f"{DOC}/copyright"),
+    *(f"{DOC}/examples/{name}" for name in ("mingle.toml", "ansible/defaults/main.yml", "ansible/tasks/main.yml")),
+}
 # Where each has its zsh completion, and what is in one alone.
 OWN = {
     DEB: {"usr/share/zsh/vendor-completions/_mingle", f"{DOC}/changelog.Debian.gz"},
@@ -80,10 +85,8 @@ def test_the_same_sources_make_the_same_octets(system: Path, made: Path, tmp_pat
 def test_what_cannot_be_made_is_told(made: Path, tmp_path: Path) -> None:
     """And the rest is made."""
     output = build_system(tmp_path, made / ZIP, path="/nonexistent")
-    assert [line.rpartition(", ")[2] for line in output.splitlines()] == [
-        "for want of dpkg-deb: .deb",
-        "for want of rpmbuild: .rpm",
-    ]
+    told = [line.rpartition(", ")[2] for line in output.splitlines()]
+    assert told == ["for want of dpkg-deb: .deb", "for want of rpmbuild: .rpm"]
 
 
 @both
@@ -92,19 +95,7 @@ def test_what_is_in_it(system: Path, name: str) -> None:
     files = held(system / name)
     pages = {f"usr/share/man/man1/{page.name}.gz" for page in (ROOT / "docs/man").iterdir()}
     docs = {f"{DOC}/{page.relative_to(ROOT)}" for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]}
-    assert set(files) == {
-        "usr/bin/mingle",
-        "usr/share/bash-completion/completions/mingle",
-        "usr/share/fish/vendor_completions.d/mingle.fish",
-        f"{DOC}/changelog.gz",
-        f"{DOC}/copyright",
-        f"{DOC}/examples/mingle.toml",
-        f"{DOC}/examples/ansible/defaults/main.yml",
-        f"{DOC}/examples/ansible/tasks/main.yml",
-        *pages,
-        *docs,
-        *OWN[name],
-    }
+    assert set(files) == {*OF_BOTH, *pages, *docs, *OWN[name]}
     assert {its.owner for its in files.values()} == {("root", "root")}
     assert {path for path, its in files.items() if its.mode != 0o644} == {"usr/bin/mingle"}
     assert files["usr/bin/mingle"].mode == 0o755
@@ -122,9 +113,8 @@ def test_both_have_the_same_files_and_the_program_is_the_zip(system: Path, made:
     deb, rpm = ({path: its for path, its in held(system / n).items() if path not in OWN[n]} for n in (DEB, RPM))
     assert deb == rpm
     program, its = (zipfile.ZipFile(file) for file in (io.BytesIO(deb["usr/bin/mingle"].data), made / ZIP))
-    assert [(one.filename, one.CRC) for one in program.infolist()] == [
-        (one.filename, one.CRC) for one in its.infolist()
-    ]
+    inside, expected = ([(one.filename, one.CRC) for one in file.infolist()] for file in (program, its))
+    assert inside == expected
 
 
 def test_the_program_runs_with_the_system_s_python(system: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -88,12 +89,8 @@ def environ(place: Path) -> dict[str, str]:
 
 def answer(forked: Forked, shell: str, typed: str) -> set[str]:
     """Return the words with which the shell's script would be answered."""
-    words = [*typed.split(" ")]
-    variables = {
-        "_MINGLE_COMPLETE": f"{shell}_complete",
-        "COMP_WORDS": typed,
-        "COMP_CWORD": "" if shell == "fish" else str(len(words) - 1),
-    }
+    variables = {"_MINGLE_COMPLETE": f"{shell}_complete", "COMP_WORDS": typed}
+    variables["COMP_CWORD"] = "" if shell == "fish" else str(typed.count(" "))
     done = forked.run(env={**os.environ, **variables})
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -133,8 +130,7 @@ class Terminal:
         shown, deadline = "", time.monotonic() + PATIENCE_S
         while until not in shown and time.monotonic() < deadline:
             if select.select([self.terminal], [], [], 0.1)[0]:
-                text = os.read(self.terminal, 65536).decode(errors="replace")
-                shown = shown + text
+                shown += os.read(self.terminal, 65536).decode(errors="replace")
                 while "\b" in shown:  # zsh takes a space back, and writes another
                     at = shown.index("\b")
                     shown = shown[: max(at - 1, 0)] + shown[at + 1 :]
@@ -159,12 +155,9 @@ def test_every_value_that_there_is_and_no_other_is_offered(forked: Forked, shell
 def test_a_tab_completes_what_is_typed_in_a_terminal(shell: str, place: Path) -> None:
     """Options, values, lists, files, and after the options of exec a command and its own words."""
     need(shell)
-    terminal = Terminal(shell, place)
-    try:
+    with closing(Terminal(shell, place)) as terminal:
         for typed, becomes in BECOMES.items():
             assert becomes in terminal.tab(typed, becomes)
-    finally:
-        terminal.close()
 
 
 def test_fish_offers_the_same(place: Path) -> None:

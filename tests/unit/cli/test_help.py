@@ -10,24 +10,11 @@ import click
 import pytest
 from forked import Forked
 
-from mingle_hooks.cli.commands import ALL as ALL_OPTIONS
-from mingle_hooks.cli.commands import (
-    CALL_FLAGS,
-    CHECK,
-    COMMANDS,
-    FIELD_GROUPS,
-    FIELD_VALUES,
-    GROUPS,
-    RUN,
-    SETTINGS,
-    Grouped,
-    grouped,
-    mingle,
-)
+from mingle_hooks.cli import commands as cli
 from mingle_hooks.cli.template import SUBJECTS, pages, search_names
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.scripts.job import FIELDS
-from mingle_hooks.settings import BACKENDS, FLAGS, TABLE
+from mingle_hooks.settings import BACKENDS, BY_NAME, FLAGS, TABLE
 
 
 def commands(command: click.Command, context: click.Context) -> list[tuple[click.Command, click.Context]]:
@@ -41,17 +28,14 @@ def commands(command: click.Command, context: click.Context) -> list[tuple[click
     return found
 
 
-ALL = commands(mingle, click.Context(mingle, info_name="mingle"))
+ALL = commands(cli.mingle, click.Context(cli.mingle, info_name="mingle"))
 
 
 def shown(forked: Forked, *words: str) -> str:
     """Return what a command's --help prints, or with `--all` its --help --all."""
-    done = forked.run(
-        *[word for word in words if word != ALL_OPTIONS],
-        "--help",
-        *[word for word in words if word == ALL_OPTIONS],
-        env={**os.environ, "COLUMNS": ""},
-    )
+    last = [word for word in words if word == cli.ALL]
+    first = [word for word in words if word != cli.ALL]
+    done = forked.run(*first, "--help", *last, env={**os.environ, "COLUMNS": ""})
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -64,25 +48,19 @@ def one_line(text: str) -> str:
 def test_every_setting_and_field_has_its_place_in_help_and_nothing_else_has() -> None:
     """The tables that only help needs follow those that the program works with."""
     options = {setting.name for setting in TABLE if setting.option}
-    assert set(SETTINGS) == options | set(CALL_FLAGS)
-    assert set(FIELDS) <= set(FIELD_GROUPS)
-    assert set(FIELD_VALUES) <= set(FIELD_GROUPS)
-    assert {one.group for one in (*SETTINGS.values(), *RUN.values(), *CHECK.values())} | set(
-        FIELD_GROUPS.values()
-    ) == set(GROUPS)
+    assert set(cli.SETTINGS) == options | set(cli.CALL_FLAGS)
+    assert set(FIELDS) <= set(cli.FIELD_GROUPS)
+    assert set(cli.FIELD_VALUES) <= set(cli.FIELD_GROUPS)
+    groups = {one.group for table in (cli.SETTINGS, cli.RUN, cli.CHECK) for one in table.values()}
+    assert groups | set(cli.FIELD_GROUPS.values()) == set(cli.GROUPS)
 
 
-@pytest.mark.parametrize("setting", [one for one in TABLE if one.option], ids=lambda one: one.name)
-def test_the_values_and_defaults_in_help_are_those_of_the_program(setting: object) -> None:
+@pytest.mark.parametrize("name", [one.name for one in TABLE if one.option])
+def test_the_values_and_defaults_in_help_are_those_of_the_program(name: str) -> None:
     """The default is the default, and each value that is offered can be read."""
-    (one,) = [found for found in TABLE if found is setting]
-    how = SETTINGS[one.name]
-    is_flag = one.option in FLAGS
-    assert bool(how.metavar) is not is_flag
-    if how.default:
-        assert one.read(how.default) == one.default
-    else:
-        assert one.default in (None, (), "", False)
+    one, how = BY_NAME[name], cli.SETTINGS[name]
+    assert bool(how.metavar) is (one.option not in FLAGS)
+    assert one.read(how.default) == one.default if how.default else one.default in (None, (), "", False)
     for value in how.values():
         one.read(value)
 
@@ -90,7 +68,7 @@ def test_the_values_and_defaults_in_help_are_those_of_the_program(setting: objec
 @pytest.mark.parametrize("command", ["env", "exec"])
 def test_the_options_stand_in_groups_with_the_kinds_of_their_values(forked: Forked, command: str) -> None:
     """The five groups in their order, no VALUE, and each default."""
-    text = shown(forked, command, ALL_OPTIONS)
+    text = shown(forked, command, cli.ALL)
     headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
     assert headings == ["Examples", "The world", "Finding the others", "Network", "Output", "Keys", "Options"]
     assert "VALUE" not in text
@@ -107,7 +85,7 @@ def test_the_first_example_is_the_shortest_safe_line(forked: Forked) -> None:
     assert re.search(r"\n\n  srun mingle exec torchrun train\.py\b", shown(forked))
     line = r'eval "\$\(mingle env \|\| echo exit 1\)"; torchrun train\.py\b'
     assert re.search(rf"Examples:\n  {line}", shown(forked, "env"))
-    text = shown(forked, "exec", ALL_OPTIONS)
+    text = shown(forked, "exec", cli.ALL)
     assert re.search(r"Examples:\n  srun mingle exec torchrun train\.py\b", text)
     assert ("--shell" in text, "--on-failure" in text) == (False, False)
 
@@ -117,17 +95,17 @@ def test_help_can_be_read_on_80_columns_and_explains_every_option(
     forked: Forked, command: click.Command, context: click.Context
 ) -> None:
     """No line is longer, none is cut, and every option has a text."""
-    more = [ALL_OPTIONS] if isinstance(command, Grouped) else []
+    more = [cli.ALL] if isinstance(command, cli.Grouped) else []
     text = shown(forked, *shlex.split(context.command_path)[1:], *more)
     assert max(map(len, text.splitlines())) <= 80
     assert "..." not in text.replace("[ARG]...", "")
-    for _, options in grouped(command, context):
+    for _, options in cli.grouped(command, context):
         for option in options:
             assert option.help, option.name
             assert option.opts[0] in text
 
 
-SHORT = [context.command_path for command, context in ALL if isinstance(command, Grouped) and command.common]
+SHORT = [context.command_path for command, context in ALL if isinstance(command, cli.Grouped) and command.common]
 
 
 @pytest.mark.parametrize("path", ["mingle", *SHORT])
@@ -142,18 +120,18 @@ def test_help_fits_one_screen(forked: Forked, path: str) -> None:
 
 def test_a_rare_command_is_shown_with_all_only(forked: Forked) -> None:
     """Its own help is there without; the lines of the table stand where loading every command would cost time."""
-    usual, every = (set(re.findall(r"^  ([a-z]+) ", shown(forked, *w), re.MULTILINE)) for w in ((), (ALL_OPTIONS,)))
+    usual, every = (set(re.findall(r"^  ([a-z]+) ", shown(forked, *w), re.MULTILINE)) for w in ((), (cli.ALL,)))
     assert every - usual == {"schema"}
-    assert set(COMMANDS) <= every
+    assert set(cli.COMMANDS) <= every
     assert shown(forked, "schema").startswith("Usage: mingle schema")
-    for name, (_, line) in COMMANDS.items():
+    for name, (_, line) in cli.COMMANDS.items():
         assert len(line) <= 64
-        assert mingle.get_command(click.Context(mingle), name) is not None
+        assert cli.mingle.get_command(click.Context(cli.mingle), name) is not None
 
 
 def test_all_options_are_shown_for_help_alone(forked: Forked) -> None:
     """`--all` is no option of its own, and behind COMMAND it belongs to COMMAND."""
-    assert shown(forked, "exec", ALL_OPTIONS) == shown(forked, ALL_OPTIONS, "exec")
+    assert shown(forked, "exec", cli.ALL) == shown(forked, cli.ALL, "exec")
     done = forked.run("env", "--all", env=os.environ)
     assert (done.returncode, "--all" in done.stderr) == (64, True)
 

@@ -17,6 +17,7 @@ MISTAKES = {
     "env --id a --nodes 1 --slots all": ("gpus, tasks or cpus", "gpus"),
     "env --id a --nodes 1 --slots gpu": ("gpus, tasks or cpus", "gpus"),
     "env --id a --nodes 1 --scope process": ("node or task", "task"),
+    "env --id a --nodes 1 --port-hold maybe": ("on or off; saw 'maybe' (--port-hold)", "off"),
     "env --id a --nodes 1 --on-failure x": ("exit or status", "exit"),
     "env --id a --nodes 1 --via xyz": ("master, hosts, directory, multicast", "--via master"),
     "env --id a --nodes 1 --via hosts,multicat": ("master, hosts, directory, multicast", "--via multicast"),

@@ -69,7 +69,7 @@ def test_a_message_that_stderr_does_not_take_is_not_for_eval(errors: str) -> Non
 @pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
 def test_a_member_that_waits_does_not_end_because_its_log_is_full(hosts: Callable[..., Hosts], errors: str) -> None:
     """It waits for as long as ever, and its eval fails with the code of what happened."""
-    script = f'eval "$(mingle env --id job --nodes 2 --rank 0 --insecure --timeout 2 {errors})"; echo $?'
+    script = f'eval "$(mingle env --id job --nodes 2 --rank 0 --insecure --timeout 1 {errors})"; echo $?'
     done = hosts(1)[0].run(["bash", "-c", script])
     assert (done.returncode, done.stderr) == (69, "") or (done.stdout, done.stderr) == ("69\n", ""), done
 

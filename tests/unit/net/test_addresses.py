@@ -19,28 +19,14 @@ from hypothesis import strategies as st
 from needs import only_with
 
 from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.net.addresses import (
-    Interface,
-    NcclSetting,
-    default_interface,
-    hostname,
-    interface_of,
-    interfaces,
-    is_hostname,
-    is_nccl_interface,
-    machine_id,
-    nccl_ifname,
-    nccl_settings,
-    preference,
-    usable,
-)
+from mingle_hooks.net import addresses as net
 
 # The ranking runs on made-up interfaces, the listing on this host's own.
 
 
-def make(name: str, *addresses: str, kind: str = "ethernet", speed: int | None = None, **more: object) -> Interface:
+def make(name: str, *addresses: str, kind: str = "ethernet", speed: int | None = None, **more: object) -> net.Interface:
     index = int(more.get("index", 5))  # type: ignore[call-overload]
-    return Interface(name, index, kind, speed, bool(more.get("up", True)), tuple(map(ip_interface, addresses)))
+    return net.Interface(name, index, kind, speed, bool(more.get("up", True)), tuple(map(ip_interface, addresses)))
 
 
 LO = make("lo", "127.0.0.1/8", "::1/128", kind="loopback", index=1)
@@ -51,8 +37,8 @@ DOCKER = make("docker0", "172.17.0.1/16", kind="virtual", index=6)
 ALL = (LO, ETH0, ETH1, IB0, DOCKER)
 
 
-def hosts(*interfaces: Interface, **options: object) -> list[str]:
-    return [candidate.host for candidate in usable(interfaces, **options)]  # type: ignore[arg-type]
+def hosts(*interfaces: net.Interface, **options: object) -> list[str]:
+    return [candidate.host for candidate in net.usable(interfaces, **options)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -67,19 +53,19 @@ def hosts(*interfaces: Interface, **options: object) -> list[str]:
     ids=["as usual", "unknown speed", "lower index", "preferences", "IPv6"],
 )
 def test_infiniband_comes_first_then_speed_then_ipv4(
-    interfaces: tuple[Interface, ...], prefer: tuple[str, ...], found: list[str]
+    interfaces: tuple[net.Interface, ...], prefer: tuple[str, ...], found: list[str]
 ) -> None:
     """Where nothing is preferred: else only what is counts, in that order."""
-    assert hosts(*interfaces, prefer=[preference(text) for text in prefer]) == found
+    assert hosts(*interfaces, prefer=[net.preference(text) for text in prefer]) == found
 
 
 @pytest.mark.parametrize("interface", [DOCKER, make("lo", "172.17.0.1/32", kind="loopback")], ids=lambda one: one.name)
-def test_a_bridge_for_guests_and_a_virtual_address_on_lo_count_only_when_named(interface: Interface) -> None:
+def test_a_bridge_for_guests_and_a_virtual_address_on_lo_count_only_when_named(interface: net.Interface) -> None:
     assert hosts(interface, ETH0)[0] == "10.77.0.1"
     with pytest.raises(NetworkError, match=interface.kind):
         hosts(interface)
     for text in (interface.name, "172.17.0.0/16"):
-        assert hosts(interface, prefer=[preference(text)]) == ["172.17.0.1"]
+        assert hosts(interface, prefer=[net.preference(text)]) == ["172.17.0.1"]
 
 
 @pytest.mark.parametrize(
@@ -92,45 +78,43 @@ def test_a_bridge_for_guests_and_a_virtual_address_on_lo_count_only_when_named(i
 )
 def test_what_others_cannot_reach_never_counts_even_when_named(address: str, reason: str) -> None:
     with pytest.raises(NetworkError) as caught:
-        usable([make("eth0", address)], prefer=[preference("eth0")])
+        net.usable([make("eth0", address)], prefer=[net.preference("eth0")])
     assert reason in caught.value.seen
 
 
-def test_the_error_explains_why_each_interface_was_left_out() -> None:
-    """A few of many addresses, with the networks that were asked for."""
-    down = make("eth7", "10.7.0.1/24", up=False)
-    many = [make(f"eth{i}", f"10.1.{i}.1/24") for i in range(30)]
-    few = ", ".join(f"eth{i} 10.1.{i}.1" for i in range(6))
-    for found, prefer, expected, names in (
-        (
-            [LO, DOCKER, down, make("eth8")],
-            [],
-            "an address that",
-            "lo 127.0.0.1, lo ::1 (loopback), docker0 172.17.0.1 (virtual), eth7 10.7.0.1 (down), eth8 (no address)",
-        ),
+MANY = [make(f"eth{i}", f"10.1.{i}.1/24") for i in range(30)]
+FEW = ", ".join(f"eth{i} 10.1.{i}.1" for i in range(6))
+LEFT_OUT = "lo 127.0.0.1, lo ::1 (loopback), docker0 172.17.0.1 (virtual), eth7 10.7.0.1 (down), eth8 (no address)"
+
+
+@pytest.mark.parametrize(
+    ("found", "prefer", "expected", "seen"),
+    [
+        ([LO, DOCKER, make("eth7", "10.7.0.1/24", up=False), make("eth8")], [], "an address that", LEFT_OUT),
         ([], [], "an address that", "no network interface"),
-        (many, ["ib9", "10.2.0.0/16"], "on ib9 or 10.2.0.0/16", f"{few} and 24 more (not on a requested network)"),
-    ):
-        with pytest.raises(NetworkError) as caught:
-            usable(found, prefer=[preference(text) for text in prefer])
-        assert expected in caught.value.expected
-        assert caught.value.seen == names
-
-
-@pytest.mark.parametrize(
-    "text", ["w", "x" * 15, "ib0", "enp0s31f6", "bond0.100", "10.0.0.0/8", "10.0.0.5/8", "10.0.0.5", "fd00::/8"]
+        (MANY, ["ib9", "10.2.0.0/16"], "on ib9 or 10.2.0.0/16", f"{FEW} and 24 more (not on a requested network)"),
+    ],
 )
-def test_names_and_networks_are_preferences(text: str) -> None:
-    assert preference(text).text == text
+def test_the_error_explains_why_each_interface_was_left_out(
+    found: list[net.Interface], prefer: list[str], expected: str, seen: str
+) -> None:
+    """A few of many addresses, with the networks that were asked for."""
+    with pytest.raises(NetworkError) as caught:
+        net.usable(found, prefer=[net.preference(text) for text in prefer])
+    assert (expected in caught.value.expected, caught.value.seen) == (True, seen)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", " ", "^lo", "=ib0", "a/b", "-x", "a b", "x" * 16, "10.0.0.0/33", "1.2.3", "$(id)", "ib0\n", "ib0;id", "ü0"],
+NAMED = ("w", "x" * 15, "ib0", "enp0s31f6", "bond0.100", "10.0.0.0/8", "10.0.0.5/8", "10.0.0.5", "fd00::/8")
+UNNAMED = (
+    *("", " ", "^lo", "=ib0", "a/b", "-x", "a b", "x" * 16, "10.0.0.0/33", "1.2.3", "$(id)", "ib0\n", "ib0;id", "ü0"),
 )
-def test_other_text_is_no_preference(text: str) -> None:
-    with pytest.raises(UsageError):
-        preference(text)
+
+
+def test_names_and_networks_are_preferences_and_no_other_text_is() -> None:
+    assert [net.preference(text).text for text in NAMED] == [*NAMED]
+    for text in UNNAMED:
+        with pytest.raises(UsageError):
+            net.preference(text)
 
 
 def tree(root: Path, name: str, **attributes: str) -> str:
@@ -154,16 +138,16 @@ def tree(root: Path, name: str, **attributes: str) -> str:
 def test_kind_speed_and_state_come_from_sysfs(
     tmp_path: Path, attributes: dict[str, str], expected: tuple[str, int | None, bool]
 ) -> None:
-    (lo,) = [found for found in interfaces(tree(tmp_path, "lo", **attributes)) if found.name == "lo"]
+    (lo,) = [found for found in net.interfaces(tree(tmp_path, "lo", **attributes)) if found.name == "lo"]
     assert (lo.kind, lo.speed_mbps, lo.up) == expected
 
 
 def test_loopback_of_this_host_is_found_with_its_address_also_without_sysfs(tmp_path: Path) -> None:
     for root in ("/", str(tmp_path)):
-        (lo,) = [found for found in interfaces(root) if found.name == "lo"]
+        (lo,) = [found for found in net.interfaces(root) if found.name == "lo"]
         assert (lo.kind, lo.up) == ("loopback", True)
         assert ip_interface("127.0.0.1/8") in lo.addresses
-    assert (interface_of("127.0.0.1"), interface_of("192.0.2.254")) == ("lo", None)
+    assert (net.interface_of("127.0.0.1"), net.interface_of("192.0.2.254")) == ("lo", None)
 
 
 # Which interface the world is on, on known machines and on made-up ones, from trees of /sys and /proc.
@@ -204,7 +188,7 @@ MADE_UP = {
 
 
 def first(root: Path, interfaces: list[dict[str, Any]], **options: Any) -> str:
-    return usable(seen(root, interfaces), root=str(root), **options)[0].interface.name
+    return net.usable(seen(root, interfaces), root=str(root), **options)[0].interface.name
 
 
 @pytest.mark.parametrize("name", [name for name in MACHINES if name != AZURE])
@@ -240,8 +224,8 @@ def test_a_rail_is_one_by_its_rdma_device_and_explained_and_taken_on_request(tmp
     grow(tmp_path / "one", interfaces, ["gpu0rdma0"])
     assert first(tmp_path / "one", interfaces) == "gpu0rdma0"
     grow(tmp_path, interfaces, [one["name"] for one in RAILS])
-    assert first(tmp_path, interfaces, prefer=[preference("gpu3rdma0")]) == "gpu3rdma0"
-    found = usable(seen(tmp_path, interfaces), environ={"NCCL_SOCKET_IFNAME": "eno"})
+    assert first(tmp_path, interfaces, prefer=[net.preference("gpu3rdma0")]) == "gpu3rdma0"
+    found = net.usable(seen(tmp_path, interfaces), environ={"NCCL_SOCKET_IFNAME": "eno"})
     assert [one.why for one in found] == ["set for NCCL by the environment", *["an RDMA rail"] * 8]
 
 
@@ -285,14 +269,14 @@ def test_of_one_speed_the_default_routes_interface_comes_first(
     """By the kernel's tables, IPv4's before IPv6's."""
     grow(tmp_path, TWO)
     tables(tmp_path, ipv4, ipv6)
-    found = usable(seen(tmp_path, TWO))
+    found = net.usable(seen(tmp_path, TWO))
     assert found[0].interface.name == wanted
     assert [one.address.version for one in found] == [4, 4, 6, 6]
 
 
 def test_a_faster_interface_comes_before_the_default_routes(tmp_path: Path) -> None:
     """The default route is often that of a slow network for the machines' keepers; without tables there is none."""
-    assert default_interface(str(tmp_path)) is None
+    assert net.default_interface(str(tmp_path)) is None
     interfaces = [LOOPBACK, carrier("eno1", "10.0.0.7/24", speed=1_000), carrier("eth9", "10.1.0.7/24", speed=25_000)]
     grow(tmp_path, interfaces, default="eno1")
     assert first(tmp_path, interfaces) == "eth9"
@@ -306,7 +290,7 @@ PRINT = [sys.executable, "-c", "from mingle_hooks.net.addresses import machine_i
 @pytest.mark.parametrize("before", [[], pytest.param(["unshare", "--net"], marks=only_with("root", "namespaces"))])
 def test_processes_of_one_machine_and_network_namespace_have_the_same_identity(before: list[str]) -> None:
     other = subprocess.run([*before, *PRINT], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
-    assert (other == machine_id()) is (not before)
+    assert (other == net.machine_id()) is (not before)
     assert re.fullmatch("[0-9a-f]{16}", other)
 
 
@@ -317,7 +301,7 @@ def test_processes_of_one_machine_and_network_namespace_have_the_same_identity(b
 @example("a\n")
 def test_a_hosts_name_is_of_letters_digits_and_little_else(text: str) -> None:
     """As the expression says, which would take longer to compile than all checks."""
-    assert is_hostname(text) == bool(HOSTNAME.fullmatch(text))
+    assert net.is_hostname(text) == bool(HOSTNAME.fullmatch(text))
 
 
 @given(st.text(alphabet="aZ09_.-$ é²", max_size=6))
@@ -328,8 +312,8 @@ def test_whatever_a_host_is_called_others_take_its_name(name: str) -> None:
     """What does not belong into a name is an underscore there."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(socket, "gethostname", lambda: name)
-        assert hostname() == (re.sub(r"[^A-Za-z0-9_.-]|^[.-]", "_", name) or "unnamed")
-        assert is_hostname(hostname())
+        assert net.hostname() == (re.sub(r"[^A-Za-z0-9_.-]|^[.-]", "_", name) or "unnamed")
+        assert net.is_hostname(net.hostname())
 
 
 # NCCL's files as NCCL 2.30 reads them, and its list of interfaces.
@@ -370,7 +354,7 @@ def own(root: Path, text: str) -> dict[str, str]:
 def test_a_line_is_taken_as_nccl_takes_it(text: str, value: str | None, tmp_path: Path) -> None:
     """Nothing is stripped, and of two lines the first counts."""
     site(tmp_path, text)
-    found = nccl_settings({"NCCL_CONF_FILE": "/nowhere"}, str(tmp_path)).get("NCCL_X")
+    found = net.nccl_settings({"NCCL_CONF_FILE": "/nowhere"}, str(tmp_path)).get("NCCL_X")
     assert (found.value if found else None) == value
 
 
@@ -378,13 +362,13 @@ def test_the_users_file_comes_before_the_sites_and_the_environment_before_both(t
     """setenv(3) without overwriting, in this order; an empty variable is one too, and HOME names no file."""
     path = site(tmp_path, "NCCL_A=site\nNCCL_B=site\nNCCL_C=site\nNCCL_D=site\n")
     environ = {**own(tmp_path, "NCCL_A=own\nNCCL_B=own\n"), "NCCL_A": "mine", "NCCL_D": ""}
-    assert nccl_settings(environ, str(tmp_path)) == {
-        "NCCL_B": NcclSetting("own", environ["NCCL_CONF_FILE"]),
-        "NCCL_C": NcclSetting("site", path),
+    assert net.nccl_settings(environ, str(tmp_path)) == {
+        "NCCL_B": net.NcclSetting("own", environ["NCCL_CONF_FILE"]),
+        "NCCL_C": net.NcclSetting("site", path),
     }
     (tmp_path / ".nccl.conf").write_text("NCCL_X=1\n")  # NCCL asks getpwuid(3)
     if str(tmp_path) != pwd.getpwuid(os.getuid()).pw_dir:
-        assert "NCCL_X" not in nccl_settings({"HOME": str(tmp_path)}, str(tmp_path))
+        assert "NCCL_X" not in net.nccl_settings({"HOME": str(tmp_path)}, str(tmp_path))
 
 
 @pytest.mark.parametrize("name", [".", "pipe", "none", "", "a\0b", "large"])
@@ -393,10 +377,10 @@ def test_a_file_that_is_not_regular_is_ignored_without_waiting(tmp_path: Path, n
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").write_text("NCCL_X=1\n" + "#" * (1 << 17))
     environ = {"NCCL_CONF_FILE": str(tmp_path / "x")[:-1] + name}
-    assert nccl_settings(environ, str(tmp_path)) == {}
+    assert net.nccl_settings(environ, str(tmp_path)) == {}
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/nccl.conf").write_bytes(b"\xff\0=\xfe\nNCCL_X=1\n")
-    assert nccl_settings(environ, str(tmp_path))["NCCL_X"].value == "1"
+    assert net.nccl_settings(environ, str(tmp_path))["NCCL_X"].value == "1"
 
 
 @pytest.mark.parametrize(
@@ -416,15 +400,17 @@ def test_a_file_that_is_not_regular_is_ignored_without_waiting(tmp_path: Path, n
 )
 def test_a_list_of_interfaces_is_nccls(text: str, names: list[str]) -> None:
     """Beginnings of names, `=` for whole ones, `^` for all others."""
-    assert [name for name in ("eth0", "eth1", "eth10", "ib0") if is_nccl_interface(text, name)] == names
+    assert [name for name in ("eth0", "eth1", "eth10", "ib0") if net.is_nccl_interface(text, name)] == names
 
 
 def test_nccls_interfaces_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
     """One character is nothing to NCCL; an empty variable hides the file."""
     path = site(tmp_path, "NCCL_SOCKET_IFNAME=eth0\n")
     none = {"NCCL_CONF_FILE": "/nowhere"}
-    assert nccl_ifname(none, str(tmp_path)) == NcclSetting("eth0", path)
-    assert nccl_ifname({**none, "NCCL_SOCKET_IFNAME": "ib"}, str(tmp_path)) == NcclSetting("ib", "the environment")
-    assert nccl_ifname({**none, "NCCL_SOCKET_IFNAME": ""}, str(tmp_path)) is None
-    assert nccl_ifname({**none, "NCCL_SOCKET_IFNAME": "e"}, str(tmp_path)) is None
-    assert nccl_ifname(none, str(tmp_path / "other")) is None
+    assert net.nccl_ifname(none, str(tmp_path)) == net.NcclSetting("eth0", path)
+    assert net.nccl_ifname({**none, "NCCL_SOCKET_IFNAME": "ib"}, str(tmp_path)) == net.NcclSetting(
+        "ib", "the environment"
+    )
+    assert net.nccl_ifname({**none, "NCCL_SOCKET_IFNAME": ""}, str(tmp_path)) is None
+    assert net.nccl_ifname({**none, "NCCL_SOCKET_IFNAME": "e"}, str(tmp_path)) is None
+    assert net.nccl_ifname(none, str(tmp_path / "other")) is None

@@ -63,9 +63,8 @@ def test_a_long_or_odd_name_is_replaced_by_its_hash() -> None:
 def test_the_schedulers_order_needs_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default costs nothing."""
     monkeypatch.setattr(facts, "METADATA", ("", 0))
-    assert (
-        facts.switches_above("scheduler", {"SLURM_TOPOLOGY_ADDR": "a.b", "SLURM_TOPOLOGY_ADDR_PATTERN": "s.node"}) == ""
-    )
+    environ = {"SLURM_TOPOLOGY_ADDR": "a.b", "SLURM_TOPOLOGY_ADDR_PATTERN": "s.node"}
+    assert facts.switches_above("scheduler", environ) == ""
 
 
 @contextmanager
