@@ -294,24 +294,17 @@ class Search(Discovery):
         """Return the likely reason why no leader was found, if leaders have refused this member."""
         seen = {why: ", ".join(rejected.list()) for why, rejected in self._refusals.items()}
         if others := seen[wire.VERSION]:
-            return ConflictError(
-                f"the same version of mingle as {others} has",
-                f"version {mingle_hooks.__version__} here",
-                "the same version of mingle on every member",
-            )
+            here, remedy = f"version {mingle_hooks.__version__} here", "the same version of mingle on every member"
+            return ConflictError(f"the same version of mingle as {others} has", here, remedy)
         if others := seen[wire.RUN]:
-            return SecretError(
-                f"the same run of the job as {others}, by PBS_JOBCOOKIE",
-                "another one, or none, here",
-                "pbs_tmrsh or pbsdsh to start every member, or the job's PBS_JOBCOOKIE in every shell",
-            )
+            remedy = "pbs_tmrsh or pbsdsh to start every member, or the job's PBS_JOBCOOKIE in every shell"
+            expected = f"the same run of the job as {others}, by PBS_JOBCOOKIE"
+            return SecretError(expected, "another one, or none, here", remedy)
         if not (others := seen[wire.KEY]):
             return None
-        return SecretError(
-            f"the same key as {others} has for this id",
-            f"another key here ({self._request.key_from})" if self._request.key_from else "another key here",
-            "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)",
-        )
+        here = f"another key here ({self._request.key_from})" if self._request.key_from else "another key here"
+        remedy = "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)"
+        return SecretError(f"the same key as {others} has for this id", here, remedy)
 
     def _relayed(self, endpoint: Endpoint, leader: Endpoint) -> None:
         """Dial a leader directly instead of its relay: a thief's, or a service's address before a pod's own."""

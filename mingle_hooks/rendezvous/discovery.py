@@ -289,17 +289,12 @@ class DirectoryBackend:
         found: list[str] = []
         for name in sorted(names):
             leader = name[len(self._prefix) :].partition("-")[0]
-            if name.endswith(SUFFIX) and name != self._name(leader):
-                self._stranger()
-            elif name.endswith(SUFFIX) and len(found) < MOST_FILES:
+            if name.endswith(SUFFIX) and name == self._name(leader):
                 found.append(os.path.join(self._directory, name))
-        return [path for path in found if path != self._own]
-
-    def _stranger(self) -> None:
-        """Report once that a file of this world was written with another key."""
-        if not self._has_reported:
-            self._has_reported = True
-            self._context.reject("a file in the shared directory")
+            elif name.endswith(SUFFIX) and not self._has_reported:  # another key wrote it
+                self._has_reported = True
+                self._context.reject("a file in the shared directory")
+        return [path for path in found[:MOST_FILES] if path != self._own]
 
     def _read(self, path: str) -> None:
         try:

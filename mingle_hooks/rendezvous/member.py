@@ -223,7 +223,7 @@ class Probe:
 
     def start(self) -> None:
         """Connect now, and again until the leader answers."""
-        self._end_attempt()
+        self.close()
         self._timer = self._loop.after(self._again_s, self.start)
         self._again_s = min(2 * self._again_s, PROBE_SELDOM_S)
         try:
@@ -240,10 +240,7 @@ class Probe:
 
     def close(self) -> None:
         """Stop probing."""
-        self._end_attempt()
         self._timer.cancel()
-
-    def _end_attempt(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
@@ -581,7 +578,8 @@ class Follower:
         self.is_late = True
         if self.membership is not None:
             self.membership.fail(failure)
-        self._outcome.fail(failure.error(), max(self._bound_s(), GOODBYE_S if self.membership is not None else 0.0))
+        bound_s = self.promise.ends - self._loop.clock() if self.promise is not None else 0.0
+        self._outcome.fail(failure.error(), max(bound_s, GOODBYE_S if self.membership is not None else 0.0))
 
     def bound_to(self) -> bytes | None:
         """Return the one leader that knows whether the world has formed, once this member has promised to wait.
@@ -590,10 +588,6 @@ class Follower:
         that it was not sent, so it joins no other leader's world: of two worlds, one would be wrong.
         """
         return self.promise.leader if self.promise is not None else None
-
-    def _bound_s(self) -> float:
-        """Return the seconds until its lease ends."""
-        return max(self.promise.ends - self._loop.clock(), 0.0) if self.promise is not None else 0.0
 
     def _accepts(self, own_address: str) -> bool:
         """Return whether this member's own address is on a network of --iface."""
