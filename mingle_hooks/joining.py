@@ -194,15 +194,9 @@ def _fingerprint_reader(spec: MemberSpec, command: tuple[str, ...]) -> Callable[
 
 def _view(spec: MemberSpec, answer: Answer) -> View:
     facts, settings = spec.facts, spec.settings
-    world = World(
-        id=spec.attempt.id,
-        nodes=answer["nodes"],
-        size=answer["size"],
-        master_addr=answer["addr"],
-        master_port=answer["port"],
-        digest=answer["digest"],
-        roster=tuple(Member(*row) for row in answer.get("roster", ())),
-    )
+    roster = tuple(Member(*row) for row in answer.get("roster", ()))
+    master = answer["addr"], answer["port"]
+    world = World(spec.attempt.id, answer["nodes"], answer["size"], *master, answer["digest"], roster)
     place = Assignment(answer["rank"], spec.slots, answer["offset"], address=answer["own"])
     if settings.scope == "task" and facts.local_rank is not None:
         rank = facts.task_rank if facts.task_rank is not None else answer["offset"] + facts.local_rank

@@ -226,14 +226,9 @@ class DirectoryBackend:
         if advertisement is None:
             self._remove()
             return
-        body = wire.encode(
-            {
-                **advertisement._asdict(),
-                "leader": advertisement.leader.hex(),
-                "addresses": advertisement.addresses[: wire.MOST_ADVERTISED],
-            }
-        )
-        path = os.path.join(self._directory, self._name(advertisement.leader.hex()))
+        leader, addresses = advertisement.leader.hex(), advertisement.addresses[: wire.MOST_ADVERTISED]
+        body = wire.encode({**advertisement._asdict(), "leader": leader, "addresses": addresses})
+        path = os.path.join(self._directory, self._name(leader))
         draft = path + ".part"
         self._own = path
         try:
@@ -421,14 +416,10 @@ class Discovery:
         """Raise NetworkError if no backend is left, nor any still to be opened."""
         if not self._backends and not self._later:
             short = self._context.loop.shortage
-            raise NetworkError(
-                "a discovery backend that works here",
-                "; ".join([*self.faults(), *([short.seen] if short else [])])
-                or f"none (of {', '.join(self._wanted) or 'none'})",
-                LIMITS[short.kind][1]
-                if short
-                else "--master HOST, or --directory with a directory that all members share",
-            )
+            seen = "; ".join([*self.faults(), *([short.seen] if short else [])])
+            seen = seen or f"none (of {', '.join(self._wanted) or 'none'})"
+            remedy = "--master HOST, or --directory with a directory that all members share"
+            raise NetworkError("a discovery backend that works here", seen, LIMITS[short.kind][1] if short else remedy)
 
     def _open(self, name: str) -> None:
         """Open a backend, if it applies. Whatever its import or start raises is its reason."""

@@ -466,11 +466,7 @@ def program_hash(request: FingerprintRequest) -> dict[str, str]:
     """Return a hash of the first script among COMMAND's arguments, else of the command's own file."""
     if not request.command:
         return {}
-    scripts = [
-        argument
-        for argument in request.command[1:MOST_ARGUMENTS]
-        if argument.endswith(_SCRIPTS) and not argument.startswith("-")
-    ]
+    scripts = [word for word in request.command[1:MOST_ARGUMENTS] if word.endswith(_SCRIPTS) and word[0] != "-"]
     for path in (*scripts, find_program(request, request.command[0])):
         try:
             whole = f"{request.root}{os.path.join(request.directory, path)}"

@@ -306,17 +306,8 @@ class Rendezvous:
             joined=lambda: self._follower.precedence,
             member=self._me.member,
         )
-        self._follower = Follower(
-            loop,
-            request,
-            self._secret,
-            self._me,
-            self._search,
-            self._outcome,
-            self._stopwatch,
-            look_again=self._look_again,
-            leads=self._leads,
-        )
+        parts = self._secret, self._me, self._search, self._outcome, self._stopwatch
+        self._follower = Follower(loop, request, *parts, look_again=self._look_again, leads=self._leads)
 
     def __enter__(self) -> Rendezvous:
         return self
