@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import mingle_hooks
 from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, NetworkError, SecretError
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.connection import (
-    BACKOFF_S,
-    CALL_S,
-    STALLED_S,
-    Connection,
-    Endpoint,
-    Loop,
-    Timer,
-    dial,
-    notice_loss,
-)
+from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, STALLED_S, Connection, Endpoint, dial, notice_loss
 from mingle_hooks.rendezvous.discovery import Context, Discovery
 from mingle_hooks.rendezvous.messages import LONGEST_PART, LOOK, MEMBER_BYTES
 from mingle_hooks.rendezvous.multicast import OneWay
@@ -28,6 +18,7 @@ from mingle_hooks.rendezvous.roster import RejectedPeers, peer_label
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret
 
 if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.connection import Loop
     from mingle_hooks.rendezvous.member import Request
 
 # Concurrent connections; with more endpoints, the oldest makes room once it has had FAIR_S seconds.
@@ -132,7 +123,7 @@ class _Call:
         self._at = wire.dialled(endpoint.address, endpoint.port)
         self._connection = Connection(dialer.loop, sock, self._frame, self._ended)
         self._connection.stalled_s = STALLED_S
-        self._timer: Timer = dialer.loop.after(CALL_S, self.hang_up)
+        self._timer = dialer.loop.after(CALL_S, self.hang_up)
 
     def greet(self) -> None:
         """Send HELLO, with a proof of the key; the call is registered before, as the refusal can come at once."""

@@ -16,20 +16,7 @@ from mingle_hooks.net.devices import GpuBinding
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop, Timer, dial
-from mingle_hooks.rendezvous.messages import (
-    COMMIT_DELIVERY_S,
-    LEASE_S,
-    LINGER_S,
-    LONGEST_PART,
-    LOOK,
-    MEMBER_BYTES,
-    Answer,
-    Failure,
-    JoinRequest,
-    Outcome,
-    Stopwatch,
-    age_s,
-)
+from mingle_hooks.rendezvous.messages import Answer, Failure, JoinRequest, Outcome, Stopwatch
 from mingle_hooks.rendezvous.wire import Attempt, Material, MembershipState, Secret
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import BACKENDS, Settings
@@ -99,7 +86,7 @@ class Request(NamedTuple):
 def join_request(request: Request) -> JoinRequest:
     """Return this member's check-in. Raises UsageError if no leader would accept it."""
     me = JoinRequest(
-        os.urandom(MEMBER_BYTES),
+        os.urandom(messages.MEMBER_BYTES),
         request.host,
         request.rank,
         request.nodes,
@@ -335,7 +322,7 @@ class Membership:
 
     def report_rival(self, host: str, member: bytes) -> None:
         """Tell the leader of another leader by right."""
-        self._send(wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
+        self._send(wire.RIVAL, {"host": host[: messages.LONGEST_PART], "member": member.hex()})
 
     def hang_up(self) -> None:
         """End this connection, as if the leader had."""
@@ -392,7 +379,7 @@ class Membership:
         elif kind == wire.COMMIT:
             self._commit(body)
         elif kind == wire.FAILED:
-            self.failure, self.failed_ago_s = Failure.parse(body), age_s(body)
+            self.failure, self.failed_ago_s = Failure.parse(body), messages.age_s(body)
             self._settle("failed")
         elif kind == wire.MOVED:
             self.moved_to = list(wire.parse(_Moved, body).to)
@@ -429,7 +416,7 @@ class Membership:
 
     def _promise(self, epoch: int) -> None:
         """Promise to wait for COMMIT, and send the length of the lease."""
-        lease_s = max(min(LEASE_S, self._time_left_s()), 0.0)
+        lease_s = max(min(messages.LEASE_S, self._time_left_s()), 0.0)
         self.lease_ends = self._loop.clock() + lease_s
         self._send(wire.READY, {"epoch": epoch, "lease_ms": int(lease_s * 1000)})
         self._on_change()
@@ -624,7 +611,7 @@ class Follower:
             return
         self.promise = promise
         left_s = promise.ends - self._loop.clock()
-        if left_s > COMMIT_DELIVERY_S:  # with less the leader does not send COMMIT
+        if left_s > messages.COMMIT_DELIVERY_S:  # with less the leader does not send COMMIT
             self._loop.after(left_s - ASK_BEFORE_S, lambda: self._doubt(promise))
 
     def _doubt(self, promise: Promise) -> None:
@@ -642,11 +629,11 @@ class Follower:
         It is late if no other leader appears while the failed one stays to inform all members.
         """
         self.membership = None
-        self._search.back_off(membership.proven.endpoint, LINGER_S / 2)
+        self._search.back_off(membership.proven.endpoint, messages.LINGER_S / 2)
         self._look_again()
         if not self._is_passing_over:
             self._is_passing_over = True
-            self._loop.after(LINGER_S, lambda: self._was_late(failure))
+            self._loop.after(messages.LINGER_S, lambda: self._was_late(failure))
 
     def _was_late(self, failure: Failure) -> None:
         is_bound = self.bound_to() is not None  # it has lost its connection, and asks for COMMIT
@@ -695,8 +682,8 @@ class Follower:
         if self.membership.state == "ready":
             expected = f"rank 0, {self.membership.proven.label}, to commit the world within {after_s} s"
             return self._search.with_local_faults(
-                MissingError(expected, "no commit, though this member had confirmed", LOOK)
+                MissingError(expected, "no commit, though this member had confirmed", messages.LOOK)
             )
         missing = f", missing {self.progress.missing}" if self.progress is not None else ""
         expected = f"an answer from rank 0, {self.membership.proven.label}, within {after_s} s"
-        return self._search.with_local_faults(MissingError(expected, f"none{missing}", LOOK))
+        return self._search.with_local_faults(MissingError(expected, f"none{missing}", messages.LOOK))

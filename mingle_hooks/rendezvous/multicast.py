@@ -13,20 +13,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import NetworkError, reason
-from mingle_hooks.net.addresses import (
-    ListedAddress,
-    Preference,
-    interfaces,
-    is_virtual_name,
-    list_addresses,
-    usable,
-)
+from mingle_hooks.net.addresses import ListedAddress, interfaces, is_virtual_name, list_addresses, usable
 from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Loop, Timer
 from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret, multicast_port
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo, McastRxSocket, McastTxSocket
 
+    from mingle_hooks.net.addresses import Preference
     from mingle_hooks.rendezvous.discovery import Advertisement, Context
     from mingle_hooks.rendezvous.roster import Entry
 

@@ -575,6 +575,6 @@ def _are_alike(entries: Sequence[Entry]) -> bool:
 
 
 def _carrier(entry: Entry, offer: int) -> str:
-    """Return, as a part, speed and MTU of the interface that a member uses in the world, "" if it did not report them."""
+    """Return, as a part, speed and MTU of the interface that a member uses in the world; "" without them."""
     _, is_there, rest = entry.addresses.partition(f"{entry.own_address(offer)}=")
     return f" network={rest.partition(' ')[0]}" if is_there else ""
