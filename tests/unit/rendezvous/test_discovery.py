@@ -16,14 +16,7 @@ from support.gathering import ATTEMPT, OTHER, SECRET, Clock, context, join_reque
 from mingle_hooks.errors import NetworkError, PlaceError
 from mingle_hooks.rendezvous import discovery
 from mingle_hooks.rendezvous.connection import Endpoint, Loop, is_local, resolve
-from mingle_hooks.rendezvous.discovery import (
-    BACKENDS,
-    HEAD_START_S,
-    MOST_FILES,
-    Advertisement,
-    Discovery,
-    directory_backend,
-)
+from mingle_hooks.rendezvous.discovery import BACKENDS, Advertisement, Discovery, directory_backend
 from mingle_hooks.rendezvous.multicast import MOST_SHOWN, OneWay
 from mingle_hooks.rendezvous.roster import Entry
 from mingle_hooks.rendezvous.wire import MOST_ADVERTISED, Secret, encode
@@ -108,7 +101,7 @@ def test_a_backend_that_cannot_be_opened_is_a_reason_and_the_others_go_on(broken
         with pytest.raises(NetworkError) as caught:
             search.open(["directory", "multicast"])
         search.open(["hosts", "directory", "multicast"])
-        clock.ahead = HEAD_START_S
+        clock.ahead = discovery.HEAD_START_S
         search._context.loop.turn(0.0)
         tried = search.tried()
     assert tried.startswith("hosts: 127.0.0.1 ports ")
@@ -293,7 +286,7 @@ def test_any_file_under_a_leaders_name_is_not_trusted(place: Callable[..., Looki
 def test_names_that_others_make_up_cannot_crowd_out_a_leader(place: Callable[..., Looking], tmp_path: Path) -> None:
     """Whoever may write into the directory without the key."""
     tag = ATTEMPT.tag.hex()
-    for number in range(2 * MOST_FILES):
+    for number in range(2 * discovery.MOST_FILES):
         (tmp_path / f"{tag}-{number:032x}-{'0' * 16}.mingle").touch()
     (tmp_path / f"{tag}-.mingle").mkdir()
     (tmp_path / f"{tag}-----.mingle").touch()
