@@ -410,14 +410,10 @@ class OneWay:
         absent = _shown(
             address for member, address in self._queriers.items() if member not in members and address not in addresses
         )
-        report = []
-        if deaf:
-            report.append(f"multicast from {deaf} arrives here, but ours does not arrive there")
+        ours = "arrives here, but ours does not arrive there"
+        report = [f"multicast from {deaf} {ours}"] if deaf else []
         if absent:
-            report.append(
-                f"multicast from {absent} arrives here, but ours does not arrive there, or its TCP connections do not"
-                " arrive here"
-            )
+            report.append(f"multicast from {absent} {ours}, or its TCP connections do not arrive here")
         return report
 
 
