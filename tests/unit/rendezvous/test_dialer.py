@@ -147,6 +147,17 @@ def test_the_leader_behind_a_relay_is_dialled_directly() -> None:
         looking.close()
 
 
+def test_the_first_peer_with_another_key_is_reported_and_all_are_in_the_error(pair: Room) -> None:
+    """Further ones are likely the same host's."""
+    notes: list[str] = []
+    looking = search(pair, [], notes)
+    for address in ("10.0.0.8", "10.0.0.9"):
+        looking._mismatch(address, "", wire.KEY)
+    assert notes == ["refused 10.0.0.8, which uses this id with another key"]
+    assert looking.no_leader(9).expected == "the same key as 10.0.0.8, 10.0.0.9 has for this id"
+    looking.close()
+
+
 ADDR = {"MASTER_ADDR": "10.0.0.1"}
 
 
