@@ -17,15 +17,7 @@ from mingle_hooks.export.launchers import everywhere, here, is_first_host
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.keys import Key
 from mingle_hooks.net import addresses, ports
-from mingle_hooks.net.addresses import (
-    LOOPBACK,
-    hostname,
-    interface_of,
-    is_loopback,
-    list_entries,
-    machine_id,
-    nccl_settings,
-)
+from mingle_hooks.net.addresses import LOOPBACK, hostname, interface_of, is_loopback, machine_id
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import RESOLVE_S, resolve
@@ -194,15 +186,9 @@ def _fingerprint_reader(spec: MemberSpec, command: tuple[str, ...]) -> Callable[
 
 def _view(spec: MemberSpec, answer: Answer) -> View:
     facts, settings = spec.facts, spec.settings
-    world = World(
-        id=spec.attempt.id,
-        nodes=answer["nodes"],
-        size=answer["size"],
-        master_addr=answer["addr"],
-        master_port=answer["port"],
-        digest=answer["digest"],
-        roster=tuple(Member(*row) for row in answer.get("roster", ())),
-    )
+    roster = tuple(Member(*row) for row in answer.get("roster", ()))
+    master = answer["addr"], answer["port"]
+    world = World(spec.attempt.id, answer["nodes"], answer["size"], *master, answer["digest"], roster)
     place = Assignment(answer["rank"], spec.slots, answer["offset"], address=answer["own"])
     if settings.scope == "task" and facts.local_rank is not None:
         rank = facts.task_rank if facts.task_rank is not None else answer["offset"] + facts.local_rank
@@ -229,7 +215,7 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
         active = active_rdma_ports()
         view = view._replace(hcas=None if active is None else tuple(port for port, _ in active))
     if SITE in needed:
-        view = view._replace(site=nccl_settings(spec.user_environ))
+        view = view._replace(site=addresses.nccl_settings(spec.user_environ))
     if CPU_ONLY in needed:
         view = view._replace(is_cpu_only=not has_accelerator(spec.user_environ))
     return view
@@ -442,7 +428,7 @@ def rejoin_or_join(spec: MemberSpec, key: Material, observer: Observer, ask: Cal
 def saved_answer(directory: str, secret: Secret, spec: MemberSpec) -> Answer | None:
     """Return this member's answer in a running world, or None. Raises ConflictError."""
     own_rank = spec.rank if spec.settings.order == "scheduler" else None
-    saved = [number(name, most=MOST_NODES - 1) for name in list_entries(directory)]
+    saved = [number(name, most=MOST_NODES - 1) for name in addresses.list_entries(directory)]
     ranks = [rank for rank in (saved if own_rank is None else [own_rank]) if rank is not None]
     answers = {rank: body for rank in ranks if (body := _read(directory, rank, secret)) is not None}
     living = {rank: body for rank, body in answers.items() if _is_served(body["addr"], body["port"])}

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import mingle_hooks
 from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, NetworkError, SecretError
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.connection import (
-    BACKOFF_S,
-    CALL_S,
-    STALLED_S,
-    Connection,
-    Endpoint,
-    Loop,
-    Timer,
-    dial,
-    notice_loss,
-)
+from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, STALLED_S, Connection, Endpoint, dial, notice_loss
 from mingle_hooks.rendezvous.discovery import Context, Discovery
 from mingle_hooks.rendezvous.messages import LONGEST_PART, LOOK, MEMBER_BYTES
 from mingle_hooks.rendezvous.multicast import OneWay
@@ -28,6 +18,7 @@ from mingle_hooks.rendezvous.roster import RejectedPeers, peer_label
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret
 
 if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.connection import Loop
     from mingle_hooks.rendezvous.member import Request
 
 # Concurrent connections; with more endpoints, the oldest makes room once it has had FAIR_S seconds.
@@ -132,7 +123,7 @@ class _Call:
         self._at = wire.dialled(endpoint.address, endpoint.port)
         self._connection = Connection(dialer.loop, sock, self._frame, self._ended)
         self._connection.stalled_s = STALLED_S
-        self._timer: Timer = dialer.loop.after(CALL_S, self.hang_up)
+        self._timer = dialer.loop.after(CALL_S, self.hang_up)
 
     def greet(self) -> None:
         """Send HELLO, with a proof of the key; the call is registered before, as the refusal can come at once."""
@@ -294,24 +285,17 @@ class Search(Discovery):
         """Return the likely reason why no leader was found, if leaders have refused this member."""
         seen = {why: ", ".join(rejected.list()) for why, rejected in self._refusals.items()}
         if others := seen[wire.VERSION]:
-            return ConflictError(
-                f"the same version of mingle as {others} has",
-                f"version {mingle_hooks.__version__} here",
-                "the same version of mingle on every member",
-            )
+            here, remedy = f"version {mingle_hooks.__version__} here", "the same version of mingle on every member"
+            return ConflictError(f"the same version of mingle as {others} has", here, remedy)
         if others := seen[wire.RUN]:
-            return SecretError(
-                f"the same run of the job as {others}, by PBS_JOBCOOKIE",
-                "another one, or none, here",
-                "pbs_tmrsh or pbsdsh to start every member, or the job's PBS_JOBCOOKIE in every shell",
-            )
+            remedy = "pbs_tmrsh or pbsdsh to start every member, or the job's PBS_JOBCOOKIE in every shell"
+            expected = f"the same run of the job as {others}, by PBS_JOBCOOKIE"
+            return SecretError(expected, "another one, or none, here", remedy)
         if not (others := seen[wire.KEY]):
             return None
-        return SecretError(
-            f"the same key as {others} has for this id",
-            f"another key here ({self._request.key_from})" if self._request.key_from else "another key here",
-            "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)",
-        )
+        here = f"another key here ({self._request.key_from})" if self._request.key_from else "another key here"
+        remedy = "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)"
+        return SecretError(f"the same key as {others} has for this id", here, remedy)
 
     def _relayed(self, endpoint: Endpoint, leader: Endpoint) -> None:
         """Dial a leader directly instead of its relay: a thief's, or a service's address before a pod's own."""

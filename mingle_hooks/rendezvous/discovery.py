@@ -226,14 +226,9 @@ class DirectoryBackend:
         if advertisement is None:
             self._remove()
             return
-        body = wire.encode(
-            {
-                **advertisement._asdict(),
-                "leader": advertisement.leader.hex(),
-                "addresses": advertisement.addresses[: wire.MOST_ADVERTISED],
-            }
-        )
-        path = os.path.join(self._directory, self._name(advertisement.leader.hex()))
+        leader, addresses = advertisement.leader.hex(), advertisement.addresses[: wire.MOST_ADVERTISED]
+        body = wire.encode({**advertisement._asdict(), "leader": leader, "addresses": addresses})
+        path = os.path.join(self._directory, self._name(leader))
         draft = path + ".part"
         self._own = path
         try:
@@ -289,17 +284,12 @@ class DirectoryBackend:
         found: list[str] = []
         for name in sorted(names):
             leader = name[len(self._prefix) :].partition("-")[0]
-            if name.endswith(SUFFIX) and name != self._name(leader):
-                self._stranger()
-            elif name.endswith(SUFFIX) and len(found) < MOST_FILES:
+            if name.endswith(SUFFIX) and name == self._name(leader):
                 found.append(os.path.join(self._directory, name))
-        return [path for path in found if path != self._own]
-
-    def _stranger(self) -> None:
-        """Report once that a file of this world was written with another key."""
-        if not self._has_reported:
-            self._has_reported = True
-            self._context.reject("a file in the shared directory")
+            elif name.endswith(SUFFIX) and not self._has_reported:  # another key wrote it
+                self._has_reported = True
+                self._context.reject("a file in the shared directory")
+        return [path for path in found[:MOST_FILES] if path != self._own]
 
     def _read(self, path: str) -> None:
         try:
@@ -426,14 +416,10 @@ class Discovery:
         """Raise NetworkError if no backend is left, nor any still to be opened."""
         if not self._backends and not self._later:
             short = self._context.loop.shortage
-            raise NetworkError(
-                "a discovery backend that works here",
-                "; ".join([*self.faults(), *([short.seen] if short else [])])
-                or f"none (of {', '.join(self._wanted) or 'none'})",
-                LIMITS[short.kind][1]
-                if short
-                else "--master HOST, or --directory with a directory that all members share",
-            )
+            seen = "; ".join([*self.faults(), *([short.seen] if short else [])])
+            seen = seen or f"none (of {', '.join(self._wanted) or 'none'})"
+            remedy = "--master HOST, or --directory with a directory that all members share"
+            raise NetworkError("a discovery backend that works here", seen, LIMITS[short.kind][1] if short else remedy)
 
     def _open(self, name: str) -> None:
         """Open a backend, if it applies. Whatever its import or start raises is its reason."""

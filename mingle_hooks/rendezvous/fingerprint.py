@@ -14,14 +14,7 @@ from typing import NamedTuple
 import mingle_hooks
 from mingle_hooks.errors import MingleError
 from mingle_hooks.net import devices
-from mingle_hooks.net.addresses import (
-    ListedAddress,
-    is_loopback,
-    is_virtual_name,
-    list_addresses,
-    list_entries,
-    read_attribute,
-)
+from mingle_hooks.net.addresses import ListedAddress, is_virtual_name, list_addresses, list_entries, read_attribute
 
 
 class FingerprintRequest(NamedTuple):
@@ -321,7 +314,7 @@ def network_of(root: str, found: Callable[[], Iterable[ListedAddress]]) -> tuple
 
 
 def _is_usable(address: str) -> bool:
-    return not address.startswith(("fe80:", "169.254.")) and not is_loopback(address)
+    return not address.startswith(("127.", "fe80:", "169.254.")) and address != "::1"
 
 
 def _is_up(net: str, name: str) -> bool:
@@ -466,11 +459,7 @@ def program_hash(request: FingerprintRequest) -> dict[str, str]:
     """Return a hash of the first script among COMMAND's arguments, else of the command's own file."""
     if not request.command:
         return {}
-    scripts = [
-        argument
-        for argument in request.command[1:MOST_ARGUMENTS]
-        if argument.endswith(_SCRIPTS) and not argument.startswith("-")
-    ]
+    scripts = [word for word in request.command[1:MOST_ARGUMENTS] if word.endswith(_SCRIPTS) and word[0] != "-"]
     for path in (*scripts, find_program(request, request.command[0])):
         try:
             whole = f"{request.root}{os.path.join(request.directory, path)}"

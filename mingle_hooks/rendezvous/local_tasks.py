@@ -59,11 +59,8 @@ def claim_directory(directories: Sequence[str]) -> tuple[str, int]:
             if files.is_private(directory) if held else files.try_make_private(directory):
                 descriptor = files.hold_private(directory)
                 if descriptor is None:
-                    raise ConflictError(
-                        "one first task (local rank 0) on this node",
-                        "another one",
-                        "one `mingle` per task at a time, each with its own local rank",
-                    )
+                    remedy = "one `mingle` per task at a time, each with its own local rank"
+                    raise ConflictError("one first task (local rank 0) on this node", "another one", remedy)
                 held[directory] = descriptor
         if not held:
             raise _all_taken(directories)
@@ -104,11 +101,8 @@ def call_first_task(directories: Sequence[str], deadline: float, timeout_s: floa
         if all(files.is_taken_by_others(directory) for directory in directories):
             raise _all_taken(directories)
         if boottime() + pause > deadline:
-            raise MissingError(
-                f"this node's first task (local rank 0) within {timeout_s:g} s",
-                "no sign of it",
-                "`mingle env --scope task` in every task",
-            )
+            expected = f"this node's first task (local rank 0) within {timeout_s:g} s"
+            raise MissingError(expected, "no sign of it", "`mingle env --scope task` in every task")
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_S)
 
@@ -157,9 +151,8 @@ def _dialled(directory: str) -> socket.socket | None:
         return None
     except OSError as error:
         sock.close()
-        raise PlaceError(
-            "to call this node's first task", f"{directory}: {error}", "another XDG_RUNTIME_DIR"
-        ) from error
+        seen = f"{directory}: {error}"
+        raise PlaceError("to call this node's first task", seen, "another XDG_RUNTIME_DIR") from error
     return sock
 
 
@@ -395,10 +388,8 @@ def _has_ended(task: socket.socket) -> bool:
 
 
 def _is_same_user(caller: socket.socket) -> bool:
-    _pid, user, _group = _CREDENTIALS.unpack(
-        caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
-    return bool(user == os.getuid())
+    peer = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(peer)[1] == os.getuid())
 
 
 def _greeting(caller: socket.socket) -> tuple[int, float, Failure | None] | None:

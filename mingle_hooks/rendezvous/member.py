@@ -16,20 +16,7 @@ from mingle_hooks.net.devices import GpuBinding
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop, Timer, dial
-from mingle_hooks.rendezvous.messages import (
-    COMMIT_DELIVERY_S,
-    LEASE_S,
-    LINGER_S,
-    LONGEST_PART,
-    LOOK,
-    MEMBER_BYTES,
-    Answer,
-    Failure,
-    JoinRequest,
-    Outcome,
-    Stopwatch,
-    age_s,
-)
+from mingle_hooks.rendezvous.messages import Answer, Failure, JoinRequest, Outcome, Stopwatch
 from mingle_hooks.rendezvous.wire import Attempt, Material, MembershipState, Secret
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import BACKENDS, Settings
@@ -99,7 +86,7 @@ class Request(NamedTuple):
 def join_request(request: Request) -> JoinRequest:
     """Return this member's check-in. Raises UsageError if no leader would accept it."""
     me = JoinRequest(
-        os.urandom(MEMBER_BYTES),
+        os.urandom(messages.MEMBER_BYTES),
         request.host,
         request.rank,
         request.nodes,
@@ -223,7 +210,7 @@ class Probe:
 
     def start(self) -> None:
         """Connect now, and again until the leader answers."""
-        self._end_attempt()
+        self.close()
         self._timer = self._loop.after(self._again_s, self.start)
         self._again_s = min(2 * self._again_s, PROBE_SELDOM_S)
         try:
@@ -240,10 +227,7 @@ class Probe:
 
     def close(self) -> None:
         """Stop probing."""
-        self._end_attempt()
         self._timer.cancel()
-
-    def _end_attempt(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
@@ -338,7 +322,7 @@ class Membership:
 
     def report_rival(self, host: str, member: bytes) -> None:
         """Tell the leader of another leader by right."""
-        self._send(wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
+        self._send(wire.RIVAL, {"host": host[: messages.LONGEST_PART], "member": member.hex()})
 
     def hang_up(self) -> None:
         """End this connection, as if the leader had."""
@@ -395,7 +379,7 @@ class Membership:
         elif kind == wire.COMMIT:
             self._commit(body)
         elif kind == wire.FAILED:
-            self.failure, self.failed_ago_s = Failure.parse(body), age_s(body)
+            self.failure, self.failed_ago_s = Failure.parse(body), messages.age_s(body)
             self._settle("failed")
         elif kind == wire.MOVED:
             self.moved_to = list(wire.parse(_Moved, body).to)
@@ -432,7 +416,7 @@ class Membership:
 
     def _promise(self, epoch: int) -> None:
         """Promise to wait for COMMIT, and send the length of the lease."""
-        lease_s = max(min(LEASE_S, self._time_left_s()), 0.0)
+        lease_s = max(min(messages.LEASE_S, self._time_left_s()), 0.0)
         self.lease_ends = self._loop.clock() + lease_s
         self._send(wire.READY, {"epoch": epoch, "lease_ms": int(lease_s * 1000)})
         self._on_change()
@@ -581,7 +565,8 @@ class Follower:
         self.is_late = True
         if self.membership is not None:
             self.membership.fail(failure)
-        self._outcome.fail(failure.error(), max(self._bound_s(), GOODBYE_S if self.membership is not None else 0.0))
+        bound_s = self.promise.ends - self._loop.clock() if self.promise is not None else 0.0
+        self._outcome.fail(failure.error(), max(bound_s, GOODBYE_S if self.membership is not None else 0.0))
 
     def bound_to(self) -> bytes | None:
         """Return the one leader that knows whether the world has formed, once this member has promised to wait.
@@ -590,10 +575,6 @@ class Follower:
         that it was not sent, so it joins no other leader's world: of two worlds, one would be wrong.
         """
         return self.promise.leader if self.promise is not None else None
-
-    def _bound_s(self) -> float:
-        """Return the seconds until its lease ends."""
-        return max(self.promise.ends - self._loop.clock(), 0.0) if self.promise is not None else 0.0
 
     def _accepts(self, own_address: str) -> bool:
         """Return whether this member's own address is on a network of --iface."""
@@ -630,7 +611,7 @@ class Follower:
             return
         self.promise = promise
         left_s = promise.ends - self._loop.clock()
-        if left_s > COMMIT_DELIVERY_S:  # with less the leader does not send COMMIT
+        if left_s > messages.COMMIT_DELIVERY_S:  # with less the leader does not send COMMIT
             self._loop.after(left_s - ASK_BEFORE_S, lambda: self._doubt(promise))
 
     def _doubt(self, promise: Promise) -> None:
@@ -648,11 +629,11 @@ class Follower:
         It is late if no other leader appears while the failed one stays to inform all members.
         """
         self.membership = None
-        self._search.back_off(membership.proven.endpoint, LINGER_S / 2)
+        self._search.back_off(membership.proven.endpoint, messages.LINGER_S / 2)
         self._look_again()
         if not self._is_passing_over:
             self._is_passing_over = True
-            self._loop.after(LINGER_S, lambda: self._was_late(failure))
+            self._loop.after(messages.LINGER_S, lambda: self._was_late(failure))
 
     def _was_late(self, failure: Failure) -> None:
         is_bound = self.bound_to() is not None  # it has lost its connection, and asks for COMMIT
@@ -701,8 +682,8 @@ class Follower:
         if self.membership.state == "ready":
             expected = f"rank 0, {self.membership.proven.label}, to commit the world within {after_s} s"
             return self._search.with_local_faults(
-                MissingError(expected, "no commit, though this member had confirmed", LOOK)
+                MissingError(expected, "no commit, though this member had confirmed", messages.LOOK)
             )
         missing = f", missing {self.progress.missing}" if self.progress is not None else ""
         expected = f"an answer from rank 0, {self.membership.proven.label}, within {after_s} s"
-        return self._search.with_local_faults(MissingError(expected, f"none{missing}", LOOK))
+        return self._search.with_local_faults(MissingError(expected, f"none{missing}", messages.LOOK))

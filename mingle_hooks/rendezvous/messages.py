@@ -11,19 +11,8 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
 
-from mingle_hooks import values
-from mingle_hooks.errors import (
-    LIMITS,
-    ConflictError,
-    Limit,
-    MingleError,
-    MissingError,
-    NetworkError,
-    NotExecutableError,
-    NotFoundError,
-    PlaceError,
-    printable,
-)
+from mingle_hooks import errors, values
+from mingle_hooks.errors import LIMITS, Limit, MingleError, MissingError, printable
 from mingle_hooks.net.addresses import is_hostname_or_address
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Loop
@@ -207,7 +196,7 @@ _TEXTS: dict[type[MingleError], dict[Kind, tuple[str, str, str]]] = {
             "checking that task's output",
         ),
     },
-    ConflictError: {
+    errors.ConflictError: {
         "rank": (
             "each node rank once",
             "rank {0} claimed by {1} and {2}",
@@ -244,7 +233,7 @@ _TEXTS: dict[type[MingleError], dict[Kind, tuple[str, str, str]]] = {
         "differs": ("{0} nodes that are alike, as --strict or the settings require", "{1}", "{2}"),
         "full": ("{0} members", "one more: {1}", "a larger --nodes, or another --id if this is another job"),
     },
-    NetworkError: {
+    errors.NetworkError: {
         "address": (
             "an address of rank 0, {1}, in MASTER_ADDR",
             "MASTER_ADDR={0}, as exported{2}",
@@ -256,11 +245,11 @@ _TEXTS: dict[type[MingleError], dict[Kind, tuple[str, str, str]]] = {
             "--iface with a network that all share, or opening the --port-range in the firewall",
         ),
     },
-    NotFoundError: {"command": (_STARTS, "{0}: {1}", "the same files and PATH on every node, or the full path")},
-    NotExecutableError: {
+    errors.NotFoundError: {"command": (_STARTS, "{0}: {1}", "the same files and PATH on every node, or the full path")},
+    errors.NotExecutableError: {
         "permission": (_STARTS, "{0}: {1}", "checking the file's permissions and its `#!` line there")
     },
-    PlaceError: {
+    errors.PlaceError: {
         "output": ("an open standard output on every node", "{0}: {1}", "leaving out `>&-`"),
         "directory": (
             "a working directory that every node can enter",

@@ -13,20 +13,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import NetworkError, reason
-from mingle_hooks.net.addresses import (
-    ListedAddress,
-    Preference,
-    interfaces,
-    is_virtual_name,
-    list_addresses,
-    usable,
-)
+from mingle_hooks.net.addresses import ListedAddress, interfaces, is_virtual_name, list_addresses, usable
 from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Loop, Timer
 from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret, multicast_port
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo, McastRxSocket, McastTxSocket
 
+    from mingle_hooks.net.addresses import Preference
     from mingle_hooks.rendezvous.discovery import Advertisement, Context
     from mingle_hooks.rendezvous.roster import Entry
 
@@ -416,14 +410,10 @@ class OneWay:
         absent = _shown(
             address for member, address in self._queriers.items() if member not in members and address not in addresses
         )
-        report = []
-        if deaf:
-            report.append(f"multicast from {deaf} arrives here, but ours does not arrive there")
+        ours = "arrives here, but ours does not arrive there"
+        report = [f"multicast from {deaf} {ours}"] if deaf else []
         if absent:
-            report.append(
-                f"multicast from {absent} arrives here, but ours does not arrive there, or its TCP connections do not"
-                " arrive here"
-            )
+            report.append(f"multicast from {absent} {ours}, or its TCP connections do not arrive here")
         return report
 
 

@@ -241,8 +241,7 @@ def advertised_addresses(
     Loopback comes first, as the safest where all members are on this host; it is used only then, and only if it matches
     `prefer`. `environ` is the user's, with NCCL's settings.
     """
-    found = addresses.interfaces()
-    why: NetworkError | None = None
+    found, why = addresses.interfaces(), None
     usable: tuple[addresses.UsableAddress, ...] = ()
     try:
         usable = addresses.usable(found, prefer=prefer, environ=environ)
@@ -307,17 +306,8 @@ class Rendezvous:
             joined=lambda: self._follower.precedence,
             member=self._me.member,
         )
-        self._follower = Follower(
-            loop,
-            request,
-            self._secret,
-            self._me,
-            self._search,
-            self._outcome,
-            self._stopwatch,
-            look_again=self._look_again,
-            leads=self._leads,
-        )
+        parts = self._secret, self._me, self._search, self._outcome, self._stopwatch
+        self._follower = Follower(loop, request, *parts, look_again=self._look_again, leads=self._leads)
 
     def __enter__(self) -> Rendezvous:
         return self
@@ -430,7 +420,7 @@ class Rendezvous:
         error = failure.error()
         if len(leader.roster) == 1:  # a better reason may be known why no member has come
             candidate = self._search.candidate
-            no_network = candidate.no_network if candidate is not None else None
+            no_network = candidate and candidate.no_network
             error = self._search.refusal() or no_network or self._search.with_local_faults(error)
         may_come_late = failure.kind not in ("missing", "unconfirmed", "keys", "runs", "versions", "network", *LIMITS)
         is_awaited = may_come_late and not leader.all_informed

@@ -558,15 +558,8 @@ def _findings(leader: Leader, offer: int, *, asks_rdma: bool) -> list[Finding]:
     ]
     if not asks_rdma and not unreached and len(set(carriers)) == 1 and _are_alike(entries):
         return []  # as in most worlds
-    members = [
-        Compared(
-            entry.join_request.host,
-            f"{entry.fingerprint} network={carrier}" if carrier else entry.fingerprint,
-            entry.clock,
-            entry.addresses,
-        )
-        for entry, carrier in zip(entries, carriers, strict=True)
-    ]
+    both = zip(entries, carriers, strict=True)
+    members = [Compared(e.join_request.host, e.fingerprint + carrier, e.clock, e.addresses) for e, carrier in both]
     return compare_members(members, asks_rdma=asks_rdma, unreached=unreached)
 
 
@@ -582,6 +575,6 @@ def _are_alike(entries: Sequence[Entry]) -> bool:
 
 
 def _carrier(entry: Entry, offer: int) -> str:
-    """Return speed and MTU of the interface that a member uses in the world, "" if it did not report them."""
+    """Return, as a part, speed and MTU of the interface that a member uses in the world; "" without them."""
     _, is_there, rest = entry.addresses.partition(f"{entry.own_address(offer)}=")
-    return rest.partition(" ")[0] if is_there else ""
+    return f" network={rest.partition(' ')[0]}" if is_there else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -20,12 +20,8 @@ from mingle_hooks.rendezvous.dialer import FAIR_S, LOOK, MOST_CALLS, Dialer, Pro
 @contextmanager
 def deaf(count: int) -> Iterator[list[socket.socket]]:
     """Give listeners that accept nothing."""
-    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        yield servers
-    finally:
-        for server in servers:
-            server.close()
+    with ExitStack() as stack:
+        yield [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
 
 
 def test_a_leader_that_proves_itself_is_found(pair: Room) -> None:
@@ -151,24 +147,42 @@ def test_the_leader_behind_a_relay_is_dialled_directly() -> None:
         looking.close()
 
 
-def test_the_error_names_the_expected_host_of_rank_0(pair: Room) -> None:
-    """By the name that the scheduler gives it."""
-    looking = search(pair, [], [], leader_hosts=("node7",))
-    assert looking.no_leader(9).expected == "rank 0 (node7) within 9 s"
+def test_the_first_peer_with_another_key_is_reported_and_all_are_in_the_error(pair: Room) -> None:
+    """Further ones are likely the same host's."""
+    notes: list[str] = []
+    looking = search(pair, [], notes)
+    for address in ("10.0.0.8", "10.0.0.9"):
+        looking._mismatch(address, "", wire.KEY)
+    assert notes == ["refused 10.0.0.8, which uses this id with another key"]
+    assert looking.no_leader(9).expected == "the same key as 10.0.0.8, 10.0.0.9 has for this id"
     looking.close()
 
 
+ADDR = {"MASTER_ADDR": "10.0.0.1"}
+
+
 @pytest.mark.parametrize(
-    ("parts", "remedy"),
+    ("parts", "where", "remedy"),
     [
-        ({"pinned": {"MASTER_ADDR": "10.0.0.1"}}, "unset MASTER_ADDR if another job left it"),
-        ({"rank": 1, "rank_source": "NODE_RANK"}, "unset NODE_RANK if another job left it"),
-        ({"rank": 1}, LOOK),
+        ({"leader_hosts": ("node7",)}, " (node7)", ""),
+        (
+            {"pinned": ADDR},
+            " (10.0.0.1, from the exported MASTER_ADDR)",
+            "unset MASTER_ADDR if another job left it, or ",
+        ),
+        (
+            {"rank": 1, "rank_source": "NODE_RANK"},
+            " (this is rank 1, from the exported NODE_RANK)",
+            "unset NODE_RANK if another job left it, or ",
+        ),
+        ({"rank": 1}, "", ""),
     ],
 )
-def test_a_leftover_by_which_rank_0_was_looked_for_is_named(parts: dict[str, Any], remedy: str, pair: Room) -> None:
-    """It is likelier than a firewall, which is named with it."""
+def test_a_missing_leader_is_named_with_what_may_have_led_astray(
+    parts: dict[str, Any], where: str, remedy: str, pair: Room
+) -> None:
+    """By the scheduler's name; a variable left over is likelier than a firewall, which is named with it."""
     looking = search(pair, [], [], **parts)
-    assert looking.no_leader(9).remedy.startswith(remedy)
-    assert looking.no_leader(9).remedy.endswith(LOOK)
+    error = looking.no_leader(9)
+    assert (error.expected, error.remedy) == (f"rank 0{where} within 9 s", f"{remedy}{LOOK}")
     looking.close()

@@ -126,14 +126,12 @@ def test_limits_are_classes_and_without_any_is_enough(tmp_path: Path) -> None:
     assert [found[f"limits.{name}"] for name in ("memlock", "nofile", "nproc")] == ["8M", "4096+", "0"]
 
 
-@pytest.mark.parametrize("name", ["shm", "tmp"])
-def test_space_is_full_below_32_mib_and_else_as_it_should_be(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "path"), [("shm", SHM), ("tmp", TMP)])
+def test_space_is_full_below_32_mib_and_else_as_it_should_be(name: str, path: str, tmp_path: Path) -> None:
     node = Node(tmp_path)
-    path = {"shm": SHM, "tmp": TMP}[name]
-    node.space = {path: Space(4096, 4 * GIB // 4096, 8191)}
-    assert parts(node)[name] == "full"
-    node.space = {path: Space(4096, 4 * GIB // 4096, 8192)}
-    assert parts(node)[name] == "ok"
+    for free, what in ((8191, "full"), (8192, "ok")):
+        node.space = {path: Space(4096, 4 * GIB // 4096, free)}
+        assert parts(node)[name] == what
 
 
 def test_ports_that_are_down_and_cards_that_are_gone_are_seen(tmp_path: Path) -> None:

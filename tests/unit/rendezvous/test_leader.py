@@ -15,21 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.gathering import (
-    ATTEMPT,
-    PATIENCE_S,
-    SECRET,
-    Clock,
-    InRoom,
-    Member,
-    Room,
-    heard,
-    hello,
-    join_request,
-    no_descriptor_left,
-    probed,
-    talk,
-)
+from support import gathering
+from support.gathering import ATTEMPT, PATIENCE_S, SECRET, Clock, InRoom, Member, Room, heard, hello, join_request, talk
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import PEER_LOST_S, Loop
@@ -96,13 +83,12 @@ def test_two_worlds_at_the_same_place_are_not_the_same() -> None:
 def test_no_member_has_the_world_before_all_are_ready() -> None:
     """With one missing, the others wait."""
     with Room(4) as room:
-        early = [room.member(rank=rank).come() for rank in (1, 2)]
-        room.until(lambda: len(room.leader.roster) == 3)
+        early = [room.joined(rank=rank) for rank in (1, 2)]
         room.skip(60.0)
-        room.until(lambda: all(m.membership is not None and m.membership.progress for m in early))
-        assert room.leader.state == "gathering"
-        assert {m.state for m in early} == {"waiting"}
-        progress = early[0].membership.progress if early[0].membership else None
+        room.until(lambda: all(member.membership.progress for member in early))
+        assert (room.leader.state, {member.state for member in early}) == ("gathering", {"waiting"})
+        room.until(lambda: early[0].membership.progress.inside == 3)
+        progress = early[0].membership.progress
         assert (progress.inside, progress.nodes, progress.missing) == (3, 4, "rank 3")
         room.member(rank=3).come()
         room.until(lambda: all_in(room, "formed"))
@@ -127,26 +113,21 @@ def test_a_member_that_leaves_before_commit_takes_the_world_back_to_gathering(tr
 def test_a_member_whose_connection_broke_replaces_itself(trio: Room) -> None:
     """The same member over a new connection, with the old one still open."""
     member = trio.joined(rank=1)
-    again = Member(trio, member.me)
-    trio.members.append(again)
-    again.come()
+    again = Member(trio, member.me).come()
     trio.until(lambda: member.state == "lost")
     assert len(trio.leader.roster) == 2
-    trio.members.remove(member)
-    trio.member(rank=2).come()
+    trio.members = [again, trio.member(rank=2).come()]
     trio.until(lambda: all_in(trio, "formed"))
 
 
 def test_a_lost_commit_is_sent_again(trio: Room) -> None:
     """A member that asks again after COMMIT gets the same answer."""
     first, second = (trio.member(rank=rank).come() for rank in (1, 2))
-    trio.until(lambda: first.state == "ready" or second.state == "ready")
     trio.until(lambda: trio.leader.state == "formed")
-    digest = first.answer["digest"]
     second.leave()
     second.come()
-    trio.until(lambda: second.state == "formed")
-    assert second.answer["digest"] == digest
+    trio.until(lambda: all_in(trio, "formed"))
+    assert second.answer == {**first.answer, "rank": 2, "offset": 2}
     trio.joined(rank=2, host="late", state="failed")
 
 
@@ -167,8 +148,7 @@ def test_a_contradiction_fails_all_members_with_the_same_error_now_and_later(
     parts: dict[str, int], kind: str, trio: Room
 ) -> None:
     """The members so far, the contradicting one, and later ones."""
-    trio.member(rank=1).come()
-    trio.until(lambda: len(trio.leader.roster) == 2)
+    trio.joined(rank=1)
     trio.member(**parts).come()
     if kind == "ok":
         trio.until(lambda: all_in(trio, "formed"))
@@ -231,10 +211,9 @@ def test_giving_up_reports_how_many_checked_in_and_which_were_missing_or_refused
 def test_giving_up_while_the_world_closes_names_the_unconfirmed_members_to_all() -> None:
     """The member that was stopped before its READY gets it too, when it continues."""
     with Room(4) as room:
-        members = [room.member(rank=rank, host=f"node{rank}").come() for rank in (1, 2, 3)]
-        room.until(lambda: all(member.membership is not None for member in members))
-        stopped = members[2].membership
-        stopped._promise = lambda _epoch: None  # type: ignore[method-assign]
+        members = [room.joined(rank=rank, host=f"node{rank}") for rank in (3, 1)]
+        members[0].membership._promise = lambda _epoch: None  # type: ignore[method-assign]
+        members.append(room.member(rank=2, host="node2").come())
         room.until(lambda: room.leader._closing is not None and len(room.leader._closing.leases) == 2)
         room.leader.give_up(60)
         room.until(lambda: all(member.state == "failed" for member in members))
@@ -525,14 +504,11 @@ def test_a_member_that_sends_an_invalid_frame_is_out_and_the_world_still_forms(
 ) -> None:
     """Whatever the order and the values of its frames."""
     with Room(2) as room:
-        whole = room.member(rank=1).me.body()
-        room.members.clear()
+        whole = join_request(rank=1).body()
         with greeted(room) as say:
             for kind, said in frames:
-                body = {"whole": whole, "leader": {**whole, "member": room.me.member.hex()}}.get(str(said), said)
-                if isinstance(body, dict) and kind == wire.CHECKIN and said != "leader":
-                    body = {**whole, **body}
-                say(kind, body)
+                own = {"member": room.me.member.hex()} if said == "leader" else said if isinstance(said, dict) else {}
+                say(kind, {**whole, **own} if kind == wire.CHECKIN else said)
             room.until(lambda: not room.leader.acceptor.connected)
         assert len(room.leader.roster) == 1
         room.joined(rank=1, state="formed")
@@ -544,17 +520,14 @@ def test_a_member_that_sends_an_invalid_frame_is_out_and_the_world_still_forms(
 )
 def test_a_premature_frame_changes_nothing(frame: tuple[int, wire.Body], trio: Room) -> None:
     """READY and DONE before there is an answer, and an address that was never offered."""
-    whole = trio.member(rank=2).me
     with greeted(trio) as say:
-        say(wire.CHECKIN, whole.body())
+        say(wire.CHECKIN, join_request(rank=2).body())
         say(*frame)
         trio.until(lambda: len(trio.leader.roster) == 2)
-        other = trio.members[0] = trio.member(rank=1).come()
-        trio.until(lambda: len(trio.leader.roster) == 3)
+        trio.joined(rank=1)
         assert trio.leader.state == "gathering"
     trio.until(lambda: len(trio.leader.roster) == 2)
-    Member(trio, whole)
-    trio.members = [other, trio.member(rank=2).come()]
+    trio.member(rank=2).come()
     trio.until(lambda: all_in(trio, "formed") and trio.leader.all_done)
 
 
@@ -572,7 +545,7 @@ def test_a_rival_is_believed_only_from_a_holder_of_the_key_and_only_about_anothe
 
 def test_an_address_counts_as_reached_once_the_leader_has_closed() -> None:
     """A member that closed first would take the port's TIME_WAIT to its own host, and leave the port to others."""
-    with probed() as (room, member, asked):
+    with gathering.probed() as (room, member, asked):
         with asked:
             _, body = heard(asked)
             proof = SECRET.mac(b"verified", bytes.fromhex(body["nonce"]))
@@ -588,7 +561,7 @@ def test_an_address_counts_as_reached_once_the_leader_has_closed() -> None:
 def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room(pair: Room) -> None:
     """It neither turns in circles nor forgets them, and knows which limit it met."""
     member = pair.member().come()
-    with no_descriptor_left(256):
+    with gathering.no_descriptor_left(256):
         pair.until(lambda: pair.loop.shortage)
         watched = pair.loop.poller.watched
         assert [listener for listener in pair.listeners.sockets if listener.fileno() not in watched]

@@ -212,7 +212,7 @@ def test_a_missing_task_fails_the_others(directory: str, tasks: Tasks) -> None:
 def test_a_local_rank_twice_or_out_of_range_fails_all_tasks(directory: str, rank: int, tasks: Tasks) -> None:
     """Also the one that is too many, as far as it has come."""
     for number in (1, rank):
-        tasks.start(follow, directory, number, 0.5)
+        tasks.start(follow, directory, number, 1.5)
     with pytest.raises(ConflictError, match="once"):
         serve(directory, 3, meet=silent)
     codes = {code for code, _ in tasks.ends()}
@@ -451,7 +451,7 @@ def test_no_task_uses_an_answer_that_another_does_not_hold(
 
     def last() -> None:
         with call(directory) as caller:
-            caller.send(b"2 300\n")
+            caller.send(b"2 1500\n")
             act(caller, f"{directory}/{json.loads(line(caller))['word']}")
 
     tasks.start(follow, directory, 1)

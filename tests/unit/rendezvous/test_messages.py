@@ -14,19 +14,7 @@ from support.gathering import ANSWER, Clock, join_request
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, by_exit_code
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.messages import (
-    _KINDS,
-    CLOSING_S,
-    LONGEST_FINGERPRINT,
-    LONGEST_PART,
-    MOST_PARTS,
-    OBSTACLES,
-    Durations,
-    Failure,
-    JoinRequest,
-    Kind,
-    Outcome,
-)
+from mingle_hooks.rendezvous.messages import Durations, Failure, JoinRequest, Kind, Outcome
 from mingle_hooks.rendezvous.roster import LONGEST_HOSTS, Roster
 from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, WireError, decode, encode, parse
 
@@ -133,19 +121,23 @@ def test_any_packed_bytes_are_a_value_or_refused(packed: bytes) -> None:
 # A failure says the same on every member.
 
 
-KINDS = sorted(_KINDS)
+KINDS = sorted(messages._KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25)  # of each of the kinds, which read their parts alike
-@given(parts=st.lists(st.text(max_size=2 * LONGEST_PART), min_size=MOST_PARTS, max_size=MOST_PARTS))
+@given(
+    parts=st.lists(
+        st.text(max_size=2 * messages.LONGEST_PART), min_size=messages.MOST_PARTS, max_size=messages.MOST_PARTS
+    )
+)
 def test_every_kind_of_failure_travels_with_the_same_text(kind: str, parts: list[str]) -> None:
     """Whatever its parts are: hostile text in them never makes it unreadable, nor a second line."""
     failure = Failure(kind, tuple(parts))
     there = Failure.parse(decode(encode(failure.body())))
     assert str(there.error()) == str(failure.error())
     assert str(there.error()).isprintable()
-    assert type(there.error()) is _KINDS[kind][0]
+    assert type(there.error()) is messages._KINDS[kind][0]
     assert isinstance(there.error(), MingleError)
 
 
@@ -161,8 +153,11 @@ def test_braces_in_a_part_are_only_text() -> None:
         {},
         {"kind": "nonsense", "parts": []},
         {"kind": ["rank"], "parts": ["1", "2", "3"]},
-        *({"kind": "rank", "parts": parts} for parts in (["1"], "123", ["1"] * (MOST_PARTS + 1), ["1", "2", 3])),
-        *({"kind": "rank", "parts": ["1", "2", part]} for part in ("\x1b[2J", "x" * (LONGEST_PART + 1))),
+        *(
+            {"kind": "rank", "parts": parts}
+            for parts in (["1"], "123", ["1"] * (messages.MOST_PARTS + 1), ["1", "2", 3])
+        ),
+        *({"kind": "rank", "parts": ["1", "2", part]} for part in ("\x1b[2J", "x" * (messages.LONGEST_PART + 1))),
     ],
 )
 def test_an_invalid_failure_is_refused(body: dict[str, object]) -> None:
@@ -182,7 +177,7 @@ def unable(host: str, seen: str = GONE, **parts: Any) -> JoinRequest:
     return join_request(host=host, obstacle=Failure("command", (host, seen)), **parts)
 
 
-@pytest.mark.parametrize("kind", OBSTACLES)
+@pytest.mark.parametrize("kind", messages.OBSTACLES)
 def test_an_obstacle_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
     """With the status that a shell would have given on that node alone."""
     said = join_request(host="node1", obstacle=Failure(kind, ("node1", GONE)))
@@ -203,13 +198,13 @@ WRONG: dict[str, list[object]] = {
     "obstacle": [
         *(None, "command", {"kind": "command"}),
         *({"kind": "command", "parts": parts} for parts in ([], ["node1"], ["node1", 7])),
-        {"kind": "command", "parts": ["node1", "x" * (LONGEST_PART + 1)]},
+        {"kind": "command", "parts": ["node1", "x" * (messages.LONGEST_PART + 1)]},
         {"kind": "rank", "parts": ["0", "node1", "node2"]},
         {"kind": "none", "parts": ["node1", GONE]},
     ],
     "spent": [[1, 2, 3], [1, 2, 3, -1], [1, 2, 3, 1 << 40], [1, 2, 3, True], [1, 2, 3, 4.5], "1234", None],
     "topology": ["a" * 256, "a\nb", 7, None],
-    "fingerprint": ["x" * (LONGEST_FINGERPRINT + 1), "a\nb", 7],
+    "fingerprint": ["x" * (messages.LONGEST_FINGERPRINT + 1), "a\nb", 7],
     "addresses": ["\x1b"],
     "clock_ms": [-1, 1.5],
     "given": [{"PATH": "/"}, {"WORLD_SIZE": "\x1b[2J"}, {"WORLD_SIZE": 2}, [], None],
@@ -234,7 +229,7 @@ def test_an_obstacle_is_attributed_to_the_members_own_host() -> None:
 def test_the_longest_check_in_fits() -> None:
     """Every text as long as may be, and of letters for which JSON writes twelve."""
     wide = "\U0001d538"
-    said = join_request(host="n" * 253, obstacle=Failure("command", ("n" * 253, wide * LONGEST_PART)))
+    said = join_request(host="n" * 253, obstacle=Failure("command", ("n" * 253, wide * messages.LONGEST_PART)))
     said = said._replace(topology="t" * 255, fingerprint="f" * 1024, addresses="a" * 1024, clock_ms=0)
     assert len(wire.encode(said.body(1))) < wire.MOST_MEMBER_BYTES - 512
 
@@ -332,5 +327,5 @@ def test_a_deadline_counts_from_its_beginning() -> None:
         deadline = Outcome(loop, 10.0)
         clock.ahead = 4.0
         assert deadline.waited_s() == 4
-        assert deadline.left_s() == pytest.approx(6.0 + CLOSING_S)
+        assert deadline.left_s() == pytest.approx(6.0 + messages.CLOSING_S)
         assert (deadline.is_before(3.9), deadline.is_before(4.1)) == (False, True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import resource
 import socket
-import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,21 +41,16 @@ def request(attempt: str, **parts: Any) -> Request:
 
 def together(*requests: Request) -> tuple[list[Body | MingleError], list[str]]:
     """Return what each gets, in order, and the notes of all."""
-    results: list[Body | MingleError] = [MingleError("", "", "")] * len(requests)
     notes: list[str] = []
 
-    def one(index: int) -> None:
+    def one(asked: Request) -> Body | MingleError:
         try:
-            results[index] = meet(requests[index], observer(notes.append))
+            return meet(asked, observer(notes.append))
         except MingleError as error:
-            results[index] = error
+            return error
 
-    threads = [threading.Thread(target=one, args=(index,)) for index in range(len(requests))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results, notes
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return list(pool.map(one, requests)), notes
 
 
 def answers(results: list[Body | MingleError]) -> list[Body]:
@@ -77,12 +72,9 @@ def test_each_backend_alone_forms_one_world(backend: str, *, ranked: bool, tmp_p
     }[backend]
     members = [request(f"{backend} {ranked}", rank=rank if ranked else None, **how) for rank in range(3)]
     results, notes = together(*members)
-    proven = answers(results)
-    assert sorted(answer["rank"] for answer in proven) == [0, 1, 2]
-    if ranked:
-        assert [answer["rank"] for answer in proven] == [0, 1, 2]
-    assert notes == []
-    assert os.listdir(tmp_path) == []
+    ranks = [answer["rank"] for answer in answers(results)]
+    assert (ranks if ranked else sorted(ranks)) == [0, 1, 2]
+    assert notes == os.listdir(tmp_path) == []
 
 
 def test_a_world_of_one_forms_alone() -> None:
@@ -100,11 +92,9 @@ def test_a_named_port_serves_check_in_and_world_also_when_several_candidates_sha
 
 def test_without_the_others_the_error_names_the_missing_members() -> None:
     """With the same error on all members that came."""
-    members = [request("missing", rank=rank, timeout_s=2.0, **LOOPBACK_HOSTS) for rank in (0, 1)]
-    results, _ = together(*members)
-    assert [type(result) for result in results] == [MissingError, MissingError]
-    assert len({str(result) for result in results}) == 1
-    assert "rank 2" in str(results[0])
+    results, _ = together(*(request("missing", rank=rank, timeout_s=1.0, **LOOPBACK_HOSTS) for rank in (0, 1)))
+    assert {type(result) for result in results} == {MissingError}
+    assert "rank 2" in str(results[0]) == str(results[1])
 
 
 def test_without_a_leader_the_error_names_the_places_of_the_search() -> None:
@@ -164,12 +154,10 @@ def test_strangers_at_the_leaders_ports_do_not_keep_a_world_from_forming() -> No
     """They hold the ports that anybody can work out, and wait."""
     attempt = Attempt("squatted")
     open_ports, _ = check_in_ports(attempt, SECRET, range(20_000, 25_000))
-    squatters = [socket.create_server(("127.0.0.1", port)) for port in open_ports]
-    try:
+    with ExitStack() as squatters:
+        for port in open_ports:
+            squatters.enter_context(socket.create_server(("127.0.0.1", port)))
         answers(together(*(request("squatted", rank=rank, **LOOPBACK_HOSTS) for rank in range(3)))[0])
-    finally:
-        for squatter in squatters:
-            squatter.close()
 
 
 @pytest.mark.parametrize("parts", [{"slots": 0}, {"slots": 10**6}, {"host": "bad name"}, {"rank": 10**6}, {"nodes": 0}])

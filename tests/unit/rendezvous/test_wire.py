@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 from support.gathering import OTHER, SECRET
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.wire import (
-    Attempt,
-    Material,
-    Sealer,
-    Secret,
-    WireError,
-    check_in_ports,
-    multicast_port,
-    run_material,
-)
+from mingle_hooks.rendezvous.wire import Attempt, Material, Sealer, Secret, WireError, run_material
 
 # Frames, their bounds, and the proof in each.
 
@@ -173,10 +164,10 @@ def test_groups_are_multicast_and_ports_are_in_range(attempt: Attempt) -> None:
     assert ipaddress.ip_address(attempt.group6) in ipaddress.ip_network("ff12::/16")
     assert str(ipaddress.ip_address(attempt.group6)) == attempt.group6
     some = range(30_000, 30_010)
-    groups = check_in_ports(attempt, Secret.derive(Material(b"k" * 32), attempt), some)
+    groups = wire.check_in_ports(attempt, Secret.derive(Material(b"k" * 32), attempt), some)
     assert [len(set(group)) for group in groups] == [2, 2]
     assert all(port in some for group in groups for port in group)
-    assert 1024 <= multicast_port(attempt) < 65536
+    assert 1024 <= wire.multicast_port(attempt) < 65536
 
 
 def test_a_mac_depends_on_the_boundaries_of_its_parts() -> None:
