@@ -651,7 +651,7 @@ class Probe:
         """Send this host's facts, once all are known."""
         if self._link is not None and self._devices.is_known:
             faults = [*self._faults, *self._devices.faults]
-            self._link.send(session.FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
+            self._link.send_message(session.FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
 
     # --- Orders.
 
@@ -679,7 +679,7 @@ class Probe:
 
     def _answer(self, body: Body) -> None:
         if self._link is not None:
-            self._link.send(session.ANSWER, body)
+            self._link.send_message(session.ANSWER, body)
 
     def _back(self, packet: Packet) -> None:
         if self._run is not None:

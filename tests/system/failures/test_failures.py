@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -74,26 +73,6 @@ def test_a_member_that_never_comes_fails_all_others_at_the_deadline(
         said = failed(done, 69)
         assert f"3, missing {missing}" in said, said
     assert list(tmp_path.iterdir()) == []
-
-
-# A member of another version than this one.
-OTHER_VERSION = """
-from mingle_hooks.rendezvous import wire
-wire.PROTOCOL_VERSION += 1
-from mingle_hooks.cli.main import main
-main()
-"""
-
-
-def test_members_of_two_versions_that_meet_by_multicast_both_report_it(four: Hosts) -> None:
-    """Neither can prove anything to the other, but a beacon's port is found in every version."""
-    for other in range(2):
-        words = ("env", "--id", f"job {other}", "--nodes", "2", "--via", "multicast", "--timeout", "4", "--rank")
-        commands = [["mingle", *words, str(number)] for number in range(2)]
-        commands[other][:1] = [sys.executable, "-c", OTHER_VERSION]
-        for number, done in enumerate(members(list(four)[:2], commands.__getitem__)):
-            assert done.returncode == (76 if number else 69), done
-            assert "same version of mingle" in done.stderr, done
 
 
 # name -> (what each member adds, what each member exports, what all of them say). Each member adds to `--nodes 3`

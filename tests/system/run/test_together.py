@@ -119,21 +119,6 @@ def test_a_step_of_slurm_ends_as_one(slurm: SlurmCluster, tmp_path: Path) -> Non
     assert "node3 (rank 2): exited with status 5" in (tmp_path / "out").read_text()
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--no-wait", "true"], "--no-wait"),
-        (["mpirun", "true"], "mingle run"),
-        (["--scope", "task", "--slots", "1", "true"], "mingle run --scope task"),
-    ],
-)
-def test_what_cannot_be_run_so_is_refused(hosts: Callable[..., Hosts], words: list[str], said: str) -> None:
-    (host,) = hosts(1)
-    done = host.run([*TOGETHER, "--nodes", "2", *words], env=KEY)
-    assert (done.returncode, done.stdout) == (64, "")
-    assert said in done.stderr
-
-
 def test_one_member_becomes_the_command(hosts: Callable[..., Hosts]) -> None:
     (host,) = hosts(1)
     done = host.run([*TOGETHER, "--nodes", "1", "sh", "-c", "echo $WORLD_SIZE; exit 3"])

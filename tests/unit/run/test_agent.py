@@ -172,16 +172,6 @@ def test_the_options_are_those_that_starters_write() -> None:
     assert Options.parse(()).argv() == ()
 
 
-def test_it_starts_a_command_and_reports_its_end(agent: Runner) -> None:
-    ended = agent.attempt("sh", "-c", "echo out; echo err >&2; exit 7")
-    formed = agent.all_of(messages.FORMED)
-    assert [said["nodes"] for said in formed] == [1]
-    assert (ended["status"], ended["signal"], ended["formed"], ended["is_oom"]) == (7, None, True, False)
-    assert sorted(ended["tail"].splitlines()) == ["err", "out"]
-    assert (bytes(agent.output), bytes(agent.errors)) == (b"out\n", b"err\n")
-    assert agent.leave(3) == 3
-
-
 def test_the_end_of_each_attempt_is_reported(agent: Runner) -> None:
     rows = [
         ("sh -c", "exit 0", {}, (0, None, True)),

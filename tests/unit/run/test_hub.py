@@ -74,7 +74,7 @@ class Scene:
         """Connect, and say who this is."""
         link = self.link()
         self.turn()
-        link.send(JOIN, Join(host, 0, 1, is_output=output))
+        link.send_message(JOIN, Join(host, 0, 1, is_output=output))
         self.turn()
         return link
 
@@ -234,7 +234,7 @@ def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(scene: Sce
     assert scene.ended
     other = scene.link(Secret(b"t" * 32))
     scene.turn()
-    other.send(JOIN, Join("a", 0, 1, is_output=False))
+    other.send_message(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert scene.ended
     scene.join()
@@ -248,7 +248,7 @@ def test_welcome_has_the_number_and_the_port_for_heartbeats(scene: Scene) -> Non
     said: list[tuple[int, dict[str, object]]] = []
     link.on_message = lambda kind, body: said.append((kind, body))
     scene.turn()
-    link.send(JOIN, Join("a", 0, 1, is_output=False))
+    link.send_message(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert said == [(WELCOME, {"number": 0, "port": scene.sockets.port, "silence": 15000, "pause": 15000})]
 
@@ -272,7 +272,7 @@ def test_agents_wait_while_the_runner_is_out_of_descriptors(scene: Scene) -> Non
         assert not {listener.fileno() for listener in scene.sockets.listeners} & {*scene.loop.poller.watched}
     scene.passes(1)
     scene.turn()
-    link.send(JOIN, Join("a", 0, 1, is_output=False))
+    link.send_message(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert [*scene.hub.here] == [0]
 
@@ -346,32 +346,22 @@ def test_only_the_end_of_what_it_wrote_is_kept(started: Started) -> None:
     assert len(started.output) == MOST_OUTPUT * 3 + 4
 
 
-def test_it_has_nothing_open_but_its_three_streams() -> None:
-    """Also if this process's parent left something open."""
+def test_it_has_three_streams_a_session_of_its_own_and_no_signal_ignored_that_was_not() -> None:
+    """Though this process's parent left something open; Python ignores two signals for itself."""
     left, right = os.pipe()
     os.set_inheritable(left, True)  # noqa: FBT003 - os's own
+    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
     try:
         with Loop() as loop:
-            assert Started(loop).done("sh", "-c", "ls /proc/$$/fd") == (0, "0\n1\n2\n")
+            status, text = Started(loop).done(
+                "sh", "-c", "ls /proc/$$/fd; ps -o sid= $$; echo $$; grep SigI /proc/$$/status"
+            )
     finally:
         os.close(left)
         os.close(right)
-
-
-def test_it_has_a_session_of_its_own(started: Started) -> None:
-    process = started.start("sh", "-c", "echo here; read nothing; sleep 1000")
-    started.until(lambda: started.output)
-    assert os.getsid(process.pid) == process.pid != os.getsid(0)
-    started.processes.kill(at_once=False)
-    started.until(lambda: started.ended)
-
-
-def test_no_signal_is_ignored_that_was_not(started: Started) -> None:
-    """Python ignores two for itself; what the user's shell ignores stays ignored."""
-    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
-    _, text = started.done("sh", "-c", "grep SigIgn /proc/$$/status")
-    ignored = int(text.split()[1], 16)
-    assert not ignored & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
+    *descriptors, session, own, _, ignored = text.split()
+    assert (status, descriptors, session) == (0, ["0", "1", "2"], own)
+    assert not int(ignored, 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
 
 
 def test_it_has_the_users_limit_of_open_files() -> None:

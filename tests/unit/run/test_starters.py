@@ -262,25 +262,6 @@ def test_a_job_starts_agents_by_these_lines(job: dict[str, Any], environ: str) -
     assert {launch.stdin for launch in launches} == {None}
 
 
-GPUS = [
-    ({}, None),
-    ({"SLURM_GPUS_PER_NODE": "4"}, None),
-    ({"SLURM_GPUS_PER_TASK": "2"}, 4),
-    ({"SLURM_GPUS_PER_TASK": "a100:2"}, 4),
-    ({"SLURM_TRES_PER_TASK": "cpu:4,gres:gpu:a100:1,gres:gpu:v100:1,gres/shard=3"}, 4),
-    ({"SLURM_TRES_PER_TASK": "cpu=4"}, None),
-    ({"SLURM_GPUS": "12", "SLURM_GPUS_ON_NODE": "4"}, 4),
-    ({"SLURM_GPUS": "a100:6,v100:6"}, 4),  # in a shell of salloc
-]
-
-
-@pytest.mark.parametrize(("environ", "count"), GPUS)
-def test_each_host_requests_all_of_its_gpus(environ: dict[str, str], count: int | None) -> None:
-    (launch,) = made(BATCH | environ)
-    asked = [word for word in launch.argv if word.startswith("--gpus")]
-    assert asked == ([] if count is None else [f"--gpus-per-node={count}"])
-
-
 @pytest.mark.parametrize("here", ["1", "3"])
 def test_gpus_that_hosts_share_unevenly_are_refused(here: str) -> None:
     with pytest.raises(UsageError, match=r"--gpus=7.*--gpus-per-node"):
