@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mingle_hooks import keys, values
-from mingle_hooks.cli import plain
-from mingle_hooks.cli.answer import ProgressPrinter, execute, print_variables
+from mingle_hooks.cli.answer import Flags, ProgressPrinter, execute, print_variables
 from mingle_hooks.cli.commands import (
     CHECK,
     COMMON,
@@ -29,17 +28,17 @@ from mingle_hooks.cli.commands import (
     own_options,
     settings_options,
 )
-from mingle_hooks.cli.plain import ONLY_STARTED, Flags, write_stderr, write_stdout
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
+from mingle_hooks.files import write_stderr, write_stdout
 from mingle_hooks.job import member_spec, world_id
 from mingle_hooks.joining import members_of, named_members
 from mingle_hooks.run.starters import listed
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.settings import load
+from mingle_hooks.settings import ONLY_STARTED, load, option_arguments
 
 # `mingle hosts`, and `env` with unusual options, run on every node: what only `run`, `ls`, `show` and `kill` need takes
 # 50 ms, and is loaded there.
@@ -155,7 +154,7 @@ def _remove_etc(options: Mapping[str, object]) -> None:
     user_environ = own(os.environ)
     settings = load(user_environ, options)
     facts = detect(user_environ, socket.gethostname(), asks_plugins=settings.id is None)
-    hostfiles.remove_etc_hosts(world_id(settings, facts))
+    hostfiles.write_etc_hosts(world_id(settings, facts), "")
 
 
 # `mingle run`: run COMMAND on all hosts as one.
@@ -179,7 +178,7 @@ def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
     own = {name: value for name, value in given.items() if name in runner.Options._fields}
     members = {name: value for name, value in given.items() if name not in own}
     settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
-    return runner.plan_request(command, runner.Options(**own), settings, plain.option_arguments(members))  # type: ignore[arg-type]
+    return runner.plan_request(command, runner.Options(**own), settings, option_arguments(members))  # type: ignore[arg-type]
 
 
 @click.command(
@@ -239,14 +238,15 @@ def check(
     for, 76 for a problem on a host that --exclude names.
     """
     # Only this command needs the package, which takes 20 ms to import.
-    from mingle_hooks.check.bisect import Trials
     from mingle_hooks.check.report import report_page, table_lines, with_findings
-    from mingle_hooks.check.session import check_request, run_check
+    from mingle_hooks.check.session import Trials, check_request, run_check
+    from mingle_hooks.run.runner import Options
 
     trials = None
     if command is not None:
-        trials = Trials.of(
-            _split_command(command), settings, hosts, limit, lambda line: write_stderr(f"mingle check: {line}\n")
+        options = Options(hosts=hosts, limit=limit)
+        trials = Trials(
+            _split_command(command), options, settings, lambda line: write_stderr(f"mingle check: {line}\n")
         )
     found = run_check(check_request(settings, hosts, timeout, start, is_bandwidth=bandwidth))
     found = found._replace(is_forced=force)

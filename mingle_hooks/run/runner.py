@@ -21,9 +21,9 @@ from mingle_hooks.errors import FactsError, MissingError, NetworkError, PlaceErr
 from mingle_hooks.export import launchers
 from mingle_hooks.export.variables import own
 from mingle_hooks.files import own_program_argv
+from mingle_hooks.job import check_runner
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import hostname, interfaces, usable
-from mingle_hooks.preflight import check_runner
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.wire import Secret
