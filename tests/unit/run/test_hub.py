@@ -393,7 +393,7 @@ def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.Mon
         raise PlaceError("a directory for the environment", "none", "a home")
 
     monkeypatch.setattr(starters, "write_environ", no_place)
-    job = Allocation("lsf", ("node1",), (1,), own="node1")
+    job = Allocation(("node1",), (1,), own="node1")
     starter = next(row for row in starters.TABLE if row.name == "lsf")
     with Loop() as loop, closing(Launching(loop, starter, job, "agent", port_range=range(20000, 30000))) as launching:
         with pytest.raises(PlaceError):

@@ -23,7 +23,7 @@ from mingle_hooks.values import to_json as dumps
 def request(*, slots: int = 1, job_id: str | None = None) -> Request:
     """Return a run on hosts a, b and c."""
     hosts, each = ("a", "b", "c"), (slots,) * 3
-    job = starters.Allocation("ssh", hosts, each, job_id=job_id, is_per_task=slots > 1)
+    job = starters.Allocation(hosts, each, job_id=job_id, is_per_task=slots > 1)
     starter = next(row for row in starters.TABLE if row.name == "ssh")
     plan = Plan(hosts, each, least=2, most=3)
     return Request(plan, starter, job, ("true",), (), load({}, {}))
