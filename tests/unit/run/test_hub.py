@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -362,21 +361,6 @@ def test_it_has_three_streams_a_session_of_its_own_and_no_signal_ignored_that_wa
     *descriptors, session, own, _, ignored = text.split()
     assert (status, descriptors, session) == (0, ["0", "1", "2"], own)
     assert not int(ignored, 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
-
-
-def test_it_has_the_users_limit_of_open_files() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = Limit((soft + 1) // 4)
-    try:
-        raised = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if raised == soft:
-            assert soft == hard  # nothing more may be had here
-        with limit:
-            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == raised
-    finally:
-        limit.give_back()
-    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
 
 
 def test_a_program_that_is_not_there_is_the_callers_error(started: Started) -> None:

@@ -170,14 +170,6 @@ def test_the_grace_is_shorter_than_killwait(tmp_path: Path, text: str, seconds: 
     assert job._replace(kill_wait_s=2).grace_s == 1  # never nothing
 
 
-def test_each_starter_carries_the_environment_in_its_own_way() -> None:
-    for starter in starters.TABLE:
-        assert starter.signals_reach_command == (starter.name == "slurm")
-        assert starter.kill_wait_s > 0
-        assert starter.needs_file == (starter.name in ("pbs", "torque", "lsf", "sge"))
-        assert starter.takes_stdin == (starter.name in ("ssh", "oar"))
-
-
 PROGRAM = ("/opt/my python/bin/python3", "-IS", "/opt/it's/__main__.py")
 PLAIN = ("/opt/bin/python3", "-IS", "/opt/__main__.py")
 SECRET = {"MINGLE_RUN_KEY": "5ec4e7"}
