@@ -22,7 +22,7 @@ def figures(worlds: int = WORLDS) -> dict[str, dict[str, int]]:
     found = {}
     with Hosts(2) as two:
         for way in ("id", "scan"):
-            its = race(two, way, worlds)._asdict()
+            its = race(list(two), way, worlds)._asdict()
             found[way] = its
             print(f"  by {way}: " + ", ".join(f"{name} {count}" for name, count in its.items()))
     return found

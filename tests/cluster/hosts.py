@@ -159,15 +159,14 @@ class Hosts:
         **options: Any,
     ) -> list[subprocess.CompletedProcess[str]]:
         """Run a command on all hosts, each after its delay in seconds; the results are in host order."""
-
-        def one(host: Host) -> subprocess.CompletedProcess[str]:
-            time.sleep(delays[host.number - 1] if delays else 0)
-            words = argv(host) if callable(argv) else argv
-            its_env = env(host) if callable(env) else env
-            return host.run(words, env=its_env, timeout=timeout, **options)
-
-        with ThreadPoolExecutor(len(self)) as pool:
-            return list(pool.map(one, self))
+        return run_each(
+            self,
+            (argv(host) if callable(argv) else argv for host in self),
+            (env(host) if callable(env) else env for host in self),
+            delays,
+            timeout=timeout,
+            **options,
+        )
 
     def lose(self, fraction: float) -> None:
         """Lose a random fraction of the packets between any two hosts, in both directions."""
@@ -230,6 +229,26 @@ class Hosts:
                         pipe.close()
         self.started.clear()
         assert status == 0, f"the holder of the hosts ended with {status}; its own message stands above"
+
+
+def run_each(
+    places: Iterable[Host],
+    argvs: Iterable[Sequence[str | os.PathLike[str]]],
+    envs: Iterable[Mapping[str, str] | None],
+    delays: Sequence[float] | None = None,
+    **options: Any,
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run a command on each of these hosts, which may repeat, each after its delay in seconds; results in order."""
+
+    def one(
+        host: Host, argv: Sequence[str], env: Mapping[str, str] | None, delay_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        time.sleep(delay_s)
+        return host.run(argv, env=env, **options)
+
+    some = list(places)
+    with ThreadPoolExecutor(len(some)) as pool:
+        return list(pool.map(one, some, argvs, envs, delays or [0.0] * len(some)))
 
 
 def _tool(pid: int, argv: list[str], text: str) -> None:

@@ -20,7 +20,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,10 +31,10 @@ from support.recorded import environ as recorded
 from cluster.host import USERS, Host
 from cluster.hosts import Hosts
 from cluster.stand_in import StandIn, await_end, kill_groups, signal_groups
+from cluster.waiting import until
 
 KILL_DELAY_S = 5.0  # half of PBS's own default, as every test of qdel waits for it
 OVER_WALLTIME = -29  # the status that pbs_mom gives then
-ASK_AGAIN_S = 0.1
 
 
 # PBS's programs: each asks its socket, a list as Python writes it, and gets a line back.
@@ -229,12 +228,9 @@ class PbsStandIn(StandIn):
 
     def next(self, job_id: str, seconds: float = 60.0) -> str:
         """Wait for the job that was given in after this one, and return its id."""
-        number = int(job_id.partition(".")[0]) + 1
-        deadline = time.monotonic() + seconds
-        while f"{number}.ctl" not in self.jobs:
-            assert time.monotonic() < deadline, f"no job after {job_id}:\n{self.output(job_id)}"
-            time.sleep(ASK_AGAIN_S)
-        return f"{number}.ctl"
+        found = f"{int(job_id.partition('.')[0]) + 1}.ctl"
+        until(lambda: found in self.jobs, lambda: f"no job after {job_id}:\n{self.output(job_id)}", seconds)
+        return found
 
     def wait(self, job_id: str, timeout: float = 60.0) -> int:
         """Wait for the end of the job script, end the job everywhere, and return the job's status."""
@@ -280,7 +276,4 @@ class PbsStandIn(StandIn):
 
     def wait_for_text(self, job_id: str, text: str, seconds: float = 60.0) -> None:
         """Wait until the job's output holds a text."""
-        deadline = time.monotonic() + seconds
-        while text not in self.output(job_id):
-            assert time.monotonic() < deadline, f"no {text!r} in:\n{self.output(job_id)}"
-            time.sleep(ASK_AGAIN_S)
+        until(lambda: text in self.output(job_id), lambda: f"no {text!r} in:\n{self.output(job_id)}", seconds)

@@ -25,11 +25,10 @@ from cluster.hosts import Hosts
 from cluster.names import RESOLVABLE
 from cluster.slurm import SlurmCluster
 
-from frameworks import elastic, networks, page, runs
+from frameworks import networks, page, runs
 from frameworks.page import Place
 from frameworks.reads import unread
 from frameworks.rows import ALIKE, NODES, REJOIN, ROWS, Row
-from frameworks.ssh import serve
 
 PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
 AT_ONCE = 3
@@ -62,7 +61,7 @@ def on_bare_hosts(
 ) -> None:
     """Try the rows on three hosts over each network."""
     with Hosts(NODES) as hosts:
-        serve(hosts)
+        runs.serve_ssh(hosts)
         cluster_names.lay(hosts, names)
         for row in chosen:
             # Slots are uneven on one network where names resolve, and the other way round under Slurm.
@@ -72,7 +71,7 @@ def on_bare_hosts(
                 results[row.name][place] = attempt(row, place, versions, run)
         if chosen == list(ROWS):
             place = Place("bare", names, "eth0")
-            results[REJOIN.name][place] = attempt(REJOIN, place, versions, partial(elastic.killed, hosts))
+            results[REJOIN.name][place] = attempt(REJOIN, place, versions, partial(runs.with_one_killed, hosts))
 
 
 def under_slurm(chosen: list[Row], versions: dict[str, str], results: dict[str, dict[Place, str]]) -> None:

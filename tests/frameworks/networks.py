@@ -13,7 +13,6 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +23,7 @@ from cluster.hosts import Hosts, missing
 from cluster.layouts import HOSTS, LAYOUTS, Layout
 
 from frameworks.rows import SCRIPTS
-from frameworks.runs import KEY, Seen, end_all, ended, together, tried
+from frameworks.runs import KEY, Seen, ended, on_all, tried
 
 PAGE = Path(__file__).parents[2] / "docs" / "networks.md"
 HEAD = ("| network | trains over |", "|---|---|")
@@ -60,20 +59,12 @@ def train(layout: Layout, hosts: Hosts, place: Path, lines: Sequence[str]) -> Tr
     size = len(hosts)
     script = shlex.quote(str(SCRIPTS / "train_torch.py"))
 
-    def run(start: str) -> Seen:
+    def one(start: str, number: int) -> Seen:
         line = f"exec mingle exec --id job --nodes {size} {start} {script} {size}"
-
-        def one(host: Host) -> Seen:
-            return ended(host, ["bash", "-c", line], {}, LONGEST_S)
-
-        try:
-            with ThreadPoolExecutor(size) as pool:
-                return together(pool.map(one, hosts))
-        finally:
-            end_all(hosts)
+        return ended(hosts[number], ["bash", "-c", line], {}, LONGEST_S)
 
     before = [octets(host) for host in hosts]
-    whys = [tried(f"{layout.name}, {start}", partial(run, start), size) for start in lines]
+    whys = [tried(f"{layout.name}, {start}", partial(on_all, hosts, partial(one, start)), size) for start in lines]
     return Trained(
         "; ".join(filter(None, whys)),
         tuple(busiest(was, octets(host)) for was, host in zip(before, hosts, strict=True)),

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from cluster.host import Host
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 
-from frameworks.rows import Row
+from frameworks.rows import ALIKE, REJOIN, Row
 
 KEY = {"MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2}
 # One core each is enough, and tensorflow's and ray's own messages hide what matters.
@@ -27,6 +29,12 @@ LATE = 124  # as timeout(1) says
 # waits for the others. Such a try says nothing, and is made again.
 OF_TORCH = "terminate called without an active exception"
 TRIES = 4
+# By then all three have taken steps together.
+WELL_UNDER_WAY = "STEP 5"
+SSHD = "/usr/sbin/sshd"
+KEYS = """mkdir -p -m 700 ~/.ssh && cd ~/.ssh || exit
+[ -e id_ed25519 ] || ssh-keygen -q -t ed25519 -N "" -f id_ed25519 && cp id_ed25519.pub authorized_keys"""
+CONFIG = "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"
 
 
 class Seen(NamedTuple):
@@ -56,19 +64,16 @@ def on_hosts(row: Row, hosts: Hosts, iface: str, slots: tuple[int, ...]) -> str:
         world = ["--id", "job", "--nodes", str(len(slots)), "--iface", iface]
         return ended(hosts[number], _alone(row, _line(world, slots[number], row, command)), env, row.longest_s)
 
-    def run() -> Seen:
-        try:
-            with ThreadPoolExecutor(len(slots)) as pool:
-                return together(pool.map(one, range(len(slots))))
-        finally:
-            end_all(hosts)
-
-    return tried(row.name, run, row.size(slots))
+    return tried(row.name, partial(on_all, hosts, one), row.size(slots))
 
 
-def together(each: Iterable[Seen]) -> Seen:
-    """Return how a try ended on all hosts, from how it ended on each."""
-    done = list(each)
+def on_all(hosts: Hosts, one: Callable[[int], Seen]) -> Seen:
+    """Run a try on each host, by its number from 0, and return how it ended on all, with nothing left of it."""
+    try:
+        with ThreadPoolExecutor(len(hosts)) as pool:
+            done = list(pool.map(one, range(len(hosts))))
+    finally:
+        end_all(hosts)
     codes = [code for its in done for code in its.codes]
     return Seen(codes, "".join(its.out for its in done), "".join(its.err for its in done))
 
@@ -122,19 +127,51 @@ def _alone(row: Row, line: str) -> list[str]:
     return [*own, "bash", "-c", line]
 
 
-def daemons(hosts: Hosts) -> set[int]:
-    """Return what is to stay when a try is over."""
-    return {pid for pid, line in hosts.processes().items() if re.match(r"(sshd|munged|slurm|/usr/sbin/)", line)}
-
-
-def end_all(hosts: Hosts) -> None:
-    """End what a try has left running."""
-    for pid in set(hosts.processes()) - daemons(hosts):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+def end_all(hosts: Hosts | Host) -> None:
+    """End what a try has left running, daemons excepted."""
+    for pid, line in hosts.processes().items():
+        if not re.match(r"(sshd|munged|slurm|/usr/sbin/)", line):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _last(err: str | bytes | None) -> str:
     text = err.decode(errors="replace") if isinstance(err, bytes) else err or ""
     lines = [line for line in text.splitlines() if re.search(r"[Ee]rror|mingle:|refused|fail", line)]
     return (lines or text.splitlines() or ["nothing on stderr"])[-1][:300]
+
+
+def serve_ssh(hosts: Hosts) -> None:
+    """Start sshd on every host, if there is one, with a key that all know, for launchers that reach others."""
+    if shutil.which(SSHD) is None:
+        return
+    hosts[0].run(["sh", "-c", KEYS], check=True)
+    hosts[0].write("/root/.ssh/config", CONFIG, mode=0o600)
+    for host in hosts:
+        host.run(["sh", "-c", 'mkdir -p /run/sshd && ssh-keygen -q -t ed25519 -N "" -f /run/sshd/key'], check=True)
+        options = ["-o", "UsePAM=no", "-o", "PidFile=none"]
+        host.popen([SSHD, "-D", "-h", "/run/sshd/key", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def with_one_killed(hosts: Hosts) -> str:
+    """Train elastically, kill one of three hosts' processes and start it again; return "" where all came to the end."""
+    return tried(REJOIN.name, partial(_rejoined, hosts), len(ALIKE))
+
+
+def _rejoined(hosts: Hosts) -> Seen:
+    def start(number: int) -> subprocess.Popen[str]:
+        world = f"--id elastic --nodes {len(ALIKE)} --rank {number}"
+        line = f"exec mingle exec {world} {REJOIN.command(ALIKE, sys.executable)}"
+        return hosts[number].popen(["bash", "-c", line], env={**KEY, **ENV})
+
+    first, second, third = (start(number) for number in range(len(ALIKE)))
+    assert first.stdout is not None
+    assert any(line.startswith(WELL_UNDER_WAY) for line in first.stdout)
+    end_all(hosts[2])
+    third.wait()
+    ended = [first, second, start(2)]
+    try:
+        said = [its.communicate(timeout=REJOIN.longest_s) for its in ended]
+    except subprocess.TimeoutExpired as late:
+        return Seen([LATE], "", str(late))
+    return Seen([its.returncode for its in ended], *("".join(its[stream] for its in said) for stream in (0, 1)))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mingle_hooks.rendezvous import connection, dialer, leader, member, messages, roster, wire
+from simulator.process import replacing
 
 
 def _too_early(self: Any, member: bytes, lease_s: float, members: int) -> bool:
@@ -91,11 +92,5 @@ DEFECTS: dict[str, tuple[int, list[tuple[object, str, Any]]]] = {
 @contextlib.contextmanager
 def defect(name: str) -> Iterator[None]:
     """Put one in while the context lasts."""
-    kept = [(owner, at, vars(owner)[at], value) for owner, at, value in DEFECTS[name][1]]
-    for owner, at, _, value in kept:
-        setattr(owner, at, value)
-    try:
+    with replacing(DEFECTS[name][1]):
         yield
-    finally:
-        for owner, at, before, _ in kept:
-            setattr(owner, at, before)

@@ -30,6 +30,7 @@ FIRST_SAID = HEADER.size + MAC_BYTES
 class Owner(Protocol):
     """A process that owns sockets."""
 
+    network: Network
     host: Host
     sockets: dict[int, SimSocket]
 
@@ -149,7 +150,7 @@ class Network:
             if link.net == sender.net and not self.is_cut(sender.owner.host, link.owner.host):
                 copies = 0 if self.rng.random() < self.loss else 1 + (self.rng.random() < self.twice)
                 for _ in range(copies):
-                    self.timeline.after(self.latency(), partial(link.sock.take, data, (sender.address, 5000)))
+                    self.timeline.after(self.latency(), partial(link.take, data, (sender.address, 5000)))
 
 
 class Pipe:
@@ -189,9 +190,9 @@ class Pipe:
 class SimSocket:
     """What mingle_hooks uses of a stream socket, non-blocking."""
 
-    def __init__(self, network: Network, owner: Owner) -> None:
-        self.network, self.owner, self.host = network, owner, owner.host
-        self.fd = network.descriptor()
+    def __init__(self, owner: Owner) -> None:
+        self.network, self.owner, self.host = owner.network, owner, owner.host
+        self.fd = self.network.descriptor()
         self.name, self.peer_name = ("0.0.0.0", 0), ("0.0.0.0", 0)
         self.is_open = False
         self.heard = 0.0  # when something came from the other end
@@ -363,7 +364,7 @@ class SimSocket:
         if listener is None or listener.backlog is None:
             self.network.deliver(target, self.host, lambda: self.fail(errno.ECONNREFUSED), ())
             return
-        served = SimSocket(self.network, listener.owner)
+        served = SimSocket(listener.owner)
         served.name, served.peer_name = self.peer_name, self.name
         served.is_open, served.asks, served.heard = True, listener.asks, self.network.timeline.now
         self.network._calls.append(self)
@@ -379,12 +380,27 @@ class SimSocket:
             self.owner.wake()
 
 
-class SimDatagrams:
-    """The receiving end of a link."""
+class SimLink:
+    """What the multicast backend uses of one interface: as a Link, and as its receiving socket."""
 
-    def __init__(self, network: Network, owner: Owner) -> None:
-        self.owner, self.fd = owner, network.descriptor()
+    def __init__(self, owner: Owner, loop: Any, read: Callable[..., None], info: Any, *_: object) -> None:
+        self.network, self.owner, self.info, self._loop = owner.network, owner, info, loop
+        self.address = info.machine_name
+        self.label, self.net = f"group on {self.address}", self.address.rsplit(".", 1)[0]
+        self.fd = self.network.descriptor()
         self.waiting: deque[tuple[bytes, tuple[str, int]]] = deque()
+        self.network.links.append(self)
+        loop.watch(self, READ, lambda _events: read(self, self))
+
+    def send(self, data: bytes) -> None:
+        """Send a datagram to all of this network."""
+        self.network.multicast(self, data)
+
+    def close(self) -> None:
+        """Leave the network."""
+        self._loop.unwatch(self)
+        if self in self.network.links:
+            self.network.links.remove(self)
 
     def fileno(self) -> int:
         return self.fd
@@ -400,25 +416,6 @@ class SimDatagrams:
 
     def recvfrom(self, _size: int) -> tuple[bytes, tuple[str, int]]:
         return self.waiting.popleft()
-
-
-class SimLink:
-    """What the multicast backend uses of one interface."""
-
-    def __init__(self, network: Network, owner: Owner, address: str) -> None:
-        self.network, self.owner, self.address = network, owner, address
-        self.net = address.rsplit(".", 1)[0]
-        self.sock = SimDatagrams(network, owner)
-        network.links.append(self)
-
-    def send(self, data: bytes) -> None:
-        """Send a datagram to all of this network."""
-        self.network.multicast(self, data)
-
-    def close(self) -> None:
-        """Leave the network."""
-        if self in self.network.links:
-            self.network.links.remove(self)
 
 
 class SimPoller:

@@ -7,8 +7,9 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import mingle_hooks.rendezvous.connection
@@ -200,18 +201,6 @@ class Process:
         return f"{kind} at {self.ended:.3f}: {self.error}"
 
 
-class _NoLimits:
-    """As the module resource, of a host without limits."""
-
-    RLIMIT_NOFILE = 0
-
-    def getrlimit(self, _which: int) -> tuple[int, int]:
-        return (1 << 16, 1 << 16)
-
-    def setrlimit(self, _which: int, _limits: tuple[int, int]) -> None:
-        return
-
-
 class _Lookup:
     """As Lookup, with a name service that answers at once."""
 
@@ -231,14 +220,25 @@ def _resolve(name: str, _timeout_s: float = 0.0) -> list[str]:
 def _socket(family: int = socket.AF_INET, *_rest: object) -> SimSocket:
     if family != socket.AF_INET:
         raise OSError("IPv4 only")
-    return SimSocket(Running.process.network, Running.process)
+    return SimSocket(Running.process)
 
 
-class _Interface:
-    """What the multicast backend wants to know of an interface."""
+def _interface(address: str) -> SimpleNamespace:
+    """Return what the multicast backend wants to know of an interface."""
+    return SimpleNamespace(machine_name=address, ip4_addrs=[address], ip6_addrs=[])
 
-    def __init__(self, address: str) -> None:
-        self.machine_name, self.ip4_addrs, self.ip6_addrs = address, [address], []  # type: ignore[var-annotated]
+
+@contextlib.contextmanager
+def replacing(its: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Have each owner's attribute be another while the context lasts."""
+    kept = [vars(owner)[name] for owner, name, _ in its]
+    for owner, name, value in its:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for (owner, name, _), before in zip(its, kept, strict=True):
+            setattr(owner, name, before)
 
 
 @contextlib.contextmanager
@@ -246,14 +246,13 @@ def simulated(rng: random.Random) -> Iterator[None]:
     """Take the operating system from under the rendezvous while the context lasts."""
     rendezvous = mingle_hooks.rendezvous
     addresses = lambda: Running.process.host.addresses  # noqa: E731 - short, and used thrice
-    replaced: list[tuple[Any, str, Any]] = [
+    its: list[tuple[Any, str, Any]] = [
         (os, "urandom", rng.randbytes),
         (time, "time", lambda: Running.process.clock_gettime(time.CLOCK_REALTIME)),
         (socket, "socket", _socket),
         (socket, "has_ipv6", False),
         (rendezvous.rendezvous, "resolve", _resolve),
         (rendezvous.rendezvous, "is_local", lambda address: address in addresses()),
-        (rendezvous.rendezvous, "resource", _NoLimits()),
         (rendezvous.rendezvous, "_allow_open_files", lambda _nodes: 64),
         (
             rendezvous.rendezvous,
@@ -261,29 +260,8 @@ def simulated(rng: random.Random) -> Iterator[None]:
             lambda _prefer, _environ: (tuple(AdvertisedAddress(address) for address in addresses()), None),
         ),
         (rendezvous.discovery, "Lookup", _Lookup),
-        (rendezvous.multicast, "carriers", lambda _nets: [_Interface(address) for address in addresses()]),
-        (rendezvous.multicast, "Link", _link),
+        (rendezvous.multicast, "carriers", lambda _nets: [_interface(address) for address in addresses()]),
+        (rendezvous.multicast, "Link", lambda *what: SimLink(Running.process, *what)),
     ]
-    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    for owner, name, value in replaced:
-        setattr(owner, name, value)
-    try:
+    with replacing(its):
         yield
-    finally:
-        for owner, name, value in kept:
-            setattr(owner, name, value)
-
-
-def _link(loop: Any, read: Any, info: _Interface, *_rest: object) -> SimLink:
-    process = Running.process
-    link = SimLink(process.network, process, info.machine_name)
-    link.info, link.label = info, f"group on {info.machine_name}"  # type: ignore[attr-defined]
-    loop.watch(link.sock, 1, lambda _events: read(link, link.sock))
-    close = link.close
-
-    def leave() -> None:
-        loop.unwatch(link.sock)
-        close()
-
-    link.close = leave  # type: ignore[method-assign]
-    return link

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
@@ -27,7 +27,11 @@ CALM_S = 8.0
 TOGETHER_S = 0.1
 # Where one directory announces all leaders by right, one may have waited so long, and the others come within that.
 WAITED_S, SOON_S = 3.0, 0.5
-MODES = ("slurm", "slurm+multicast", "ranks", "bare", "master", "directory", "ranks+directory")
+VIA = {
+    "slurm": ("hosts",), "slurm+multicast": ("hosts", "multicast"), "ranks": ("multicast",), "bare": ("multicast",),
+    "master": ("master",), "directory": ("directory",), "ranks+directory": ("directory",),
+}  # fmt: skip
+MODES = tuple(VIA)
 FAULTS = (
     *("kill", "replace", "stop", "reset", "cut", "cut one way", "isolate", "dark", "jump", "replay", "slow"),
     *("suspend", "time of day", "forge", "half-open"),
@@ -104,9 +108,7 @@ def plan(seed: int, rng: random.Random) -> Plan:
     if theme in ("calm", "two of each"):
         odd, faults = "", ()
     if theme == "two of each":  # somebody starts the whole world twice, at the same time
-        mode = rng.choice(
-            ("ranks", "bare", "master", "directory", "ranks+directory")
-        )  # a scheduler gives each rank once
+        mode = rng.choice(MODES[2:])  # a scheduler gives each rank once
         odd, arrivals = theme, tuple(rng.uniform(0.0, TOGETHER_S) for _ in range(2 * nodes))
         if mode == "ranks+directory":
             others_s = rng.uniform(0.0, WAITED_S)
@@ -184,7 +186,7 @@ class Schedule:
 
     def run(self) -> None:
         """Let it happen."""
-        has_directory = self.plan.mode.endswith("directory")
+        has_directory = "directory" in VIA[self.plan.mode]
         with TemporaryDirectory() if has_directory else nullcontext("") as self._directory, simulated(self.rng):
             self.timeline.run(self._is_over, HORIZON_S)
 
@@ -241,11 +243,6 @@ class Schedule:
             rank = index % plan.nodes
         if kind == "rank twice" and rank is not None:
             rank = (rank + 1) % plan.nodes
-        via = {"slurm": ("hosts",), "master": ("master",)}.get(plan.mode, ("multicast",))
-        if plan.mode.endswith("directory"):
-            via = ("directory",)
-        if plan.mode == "slurm+multicast":
-            via = ("hosts", "multicast")
         return Request(
             attempt=Attempt("a"),
             key=self.key if kind != "wrong key" else Material(b"o" * 32),
@@ -257,8 +254,8 @@ class Schedule:
             timeout_s=plan.timeouts[index],
             leader_hosts=("node0",) if plan.mode.startswith("slurm") else (),
             master=("node0", None) if plan.mode == "master" else None,
-            directory=self._directory if "directory" in via else None,
-            via=via,
+            directory=self._directory or None,
+            via=VIA[plan.mode],
             port_range=range(20_000, 20_400),
             wants_roster=(plan.seed + index) % 3 == 0,
         )
@@ -416,15 +413,11 @@ class Schedule:
         self.say("all that was said is said again")
         for data in self.network.datagrams[-200:]:
             for link in list(self.network.links):
-                link.sock.take(data, ("10.77.0.99", 5000))
+                link.take(data, ("10.77.0.99", 5000))
         for (_, name), said in list(self.network.streams.items())[-40:]:
             host = next(h for h in self._places if h.name == name)
             for port in list(host.listeners):
-                self._say_again(host, port, b"".join(said))
-
-    def _say_again(self, host: Host, port: int, data: bytes) -> None:
-        stranger = Stranger(self.network)
-        stranger.call(host.addresses[0], port, data)
+                Stranger(self.network).call(host.addresses[0], port, b"".join(said))
 
     def _note_trouble(self, lasts_s: float, *who: int) -> None:
         hosts = {self._places[index].name for index in who}
@@ -435,17 +428,15 @@ class Stranger:
     """A peer that connects, sends recorded bytes, and never reads."""
 
     def __init__(self, network: Network) -> None:
-        self.host = network.add(Host("stranger", ("10.77.0.99", "10.78.0.99")))
+        self.network, self.host = network, network.add(Host("stranger", ("10.77.0.99", "10.78.0.99")))
         self.sockets: dict[int, SimSocket] = {}
-        self._sock, self._data = SimSocket(network, self), b""
+        self._sock, self._data = SimSocket(self), b""
 
     def call(self, address: str, port: int, data: bytes) -> None:
         """Connect, and send it once there is a connection."""
         self._data = data
-        try:
+        with suppress(BlockingIOError):
             self._sock.connect((address, port))
-        except BlockingIOError:
-            return
 
     def wake(self) -> None:
         """Say it."""

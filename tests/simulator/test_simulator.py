@@ -1,4 +1,4 @@
-"""A thousand schedules with everything that goes wrong, new ones every day, and the rules that hold after each.
+"""Five hundred schedules with everything that goes wrong, new ones every day, and the rules that hold after each.
 
 A seed that breaks a rule is replayed, with all that happened, by `python -m simulator --seed SEED` in tests/.
 """
@@ -14,7 +14,7 @@ from simulator.rules import violations
 from simulator.schedules import Schedule
 
 # `make chaos` runs as many as one likes.
-SCHEDULES, NEW, BLOCK = 1000, 250, 50
+SCHEDULES, NEW, BLOCK = 500, 250, 50
 TODAY = datetime.now(timezone.utc).date().toordinal() * NEW  # the same in every process and when a test runs again
 BLOCKS = [*range(0, SCHEDULES, BLOCK), *(pytest.param(TODAY + n, id=f"today-{n}") for n in range(0, NEW, BLOCK))]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
 from typing import Any
 
 from cluster.host import Host
+from cluster.hosts import run_each
 from support.forked import Forked
 
 KEY = "00112233445566778899aabbccddeeff" * 2
@@ -95,17 +94,13 @@ def members(
     *,
     env: Callable[[int], Mapping[str, str]] = lambda _number: KEYED,
     delays: Sequence[float] | None = None,
-    timeout: float = 60.0,
+    **options: Any,
 ) -> list[CompletedProcess[str]]:
     """Run member 0, 1, … on these hosts, which may repeat, each after its delay in seconds; results in order."""
-
-    def one(number: int) -> CompletedProcess[str]:
-        time.sleep(delays[number] if delays else 0)
-        line = argv(number) if callable(argv) else argv
-        return places[number].run(line, env=env(number), timeout=timeout)
-
-    with ThreadPoolExecutor(len(places)) as pool:
-        return list(pool.map(one, range(len(places))))
+    numbers = range(len(places))
+    return run_each(
+        places, (argv(number) if callable(argv) else argv for number in numbers), map(env, numbers), delays, **options
+    )
 
 
 def program(host: Host, name: str, *arguments: str | Path, **options: Any) -> Popen[str]:
@@ -138,14 +133,6 @@ def lines(process: Popen[str]) -> Iterator[str]:
 def until_line(process: Popen[str], text: str) -> None:
     """Wait until a process writes a line with this text to stderr."""
     assert any(text in line for line in lines(process)), f"no line with {text!r}"
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + END_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def all_evaluated(

@@ -6,11 +6,12 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from cluster.waiting import until
 
 LIMIT_BYTES = 128 << 20
 # A program that takes more than that; of all in its group it is the one that the kernel kills.
@@ -76,12 +77,11 @@ def _make(version: Version, place: Path) -> bool:
 
 
 def _remove(place: Path) -> None:
-    """Remove it, once the kernel is done with what ended there. Raises OSError where it is not, for long."""
-    deadline = time.monotonic() + PATIENCE_S
-    while place.exists():
-        try:
+    """Remove it, once the kernel is done with what ended there."""
+
+    def is_gone() -> bool:
+        with contextlib.suppress(OSError):
             place.rmdir()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
+        return not place.exists()
+
+    until(is_gone, f"{place} stays", PATIENCE_S)

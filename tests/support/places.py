@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cluster.waiting import until
 from running import running
 
 MINGLE = Path(sys.executable).parent / "mingle"
@@ -85,12 +85,7 @@ class Places:
 
     def until(self, holds: Callable[[], object], what: str) -> None:
         """Wait until something holds."""
-        began = time.monotonic()
-        while not holds():
-            waited_s = time.monotonic() - began
-            assert waited_s < PATIENCE_S, f"{what}: {self.processes()}"
-            # Most look at all processes of the machine: what takes long is looked at less often.
-            time.sleep(0.01 + waited_s / 10)
+        until(holds, lambda: f"{what}: {self.processes()}", PATIENCE_S)
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of all processes of this test's runs."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import PurePath
 
-# Tests in these folders use the ports of this machine.
-ON_THIS_MACHINE = {"cli", "export", "net", "rendezvous"}
+# Tests in these folders of tests/unit use the ports of this machine; those in tests/system have hosts of their own.
+ON_THIS_MACHINE = {"unit/cli", "unit/export", "unit/net", "unit/rendezvous"}
 # Tests of one file that share what cannot be there twice.
 TOGETHER = {
     # What stands in for LSF and Grid Engine gives the same job ids, by which a job script tells its processes.
     "test_scripts_on_every_scheduler": "stand-ins",
     "test_shown_lines": "stand-ins",
     "test_starters_remote": "stand-ins",
-    "test_all_end_together": "eight hosts",
+    "test_all_end_together": "many hosts",
     "test_life_on_slurm": "life",  # its Slurm is started once
     "test_installing": "installing",  # its installations take 12 s each
     "test_extending": "copy",  # of the package, with what the page shows
@@ -58,7 +58,7 @@ def is_long(nodeid: str) -> bool:
 def process_of(nodeid: str) -> str:
     """Return a name that the tests share which must not run at the same time; for the others, their own."""
     path = PurePath(nodeid.partition("::")[0])
-    if path.parent.name in ON_THIS_MACHINE:
+    if "/".join(path.parts[-3:-1]) in ON_THIS_MACHINE:
         return "this machine"
     if path.parent.name == "packages":  # they are made once for all of its tests
         return "packages"

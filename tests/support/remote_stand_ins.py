@@ -14,13 +14,13 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from cluster.hosts import Host, Hosts
 from cluster.stand_in import StandIn, kill_groups
+from cluster.waiting import until
 
 SECONDS = 120.0
 # `_socket` is what `socket` is made of: each task starts such a program, which takes a third of the time with it.
@@ -98,18 +98,13 @@ class RemoteStandIn(StandIn):
             job = self._start(self.hosts[0], ["bash", f"{self.place}/script"], {}, out.fileno(), out.fileno())
             try:
                 if cancel_at:
-                    self._await_text(cancel_at)
+                    said = (self.place / "out").read_text
+                    until(lambda: cancel_at in said(), f"no {cancel_at!r} in the output", SECONDS)
                     os.killpg(job.pid, signal.SIGTERM)
                 status = job.wait(SECONDS)
             finally:
                 self._end_all()
         return status, (self.place / "out").read_text()
-
-    def _await_text(self, text: str) -> None:
-        deadline = time.monotonic() + SECONDS
-        while text not in (self.place / "out").read_text():
-            assert time.monotonic() < deadline, f"no {text!r} in the output"
-            time.sleep(0.1)
 
     def _start(self, host: Host, words: list[str], task: dict[str, str], out: int, err: int) -> subprocess.Popen[str]:
         index = self.hosts.index(host)

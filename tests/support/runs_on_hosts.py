@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from cluster import ssh
@@ -15,6 +13,7 @@ from cluster.host import Host, namespace
 from cluster.hosts import Hosts
 from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
+from cluster.waiting import until
 
 # A bound on what hangs, not a measure.
 PATIENCE_S = 60.0
@@ -140,15 +139,6 @@ def until_nothing_is_left(runs: Runs) -> None:
         return not found
 
     until(gone, found)
-
-
-def until(holds: Callable[[], object], what: object) -> None:
-    began = time.monotonic()
-    while not holds():
-        waited_s = time.monotonic() - began
-        assert waited_s < PATIENCE_S, what
-        # Most look at all processes of the machine: what takes long is looked at less often.
-        time.sleep(0.02 + waited_s / 10)
 
 
 def begin(runs: Runs, place: Path, training: str, *words: str) -> None:

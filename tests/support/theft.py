@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from cluster.hosts import Hosts
-from support.members import KEYED, PROGRAMS
+from cluster.host import Host
+from support.members import PROGRAMS, members
 
 
 class Race(NamedTuple):
@@ -20,7 +20,7 @@ class Race(NamedTuple):
     stolen_later: int  # between the command's start and its own bind
 
 
-def race(two: Hosts, way: str, worlds: int) -> Race:
+def race(two: Sequence[Host], way: str, worlds: int) -> Race:
     """Return what came of so many worlds; `way` is how the other user learns the port (see thief.py)."""
     two[0].write("/tmp/thief.py", (PROGRAMS / "thief.py").read_text(), mode=0o644)
     thief = two[0].popen([sys.executable, "/tmp/thief.py", way], user="bob", stdin=-1)
@@ -28,15 +28,13 @@ def race(two: Hosts, way: str, worlds: int) -> Race:
     assert thief.stdout is not None
     assert thief.stdout.readline() == "ready\n"
 
-    def node(rank: int) -> str:
-        line = [sys.executable, str(PROGRAMS / "raced.py"), str(rank), str(worlds)]
-        return two[rank].run(line, env=KEYED, user="alice", timeout=60 + 3.0 * worlds, check=True).stdout
-
-    with ThreadPoolExecutor(2) as pool:
-        first, _ = pool.map(node, (0, 1))
+    line = [sys.executable, str(PROGRAMS / "raced.py")]
+    first, _ = members(
+        two, lambda rank: [*line, str(rank), str(worlds)], user="alice", timeout=60 + 3.0 * worlds, check=True
+    )
     found = json.loads(thief.communicate("\n", timeout=30)[0])
     before = later = 0
-    for held, began, port, is_bound in json.loads(first):
+    for held, began, port, is_bound in json.loads(first.stdout):
         stolen = any(held < when < began for when, its in found["taken"] if its == port)
         before += stolen
         later += not (stolen or is_bound)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from cluster import holder
 from cluster.hosts import Hosts
 from cluster.paths import PROJECT
 from cluster.slurm import SlurmCluster
+from cluster.waiting import until
 
 TESTS = PROJECT / "tests"
 # Joins a group, says that it listens, and prints how many datagrams come until "end", at most in `seconds`.
@@ -98,10 +98,7 @@ def test_no_process_is_left_when_the_owner_of_hosts_is_killed(hosts: Callable[..
         assert owner.stdout is not None
         tag = owner.stdout.readline().strip()
         owner.kill()
-    deadline = time.monotonic() + 20
-    while tag in holder.tagged().values():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: tag not in holder.tagged().values())
 
 
 def test_make_cluster_runs_what_comes_on_a_pipe(slurm: SlurmCluster) -> None:

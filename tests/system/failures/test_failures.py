@@ -12,6 +12,7 @@ from subprocess import Popen
 
 import pytest
 from cluster.hosts import Hosts
+from cluster.waiting import until
 from forked import Forked
 from support.members import (
     KEYED,
@@ -23,7 +24,6 @@ from support.members import (
     one_world,
     stop,
     until_line,
-    wait_for,
 )
 
 # How the hosts' addresses begin.
@@ -188,7 +188,7 @@ def test_a_signal_while_waiting_ends_it_at_once_and_cleanly(
     """The exit status is the signal's, the text makes eval fail, and the shared directory is empty again."""
     options = ("--id", "job", "--nodes", "2", "--via", "directory", "--directory", str(tmp_path))
     process = four[0].popen(["mingle", "env", *options], env=KEYED)
-    wait_for(lambda: list(tmp_path.glob("*.mingle")))
+    until(lambda: list(tmp_path.glob("*.mingle")))
     process.send_signal(number)
     done = ended(process)
     assert done.returncode == code, done

@@ -4,7 +4,7 @@ Each line is typed as people type it, with an unchanged script, on a real Slurm 
 the right world ends with a status other than 0, and with one line that says why.
 
 torchrun is one that does the same by the same variables and needs no torch. The real one is started in test_readme.py,
-frameworks/test_networks.py and test_eval_in_job_scripts.py; its own words are in docs.
+frameworks/test_frameworks.py and test_eval_in_job_scripts.py; its own words are in docs.
 """
 
 from __future__ import annotations

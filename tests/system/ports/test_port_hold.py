@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cluster.hosts import Hosts
-from support.members import KEYED, PROGRAMS
+from support.members import PROGRAMS, members
 from support.theft import race
 
 WORLDS, FEW = 12, 3
 
 
 def after_each(
-    two: Hosts, *options: str, worlds: int, holds: tuple[str, ...] = ()
+    four: Hosts, *options: str, worlds: int, holds: tuple[str, ...] = ()
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Return what rank 0's host found after each of many two-node worlds, and what the other did (see binds.py)."""
 
-    def node(rank: int) -> dict[str, int]:
+    def argv(rank: int) -> list[str]:
         hold = ("--port-hold", holds[rank]) if holds else ()
-        line = [sys.executable, PROGRAMS / "binds.py", str(rank), str(worlds), *options, *hold]
-        done = two[rank].run(line, env=KEYED, timeout=30 + 2.0 * worlds, check=True)
-        assert done.stderr == ""
-        counts: dict[str, int] = json.loads(done.stdout)
-        return counts
+        return [sys.executable, str(PROGRAMS / "binds.py"), str(rank), str(worlds), *options, *hold]
 
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(node, (0, 1))
+    done = members(list(four)[:2], argv, timeout=30 + 2.0 * worlds, check=True)
+    assert [one.stderr for one in done] == ["", ""]
+    first, second = (json.loads(one.stdout) for one in done)
     assert first["formed"] == second["formed"] == worlds
     return first, second
 
@@ -79,7 +75,7 @@ def test_the_port_of_a_world_of_one_is_held_or_not_alike(four: Hosts, hold: str,
 @pytest.mark.parametrize("way", ["id", "scan"])
 def test_another_user_of_rank_0s_host_gets_the_port_in_no_try_before_the_command_starts(four: Hosts, way: str) -> None:
     """Seen: it worked out the port from the id, and had it in the instant in which mingle let it go."""
-    found = race(four, way, FEW)
+    found = race(list(four)[:2], way, FEW)
     assert found.tries > found.worlds
     assert found.stolen_before == 0
     four[0].outside("/tmp/thief.py").unlink()

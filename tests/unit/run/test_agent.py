@@ -11,12 +11,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from fake_runner import KEY, NUMBER, START, Runner
+from support.gathering import until
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.rendezvous.connection import Loop
@@ -54,14 +55,6 @@ def loop() -> Iterator[Loop]:
     begin = time.monotonic()
     with Loop(lambda: begin + 10 * (time.monotonic() - begin)) as made:
         yield made
-
-
-def until(loop: Loop, happens: Callable[[], object]) -> None:
-    """Serve until something happens."""
-    deadline = time.monotonic() + 30
-    while not happens():
-        assert time.monotonic() < deadline
-        loop.turn(min(loop.due_in(), 0.02))
 
 
 def test_the_address_that_answers_with_the_key_is_taken_and_no_other(loop: Loop) -> None:
