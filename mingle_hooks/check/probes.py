@@ -672,7 +672,7 @@ class Probe:
         """Send this host's facts, once all are known."""
         if self._link is not None and self._devices.is_known:
             faults = [*self._faults, *self._devices.faults]
-            self._link.send(report.FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
+            self._link.send_message(report.FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
 
     # --- Orders.
 
@@ -700,7 +700,7 @@ class Probe:
 
     def _answer(self, body: Body) -> None:
         if self._link is not None:
-            self._link.send(report.ANSWER, body)
+            self._link.send_message(report.ANSWER, body)
 
     def _back(self, packet: Packet) -> None:
         if self._run is not None:

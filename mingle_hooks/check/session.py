@@ -82,7 +82,7 @@ class ProbeListener:
     def send(self, number: int, kind: int, message: Message) -> None:
         """Send a message to a probe, if it is connected."""
         if number in self._here:
-            self._here[number].send(kind, message)
+            self._here[number].send_message(kind, message)
 
     def dismiss(self) -> None:
         """Have all probes exit."""
@@ -109,7 +109,7 @@ class ProbeListener:
             raise WireError("no host of this check")
         self._here[number] = link
         link.on_message = lambda kind, body: self._received(number, kind, body)
-        link.send(WELCOME, Welcome(number, self._sockets.port, _SILENCE_MS))
+        link.send_message(WELCOME, Welcome(number, self._sockets.port, _SILENCE_MS))
 
     def _received(self, number: int, kind: int, body: Body) -> None:
         if kind == report.FACTS:

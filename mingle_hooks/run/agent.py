@@ -162,7 +162,7 @@ class Heartbeats:
     ) -> None:
         self._loop, self._secret, self._number, self._on_silence = loop, secret, welcome.number, on_silence
         self._silence, self._control = welcome.silence, control
-        control.probe_peer(self._silence)
+        control.probe_peer(self._silence.probe_s)
         self._interval_s = messages.heartbeat_interval_s(self._silence.host_s)
         self._sent = self._received = 0  # the last sequence numbers
         self._heard_at = self._beat_at = loop.clock()

@@ -145,7 +145,7 @@ class Relay:
         self.is_paused = False  # the runner has to read first
         self._tail, self._stderr = b"", bytearray()
         self._sent_at = 0.0
-        link.watch_room(self._room)
+        link.on_room = self._room
         for pipe in self._pipes:
             self._watch(pipe)
 

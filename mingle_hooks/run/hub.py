@@ -214,7 +214,7 @@ class Hub:
         elif not join.is_output and agent is None:
             self.here[place] = Agent(link, self._loop.clock())
             link.on_message = lambda kind, body: self._take(place, kind, body)
-            link.probe_peer(self._silence)
+            link.probe_peer(self._silence.probe_s)
             silences_ms = (int(silence_s * 1000) for silence_s in self._silence)
             link.send_record(Welcome(place, self._sockets.port, *silences_ms))
         else:

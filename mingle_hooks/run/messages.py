@@ -379,17 +379,17 @@ _OUTPUT = (OUT, ERR, DRAINED)
 Message = Body | tuple[Any, ...]  # a body, or a record
 
 
-class Link:
+class Link(Connection):
     """A connection that hands over messages once both sides have proved that they hold the run's key.
 
-    `on_message(kind, body)` gets sealed messages, `on_output(kind, data)` the output; `on_end(reason)` comes once if
-    the other side or the network ended the connection. `on_proved()` comes on the agent's side when it may send.
+    `on_message(kind, body)` gets sealed messages, `on_output(kind, data)` the output. `on_proved()` comes on the
+    agent's side when it may send.
     """
 
     def __init__(
         self, loop: Loop, sock: socket.socket, secret: Secret, *, is_runner: bool, on_end: Callable[[str], None]
     ) -> None:
-        self._connection = Connection(loop, sock, self._frame, on_end)
+        super().__init__(loop, sock, self._frame, on_end)
         self._nonce = os.urandom(wire.NONCE_BYTES)
         self._secret, self.is_runner = secret, is_runner
         self._sealer: wire.Sealer | None = None
@@ -398,52 +398,21 @@ class Link:
         self.on_output: Callable[[int, bytes], None] = lambda _kind, _data: None
         self.on_proved: Callable[[], None] = lambda: None
         if not is_runner:
-            self._connection.send(wire.frame(HELLO, wire.encode({"nonce": self._nonce.hex()})))
+            self.send(wire.frame(HELLO, wire.encode({"nonce": self._nonce.hex()})))
 
-    @property
-    def closed(self) -> bool:
-        """Whether the connection is gone."""
-        return self._connection.closed
-
-    @property
-    def waiting_bytes(self) -> int:
-        """How much has not been taken by the kernel yet."""
-        return self._connection.waiting_bytes
-
-    def send(self, kind: int, message: Message) -> None:
+    def send_message(self, kind: int, message: Message) -> None:
         """Send a sealed message; only once the other side is known."""
         if self._sealer is not None:
             body = message if isinstance(message, dict) else wire.body_of(message)
-            self._connection.send(self._sealer.seal(kind, wire.encode(body)))
+            self.send(self._sealer.seal(kind, wire.encode(body)))
 
     def send_record(self, record: Join | Welcome | AgentMessage | RunnerMessage) -> None:
         """Send a sealed message that is a record of this file."""
-        self.send(_KINDS[type(record)], record)
+        self.send_message(_KINDS[type(record)], record)
 
     def send_output(self, kind: int, *parts: bytes | memoryview) -> None:
         """Send output as it is, in one wire.frame."""
-        self._connection.send(wire.HEADER.pack(sum(map(len, parts)), kind), *parts)
-
-    def watch_room(self, call: Callable[[], None]) -> None:
-        """Call each time that fewer bytes wait than before."""
-        self._connection.on_room = call
-
-    def listen(self, *, wanted: bool) -> None:
-        """Read what the other side sends, or leave it with the kernel for now."""
-        self._connection.listen(wanted=wanted)
-
-    def probe_peer(self, silence: Silence) -> None:
-        """Have the kernels tell whether the other side's host is there, however quiet its process is."""
-        self._connection.probe_peer(silence.probe_s)
-
-    @property
-    def unacknowledged_s(self) -> float:
-        """Seconds since the other side's kernel last acknowledged something."""
-        return self._connection.unacknowledged_s
-
-    def close(self) -> None:
-        """Close now; on_end will not come."""
-        self._connection.close()
+        self.send(wire.HEADER.pack(sum(map(len, parts)), kind), *parts)
 
     def _frame(self, kind: int, payload: bytes) -> None:
         if self._sealer is None:
@@ -452,7 +421,7 @@ class Link:
             self.on_output(kind, payload)
         else:
             body = self._sealer.open(kind, payload)
-            self._is_proved, self._connection.most_bytes = True, MOST_FRAME_BYTES
+            self._is_proved, self.most_bytes = True, MOST_FRAME_BYTES
             self.on_message(kind, body)
 
     def _greet(self, kind: int, payload: bytes) -> None:
@@ -462,10 +431,10 @@ class Link:
         theirs = wire.hexadecimal(wire.decode(payload), "nonce", wire.NONCE_BYTES)
         if self.is_runner:
             self._sealer = wire.Sealer(self._secret, theirs, self._nonce, RUNNER, AGENT)
-            self._connection.send(wire.frame(CHALLENGE, wire.encode({"nonce": self._nonce.hex()})))
+            self.send(wire.frame(CHALLENGE, wire.encode({"nonce": self._nonce.hex()})))
         else:
             self._sealer = wire.Sealer(self._secret, self._nonce, theirs, AGENT, RUNNER)
-            self._connection.most_bytes = MOST_FRAME_BYTES
+            self.most_bytes = MOST_FRAME_BYTES
             self.on_proved()
 
 

@@ -177,7 +177,7 @@ def plan_hosts(
 def _here() -> tuple[Starter, Allocation]:
     """Return the starter of one agent on this host."""
     name = hostname()
-    return starters.TABLE[0], Allocation("local", (name,), (1,), own=name)
+    return starters.TABLE[0], Allocation((name,), (1,), own=name)
 
 
 def _counts(options: Options, hosts: int) -> tuple[int, int]:
@@ -307,7 +307,7 @@ def run_together(command: tuple[str, ...], spec: MemberSpec, view: View, exec_op
         slots=slots,
         least=len(hosts),
         most=len(hosts),
-        grace_s=Allocation(scheduler.name, hosts, (), kill_wait_s=scheduler.kill_wait_s).grace_s,
+        grace_s=Allocation(hosts, (), kill_wait_s=scheduler.kill_wait_s).grace_s,
         join_s=spec.settings.timeout,
         signals_reach_command=scheduler.signals_reach_command,
     )
@@ -315,7 +315,7 @@ def run_together(command: tuple[str, ...], spec: MemberSpec, view: View, exec_op
         Request(
             plan=plan,
             starter=_TOGETHER_STARTER,
-            job=Allocation(_TOGETHER_STARTER.name, hosts, slots, own=hosts[0]),
+            job=Allocation(hosts, slots, own=hosts[0]),
             command=command,
             exec_options=exec_options,
             settings=spec.settings,

@@ -46,11 +46,9 @@ class Allocation(NamedTuple):
     of them secret.
     """
 
-    scheduler: str
     hosts: tuple[str, ...]
     slots: tuple[int, ...]
     job_id: str | None = None
-    restarts: int = 0
     end: int | None = None
     kill_wait_s: float = KILL_WAIT_S
     own: str | None = None
@@ -596,7 +594,7 @@ def find(
         name = hostname()
         own = next((host for host in hosts if host in ("localhost", name, name.split(".")[0])), None)
         starter = _BY_NAME["local" if len(hosts) == 1 and own else "ssh"]
-        return starter, Allocation(starter.name, hosts, (1,) * len(hosts), own=own)
+        return starter, Allocation(hosts, (1,) * len(hosts), own=own)
     # The script of a Flux instance, which may run in a job of another scheduler.
     is_in_flux = bool(environ.get("FLUX_URI")) and not environ.get("FLUX_JOB_ID")
     if not is_in_flux:
@@ -607,11 +605,9 @@ def find(
         own = facts.hosts[facts.node_rank]
     count = len(facts.hosts)
     job = Allocation(
-        scheduler=starter.name,
         hosts=facts.hosts,
         slots=facts.tasks_per_node if len(facts.tasks_per_node) == count else (1,) * count,
         job_id=facts.job_id,
-        restarts=facts.restarts,
         kill_wait_s=starter.kill_wait_s,
         own=own,
         is_per_task=is_per_task,

@@ -300,7 +300,7 @@ class StatusRequest:
                 link.close()
 
     def _open(self, link: Link) -> None:
-        link.on_proved = lambda: link.send(ASK, {"whole": self._is_whole})
+        link.on_proved = lambda: link.send_message(ASK, {"whole": self._is_whole})
         link.on_message = lambda kind, body: self._answered(link, kind, body)
         self._links.append(link)
 
@@ -361,7 +361,7 @@ def kill_run(contact: Contact, *, is_now: bool, limit_s: float, answer_s: float 
         if link is None:
             return Ending(is_accepted=False, status=None, has_hung_up=False)
         link.on_message = take
-        link.send(KILL, {"now": is_now})
+        link.send_message(KILL, {"now": is_now})
         _wait(loop, lambda: link.closed, limit_s)
         return Ending(bool(answers), answers.get(GONE), link.closed)
 
@@ -497,7 +497,7 @@ class StatusServer:
             in_time(lambda: remove_entry(self._path, run), _END_S)
         if status is not None:
             for link in self.waiting:  # each ends with this process, which shows that it has ended
-                link.send(GONE, {"status": status})
+                link.send_message(GONE, {"status": status})
         self._close_listeners()
 
     def _close_listeners(self) -> None:
@@ -518,12 +518,12 @@ class StatusServer:
         if self.entry is None:
             return
         if kind == ASK:
-            link.send(STATE, self.state(self.entry, body.get("whole") is True).body())
+            link.send_message(STATE, self.state(self.entry, body.get("whole") is True).body())
         elif kind == KILL:
             reception.admit(link)
             self.waiting = [each for each in self.waiting if not each.closed and each is not link]
             self.waiting = [*self.waiting[-_MOST_WAITING + 1 :], link]
-            link.send(ENDING, {})
+            link.send_message(ENDING, {})
             self.on_kill(body.get("now") is True)
         else:
             raise WireError("not a request")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from cluster.hosts import Hosts
@@ -12,11 +11,8 @@ _SSH = """\
 # As OpenSSH's client: options, a host, and words that the login shell of the host reads in an environment of its own.
 while [ "${{1#-}}" != "$1" ]; do [ "$1" != -o ] || shift; shift; done
 host=$1; shift
-read -r pid group <<END
-$(sed -n "s/^$host //p" {place}/hosts)
-END
-{reach}[ -z "$group" ] || echo $$ >"$group/cgroup.procs"
-case $* in
+pid=$(sed -n "s/^$host //p" {place}/hosts)
+{reach}case $* in
 */"__main__.py sweep "*) # it sees the processes of all test hosts, which are one machine
     net=$(readlink "/proc/$pid/ns/net" | tr '[]' '??')
     for its in $(find /proc/[0-9]*/ns/net -maxdepth 0 -lname "$net" 2>/dev/null); do
@@ -39,11 +35,5 @@ def ssh(hosts: Hosts, place: Path, *, needs_network: bool = False) -> Path:
     (place / "bin").mkdir()
     (place / "bin/ssh").write_text(_SSH.format(place=place, reach=_REACH * needs_network))
     (place / "bin/ssh").chmod(0o755)
-    group(hosts, place, {})
+    (place / "hosts").write_text("".join(f"{host.name} {host.pid}\n" for host in hosts))
     return place / "bin"
-
-
-def group(hosts: Hosts, place: Path, groups: Mapping[str, Path]) -> None:
-    """Have what starts on some hosts, by their names, in control groups."""
-    lines = [f"{host.name} {host.pid} {groups.get(host.name, '')}\n" for host in hosts]
-    (place / "hosts").write_text("".join(lines))

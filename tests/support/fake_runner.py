@@ -156,7 +156,7 @@ class Runner:
     def send(self, kind: int, body: dict[str, Any]) -> None:
         """Send a message."""
         assert self.control is not None
-        self.control.send(kind, body)
+        self.control.send_message(kind, body)
 
     def end(self, grace_s: float = 5.0, attempt: int = 0) -> None:
         """Send END."""

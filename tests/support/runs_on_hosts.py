@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from cluster import ssh
@@ -16,16 +14,14 @@ from cluster.hosts import Hosts
 from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
 from cluster.waiting import until
-from memory_group import EATS, Group
 
 # A bound on what hangs, not a measure.
 PATIENCE_S = 60.0
 MINGLE = Path(sys.executable).parent / "mingle"
 RUNNER = f"{MINGLE} run"
-# A training with a grandchild in a session of its own. By USR1 it fails, by USR2 it takes more memory than there is.
-TRAINING = f"""\
+# A training with a grandchild in a session of its own. By USR1 it fails.
+TRAINING = """\
 trap 'exit 7' USR1
-trap 'exec "{sys.executable}" "$UP/eats.py"' USR2
 (setsid sh -c 'exec sleep 7717' &)
 sleep 7718 & sleep 7719 &
 echo $$ > "$UP/$NODE_RANK"
@@ -35,13 +31,11 @@ wait
 STUBBORN = f"trap '' TERM\n{TRAINING}"
 # What is in the command lines of COMMAND's own, a grandchild's among them; and of all of a run.
 OF_COMMAND = ("7717", "7718", "7719")
-OF_RUN = ("__main__.py agent", "__main__.py sweep", "mingle", "training.sh", "eats.py", *OF_COMMAND)
+OF_RUN = ("__main__.py agent", "__main__.py sweep", "mingle", "training.sh", *OF_COMMAND)
 
 
 class Scheduled:
-    """Runs as a job's script, whose first host has the runner and rank 0; what starts on a host is its daemon's."""
-
-    daemon = ""
+    """Runs as a job's script, whose first host has the runner and rank 0."""
 
     def __init__(self, hosts: Hosts, ranked: list[Host]) -> None:
         self.hosts, self.ranked, self.home, self.job = hosts, ranked, ranked[0], ""
@@ -53,21 +47,9 @@ class Scheduled:
         line = " ".join([f"exec {MINGLE} run", *words, "sh", f"{place}/training.sh"])
         return f"#!/bin/sh\n{head}export UP={place}\n{line}\n"
 
-    @contextlib.contextmanager
-    def within(self, group: Group) -> Iterator[None]:
-        """Have the daemon of the host that is lost in a control group, and so all that it starts."""
-        daemon = of_run(self.lost(), self.daemon)
-        group.take(daemon)
-        try:
-            yield
-        finally:
-            group.let_out(daemon)
-
 
 class UnderSlurm(Scheduled):
     """Under Slurm."""
-
-    daemon = "slurmd -D"
 
     def __init__(self, slurm: SlurmCluster) -> None:
         super().__init__(slurm.hosts, [*slurm.hosts])
@@ -90,8 +72,6 @@ class UnderSlurm(Scheduled):
 
 class UnderPbs(Scheduled):
     """Under OpenPBS, whose server is on a host of its own."""
-
-    daemon = "pbs_mom"
 
     def __init__(self, pbs: RealPbs) -> None:
         super().__init__(pbs.hosts, [*pbs.hosts][1:])
@@ -140,14 +120,6 @@ class Bare:
     def lost(self) -> Host:
         return self.ranked[0]
 
-    @contextlib.contextmanager
-    def within(self, group: Group) -> Iterator[None]:
-        ssh.group(self.hosts, self._place, {self.lost().name: group.place})
-        try:
-            yield
-        finally:
-            ssh.group(self.hosts, self._place, {})
-
 
 Runs = UnderSlurm | UnderPbs | Bare
 
@@ -173,7 +145,6 @@ def begin(runs: Runs, place: Path, training: str, *words: str) -> None:
     """Start a training, and wait until all of it is there."""
     place.chmod(0o1777)
     (place / "training.sh").write_text(training)
-    (place / "eats.py").write_text(EATS)
     runs.start(place, *words)
     ranks = [place / str(rank) for rank in range(len(runs.ranked))]
     until(lambda: all(rank.exists() and rank.stat().st_size for rank in ranks), "the training did not begin")
@@ -197,11 +168,6 @@ def fail(runs: Runs, place: Path) -> str:
 
 def kill_command(runs: Runs, place: Path) -> str:
     return _signal_command(runs, place, signal.SIGKILL, "killed by SIGKILL")
-
-
-def eat_memory(runs: Runs, place: Path) -> str:
-    """Take more memory than the host has."""
-    return _signal_command(runs, place, signal.SIGUSR2, "killed by SIGKILL")
 
 
 def _kill_agent(runs: Runs, which: int) -> str:

@@ -80,7 +80,7 @@ def check(count: int, kind: type[Simulated]) -> Report:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, count * FILES_OF_A_HOST), hard), hard))
         clock = Clock()
         loop = stack.enter_context(Loop(clock))
-        job = starters.Allocation("local", hosts, (1,) * count)
+        job = starters.Allocation(hosts, (1,) * count)
         session = kind(loop, CheckRequest(starters.TABLE[0], job, 120.0))
         session.clock = clock
         session.start()

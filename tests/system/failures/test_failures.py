@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import Popen
@@ -76,56 +75,20 @@ def test_a_member_that_never_comes_fails_all_others_at_the_deadline(
     assert list(tmp_path.iterdir()) == []
 
 
-# A member of another version than this one.
-OTHER_VERSION = """
-from mingle_hooks.rendezvous import wire
-wire.PROTOCOL_VERSION += 1
-from mingle_hooks.cli.main import main
-main()
-"""
-
-
-def test_members_of_two_versions_that_meet_by_multicast_both_report_it(four: Hosts) -> None:
-    """Neither can prove anything to the other, but a beacon's port is found in every version."""
-    for other in range(2):
-        words = ("env", "--id", f"job {other}", "--nodes", "2", "--via", "multicast", "--timeout", "4", "--rank")
-        commands = [["mingle", *words, str(number)] for number in range(2)]
-        commands[other][:1] = [sys.executable, "-c", OTHER_VERSION]
-        for number, done in enumerate(members(list(four)[:2], commands.__getitem__)):
-            assert done.returncode == (76 if number else 69), done
-            assert "same version of mingle" in done.stderr, done
-
-
-# name -> (what each member adds, what each member exports, what all of them say). Each member adds to `--nodes 3`
-# and sits on the next host; the fourth comes late, when the others have met.
-CONFLICTS: dict[str, tuple[Sequence[str], Sequence[Mapping[str, str]], Sequence[str]]] = {
-    "one rank twice": (
-        ["--rank 0", "--rank 1", "--rank 1", "--rank 2"],
-        [{}] * 4,
-        ["rank 1 claimed by", "node2 (", "node3 ("],
-    ),
-    "two leaders": (["--rank 0", "--rank 0", "--rank 1"], [{}] * 3, ["two leaders", "node1", "node2"]),
-    "another N": (
-        ["--rank 0", "--rank 1", "--rank 2 --nodes 4"],
-        [{}] * 3,
-        ["4 from node3 (", "same number of nodes"],
-    ),
-    "another N, elected": (["", "", "--nodes 4"], [{}] * 3, ["same number of nodes", "node3"]),
+RANKED = "--rank 0;--rank 1;--rank 2"
+# name -> what each member adds to `--nodes 3`, what each exports, and what all of them say. Each sits on the next
+# host; the fourth comes late, when the others have met.
+CONFLICTS = {
+    "one rank twice": ("--rank 0;--rank 1;--rank 1;--rank 2", ";;;", "rank 1 claimed by;node2 (;node3 ("),
+    "two leaders": ("--rank 0;--rank 0;--rank 1", ";;", "two leaders;node1;node2"),
+    "another N": (f"{RANKED} --nodes 4", ";;", "4 from node3 (;same number of nodes"),
+    "another N, elected": (";;--nodes 4", ";;", "same number of nodes;node3"),
     "another port": (
-        ["--rank 0", "--rank 1", "--rank 2"],
-        [{"MASTER_PORT": "23001"}, {"MASTER_PORT": "23001"}, {"MASTER_PORT": "23002"}],
-        ["same MASTER_PORT", "23001 on node1", "23002 on node3 ("],
+        *(RANKED, "MASTER_PORT=23001;MASTER_PORT=23001;MASTER_PORT=23002"),
+        "same MASTER_PORT;23001 on node1;23002 on node3 (",
     ),
-    "an address on one only": (
-        ["--rank 0", "--rank 1", "--rank 2"],
-        [{}, {}, {"MASTER_ADDR": "node1"}],
-        ["same MASTER_ADDR", "node1 on node3 ("],
-    ),
-    "a size that does not fit": (
-        ["--rank 0", "--rank 1", "--rank 2"],
-        [{"WORLD_SIZE": "7"}] * 3,
-        ["WORLD_SIZE=7", "3 slots"],
-    ),
+    "an address on one only": (RANKED, ";;MASTER_ADDR=node1", "same MASTER_ADDR;node1 on node3 ("),
+    "a size that does not fit": (RANKED, "WORLD_SIZE=7;WORLD_SIZE=7;WORLD_SIZE=7", "WORLD_SIZE=7;3 slots"),
 }
 
 
@@ -139,15 +102,19 @@ def test_members_that_contradict_each_other_all_fail_and_name_the_values_and_mem
     delays = [0, 0, 0, 1.5]
 
     def asked(name: str, number: int) -> tuple[list[str], dict[str, str]]:
-        adds, exports, _ = CONFLICTS[name]
-        return ["--id", name, "--nodes", "3", "--timeout", "30", *adds[number].split()], {**KEYED, **exports[number]}
+        adds, exports = (row.split(";")[number] for row in CONFLICTS[name][:2])
+        env = dict(pair.split("=") for pair in exports.split())
+        return ["--id", name, "--nodes", "3", "--timeout", "30", *adds.split()], {**KEYED, **env}
+
+    def count(name: str) -> int:
+        return len(CONFLICTS[name][0].split(";"))
 
     first, *others = CONFLICTS
-    forks = [(name, number) for name in others for number in range(len(CONFLICTS[name][0]))]
+    forks = [(name, number) for name in others for number in range(count(name))]
     with ThreadPoolExecutor(1) as pool:
         started = pool.submit(
             members,
-            list(four)[: len(CONFLICTS[first][0])],
+            list(four)[: count(first)],
             lambda number: evaluating(*asked(first, number)[0]),
             env=lambda number: asked(first, number)[1],
             delays=delays,
@@ -158,10 +125,10 @@ def test_members_that_contradict_each_other_all_fail_and_name_the_values_and_mem
             delays=[delays[number] for _, number in forks],
         )
         results = [*started.result(), *results]
-    names = [first] * len(CONFLICTS[first][0]) + [name for name, _ in forks]
+    names = [first] * count(first) + [name for name, _ in forks]
     for name, done in zip(names, results, strict=True):
         said = failed(done, 76)
-        assert not [part for part in CONFLICTS[name][2] if part not in said], (name, said)
+        assert not [part for part in CONFLICTS[name][2].split(";") if part not in said], (name, said)
 
 
 def test_a_run_that_failed_does_not_spoil_the_next_one(four: Hosts) -> None:

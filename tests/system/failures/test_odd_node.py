@@ -12,67 +12,15 @@ from cluster.host import Host
 from cluster.hosts import Hosts
 from forked import Forked
 
+from mingle_hooks.files import toml
+
 KEY = os.urandom(32).hex()
 MEETING = "/home/meeting"
-COMMIT, OTHER_COMMIT = "57f6c79e1b2c3d4e57f6c79e1b2c3d4e57f6c79e", "1b2c3d4e57f6c79e57f6c79e57f6c79e57f6c79e"
-PORT = "/sys/class/infiniband/mlx5_0/ports/1"
-# A GPU node's files, in place of the machine's own; /dev is new, as the machine's is everybody's.
-GPU_NODE = f"""
-set -e
-mount -t tmpfs none /sys/module
-mkdir /sys/module/nvidia && echo 570.86.15 > /sys/module/nvidia/version
-mkdir /run/net && mount --bind /sys/class/net /run/net
-mount -t tmpfs none /sys/class
-mkdir /sys/class/net && mount --bind /run/net /sys/class/net
-mkdir -p {PORT} && echo '4: ACTIVE' > {PORT}/state && echo '400 Gb/sec (4X NDR)' > {PORT}/rate
-echo InfiniBand > {PORT}/link_layer && echo 28.39.1002 > /sys/class/infiniband/mlx5_0/fw_ver
-mkdir /run/shm && mount --bind /dev/shm /run/shm
-mount -t tmpfs -o mode=755 none /dev
-mkdir /dev/shm /dev/infiniband && mount --bind /run/shm /dev/shm && touch /dev/infiniband/uverbs0
-mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9
-mkdir -m 777 /tmp/work /tmp/work/.git && echo 'print()' > /tmp/work/train.py
-echo {COMMIT} > /tmp/work/.git/HEAD
-ip link set eth0 mtu 9000 && ip link set ib0 mtu 9000
-"""
+DATA = Path(__file__).parents[2] / "data"
 # This installation may lie below /tmp, too.
 BELOW_TMP = Path(sys.prefix).relative_to("/tmp") if sys.prefix.startswith("/tmp/") else None
 KEEPS = f"mkdir -p /run/full/{BELOW_TMP} && mount --bind {sys.prefix} /run/full/{BELOW_TMP}" if BELOW_TMP else "true"
-# name -> (what makes the fault, what mends it, how it is told)
-FAULTS = {
-    "driver": (
-        "echo 550.54.15 > /sys/module/nvidia/version",
-        "echo 570.86.15 > /sys/module/nvidia/version",
-        "driver 550.54.15, 3 others 570.86.15",
-    ),
-    "a port that is down": (
-        f"echo '1: DOWN' > {PORT}/state",
-        f"echo '4: ACTIVE' > {PORT}/state",
-        "no active RDMA port",
-    ),
-    "no RDMA": (
-        "mv /sys/class/infiniband /sys/class/gone", "mv /sys/class/gone /sys/class/infiniband", "no RDMA device"
-    ),
-    "no RDMA in the container": (
-        "rm /dev/infiniband/uverbs0", "touch /dev/infiniband/uverbs0", "RDMA ports, but no /dev/infiniband"
-    ),
-    "/dev/shm": ("mount -t tmpfs -o size=1m,mode=1777 none /dev/shm", "umount /dev/shm", "/dev/shm is full"),
-    "/tmp": (
-        f"mount -t tmpfs -o size=2m none /run/full; cp -r /tmp/work /run/full; {KEEPS}; mount --rbind /run/full /tmp",
-        "umount -R /tmp && umount -R /run/full",
-        "/tmp is full",
-    ),
-    "program": ("echo 'exit()' > /tmp/work/train.py", "echo 'print()' > /tmp/work/train.py", "program "),
-    "checkout": (
-        f"echo {OTHER_COMMIT} > /tmp/work/.git/HEAD",
-        f"echo {COMMIT} > /tmp/work/.git/HEAD",
-        "git 1b2c3d4e, 3 others 57f6c79e",
-    ),
-    "MTU": (
-        "ip link set eth0 mtu 1500; ip link set ib0 mtu 1500",
-        "ip link set eth0 mtu 9000; ip link set ib0 mtu 9000",
-        "network 10G,mtu1500, 3 others 10G,mtu9000",
-    ),
-}  # fmt: skip
+FAULTS = toml((DATA / "faults.toml").read_text().replace("{keeps}", KEEPS).encode())
 
 
 @pytest.fixture
@@ -80,7 +28,7 @@ def nodes(hosts: Callable[..., Hosts]) -> Iterator[Hosts]:
     """Make four hosts that look like GPU nodes."""
     made = hosts(4, ipv6=False)
     made[0].run(["mkdir", "-m", "1777", MEETING], check=True)
-    made.run_all(["sh", "-c", GPU_NODE + "mkdir /run/full"], check=True)
+    made.run_all(["sh", "-c", (DATA / "gpu_node.sh").read_text()], check=True)
     yield made
     made.run_all(["sh", "-c", "rm -rf /tmp/work"], check=True)
 
@@ -127,11 +75,11 @@ def test_the_odd_node_is_named_by_each_fault_and_healthy_ones_by_none(nodes: Hos
     """One line for the difference, and one with the host to exclude; only rank 0 prints them, and the world forms."""
     odd = nodes[2]
     assert differences(nodes) == []
-    for name, (make, mend, line) in FAULTS.items():
-        odd.run(["sh", "-c", make], check=True)
+    for name, fault in FAULTS.items():
+        odd.run(["sh", "-c", fault["make"]], check=True)
         said = differences(nodes, forked=forked)
-        odd.run(["sh", "-c", mend], check=True)
-        assert [text[: len(line) + 15] for text in said[:1]] == [f"mingle: node3: {line}"], (name, said)
+        odd.run(["sh", "-c", fault["mend"]], check=True)
+        assert said[0].startswith(f"mingle: node3: {fault['said']}"), (name, said)
         assert said[1:] == ["mingle: to leave out: --exclude=node3"], (name, said)
     assert differences(nodes, forked=forked) == []
     odd.run(["ip", "link", "set", "eth0", "down"], check=True)
@@ -179,7 +127,7 @@ def everywhere(**variables: str) -> dict[int, dict[str, str]]:
 def test_strict_forms_no_world_of_nodes_that_differ(nodes: Hosts, forked: Forked) -> None:
     """All members print the same error; the settings choose which differences count, and with --no-strict none does."""
     assert differences(nodes, "--strict", forked=forked) == []
-    nodes[2].run(["sh", "-c", FAULTS["driver"][0]], check=True)
+    nodes[2].run(["sh", "-c", FAULTS["driver"]["make"]], check=True)
     results = world(nodes, "--strict")
     assert {code for code, _ in results} == {76}
     seen = "node3: driver 550.54.15, 3 others 570.86.15"
@@ -190,7 +138,7 @@ def test_strict_forms_no_world_of_nodes_that_differ(nodes: Hosts, forked: Forked
     driver, rdma, wants = (everywhere(**names) for names in (DRIVER, RDMA, RDMA | {"MINGLE_RDMA": "on"}))
     assert len(differences(nodes, env=rdma, forked=forked)) == 2
     assert len(differences(nodes, "--no-strict", env=driver, forked=forked)) == 2
-    nodes[2].run(["sh", "-c", FAULTS["driver"][1] + "; " + FAULTS["no RDMA"][0]], check=True)
+    nodes[2].run(["sh", "-c", f"{FAULTS['driver']['mend']}; {FAULTS['no RDMA']['make']}"], check=True)
     assert {code for code, _ in world(nodes, env=rdma, forked=forked)} == {76}
     for host in nodes:
         host.run(["sh", "-c", "rm -rf /sys/class/infiniband /sys/class/gone"], check=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from memory_group import Group, little
+from memory_group import little
 from needs import skip_for_want_of
 from places import Places
 
@@ -22,7 +22,7 @@ def places(tmp_path: Path) -> Iterator[Places]:
 
 
 @pytest.fixture
-def group() -> Iterator[Group]:
+def group() -> Iterator[Path]:
     """Give a control group with little memory, in which the kernel kills who takes more."""
     with little() as found:
         if found is None:

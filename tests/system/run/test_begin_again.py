@@ -9,13 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from cluster.host import Host
 from cluster.hosts import Hosts
 from cluster.ssh import ssh
+from cluster.waiting import until
 
 Hosted = Callable[..., Hosts]
 
@@ -45,16 +45,10 @@ class Run:
 
     def begun(self, attempt: int) -> Host:
         """Wait until an attempt has trained for a while; return rank 0's host."""
-        self._until(lambda: len(self._begins()) > attempt)
+        until(lambda: len(self._begins()) > attempt, lambda: self.text)
         name, step = self._begins()[attempt]
-        self._until(lambda: self._step() >= int(step) + 4)
+        until(lambda: self._step() >= int(step) + 4, lambda: self.text)
         return next(host for host in self.hosts if host.name == name)
-
-    def _until(self, holds: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert time.monotonic() < end, self.text
-            time.sleep(0.05)
 
     def _begins(self) -> list[tuple[str, str]]:
         return re.findall(r"^(node\d+): rank 0 of 2 begins at step (\d+)", self.text, re.MULTILINE)

@@ -9,9 +9,11 @@ import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from memory_group import EATS
 from places import MINGLE, Places, path_without
 
 # COMMAND that says it has begun, and goes on.
@@ -262,3 +264,12 @@ def test_a_reader_that_does_not_read_is_no_stall(places: Places) -> None:
     places.until((places.place / "late").exists, "nobody waits")
     status, _, err = places.end(run)
     assert (status, "has written anything" in err) == (7, False)
+
+
+def test_a_kill_for_want_of_memory_is_named(places: Places, group: Path) -> None:
+    def enter() -> None:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    status, _, err = places.done(sys.executable, "-c", EATS, hosts="", preexec_fn=enter)
+    assert status == 137
+    assert re.search(r": killed by SIGKILL after \d+ s: out of memory$", err, re.MULTILINE), err

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import MINGLE
+from places import MINGLE, Places
 from served import KEY, OTHER_KEY, Served
 
 from mingle_hooks.run import status
@@ -24,16 +24,15 @@ STUBBORN = "trap '' TERM INT; echo here; while :; do sleep 60 & wait; done"
 PATIENT = "echo here; exec sleep 600"
 
 
-class User:
-    """A user with a home of its own; what it has begun is ended."""
+class User(Places):
+    """A user with a home of its own."""
 
     def __init__(self, home: Path) -> None:
+        super().__init__(home)
         self.home = home
         self.runs = home / ".local" / "state" / "mingle" / "runs"
-        left = ("MINGLE_", "SLURM_", "PBS_", "XDG_")
-        own = {name: value for name, value in os.environ.items() if not name.startswith(left)}
-        self.environ = {**own, "HOME": str(home), "MINGLE_KEY": KEY.decode()}
-        self._begun: list[subprocess.Popen[Any]] = []
+        self.environ |= {"MINGLE_KEY": KEY.decode()}
+        self.environ.pop("XDG_STATE_HOME", None)
 
     def mingle(self, *words: str, key: bytes | None = b"") -> subprocess.CompletedProcess[str]:
         """Return what a command says with another key than the user's, or (None) with none in its environment."""
@@ -42,23 +41,17 @@ class User:
             environ.pop("MINGLE_KEY", None)
         return subprocess.run([MINGLE, *words], capture_output=True, text=True, check=False, env=environ)
 
-    def popen(self, *words: str, **options: Any) -> subprocess.Popen[Any]:
-        """Start a command."""
-        self._begun.append(subprocess.Popen([MINGLE, *words], **{"env": self.environ, **options}))
-        return self._begun[-1]
-
-    def begin(self, script: str, *options: str, **environ: str) -> subprocess.Popen[str]:
-        """Begin a run."""
-        where = () if "--hosts" in options else ("--alone",)
-        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return self.popen("run", *where, *options, "sh", "-c", script, env={**self.environ, **environ}, **streams)
-
-    def run(self, script: str, *options: str, said: str = "here\n", **environ: str) -> subprocess.Popen[str]:
-        """Begin a run, and wait until COMMAND is there."""
-        child = self.begin(script, *options, **environ)
+    def run(self, script: str, *options: str) -> subprocess.Popen[str]:
+        """Begin a run on this host, and wait until COMMAND is there."""
+        child = self.start(*options, "sh", "-c", script, hosts="")
         assert child.stdout is not None
-        assert child.stdout.readline() == said
+        assert child.stdout.readline() == "here\n"
         return child
+
+    def watch(self, stdout: int) -> subprocess.Popen[Any]:
+        """Watch the runs."""
+        self._runs.append(subprocess.Popen([MINGLE, "ls", "--watch"], env=self.environ, stdout=stdout))
+        return self._runs[-1]
 
     def listed(self) -> list[dict[str, Any]]:
         """Return the runs that there are."""
@@ -73,19 +66,13 @@ class User:
         file.write_bytes(KEY)
         file.chmod(0o600)
 
-    def end(self) -> None:
-        """End what is left."""
-        for child in self._begun:
-            child.kill()
-            child.communicate()
-
 
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[User]:
     """Return a user who has begun nothing yet."""
     made = User(tmp_path)
     yield made
-    made.end()
+    made.close()
 
 
 @pytest.fixture
@@ -181,10 +168,9 @@ def test_kill_waits_for_the_end_and_says_with_which_status(user: User, two: Serv
     assert "expected the id of a run; saw 4711; try 4712" in again.stderr
 
 
-@pytest.mark.parametrize("key", [OTHER_KEY, None], ids=["another key", "no key"])
-def test_with_another_key_or_none_nothing_is_shown_and_nothing_dies(user: User, two: Served, key: bytes | None) -> None:
+def test_with_another_key_nothing_is_shown_and_nothing_dies(user: User, two: Served) -> None:
     for words in (("ls",), ("show", "4711"), ("kill", "--now", "00112233aabbccdd")):
-        done = user.mingle(*words, key=key)
+        done = user.mingle(*words, key=OTHER_KEY)
         assert (done.stdout, done.returncode) == ("", 0 if words == ("ls",) else 64)
         assert "mingle: 2 runs have another key than those found here" in done.stderr
     assert two.kills == []
@@ -216,8 +202,8 @@ def until(descriptor: int, text: bytes) -> bytes:
 
 def test_watch_draws_on_a_terminal_and_prints_changes_elsewhere(user: User, two: Served) -> None:
     ours, theirs = pty.openpty()
-    user.popen("ls", "--watch", stdout=theirs)
-    lines = user.popen("ls", "--watch", stdout=subprocess.PIPE)
+    user.watch(theirs)
+    lines = user.watch(subprocess.PIPE)
     os.close(theirs)
     assert lines.stdout is not None
     first = until(ours, b"unreachable")
@@ -247,10 +233,8 @@ def test_a_run_is_shown_and_ended_and_leaves_nothing(user: User) -> None:
 
 
 def test_a_run_that_still_gathers_is_shown_and_ended(user: User) -> None:
-    ssh = user.home / "ssh"
-    ssh.write_text("#!/bin/sh\nexec sleep 600\n")
-    ssh.chmod(0o755)
-    child = user.begin("true", "--hosts", "a,b", PATH=f"{user.home}:{os.environ['PATH']}")
+    (user.home / "bin" / "ssh").write_text("#!/bin/sh\nexec sleep 600\n")
+    child = user.start("true", hosts="a,b")
     while not user.listed():
         assert child.poll() is None
     (row,) = user.listed()
@@ -276,7 +260,7 @@ def test_a_command_that_does_not_end_is_ended_at_once_with_now(user: User) -> No
 def test_without_a_key_a_run_is_not_written_down_and_runs(user: User) -> None:
     done = user.mingle("run", "--alone", "true", key=None)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert [*user.home.iterdir()] == []
+    assert not (user.home / ".local").exists()
 
 
 def test_a_command_of_the_run_can_ask_with_what_it_was_given(user: User) -> None:

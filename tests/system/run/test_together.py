@@ -3,103 +3,75 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
+import runs_on_hosts as losses
 from cluster.host import Host
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
+from runs_on_hosts import PATIENCE_S, STUBBORN, TRAINING, begin, until_nothing_is_left
 
 MINGLE = str(Path(sys.executable).parent / "mingle")
 TOGETHER = [MINGLE, "exec", "--together", "--id", "a"]
 KEY = {"MINGLE_KEY": secrets.token_hex(32)}
-# A bound on what hangs, not a measure.
-PATIENCE_S = 60.0
-# What no TERM ends, with a grandchild in a session of its own.
-STUBBORN = """\
-trap '' TERM
-(setsid sh -c 'trap "" TERM; exec sleep 7747' &)
-touch "$UP/$NODE_RANK"
-while :; do sleep 7748; done
-"""
-# Rank 1 fails once all have written.
-FAILS = """\
-echo "$MINGLE_WORLD"
-touch "$UP/$NODE_RANK"
-[ $NODE_RANK = 1 ] || exec sleep 7749
-until [ -e "$UP/0" ] && [ -e "$UP/2" ]; do sleep 0.02; done
-exit 7
-"""
-WAITS = """\
-(setsid sleep 7751 &)
-touch "$UP/$NODE_RANK"
-exec sleep 7752
-"""
 
 
-class World:
+class Together:
     """Three hosts without names for each other, on each of which somebody starts the same line."""
 
-    def __init__(self, hosts: Hosts, place: Path, command: str) -> None:
-        (place / "command").write_text(command)
-        self.hosts, self._place = hosts, place
-        env = {**KEY, "UP": str(place)}
-        line = [*TOGETHER, "--nodes", "3", "--via", "multicast", "sh", f"{place}/command"]
-        self.members = [host.popen(line, env=env, cwd=str(place)) for host in hosts]
+    def __init__(self, hosts: Hosts) -> None:
+        self.hosts, self.ranked, self.home = hosts, [*hosts], hosts[0]
+        self._members: list[Popen[str]] = []
 
-    def up(self) -> None:
-        """Wait until COMMAND runs on all hosts."""
-        end = time.monotonic() + PATIENCE_S
-        while not all((self._place / str(rank)).exists() for rank in range(3)):
-            assert time.monotonic() < end
-            time.sleep(0.02)
+    def start(self, place: Path, *words: str) -> None:
+        env, line = {**KEY, "UP": str(place)}, [*TOGETHER, "--nodes", "3", "--via", "multicast", *words]
+        for rank, host in enumerate(self.ranked):
+            command = ("--rank", str(rank), "sh", f"{place}/training.sh")
+            self._members.append(host.popen([*line, *command], env=env, cwd=str(place)))
 
     def end(self) -> tuple[set[int], str]:
         """Return the statuses of all, and what was said; nothing is left."""
-        said = [member.communicate(timeout=PATIENCE_S) for member in self.members]
-        end = time.monotonic() + PATIENCE_S
-        while self.hosts.processes():
-            assert time.monotonic() < end, self.hosts.processes()
-            time.sleep(0.02)
-        return {member.returncode for member in self.members}, "".join(out + err for out, err in said)
+        said = [member.communicate(timeout=PATIENCE_S) for member in self._members]
+        until_nothing_is_left(self)
+        return {member.returncode for member in self._members}, "".join(out + err for out, err in said)
 
-    def of(self, text: str) -> list[tuple[Host, int]]:
-        """Return the processes with this text in their command lines, host by host."""
-        return [(host, pid) for host in self.hosts for pid, line in sorted(host.processes().items()) if text in line]
+    def lost(self) -> Host:
+        return self.ranked[1]
 
 
-def test_all_end_with_the_first_failure(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+@pytest.fixture
+def three(hosts: Callable[..., Hosts]) -> Together:
+    return Together(hosts(3))
+
+
+def test_all_end_with_the_first_failure(three: Together, tmp_path: Path) -> None:
     """Rank 0's shows what all write, with the host in front; each tells COMMAND of the same world."""
-    world = World(hosts(3), tmp_path, FAILS)
-    statuses, said = world.end()
-    assert statuses == {7}
-    lines = [line.partition(": ") for line in said.splitlines() if line.startswith("node")]
+    begin(three, tmp_path, f"echo $MINGLE_WORLD\n{TRAINING}")
+    said = losses.fail(three, tmp_path).replace("RANK", "1")
+    statuses, text = three.end()
+    assert (statuses, said in text) == ({7}, True), text
+    lines = [line.partition(": ") for line in text.splitlines() if line.startswith("node")]
     assert sorted(host for host, _, _ in lines) == ["node1", "node2", "node3"]
-    assert len({text for _, _, text in lines}) == 1
-    assert "(rank 1): exited with status 7" in said
+    assert len({world for _, _, world in lines}) == 1
 
 
-@pytest.mark.parametrize(("killed", "command"), [("__main__.py agent", WAITS), ("exec --together", STUBBORN)])
-def test_nothing_is_left_where_mingle_itself_is_killed(
-    hosts: Callable[..., Hosts], tmp_path: Path, killed: str, command: str
-) -> None:
-    """An agent, or the runner."""
-    world = World(hosts(3), tmp_path, command)
-    world.up()
-    host, pid = world.of(killed)[-1]
-    os.kill(pid, signal.SIGKILL)
-    statuses, said = world.end()
-    assert statuses <= {75, -signal.SIGKILL}
-    if killed == "exec --together":
-        assert statuses == {75, -signal.SIGKILL}
-    else:
-        assert re.search(rf"{host.name} \(rank \d\): its supervisor was killed or lost its connection", said)
+def test_nothing_is_left_where_an_agent_is_killed(three: Together, tmp_path: Path) -> None:
+    begin(three, tmp_path, TRAINING)
+    said = losses.kill_supervisor(three, tmp_path).replace("RANK", "1")
+    statuses, text = three.end()
+    assert (statuses, said in text) == ({75}, True), text
+
+
+def test_nothing_is_left_where_the_runner_is_killed(three: Together, tmp_path: Path) -> None:
+    begin(three, tmp_path, STUBBORN)
+    os.kill(losses.of_run(three.home, "exec --together")[0], signal.SIGKILL)
+    assert three.end()[0] == {75, -signal.SIGKILL}
 
 
 def test_replicas_of_one_host_have_names_of_their_own(hosts: Callable[..., Hosts]) -> None:
@@ -117,21 +89,6 @@ def test_a_step_of_slurm_ends_as_one(slurm: SlurmCluster, tmp_path: Path) -> Non
     assert slurm.wait(job) == "FAILED"
     assert slurm.job(job)["ExitCode"] == "5:0"
     assert "node3 (rank 2): exited with status 5" in (tmp_path / "out").read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--no-wait", "true"], "--no-wait"),
-        (["mpirun", "true"], "mingle run"),
-        (["--scope", "task", "--slots", "1", "true"], "mingle run --scope task"),
-    ],
-)
-def test_what_cannot_be_run_so_is_refused(hosts: Callable[..., Hosts], words: list[str], said: str) -> None:
-    (host,) = hosts(1)
-    done = host.run([*TOGETHER, "--nodes", "2", *words], env=KEY)
-    assert (done.returncode, done.stdout) == (64, "")
-    assert said in done.stderr
 
 
 def test_one_member_becomes_the_command(hosts: Callable[..., Hosts]) -> None:

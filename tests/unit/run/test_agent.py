@@ -11,12 +11,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from fake_runner import KEY, NUMBER, START, Runner
+from support.gathering import until
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.rendezvous.connection import Loop
@@ -54,14 +55,6 @@ def loop() -> Iterator[Loop]:
     begin = time.monotonic()
     with Loop(lambda: begin + 10 * (time.monotonic() - begin)) as made:
         yield made
-
-
-def until(loop: Loop, happens: Callable[[], object]) -> None:
-    """Serve until something happens."""
-    deadline = time.monotonic() + 30
-    while not happens():
-        assert time.monotonic() < deadline
-        loop.turn(min(loop.due_in(), 0.02))
 
 
 def test_the_address_that_answers_with_the_key_is_taken_and_no_other(loop: Loop) -> None:
@@ -170,16 +163,6 @@ def test_the_options_are_those_that_starters_write() -> None:
     assert found == Options("a", "1", "/f", is_stdin=True, keep=("X", "Y"))
     assert found.argv() == ("--host", "a", "--local", "1")
     assert Options.parse(()).argv() == ()
-
-
-def test_it_starts_a_command_and_reports_its_end(agent: Runner) -> None:
-    ended = agent.attempt("sh", "-c", "echo out; echo err >&2; exit 7")
-    formed = agent.all_of(messages.FORMED)
-    assert [said["nodes"] for said in formed] == [1]
-    assert (ended["status"], ended["signal"], ended["formed"], ended["is_oom"]) == (7, None, True, False)
-    assert sorted(ended["tail"].splitlines()) == ["err", "out"]
-    assert (bytes(agent.output), bytes(agent.errors)) == (b"out\n", b"err\n")
-    assert agent.leave(3) == 3
 
 
 def test_the_end_of_each_attempt_is_reported(agent: Runner) -> None:

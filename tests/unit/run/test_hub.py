@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -74,7 +73,7 @@ class Scene:
         """Connect, and say who this is."""
         link = self.link()
         self.turn()
-        link.send(JOIN, Join(host, 0, 1, is_output=output))
+        link.send_message(JOIN, Join(host, 0, 1, is_output=output))
         self.turn()
         return link
 
@@ -234,7 +233,7 @@ def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(scene: Sce
     assert scene.ended
     other = scene.link(Secret(b"t" * 32))
     scene.turn()
-    other.send(JOIN, Join("a", 0, 1, is_output=False))
+    other.send_message(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert scene.ended
     scene.join()
@@ -248,7 +247,7 @@ def test_welcome_has_the_number_and_the_port_for_heartbeats(scene: Scene) -> Non
     said: list[tuple[int, dict[str, object]]] = []
     link.on_message = lambda kind, body: said.append((kind, body))
     scene.turn()
-    link.send(JOIN, Join("a", 0, 1, is_output=False))
+    link.send_message(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert said == [(WELCOME, {"number": 0, "port": scene.sockets.port, "silence": 15000, "pause": 15000})]
 
@@ -272,7 +271,7 @@ def test_agents_wait_while_the_runner_is_out_of_descriptors(scene: Scene) -> Non
         assert not {listener.fileno() for listener in scene.sockets.listeners} & {*scene.loop.poller.watched}
     scene.passes(1)
     scene.turn()
-    link.send(JOIN, Join("a", 0, 1, is_output=False))
+    link.send_message(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert [*scene.hub.here] == [0]
 
@@ -346,47 +345,22 @@ def test_only_the_end_of_what_it_wrote_is_kept(started: Started) -> None:
     assert len(started.output) == MOST_OUTPUT * 3 + 4
 
 
-def test_it_has_nothing_open_but_its_three_streams() -> None:
-    """Also if this process's parent left something open."""
+def test_it_has_three_streams_a_session_of_its_own_and_no_signal_ignored_that_was_not() -> None:
+    """Though this process's parent left something open; Python ignores two signals for itself."""
     left, right = os.pipe()
     os.set_inheritable(left, True)  # noqa: FBT003 - os's own
+    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
     try:
         with Loop() as loop:
-            assert Started(loop).done("sh", "-c", "ls /proc/$$/fd") == (0, "0\n1\n2\n")
+            status, text = Started(loop).done(
+                "sh", "-c", "ls /proc/$$/fd; ps -o sid= $$; echo $$; grep SigI /proc/$$/status"
+            )
     finally:
         os.close(left)
         os.close(right)
-
-
-def test_it_has_a_session_of_its_own(started: Started) -> None:
-    process = started.start("sh", "-c", "echo here; read nothing; sleep 1000")
-    started.until(lambda: started.output)
-    assert os.getsid(process.pid) == process.pid != os.getsid(0)
-    started.processes.kill(at_once=False)
-    started.until(lambda: started.ended)
-
-
-def test_no_signal_is_ignored_that_was_not(started: Started) -> None:
-    """Python ignores two for itself; what the user's shell ignores stays ignored."""
-    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
-    _, text = started.done("sh", "-c", "grep SigIgn /proc/$$/status")
-    ignored = int(text.split()[1], 16)
-    assert not ignored & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
-
-
-def test_it_has_the_users_limit_of_open_files() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = Limit((soft + 1) // 4)
-    try:
-        raised = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if raised == soft:
-            assert soft == hard  # nothing more may be had here
-        with limit:
-            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == raised
-    finally:
-        limit.give_back()
-    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
+    *descriptors, session, own, _, ignored = text.split()
+    assert (status, descriptors, session) == (0, ["0", "1", "2"], own)
+    assert not int(ignored, 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
 
 
 def test_a_program_that_is_not_there_is_the_callers_error(started: Started) -> None:
@@ -403,7 +377,7 @@ def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.Mon
         raise PlaceError("a directory for the environment", "none", "a home")
 
     monkeypatch.setattr(starters, "write_environ", no_place)
-    job = Allocation("lsf", ("node1",), (1,), own="node1")
+    job = Allocation(("node1",), (1,), own="node1")
     starter = next(row for row in starters.TABLE if row.name == "lsf")
     with Loop() as loop, closing(Launching(loop, starter, job, "agent", port_range=range(20000, 30000))) as launching:
         with pytest.raises(PlaceError):

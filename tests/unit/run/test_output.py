@@ -6,11 +6,11 @@ import errno
 import os
 import pty
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.gathering import until
 
 from mingle_hooks.errors import LimitError
 from mingle_hooks.rendezvous.connection import Loop
@@ -18,14 +18,6 @@ from mingle_hooks.run import output
 from mingle_hooks.run.messages import OUT
 from mingle_hooks.run.output import FileWriter, Output
 from mingle_hooks.run.output import label_lines as labelled
-
-
-def until(loop: Loop, holds: Callable[[], object]) -> None:
-    """Serve the loop until something holds."""
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        loop.turn(0.01)
 
 
 class Pipes:

@@ -220,25 +220,16 @@ V2 = "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n"
     ],
 )
 def test_a_count_that_grows_tells_of_it(tmp_path: Path, groups: str, place: str, before: str, after: int) -> None:
+    """The own group's goes before that of the one above."""
     (tmp_path / "cgroup").write_text(groups)
-    file = tmp_path / place
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(before)
+    for its, text in (("memory/memory.oom_control", "oom_kill 100\n"), (place, before)):
+        (tmp_path / its).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / its).write_text(text)
     counter = Counter.here(str(tmp_path / "cgroup"), str(tmp_path))
-    assert counter.path == str(file)
+    assert counter.path == str(tmp_path / place)
     assert not counter.has_grown()
-    file.write_text(f"oom {after + 3}\noom_kill {after}\n")
+    (tmp_path / place).write_text(f"oom {after + 3}\noom_kill {after}\n")
     assert counter.has_grown()
-
-
-def test_the_own_group_goes_before_the_one_above(tmp_path: Path) -> None:
-    for place in ("memory/a", "memory"):
-        (tmp_path / place).mkdir(parents=True, exist_ok=True)
-        (tmp_path / place / "memory.oom_control").write_text("oom_kill 0\n")
-    (tmp_path / "cgroup").write_text("4:memory:/a\n")
-    counter = Counter.here(str(tmp_path / "cgroup"), str(tmp_path))
-    (tmp_path / "memory/memory.oom_control").write_text("oom_kill 1\n")
-    assert not counter.has_grown()
 
 
 def test_what_cannot_be_read_never_grows(tmp_path: Path) -> None:

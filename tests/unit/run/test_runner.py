@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mingle_hooks.errors import MissingError
+from mingle_hooks.errors import MissingError, UsageError
 from mingle_hooks.run import runner as member
 from mingle_hooks.run import starters
 from mingle_hooks.run.attempt import Plan
@@ -23,7 +23,7 @@ from mingle_hooks.values import to_json as dumps
 def request(*, slots: int = 1, job_id: str | None = None) -> Request:
     """Return a run on hosts a, b and c."""
     hosts, each = ("a", "b", "c"), (slots,) * 3
-    job = starters.Allocation("ssh", hosts, each, job_id=job_id, is_per_task=slots > 1)
+    job = starters.Allocation(hosts, each, job_id=job_id, is_per_task=slots > 1)
     starter = next(row for row in starters.TABLE if row.name == "ssh")
     plan = Plan(hosts, each, least=2, most=3)
     return Request(plan, starter, job, ("true",), (), load({}, {}))
@@ -106,4 +106,19 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
     else:
         with pytest.raises(MissingError, match=expected):
             member._again(of_job, ended)
+    if had_world or isinstance(expected, str):  # it counts anew
         assert Requeues(of_job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on()
+
+
+@pytest.mark.parametrize(
+    ("scope", "starts", "no_wait", "seen"),
+    [
+        ("node", None, True, "--no-wait"),
+        ("task", None, False, "--scope task"),
+        ("node", "job", False, "mingle run"),
+    ],
+)
+def test_what_cannot_run_together_is_refused(scope: str, starts: str | None, *, no_wait: bool, seen: str) -> None:
+    spec: Any = SimpleNamespace(settings=SimpleNamespace(scope=scope))
+    with pytest.raises(UsageError, match=seen):
+        member.check_together(spec, starts, no_wait=no_wait)

@@ -25,12 +25,10 @@ RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded"
 VERSIONS = ("slurm-22.05.8", "slurm-26.05.3")
 
 
-def recorded(named: str) -> dict[str, str]:
-    name, _, how = named.partition(" ")
+def recorded(name: str) -> dict[str, str]:
     environ = dict(line.split("=", 1) for line in (RECORDED / name).read_text().splitlines() if line)
     if "PBS_JOBID" in environ:
         environ["PBS_NODEFILE"] = str(RECORDED / Path(name).parent / f"nodefile.{environ['PBS_JOBID']}")
-        environ |= {"PBS_ENVIRONMENT": "PBS_INTERACTIVE"} if how else {}
     return environ
 
 
@@ -44,7 +42,7 @@ def found(environ: dict[str, str], hostname: str = "node1", hosts: str | None = 
     return starter.name, job
 
 
-THREE = ("node1", "node2", "node3")
+TABLE = toml((RECORDED.parent / "starters.toml").read_bytes())
 OTHERS = {
     "lsf": {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "node1 4 node2 2"},
     "oar": {"OAR_JOB_ID": "7", "OAR_NODEFILE": "{file}"},
@@ -59,25 +57,13 @@ def other(scheduler: str, place: Path) -> dict[str, str]:
     return {name: value.format(file=place / "file") for name, value in OTHERS[scheduler].items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "starter", "expected"),
-    [
-        *((f"{version}/batch.1", "slurm", ("1", THREE, (2, 2, 2), "node1", 30, 28)) for version in VERSIONS),
-        # All components of a heterogeneous job.
-        *((f"{version}/batch.5", "slurm", ("5", THREE, (1, 1, 1), "node1", 30, 28)) for version in VERSIONS),
-        ("openpbs-23.06.06/job.0.ctl", "pbs", ("0.ctl", THREE, (2, 2, 2), "node1", 10, 8)),
-        ("openpbs-23.06.06/job.0.ctl interactive", "pbs", ("0.ctl", THREE, (2, 2, 2), "node1", 10, 8)),
-        ("openpbs-23.06.06/job.1.ctl", "local", ("1.ctl", THREE[:1], (3,), "node1", 10, 8)),
-        *((name, name, ("7", THREE[:2], (4, 2), "node1", 10, 8)) for name in ("lsf", "oar", "sge")),
-        ("torque", "torque", ("7.ctl", THREE[:2], (4, 2), "node1", 2, 1)),
-    ],
-)
-def test_each_scheduler_starts_by_its_own(
-    tmp_path: Path, name: str, starter: str, expected: tuple[object, ...]
-) -> None:
-    found_name, job = found(other(name, tmp_path) if name in OTHERS else recorded(name))
-    seen = (job.job_id, job.hosts, job.slots, job.own, job.kill_wait_s, job.grace_s)
-    assert (found_name, seen) == (starter, expected)
+@pytest.mark.parametrize("row", TABLE["found"], ids=lambda row: f"{row['starter']} {row['id']}")
+def test_each_scheduler_starts_by_its_own(tmp_path: Path, row: dict[str, Any]) -> None:
+    name = row.get("environ", row["starter"])
+    found_name, job = found(other(name, tmp_path) if name in OTHERS else recorded(name) | row.get("set", {}))
+    seen = (job.job_id, [*job.hosts], [*job.slots], job.own, job.kill_wait_s, job.grace_s)
+    assert seen == (row["id"], row["hosts"], row["slots"], "node1", row["kill_wait"], row["grace"])
+    assert found_name == row["starter"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -88,7 +74,6 @@ def test_slurms_facts_of_a_job_hold_no_secret(version: str) -> None:
     assert job._replace(is_per_task=True).places[:3] == (Place("node1", 0), Place("node1", 1), Place("node2", 0))
     assert job.environ["SLURM_GPUS"] == "3"
     assert "a token" not in repr(job)
-    assert (job.restarts, found(recorded(f"{version}/requeue.4.1"))[1].restarts) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +94,6 @@ def test_a_list_of_the_users_own_gives_the_order(tmp_path: Path, text: str, host
 
 OWN_SESSION = """\
 import time
-from mingle_hooks.files import toml
 from mingle_hooks.run import starters
 print(starters.end_of_job("3600") - time.time())
 """
@@ -134,7 +118,7 @@ def test_a_scheduler_without_an_end_tells_how_long_a_job_may_run(tmp_path: Path,
 
 def test_a_person_names_hosts_within_a_job_too() -> None:
     name, job = found(recorded("slurm-22.05.8/batch.1"), hosts="b[1-2],c")
-    assert (name, job.scheduler, job.hosts, job.own) == ("ssh", "ssh", ("b1", "b2", "c"), None)
+    assert (name, job.hosts, job.own) == ("ssh", ("b1", "b2", "c"), None)
     assert (job.job_id, job.slots) == (None, (1, 1, 1))
     name, job = found({}, hosts="localhost")
     assert (name, job.own) == ("local", "localhost")
@@ -146,36 +130,11 @@ def test_what_names_no_host_is_refused(hosts: str) -> None:
         found({}, hosts=hosts)
 
 
-MPI = {
-    f"OMPI_COMM_WORLD_{name}": n for name, n in [("RANK", "0"), ("SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_SIZE", "1")]
-}
-
-
-@pytest.mark.parametrize(
-    ("environ", "host", "message"),
-    [
-        # Tasks, which are to use `mingle exec`.
-        ("slurm-22.05.8/task.1.0.0", "node2", "a task of step 0.*mingle exec COMMAND"),
-        ("slurm-26.05.3/task.1.1.1", "node2", "a task of step 1"),
-        ("openpbs-23.06.06/tmrsh.0.ctl.node2", "node2", "a task on host 2 of 3"),
-        ("openpbs-23.06.06/tm.0.ctl.node3.40000001", "node2", "a task on host 3 of 3"),
-        ("openpbs-23.06.06/tmrsh.0.ctl.node1", "node1", "a task on host 1 of 3"),
-        (OTHERS["lsf"], "node2.example.org", "a task on host 2 of 2"),
-        (MPI | recorded("slurm-22.05.8/batch.1"), "node1", r"that slurm.mpi started.*mingle exec"),
-        # Where nothing starts programs.
-        ({}, "node1", "no job here.*--hosts node1,node2"),
-        ({"SLURM_JOB_ID": "7"}, "node1", "SLURM_JOB_ID=7 alone"),
-        ({"JOB_COMPLETION_INDEX": "1"}, "node1", "a process that kubernetes started"),
-        ({"MASTER_ADDR": "a", "NODE_RANK": "0"}, "node1", "a process that given started"),
-        (
-            {"FLUX_JOB_ID": "f1", "FLUX_JOB_SIZE": "2", "FLUX_TASK_RANK": "0", "FLUX_URI": "local:///x"},
-            *("node1", "its task 0"),
-        ),
-    ],
-)
-def test_what_starts_on_no_other_host_says_what_does(environ: str | dict[str, str], host: str, message: str) -> None:
-    with pytest.raises(MingleError, match=message):
-        found(recorded(environ) if isinstance(environ, str) else environ, host)
+@pytest.mark.parametrize("job", TABLE["refused"], ids=lambda job: job["says"])
+def test_what_starts_on_no_other_host_says_what_does(job: dict[str, Any]) -> None:
+    environ = (recorded(job["environ"]) if "environ" in job else {}) | job.get("set", {})
+    with pytest.raises(MingleError, match=job["says"]):
+        found(environ, job["host"])
 
 
 def test_a_node_is_alone_only_where_its_job_has_no_other() -> None:
@@ -196,7 +155,7 @@ def test_fluxs_script_starts_on_its_instances_hosts(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     environ = recorded("slurm-22.05.8/task.1.0.0") | {"FLUX_URI": "local:///run/flux", "FLUX_ENCLOSING_ID": "ƒ58"}
     name, job = found(environ)
-    assert (name, job.scheduler, job.own, job.job_id) == ("flux", "flux", None, "f58")
+    assert (name, job.own, job.job_id) == ("flux", None, "f58")
     assert job.hosts == ("node3", "node4", "node5")
     (tmp_path / "flux").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(FactsError, match="flux getattr hostlist"):
@@ -209,14 +168,6 @@ def test_the_grace_is_shorter_than_killwait(tmp_path: Path, text: str, seconds: 
     job = found(recorded("slurm-22.05.8/batch.1") | {"SLURM_CONF": str(tmp_path / "slurm.conf")})[1]
     assert (job.kill_wait_s, job.grace_s) == (seconds, seconds - 2)
     assert job._replace(kill_wait_s=2).grace_s == 1  # never nothing
-
-
-def test_each_starter_carries_the_environment_in_its_own_way() -> None:
-    for starter in starters.TABLE:
-        assert starter.signals_reach_command == (starter.name == "slurm")
-        assert starter.kill_wait_s > 0
-        assert starter.needs_file == (starter.name in ("pbs", "torque", "lsf", "sge"))
-        assert starter.takes_stdin == (starter.name in ("ssh", "oar"))
 
 
 PROGRAM = ("/opt/my python/bin/python3", "-IS", "/opt/it's/__main__.py")
@@ -252,33 +203,13 @@ def lines(launches: tuple[Launch, ...]) -> list[str]:
 
 
 BATCH = recorded("slurm-22.05.8/batch.1")
-JOBS = toml((RECORDED.parent / "starters.toml").read_bytes())["job"]
 
 
-@pytest.mark.parametrize(("job", "environ"), [(job, name) for job in JOBS for name in job["environ"]])
+@pytest.mark.parametrize(("job", "environ"), [(job, name) for job in TABLE["job"] for name in job["environ"]])
 def test_a_job_starts_agents_by_these_lines(job: dict[str, Any], environ: str) -> None:
     launches = made(recorded(environ) | job.get("set", {}), is_per_task=job.get("per_task", False))
     assert lines(launches) == job["lines"]
     assert {launch.stdin for launch in launches} == {None}
-
-
-GPUS = [
-    ({}, None),
-    ({"SLURM_GPUS_PER_NODE": "4"}, None),
-    ({"SLURM_GPUS_PER_TASK": "2"}, 4),
-    ({"SLURM_GPUS_PER_TASK": "a100:2"}, 4),
-    ({"SLURM_TRES_PER_TASK": "cpu:4,gres:gpu:a100:1,gres:gpu:v100:1,gres/shard=3"}, 4),
-    ({"SLURM_TRES_PER_TASK": "cpu=4"}, None),
-    ({"SLURM_GPUS": "12", "SLURM_GPUS_ON_NODE": "4"}, 4),
-    ({"SLURM_GPUS": "a100:6,v100:6"}, 4),  # in a shell of salloc
-]
-
-
-@pytest.mark.parametrize(("environ", "count"), GPUS)
-def test_each_host_requests_all_of_its_gpus(environ: dict[str, str], count: int | None) -> None:
-    (launch,) = made(BATCH | environ)
-    asked = [word for word in launch.argv if word.startswith("--gpus")]
-    assert asked == ([] if count is None else [f"--gpus-per-node={count}"])
 
 
 @pytest.mark.parametrize("here", ["1", "3"])
@@ -289,12 +220,12 @@ def test_gpus_that_hosts_share_unevenly_are_refused(here: str) -> None:
 
 def test_a_host_of_no_job_is_refused() -> None:
     with pytest.raises(UsageError, match=r"a host of the job.*node9"):
-        starters.slurm(Allocation("slurm", ("node1",), (1,)), ("node9",), PROGRAM)
+        starters.slurm(Allocation(("node1",), (1,)), ("node9",), PROGRAM)
 
 
 def test_a_thousand_hosts_are_a_short_word() -> None:
     hosts = tuple(f"rack{n // 32}n{n % 32:02}" for n in range(1024))
-    (launch,) = starters.slurm(Allocation("slurm", hosts, (1,) * 1024), hosts, PROGRAM)
+    (launch,) = starters.slurm(Allocation(hosts, (1,) * 1024), hosts, PROGRAM)
     word = next(word for word in launch.argv if word.startswith("--nodelist="))
     assert len(word) < 1024
     assert hostlist.expand(word.removeprefix("--nodelist=")) == hosts
@@ -336,7 +267,7 @@ def test_words_that_a_shell_may_read_otherwise_are_refused(tmp_path: Path, sched
 @pytest.mark.parametrize(("scheduler", "count"), [("ssh", 1), ("oar", 2)])
 def test_login_shells_read_one_quoted_line(scheduler: str, count: int) -> None:
     """Ssh asks nobody, and leaves no master."""
-    job = Allocation(scheduler, ("node2",), (count,), is_per_task=scheduler == "oar")
+    job = Allocation(("node2",), (count,), is_per_task=scheduler == "oar")
     launches = starters.agent_launches(row(scheduler), job, job.hosts, PROGRAM, {"A": "b\nc", "K": "", "B": "\udcff"})
     assert len(launches) == count
     *head, line = launches[-1].argv
@@ -348,7 +279,7 @@ def test_login_shells_read_one_quoted_line(scheduler: str, count: int) -> None:
 
 
 def test_flux_names_a_host_by_its_rank() -> None:
-    job = Allocation("flux", ("a", "b", "c"), (1, 1, 1))
+    job = Allocation(("a", "b", "c"), (1, 1, 1))
     assert lines(starters.agent_launches(row("flux"), job, ("a", "c"), PROGRAM, SECRET)) == [
         f"flux exec --noinput --rank={rank} PROGRAM --host {host} --local 0" for rank, host in ((0, "a"), (2, "c"))
     ]
@@ -356,7 +287,7 @@ def test_flux_names_a_host_by_its_rank() -> None:
 
 @pytest.mark.parametrize("starter", starters.TABLE, ids=lambda starter: starter.name)
 def test_a_sweep_is_started_once_a_host_and_nothing_is_secret(starter: starters.Starter) -> None:
-    job = Allocation(starter.name, ("a", "b"), (2, 2), own="a", is_per_task=True)
+    job = Allocation(("a", "b"), (2, 2), own="a", is_per_task=True)
     program = (*PLAIN, "1d0f")
     launches = starter.launches(job, ("b", "a"), program)
     assert sorted(host for launch in launches for host in launch.hosts) == ["a", "b"]
@@ -364,6 +295,8 @@ def test_a_sweep_is_started_once_a_host_and_nothing_is_secret(starter: starters.
         assert "5ec4e7" not in " ".join(launch.argv)
     assert not [word for launch in launches for word in launch.argv if word.startswith("--ntasks=") and word[9:] != "2"]
     assert all("1d0f" in launch.argv[-1] and "--host" not in launch.argv for launch in launches)
+    assert starter.signals_reach_command == (starter.name == "slurm")
+    assert starter.needs_file == (starter.name in ("pbs", "torque", "lsf", "sge"))
 
 
 ENVIRON = {"A": "b=\udcfe", "KEY": "5ec4e7"}
