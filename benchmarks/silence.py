@@ -44,7 +44,6 @@ class Supervisor:
 
     def __init__(self, loop: Loop, secret: Secret, place: Place, port: int, chance: random.Random) -> None:
         self._loop, self._secret, self._chance = loop, secret, chance
-        self._tag = life.heartbeat_tag(secret)
         self._number: int | None = None
         self._sent = 0
         self.up, self.down = Silence(), Silence()
@@ -74,18 +73,13 @@ class Supervisor:
         self._loop.after(life.INTERVAL_S, self._beat)
         self._sent += 1
         if self._number is not None and self._chance.random() >= LOSS:
-            self._sock.send(
-                life.pack_heartbeat(self._secret, self._tag, AGENT, life.Heartbeat(self._number, self._sent))
-            )
+            self._sock.send(life.pack_heartbeat(self._secret, AGENT, life.Heartbeat(self._number, self._sent)))
             self.up.ends()
 
     def _take(self) -> None:
-        try:
-            data = self._sock.recv(life.BYTES)
-        except BlockingIOError:
-            return
-        if self._chance.random() >= LOSS and life.unpack_heartbeat(self._secret, self._tag, RUNNER, data) is not None:
-            self.down.ends()
+        for _ in life.heartbeats(self._sock, self._secret, RUNNER):
+            if self._chance.random() >= LOSS:
+                self.down.ends()
 
 
 def figures(seconds: float = SECONDS) -> dict[str, dict[str, float]]:
@@ -103,7 +97,8 @@ def figures(seconds: float = SECONDS) -> dict[str, dict[str, float]]:
     reading, writing = os.pipe()
     with Loop() as loop:
         sockets = Sockets(is_local=True)
-        hub = Hub(loop, sockets, secret, places, messages.Silence(SILENCE_S), "", take, lambda *_words: None)
+        hub = Hub(loop, sockets, secret, places, messages.Silence(SILENCE_S), "")
+        hub.on_event = take
         child = os.fork()
         if not child:
             _supervise(secret, places, sockets.port, seconds, writing)

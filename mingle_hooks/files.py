@@ -1,7 +1,8 @@
-"""Files: settings and keys, private directories, and the files that ship with the package."""
+"""Files: settings and keys, standard streams, private directories, and the files that ship with the package."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -132,6 +133,65 @@ def raise_open_files_limit(wanted: int) -> int:
         wanted = min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
     return max(soft, wanted)
+
+
+# Standard error; failures to write are ignored, as there is nowhere else to report them.
+
+
+def write_stderr(text: str) -> None:
+    """Write text to stderr as far as possible."""
+    send_stderr(text.encode(sys.stderr.encoding, "backslashreplace"))
+
+
+def send_stderr(data: bytes) -> None:
+    """Write bytes to stderr as far as possible."""
+    try:
+        while data:
+            data = data[os.write(2, data) :]
+    except OSError:  # closed, full, or without a reader
+        return
+
+
+# Standard output: the whole text, or an error and no partial text in a file.
+
+
+def write_stdout(text: str) -> None:
+    """Write the whole text to stdout. Raises PlaceError."""
+    send_stdout(os.fsencode(text))
+
+
+def send_stdout(data: bytes) -> None:
+    """Write bytes to stdout, waiting if it is a full non-blocking pipe. Raises PlaceError."""
+    written = 0
+    while written < len(data):
+        try:
+            written += os.write(1, data[written:])
+        except BlockingIOError:
+            import select
+
+            select.select([], [1], [])
+        except OSError as error:
+            _take_back(written)
+            raise _unwritable(error) from None
+
+
+def _take_back(written: int) -> None:
+    """Truncate a partial text from the file, unless another process has written after it."""
+    try:
+        end = os.lseek(1, 0, os.SEEK_CUR)
+        if written and os.fstat(1).st_size == end:
+            os.ftruncate(1, end - written)
+            os.lseek(1, end - written, os.SEEK_SET)
+    except OSError:  # a pipe
+        return
+
+
+def _unwritable(error: OSError) -> PlaceError:
+    if error.errno == errno.EPIPE:
+        return PlaceError("a reader of the output", "a closed pipe", "a command that reads all of it")
+    if error.errno == errno.EBADF:
+        return PlaceError("an open standard output", "a closed one", "leaving out `>&-`")
+    return PlaceError("to write the output", str(error.strerror), "another file or file system")
 
 
 # Private directories on this node, for what the tasks of one attempt share.

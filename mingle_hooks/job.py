@@ -1,16 +1,28 @@
-"""The request of one call: a MemberSpec from environment, settings and options."""
+"""The request of one call, and whether this node can start its command.
+
+The request is a MemberSpec from environment, settings and options. A member that is ready can start its command, which
+is resolved as execve(2) will resolve it. An argument whose meaning is uncertain is not checked, so that no command is
+refused that could start.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from mingle_hooks.errors import UsageError, printable
+from mingle_hooks.export import launchers
 from mingle_hooks.export.frameworks import plugin_variables, profiles
+from mingle_hooks.export.launchers import Launcher
 from mingle_hooks.export.variables import own
-from mingle_hooks.net.addresses import is_hostname_or_address
+from mingle_hooks.net.addresses import hostname, is_hostname_or_address
 from mingle_hooks.net.devices import GpuBinding, gpu_binding, visible_gpus
 from mingle_hooks.rendezvous.member import MemberSpec, SlotsFrom
+from mingle_hooks.rendezvous.messages import Failure, Kind
 from mingle_hooks.rendezvous.wire import Attempt, run_material
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS, JobFacts
@@ -52,11 +64,11 @@ def _placed(facts: JobFacts, settings: Settings) -> JobFacts:
     """Take the slot as the local rank for --scope task; one slot means one task."""
     if settings.scope != "task" or facts.local_rank is not None:
         return facts
-    if facts.slot is None:
-        if settings.slots != 1 or facts.is_batch:
-            return facts
-        return facts._replace(local_rank=0, local_count=1, sources={**facts.sources, "local_rank": "--slots 1"})
-    return facts._replace(local_rank=facts.slot, sources={**facts.sources, "local_rank": facts.sources["slot"]})
+    if facts.slot is not None:
+        return facts._replace(local_rank=facts.slot, sources={**facts.sources, "local_rank": facts.sources["slot"]})
+    if settings.slots != 1 or facts.is_batch:
+        return facts
+    return facts._replace(local_rank=0, local_count=1, sources={**facts.sources, "local_rank": "--slots 1"})
 
 
 def _check_scope(settings: Settings, facts: JobFacts) -> None:
@@ -220,3 +232,195 @@ def _number(user_environ: Mapping[str, str], name: str, *, least: int = 0, most:
         seen = f"{name}={printable(user_environ[name], 60)}, as exported"
         raise UsageError(f"a number from {least} to {most} in {name}", seen, f"unset {name}")
     return found
+
+
+# The checks before check-in.
+
+# Linux's fs/exec.c and binfmt_script.c: the bytes read of a `#!` line, and the interpreters that may follow each other.
+_HEAD_BYTES, _MOST_INTERPRETERS = 256, 5
+_ELF = b"\x7fELF"
+# The longest name and PATH in a message, in characters.
+_LONGEST_NAME, _LONGEST_PATH = 100, 160
+# Interpreters' options without a value. With any other option the script is uncertain.
+_PYTHON_FLAGS, _PYTHON_WITH_VALUE = frozenset("bBdEiIOPqsSuvx"), ("-W", "-X")
+_SHELLS, _SHELL_FLAGS = ("sh", "bash", "dash", "ksh", "zsh"), frozenset("aefhkmnuvxBCEHPT")
+# With one of these variables torchrun's first argument need not be a script.
+_NO_SCRIPT = ("PET_MODULE", "PET_NO_PYTHON")
+_Used = TypeVar("_Used")
+
+
+class _InterpreterError(OSError):
+    """A `#!` line names an interpreter that cannot be run."""
+
+
+def obstacle_to(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False) -> Failure | None:
+    """Return why this node cannot start the command, or None; without a command only stdout is checked."""
+    launcher, end = (None, 0) if verbatim or not command else launchers.find(command) or (None, 0)
+    starts_for_all = launcher is not None and launcher.starts == "job"
+    if starts_for_all and not _is_first(spec):
+        return None  # rank 0 starts it for this node too
+    if (failure := _output()) or not command:
+        return failure
+    failure = _directory() or _command(command, launcher, end, spec.user_environ)
+    return failure or (None if starts_for_all else _unwritable())
+
+
+def check_runner() -> None:
+    """Raise PlaceError if `mingle run` cannot show its command's output or has no working directory."""
+    if failure := _output() or _directory():
+        raise failure.error()
+
+
+def _failure(kind: Kind, seen: str) -> Failure:
+    return Failure(kind, (hostname(), seen))
+
+
+def _is_first(spec: MemberSpec) -> bool:
+    """Tell whether this is certain to be rank 0's node."""
+    return spec.nodes == 1 or (spec.rank == 0 and spec.settings.order == "scheduler")
+
+
+def _output() -> Failure | None:
+    """Return the failure of a stdout that is read-only: main() has replaced a closed one by a read-only /dev/null."""
+    import fcntl
+
+    is_read_only = fcntl.fcntl(1, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR) == os.O_RDONLY
+    return _failure("output", "a closed or read-only one") if is_read_only else None
+
+
+def _directory() -> Failure | None:
+    try:
+        directory = os.getcwd()
+    except OSError as error:
+        return _failure("directory", f"the working directory: {error.strerror}")
+    can_enter = os.access(".", os.X_OK, effective_ids=True)
+    return None if can_enter else _failure("directory", f"{directory}: {os.strerror(errno.EACCES)}")
+
+
+def _unwritable() -> Failure | None:
+    """Return the failure of a working directory that cannot be written, as one that an I/O error made read-only."""
+    if os.access(".", os.W_OK, effective_ids=True):
+        return None
+    is_read_only = os.statvfs(".").f_flag & os.ST_RDONLY
+    seen = os.strerror(errno.EROFS if is_read_only else errno.EACCES)
+    return _failure("unwritable", f"{os.getcwd()}: {seen}")
+
+
+def _command(command: Sequence[str], launcher: Launcher | None, end: int, environ: Mapping[str, str]) -> Failure | None:
+    """Check the program, and the script if an interpreter or a Python launcher is certain to run it."""
+    path = environ.get("PATH", os.defpath)
+    try:
+        program = _found(command[0], path)
+    except _InterpreterError as error:
+        return _failure("permission", str(error))
+    except OSError as error:
+        return _refusal(command[0], error, "" if "/" in command[0] else f" (PATH={printable(path, _LONGEST_PATH)})")
+    script, name, interpreter = None, os.path.basename(command[0]), os.path.basename(program)
+    if launchers.prefix_length(command):
+        return None
+    if launcher is not None:
+        if _is_python(interpreter) and not any(environ.get(variable) for variable in _NO_SCRIPT):
+            script = launchers.script_of(launcher, command[end:])
+    elif _is_python(interpreter) and _is_python(name):
+        script = _script_of(command[1:], _PYTHON_FLAGS, _PYTHON_WITH_VALUE)
+    elif interpreter in _SHELLS and name in _SHELLS:
+        script = _script_of(command[1:], _SHELL_FLAGS, signs=("-", "+"))
+        if script is not None and "/" not in script and _is_along(path, script):
+            return None
+    return None if script is None else _unreadable(script)
+
+
+def _is_along(path: str, script: str) -> bool:
+    """Tell whether a shell, which looks for a script in PATH too, finds it there."""
+    return any(os.path.exists(f"{directory}/{script}") for directory in path.split(":") if path)
+
+
+def _unreadable(script: str) -> Failure | None:
+    """Return the failure of a script that is missing or unreadable."""
+    try:
+        os.stat(script)
+        if not os.access(script, os.R_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        return _refusal(script, error, "" if script.startswith("/") else f" (in {os.getcwd()})")
+    return None
+
+
+def _refusal(name: str, error: OSError, where: str) -> Failure:
+    """Return the failure for a file that cannot be found or run."""
+    kind: Kind = "command" if isinstance(error, (FileNotFoundError, NotADirectoryError)) else "permission"
+    return _failure(kind, f"{printable(name, _LONGEST_NAME)}: {error.strerror}{where}")
+
+
+def along_path(name: str, path: str, use: Callable[[str], _Used]) -> _Used:
+    """Return what `use` makes of the first file of this name in PATH that it can use. Raises OSError as execvp(3)."""
+    refusal = None
+    for directory in [""] if "/" in name else path.split(":"):
+        try:
+            return use(os.path.join(directory, name))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:  # another file of this name may be executable
+            refusal = refusal or error
+    raise refusal or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+
+def _found(name: str, path: str) -> str:
+    """Return the program that runs: the file in PATH, or its `#!` interpreter. Raises OSError as execvp(3) fails."""
+    return along_path(name, path, lambda file: _runs(file, path, 0))
+
+
+def _runs(file: str, path: str, depth: int) -> str:
+    """Return the program that execve(2) runs for this file. Raises OSError as execve(2) fails."""
+    if depth > _MOST_INTERPRETERS:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if not stat.S_ISREG(os.stat(file).st_mode) or not os.access(file, os.X_OK, effective_ids=True):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    head = _head(file)
+    if not head.startswith(b"#!"):
+        if head.startswith(_ELF) or b"\0" in head:  # binfmt_misc may know it
+            return file
+        raise OSError(errno.ENOEXEC, f"{os.strerror(errno.ENOEXEC)} (a script without `#!`)")
+    interpreter = os.fsdecode(head[2:].partition(b"\n")[0]).strip(" \t").replace("\t", " ").split(" ", 1)
+    try:
+        found = _runs(interpreter[0], path, depth + 1)
+        name = interpreter[1].strip() if len(interpreter) > 1 and os.path.basename(interpreter[0]) == "env" else ""
+        return _found(name, path) if name and name[0] != "-" and "=" not in name else found
+    except _InterpreterError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ENOEXEC and os.path.basename(interpreter[0]) == "env":
+            return file  # env(1) runs it by a shell
+        script, line = (printable(text, _LONGEST_NAME) for text in (file, " ".join(interpreter)))
+        raise _InterpreterError(f"{script}: bad interpreter: {line}: {error.strerror}") from None
+
+
+def _head(file: str) -> bytes:
+    """Return a file's first bytes; those of a program if this user may run the file but not read it."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return _ELF
+    try:
+        return os.read(descriptor, _HEAD_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _is_python(name: str) -> bool:
+    return name.startswith("python") and not name[len("python") :].strip("0123456789.")
+
+
+def _script_of(
+    arguments: Sequence[str], flags: frozenset[str], with_value: tuple[str, ...] = (), signs: tuple[str, ...] = ("-",)
+) -> str | None:
+    """Return the script that an interpreter with these arguments runs, or None if there is none or it is uncertain."""
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith(signs):
+            return argument
+        if argument in with_value:
+            next(rest, None)
+        elif argument == "-" or not flags.issuperset(argument[1:]):
+            return None
+    return None

@@ -17,7 +17,15 @@ from mingle_hooks.export.launchers import everywhere, here, is_first_host
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.keys import Key
 from mingle_hooks.net import addresses, ports
-from mingle_hooks.net.addresses import LOOPBACK, hostname, interface_of, list_entries, machine_id, nccl_settings
+from mingle_hooks.net.addresses import (
+    LOOPBACK,
+    hostname,
+    interface_of,
+    is_loopback,
+    list_entries,
+    machine_id,
+    nccl_settings,
+)
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import RESOLVE_S, resolve
@@ -243,7 +251,7 @@ def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
     return {
         host
         for host in dict.fromkeys(hosts)
-        if (left_s := deadline - time.monotonic()) > 0 and any(map(_is_elsewhere, resolve(host, left_s)))
+        if (left_s := deadline - time.monotonic()) > 0 and not all(map(is_loopback, resolve(host, left_s)))
     }
 
 
@@ -297,7 +305,9 @@ def view_without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> 
     leads_here, leads_there = _names_lead(facts)
     iface = None if leads_here else interface_of(address)
     place = Assignment(None, slots, rank_offset=None, iface=iface, local_rank=_local_rank_of_all(spec))
-    return _bare_view(spec, world, place)._replace(batch=_batch(spec, slots) if leads_there else None)
+    counted = "gpu" if spec.slots_from == "gpus" else ""  # torchrun counts them on each node
+    batch = Batch(max(1, int(spec.settings.timeout)), counted if slots is None else str(slots))
+    return _bare_view(spec, world, place)._replace(batch=batch if leads_there else None)
 
 
 def _local_rank_of_all(spec: MemberSpec) -> int | None:
@@ -310,11 +320,6 @@ def _local_rank_of_all(spec: MemberSpec) -> int | None:
     return 0 if is_one else None
 
 
-def _batch(spec: MemberSpec, slots: int | None) -> Batch:
-    counted = "gpu" if spec.slots_from == "gpus" else ""  # torchrun counts them on each node
-    return Batch(max(1, int(spec.settings.timeout)), counted if slots is None else str(slots))
-
-
 def _names_lead(facts: JobFacts) -> tuple[bool, bool]:
     """Tell whether the other nodes can reach this host by its name, and whether torchruns can reach each other.
 
@@ -324,15 +329,11 @@ def _names_lead(facts: JobFacts) -> tuple[bool, bool]:
     localhost; with Debian's 127.0.1.1 it announces its own name.
     """
     own = resolve(here(facts), RESOLVE_S) if is_first_host(facts) else []
-    leads_here = not is_first_host(facts) or any(map(_is_elsewhere, own))
+    leads_here = not is_first_host(facts) or not all(map(is_loopback, own))
     if {"127.0.0.1", "::1"}.intersection(own):
         return leads_here, False
     found = resolve(facts.hosts[-1], RESOLVE_S) if facts.hosts else []
-    return leads_here, bool(found) and all(map(_is_elsewhere, found))
-
-
-def _is_elsewhere(address: str) -> bool:
-    return not address.startswith("127.") and address != "::1"
+    return leads_here, bool(found) and not any(map(is_loopback, found))
 
 
 def _digest(spec: MemberSpec, *shared: object) -> str:

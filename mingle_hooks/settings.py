@@ -6,7 +6,7 @@ The table below has all of them: the command line, the README and the checks use
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from mingle_hooks import values
@@ -169,6 +169,15 @@ NO_SETTINGS = (
 )
 
 
+# Options of `mingle exec` only.
+ONLY_STARTED = ("together", "verbatim", "keep_key")
+# Options without a value, flags of one call among them, and with one -> the names of their settings.
+FLAGS = {f"--{name.replace('_', '-')}": name for name in ("explain", "no_wait", "no_strict", *ONLY_STARTED)}
+_SWITCHES = (values.switch, values.differences)  # their readers
+FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read in _SWITCHES}
+OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
+
+
 class Settings(NamedTuple):
     """The settings of `mingle env` as typed fields, in the table's order; others through `section`."""
 
@@ -307,3 +316,41 @@ def _flat(tree: Mapping[str, object], path: str) -> Iterator[tuple[str, object]]
 
 def _unknown(expected: str, name: str, known: list[str], where: str) -> SettingsError:
     return SettingsError(expected, f"{name} in {where}", nearest(name, known))
+
+
+# Options on a command line, read without click, which takes 30 ms to import.
+
+
+def split_call(
+    arguments: Sequence[str], flags: Mapping[str, str] = FLAGS, texts: Mapping[str, str] = OPTIONS
+) -> tuple[dict[str, object], tuple[str, ...]] | None:
+    """Return the options, and the rest from the first argument that is none; None for an option that is not plain.
+
+    `flags` and `texts` map the options without and with a value to their names.
+    """
+    options: dict[str, object] = {}
+    position = 0
+    while position < len(arguments):
+        name, is_joined, value = arguments[position].partition("=")
+        if name in flags and not is_joined:
+            options[flags[name]] = True
+        elif name in texts:
+            if not is_joined:
+                position += 1
+                if position == len(arguments) or arguments[position].startswith("-"):
+                    return None
+                value = arguments[position]
+            options[texts[name]] = value
+        elif name == "--" or not name.startswith("-"):
+            break
+        else:
+            return None
+        position += 1
+    return options, tuple(arguments[position:])
+
+
+def option_arguments(options: Mapping[str, object]) -> tuple[str, ...]:
+    """Return options as arguments of `mingle exec`."""
+    known = {name: option for option, name in {**OPTIONS, **FLAGS}.items()}
+    given = {known[name]: value for name, value in options.items() if value not in (None, False)}
+    return tuple(option if value is True else f"{option}={value}" for option, value in given.items())

@@ -11,21 +11,11 @@ from io import FileIO
 from typing import Any
 
 from mingle_hooks import values
-from mingle_hooks.check.report import Address, Space
-from mingle_hooks.check.session import MOST_ADDRESSES, MOST_OF_HOST
+from mingle_hooks.check.report import MOST_ADDRESSES, MOST_OF_HOST, Address, Space
 from mingle_hooks.errors import MingleError, NetworkError, printable
 from mingle_hooks.keys import on_network
-from mingle_hooks.net import devices
-from mingle_hooks.net.addresses import (
-    Preference,
-    UsableAddress,
-    interfaces,
-    list_addresses,
-    list_entries,
-    machine_id,
-    read_attribute,
-    usable,
-)
+from mingle_hooks.net import addresses, devices
+from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, list_entries, read_attribute
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
 from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits
 from mingle_hooks.rendezvous.wire import Body
@@ -40,7 +30,7 @@ _LONGEST = 300
 
 def reachable_addresses(prefer: Sequence[Preference]) -> tuple[tuple[Address, ...], tuple[tuple[str, str], ...], str]:
     """Return the addresses that others may use, those for guests alone, and what is wrong if there are none."""
-    found = interfaces()
+    found = addresses.interfaces()
     guests = tuple(
         (interface.name, str(address.ip))
         for interface in found
@@ -48,7 +38,7 @@ def reachable_addresses(prefer: Sequence[Preference]) -> tuple[tuple[Address, ..
         if interface.kind == "virtual" and not address.is_link_local
     )[:MOST_ADDRESSES]
     try:
-        chosen = usable(found, prefer=prefer)
+        chosen = addresses.usable(found, prefer=prefer)
     except NetworkError as wrong:
         return (), guests, f"expected {wrong.expected}, saw {wrong.seen}"
     return tuple(_address(end) for end in chosen[:MOST_ADDRESSES]), guests, ""
@@ -74,7 +64,7 @@ def own_facts(environ: Mapping[str, str]) -> Body:
     text, _ = fingerprint(FingerprintRequest(environ, directory=os.getcwd(), limits=own_limits()))
     return {
         "hostname": printable(socket.gethostname(), 253),
-        "identity": machine_id(),
+        "identity": addresses.machine_id(),
         "gpus": devices.visible_gpus(environ),
         "fingerprint": text,
     }
@@ -339,7 +329,8 @@ class ChildCall:
     def _look(self) -> None:
         self._deadline.look()
         if self._deadline.is_over:
-            self._end(is_late=True)
+            os.kill(self._pid, signal.SIGKILL)
+            self._end()
         else:
             self._timer = self._loop.after(POLL_S, self._look)
 
@@ -347,14 +338,12 @@ class ChildCall:
         data = os.read(self._pipe.fileno(), _READ_BYTES)
         self._output += data
         if not data:
-            self._end(is_late=False)
+            self._end()
 
-    def _end(self, *, is_late: bool) -> None:
+    def _end(self) -> None:
         self._timer.cancel()
         self._loop.unwatch(self._pipe)
         self._pipe.close()
-        if is_late:
-            os.kill(self._pid, signal.SIGKILL)
         self._reap()
         try:
             self._on_result(values.from_json(self._output))

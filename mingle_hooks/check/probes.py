@@ -9,13 +9,13 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.check import facts, session
+from mingle_hooks.check import facts, report
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLookups
-from mingle_hooks.check.report import Address
-from mingle_hooks.check.session import Measured, Packet, Peer, ProbeOrder, SendOrder, pack_packet, unpack_packet
+from mingle_hooks.check.report import Address, Measured, Peer, ProbeOrder, SendOrder
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
+from mingle_hooks.net.addresses import Preference
 from mingle_hooks.net.ports import DEFAULT_RANGE, GONE_AT_ONCE, bound, candidates
 from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
@@ -28,6 +28,49 @@ from mingle_hooks.values import ports as parse_ports
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo
+
+# The datagrams between probes, which only holders of the check's key can make.
+#
+# ``magic | kind | from | to | network | value | time | MAC (8)``; a SIZE has zeros after it, up to its size.
+
+# A ping and its echo; one that needs no echo; one of a given size, and its confirmation; a TCP listener's greeting; a
+# multicast.
+PING, ECHO, NOTE, SIZE, SIZED, HERE, ALL = range(1, 8)
+_HEAD = struct.Struct("!4sBHHHIQ")
+_MAGIC, _MAC_BYTES = b"MCHK", 8
+BYTES = _HEAD.size + _MAC_BYTES
+# The headers of IP and UDP.
+HEADERS_4, HEADERS_6 = 28, 48
+
+
+class Packet(NamedTuple):
+    """A datagram from host `sender` to host `to`; `value` is a counter, or a size in octets; `time` in nanoseconds."""
+
+    kind: int
+    sender: int
+    to: int
+    network: int = 0
+    value: int = 0
+    time: int = 0
+
+
+def pack_packet(secret: Secret, packet: Packet) -> bytes:
+    """Return the datagram."""
+    return secret.sealed(_HEAD.pack(_MAGIC, *packet), _MAC_BYTES, b"check")
+
+
+def unpack_packet(secret: Secret, data: bytes) -> Packet | None:
+    """Return the packet in a datagram; None if no holder of the key made it."""
+    if len(data) < BYTES or not data.startswith(_MAGIC):
+        return None
+    head = secret.opened(data[:BYTES], _MAC_BYTES, b"check")
+    return None if head is None else Packet(*_HEAD.unpack(head)[1:])
+
+
+def padding(where: str, size: int) -> int:
+    """Return how many zeros make a datagram to this address a packet of `size` octets."""
+    return max(size - (HEADERS_6 if ":" in where else HEADERS_4) - BYTES, 0)
+
 
 # The TCP listeners of a probe: they greet each caller, and count what it sends.
 
@@ -67,7 +110,7 @@ class ProbeServer:
 
     def _greet(self, sock: socket.socket, _where: str) -> None:
         """Send this host's number, and count what arrives. Raises OSError."""
-        sock.send(pack_packet(self._secret, Packet(session.HERE, self.number, 0)))
+        sock.send(pack_packet(self._secret, Packet(HERE, self.number, 0)))
         self._callers.add(_Caller(self._loop, sock, self._callers))
 
 
@@ -123,7 +166,7 @@ class Call:
         self, loop: Loop, secret: Secret, number: int, where: tuple[str, int], on_end: Callable[[str], None]
     ) -> None:
         self._loop, self._secret, self._number, self._on_end = loop, secret, number, on_end
-        self._received = b""
+        self._received, self._is_over = b"", False
         self._sock: socket.socket | None = None
         try:
             self._sock = dial(*where)
@@ -133,23 +176,20 @@ class Call:
             return
         loop.watch(self._sock, READ, lambda _events: self.read())
 
-    @property
-    def is_over(self) -> bool:
-        """Whether `on_end` has been called."""
-        return self._on_end is _ended
-
     def end(self, reason: str) -> None:
-        """Close, and call `on_end`."""
-        on_end, self._on_end = self._on_end, _ended
+        """Close, and call `on_end`, if this has not ended yet."""
+        if self._is_over:
+            return
+        self._is_over = True
         if self._sock is not None and self._sock.fileno() >= 0:
             self._loop.unwatch(self._sock)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
             self._sock.close()
-        on_end(reason)
+        self._on_end(reason)
 
     def read(self) -> None:
         """Read what has arrived."""
-        if self._sock is None or self.is_over:
+        if self._sock is None or self._is_over:
             return
         try:
             data = self._sock.recv(4096)
@@ -161,12 +201,12 @@ class Call:
         self._received += data
         if not data:
             self.end("it closed the connection")
-        elif len(self._received) >= session.BYTES:
-            here = unpack_packet(self._secret, self._received[: session.BYTES])
-            if here is None or here.kind != session.HERE or here.sender != self._number:
+        elif len(self._received) >= BYTES:
+            here = unpack_packet(self._secret, self._received[:BYTES])
+            if here is None or here.kind != HERE or here.sender != self._number:
                 self.end(OTHER)
             else:
-                self._verified(self._sock, self._received[session.BYTES :])
+                self._verified(self._sock, self._received[BYTES:])
 
     def _verified(self, _sock: socket.socket, _more: bytes) -> None:
         self.end("")
@@ -201,10 +241,6 @@ class Transfer(Call):
                 return
 
 
-def _ended(_reason: str) -> None:
-    return
-
-
 # The datagrams of a probe: a socket for each of its addresses.
 
 # linux/in.h, linux/in6.h: level; MTU_DISCOVER with DO, so that no packet is fragmented; and RECVERR, so that the kernel
@@ -226,11 +262,8 @@ _SO_MEMINFO, _MEMINFO = 55, struct.Struct("9I")
 class Datagrams:
     """Sends datagrams and answers those of others; `on_back(packet)` gets the answers to this host's own."""
 
-    def __init__(
-        self, loop: Loop, secret: Secret, clock_ns: Callable[[], int], on_back: Callable[[Packet], None]
-    ) -> None:
-        self._loop, self._secret, self._clock_ns, self._on_back = loop, secret, clock_ns, on_back
-        self.number = 0
+    def __init__(self, loop: Loop, secret: Secret, on_back: Callable[[Packet], None]) -> None:
+        self._loop, self._secret, self._on_back, self.number = loop, secret, on_back, 0
         self._sockets: dict[str, socket.socket] = {}
         self._heard: dict[tuple[int, int], int] = {}  # (sender, network) -> a bit for each
 
@@ -271,7 +304,7 @@ class Datagrams:
 
     def send(self, mine: str, where: tuple[str, int], packet: Packet) -> bool:
         """Send a packet, a SIZE with its padding; return False if the kernel has no room for it."""
-        pad = session.padding(where[0], packet.value) if packet.kind == session.SIZE else 0
+        pad = padding(where[0], packet.value) if packet.kind == SIZE else 0
         return _sent(self._sockets[mine], pack_packet(self._secret, packet) + bytes(pad), where)
 
     def _ready(self, sock: socket.socket, events: int) -> None:
@@ -295,16 +328,14 @@ class Datagrams:
 
     def _take(self, sock: socket.socket, packet: Packet, size: int, where: tuple[str, int]) -> None:
         kind = packet.kind
-        if kind in (session.ECHO, session.SIZED):
+        if kind in (ECHO, SIZED):
             self._on_back(packet)
-        if kind in (session.PING, session.NOTE) and packet.value < _MOST_SEQUENCE:
+        if kind in (PING, NOTE) and packet.value < _MOST_SEQUENCE:
             key = packet.sender, packet.network
             self._heard[key] = self._heard.get(key, 0) | 1 << packet.value
-        is_sized = kind == session.SIZE and size == session.BYTES + session.padding(where[0], packet.value)
-        if kind == session.PING or is_sized:
-            answer = packet._replace(
-                kind=session.SIZED if is_sized else session.ECHO, sender=self.number, to=packet.sender
-            )
+        is_sized = kind == SIZE and size == BYTES + padding(where[0], packet.value)
+        if kind == PING or is_sized:
+            answer = packet._replace(kind=SIZED if is_sized else ECHO, sender=self.number, to=packet.sender)
             _sent(sock, pack_packet(self._secret, answer), where)
 
 
@@ -369,21 +400,12 @@ class Way:
 class ProbeRun:
     """Probes peers until everything `is_done`; `measured()` returns the results."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        secret: Secret,
-        datagrams: Datagrams,
-        clock_ns: Callable[[], int],
-        peers: Sequence[Peer],
-        count: int,
-        turn_s: float,
-    ) -> None:
-        self._loop, self._secret, self._datagrams, self._clock_ns = loop, secret, datagrams, clock_ns
-        self._count, self._turn_s, self._is_over = count, turn_s, False
-        self._ways = {(peer.number, peer.network): Way(peer) for peer in peers}
+    def __init__(self, loop: Loop, secret: Secret, datagrams: Datagrams, order: ProbeOrder) -> None:
+        self._loop, self._secret, self._datagrams = loop, secret, datagrams
+        self._count, self._turn_s, self._is_over = order.datagrams, order.turn_us / 10**6, False
+        self._ways = {(peer.number, peer.network): Way(peer) for peer in order.peers}
         for way in self._ways.values():
-            loop.after(way.peer.turn * turn_s, lambda way=way: self._ping(way))  # type: ignore[misc]
+            loop.after(way.peer.turn * self._turn_s, lambda way=way: self._ping(way))  # type: ignore[misc]
 
     @property
     def is_done(self) -> bool:
@@ -400,8 +422,8 @@ class ProbeRun:
         way = self._ways.get((packet.sender, packet.network))
         if way is None:
             return
-        if packet.kind == session.ECHO:
-            took_ns = self._clock_ns() - packet.time
+        if packet.kind == ECHO:
+            took_ns = time.monotonic_ns() - packet.time
             way.echoes += 1
             way.rtt_ns = took_ns if way.rtt_ns is None else min(way.rtt_ns, took_ns)
         else:
@@ -415,7 +437,7 @@ class ProbeRun:
         """Stop, and return the rows; connections that have not been answered by now have failed."""
         self.stop()
         for way in self._ways.values():
-            if way.call is not None and not way.call.is_over:
+            if way.call is not None:
                 way.call.read()
                 way.call.end(LATE)
         return [_row(way)._asdict() for way in self._ways.values()]
@@ -437,7 +459,7 @@ class ProbeRun:
         """Send one datagram, and the next later, so that a slow host reads in between."""
         if self._is_over or way.sent == self._count:
             return
-        if not self._send(way, session.PING if way.peer.begins else session.NOTE, way.sent):
+        if not self._send(way, PING if way.peer.begins else NOTE, way.sent):
             way.had_no_room = True
             self._loop.after(_ROOM_S, lambda: self._ping(way))
             return
@@ -452,11 +474,11 @@ class ProbeRun:
                 self._send_size(way, size)
 
     def _send_size(self, way: Way, size: int) -> None:
-        self._send(way, session.SIZE, size)
+        self._send(way, SIZE, size)
 
     def _send(self, way: Way, kind: int, value: int) -> bool:
         peer = way.peer
-        packet = Packet(kind, self._datagrams.number, peer.number, peer.network, value, self._clock_ns())
+        packet = Packet(kind, self._datagrams.number, peer.number, peer.network, value, time.monotonic_ns())
         return self._datagrams.send(peer.mine, (peer.theirs, peer.port), packet)
 
 
@@ -476,7 +498,7 @@ _PORTS = 3
 class Multicast:
     """The group on all interfaces; `received()` returns the hosts that were heard on each."""
 
-    def __init__(self, loop: Loop, secret: Secret, nets: Sequence[str]) -> None:
+    def __init__(self, loop: Loop, secret: Secret, prefer: Sequence[Preference]) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
         self._links: list[multicast.Link] = []
         self._heard: dict[str, set[int]] = {}
@@ -488,7 +510,7 @@ class Multicast:
         self._groups = four, socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, six))
         try:
             _load()
-            infos = multicast.carriers(nets)
+            infos = multicast.carriers(prefer)
         except (ImportError, OSError, NetworkError) as error:
             self._faults[""] = reason(error)
             return
@@ -497,7 +519,7 @@ class Multicast:
 
     def send(self) -> None:
         """Send one datagram on each interface, to each port."""
-        data = pack_packet(self._secret, Packet(session.ALL, self.number, 0))
+        data = pack_packet(self._secret, Packet(ALL, self.number, 0))
         for link in self._links:
             try:
                 for port in self._ports:
@@ -530,11 +552,11 @@ class Multicast:
     def _read(self, link: multicast.Link, sock: socket.socket) -> None:
         for _ in range(_READ_AT_ONCE):
             try:
-                data = sock.recv(session.BYTES + 1)
+                data = sock.recv(BYTES + 1)
             except OSError:
                 return
             packet = unpack_packet(self._secret, data)
-            if packet is not None and packet.kind == session.ALL and packet.sender != self.number:
+            if packet is not None and packet.kind == ALL and packet.sender != self.number:
                 self._heard[link.info.machine_name].add(packet.sender)
 
 
@@ -584,12 +606,13 @@ class Probe:
         self._faults: list[str] = []
         self._run: ProbeRun | None = None
         self._names: NameLookups | None = None
-        self._datagrams = Datagrams(loop, self._secret, time.monotonic_ns, self._back)
+        self._datagrams = Datagrams(loop, self._secret, self._back)
         self._server = ProbeServer(loop, self._secret)
         self._devices = DeviceFacts(loop, environ, self._report)  # forks: before there is any thread
         self._multicast = self._open_network(environ)
         join = Join(task.host, task.local, os.getpid(), is_output=False)
-        self._approach = Approach(loop, self._secret, task.addresses, join, self._welcome, lambda _reason: self.leave())
+        self._approach = Approach(loop, self._secret, task.addresses, join, self._welcome)
+        self._approach.on_end = lambda _reason: self.leave()
 
     @property
     def is_found(self) -> bool:
@@ -607,14 +630,13 @@ class Probe:
     # --- Facts.
 
     def _open_network(self, environ: Mapping[str, str]) -> Multicast:
-        preferred, names = environ.get(session.IFACE, ""), []
+        preferred, prefer = environ.get(report.IFACE, ""), tuple[Any, ...]()
         try:
             prefer = networks(preferred) if preferred else ()
-            names = [network.text for network in prefer]  # type: ignore[attr-defined]
             chosen, guests, trouble = self._reachable(prefer)
         except MingleError as wrong:
             chosen, guests, trouble = (), (), f"expected {wrong.expected}, saw {wrong.seen}"
-        opened = [self._open(address, environ.get(session.PORTS, "")) for address in chosen]
+        opened = [self._open(address, environ.get(report.PORTS, "")) for address in chosen]
         if trouble:
             self._faults.append(printable(trouble, _LONGEST))
         self._body = {
@@ -623,7 +645,7 @@ class Probe:
             "guests": guests,
             "every": facts.all_addresses(),
         }
-        return Multicast(self._loop, self._secret, names)
+        return Multicast(self._loop, self._secret, prefer)
 
     def _open(self, address: Address, wanted: str) -> Address:
         """Return an address with the port of the range that is now open there for TCP and UDP; 0 if none is free."""
@@ -650,7 +672,7 @@ class Probe:
         """Send this host's facts, once all are known."""
         if self._link is not None and self._devices.is_known:
             faults = [*self._faults, *self._devices.faults]
-            self._link.send(session.FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
+            self._link.send(report.FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
 
     # --- Orders.
 
@@ -659,12 +681,12 @@ class Probe:
             self.was_dismissed = True
             self.leave()
             return
-        order = body.get("do") if kind == session.ORDER else None
-        if order == session.PROBE:
+        order = body.get("do") if kind == report.ORDER else None
+        if order == report.PROBE:
             self._probe(body)
-        elif order == session.COUNT:
+        elif order == report.COUNT:
             self._loop.after(_STILL_S, self._count)  # some datagrams may still be on their way
-        elif order == session.SEND:
+        elif order == report.SEND:
             self._transfer(body)
         else:
             raise WireError("no order")
@@ -678,7 +700,7 @@ class Probe:
 
     def _answer(self, body: Body) -> None:
         if self._link is not None:
-            self._link.send(session.ANSWER, body)
+            self._link.send(report.ANSWER, body)
 
     def _back(self, packet: Packet) -> None:
         if self._run is not None:
@@ -687,10 +709,8 @@ class Probe:
     def _probe(self, body: Body) -> None:
         order = parse(ProbeOrder, body)
         wanted = dict(order.names)
-        limit_s, most_s, turn_s = order.limit_ms / 1000, order.most_ms / 1000, order.turn_us / 10**6
-        run = self._run = ProbeRun(
-            self._loop, self._secret, self._datagrams, time.monotonic_ns, order.peers, order.datagrams, turn_s
-        )
+        limit_s, most_s = order.limit_ms / 1000, order.most_ms / 1000
+        run = self._run = ProbeRun(self._loop, self._secret, self._datagrams, order)
         own = socket.gethostname()
         lookups = self._names = NameLookups(self._loop, (own, *wanted.values()))
         multicast_s = _MULTICAST_S if order.multicast else ()
@@ -721,7 +741,7 @@ class Probe:
             self._answer({"octets": octets, "ns": took_ns})
 
         transfer = Transfer(self._loop, self._secret, order.number, (order.theirs, order.port), ended)
-        self._loop.after(order.limit_ms / 1000, lambda: None if transfer.is_over else transfer.end(LATE))
+        self._loop.after(order.limit_ms / 1000, lambda: transfer.end(LATE))
 
 
 _STDERR = 2

@@ -1,4 +1,4 @@
-"""What `mingle check` found: hosts, the ways between them, and findings; as a table, a page and JSON."""
+"""What probes report, and what `mingle check` found in it; as a table, a page and JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import files
 from mingle_hooks.errors import printable
-from mingle_hooks.rendezvous.wire import address, printable_text, within
+from mingle_hooks.rendezvous.fingerprint import LONGEST
+from mingle_hooks.rendezvous.wire import Body, Key, Most, address, nested, parse, printable_text, within
 from mingle_hooks.schedulers.hostlist import fold
 
 Kind = Literal["missing", "network", "node"]
@@ -236,6 +237,158 @@ def count_text(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+# The messages between a probe and `mingle check`, on a link on which both have proved that they hold the key.
+#
+# ::
+#
+#     probe                                     mingle check
+#       JOIN, WELCOME     as an agent's, and then
+#       FACTS   what this host is            →
+#                                            ←  ORDER   probe hosts; count what arrived; send to a host
+#       ANSWER  the results                  →
+#                                            ←  LEAVE
+#
+# All of it is parsed into bounded types: text of other hosts is shown on a terminal and on a page.
+
+# These are distinct from the kinds of an agent's messages.
+FACTS, ORDER, ANSWER = 48, 49, 50
+# Variables of a probe, beside its key and the addresses of `mingle check`.
+IFACE, PORTS = "MINGLE_IFACE", "MINGLE_PORT_RANGE"
+PROBE, COUNT, SEND = "probe", "count", "send"
+
+MOST_ADDRESSES, MOST_OF_HOST = 32, 256
+MOST_HOSTS = 1 << 16
+
+HostNumber = Annotated[int, within(0, MOST_HOSTS)]
+IpAddresses = Annotated[tuple[IpAddress, ...], Most(MOST_ADDRESSES)]
+
+
+class _Guest(NamedTuple):
+    iface: Text
+    address: IpAddress
+
+
+def _guest(body: Body, name: str) -> tuple[str, str]:
+    """Return a guest as a plain pair, as JSON has it."""
+    iface, address = nested(_Guest)(body, name)
+    return iface, address
+
+
+class Peer(NamedTuple):
+    """Another host on one network: its number, its turn, whether this host begins, and the addresses of both."""
+
+    number: HostNumber
+    turn: Annotated[int, within(0, MOST_HOSTS)]
+    begins: bool
+    network: Annotated[int, within(0, MOST_HOSTS)]
+    mine: IpAddress
+    theirs: IpAddress
+    port: PortNumber
+    mtu: Mtu  # the smaller one of the two interfaces'
+
+
+class Measured(NamedTuple):
+    """What a probe measured to another host on one network; `closed` is why TCP failed, "" if it did not.
+
+    `had_no_room`: its kernel's neighbour table had no room for that host, at least once.
+    """
+
+    number: HostNumber
+    network: Annotated[int, within(0, MOST_HOSTS)]
+    sent: Annotated[int, within(0, MOST_HOSTS)]
+    rtt_us: Count | None
+    mtu: Mtu | None
+    closed: Text
+    had_no_room: bool
+
+
+class HeardRow(NamedTuple):
+    """Multicast on one interface, with the numbers of the hosts that were heard."""
+
+    iface: Text
+    hosts: Annotated[tuple[HostNumber, ...], Most(MOST_HOSTS)]
+    fault: Text
+
+
+class NameRow(NamedTuple):
+    """The addresses of host `number`'s name on the probe's host; None if the name service did not answer."""
+
+    number: HostNumber
+    addresses: IpAddresses | None
+
+
+class HostName(NamedTuple):
+    """A host's number, and the name to look up."""
+
+    number: HostNumber
+    name: Annotated[str, printable_text(253)]
+
+
+class ProbeOrder(NamedTuple):
+    """PROBE: send datagrams to each peer; a turn lasts `turn_us`, all of it `most_ms` at most."""
+
+    peers: Annotated[tuple[Peer, ...], Most(MOST_HOSTS)]
+    names: Annotated[tuple[HostName, ...], Most(MOST_HOSTS)]
+    datagrams: Annotated[int, Key("count"), within(1, 1000)]
+    multicast: bool
+    limit_ms: Annotated[int, within(0, 10**8)]
+    most_ms: Annotated[int, within(0, 10**8)]
+    turn_us: Annotated[int, within(1, 10**8)]
+
+
+class SendOrder(NamedTuple):
+    """SEND: send as much as possible to one host in this time."""
+
+    number: HostNumber
+    theirs: IpAddress
+    port: Annotated[int, within(1, 65535)]
+    limit_ms: Annotated[int, within(0, 10**6)]
+
+
+class Arrived(NamedTuple):
+    """How many datagrams of a host arrived on one network."""
+
+    sender: HostNumber
+    network: Annotated[int, within(0, MOST_HOSTS)]
+    datagrams: Annotated[int, within(0, 1 << 20)]
+
+
+class Found(NamedTuple):
+    """The answer to PROBE: addresses of others' names and its own, and for how long the probe did not run."""
+
+    names: Annotated[tuple[NameRow, ...], Most(MOST_HOSTS)]
+    own: IpAddresses | None
+    late_ms: Annotated[int, within(0, 1 << 31)]
+
+
+class Counted(NamedTuple):
+    """The answer to COUNT."""
+
+    met: Annotated[tuple[Measured, ...], Most(MOST_HOSTS)]
+    heard: Annotated[tuple[Arrived, ...], Most(MOST_HOSTS)]
+    dropped: Annotated[int, within(0, 1 << 62)]
+    multicast: Annotated[tuple[HeardRow, ...], Most(MOST_HOSTS)]
+
+
+class _Facts(NamedTuple):
+    """FACTS: the fields of report.Host, except its name."""
+
+    hostname: Annotated[str, printable_text(253)]
+    identity: Annotated[str, printable_text(253)]
+    gpus: Annotated[int, within(0, 1 << 16)] | None
+    fingerprint: Annotated[str, printable_text(LONGEST)]
+    addresses: Annotated[tuple[Address, ...], Most(MOST_ADDRESSES)]
+    every: Annotated[tuple[IpAddress, ...], Most(MOST_OF_HOST)]
+    guests: Annotated[tuple[Annotated[tuple[str, str], _guest], ...], Most(MOST_ADDRESSES)]
+    spaces: Annotated[tuple[Space, ...], Most(MOST_ADDRESSES)]
+    faults: Annotated[tuple[Text, ...], Most(MOST_ADDRESSES)]
+
+
+def parse_report_host(name: str, body: Body) -> Host:
+    """Return a host with its facts. Raises WireError."""
+    return Host(name=name, **parse(_Facts, body)._asdict())
+
+
 # The report as a table for people: a line for each host, then the findings and the verdict.
 
 _COLUMNS = ("HOST", "STATE", "ADDRESS", "IFACE", "MTU", "RTT", "LOST", "GPUS", "SHM", "TMP")
@@ -293,18 +446,15 @@ def table_cells(report: Report, host: Host, *, is_named: bool) -> tuple[str, ...
     cells = (
         host.name,
         state,
-        best.address if best else "-",
-        best.iface if best else "-",
-        _or_dash(best.mtu if best else None),
-        f"{median(rtts) / 1000:.2f} ms" if rtts else "-",
+        *((best.address, best.iface, best.mtu) if best else (None, None, None)),
+        f"{median(rtts) / 1000:.2f} ms" if rtts else None,
         _lost_text(report, host.name),
-        _or_dash(host.gpus),
+        host.gpus,
         *(_space_text(free.get(path)) for path in ("/dev/shm", "/tmp")),  # noqa: S108 - what is checked
     )
-    if not report.flows:
-        return cells
-    speeds = host_speeds(report.flows, host.name)
-    return (*cells, *(speed_text(max(mbits)) if mbits else "-" for mbits in speeds))
+    speeds = host_speeds(report.flows, host.name) if report.flows else ()
+    known = (*cells, *(speed_text(max(mbits)) if mbits else None for mbits in speeds))
+    return tuple("-" if cell is None else str(cell) for cell in known)
 
 
 def host_speeds(flows: Iterable[Flow], host: str) -> tuple[list[int], list[int]]:
@@ -313,21 +463,17 @@ def host_speeds(flows: Iterable[Flow], host: str) -> tuple[list[int], list[int]]
     return sent, [flow.mbits or 0 for flow in flows if flow.receiver == host]
 
 
-def _lost_text(report: Report, host: str) -> str:
+def _lost_text(report: Report, host: str) -> str | None:
     """Return the share of a host's datagrams that were lost, in both directions together."""
     mine = [pair for pair in report.pairs if host in (pair.one, pair.other)]
     sent = sum(pair.sent + pair.sent_back for pair in mine)
-    return f"{100 * (sent - sum(pair.there + pair.back for pair in mine)) / sent:.0f} %" if sent else "-"
+    return f"{100 * (sent - sum(pair.there + pair.back for pair in mine)) / sent:.0f} %" if sent else None
 
 
-def _space_text(free_mb: int | None) -> str:
+def _space_text(free_mb: int | None) -> str | None:
     if free_mb is None:
-        return "-"
+        return None
     return f"{free_mb / _GIB:.0f} GiB" if free_mb >= _GIB else f"{free_mb} MiB"
-
-
-def _or_dash(value: object) -> str:
-    return "-" if value is None else str(value)
 
 
 # The report as a page: templates/check, with all that it needs in one file.

@@ -1,250 +1,31 @@
-"""One check, from the start of its probes to the report, and the messages between probes and `mingle check`."""
+"""One check, from the start of its probes to the report; and the search for hosts that make a command fail."""
 
 from __future__ import annotations
 
 import os
-import socket
-import struct
+import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import combinations
+from typing import Literal, NamedTuple
 
-from mingle_hooks.check.report import (
-    Address,
-    Count,
-    Flow,
-    Heard,
-    Host,
-    IpAddress,
-    Mtu,
-    Name,
-    Network,
-    Pair,
-    PortNumber,
-    Report,
-    Space,
-    Text,
-    network_ends,
-)
+from mingle_hooks.check import report
+from mingle_hooks.check.report import Finding, Flow, Heard, Host, Name, Network, Pair, Report, network_ends
 from mingle_hooks.check.rules import judge, shared_networks, slow_flows
-from mingle_hooks.errors import printable
+from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.net.ports import DEFAULT_RANGE
-from mingle_hooks.rendezvous.connection import Callers, Loop
-from mingle_hooks.rendezvous.fingerprint import LONGEST
-from mingle_hooks.rendezvous.wire import (
-    Body,
-    Key,
-    Most,
-    Secret,
-    WireError,
-    integer,
-    nested,
-    parse,
-    printable_text,
-    within,
-)
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer, parse
+from mingle_hooks.run import runner
 from mingle_hooks.run.hub import Launching, Sockets
-from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Welcome
-from mingle_hooks.run.runner import facts_of, option_seconds, plan_hosts
+from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Reception, Welcome
+from mingle_hooks.run.runner import Options, Request, facts_of, option_seconds, plan_hosts
 from mingle_hooks.run.starters import Allocation, Starter
+from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.settings import load
-
-# The messages between a probe and `mingle check`, on a link on which both have proved that they hold the key.
-#
-# ::
-#
-#     probe                                     mingle check
-#       JOIN, WELCOME     as an agent's, and then
-#       FACTS   what this host is            →
-#                                            ←  ORDER   probe hosts; count what arrived; send to a host
-#       ANSWER  the results                  →
-#                                            ←  LEAVE
-#
-# All of it is parsed into bounded types: text of other hosts is shown on a terminal and on a page.
-
-# These are distinct from the kinds of an agent's messages.
-FACTS, ORDER, ANSWER = 48, 49, 50
-# Variables of a probe, beside its key and the addresses of `mingle check`.
-IFACE, PORTS = "MINGLE_IFACE", "MINGLE_PORT_RANGE"
-PROBE, COUNT, SEND = "probe", "count", "send"
-
-MOST_ADDRESSES, MOST_OF_HOST = 32, 256
-MOST_HOSTS = 1 << 16
-
-HostNumber = Annotated[int, within(0, MOST_HOSTS)]
-IpAddresses = Annotated[tuple[IpAddress, ...], Most(MOST_ADDRESSES)]
-
-
-class _Guest(NamedTuple):
-    iface: Text
-    address: IpAddress
-
-
-def _guest(body: Body, name: str) -> tuple[str, str]:
-    """Return a guest as a plain pair, as JSON has it."""
-    iface, address = nested(_Guest)(body, name)
-    return iface, address
-
-
-class Peer(NamedTuple):
-    """Another host on one network: its number, its turn, whether this host begins, and the addresses of both."""
-
-    number: HostNumber
-    turn: Annotated[int, within(0, MOST_HOSTS)]
-    begins: bool
-    network: Annotated[int, within(0, MOST_HOSTS)]
-    mine: IpAddress
-    theirs: IpAddress
-    port: PortNumber
-    mtu: Mtu  # the smaller one of the two interfaces'
-
-
-class Measured(NamedTuple):
-    """What a probe measured to another host on one network; `closed` is why TCP failed, "" if it did not.
-
-    `had_no_room`: its kernel's neighbour table had no room for that host, at least once.
-    """
-
-    number: HostNumber
-    network: Annotated[int, within(0, MOST_HOSTS)]
-    sent: Annotated[int, within(0, MOST_HOSTS)]
-    rtt_us: Count | None
-    mtu: Mtu | None
-    closed: Text
-    had_no_room: bool
-
-
-class HeardRow(NamedTuple):
-    """Multicast on one interface, with the numbers of the hosts that were heard."""
-
-    iface: Text
-    hosts: Annotated[tuple[HostNumber, ...], Most(MOST_HOSTS)]
-    fault: Text
-
-
-class NameRow(NamedTuple):
-    """The addresses of host `number`'s name on the probe's host; None if the name service did not answer."""
-
-    number: HostNumber
-    addresses: IpAddresses | None
-
-
-class HostName(NamedTuple):
-    """A host's number, and the name to look up."""
-
-    number: HostNumber
-    name: Annotated[str, printable_text(253)]
-
-
-class ProbeOrder(NamedTuple):
-    """PROBE: send datagrams to each peer; a turn lasts `turn_us`, all of it `most_ms` at most."""
-
-    peers: Annotated[tuple[Peer, ...], Most(MOST_HOSTS)]
-    names: Annotated[tuple[HostName, ...], Most(MOST_HOSTS)]
-    datagrams: Annotated[int, Key("count"), within(1, 1000)]
-    multicast: bool
-    limit_ms: Annotated[int, within(0, 10**8)]
-    most_ms: Annotated[int, within(0, 10**8)]
-    turn_us: Annotated[int, within(1, 10**8)]
-
-
-class SendOrder(NamedTuple):
-    """SEND: send as much as possible to one host in this time."""
-
-    number: HostNumber
-    theirs: IpAddress
-    port: Annotated[int, within(1, 65535)]
-    limit_ms: Annotated[int, within(0, 10**6)]
-
-
-class Arrived(NamedTuple):
-    """How many datagrams of a host arrived on one network."""
-
-    sender: HostNumber
-    network: Annotated[int, within(0, MOST_HOSTS)]
-    datagrams: Annotated[int, within(0, 1 << 20)]
-
-
-class Found(NamedTuple):
-    """The answer to PROBE: addresses of others' names and its own, and for how long the probe did not run."""
-
-    names: Annotated[tuple[NameRow, ...], Most(MOST_HOSTS)]
-    own: IpAddresses | None
-    late_ms: Annotated[int, within(0, 1 << 31)]
-
-
-class Counted(NamedTuple):
-    """The answer to COUNT."""
-
-    met: Annotated[tuple[Measured, ...], Most(MOST_HOSTS)]
-    heard: Annotated[tuple[Arrived, ...], Most(MOST_HOSTS)]
-    dropped: Annotated[int, within(0, 1 << 62)]
-    multicast: Annotated[tuple[HeardRow, ...], Most(MOST_HOSTS)]
-
-
-class _Facts(NamedTuple):
-    """FACTS: the fields of report.Host, except its name."""
-
-    hostname: Annotated[str, printable_text(253)]
-    identity: Annotated[str, printable_text(253)]
-    gpus: Annotated[int, within(0, 1 << 16)] | None
-    fingerprint: Annotated[str, printable_text(LONGEST)]
-    addresses: Annotated[tuple[Address, ...], Most(MOST_ADDRESSES)]
-    every: Annotated[tuple[IpAddress, ...], Most(MOST_OF_HOST)]
-    guests: Annotated[tuple[Annotated[tuple[str, str], _guest], ...], Most(MOST_ADDRESSES)]
-    spaces: Annotated[tuple[Space, ...], Most(MOST_ADDRESSES)]
-    faults: Annotated[tuple[Text, ...], Most(MOST_ADDRESSES)]
-
-
-def parse_report_host(name: str, body: Body) -> Host:
-    """Return a host with its facts. Raises WireError."""
-    return Host(name=name, **parse(_Facts, body)._asdict())
-
-
-# The datagrams between probes, which only holders of the check's key can make.
-#
-# ``magic | kind | from | to | network | value | time | MAC (8)``; a SIZE has zeros after it, up to its size.
-
-# A ping and its echo; one that needs no echo; one of a given size, and its confirmation; a TCP listener's greeting; a
-# multicast.
-PING, ECHO, NOTE, SIZE, SIZED, HERE, ALL = range(1, 8)
-_HEAD = struct.Struct("!4sBHHHIQ")
-_MAGIC, _MAC_BYTES = b"MCHK", 8
-BYTES = _HEAD.size + _MAC_BYTES
-# The headers of IP and UDP.
-HEADERS_4, HEADERS_6 = 28, 48
-
-
-class Packet(NamedTuple):
-    """A datagram from host `sender` to host `to`; `value` is a counter, or a size in octets; `time` in nanoseconds."""
-
-    kind: int
-    sender: int
-    to: int
-    network: int = 0
-    value: int = 0
-    time: int = 0
-
-
-def pack_packet(secret: Secret, packet: Packet) -> bytes:
-    """Return the datagram."""
-    return secret.sealed(_HEAD.pack(_MAGIC, *packet), _MAC_BYTES, b"check")
-
-
-def unpack_packet(secret: Secret, data: bytes) -> Packet | None:
-    """Return the packet in a datagram; None if no holder of the key made it."""
-    if len(data) < BYTES or not data.startswith(_MAGIC):
-        return None
-    head = secret.opened(data[:BYTES], _MAC_BYTES, b"check")
-    return None if head is None else Packet(*_HEAD.unpack(head)[1:])
-
-
-def padding(where: str, size: int) -> int:
-    """Return how many zeros make a datagram to this address a packet of `size` octets."""
-    return max(size - (HEADERS_6 if ":" in where else HEADERS_4) - BYTES, 0)
-
 
 # The options of one `mingle check`: hosts, networks, ports and deadlines.
 
@@ -289,14 +70,14 @@ class ProbeListener:
     """Collects `facts` and `answers` by host number; `gone` has why the connection of a host ended."""
 
     def __init__(self, loop: Loop, sockets: Sockets, secret: Secret, hosts: Sequence[str]) -> None:
-        self._loop, self._sockets, self._secret = loop, sockets, secret
+        self._sockets = sockets
         self._numbers = {host: number for number, host in enumerate(hosts)}
-        self._strangers: dict[Link, None] = {}
         self._here: dict[int, Link] = {}
         self.facts: dict[int, Body] = {}
         self.answers: dict[int, list[Body]] = {}
         self.gone: dict[int, str] = {}
-        Callers(loop, sockets.listeners, self._greet)
+        self._reception = Reception(loop, sockets.listeners, secret, self._introduced, _MOST_STRANGERS)
+        self._reception.on_end = self._ended
 
     def send(self, number: int, kind: int, message: Message) -> None:
         """Send a message to a probe, if it is connected."""
@@ -310,20 +91,11 @@ class ProbeListener:
 
     def close(self) -> None:
         """Close all connections."""
-        for link in (*self._strangers, *self._here.values()):
+        self._reception.close()
+        for link in self._here.values():
             link.close()
 
-    def _greet(self, sock: socket.socket, _where: str) -> None:
-        link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda why: self._forget(link, why))
-        link.on_message = lambda kind, body: self._introduced(link, kind, body)
-        self._strangers[link] = None
-        if len(self._strangers) > _MOST_STRANGERS:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.close()
-
-    def _forget(self, link: Link, why: str) -> None:
-        self._strangers.pop(link, None)
+    def _ended(self, link: Link, why: str) -> None:
         for number, other in [*self._here.items()]:
             if other is link:
                 del self._here[number]
@@ -331,7 +103,7 @@ class ProbeListener:
 
     def _introduced(self, link: Link, kind: int, body: Body) -> None:
         """Accept a probe of this check. Raises WireError for any other caller."""
-        self._strangers.pop(link, None)
+        self._reception.admit(link)
         number = self._numbers.get(parse(Join, body).host)
         if kind != JOIN or number is None or number in self._here:
             raise WireError("no host of this check")
@@ -340,9 +112,9 @@ class ProbeListener:
         link.send(WELCOME, Welcome(number, self._sockets.port, _SILENCE_MS))
 
     def _received(self, number: int, kind: int, body: Body) -> None:
-        if kind == FACTS:
+        if kind == report.FACTS:
             self.facts[number] = body
-        elif kind == ANSWER:
+        elif kind == report.ANSWER:
             self.answers.setdefault(number, []).append(body)
         else:
             raise WireError("not a probe's message")
@@ -388,15 +160,14 @@ def transfer_rounds(count: int) -> tuple[Round, ...]:
 
 
 def _tournament(count: int) -> tuple[Round, ...]:
-    """Return the circle method's rounds; each host begins about half of its probes."""
-    players: list[int | None] = [*range(count), *([None] if count % 2 else [])]
-    half = len(players) // 2
-    rounds = []
-    for _ in range(len(players) - 1):
-        pairs = zip(players[:half], reversed(players[half:]), strict=True)
-        rounds.append(tuple(_ordered(one, other) for one, other in pairs if one is not None and other is not None))
-        players[1:] = [players[-1], *players[1:-1]]
-    return tuple(rounds)
+    """Return a round for each sum of two numbers; the last of an even count meets whom no other does.
+
+    Each host begins about half of its probes.
+    """
+    odd = count - 1 + count % 2
+    pairs = [(one, other, (one + other) % odd) for one, other in combinations(range(odd), 2)]
+    pairs += [(one, odd, 2 * one % odd) for one in range(odd if odd < count else 0)]
+    return tuple(tuple(_ordered(one, other) for one, other, its in pairs if its == turn) for turn in range(odd))
 
 
 def _ordered(one: int, other: int) -> tuple[int, int]:
@@ -420,7 +191,7 @@ def _offsets(count: int) -> tuple[int, ...]:
 _MOST_SPEAKERS = 64
 _MTU = 1500  # of an interface that does not report one
 
-Rows = dict[tuple[int, int, int], Measured]  # from host, to host, network
+Rows = dict[tuple[int, int, int], report.Measured]  # from host, to host, network
 Arrivals = dict[tuple[int, int, int], int]  # the same -> datagrams that arrived
 
 
@@ -442,7 +213,7 @@ def probe_orders(hosts: Sequence[Host], here: Sequence[int], shared: Sequence[Ne
                     mine, theirs = ends.get(hosts[number].name), ends.get(host.name)
                     if mine and theirs and mine.address != theirs.address and theirs.port:  # 0: it found no free port
                         mtu = min(theirs.mtu or _MTU, mine.mtu or _MTU)
-                        peer = Peer(other, turn, begins, network, mine.address, theirs.address, theirs.port, mtu)
+                        peer = report.Peer(other, turn, begins, network, mine.address, theirs.address, theirs.port, mtu)
                         orders[number]["peers"].append(peer._asdict())
     return orders, len(turns)
 
@@ -469,8 +240,8 @@ def assemble_report(
     found = [*hosts]
     for number in here:
         try:
-            answer = parse(Counted, counted[number])
-            found[number] = _completed(hosts[number], names, parse(Found, met[number]), answer, len(here))
+            answer = parse(report.Counted, counted[number])
+            found[number] = _completed(hosts[number], names, parse(report.Found, met[number]), answer, len(here))
         except (KeyError, WireError) as wrong:
             why = f": {wrong}" if isinstance(wrong, WireError) else ""
             missing = f"it started, then did not answer in time{why}"
@@ -486,18 +257,13 @@ def assemble_report(
             found[number] = found[number]._replace(dropped=count)
     pairs = [*_pairs(found, here, shared, rows, arrived)]
     sound, unknown = (tuple(pair for pair, is_known in pairs if is_known == which) for which in (True, False))
-    present = {found[number].name for number in dropped}
-    networks = tuple(
-        network._replace(
-            hosts=tuple(host for host in network.hosts if host in present),
-            addresses=tuple(end.address for host, end in network_ends(hosts, network).items() if host in present),
-        )
-        for network in shared
-    )
-    return Report(tuple(found), networks, sound, unknown=unknown)
+    present = [hosts[number] for number in dropped]
+    ends = [(network.name, network_ends(present, network)) for network in shared]
+    networks = [Network(name, tuple(its), tuple(end.address for end in its.values())) for name, its in ends]
+    return Report(tuple(found), tuple(networks), sound, unknown=unknown)
 
 
-def _completed(host: Host, hosts: Sequence[str], found: Found, counted: Counted, count: int) -> Host:
+def _completed(host: Host, hosts: Sequence[str], found: report.Found, counted: report.Counted, count: int) -> Host:
     """Return one of `count` hosts with what its probe found. Raises WireError."""
     heard = counted.multicast
     if any(number >= len(hosts) for row in heard for number in row.hosts):
@@ -523,19 +289,11 @@ def _pairs(
             there, back = rows.get((a, b, network)), rows.get((b, a, network))
             if there is None or back is None:
                 continue
-            pair = Pair(
-                hosts[a].name,
-                hosts[b].name,
-                shared_network.name,
-                there.sent,
-                min(arrived.get((a, b, network), 0), there.sent),
-                back.sent,
-                min(arrived.get((b, a, network), 0), back.sent),
-                there.rtt_us,
-                there.mtu,
-                there.closed,
-                back.closed,
-            )
+            came = min(arrived.get((a, b, network), 0), there.sent)
+            came_back = min(arrived.get((b, a, network), 0), back.sent)
+            ends = hosts[a].name, hosts[b].name, shared_network.name
+            counts = there.sent, came, back.sent, came_back
+            pair = Pair(*ends, *counts, there.rtt_us, there.mtu, there.closed, back.closed)
             is_busy = any(hosts[number].late_s or hosts[number].dropped for number in (a, b))
             if is_busy or there.had_no_room or back.had_no_room:
                 is_whole = pair.there == pair.back == count and pair.open_there == pair.open_back == ""
@@ -570,13 +328,9 @@ _LONGEST_WHY = 200
 
 def run_check(request: CheckRequest) -> Report:
     """Return the report. Raises UsageError, NetworkError and PlaceError."""
-    with Loop() as loop:
-        session = Session(loop, request)
-        try:
-            session.start()
-            return session.report()
-        finally:
-            session.close()
+    with Loop() as loop, closing(Session(loop, request)) as session:
+        session.start()
+        return session.report()
 
 
 class Session:
@@ -587,9 +341,9 @@ class Session:
     def __init__(self, loop: Loop, request: CheckRequest) -> None:
         self._loop, self._request, self._began = loop, request, loop.clock()
         self._started = self._began
-        environ = {PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
+        extra = {report.PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
         if request.iface:
-            environ[IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
+            extra[report.IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
         self._launching = Launching(
             loop,
             request.starter,
@@ -597,7 +351,7 @@ class Session:
             "probe",
             iface=request.iface,
             port_range=request.port_range,
-            environ=environ,
+            environ=extra,
         )
         self._launching.on_end = self._starter_ended
         self._processes = self._launching.processes
@@ -625,7 +379,7 @@ class Session:
         """Wait for the probes, send them their orders, and return the report of their answers."""
         self._until(self._is_complete, self._request.start_s)
         self._started = self._loop.clock()
-        hosts = self._hosts()
+        hosts = tuple(self._host(number, name) for number, name in enumerate(self._names))
         here = [number for number, host in enumerate(hosts) if host.missing is None]
         shared = shared_networks([hosts[number] for number in here])
         orders, turns = probe_orders(hosts, here, shared)
@@ -633,10 +387,10 @@ class Session:
         limit_s = min(self._request.timeout_s * _PROBE_SHARE, _PROBE_S) + turns * turn_s
         most_s = max(limit_s, self._left_s() - 2 * _COUNT_S)
         for order in orders.values():
-            order |= {"do": PROBE, "limit_ms": int(limit_s * 1000), "most_ms": int(most_s * 1000)}
+            order |= {"do": report.PROBE, "limit_ms": int(limit_s * 1000), "most_ms": int(most_s * 1000)}
             order |= {"turn_us": int(turn_s * 1_000_000)}
         met, _ = self.gather(orders, most_s + _COUNT_S)
-        counted, clocks = self.gather({number: {"do": COUNT} for number in here}, max(self._left_s(), _COUNT_S))
+        counted, clocks = self.gather({number: {"do": report.COUNT} for number in here}, max(self._left_s(), _COUNT_S))
         found = assemble_report(hosts, here, shared, met, counted, clocks)
         found = found._replace(others=other_hosts(len(here)))
         if self._request.is_bandwidth and shared:
@@ -654,7 +408,7 @@ class Session:
         self.listener.answers.clear()
         arrived_at: dict[int, float] = {}
         for number, order in orders.items():
-            self.listener.send(number, ORDER, order)
+            self.listener.send(number, report.ORDER, order)
 
         def is_complete() -> bool:
             for number in self.listener.answers.keys() - arrived_at.keys():
@@ -695,13 +449,10 @@ class Session:
     def _is_complete(self) -> bool:
         return all(number in self.listener.facts or name in self._ended for number, name in enumerate(self._names))
 
-    def _hosts(self) -> tuple[Host, ...]:
-        return tuple(self._host(number, name) for number, name in enumerate(self._names))
-
     def _host(self, number: int, name: str) -> Host:
         if number in self.listener.facts and number not in self.listener.gone:
             try:
-                return parse_report_host(name, self.listener.facts[number])
+                return report.parse_report_host(name, self.listener.facts[number])
             except WireError as wrong:
                 return Host(name, missing=f"it sent what no probe of this version sends: {wrong}")
         if name in self._ended:
@@ -735,10 +486,247 @@ class Session:
         orders = {}
         for sender, receiver in ways:
             end = ends[hosts[receiver].name]
-            order = SendOrder(receiver, end.address, end.port, int(_TRANSFER_S * 1000))
-            orders[sender] = {"do": SEND, **order._asdict()}
+            order = report.SendOrder(receiver, end.address, end.port, int(_TRANSFER_S * 1000))
+            orders[sender] = {"do": report.SEND, **order._asdict()}
         answers, _ = self.gather(orders, _TRANSFER_S + _COUNT_S)
         return {
             (sender, receiver): Flow(hosts[sender].name, hosts[receiver].name, network.name, mbits(answers.get(sender)))
             for sender, receiver in ways
         }
+
+
+# The search for one host, or two together, that make a command fail.
+#
+# It knows nothing of hosts and commands: it requests one run after the other, and gets whether that passed.
+
+Hosts = tuple[str, ...]
+# It passes on all hosts; the culprits are found; it fails on any hosts; it fails at times.
+Outcome = Literal["passes", "found", "everywhere", "unsteady"]
+
+# Culprits that are searched for, one after the other, and runs in all.
+_MOST_CULPRITS, MOST_RUNS = 8, 200
+# Hosts on which is tried, one by one, whether the command passes anywhere; and hosts beside which a suspect is tried.
+_MOST_TRIED = 3
+_PAIR = 2
+
+
+class Verdict(NamedTuple):
+    """The result: each of `culprits` is one host that fails beside any others, or two that fail only together.
+
+    `suspects` took part in every failed run of an unsteady command; `runs` and `failed` count the runs.
+    """
+
+    outcome: Outcome
+    culprits: tuple[Hosts, ...] = ()
+    suspects: Hosts = ()
+    runs: int = 0
+    failed: int = 0
+
+
+class ExhaustedError(Exception):
+    """The search needs more runs than are allowed."""
+
+
+def bisect(hosts: Hosts, passes: Callable[[Hosts], bool]) -> Verdict:
+    """Return which hosts make a command fail; `passes(some)` runs it on some of these hosts."""
+    search = _Search(hosts, passes)
+    try:
+        verdict = search.verdict()
+    except ExhaustedError:
+        verdict = search.unsteady()
+    failed = sum(not passed for _, passed in search.runs)
+    return verdict._replace(runs=len(search.runs), failed=failed)
+
+
+class _Search:
+    """The runs of one search: one on each set of hosts, except where a failure is confirmed."""
+
+    def __init__(self, hosts: Hosts, passes: Callable[[Hosts], bool]) -> None:
+        self._hosts, self._passes = hosts, passes
+        self._known: dict[Hosts, bool] = {}
+        self._passes_alone: bool | None = None  # whether the command can pass on one host
+        self.runs: list[tuple[Hosts, bool]] = []
+
+    def verdict(self) -> Verdict:
+        """Return the result, without the numbers of runs. Raises ExhaustedError."""
+        left = self._hosts
+        culprits: list[Hosts] = []
+        while left and not self._run(left):
+            if culprits and not any(passed for _, passed in self.runs):
+                return Verdict("everywhere")
+            smallest = self._smallest(left, ())
+            if len(culprits) == _MOST_CULPRITS or len(smallest) > _PAIR or self._run(smallest, again=True):
+                return self.unsteady()
+            found = self._separated(smallest, left)
+            if self._is_contradicted(found):
+                self._passes_alone = False  # it fails on any single host
+                return self.verdict()
+            culprits += found
+            excluded = {culprit[-1] for culprit in found}  # of two that fail together one may stay
+            left = tuple(host for host in left if host not in excluded)
+        if culprits and not any(passed for _, passed in self.runs):
+            return Verdict("everywhere")
+        return Verdict("found" if culprits else "passes", tuple(culprits))
+
+    def unsteady(self) -> Verdict:
+        """Return the hosts of every failed run, of these those that took part in the fewest runs that passed."""
+        failed = [set(hosts) for hosts, passed in self.runs if not passed]
+        counts = {
+            host: sum(host in hosts for hosts, passed in self.runs if passed)
+            for host in self._hosts
+            if all(host in hosts for hosts in failed)
+        }
+        fewest = min(counts.values(), default=0)
+        return Verdict("unsteady", suspects=tuple(host for host, count in counts.items() if count == fewest))
+
+    def _run(self, hosts: Iterable[str], *, again: bool = False) -> bool:
+        """Return whether it passes; True for one host if it passes on no single host, as that proves nothing."""
+        wanted = {*hosts}
+        some = tuple(host for host in self._hosts if host in wanted)
+        if len(some) == 1 and not self._can_pass_alone(some[0]):
+            return True
+        if again or some not in self._known:
+            if len(self.runs) == MOST_RUNS:
+                raise ExhaustedError
+            self._known[some] = self._passes(some)
+            self.runs.append((some, self._known[some]))
+        return self._known[some]
+
+    def _can_pass_alone(self, host: str) -> bool:
+        """Return whether the command can pass on one host; found out once, on hosts other than a suspect."""
+        if self._passes_alone is None:
+            self._passes_alone = True
+            others = [other for other in reversed(self._hosts) if other != host]
+            others = others[::2] + others[1::2]  # neighbours may share a fault
+            for one in others[:_MOST_TRIED]:
+                if self._run((one,)):
+                    break
+                company = [other for other in (*others, host) if other != one][:_MOST_TRIED]
+                if any(self._run((one, other)) for other in company):
+                    self._passes_alone = False
+                    break
+        return self._passes_alone
+
+    def _smallest(self, part: Hosts, beside: Hosts) -> Hosts:
+        """Return the fewest hosts of a part that still fail beside others, by Zeller's dd.
+
+        If neither half fails by itself, each has some of them: these are searched beside the whole other half.
+        """
+        if len(part) == 1:
+            return part
+        middle = len(part) // 2
+        one, other = part[:middle], part[middle:]
+        for half in (one, other):
+            if not self._run((*half, *beside)):
+                return self._smallest(half, beside)
+        first = self._smallest(one, (*other, *beside))
+        return first + self._smallest(other, (*first, *beside))
+
+    def _separated(self, smallest: Hosts, among: Hosts) -> tuple[Hosts, ...]:
+        """Distinguish two hosts that fail only together from one that fails beside any other, but passes alone."""
+        if len(smallest) < _PAIR:
+            return (smallest,)
+        for witness in self._witnesses([host for host in among if host not in smallest]):
+            fails = [host for host in smallest if not self._run((host, witness))]
+            if len(fails) < _PAIR:
+                return ((fails[0],),) if fails else (smallest,)
+        return (smallest,) if len(among) == len(smallest) else tuple((host,) for host in smallest)
+
+    def _is_contradicted(self, found: tuple[Hosts, ...]) -> bool:
+        """Tell whether a host that fails alone has passed beside others."""
+        alone = {culprit[0] for culprit in found if len(culprit) == 1 and self._known.get(culprit) is False}
+        return any(passed and len(hosts) > 1 and not alone.isdisjoint(hosts) for hosts, passed in self.runs)
+
+    def _witnesses(self, others: list[str]) -> list[str]:
+        """Return some hosts that are probably well: first those that passed beside the most others."""
+        most = {
+            host: max((len(hosts) for hosts, passed in self.runs if passed and host in hosts), default=0)
+            for host in others
+        }
+        return sorted(others, key=lambda host: -most[host])[:_MOST_TRIED]
+
+
+# The runs themselves.
+
+_STDOUT, _STDERR = 1, 2
+_SHOWN = 80
+
+
+class Trials:
+    """The runs of one command; `note(line)` gets a line for each."""
+
+    def __init__(
+        self, command: tuple[str, ...], options: Options, settings: Mapping[str, object], note: Callable[[str], None]
+    ) -> None:
+        """Plan the runs. Raises UsageError and FactsError."""
+        self._request, self._note, self._count = runner.plan_request(command, options, settings, ()), note, 0
+        if self._request.is_of_job:
+            raise UsageError(
+                "a command that mingle starts on each host",
+                f"{command[0]}, which reaches the hosts by itself",
+                "what it starts there, such as the program after its options",
+            )
+
+    def findings(self, hosts: tuple[str, ...]) -> tuple[Finding, ...]:
+        """Return which of these hosts make the command fail."""
+        command = printable(" ".join(self._request.command), _SHOWN)
+        return verdict_findings(bisect(hosts, self._passes), command)
+
+    def _passes(self, hosts: tuple[str, ...]) -> bool:
+        """Run it in a child, so that no run affects the next; its stdout goes to stderr."""
+        request, began = self._request, time.monotonic()
+        slots = dict(zip(request.plan.hosts, request.plan.slots, strict=True))
+        plan = request.plan._replace(
+            hosts=hosts, slots=tuple(slots[host] for host in hosts), least=len(hosts), most=len(hosts)
+        )
+        self._count += 1
+        child = os.fork()
+        if not child:
+            _run_and_exit(request._replace(plan=plan, settings=request.settings._replace(quiet=True)))
+        status = _wait(child)
+        result = "passed" if not status else f"failed with status {status}"
+        self._note(f"run {self._count} on {fold(hosts)}: {result} after {time.monotonic() - began:.1f} s")
+        return not status
+
+
+def _run_and_exit(request: Request) -> None:
+    """Run it, and exit with its status."""
+    status = 70  # a bug in mingle
+    try:
+        os.dup2(_STDERR, _STDOUT)
+        status = runner.run_command(request)
+    except Exception as error:  # noqa: BLE001 - the caller's handlers belong to another process
+        os.write(_STDERR, f"mingle check: {printable(error)}\n".encode())
+    finally:
+        os._exit(status)
+
+
+def _wait(child: int) -> int:
+    """Return a run's exit status; if this process is interrupted, the run ends first."""
+    try:
+        _, status = os.waitpid(child, 0)
+    except BaseException:
+        os.kill(child, signal.SIGTERM)
+        os.waitpid(child, 0)
+        raise
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def verdict_findings(verdict: Verdict, command: str) -> tuple[Finding, ...]:
+    """Return the findings of a search."""
+    among = f"(in {verdict.failed} of {verdict.runs} runs)"
+    if verdict.outcome == "everywhere":
+        fails = f"`{command}` fails on whatever hosts it runs {among}"
+        text = f"{fails}: the cause is the command, or something on all hosts"
+        return (Finding("node", (), text, remedy="user: run it on one host, and read what it says"),)
+    if verdict.outcome == "unsteady":
+        suspects = f"; {fold(verdict.suspects)} took part in each of these" if verdict.suspects else ""
+        text = f"`{command}` fails at times {among}{suspects}"
+        return (Finding("node", verdict.suspects, text, remedy="user: run it again, with a longer --limit"),)
+    found = []
+    for hosts in verdict.culprits:
+        where = "with it, and passes without it" if len(hosts) == 1 else "where both take part"
+        text = f"{' and '.join(hosts)}: `{command}` fails {where} {among}"
+        found.append(Finding("node", hosts, text, hosts[-1:], remedy="user: leave it out, and report it to an admin"))
+    return tuple(found)

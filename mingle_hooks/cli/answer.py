@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import socket
@@ -11,19 +10,30 @@ import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from types import TracebackType
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from mingle_hooks import files as files_files
-from mingle_hooks.cli.plain import Flags, option_arguments, write_stderr, write_stdout
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
 from mingle_hooks.export import launchers, shells, variables
 from mingle_hooks.export.variables import Variable
-from mingle_hooks.job import member_spec
+from mingle_hooks.files import write_stderr, write_stdout
+from mingle_hooks.job import along_path, member_spec, obstacle_to
 from mingle_hooks.joining import join
-from mingle_hooks.preflight import obstacle_to
 from mingle_hooks.rendezvous.member import MemberSpec, Progress
 from mingle_hooks.rendezvous.messages import Failure
+from mingle_hooks.settings import option_arguments
 from mingle_hooks.world import File, View
+
+
+class Flags(NamedTuple):
+    """The flags of one call, which are no settings: cli/commands.py has their help."""
+
+    explain: bool = False
+    no_wait: bool = False
+    together: bool = False
+    verbatim: bool = False
+    keep_key: bool = False
+
 
 # Progress while a member waits: one live line on a terminal, occasional plain lines elsewhere.
 
@@ -206,25 +216,12 @@ def _become(command: tuple[str, ...], found: Mapping[str, str], *, keep_key: boo
     # Python ignores SIGPIPE and SIGXFSZ, and the command would inherit that.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
-    try:
-        _execute(command, {**environ, **found})
+    environ |= found
+    try:  # os.execvpe would import `warnings`
+        along_path(command[0], environ.get("PATH", os.defpath), lambda file: os.execve(file, command, environ))  # noqa: S606 - the user's own command
     except OSError as error:  # the check before check-in passed
         kind = NotFoundError if isinstance(error, FileNotFoundError) else NotExecutableError
         raise kind("a command that can be run", f"{command[0]}: {error.strerror}", "checking that file") from None
-
-
-def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
-    """Become a command found in PATH, as execvp(3) does; os.execvpe would import `warnings`."""
-    name, refusal = command[0], None
-    directories = [""] if "/" in name else environ.get("PATH", os.defpath).split(":")
-    for directory in directories:
-        try:
-            os.execve(os.path.join(directory, name), command, environ)  # noqa: S606 - the user's own command
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:  # another file of this name may be executable
-            refusal = refusal or error
-    raise refusal or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
 
 def _joined(

@@ -18,19 +18,20 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, shell_complete, split_arg_string
 
 from mingle_hooks import __version__, files, plugins, values
-from mingle_hooks.cli import plain
-from mingle_hooks.cli.plain import COMPLETE, FLAGS, send_stderr, send_stdout, write_stdout
 from mingle_hooks.errors import MingleError, UsageError
 from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
+from mingle_hooks.files import send_stderr, send_stdout, write_stdout
 from mingle_hooks.schedulers.facts import SCHEDULER, SOURCES
-from mingle_hooks.settings import BACKENDS, TABLE
+from mingle_hooks.settings import BACKENDS, FLAGS, OPTIONS, TABLE, split_call
 from mingle_hooks.values import nearest, number
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+# Set by completion scripts to an instruction such as bash_complete.
+COMPLETE = "_MINGLE_COMPLETE"
 Kind = Literal["plain", "list", "file", "dir"]
 
 WORLD, OTHERS, NETWORK, OUTPUT, KEYS = "The world", "Finding the others", "Network", "Output", "Keys"
@@ -390,8 +391,8 @@ def _parse_command(args: list[str]) -> tuple[dict[str, object], tuple[str, ...]]
         own = {f"--{name.replace('_', '-')}": name for name in RUN}
         flags = {option: name for option, name in own.items() if not RUN[name].metavar}
         texts = {option: name for option, name in own.items() if RUN[name].metavar}
-        return plain.split_call(args[1:], {**plain.FLAGS, **flags}, {**plain.OPTIONS, **texts})
-    return plain.split_call(args[1:]) if args[:1] == ["exec"] else None
+        return split_call(args[1:], FLAGS | flags, OPTIONS | texts)
+    return split_call(args[1:]) if args[:1] == ["exec"] else None
 
 
 def _merge_words(words: list[str]) -> list[tuple[str, int]]:
@@ -509,20 +510,12 @@ class Group(click.Group):
 # sys.stdout and sys.stderr for click, written by send_stdout and send_stderr.
 
 
-class _Standard(io.RawIOBase):
+class _Standard(io.FileIO):
     """A raw stream that writes by a function that handles failures."""
 
     def __init__(self, descriptor: int, send: Callable[[bytes], None]) -> None:
-        self._descriptor, self._send = descriptor, send
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def isatty(self) -> bool:
-        return os.isatty(self._descriptor)
+        super().__init__(descriptor, "w", closefd=False)
+        self._send = send
 
     def write(self, data: Buffer) -> int:
         whole = bytes(data)

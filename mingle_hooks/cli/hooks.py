@@ -7,41 +7,32 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, TextIO
 
 import click
 
 from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
-from mingle_hooks.cli.plain import UNHEALTHY
 from mingle_hooks.errors import SettingsError, UsageError, printable
-from mingle_hooks.hooks import files, slurm
-from mingle_hooks.hooks.apply import STUB_S, TARGETS, Removal, apply, hook, removals, target, uninstall
-from mingle_hooks.hooks.files import Site, installation_lock, read_site, render_hook
+from mingle_hooks.hooks import files, slurm, verify
+from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import (
+    STUB_S,
+    UNHEALTHY,
     VERIFY_S,
     Finding,
     Plan,
+    Removal,
     Where,
-    check_health,
+    apply,
     hung_finding,
-    hung_path,
     is_closed_to_others,
+    quick_findings,
+    removals,
+    uninstall,
 )
-from mingle_hooks.hooks.verify import (
-    ORDER,
-    compare_reports,
-    doctor,
-    installed_json,
-    preview_job,
-    removed_json,
-    report_line,
-    simulate,
-    suffix_findings,
-    verified_json,
-    verify,
-    why_nothing,
-)
+from mingle_hooks.hooks.targets import TARGETS, hook
 from mingle_hooks.schedulers.hostlist import expand, fold
 
 # Where `mingle hooks` works: root, slurm.conf, PBS_HOME, and the site's settings.
@@ -66,8 +57,8 @@ def site_settings(places: Mapping[str, str | None], *, observe: bool = False) ->
     given = settings.load({}, {}, system_file=path)
     for name in given.left_out:
         click.echo(f"note: ignored {name}, which only a later mingle knows", err=True)
-    found = read_site(given)
-    return Site(**{**found.__dict__, "observe": True}) if observe else found
+    found = files.read_site(given)
+    return replace(found, observe=found.observe or observe)
 
 
 def hook_places(places: Mapping[str, str | None]) -> Where:
@@ -145,7 +136,7 @@ _detailed = click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 
 
 def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return a scheduler's hooks, for completion."""
-    return [name for name in target(ctx.params["scheduler"]).hooks if name.startswith(incomplete)]
+    return [name for name in TARGETS[ctx.params["scheduler"]].hooks if name.startswith(incomplete)]
 
 
 @click.group(cls=Group)
@@ -162,9 +153,9 @@ def hooks() -> None:
 def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
     """Print the hooks as `install` would write them."""
     if name is not None and not diff:
-        click.echo(render_hook(hook(scheduler, name), site_settings(places, observe=observe)), nl=False)
+        click.echo(files.render_hook(hook(scheduler, name), site_settings(places, observe=observe)), nl=False)
         return
-    plan = target(scheduler).plan(site_settings(places, observe=observe), hook_places(places)._replace(is_shown=True))
+    plan = TARGETS[scheduler].plan(site_settings(places, observe=observe), hook_places(places)._replace(is_shown=True))
     for file in [file for file in plan.files if name in (None, file.entry.name)]:
         if diff:
             show_difference(file.before, file.text, file.entry.path)
@@ -192,8 +183,8 @@ def install_command(
 ) -> None:
     """Install the hooks, and print the lines that the scheduler's configuration needs."""
     where, site = hook_places(places), site_settings(places)
-    with nullcontext() if dry_run else installation_lock(where.root):
-        plan = target(scheduler).plan(site, where)
+    with nullcontext() if dry_run else files.installation_lock(where.root):
+        plan = TARGETS[scheduler].plan(site, where)
         changes = plan.changes
         needs_confirmation = changes and not dry_run and not yes
         if needs_confirmation and not as_json:
@@ -206,9 +197,9 @@ def install_command(
     if not needs_confirmation and not as_json:
         show_files(plan, diff=diff)
     entries = [file.entry for file in plan.files]
-    bad = (*is_closed_to_others(plan.root, entries), *suffix_findings(site, where, entries))
+    bad = (*is_closed_to_others(plan.root, entries), *verify.suffix_findings(site, where, entries))
     if as_json:
-        click.echo(installed_json(plan, changes=changes, bad=bad))
+        click.echo(verify.installed_json(plan, changes=changes, bad=bad))
     else:
         show_lines(plan, bad)
     _end(bad=bool(bad), changed=changes and detailed_exitcode)
@@ -233,20 +224,18 @@ def verify_command(scheduler: str, *, quiet: bool, timeout: float, as_json: bool
     """Compare the node with what was installed; exit with 1 if anything differs."""
     where = hook_places(places)
     plan: Plan | None = None
-    found: tuple[Finding, ...]
-    if hung := hung_path(where.root, scheduler, timeout, () if quiet else slurm.PLACES):
-        found = (hung_finding(hung, timeout),)
-    elif quiet:
-        key_file = site_settings(places).key_file
-        health = check_health(where.root, files.read_manifest(where.root), scheduler, key_file)
-        found = tuple(finding for finding in health if not finding.note)
+    found: Sequence[Finding]
+    if quiet:
+        found = quick_findings(where.root, scheduler, timeout)
+    elif hung := hung_finding(where.root, scheduler, timeout, slurm.PLACES):
+        found = (hung,)
     else:
         site = site_settings(places)
-        plan = target(scheduler).plan(site, where)
-        found = verify(plan, site, where)
+        plan = TARGETS[scheduler].plan(site, where)
+        found = verify.verify(plan, site, where)
     bad = any(not finding.note for finding in found)
     if as_json:
-        click.echo(verified_json(scheduler, found))
+        click.echo(verify.verified_json(scheduler, found))
     else:
         show(found)
         if plan is not None:
@@ -269,9 +258,9 @@ def uninstall_command(
 ) -> None:
     """Remove the hooks and restore what was there before. Refused while slurm.conf still runs them."""
     where = hook_places(places)
-    with nullcontext() if dry_run else installation_lock(where.root):
-        found = removals(where, scheduler, _site_settings_or_default(places))
-        undo = target(scheduler).undo if found else ()
+    with nullcontext() if dry_run else files.installation_lock(where.root):
+        found = removals(where, TARGETS[scheduler], _site_settings_or_default(places))
+        undo = TARGETS[scheduler].undo if found else ()
         changes = any(removal.what not in {"leave", "gone", "wait"} for removal in found)
         needs_confirmation = bool(found) and not dry_run and not yes
         if needs_confirmation and not as_json:
@@ -283,7 +272,7 @@ def uninstall_command(
     if not needs_confirmation and not as_json:
         _show_removals(where.root, found, undo)
     if as_json:
-        click.echo(removed_json(scheduler, found, undo, changes=changes))
+        click.echo(verify.removed_json(scheduler, found, undo, changes=changes))
     _end(changed=changes and detailed_exitcode)
 
 
@@ -312,7 +301,7 @@ def _end(*, bad: bool = False, changed: bool = False) -> None:
 def simulate_command(scheduler: str, root: str) -> None:
     """Run the hooks in recorded and hostile environments; exit with 1 if one fails."""
     trials = []
-    for trial in simulate(scheduler, site_settings({"root": root})):
+    for trial in verify.simulate(scheduler, site_settings({"root": root})):
         trials.append(trial)
         click.echo(f"{trial.hook:19}{trial.environment:28}status {trial.status}{trial.milliseconds:8.1f} ms")
         for line in trial.output:
@@ -330,12 +319,12 @@ def simulate_command(scheduler: str, root: str) -> None:
 def doctor_command(**places: str | None) -> None:
     """Show what is installed, what is wrong, and what a job on this host would get."""
     where, site = hook_places(places), site_settings(places)
-    found = list(doctor(site, where))
+    found = list(verify.doctor(site, where))
     show(found)
     host = os.uname().nodename.partition(".")[0]
     click.echo(f"\nUnder Slurm the second of two tasks on {host}, in a step of two nodes, would get:")
-    lines = preview_job(site, host, where.root)
-    click.echo("\n".join(f"  {line}" for line in lines or ("nothing", *why_nothing(site, host, where.root))))
+    lines = verify.preview_job(site, host, where.root)
+    click.echo("\n".join(f"  {line}" for line in lines or ("nothing", *verify.why_nothing(site, host, where.root))))
     _end(bad=any(not finding.note for finding in found))
 
 
@@ -350,7 +339,7 @@ _MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
 @conf_option
 def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG001 -- there is one
     """Print a one-line report of this node, for `mingle hooks rollout --check`."""
-    click.echo(report_line(site_settings(places), hook_places(places)))
+    click.echo(verify.report_line(site_settings(places), hook_places(places)))
 
 
 @hooks.command("rollout")
@@ -360,12 +349,12 @@ def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG00
 def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
     """Print the steps of a rollout, or check that slurm.conf may name the hooks on all nodes."""
     if not check:
-        click.echo(ORDER, nl=False)
+        click.echo(verify.ORDER, nl=False)
         return
     wanted = expand(nodes) if nodes else slurm.slurm_nodes(Where())
     if not wanted:
         raise UsageError("the nodes that must report", "no answer from sinfo", "--nodes node[1-100]")
-    found = compare_reports(reports.read(_MOST_CHARACTERS), wanted)
+    found = verify.compare_reports(reports.read(_MOST_CHARACTERS), wanted)
     for finding in found:
         click.echo(f"BAD  {finding.where}: {printable(finding.what)}; fix: {finding.mend}")
     if found:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mingle_hooks import keys, values
-from mingle_hooks.cli import plain
-from mingle_hooks.cli.answer import ProgressPrinter, execute, print_variables
+from mingle_hooks.cli.answer import Flags, ProgressPrinter, execute, print_variables
 from mingle_hooks.cli.commands import (
     CHECK,
     COMMON,
@@ -29,17 +28,17 @@ from mingle_hooks.cli.commands import (
     own_options,
     settings_options,
 )
-from mingle_hooks.cli.plain import ONLY_STARTED, Flags, write_stderr, write_stdout
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
+from mingle_hooks.files import write_stderr, write_stdout
 from mingle_hooks.job import member_spec, world_id
 from mingle_hooks.joining import members_of, named_members
 from mingle_hooks.run.starters import listed
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.settings import load
+from mingle_hooks.settings import ONLY_STARTED, load, option_arguments
 
 # `mingle hosts`, and `env` with unusual options, run on every node: what only `run`, `ls`, `show` and `kill` need takes
 # 50 ms, and is loaded there.
@@ -155,7 +154,7 @@ def _remove_etc(options: Mapping[str, object]) -> None:
     user_environ = own(os.environ)
     settings = load(user_environ, options)
     facts = detect(user_environ, socket.gethostname(), asks_plugins=settings.id is None)
-    hostfiles.remove_etc_hosts(world_id(settings, facts))
+    hostfiles.write_etc_hosts(world_id(settings, facts), "")
 
 
 # `mingle run`: run COMMAND on all hosts as one.
@@ -179,7 +178,7 @@ def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
     own = {name: value for name, value in given.items() if name in runner.Options._fields}
     members = {name: value for name, value in given.items() if name not in own}
     settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
-    return runner.plan_request(command, runner.Options(**own), settings, plain.option_arguments(members))  # type: ignore[arg-type]
+    return runner.plan_request(command, runner.Options(**own), settings, option_arguments(members))  # type: ignore[arg-type]
 
 
 @click.command(
@@ -239,14 +238,15 @@ def check(
     for, 76 for a problem on a host that --exclude names.
     """
     # Only this command needs the package, which takes 20 ms to import.
-    from mingle_hooks.check.bisect import Trials
     from mingle_hooks.check.report import report_page, table_lines, with_findings
-    from mingle_hooks.check.session import check_request, run_check
+    from mingle_hooks.check.session import Trials, check_request, run_check
+    from mingle_hooks.run.runner import Options
 
     trials = None
     if command is not None:
-        trials = Trials.of(
-            _split_command(command), settings, hosts, limit, lambda line: write_stderr(f"mingle check: {line}\n")
+        options = Options(hosts=hosts, limit=limit)
+        trials = Trials(
+            _split_command(command), options, settings, lambda line: write_stderr(f"mingle check: {line}\n")
         )
     found = run_check(check_request(settings, hosts, timeout, start, is_bandwidth=bandwidth))
     found = found._replace(is_forced=force)
@@ -311,33 +311,23 @@ def note(text: str, *, is_quiet: bool = False) -> None:
 
 
 def run_row(seen: ListedRun) -> dict[str, Any]:
-    """Return a run as a row of --json."""
+    """Return a run as a row of --json; what only its runner knows is None where that does not answer."""
+    from mingle_hooks.run.status import State
+
     entry, state = seen
-    return {
-        "id": entry.id,
-        "run": entry.run,
-        "state": UNREACHABLE if state is None else state.state,
-        "here": None if state is None else state.here,
-        "wanted": entry.wanted if state is None else state.wanted,
-        "attempt": None if state is None else state.attempt,
-        "restarts": None if state is None else state.restarts,
-        "began": entry.began,
-        "since": None if state is None else state.since,
-        "host": entry.host,
-        "pid": entry.process.pid,
-        "command": entry.command,
-    }
+    unknown = {**entry._asdict(), "state": UNREACHABLE, "pid": entry.process.pid}
+    known = unknown if state is None else state._asdict()
+    return {name: known.get(name) for name in State._fields if name not in ("nodes", "failure")}
 
 
 def whole_run_row(seen: ListedRun) -> dict[str, Any]:
     """Return a run with its nodes and its last failure, for --json."""
-    state = seen.state
-    nodes = () if state is None else state.nodes
+    nodes, failure = ((), None) if seen.state is None else (seen.state.nodes, seen.state.failure)
     return {
         **run_row(seen),
         "nodes": [node._asdict() for node in nodes],
         "missing": [node.host for node in nodes if node.state == "missing"],
-        "failure": None if state is None or state.failure is None else state.failure._asdict(),
+        "failure": None if failure is None else failure._asdict(),
     }
 
 
@@ -354,27 +344,26 @@ def run_lines(found: Sequence[ListedRun]) -> list[str]:
 def run_page(seen: ListedRun) -> list[str]:
     """Return the text of `mingle show`: the run, its nodes and its last failure."""
     entry, state = seen
-    rows = [("id", entry.id), ("run", entry.run)]
-    if state is None:
-        rows += [("state", UNREACHABLE)]
-    else:
-        rows += [("state", f"{state.state} since {moment(state.since)}")]
-        rows += [("nodes", f"{state.here} of {state.wanted}"), ("attempt", _attempt(state))]
-    rows += [
-        ("began", moment(entry.began)),
-        ("runner", f"{entry.host}, process {entry.process.pid}"),
-        ("command", entry.command),
-    ]
-    found = _aligned(rows)
-    if state is None:
-        return found
-    if state.nodes:
+    answer = [] if state is None else [("nodes", f"{state.here} of {state.wanted}"), ("attempt", _attempt(state))]
+    found = _aligned(
+        [
+            *(("id", entry.id), ("run", entry.run)),
+            ("state", UNREACHABLE if state is None else f"{state.state} since {moment(state.since)}"),
+            *answer,
+            ("began", moment(entry.began)),
+            ("runner", f"{entry.host}, process {entry.process.pid}"),
+            ("command", entry.command),
+        ]
+    )
+    if state is not None and state.nodes:
         nodes = [
             (node.host, node.state, _or_dash(node.rank), "-" if node.since is None else moment(node.since))
             for node in state.nodes
         ]
         found += ["", *_aligned([("NODE", "STATE", "RANK", "SINCE"), *nodes])]
-    return [*found, *([] if state.failure is None else ["", *_failure(state.failure)])]
+    if state is not None and state.failure is not None:
+        found += ["", *_failure(state.failure)]
+    return found
 
 
 def run_changes(last: Sequence[ListedRun], found: Sequence[ListedRun]) -> list[str]:
@@ -398,16 +387,10 @@ def _no_answer(entry: Entry, path: str) -> MissingError:
 
 
 def _cells(seen: ListedRun) -> tuple[str, ...]:
-    entry, state = seen
-    return (
-        entry.id,
-        UNREACHABLE if state is None else state.state,
-        f"{'?' if state is None else state.here}/{entry.wanted if state is None else state.wanted}",
-        "-" if state is None else _or_dash(state.attempt),
-        moment(entry.began),
-        entry.host,
-        printable(entry.command, _LONGEST_COMMAND),
-    )
+    row = run_row(seen)
+    nodes = f"{'?' if row['here'] is None else row['here']}/{row['wanted']}"
+    command = printable(row["command"], _LONGEST_COMMAND)
+    return row["id"], row["state"], nodes, _or_dash(row["attempt"]), moment(row["began"]), row["host"], command
 
 
 def _attempt(state: State) -> str:

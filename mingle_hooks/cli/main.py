@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import stat
 import sys
+from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from mingle_hooks.cli import plain
-from mingle_hooks.cli.plain import UNHEALTHY, write_stderr, write_stdout
 from mingle_hooks.errors import LONGEST, MingleError, UsageError, limit, printable
 from mingle_hooks.export import shells
 from mingle_hooks.export.variables import leftovers
+from mingle_hooks.files import write_stderr, write_stdout
+from mingle_hooks.settings import ONLY_STARTED, split_call
 
 _STDERR = 2
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -23,9 +25,7 @@ class StoppedError(Exception):
     """A signal ends this process; raised so that `with` and `finally` clean up."""
 
     def __init__(self, number: int) -> None:
-        from signal import Signals
-
-        super().__init__(f"stopped by {Signals(number).name}")
+        super().__init__(f"stopped by {signal.Signals(number).name}")
         self.exit_code = 128 + number
 
 
@@ -76,15 +76,44 @@ def run(arguments: list[str]) -> int:
 
 def _is_printed(error: MingleError) -> bool:
     """Tell whether the job's output has this message already, from this process, rank 0 or task 0."""
-    is_by_rank_0 = error.is_of_rank_0 and plain.is_of_step()
-    is_elsewhere = is_by_rank_0 or (error.is_of_arguments and plain.repeats_task_0())
+    is_by_rank_0 = error.is_of_rank_0 and _is_of_step()
+    is_elsewhere = is_by_rank_0 or (error.is_of_arguments and _repeats_task_0())
     return error.is_printed or is_elsewhere
 
 
+def _is_of_step() -> bool:
+    """Tell whether all tasks of a Slurm step share this stderr: slurmstepd reads it from a pipe and srun shows it.
+
+    A file (`srun --error=%t`), a terminal (`srun --pty`) or a redirection is this task's own.
+    """
+    return "SLURM_STEP_ID" in os.environ and "SLURM_LOCALID" in os.environ and stat.S_ISFIFO(os.fstat(2).st_mode)
+
+
+# Values of bash's variable `_` if no bash of this task started the process.
+_STARTERS = ("", "srun", "salloc", "sbatch")
+
+
+def _repeats_task_0() -> bool:
+    """Tell whether srun gave the same arguments to task 0 of this step, which prints the error about them.
+
+    If slurmstepd did not start this process itself, a script may have chosen arguments for each task; `_` shows that
+    `bash -c` became this process. Each component of a heterogeneous job has its own command. `srun --multi-prog` and
+    `exec` in a script cannot be detected.
+    """
+    if os.environ.get("SLURM_PROCID", "0") == "0" or "SLURM_HET_SIZE" in os.environ or not _is_of_step():
+        return False
+    try:
+        with open(f"/proc/{os.getppid()}/comm") as parent:
+            is_direct = parent.read() == "slurmstepd\n"
+    except OSError:  # hidden, as in a container
+        return False
+    return is_direct and os.path.basename(os.environ.get("_", "")) in _STARTERS
+
+
 def _run(arguments: list[str]) -> int:
-    if (health := plain.read_health_check(arguments)) and (code := _check_health(*health)) is not None:
+    if (health := _read_health_check(arguments)) and (code := _check_health(*health)) is not None:
         return code
-    call = plain.read_call(arguments)
+    call = read_call(arguments)
     if call is None:
         from mingle_hooks.cli import commands
 
@@ -92,10 +121,43 @@ def _run(arguments: list[str]) -> int:
         return _fail(arguments, None, code) if code else 0
     from mingle_hooks.cli import answer
 
-    if call.command == "exec":
-        return answer.execute(call.rest, call.options, call.flags)
-    answer.print_variables(call.options, call.flags)
+    options, command = call
+    flags = answer.Flags(*(options.pop(flag, False) is True for flag in answer.Flags._fields))
+    if command:
+        return answer.execute(command, options, flags)
+    answer.print_variables(options, flags)
     return 0
+
+
+def read_call(arguments: Sequence[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
+    """Return the options and flags of a plain call of `env` or `exec`, and for `exec` the command.
+
+    A plain one has only known options, with values that do not look like options; those of `exec` end at `--` or at the
+    first argument that is no option. None means that click, which knows the same options, must parse it: help and
+    mistakes too.
+    """
+    found = split_call(arguments[1:]) if arguments[:1] in (["env"], ["exec"]) else None
+    if found is None:
+        return None
+    options, command = found
+    if arguments[0] == "env":
+        return None if command or not options.keys().isdisjoint(ONLY_STARTED) else found
+    command = command[1:] if command[:1] == ("--",) else command
+    return (options, command) if command else None
+
+
+def _read_health_check(arguments: Sequence[str]) -> tuple[str, str] | None:
+    """Return the scheduler and the root of `hooks verify SCHEDULER --quiet [--root DIR]`; None for anything else."""
+    if arguments[:2] != ["hooks", "verify"] or "--quiet" not in arguments:
+        return None
+    rest = [argument for argument in arguments[2:] if argument != "--quiet"]
+    root = ""
+    if "--root" in rest[:-1]:
+        position = rest.index("--root")
+        root = rest[position + 1]
+        del rest[position : position + 2]
+    is_plain = len(rest) == 1 and not rest[0].startswith("-") and not root.startswith("-")
+    return (rest[0], root.rstrip("/")) if is_plain else None
 
 
 def _check_health(scheduler: str, root: str) -> int | None:
@@ -103,19 +165,11 @@ def _check_health(scheduler: str, root: str) -> int | None:
 
     Raises PlaceError and SettingsError.
     """
-    from mingle_hooks import settings
-    from mingle_hooks.hooks import files
-    from mingle_hooks.hooks.plan import VERIFY_S, check_health, hung_finding, hung_path
+    from mingle_hooks.hooks.plan import UNHEALTHY, quick_findings
 
-    if hung := hung_path(root, scheduler, VERIFY_S):
-        found = [hung_finding(hung, VERIFY_S)]
-    else:
-        installed = files.read_manifest(root)
-        if not installed.of(scheduler):
-            return None
-        given = settings.load({}, {}, system_file=files.below_root(root, settings.SYSTEM_FILE))
-        health = check_health(root, installed, scheduler, given.section("hooks")["key_file"])
-        found = [finding for finding in health if not finding.note]
+    found = quick_findings(root, scheduler)
+    if found and found[0].where == scheduler:
+        return None
     for finding in found:
         write_stdout(f"BAD  {finding.where}: {printable(finding.what)}; fix: {printable(finding.mend)}\n")
     return UNHEALTHY if found else 0

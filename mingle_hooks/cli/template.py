@@ -10,9 +10,8 @@ from click.shell_completion import CompletionItem
 
 from mingle_hooks import files, settings
 from mingle_hooks.cli.commands import FIELD_GROUPS, FIELD_VALUES, Group, Grouped, Option, Shown
-from mingle_hooks.cli.plain import write_stdout
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.files import config_directory
+from mingle_hooks.files import config_directory, write_stdout
 from mingle_hooks.keys import fresh
 from mingle_hooks.scripts import directives
 from mingle_hooks.scripts.directives import SCHEDULERS

@@ -114,18 +114,14 @@ _MOST_BYTES = 64 << 20
 _TEMPORARY = ".mingle-new."
 
 
-def write_etc_hosts(world: str, lines: str, path: str = PATH) -> None:
-    """Append this world's block to the file, replacing an earlier one. Raises PlaceError."""
+def write_etc_hosts(world: str, lines: str, path: str = PATH) -> bool:
+    """Put this world's block at the end of the file, in place of an earlier one; without lines there is none then.
+
+    Returns whether the file has changed. Raises PlaceError.
+    """
     with _locked(path) as place:
         before = _read(place)
-        _put(place, before, _with(_without(before, world), world, lines))
-
-
-def remove_etc_hosts(world: str, path: str = PATH) -> bool:
-    """Remove this world's block and return whether there was one. Raises PlaceError."""
-    with _locked(path) as place:
-        before = _read(place)
-        after = _without(before, world)
+        after = _with(_without(before, world), world, lines)
         _put(place, before, after)
     return before != after
 

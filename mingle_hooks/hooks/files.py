@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from mingle_hooks import __version__, values
 from mingle_hooks.errors import PlaceError, SettingsError
 from mingle_hooks.files import RUN_ROOT, template_environment, template_loader
-from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.settings import Settings
 from mingle_hooks.values import NONE
@@ -140,6 +139,11 @@ def look_at(path: str, *, links: bool = False) -> Found | None:
         return None
     except OSError as wrong:
         raise PlaceError("a readable file", f"{path}: {wrong.strerror}", "running it as root") from None
+
+
+def look_below(root: str, path: str) -> Found | None:
+    """Return the file or link at a path below root, None where there is none and for no path. Raises PlaceError."""
+    return look_at(strip_root(root, path), links=True) if path else None
 
 
 def write_whole(path: str, data: bytes, mode: int) -> None:
@@ -436,7 +440,6 @@ KILL_SWITCH = "/etc/mingle/disabled"
 KEYS = {"Prolog": "prolog", "Epilog": "epilog", "TaskProlog": "taskprolog"}
 # The kernel's IFNAMSIZ is 16 with the closing NUL.
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
-_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _SUFFIX = re.compile(r"[A-Za-z0-9_.-]{0,200}")
 _PATH = re.compile(r"/[A-Za-z0-9_./+@-]{1,4000}")
 
@@ -460,22 +463,12 @@ class Site:
     containers: str = "auto"
 
     def __post_init__(self) -> None:
-        """Refuse what no hook could carry, by the name that it has in the settings file."""
-        _check("hooks.cluster", _WORD, self.cluster)
-        _check("hooks.key_file", _PATH, self.key_file)
-        _check("host_suffix", _SUFFIX, self.host_suffix)
-        for name in self.partitions:
-            _check("hooks.partitions", _WORD, name)
-        for name in self.hosts:
-            if not is_hostname(name):
-                raise SettingsError("a host's name", f"{name!r} (hooks.hosts)", "the name that `hostname` prints there")
-        for name in self.interfaces:
-            _check("iface", _INTERFACE, name)
-        if self.opt_in is not None:
-            _check("hooks.opt_in", _WORD, self.opt_in)
-        for key in KEYS.values():
-            if self.chain(key) not in {None, NONE}:
-                _check(f"hooks.{key}", _PATH, str(self.chain(key)))
+        """Refuse what no hook could carry, by its name in the settings file, whose readers have checked the rest."""
+        programs = [(f"hooks.{key}", _PATH, program) for key in KEYS.values() if (program := self.chain(key))]
+        checks = (("hooks.key_file", _PATH, self.key_file), ("host_suffix", _SUFFIX, self.host_suffix), *programs)
+        for key, pattern, value in checks:
+            if value != NONE and not pattern.fullmatch(value):
+                raise SettingsError(f"text that fits {pattern.pattern}", f"{value!r} ({key})", "a plain name")
 
     def chain(self, key: str) -> str | None:
         """Return the site's own program for one of the values of KEYS."""
@@ -495,20 +488,12 @@ class Site:
 
 def read_site(settings: Settings) -> Site:
     """Return what the hooks need of the settings; networks given as CIDR are left out, as no script can look."""
-    table = settings.section("hooks")
     return Site(
-        partitions=tuple(table["partitions"]),
-        hosts=tuple(table["hosts"]),
         interfaces=tuple(name for name in map(str, settings.iface) if _INTERFACE.fullmatch(name)),
         host_suffix=settings.host_suffix,
         port_range=settings.port_range,
-        **{key: table[key] for key in ("cluster", "key_file", "observe", "opt_in", "containers", *KEYS.values())},
+        **settings.section("hooks"),
     )
-
-
-def _check(key: str, pattern: re.Pattern[str], value: str) -> None:
-    if not pattern.fullmatch(value):
-        raise SettingsError(f"text that fits {pattern.pattern}", f"{value!r} ({key})", "a plain name")
 
 
 # A hook's text: the template filled in, with its header.

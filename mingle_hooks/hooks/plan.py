@@ -1,4 +1,4 @@
-"""What installing would do: files to write, and lines for the admin to put into the scheduler's own files."""
+"""What installing would do, doing it and undoing it, and whether what was installed is still there."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mingle_hooks import values
-from mingle_hooks.errors import MingleError
+from mingle_hooks.errors import FactsError, MingleError, UsageError
 from mingle_hooks.files import RUN_ROOT, close_descriptors_except
 from mingle_hooks.hooks import files
-from mingle_hooks.hooks.files import Entry, Found, Manifest, Site, checksum, read_header
+from mingle_hooks.hooks.files import NO_CHAIN, Chain, Entry, Found, Manifest, Site, checksum, read_header, render_hook
 from mingle_hooks.settings import SYSTEM_FILE, load
 
 # What is where a hook is to be, and where a copy of it goes before the hook takes its place.
@@ -41,34 +41,13 @@ class Copy(NamedTuple):
 
 
 class Present(NamedTuple):
-    """What is at a hook's path: `original` is where the site's own is, or will be; `copy` is still to be made."""
+    """What is at a hook's path: `original` is where the site's own is, or will be; `copy` is still to be made there."""
 
     now: Found | None
     origin: Origin
     original: str = ""
     original_sha256: str = ""
     copy: Copy | None = None
-
-
-def look_at_target(root: str, old: Manifest, hook: Hook, path: str, classic: Collection[str] = ()) -> Present:
-    """Look at a hook's path.
-
-    `classic` are the names of all scripts in its directory that the scheduler runs, if it runs no others there.
-    The site's original is then copied to beside the hook, and may be a link. Raises PlaceError.
-    """
-    now, entry = files.look_at(files.strip_root(root, path), links=bool(classic)), old.entries.get(path)
-    base = f"{path}{SUFFIX}" if classic else f"{files.COPIES}/{hook.scheduler}-{hook.name}"
-    origin, copies = origin_of(now, path, entry), _copies(root, base)
-    if now is not None and origin == "site":
-        return _with_copy(root, base, now, _copied(root, old, hook, path, now, classic), origin)
-    original = entry.kept if entry and entry.kept else "".join([*copies.values()][-1:])
-    there = files.look_at(files.strip_root(root, original), links=True) if original else None
-    known = entry.kept_sha256 if entry else ""
-    copy = None
-    if now is not None and origin == "edited":
-        private = now._replace(mode=0o600, uid=files.owner_of(), gid=-1)
-        copy = _with_copy(root, f"{files.COPIES}/{hook.scheduler}-{hook.name}.edited", now, private, origin).copy
-    return Present(now, origin, original, checksum(there.data) if there else known, copy)
 
 
 def origin_of(now: Found | None, path: str, entry: Entry | None) -> Origin:
@@ -81,48 +60,6 @@ def origin_of(now: Found | None, path: str, entry: Entry | None) -> Origin:
     if header is not None and header.is_whole:
         return "ours"
     return "edited" if header is not None or path.startswith(f"{files.MANIFEST_DIRECTORY}/") else "site"
-
-
-def _copies(root: str, base: str) -> dict[int, str]:
-    """Return the copies of one file that are there by their numbers, the oldest first: X, X.2, X.3."""
-    place, name = os.path.split(base)
-    directory = files.below_root(root, place)
-    found = {1: base} if os.path.lexists(f"{directory}/{name}") else {}
-    for other in os.listdir(directory) if os.path.isdir(directory) else ():
-        end = other.removeprefix(f"{name}.")
-        if end != other and (number := values.number(end, least=2, most=10**6)) is not None:
-            found[number] = f"{place}/{other}"
-    return dict(sorted(found.items()))
-
-
-def _with_copy(root: str, base: str, now: Found, copy: Found, origin: Origin) -> Present:
-    """Return where a copy is, or the first name that is free."""
-    copies = _copies(root, base)
-    for path in copies.values():
-        there = files.look_at(files.strip_root(root, path), links=True)
-        if there is not None and (there.data, there.is_link, there.mode) == (copy.data, copy.is_link, copy.mode):
-            return Present(now, origin, path, checksum(copy.data))
-    path = f"{base}.{max(copies) + 1}" if copies else base
-    return Present(now, origin, path, checksum(copy.data), Copy(path, copy))
-
-
-def _copied(root: str, old: Manifest, hook: Hook, path: str, now: Found, classic: Collection[str]) -> Found:
-    """Return the copy of the site's original: a link to another classic script leads to that script's copy.
-
-    It would lead to our hook otherwise: Torque's prologue.parallel often is a link to prologue.
-    Raises PlaceError for links that lead in a circle.
-    """
-    if not now.is_link:
-        return now
-    place, target = os.path.dirname(path), os.fsdecode(now.data)
-    other = os.path.join(place, target)
-    files.below_root(root, other)
-    is_beside = os.path.dirname(files.strip_root(root, other)) == os.path.dirname(files.strip_root(root, path))
-    name = os.path.basename(other)
-    if not is_beside or name not in classic:
-        return now
-    copy = look_at_target(root, old, hook, f"{place}/{name}", classic).original or name + SUFFIX
-    return now._replace(data=os.fsencode(os.path.join(os.path.dirname(target), os.path.basename(copy))))
 
 
 def restored(copy: Found) -> Found:
@@ -178,62 +115,105 @@ class Plan:
         return not all(file.is_right for file in self.files) or self.manifest != files.read_manifest(self.root)
 
 
-def plan_file(
-    root: str,
-    old: Manifest,
-    hook: Hook,
-    path: str,
-    text: str,
-    *,
-    mode: int = 0o755,
-    chain: str = "",
-    present: Present | None = None,
-) -> File:
-    """Return a file to install, with what is at its path now; a file that is not ours will be copied.
+class Draft:
+    """A plan in the making, from what is on the node. Its methods raise PlaceError."""
 
-    Raises PlaceError.
-    """
-    found, data = present or look_at_target(root, old, hook, path), text.encode()
-    copied = found.original, found.original_sha256
-    entry = Entry(hook.scheduler, hook.name, path, checksum(data), mode, chain, *copied, hook.is_users)
-    now = found.now
-    if now is not None and not now.is_link and now.data == data:  # nothing is lost
-        found = found._replace(origin="ours", copy=None)
-    is_right = found.origin == "ours" and now is not None and now[:3] == (data, mode, files.owner_of())
-    return File(entry, text, found, is_right)
+    def __init__(self, site: Site, where: Where) -> None:
+        self.site, self.where, self.root = site, where, where.root
+        self.old = files.read_manifest(where.root)
+        self.files: list[File] = []
+        self.lines: list[Line] = []
+        self.notes: list[str] = []
 
+    def add(
+        self, hook: Hook, path: str, chain: Chain = NO_CHAIN, *, mode: int = 0o755, classic: Collection[str] = ()
+    ) -> None:
+        """Add a file to install; one that is at its path now and is not ours will be copied.
 
-def join_plans(
-    scheduler: str,
-    root: str,
-    old: Manifest,
-    found: tuple[File, ...],
-    where: str,
-    lines: tuple[Line, ...],
-    notes: tuple[str, ...] = (),
-) -> Plan:
-    """Return the plan, with a manifest in which this scheduler has these files and no others."""
-    entries = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
-    entries |= {file.entry.path: file.entry for file in found}
-    return Plan(
-        scheduler,
-        root,
-        found,
-        Manifest(entries),
-        where,
-        lines,
-        (*notes, *dict.fromkeys(_shared_notes(root, old, found))),
-    )
+        `classic` are the names of all scripts in its directory that the scheduler runs, if it runs no others there.
+        The site's original is then copied to beside the hook, which calls it, and may be a link.
+        """
+        found = self._look(hook, path, classic)
+        chain = Chain(found.original) if classic else chain
+        data, copied = render_hook(hook, self.site, chain).encode(), (found.original, found.original_sha256)
+        entry = Entry(hook.scheduler, hook.name, path, checksum(data), mode, chain.program, *copied, hook.is_users)
+        now = found.now
+        if now is not None and not now.is_link and now.data == data:  # nothing is lost
+            found = found._replace(origin="ours", copy=None)
+        is_right = found.origin == "ours" and now is not None and now[:3] == (data, mode, files.owner_of())
+        self.files.append(File(entry, data.decode(), found, is_right))
 
+    def _look(self, hook: Hook, path: str, classic: Collection[str]) -> Present:
+        now, entry = files.look_at(files.strip_root(self.root, path), links=bool(classic)), self.old.entries.get(path)
+        kept = f"{files.COPIES}/{hook.scheduler}-{hook.name}"
+        base = f"{path}{SUFFIX}" if classic else kept
+        origin, copies = origin_of(now, path, entry), self._copies(base)
+        if now is not None and origin == "site":
+            return self._with_copy(base, now, self._copied(hook, path, now, classic), origin)
+        original = entry.kept if entry and entry.kept else "".join([*copies.values()][-1:])
+        there = files.look_below(self.root, original)
+        known = entry.kept_sha256 if entry else ""
+        copy = None
+        if now is not None and origin == "edited":
+            private = now._replace(mode=0o600, uid=files.owner_of(), gid=-1)
+            copy = self._with_copy(f"{kept}.edited", now, private, origin).copy
+        return Present(now, origin, original, checksum(there.data) if there else known, copy)
 
-def _shared_notes(root: str, old: Manifest, found: tuple[File, ...]) -> Iterator[str]:
-    """Yield notes on directories that other nodes seem to share, whose hooks this installation replaces."""
-    for file in found:
-        place, name = os.path.split(file.entry.path)
-        is_unknown = file.present.origin == "ours" and file.entry.path not in old.entries and not old.is_rebuilt
-        if (kind := files.shared_type(root, file.entry.path)) or is_unknown:
-            why = f"is on {kind}" if kind else f"has {name}, which is in no manifest here"
-            yield f"{place} {why}: other nodes run these files too, so install the same version and settings on all"
+    def _copies(self, base: str) -> dict[int, str]:
+        """Return the copies of one file that are there by their numbers, the oldest first: X, X.2, X.3."""
+        place, name = os.path.split(base)
+        directory = files.below_root(self.root, place)
+        found = {1: base} if os.path.lexists(f"{directory}/{name}") else {}
+        for other in os.listdir(directory) if os.path.isdir(directory) else ():
+            end = other.removeprefix(f"{name}.")
+            if end != other and (number := values.number(end, least=2, most=10**6)) is not None:
+                found[number] = f"{place}/{other}"
+        return dict(sorted(found.items()))
+
+    def _with_copy(self, base: str, now: Found, copy: Found, origin: Origin) -> Present:
+        """Return where a copy is, or the first name that is free."""
+        copies = self._copies(base)
+        for path in copies.values():
+            there = files.look_below(self.root, path)
+            if there is not None and (there.data, there.is_link, there.mode) == (copy.data, copy.is_link, copy.mode):
+                return Present(now, origin, path, checksum(copy.data))
+        path = f"{base}.{max(copies) + 1}" if copies else base
+        return Present(now, origin, path, checksum(copy.data), Copy(path, copy))
+
+    def _copied(self, hook: Hook, path: str, now: Found, classic: Collection[str]) -> Found:
+        """Return the copy of the site's original: a link to another classic script leads to that script's copy.
+
+        It would lead to our hook otherwise: Torque's prologue.parallel often is a link to prologue.
+        Raises PlaceError for links that lead in a circle.
+        """
+        if not now.is_link:
+            return now
+        place, target = os.path.dirname(path), os.fsdecode(now.data)
+        other = os.path.join(place, target)
+        files.below_root(self.root, other)
+        is_beside = len({os.path.dirname(files.strip_root(self.root, each)) for each in (other, path)}) == 1
+        name = os.path.basename(other)
+        if not is_beside or name not in classic:
+            return now
+        copy = self._look(hook, f"{place}/{name}", classic).original or name + SUFFIX
+        return now._replace(data=os.fsencode(os.path.join(os.path.dirname(target), os.path.basename(copy))))
+
+    def plan(self, scheduler: str, where: str) -> Plan:
+        """Return the plan, with a manifest in which this scheduler has these files and no others."""
+        entries = {path: entry for path, entry in self.old.entries.items() if entry.scheduler != scheduler}
+        entries |= {file.entry.path: file.entry for file in self.files}
+        notes = (*self.notes, *dict.fromkeys(self._shared_notes()))
+        return Plan(scheduler, self.root, tuple(self.files), Manifest(entries), where, tuple(self.lines), notes)
+
+    def _shared_notes(self) -> Iterator[str]:
+        """Yield notes on directories that other nodes seem to share, whose hooks this installation replaces."""
+        for file in self.files:
+            place, name = os.path.split(file.entry.path)
+            is_listed = file.entry.path in self.old.entries or self.old.is_rebuilt
+            is_unknown = file.present.origin == "ours" and not is_listed
+            if (kind := files.shared_type(self.root, file.entry.path)) or is_unknown:
+                why = f"is on {kind}" if kind else f"has {name}, which is in no manifest here"
+                yield f"{place} {why}: other nodes run these files too, so install the same version and settings on all"
 
 
 # What a scheduler's hooks are: the files, and all that installing, checking and simulating them needs.
@@ -274,16 +254,16 @@ class Hook(NamedTuple):
     is_users: bool = False  # the job's user runs it, and what it prints is for the job
 
 
+def by_name(*hooks: Hook) -> dict[str, Hook]:
+    """Return the hooks by their names."""
+    return {hook.name: hook for hook in hooks}
+
+
 class Stub(NamedTuple):
     """What takes the place of a hook that the scheduler may still run; `is_run` unless it is known not to."""
 
     text: str
     is_run: bool
-
-
-def by_name(*hooks: Hook) -> dict[str, Hook]:
-    """Return the hooks by their names."""
-    return {hook.name: hook for hook in hooks}
 
 
 class Where(NamedTuple):
@@ -307,7 +287,7 @@ def _nothing(*_: object) -> tuple[()]:
 
 
 class Target(NamedTuple):
-    """A scheduler that hooks can be installed for: TARGET of its module.
+    """A scheduler that hooks can be installed for.
 
     `program` is its daemon, which prints its version with `version_option`; without it the scheduler is not on this
     host. `plan` returns what to write, `findings` what is wrong beyond those files; `refuse` raises ConflictError while
@@ -316,6 +296,7 @@ class Target(NamedTuple):
     `runs`, and then `trials`.
     """
 
+    name: str  # that people type
     hooks: Mapping[str, Hook]
     plan: Callable[[Site, Where], Plan]
     program: str
@@ -329,10 +310,149 @@ class Target(NamedTuple):
     stubs: Callable[[Where, tuple[Entry, ...]], Mapping[str, Stub]] = lambda *_: {}
 
 
+# Installing, and removing what was installed; a power cut at any point loses nothing of the site's.
+
+
+def apply(plan: Plan) -> None:
+    """Write what the plan says. Raises PlaceError; then installing again goes on from there.
+
+    All are on disk before the first gets its name. Copies of the site's originals get theirs first, then the manifest,
+    so that everything that is ever written can be found again, then the hooks, each of which works beside an older or
+    newer other.
+    """
+    if not plan.changes:
+        return
+    owner = files.owner_of()
+    wanted: list[tuple[str, Found]] = [file.present.copy for file in plan.files if file.present.copy]
+    wanted.append((files.MANIFEST_PATH, Found(plan.manifest.text().encode(), 0o644, owner)))
+    wanted += [
+        (file.entry.path, Found(file.text.encode(), file.entry.mode, owner)) for file in plan.files if not file.is_right
+    ]
+    files.put_files([(files.strip_root(plan.root, path), found) for path, found in wanted])
+
+
+# Removing the hooks, and restoring what was there before.
+
+Fate = Literal["remove", "restore", "leave", "gone", "restored", "stub", "wait"]
+
+# slurmctld tells all nodes within seconds; a node that swaps, or is asked through many others, needs longer.
+STUB_S = 60
+
+
+class Removal(NamedTuple):
+    """What will happen to one file: removed, restored, left because somebody edited it, or done already.
+
+    First a stub takes the place of what a daemon may still run: its text is `stub`. It waits there for STUB_S.
+    """
+
+    entry: Entry
+    what: Fate
+    stub: str = ""
+
+
+def removals(where: Where, target: Target, site: Site) -> tuple[Removal, ...]:
+    """Return what uninstalling would do.
+
+    Raises ConflictError while the scheduler still runs one of the files: a hook of Slurm that is missing, or a glob
+    that matches nothing, drains every node. Raises UsageError, FactsError and PlaceError too.
+    """
+    old = files.read_manifest(where.root)
+    entries = old.of(target.name)
+    if old.is_rebuilt or not entries:
+        entries = (*entries, *_unlisted(where, target, site, old))
+    target.refuse(where, entries)
+    stubs = target.stubs(where, entries)
+    return tuple(_removal(where.root, entry, stubs.get(entry.path)) for entry in entries)
+
+
+def _unlisted(where: Where, target: Target, site: Site, old: Manifest) -> Iterator[Entry]:
+    """Yield the files that an installation would replace and that are ours, are begun, or have a copy.
+
+    Raises FactsError and UsageError only where the manifest was lost.
+    """
+    try:
+        plan = target.plan(site, where)
+    except (FactsError, UsageError):
+        if old.is_rebuilt:
+            raise
+        return
+    for file in plan.files:
+        present, entry = file.present, file.entry
+        begun = [
+            os.path.lexists(files.strip_root(where.root, files.unfinished_files(path)))
+            for path in filter(None, (entry.path, present.original))
+        ]
+        has_copy = present.original and not present.copy
+        if entry.path not in old.entries and (has_copy or any(begun) or present.origin in {"ours", "edited"}):
+            yield entry
+
+
+def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
+    """Remove the files, and what an interrupted installation or removal left unfinished. Raises PlaceError.
+
+    The manifest goes last: until then, uninstalling again goes on from there.
+    """
+    for entry, what, stub in found:
+        path, copy = files.strip_root(root, entry.path), files.look_below(root, entry.kept)
+        if what == "restore" and copy is not None:
+            files.put_files([(path, restored(copy))])
+        elif what == "remove":
+            files.remove_file(path)
+        elif what == "stub":
+            files.write_whole(path, stub.encode(), entry.mode)
+        if what in {"restore", "restored"}:
+            files.remove_file(files.strip_root(root, entry.kept))
+    places = f"{files.MANIFEST_DIRECTORY}/{scheduler}", files.COPIES, files.MANIFEST_DIRECTORY
+    _remove_unfinished(root, found, places)
+    old = files.read_manifest(root)
+    rest = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
+    rest |= {entry.path: entry for entry, what, _ in found if what in {"stub", "wait"}}
+    if not rest:
+        files.remove_file(files.strip_root(root, files.MANIFEST_PATH))
+    elif old != (left := Manifest(rest)):
+        files.write_whole(files.strip_root(root, files.MANIFEST_PATH), left.text().encode(), 0o644)
+    for place in (*places, "/etc/mingle"):  # that installing made
+        directory = files.strip_root(root, place)
+        if not os.path.islink(directory) and os.path.isdir(directory) and not os.listdir(directory):
+            os.rmdir(directory)
+
+
+def _removal(root: str, entry: Entry, stub: Stub | None) -> Removal:
+    what = _fate(root, entry)
+    if stub is None or what not in {"remove", "gone"}:
+        return Removal(entry, what)
+    if entry.stub and what == "remove" and not stub.is_run:
+        return Removal(entry, "remove" if files.seconds_since(entry.stub) >= STUB_S else "wait")
+    since = files.boot_clock()
+    return Removal(entry._replace(sha256=checksum(stub.text.encode()), stub=since), "stub", stub.text)
+
+
+def _fate(root: str, entry: Entry) -> Fate:
+    now, copy = files.look_below(root, entry.path), files.look_below(root, entry.kept)
+    if now is None:
+        return "restore" if copy else "gone"
+    if copy and now == restored(copy):
+        return "restored"
+    if origin_of(now, entry.path, entry) != "ours":  # a stub is ours, also if the manifest does not know of it yet
+        return "leave"
+    return "restore" if copy else "remove"
+
+
+def _remove_unfinished(root: str, found: tuple[Removal, ...], places: tuple[str, ...]) -> None:
+    paths = [path for entry, _, _ in found for path in (entry.path, entry.kept) if path]
+    unfinished = [files.strip_root(root, files.unfinished_files(path)) for path in paths]
+    for directory in (files.below_root(root, place) for place in places):
+        names = os.listdir(directory) if os.path.isdir(directory) else []
+        unfinished += [f"{directory}/{name}" for name in names if name.startswith(files.TEMPORARY)]
+    for path in unfinished:
+        files.remove_file(path)
+
+
 # Whether what was installed is still there: by the manifest's checksums alone, so that a health check is quick.
 
 _ALL_ENTER = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 _KEY_DIGITS = range(64, 129, 2)
+UNHEALTHY = 1  # the exit status of `mingle hooks verify` with findings
 VERIFY_S = 10.0  # a node health check that takes longer is a problem of its own
 
 
@@ -359,6 +479,25 @@ def check_health(root: str, installed: Manifest, scheduler: str, key_file: str) 
     # The host of PBS' server, which has no classic script, runs no jobs.
     if scheduler != "pbs" or any(entry.mode & stat.S_IXUSR for entry in entries):
         yield from site_key(root, key_file)
+
+
+def quick_findings(root: str, scheduler: str, seconds: float = VERIFY_S) -> list[Finding]:
+    """Return what the health check of a node finds; the first is of the scheduler itself where it has no hooks here.
+
+    Raises PlaceError and SettingsError.
+    """
+    if hung := hung_finding(root, scheduler, seconds):
+        return [hung]
+    given = load({}, {}, system_file=files.below_root(root, SYSTEM_FILE))
+    health = check_health(root, files.read_manifest(root), scheduler, given.section("hooks")["key_file"])
+    return [finding for finding in health if not finding.note]
+
+
+def hung_finding(root: str, scheduler: str, seconds: float, more: Iterable[str] = ()) -> Finding | None:
+    """Return the finding for the first path of an installation, or of more, that does not answer in time."""
+    if not (path := hung_path(root, scheduler, seconds, more)):
+        return None
+    return Finding(path, f"does not answer within {seconds:g} s", "mending the file system that it is on")
 
 
 def hung_path(root: str, scheduler: str, seconds: float, more: Iterable[str] = ()) -> str:
@@ -408,14 +547,9 @@ def _paths(root: str, scheduler: str, more: Iterable[str]) -> Iterator[str]:
         yield from filter(None, (entry.path, entry.kept, entry.chain))
 
 
-def hung_finding(path: str, seconds: float) -> Finding:
-    """Return the finding for a path that does not answer."""
-    return Finding(path, f"does not answer within {seconds:g} s", "mending the file system that it is on")
-
-
 def file_findings(root: str, entry: Entry, again: str) -> Iterator[Finding]:
     """Find what is wrong with one installed file. Raises PlaceError."""
-    now = files.look_at(files.strip_root(root, entry.path), links=True)
+    now = files.look_below(root, entry.path)
     if now is None:
         yield Finding(entry.path, "is missing", again)
         return
@@ -443,7 +577,7 @@ def _changed(path: str, header: files.Header | None, again: str) -> tuple[str, s
 def _originals(root: str, entry: Entry, again: str) -> Iterator[Finding]:
     """Look at the site's own: the copy to be put back, and the program that the hook runs."""
     if entry.kept:
-        there = files.look_at(files.strip_root(root, entry.kept), links=True)
+        there = files.look_below(root, entry.kept)
         if there is None:
             yield Finding(entry.kept, f"is missing: the site's own {entry.path}", "putting it back there")
             return

@@ -13,27 +13,12 @@ import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from mingle_hooks.errors import ConflictError, FactsError, UsageError
 from mingle_hooks.files import ENVIRONMENTS, shipped_names, shipped_text
 from mingle_hooks.hooks import files
-from mingle_hooks.hooks.files import DROP_INS, KEYS, Chain, Entry, Manifest, Site, below_root, is_glob, render_hook
-from mingle_hooks.hooks.plan import (
-    EVIL,
-    File,
-    Finding,
-    Hook,
-    Line,
-    Plan,
-    Run,
-    Stub,
-    Target,
-    Where,
-    by_name,
-    join_plans,
-    plan_file,
-)
+from mingle_hooks.hooks.files import DROP_INS, KEYS, Chain, Entry, Site, below_root, is_glob, render_hook
+from mingle_hooks.hooks.plan import EVIL, Draft, Finding, Hook, Line, Plan, Run, Stub, Target, Where, by_name
 from mingle_hooks.settings import SYSTEM_FILE
 from mingle_hooks.values import NONE, number
 
@@ -102,6 +87,9 @@ class SlurmConf:
         return [(key, value) for key in keys for value in self.all(key)]
 
 
+NO_CONF = SlurmConf(PLACES[0])  # it says nothing, as there is none
+
+
 def find_slurm_conf(root: str, path: str | None = None) -> SlurmConf | None:
     """Read slurm.conf at `path`, or where Slurm looks for it, below root. None where there is none at all.
 
@@ -161,12 +149,12 @@ def running_config(where: Where) -> SlurmConf | None:
     return parse_config(text) if text else None
 
 
-def known_config(where: Where) -> SlurmConf | None:
-    """Return what slurm.conf says, or where there is no such file what the controller runs with.
+def known_config(where: Where) -> SlurmConf:
+    """Return what slurm.conf says, or where there is no such file what the controller runs with; else NO_CONF.
 
     Raises FactsError for a file that cannot be read.
     """
-    return find_slurm_conf(where.root, where.slurm_conf) or running_config(where)
+    return find_slurm_conf(where.root, where.slurm_conf) or running_config(where) or NO_CONF
 
 
 def slurm_version(where: Where) -> tuple[int, int] | None:
@@ -251,7 +239,7 @@ def refuse_removal(where: Where, entries: tuple[Entry, ...]) -> None:
     conf = known_config(where)
     if not entries:
         return
-    if conf is None:
+    if conf is NO_CONF:
         raise FactsError(
             "a slurm.conf, or a controller that answers, to check that Slurm no longer runs mingle's files",
             "neither",
@@ -377,47 +365,40 @@ def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
 # The site's own programs that ours call: which they are, and whether they can be run.
 
 
-class _Own(NamedTuple):
-    """The site's own program for one key, empty for none; `line` is missing in the settings."""
+def _own_program(draft: Draft, conf: SlurmConf, key: str, *ours: str) -> tuple[str, str]:
+    """Return the site's own program for a key, and what is missing in the settings; each may be empty.
 
-    program: str
-    line: str = ""
-
-
-def _own_program(
-    site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: str, ours: tuple[str, ...]
-) -> _Own:
-    """Return the site's own program for a key, where `ours` are the paths of ours, first the one that may call it.
-
-    It is in the settings, the same on every node; else in slurm.conf, while that names the site's; else in what was
-    installed here before. Raises FactsError if none of these has it, and if two contradict each other.
+    `ours` are the paths of ours, first the one that may call it. The program is in the settings, the same on every
+    node; else in slurm.conf, while that names the site's; else in what was installed here before. Raises FactsError if
+    none of these has it, and if two contradict each other.
     """
-    name = KEYS[key]
-    setting = site.chain(name)
-    named = conf.one(key) if conf else ""
-    theirs = "" if named in ours or files.is_glob(named) else named
+    name, named = KEYS[key], conf.one(key)
+    setting = draft.site.chain(name)
+    theirs = "" if named in ours or is_glob(named) else named
     if setting is not None:
         program = "" if setting == NONE else setting
         if theirs and theirs != program:
             raise FactsError(
-                f"one {key} of the site's own in {SYSTEM_FILE} and {conf.path if conf else ''}",
+                f"one {key} of the site's own in {SYSTEM_FILE} and {conf.path}",
                 f"{name} = {setting} and {key}={theirs}",
                 f'{name} = "{theirs}" in [hooks], or another {key} in slurm.conf',
             )
-        return _Own(_not_ours(key, program, ours))
+        return _not_ours(key, program, ours), ""
     if theirs:
         if not re.fullmatch(r"/[A-Za-z0-9_./+@-]+", theirs):
             raise FactsError("an absolute, plain path", f"{key}={theirs}", f"the whole path in {key}=")
-        return _Own(_not_ours(key, theirs, ours), f'{name} = "{theirs}"')
-    known = [old.entries[path].chain for path in ours if path in old.entries]
-    if not known and (conf is None or named == ours[0]) and not where.is_shown:
+        return _not_ours(key, theirs, ours), f'{name} = "{theirs}"'
+    known = [draft.old.entries[path].chain for path in ours if path in draft.old.entries]
+    if not known and (conf is NO_CONF or named == ours[0]) and not draft.where.is_shown:
         raise FactsError(
             f"the site's own {key}, which mingle's calls at its end",
-            f"{key}={named}, and no setting in {SYSTEM_FILE}" if conf else "neither slurm.conf nor a controller",
+            "neither slurm.conf nor a controller"
+            if conf is NO_CONF
+            else f"{key}={named}, and no setting in {SYSTEM_FILE}",
             f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}, the same on every node',
         )
     program = "".join(known[:1])
-    return _Own(program, f'{name} = "{program or NONE}"')
+    return program, f'{name} = "{program or NONE}"'
 
 
 def _not_ours(key: str, program: str, ours: tuple[str, ...]) -> str:
@@ -469,20 +450,10 @@ _NEEDS_LIBRARIES = (24, 11)
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*", re.IGNORECASE)
 
 
-class Containers(NamedTuple):
-    """How containers get the variables: mount, hook, none, or nothing; and where enroot's configuration is."""
+def containers(site: Site, where: Where, conf: SlurmConf) -> tuple[str, str]:
+    """Return what is done for containers on this host, and where enroot's configuration is; each may be empty.
 
-    way: str = ""
-    enroot: str = ""
-
-    @property
-    def has_task_prolog(self) -> bool:
-        """Return whether slurm.conf may name a TaskProlog of ours."""
-        return self.way in {"", "mount"}
-
-
-def containers(site: Site, where: Where, conf: SlurmConf) -> Containers:
-    """Return what is done for containers on this host.
+    It is "mount", "hook" or "none", or nothing is to be done.
 
     Raises FactsError where every task in a container would fail, and where there is no enroot for what is wanted.
     """
@@ -491,14 +462,14 @@ def containers(site: Site, where: Where, conf: SlurmConf) -> Containers:
     if way != "auto":
         if way in {"mount", "hook"} and not enroot and not where.is_shown:
             raise FactsError(f"enroot's {_ENROOT[0]}", "none", 'containers = "none" in [hooks]')
-        return Containers(way, enroot)
+        return way, enroot
     if not _has_pyxis(where.root, conf):
-        return Containers("mount" if enroot else "", enroot)
+        return "mount" if enroot else "", enroot
     version = slurm_version(where)
     if enroot and version is not None and version < _NEEDS_LIBRARIES:
-        return Containers("mount", enroot)
+        return "mount", enroot
     if where.is_shown:
-        return Containers()
+        return "", ""
     if not enroot:
         seen = f"no {_ENROOT[0]}, which would mount its file there"
     elif version is None:
@@ -547,9 +518,13 @@ SLURM_DIRECTORY = f"{files.MANIFEST_DIRECTORY}/slurm"
 OLDEST = (22, 5)
 # Prolog and Epilog may be named on several lines, and all are run; older versions take the last line.
 _SEVERAL_LINES = (26, 5)
-NO_CONF = SlurmConf(PLACES[0])
 # In a globbed directory: after the site's own, as Slurm takes the names in reverse order.
 _IN_GLOB = ("10-mingle", "10-mingle.sh", "mingle", "mingle.sh")
+# What is done for containers: the hook, its path in enroot's configuration, and its mode.
+_IN_ENROOT = {
+    "mount": ("enroot-mounts", "mounts.d/50-mingle.fstab", 0o644),
+    "hook": ("enroot-hook", "hooks.d/50-mingle.sh", 0o755),
+}
 
 
 def plan_slurm(site: Site, where: Where) -> Plan:
@@ -558,60 +533,46 @@ def plan_slurm(site: Site, where: Where) -> Plan:
     The hooks are the same for every version from 22.05 on. Raises FactsError, PlaceError, and
     UsageError for an older one.
     """
-    root, version = where.root, where.slurm_version
-    if version is not None and version < OLDEST:
-        raise UsageError("Slurm 22.05 or later", ".".join(map(str, version)), "mingle env in the job scripts")
-    old = files.read_manifest(root)
-    conf = known_config(where)
-    found: list[File] = []
-    lines: list[Line] = []
-    more: list[str] = []
-    for key in ("Prolog", "Epilog"):
-        file, line, missing = _root_hook(site, where, conf, old, key)
-        found.append(file)
-        lines.append(line)
-        more.append(missing)
-    ways = containers(site, where, conf or NO_CONF)
-    task_files, task_line, missing = _task_hooks(site, where, conf, old)
+    if where.slurm_version is not None and where.slurm_version < OLDEST:
+        shown = ".".join(map(str, where.slurm_version))
+        raise UsageError("Slurm 22.05 or later", shown, "mingle env in the job scripts")
+    draft, conf = Draft(site, where), known_config(where)
     # What the settings should say before slurm.conf names the files, as a new node has nothing else to go by.
+    missing = [_add_root_hook(draft, conf, key) for key in ("Prolog", "Epilog")]
+    way, enroot = containers(site, where, conf)
+    missing.append(_add_task_hooks(draft, conf, is_named=way in {"", "mount"}))
+    draft.lines.append(_flags(conf))
+    if way in _IN_ENROOT:
+        name, path, mode = _IN_ENROOT[way]
+        draft.add(SLURM_HOOKS[name], f"{enroot}/{path}", mode=mode)
     cause = f"a node that is new or reimaged cannot know this: add to [hooks] of {SYSTEM_FILE}, on every node"
-    notes = (*_notes(site, root), *(f"{cause}: {line}" for line in (*more, missing) if line))
-    lines += [*([task_line] if ways.has_task_prolog else []), _flags(conf or NO_CONF)]
-    found += [*task_files, *_container_files(site, root, old, ways)]
-    return join_plans("slurm", root, old, tuple(found), (conf or NO_CONF).path, tuple(lines), notes)
+    draft.notes += (*_notes(site, where.root), *(f"{cause}: {line}" for line in missing if line))
+    return draft.plan("slurm", conf.path)
 
 
-def _container_files(site: Site, root: str, old: Manifest, chosen: Containers) -> Iterator[File]:
-    ways = {"mount": ("enroot-mounts", "mounts.d/50-mingle.fstab", 0o644)}
-    ways["hook"] = "enroot-hook", "hooks.d/50-mingle.sh", 0o755
-    if chosen.way in ways:
-        name, path, mode = ways[chosen.way]
-        hook = SLURM_HOOKS[name]
-        yield plan_file(root, old, hook, f"{chosen.enroot}/{path}", render_hook(hook, site), mode=mode)
-
-
-def _root_hook(site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: str) -> tuple[File, Line, str]:
-    """Return the file, its line of slurm.conf, and what the settings should say."""
-    name, root = KEYS[key], where.root
-    found, path = SLURM_HOOKS[name], f"{SLURM_DIRECTORY}/{name}"
-    values = conf.all(key) if conf else ()
+def _add_root_hook(draft: Draft, conf: SlurmConf, key: str) -> str:
+    """Add the file and its line of slurm.conf; return what the settings should say."""
+    name = KEYS[key]
+    hook, path, values = SLURM_HOOKS[name], f"{SLURM_DIRECTORY}/{name}", conf.all(key)
     others = [value for value in values if value != path]
     is_glob_alone = len(others) == 1 and is_glob(others[0])
-    if others and not is_glob_alone and takes_several_lines(where):
-        chosen = site.chain(name) or NONE
-        program = "" if chosen == NONE or chosen in others else _not_ours(key, chosen, (path,))
-        file = plan_file(root, old, found, path, render_hook(found, site, Chain(program)), chain=program)
-        return file, Line(f"{key}={path}", is_there=path in values), "" if site.chain(name) else f'{name} = "{NONE}"'
+    if others and not is_glob_alone and takes_several_lines(draft.where):
+        chosen = draft.site.chain(name)
+        program = "" if chosen in {None, NONE, *others} else _not_ours(key, str(chosen), (path,))
+        draft.add(hook, path, Chain(program))
+        draft.lines.append(Line(f"{key}={path}", is_there=path in values))
+        return "" if chosen else f'{name} = "{NONE}"'
     if len(others) > 1:
         remedy = f"one line {key}=, with a glob such as /etc/slurm/{name}.d/* for several programs"
-        raise FactsError(f"at most one {key} line in {conf.path if conf else ''}", ", ".join(others), remedy)
-    own = _own_program(site, where, conf, old, key, (path,))
-    text = render_hook(found, site, Chain(own.program))
+        raise FactsError(f"at most one {key} line in {conf.path}", ", ".join(others), remedy)
+    program, missing = _own_program(draft, conf, key, path)
     if is_glob_alone:
-        file = plan_file(root, old, found, _place_in(others[0]), text, chain=own.program)
-        return file, Line(f"{key}={others[0]}", is_there=True), ""
-    file = plan_file(root, old, found, path, text, chain=own.program)
-    return file, Line(f"{key}={path}", is_there=path in values[-1:] and not others), own.line
+        draft.add(hook, _place_in(others[0]), Chain(program))
+        draft.lines.append(Line(f"{key}={others[0]}", is_there=True))
+        return ""
+    draft.add(hook, path, Chain(program))
+    draft.lines.append(Line(f"{key}={path}", is_there=path in values[-1:] and not others))
+    return missing
 
 
 def takes_several_lines(where: Where) -> bool:
@@ -629,23 +590,22 @@ def _place_in(glob: str) -> str:
     raise FactsError(f"a glob that matches one of {', '.join(_IN_GLOB)}", glob, "a glob such as /etc/slurm/prolog.d/*")
 
 
-def _task_hooks(site: Site, where: Where, conf: SlurmConf | None, old: Manifest) -> tuple[tuple[File, ...], Line, str]:
-    """Return the TaskProlog and the wrapper that runs the site's own after it, which is there on every node."""
+def _add_task_hooks(draft: Draft, conf: SlurmConf, *, is_named: bool) -> str:
+    """Add the TaskProlog and the wrapper that runs the site's own after it, which is there on every node.
+
+    Add the line of slurm.conf if that may name one; return what the settings should say.
+    """
     single, both = SLURM_HOOKS["taskprolog"], SLURM_HOOKS["taskprolog-all"]
     alone, path = f"{SLURM_DIRECTORY}/{single.name}", f"{SLURM_DIRECTORY}/{both.name}"
-    now = conf.one("TaskProlog") if conf else ""
-    own = _own_program(site, where, conf, old, "TaskProlog", (path, alone))
-    directory = task_prologs(where.root)
-    root, text = where.root, render_hook(both, site, Chain(own.program, directory))
-    both_files = (
-        plan_file(root, old, single, alone, render_hook(single, site)),
-        plan_file(root, old, both, path, text, chain=own.program),
-    )
-    is_wrapped = (
-        own.program or directory or now == path or os.path.isdir(below_root(where.root, f"{DROP_INS}/{single.name}.d"))
-    )
-    line = path if is_wrapped else alone
-    return both_files, Line(f"TaskProlog={line}", is_there=now == line), own.line
+    program, missing = _own_program(draft, conf, "TaskProlog", path, alone)
+    chain, now = Chain(program, task_prologs(draft.root)), conf.one("TaskProlog")
+    draft.add(single, alone)
+    draft.add(both, path, chain)
+    has_drop_ins = os.path.isdir(below_root(draft.root, f"{DROP_INS}/{single.name}.d"))
+    line = path if program or chain.directory or now == path or has_drop_ins else alone
+    if is_named:
+        draft.lines.append(Line(f"TaskProlog={line}", is_there=now == line))
+    return missing
 
 
 def _flags(conf: SlurmConf) -> Line:
@@ -669,6 +629,7 @@ def _notes(site: Site, root: str) -> tuple[str, ...]:
 
 
 TARGET = Target(
+    "slurm",
     SLURM_HOOKS,
     plan_slurm,
     program="slurmd",

@@ -19,7 +19,6 @@ from mingle_hooks import __version__
 from mingle_hooks.errors import MingleError, PlaceError, UsageError
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files, slurm
-from mingle_hooks.hooks.apply import TARGETS, Removal, hook, target
 from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, read_header, render_hook, write_hook
 from mingle_hooks.hooks.plan import (
     TRIAL_S,
@@ -27,6 +26,7 @@ from mingle_hooks.hooks.plan import (
     Finding,
     Hook,
     Plan,
+    Removal,
     Target,
     Trial,
     Where,
@@ -34,6 +34,7 @@ from mingle_hooks.hooks.plan import (
     file_findings,
     site_key,
 )
+from mingle_hooks.hooks.targets import TARGETS, hook
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.settings import SYSTEM_FILE
@@ -46,7 +47,7 @@ def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
     Raises UsageError, FactsError and PlaceError.
     """
     installed = files.read_manifest(plan.root)
-    found = list(target(plan.scheduler).findings(plan, where))
+    found = list(TARGETS[plan.scheduler].findings(plan, where))
     # The scheduler's part knows more of the site's own programs.
     known = {finding.where for finding in found} & {entry.chain for entry in installed.of(plan.scheduler)}
     found[:0] = [
@@ -122,14 +123,13 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
     """Yield findings in the order in which an admin would look. Raises FactsError for a manifest that is none."""
     yield Finding("mingle-hooks", __version__, "", note=True)
     installed = files.read_manifest(where.root)
-    for scheduler in TARGETS:
-        row = target(scheduler)
+    for scheduler, row in TARGETS.items():
         version = _daemon_version(row)
         if not version and not installed.of(scheduler):
             continue
         yield Finding(scheduler, version or "is not on this host", "", note=True)
         if not installed.of(scheduler):
-            yield _not_yet(scheduler, site, where)
+            yield _not_yet(row, site, where)
             continue
         try:
             yield from verify(row.plan(site, where), site, where)
@@ -145,14 +145,14 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
             yield Finding(path, what, "keeping one of the two", note=True)
 
 
-def _not_yet(scheduler: str, site: Site, where: Where) -> Finding:
+def _not_yet(target: Target, site: Site, where: Where) -> Finding:
     """Return the finding that nothing is installed, and why installing would be refused."""
     try:
-        target(scheduler).plan(site, where)
+        target.plan(site, where)
     except MingleError as wrong:
         refused = f"has no hooks installed, and install would refuse: expected {wrong.expected}, saw {wrong.seen}"
-        return Finding(scheduler, refused, wrong.remedy, note=True)
-    return Finding(scheduler, "has no hooks installed", f"mingle hooks install {scheduler}", note=True)
+        return Finding(target.name, refused, wrong.remedy, note=True)
+    return Finding(target.name, "has no hooks installed", f"mingle hooks install {target.name}", note=True)
 
 
 def preview_job(site: Site, host: str, root: str = "") -> tuple[str, ...]:
@@ -248,11 +248,10 @@ def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
     """Run the hooks in a directory that is removed afterwards; nothing of this machine is changed.
 
     Root's hooks do all of their work only when root runs this. They write to this machine's system log.
-    Raises UsageError.
     """
     with tempfile.TemporaryDirectory(prefix="mingle-simulate.") as place:
         os.chmod(place, 0o755)  # noqa: S103 - as what is above a hook
-        row = target(scheduler)
+        row = TARGETS[scheduler]
         try:
             yield from row.trials(place, site)
             for name in row.scripts:

@@ -346,6 +346,11 @@ def _rank(interface: Interface, address: Address) -> tuple[int, ...]:
     )
 
 
+def is_loopback(host: str) -> bool:
+    """Tell whether an address leads to this very host."""
+    return host.startswith("127.") or host == "::1"
+
+
 def is_preferred(host: str, prefer: Sequence[Preference]) -> bool:
     """Tell whether one of this host's own addresses is on a preferred network. Raises NetworkError."""
     address, name = ipaddress.ip_address(host.partition("%")[0]), interface_of(host)

@@ -21,16 +21,14 @@ from mingle_hooks.rendezvous.connection import (
     dial,
     notice_loss,
 )
-from mingle_hooks.rendezvous.discovery import Advertisement, Context, Discovery
+from mingle_hooks.rendezvous.discovery import Context, Discovery
 from mingle_hooks.rendezvous.messages import LONGEST_PART, LOOK, MEMBER_BYTES
 from mingle_hooks.rendezvous.multicast import OneWay
 from mingle_hooks.rendezvous.roster import RejectedPeers, peer_label
-from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret, check_in_ports, multicast_port
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret
 
 if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.leader import Leader
     from mingle_hooks.rendezvous.member import Request
-    from mingle_hooks.rendezvous.rendezvous import Candidate
 
 # Concurrent connections; with more endpoints, the oldest makes room once it has had FAIR_S seconds.
 MOST_CALLS = 64
@@ -201,57 +199,8 @@ class _Call:
         dialer.on_proven(ProvenLeader(self._endpoint, self._connection, sealer, leader, ticket, host))
 
 
-# Peers that use another key, or relay: reported to the user, and never trusted.
-
-# Addresses that are reported; more would be an attack that fills the log.
+# Relays that are reported; more would be an attack that fills the log.
 MOST_REPORTS = 8
-
-
-class Rejections:
-    """Reports, by `note`, each relay once, and the first peer with another key; the final message names all of them."""
-
-    def __init__(self, note: Callable[[str], None], key_from: str = "") -> None:
-        self._note, self._key_from = note, key_from
-        self._relays: set[str] = set()
-        self._has_reported_key = False
-        self.refusals = {why: RejectedPeers() for why in wire.REASONS}  # leaders that refused this member
-
-    def reject(self, labels: Iterable[str]) -> None:
-        """Report the first address that uses another key: further ones are likely the same host's."""
-        for label in labels:
-            if not self._has_reported_key:
-                self._has_reported_key = True
-                self._note(f"refused {label}, which uses this id with another key")
-
-    def relayed(self, address: str, leader: str) -> None:
-        """Report an address that relays a leader."""
-        if address not in self._relays and len(self._relays) < MOST_REPORTS:
-            self._relays.add(address)
-            self._note(f"{address} only relays {leader}: connecting to {leader} directly")
-
-    def refusal(self) -> MingleError | None:
-        """Return the likely reason why no leader was found, if leaders have refused this member."""
-        seen = {why: ", ".join(rejected.list()) for why, rejected in self.refusals.items()}
-        if others := seen[wire.VERSION]:
-            return ConflictError(
-                f"the same version of mingle as {others} has",
-                f"version {mingle_hooks.__version__} here",
-                "the same version of mingle on every member",
-            )
-        if others := seen[wire.RUN]:
-            return SecretError(
-                f"the same run of the job as {others}, by PBS_JOBCOOKIE",
-                "another one, or none, here",
-                "pbs_tmrsh or pbsdsh to start every member, or the job's PBS_JOBCOOKIE in every shell",
-            )
-        if not (others := seen[wire.KEY]):
-            return None
-        return SecretError(
-            f"the same key as {others} has for this id",
-            f"another key here ({self._key_from})" if self._key_from else "another key here",
-            "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)",
-        )
-
 
 # One member's search for a leader: its discovery backends, its calls, and the peers that it rejects.
 
@@ -259,8 +208,8 @@ class Rejections:
 class Search(Discovery):
     """A member's discovery, which passes each leader that proves itself to `on_proven`; the owner calls close().
 
-    `candidate` is this member's own leader, if any, which is announced, and `joined()` the precedence of the leader
-    that this member has joined, if any.
+    `joined()` is the precedence of the leader that this member has joined, if any. Each relay is reported once, and the
+    first peer with another key; the final message names all of them.
     """
 
     def __init__(
@@ -271,37 +220,18 @@ class Search(Discovery):
         note: Callable[[str], None],
         on_proven: Callable[[ProvenLeader], None],
         joined: Callable[[], tuple[int, bytes] | None],
-        member: bytes = bytes(16),
+        member: bytes,
     ) -> None:
         self._loop, self._request = loop, request
-        self.candidate: Candidate | None = None
-        self.rejections = Rejections(note, request.key_from)
+        self._relays: set[str] = set()  # that have been reported
+        self._has_reported_key = False
+        self._refusals = {why: RejectedPeers() for why in wire.REASONS}  # leaders that refused this member
         self._dialer = Dialer(loop, request.attempt, secret, on_proven, self._mismatch, self._relayed, request.host)
         self.dial = self._dialer.dial
         self.back_off = self._dialer.back_off
         self._one_way = OneWay()
-        ports = check_in_ports(request.attempt, secret, request.port_range)
-        context = Context(
-            loop=loop,
-            attempt=request.attempt,
-            secret=secret,
-            dial=self._dialer.dial,
-            reject=self._reject,
-            note=note,
-            leader_hosts=request.leader_hosts,
-            host_suffix=request.host_suffix,
-            master=request.master,
-            ports=tuple(dict.fromkeys([port for group in ports for port in group])),
-            directory=request.directory,
-            multicast_port=multicast_port(request.attempt),
-            nets=tuple(p.text if p.network is None else str(p.network) for p in request.prefer),
-            ttl=request.ttl,
-            nodes=request.nodes,
-            joined=joined,
-            member=member,
-            one_way=self._one_way,
-        )
-        super().__init__(context, lambda: joined() is None, self._candidates_advertisement, self._is_gathering)
+        context = Context(loop, request, secret, self.dial, self._reject, note, joined, member, self._one_way)
+        super().__init__(context)
 
     def close(self) -> None:
         """Close every backend and call."""
@@ -342,7 +272,7 @@ class Search(Discovery):
 
     def one_way(self) -> list[str]:
         """Return whose multicast arrives here while ours does not seem to arrive there."""
-        return self._one_way.report(self._leader.roster.entries() if self._leader is not None else ())
+        return self._one_way.report(self.leader.roster.entries() if self.leader is not None else ())
 
     def no_leader(self, after_s: int) -> MingleError:
         """Return the error of a member that has not found rank 0 within after_s seconds."""
@@ -351,31 +281,55 @@ class Search(Discovery):
         seen = f"no answer (tried {self.tried()})"
         # A variable left over from another job is likelier than a firewall.
         mend = f"unset {request.exported} if another job left it, or {LOOK}" if request.exported else LOOK
-        return self.rejections.refusal() or self.with_local_faults(MissingError(expected, seen, mend))
+        return self.refusal() or self.with_local_faults(MissingError(expected, seen, mend))
 
-    @property
-    def _leader(self) -> Leader | None:
-        return self.candidate.leader if self.candidate is not None else None
+    def reject(self, labels: Iterable[str]) -> None:
+        """Report the first address that uses another key: further ones are likely the same host's."""
+        for label in labels:
+            if not self._has_reported_key:
+                self._has_reported_key = True
+                self._context.note(f"refused {label}, which uses this id with another key")
 
-    def _candidates_advertisement(self) -> Advertisement | None:
-        return self.candidate.advertisement if self.candidate is not None else None
-
-    def _is_gathering(self) -> bool:
-        return self._leader is not None and self._leader.state == "gathering"
+    def refusal(self) -> MingleError | None:
+        """Return the likely reason why no leader was found, if leaders have refused this member."""
+        seen = {why: ", ".join(rejected.list()) for why, rejected in self._refusals.items()}
+        if others := seen[wire.VERSION]:
+            return ConflictError(
+                f"the same version of mingle as {others} has",
+                f"version {mingle_hooks.__version__} here",
+                "the same version of mingle on every member",
+            )
+        if others := seen[wire.RUN]:
+            return SecretError(
+                f"the same run of the job as {others}, by PBS_JOBCOOKIE",
+                "another one, or none, here",
+                "pbs_tmrsh or pbsdsh to start every member, or the job's PBS_JOBCOOKIE in every shell",
+            )
+        if not (others := seen[wire.KEY]):
+            return None
+        return SecretError(
+            f"the same key as {others} has for this id",
+            f"another key here ({self._request.key_from})" if self._request.key_from else "another key here",
+            "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)",
+        )
 
     def _relayed(self, endpoint: Endpoint, leader: Endpoint) -> None:
         """Dial a leader directly instead of its relay: a thief's, or a service's address before a pod's own."""
-        self.rejections.relayed(endpoint.address, leader.address)
+        if endpoint.address not in self._relays and len(self._relays) < MOST_REPORTS:
+            self._relays.add(endpoint.address)
+            self._context.note(
+                f"{endpoint.address} only relays {leader.address}: connecting to {leader.address} directly"
+            )
         self._dialer.dial(leader)
 
     def _mismatch(self, address: str, host: str, why: wire.Why) -> None:
-        self.rejections.refusals[why].add(address, host)
+        self._refusals[why].add(address, host)
         if why == wire.KEY:
             self._reject(address, host)
-        elif self._leader is not None:
-            self._leader.refused[why].add(address, host)
+        elif self.leader is not None:
+            self.leader.refused[why].add(address, host)
 
     def _reject(self, address: str, host: str = "") -> None:
-        if self._leader is not None:
-            self._leader.rejected.add(address, host)
-        self.rejections.reject([peer_label(address, host)])
+        if self.leader is not None:
+            self.leader.rejected.add(address, host)
+        self.reject([peer_label(address, host)])

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import Annotated, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 from mingle_hooks.errors import LIMITS, MingleError, NetworkError, PlaceError, reason
 from mingle_hooks.rendezvous import multicast, wire
 from mingle_hooks.rendezvous.connection import Endpoint, Lookup, Loop, Timer
-from mingle_hooks.rendezvous.wire import Attempt, Secret
+from mingle_hooks.rendezvous.wire import Secret, check_in_ports
+
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.leader import Leader
+    from mingle_hooks.rendezvous.member import Request
+    from mingle_hooks.rendezvous.rendezvous import Candidate
 
 # The interface of a backend.
 
@@ -33,23 +38,20 @@ class Context(NamedTuple):
     """What a backend needs to know, and the functions that it calls."""
 
     loop: Loop
-    attempt: Attempt
+    request: Request
     secret: Secret
     dial: Callable[[Endpoint], None]
     reject: Callable[[str], None]  # called with an address that uses another key
     note: Callable[[str], None]  # called with a message for the user
-    leader_hosts: tuple[str, ...] = ()
-    host_suffix: str = ""
-    master: tuple[str, int | None] | None = None
-    ports: tuple[int, ...] = ()  # check-in ports to try on the leader's host
-    directory: str | None = None
-    multicast_port: int = 0
-    nets: tuple[str, ...] = ()  # interface names or CIDRs that may be used; empty: all
-    ttl: int = 1
-    nodes: int | None = None
-    joined: Callable[[], tuple[int, bytes] | None] = lambda: None  # the joined leader's precedence
-    member: bytes = bytes(16)  # this member's random id
-    one_way: multicast.OneWay | None = None  # records whose multicast arrives only one way
+    joined: Callable[[], tuple[int, bytes] | None]  # the joined leader's precedence
+    member: bytes  # this member's random id
+    one_way: multicast.OneWay  # records whose multicast arrives only one way
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The check-in ports to try on the leader's host."""
+        groups = check_in_ports(self.request.attempt, self.secret, self.request.port_range)
+        return tuple(dict.fromkeys([port for group in groups for port in group]))
 
 
 class Backend(Protocol):
@@ -84,11 +86,9 @@ LOOK_UP_AGAIN_S = 5.0
 
 def hosts_backend(context: Context) -> HostsBackend | None:
     """Return this backend if the scheduler names hosts."""
-    if not context.leader_hosts:
-        return None
-    suffix = context.host_suffix
-    names = [host + suffix for host in context.leader_hosts] if suffix else []
-    return HostsBackend(context, "hosts", [*names, *context.leader_hosts], context.ports)
+    hosts, suffix = context.request.leader_hosts, context.request.host_suffix
+    names = [host + suffix for host in hosts] if suffix else []
+    return HostsBackend(context, "hosts", [*names, *hosts], context.ports) if hosts else None
 
 
 class HostsBackend:
@@ -140,7 +140,7 @@ class HostsBackend:
             for address in self._addresses.get(host, ()):
                 for port in self._ports:
                     self._context.dial(Endpoint(address, port, self._name))
-        longest = max(HOSTS_LONGEST_DELAY_S, (self._context.nodes or 1) / ROUNDS_PER_SECOND)
+        longest = max(HOSTS_LONGEST_DELAY_S, (self._context.request.nodes or 1) / ROUNDS_PER_SECOND)
         self._timer = loop.after(loop.about(self._delay), self._round)
         self._delay = min(self._delay * HOSTS_GROWTH, longest)
 
@@ -165,9 +165,9 @@ class HostsBackend:
 
 def master_backend(context: Context) -> HostsBackend | None:
     """Return this backend if --master was given."""
-    if context.master is None:
+    if context.request.master is None:
         return None
-    host, port = context.master
+    host, port = context.request.master
     return HostsBackend(context, "master", [host], context.ports if port is None else (port,))
 
 
@@ -186,15 +186,13 @@ MARK_DIGITS = 16  # of a file name, in hex: 64 bits, which cannot be guessed whi
 
 def directory_backend(context: Context) -> DirectoryBackend | None:
     """Return this backend if a directory is set. Raises PlaceError if it cannot be used."""
-    if context.directory is None:
+    directory = context.request.directory
+    if directory is None:
         return None
-    if not os.access(context.directory, os.R_OK | os.W_OK | os.X_OK) or not os.path.isdir(context.directory):
-        raise PlaceError(
-            "a shared directory that this user can write to",
-            context.directory,
-            "mkdir -p, chmod u+rwx, or another --directory",
-        )
-    return DirectoryBackend(context, context.directory)
+    if not os.access(directory, os.R_OK | os.W_OK | os.X_OK) or not os.path.isdir(directory):
+        remedy = "mkdir -p, chmod u+rwx, or another --directory"
+        raise PlaceError("a shared directory that this user can write to", directory, remedy)
+    return DirectoryBackend(context, directory)
 
 
 class _Notice(NamedTuple):
@@ -209,7 +207,7 @@ class DirectoryBackend:
 
     def __init__(self, context: Context, directory: str) -> None:
         self._context, self._directory = context, directory
-        self._prefix = context.attempt.tag.hex() + "-"
+        self._prefix = context.request.attempt.tag.hex() + "-"
         self._has_reported = False
         self.faults: list[str] = []
         self._own: str | None = None
@@ -359,18 +357,12 @@ class Discovery:
     """Opens the backends, and has them search and announce; the owner calls close().
 
     The reason why a backend cannot be opened or used any longer is kept for the final message, and the others go on.
-    `is_wanted()` is whether a backend that opens late is still of use, `advertisement()` what this leader or candidate
-    announces (None: nothing), and `leads()` whether it still gathers members by right.
+    `candidate` is this member's own leader, if any, which is announced.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        is_wanted: Callable[[], bool],
-        advertisement: Callable[[], Advertisement | None],
-        leads: Callable[[], bool],
-    ) -> None:
-        self._context, self._is_wanted, self._advertisement, self._leads = context, is_wanted, advertisement, leads
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.candidate: Candidate | None = None
         self._wanted: tuple[str, ...] = ()
         self._later: tuple[str, ...] = ()  # still to be opened
         self._backends: dict[str, Backend] = {}
@@ -397,7 +389,7 @@ class Discovery:
     def look(self, name: str) -> None:
         """Search at once for another leader by one backend, if this member leads and that backend is in use."""
         if name in self._backends:
-            self._backends[name].search(wanted=self._leads())
+            self._backends[name].search(wanted=self.leader is not None and self.leader.state == "gathering")
 
     def pause(self) -> None:
         """Stop searching and announcing: a leader has been found."""
@@ -418,6 +410,11 @@ class Discovery:
         """Close every backend."""
         for backend in self._backends.values():
             backend.close()
+
+    @property
+    def leader(self) -> Leader | None:
+        """This member's own leader, None without one."""
+        return self.candidate.leader if self.candidate is not None else None
 
     def _open_later(self) -> None:
         names, self._later = self._later, ()
@@ -448,7 +445,7 @@ class Discovery:
         if backend is None:
             return
         self._backends[name] = backend
-        if self._is_wanted():
+        if self._context.joined() is None:
             self._seek(name)
 
     def _drop(self, name: str, error: Exception) -> None:
@@ -459,7 +456,8 @@ class Discovery:
             backend.close()
 
     def _seek(self, name: str) -> None:
-        advertisement, backend = self._advertisement(), self._backends[name]
+        backend = self._backends[name]
+        advertisement = self.candidate.advertisement if self.candidate is not None else None
         try:
             if advertisement is not None:
                 backend.announce(advertisement)

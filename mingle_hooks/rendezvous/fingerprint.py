@@ -14,7 +14,14 @@ from typing import NamedTuple
 import mingle_hooks
 from mingle_hooks.errors import MingleError
 from mingle_hooks.net import devices
-from mingle_hooks.net.addresses import ListedAddress, is_virtual_name, list_addresses, list_entries, read_attribute
+from mingle_hooks.net.addresses import (
+    ListedAddress,
+    is_loopback,
+    is_virtual_name,
+    list_addresses,
+    list_entries,
+    read_attribute,
+)
 
 
 class FingerprintRequest(NamedTuple):
@@ -167,39 +174,17 @@ MIB, GIB = 1 << 20, 1 << 30
 LEAST_FREE_BYTES = 32 * MIB
 # Kernel modules whose versions are drivers'; NVIDIA's is shown without a name.
 _DRIVERS = ("nvidia", "amdgpu", "neuron", "habanalabs")
-# Model, as people call it -> its device ids in pci.ids (NVIDIA, AMD); others are shown by number.
-_DEVICE_IDS = {
-    "V100": ("0x1db1", "0x1db4", "0x1db5", "0x1db6"),
-    "T4": ("0x1eb8",),
-    "A100": ("0x20b0", "0x20b1", "0x20b2", "0x20b5", "0x20f1"),
-    "A800": ("0x20f3",),
-    "A10": ("0x2236",),
-    "A10G": ("0x2237",),
-    "A40": ("0x2235",),
-    "L40S": ("0x26b9",),
-    "L40": ("0x26b5",),
-    "L4": ("0x27b8",),
-    "H100": ("0x2330",),
-    "H100-PCIe": ("0x2331",),
-    "H100-NVL": ("0x2321",),
-    "H200": ("0x2335",),
-    "H800": ("0x2324",),
-    "H20": ("0x2329",),
-    "GH200": ("0x2342",),
-    "B200": ("0x2901",),
-    "GB200": ("0x2941",),
-    "B300": ("0x3182",),
-    "GB300": ("0x31c2",),
-    "MI100": ("0x738c",),
-    "MI250X": ("0x7408", "0x740c"),
-    "MI210": ("0x740f",),
-    "MI300A": ("0x74a0",),
-    "MI300X": ("0x74a1",),
-    "MI325X": ("0x74a5",),
-    "MI350X": ("0x75a0",),
-    "MI355X": ("0x75a3",),
-}
-_MODELS = {device_id: model for model, ids in _DEVICE_IDS.items() for device_id in ids}
+# By architecture: a model, as people call it, and its device ids in pci.ids (NVIDIA, AMD); others are shown by number.
+_DEVICE_IDS = (
+    "V100 1db1 1db4 1db5 1db6, T4 1eb8",
+    "A100 20b0 20b1 20b2 20b5 20f1, A800 20f3, A10 2236, A10G 2237, A40 2235",
+    "L40S 26b9, L40 26b5, L4 27b8",
+    "H100 2330, H100-PCIe 2331, H100-NVL 2321, H200 2335, H800 2324, H20 2329, GH200 2342",
+    "B200 2901, GB200 2941, B300 3182, GB300 31c2",
+    "MI100 738c, MI250X 7408 740c, MI210 740f",
+    "MI300A 74a0, MI300X 74a1, MI325X 74a5, MI350X 75a0, MI355X 75a3",
+)
+_MODELS = {f"0x{number}": row[0] for row in map(str.split, ", ".join(_DEVICE_IDS).split(", ")) for number in row[1:]}
 # Limits of files and processes follow the memory size: values above this are equal.
 ENOUGH = 4096
 UNLIMITED = "unlimited"
@@ -336,7 +321,7 @@ def network_of(root: str, found: Callable[[], Iterable[ListedAddress]]) -> tuple
 
 
 def _is_usable(address: str) -> bool:
-    return not address.startswith(("127.", "fe80:", "169.254.")) and address != "::1"
+    return not address.startswith(("fe80:", "169.254.")) and not is_loopback(address)
 
 
 def _is_up(net: str, name: str) -> bool:
@@ -469,16 +454,12 @@ def find_program(request: FingerprintRequest, name: str) -> str:
 
 def container_image(request: FingerprintRequest) -> dict[str, str]:
     """Return the distribution, and the container's image if the environment names it."""
-    release = _pairs(read_text(f"{request.root}/etc/os-release"))
+    lines = (line.partition("=") for line in read_text(f"{request.root}/etc/os-release").splitlines())
+    release = {name: value.strip("\"'") for name, _, value in lines}
     labels = [" ".join(filter(None, (release.get("ID"), release.get("VERSION_ID"))))]
     labels += [os.path.basename(request.environ[name]) for name in _IMAGES if name in request.environ][:1]
     labels += [f"build {request.environ[_BUILD]}"] if _BUILD in request.environ else []
     return {"image": ", ".join(filter(None, labels)) or NOTHING}
-
-
-def _pairs(lines: str) -> Mapping[str, str]:
-    pairs = (line.partition("=") for line in lines.splitlines())
-    return {name: value.strip("\"'") for name, is_pair, value in pairs if is_pair}
 
 
 def program_hash(request: FingerprintRequest) -> dict[str, str]:
@@ -505,20 +486,16 @@ def git_commit(request: FingerprintRequest) -> dict[str, str]:
     directory = request.directory
     for _ in range(MOST_LEVELS):
         place = os.path.join(directory, ".git")
-        if os.path.isdir(f"{request.root}{place}"):
-            return _named(_commit(request.root, place))
-        pointer = read_text(f"{request.root}{place}", 1024)
-        if pointer.startswith("gitdir:"):  # a worktree or a submodule
-            return _named(_commit(request.root, os.path.join(directory, pointer[len("gitdir:") :].strip())))
-        if directory in ("/", ""):
-            break
-        directory = os.path.dirname(directory)
+        kind, _, elsewhere = read_text(f"{request.root}{place}", 1024).partition(":")
+        if kind == "gitdir":  # a worktree or a submodule
+            place = os.path.join(directory, elsewhere.strip())
+        elif not os.path.isdir(f"{request.root}{place}"):
+            directory = os.path.dirname(directory)
+            continue
+        commit = _commit(request.root, place)
+        is_one = len(commit) >= _HASH and not commit.strip("0123456789abcdef")
+        return {"git": commit[:_HASH]} if is_one else {}
     return {}
-
-
-def _named(commit: str) -> dict[str, str]:
-    is_one = len(commit) >= _HASH and not commit.strip("0123456789abcdef")
-    return {"git": commit[:_HASH]} if is_one else {}
 
 
 def _commit(root: str, place: str) -> str:

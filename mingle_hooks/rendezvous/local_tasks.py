@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, TypedDict
 
 from mingle_hooks import files, values
@@ -263,7 +264,7 @@ class LocalPeers:
         # Not closed: the listener is this object's, and the next loop watches it again.
         Callers(loop, [self._listener], self._accept)
         for caller in self._callers:
-            self._watch_caller(caller)
+            self._watch(caller, partial(self._greeted, caller))
         for rank, task in self._tasks.items():
             self._watch_task(rank, task)
         self._beat()
@@ -320,9 +321,6 @@ class LocalPeers:
         sock.settimeout(0)
         self._loop.watch(sock, READ, lambda _events: call() if self.fault is None else None)
 
-    def _watch_caller(self, caller: socket.socket) -> None:
-        self._watch(caller, lambda: self._greeted(caller))
-
     def _watch_task(self, rank: int, task: socket.socket) -> None:
         # It sends nothing more until it gets the answer: it is readable only at its end.
         self._watch(task, lambda: self._fail(self._without(rank, "gone")))
@@ -340,7 +338,7 @@ class LocalPeers:
             caller.close()
             return
         self._callers[caller] = None
-        self._watch_caller(caller)
+        self._watch(caller, partial(self._greeted, caller))
         if len(self._callers) > MOST_CALLERS:
             self._release(next(iter(self._callers))).close()
 

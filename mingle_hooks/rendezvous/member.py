@@ -6,11 +6,12 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 from mingle_hooks.errors import MingleError, MissingError, UsageError
-from mingle_hooks.net.addresses import Preference, is_preferred, machine_id
+from mingle_hooks.net.addresses import Preference, is_loopback, is_preferred, machine_id
 from mingle_hooks.net.devices import GpuBinding
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous import messages, wire
@@ -367,9 +368,10 @@ class Membership:
             self._packed = payload  # the answer holds its digest
             return
         body = self.proven.sealer.open(kind, payload)
-        if kind == wire.ANSWER and "roster" in body:
-            # The roster has no MAC but this digest: if it was changed on the way, only the connection ends.
-            messages.check_roster(self._packed, wire.text(body, "roster", 64))
+        digest = body.get("roster") if kind == wire.ANSWER else None
+        # The roster has no MAC but this digest: if it was changed on the way, only the connection ends.
+        if digest is not None and messages.roster_digest(self._packed) != digest:
+            raise wire.WireError("roster: not the one of this answer")
         try:
             self._handle(kind, body)
         except wire.WireError as error:  # the leader holds the key: it would send the same again
@@ -405,7 +407,10 @@ class Membership:
         welcome = wire.parse(_Welcome, body)
         if self._probes:
             raise wire.WireError("a second welcome")
-        self._probes = [self._probe(number, address, welcome.port) for number, address in welcome.offers]
+        parts = self._loop, self._attempt, self._secret, self.proven.leader
+        self._probes = [
+            Probe(*parts, address, welcome.port, partial(self._answered, offer)) for offer, address in welcome.offers
+        ]
         self._untried = list(self._probes)
         self._try_next()
         self._on_change()
@@ -449,11 +454,7 @@ class Membership:
 
     def _may_serve_all(self, address: str) -> bool:
         """Return whether the world may use this address: loopback serves the members of one machine only."""
-        return bool(address) and not address.startswith("127.") and address != "::1"
-
-    def _probe(self, offer: int, address: str, port: int) -> Probe:
-        parts = self._loop, self._attempt, self._secret, self.proven.leader
-        return Probe(*parts, address, port, lambda probe: self._answered(offer, probe))
+        return bool(address) and not is_loopback(address)
 
     def _answered(self, offer: int, probe: Probe) -> None:
         """Probe no worse address than this one, unless other members do not reach it."""
@@ -605,7 +606,7 @@ class Follower:
             return
         if membership.progress is not None:
             self.progress = membership.progress
-            self._search.rejections.reject(membership.progress.rejected)
+            self._search.reject(membership.progress.rejected)
         if membership.state == "ready":
             self._promised(Promise(membership.proven.leader, membership.lease_ends))
         elif membership.is_free:

@@ -85,8 +85,8 @@ def process_age_s() -> float:
 # A leader's answer is read strictly: it ends up in shells, files and frameworks of every member.
 
 
-class Shared(TypedDict):
-    """The part of an answer that all members share."""
+class Answer(TypedDict):
+    """An answer: the world, and one member's own place in it."""
 
     nodes: int
     size: int
@@ -97,11 +97,6 @@ class Shared(TypedDict):
     spent: NotRequired[list[int]]  # this member's own Durations, added at the end
     at: NotRequired[str]  # not parsed: the leader's address that all reach
     roster: NotRequired[Any]  # rows, if requested; in the message, the digest of the packed rows
-
-
-class Answer(Shared):
-    """An answer: the world, and one member's own place in it."""
-
     rank: int
     offset: int
     own: str
@@ -411,12 +406,6 @@ def pack_roster(text: bytes) -> bytes:
 def roster_digest(packed: bytes) -> str:
     """Return the digest of packed rows that the answer holds: their SHA-256 in hex."""
     return sha256(packed).hexdigest()
-
-
-def check_roster(packed: bytes, expected: str) -> None:
-    """Raise WireError if packed rows do not have this digest."""
-    if roster_digest(packed) != expected:
-        raise WireError("roster: not the one of this answer")
 
 
 def unpack_roster(packed: bytes) -> object:

@@ -13,9 +13,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import NetworkError, reason
-from mingle_hooks.net.addresses import ListedAddress, interfaces, is_virtual_name, list_addresses, usable
+from mingle_hooks.net.addresses import (
+    ListedAddress,
+    Preference,
+    interfaces,
+    is_virtual_name,
+    list_addresses,
+    usable,
+)
 from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Loop, Timer
-from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret
+from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret, multicast_port
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo, McastRxSocket, McastTxSocket
@@ -74,7 +81,8 @@ def pack_beacon(packet: Beacon, secret: Secret) -> bytes:
     """Return the datagram."""
     addresses = packet.addresses[:MOST_ADDRESSES]
     head = _HEAD.pack(MAGIC, packet.kind, packet.tag, packet.leader, packet.ticket, packet.port, len(addresses))
-    data = head + b"".join(_packed(address) for address in addresses) + b"".join(packet.nonces[:MOST_NONCES])
+    rows = [socket.inet_pton(socket.AF_INET6, a if ":" in a else f"::ffff:{a}") for a in addresses]
+    data = head + b"".join((*rows, *packet.nonces[:MOST_NONCES]))
     return secret.sealed(data, MAC_BYTES, b"beacon")
 
 
@@ -92,12 +100,6 @@ def unpack_beacon(data: bytes, tag: bytes, secret: Secret) -> Beacon | None:
     addresses = tuple(_text(data[start : start + 16]) for start in range(_HEAD.size, middle, 16))
     nonces = tuple(data[start : start + NONCE_BYTES] for start in range(middle, end, NONCE_BYTES))
     return Beacon(kind, packet_tag, leader, ticket, port, addresses, genuine, nonces)
-
-
-def _packed(address: str) -> bytes:
-    if ":" in address:
-        return socket.inet_pton(socket.AF_INET6, address)
-    return _MAPPED + socket.inet_pton(socket.AF_INET, address)
 
 
 def _text(row: bytes) -> str:
@@ -134,20 +136,20 @@ class Budget:
 MOST_INTERFACES = 4
 
 
-def carriers(nets: Sequence[str]) -> list[IfaceInfo]:
-    """Return this host's interfaces to use, restricted to the names or CIDRs of `nets`. Raises NetworkError.
+def carriers(prefer: Sequence[Preference]) -> list[IfaceInfo]:
+    """Return this host's interfaces to use, restricted to preferred networks if there are any. Raises NetworkError.
 
     multicast_expert's own scan lists names and then queries netifaces for each, which raises if an interface has
     vanished meanwhile, as those of pods and virtual machines do.
     """
     infos = _infos(list_addresses())
-    return choose_carriers(infos if len(infos) <= MOST_INTERFACES else _best_first(infos), nets)
+    return choose_carriers(infos if len(infos) <= MOST_INTERFACES else _best_first(infos), prefer)
 
 
-def choose_carriers(infos: Sequence[IfaceInfo], nets: Sequence[str]) -> list[IfaceInfo]:
-    """Return the interfaces to use: those of `nets`, else all physical ones, else loopback."""
-    if nets:
-        return [info for info in infos if any(_matches(info, net) for net in nets)][:MOST_INTERFACES]
+def choose_carriers(infos: Sequence[IfaceInfo], prefer: Sequence[Preference]) -> list[IfaceInfo]:
+    """Return the interfaces to use: the preferred ones, else all physical ones, else loopback."""
+    if prefer:
+        return [info for info in infos if any(_matches(info, net) for net in prefer)][:MOST_INTERFACES]
     real = [info for info in infos if not _is_loopback(info) and not is_virtual_name(info.machine_name)]
     return real[:MOST_INTERFACES] or [info for info in infos if _is_loopback(info)]
 
@@ -185,11 +187,10 @@ def _is_loopback(info: IfaceInfo) -> bool:
     return any(address.ip.is_loopback for address in _addresses(info))
 
 
-def _matches(info: IfaceInfo, net: str) -> bool:
-    if "/" not in net:
-        return info.machine_name == net
-    network = ipaddress.ip_network(net, strict=False)
-    return any(address.ip in network for address in _addresses(info))
+def _matches(info: IfaceInfo, net: Preference) -> bool:
+    if net.network is None:
+        return info.machine_name == net.text
+    return any(address.ip in net.network for address in _addresses(info))
 
 
 def _addresses(info: IfaceInfo) -> list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:
@@ -465,7 +466,7 @@ MOST_DOUBTS = 4
 
 def backend(context: Context) -> MulticastBackend:
     """Return this backend. Raises NetworkError if no interface carries multicast, or ImportError."""
-    backends = MulticastBackend(context, carriers(context.nets))
+    backends = MulticastBackend(context, carriers(context.request.prefer))
     if not backends.links:
         raise NetworkError(
             "an interface that carries multicast", "; ".join(backends.faults) or "none", "--iface NAME|CIDR"
@@ -490,12 +491,12 @@ class MulticastBackend:
         self._holds = MOST_HOLDS
         clock = context.loop.clock
         answers, per_second = ANSWERS
-        answers += (context.nodes or 0) // MEMBERS_OF_AN_ANSWER
+        answers += (context.request.nodes or 0) // MEMBERS_OF_AN_ANSWER
         self._beacons, self._answers = Budget(*BEACONS, clock), Budget(answers, per_second, clock)
         self._own = Budget(*QUESTIONS, clock)
         self._questions, self._replies = Questions(clock), Replies()
         self._doubts = MOST_DOUBTS
-        self._one_way = context.one_way or OneWay()
+        self._port = multicast_port(context.request.attempt)
         self.faults: list[str] = []
         try:
             for info in infos:
@@ -524,7 +525,7 @@ class MulticastBackend:
 
     def tried(self) -> str:
         """Return groups and interfaces."""
-        return ", ".join(link.label for link in self.links) + f" port {self.context.multicast_port}"
+        return ", ".join(link.label for link in self.links) + f" port {self._port}"
 
     def close(self) -> None:
         """Leave the groups."""
@@ -537,14 +538,14 @@ class MulticastBackend:
         self.links = []
 
     def _open(self, info: IfaceInfo) -> None:
-        attempt = self.context.attempt
+        attempt = self.context.request.attempt
         families = [(socket.AF_INET, attempt.group4, info.ip4_addrs), (socket.AF_INET6, attempt.group6, info.ip6_addrs)]
         for family, group, addresses in families:
             if not addresses:
                 continue
             try:
-                port, ttl = self.context.multicast_port, self.context.ttl
-                self.links.append(Link(self.context.loop, self.received, info, family, group, port, ttl))
+                ttl = self.context.request.ttl
+                self.links.append(Link(self.context.loop, self.received, info, family, group, self._port, ttl))
             except (OSError, RuntimeError) as error:  # it has vanished, or multicast_expert refuses it: others may work
                 self._fault(info, error)
 
@@ -565,7 +566,7 @@ class MulticastBackend:
             self.faults.append(fault)
 
     def _packet(self, kind: int, nonces: tuple[bytes, ...]) -> bytes:
-        packet = Beacon(kind, self.context.attempt.tag, self.context.member, nonces=nonces)
+        packet = Beacon(kind, self.context.request.attempt.tag, self.context.member, nonces=nonces)
         if (own := self._advertisement) is not None:
             packet = packet._replace(leader=own.leader, ticket=own.ticket, port=own.ports[0], addresses=own.addresses)
         return pack_beacon(packet, self.context.secret)
@@ -602,14 +603,14 @@ class MulticastBackend:
         if wait_s is None or self._caused_timer.is_set:
             return
         loop = self.context.loop
-        wait_s += ASK_SPREAD_S * (self.context.nodes or 1) * loop.chance()
+        wait_s += ASK_SPREAD_S * (self.context.request.nodes or 1) * loop.chance()
         self._caused_timer = loop.after(wait_s, lambda: self._ask_now(packet, link))
 
     def _ask_now(self, packet: Beacon, link: Link) -> None:
         if not self._is_news(packet) or not self._questions.may_ask():
             return
         self._send(QUESTION, link, (self._questions.ask(),))
-        self._one_way.questioned(packet.leader)
+        self.context.one_way.questioned(packet.leader)
         self._ask_later()
         self._retry_timer.cancel()
         retry_s = self._questions.retry_s(packet.leader)
@@ -643,7 +644,7 @@ class MulticastBackend:
             data, where = sock.recvfrom(MOST_BYTES + 1)
         except OSError:  # an earlier send's error, or another reader was faster
             return
-        packet = unpack_beacon(data, self.context.attempt.tag, self.context.secret)
+        packet = unpack_beacon(data, self.context.request.attempt.tag, self.context.secret)
         if packet is None or (self._advertisement is not None and packet.leader == self._advertisement.leader):
             return
         source = str(where[0]).partition("%")[0]
@@ -652,15 +653,15 @@ class MulticastBackend:
         elif packet.kind == QUESTION and not self._is_better(packet):
             if self._advertisement is not None:
                 if packet.leader != NOBODY:  # as earlier versions send
-                    self._one_way.queried(packet.leader, source)
+                    self.context.one_way.queried(packet.leader, source)
                 self._answer_soon(link, packet)
         elif self._is_news(packet):
             self._hold_back(packet)
             if packet.kind == QUESTION or not self._questions.is_answered(packet):
-                self._one_way.heard(packet.leader, packet.addresses)
+                self.context.one_way.heard(packet.leader, packet.addresses)
                 self._ask_about(packet, link)
                 return
-            self._one_way.answered(packet.leader)
+            self.context.one_way.answered(packet.leader)
             # Only the signed addresses: anybody can replay an answer, from any address.
             for address in sorted(packet.addresses, key=lambda address: address != source):
                 self.context.dial(Endpoint(address, packet.port, "multicast"))

@@ -135,8 +135,10 @@ def stand_as_candidate(
         if not _open(opened, request, secret):
             opened.close()
             return None
-        if not opened.check_in:
-            loop.missed(_no_port(request, secret))
+        if not opened.check_in:  # members that try only the check-in ports find no leader: it is reported if any miss
+            first, second = check_in_ports(request.attempt, secret, request.port_range)
+            taken = f"all check-in ports are taken: {', '.join(map(str, first + second))}"
+            loop.missed(LimitError(Shortage("doors", taken)))
 
         own, no_network = _own_addresses(request)
         what, failure = (own, None) if "MASTER_ADDR" not in request.pinned else _named_addresses(request)
@@ -231,12 +233,6 @@ def _open(opened: Listeners, request: Request, secret: Secret) -> bool:
     return True
 
 
-def _no_port(request: Request, secret: Secret) -> LimitError:
-    """Return the limit to report if members are missing: those that try only the check-in ports find no leader."""
-    first, second = check_in_ports(request.attempt, secret, request.port_range)
-    return LimitError(Shortage("doors", f"all check-in ports are taken: {', '.join(map(str, first + second))}"))
-
-
 def advertised_addresses(
     prefer: Sequence[addresses.Preference], environ: Mapping[str, str]
 ) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
@@ -288,7 +284,9 @@ def meet(request: Request, observer: Observer) -> Answer:
     Takes at most request.timeout_s, and CLOSING_S more if the world was about to form. Closes all that it has opened.
     """
     with Loop(boottime) as loop, Rendezvous(loop, request, observer) as rendezvous:
-        return rendezvous.run()
+        rendezvous.start()
+        loop.run(lambda: rendezvous.is_over)
+        return rendezvous.result()
 
 
 class Rendezvous:
@@ -337,13 +335,7 @@ class Rendezvous:
 
     @property
     def _leader(self) -> Leader | None:
-        return self._search.candidate.leader if self._search.candidate is not None else None
-
-    def run(self) -> Answer:
-        """See meet()."""
-        self.start()
-        self._loop.run(lambda: self.is_over)
-        return self.result()
+        return self._search.leader
 
     def start(self) -> None:
         """Open the listeners and backends; all else happens in the loop. Raises NetworkError."""
@@ -357,15 +349,11 @@ class Rendezvous:
             self._leader.choice.listen_for(QUIET_S)
         if self._request.local_peers is not None:
             self._request.local_peers.attend(self._loop, self._local_peer_failed)
-        if self._request.obstacle is not None and self._request.obstacle.is_certain:
-            self._loop.after(TICK_S, self._note_obstacle)
+        obstacle = self._request.obstacle
+        if obstacle is not None and obstacle.is_certain:
+            text = f"cannot start the command: {obstacle.error().seen}; all members end once all have checked in"
+            self._loop.after(TICK_S, lambda: self._observer.note(text))
         self._tick()
-
-    def _note_obstacle(self) -> None:
-        """Report this node's obstacle while this member waits for the others."""
-        if self._request.obstacle is not None:
-            seen = self._request.obstacle.error().seen
-            self._observer.note(f"cannot start the command: {seen}; all members end once all have checked in")
 
     def _set_node_facts(self, fingerprint: str, addresses: str) -> None:
         """Set this node's facts: only now, after other members can already find this one."""
@@ -380,8 +368,9 @@ class Rendezvous:
         leader, membership = self._leader, self._follower.membership
         if leader is not None and leader.answer is answer:
             report.note_by_leader(leader, self._request, self._observer, answer["at"])
-        elif self._observer.explain is not None:
-            report.note_by_member(membership, self._observer)
+        elif self._observer.explain is not None and membership is not None:
+            proven = membership.proven
+            self._observer.explain(f"rank 0 is {proven.label}, found by {proven.endpoint.backend}")
         me = membership.me if membership is not None else leader.me if leader is not None else self._me
         if me.spent is not None:
             answer["spent"] = list(self._stopwatch.formed(me.spent))
@@ -421,7 +410,7 @@ class Rendezvous:
         leader = self._leader
         if leader is None:
             return
-        self._search.rejections.reject(leader.rejected.list())
+        self._search.reject(leader.rejected.list())
         if leader.state == "withdrawn" and leader.failure is not None:
             failure, leader.failure = leader.failure, None
             if self._follower.membership is not None:  # the better candidate decides
@@ -433,7 +422,7 @@ class Rendezvous:
                 self._outcome.answer = leader.answer
                 # As long as a member may wait for COMMIT, this leader stays to repeat it; a little longer than the
                 # leases if it was suspended when it sent it.
-                self._leave_at(self._loop.clock() + max(leader.awaited_s, LINGER_S))
+                self._leave_at(leader, self._loop.clock() + max(leader.awaited_s, LINGER_S))
             if leader.all_done:
                 self._outcome.end()
 
@@ -442,7 +431,7 @@ class Rendezvous:
         if len(leader.roster) == 1:  # a better reason may be known why no member has come
             candidate = self._search.candidate
             no_network = candidate.no_network if candidate is not None else None
-            error = self._search.rejections.refusal() or no_network or self._search.with_local_faults(error)
+            error = self._search.refusal() or no_network or self._search.with_local_faults(error)
         may_come_late = failure.kind not in ("missing", "unconfirmed", "keys", "runs", "versions", "network", *LIMITS)
         is_awaited = may_come_late and not leader.all_informed
         if not self._outcome.is_known:
@@ -452,25 +441,20 @@ class Rendezvous:
         if not is_awaited and not leader.acceptor.has_members:
             self._outcome.end()
 
-    def _leave_at(self, when: float) -> None:
+    def _leave_at(self, leader: Leader, when: float) -> None:
         """Stay until then; longer for members that have returned since, or if this host was suspended."""
 
         def drained() -> None:
             now = self._loop.clock()
-            stays_s = LINGER_S if now - when > LATE_S else 0.0
-            if self._leader is not None:
-                stays_s = max(stays_s, self._leader.awaited_s)
+            stays_s = max(LINGER_S if now - when > LATE_S else 0.0, leader.awaited_s)
             if stays_s:
-                self._leave_at(now + stays_s)
-            else:
-                self._drained()
+                self._leave_at(leader, now + stays_s)
+                return
+            if hosts := leader.unconfirmed:
+                self._observer.note(f"the world is formed, but {', '.join(hosts[:8])} did not confirm it")
+            self._outcome.end()
 
         self._loop.after(max(when - self._loop.clock(), 0.0), drained)
-
-    def _drained(self) -> None:
-        if self._leader is not None and (hosts := self._leader.unconfirmed):
-            self._observer.note(f"the world is formed, but {', '.join(hosts[:8])} did not confirm it")
-        self._outcome.end()
 
     # As a follower, or in search of a leader.
 

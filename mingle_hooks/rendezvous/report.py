@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter, eq
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,13 +11,13 @@ from mingle_hooks.net.addresses import Interface, interfaces
 from mingle_hooks.rendezvous import fingerprint
 from mingle_hooks.rendezvous.fingerprint import DOWN, FULL, MORE, NO_DEVICE, NOTHING, SILENT, is_variable
 from mingle_hooks.rendezvous.messages import Durations, Failure
-from mingle_hooks.rendezvous.roster import AdvertisedAddress, Entry, Roster, Terms, crossings
+from mingle_hooks.rendezvous.roster import AdvertisedAddress, Entry, crossings
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.values import FIELDS
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.leader import Leader
-    from mingle_hooks.rendezvous.member import Membership, Observer, Request
+    from mingle_hooks.rendezvous.member import Observer, Request
 
 # The comparison of the members' nodes: no files, no clock, no network.
 
@@ -60,11 +61,10 @@ FEWEST, FEWEST_SHARE = 2, 0.05
 
 def split_kinds(groups: Sequence[Group]) -> dict[Key, list[Group]]:
     """Return kind -> its groups, the largest kind first; a group of no kind joins the most similar one."""
-    links = _links(groups)
-    keys = [_key(group, links) for group in groups]
-    counts: dict[Key, int] = {}
+    keys = _keys(groups)
+    counts: Counter[Key] = Counter()
     for key, group in zip(keys, groups, strict=True):
-        counts[key] = counts.get(key, 0) + len(group.hosts)
+        counts[key] += len(group.hosts)
     least = max(FEWEST, FEWEST_SHARE * sum(counts.values()))
     known = sorted((key for key, count in counts.items() if count >= least), key=lambda key: (-counts[key], key))
     if len(known) < 2:  # noqa: PLR2004 - one kind, or so few members that none is
@@ -87,23 +87,14 @@ def kinds_finding(kinds: dict[Key, list[Group]]) -> list[Finding]:
     return [Finding(KINDS, (), f"{len(kinds)} kinds of node: {text}")]
 
 
-def _key(group: Group, links: Mapping[Key, Mapping[str, int]]) -> Key:
-    """Return a group's kind; a node without an RDMA device has the kind of most nodes with its GPUs and machine."""
-    gpus, link, machine = (group.parts.get(part, NOTHING) for part in PARTS)
-    if link == NOTHING:
-        counts = links[gpus, machine]
-        link = max(counts, key=lambda candidate: (counts[candidate], candidate))
-    return gpus, link, machine
-
-
-def _links(groups: Sequence[Group]) -> dict[Key, dict[str, int]]:
-    """Return GPUs and machine -> RDMA link -> number of members with it."""
-    links: dict[Key, dict[str, int]] = {}
-    for group in groups:
-        gpus, link, machine = (group.parts.get(part, NOTHING) for part in PARTS)
-        counts = links.setdefault((gpus, machine), {})
-        counts[link] = counts.get(link, 0) + len(group.hosts)
-    return links
+def _keys(groups: Sequence[Group]) -> list[Key]:
+    """Return each group's kind; a node without an RDMA device has that of most nodes with its GPUs and machine."""
+    keys = [tuple(group.parts.get(part, NOTHING) for part in PARTS) for group in groups]
+    links: dict[Key, Counter[str]] = {}  # GPUs and machine -> RDMA link -> number of members with it
+    for (gpus, link, machine), group in zip(keys, groups, strict=True):
+        links.setdefault((gpus, machine), Counter())[link] += len(group.hosts)
+    most = {key: max((count, link) for link, count in counts.items())[1] for key, counts in links.items()}
+    return [(gpus, most[gpus, machine] if link == NOTHING else link, machine) for gpus, link, machine in keys]
 
 
 def _name(key: Key, kinds: Sequence[Key]) -> str:
@@ -136,11 +127,6 @@ _VALUES = {NOTHING: "none", "ok": "in order", "silent": "that does not answer"}
 def field_label(key: str) -> str:
     """Return the usual name of a part."""
     return _LABELS.get(key, key.rpartition(".")[2])
-
-
-def value_text(text: str) -> str:
-    """Return a value's usual name."""
-    return _VALUES.get(text, text)
 
 
 def some_of(hosts: Sequence[str]) -> str:
@@ -216,14 +202,12 @@ def _of(key: str, groups: Sequence[Group]) -> list[Finding]:
     label = "other variables" if key == MORE else field_label(key)
     most = len(values[ordered[0]])
     if most < MAJORITY * total:
-        texts = [f"{some_of(values[value])} {value_text(value)}" for value in ordered[:MOST_VALUES]]
+        texts = [f"{some_of(values[value])} {_VALUES.get(value, value)}" for value in ordered[:MOST_VALUES]]
         texts += [f"{len(ordered) - MOST_VALUES} more values"] if ordered[MOST_VALUES:] else []
         return [Finding(field, (), f"no majority for {label}: {'; '.join(texts)}")]
-    expected = f"{others_text(most)} {value_text(ordered[0])}"
-    return [
-        Finding(field, tuple(values[value]), f"{some_of(values[value])}: {label} {value_text(value)}, {expected}")
-        for value in ordered[1:]
-    ]
+    usual, *odd = ((_VALUES.get(value, value), values[value]) for value in ordered)
+    expected = f"{others_text(most)} {usual[0]}"
+    return [Finding(field, tuple(hosts), f"{some_of(hosts)}: {label} {text}, {expected}") for text, hosts in odd]
 
 
 def _value(key: str, group: Group) -> str | None:
@@ -267,15 +251,10 @@ _LOW = ("K", *(f"{size}M" for size in (1, 2, 4, 8, 16, 32)))
 
 def marked_without_rdma(groups: Sequence[Group], *, required: bool) -> list[Group]:
     """Return the groups, with `lack` set where they cannot use RDMA though it is required or most similar nodes can."""
-    whys = [_lack(group.parts) for group in groups]
-    like: dict[tuple[str, ...], int] = {}  # members that should all have RDMA, or all not
-    able: dict[tuple[str, ...], int] = {}
-    for group, why in zip(groups, whys, strict=True):
-        base = _base(group.parts)
-        like[base] = like.get(base, 0) + len(group.hosts)
-        able[base] = able.get(base, 0) + (0 if why else len(group.hosts))
-    odd = {base for base, count in like.items() if required or 2 * able[base] > count}
-    return [g._replace(lack=why if _base(g.parts) in odd else "") for g, why in zip(groups, whys, strict=True)]
+    excess: Counter[tuple[str, ...]] = Counter()  # of those that have RDMA, among those that should all, or all not
+    for group in groups:
+        excess[_base(group.parts)] += -len(group.hosts) if _lack(group.parts) else len(group.hosts)
+    return [g._replace(lack=_lack(g.parts) if required or excess[_base(g.parts)] > 0 else "") for g in groups]
 
 
 def rdma_findings(groups: Sequence[Group]) -> list[Finding]:
@@ -316,11 +295,7 @@ MOST_SHARE = 0.25
 def space_findings(groups: Iterable[Group]) -> list[Finding]:
     """Return the members with a full memory file system or /tmp."""
     full = {name: [h for g in groups if g.parts.get(name) == FULL for h in g.hosts] for name in SPACES}
-    return [
-        Finding(name, tuple(hosts), f"{some_of(hosts)}: {field_label(name)} is full")
-        for name, hosts in full.items()
-        if hosts
-    ]
+    return [Finding(name, tuple(h), f"{some_of(h)}: {field_label(name)} is full") for name, h in full.items() if h]
 
 
 def clock_findings(members: Sequence[Compared]) -> list[Finding]:
@@ -330,8 +305,8 @@ def clock_findings(members: Sequence[Compared]) -> list[Finding]:
         return []
     middles = sorted((low + high) / 2 for _, low, high in clocks)
     middle = middles[len(middles) // 2]
-    ahead = {host: low - middle for host, low, high in clocks if low - middle > CLOCK_S}
-    behind = {host: middle - high for host, low, high in clocks if middle - high > CLOCK_S}
+    ahead = {host: low - middle for host, low, _ in clocks if low - middle > CLOCK_S}
+    behind = {host: middle - high for host, _, high in clocks if middle - high > CLOCK_S}
     rest = len(clocks) - len(ahead) - len(behind)
     if rest < MAJORITY * len(clocks):
         first, last = min(clocks, key=lambda clock: clock[1]), max(clocks, key=lambda clock: clock[1])
@@ -360,12 +335,9 @@ def address_findings(members: Sequence[Compared]) -> list[Finding]:
 def reach_findings(unreached: Iterable[tuple[str, Sequence[str]]], count: int) -> list[Finding]:
     """Return the few hosts that do not reach a better address of rank 0, which a world of `count` members could use."""
     best = {tuple(hosts): address for address, hosts in reversed([*unreached])}
+    what = "does not reach rank 0 at"
     return [
-        Finding(
-            "network",
-            hosts,
-            f"{some_of(hosts)}: does not reach rank 0 at {address}, {others_text(count - len(hosts))} do",
-        )
+        Finding("network", hosts, f"{some_of(hosts)}: {what} {address}, {others_text(count - len(hosts))} do")
         for hosts, address in best.items()
         if count - len(hosts) >= MAJORITY * count
     ]
@@ -475,15 +447,10 @@ def last_to_arrive(members: Sequence[Phases]) -> dict[str, Any] | None:
     first, late = (pick(members, key=attrgetter("ready")) for pick in (min, max))
     if late.ready - first.ready < PUNCTUAL_S:
         return None
-    zero = min(member.began for member in members)
-    durations = {
-        "late_s": late.ready - first.ready,
-        "began_s": late.began - zero,
-        "start_s": late.searching - late.began,
-        "names_s": late.names_s,
-        "network_s": late.network_s,
-    }
-    return {"host": late.host, "after": first.host, **{name: round(seconds, 3) for name, seconds in durations.items()}}
+    began_s = late.began - min(member.began for member in members)
+    spans_s = (late.ready - first.ready, began_s, late.searching - late.began, late.names_s, late.network_s)
+    durations = {name: round(span_s, 3) for name, span_s in zip(("late_s", *_CAUSES), spans_s, strict=True)}
+    return {"host": late.host, "after": first.host, **durations}
 
 
 def _why(members: Sequence[Phases]) -> str:
@@ -514,8 +481,13 @@ def leader_report(leader: Leader, chosen: str) -> list[str]:
             why = "reached too late"
         lines.append(f"address {_named(offer, carriers)}: {why}")
 
+    lines += _order(leader)
+    first, last = (pick(entries, key=attrgetter("arrived")) for pick in (min, max))
+    if first is not last:
+        after = f"{last.arrived - first.arrived:.2f} s after the first, {first.label}"
+        lines.append(f"last of {len(entries)} members to check in: {last.label}, {after}")
     checked_in = [(e.join_request.host, e.arrived, e.join_request.spent) for e in leader.roster.in_usual_order()]
-    return [*lines, *_order(leader), *_last(entries), *timeline_lines(phases(checked_in), leader.formed_at)]
+    return [*lines, *timeline_lines(phases(checked_in), leader.formed_at)]
 
 
 def _order(leader: Leader) -> list[str]:
@@ -530,14 +502,6 @@ def _order(leader: Leader) -> list[str]:
     return [*lines, f"neighbours in rank below different switches: {now}, in the usual order {was}"]
 
 
-def members_without_switch(leader: Leader) -> list[str]:
-    """Return a note about members without a known switch, if ranks are by switch."""
-    lacking = [e.join_request.host for e in leader.roster.in_usual_order() if not e.join_request.topology]
-    if not lacking or not leader.roster.by_switch:
-        return []
-    return [f"the switches of {fold(lacking)} are unknown: these nodes get neighbouring ranks, in the usual order"]
-
-
 def _named(offer: AdvertisedAddress, carriers: dict[str, Interface]) -> str:
     carrier = carriers.get(offer.address)
     if carrier is None:
@@ -547,31 +511,18 @@ def _named(offer: AdvertisedAddress, carriers: dict[str, Interface]) -> str:
     return f"{offer.address} ({known})"
 
 
-def _last(entries: list[Entry]) -> list[str]:
-    first, last = (pick(entries, key=attrgetter("arrived")) for pick in (min, max))
-    if first is last:
-        return []
-    late_s = last.arrived - first.arrived
-    return [f"last of {len(entries)} members to check in: {last.label}, {late_s:.2f} s after the first, {first.label}"]
-
-
 def note_by_leader(leader: Leader, request: Request, observer: Observer, chosen: str) -> None:
     """Report what rank 0 knows of all members; `chosen` is the address that the world uses."""
-    if request.orders_by_switch:
-        for line in members_without_switch(leader):
-            observer.note(line)
+    lacking = [e.join_request.host for e in leader.roster.in_usual_order() if not e.join_request.topology]
+    if lacking and request.orders_by_switch:
+        which = f"the switches of {fold(lacking)} are unknown"
+        observer.note(f"{which}: these nodes get neighbouring ranks, in the usual order")
     if request.node_facts is not None:
         for line in difference_lines(leader, chosen, asks_rdma=request.asks_rdma):
             observer.note(line)
     if observer.explain is not None:
         for line in leader_report(leader, chosen):
             observer.explain(line)
-
-
-def note_by_member(membership: Membership | None, observer: Observer) -> None:
-    """Report how another member found its leader."""
-    if observer.explain is not None and membership is not None:
-        observer.explain(f"rank 0 is {membership.proven.label}, found by {membership.proven.endpoint.backend}")
 
 
 # Differences between nodes: a warning once the world has formed, or with --strict the reason why it does not.
@@ -581,34 +532,28 @@ MOST_DIFFERENCES = 3  # differences in an error, which is one line
 
 def refuse_different_nodes(leader: Leader, request: Request, offer: int) -> bool:
     """Fail the leader if members differ in a field of --strict, and return whether they do; `offer` is the address."""
-    found = _findings(leader.roster, leader.terms, offer, asks_rdma=request.asks_rdma)
+    found = _findings(leader, offer, asks_rdma=request.asks_rdma)
     refused = [finding for finding in found if finding.field in request.strict]
     if refused:
-        leader.fail(_failure(len(leader.roster), refused))
+        texts, others = [finding.text for finding in refused[:MOST_DIFFERENCES]], exclude_line(refused)
+        texts += [f"and {len(refused) - MOST_DIFFERENCES} more"] if refused[MOST_DIFFERENCES:] else []
+        instead = others[0].removeprefix(EXCLUDE) if others else "nodes that agree"
+        leader.fail(Failure("differs", (str(len(leader.roster)), "; ".join(texts), f"{instead}, or --no-strict")))
     return bool(refused)
-
-
-def _failure(nodes: int, refused: Sequence[Finding]) -> Failure:
-    """Return the failure: the first few differences, and the hosts to exclude."""
-    texts, others = [finding.text for finding in refused[:MOST_DIFFERENCES]], exclude_line(refused)
-    texts += [f"and {len(refused) - MOST_DIFFERENCES} more"] if refused[MOST_DIFFERENCES:] else []
-    instead = others[0].removeprefix(EXCLUDE) if others else "nodes that agree"
-    return Failure("differs", (str(nodes), "; ".join(texts), f"{instead}, or --no-strict"))
 
 
 def difference_lines(leader: Leader, at: str, *, asks_rdma: bool) -> list[str]:
     """Return the lines about differing nodes of a world that uses this address of the leader."""
     offer = next((place for place, offered in enumerate(leader.terms.advertised) if offered.address == at), 0)
-    found = _findings(leader.roster, leader.terms, offer, asks_rdma=asks_rdma)
-    return finding_lines(found) if found else []
+    return finding_lines(_findings(leader, offer, asks_rdma=asks_rdma))
 
 
-def _findings(roster: Roster, terms: Terms, offer: int, *, asks_rdma: bool) -> list[Finding]:
-    entries = [entry for entry in roster.entries() if entry.fingerprint]
+def _findings(leader: Leader, offer: int, *, asks_rdma: bool) -> list[Finding]:
+    entries = [entry for entry in leader.roster.entries() if entry.fingerprint]
     carriers = [_carrier(entry, offer) for entry in entries]
     unreached = [
         (address.address, short)
-        for index, address in enumerate(terms.advertised[:offer])
+        for index, address in enumerate(leader.terms.advertised[:offer])
         if not address.loopback and (short := [e.join_request.host for e in entries if index not in e.reached])
     ]
     if not asks_rdma and not unreached and len(set(carriers)) == 1 and _are_alike(entries):

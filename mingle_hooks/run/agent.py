@@ -27,6 +27,7 @@ _STDERR = 2
 _KEY_BYTES = 32
 
 RunnerAddress = tuple[str, int]
+Welcomed = Callable[[RunnerAddress, Link, Welcome], None]
 
 
 class Options(NamedTuple):
@@ -96,30 +97,21 @@ def _bad(expected: str, seen: str) -> UsageError:
 
 # Seconds to wait after a refusal before dialing again.
 _AGAIN_S = 0.5
-# Seconds to wait for a runner that has proved itself and sends nothing more, if another has done so too.
-_WELCOME_S = 3.0
 
 
 class Approach:
-    """Dials all of the runner's addresses at once, until one has proved that it holds the run's key.
+    """Dials all of the runner's addresses at once, until one has proved that it holds the run's key, by WELCOME.
 
     `on_welcome(address, link, welcome)` comes once, with the control connection, and sets the link's `on_message`;
     `on_end(reason)` comes when that connection ends.
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        secret: Secret,
-        addresses: Sequence[RunnerAddress],
-        join: Join,
-        on_welcome: Callable[[RunnerAddress, Link, Welcome], None],
-        on_end: Callable[[str], None],
+        self, loop: Loop, secret: Secret, addresses: Sequence[RunnerAddress], join: Join, on_welcome: Welcomed
     ) -> None:
-        self._loop, self._secret, self._join = loop, secret, join
-        self._on_welcome, self._on_end = on_welcome, on_end
+        self._loop, self._secret, self._join, self._on_welcome = loop, secret, join, on_welcome
+        self.on_end: Callable[[str], None] = lambda _reason: None
         self._links: dict[RunnerAddress, Link] = {}
-        self._proved: list[RunnerAddress] = []  # in order; the first has been sent JOIN
         self.is_over = False
         for address in addresses:
             self._dial(address)
@@ -141,37 +133,15 @@ class Approach:
             self._loop.after(_AGAIN_S, lambda: self._dial(address))
             return
         link = Link(self._loop, sock, self._secret, is_runner=False, on_end=lambda reason: self._lost(address, reason))
-        link.on_proved = lambda: self._take_proof(address)
+        link.on_proved = lambda: link.send_record(self._join)  # over all: the runner takes the first that it gets
         link.on_message = lambda kind, body: self._take(address, kind, body)
         self._links[address] = link
 
-    def _take_proof(self, address: RunnerAddress) -> None:
-        self._proved.append(address)
-        if self._proved[0] == address:
-            self._join_first()
-
-    def _join_first(self) -> None:
-        """Send JOIN to the first that has proved itself; wait for WELCOME for some time if there is another."""
-        first = self._proved[0]
-
-        def give_up() -> None:
-            if not self.is_over and self._proved[:1] == [first] and len(self._proved) > 1:
-                self._links[first].close()
-                self._lost(first, "it does not answer")
-
-        self._links[first].send_record(self._join)
-        self._loop.after(_WELCOME_S, give_up)
-
     def _lost(self, address: RunnerAddress, reason: str) -> None:
         if self.is_over:
-            self._on_end(reason)
-            return
-        self._loop.after(_AGAIN_S, lambda: self._dial(address))
-        if address in self._proved:
-            was_first = self._proved[0] == address
-            self._proved.remove(address)
-            if was_first and self._proved:
-                self._join_first()
+            self.on_end(reason)
+        else:
+            self._loop.after(_AGAIN_S, lambda: self._dial(address))
 
     def _take(self, address: RunnerAddress, kind: int, body: Body) -> None:
         if kind != WELCOME or self.is_over:
@@ -191,7 +161,6 @@ class Heartbeats:
         self, loop: Loop, secret: Secret, address: str, welcome: Welcome, control: Link, on_silence: Callable[[], None]
     ) -> None:
         self._loop, self._secret, self._number, self._on_silence = loop, secret, welcome.number, on_silence
-        self._tag = messages.heartbeat_tag(secret)
         self._silence, self._control = welcome.silence, control
         control.probe_peer(self._silence)
         self._interval_s = messages.heartbeat_interval_s(self._silence.host_s)
@@ -226,21 +195,14 @@ class Heartbeats:
         self._sent += 1
         heartbeat = messages.Heartbeat(self._number, self._sent)
         with suppress(OSError):  # the next may get through
-            self._sock.send(messages.pack_heartbeat(self._secret, self._tag, messages.AGENT, heartbeat))
+            self._sock.send(messages.pack_heartbeat(self._secret, messages.AGENT, heartbeat))
         self._timer = self._loop.after(self._interval_s, self._beat)
 
     def _receive(self) -> None:
         """Read what has come; a sequence number that is not higher than the last is an old or a copied heartbeat."""
-        while True:
-            try:
-                data = self._sock.recv(messages.BYTES + 1)
-            except BlockingIOError:
-                return
-            except OSError:  # ICMP's answer to an earlier datagram
-                continue
-            heartbeat = messages.unpack_heartbeat(self._secret, self._tag, RUNNER, data)
-            if heartbeat is not None and heartbeat.number == self._number and heartbeat.sequence > self._received:
-                self._received = heartbeat.sequence
+        for (number, sequence), *_ in messages.heartbeats(self._sock, self._secret, RUNNER):
+            if number == self._number and sequence > self._received:
+                self._received = sequence
                 self.heard()
 
 
@@ -251,7 +213,7 @@ _APPROACH_S = 30.0
 class Runner:
     """The runner, as an agent sees it: two connections and heartbeats, which are lost together.
 
-    `on_message(kind, body)` gets its messages, none before output can be sent; `on_lost(reason)` comes once.
+    `on_message(kind, body)` gets its messages; START comes once output can be sent. `on_lost(reason)` comes once.
     """
 
     def __init__(
@@ -260,12 +222,12 @@ class Runner:
         self._loop, self._secret = loop, Secret(task.key)
         self._join = Join(task.host, task.local, os.getpid(), is_output=False)
         self._on_message, self._on_lost = on_message, on_lost
-        self._early: list[tuple[int, Body]] = []  # messages that came before output could be sent
         self._control: Link | None = None
         self._heartbeats: Heartbeats | None = None
-        self._is_lost = self._is_open = False
+        self._is_lost = False
         self.output: Link | None = None
-        self._approach = Approach(loop, self._secret, task.addresses, self._join, self._welcome, self._lose)
+        self._approach = Approach(loop, self._secret, task.addresses, self._join, self._welcome)
+        self._approach.on_end = self._lose
         loop.after(_APPROACH_S, lambda: None if self.is_found else self._lose("none answers"))
 
     @property
@@ -296,22 +258,12 @@ class Runner:
             self._lose(error.strerror or "no second connection")
             return
         output = self.output = Link(self._loop, sock, self._secret, is_runner=False, on_end=self._lose)
-        output.on_proved = lambda: self._open(output)
+        output.on_proved = lambda: output.send_record(self._join._replace(is_output=True))
         output.on_message = lambda _kind, _body: beats.heard()
-
-    def _open(self, output: Link) -> None:
-        output.send_record(self._join._replace(is_output=True))
-        self._is_open = True
-        early, self._early = self._early, []
-        for kind, body in early:
-            self._on_message(kind, body)
 
     def _take(self, heartbeats: Heartbeats, kind: int, body: Body) -> None:
         heartbeats.heard()
-        if self._is_open:
-            self._on_message(kind, body)
-        else:
-            self._early.append((kind, body))
+        self._on_message(kind, body)
 
     def _lose(self, reason: str) -> None:
         if not self._is_lost:

@@ -163,15 +163,13 @@ class Stopping:
         if warn_s is not None:
             self._warning = self._warn_at = now + warn_s
         if limit_s is not None:
-            self._limit_at = now + max(
-                limit_s - grace_s - BEFORE_LIMIT_S, limit_s / 2
-            )  # COMMAND gets half of a short time
+            usual_s, short_s = limit_s - grace_s - BEFORE_LIMIT_S, limit_s / 2  # COMMAND gets half of a short time
+            self._limit_at = now + max(usual_s, short_s)
 
     @property
     def due(self) -> float | None:
         """Return when something is to be done at the latest."""
-        times = (self.by, self._warn_at, self._limit_at)
-        return min((time for time in times if time is not None), default=None)
+        return earliest(self.by, self._warn_at, self._limit_at)
 
     def stop(self, number: int, status: int | None = None) -> bool:
         """Record a request to stop; tell whether it is the first. After the warning TERM means the limit."""
@@ -211,6 +209,11 @@ class Stopping:
         return True
 
 
+def earliest(*times: float | None) -> float | None:
+    """Return the first of these times; None if there is none."""
+    return min((time for time in times if time is not None), default=None)
+
+
 def is_past(at: float | None, now: float) -> bool:
     """Tell whether a time has come; None never does."""
     return at is not None and now >= at
@@ -243,7 +246,7 @@ class Deliveries:
     @property
     def due(self) -> float | None:
         """Return when the next one is to be sent; None if none waits."""
-        return min((delivery.due for delivery in self._latest.values() if not delivery.is_sent), default=None)
+        return earliest(*(delivery.due for delivery in self._latest.values() if not delivery.is_sent))
 
     def notice(self, number: int, place: int | None, now: float) -> bool:
         """Record a signal; tell whether it is a new one."""

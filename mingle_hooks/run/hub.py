@@ -17,7 +17,7 @@ from mingle_hooks.errors import MissingError, NetworkError, NotExecutableError
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import interfaces, usable
-from mingle_hooks.rendezvous.connection import READ, Callers, Loop
+from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages, starters
 from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet, Received
@@ -72,19 +72,14 @@ class Heartbeats:
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        datagrams: list[socket.socket],
-        secret: Secret,
-        on_heartbeat: Callable[[int], None],
-        interval_s: float = messages.INTERVAL_S,
+        self, loop: Loop, sockets: Sockets, secret: Secret, on_heartbeat: Callable[[int], None], interval_s: float
     ) -> None:
         self._loop, self._interval_s, self._part = loop, interval_s, 0
-        self._secret, self._tag, self._on_heartbeat = secret, messages.heartbeat_tag(secret), on_heartbeat
+        self._secret, self._on_heartbeat = secret, on_heartbeat
         self._latest: dict[int, int] = {}  # number -> sequence of its last heartbeat
-        self._peers: dict[int, tuple[socket.socket, Address, list[tuple[int, int, bytes]]]] = {}
+        self._peers: dict[int, tuple[socket.socket, Address, messages.Control]] = {}
         self._sent = 0
-        for sock in datagrams:
+        for sock in sockets.datagrams:
             loop.watch(sock, READ, lambda _events, sock=sock: self._take(sock))  # type: ignore[misc]
         self._beat()
 
@@ -99,18 +94,11 @@ class Heartbeats:
             self._send(number)
 
     def _take(self, sock: socket.socket) -> None:
-        while True:
-            try:
-                data, control, _, address = sock.recvmsg(messages.BYTES + 1, 128)
-            except BlockingIOError:
-                return
-            except OSError:  # ICMP's answer to an earlier datagram
+        for (number, sequence), control, address in messages.heartbeats(sock, self._secret, messages.AGENT):
+            if sequence <= self._latest.get(number, 0):
                 continue
-            heartbeat = messages.unpack_heartbeat(self._secret, self._tag, messages.AGENT, data)
-            if heartbeat is None or heartbeat.sequence <= self._latest.get(heartbeat.number, 0):
-                continue
-            number, is_first = heartbeat.number, heartbeat.number not in self._peers
-            self._latest[number] = heartbeat.sequence
+            is_first = number not in self._peers
+            self._latest[number] = sequence
             self._peers[number] = (sock, address, _from_same_address(control))
             if is_first:
                 self._send(number)
@@ -129,10 +117,10 @@ class Heartbeats:
         self._sent += 1
         heartbeat = messages.Heartbeat(number, self._sent)
         with suppress(OSError):  # the next may get through
-            sock.sendmsg([messages.pack_heartbeat(self._secret, self._tag, RUNNER, heartbeat)], control, 0, address)
+            sock.sendmsg([messages.pack_heartbeat(self._secret, RUNNER, heartbeat)], control, 0, address)
 
 
-def _from_same_address(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+def _from_same_address(control: messages.Control) -> messages.Control:
     """Return the control messages by which an answer comes from the address that a heartbeat was sent to."""
     for level, kind, data in control:
         if level == socket.IPPROTO_IP and kind == _IP_PKTINFO and len(data) == _V4.size:
@@ -143,8 +131,8 @@ def _from_same_address(control: list[tuple[int, int, bytes]]) -> list[tuple[int,
     return []
 
 
-# Seconds within which a caller has to send JOIN, and the most callers that have not.
-STRANGER_S, MOST_STRANGERS = 10.0, 4096
+# Callers that have not sent JOIN.
+MOST_STRANGERS = 4096
 # Silent agents are looked for so often in the longest silence, and at least each second; also at the moment when a
 # silence has lasted that long, though not for each of a thousand hosts that a switch has lost.
 _LOOKS, _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 6, 1.0, 0.1
@@ -156,34 +144,26 @@ class Agent:
     def __init__(self, control: Link, now: float) -> None:
         self.control, self.heard_at = control, now
         self.output: Link | None = None
-        self.is_joined = self.is_quiet = self.is_paused = False
+        self.is_quiet = self.is_paused = False
 
 
 class Hub:
     """The connected agents; `on_event(event)` gets their messages, `on_output(place, kind, data)` their output."""
 
     def __init__(
-        self,
-        loop: Loop,
-        sockets: Sockets,
-        secret: Secret,
-        places: Sequence[Place],
-        silence: Silence,
-        own: str,
-        on_event: Callable[[Event], None],
-        on_output: Callable[[int, int, bytes], None],
+        self, loop: Loop, sockets: Sockets, secret: Secret, places: Sequence[Place], silence: Silence, own: str
     ) -> None:
-        self._loop, self._sockets, self._secret, self._silence = loop, sockets, secret, silence
-        self._on_event, self._on_output = on_event, on_output
+        self._loop, self._sockets, self._silence = loop, sockets, silence
         self._places, self._own = places, own
+        self.on_event: Callable[[Event], None] = lambda _event: None
+        self.on_output: Callable[[int, int, bytes], None] = lambda _place, _kind, _data: None
         self._numbers = {place: number for number, place in enumerate(places)}
-        self._strangers: dict[Link, float] = {}  # oldest first
         self._is_held = False
         self.here: dict[int, Agent] = {}
-        self.heartbeats = Heartbeats(
-            loop, sockets.datagrams, secret, self._heard, messages.heartbeat_interval_s(silence.host_s)
-        )
-        Callers(loop, sockets.listeners, self._greet, self._make_room)
+        interval_s = messages.heartbeat_interval_s(silence.host_s)
+        self.heartbeats = Heartbeats(loop, sockets, secret, self._heard, interval_s)
+        self._reception = messages.Reception(loop, sockets.listeners, secret, self._introduced, MOST_STRANGERS)
+        self._reception.on_end = self._ended
         self._look_s = min(silence.host_s / _LOOKS, _LONGEST_LOOK_S)
         self._looked_at = loop.clock()
         self._look()
@@ -213,43 +193,24 @@ class Hub:
         for place in self.here:
             self.send(place, Leave(status))
 
-    def _greet(self, sock: socket.socket, _where: str) -> None:
-        link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda _reason: self._forget(link))
-        link.on_message = lambda kind, body: self._introduced(link, kind, body)
-        self._strangers[link] = self._loop.clock()
-        if len(self._strangers) > MOST_STRANGERS:
-            self._make_room()
-
-    def _make_room(self) -> bool:
-        """Drop the oldest stranger; tell whether there was one."""
-        oldest = next(iter(self._strangers), None)
-        if oldest is not None:
-            self._drop_stranger(oldest)
-        return oldest is not None
-
-    def _drop_stranger(self, link: Link) -> None:
-        del self._strangers[link]
-        link.close()
-
-    def _forget(self, link: Link) -> None:
-        self._strangers.pop(link, None)
+    def _ended(self, link: Link, _reason: str) -> None:
         for place, agent in [*self.here.items()]:
             if link in (agent.control, agent.output):
                 self._lost(place, None)
 
     def _introduced(self, link: Link, kind: int, body: Body) -> None:
         """Take in an agent, which holds the key. Raises WireError for one that has no place here."""
-        self._strangers.pop(link, None)
+        self._reception.admit(link)
         join = parse(Join, body)
         place = self._numbers.get(Place(join.host, join.local))
         if kind != JOIN or place is None:
             raise WireError("no place")
         agent = self.here.get(place)
         if join.is_output and agent is not None and agent.output is None:
-            agent.output, agent.is_joined = link, True
+            agent.output = link
             link.on_output = lambda kind, data: self._wrote(place, kind, data)
             link.listen(wanted=not self._is_held)
-            self._on_event(Joined(place))
+            self.on_event(Joined(place))
         elif not join.is_output and agent is None:
             self.here[place] = Agent(link, self._loop.clock())
             link.on_message = lambda kind, body: self._take(place, kind, body)
@@ -261,13 +222,13 @@ class Hub:
 
     def _wrote(self, place: int, kind: int, data: bytes) -> None:
         self._heard(place)
-        self._on_output(place, kind, data)
+        self.on_output(place, kind, data)
 
     def _take(self, place: int, kind: int, body: Body) -> None:
         self._heard(place)
         if kind not in messages.AGENT_MESSAGES:
             raise WireError("not an agent's message")
-        self._on_event(Received(place, parse(messages.AGENT_MESSAGES[kind], body)))
+        self.on_event(Received(place, parse(messages.AGENT_MESSAGES[kind], body)))
 
     def _heard(self, place: int) -> None:
         agent = self.here.get(place)
@@ -275,25 +236,25 @@ class Hub:
             agent.heard_at = self._loop.clock()
             if agent.is_quiet:
                 agent.is_quiet = agent.is_paused = False
-                self._on_event(Alive(place))
+                self.on_event(Alive(place))
 
     def _lost(self, place: int, silent_s: float | None) -> None:
-        was_joined = self.here[place].is_joined
+        was_joined = self.here[place].output is not None
         self.drop(place)
         if was_joined:
-            self._on_event(Lost(place, silent_s))
+            self.on_event(Lost(place, silent_s))
 
     def _silent(self, place: int, agent: Agent, silent_s: float) -> None:
         """Give an agent up, or wait longer where its host answers: then it is stopped."""
         if self._silence.is_over(silent_s, agent.control.unacknowledged_s):
             if self._is_isolated():
-                self._on_event(Isolated(self._own, silent_s))
+                self.on_event(Isolated(self._own, silent_s))
             self._lost(place, silent_s)
             return
         self.heartbeats.probe(place)
         if not agent.is_paused:
             agent.is_paused = True
-            self._on_event(Paused(place, silent_s))
+            self.on_event(Paused(place, silent_s))
 
     def _is_isolated(self) -> bool:
         """Tell whether this host is cut off: neither agents nor kernels of several other hosts answer."""
@@ -324,10 +285,7 @@ class Hub:
                 self.heartbeats.probe(place)
                 if not agent.is_quiet:
                     agent.is_quiet = True
-                    self._on_event(Quiet(place))
-        for link, since in [*self._strangers.items()]:
-            if now - since > STRANGER_S:
-                self._drop_stranger(link)
+                    self.on_event(Quiet(place))
         self._loop.after(max(next_s, _SHORTEST_LOOK_S), self._look)
 
 

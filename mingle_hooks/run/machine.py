@@ -95,21 +95,8 @@ class Time(NamedTuple):
     """The time `due` has come."""
 
 
-Event = (
-    Joined
-    | Received
-    | Noticed
-    | Quiet
-    | Alive
-    | Paused
-    | Isolated
-    | Lost
-    | StarterEnded
-    | Swept
-    | Hurry
-    | ReaderGone
-    | Time
-)
+OfAgent = Joined | Received | Quiet | Alive | Paused | Lost
+Event = OfAgent | Noticed | Isolated | StarterEnded | Swept | Hurry | ReaderGone | Time
 
 # Actions.
 
@@ -254,15 +241,8 @@ class Machine:
         """Return when Time has to come at the latest."""
         if self.phase == "over":
             return None
-        times = (
-            self._until,
-            self._settle,
-            self._call_again_at,
-            self._deliveries.due,
-            self._stopping.due,
-            self._stall_due(),
-        )
-        return min((time for time in times if time is not None), default=None)
+        of_phase = (self._until, self._settle, self._call_again_at, self._stall_due())
+        return attempt.earliest(*of_phase, self._deliveries.due, self._stopping.due)
 
     @property
     def was_warned(self) -> bool:

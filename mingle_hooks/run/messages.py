@@ -25,7 +25,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from mingle_hooks import values
@@ -33,7 +33,7 @@ from mingle_hooks.errors import UsageError, limit
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import is_hostname_or_address
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.connection import Connection, Loop
+from mingle_hooks.rendezvous.connection import Callers, Connection, Loop, Timer
 from mingle_hooks.rendezvous.messages import Durations
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
@@ -325,6 +325,8 @@ def _bound(sock: socket.socket, address: str, port: int) -> int:
 _FIELDS = struct.Struct("!8sIQ")
 _TAG_BYTES, _MAC_BYTES = 8, 16
 BYTES = _FIELDS.size + _MAC_BYTES
+Control = list[tuple[int, int, bytes]]  # of recvmsg(2), such as the address that a datagram was sent to
+_CONTROL_BYTES = 128
 INTERVAL_S = 1.0
 # Within the longest silence that is allowed there are at least so many heartbeats.
 _HEARTBEATS_IN_SILENCE = 4
@@ -339,29 +341,28 @@ class Heartbeat(NamedTuple):
     sequence: int
 
 
-def heartbeat_tag(secret: Secret) -> bytes:
-    """Return the first bytes of all datagrams of a run."""
-    return secret.mac(b"run")[:_TAG_BYTES]
-
-
 def heartbeat_interval_s(silence_s: float) -> float:
     """Return the time between two heartbeats where the peer is lost after such a silence."""
     return min(INTERVAL_S, silence_s / _HEARTBEATS_IN_SILENCE)
 
 
-def pack_heartbeat(secret: Secret, tag: bytes, side: bytes, heartbeat: Heartbeat) -> bytes:
+def pack_heartbeat(secret: Secret, side: bytes, heartbeat: Heartbeat) -> bytes:
     """Return a datagram of one side (RUNNER or AGENT)."""
+    tag = secret.mac(b"run")[:_TAG_BYTES]  # the same in all datagrams of a run
     return secret.sealed(_FIELDS.pack(tag, *heartbeat), _MAC_BYTES, b"life", side)
 
 
-def unpack_heartbeat(secret: Secret, tag: bytes, side: bytes, data: bytes) -> Heartbeat | None:
-    """Return the heartbeat in a datagram; None for a datagram that this side did not send."""
-    if len(data) != BYTES or not data.startswith(tag):
-        return None
-    fields = secret.opened(data, _MAC_BYTES, b"life", side)
-    if fields is None:
-        return None
-    return Heartbeat(*_FIELDS.unpack(fields)[1:])
+def heartbeats(sock: socket.socket, secret: Secret, side: bytes) -> Iterator[tuple[Heartbeat, Control, Any]]:
+    """Yield the heartbeats of one side that have come, each with its control messages and its sender's address."""
+    while True:
+        try:
+            data, control, _, address = sock.recvmsg(BYTES + 1, _CONTROL_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:  # ICMP's answer to an earlier datagram
+            continue
+        if len(data) == BYTES and (fields := secret.opened(data, _MAC_BYTES, b"life", side)) is not None:
+            yield Heartbeat(*_FIELDS.unpack(fields)[1:]), control, address
 
 
 # One authenticated connection between the runner and an agent.
@@ -466,6 +467,64 @@ class Link:
             self._sealer = wire.Sealer(self._secret, self._nonce, theirs, AGENT, RUNNER)
             self._connection.most_bytes = MOST_FRAME_BYTES
             self.on_proved()
+
+
+# Seconds that a caller may stay without being admitted.
+STRANGER_S = 10.0
+
+
+class Reception:
+    """Accepts connections from holders of the key; a caller that is not admitted goes after some seconds.
+
+    So does the oldest of too many. `on_message(link, kind, body)` gets what callers say, `on_end(link, reason)` comes
+    when any of these connections ends. The owner closes it, and the links that it has admitted.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        listeners: Sequence[socket.socket],
+        secret: Secret,
+        on_message: Callable[[Link, int, Body], None],
+        most: int,
+    ) -> None:
+        self._loop, self._secret, self._on_message, self._most = loop, secret, on_message, most
+        self.on_end: Callable[[Link, str], None] = lambda _link, _reason: None
+        self._strangers: dict[Link, Timer] = {}  # with their ends; oldest first
+        self._callers = Callers(loop, listeners, self._greet, self._make_room)
+
+    def admit(self, link: Link) -> None:
+        """Let a caller stay."""
+        if (timer := self._strangers.pop(link, None)) is not None:
+            timer.cancel()
+
+    def close(self) -> None:
+        """Close the listeners and the connections of all who are not admitted."""
+        self._callers.close()
+        while self._make_room():
+            pass
+
+    def _greet(self, sock: socket.socket, _where: str) -> None:
+        link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda reason: self._ended(link, reason))
+        link.on_message = lambda kind, body: self._on_message(link, kind, body)
+        self._strangers[link] = self._loop.after(STRANGER_S, lambda: self._drop(link))
+        if len(self._strangers) > self._most:
+            self._make_room()
+
+    def _ended(self, link: Link, reason: str) -> None:
+        self.admit(link)
+        self.on_end(link, reason)
+
+    def _drop(self, link: Link) -> None:
+        self.admit(link)
+        link.close()
+
+    def _make_room(self) -> bool:
+        """Drop the oldest stranger; tell whether there was one."""
+        oldest = next(iter(self._strangers), None)
+        if oldest is not None:
+            self._drop(oldest)
+        return oldest is not None
 
 
 # `mingle exec` reports its world to the agent that started it, just before it becomes COMMAND.

@@ -170,21 +170,15 @@ def _write_all(descriptor: int, data: bytes) -> None:
 class Writer:
     """One of the runner's own streams: a pipe, terminal or socket written without blocking, a file by `files`.
 
-    `on_gone()` comes if there is no reader, `on_fault(descriptor, reason)` once if something cannot be written,
+    `on_gone()` comes if there is no reader, `on_fault(reason)` once if something cannot be written,
     `on_room()` when some of what waits has been read.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        files: FileWriter,
-        descriptor: int,
-        on_gone: Callable[[], None],
-        on_fault: Callable[[int, str], None],
-        on_room: Callable[[], None],
-    ) -> None:
-        self._loop, self._files, self._descriptor = loop, files, descriptor
-        self._on_gone, self._on_fault, self._on_room = on_gone, on_fault, on_room
+    def __init__(self, loop: Loop, files: FileWriter, descriptor: int) -> None:
+        self._loop, self._files = loop, files
+        self.on_gone: Callable[[], None] = lambda: None
+        self.on_room: Callable[[], None] = lambda: None
+        self.on_fault: Callable[[str], None] = lambda _reason: None
         own = set_unblocked(descriptor)
         self._is_file = own is None
         if self._is_file:
@@ -249,19 +243,19 @@ class Writer:
             del self._queue[0]
         if not self._queue:
             self._loop.unwatch(self)
-        self._on_room()
+        self.on_room()
 
     def _fail(self, error: OSError) -> None:
         self.forget()
         is_lost = error.errno == errno.EIO and not self._is_file  # a terminal; a file may be written again
         if is_lost or error.errno in (errno.EPIPE, errno.ECONNRESET):
             self._is_gone = True
-            self._on_gone()
+            self.on_gone()
         elif error.errno == errno.EBADF:  # it was closed from the beginning, and nobody wants it
             self._is_gone = True
         elif not self._has_failed:
             self._has_failed = True
-            self._on_fault(self._descriptor, error.strerror or str(error.errno))
+            self.on_fault(error.strerror or str(error.errno))
 
 
 STDOUT, STDERR = 1, 2
@@ -324,11 +318,12 @@ class Output:
     def __init__(self, loop: Loop, on_gone: Callable[[], None], hold: Callable[[bool], None]) -> None:
         self._hold, self._is_held, self.is_last = hold, False, False
         _keep_memory()
-        fault = self._fault
         self.files = FileWriter(loop, self._room)
-        self._out = Writer(loop, self.files, STDOUT, on_gone, fault, self._room)
-        is_same = is_same_file(STDOUT, STDERR)
-        self._err = self._out if is_same else Writer(loop, self.files, STDERR, lambda: None, fault, self._room)
+        self._out = self._err = Writer(loop, self.files, STDOUT)
+        if not is_same_file(STDOUT, STDERR):
+            self._err = Writer(loop, self.files, STDERR)
+            self._out.on_fault = self._fault
+        self._out.on_gone, self._out.on_room, self._err.on_room = on_gone, self._room, self._room
         self._streams: dict[tuple[int, int], _Stream] = {}
 
     @property
@@ -387,10 +382,9 @@ class Output:
             self._is_held = False
             self._hold(False)  # noqa: FBT003 - a callback
 
-    def _fault(self, descriptor: int, reason: str) -> None:
-        """Report on stderr, if that is another file, that output is lost."""
-        if descriptor == STDOUT and self._err is not self._out:
-            self.show(f"mingle run: its output cannot be written ({reason}) and is lost\n")
+    def _fault(self, reason: str) -> None:
+        """Report on stderr, which is another file, that output is lost."""
+        self.show(f"mingle run: its output cannot be written ({reason}) and is lost\n")
 
 
 EVENTS = "events.jsonl"

@@ -21,9 +21,9 @@ from mingle_hooks.errors import FactsError, MissingError, NetworkError, PlaceErr
 from mingle_hooks.export import launchers
 from mingle_hooks.export.variables import own
 from mingle_hooks.files import own_program_argv
+from mingle_hooks.job import check_runner
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import hostname, interfaces, usable
-from mingle_hooks.preflight import check_runner
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.wire import Secret
@@ -426,7 +426,8 @@ class Runner:
         self._logs = Logs(request.options.log_dir, self._output.files, self._warn) if request.options.log_dir else None
         places, sockets = request.plan.places, launching.sockets
         own = request.job.own or hostname()
-        self._hub = Hub(loop, sockets, launching.secret, places, request.silence, own, self._take, self._wrote)
+        self._hub = Hub(loop, sockets, launching.secret, places, request.silence, own)
+        self._hub.on_event, self._hub.on_output = self._take, self._wrote
         launching.on_output = self._show_output
         launching.on_end = lambda hosts, _status, output: self._take(machine.StarterEnded(hosts, output))
         self.machine = Machine(request.plan)
@@ -453,9 +454,8 @@ class Runner:
             wanted=request.plan.most,
             command=printable(shlex.join(request.command), LONGEST_COMMAND),
         )
-        self._server = StatusServer(
-            self._loop, entry, request.keys, registry_directory(os.environ), self._state.state, self._kill, self._warn
-        )
+        self._server = StatusServer(self._loop, entry, request.keys, registry_directory(os.environ), self._warn)
+        self._server.state, self._server.on_kill = self._state.state, self._kill
 
     def close(self) -> None:
         """Answer no more requests for its status, and write no more."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
 import threading
 import time
@@ -17,11 +16,12 @@ from mingle_hooks.errors import MingleError, NetworkError, PlaceError, SettingsE
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.net import addresses
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.connection import Callers, Loop, Timer, dial
+from mingle_hooks.rendezvous.connection import Loop, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, body_of, parse
+from mingle_hooks.run import messages
 from mingle_hooks.run.attempt import Cause
 from mingle_hooks.run.machine import Event, Joined, Machine
-from mingle_hooks.run.messages import MOST_SECONDS, MOST_TAIL, AttemptNumber, Host, Link, Port, Rank, open_listeners
+from mingle_hooks.run.messages import MOST_SECONDS, MOST_TAIL, AttemptNumber, Host, Link, Port, Rank, Reception
 from mingle_hooks.run.processes import stat_fields
 from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES, MOST_SLOTS
 from mingle_hooks.values import nearest
@@ -454,8 +454,8 @@ def in_time(call: Callable[[], None], limit_s: float) -> bool:
 
 # How long a home that does not answer may delay the beginning and the end of a run.
 _BEGIN_S, _END_S = 0.25, 1.0
-# The most callers at once, after which the oldest goes, and seconds for each that does not wait for the end.
-MOST_CALLERS, CALLER_S = 64, 10.0
+# The most callers at once that do not wait for the end.
+MOST_CALLERS = 64
 _MOST_WAITING = 64
 _TRIES = 16
 
@@ -463,24 +463,18 @@ _TRIES = 16
 class StatusServer:
     """Answers for a run to holders of one of the keys, until close(); to nobody without a key, or a home.
 
-    `state(entry, is_whole)` is its status; `on_kill(is_now)` is to end it; `note(text)` gets a line on what hides the
-    run from `mingle ls`, which is no reason not to run.
+    The owner sets `state(entry, is_whole)`, its status, and `on_kill(is_now)`, which ends it. `note(text)` gets a line
+    on what hides the run from `mingle ls`, which is no reason not to run.
     """
 
+    state: Callable[[Entry, bool], State]
+    on_kill: Callable[[bool], None]
+
     def __init__(
-        self,
-        loop: Loop,
-        entry: Entry,
-        keys: Sequence[bytes],
-        directory: str | None,
-        state: Callable[[Entry, bool], State],
-        on_kill: Callable[[bool], None],
-        note: Callable[[str], None],
+        self, loop: Loop, entry: Entry, keys: Sequence[bytes], directory: str | None, note: Callable[[str], None]
     ) -> None:
-        self._loop, self._state, self._on_kill = loop, state, on_kill
-        self._accepting: list[Callers] = []
-        self._callers: dict[Link, float] = {}  # since when each is here; oldest first
-        self._sweeper: Timer | None = None
+        self._loop = loop
+        self._receptions: list[Reception] = []
         self.waiting: list[Link] = []
         self._path = path = directory or ""
         self.entry: Entry | None = None
@@ -507,58 +501,30 @@ class StatusServer:
         self._close_listeners()
 
     def _close_listeners(self) -> None:
-        for callers in self._accepting:
-            callers.close()
-        for link in self._callers:
-            link.close()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        self._accepting, self._callers = [], {}
+        for reception in self._receptions:
+            reception.close()
 
     def _listen(self, secret: Secret) -> Listener:
         """Open a port for holders of one key. Raises NetworkError where there is none."""
-        port, sockets = open_listeners((0,) * _TRIES)
+        port, sockets = messages.open_listeners((0,) * _TRIES)
         if not port:
             raise NetworkError("a free port for status requests", "none", "ending a program that listens on this host")
-        self._accepting.append(Callers(self._loop, sockets, lambda sock, _address: self._accept(sock, secret)))
+        reception = Reception(self._loop, sockets, secret, lambda *said: self._take(reception, *said), MOST_CALLERS)
+        self._receptions.append(reception)
         return Listener(status_tag(secret), port)
 
-    def _accept(self, sock: socket.socket, secret: Secret) -> None:
-        link = Link(self._loop, sock, secret, is_runner=True, on_end=lambda _reason: self._forget(link))
-        link.on_message = lambda kind, body: self._take(link, kind, body)
-        self._callers[link] = self._loop.clock()
-        if len(self._callers) > MOST_CALLERS:
-            self._drop(next(iter(self._callers)))
-        if self._sweeper is None:
-            self._sweep()
-
-    def _sweep(self) -> None:
-        """Drop callers that have been here for too long, and look again when the next will have been."""
-        now = self._loop.clock()
-        for link in [link for link, since in self._callers.items() if since <= now - CALLER_S]:
-            self._drop(link)
-        oldest = next(iter(self._callers.values()), None)
-        self._sweeper = None if oldest is None else self._loop.after(oldest + CALLER_S - now, self._sweep)
-
-    def _drop(self, link: Link) -> None:
-        self._forget(link)
-        link.close()
-
-    def _forget(self, link: Link) -> None:
-        self._callers.pop(link, None)
-
-    def _take(self, link: Link, kind: int, body: Body) -> None:
+    def _take(self, reception: Reception, link: Link, kind: int, body: Body) -> None:
         """Answer a request. Raises WireError."""
         if self.entry is None:
             return
         if kind == ASK:
-            link.send(STATE, self._state(self.entry, body.get("whole") is True).body())
+            link.send(STATE, self.state(self.entry, body.get("whole") is True).body())
         elif kind == KILL:
-            self._forget(link)
+            reception.admit(link)
             self.waiting = [each for each in self.waiting if not each.closed and each is not link]
             self.waiting = [*self.waiting[-_MOST_WAITING + 1 :], link]
             link.send(ENDING, {})
-            self._on_kill(body.get("now") is True)
+            self.on_kill(body.get("now") is True)
         else:
             raise WireError("not a request")
 

@@ -571,7 +571,8 @@ def _from_tree(tree: Mapping[str, object], path: str) -> tuple[dict[str, Any], d
         elif name in FIELDS:
             found[name] = _read(FIELDS[name], value, f"{key} in {path}")
         else:
-            raise _unknown(key, path)
+            near = nearest(key, ["command", *FIELDS])
+            raise UsageError("a field of a job", f"{key} in {path}", f"{near}, which is the nearest")
     return found, dict.fromkeys(found, path)
 
 
@@ -621,8 +622,3 @@ def _parsed(path: str) -> dict[str, Any]:
         return toml(data)
     except ValueError as wrong:
         raise UsageError("a TOML file", f"{path}: {wrong} (--spec)", "correcting that line") from None
-
-
-def _unknown(key: str, path: str) -> UsageError:
-    near = nearest(key, ["command", *FIELDS])
-    return UsageError("a field of a job", f"{key} in {path}", f"{near}, which is the nearest")

@@ -65,7 +65,7 @@ def _escaped(char: str) -> str:
 def quote_argv(values: Iterable[object]) -> str:
     """Return a command line, in which --lr=3 has no quotes. Raises UsageError."""
     first, *rest = values
-    return " ".join([quote_word(first), *(quote_argument(value) for value in rest)])
+    return " ".join([quote_word(first), *map(quote_argument, rest)])
 
 
 def quote_argument(value: object) -> str:
@@ -541,12 +541,8 @@ def _environment(places: tuple[str, ...]) -> jinja2.Environment:
     own = template_loader("job")
     # Under "built-in/" too, so that a template can extend the one that it replaces.
     loader = jinja2.ChoiceLoader([jinja2.FileSystemLoader(places), own, jinja2.PrefixLoader({"built-in": own})])
-    filters = {"sh": quote_word, "arg": quote_argument, "args": _arguments}
+    filters = {"sh": quote_word, "arg": quote_argument, "args": lambda values: " ".join(map(quote_argument, values))}
     return template_environment(loader, filters)
-
-
-def _arguments(values: Iterable[str]) -> str:
-    return " ".join(quote_argument(value) for value in values)
 
 
 def _template_error(wrong: jinja2.TemplateError) -> UsageError:

@@ -98,17 +98,12 @@ CARRIED = {
     its: {name: [option, "{}"] for name, option in (pair.split("=") for pair in text.split())}
     for its, text in _OPTIONS.items()
 }
-CARRIED["slurm"] = {name: [f"--{name}={{}}"] for name in (*_SLURM.split(), "gpus-per-node")}
+CARRIED["slurm"] = {name: [f"--{name}={{}}"] for name in _SLURM.split()}
 CARRIED["pbs"] |= {"constraint": ["-l", "select=1:ncpus=1:mpiprocs=1:{}"], "dependency": ["-W", "depend={}"]}
 CARRIED["torque"] |= {"constraint": ["-l", "nodes=1:ppn=1:{}"], "dependency": ["-W", "depend={}"]}
 CARRIED["torque"] |= {"qos": ["-l", "qos={}"], "reservation": ["-l", "advres={}"]}
 CARRIED["lsf"] |= {"constraint": ["-R", "select[{}] span[ptile=1]"]}
 # What a scheduler says in other words than the user's.
-_GPUS = {
-    "pbs": ("-l", "select=1:ncpus={0}:mpiprocs={0}:ngpus={0}:gpu_type={1}"),
-    "torque": ("-l", "nodes=1:ppn={0}:gpus={0}:{1}"),
-    "lsf": ("-gpu", "num={0}/host:gmodel={1}"),
-}
 _PATHS = {
     "pbs": {"%%": "%", "%x.out": "true.out", "%a": "^array_index^"},
     "torque": {"%%": "%", "%x.out": "true.out"},
@@ -126,11 +121,6 @@ TRANSLATED = {
     ("sge", "dependency", "afterany:1:2,afterany:3"): ["-hold_jid", "1,2,3"],
     **{(its, "mail-type", "END,FAIL"): ["-m", "ea"] for its in ("pbs", "torque", "sge")},
     **{(its, "mail-type", "none"): ["-m", "n"] for its in ("pbs", "torque", "sge")},
-    **{
-        (its, "gpus-per-node", value): [option, text.format(count, kind)]
-        for its, (option, text) in _GPUS.items()
-        for value, count, kind in (("gpu:2", 2, "gpu"), ("a.b:1", 1, "a.b"), ("afterok:1", 1, "afterok"))
-    },
     **{
         (its, field, value): [option, text]
         for field, option in (("output", "-o"), ("error", "-e"))

@@ -19,7 +19,7 @@ from mingle_hooks import keys
 from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import Secret, parse
 from mingle_hooks.run import messages
-from mingle_hooks.run.messages import AGENT, RUNNER, Link
+from mingle_hooks.run.messages import AGENT, RUNNER, Link, Reception
 
 START = (sys.executable, "-I", str(Path(mingle_hooks.__file__).parent / "__main__.py"))
 PATIENCE_S = 30.0
@@ -47,13 +47,13 @@ class Runner:
         self.control: Link | None = None
         self.stream: Link | None = None
         self.process: subprocess.Popen[bytes] | None = None
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.setblocking(False)  # noqa: FBT003 - socket's own
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        self._reception = Reception(self.loop, [listener], self.secret, self._receive, most=2)
+        self._reception.on_end = lambda _link, reason: self.ends.append(reason)
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._udp.bind(("127.0.0.1", 0))
         self._udp.setblocking(False)  # noqa: FBT003 - socket's own
-        self.port = self._listener.getsockname()[1]
-        self.loop.watch(self._listener, READ, lambda _events: self._accept())
         self.loop.watch(self._udp, READ, lambda _events: self._answer())
 
     def __enter__(self) -> Runner:
@@ -61,7 +61,7 @@ class Runner:
 
     def __exit__(self, kind: object, *_error: object) -> None:
         self.vanish()
-        self._listener.close()
+        self.stop_listening()
         self._udp.close()
         try:
             if self.process is not None:
@@ -176,8 +176,7 @@ class Runner:
 
     def stop_listening(self) -> None:
         """Hear nobody."""
-        self.loop.unwatch(self._listener)
-        self._listener.close()
+        self._reception.close()
 
     def vanish(self) -> None:
         """Close all connections."""
@@ -207,26 +206,18 @@ class Runner:
         found.pop(os.getpid(), None)
         return found
 
-    def _accept(self) -> None:
-        sock, _ = self._listener.accept()
-        sock.setblocking(False)  # noqa: FBT003 - socket's own
-        link = Link(self.loop, sock, self.secret, is_runner=True, on_end=self.ends.append)
-        link.on_message = lambda kind, body: self._receive(link, kind, body)
-        link.on_output = self._wrote
-        self.links.append(link)
-
     def _receive(self, link: Link, kind: int, body: dict[str, Any]) -> None:
+        self.received.append((kind, body))
         if kind != messages.JOIN:
-            self.received.append((kind, body))
             return
-        join = parse(messages.Join, body)
-        if join.is_output:
-            self.stream = link
+        self._reception.admit(link)
+        self.links.append(link)
+        if parse(messages.Join, body).is_output:
+            self.stream, link.on_output = link, self._wrote
         else:
             self.control = link
             port = self._udp.getsockname()[1]
-            link.send(messages.WELCOME, messages.Welcome(NUMBER, port, *[round(self._silence_s * 1000)] * 2))
-        self.received.append((kind, body))
+            link.send_record(messages.Welcome(NUMBER, port, *[round(self._silence_s * 1000)] * 2))
 
     def _wrote(self, kind: int, data: bytes) -> None:
         if kind == messages.DRAINED:
@@ -236,13 +227,9 @@ class Runner:
             (self.output if kind == messages.OUT else self.errors).extend(data)
 
     def _answer(self) -> None:
-        data, where = self._udp.recvfrom(100)
-        tag = messages.heartbeat_tag(self.secret)
-        heartbeat = messages.unpack_heartbeat(self.secret, tag, AGENT, data)
-        assert heartbeat is not None
-        assert heartbeat.number == NUMBER
-        self.heartbeats.append(heartbeat)
-        if self.answers:
-            self._udp.sendto(
-                messages.pack_heartbeat(self.secret, tag, RUNNER, messages.Heartbeat(NUMBER, self.sequence())), where
-            )
+        for heartbeat, _, where in messages.heartbeats(self._udp, self.secret, AGENT):
+            assert heartbeat.number == NUMBER
+            self.heartbeats.append(heartbeat)
+            if self.answers:
+                answer = messages.Heartbeat(NUMBER, self.sequence())
+                self._udp.sendto(messages.pack_heartbeat(self.secret, RUNNER, answer), where)

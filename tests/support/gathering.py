@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Endpoint, Loop
 from mingle_hooks.rendezvous.dialer import Dialer, ProvenLeader
+from mingle_hooks.rendezvous.discovery import Context
 from mingle_hooks.rendezvous.leader import Leader
-from mingle_hooks.rendezvous.member import Membership
+from mingle_hooks.rendezvous.member import Membership, Request
 from mingle_hooks.rendezvous.messages import JoinRequest
+from mingle_hooks.rendezvous.multicast import OneWay
 from mingle_hooks.rendezvous.rendezvous import Listeners
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
@@ -28,6 +30,19 @@ ATTEMPT = Attempt("a-test")
 KEY = Material(b"the key of these tests")
 SECRET = Secret.derive(KEY, ATTEMPT)
 OTHER = Secret.derive(Material(b"another key than that"), ATTEMPT)
+# What a leader of two may answer.
+ANSWER: dict[str, Any] = {
+    "epoch": 1,
+    "nodes": 2,
+    "size": 6,
+    "addr": "10.0.0.1",
+    "port": 23_000,
+    "digest": "0123456789abcdef",
+    "rank": 1,
+    "offset": 2,
+    "own": "10.0.0.2",
+    "roster": [[0, "node1", "10.0.0.1", 2], [1, "_n2.site", "fd00::2", 4]],
+}
 # In real seconds; a bound on a test that hangs, not a measure.
 PATIENCE_S = 20.0
 
@@ -68,6 +83,25 @@ def join_request(**parts: Any) -> JoinRequest:
     """Return a check-in of a member that says no more than it must."""
     least = {"host": "node1", "rank": None, "nodes": None, "slots": 1, "machine": "here"}
     return JoinRequest(**{"member": os.urandom(16), **least, **parts})
+
+
+def request(**parts: Any) -> Request:
+    """Return a member's request that says no more than it must, and waits a few seconds."""
+    least = {"attempt": ATTEMPT, "key": KEY, "host": "node1", "machine": "here", "slots": 1, "timeout_s": 15.0}
+    return Request(**{**least, **parts})
+
+
+def context(
+    loop: Loop,
+    dial: Callable[[Endpoint], None],
+    report: Callable[[str], None] = print,
+    *,
+    secret: Secret = SECRET,
+    joined: Callable[[], tuple[int, bytes] | None] = lambda: None,
+    **parts: Any,
+) -> Context:
+    """Return what a discovery backend needs to know, of a member with this request."""
+    return Context(loop, request(**parts), secret, dial, report, report, joined, bytes(16), OneWay())
 
 
 def until(loop: Loop, happens: Callable[[], object]) -> None:

@@ -16,12 +16,12 @@ from pathlib import Path
 from cluster.hosts import Host
 from support.needs import need
 
-from mingle_hooks.hooks.apply import TARGETS, hook, target
 from mingle_hooks.hooks.files import Chain, Site
 from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.targets import TARGETS, hook
 
 RECORDED = Path(__file__).parent.parent / "data" / "recorded"
-HOOKS = tuple(its for scheduler in TARGETS for its in target(scheduler).hooks.values())
+HOOKS = tuple(its for target in TARGETS.values() for its in target.hooks.values())
 SHELLS = {
     "dash": ["dash"],
     "bash": ["bash"],

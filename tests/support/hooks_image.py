@@ -17,12 +17,19 @@ NO_CHAIN = '[hooks]\nprolog = "none"\nepilog = "none"\ntaskprolog = "none"\n'
 
 def conf(root: Path, *lines: str) -> None:
     """Write slurm.conf."""
-    (root / "etc/slurm/slurm.conf").write_text("\n".join(lines) + "\n")
+    path = at(root, "/etc/slurm/slurm.conf")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
 
 
 def call(root: Path, *argv: str, **options: str) -> Result:
     """Run `mingle hooks` below root; an error of the project comes out as itself."""
     return CliRunner().invoke(hooks, [*argv, "--root", str(root)], catch_exceptions=False, **options)
+
+
+def install(root: Path, *more: str) -> Result:
+    """Install Slurm's hooks below root."""
+    return call(root, "install", "slurm", "--yes", *more)
 
 
 def tree(root: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -42,7 +49,6 @@ def at(root: Path, path: str) -> Path:
 
 def image(root: Path) -> Path:
     """Make a node image of Slurm and Torque, with a prologue of the site's own, which is returned."""
-    (root / "etc/slurm").mkdir(parents=True)
     conf(root, "ClusterName=x")
     return program(root, f"{MOM}/prologue")
 

@@ -21,7 +21,6 @@ TOGETHER = {
     "test_site": "site",  # it is built once
     "test_structure": "structure",  # it reads every module once
     "test_verify": "simulate",  # each scheduler's hooks are simulated once
-    "test_power_cuts": "power cuts",  # each installation is cut once
 }
 
 # Files of tests that wait or compute for half a minute and more: begun last, they would be waited for alone.

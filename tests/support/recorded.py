@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 FOLDER = Path(__file__).parent.parent / "data" / "recorded"
@@ -21,5 +22,5 @@ def names(cluster: str, *kinds: str) -> list[str]:
 
 
 def assigned(text: str) -> dict[str, str]:
-    """Return an environment from assignments as a shell has them, without spaces in the values."""
-    return dict(pair.split("=", 1) for pair in text.split())  # type: ignore[misc]
+    """Return an environment from assignments as a shell has them; a value with spaces stands in quotes."""
+    return dict(pair.split("=", 1) for pair in shlex.split(text))  # type: ignore[misc]

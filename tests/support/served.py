@@ -63,15 +63,8 @@ class Served:
         began = int(time.time())
         entry = Entry(name, run, "node1", ("127.0.0.1",), (), RunnerProcess.own(), began, 2, "torchrun train.py")
         where = {"keys": (KEY,), "directory": str(self.path), **its}
-        made = StatusServer(
-            self.loop,
-            entry,
-            where["keys"],
-            where["directory"],
-            state,
-            lambda now: self._killed(made, now),
-            self.notes.append,
-        )
+        made = StatusServer(self.loop, entry, where["keys"], where["directory"], self.notes.append)
+        made.state, made.on_kill = state, lambda now: self._killed(made, now)
         self.worlds.append(made)
         return made
 

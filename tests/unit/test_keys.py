@@ -25,7 +25,7 @@ ROOT_ONLY = only_with("root")
 TEXT = "00112233445566778899aabbccddeeff" * 2
 PINNED, OTHER, VARIABLE, PROLOGS, HOMES = (f"{digit}123456789abcdef" * 4 for digit in "89abc")
 COOKIE = "36A8E3141C32183E0A696B100289B68F"
-NO_JOB = detect({})
+NO_JOB, IN_SLURM = detect({}), JobFacts("slurm", job_id="5")
 
 
 class Place:
@@ -50,21 +50,24 @@ class Place:
         path.parent.chmod(0o700)
         return path
 
-    def _search(
-        self, search: Callable[..., Any], facts: JobFacts | None, environ: dict[str, str] | None, **options: Any
-    ) -> Any:
+    def _given(self, facts: JobFacts, environ: dict[str, str] | None, options: dict[str, Any]) -> dict[str, Any]:
         environ = {"HOME": str(self.home)} if environ is None else environ
-        more = {"is_new": options.pop("is_new")} if "is_new" in options else {}
         settings = load(environ, options, system_file=f"{self.home}/absent")
         places = {"run_root": str(self.run), "mountinfo": str(self.mounts)}
-        return search(facts or NO_JOB, settings, environ, **places, **more)
+        return {"facts": facts, "settings": settings, "environ": environ, **places}
 
-    def find(self, facts: JobFacts | None = None, environ: dict[str, str] | None = None, **options: Any) -> Key:
-        key: Key = self._search(find, facts, environ, **options)
-        return key
+    def find(self, facts: JobFacts = NO_JOB, environ: dict[str, str] | None = None, **options: Any) -> Key:
+        return find(**self._given(facts, environ, options))
 
-    def held(self, facts: JobFacts | None = None, environ: dict[str, str] | None = None, **options: Any) -> list[bytes]:
-        return [key.material for key in self._search(held, facts, environ, **options)]
+    def held(
+        self,
+        facts: JobFacts = NO_JOB,
+        environ: dict[str, str] | None = None,
+        *,
+        is_new: bool = False,
+        **options: Any,
+    ) -> list[bytes]:
+        return [key.material for key in held(**self._given(facts, environ, options), is_new=is_new)]
 
     def refusal(self, *args: Any, **options: Any) -> SecretError:
         with pytest.raises(SecretError) as caught:
@@ -81,30 +84,25 @@ def place(tmp_path: Path) -> Place:
 
 def test_the_first_key_that_applies_is_used(place: Place) -> None:
     """Insecure, option, MINGLE_KEY, key file by variable, the job's, the home's."""
-    pinned = place.put(place.home / "given", PINNED)
-    other = place.put(place.home / "other", OTHER)
+    pinned, other = (str(place.put(place.home / name, text)) for name, text in (("given", PINNED), ("other", OTHER)))
     place.put_for_job("7.ctl")
     place.put(place.of_home, HOMES)
-    pbs = JobFacts("pbs", job_id="7.ctl", cookie=COOKIE)
-    environ = {"MINGLE_KEY": VARIABLE, "MINGLE_KEY_FILE": str(other)}
-    only_file = {"MINGLE_KEY_FILE": str(other)}
-    assert place.find(pbs, environ, key_file=str(pinned), insecure=True).material == PUBLIC
-    assert place.find(pbs, environ, key_file=str(pinned)).material == PINNED.encode()
-    assert place.find(pbs, environ).material == VARIABLE.encode()
-    assert place.find(pbs, only_file).material == OTHER.encode()
-    assert place.find(pbs).material == PROLOGS.encode()
-    assert place.find(JobFacts("pbs", job_id="8.ctl", cookie=COOKIE)).material == HOMES.encode()
+    job, only_file = JobFacts("pbs", job_id="7.ctl", cookie=COOKIE), {"MINGLE_KEY_FILE": other}
+    both = {"MINGLE_KEY": VARIABLE, **only_file}
+    assert place.find(job, both, key_file=pinned, insecure=True).material == PUBLIC
+    found = [place.find(job, both, key_file=pinned), place.find(job, both), place.find(job, only_file), place.find(job)]
+    found.append(place.find(job._replace(job_id="8.ctl")))
+    assert [key.material.decode() for key in found] == [PINNED, VARIABLE, OTHER, PROLOGS, HOMES]
 
 
 def test_all_keys_of_the_user_are_held_unless_one_is_given(place: Place) -> None:
     """The one that everybody knows is none of them, and none is made."""
-    job = detect({"SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_NODELIST": "a"})
-    assert place.held(job) == place.held(insecure=True) == []
+    assert place.held(IN_SLURM) == place.held(insecure=True) == []
     place.put(place.of_home, HOMES)
     place.put_for_job("5")
     assert place.held() == place.held(insecure=True) == [HOMES.encode()]
-    assert place.held(job) == [PROLOGS.encode(), HOMES.encode()]
-    assert place.held(job, {"MINGLE_KEY": PINNED}) == [PINNED.encode()]
+    assert place.held(IN_SLURM) == [PROLOGS.encode(), HOMES.encode()]
+    assert place.held(IN_SLURM, {"MINGLE_KEY": PINNED}) == [PINNED.encode()]
     place.of_home.chmod(0o644)
     with pytest.raises(SecretError, match="a private key"):
         place.held()
@@ -112,25 +110,24 @@ def test_all_keys_of_the_user_are_held_unless_one_is_given(place: Place) -> None
 
 def test_a_run_makes_the_key_in_the_home_where_a_member_would(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not on a plain machine; and a home that cannot be written to is no failure."""
-    job = detect({"SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_NODELIST": "a"})
     assert place.held(is_new=True) == []
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", lambda *_paths: os.open("/no/such/file", os.O_RDONLY))
-        assert place.held(job, is_new=True) == []
-    made = place.held(job, is_new=True)
-    assert [place.of_home.read_bytes().strip()] == made == place.held(job)
+        assert place.held(IN_SLURM, is_new=True) == []
+    made = place.held(IN_SLURM, is_new=True)
+    assert [place.of_home.read_bytes().strip()] == made == place.held(IN_SLURM)
 
 
 @pytest.mark.parametrize("scheduler", ["pbs", "torque", "pbs+mpi"])
 def test_no_key_is_derived_from_the_cookie(place: Place, scheduler: str) -> None:
     """Seen: found in half a second from one answer, as all cookies of a server follow from when it started."""
-    found = place.find(JobFacts(scheduler, job_id="7.ctl", cookie=COOKIE))
+    job = JobFacts(scheduler, job_id="7.ctl", cookie=COOKIE)
+    found = place.find(job)
     assert found.source == str(place.of_home)  # of the home that all nodes share, made on first use
     for form in (COOKIE.encode(), COOKIE.lower().encode(), bytes.fromhex(COOKIE)):
         assert form not in found.material
     place.of_home.unlink()
-    again = place.find(JobFacts(scheduler, job_id="7.ctl", cookie=COOKIE))
-    assert again.material != found.material
+    assert place.find(job).material != found.material
 
 
 @pytest.mark.parametrize("facts", [JobFacts("pbs", job_id="7.ctl", cookie=COOKIE), JobFacts("slurm")])
@@ -198,10 +195,8 @@ TYPED = {
 def test_a_key_that_a_person_typed_is_refused(place: Place, text: str) -> None:
     """Nothing stretches it, and what is heard of the world is enough to test guesses against."""
     place.put(place.of_home, text)
-    for refusal, source in (
-        (place.refusal(), str(place.of_home)),
-        (place.refusal(None, {"MINGLE_KEY": text}), "MINGLE_KEY"),
-    ):
+    of_variable = place.refusal(NO_JOB, {"MINGLE_KEY": text})
+    for refusal, source in ((place.refusal(), str(place.of_home)), (of_variable, "MINGLE_KEY")):
         assert source in refusal.seen
         assert "`mingle key`" in refusal.remedy
         assert not text or text not in str(refusal)
@@ -221,29 +216,26 @@ def test_raw_octets_in_a_file_are_a_key_unless_it_is_too_long(place: Place) -> N
     """As /dev/urandom gives them, also where they begin or end with what looks like white space."""
     place.put(place.of_home, TEXT * 100)
     assert str(place.of_home) in place.refusal().seen
-    assert "MINGLE_KEY" in place.refusal(None, {"MINGLE_KEY": TEXT * 100}).seen
+    assert "MINGLE_KEY" in place.refusal(NO_JOB, {"MINGLE_KEY": TEXT * 100}).seen
     for octets in (b"\n" + b"\xff" * 30 + b"\n", bytes(range(130, 162))):
         place.of_home.write_bytes(octets)
         assert place.find().material == octets
 
 
-def test_a_missing_key_file_that_was_given_is_an_error_and_no_other_key_is_tried(place: Place) -> None:
-    place.put(place.of_home)
-    assert f"no {place.home}/absent (--key-file)" in place.refusal(key_file=f"{place.home}/absent").seen
-
-
 @pytest.mark.parametrize(
     ("make", "seen"),
     [
+        (lambda path: path.parent.joinpath("other").touch(), "no {} (--key-file)"),  # and no other key is tried
         (lambda path: os.mkfifo(path, 0o600), "not one"),
         (lambda path: path.mkdir(), "not one"),
         (lambda path: path.symlink_to(Place.put(path.with_name("k"), mode=0o644)), "mode 0644"),
     ],
-    ids=["fifo", "directory", "link to a file that others may read"],
+    ids=["missing", "fifo", "directory", "link to a file that others may read"],
 )
 def test_what_is_no_private_file_is_refused_at_once(place: Place, make: Callable[[Path], None], seen: str) -> None:
+    place.put(place.of_home)
     make(place.home / "it")
-    assert seen in place.refusal(key_file=f"{place.home}/it").seen
+    assert seen.format(f"{place.home}/it") in place.refusal(key_file=f"{place.home}/it").seen
 
 
 def test_a_link_to_a_private_file_is_followed_as_dotfiles_often_are_links(place: Place) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mingle_hooks.job import member_spec
-from mingle_hooks.preflight import obstacle_to
+from mingle_hooks.job import member_spec, obstacle_to
 from mingle_hooks.rendezvous.messages import Failure
 
 # Scripts, in a directory of PATH.

@@ -73,8 +73,6 @@ WRONG_VALUES: dict[str, list[Any]] = {
     "setup": ["# nothing"],
     "command": [[], [7]],
 }
-WRONG_JOBS = [{name: value} for name, values in WRONG_VALUES.items() for value in values]
-WRONG_JOBS.append({"command": ["train.py", ""], "directive": {}})
 WRONG_IN_SETTINGS: dict[str, list[Any]] = {
     "timout": [5],
     "timeout": [0, "soon", True],
@@ -96,7 +94,9 @@ WRONG_IN_SETTINGS: dict[str, list[Any]] = {
     "insecure": [True],
     "id": ["a"],
 }
-WRONG_SETTINGS = [{name: value} for name, values in WRONG_IN_SETTINGS.items() for value in values]
+TABLES = (("job", WRONG_VALUES), ("settings", WRONG_IN_SETTINGS))
+WRONG = [(kind, {name: value}) for kind, table in TABLES for name, values in table.items() for value in values]
+WRONG.append(("job", {"command": ["train.py", ""], "directive": {}}))
 
 
 def toml(tree: Mapping[str, Any]) -> str:
@@ -106,14 +106,15 @@ def toml(tree: Mapping[str, Any]) -> str:
     return "\n".join([*flat, *tables])
 
 
-@pytest.mark.parametrize("wrong", WRONG_JOBS, ids=str)
-def test_a_job_that_is_refused_is_refused_by_both(wrong: dict[str, Any]) -> None:
-    """The schema is no looser than people's mistakes."""
-    job = {**COMMAND, **wrong}
+@pytest.mark.parametrize(("kind", "wrong"), WRONG, ids=str)
+def test_what_is_refused_is_refused_by_both(tmp_path: Path, kind: str, wrong: dict[str, Any]) -> None:
+    """A job and a site's file: the schema is no looser than people's mistakes."""
+    is_job, job, file = kind == "job", {**COMMAND, **wrong}, tmp_path / "mingle.toml"
+    file.write_text("" if is_job else toml(wrong))
     with pytest.raises(MingleError):
-        describe({}, spec=job)
+        describe({}, spec=job) if is_job else load({}, {}, system_file=str(file))
     with pytest.raises(fastjsonschema.JsonSchemaException):
-        JOB(job)
+        JOB(job) if is_job else MINGLE(wrong)
 
 
 @pytest.mark.parametrize(
@@ -134,16 +135,6 @@ def test_a_job_that_is_taken_passes(right: dict[str, Any]) -> None:
     """The schema is no stricter than the reader, however it is spelt."""
     describe({}, spec={**COMMAND, **right})
     JOB({**COMMAND, **right})
-
-
-@pytest.mark.parametrize("wrong", WRONG_SETTINGS, ids=str)
-def test_settings_that_are_refused_are_refused_by_both(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    """As a site's file."""
-    (tmp_path / "mingle.toml").write_text(toml(wrong))
-    with pytest.raises(MingleError):
-        load({}, {}, system_file=str(tmp_path / "mingle.toml"))
-    with pytest.raises(fastjsonschema.JsonSchemaException):
-        MINGLE(wrong)
 
 
 def test_settings_that_are_taken_pass(tmp_path: Path) -> None:

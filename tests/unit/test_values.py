@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mingle_hooks import values
 from mingle_hooks.errors import MingleError, UsageError
 from mingle_hooks.hooks.files import Site
-from mingle_hooks.hooks.pbs import plan_pbs
 from mingle_hooks.hooks.plan import Where
+from mingle_hooks.hooks.targets import plan_pbs
 from mingle_hooks.hooks.verify import preview_job
 from mingle_hooks.schedulers import hostlist, pbs
 from mingle_hooks.schedulers.facts import Variables
@@ -29,7 +29,6 @@ HOSTS: dict[str, Callable[[str], object]] = {
     "MASTER_ADDR": lambda name: Variables({"MASTER_ADDR": name}).host("host", "MASTER_ADDR", address=True),
     "settings": values.hosts,
     "--master": values.endpoint,
-    "hooks": lambda name: Site(hosts=(name,)),
 }
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
+from cluster.hosts import Hosts
 from slurm_step import STEP
 from support.members import KEYED, OTHER_KEY, REDUCE, SHARED, WORLD, evaluating, one_world, parsed, variables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cluster.hosts import Hosts
 
 TWO = ("--id", "job", "--nodes", "2")
 # What a program can see of how it was started: signals, limits, descriptors.
@@ -159,26 +155,17 @@ def test_exec_unsets_what_an_earlier_mingle_left(hosts: Callable[..., Hosts]) ->
         ("1", ["/etc/passwd"], 126, 1),
         ("1", ["sh", "-c", "kill -TERM $$"], -15, 0),
         ("2", ["echo", "started"], 69, 1),
+        ("2 --via directory --directory /usr", ["echo", "started"], 71, 1),
     ],
-    ids=["its own", "not found", "not executable", "a signal", "no world"],
+    ids=["its own", "not found", "not executable", "a signal", "no world", "a directory that nobody may write"],
 )
 def test_exec_passes_on_the_exit_status(
     hosts: Callable[..., Hosts], nodes: str, command: list[str], code: int, lines: int
 ) -> None:
     """The command's own; 127 and 126, as in every shell, where there is none, and 69 without a world."""
-    words = ["mingle", "exec", "--id", "job", "--nodes", nodes, "--timeout", "1", "--", *command]
-    done = hosts(1)[0].run(words, env=KEYED)
+    words = ["mingle", "exec", "--id", "job", "--timeout", "1", "--nodes", *nodes.split(), "--", *command]
+    done = hosts(1)[0].run(words, env=KEYED, user="alice")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (code, "", lines)
-
-
-def test_key_prints_a_fresh_key_that_members_can_use(hosts: Callable[..., Hosts]) -> None:
-    """Made once as the message says, copied, and read by --key-file on every member."""
-    two = hosts(2)
-    make = "umask 077; mkdir -p ~/.config/mingle && mingle key > ~/.config/mingle/key && cat ~/.config/mingle/key"
-    keys = [two[0].run(["bash", "-c", make], user="alice", check=True).stdout for _ in range(2)]
-    assert all(re.fullmatch(r"[0-9a-f]{64}\n", key) for key in keys)
-    assert keys[0] != keys[1]
-    one_world(two.run_all(evaluating(*TWO), user="alice"))
 
 
 def test_what_the_user_exported_alike_is_used_by_all(hosts: Callable[..., Hosts]) -> None:

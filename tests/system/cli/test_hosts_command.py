@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
 from support.members import KEYED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from cluster.hosts import Hosts
-    from cluster.slurm import SlurmCluster
 
 MPI = "node1 slots=2\nnode2 slots=1\nnode3 slots=1\n"
 ETC = "10.77.0.1 node1\n10.77.0.2 node2\n10.77.0.3 node3\n"

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from cluster.slurm import SlurmCluster
 
 from mingle_hooks.schedulers import hostlist
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cluster.slurm import SlurmCluster
 
 LACKING = "no-such-command: No such file or directory"
 

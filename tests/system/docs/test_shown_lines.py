@@ -157,10 +157,7 @@ def pbs_script(path: str) -> str:
 def test_the_pbs_script_trains_and_ends_well_or_with_the_status_of_the_host_that_fails(
     hosts: Callable[..., Hosts], tmp_path: Path
 ) -> None:
-    """Under the stand-in; system/scripts/test_scripts_on_pbs.py has the real torchrun there.
-
-    A bare `wait` would end with 0; the others are ended by PBS.
-    """
+    """A bare `wait` would end with 0; the others are ended by PBS."""
     shutil.copy(TRAIN, tmp_path)
     with PbsStandIn(hosts(4), tmp_path, 4) as pbs:
         job = pbs.submit(pbs_script(f"{LIGHT_BIN}:{BIN}"), cwd=str(tmp_path))

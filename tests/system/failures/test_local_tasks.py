@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from subprocess import CompletedProcess, Popen, TimeoutExpired
+from subprocess import CompletedProcess, Popen
 
 import pytest
 from cluster.host import Host
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
-from cluster.waiting import until
 from support.members import KEYED, ended, until_line
 
 TASKS = 3  # on each node
-# Well above a deadline of 3 s and what is added to it, and far below what it was once exceeded by, 44 s.
+# In seconds; far below the tasks' deadline.
 SOON_S = 25.0
 
 
@@ -32,9 +29,9 @@ def task(host: Host, nodes: int, local_rank: int, timeout: str = "60") -> Popen[
     return host.popen(["mingle", "env", *words], env={**KEYED, **env}, user="alice")
 
 
-def tasks(host: Host, nodes: int, timeout: str = "60", ranks: Iterable[int] = range(TASKS)) -> list[Popen[str]]:
-    """Start these tasks of a node."""
-    return [task(host, nodes, rank, timeout) for rank in ranks]
+def tasks(host: Host, nodes: int, timeout: str = "60") -> list[Popen[str]]:
+    """Start the tasks of a node."""
+    return [task(host, nodes, rank, timeout) for rank in range(TASKS)]
 
 
 def all_failed(processes: Iterable[Popen[str]], code: int) -> list[str]:
@@ -75,50 +72,6 @@ def test_a_task_that_fails_while_others_wait_fails_the_world_for_all(
     reasons = all_failed([*first[0], *first[1], *tasks(four[2], 3)], code)
     assert len(set(reasons)) == 1, reasons
     assert [part for part in says if part not in reasons[0]] == [], reasons
-
-
-@pytest.mark.parametrize("when", ["gathering", "checking in"])
-def test_a_first_task_that_is_stopped_keeps_the_others_no_longer_than_their_deadline(four: Hosts, when: str) -> None:
-    """And once it goes on it fails too."""
-    waiting = tasks(four[1], 2, "3", (0, 1) if when == "gathering" else range(TASKS))
-    if when == "gathering":
-        until(lambda: any(path.endswith("/siblings") for path in four[1].files("/tmp")))
-    else:
-        until_line(waiting[0], "still looking for rank 0")
-    os.kill(waiting[0].pid, signal.SIGSTOP)
-    try:
-        for process in waiting[1:]:
-            process.wait(SOON_S)
-    except TimeoutExpired:
-        pytest.fail("a task waits long after its deadline")
-    finally:
-        os.kill(waiting[0].pid, signal.SIGCONT)
-    assert all("first task (local rank 0)" in reason for reason in all_failed(waiting[1:], 69))
-    all_failed(waiting[:1], 69)
-
-
-@pytest.mark.parametrize("harm", [("mkdir",), ("touch",), ("ln", "-s", "/home/alice")], ids=lambda harm: harm[0])
-def test_files_of_other_users_at_the_directorys_name_hinder_no_later_run(
-    hosts: Callable[..., Hosts], harm: tuple[str, ...]
-) -> None:
-    """They see the name in /tmp, and occupy it before the job runs again."""
-    (one,) = hosts(1)
-    waiting = tasks(one, 1, ranks=(0, 1))
-    names: set[str] = set()
-
-    def seen() -> bool:
-        names.update(path for path in one.files("/tmp") if path.count("/") == 2 and "mingle" in path)
-        return bool(names)
-
-    until(seen)
-    waiting.append(task(one, 1, 2))
-    assert [ended(process).returncode for process in waiting] == [0] * TASKS
-    for name in names:
-        one.run([*harm, name], user="bob", check=True)
-    done = [ended(process) for process in tasks(one, 1, "20")]
-    assert [one.returncode for one in done] == [0] * TASKS, done
-    assert len({one.stdout.count("WORLD_SIZE") for one in done}) == 1
-    assert one.files("/tmp") - one.first_files == names
 
 
 # A task whose /tmp is one file system for all, with what comes after it.

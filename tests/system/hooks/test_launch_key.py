@@ -104,22 +104,20 @@ def test_mingle_env_takes_that_key(place: Place) -> None:
     assert found.material.decode() == key_of("0.ctl", str(NOBODY), cluster="")
 
 
-def test_the_next_tasks_change_nothing(place: Place) -> None:
-    """What running processes have put there stays."""
+@pytest.mark.parametrize("what", ["the next task", "a rerun", "another job"])
+def test_the_next_task_keeps_what_is_there_and_a_rerun_or_another_job_does_not(place: Place, what: str) -> None:
+    """Also on a host where an end was lost; another job of the same id comes after the server was installed anew."""
     place.run(launch())
     (place.state / "0.ctl" / "answer").touch()
-    found = place.run(launch(1))
-    assert (found["log"], bool(found["added"])) == ([], True)
-    assert sorted(os.listdir(place.state / "0.ctl")) == ["answer", "key"]
-
-
-def test_a_rerun_has_another_key(place: Place) -> None:
-    """Also on a host where nothing removed what the first run left."""
-    place.run(launch())
-    (place.state / "0.ctl" / "answer").touch()
-    place.run(launch(run_count=2))
-    assert (place.state / "0.ctl" / "key").read_text() == key_of("0.ctl", str(NOBODY), "1", cluster="") + "\n"
-    assert os.listdir(place.state / "0.ctl") == ["key"]
+    event, restarts, is_kept = launch(1), "0", what == "the next task"
+    if what == "a rerun":
+        event["job"]["run_count"], restarts = 2, "1"
+    elif what == "another job":
+        event["env"]["PBS_JOBCOOKIE"] = "0" * 32
+    found = place.run(event)
+    assert (found["log"] == [], bool(found["added"])) == (is_kept, True)
+    assert sorted(os.listdir(place.state / "0.ctl")) == [*(["answer"] if is_kept else []), "key"]
+    assert (place.state / "0.ctl" / "key").read_text() == key_of("0.ctl", str(NOBODY), restarts, cluster="") + "\n"
 
 
 def test_the_directory_that_the_prologue_made_gets_a_key(place: Place) -> None:
@@ -280,16 +278,6 @@ def test_nothing_is_removed_through_a_mount(place: Place) -> None:
     subprocess.run(["umount", place.state / place.names()[0] / "bound"], check=True)
     place.run(end())
     assert place.names() == []
-
-
-def test_another_job_of_the_same_id_gets_another_directory(place: Place) -> None:
-    """As after the server was installed anew, where an end was lost: its cookie is another one."""
-    event = launch()
-    place.run(event)
-    (place.state / "0.ctl" / "answer").touch()
-    event["env"]["PBS_JOBCOOKIE"] = "0" * 32
-    assert place.run(event)["log"] == ["mingle: result=made key=yes bounded=yes"]
-    assert os.listdir(place.state / "0.ctl") == ["key"]
 
 
 def test_the_end_of_a_job_of_garbage_removes_nothing(place: Place) -> None:

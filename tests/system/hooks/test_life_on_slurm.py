@@ -364,50 +364,17 @@ def test_the_kill_switch_stops_what_the_hooks_add(site: SlurmCluster) -> None:
     assert (again[0], again[3]) == (address, key)
 
 
-# A job has steps of its own while nodes are changed; each task prints its step and its world.
-STEPS = """\
-#!/bin/sh
-for step in 1 2 3; do
-  srun sh -c 'echo "$SLURM_JOB_ID.$SLURM_STEP_ID $MASTER_ADDR $MASTER_PORT $NNODES"'
-done
-"""
-# Settings of a canary, and the node that gets them; the last makes all nodes alike again.
-CANARY = {
-    "observe = true": 2, 'opt_in = "please"': 0, 'hosts = ["node4"]': 3, 'partitions = ["none"]': 1,
-    'port_range = "30000-30999"': 2, 'host_suffix = "-ib"': 0,
-}  # fmt: skip
-JOBS = 6
-
-
-def test_no_step_is_split_by_a_canary_or_an_upgrade(site: SlurmCluster) -> None:
-    """Settings and versions change node by node under load: all tasks of a step have one world, or none has any."""
-    slurm, host = site, site.controller
+def test_the_steps_of_a_batch_script_follow_the_settings_of_its_node(site: SlurmCluster) -> None:
+    """A canary with other settings splits no step: all tasks get the same. test_taskprolog.py tries all settings."""
+    slurm, output = site, site.controller.outside("/home/alice/canary")
     in_use(slurm)
-    host.run(["sh", "-c", "rm -f /home/alice/out.*"], check=True)
-    jobs = slurm.submit(STEPS, f"--array=1-{JOBS}", "-N3-4", "-o", "/home/alice/out.%a", user="alice")
-    turn = 0
-    try:
-        while not slurm.has_no_job():
-            line, number = [*CANARY.items()][turn % len(CANARY)]
-            table = TOML + line if "_" not in line or "opt_in" in line else f"{line}\n{TOML}"
-            for each, text in ((slurm.hosts[number], table), (slurm.hosts[number - 1], TOML)):
-                each.write("/etc/mingle/mingle.toml", text)
-                each.run(INSTALL, check=True)
-            upgraded(slurm, turn % 5)
-            turn += 1
-    finally:  # the version and the settings that other tests expect
-        upgraded(slurm, 0)
-        for each in slurm.hosts:
-            each.write("/etc/mingle/mingle.toml", TOML)
+    with ExitStack() as last_first:
+        for node, line in ((3, "observe = true"), (2, 'partitions = ["none"]')):
+            each = slurm.hosts[node]
+            last_first.callback(each.run, INSTALL, check=True)
+            last_first.callback(each.write, "/etc/mingle/mingle.toml", TOML)
+            each.write("/etc/mingle/mingle.toml", TOML + line)
             each.run(INSTALL, check=True)
-    assert slurm.wait(jobs) == "COMPLETED"
-    found: dict[str, list[str]] = {}
-    for line in host.run(["sh", "-c", "cat /home/alice/out.*"], check=True).stdout.splitlines():
-        step, _, its_world = line.partition(" ")
-        if re.fullmatch(r"\d+\.\d+", step):  # srun says where it has to wait
-            found.setdefault(step, []).append(its_world.strip())
-    assert len(found) == 3 * JOBS
-    split = {step: worlds for step, worlds in found.items() if len({*worlds}) > 1 or len(worlds) < 3}
-    assert any(worlds[0] for worlds in found.values()), "no step had a world"
-    assert not split, f"{len(split)} of {len(found)} steps after {turn} changes"
-    slurm.wait_idle()
+        job = slurm.submit("srun sh -c 'echo $MASTER_ADDR'", *FOUR[:2], "-o", "/home/alice/canary", user="alice")
+        assert slurm.wait(job) == "COMPLETED"
+    assert output.read_text().split() == ["node1"] * 4

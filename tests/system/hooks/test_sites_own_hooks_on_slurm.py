@@ -16,9 +16,9 @@ from hooked_slurm import MINGLE_HOOKS, SITE_KEY, all_idle, installed, uninstalle
 from support.hooks_image import aged
 from support.needs import need, skip_for_want_of
 
-from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.targets import hook
 
 SHOW = ("/bin/sh", "-c", "echo $SLURM_PROCID $MASTER_ADDR ${SITE-none} ${MORE-none}")
 LINE = '#!/bin/sh\necho "{} $SLURM_JOB_ID $SLURM_JOB_UID $# $PATH" >>/run/site.{}\nexit {}\n'
@@ -85,34 +85,10 @@ def test_a_prolog_of_the_sites_that_fails_drains_as_before(site: SlurmCluster) -
     assert {name for name, state in site.sinfo().items() if state.startswith("drain")} == {"node2"}
 
 
-def test_uninstalling_before_slurm_reads_its_configuration_drains_nothing(site: SlurmCluster) -> None:
-    """Lines taken out without reconfigure: the site's own run on through stubs, which stay until Slurm has read it."""
-    own = written(site, "site.prolog", LINE.format("prolog", "prolog", 0))
-    task = written(site, "site.task", "#!/bin/sh\necho export SITE=site\n")
-    installed(site, before=(f"Prolog={own}", f"TaskProlog={task}"))
-    host = site.controller
-    site.conf_lines = []
-    site.write_conf()
-    done = host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True)
-    stubs = {line.split("/")[-1] for line in done.stdout.splitlines() if line.startswith("stub    ")}
-    assert stubs == {"prolog", "epilog", "taskprolog", "taskprolog-all"}
-    aged(host.outside("/"))
-    assert host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True).stdout.count("stub    ") == 3
-    # Slurm 22.05 takes TaskProlog from the file for each step, and the others from what slurmd read.
-    assert site.srun("-N2", "true", user="alice").returncode == 0
-    all_idle(site)
-    assert host.outside("/run/site.prolog").exists()
-    site.reconfigure()
-    aged(host.outside("/"))
-    host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True)
-    assert not host.outside("/etc/mingle/hooks").exists()
-    site.srun("-N4", "true", user="alice")
-    all_idle(site)
-
-
 def test_a_slurmd_that_lags_behind_the_controller_drains_no_node(site: SlurmCluster) -> None:
-    """It runs the files by its old slurm.conf after reconfigure and uninstall; stubs are there for it a minute."""
-    installed(site)
+    """It runs the files by its old slurm.conf after reconfigure and uninstall; stubs run the site's own then."""
+    own = written(site, "site.epilog", LINE.format("epilog", "epilog", 0))
+    installed(site, before=(f"Epilog={own}",))
     host, last = site.controller, site.hosts[3]
     old = "cp /etc/slurm/slurm.conf /run/old.conf; mount --bind /run/old.conf /etc/slurm/slurm.conf"
     last.run(["sh", "-ec", old], check=True)
@@ -122,6 +98,7 @@ def test_a_slurmd_that_lags_behind_the_controller_drains_no_node(site: SlurmClus
         stubs = host.run(uninstall, check=True).stdout
         assert site.srun("-N4", "true", user="alice").returncode == 0
         all_idle(site)
+        assert last.outside("/run/site.epilog").exists()
         again = host.run(uninstall, check=True).stdout
         assert (stubs.count("stub    "), again.count("wait    ")) == (4, 4)
     finally:

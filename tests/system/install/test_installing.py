@@ -7,49 +7,24 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 import pytest
+from cluster.hosts import Hosts
 from forked import Forked
 from needs import skip_for_want_of
 from support.members import KEYED, REDUCE, evaluating, one_world
+from unit.cli.test_mistakes import MISTAKES
 
 import mingle_hooks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from cluster.hosts import Hosts
+from mingle_hooks.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[3]
 PROJECT = (ROOT / "pyproject.toml").read_text()
-# The mistakes that people make, in every command; each is 64.
-MISTAKES = [
-    "",
-    "--nosuch",
-    "nosuch",
-    "env --nodez 2",
-    "env --nodes",
-    "env more",
-    "env --quiet=yes",
-    "exec",
-    "exec --nosuch -- true",
-    "key more",
-    "template",
-    "template nosuch",
-    "template slurm --nodez 2",
-    "template slurm --nodes",
-    "template show",
-    "template --lint",
-    "hooks",
-    "hooks nosuch",
-    "hooks render",
-    "hooks render nosuch",
-    "hooks install slurm --slurm-version",
-]
 HELPED = ["", "env", "exec", "key", "template", "template slurm", "template show", "hooks", "hooks render"]
 RENDERED = [
     "template slurm --no-environment --nodes 2 --launcher accelerate -- train.py",
@@ -122,46 +97,40 @@ def bounds(section: str) -> list[str]:
     return [f"{name}=={lowest}" for name, lowest, marker in found if not marker or sys.version_info < (3, 11)]
 
 
-@pytest.fixture(scope="module")
-def lowest(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+def lowest(its: Installation) -> None:
     """Install the lowest versions that pyproject.toml allows, and build with the lowest that it names."""
-    its = made(tmp_path_factory.mktemp("lowest") / "venv")
     links = ("pip", "install", "-q", "--find-links", "packaging/wheels")
     check(its, its.run(*links, *bounds("dependencies"), *bounds("requires")))
     its.run(*links, "--no-build-isolation", ".", check=True)
-    return its
 
 
-@pytest.fixture(scope="module")
-def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+def uncompiled(its: Installation) -> None:
     """Install as the README says, where there is no compiler."""
-    its = made(tmp_path_factory.mktemp("uncompiled") / "venv")
     lines = re.findall(r"^```bash\n(pip install .*\n)```$", (ROOT / "README.md").read_text(), re.MULTILINE)[0]
     check(its, in_bash(lines, its.env))
-    return its
 
 
-@pytest.fixture(scope="module")
-def tried(request: pytest.FixtureRequest) -> Iterator[Tried]:
-    """Start what runs one of these installations many times, for all tests of that one."""
-    its: Installation = request.getfixturevalue(request.param)
+@pytest.fixture(scope="module", params=[lowest, uncompiled], ids=lambda install: install.__name__)
+def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
+    """Make one of these installations, and start what runs it many times, for all tests of that one."""
+    its = made(tmp_path_factory.mktemp("installed") / "venv")
+    request.param(its)
     with Forked(its.path / "bin" / "python") as forked:
         yield Tried(its, forked)
 
 
-@pytest.mark.parametrize("tried", ["lowest"], indirect=True)
+@pytest.mark.parametrize("tried", [lowest], indirect=True, ids=["lowest"])
 def test_every_mistake_is_told_and_is_64_with_the_lowest_versions_too(tried: Tried) -> None:
     """Click says it in its own words, which change; mingle's code does not."""
-    for words in MISTAKES:
+    for words in ("", "--nosuch", "hooks", "template", *MISTAKES):
         done = tried.forked.run(*words.split(), env=tried.its.env)
         assert done.returncode == 64, (words, done)
         assert re.match(r"mingle: expected [^\n]+\n$|Usage: ", done.stderr), (words, done)
         # What is evaluated, or may have been meant to be (`mingle evn`), gets text that ends the script.
-        is_evaluated = words.partition(" ")[0] not in {"", "exec", "key", "template", "hooks"}
+        is_evaluated = words.partition(" ")[0] not in {"", *COMMANDS} - {"env"}
         assert (done.stdout != "") is is_evaluated, (words, done)
 
 
-@pytest.mark.parametrize("tried", ["lowest", "uncompiled"], indirect=True)
 def test_help_and_version_go_to_stdout(tried: Tried) -> None:
     """With status 0."""
     for words in HELPED:
@@ -171,7 +140,6 @@ def test_help_and_version_go_to_stdout(tried: Tried) -> None:
     assert tried.its.run("mingle", "--version").stdout == f"mingle {mingle_hooks.__version__}\n"
 
 
-@pytest.mark.parametrize("tried", ["lowest", "uncompiled"], indirect=True)
 def test_scripts_and_hooks_are_the_same(tried: Tried, forked: Forked) -> None:
     """Whatever version of jinja2 renders them."""
     its = tried.its
@@ -182,21 +150,17 @@ def test_scripts_and_hooks_are_the_same(tried: Tried, forked: Forked) -> None:
             assert its.run("mingle", *words, check=True).stdout == ours.stdout
 
 
-@pytest.mark.parametrize("which", ["lowest", "uncompiled"])
-def test_two_hosts_meet_over_multicast(request: pytest.FixtureRequest, hosts: Callable[..., Hosts], which: str) -> None:
+def test_two_hosts_meet_over_multicast(tried: Tried, hosts: Callable[..., Hosts]) -> None:
     """The packages that carry it work together."""
-    its: Installation = request.getfixturevalue(which)
-    env = {**KEYED, "PATH": f"{its.path}/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    env = {**KEYED, "PATH": f"{tried.its.path}/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
     command = evaluating("--id", "job", "--nodes", "2", "--via", "multicast", then=REDUCE)
-    one_world(hosts(2, share=[its.path]).run_all(command, env=env))
+    one_world(hosts(2, share=[tried.its.path]).run_all(command, env=env))
 
 
-@pytest.mark.parametrize("which", ["lowest", "uncompiled"])
-def test_nothing_is_missing_or_of_a_wrong_version(request: pytest.FixtureRequest, which: str) -> None:
+def test_nothing_is_missing_or_of_a_wrong_version(tried: Tried) -> None:
     """Our netifaces is the one that was installed, and pip check is content."""
-    its: Installation = request.getfixturevalue(which)
-    assert its.run("pip", "check", check=True).stdout == "No broken requirements found.\n"
-    assert [*its.path.glob("lib/python*/site-packages/netifaces-0.11.0.post1.dist-info")]
+    assert tried.its.run("pip", "check", check=True).stdout == "No broken requirements found.\n"
+    assert [*tried.its.path.glob("lib/python*/site-packages/netifaces-0.11.0.post1.dist-info")]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from cluster.hosts import Hosts, missing
 from needs import skip_for_want_of
 from support.members import KEYED, parsed
 
-OF_GLOO = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 ONE_PROCESS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID")
 
 
@@ -50,41 +49,6 @@ def test_one_process_on_each_node_knows_its_rank(two: Hosts) -> None:
     done = two[0].run(["mingle", "exec", "--id", "job", "--nodes", "2", "--scope", "task", "env"], env=KEYED)
     assert done.returncode == 64
     assert "--slots 1 with one task on each node" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["--slots 2 env", "--for lightning env", "--for none env", "--verbatim env", "torchrun train.py"],
-    ids=["several slots", "Lightning starts them", "the bare world", "verbatim", "a launcher"],
-)
-def test_nothing_else_is_taken_for_the_only_process_of_a_node(two: Hosts, programs: str, words: str) -> None:
-    """LOCAL_RANK would make Lightning wait for processes that nobody starts."""
-    for variables, _ in started(two, *words.split(), path=programs):
-        assert not [name for name in ONE_PROCESS if name in variables]
-
-
-@pytest.mark.parametrize("command", ["torchrun train.py", "accelerate launch train.py", "deepspeed train.py", "env"])
-def test_every_command_gets_the_interface_for_gloo(two: Hosts, programs: str, command: str) -> None:
-    """By itself Gloo takes the address of its host's name; what the user exported stays.
-
-    Where a host has no accelerator, or hides it, accelerate is told so.
-    """
-    hidden = {"CUDA_VISIBLE_DEVICES": ""}
-    for variables, _ in started(two, "--iface", "ib0", *command.split(), path=programs, env=hidden):
-        assert [variables[name] for name in OF_GLOO] == ["ib0", "ib0"]
-        assert variables.get("ACCELERATE_USE_CPU") == (None if "deepspeed" in command else "true")
-    exported = {"GLOO_SOCKET_IFNAME": "eth0", "CUDA_VISIBLE_DEVICES": "0"}
-    for variables, _ in started(two, "--iface", "ib0", "--slots", "1", *command.split(), path=programs, env=exported):
-        assert [variables[name] for name in OF_GLOO] == ["eth0", "ib0"]
-        assert "ACCELERATE_USE_CPU" not in variables
-
-
-@pytest.mark.parametrize("words", ["--for none env", "mpirun ./train"])
-def test_the_bare_world_and_a_launcher_of_all_nodes_name_no_interface(two: Hosts, programs: str, words: str) -> None:
-    """The other nodes may get rank 0's variables from mpirun, and have another name for the interface."""
-    (variables, _), _ = started(two, *words.split(), path=programs)
-    assert "MINGLE_WORLD" in variables
-    assert not variables.keys() & set(OF_GLOO)
 
 
 @pytest.mark.parametrize("known", [names.DEBIAN, names.NONE])

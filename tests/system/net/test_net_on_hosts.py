@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import resource
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
+from cluster.hosts import Hosts
 
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.net import addresses
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cluster.hosts import Hosts
 
 SCRIPT = """
 from mingle_hooks.net.addresses import interface_of, interfaces, list_addresses, usable

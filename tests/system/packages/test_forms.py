@@ -16,12 +16,8 @@ from building import DEB, OFFLINE, RPM, ZIP
 from cluster.hosts import Hosts, missing
 from needs import need, skip_for_want_of
 
-# What a Debian has before anything else, and Python.
-PACKAGES = "base-files base-passwd bash coreutils dash dpkg grep gzip sed tar util-linux python3 python3-venv"
-# What no program of the bare system reads.
-LEFT_OUT = re.compile("/usr/share/(doc|man|locale|zoneinfo)/|.*(/gconv|/perl)")
 # Nothing is configured, and nobody has written dpkg's own list of what is there.
-DPKG = "dpkg --force-depends,bad-path,unsafe-io --log=/dev/null"
+DPKG = "dpkg --force-depends,bad-path,unsafe-io --no-triggers --log=/dev/null"
 # On each host: what of the kernel a root file system of its own has.
 MOUNTS = "cd {root}; mount -t proc proc proc; mount --rbind /sys sys; mount --rbind /dev dev; mount -t tmpfs tmp tmp"
 # To the other host, and into the same root file system there.
@@ -37,7 +33,7 @@ ENV = {
     "MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2,
 }
 TRAIN = "python3 -IS /opt/reduce.py"
-
+LACKING = "ls root/usr/share/python-wheels/pip-*; ! chroot root /usr/bin/python3 -Ic 'import click'"
 
 # A bound on what hangs, not a measure.
 PATIENCE_S = 240.0
@@ -77,51 +73,21 @@ FORMS = {
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Make a bare Debian with Python: this machine's files of those packages, as copying is quicker than unpacking."""
+    """Lay an empty file system over this Debian's own, whose Python has none of the packages that mingle needs."""
     skip_for_want_of(missing())
-    need("dpkg-query", "chroot")
+    need("chroot")
     place = tmp_path_factory.mktemp("bare")
-    # In memory: thousands of small files, which a busy disk takes a minute for.
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "bare", place], check=True)
     try:
-        yield copied(place / "root")
+        over = f"mkdir up work root; mount -t overlay -o lowerdir=/,upperdir=up,workdir=work bare root; {LACKING}"
+        if subprocess.run(["sh", "-ec", over], cwd=place, capture_output=True, check=False).returncode:
+            skip_for_want_of(["overlay mounts, Debian's python3-venv, and a system without click"])
+        for directory in ("in", "opt"):
+            (place / "root" / directory).mkdir(exist_ok=True)
+        shutil.copy(Path(__file__).parents[2] / "support/programs/reduce.py", place / "root/opt")
+        yield place / "root"
     finally:
-        subprocess.run(["umount", "--lazy", place], check=True)
-
-
-def needed() -> list[str]:
-    """Return PACKAGES and what they need of what is installed, of alternatives any: apt-get would take 2 s for it."""
-    show = ["dpkg-query", "--show", "-f=${Package}\t${Provides}\t${Pre-Depends},${Depends}\n"]
-    shown = subprocess.run(show, capture_output=True, text=True, check=True).stdout
-    names = [[re.findall(r"[\w.+-]+", re.sub(r"\(.*?\)", "", cell)) for cell in line.split("\t")]
-             for line in shown.splitlines()]  # fmt: skip
-    rows = {name: (own, needs) for ((own,), provided, needs) in reversed(names) for name in (*provided, own)}
-    found, wanted = set[str](), PACKAGES.split()
-    while wanted:
-        own, needs = rows.get(wanted.pop(), ("", []))
-        wanted += needs if own not in found else []
-        found.add(own)
-    return sorted(found - {""})
-
-
-def copied(root: Path) -> Path:
-    for directory in ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64"):  # where /bin and others are links to them
-        (root / directory).mkdir(parents=True, exist_ok=True)
-    listed = subprocess.run(["dpkg-query", "--listfiles", *needed()], capture_output=True, text=True, check=False)
-    if listed.returncode:
-        skip_for_want_of([f"Debian's packages {listed.stderr.strip().splitlines()[-1:]}"])
-    files = sorted({name for name in listed.stdout.split("\n") if os.path.lexists(name) and not LEFT_OUT.match(name)})
-    copy = 'tar -c -C / --no-recursion --null --files-from=- 2>/dev/null | tar -x -C "$0"'
-    subprocess.run(["sh", "-c", copy, root], input="\0".join(name[1:] for name in files), text=True, check=True)
-    # As ca-certificates does when it is configured: Debian 13's pip reads this file even without a network.
-    authorities = sorted((root / "usr/share/ca-certificates/mozilla").glob("*.crt"))
-    (root / "etc/ssl/certs").mkdir(parents=True, exist_ok=True)
-    (root / "etc/ssl/certs/ca-certificates.crt").write_bytes(b"".join(path.read_bytes() for path in authorities))
-    for directory in ("in", "opt", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/dpkg/triggers"):
-        (root / directory).mkdir(parents=True, exist_ok=True)
-    (root / "var/lib/dpkg/status").touch()
-    shutil.copy(Path(__file__).parents[2] / "support/programs/reduce.py", root / "opt")
-    return root
+        subprocess.run(["umount", "--recursive", "--lazy", place], check=True)
 
 
 class Pair:
@@ -147,9 +113,10 @@ class Pair:
         return done.stdout
 
     def files(self) -> set[str]:
-        """Return what is there, but for what programs write as they run, and what installers keep of their own."""
-        found = {os.path.join(place, name) for place, _, names in os.walk(self.root) for name in names}
-        own = re.compile(rf"{self.root}/(proc|sys|dev|tmp|in|root|var/(lib|cache|log|backups))/|.*/__pycache__/")
+        """Return what is laid over the system, but for what programs write as they run, and installers of their own."""
+        up = self.root.with_name("up")
+        found = {os.path.join(place, name) for place, _, names in os.walk(up) for name in names}
+        own = re.compile(rf"{up}/(tmp|in|root|var/(lib|cache|log|backups))/|.*/__pycache__/")
         return {name for name in found if not own.match(name)}
 
 

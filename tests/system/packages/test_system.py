@@ -188,58 +188,53 @@ def test_installing_and_removing_the_deb(system: Path, tmp_path: Path) -> None:
     (tmp_path / "var/lib/dpkg/status").touch()
     manifest = tmp_path / MANIFEST
     manifest.parent.mkdir(parents=True)
-    shown = {}
-    for stays in (True, False):
-        subprocess.run([*dpkg, "--install", system / DEB], capture_output=True, check=True)
-        assert (tmp_path / "usr/bin/mingle").stat().st_mode & 0o7777 == 0o755
-        assert not manifest.exists()
-        if stays:
-            manifest.write_text("{}")
-        done = subprocess.run([*dpkg, "--purge", "mingle-hooks"], capture_output=True, text=True, check=True)
-        shown[stays] = done.stderr
-        assert manifest.exists() is stays
-        manifest.unlink(missing_ok=True)
-    assert not (tmp_path / "usr").exists()
-    assert "mingle-hooks: the hooks in /etc/mingle stay" in shown[True]
-    assert "mingle-hooks:" not in shown[False].replace("removing mingle-hooks", "")
+    subprocess.run([*dpkg, "--install", system / DEB], capture_output=True, check=True)
+    assert (tmp_path / "usr/bin/mingle").stat().st_mode & 0o7777 == 0o755
+    assert not manifest.exists()
+    manifest.touch()
+    done = subprocess.run([*dpkg, "--purge", "mingle-hooks"], capture_output=True, text=True, check=True)
+    assert (manifest.exists(), (tmp_path / "usr").exists()) == (True, False)
+    assert "mingle-hooks: the hooks in /etc/mingle stay" in done.stderr
 
 
-def test_an_upgrade_warns_of_nothing(system: Path, tmp_path: Path) -> None:
-    """Only what goes for good is worth a word; both kinds of package say so by their first argument."""
+@pytest.mark.parametrize("word", ["remove", "0", "upgrade", "1", "deconfigure"])
+def test_only_what_goes_for_good_is_worth_a_word(system: Path, tmp_path: Path, word: str) -> None:
+    """Both kinds of package say so by their first argument; without hooks there is nothing to say."""
     need(*TOOLS[DEB])
+    subprocess.run(["dpkg-deb", "--control", system / DEB, tmp_path / "DEBIAN"], check=True)
+    argv, environ = ["/bin/sh", tmp_path / "DEBIAN/prerm", word], {"PATH": "/nonexistent", "DPKG_ROOT": str(tmp_path)}
+    assert subprocess.run(argv, env=environ, capture_output=True, check=True).stderr == b""
     manifest = tmp_path / MANIFEST
     manifest.parent.mkdir(parents=True)
     manifest.touch()
-    subprocess.run(["dpkg-deb", "--control", system / DEB, tmp_path / "DEBIAN"], check=True)
-    for word, warned in {"remove": True, "0": True, "upgrade": False, "1": False, "deconfigure": False}.items():
-        environ = {"PATH": "/nonexistent", "DPKG_ROOT": str(tmp_path)}
-        done = subprocess.run(
-            ["/bin/sh", tmp_path / "DEBIAN/prerm", word], env=environ, capture_output=True, check=True
-        )
-        assert bool(done.stderr) is warned, word
+    warned = subprocess.run(argv, env=environ, capture_output=True, check=True).stderr
+    assert bool(warned) is (word in ("remove", "0"))
+
+
+def rpm(system: Path, *words: str) -> str:
+    """Return what rpm says of the package."""
+    return output("rpm", "--dbpath", system.parent / "rpmdb", "-qp", *words, system / RPM, cwd=system)
 
 
 def test_the_rpm_s_fields(system: Path) -> None:
     """What it requires, its licences, and the one script that it has."""
     held(system / RPM)
-    query = "%{ARCH} %{LICENSE} %{BUILDHOST} %{BUILDTIME}\\n"
-    rpm = ["rpm", "--dbpath", system.parent / "rpmdb", "-qp"]
-    assert output(*rpm, "--queryformat", query, system / RPM, cwd=system) == (
+    assert rpm(system, "--queryformat", "%{ARCH} %{LICENSE} %{BUILDHOST} %{BUILDTIME}\\n") == (
         f"noarch Apache-2.0 AND BSD-3-Clause AND MIT AND PSF-2.0 localhost {EPOCH['SOURCE_DATE_EPOCH']}\n"
     )
-    needed = output(*rpm, "--requires", system / RPM, cwd=system).splitlines()
+    needed = rpm(system, "--requires").splitlines()
     assert [line for line in needed if not line.startswith("rpmlib(")] == ["/bin/sh", "python3 >= 3.10"]
-    assert output(*rpm, "--provides", system / RPM, cwd=system) == f"mingle-hooks = {mingle_hooks.__version__}-1\n"
-    scripts = output(*rpm, "--scripts", "--triggers", system / RPM, cwd=system)
+    assert rpm(system, "--provides") == f"mingle-hooks = {mingle_hooks.__version__}-1\n"
+    scripts = rpm(system, "--scripts", "--triggers")
     assert re.findall(r"^(\w+) (?:scriptlet|program)", scripts, re.MULTILINE) == ["preuninstall"]
-    assert "removing it removes none of them" in output(*rpm, "-i", system / RPM, cwd=system).replace("\n", " ")
-    assert output(*rpm, "--configfiles", system / RPM, cwd=system) == ""
+    assert "removing it removes none of them" in rpm(system, "-i").replace("\n", " ")
+    assert rpm(system, "--configfiles") == ""
 
 
 def test_removing_the_rpm_leaves_no_directory(system: Path) -> None:
     """Those below its own place in /usr/share/doc are its, and no other is."""
     files = held(system / RPM)
-    listed = output("rpm", "--dbpath", system.parent / "rpmdb", "-qpl", system / RPM, cwd=system).split()
+    listed = rpm(system, "-l").split()
     doc = {str(parent) for path in files for parent in PurePath(f"/{path}").parents if f"/{DOC}" in str(parent)}
     assert {path for path in listed if path.lstrip("/") not in files} == doc
 
@@ -248,10 +243,8 @@ def test_another_python_is_needed_and_named(tmp_path: Path) -> None:
     """Where python3 is too old, by the name of its package, which is that of its program."""
     script = f"import sys; sys.path.insert(0, {str(ROOT / 'packaging')!r}); its = 'python3.11'; import deb, rpm, tree; "
     script += "print(deb.depends(its), rpm.requires(its), tree.SHEBANG.format(its))"
-    assert output(sys.executable, "-Bc", script, cwd=tmp_path).split() == [
-        *("python3.11", "python3.11"),
-        *("#!/usr/bin/python3.11", "-I"),
-    ]
+    seen = output(sys.executable, "-Bc", script, cwd=tmp_path).split()
+    assert seen == ["python3.11", "python3.11", "#!/usr/bin/python3.11", "-I"]
 
 
 def test_the_example_of_settings_is_one(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -15,9 +14,9 @@ from needs import skip_for_want_of
 from places import Places
 
 # Longer than a host may be silent, in seconds, by OPTIONS.
-PAUSE_S = 7
+PAUSE_S = 4.5
 OPTIONS = ("--silence", "3")
-LINES = 400
+LINES = 300
 # Writes about as long as the pause is, and then a mark of its end.
 WRITES = f"i=0; while [ $i -lt {LINES} ]; do echo line $i; i=$((i + 1)); sleep 0.02; done; touch written.$RANK"
 
@@ -98,34 +97,13 @@ def test_output_and_logs_on_a_file_system_that_hangs_are_late_and_whole(places: 
     assert '"event":"over"' in (disk.at / "logs" / "events.jsonl").read_text()
 
 
-def test_a_runner_that_is_stopped_goes_on(places: Places) -> None:
+def test_a_runner_or_an_agent_that_is_stopped_goes_on(places: Places) -> None:
     run = places.start(*OPTIONS, "sh", "-c", f"touch begun.$RANK; {WRITES}", hosts="node1,node2")
     begun(places)
     stopped([run.pid])
-    status, out, err = places.end(run)
-    assert (status, err) == (0, "")
-    assert len(out.splitlines()) == 2 * LINES
-
-
-def test_an_agent_that_is_stopped_goes_on(places: Places) -> None:
-    run = places.start(*OPTIONS, "sh", "-c", f"touch begun.$RANK; {WRITES}", hosts="node1,node2")
-    begun(places)
+    assert not [*places.place.glob("written.*")]
     stopped(places.agent("node2"))
     status, out, err = places.end(run)
     assert status == 0, err
     assert err == "mingle run: node2 (rank 1): no heartbeat for 3 s, but the host answers: waiting for it\n"
     assert len(out.splitlines()) == 2 * LINES
-
-
-def test_an_agent_that_stays_stopped_is_lost(places: Places) -> None:
-    run = places.start("--silence", "3,5", "sh", "-c", "touch begun.$RANK; exec sleep 1000", hosts="node1,node2")
-    begun(places)
-    pids = places.agent("node2")
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    assert run.wait(timeout=30) == 75
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # the sweep may have killed it
-            os.kill(pid, signal.SIGCONT)
-    _, _, err = places.end(run)
-    assert "node2 (rank 1): no sign of life for 5 s" in err

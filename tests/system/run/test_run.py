@@ -94,16 +94,6 @@ def test_who_stops_it_gives_the_status_and_each_process_hears_it_once(
     assert [(two.place / f"saved.{rank}").read_text() for rank in range(2)] == ["saved\n"] * 2
 
 
-def test_a_second_ctrl_c_ends_at_once(two: Places) -> None:
-    run = two.start("--grace", "600", "sh", "-c", STUBBORN)
-    begun(two, 0, 1)
-    run.send_signal(signal.SIGINT)
-    assert run.stderr is not None
-    assert any(line.startswith("mingle run: ending: SIGINT received") for line in run.stderr)
-    run.send_signal(signal.SIGINT)
-    assert two.end(run)[0] == 130
-
-
 def test_a_failed_attempt_is_followed_by_a_new_world_with_the_same_ranks(two: Places) -> None:
     tells = "echo $MINGLE_ATTEMPT $RANK $WORLD_SIZE; [ $MINGLE_ATTEMPT$RANK != 01 ] || exit 5"
     status, out, err = two.done("--restarts", "1", "sh", "-c", f"{tells}; [ $MINGLE_ATTEMPT = 1 ] || {{ {STAY}; }}")
@@ -219,52 +209,20 @@ def test_a_full_disk_below_the_logs_is_reported_once_and_hangs_nothing(places: P
     assert err == "mingle run: no more logs are written below logs: No space left on device\n"
 
 
-WARNED = ("--limit", "30", "--warn", "28.5", "--warn-signal", "USR2", "--grace", "1")
-SAVES = "trap 'exit 0' USR2; while :; do sleep 0.02; done"
+def test_a_job_that_saved_when_it_was_warned_is_queued_again(places: Places) -> None:
+    warned = ("--limit", "30", "--warn", "28.5", "--warn-signal", "USR2", "--grace", "1")
+    saves = "trap 'exit 0' USR2; while :; do sleep 0.02; done"
+    assert places.done(*warned, "--again", "echo again", "bash", "-c", saves, hosts="")[:2] == (75, "again\n")
 
 
-@pytest.mark.parametrize(
-    ("options", "again", "command", "status", "said"),
-    [
-        ((), "echo again", "exit 0", 0, ""),
-        ((), "echo again", "exit 7", 7, ""),
-        ((), "echo again", "exit 75", 75, "again\n"),
-        ((), "exit 99", "exit 75", 99, ""),  # Grid Engine queues again what exits with 99
-        (("--limit", "4"), "echo again", "exec sleep 1000", 75, "again\n"),
-        (WARNED, "echo again", SAVES, 75, "again\n"),
-    ],
-    ids=["done", "failed", "75", "own status", "limit", "warned"],
-)
-def test_it_is_run_where_trying_again_makes_sense(
-    places: Places, options: tuple[str, ...], again: str, command: str, status: int, said: str
-) -> None:
-    assert places.done(*options, "--again", again, "bash", "-c", command, hosts="")[:2] == (status, said)
-
-
-def test_a_job_that_never_has_a_world_is_not_queued_for_ever(places: Places) -> None:
-
-    def run(hosts: str) -> tuple[int, bool, bool]:
-        status, out, err = places.done("--again", "echo again", "sh", "-c", "exit 75", hosts=hosts)
-        return status, "again\n" in out, "4 times in a row" in err
-
+def test_a_job_without_a_world_is_counted(places: Places) -> None:
     places.environ["MINGLE_ID"] = "1"
-    assert run("down") == (75, True, False)
+    again = ("--again", "echo again", "sh", "-c", "exit 75")
+    assert places.done(*again, hosts="down")[:2] == (75, "again\n")
     (count,) = (places.place / ".local" / "state" / "mingle" / "again").iterdir()
     assert count.read_text() == "."
-    assert run("node1") == (75, True, False)
+    assert places.done(*again, hosts="node1")[:2] == (75, "again\n")
     assert not count.exists()
-    count.write_text("...")
-    assert run("down") == (69, False, True)
-    assert not count.exists()
-
-
-def test_it_is_not_run_for_a_person_who_stops_it(places: Places) -> None:
-    warned = places.place / "warned"
-    goes_on = f"trap 'touch {warned}' USR2; while :; do sleep 0.02; done"
-    run = places.start(*WARNED, "--again", "echo again", "bash", "-c", goes_on, hosts="")
-    places.until(warned.exists, "not warned")
-    run.send_signal(signal.SIGINT)
-    assert places.end(run)[:2] == (130, "")
 
 
 SAID = "no rank has written anything for 2 s"

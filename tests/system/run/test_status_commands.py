@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import re
 import select
 import subprocess
 import time
@@ -271,23 +270,6 @@ def test_a_command_that_does_not_end_is_ended_at_once_with_now(user: User) -> No
     done = user.mingle("kill", "--now", row["id"])
     assert (done.returncode, done.stdout) == (0, f"run {row['id']} has ended with status 143\n")
     assert child.wait() == 143
-    assert os.listdir(user.runs) == []
-
-
-def test_of_a_run_that_fails_again_and_again_the_last_failure_is_shown(user: User) -> None:
-    script = "[ $MINGLE_ATTEMPT = 0 ] && { echo a line of $MINGLE_ATTEMPT; exit 7; }; echo here; read -r _ <$FIFO"
-    fifo = user.home / "fifo"
-    os.mkfifo(fifo)
-    child = user.run(script, "--restarts", "1", said="a line of 0\n", FIFO=str(fifo))
-    assert child.stdout is not None
-    assert child.stdout.readline() == "here\n"
-    (row,) = user.listed()
-    shown = user.mingle("show", row["run"]).stdout.splitlines()
-    assert "attempt  1, of at most 1" in shown
-    assert re.search(r": exited with status 7 after \d+ s; its last lines:$", shown[-2])
-    assert shown[-1] == "  a line of 0"
-    fifo.write_text("\n")
-    assert child.wait() == 0
     assert os.listdir(user.runs) == []
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from cluster.pbs import PbsStandIn
+from cluster.real_pbs import RealPbs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Pbs = PbsStandIn | RealPbs
+Start = Callable[..., Pbs]
 
-    from cluster.pbs import PbsStandIn
-    from cluster.real_pbs import RealPbs
-
-    Pbs = PbsStandIn | RealPbs
-    Start = Callable[..., Pbs]
 
 PATH = f"PATH={Path(sys.executable).parent}:/usr/bin:/bin; export PATH"
 NAMES = (

@@ -66,14 +66,11 @@ def mounted(host: Host, path: str, mode: int) -> None:
             found.symlink_to(target)
 
 
-def only_port(host: Host, port: str) -> None:
-    """Let new connections in at one port only, as a Service in front of a replica does."""
-    host._add(f"tcp dport != {port} tcp flags syn / syn,ack drop")
-
-
-def rotated(cluster: Hosts, by: int) -> list[Host]:
-    """Return the hosts in another order: pod 0 is on another host."""
-    return [*list(cluster)[by:], *list(cluster)[:by]]
+def behind_a_service(cluster: Hosts) -> Hosts:
+    """Let new connections in to the first host at one port only, and no multicast, as in front of replicas."""
+    cluster[0]._add(f"tcp dport != {PORT} tcp flags syn / syn,ack drop")
+    cluster.drop_multicast()
+    return cluster
 
 
 def ranks(results: Sequence[CompletedProcess[str]]) -> list[str]:
@@ -82,45 +79,29 @@ def ranks(results: Sequence[CompletedProcess[str]]) -> list[str]:
     return [found for done in results for found in re.findall(r"^rank (\d of \d) begins$", done.stdout, re.MULTILINE)]
 
 
-def numbered(count: int) -> list[str]:
-    """Return what `ranks` are where host N is rank N."""
-    return [f"{rank} of {count}" for rank in range(count)]
+OF_FOUR = ["0 of 4", "1 of 4", "2 of 4", "3 of 4"]
 
 
-def places(results: Sequence[CompletedProcess[str]]) -> set[str]:
-    """Return where the trainings say that rank 0 is."""
-    return {found for done in results for found in re.findall(r"^AT=(.*)$", done.stdout, re.MULTILINE)}
+def run_pods(
+    cluster: Hosts, path: str, spec: dict[str, Any], job: str, pods: list[Host]
+) -> list[CompletedProcess[str]]:
+    """Mount, name and start pod 0, 1, … of a Job on these hosts as Kubernetes does; return their results."""
+    (container,), (volume,) = (spec["template"]["spec"][name] for name in ("containers", "volumes"))
+    env = {variable["name"]: variable["value"] for variable in container["env"]}
+    names = [f"{job}-{index}" for index in range(len(pods))]
+    dns = "".join(f"{pod.addr()} {name}.train\n" for pod, name in zip(pods, names, strict=True))
+    for pod, name in zip(pods, names, strict=True):
+        pod.write("/etc/hosts", f"127.0.0.1 localhost\n{pod.addr()} {name}\n{dns}")
+        pod.run(["hostname", name], check=True)
+        mounted(pod, env["MINGLE_KEY_FILE"], volume["secret"]["defaultMode"])
 
+    def environ(host: Host) -> dict[str, str]:
+        index = pods.index(host)
+        own = {"JOB_COMPLETION_INDEX": str(index), "HOSTNAME": names[index]}
+        return {"PATH": path, "KUBERNETES_SERVICE_HOST": "10.0.0.1", **env, **own}
 
-class Kubernetes:
-    """What Kubernetes does with a Job of four pods: it mounts, names and starts them."""
-
-    def __init__(self, cluster: Hosts, path: str, spec: dict[str, Any], job: str, subdomain: str) -> None:
-        (self.container,) = spec["template"]["spec"]["containers"]
-        (self.volume,) = spec["template"]["spec"]["volumes"]
-        self.cluster, self.path, self.job, self.subdomain = cluster, path, job, subdomain
-
-    def run(self, pods: list[Host]) -> list[CompletedProcess[str]]:
-        """Start pod 0, 1, … on these hosts; return their results in that order."""
-        env = {variable["name"]: variable["value"] for variable in self.container["env"]}
-        names = [f"{self.job}-{index}" for index in range(len(pods))]
-        dns = "".join(f"{pod.addr()} {name}.{self.subdomain}\n" for pod, name in zip(pods, names, strict=True))
-        for pod, name in zip(pods, names, strict=True):
-            pod.write("/etc/hosts", f"127.0.0.1 localhost\n{pod.addr()} {name}\n{dns}")
-            pod.run(["hostname", name], check=True)
-            mounted(pod, env["MINGLE_KEY_FILE"], self.volume["secret"]["defaultMode"])
-        index = {pod.name: str(number) for number, pod in enumerate(pods)}
-        given = {"PATH": self.path, "KUBERNETES_SERVICE_HOST": "10.0.0.1", **env}
-        results = self.cluster.run_all(
-            self.container["command"],
-            env=lambda host: {
-                **given,
-                "JOB_COMPLETION_INDEX": index[host.name],
-                "HOSTNAME": f"{self.job}-{index[host.name]}",
-            },
-        )
-        by_name = dict(zip((host.name for host in self.cluster), results, strict=True))
-        return [by_name[pod.name] for pod in pods]
+    results = cluster.run_all(container["command"], env=environ)
+    return [results[pod.number - 1] for pod in pods]
 
 
 def test_the_pods_of_a_job_and_of_a_jobset_form_one_world(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
@@ -129,14 +110,14 @@ def test_the_pods_of_a_job_and_of_a_jobset_form_one_world(hosts: Callable[..., H
     four, path = hosts(4, ipv6=False), torchrun(tmp_path)
     four.drop_multicast()
     _, job = documents("job.yaml")
-    assert ranks(Kubernetes(four, path, job["spec"], "train", "train").run(list(four))) == numbered(4)
+    assert ranks(run_pods(four, path, job["spec"], "train", list(four))) == OF_FOUR
     (jobset,) = documents("jobset.yaml")
     (jobs,) = jobset["spec"]["replicatedJobs"]
-    pods = Kubernetes(four, path, jobs["template"]["spec"], "train-workers-0", "train")
     for lost in (0, 1):
-        order = rotated(four, lost)
-        results = pods.run(order)
-        assert (ranks(results), places(results)) == (numbered(4), {order[0].addr()})
+        order = [*list(four)[lost:], *list(four)[:lost]]
+        results = run_pods(four, path, jobs["template"]["spec"], "train-workers-0", order)
+        assert ranks(results) == OF_FOUR
+        assert all(f"\nAT={order[0].addr()}\n" in done.stdout for done in results)
 
 
 def test_a_key_that_a_pod_cannot_keep_to_itself_is_refused(hosts: Callable[..., Hosts]) -> None:
@@ -149,52 +130,42 @@ def test_a_key_that_a_pod_cannot_keep_to_itself_is_refused(hosts: Callable[..., 
         assert (done.returncode, reason in done.stderr) == (77, True), done
 
 
-class Replicas:
-    """Four replicas of a platform that gives their ranks, behind a Service that lets one port of rank 0 through."""
+def run_replicas(
+    cluster: Hosts, argv: list[str], *, last: dict[str, str] | None = None, **given: str
+) -> list[CompletedProcess[str]]:
+    """Run a command on all, as a platform that tells each its rank, all of them this, and the last one also `last`."""
 
-    def __init__(self, cluster: Hosts, path: str) -> None:
-        self.cluster, self.path = cluster, path
-        only_port(cluster[0], PORT)
-        cluster.drop_multicast()
+    def env(host: Host) -> dict[str, str]:
+        more = last if last and host.number == len(cluster) else {}
+        return {"MASTER_ADDR": "node1", "MASTER_PORT": PORT, **given, "RANK": str(host.number - 1), **more}
 
-    def run(
-        self, argv: list[str], given: dict[str, str], *, last: dict[str, str] | None = None
-    ) -> list[CompletedProcess[str]]:
-        """Start the command on all, as a platform that tells all of them this, and the last one also `last`."""
-        every = {"PATH": self.path, "MASTER_ADDR": "node1", "MASTER_PORT": PORT, **given}
-
-        def env(host: Host) -> dict[str, str]:
-            more = last if last and host.number == len(self.cluster) else {}
-            return {**every, "RANK": str(host.number - 1), **more}
-
-        return self.cluster.run_all(argv, env=env, user="alice")
+    return cluster.run_all(argv, env=env, user="alice")
 
 
 def test_the_workers_of_vessl_form_one_world(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     """And where VESSL's number of processes is wrong, or its port is missing, none of them starts."""
-    four = hosts(4, ipv6=False)
+    four = behind_a_service(hosts(4, ipv6=False))
     argv = submitted(four[0], "vessl/submit.sh", "vessl", "exp7")
     secret, key = value(argv, "--secret").split("=")
-    given = {secret: key, "NUM_NODES": value(argv, "--worker-count"), "NUM_TRAINERS": "1"}
+    given = {secret: key, "NUM_NODES": value(argv, "--worker-count"), "NUM_TRAINERS": "1", "PATH": torchrun(tmp_path)}
     command = ["sh", "-c", value(argv, "--command")]
-    vessl = Replicas(four, torchrun(tmp_path))
-    assert ranks(vessl.run(command, given)) == numbered(4)
-    results = vessl.run(command, {**given, "WORLD_SIZE": "8"})
+    assert ranks(run_replicas(four, command, **given)) == OF_FOUR
+    results = run_replicas(four, command, **given, WORLD_SIZE="8")
     refused(results, 76, "expected WORLD_SIZE=8, as exported; saw 4 slots on all members")
-    refused(vessl.run(command, {**given, "MASTER_PORT": ""}), 64, "saw '' (--master)")
+    refused(run_replicas(four, command, **given, MASTER_PORT=""), 64, "saw '' (--master)")
 
 
 def test_the_replicas_of_toolkit_form_one_world(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     """With two processes each; and where Toolkit tells one of them another number of replicas, none starts."""
-    four = hosts(4, ipv6=False)
+    four = behind_a_service(hosts(4, ipv6=False))
     four[0].write("/home/alice/.config/mingle/key", KEY, mode=0o600, user="alice")
     argv = submitted(four[0], "toolkit/submit.sh", "eai", "exp7")
     given = {"MINGLE_ID": "exp7", "GPUS_PER_NODE": "2", "WORLD_SIZE": value(argv, "--replicas")}
     assert {"MINGLE_ID=exp7", "GPUS_PER_NODE=8"} <= set(argv)
+    given["PATH"] = torchrun(tmp_path)
     command = argv[argv.index("--") + 1 :]
-    toolkit = Replicas(four, torchrun(tmp_path))
-    assert ranks(toolkit.run(command, given)) == numbered(4)
-    results = toolkit.run(command, given, last={"WORLD_SIZE": "5"})
+    assert ranks(run_replicas(four, command, **given)) == OF_FOUR
+    results = run_replicas(four, command, last={"WORLD_SIZE": "5"}, **given)
     refused(results, 76, "expected the same number of nodes from every member")
 
 
@@ -212,7 +183,7 @@ def test_the_line_for_plain_machines_forms_one_world(hosts: Callable[..., Hosts]
     line = ["sh", EXAMPLES / "ssh" / "train.sh"]
     for env in ({}, {"MINGLE_MASTER": "node1"}):
         results = four.run_all(line, env={"PATH": path, **env}, user="alice")
-        assert sorted(ranks(results)) == numbered(4)
+        assert sorted(ranks(results)) == OF_FOUR
         four.drop_multicast()
 
 
@@ -224,35 +195,23 @@ def test_the_scripts_are_sound(tmp_path: Path) -> None:
     subprocess.run(["shellcheck", "--shell=sh", *scripts], check=True, cwd=tmp_path)
 
 
-def text(name: str) -> str:
-    """Return a manifest."""
-    return (EXAMPLES / "kubernetes" / name).read_text()
-
-
-def spec_and_leader(name: str) -> tuple[dict[str, Any], str]:
-    """Return the Job's spec and the name by which the pods reach pod 0."""
-    *services, last = documents(name)
-    job = last["metadata"]["name"]
-    if last["kind"] == "Job":
-        (service,) = services
-        assert service["spec"]["clusterIP"] == "None"
-        assert service["spec"]["selector"] == {"job-name": job}
-        subdomain = last["spec"]["template"]["spec"]["subdomain"]
-        assert subdomain == service["metadata"]["name"]
-        return last["spec"], f"{job}-0.{subdomain}"
-    (jobs,) = last["spec"]["replicatedJobs"]
-    return jobs["template"]["spec"], f"{job}-{jobs['name']}-0-0.{job}"
-
-
 @only_with("yaml")
 @pytest.mark.parametrize("name", ["job.yaml", "jobset.yaml"])
 def test_what_belongs_together_is_the_same(name: str) -> None:
     """The counts, pod 0's name, and the place of the key, which nobody else can read."""
-    spec, leader = spec_and_leader(name)
+    *services, last = documents(name)
+    job = last["metadata"]["name"]
+    if last["kind"] == "Job":
+        (service,) = services
+        assert (service["spec"]["clusterIP"], service["spec"]["selector"]) == ("None", {"job-name": job})
+        spec, leader = last["spec"], f"{job}-0.{service['metadata']['name']}"
+        assert spec["template"]["spec"]["subdomain"] == service["metadata"]["name"]
+    else:
+        (jobs,) = last["spec"]["replicatedJobs"]
+        spec, leader = jobs["template"]["spec"], f"{job}-{jobs['name']}-0-0.{job}"
     assert (spec["completionMode"], spec["backoffLimit"]) == ("Indexed", 0)
     assert spec["parallelism"] == spec["completions"]
-    pod = spec["template"]["spec"]
-    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (container,), (volume,) = (spec["template"]["spec"][name] for name in ("containers", "volumes"))
     (mount,) = container["volumeMounts"]
     assert container["command"] == ["mingle", "exec", "torchrun", "train.py"]
     assert {variable["name"]: variable["value"] for variable in container["env"]} == {
@@ -262,4 +221,5 @@ def test_what_belongs_together_is_the_same(name: str) -> None:
     }
     assert mount["name"] == volume["name"]
     assert volume["secret"]["defaultMode"] == 0o400
-    assert f"create secret generic {volume['secret']['secretName']} --from-file=key=" in text(name)
+    made = f"create secret generic {volume['secret']['secretName']} --from-file=key="
+    assert made in (EXAMPLES / "kubernetes" / name).read_text()

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import launcher_stand_ins
 import pytest
 from cluster.slurm import SlurmCluster
 from light import TRAIN as LIGHT
 from light import VENV
 from support.directives import CARRIED, VALUES, script_with
 from support.jobs import JOB_S, SETUP, TRAIN
-from support.nasty import NASTIER
 from support.needs import need
 
 from mingle_hooks.scripts.script import describe
@@ -127,50 +122,6 @@ def test_a_cancelled_torchrun_saves(slurm: SlurmCluster, tmp_path: Path) -> None
     assert (tmp_path / "checkpoint.json").exists(), output(tmp_path)
 
 
-@pytest.fixture
-def programs(tmp_path: Path) -> list[str]:
-    """Make the stand-ins of launchers, and return the line that puts them on PATH."""
-    (tmp_path / "bin").mkdir()
-    for name in ("accelerate", "deepspeed", "ray"):
-        text = f'#!/bin/sh\nexec {sys.executable} {launcher_stand_ins.__file__} {name} "$@"\n'
-        (tmp_path / "bin" / name).write_text(text)
-        (tmp_path / "bin" / name).chmod(0o755)
-    return [f"PATH={tmp_path}/bin:{Path(sys.executable).parent}:$PATH"]
-
-
-@pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])
-@pytest.mark.parametrize("command", [["train.py"], ["-m", "train"], ["python3", "train.py"]], ids=" ".join)
-def test_a_launcher_starts_modules_and_programs(
-    slurm: SlurmCluster, tmp_path: Path, programs: list[str], launcher: str, command: list[str]
-) -> None:
-    """All six processes have one address, and each its rank."""
-    options = {"nodes": "3", "ntasks-per-node": "2", "launcher": launcher, "setup": programs}
-    state, _, text = run(slurm, tmp_path, options, *command, train=LIGHT)
-    assert state == "COMPLETED", text
-    assert sorted(text.count(f"rank {rank} of 6 begins") for rank in range(6)) == [1] * 6
-    assert [*Counter(re.findall(r"\bAT=(\S+)", text)).values()] == [6], text
-
-
-@pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])
-def test_a_failure_under_a_launcher_is_the_jobs(
-    slurm: SlurmCluster, tmp_path: Path, programs: list[str], launcher: str
-) -> None:
-    """The status of the process that failed is the job's, and the others end."""
-    options = {"nodes": "2", "ntasks-per-node": "2", "launcher": launcher, "setup": programs}
-    command = 'if [ "$RANK" = 3 ]; then exit 7; fi; exec sleep 600'
-    state, code, text = run(slurm, tmp_path, options, "bash", "-c", command)
-    assert (state, code) == ("FAILED", "7:0"), text
-
-
-@pytest.mark.parametrize("status", [0, 7])
-def test_ray_has_a_head_and_workers(slurm: SlurmCluster, tmp_path: Path, programs: list[str], status: int) -> None:
-    """The driver runs beside the head once, with all nodes; its end is the job's, with its status."""
-    options = {"nodes": "3", "launcher": "ray", "setup": programs}
-    state, code, text = run(slurm, tmp_path, options, "sh", "-c", f'echo "driver of $RAY_ADDRESS"; exit {status}')
-    assert (state, code) == ("FAILED" if status else "COMPLETED", f"{status}:0"), text
-    assert re.findall(r"^(\w+): driver of \S+:\d+$", text, re.MULTILINE) == ["node1"]
-
-
 def test_mpirun_starts_all_ranks(slurm: SlurmCluster, tmp_path: Path) -> None:
     """Open MPI's own mpirun starts a process for each slot of three hosts."""
     need("mpirun")
@@ -178,89 +129,6 @@ def test_mpirun_starts_all_ranks(slurm: SlurmCluster, tmp_path: Path) -> None:
     state, _, text = run(slurm, tmp_path, options, "train.py", "--backend", "sockets")
     assert state == "COMPLETED", text
     assert "6 processes at step 200" in text
-
-
-# fmt: on
-APPTAINER = """#!/bin/sh
-# A stand-in for Apptainer: it writes down its words, and runs what follows the options and the image.
-printf '%s\\0' "$@" >"$0.words"
-[ "$1" = exec ] || exit 255
-shift
-while case $1 in --nv | --bind=*) true ;; -*) exit 255 ;; *) false ;; esac do shift; done
-shift
-exec "$@"
-"""
-
-
-SRUN = """#!/bin/sh
-# A stand-in for pyxis, which adds options to srun: it writes down srun's words and runs it without these.
-printf '%s\\0' "$@" >"$0.words"
-for word; do
-  shift
-  case $word in --container-image=* | --container-mounts=*) ;; *) set -- "$@" "$word" ;; esac
-done
-exec {srun} "$@"
-"""
-
-
-# To a file, as srun takes long lines apart.
-TELL_ALL = (
-    "import json, os, sys\n"
-    "found = [sys.argv[2:], [os.environ[f'V{n}'] for n in range(len(sys.argv) - 2)], os.getcwd()]\n"
-    "json.dump(found, open(sys.argv[1], 'w'))"
-)
-
-
-@pytest.mark.parametrize("image", ["i 'm\" $HOME;é\n.sif", "-x.sif", "reg#a b;$x", "/a b/x.sqsh"])
-def test_a_container_and_all_words_arrive_in_a_job_that_ran(slurm: SlurmCluster, tmp_path: Path, image: str) -> None:
-    """Image, binds, variables, modules, directory and command are the same on the node as in the description."""
-    for name, text in (("apptainer", APPTAINER), ("srun", SRUN.format(srun=shutil.which("srun")))):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    place = tmp_path / "-d 'q' \"é\" $(touch pwned);\n"
-    place.mkdir()
-    (tmp_path / "modules.sh").write_text(f'module() {{ printf "%s\\0" "$2" >>{tmp_path}/modules; }}\n')
-    binds = [value for value in NASTIER if "," not in value]
-    job = describe(
-        {
-            "container": image,
-            "bind": binds,
-            "env": [f"V{number}={value}" for number, value in enumerate(NASTIER)],
-            "module": NASTIER,
-            "chdir": str(place),
-            "setup": [f". {tmp_path}/modules.sh", f"PATH={tmp_path}:{Path(sys.executable).parent}:$PATH"],
-            "output": f"{tmp_path}/out",
-            "launcher": "plain",
-        },
-        [sys.executable, "-c", TELL_ALL, str(tmp_path / "told"), *NASTIER],
-    )
-    # Modules are loaded after what --setup makes known.
-    (tmp_path / "job.sh").write_bytes(os.fsencode(render("slurm", job)))
-    given = ["sbatch", "--parsable", "job.sh"]
-    done = slurm.controller.run(
-        given, user="alice", cwd=tmp_path, env={"BASH_ENV": f"{tmp_path}/modules.sh"}, check=True
-    )
-    assert slurm.wait(done.stdout.strip()) == "COMPLETED", (tmp_path / "out").read_text()
-    assert json.loads((tmp_path / "told").read_text()) == [[*NASTIER], [*NASTIER], str(place)]
-    assert arguments_of(tmp_path / "modules") == [*NASTIER]
-    assert not list(tmp_path.rglob("pwned"))
-    if image.endswith(".sif"):
-        arguments = arguments_of(tmp_path / "apptainer.words")
-        assert arguments[: 2 + len(binds)] == [
-            "exec",
-            *(f"--bind={bind}" for bind in binds),
-            f"./{image}" if image[0] == "-" else image,
-        ]
-    else:
-        mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in binds)
-        assert {f"--container-image={image}", f"--container-mounts={mounts}"} <= {
-            *arguments_of(tmp_path / "srun.words")
-        }
-
-
-def arguments_of(path: Path) -> list[str]:
-    """Return words that a program wrote, each ended by NUL."""
-    return [os.fsdecode(word) for word in path.read_bytes().split(b"\0")[:-1]]
 
 
 def test_sbatch_reads_every_value_as_it_was_given(slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -282,33 +150,4 @@ def test_sbatch_reads_every_value_as_it_was_given(slurm: SlurmCluster, tmp_path:
             if field in ("output", "error"):  # sbatch has a word of its own there
                 exact = "/dev/null" if value == "none" else os.path.join(tmp_path, value)
             assert f"sbatch: {field:<19} : {exact}\n" in shown, (field, value, shown)
-    assert sum(map(len, wanted.values())) > 800  # of about 95 values and 13 fields
-
-
-def test_slurm_keeps_every_name_as_it_was_given(fresh_slurm: Callable[..., SlurmCluster]) -> None:
-    """Partitions, features and reservations with nasty names are found by the job that asks for them, and it runs."""
-    names = ["it's", "é漢", "$HOME", "a;b", "-x", "~", "{a}", "%j", "`x`"]
-    slurm = fresh_slurm(1, conf_lines=[f"PartitionName={name} Nodes=ALL" for name in names])
-    control, features = ["scontrol", "update", "nodename=node1"], ",".join(names)
-    slurm.controller.run([*control, f"availablefeatures={features}", f"activefeatures={features}"], check=True)
-    for name in names:  # before any job, which would keep the node busy
-        made = ["scontrol", "create", "reservation", f"reservationname={name}", "users=alice", "nodes=node1"]
-        slurm.controller.run([*made, "starttime=now", "duration=10", "flags=overlap"], check=True)
-    jobs = {}
-    for name in names:
-        fields: dict[str, object] = dict.fromkeys(
-            ("job-name", "account", "partition", "reservation", "constraint"), name
-        )
-        fields |= {"output": "/home/alice/out", "launcher": "plain", "directive": ['--comment="it\'s $x é"']}
-        jobs[name] = slurm.submit(render("slurm", describe(fields, ["true"])), user="alice", cwd="/home/alice")
-    for name, job in jobs.items():
-        assert slurm.wait(job) == "COMPLETED"
-        command = ["squeue", "--noheader", "--states=all", "--job", job]
-        shown = slurm.controller.run([*command, "--format=%j|%a|%P|%v|%f|%k"])
-        # Slurm itself writes accounts in small letters.
-        assert shown.stdout == f"{name}|{name.lower()}|{name}|{name}|{name}|it's $x é\n", slurm.logs()
-        slurm.controller.run(["scontrol", "delete", f"reservationname={name}"], check=True)
-    groups = {"nodes": "1+1", "constraint": names[:2], "mem": "100+200", "launcher": "process"}
-    job = slurm.submit(render("slurm", describe(groups, ["true"])), "--hold", user="alice", cwd="/home/alice")
-    parts = slurm.controller.run(["squeue", "--noheader", "--sort=i", "--job", job, "--format=%f|%m"], check=True)
-    assert parts.stdout == f"{names[0]}|100M\n{names[1]}|200M\n"
+    assert sum(map(len, wanted.values())) > 800  # of about 95 values and 12 fields

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.slurm import SlurmCluster
-from light import TRAIN as LIGHT
 from support.jobs import LONG, SETUP, TRAIN
-from support.needs import need
 
 from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
@@ -24,14 +22,12 @@ LOOKS_S, KILL_WAIT_S = 30, 10
 END_S = 3 * LOOKS_S + KILL_WAIT_S
 
 
-def submit(
-    slurm: SlurmCluster, place: Path, name: str, options: dict[str, Any], *command: str, train: Path = TRAIN
-) -> str:
+def submit(slurm: SlurmCluster, place: Path, name: str, options: dict[str, Any], *command: str) -> str:
     """Give in a job of two hosts and one minute as alice, in a directory of its own."""
     own = place / name
     own.mkdir()
     own.chmod(0o1777)
-    shutil.copy(train, own)
+    shutil.copy(TRAIN, own)
     common = {"nodes": "2", "launcher": "process", "time": "1", "chdir": str(own), "output": f"{own}/out"}
     script = render("slurm", describe({"setup": [SETUP]} | common | options, command))
     return slurm.submit(script, user="alice", cwd=str(place))
@@ -42,17 +38,13 @@ def test_jobs_at_their_time_limit(fresh_slurm: Callable[..., SlurmCluster], tmp_
 
     All run at once, as each has to wait for Slurm to look at the time.
     """
-    need("torch")
     slurm = fresh_slurm(2, cpus=8, conf_lines=[f"KillWait={KILL_WAIT_S}"])
     # USR1 long before the limit; so near to it that TERM comes too; never, as only TERM is handled.
     warned = submit(slurm, tmp_path, "warned", {"signal": "USR1@30"}, *LONG)
-    # torchrun itself ignores the warning, which reaches the training below it.
-    by_torchrun = {"signal": "USR1@30", "launcher": "torchrun"}
-    launched = submit(slurm, tmp_path, "launched", by_torchrun, "train.py", "--wait", train=LIGHT)
     again = submit(slurm, tmp_path, "again", {"signal": "USR1@30", "requeue": True}, *LONG)
     deaf = submit(slurm, tmp_path, "deaf", {"signal": "USR1@30", "launcher": "plain"}, *DEAF)
     told = submit(slurm, tmp_path, "told", {"signal": "HUP@1"}, *LONG)  # train.py does not handle HUP
-    for name in ("warned", "launched", "again", "told"):
+    for name in ("warned", "again", "told"):
         slurm.until(lambda name=name: "rank 0 of 2 begins" in output(tmp_path, name), f"start of {name}")
     slurm.until(lambda: "begins" in output(tmp_path, "deaf"), "start of deaf")
     # Their minute is over now; what Slurm does then, and when it looks, is its own.
@@ -63,8 +55,6 @@ def test_jobs_at_their_time_limit(fresh_slurm: Callable[..., SlurmCluster], tmp_
 
     assert slurm.wait(warned, timeout=END_S) == "COMPLETED", output(tmp_path, "warned")
     assert saved(tmp_path, "warned") > 0
-    assert slurm.wait(launched, timeout=END_S) == "COMPLETED", output(tmp_path, "launched")
-    assert saved(tmp_path, "launched") > 0
 
     slurm.until(lambda: slurm.job(again)["Restarts"] == "1", "requeue", END_S)
     step = saved(tmp_path, "again")

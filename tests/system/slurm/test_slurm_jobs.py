@@ -196,19 +196,3 @@ exec "$@" """
     errors = failed(slurm.srun(*tasks, *evaluating("--scope", "node", "--timeout", "20"), env=KEYED), 76)
     claims = [line for line in errors.splitlines() if "rank 1 claimed by node2 (" in line]
     assert ["--scope task" in line for line in claims] == [True], errors
-
-
-def test_several_tasks_of_a_node_need_scope(slurm: SlurmCluster) -> None:
-    """Without --scope every task fails at once, the same, also on a node that has just one."""
-    errors = failed(slurm.srun("-N2", "-n3", *evaluating("--timeout", "20"), env=KEYED), 64)
-    assert len([line for line in errors.splitlines() if "expected one task on each node; saw 2" in line]) == 3, errors
-
-
-def test_a_host_that_does_not_join_is_named_by_all_others(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """At the deadline each waiting task's eval fails, `set -e` ends its script, and stderr names node3."""
-    script = '[ $SLURM_NODEID = 2 ] && exit 0; exec "$@"'
-    line = ("bash", "-c", script, "bash", *evaluating("--timeout", "2", then=f"touch {tmp_path}/ran"))
-    failed(slurm.srun("-N4", f"--error={tmp_path}/error.%t", *line, env=KEYED), 69)
-    errors = [(tmp_path / f"error.{task}").read_text() for task in (0, 1, 3)]
-    assert ["missing node3" in error for error in errors] == [True] * 3, errors
-    assert not (tmp_path / "ran").exists()

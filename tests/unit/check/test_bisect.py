@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.check.bisect import MOST_RUNS, Trials, Verdict, bisect
+from mingle_hooks.check.session import MOST_RUNS, Trials, Verdict, bisect
 from mingle_hooks.run import runner
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def test_a_run_that_a_signal_ends_has_failed_with_the_status_of_a_shell(
     """128 and the signal's number."""
     monkeypatch.setattr(runner, "run_command", lambda _request: end())
     notes: list[str] = []
-    found = Trials.of(("true",), {}, "node1,node2", "10m", notes.append).findings(("node1", "node2"))
+    options = runner.Options(hosts="node1,node2", limit="10m")
+    found = Trials(("true",), options, {}, notes.append).findings(("node1", "node2"))
     assert notes[0].startswith(f"run 1 on node[1-2]: failed with status {status} after ")
     assert [(finding.exclude, finding.remedy[:6]) for finding in found] == [((), "user: ")]

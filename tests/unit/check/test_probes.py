@@ -5,28 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
 from support.gathering import PATIENCE_S, until
 
-from mingle_hooks.check.probes import LATE, OTHER, Call, Datagrams, Multicast, ProbeRun, ProbeServer
-from mingle_hooks.check.session import (
-    ECHO,
-    NOTE,
-    PING,
-    SIZE,
-    SIZED,
-    Measured,
-    Packet,
-    Peer,
-    pack_packet,
-    padding,
-    unpack_packet,
-)
+from mingle_hooks.check import probes
+from mingle_hooks.check.probes import Call, Datagrams, Multicast, Packet, ProbeRun, ProbeServer, pack_packet
+from mingle_hooks.check.report import Measured, Peer, ProbeOrder
 from mingle_hooks.net import ports
+from mingle_hooks.net.addresses import Preference
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret, parse
 
@@ -48,7 +37,7 @@ def datagrams(loop: Loop) -> Iterator[Make]:
     with ExitStack() as stack:
 
         def make(number: int) -> tuple[Datagrams, int]:
-            found = stack.enter_context(closing(Datagrams(loop, SECRET, time.monotonic_ns, lambda _packet: None)))
+            found = stack.enter_context(closing(Datagrams(loop, SECRET, lambda _packet: None)))
             found.number = number
             return found, opened(found)
 
@@ -71,30 +60,30 @@ def opened(part: Datagrams | ProbeServer) -> int:
 def test_only_what_is_signed_for_this_host_is_answered(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
     """Another key, another host's number, noise and a size that is not its own get nothing."""
     probe, port = datagrams(3)
-    ping, size = Packet(PING, 1, 3, 0, 5, 77), Packet(SIZE, 1, 3, 0, 1500)
+    ping, size = Packet(probes.PING, 1, 3, 0, 5, 77), Packet(probes.SIZE, 1, 3, 0, 1500)
     for data in (
         pack_packet(ANOTHER, ping),
         pack_packet(SECRET, ping._replace(to=2)),
         pack_packet(SECRET, size) + bytes(9),
         b"MCHK" + bytes(40),
         pack_packet(SECRET, ping),
-        pack_packet(SECRET, size) + bytes(padding(HERE, 1500)),
+        pack_packet(SECRET, size) + bytes(probes.padding(HERE, 1500)),
     ):
         caller.sendto(data, (HERE, port))
     until(loop, lambda: probe.heard() == [[1, 0, 1]])
     loop.turn(0.1)
-    answers = [unpack_packet(SECRET, caller.recv(4096)) for _ in range(2)]
+    answers = [probes.unpack_packet(SECRET, caller.recv(4096)) for _ in range(2)]
     caller.settimeout(0)
     with pytest.raises(BlockingIOError):
         caller.recv(4096)
-    assert answers == [Packet(ECHO, 3, 1, 0, 5, 77), Packet(SIZED, 3, 1, 0, 1500)]
+    assert answers == [Packet(probes.ECHO, 3, 1, 0, 5, 77), Packet(probes.SIZED, 3, 1, 0, 1500)]
 
 
 def test_one_datagram_that_comes_twice_counts_once(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
     """So that a copy does not make up for a loss."""
     probe, port = datagrams(0)
     for value in (0, 0, 1):
-        caller.sendto(pack_packet(SECRET, Packet(PING, 1, 0, 2, value)), (HERE, port))
+        caller.sendto(pack_packet(SECRET, Packet(probes.PING, 1, 0, 2, value)), (HERE, port))
     until(loop, lambda: probe.heard() == [[1, 2, 2]])
 
 
@@ -128,9 +117,9 @@ class Full:
 )
 def test_no_room_in_the_kernel_is_not_a_loss(loop: Loop, errors: tuple[int, ...], sent: int, *, is_taken: bool) -> None:
     """A datagram for which there is no room is not sent; with any other error it counts as sent."""
-    with closing(Datagrams(loop, SECRET, time.monotonic_ns, lambda _packet: None)) as probe:
+    with closing(Datagrams(loop, SECRET, lambda _packet: None)) as probe:
         sock = probe._sockets[HERE] = Full(*errors)  # type: ignore[assignment]
-        assert (probe.send(HERE, (HERE, 9), Packet(NOTE, 0, 1)), sock.sent) == (is_taken, sent)
+        assert (probe.send(HERE, (HERE, 9), Packet(probes.NOTE, 0, 1)), sock.sent) == (is_taken, sent)
 
 
 def test_datagrams_that_the_kernel_drops_are_counted(datagrams: Make, caller: socket.socket) -> None:
@@ -140,7 +129,7 @@ def test_datagrams_that_the_kernel_drops_are_counted(datagrams: Make, caller: so
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     assert probe.dropped() == 0
     for value in range(100):
-        caller.sendto(pack_packet(SECRET, Packet(PING, 1, 0, 0, value)), (HERE, port))
+        caller.sendto(pack_packet(SECRET, Packet(probes.PING, 1, 0, 0, value)), (HERE, port))
     ((_, _, heard),) = probe.heard()
     assert (heard < 100, heard + probe.dropped()) == (True, 100)
 
@@ -152,8 +141,8 @@ def test_an_error_of_a_datagram_is_read_once(loop: Loop, datagrams: Make, caller
     closed = caller.getsockname()[1]
     caller.close()
     for value in range(3):
-        assert probe.send(HERE, (HERE, closed), Packet(NOTE, 0, 1, value=value))
-        assert probe.send(HERE, (HERE, port), Packet(NOTE, 0, 1, value=value))
+        assert probe.send(HERE, (HERE, closed), Packet(probes.NOTE, 0, 1, value=value))
+        assert probe.send(HERE, (HERE, port), Packet(probes.NOTE, 0, 1, value=value))
     until(loop, lambda: other.heard() == [[0, 0, 3]])
     until(loop, lambda: not loop.poller.ready(0.0))
 
@@ -166,8 +155,8 @@ def test_a_call_recognises_the_host_that_answers(loop: Loop) -> None:
         ends: list[str] = []
         for secret, number, end in (
             (SECRET, 3, ""),
-            (SECRET, 4, OTHER),
-            (ANOTHER, 3, OTHER),
+            (SECRET, 4, probes.OTHER),
+            (ANOTHER, 3, probes.OTHER),
             (SECRET, 3, "Connection refused"),
         ):
             if end == "Connection refused":
@@ -180,9 +169,9 @@ def test_a_call_recognises_the_host_that_answers(loop: Loop) -> None:
 def test_multicast_passes_over_a_port_that_another_program_has(loop: Loop, caller: socket.socket) -> None:
     """All know where to send, and each listens where it can."""
     secret = taken(caller)
-    with closing(Multicast(loop, secret, ["lo"])) as one:
+    with closing(Multicast(loop, secret, [Preference("lo", None)])) as one:
         caller.close()
-        with closing(Multicast(loop, secret, ["lo"])) as two:
+        with closing(Multicast(loop, secret, [Preference("lo", None)])) as two:
             one.number, two.number = 1, 2
             one.send()
             two.send()
@@ -205,6 +194,8 @@ COUNT, TURN_S = 3, 0.04
 # Nobody listens on discard's port of the test machine's own.
 PEER = Peer(1, 0, begins=False, network=0, mine="127.0.0.1", theirs="127.0.0.1", port=9, mtu=1500)
 
+ORDER = ProbeOrder((PEER,), (), COUNT, multicast=False, limit_ms=0, most_ms=0, turn_us=int(TURN_S * 1_000_000))
+
 
 class Kernel:
     """A kernel that has room for datagrams from some time on."""
@@ -223,7 +214,7 @@ def met(kernel: Kernel, for_s: float) -> Measured:
     """Return what is known of the one peer after some seconds."""
     datagrams: Datagrams = kernel  # type: ignore[assignment]
     with Loop(clock=lambda: kernel.now) as loop:
-        meeting = ProbeRun(loop, SECRET, datagrams, lambda: 0, [PEER], COUNT, TURN_S)
+        meeting = ProbeRun(loop, SECRET, datagrams, ORDER)
         while kernel.now < for_s:
             loop.turn(0.0)
             kernel.now += TURN_S / COUNT
@@ -238,4 +229,4 @@ def test_what_the_kernel_does_not_take_is_sent_again(has_room_at: float) -> None
     found = met(kernel, 3.0)
     count = COUNT if has_room_at < 3.0 else 0
     assert (found.sent, kernel.sent, found.had_no_room) == (count, count, has_room_at > 0.0)
-    assert (found.closed in ("", LATE)) == (count == 0)
+    assert (found.closed in ("", probes.LATE)) == (count == 0)

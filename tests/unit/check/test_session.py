@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from support.check_reports import host
 
-from mingle_hooks.check.report import Address
-from mingle_hooks.check.session import Measured, other_hosts, parse_report_host, probe_rounds, transfer_rounds
+from mingle_hooks.check.report import Address, Measured, parse_report_host
 from mingle_hooks.check.session import assemble_report as assembled
 from mingle_hooks.check.session import datagram_rounds as datagrams
+from mingle_hooks.check.session import other_hosts, probe_rounds, transfer_rounds
 from mingle_hooks.check.session import shared_networks as shared
 from mingle_hooks.rendezvous.wire import Body, WireError
 

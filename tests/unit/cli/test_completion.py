@@ -9,9 +9,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from forked import Forked
 from needs import need
 
 from mingle_hooks.cli.commands import COMMANDS
@@ -20,13 +20,10 @@ from mingle_hooks.cli.commands import matching as matches
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
-from mingle_hooks.hooks.apply import target
+from mingle_hooks.hooks.targets import TARGETS
 from mingle_hooks.scripts.directives import SCHEDULERS
 from mingle_hooks.scripts.job import LAUNCHERS
 from mingle_hooks.settings import BACKENDS
-
-if TYPE_CHECKING:
-    from forked import Forked
 
 BIN = Path(sys.executable).parent
 # In seconds; a bound on a shell that hangs, not a measure.
@@ -49,7 +46,7 @@ WORDS = {
     "mingle template ": {*SCHEDULERS, "list", "show", "eject"},
     "mingle template slurm --launcher ": {*LAUNCHERS},
     "mingle hooks render ": {"slurm", "pbs", "torque"},
-    "mingle hooks render pbs ": {*target("pbs").hooks},
+    "mingle hooks render pbs ": {*TARGETS["pbs"].hooks},
     "mingle completion ": {*SPOKEN},
 }
 # What is typed -> the one thing that a Tab makes of it.

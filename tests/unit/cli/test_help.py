@@ -1,14 +1,14 @@
-"""Help for a person: options in groups, with kinds of values and defaults, on a terminal of 80 columns."""
+"""Help for a person: options in groups, kinds of values and defaults, on a terminal of 80 columns; and the pages."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-from typing import TYPE_CHECKING
 
 import click
 import pytest
+from forked import Forked
 
 from mingle_hooks.cli.commands import ALL as ALL_OPTIONS
 from mingle_hooks.cli.commands import (
@@ -24,13 +24,10 @@ from mingle_hooks.cli.commands import (
     grouped,
     mingle,
 )
-from mingle_hooks.cli.plain import FLAGS
+from mingle_hooks.cli.template import SUBJECTS, pages, search_names
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.scripts.job import FIELDS
-from mingle_hooks.settings import BACKENDS, TABLE
-
-if TYPE_CHECKING:
-    from forked import Forked
+from mingle_hooks.settings import BACKENDS, FLAGS, TABLE
 
 
 def commands(command: click.Command, context: click.Context) -> list[tuple[click.Command, click.Context]]:
@@ -159,3 +156,25 @@ def test_all_options_are_shown_for_help_alone(forked: Forked) -> None:
     assert shown(forked, "exec", ALL_OPTIONS) == shown(forked, ALL_OPTIONS, "exec")
     done = forked.run("env", "--all", env=os.environ)
     assert (done.returncode, "--all" in done.stderr) == (64, True)
+
+
+# `mingle docs NAME`.
+
+NAMES = {
+    "# Slurm": ("schedulers/slurm", "slurm", "SLURM", "docs/schedulers/slurm.md"),
+    "# FAQ": ("faq",),
+    "# Networks": ("nccl", "NCCL_SOCKET_IFNAME"),
+    "# Kubernetes": ("k8s",),
+    "# OpenPBS and PBS Professional": ("openpbs",),
+    "# Why not just …?": ("why_not",),
+}
+
+
+def test_a_page_is_found_by_each_of_its_names(forked: Forked) -> None:
+    """In any case, with or without directory and suffix; the last part of its path is no other page's nor a subject."""
+    for heading, names in NAMES.items():
+        for name in names:
+            assert forked.run("docs", name, env=os.environ).stdout.partition("\n")[0] == heading, name
+    assert set(search_names().values()) == set(pages())
+    assert set(SUBJECTS.values()) <= set(pages())
+    assert not set(SUBJECTS) & {page.rpartition("/")[2] for page in pages()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 from support.recorded import assigned
@@ -12,9 +12,7 @@ from mingle_hooks.cli.main import run
 from mingle_hooks.errors import UsageError
 from mingle_hooks.job import member_spec
 from mingle_hooks.joining import Listing, members_of
-
-if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.member import Observer
+from mingle_hooks.rendezvous.member import Observer
 
 SCRIPT = assigned(
     "SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node[1-2] SLURM_JOB_NUM_NODES=2 SLURM_TASKS_PER_NODE=3,1 SLURM_NTASKS=4"

@@ -6,20 +6,16 @@ import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from forked import Forked
 from hypothesis import given
 from hypothesis import strategies as st
 from needs import need
 
 from mingle_hooks.cli.commands import COMMANDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forked import Forked
 
 PROJECT = Path(__file__).parents[3]
 PAGES = PROJECT / "docs" / "man"

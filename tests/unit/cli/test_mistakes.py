@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from forked import Forked
+from slurm_step import STEP
+from support.members import KEYED
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from forked import Forked
-
+PAGES = (("slrum", "slurm"), ("tutorail", "tutorial"), ("kubernets", "kubernetes"), ("xyz", "help"))
 # What is typed -> (what the line names, what it advises).
 MISTAKES = {
     "env --id a --nodes 1 --slots all": ("gpus, tasks or cpus", "gpus"),
@@ -52,24 +51,56 @@ MISTAKES = {
     "run --alone --warn 60 true": ("a time limit to warn about; saw none from the scheduler", "--limit 4h"),
     "python3 train.py": ("saw python3", "`mingle exec python3`"),
     "template slrum -- train.py": ("saw slrum", "`mingle template slurm`"),
+    **{
+        f"docs {typed}": (f"a page that `mingle docs` lists; saw {typed}", f"`mingle docs {page}`")
+        for typed, page in PAGES
+    },
     "hooks render slurm prlog": ("prolog, epilog, taskprolog,", "mingle hooks render slurm prolog"),
 }
 
 
 # On a login node.
-NO_JOB = ("env", "env --id a", "exec true", "exec torchrun train.py")
-WITHOUT_JOB = "srun in front, --id NAME --nodes N on each of N hosts, or --alone for this host only"
+WITHOUT_JOB = (
+    "saw no job here",
+    "srun in front, --id NAME --nodes N on each of N hosts, or --alone for this host only",
+)
+MISTAKES |= dict.fromkeys(("env", "env --id a", "exec true", "exec torchrun train.py"), WITHOUT_JOB)
 
 
-@pytest.mark.parametrize("words", [*MISTAKES, *NO_JOB])
+@pytest.mark.parametrize("words", MISTAKES)
 def test_a_mistake_is_answered_with_the_valid_values_and_the_nearest(
     forked: Forked, words: str, tmp_path: Path
 ) -> None:
     """With the code for options that cannot be used; on a login node the error is that there is no job."""
-    done = forked.run(*words.split(), env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
-    names, advice = MISTAKES.get(words, ("saw no job here", WITHOUT_JOB))
-    assert done.returncode == 64
+    names, advice = MISTAKES[words]
+    line = answered(forked, words, {}, 64, tmp_path)
+    assert names in line
+    assert line.endswith(f"; try {advice}\n")
+
+
+def answered(forked: Forked, words: str, variables: dict[str, str], code: int, home: Path) -> str:
+    """Return the one line of a call that fails with this code, and exports nothing."""
+    done = forked.run(*words.split(), env={"PATH": os.environ["PATH"], "HOME": str(home), **variables})
+    assert (done.returncode, "export" in done.stdout) == (code, False)
     assert re.fullmatch(r"mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
-    assert names in done.stderr
-    assert done.stderr.endswith(f"; try {advice}\n")
-    assert "export" not in done.stdout
+    return done.stderr
+
+
+TWO = "env --id a --nodes 2"
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "code", "names"),
+    [
+        ("env", {**STEP, "SLURM_NODEID": "2", "SLURM_PROCID": "0"}, 65, "a node rank of 0 to 1; saw 2 (SLURM_NODEID)"),
+        (f"{TWO} --iface nosuch0", KEYED, 71, "an address on nosuch0"),
+        (TWO, {}, 77, "`umask 077; mkdir -p"),
+        ("env --id a", {"MINGLE_NODES": "four"}, 78, "'four' (MINGLE_NODES)"),
+        (TWO, {"MINGLE_ON_FAILURE": "x"}, 78, "exit or status; saw 'x' (MINGLE_ON_FAILURE); try exit"),
+    ],
+)
+def test_what_else_is_wrong_has_a_code_of_its_own(
+    forked: Forked, words: str, variables: dict[str, str], code: int, names: str, tmp_path: Path
+) -> None:
+    """The scheduler's variables, the network, the key and the settings."""
+    assert names in answered(forked, words, variables, code, tmp_path)

@@ -8,112 +8,58 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from cluster.hosts import Hosts
+from forked import Forked
 
 from mingle_hooks.errors import PlaceError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cluster.hosts import Hosts
-    from forked import Forked
-
 MINGLE = str(Path(sys.executable).with_name("mingle"))
 ONE = ("env", "--id", "job", "--nodes", "1")
+WRONG = ("env", "--id", "job", "--nodes", "none")
 # Enough frameworks for more than one block of a file.
 MANY = (*ONE, "--for", "torchrun,jax,tensorflow,nccl,gloo,ucx,horovod,ray,xgboost")
-PRINTS = {
-    "env": ONE,
-    "env that fails": ("env", "--id", "job", "--nodes", "none"),
-    "exec --help": ("exec", "--help"),
-    "key": ("key",),
-    "--help": ("--help",),
-    "--version": ("--version",),
-    "template": ("template", "sbatch", "--nodes", "2", "--", "train.py"),
-    "template list": ("template", "list"),
-    "template show": ("template", "show", "script"),
-    "hooks render": ("hooks", "render", "slurm", "prolog"),
-    "hooks render, all": ("hooks", "render", "slurm"),
-    "hooks install": ("hooks", "install", "pbs", "--dry-run", "--root", "/"),
-    "hooks doctor": ("hooks", "doctor"),
-}
-# These fail for another reason first, which is what is told.
-FAILS = {"env that fails": 64}
+# Without a scheduler's or a user's variables.
+ENV = {name: value for name, value in os.environ.items() if not name.startswith(("MINGLE_", "SLURM_", "PBS_"))}
+PRINTS = [
+    *("key", "--help", "--version", "exec --help", "template sbatch --nodes 2 -- train.py", "template list"),
+    *("template show script", "hooks render slurm prolog", "hooks render slurm", "hooks doctor"),
+    *("hooks install pbs --dry-run --root /", " ".join(ONE), " ".join(WRONG)),
+]
 LINE = re.compile(r"mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n")
 
 
-def of_nobody() -> dict[str, str]:
-    """Return this environment without a scheduler's or a user's variables."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("MINGLE_", "SLURM_", "PBS_"))}
-
-
-def run(words: tuple[str, ...], redirections: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run mingle in a shell, with these redirections and without a scheduler's or a user's variables."""
+def run(words: tuple[str, ...], redirections: str = "", **options: object) -> subprocess.CompletedProcess[str]:
+    """Run mingle in a shell, with these redirections."""
     argv = ["bash", "-c", f'"$@" {redirections}', "bash", MINGLE, *words]
-    return subprocess.run(  # type: ignore[call-overload, no-any-return]
-        argv, env=of_nobody(), text=True, timeout=60, check=False, **{"capture_output": True, **options}
-    )
+    return subprocess.run(argv, env=ENV, text=True, timeout=60, check=False, capture_output=True, **options)  # type: ignore[call-overload, no-any-return]
 
 
-# What is started for each of the tables below; the rest are forks, for which it is closed, full or gone all the same.
-STARTED = ("env", "hooks render, all")
-REDIRECTED: dict[str, tuple[int, str | None]] = {
-    "<&-": (0, None),
-    ">/dev/full": (1, "/dev/full"),
-    ">&-": (1, None),
-    "2>/dev/full": (2, "/dev/full"),
-    "2>&-": (2, None),
-}
+@pytest.mark.parametrize(
+    "sink", [{1: "/dev/full"}, {1: None}, {0: None, 1: None}, {1: "|"}], ids=["full", "closed", "both closed", "gone"]
+)
+@pytest.mark.parametrize("words", PRINTS)
+def test_output_that_goes_nowhere_is_one_line_and_a_code(
+    forked: Forked, words: str, sink: dict[int, str | None]
+) -> None:
+    """73 where writing was all that went wrong; "gone" is what `| head -0` leaves, once head has ended.
 
-
-def printed(forked: Forked, name: str, redirections: str) -> subprocess.CompletedProcess[str]:
-    """Have one of what prints print there."""
-    if name in STARTED:
-        return run(PRINTS[name], redirections)
-    streams = dict(REDIRECTED[redirection] for redirection in redirections.split())
-    return forked.run(*PRINTS[name], env=of_nobody(), streams=streams)
-
-
-@pytest.mark.parametrize("sink", [">/dev/full", ">&-", "|"])
-@pytest.mark.parametrize("name", PRINTS)
-def test_output_that_goes_nowhere_is_one_line_and_a_code(forked: Forked, name: str, sink: str) -> None:
-    """73 where writing was all that went wrong; `|` is what `| head -0` leaves, once head has ended."""
-    if sink != "|":
-        done = printed(forked, name, sink)
-    elif name not in STARTED:
-        done = forked.run(*PRINTS[name], env=of_nobody(), streams={1: "|"})
-    else:
-        reader, writer = os.pipe()
-        os.close(reader)
-        done = run(PRINTS[name], "", capture_output=False, stdout=writer, stderr=subprocess.PIPE)
-        os.close(writer)
-    assert LINE.fullmatch(done.stderr), done
-    assert (done.returncode, done.stdout or "") == (FAILS.get(name, PlaceError.exit_code), "")
-
-
-# Each two of what is run, where its output goes and where its errors go. All three would be as many processes again.
-NOWHERE = [
-    (name, sink, ("2>/dev/full", "2>&-")[(number + place) % 2])
-    for number, name in enumerate(PRINTS)
-    for place, sink in enumerate((">/dev/full", ">&-", ">&- <&-"))
-]
-
-
-@pytest.mark.parametrize(("name", "sink", "errors"), NOWHERE)
-def test_where_stderr_takes_nothing_either_the_code_remains(forked: Forked, name: str, sink: str, errors: str) -> None:
-    """And nothing lands where it does not belong."""
-    done = printed(forked, name, f"{sink} {errors}")
-    assert (done.returncode, done.stdout, done.stderr) == (FAILS.get(name, PlaceError.exit_code), "", "")
+    Where stderr takes nothing either the code remains, and nothing lands where it does not belong.
+    """
+    code = 64 if words.endswith("none") else PlaceError.exit_code
+    for errors in ({}, {2: "/dev/full"}, {2: None}):
+        done = forked.run(*words.split(), env=ENV, streams={**sink, **errors})
+        assert (done.returncode, done.stdout) == (code, "")
+        assert done.stderr == "" if errors else LINE.fullmatch(done.stderr), done
 
 
 @pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
 def test_a_message_that_stderr_does_not_take_is_not_for_eval(errors: str) -> None:
     """Stdout holds the same as ever, and eval fails with the code."""
-    wrong = ("env", "--id", "job", "--nodes", "none")
-    assert run(wrong, errors).stdout == run(wrong, "").stdout != ""
+    assert run(WRONG, errors).stdout == run(WRONG).stdout != ""
     assert run(ONE, errors).returncode == 0
     explained = run((*ONE, "--explain"), errors)
     assert explained.returncode == 0
@@ -128,21 +74,24 @@ def test_a_member_that_waits_does_not_end_because_its_log_is_full(hosts: Callabl
     assert (done.returncode, done.stderr) == (69, "") or (done.stdout, done.stderr) == ("69\n", ""), done
 
 
-@pytest.mark.parametrize(("redirection", "before"), [(">", ""), (">>", "true\n")])
+@pytest.mark.parametrize(("redirection", "before"), [(">", ""), (">>", "true\n"), ("1<>", "true\n" * 2000)])
 def test_half_a_world_is_taken_out_of_its_file_again(tmp_path: Path, redirection: str, before: str) -> None:
-    """A file that could not take it all has what it had, so nobody sources half a world."""
+    """A file that could not take it all has what it had, so nobody sources half a world; what is behind it stays."""
     file = tmp_path / "world"
     file.write_text(before)
     done = run(MANY, f'{redirection}"{file}"', preexec_fn=lambda: limit_files(1024))
     assert LINE.fullmatch(done.stderr), done
     assert done.returncode == PlaceError.exit_code
     text = file.read_text()
+    if redirection == "1<>":
+        assert text[1024:] == before[1024:]
+        return
     assert text.startswith(before)
     assert "export" not in text
     # What made room for it is the short text that fails.
     sourced = subprocess.run(["bash", "-c", '. "$1" || exit', "bash", file], capture_output=True, check=False)
     assert (sourced.returncode, sourced.stderr) == (PlaceError.exit_code, b"")
-    assert len(run(MANY, "").stdout) > 1024
+    assert len(run(MANY).stdout) > 1024
 
 
 def limit_files(octets: int) -> None:
@@ -172,7 +121,7 @@ def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
     thread.join()
     os.close(reader)
     assert (process.returncode, errors) == (0, b"")
-    assert b"".join(got).partition(b"\n")[2].decode() == run(("hooks", "render", "slurm"), "").stdout
+    assert b"".join(got).partition(b"\n")[2].decode() == run(("hooks", "render", "slurm")).stdout
 
 
 EXEC = ("exec", "--id", "job", "--nodes", "1", "--")
@@ -187,7 +136,7 @@ def test_exec_hands_on_what_is_closed_or_ignored_and_starts_nothing_without_a_st
     assert "saw " in done.stderr
     assert "a closed or read-only one" in done.stderr
     nohup = ["env", "--ignore-signal=HUP", MINGLE, *EXEC, "sh", "-c", "kill -HUP $$; echo on"]
-    done = subprocess.run(nohup, env=of_nobody(), capture_output=True, text=True, check=False)
+    done = subprocess.run(nohup, env=ENV, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "on\n")
 
 
@@ -209,12 +158,3 @@ def test_a_process_that_is_stopped_while_it_fails_prints_why_it_failed() -> None
     assert done.stderr.startswith("mingle: expected ")
     assert done.stderr.count("\n") == 1
     assert "exit 64" in done.stdout
-
-
-def test_what_others_wrote_behind_half_a_world_stays(tmp_path: Path) -> None:
-    """Only the end of a file is cut off."""
-    file = tmp_path / "world"
-    file.write_bytes(b"x" * 8192)
-    done = run(MANY, f'1<>"{file}"', preexec_fn=lambda: limit_files(1024))
-    assert done.returncode == PlaceError.exit_code
-    assert file.read_bytes()[1024:] == b"x" * (8192 - 1024)

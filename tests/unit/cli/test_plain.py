@@ -11,14 +11,14 @@ import click
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingle_hooks.cli import plain
 from mingle_hooks.cli.commands import settings_options
-from mingle_hooks.cli.plain import ONLY_STARTED
+from mingle_hooks.cli.main import read_call
+from mingle_hooks.settings import FLAGS, ONLY_STARTED, OPTIONS
 
 WORDS = st.sampled_from(
     [
-        *plain.OPTIONS,
-        *plain.FLAGS,
+        *OPTIONS,
+        *FLAGS,
         *("x", "4", "--", "-h", "--help", "", "--id=a", "--id=", "--quiet=1", "a b", "=", "-", "--no"),
     ]
 )
@@ -47,11 +47,8 @@ def by_click(command: str, words: list[str]) -> tuple[dict[str, Any], tuple[str,
 @given(command=st.sampled_from(["env", "exec"]), words=st.lists(WORDS, max_size=8))
 def test_a_call_that_is_read_is_the_one_that_click_reads(command: str, words: list[str]) -> None:
     """Whatever stands there, both readers agree on options, flags and the command to become."""
-    call = plain.read_call([command, *words])
-    if call is not None:
-        flags = call.flags._asdict()
-        mine = {**call.options, **{name: True for name, value in flags.items() if value}}
-        assert by_click(command, words) == (mine, call.rest)
+    call = read_call([command, *words])
+    assert call is None or by_click(command, words) == call
 
 
 # Of job scripts: options, and the command to become.
@@ -74,25 +71,22 @@ OTHERS = (
 
 def test_plain_command_lines_need_no_click_and_everything_else_is_left_to_it() -> None:
     for line, (options, rest) in PLAIN.items():
-        words = line.split()
-        assert plain.read_call(words) == plain.Call(words[0], options, rest=tuple(rest.split()))
-    assert [line for line in OTHERS if plain.read_call(line.split()) is not None] == []
+        assert read_call(line.split()) == (options, tuple(rest.split()))
+    assert [line for line in OTHERS if read_call(line.split()) is not None] == []
 
 
 def test_a_member_loads_nothing_that_it_does_not_use() -> None:
     """Each of these costs every node of every job 20 to 80 ms."""
     script = (
         "import sys; from mingle_hooks.cli import main, answer; from mingle_hooks.rendezvous import rendezvous;"
-        " from mingle_hooks.schedulers import slurm, detect;"
+        " from mingle_hooks.schedulers import slurm, detect; from mingle_hooks.job import launchers, member_spec;"
+        # No plugin is looked for where a row of ours fits.
+        "member_spec({'SLURM_JOB_ID': '1', 'SLURM_JOB_NUM_NODES': '1'}, {'frameworks': 'jax'});"
+        "member_spec({}, {'id': 'a', 'nodes': '2'}); launchers.find(['torchrun']); launchers.find(['python3', 'x.py']);"
         "print(*sorted(sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", script],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={"PATH": os.environ["PATH"]},
-    )
+    argv, env = [sys.executable, "-I", "-c", script], {"PATH": os.environ["PATH"]}
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, env=env)
     loaded = set(done.stdout.split())
     assert {"mingle_hooks.joining", "mingle_hooks.rendezvous.member"} <= loaded
     assert not loaded & {"click", "jinja2", "multicast_expert", "asyncio", "importlib.metadata"}

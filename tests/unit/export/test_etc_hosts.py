@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mingle_hooks.errors import PlaceError
 from mingle_hooks.export import hostfiles as etchosts
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 LINES = "10.0.0.1 node1\n10.0.0.2 node2\n"
-TEXTS = (
-    b"",
-    b"127.0.0.1 localhost\n",
-    b"127.0.0.1 localhost",
-    b"127.0.0.1 localhost\r\n\r\n\n",
-    b"\n",
-    b"# \xff\xfe\x00 not UTF-8\n127.0.0.1\tlocalhost # mingle hosts\n",
-)
 
 
 def busy(_old: str, _new: str) -> None:
@@ -38,36 +30,33 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return tmp_path / "hosts"
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_block_comes_and_goes_and_leaves_every_octet(place: Path, text: bytes) -> None:
-    """Also where another job's block stands beside it, in any order."""
-    place.write_bytes(text)
-    etchosts.write_etc_hosts("a", LINES, str(place))
-    one = place.read_bytes()
-    assert one.startswith(text)
-    assert f"\n{LINES}".encode() in one
-    etchosts.write_etc_hosts("b", "10.0.0.9 node9\n", str(place))
-    assert place.read_bytes().startswith(one)
-    assert etchosts.remove_etc_hosts("b", str(place))
-    assert place.read_bytes() == one
-    assert etchosts.remove_etc_hosts("a", str(place))
-    assert place.read_bytes() == text
-    assert not etchosts.remove_etc_hosts("a", str(place))
-    assert [path.name for path in place.parent.iterdir()] == ["hosts"]
-
-
-def test_a_world_that_writes_again_has_one_block_and_may_go_before_another(place: Path) -> None:
-    """The later one counts; what stands after it stays a line of its own."""
-    place.write_bytes(b"127.0.0.1 localhost")
-    for lines in ("10.0.0.7 node7\n", LINES):
-        etchosts.write_etc_hosts("a", lines, str(place))
-    assert b"node7" not in place.read_bytes()
-    assert place.read_bytes().count(b"from here") == 1
-    etchosts.write_etc_hosts("b", "10.0.0.9 node9\n", str(place))
-    etchosts.remove_etc_hosts("a", str(place))
-    assert place.read_bytes().startswith(b"127.0.0.1 localhost\n# mingle hosts ")
-    etchosts.remove_etc_hosts("b", str(place))
-    assert place.read_bytes() == b"127.0.0.1 localhost\n"
+@given(
+    text=st.binary(max_size=60) | st.sampled_from([b"127.0.0.1 localhost", b"a\r\n\r\n\n", b"\n", b"# mingle hosts\n"]),
+    written=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([LINES, "10.0.0.9 node9\n"])), max_size=5),
+    order=st.permutations("abc"),
+    is_mount=st.booleans(),
+)
+def test_blocks_come_and_go_in_any_order_and_leave_every_octet(
+    text: bytes, written: list[tuple[str, str]], order: list[str], *, is_mount: bool
+) -> None:
+    """Each world has one block, the lines of which are those that it wrote last."""
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        if is_mount:
+            patch.setattr(os, "rename", busy)
+        place = Path(directory, "hosts")
+        place.write_bytes(text)
+        for world, lines in written:
+            etchosts.write_etc_hosts(world, lines, str(place))
+        last = dict(written)
+        found = place.read_bytes()
+        assert found.startswith(text)
+        assert all(found.count(f"\n{lines}".encode()) >= [*last.values()].count(lines) for lines in last.values())
+        assert found.count(b": from here") == text.count(b": from here") + len(last)
+        for world in order:
+            assert etchosts.write_etc_hosts(world, "", str(place)) is (world in last)
+        # The newline of the first block stays if another stood behind it.
+        assert place.read_bytes() in (text, text + b"\n" * (len(last) > 1 and not text.endswith(b"\n")))
+        assert os.listdir(directory) == ["hosts"]
 
 
 def test_what_somebody_writes_after_the_block_stays(place: Path) -> None:
@@ -76,12 +65,12 @@ def test_what_somebody_writes_after_the_block_stays(place: Path) -> None:
     etchosts.write_etc_hosts("a", LINES, str(place))
     with place.open("ab") as file:
         file.write(b"10.0.0.8 mine\n")
-    etchosts.remove_etc_hosts("a", str(place))
+    etchosts.write_etc_hosts("a", "", str(place))
     assert place.read_bytes() == b"127.0.0.1 localhost\n10.0.0.8 mine\n"
     etchosts.write_etc_hosts("a", LINES, str(place))
     cut = place.read_bytes().rpartition(b"# mingle hosts")[0]
     place.write_bytes(cut)
-    assert not etchosts.remove_etc_hosts("a", str(place))
+    assert not etchosts.write_etc_hosts("a", "", str(place))
     assert place.read_bytes() == cut
 
 

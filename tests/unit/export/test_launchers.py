@@ -103,6 +103,8 @@ def test_accelerate_s_own_file_decides_how_processes_are_started(
         ("accelerate launch --num_machines 1 t.py", "leaving that option out"),
         ("accelerate launch --machine_rank=0 t.py", "leaving that option out"),
         ("deepspeed --no_ssh_check --node_rank 0 t.py", "leaving that option out"),
+        ("deepspeed --num_nodes 1 t.py", "leaving that option out"),
+        ("ray start --address=localhost:6379", "leaving that option out"),
         ("ray start --head", "without --head"),
     ],
 )
@@ -166,6 +168,31 @@ def test_any_other_program_is_none(line: str) -> None:
 JOB = {"id": "a", "nodes": "2", "rank": "1"}
 
 
+@pytest.mark.parametrize(
+    ("line", "given", "frameworks", "has_rank"),
+    [
+        ("env", None, ("torchrun", "gloo", "process"), True),
+        ("env", "lightning", ("torchrun", "gloo", "lightning"), False),  # which starts the node's processes
+        ("env", "none", (), False),
+        ("torchrun t.py", None, ("torchrun", "gloo", "cpu"), False),
+        ("accelerate launch t.py", None, ("torchrun", "gloo", "cpu"), False),
+        ("deepspeed t.py", None, ("torchrun", "gloo", "deepspeed"), False),
+        # The other nodes may have another name for the interface, and get rank 0's variables.
+        ("mpirun ./t", None, ("torchrun", "mpi"), False),
+        ("mpirun ./t", "gloo", ("torchrun", "gloo", "mpi"), False),
+    ],
+)
+def test_a_command_gets_what_it_reads_and_a_rank_if_it_is_a_nodes_only_process(
+    line: str, given: str | None, frameworks: tuple[str, ...], *, has_rank: bool
+) -> None:
+    """LOCAL_RANK would make Lightning wait for processes that nobody starts."""
+    command, spec = line.split(), member_spec({}, JOB | {"frameworks": given})
+    assert launchers.with_frameworks(command, spec).settings.frameworks == frameworks
+    place = launchers.with_ranks(command, spec, ALIKE).place
+    assert (place.rank, place.local_rank) == ((1, 0) if has_rank else (None, None))
+    assert launchers.with_ranks(command, spec, SECOND) == SECOND  # which has several processes
+
+
 ALONE = (
     *("--standalone train.py", "--nnodes=1 --nproc_per_node=8 train.py", "--nproc-per-node 8 --nnodes 1 train.py"),
     *("--nnodes 3:4 train.py", "--nnodes=x train.py", "--node_rank=0 train.py", "--master_addr localhost train.py"),
@@ -187,6 +214,24 @@ def test_an_option_that_takes_torchrun_out_of_the_world_is_refused(launcher: str
             launchers.check_command(f"{launcher} {words}".split(), spec)
     for line in (*(f"{launcher} {words}" for words in TOGETHER), "python3 train.py --standalone"):
         launchers.check_command(line.split(), spec)
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("mpirun -n 1 ./t", "-n 2 or more"),
+        ("horovodrun --verbose -np 1 ./t", "-np 2 or more"),
+        ("accelerate launch t.py", "leaving out --verbatim"),
+        ("deepspeed t.py", "leaving out --verbatim"),
+        ("mpirun ./t", "leaving out --verbatim"),
+    ],
+)
+def test_a_launcher_that_would_leave_nodes_out_is_refused(line: str, remedy: str) -> None:
+    """By the number of its processes, or as nothing names the nodes to it."""
+    with pytest.raises(UsageError, match=remedy):
+        launchers.check_command(line.split(), member_spec({}, JOB), verbatim="verbatim" in remedy)
+    for named in ("-n 2", "--hostfile=mine"):
+        launchers.check_command(["mpirun", *named.split(), "./t"], member_spec({}, JOB), verbatim="host" in named)
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from support.needs import skip_for_want_of
 from mingle_hooks.cli.hooks import hooks
 from mingle_hooks.export.variables import own
 from mingle_hooks.files import shipped_text
-from mingle_hooks.hooks import pbs
-from mingle_hooks.hooks.apply import hook
+from mingle_hooks.hooks import targets
 from mingle_hooks.hooks.files import KILL_SWITCH, Site
 from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.targets import hook
 
 LAUNCHES = recorded("openpbs-*/hook.execjob_launch.*")
 OTHERS = [path for path in recorded("openpbs-*/hook.*") if path not in LAUNCHES]
@@ -38,7 +38,7 @@ PYTHONS["this"] = sys.executable
 
 def event_of(path: Path) -> dict[str, Any]:
     """Return a recorded event as the fake module takes it."""
-    return pbs.fake_event(path.read_text())
+    return targets.fake_event(path.read_text())
 
 
 def run_all(
@@ -57,7 +57,7 @@ def run_all(
     paths = [directory / f"event.{number}.json" for number in range(len(events))]
     for path, event in zip(paths, events, strict=True):
         path.write_text(json.dumps(event))
-    argv = [python or sys.executable, "-c", shipped_text(pbs.FAKE_PBS), directory / "mingle.py", *paths]
+    argv = [python or sys.executable, "-c", shipped_text(targets.FAKE_PBS), directory / "mingle.py", *paths]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stderr) == (0, "")
     found: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
@@ -84,10 +84,20 @@ SCRIPT, TASK = (next(path for path in LAUNCHES if path.name.endswith(f".0.ctl.no
 
 @pytest.mark.parametrize("name", PYTHONS)
 def test_every_recorded_task_gets_its_nodes_place(tmp_path: Path, name: str) -> None:
-    """The job script and every task on every host get the same, and a task the rank of its host; one host nothing."""
-    events = [event_of(path) for path in LAUNCHES]
+    """The job script and every task on every host of a job and its run get the same; a rerun has another name.
+
+    A task gets the rank of its host, and one host nothing.
+    """
+    events, worlds, ports = [event_of(path) for path in LAUNCHES], {}, {}
     for path, event, found in zip(LAUNCHES, events, run_all(tmp_path, events, python=python(name)), strict=True):
-        check_place(path.name.split(".")[-2], event, found["added"])
+        added, (job, count) = found["added"], map(event["job"].get, ("id", "run_count"))
+        check_place(path.name.split(".")[-2], event, added)
+        world = tuple(map(added.get, ("MINGLE_ID", "MASTER_ADDR", "MASTER_PORT", "NNODES")))
+        assert worlds.setdefault((job, count), world) == world
+        if added:
+            assert ports.setdefault(job, added["MASTER_PORT"]) == added["MASTER_PORT"]
+    assert len({*ports.values()}) == len(ports) > 1
+    assert (worlds["3.ctl", 1][0], worlds["3.ctl", 2][0]) == ("3.ctl", "3.ctl.r1")
 
 
 def check_place(host: str, event: dict[str, Any], added: dict[str, str]) -> None:
@@ -112,24 +122,6 @@ def check_place(host: str, event: dict[str, Any], added: dict[str, str]) -> None
 def test_other_events_are_accepted(tmp_path: Path) -> None:
     """A site that gives the hook another event, which has no environment, loses no job."""
     run_all(tmp_path, [event_of(path) for path in OTHERS])
-
-
-def test_all_tasks_of_a_job_agree(tmp_path: Path) -> None:
-    """One address and one port for all recorded tasks of each job and run."""
-    worlds: dict[str, set[tuple[str, ...]]] = {}
-    paths = [path for path in LAUNCHES if ".1.ctl." not in path.name]
-    for path, found in zip(paths, run_all(tmp_path, [event_of(path) for path in paths]), strict=True):
-        world = tuple(found["added"][name] for name in ("MASTER_ADDR", "MASTER_PORT", "NNODES"))
-        worlds.setdefault(path.name.split(".ctl.")[0], set()).add(world)
-    assert {len(found) for found in worlds.values()} == {1}
-    ports = {next(iter(found))[1] for found in worlds.values()}
-    assert len(ports) == len(worlds)
-
-
-def test_a_rerun_has_another_name(tmp_path: Path) -> None:
-    """The second run of job 3 is told from the first."""
-    ids = {run(tmp_path, event_of(path))["added"]["MINGLE_ID"] for path in LAUNCHES if ".3.ctl." in path.name}
-    assert ids == {"3.ctl", "3.ctl.r1"}
 
 
 def test_running_it_twice_changes_nothing(tmp_path: Path) -> None:
@@ -203,17 +195,11 @@ def test_what_pbs_set_is_not_unset(tmp_path: Path) -> None:
     assert (found["gone"], found["added"]["NODE_RANK"]) == ([], "0")
 
 
-def test_gpus_of_the_vnode_set_torchruns_processes(tmp_path: Path) -> None:
-    """The GPUs of this host's chunks are added up."""
+@pytest.mark.parametrize(("visible", "count"), [("", "3"), ("0\\,3", "2"), ("0," * 63 + "0", "64"), ("0," * 99, "64")])
+def test_gpus_set_torchruns_processes(tmp_path: Path, visible: str, count: str) -> None:
+    """Those of this host's chunks are added up; of what the user exported, torchrun would start a process each."""
     event = event_of(next(path for path in LAUNCHES if "0.ctl.node2" in path.name))
     event["job"]["exec_vnode"] = "(node1:ncpus=2:ngpus=4)+(node2:ngpus=2:ncpus=2+node2[1]:ngpus=1)+(node3:ncpus=2)"
-    assert run(tmp_path, event)["added"]["PET_NPROC_PER_NODE"] == "3"
-
-
-@pytest.mark.parametrize(("visible", "count"), [("0\\,3", "2"), ("0," * 63 + "0", "64"), ("0," * 99, "64")])
-def test_no_more_than_64_gpus_are_torchrun_s(tmp_path: Path, visible: str, count: str) -> None:
-    """What the user exported may be anything: torchrun would start a process for each comma."""
-    event = event_of(TASK)
     event["env"]["CUDA_VISIBLE_DEVICES"] = visible
     assert run(tmp_path, event)["added"]["PET_NPROC_PER_NODE"] == count
 

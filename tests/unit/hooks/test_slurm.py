@@ -8,15 +8,15 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from support.hooks_image import NO_CHAIN, OURS, aged, at, call, conf, program, tree
+from support.hooks_image import NO_CHAIN, OURS, aged, at, call, conf, install, program, tree
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.hooks import files, slurm, verify
-from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import TASK_PROLOG, Site
 from mingle_hooks.hooks.files import render_hook as render
 from mingle_hooks.hooks.plan import Plan, Where
 from mingle_hooks.hooks.slurm import SlurmConf, find_slurm_conf, parse_config
+from mingle_hooks.hooks.targets import hook
 
 SITES = '[hooks]\nprolog = "/opt/prolog"\nepilog = "none"\ntaskprolog = "/opt/task"\n'
 AFTER = (f"Prolog={OURS}/prolog", f"Epilog={OURS}/epilog", f"TaskProlog={OURS}/taskprolog-all", "PrologFlags=Alloc")
@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 def test_a_new_node_is_not_installed_by_guess(root: Path) -> None:
     """Where slurm.conf names ours, and neither settings nor manifest know what was there: refused, with what to say."""
     with pytest.raises(FactsError, match=r'prolog = "/the/path", or prolog = "none", in \[hooks\] of /etc/mingle'):
-        call(root, "install", "slurm", "--yes")
+        install(root)
     assert not (root / OURS.lstrip("/")).exists()
     assert "==> /etc/mingle/hooks/slurm/prolog <==" in call(root, "render", "slurm").stdout
 
@@ -45,22 +45,22 @@ def test_without_a_slurm_conf_the_settings_are_needed(root: Path) -> None:
     """As on a node of a configless site, before its slurmd has started."""
     (root / "etc/slurm/slurm.conf").unlink()
     with pytest.raises(FactsError, match=r"neither slurm\.conf nor"):
-        call(root, "install", "slurm", "--yes")
+        install(root)
     program(root, "/etc/mingle/mingle.toml", SITES)
-    assert call(root, "install", "slurm", "--yes").exit_code == 0
+    assert install(root).exit_code == 0
 
 
 def test_the_settings_name_the_chain_on_every_node(root: Path) -> None:
     """A new node gets the same hooks as the first, which had slurm.conf to go by; none is none."""
     program(root, "/etc/mingle/mingle.toml", SITES)
-    assert call(root, "install", "slurm", "--yes").exit_code == 0
-    texts = {name: (root / OURS.lstrip("/") / name).read_text() for name in ("prolog", "epilog", "taskprolog-all")}
+    assert install(root).exit_code == 0
+    texts = {name: at(root, f"{OURS}/{name}").read_text() for name in ("prolog", "epilog", "taskprolog-all")}
     assert call(root, "verify", "slurm").stdout.splitlines()[-1] == "ok"
     first = root / "first"
     (first / "etc/slurm").mkdir(parents=True)
     conf(first, "Prolog=/opt/prolog", "TaskProlog=/opt/task")
-    done = call(first, "install", "slurm", "--yes")
-    assert {name: (first / OURS.lstrip("/") / name).read_text() for name in texts} == texts
+    done = install(first)
+    assert {name: at(first, f"{OURS}/{name}").read_text() for name in texts} == texts
     output = [line.partition("on every node: ")[2] for line in done.stderr.splitlines() if "on every node" in line]
     assert "\n".join(["[hooks]", *output, ""]) == SITES
 
@@ -71,14 +71,14 @@ def test_settings_and_slurm_conf_may_not_contradict(root: Path) -> None:
     for text in (SITES, NO_CHAIN):
         program(root, "/etc/mingle/mingle.toml", text)
         with pytest.raises(FactsError, match=r'prolog = "/opt/other" in \[hooks\]'):
-            call(root, "install", "slurm", "--yes")
+            install(root)
 
 
 def test_a_hook_never_calls_itself(root: Path) -> None:
     """Neither by the settings, nor by what slurm.conf names."""
     program(root, "/etc/mingle/mingle.toml", SITES.replace("/opt/prolog", f"{OURS}/prolog"))
     with pytest.raises(FactsError, match="site's own"):
-        call(root, "install", "slurm", "--yes")
+        install(root)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_verify_finds_a_chain_that_cannot_be_run(root: Path, path: str, spoil: s
     """Before a job does; also one that others can change, and a task's that users cannot run."""
     program(root, "/etc/mingle/mingle.toml", SITES)
     program(root, "/etc/mingle/epilog.d/50-site")
-    call(root, "install", "slurm", "--yes")
+    install(root)
     assert call(root, "verify", "slurm").exit_code == 0
     if spoil == "gone":
         (root / path).unlink()
@@ -109,16 +109,16 @@ def test_taskprolog_d_is_reason_enough_for_the_wrapper(root: Path) -> None:
     """Slurm knows one TaskProlog; the wrapper's file is there on every node, whatever its slurm.conf names."""
     conf(root, "ClusterName=x")
     program(root, "/etc/mingle/mingle.toml", NO_CHAIN)
-    assert f"\nTaskProlog={OURS}/taskprolog\n" in call(root, "install", "slurm", "--yes").stdout
+    assert f"\nTaskProlog={OURS}/taskprolog\n" in install(root).stdout
     assert (root / OURS.lstrip("/") / "taskprolog-all").exists()
     program(root, "/etc/mingle/taskprolog.d/10-site")
-    assert f"\nTaskProlog={OURS}/taskprolog-all\n" in call(root, "install", "slurm", "--yes").stdout
+    assert f"\nTaskProlog={OURS}/taskprolog-all\n" in install(root).stdout
 
 
 def test_without_a_known_configuration_nothing_is_removed(root: Path) -> None:
     """A node whose slurm.conf is the controller's affair: what Slurm runs cannot be seen from here."""
     program(root, "/etc/mingle/mingle.toml", SITES)
-    call(root, "install", "slurm", "--yes")
+    install(root)
     (root / "etc/slurm/slurm.conf").unlink()
     with pytest.raises(FactsError, match="--slurm-conf with a copy"):
         call(root, "uninstall", "slurm", "--yes")
@@ -127,7 +127,7 @@ def test_without_a_known_configuration_nothing_is_removed(root: Path) -> None:
 
 def taken_out(root: Path, monkeypatch: pytest.MonkeyPatch, *running: str) -> None:
     """Take ours out of slurm.conf, while Slurm still runs with these lines."""
-    call(root, "install", "slurm", "--yes")
+    install(root)
     conf(root, "ClusterName=x")
     monkeypatch.setattr(slurm, "running_config", lambda _where: parse_config("\n".join(running)))
 
@@ -193,7 +193,7 @@ def test_a_stub_keeps_a_glob_from_matching_nothing(root: Path, monkeypatch: pyte
 def test_without_an_answer_of_the_controller_stubs_stay(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Slurm runs is not known then; a power cut between the stubs and the manifest lets them wait anew."""
     program(root, "/etc/mingle/mingle.toml", SITES)
-    call(root, "install", "slurm", "--yes")
+    install(root)
     conf(root, "ClusterName=x")
     before = at(root, "/etc/mingle/hooks/manifest.json").read_text()
     monkeypatch.setattr(slurm, "_has_controller", lambda _where: True)
@@ -204,14 +204,14 @@ def test_without_an_answer_of_the_controller_stubs_stay(root: Path, monkeypatch:
     assert fates(root) == ["stub"] * 4
     monkeypatch.setattr(slurm, "running_config", lambda _where: SlurmConf(""))
     assert fates(root) == ["wait"] * 4
-    call(root, "install", "slurm", "--yes")
+    install(root)
     assert fates(root) == ["stub"] * 4
 
 
 def test_verify_compares_the_file_with_what_slurm_runs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slurm.conf that Slurm has not read yet, and no slurm.conf at all, where the controller's answer counts."""
     program(root, "/etc/mingle/mingle.toml", SITES)
-    call(root, "install", "slurm", "--yes")
+    install(root)
     monkeypatch.setattr(
         slurm, "running_config", lambda _where: parse_config(f"Epilog = {OURS}/epilog\nProlog = /opt/old\n")
     )
@@ -329,10 +329,18 @@ def test_a_cluster_s_own_file_is_included(tmp_path: Path) -> None:
             read_conf(tmp_path, text)
 
 
-def test_slurm_conf_of_the_environment_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On this host alone: an image is another one's. What was typed comes before it."""
+@pytest.mark.parametrize("by", ["environment", "slurmd"])
+def test_the_slurm_conf_of_this_host_counts_on_this_host_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """It is named by the environment or by the slurmd that runs; an image is another's. What was typed is first."""
     (tmp_path / "own.conf").write_text("Prolog=/opt/own\n")
-    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "own.conf"))
+    if by == "environment":
+        monkeypatch.setenv("SLURM_CONF", str(tmp_path / "own.conf"))
+    else:
+        (tmp_path / "comm").write_text("slurmd\n")
+        (tmp_path / "cmdline").write_text(f"/usr/sbin/slurmd\0-D\0-f\0{tmp_path}/own.conf\0")
+        monkeypatch.setattr(slurm.glob, "glob", lambda _: [f"{tmp_path}/comm"])
     found = find_slurm_conf("")
     assert (found and found.one("Prolog")) == "/opt/own"
     assert find_slurm_conf(str(tmp_path)) is None
@@ -359,17 +367,6 @@ def test_the_file_is_the_one_that_slurmd_reads(tmp_path: Path, options: str, pla
         assert find_slurm_conf(str(tmp_path)) is None
 
 
-def test_the_file_of_a_slurmd_that_runs_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On this host alone, and before what its unit would give it; an image's slurmd does not run."""
-    (tmp_path / "own.conf").write_text("Prolog=/opt/own\n")
-    (tmp_path / "comm").write_text("slurmd\n")
-    (tmp_path / "cmdline").write_text(f"/usr/sbin/slurmd\0-D\0-f\0{tmp_path}/own.conf\0")
-    monkeypatch.setattr(slurm.glob, "glob", lambda _: [f"{tmp_path}/comm"])
-    found = find_slurm_conf("")
-    assert (found and found.one("Prolog")) == "/opt/own"
-    assert find_slurm_conf(str(tmp_path)) is None
-
-
 MOUNTS, HOOK = "etc/enroot/mounts.d/50-mingle.fstab", "etc/enroot/hooks.d/50-mingle.sh"
 
 
@@ -392,9 +389,7 @@ def settings_of(pyxis: Path, way: str) -> None:
 
 def test_the_hooks_are_mounted_into_every_container(pyxis: Path) -> None:
     """Read-only, and no container fails for want of them; uninstalling takes that back."""
-    assert (
-        f"TaskProlog={OURS}/taskprolog" in call(pyxis, "install", "slurm", "--yes", "--slurm-version", "23.11").stdout
-    )
+    assert f"TaskProlog={OURS}/taskprolog" in install(pyxis, "--slurm-version", "23.11").stdout
     lines = [line.split() for line in (pyxis / MOUNTS).read_text().splitlines() if not line.startswith("#")]
     assert [(line[0], line[1], "nofail" in line[3]) for line in lines] == [
         ("/etc/mingle", "/etc/mingle", True), ("/run/mingle", "/run/mingle", True),
@@ -410,7 +405,7 @@ def test_a_task_prolog_that_containers_cannot_run_is_refused(pyxis: Path, versio
     """From 24.11 on slurmstepd needs its own libraries there; and where the version is not known."""
     more = ("--slurm-version", version) if version else ()
     with pytest.raises(FactsError, match=r'containers = "hook" in \[hooks\]'):
-        call(pyxis, "install", "slurm", "--yes", *more)
+        install(pyxis, *more)
     assert not (pyxis / OURS.lstrip("/")).exists()
     assert "==> " in call(pyxis, "render", "slurm", *more).stdout
 
@@ -433,13 +428,13 @@ def test_without_enroot_s_configuration_there_is_no_mount(pyxis: Path) -> None:
     """Nor anything else to be done by it; without pyxis none is needed, unless a file only mentions it."""
     (pyxis / "etc/enroot").rmdir()
     with pytest.raises(FactsError, match="no /etc/enroot"):
-        call(pyxis, "install", "slurm", "--yes", "--slurm-version", "23.11")
+        install(pyxis, "--slurm-version", "23.11")
     settings_of(pyxis, "hook")
     with pytest.raises(FactsError, match="enroot's"):
-        call(pyxis, "install", "slurm", "--yes")
+        install(pyxis)
     settings_of(pyxis, "auto")
     (pyxis / "etc/slurm/plugstack.conf.d/pyxis.conf").write_text("# required spank_pyxis.so\n")
-    assert call(pyxis, "install", "slurm", "--yes").exit_code == 0
+    assert install(pyxis).exit_code == 0
 
 
 @pytest.mark.parametrize("way", ["hook", "none"])
@@ -447,7 +442,7 @@ def test_sites_may_do_without_a_task_prolog(pyxis: Path, way: str) -> None:
     """No line asks for it, verify finds one that is there, and doctor says so before anybody installs."""
     (pyxis / "etc/slurm/slurm.conf").write_text(f"TaskProlog={OURS}/taskprolog\n")
     settings_of(pyxis, way)
-    lines = call(pyxis, "install", "slurm", "--yes").stdout.splitlines()[-3:]
+    lines = install(pyxis).stdout.splitlines()[-3:]
     assert [line.partition("=")[0] for line in lines] == ["Prolog", "Epilog", "PrologFlags"]
     assert ((pyxis / HOOK).exists(), (pyxis / MOUNTS).exists()) == (way == "hook", False)
     conf(pyxis, *lines)

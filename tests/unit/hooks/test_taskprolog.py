@@ -16,9 +16,9 @@ import pytest
 from support.hooks import FULL, HOOKS, OBSERVE, SHELLS, SITES, environ, exported, recorded, shell, written
 from support.needs import only_with
 
-from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Chain, Site
 from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.targets import hook
 from mingle_hooks.schedulers.hostlist import expand
 
 TASKS = recorded("slurm-*/taskprolog.*")
@@ -52,10 +52,20 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", SHELLS)
 def test_recorded_tasks_get_their_place(script: Path, name: str) -> None:
-    """With every recorded environment and under every shell the variables say what Slurm's say."""
+    """The variables say what Slurm's say, the same in all tasks of a step, and the same under 22.05 and 26.05."""
+    shared = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "WORLD_SIZE", "MINGLE_ID")
+    steps: dict[tuple[str, str], set[tuple[str | None, ...]]] = {}
+    versions: dict[str, list[dict[str, str]]] = {}
     for path in TASKS:
         env = environ(path)
-        check_place(env, exported(script, env, shell(name)))
+        found = exported(script, env, shell(name))
+        check_place(env, found)
+        task = path.name.replace(".-5.", ".batch.")
+        steps.setdefault((path.parent.name, task.rpartition(".node")[0]), set()).add(tuple(map(found.get, shared)))
+        versions.setdefault(task, []).append(found)
+    assert {len(worlds) for worlds in steps.values()} == {1}
+    assert [task for task, (older, newer) in versions.items() if older != newer] == []
+    assert len(versions) == 20
 
 
 def check_place(env: dict[str, str], found: dict[str, str]) -> None:
@@ -81,67 +91,50 @@ def check_place(env: dict[str, str], found: dict[str, str]) -> None:
     assert found.keys() & PET in (set(), PET)
 
 
-@pytest.mark.parametrize("path", TASKS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_all_tasks_of_a_step_agree(script: Path, path: Path) -> None:
-    """What is the same for a whole step is the same in all of its recorded tasks."""
-    shared = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "WORLD_SIZE", "MINGLE_ID")
-    job, step = path.name.split(".")[1:3]
-    peers = [exported(script, environ(peer), SH) for peer in path.parent.glob(f"taskprolog.{job}.{step}.*")]
-    assert len({tuple(peer.get(name) for name in shared) for peer in peers}) == 1
+WORLD = "MINGLE_ID=77.3 MASTER_ADDR=node1 MASTER_PORT=23011 NNODES=4 NODE_RANK=2"
+# `torchrun --standalone` takes 1:4 too: a range that begins with 1 is whole with one node. The static rendezvous of the
+# others takes its end (torch, static_tcp_rendezvous.py: world_size = max_nodes).
+TORCHRUN = "PET_NNODES=1:4 PET_NODE_RANK=2 PET_NPROC_PER_NODE={} PET_MASTER_ADDR=node1 PET_MASTER_PORT=23011"
+GPUS = {"SLURM_GPUS_ON_NODE": "8"}
+# One task on each node may be a launcher: mpirun's orted hands its environment on, and Lightning starts none where
+# LOCAL_RANK is. One that is alone gets nothing: a sweep there gives each process its GPU and its port, and a port or a
+# number of ours would be one for all.
+PLACES = {
+    "several tasks on each node": (
+        STEP, f"{WORLD} RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=2",
+    ),
+    "one task on each node": (ONE_EACH, f"{WORLD} {TORCHRUN.format(1)}"),
+    "a batch script": (BATCH, "MINGLE_ID=77 MASTER_ADDR=node1 MASTER_PORT=23007 NNODES=4"),
+    "several tasks on one node": (
+        {**SINGLE, "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "4",
+         "SLURM_PROCID": "3", "SLURM_LOCALID": "3"},
+        f"{WORLD} RANK=3 WORLD_SIZE=4 LOCAL_RANK=3 LOCAL_WORLD_SIZE=4 GROUP_RANK=0".replace("=node1", "=127.0.0.1")
+        .replace("NNODES=4 NODE_RANK=2", "NNODES=1 NODE_RANK=0"),
+    ),
+    "a task that is alone": ({**SINGLE, **GPUS, "CUDA_VISIBLE_DEVICES": "0,1"}, ""),
+    "a batch script on one node": (
+        {**BATCH, **GPUS, "SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "4"}, "",
+    ),
+    "a node's GPUs": ({**ONE_EACH, **GPUS}, f"{WORLD} {TORCHRUN.format(8)}"),
+    **{f"{count} GPUs that the task sees": (
+        {**ONE_EACH, **GPUS, "CUDA_VISIBLE_DEVICES": visible}, f"{WORLD} {TORCHRUN.format(count)}",
+    ) for visible, count in (("0,3", 2), (",".join(map(str, range(64))), 64), ("0," * 99, 64))},
+    "the user's address": (
+        {**ONE_EACH, "MASTER_ADDR": "10.0.0.9", "MASTER_PORT": "1234"},
+        "MINGLE_ID=77.3 NNODES=4 NODE_RANK=2 "
+        + TORCHRUN.format(1).replace("=node1", "=10.0.0.9").replace("=23011", "=1234"),
+    ),
+}  # fmt: skip
 
 
-def test_slurm_26_05_gets_the_same_as_22_05(script: Path) -> None:
-    """The same jobs were recorded under both."""
-    older, newer = {}, {}
-    for path in TASKS:
-        found = older if "22.05" in path.parent.name else newer
-        found[path.name.replace(".-5.", ".batch.")] = exported(script, environ(path), SH)
-    assert older == newer
-    assert len(older) == 20
-
-
-def test_several_tasks_on_a_node_get_ranks(script: Path) -> None:
-    """Two tasks on each node: the five variables of a task, and none of torchrun's."""
-    found = exported(script, STEP, SH)
-    assert {name: found[name] for name in RANKS} == {
-        "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "2",
-    }  # fmt: skip
-    assert not found.keys() & PET
-
-
-def test_one_task_on_each_node_gets_what_torchrun_reads_and_no_ranks(script: Path) -> None:
-    """It may be a launcher: mpirun's orted hands its environment on, and Lightning starts none where LOCAL_RANK is."""
-    found = exported(script, ONE_EACH, SH)
-    assert not found.keys() & RANKS
-    assert found.keys() >= PET
-    assert found["PET_NODE_RANK"] == found["NODE_RANK"] == "2"
-    # `torchrun --standalone` takes it too: a range that begins with 1 is whole with one node. The static rendezvous of
-    # the others takes its end (torch, static_tcp_rendezvous.py: world_size = max_nodes).
-    assert found["PET_NNODES"] == "1:4"
-    assert found["PET_MASTER_PORT"] == found["MASTER_PORT"]
-
-
-ALONE = {
-    "a batch script": {**BATCH, "SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "4"},
-    "a step": SINGLE,
-}
-
-
-@pytest.mark.parametrize("kind", ALONE)
-def test_one_node_that_runs_one_task_gets_nothing(script: Path, kind: str) -> None:
-    """A sweep there gives each process its GPU and its port; a port or a number of ours would be one for all."""
-    gpus = {"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
-    assert exported(script, {**ALONE[kind], **gpus}, SH) == {}
-
-
-def test_several_tasks_on_one_node_get_ranks_and_no_torchrun(script: Path) -> None:
-    """They are one world, which needs no name service."""
-    tasks = {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_PROCID": "3"}
-    found = exported(script, {**SINGLE, **tasks, "SLURM_LOCALID": "3"}, SH)
-    assert {name: found[name] for name in ("MASTER_ADDR", "NNODES", "NODE_RANK", "RANK", "WORLD_SIZE")} == {
-        "MASTER_ADDR": "127.0.0.1", "NNODES": "1", "NODE_RANK": "0", "RANK": "3", "WORLD_SIZE": "4",
-    }  # fmt: skip
-    assert not found.keys() & PET
+@pytest.mark.parametrize("how", PLACES)
+def test_a_task_gets_its_place(script: Path, how: str) -> None:
+    """This and nothing else; what the user set is not printed, and the others fit to it. `mingle env` knows our own."""
+    env, text = PLACES[how]
+    found = exported(script, env, SH)
+    found.pop("_MINGLE_HOOKS", None)
+    wanted = dict(word.partition("=")[::2] for word in text.split())
+    assert found == (wanted and {**wanted, "MINGLE_EXPORTS": " ".join([*wanted, "MINGLE_EXPORTS", text])})
 
 
 @pytest.mark.parametrize(
@@ -203,28 +196,10 @@ def test_any_doubt_adds_nothing(script: Path, name: str) -> None:
         assert exported(script, {**STEP, **facts}, shell(name)) == {}, doubt
 
 
-def test_what_the_user_set_stays(script: Path) -> None:
-    """The user's variables are not printed, and the others fit to them."""
-    user = {"MASTER_ADDR": "10.0.0.9", "MASTER_PORT": "1234"}
-    found = exported(script, {**ONE_EACH, **user}, SH)
-    assert not found.keys() & {"MASTER_ADDR", "MASTER_PORT"}
-    assert not {"MASTER_ADDR", "MASTER_PORT"} & set(found["MINGLE_EXPORTS"].split())
-    assert (
-        found["MINGLE_ID"] == exported(script, ONE_EACH, SH)["MINGLE_ID"]
-    )  # so that `mingle env` knows whose the others are
-    assert (found["PET_MASTER_ADDR"], found["PET_MASTER_PORT"]) == ("10.0.0.9", "1234")
-
-
-@pytest.mark.parametrize("name", sorted(PET | {"PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_STANDALONE"}))
-def test_torchruns_variables_are_all_or_none(script: Path, name: str) -> None:
-    """One PET_* of the user's is enough for none of ours."""
-    assert not exported(script, {**ONE_EACH, name: "9"}, SH).keys() & PET
-
-
-@pytest.mark.parametrize("name", sorted(RANKS))
-def test_ranks_are_all_or_none(script: Path, name: str) -> None:
-    """One rank or size of the user's that differs is enough for none of ours."""
-    assert not exported(script, {**STEP, name: "99"}, SH).keys() & RANKS
+@pytest.mark.parametrize("name", sorted(PET | RANKS | {"PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_STANDALONE"}))
+def test_torchruns_variables_and_ranks_are_all_or_none(script: Path, name: str) -> None:
+    """One PET_* of the user's, or one rank or size that differs, is enough for none of ours."""
+    assert not exported(script, {**(STEP if name in RANKS else ONE_EACH), name: "99"}, SH).keys() & (PET | RANKS)
 
 
 def test_what_it_exported_itself_is_brought_up_to_date(script: Path) -> None:
@@ -291,16 +266,6 @@ def test_steps_and_neighbouring_jobs_differ_in_their_ports(length: int, steps: i
     found = [(job * stride + slot) % length for job in range(70, 80) for slot in range(steps)]
     assert len(set(found)) == len(found)
     assert math.gcd(stride, length) == 1  # all jobs of the length's number have ports of their own
-
-
-def test_gpus_set_torchruns_processes(script: Path) -> None:
-    """The GPUs that the task sees, 64 at most, win over the node's; with neither it is torchrun's own default."""
-    gpus = {"SLURM_GPUS_ON_NODE": "8"}
-    assert exported(script, ONE_EACH, SH)["PET_NPROC_PER_NODE"] == "1"
-    assert exported(script, {**ONE_EACH, **gpus}, SH)["PET_NPROC_PER_NODE"] == "8"
-    for visible, count in (("0,3", "2"), (",".join(map(str, range(64))), "64"), ("0," * 99, "64")):
-        seen = {**ONE_EACH, **gpus, "CUDA_VISIBLE_DEVICES": visible}
-        assert exported(script, seen, SH)["PET_NPROC_PER_NODE"] == count
 
 
 @pytest.mark.parametrize("hosts", ["node[5-8]", "node[1,5-7]"])
@@ -393,14 +358,10 @@ def test_settings_that_are_not_understood_add_nothing(script: Path, name: str) -
     assert exported(script, other, shell(name)) == exported(script, STEP, shell(name))
 
 
-def test_opt_in_needs_the_prologs_mark(tmp_path: Path) -> None:
-    """Without the mark that the Prolog leaves for jobs whose comment asks, nothing is added."""
-    assert exported(written(tmp_path, "slurm", "taskprolog", FULL), ONE_EACH, SH) == {}
-
-
-def test_observing_adds_nothing(tmp_path: Path) -> None:
-    """In observe mode the system log hears what would be set, and the job gets nothing."""
-    assert exported(written(tmp_path, "slurm", "taskprolog", OBSERVE), ONE_EACH, SH) == {}
+@pytest.mark.parametrize("site", [FULL, OBSERVE], ids=["opt-in", "observe"])
+def test_where_a_job_has_not_opted_in_and_where_it_observes_it_adds_nothing(tmp_path: Path, site: Site) -> None:
+    """The Prolog leaves a mark for jobs whose comment asks; in observe mode the system log hears what would be set."""
+    assert exported(written(tmp_path, "slurm", "taskprolog", site), ONE_EACH, SH) == {}
 
 
 @pytest.mark.parametrize("name", SHELLS)
@@ -449,64 +410,48 @@ def test_long_lists_end_soon(script: Path) -> None:
     assert time.monotonic() - started < 10
 
 
-def run_wrapper(place: Path, name: str, programs: dict[str, str], own: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the wrapper beside a TaskProlog of ours, with the site's directory of programs and its one program."""
-    texts = {
-        "taskprolog": "echo export OURS=1 A=ours",
-        "own": own,
-        **{f"site.d/{key}": t for key, t in programs.items()},
-    }
-    (place / "site.d").mkdir()
-    for file, text in texts.items():
-        (place / file).write_text(f"#!/bin/sh\n{text}\n")
-        (place / file).chmod(0o644 if file.endswith("README") else 0o755)
-    script = place / "taskprolog-all"
-    script.write_text(render(hook("slurm", script.name), Site(), Chain(str(place / "own"), str(place / "site.d"))))
-    script.chmod(0o755)
-    return subprocess.run(
-        [*shell(name), str(script), "a b"], env={}, capture_output=True, text=True, check=False, timeout=20
-    )
+# The site's own programs, of which None cannot be run and a link leads nowhere; the status, and what they print. `own`
+# is what slurm.conf named, `site.d` task_prolog.d, `drop-ins` prolog.d or taskprolog.d.
+LINK = "a link"
+OWN_PROGRAMS: list[tuple[dict[str, str | None], int, list[str]]] = [
+    (
+        {"site.d/20": "echo 20", "site.d/10": 'echo "10 $# $SLURM_JOB_ID ${HOME-none}"', "site.d/README": None,
+         "drop-ins/20": "echo 21", "drop-ins/10": "echo 11", "drop-ins/.hidden": None, "own": "echo own; exit 3"},
+        3, ["10 1 7 none", "20", "11", "21", "own"],
+    ),
+    ({"site.d/10": "exit 7", "site.d/20": "echo 20", "own": "echo own"}, 7, []),
+    ({"drop-ins/10": "echo 11", "drop-ins/15": "exit 9", "own": "echo own"}, 9, ["11"]),
+    ({"drop-ins/15": None, "own": "echo own"}, 126, []),
+    ({"drop-ins/15": LINK, "own": "echo own"}, 127, []),
+    ({"own": None}, 126, []),
+    ({}, 127, []),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_what_the_sites_programs_export_comes_later(tmp_path: Path, name: str) -> None:
-    """In the order of their names, and its own TaskProlog last; what cannot be run is none."""
-    programs = {"20": "echo export A=20", "10": 'echo "export A=10 $#"', "README": "echo print no program"}
-    done = run_wrapper(tmp_path, name, programs, "echo export A=own")
-    lines = ["export OURS=1 A=ours", "export A=10 1", "export A=20", "export A=own"]
-    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, lines, "")
-
-
-@pytest.mark.parametrize("name", SHELLS)
-@pytest.mark.parametrize("where", ["directory", "own"])
-def test_a_program_of_the_sites_that_fails_cancels_the_task(tmp_path: Path, name: str, where: str) -> None:
-    """As it would without ours: its status is Slurm's business, and nothing after it runs."""
-    fails = {"10": "exit 7", "20": "echo export A=20"} if where == "directory" else {}
-    done = run_wrapper(tmp_path, name, fails, "exit 7" if where == "own" else "echo export A=own")
-    assert (done.returncode, done.stdout.splitlines()) == (7, ["export OURS=1 A=ours"])
-
-
-@pytest.mark.parametrize("name", SHELLS)
-def test_what_cannot_be_run_fails_the_task(tmp_path: Path, name: str) -> None:
-    """As for Slurm without ours: the site's own TaskProlog, and each program of taskprolog.d, in the same way."""
-    script, own, drop_in = tmp_path / "taskprolog-all", tmp_path / "own", tmp_path / "taskprolog.d/10-site"
-    script.write_text(render(hook("slurm", script.name), Site(), Chain(str(own), "", str(tmp_path))))
-    drop_in.parent.mkdir()
-
-    def status() -> int:
-        argv = [*shell(name), str(script)]
-        return subprocess.run(argv, env={}, capture_output=True, check=False, timeout=20).returncode
-
-    assert status() == 127
-    own.write_text("#!/bin/sh\nexit 0\n")
-    assert status() == 126
-    own.chmod(0o755)
-    assert status() == 0
-    drop_in.symlink_to("nothing")
-    assert status() == 127
-    drop_in.unlink()
-    drop_in.write_text("no program\n")
-    assert status() == 126
+@pytest.mark.parametrize("wrapper", ["taskprolog-all", "prolog"])
+def test_the_sites_own_programs_run_after_ours_as_without_it(tmp_path: Path, wrapper: str, name: str) -> None:
+    """In order, with their environment, arguments and status, until one fails; the kill switch is not for them."""
+    for number, (programs, status, lines) in enumerate(OWN_PROGRAMS):
+        place = tmp_path / str(number)
+        for path, text in {**programs, "taskprolog": "echo ours"}.items():
+            file = place / path.replace("drop-ins", f"{wrapper.removesuffix('-all')}.d")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if text == LINK:
+                file.symlink_to("nothing")
+            else:
+                file.write_text(f"#!/bin/sh\n{text}\n")
+                file.chmod(0o755 if text else 0o644)
+        script, chain = place / wrapper, Chain(f"{place}/own", f"{place}/site.d", str(place))
+        options = {"state_directory": f"{place}/state", "kill_switch": f"{place}/disabled"}
+        script.write_text(render(hook("slurm", wrapper), Site(), chain, **options))
+        script.chmod(0o755)
+        for _ in range(2):
+            argv = [*shell(name), str(script), "a b"]
+            done = subprocess.run(argv, env={"SLURM_JOB_ID": "7"}, capture_output=True, text=True, check=False)
+            ours = ["ours"] if wrapper == "taskprolog-all" else []
+            assert (done.returncode, done.stdout.splitlines()) == (status, [*ours, *lines]), programs
+            (place / "disabled").touch()
 
 
 SHELL_HOOKS = [each for each in HOOKS if each.template.endswith(".sh.j2") and each.scheduler != "pbs"]
@@ -536,11 +481,7 @@ def test_a_hook_that_ends_at_any_line_is_no_failure(tmp_path: Path, each: object
     hook = next(known for known in SCRIPTS if known is each)
     text = render(hook, *SITES["plain"], state_directory=f"{tmp_path}/state")
     script, lines = tmp_path / "hook", text.splitlines(keepends=True)
-    env = {
-        "SLURM_JOB_ID": "7", "SLURM_JOB_UID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n1",
-        "SLURM_STEP_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2",
-        "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0",
-    }  # fmt: skip
+    env = {**STEP, "SLURM_JOB_UID": "0"}
     printed = set()
     cuts = [number for number, line in enumerate(lines, 1) if number == 1 or line.split("#", 1)[0].strip()]
     for count in {*(cuts if name == "dash" else range(1, len(lines), 10)), len(lines)}:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from support.hooks_image import MOM, NO_CHAIN, OURS, SPOILERS, at, call, conf, image, key, program
+from support.hooks_image import MOM, NO_CHAIN, OURS, SPOILERS, at, call, conf, image, install, key, program
 from support.needs import only_with
 
 import mingle_hooks
@@ -207,16 +207,6 @@ def test_a_health_check_loads_neither_click_nor_jinja2(root: Path) -> None:
     assert subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout == "0 set()\n"
 
 
-def test_the_host_of_a_pbs_server_needs_no_key(tmp_path: Path) -> None:
-    """It runs no jobs; a host with mom_priv does."""
-    call(tmp_path, "install", "pbs", "--yes")
-    assert call(tmp_path, "verify", "pbs").exit_code == 0
-    assert quiet(tmp_path, "pbs") == 0
-    at(tmp_path, "/var/spool/pbs/mom_priv").mkdir(parents=True)
-    call(tmp_path, "install", "pbs", "--yes")
-    assert "BAD  /etc/mingle/key: is missing" in call(tmp_path, "verify", "pbs").stdout
-
-
 def test_verify_prints_json(root: Path) -> None:
     """As JSON, with the same exit status."""
     assert json.loads(call(root, "verify", "slurm", "--json").stdout)["ok"]
@@ -231,30 +221,36 @@ def test_verify_prints_json(root: Path) -> None:
     assert reported["notes"][0].keys() == {"where", "what", "mend"}
 
 
+KEY = "ab" * 32
+
+
 @pytest.fixture
-def bare(tmp_path: Path) -> Path:
-    """Give a node image with Slurm's hooks installed, and a slurm.conf that does not name them yet."""
-    (tmp_path / "etc/slurm").mkdir(parents=True)
-    (tmp_path / "etc/slurm/slurm.conf").write_text("ClusterName=x\n")
-    call(tmp_path, "install", "slurm", "--yes")
+def node(tmp_path: Path) -> Path:
+    """Give one node with the hooks, its key and settings, and a slurm.conf that does not name them yet."""
+    conf(tmp_path, "ClusterName=x")
+    program(tmp_path, "/etc/mingle/mingle.toml", NO_CHAIN)
+    key(tmp_path, f"{KEY}\n")
+    install(tmp_path)
     return tmp_path
 
 
-def test_doctor_shows_what_is_wrong_and_how_to_mend_it(bare: Path) -> None:
-    """Every finding that is no note has its mend, in one column."""
-    done = call(bare, "doctor")
-    assert done.exit_code == 1
-    assert f"does not say Prolog={OURS}/prolog; fix: this line there: Prolog={OURS}/prolog" in done.stdout
+def test_doctor_shows_what_is_wrong_and_how_to_mend_it(node: Path) -> None:
+    """Every finding that is no note has its mend, in one column; after all mends it is content."""
+    done = call(node, "doctor")
     bad = [line for line in done.stdout.splitlines() if line.startswith("BAD")]
-    assert len(bad) >= 4
+    assert (done.exit_code, len(bad)) == (1, 4)
+    assert f"does not say Prolog={OURS}/prolog; fix: this line there: Prolog={OURS}/prolog" in bad[0]
     assert all("; fix: " in line for line in bad)
-    assert len({line.index("does not say") for line in bad if "does not say" in line}) == 1
+    assert len({line.index("does not say") for line in bad}) == 1
+    conf(node, *(line.partition("this line there: ")[2] for line in bad))
+    done = call(node, "doctor")
+    assert (done.exit_code, "BAD" in done.stdout) == (0, False)
 
 
-def test_doctor_shows_what_a_job_here_would_get(bare: Path) -> None:
+def test_doctor_shows_what_a_job_here_would_get(node: Path) -> None:
     """The variables of a task, worked out by the hook itself with this site's settings."""
-    (bare / "etc/mingle/mingle.toml").write_text('port_range = "21000-21999"\nhost_suffix = "-ib"\n')
-    shown = call(bare, "doctor").stdout
+    (node / "etc/mingle/mingle.toml").write_text('port_range = "21000-21999"\nhost_suffix = "-ib"\n')
+    shown = call(node, "doctor").stdout
     assert "  export RANK=1\n" in shown
     assert "-ib\n" in shown
     assert "  export MASTER_PORT=21620\n" in shown
@@ -262,21 +258,18 @@ def test_doctor_shows_what_a_job_here_would_get(bare: Path) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "reason"),
-    [("observe = true", "hooks.observe"), ('hosts = ["elsewhere"]', "elsewhere"), ('opt_in = "please"', "please")],
-)
-def test_doctor_shows_why_a_job_here_would_get_nothing(bare: Path, setting: str, reason: str) -> None:
-    """A site that keeps the hooks from acting is reminded of how."""
-    (bare / "etc/mingle/mingle.toml").write_text(f"[hooks]\n{setting}\n")
-    shown = call(bare, "doctor").stdout.partition("would get:\n")[2]
-    assert shown.startswith("  nothing\n")
-    assert reason in shown
-
-
-def test_the_kill_switch_is_the_one_below_root(bare: Path) -> None:
-    """In a node image with the kill switch a job would get nothing, whatever this machine has."""
-    (bare / "etc/mingle/disabled").touch()
-    shown = call(bare, "doctor").stdout.partition("would get:\n")[2]
-    assert shown == f"  nothing\n  {bare}/etc/mingle/disabled is there\n"
+    [
+        ("observe = true", "hooks.observe"), ('hosts = ["elsewhere"]', "elsewhere"), ('opt_in = "please"', "please"),
+        ("", "{}/etc/mingle/disabled is there"),
+    ],
+)  # fmt: skip
+def test_doctor_shows_why_a_job_here_would_get_nothing(node: Path, setting: str, reason: str) -> None:
+    """A site that keeps the hooks from acting is reminded of how; the kill switch is the one below root."""
+    (node / "etc/mingle/mingle.toml").write_text(f"[hooks]\n{setting}\n")
+    if not setting:
+        (node / "etc/mingle/disabled").touch()
+    shown = call(node, "doctor").stdout.partition("would get:\n")[2].splitlines()
+    assert (shown[0], len(shown), reason.format(node) in shown[1]) == ("  nothing", 2, True)
 
 
 @pytest.mark.parametrize(("host", "suffix"), [("-odd", ""), ("", "x"), ("naïve", ""), ("n" * 252, "-ib")])
@@ -285,30 +278,6 @@ def test_a_host_name_that_the_hook_does_not_take_is_a_reason(host: str, suffix: 
     site = Site(host_suffix=suffix)
     assert preview_job(site, host) == ()
     assert [reason for reason in why_nothing(site, host) if "not a host name that the hook accepts" in reason]
-
-
-def test_doctor_is_content_after_all_mends(bare: Path) -> None:
-    """With the lines in slurm.conf and a key there is nothing to mend, and the status is 0."""
-    lines = call(bare, "install", "slurm", "--yes").stdout.splitlines()[-4:]
-    (bare / "etc/slurm/slurm.conf").write_text("\n".join(lines))
-    (bare / "etc/mingle/key").write_text("ab" * 32)
-    (bare / "etc/mingle/key").chmod(0o400)
-    done = call(bare, "doctor")
-    assert (done.exit_code, "BAD" in done.stdout) == (0, False)
-
-
-KEY = "ab" * 32
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Path:
-    """Give one node with the hooks, its key and settings, and a slurm.conf that does not name them yet."""
-    (tmp_path / "etc/slurm").mkdir(parents=True)
-    conf(tmp_path, "ClusterName=x")
-    program(tmp_path, "/etc/mingle/mingle.toml", NO_CHAIN)
-    program(tmp_path, "/etc/mingle/key", f"{KEY}\n").chmod(0o400)
-    call(tmp_path, "install", "slurm", "--yes")
-    return tmp_path
 
 
 def report(root: Path) -> str:
@@ -501,15 +470,15 @@ def test_a_user_may_simulate_too() -> None:
     assert "run this as root" in done.stderr
 
 
-def test_an_admin_s_own_settings_do_not_count(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_admin_s_own_settings_do_not_count(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hook is the same whoever installs it; the site's file says what is in it."""
-    plain = call(bare, "render", "slurm", "taskprolog").stdout
-    program(bare, "/.config/mingle/mingle.toml", 'host_suffix = "-mine"\n')
-    for name, value in {"HOME": str(bare), "MINGLE_PORT_RANGE": "30000-30099", "MINGLE_IFACE": "mine0"}.items():
+    plain = call(node, "render", "slurm", "taskprolog").stdout
+    program(node, "/.config/mingle/mingle.toml", 'host_suffix = "-mine"\n')
+    for name, value in {"HOME": str(node), "MINGLE_PORT_RANGE": "30000-30099", "MINGLE_IFACE": "mine0"}.items():
         monkeypatch.setenv(name, value)
-    assert call(bare, "render", "slurm", "taskprolog").stdout == plain != ""
-    (bare / "etc/mingle/mingle.toml").write_text('host_suffix = "-site"\n')
-    assert "-site" in call(bare, "render", "slurm", "taskprolog").stdout
+    assert call(node, "render", "slurm", "taskprolog").stdout == plain != ""
+    (node / "etc/mingle/mingle.toml").write_text('host_suffix = "-site"\n')
+    assert "-site" in call(node, "render", "slurm", "taskprolog").stdout
 
 
 def test_a_setting_of_a_later_mingle_is_noted_once(root: Path) -> None:

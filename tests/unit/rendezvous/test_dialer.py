@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.gathering import ATTEMPT, KEY, OTHER, SECRET, Room, relay
+from support.gathering import ATTEMPT, OTHER, SECRET, Room, relay, request
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Endpoint
 from mingle_hooks.rendezvous.dialer import FAIR_S, LOOK, MOST_CALLS, Dialer, ProvenLeader, Search
-from mingle_hooks.rendezvous.member import Request
 
 # Leads are dialled, and only a leader that proves itself, where it says it is, is handed over.
 
@@ -134,8 +133,7 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
 
 def search(room: Room, found: list[ProvenLeader], notes: list[str], **parts: Any) -> Search:
     """Return a member's search in a room."""
-    request = Request(ATTEMPT, key=KEY, host="node1", machine="here", slots=1, timeout_s=15.0, **parts)
-    return Search(room.loop, request, SECRET, notes.append, found.append, lambda: None)
+    return Search(room.loop, request(**parts), SECRET, notes.append, found.append, lambda: None, bytes(16))
 
 
 def test_the_leader_behind_a_relay_is_dialled_directly() -> None:

@@ -63,7 +63,9 @@ def test_a_greeting_without_a_proof_gets_no_challenge(room: Room) -> None:
     """Regression: the leader proved the key to any peer that sent HELLO."""
     assert answers(room, EARLIER) == refusal(room, wire.VERSION)
     body = {"tag": ATTEMPT.tag.hex(), "version": PROTOCOL_VERSION, "nonce": "00" * 16}
-    assert answers(room, wire.frame(wire.HELLO, wire.encode(body))) == []
+    for kind in (wire.HELLO, wire.CHALLENGE, wire.CHECKIN, wire.FAILED, wire.RIVAL):
+        assert answers(room, wire.frame(kind, wire.encode(body))) == []
+    assert answers(room, wire.frame(wire.VERIFY, wire.encode({**body, "proof": "00" * 32}))) == []
 
 
 def test_a_greeting_to_another_world_gets_no_answer(room: Room) -> None:

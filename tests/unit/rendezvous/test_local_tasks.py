@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,69 +30,50 @@ from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.local_tasks import LocalPeers, follow_first_task, serve_local_tasks
 from mingle_hooks.rendezvous.messages import Failure
 
+FORK = multiprocessing.get_context("fork")
 ANSWER = {"rank": 3, "addr": "10.0.0.1", "roster": [[0, "n", "10.0.0.1", 1]] * 1000}
 ROOT_ONLY = only_with("root")
-# `told(f)` prints the answer that f() returns, or its error, and ends with that one's code.
-BEGIN = """
-import json, sys, time
-from mingle_hooks.errors import MingleError
-from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.local_tasks import follow_first_task, serve_local_tasks
-directories, number, wait_s = sys.argv[1].split(":"), *map(float, sys.argv[2:])
-def told(result):
+
+
+def tell(pipe: Any, act: Callable[[], object]) -> None:
+    """Send what an act returns, or its error, whose code is then that of the process."""
+    code = 0
     try:
-        print(json.dumps(result()))
+        pipe.send(act())
     except MingleError as error:
-        print(error)
-        sys.exit(error.exit_code)
-"""
-FOLLOWER = f"{BEGIN}told(lambda: follow_first_task(directories, int(number), wait_s))"
-FIRST = f"""{BEGIN}
-def meet(left_s, peers):
-    print("meeting", flush=True)
-    time.sleep(60)
-serve_local_tasks(directories, "here", int(number), wait_s, meet)
-"""
-# The same with a meeting that takes a while, watches its local peers and heeds what befalls them.
-WHOLE = f"""{BEGIN}
-def meet(left_s, peers):
-    over = []
-    with Loop() as loop:
-        peers.attend(loop, over.append)
-        loop.after(0.05, lambda: over.append(None))
-        loop.run(lambda: bool(over))
-    return {{"rank": 0}}
-told(lambda: serve_local_tasks(directories, "here", int(number), wait_s, meet))
-"""
-# Calls the first task, and then does as it is told: by Python that finds `s`, a connected socket.
-RAW = """
-import os, socket, sys, time
-def call():
-    while True:
-        s = socket.socket(socket.AF_UNIX)
-        if not s.connect_ex(sys.argv[1] + "/siblings"):
-            return s
-        s.close()
-        time.sleep(0.01)
-s = call()
-"""
+        pipe.send(str(error))
+        code = error.exit_code
+    os._exit(code)  # what else ends with a process is the test's
 
 
 class Tasks:
     """Processes that end with the test."""
 
     def __init__(self) -> None:
-        self.all: list[subprocess.Popen[str]] = []
+        self.all: list[Any] = []
+        self._pipes: list[Any] = []
 
-    def start(self, script: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+    def start(self, act: Callable[..., object], *arguments: object) -> Any:
         """Start one."""
-        command = [sys.executable, "-c", script, *map(str, arguments)]
-        self.all.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options))
-        return self.all[-1]
+        here, there = FORK.Pipe(duplex=False)
+        process = FORK.Process(target=tell, args=(there, partial(act, *arguments)), daemon=True)
+        process.start()
+        there.close()
+        self.all.append(process)
+        self._pipes.append(here)
+        return process
 
-    def ends(self) -> list[tuple[int, str]]:
-        """Return exit code and output of each, in order."""
-        return [(p.wait(PATIENCE_S), p.stdout.read() if p.stdout else "") for p in self.all]
+    def ends(self) -> list[tuple[int, Any]]:
+        """Return exit code, and answer or error, of each, in order; None of one that was killed."""
+        said = []
+        for pipe in self._pipes:
+            try:
+                said.append(pipe.recv() if pipe.poll(PATIENCE_S) else "nothing")
+            except EOFError:
+                said.append(None)
+        for process in self.all:
+            process.join(PATIENCE_S)
+        return [(process.exitcode, text) for process, text in zip(self.all, said, strict=True)]
 
     def __enter__(self) -> Tasks:
         return self
@@ -102,9 +81,7 @@ class Tasks:
     def __exit__(self, *_exception: object) -> None:
         for process in self.all:
             process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+            process.join()
 
 
 @pytest.fixture
@@ -131,17 +108,23 @@ def listener(directory: str) -> Iterator[socket.socket]:
         yield its
 
 
-def silent(_left_s: float, _local_peers: LocalPeers) -> dict[str, object]:
+def serve(directory: str | list[str], count: int, timeout_s: float = 20.0, meet: Any = None) -> Any:
+    """Be the first task of so many; its meeting gives ANSWER at once."""
+    names = [directory] if isinstance(directory, str) else directory
+    return serve_local_tasks(names, "here", count, timeout_s, meet or (lambda _left_s, _peers: dict(ANSWER)))
+
+
+def follow(directory: str, rank: int, timeout_s: float = 20.0) -> Any:
+    """Be another task."""
+    return follow_first_task([directory], rank, timeout_s)
+
+
+def silent(_left_s: float, _local_peers: LocalPeers) -> Any:
     """Stand for a meeting that must not take place."""
     raise AssertionError
 
 
-def answering(_left_s: float, _local_peers: LocalPeers) -> dict[str, object]:
-    """Stand for a meeting at which all is well."""
-    return dict(ANSWER)
-
-
-def watching(*then: Callable[[], object]) -> Callable[[float, LocalPeers], dict[str, object]]:
+def watching(*then: Callable[[], object]) -> Callable[[float, LocalPeers], Any]:
     """Stand for a meeting that does these things, and continues until a fault is reported."""
 
     def meet(_left_s: float, its: LocalPeers) -> dict[str, object]:
@@ -159,85 +142,79 @@ def watching(*then: Callable[[], object]) -> Callable[[float, LocalPeers], dict[
     return meet
 
 
-def said(caller: socket.socket, so_far: bytes = b"") -> bytes:
-    """Return the next line of a task."""
-    while not so_far.endswith(b"\n"):
-        so_far += caller.recv(64)
-    return so_far
+def call(directory: str) -> socket.socket:
+    """Connect to the first task, once it is there."""
+    while True:
+        sock = socket.socket(socket.AF_UNIX)
+        if not sock.connect_ex(f"{directory}/siblings"):
+            return sock
+        sock.close()
+        time.sleep(0.01)
 
 
-def counted() -> tuple[Callable[[float, LocalPeers], Any], list[float]]:
-    """Return what meets the other nodes, and for how long it was to wait, in seconds, each time."""
-    waits_s: list[float] = []
+def line(caller: socket.socket) -> bytes:
+    """Return the next line of a task that is not empty."""
+    said = b""
+    while not said.endswith(b"\n"):
+        said = (said + caller.recv(1)).lstrip()
+    return said
 
-    def meet(left_s: float, _local_peers: LocalPeers) -> dict[str, object]:
-        waits_s.append(left_s)
-        return dict(ANSWER)
 
-    return meet, waits_s
+def message(**body: object) -> bytes:
+    """Return a line of the first task."""
+    return json.dumps(body).encode() + b"\n"
 
 
 def test_all_tasks_get_the_first_ones_answer_and_leave_no_files(directory: str, tasks: Tasks) -> None:
-    """Whoever comes first."""
-    tasks.start(FOLLOWER, directory, 1, 20)
-    meet, asked = counted()
-    tasks.start(FOLLOWER, directory, 2, 20)
-    assert serve_local_tasks([directory], "here", 3, 20.0, meet) == ANSWER
-    assert len(asked) == 1
-    assert 0 < asked[0] <= 20
-    assert [(code, json.loads(text)) for code, text in tasks.ends()] == [(0, ANSWER)] * 2
-    assert not os.path.exists(directory)
-
-
-def test_an_answer_larger_than_a_sockets_buffer_arrives_whole(directory: str, tasks: Tasks) -> None:
-    """A roster is."""
+    """Whoever comes first; a roster is larger than a socket's buffer, and a deadline may be years away."""
     large = {**ANSWER, "roster": [[0, "n" * 100, "10.0.0.1", 1]] * 30_000}
-    tasks.start(FOLLOWER, directory, 1, 20)
+    waits_s: list[float] = []
+
+    def meet(left_s: float, _local_peers: LocalPeers) -> Any:
+        waits_s.append(left_s)
+        return large
+
+    for rank, wait_s in ((1, 15.0), (2, 1e9)):
+        tasks.start(follow, directory, rank, wait_s)
     with ThreadPoolExecutor(1) as pool:
-        ends = pool.submit(lambda: tasks.all[0].communicate(timeout=PATIENCE_S)[0])
-        assert serve_local_tasks([directory], "here", 2, 20.0, lambda _left_s, _its: large) == large
-        assert json.loads(ends.result()) == large
+        ends = pool.submit(tasks.ends)
+        assert serve(directory, 3, 500.0, meet) == large
+        assert ends.result() == [(0, large)] * 2
+    assert len(waits_s) == 1
+    assert 1.0 <= waits_s[0] <= 15  # the earliest deadline of all tasks is theirs together
+    assert not os.path.exists(directory)
 
 
 def test_an_error_is_everybodys(directory: str, tasks: Tasks) -> None:
     """With its exit code and its words."""
 
-    def meet(_left_s: float, _local_peers: LocalPeers) -> dict[str, object]:
+    def meet(_left_s: float, _local_peers: LocalPeers) -> Any:
         raise NetworkError("a", "b'\"$(x)", "c")
 
-    tasks.start(FOLLOWER, directory, 1, 20)
+    tasks.start(follow, directory, 1)
     with pytest.raises(NetworkError, match="expected a; saw b"):
-        serve_local_tasks([directory], "here", 2, 20.0, meet)
-    assert tasks.ends() == [(71, "expected a; saw b'\"$(x); try c\n")]
+        serve(directory, 2, meet=meet)
+    assert tasks.ends() == [(71, "expected a; saw b'\"$(x); try c")]
     assert not os.path.exists(directory)
 
 
 def test_a_missing_task_fails_the_others(directory: str, tasks: Tasks) -> None:
     """At the earliest deadline of those that connected, and without a check-in."""
-    tasks.start(FOLLOWER, directory, 2, 2)
+    tasks.start(follow, directory, 2, 0.5)
     with pytest.raises(MissingError, match="missing local rank 1, 3"):
-        serve_local_tasks([directory], "here", 4, 500.0, silent)
+        serve(directory, 4, 500.0, silent)
     ((code, text),) = tasks.ends()
     assert (code, "missing local rank 1, 3" in text) == (69, True)
     assert not os.path.exists(directory)
 
 
-def test_the_earliest_deadline_of_all_tasks_is_theirs_together(directory: str, tasks: Tasks) -> None:
-    """A task that was started long before the first one waits no longer for that."""
-    tasks.start(FOLLOWER, directory, 1, 15)
-    meet, asked = counted()
-    serve_local_tasks([directory], "here", 2, 500.0, meet)
-    assert 1.0 <= asked[0] <= 15
-    assert tasks.ends()[0][0] == 0
-
-
 @pytest.mark.parametrize("rank", [1, 3, 0])
 def test_a_local_rank_twice_or_out_of_range_fails_all_tasks(directory: str, rank: int, tasks: Tasks) -> None:
     """Also the one that is too many, as far as it has come."""
-    tasks.start(FOLLOWER, directory, 1, 2)
-    tasks.start(FOLLOWER, directory, rank, 2)
+    for number in (1, rank):
+        tasks.start(follow, directory, number, 0.5)
     with pytest.raises(ConflictError, match="once"):
-        serve_local_tasks([directory], "here", 3, 20.0, silent)
+        serve(directory, 3, meet=silent)
     codes = {code for code, _ in tasks.ends()}
     assert 76 in codes
     assert codes <= {76, 69}  # 69: it came after the first task had gone
@@ -245,39 +222,53 @@ def test_a_local_rank_twice_or_out_of_range_fails_all_tasks(directory: str, rank
 
 def test_a_local_rank_that_appears_again_while_the_world_forms_fails_all_tasks(directory: str, tasks: Tasks) -> None:
     """They get the error at once, whatever the result of the meeting."""
-    tasks.start(FOLLOWER, directory, 1, 20)
+    tasks.start(follow, directory, 1)
     with pytest.raises(ConflictError, match="local rank 1 twice"):
-        serve_local_tasks([directory], "here", 2, 20.0, watching(lambda: tasks.start(FOLLOWER, directory, 1, 20)))
+        serve(directory, 2, meet=watching(lambda: tasks.start(follow, directory, 1)))
     assert [(code, "local rank 1 twice" in text) for code, text in tasks.ends()] == [(76, True)] * 2
 
 
-def test_two_first_tasks_are_one_too_many_and_the_earlier_one_goes_on(directory: str, tasks: Tasks) -> None:
-    """Its socket is not taken away, also where a better name has been given free since."""
-    better = f"{directory}.better"
+@pytest.fixture
+def first(directory: str, tasks: Tasks) -> tuple[Any, Any]:
+    """Give the event of a meeting that has begun, and the first task that holds it; a better name is taken at first."""
+    met, better = FORK.Event(), f"{directory}.better"
+
+    def meet(_left_s: float, _local_peers: LocalPeers) -> None:
+        met.set()
+        time.sleep(60)
+
     os.mkdir(better, 0o755)
-    its = tasks.start(FIRST, f"{better}:{directory}", 2, 60)
-    while not os.path.exists(f"{directory}/siblings"):
-        time.sleep(0.01)
+    process = tasks.start(serve, [better, directory], 2, 60.0, meet)
+    call(directory).close()
     os.rmdir(better)
-    for candidates in ([directory], [better, directory]):
+    return met, process
+
+
+def test_two_first_tasks_are_one_too_many_and_the_earlier_one_goes_on(
+    directory: str, first: tuple[Any, Any], tasks: Tasks
+) -> None:
+    """Its socket is not taken away, also where a better name has been given free since."""
+    for candidates in ([directory], [f"{directory}.better", directory]):
         with pytest.raises(ConflictError, match="local rank 0"):
-            serve_local_tasks(candidates, "here", 2, 5.0, silent)
-    tasks.start(FOLLOWER, f"{better}:{directory}", 1, 20)
-    assert its.stdout.readline() == "meeting\n"
+            serve(candidates, 2, 5.0, silent)
+    tasks.start(follow_first_task, [f"{directory}.better", directory], 1, 20.0)
+    assert first[0].wait(PATIENCE_S)
 
 
-def test_a_first_task_that_is_killed_ends_the_others_and_hinders_no_next_try(directory: str, tasks: Tasks) -> None:
+def test_a_first_task_that_is_killed_ends_the_others_and_hinders_no_next_try(
+    directory: str, first: tuple[Any, Any], tasks: Tasks
+) -> None:
     """What it left is taken over."""
-    its = tasks.start(FIRST, directory, 2, 60)
-    waiting = tasks.start(FOLLOWER, directory, 1, 20)
-    assert its.stdout.readline() == "meeting\n"
-    its.kill()
-    assert waiting.wait(PATIENCE_S) == 69
+    tasks.start(follow, directory, 1)
+    assert first[0].wait(PATIENCE_S)
+    first[1].kill()
+    assert [code for code, _ in tasks.ends()] == [-signal.SIGKILL, 69]
     assert os.path.exists(f"{directory}/siblings")
     os.symlink("7", f"{directory}/word")
-    tasks.start(FOLLOWER, directory, 1, 20)
-    assert serve_local_tasks([directory], "here", 2, 20.0, answering) == ANSWER
-    assert json.loads(tasks.all[-1].stdout.read()) == ANSWER
+    with Tasks() as again:
+        again.start(follow, directory, 1)
+        assert serve(directory, 2) == ANSWER
+        assert again.ends() == [(0, ANSWER)]
     assert not os.path.exists(directory)
 
 
@@ -286,19 +277,21 @@ GARBAGE = (b"", b"x", b"-1 1", b"99999999999 1", b"\xb2 1", b"1", b"1 2 3", b"1 
 
 def test_connections_that_are_no_local_tasks_are_passed_over(directory: str, tasks: Tasks) -> None:
     """Garbage, and more silent connections than are kept; they delay no task."""
-    crowd = local_tasks.MOST_CALLERS + 20
-    tasks.start(RAW + f"for said in {GARBAGE!r}:\n s.send(said); s = call()\n", directory)
-    tasks.start(RAW + f"crowd = [call() for _ in range({crowd})]\nprint(1, flush=True)\ntime.sleep(60)\n", directory)
 
-    def come() -> None:
-        stdout = tasks.all[1].stdout
-        stdout.readline()
-        tasks.start(FOLLOWER, directory, 1, 20)
+    def disturb() -> None:
+        crowd = [call(directory) for _ in range(local_tasks.MOST_CALLERS + 20)]
+        for said in GARBAGE:
+            with call(directory) as caller:
+                caller.send(said)
+        tasks.start(follow, directory, 1)
+        for caller in crowd:
+            caller.close()
 
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(come)
-        assert serve_local_tasks([directory], "here", 2, 20.0, answering) == ANSWER
-    assert tasks.all[2].wait(PATIENCE_S) == 0
+        done = pool.submit(disturb)
+        assert serve(directory, 2) == ANSWER
+        done.result()
+    assert tasks.ends() == [(0, ANSWER)]
 
 
 def test_no_more_callers_are_kept_than_may_wait(directory: str) -> None:
@@ -310,8 +303,7 @@ def test_no_more_callers_are_kept_than_may_wait(directory: str) -> None:
         peers.attend(loop, lambda _failure: None)
         callers = []
         for _ in range(local_tasks.MOST_CALLERS + 3):
-            callers.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
-            callers[-1].connect(f"{directory}/siblings")
+            callers.append(stack.enter_context(call(directory)))
             loop.turn(0.0)
         assert len(peers._callers) == local_tasks.MOST_CALLERS
         assert [callers[place].recv(9, socket.MSG_DONTWAIT).strip() for place in (0, 2)] == [b"", b""]
@@ -336,27 +328,32 @@ def test_a_greeting_is_two_numbers_or_none(data: bytes) -> None:
 @ROOT_ONLY
 def test_another_users_process_is_no_sibling_even_where_it_gets_in(tasks: Tasks) -> None:
     """The kernel reports the user of the peer."""
-    become = "import os, socket, sys, time\nos.setuid(61001)\n"
-    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+
+    def intrude() -> object:
+        os.setuid(61001)
+        with call(directory) as caller:
+            try:
+                caller.send(b"1 9000\n")
+                return caller.recv(9)
+            except OSError:
+                return b""
+
+    def come() -> None:
+        while not os.path.exists(f"{directory}/siblings"):
+            time.sleep(0.01)
+        os.chmod(f"{directory}/siblings", 0o777)
+        os.chmod(directory, 0o711)
+        assert tasks.ends() == [(0, b"")]
+        os.chmod(directory, 0o700)
+        tasks.start(follow, directory, 1)
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as place, ThreadPoolExecutor(1) as pool:
         os.chmod(place, 0o711)
         directory = f"{place}/shared"
-        say = "try: s.send(b'1 9000\\n'); print(s.recv(9))\nexcept OSError: print('refused')"
-        tasks.start(become + RAW + say, directory)
-
-        def come() -> None:
-            while not os.path.exists(f"{directory}/siblings"):
-                time.sleep(0.01)
-            os.chmod(f"{directory}/siblings", 0o777)
-            os.chmod(directory, 0o711)
-            assert tasks.all[0].wait(PATIENCE_S) == 0
-            os.chmod(directory, 0o700)
-            tasks.start(FOLLOWER, directory, 1, 20)
-
-        with ThreadPoolExecutor(1) as pool:
-            done = pool.submit(come)
-            assert serve_local_tasks([directory], "here", 2, 20.0, answering) == ANSWER
-            done.result()
-    assert tasks.ends()[0] in [(0, "refused\n"), (0, "b''\n")]
+        tasks.start(intrude)
+        done = pool.submit(come)
+        assert serve(directory, 2) == ANSWER
+        done.result()
 
 
 HARMS = ["owner", "mode", "link", "file"]
@@ -370,11 +367,9 @@ def harm(directory: str, kind: str) -> None:
     elif kind == "file":
         open(directory, "w").close()
     else:
-        os.mkdir(directory, 0o700)
+        os.mkdir(directory, 0o755 if kind == "mode" else 0o700)
     if kind == "owner":
         os.chown(directory, 61001, 61001)
-    elif kind == "mode":
-        os.chmod(directory, 0o755)
 
 
 @ROOT_ONLY
@@ -384,9 +379,9 @@ def test_names_that_other_users_took_are_passed_over_by_all(directory: str, kind
     names = [f"{directory}.{number}" for number in range(local_tasks.NAMES)]
     for name in names[:-1]:
         harm(name, kind)
-    tasks.start(FOLLOWER, ":".join(names), 1, 20)
-    assert serve_local_tasks(names, "here", 2, 20.0, answering) == ANSWER
-    assert tasks.ends()[0][0] == 0
+    tasks.start(follow_first_task, names, 1, 20.0)
+    assert serve(names, 2) == ANSWER
+    assert tasks.ends() == [(0, ANSWER)]
     assert [os.path.lexists(name) for name in names] == [True] * (len(names) - 1) + [False]
 
 
@@ -395,85 +390,78 @@ def test_names_that_other_users_took_are_passed_over_by_all(directory: str, kind
 def test_all_tasks_fail_at_once_if_every_name_is_taken(directory: str, kind: str) -> None:
     """No task waits for a deadline, or uses another user's files."""
     harm(directory, kind)
-    with pytest.raises(PlaceError, match=r"only this user can enter; saw .*shared"):
-        serve_local_tasks([directory], "here", 2, 99.0, silent)
-    with pytest.raises(PlaceError, match=r"only this user can enter; saw .*shared"):
-        follow_first_task([directory], 1, 99.0)
+    for act in (partial(serve, directory, 2, 99.0, silent), partial(follow, directory, 1, 99.0)):
+        with pytest.raises(PlaceError, match=r"only this user can enter; saw .*shared"):
+            act()
 
 
 def test_a_path_too_long_for_a_socket_is_reported(tmp_path: Path) -> None:
     """Job ids may be long."""
     directory = tmp_path / ("x" * 100)
     with pytest.raises(PlaceError, match="too long"):
-        serve_local_tasks([str(directory)], "here", 2, 1.0, silent)
+        serve(str(directory), 2, 1.0, silent)
     assert list(tmp_path.iterdir()) == []
     directory.mkdir(mode=0o700)
     with pytest.raises(PlaceError, match="too long"):
-        follow_first_task([str(directory)], 1, 99.0)
+        follow(str(directory), 1, 99.0)
 
 
 def test_a_task_that_is_killed_before_all_have_connected_fails_the_others_at_once(directory: str, tasks: Tasks) -> None:
     """Before the deadline, and without a check-in."""
-    tasks.start(RAW + "s.send(b'2 60000\\n'); s.recv(1)", directory)  # ends once it hears that it is in
-    tasks.start(FOLLOWER, directory, 1, 60)
+
+    def leave() -> None:
+        with call(directory) as caller:
+            caller.send(b"2 60000\n")
+            caller.recv(1)  # it is in
+
+    tasks.start(leave)
+    tasks.start(follow, directory, 1, 60.0)
     with pytest.raises(MissingError, match=r"all 4 tasks of here .*local rank 2 gone"):
-        serve_local_tasks([directory], "here", 4, 60.0, silent)
-    assert tasks.all[0].wait(PATIENCE_S) == 0
+        serve(directory, 4, 60.0, silent)
 
 
 def test_a_task_that_is_killed_while_the_world_forms_fails_all_others(directory: str, tasks: Tasks) -> None:
     """They get the error at once, whatever the result of the meeting."""
     for rank in (1, 2, 3):
-        tasks.start(FOLLOWER, directory, rank, 20)
+        tasks.start(follow, directory, rank)
     with pytest.raises(MissingError, match="local rank 2 gone"):
-        serve_local_tasks([directory], "here", 4, 20.0, watching(tasks.all[1].kill))
+        serve(directory, 4, meet=watching(tasks.all[1].kill))
     ends = tasks.ends()
     assert [code for code, _ in ends] == [69, -signal.SIGKILL, 69]
     assert all("local rank 2 gone" in ends[task][1] for task in (0, 2))
     assert not os.path.exists(directory)
 
 
-# What a task does when it is given the answer, in RAW's words, and what the others say of it.
-LAST_WORDS = {
-    "ends": ("", "gone"),
-    "says something else": ("s.send(b'hell\\n'); s.recv(9)", "gone"),
-    "says nothing": ("time.sleep(60)", "silent"),
-    "gives up": ("os.symlink('2', f'{sys.argv[1]}/{word}'); s.send(b'held\\n'); s.recv(9)", "gone"),
+# What a task does when it is given the answer, by its connection and the link's path, and what the others say of it.
+LAST_WORDS: dict[str, tuple[Callable[[socket.socket, str], object], str]] = {
+    "ends": (lambda _caller, _path: None, "gone"),
+    "says something else": (lambda caller, _path: (caller.send(b"hell\n"), caller.recv(9)), "gone"),
+    "says nothing": (lambda _caller, _path: time.sleep(60), "silent"),
+    "gives up": (lambda caller, path: (os.symlink("2", path), caller.send(b"held\n"), caller.recv(9)), "gone"),
 }
 
 
 @pytest.mark.parametrize("does", LAST_WORDS)
-def test_no_task_uses_an_answer_that_another_does_not_hold(directory: str, does: str, tasks: Tasks) -> None:
+def test_no_task_uses_an_answer_that_another_does_not_hold(
+    directory: str, does: str, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All hold it, or none goes by it."""
-    script, how = LAST_WORDS[does]
-    hear = "f = s.makefile()\nwhile not (line := f.readline().strip()): pass\n"
-    hear += f"import json; word = json.loads(line)['word']\n{script}"
-    tasks.start(RAW + f"s.send(b'2 2000\\n')\n{hear}", directory)
-    tasks.start(FOLLOWER, directory, 1, 20)
+    monkeypatch.setattr(local_tasks, "HAND_OVER_S", 0.3)
+    act, how = LAST_WORDS[does]
+
+    def last() -> None:
+        with call(directory) as caller:
+            caller.send(b"2 300\n")
+            act(caller, f"{directory}/{json.loads(line(caller))['word']}")
+
+    tasks.start(follow, directory, 1)
+    tasks.start(last)
     with pytest.raises(MissingError, match=f"local rank 2 {how}"):
-        serve_local_tasks([directory], "here", 3, 20.0, answering)
-    code, text = tasks.all[1].wait(PATIENCE_S), tasks.all[1].stdout
-    assert code == 69
-    assert f"local rank 2 {how}" in text.read()
+        serve(directory, 3)
+    tasks.all[1].kill()
+    code, text = tasks.ends()[0]
+    assert (code, f"local rank 2 {how}" in text) == (69, True)
     assert not os.path.exists(directory)
-
-
-def stopping(task: subprocess.Popen[str], stopped: threading.Event) -> Callable[[float, LocalPeers], dict[str, object]]:
-    """Return a meeting that gives the answer once it has stopped a task; all tasks have checked in by then."""
-
-    def meet(_left_s: float, _local_peers: LocalPeers) -> dict[str, object]:
-        os.kill(task.pid, signal.SIGSTOP)
-        stopped.set()
-        return dict(ANSWER)
-
-    return meet
-
-
-def test_a_deadline_of_years_is_none_too_long(directory: str, tasks: Tasks) -> None:
-    """Some do not want to be stopped."""
-    tasks.start(FOLLOWER, directory, 1, 1e9)
-    assert serve_local_tasks([directory], "here", 2, 1e9, answering) == ANSWER
-    assert tasks.ends()[0][0] == 0
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
@@ -481,16 +469,22 @@ def test_a_stopped_task_is_waited_for_and_one_that_ends_meanwhile_fails_all(
     directory: str, tasks: Tasks, *, is_killed: bool
 ) -> None:
     """The stopped one gets its answer where it goes on in time; that the killed one held it is not enough."""
-    stopped, held = (tasks.start(FOLLOWER, directory, rank, 20) for rank in (1, 2))
-    meet = stopping(stopped, is_stopped := threading.Event())
+    stopped, held = (tasks.start(follow, directory, rank) for rank in (1, 2))
+    is_stopped = FORK.Event()
+
+    def meet(_left_s: float, _local_peers: LocalPeers) -> Any:
+        os.kill(stopped.pid, signal.SIGSTOP)
+        is_stopped.set()
+        return dict(ANSWER)
+
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(serve_local_tasks, [directory], "here", 3, 20.0, meet)
+        done = pool.submit(serve, directory, 3, meet=meet)
         assert is_stopped.wait(PATIENCE_S)
-        with pytest.raises(subprocess.TimeoutExpired):
-            held.wait(0.5)
+        held.join(0.3)
+        assert held.is_alive()
         if is_killed:
             held.kill()
-            held.wait()
+            held.join()
         os.kill(stopped.pid, signal.SIGCONT)
         with pytest.raises(MissingError, match="local rank 2 gone") if is_killed else nullcontext():
             assert done.result() == ANSWER
@@ -503,18 +497,17 @@ def test_all_other_tasks_do_the_same_when_the_first_is_killed_during_its_hand_ov
 ) -> None:
     """They go by the answer if it was to be gone by, and else none does."""
     for rank in (1, 3):
-        tasks.start(FOLLOWER, directory, rank, 20)
+        tasks.start(follow, directory, rank)
     callers = [listener.accept()[0] for _ in tasks.all]
     for caller in callers:
-        assert said(caller).split()[0] in {b"1", b"3"}
-        caller.sendall(b"\n" + json.dumps({"answer": ANSWER, "word": "word"}).encode() + b"\n")
-        assert said(caller) == b"held\n"
+        assert line(caller).split()[0] in {b"1", b"3"}
+        caller.sendall(b"\n" + message(answer=ANSWER, word="word"))
+        assert line(caller) == b"held\n"
     if word:
         os.symlink(word, f"{directory}/word")
     for caller in callers:
         caller.close()
-    ends = tasks.ends()
-    assert {code for code, _ in ends} == {0 if word == "0" else 69}
+    assert {code for code, _ in tasks.ends()} == {0 if word == "0" else 69}
     assert os.readlink(f"{directory}/word") == word or not word
 
 
@@ -535,23 +528,26 @@ def test_a_silent_first_task_is_left_at_the_deadline(
     """It has accepted the connection, and then it was stopped."""
     monkeypatch.setattr(local_tasks, "SILENCE_S", 0.2)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(follow_first_task, [directory], 1, 0.5)
+        asked = pool.submit(follow, directory, 1, 0.5)
         with listener.accept()[0], pytest.raises(MissingError, match="answer from this node's first task"):
             asked.result(PATIENCE_S)
 
 
-def test_a_live_first_task_is_awaited_past_the_deadline(directory: str, listener: socket.socket) -> None:
+def test_a_live_first_task_is_awaited_past_the_deadline(
+    directory: str, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A world that closes may take a little longer."""
+    monkeypatch.setattr(local_tasks, "SILENCE_S", 0.6)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(follow_first_task, [directory], 1, 0.1)
+        asked = pool.submit(follow, directory, 1, 0.1)
         with listener.accept()[0] as caller:
-            said(caller)
-            for _ in range(7):
-                time.sleep(0.5)
+            line(caller)
+            for _ in range(10):
+                time.sleep(0.1)
                 caller.sendall(b"\n")
-            caller.sendall(json.dumps({"answer": ANSWER, "word": "word"}).encode() + b"\n")
-            assert said(caller) == b"held\n"
-            caller.sendall(b'{"go": true}\n')
+            caller.sendall(message(answer=ANSWER, word="word"))
+            assert line(caller) == b"held\n"
+            caller.sendall(message(go=True))
             assert asked.result(PATIENCE_S) == ANSWER
 
 
@@ -561,9 +557,9 @@ def test_an_incomplete_line_of_the_first_task_does_not_count(
 ) -> None:
     """Half an answer is none."""
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(follow_first_task, [directory], 1, 20.0)
+        asked = pool.submit(follow, directory, 1)
         with listener.accept()[0] as caller:
-            said(caller)
+            line(caller)
             caller.sendall(data)
         with pytest.raises(MissingError, match="without one"):
             asked.result(PATIENCE_S)
@@ -593,29 +589,38 @@ def test_the_decision_on_an_answer_is_made_once(tmp_path: Path) -> None:
 def test_a_private_directory_is_held_by_one_process(directory: str) -> None:
     """Until its holder lets go of it, or ends."""
     assert files.try_make_private(directory)
-    held = files.hold_private(directory)
-    assert held is not None
-    assert files.hold_private(directory) is None
-    os.close(held)
-    again = files.hold_private(directory)
-    assert again is not None
-    os.close(again)
+    for _ in range(2):
+        held = files.hold_private(directory)
+        assert held is not None
+        assert files.hold_private(directory) is None
+        os.close(held)
     files.remove_private(directory)
     with pytest.raises(MingleError, match="to lock"):
         files.hold_private(directory)
+
+
+def brief(_left_s: float, peers: LocalPeers) -> Any:
+    """Stand for a meeting that takes a while, watches its local peers and heeds what befalls them."""
+    over: list[object] = []
+    with Loop() as loop:
+        peers.attend(loop, over.append)
+        loop.after(0.05, lambda: over.append(None))
+        loop.run(lambda: bool(over))
+    return {"rank": 0}
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("MINGLE_TEST_SEEDS", "8"))))
 def test_all_other_tasks_end_alike_when_one_is_killed_or_stopped(directory: str, seed: int, tasks: Tasks) -> None:
     """One of four is killed, or stopped for a while, at some moment: the others all have the answer, or none has."""
     chance = random.Random(seed)
-    victim, is_killed = chance.randrange(4), chance.random() < 0.5
-    script = [WHOLE, FOLLOWER, FOLLOWER, FOLLOWER]
-    for rank in chance.sample(range(4), 4):
-        tasks.start(script[rank], directory, rank or 4, 1.0)
-        if rank == victim:
-            hit = tasks.all[-1]
-    time.sleep(chance.uniform(0.05, 0.4))
+    victim, is_killed, hit = chance.randrange(4), chance.random() < 0.5, None
+    acts = {0: partial(serve, directory, 4, 1.0, brief)}
+    started = {
+        rank: tasks.start(acts.get(rank) or partial(follow, directory, rank, 1.0))
+        for rank in chance.sample(range(4), 4)
+    }
+    time.sleep(chance.uniform(0.0, 0.1))
+    hit = started[victim]
     os.kill(hit.pid, signal.SIGKILL if is_killed else signal.SIGSTOP)
     if not is_killed:
         time.sleep(chance.choice((0.1, 1.0, 5.0)))

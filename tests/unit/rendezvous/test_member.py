@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.gathering import ATTEMPT, SECRET, heard, join_request, probed
+from support.gathering import ANSWER, ATTEMPT, SECRET, heard, join_request, probed
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop
 from mingle_hooks.rendezvous.dialer import ProvenLeader
 from mingle_hooks.rendezvous.member import CALL_AGAIN_S, LINGER_S, Follower, Membership
+from mingle_hooks.rendezvous.messages import pack_roster, roster_digest
 from mingle_hooks.rendezvous.wire import MOST_ADVERTISED
 
 NONCES = b"n" * 16, b"m" * 16
 
 
-def welcomed(offers: object) -> str:
-    """Return the state of a member to which its leader offers these addresses."""
+def told(*frames: tuple[int, object]) -> Membership:
+    """Return a member to which its leader has sent these frames; a body of bytes is sent as it is."""
     near, far = socket.socketpair()
     with Loop() as loop, near, far:
         connection = Connection(loop, near, lambda _kind, _payload: None, lambda _reason: None)
@@ -28,35 +30,69 @@ def welcomed(offers: object) -> str:
         me = join_request(rank=1)
         membership = Membership(loop, ATTEMPT, SECRET, proven, me, lambda _own: True, lambda: 60.0, lambda: None)
         leader = wire.Sealer(SECRET, *NONCES, b"leader", b"member")
-        far.sendall(leader.seal(wire.WELCOME, wire.encode({"port": 1, "offers": offers})))
+        for kind, body in frames:
+            payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+            far.sendall(wire.frame(kind, payload) if kind == wire.ROSTER else leader.seal(kind, payload))
         for _ in range(5):
             loop.turn(0.0)
         membership.close()
-        return membership.state
+        return membership
 
 
-def test_offers_are_taken() -> None:
-    """As many as a leader may make."""
-    assert welcomed([[index, "127.0.0.1"] for index in range(MOST_ADVERTISED)]) == "waiting"
+def packed(rows: object) -> tuple[tuple[int, object], ...]:
+    """Return the frames of an answer with a roster, and of COMMIT."""
+    data = pack_roster(json.dumps(rows).encode())
+    answer = {**ANSWER, "roster": roster_digest(data)}
+    return (wire.ROSTER, data), (wire.ANSWER, answer), COMMIT
+
+
+BARE = {name: value for name, value in ANSWER.items() if name != "roster"}
+LOCAL = [[index, "127.0.0.1"] for index in range(MOST_ADVERTISED + 1)]
+COMMIT = (wire.COMMIT, {"epoch": ANSWER["epoch"]})
+ESCAPE, RUN = "\x1b]0;$(touch x)\x07", "$(touch x)"
+
+
+def test_a_valid_leader_is_believed() -> None:
+    """It may offer as many addresses as it can advertise."""
+    assert told((wire.WELCOME, {"port": 1, "offers": LOCAL[:-1]})).state == "waiting"
+    formed = told(*packed(ANSWER["roster"]))
+    assert (formed.state, formed.answer) == ("formed", ANSWER)
+
+
+OFFERS = [
+    *(None, {"0": "127.0.0.1"}, ["127.0.0.1"], [[0]], [[0, "127.0.0.1", 1]], [["0", "127.0.0.1"]]),
+    *([[True, "127.0.0.1"]], [[0, "node1"]], [[0, RUN]], [[0, "fe80::1%eth0"]], LOCAL),
+]
+PROGRESS = {"in": 1, "of": 2, "missing": "", "knocks": []}
+LIES: list[tuple[tuple[int, object], ...]] = [
+    *(((wire.WELCOME, {"port": 1, "offers": offers}),) for offers in OFFERS),
+    *(((wire.ANSWER, {**BARE, "addr": addr}), COMMIT) for addr in (RUN, ESCAPE, None)),
+    *(packed([ANSWER["roster"][0], [1, host, "10.0.0.2", 4]]) for host in (RUN, "-oProxy")),
+    ((wire.MOVED, {"to": [["a" * 64, 23_000]]}),),
+    ((wire.PROGRESS, {**PROGRESS, "missing": ESCAPE}),),
+    ((wire.PROGRESS, {**PROGRESS, "knocks": [ESCAPE]}),),
+    ((wire.FAILED, {"kind": "leaders", "parts": [ESCAPE, "b"]}),),
+    ((wire.FAILED, {"kind": RUN, "parts": []}),),
+    ((wire.FAILED, {"kind": "leaders", "parts": ["{0.__class__}", RUN]}),),
+    ((99, {}),),
+    (COMMIT,),
+]
+
+
+@pytest.mark.parametrize("frames", LIES)
+def test_a_leader_that_holds_the_key_and_lies_is_one_clean_error(frames: tuple[tuple[int, object], ...]) -> None:
+    """The member reports it in one printable line, and does not return for the same."""
+    membership = told(*frames)
+    assert (membership.state, membership.answer) == ("failed", None)
+    assert str(membership.failure.error()).isprintable()
 
 
 @pytest.mark.parametrize(
-    "offers",
-    [
-        None,
-        {"0": "127.0.0.1"},
-        ["127.0.0.1"],
-        [[0]],
-        [[0, "127.0.0.1", 1]],
-        [["0", "127.0.0.1"]],
-        [[True, "127.0.0.1"]],
-        [[0, "node1"]],
-        [[index, "127.0.0.1"] for index in range(MOST_ADVERTISED + 1)],
-    ],
+    "frame", [(wire.ANSWER, b"{'"), (wire.ANSWER, b"[" * 9000), (wire.ANSWER, {**ANSWER, "roster": "0" * 64})]
 )
-def test_an_invalid_offer_is_refused(offers: object) -> None:
-    """The member reports the error, and does not return for the same."""
-    assert welcomed(offers) == "failed"
+def test_what_may_come_from_a_broken_connection_only_ends_it(frame: tuple[int, object]) -> None:
+    """The member tries again until its deadline."""
+    assert told(frame).state == "lost"
 
 
 def test_an_address_where_another_program_answers_is_not_reached() -> None:

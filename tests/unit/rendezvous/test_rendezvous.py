@@ -14,7 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.gathering import ATTEMPT, SECRET, Clock, join_request
+from support.gathering import SECRET, Clock, join_request
+from support.gathering import request as any_request
 
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError, SecretError, UsageError
 from mingle_hooks.net import ports
@@ -25,7 +26,6 @@ from mingle_hooks.rendezvous.member import Request
 from mingle_hooks.rendezvous.rendezvous import Listeners, meet, stand_as_candidate
 from mingle_hooks.rendezvous.wire import Attempt, Body, Material, check_in_ports
 
-KEY = Material(b"the key of these tests")
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
 
 
@@ -35,9 +35,8 @@ def observer(note: Callable[[str], None]) -> Any:
 
 
 def request(attempt: str, **parts: Any) -> Request:
-    """Return a member's request."""
-    whole = {"key": KEY, "host": "node", "machine": "here", "slots": 1, "nodes": 3, "timeout_s": 15.0, **parts}
-    return Request(Attempt(attempt), **whole)
+    """Return the request of a member of three."""
+    return any_request(attempt=Attempt(attempt), **{"nodes": 3, **parts})
 
 
 def together(*requests: Request) -> tuple[list[Body | MingleError], list[str]]:
@@ -206,12 +205,6 @@ def free_ports(count: int) -> range:
     raise AssertionError("no free ports on this machine")
 
 
-def rank_0_request(**parts: object) -> Request:
-    """Return the request of a rank 0."""
-    rank = {"rank": 0, "nodes": 2, **parts}
-    return Request(ATTEMPT, key=Material(b"k" * 32), host="h", machine="m", slots=1, **rank)  # type: ignore[arg-type]
-
-
 def test_the_first_free_port_of_each_group_is_opened_in_both_families() -> None:
     """A port that is taken in one family is passed over."""
     three = free_ports(3)
@@ -287,17 +280,19 @@ def test_a_named_port_is_taken_again_within_the_minute_that_it_is_in_time_wait()
         assert opened.master == port
 
 
+def stand(loop: Loop, **parts: Any) -> Any:
+    """Have a member of two stand as a candidate."""
+    return stand_as_candidate(loop, any_request(nodes=2, **parts), SECRET, join_request(), lambda: None)
+
+
 def test_a_named_port_that_is_taken_is_refused_for_rank_0_and_left_to_the_other_candidate() -> None:
     """Several members of one host may stand; one of them gets the port."""
     port = free_ports(1)[0]
     with socket.create_server(("", port)), Loop(Clock()) as loop:
         for named in ({"master": ("127.0.0.1", port)}, {"pinned": {"MASTER_PORT": str(port)}}):
             with pytest.raises(NetworkError, match=f"port {port}"):
-                stand_as_candidate(loop, rank_0_request(**named), SECRET, join_request(), lambda: None)
-            assert (
-                stand_as_candidate(loop, rank_0_request(rank=None, **named), SECRET, join_request(), lambda: None)
-                is None
-            )
+                stand(loop, rank=0, **named)
+            assert stand(loop, rank=None, **named) is None
         assert not loop.poller.watched
 
 
@@ -307,9 +302,9 @@ def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (300, limits[1]))
         with Loop(Clock()) as loop:
-            precedence = stand_as_candidate(loop, rank_0_request(), SECRET, join_request(), lambda: None)
+            candidate = stand(loop, rank=0)
             assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(520, limits[1])
-            precedence.close()
+            candidate.close()
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, limits[1])
             assert not loop.poller.watched
     finally:

@@ -17,12 +17,12 @@ from mingle_hooks.rendezvous.connection import Lookup, Loop
 from mingle_hooks.rendezvous.fingerprint import LONGEST
 from mingle_hooks.rendezvous.fingerprint import dump_fingerprint as dumps
 from mingle_hooks.rendezvous.fingerprint import load_fingerprint as loads
-from mingle_hooks.rendezvous.messages import LONGEST_FINGERPRINT, Durations, JoinRequest, Stopwatch, process_age_s
+from mingle_hooks.rendezvous.messages import Durations, JoinRequest, Stopwatch, process_age_s
 from mingle_hooks.rendezvous.report import MOST_LINES, Compared, Finding, phases, timeline_lines
 from mingle_hooks.rendezvous.report import compare_members as compare
 from mingle_hooks.rendezvous.report import finding_lines as lines
 from mingle_hooks.rendezvous.roster import AdvertisedAddress
-from mingle_hooks.rendezvous.wire import WireError, decode, encode, parse
+from mingle_hooks.rendezvous.wire import parse
 from mingle_hooks.values import FIELDS
 
 HEALTHY = {
@@ -43,19 +43,14 @@ HEALTHY = {
     "git": "57f6c79e",
     "NCCL_DEBUG": "WARN",
 }
-
-
-def names(count: int) -> list[str]:
-    return [f"node{number:02}" for number in range(1, count + 1)]
+GONE = dict.fromkeys(("rdma", "rdma.link", "rdma.firmware"), "-")
 
 
 def members(count: int, odd: dict[int, dict[str, str]] | None = None) -> list[Compared]:
     """Return so many members; some, by their number from 1, say something else: "" takes a part away."""
-    found = []
-    for number, host in enumerate(names(count), 1):
-        parts = HEALTHY | (odd or {}).get(number, {})
-        found.append(Compared(host, dumps({name: value for name, value in parts.items() if value})))
-    return found
+    nodes = [HEALTHY | (odd or {}).get(number, {}) for number in range(1, count + 1)]
+    texts = [dumps({name: value for name, value in parts.items() if value}) for parts in nodes]
+    return [Compared(f"node{number:02}", text) for number, text in enumerate(texts, 1)]
 
 
 def said(count: int, odd: dict[int, dict[str, str]] | None = None, *, asks_rdma: bool = False) -> list[str]:
@@ -71,23 +66,18 @@ def test_equal_members_have_no_findings() -> None:
 @pytest.mark.parametrize(
     ("part", "value", "told"),
     [
-        ("driver", "550.54.15", "node07: driver 550.54.15, 31 others 570.86.15"),
         ("driver", "-", "node07: driver none, 31 others 570.86.15"),
-        ("kernel", "6.1.0", "node07: kernel 6.1.0, 31 others 5.15.0-1053"),
         ("gpus", "7 H100", "node07: GPUs 7 H100, 31 others 8 H100"),
         ("rdma", "7x400G", "node07: RDMA 7x400G, 31 others 8x400G"),
         ("rdma", "down", "node07: no active RDMA port; RDMA on 31 others"),
         ("rdma", "silent", "node07: an RDMA device that does not answer; RDMA on 31 others"),
         ("rdma", "no-device", "node07: RDMA ports, but no /dev/infiniband; RDMA on 31 others"),
         ("rdma.firmware", "28.36.1010", "node07: RDMA firmware 28.36.1010, 31 others 28.39.1002"),
-        ("network", "25G mtu 1500", "node07: network 25G mtu 1500, 31 others 25G mtu 9000"),
         ("limits.memlock", "64K", "node07: memlock 64K, too low for RDMA; RDMA on 31 others"),
         ("limits.nofile", "1024", "node07: nofile 1024, 31 others 4096+"),
         ("shm", "full", "node07: /dev/shm is full"),
         ("tmp", "full", "node07: /tmp is full"),
         ("shm", "64M", "node07: /dev/shm 64M, 31 others in order"),
-        ("program", "57f6c79e", "node07: program 57f6c79e, 31 others 9b74c989"),
-        ("git", "1b2c3d4e", "node07: git 1b2c3d4e, 31 others 57f6c79e"),
     ],
 )
 def test_a_deviating_node_is_named_with_its_value_and_the_others(part: str, value: str, told: str) -> None:
@@ -95,36 +85,25 @@ def test_a_deviating_node_is_named_with_its_value_and_the_others(part: str, valu
 
 
 def test_a_node_without_an_rdma_device_is_named_once_and_is_no_kind() -> None:
-    gone = {"rdma": "-", "rdma.link": "-", "rdma.firmware": "-"}
     told = "node[07,09]: no RDMA device; RDMA on 30 others"
-    assert said(32, {7: gone, 9: gone}) == [told, "to leave out: --exclude=node[07,09]"]
+    assert said(32, {7: GONE, 9: GONE}) == [told, "to leave out: --exclude=node[07,09]"]
 
 
 def test_no_rdma_anywhere_is_a_difference_only_if_it_is_required() -> None:
-    gone = {"rdma": "-", "rdma.link": "-", "rdma.firmware": "-"}
-    assert said(4, dict.fromkeys(range(1, 5), gone)) == []
-    told = said(4, dict.fromkeys(range(1, 5), gone), asks_rdma=True)
+    """Nor is a small memlock without it."""
+    laptops = {number: {**GONE, "limits.memlock": "8M"} for number in range(1, 5)}
+    assert said(4, laptops) == said(4, asks_rdma=True) == []
+    told = said(4, laptops, asks_rdma=True)
     assert told[0] == "node[01-04]: no RDMA device; RDMA is asked for (rdma = true)"
-    assert said(4, asks_rdma=True) == []
-
-
-def test_without_rdma_on_most_a_small_memlock_is_in_order() -> None:
-    laptop = {"rdma": "-", "rdma.link": "-", "rdma.firmware": "-", "limits.memlock": "8M"}
-    assert said(4, dict.fromkeys(range(1, 5), laptop)) == []
 
 
 def test_a_variable_is_environment_and_excludes_no_node() -> None:
+    """Many of one node are one line, and one of which every node has its own value is in order."""
     assert said(32, {7: {"NCCL_DEBUG": "INFO"}}) == ["node07: NCCL_DEBUG INFO, 31 others WARN"]
     assert said(32, {7: {"NCCL_DEBUG": ""}}) == ["node07: NCCL_DEBUG not set, 31 others WARN"]
     assert said(32, {7: {"NCCL_ALGO": "Ring"}}) == ["node07: NCCL_ALGO Ring, 31 others not set"]
-
-
-def test_many_variables_of_one_node_are_one_line() -> None:
-    odd = {f"NCCL_{name}": "1" for name in "ABCDE"}
-    assert said(32, {7: odd}) == ["node07: other NCCL_A, NCCL_B, NCCL_C and 2 more"]
-
-
-def test_a_variable_of_which_every_node_has_its_own_value_is_in_order() -> None:
+    many = {f"NCCL_{name}": "1" for name in "ABCDE"}
+    assert said(32, {7: many}) == ["node07: other NCCL_A, NCCL_B, NCCL_C and 2 more"]
     assert said(8, {number: {"NCCL_HOSTID": f"host{number}"} for number in range(1, 9)}) == []
 
 
@@ -142,14 +121,6 @@ def test_three_of_four_name_the_fourth_and_two_of_three_no_host() -> None:
     assert said(2, {1: {"driver": "550"}}) == ["no majority for driver: node01 550; node02 570.86.15"]
 
 
-def test_below_the_majority_no_host_is_named() -> None:
-    halves = {number: {"git": "1b2c3d4e"} for number in range(17, 33)}
-    told = compare(members(32, halves))
-    assert [finding.text for finding in told] == ["no majority for git: node[17-32] 1b2c3d4e; node[01-16] 57f6c79e"]
-    assert told[0].hosts == ()
-    assert lines(told) == [told[0].text]
-
-
 def test_a_heterogeneous_job_is_one_line() -> None:
     a100 = {"gpus": "8 A100", "driver": "550", "kernel": "5.4", "rdma": "8x200G", "torch": "2.4"}
     gb200 = {"gpus": "4 GB200", "kernel.machine": "aarch64", "kernel": "6.8", "torch": "2.6"}
@@ -164,7 +135,7 @@ def test_within_a_kind_the_odd_one_is_named() -> None:
 
 
 def test_nodes_without_gpus_need_no_rdma() -> None:
-    loader = {"gpus": "-", "rdma": "-", "rdma.link": "-", "rdma.firmware": "-", "driver": "-"}
+    loader = {**GONE, "gpus": "-", "driver": "-"}
     assert said(24, dict.fromkeys(range(17, 25), loader)) == ["2 kinds of node: 16 × 8 H100; 8 × no GPUs"]
 
 
@@ -179,21 +150,13 @@ def clocked(*intervals: tuple[float, float] | None) -> list[str]:
 
 
 def test_a_clock_is_odd_only_with_its_whole_interval_beyond_a_second() -> None:
-    assert clocked((0, 0), (5.0, 5.1), (0, 0.1), (-0.1, 0)) == [
-        "node02: clock 5.0 s ahead of 3 others",
-        "to leave out: --exclude=node02",
-    ]
+    """It may be the leader's own, and two have no majority."""
+    told = ["node02: clock 5.0 s ahead of 3 others", "to leave out: --exclude=node02"]
+    assert clocked((0, 0), (5.0, 5.1), (0, 0.1), (-0.1, 0)) == told
     assert clocked((0, 0), (-5.1, -5.0), (0, 0.1), (-0.1, 0))[0] == "node02: clock 5.0 s behind 3 others"
-    assert clocked((0, 0), (0.9, 5.1), (0, 0.1), None) == []
-    assert clocked((0, 0), (-6.0, 6.0), (0, 0.1), (0, 0)) == []
+    assert clocked((0, 0), (0.9, 5.1), (0, 0.1), None) == clocked((0, 0), (-6.0, 6.0), (0, 0.1), (0, 0)) == []
     assert clocked((0, 0), (5.0, 5.1), (0.5, 6), (0, 0), (0, 0))[0] == "node02: clock 5.0 s ahead of 4 others"
-
-
-def test_the_leaders_own_clock_can_be_the_odd_one() -> None:
     assert clocked((0, 0), (5, 5.1), (5, 5.1), (5, 5.1))[0] == "node01: clock 5.0 s behind 3 others"
-
-
-def test_two_clocks_have_no_majority() -> None:
     assert clocked((0, 0), (5, 5.2)) == ["no majority for clock: node02 is 5.0 s ahead of node01"]
 
 
@@ -324,16 +287,6 @@ def test_no_member_is_late_if_all_come_together_or_have_no_durations() -> None:
     assert timeline_lines(phases([]), 0.0) == []
 
 
-def test_durations_round_trip_and_are_bounded() -> None:
-    """Three numbers of milliseconds, and nothing else."""
-    said = join_request(spent=Durations(1, 2, 3, 4))
-    assert parse(JoinRequest, decode(encode(said.body()))) == said
-    assert "spent" not in join_request().body()
-    for wrong in ([1, 2, 3], [1, 2, 3, -1], [1, 2, 3, 1 << 40], [1, 2, 3, True], [1, 2, 3, 4.5], "1234", None):
-        with pytest.raises(WireError, match="spent"):
-            parse(JoinRequest, {**join_request().body(), "spent": wrong})
-
-
 def test_a_stopwatch_runs_since_the_process_began() -> None:
     """Python's own start is in it, and nothing of another process's."""
     mine = process_age_s()
@@ -391,22 +344,6 @@ def test_a_fingerprint_travels_with_the_check_in_and_equal_ones_are_one_object()
     assert one.fingerprint is other.fingerprint
     assert not {"fingerprint", "addresses", "clock_ms"} & join_request().body(17).keys()
     assert parse(JoinRequest, join_request().body()).fingerprint == ""
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"fingerprint": "x" * (LONGEST_FINGERPRINT + 1)},
-        {"fingerprint": "a\nb"},
-        {"fingerprint": 7},
-        {"addresses": "\x1b"},
-        {"clock_ms": -1},
-        {"clock_ms": 1.5},
-    ],
-)
-def test_an_invalid_fingerprint_address_or_clock_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(WireError):
-        parse(JoinRequest, join_request(fingerprint=TEXT).body(1) | wrong)
 
 
 def test_a_deviating_node_is_named_and_refused_only_for_strict_fields(room: Room) -> None:

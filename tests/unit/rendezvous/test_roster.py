@@ -29,7 +29,6 @@ from mingle_hooks.rendezvous.roster import (
     order_by_switch,
     peer_label,
 )
-from mingle_hooks.rendezvous.wire import WireError, decode, encode, parse
 
 # Who has which rank, who contradicts whom, who is missing.
 
@@ -118,6 +117,9 @@ def test_a_member_and_an_address_that_it_reaches_count_once() -> None:
 def test_a_member_that_left_takes_its_rank_its_values_and_its_reach_with_it() -> None:
     """It, or another member, may check in with other values."""
     gone = join_request(rank=1, nodes=3, machine="there", pinned={"WORLD_SIZE": "8"})
+    roster = gathered({"rank": 0}, gone, {"nodes": 3})
+    roster.remove(gone.member)
+    assert (roster.nodes, roster.pinned("WORLD_SIZE")) == (3, None)  # known as long as one member reports it
     roster = gathered({"rank": 0}, gone)
     roster.reach(gone.member, 0, OWN)
     assert (roster.nodes, roster.pinned("WORLD_SIZE"), roster.one_machine) == (3, "8", False)
@@ -127,14 +129,6 @@ def test_a_member_that_left_takes_its_rank_its_values_and_its_reach_with_it() ->
     assert roster.add(join_request(rank=1, nodes=2, pinned={"WORLD_SIZE": "9"}), OWN) is None
     assert (roster.nodes, roster.pinned("WORLD_SIZE")) == (2, "9")
     assert not roster.reached_by_all(0)
-
-
-def test_a_value_of_two_members_stays_when_the_first_of_them_leaves() -> None:
-    """N is known as long as one member that reported it is in the roster."""
-    first = join_request(nodes=3)
-    roster = gathered({"rank": 0}, first, {"nodes": 3})
-    roster.remove(first.member)
-    assert roster.nodes == 3
 
 
 @pytest.mark.parametrize(
@@ -219,21 +213,6 @@ def test_a_leader_gives_ranks_by_switch_on_request() -> None:
         assert [row.node_rank for row in rows] == [0, 1, 2, 3]
         assert [row.slots for row in rows] == [int(row.host[1:]) + 1 for row in rows]
         assert [entry.join_request.host for entry in roster.in_usual_order()] == ["n0", "n1", "n2", "n3"]
-
-
-def test_switches_travel_with_the_check_in_where_there_are_some() -> None:
-    """An earlier version does not send them, and is accepted."""
-    for switches in ("", "spine/leaf1"):
-        said = join_request(topology=switches)
-        assert parse(JoinRequest, decode(encode(said.body()))) == said
-    assert "topology" not in join_request().body()
-
-
-@pytest.mark.parametrize("switches", ["a" * 256, "a\nb", 7, None])
-def test_other_switches_are_refused(switches: object) -> None:
-    """They are shown to people."""
-    with pytest.raises(WireError, match="topology"):
-        parse(JoinRequest, {**join_request().body(), "topology": switches})
 
 
 # What a leader offers to whom.

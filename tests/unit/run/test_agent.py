@@ -12,14 +12,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from fake_runner import KEY, NUMBER, START, Runner
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.rendezvous.connection import READ, Loop
+from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret, body_of
 from mingle_hooks.run import agent as agents
 from mingle_hooks.run import messages, processes
@@ -32,112 +32,69 @@ JOIN = messages.Join("node1", 0, 7, is_output=False)
 class Listener:
     """A runner at one address, with a key of its own."""
 
-    def __init__(self, loop: Loop, address: str, key: bytes, *, answers: bool = True) -> None:
+    def __init__(self, loop: Loop, address: str, key: bytes = b"k" * 32, *, answers: bool = True) -> None:
         self.joins: list[dict[str, object]] = []
         self.links: list[Link] = []
-        self._loop, self._secret, self._answers = loop, Secret(key), answers
-        self.socket = socket.create_server((address, 0))
-        self.socket.settimeout(0)
-        self.address: RunnerAddress = (address, self.socket.getsockname()[1])
-        loop.watch(self.socket, READ, lambda _events: self._accept())
+        self._answers = answers
+        listener = socket.create_server((address, 0))
+        self.address: RunnerAddress = listener.getsockname()
+        self.reception = messages.Reception(loop, [listener], Secret(key), self._take, most=9)
 
-    def _accept(self) -> None:
-        sock, _ = self.socket.accept()
-        sock.settimeout(0)
-        link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda _reason: None)
-
-        def take(_kind: int, body: dict[str, object]) -> None:
-            self.joins.append(body)
-            if self._answers:
-                link.send_record(messages.Welcome(NUMBER, 1, 15000))
-
-        link.on_message = take
+    def _take(self, link: Link, _kind: int, body: dict[str, object]) -> None:
+        self.reception.admit(link)
         self.links.append(link)
-
-    def close(self) -> None:
-        """Accept nobody any more."""
-        for link in self.links:
-            link.close()
-        if self.socket.fileno() >= 0:
-            self._loop.unwatch(self.socket)
-        self.socket.close()
-
-
-class Scene:
-    """Listeners, and the result of an approach to them."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.loop = Loop(clock)
-        self.listeners: list[Listener] = []
-        self.found: list[tuple[RunnerAddress, Link, messages.Welcome]] = []
-        self.ends: list[str] = []
-        self._approach: Approach | None = None
-
-    def listener(self, address: str = "127.0.0.1", key: bytes = b"k" * 32, *, answers: bool = True) -> Listener:
-        """Open another one."""
-        self.listeners.append(Listener(self.loop, address, key, answers=answers))
-        return self.listeners[-1]
-
-    def approach(self, *addresses: RunnerAddress) -> Approach:
-        """Dial all."""
-        secret, on_welcome = Secret(b"k" * 32), lambda *found: self.found.append(found)
-        self._approach = Approach(self.loop, secret, addresses, JOIN, on_welcome, self.ends.append)
-        return self._approach
-
-    def until(self, happens: Callable[[], object]) -> None:
-        """Serve until something happens."""
-        deadline = time.monotonic() + 30
-        while not happens():
-            assert time.monotonic() < deadline
-            self.loop.turn(min(self.loop.due_in(), 0.02))
-
-    def close(self) -> None:
-        if self._approach is not None:
-            self._approach.close()
-        for listener in self.listeners:
-            listener.close()
-        self.loop.__exit__(None, None, None)
+        self.joins.append(body)
+        if self._answers:
+            link.send_record(messages.Welcome(NUMBER, 1, 15000))
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
+def loop() -> Iterator[Loop]:
     """Give a loop with a clock that runs ten times as fast."""
     begin = time.monotonic()
-    with closing(Scene(lambda: begin + 10 * (time.monotonic() - begin))) as made:
+    with Loop(lambda: begin + 10 * (time.monotonic() - begin)) as made:
         yield made
 
 
-def test_the_address_that_answers_is_taken(scene: Scene) -> None:
-    refused, right = scene.listener("127.0.0.2"), scene.listener()
-    refused.close()
-    scene.approach(refused.address, ("127.0.0.1", 9), right.address, ("fe80::1%9999", 5))
-    scene.until(lambda: scene.found)
-    assert [(address, welcome.number) for address, _, welcome in scene.found] == [(right.address, NUMBER)]
-    assert right.joins == [body_of(JOIN)]
+def until(loop: Loop, happens: Callable[[], object]) -> None:
+    """Serve until something happens."""
+    deadline = time.monotonic() + 30
+    while not happens():
+        assert time.monotonic() < deadline
+        loop.turn(min(loop.due_in(), 0.02))
 
 
-def test_another_key_or_silence_is_nobody(scene: Scene) -> None:
-    silent, wrong = scene.listener(answers=False), scene.listener("127.0.0.2", b"w" * 32)
-    right = scene.listener("127.0.0.3")
-    approach = scene.approach(silent.address, wrong.address, right.address)
-    scene.until(lambda: scene.found)
-    assert [address for address, _, _ in scene.found] == [right.address]
-    assert wrong.joins == []
-    scene.until(lambda: all(link.closed for listener in (silent, wrong) for link in listener.links))
-    assert (approach.is_over, scene.ends) == (True, [])
-    right.links[-1].close()
-    scene.until(lambda: scene.ends)
-    assert scene.ends == ["it closed the connection"]
+def test_the_address_that_answers_with_the_key_is_taken_and_no_other(loop: Loop) -> None:
+    refused, wrong = Listener(loop, "127.0.0.2"), Listener(loop, "127.0.0.3", b"w" * 32)
+    silent, right = Listener(loop, "127.0.0.4", answers=False), Listener(loop, "127.0.0.1")
+    refused.reception.close()
+    dialed = (refused.address, silent.address, wrong.address, ("127.0.0.1", 9), ("fe80::1%9999", 5), right.address)
+    found: list[tuple[RunnerAddress, Link, messages.Welcome]] = []
+    ends: list[str] = []
+    approach = Approach(loop, Secret(b"k" * 32), dialed, JOIN, lambda *what: found.append(what))
+    approach.on_end = ends.append
+    until(loop, lambda: found)
+    assert [(address, welcome.number) for address, _, welcome in found] == [(right.address, NUMBER)]
+    assert (right.joins, wrong.joins, approach.is_over) == ([body_of(JOIN)], [], True)
+    until(loop, lambda: all(link.closed for link in silent.links))
+    assert ends == []
+    right.links[0].close()
+    until(loop, lambda: ends)
+    assert ends == ["it closed the connection"]
+    for listener in (wrong, silent, right):
+        listener.reception.close()
 
 
-def test_a_runner_that_listens_later_is_found(scene: Scene) -> None:
-    early = scene.listener()
+def test_a_runner_that_listens_later_is_found(loop: Loop) -> None:
+    early = socket.create_server(("127.0.0.1", 0))
+    address = early.getsockname()
     early.close()
-    scene.approach(early.address)
+    approach = Approach(loop, Secret(b"k" * 32), [address], JOIN, lambda *_what: None)
     for _ in range(5):
-        scene.loop.turn(0.01)
-    with socket.create_server(early.address) as listener:
-        scene.until(lambda: select.select([listener], [], [], 0)[0])
+        loop.turn(0.01)
+    with socket.create_server(address) as listener:
+        until(loop, lambda: select.select([listener], [], [], 0)[0])
+    approach.close()
 
 
 def test_the_addresses_are_those_of_the_environment() -> None:

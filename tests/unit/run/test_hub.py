@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 from support.gathering import no_descriptor_left
@@ -38,7 +39,8 @@ class Scene:
         self.events: list[Event] = []
         self.links: list[Link] = []
         places = [Place(host, 0) for host in hosts]
-        self.hub = Hub(self.loop, self.sockets, SECRET, places, silence, "a", self.take, lambda *_words: None)
+        self.hub = Hub(self.loop, self.sockets, SECRET, places, silence, "a")
+        self.hub.on_event = self.take
 
     def take(self, event: Event) -> None:
         """Take an event, as the runner does, which may drop agents at once."""
@@ -66,7 +68,7 @@ class Scene:
     def turn(self, count: int = 20) -> None:
         """Serve what is ready."""
         for _ in range(count):
-            self.loop.turn(0.005)
+            self.loop.turn(0.002)
 
     def join(self, host: str = "a", *, output: bool = False) -> Link:
         """Connect, and say who this is."""
@@ -76,9 +78,9 @@ class Scene:
         self.turn()
         return link
 
-    def agent(self) -> tuple[Link, Link]:
+    def agent(self, host: str = "a") -> tuple[Link, Link]:
         """Connect as a whole agent, for messages and for output."""
-        return self.join(), self.join(output=True)
+        return self.join(host), self.join(host, output=True)
 
     def passes(self, seconds: float, step_s: float = 1.0) -> None:
         """Let time go by, second by second."""
@@ -88,15 +90,28 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    """Give a scene, and close it."""
-    made = Scene()
-    with made.loop:
-        yield made
-        made.hub.drop(0)
-        made.sockets.close()
-        for link in made.links:
+def scenes() -> Iterator[Callable[..., Scene]]:
+    """Make scenes, and close them."""
+    made: list[Scene] = []
+
+    def make(*how: Any) -> Scene:
+        made.append(Scene(*how))
+        return made[-1]
+
+    yield make
+    for scene in made:
+        for place in [*scene.hub.here]:
+            scene.hub.drop(place)
+        scene.sockets.close()
+        for link in scene.links:
             link.close()
+        scene.loop.poller.close()
+
+
+@pytest.fixture
+def scene(scenes: Callable[..., Scene]) -> Scene:
+    """Give a scene with one place."""
+    return scenes()
 
 
 def test_an_agent_is_here_with_both_connections_and_lost_once_it_is_silent(scene: Scene) -> None:
@@ -111,53 +126,41 @@ def test_an_agent_is_here_with_both_connections_and_lost_once_it_is_silent(scene
     assert not scene.hub.here
 
 
-def test_an_agent_whose_host_answers_is_paused_and_lost_only_after_minutes() -> None:
-    scene = Scene(Silence(15.0, 60.0))
-    with scene.loop:
-        links = [scene.join(), scene.join(output=True)]
-        scene.passes(58)
-        assert scene.kinds() == [Joined, Quiet, Paused]
-        links[1].send_output(32, b"line\n")
-        scene.turn()
-        assert scene.kinds() == [Joined, Quiet, Paused, Alive]
-        scene.passes(61)
-        assert scene.kinds()[4:] == [Quiet, Paused, Lost]
-        for link in links:
-            link.close()
-        scene.sockets.close()
+def test_an_agent_whose_host_answers_is_paused_and_lost_only_after_minutes(scenes: Callable[..., Scene]) -> None:
+    scene = scenes(Silence(15.0, 60.0))
+    _, output = scene.agent()
+    scene.passes(58)
+    assert scene.kinds() == [Joined, Quiet, Paused]
+    output.send_output(32, b"line\n")
+    scene.turn()
+    assert scene.kinds() == [Joined, Quiet, Paused, Alive]
+    scene.passes(61)
+    assert scene.kinds()[4:] == [Quiet, Paused, Lost]
 
 
 @pytest.mark.parametrize(("unacknowledged_s", "count"), [(math.inf, 1), (1.0, 0)], ids=["cut off", "stopped"])
 def test_the_runners_host_is_cut_off_if_no_other_host_answers(
-    monkeypatch: pytest.MonkeyPatch, unacknowledged_s: float, count: int
+    scenes: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch, unacknowledged_s: float, count: int
 ) -> None:
     """Where hosts answer, a file system that all of them use may have stopped their agents."""
     monkeypatch.setattr(Link, "unacknowledged_s", unacknowledged_s)
-    scene = Scene(hosts="abc")
-    with scene.loop:
-        links = [scene.join(host, output=output) for host in "abc" for output in (False, True)]
-        for _ in range(40):
-            scene.passes(1)
-            links[1].send_output(32, b"line\n")  # of the runner's own host
-            scene.turn(3)
-        assert scene.kinds().count(Isolated) == count
-        assert [event.place for event in scene.events if isinstance(event, Lost)] == [1, 2]
-        for link in links:
-            link.close()
-        scene.hub.drop(0)
-        scene.sockets.close()
+    scene = scenes(SILENCE, "abc")
+    (_, own), *_ = [scene.agent(host) for host in "abc"]
+    for _ in range(40):
+        scene.passes(1)
+        own.send_output(32, b"line\n")
+        scene.turn(3)
+    assert scene.kinds().count(Isolated) == count
+    assert [event.place for event in scene.events if isinstance(event, Lost)] == [1, 2]
 
 
-def test_what_is_dropped_when_another_is_lost_is_no_more_looked_at() -> None:
-    scene = Scene(hosts="ab")
+def test_what_is_dropped_when_another_is_lost_is_no_more_looked_at(scenes: Callable[..., Scene]) -> None:
+    scene = scenes(SILENCE, "ab")
     scene.drops_all = True
-    with scene.loop:
-        links = [scene.join(host, output=output) for host in "ab" for output in (False, True)]
-        scene.passes(40)
-        assert scene.kinds().count(Lost) == 1
-        for link in links:
-            link.close()
-        scene.sockets.close()
+    for host in "ab":
+        scene.agent(host)
+    scene.passes(40)
+    assert scene.kinds().count(Lost) == 1
 
 
 @pytest.mark.parametrize(
@@ -202,7 +205,7 @@ def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_a_replayed_one
 
         def beat(sequence: int) -> None:
             heartbeat = messages.Heartbeat(0, sequence)
-            sock.send(messages.pack_heartbeat(SECRET, messages.heartbeat_tag(SECRET), AGENT, heartbeat))
+            sock.send(messages.pack_heartbeat(SECRET, AGENT, heartbeat))
             scene.turn()
 
         control, _ = scene.agent()

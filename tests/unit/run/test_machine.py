@@ -165,41 +165,61 @@ def test_the_first_failure_gives_the_status_and_is_reported_once() -> None:
     assert cause["tail"] == "Traceback\nValueError"
 
 
+DONE = over([1], status=143)
+LATE = [Lost(2, 15.0), Swept("c", is_clean=False)]
+
+
 @pytest.mark.parametrize(
-    ("event", "status"),
+    ("events", "status", "causes"),
     [
-        (ended(0, 137, signal=9), 137),
-        (ended(0, 1, is_oom=True), 1),
-        (ended(0, 69, formed=False), 75),
-        (ended(0, 71, formed=False), 75),
-        (ended(0, 64, formed=False), 64),
-        (ended(0, 127), 127),
-        (Lost(0, 15.0), 75),
-        (Lost(0, None), 75),
-        (machine.ReaderGone(), 141),
+        ([ended(0, 137, signal=9), clean(0), *over([1, 2])], 137, ["ended a"]),
+        ([ended(0, 1, is_oom=True), clean(0), *over([1, 2])], 1, ["ended a"]),
+        ([ended(0, 69, formed=False), clean(0), *over([1, 2])], 75, ["unformed a"]),
+        ([ended(0, 71, formed=False), clean(0), *over([1, 2])], 75, ["unformed a"]),
+        ([ended(0, 64, formed=False), clean(0), *over([1, 2])], 64, ["unformed a"]),
+        ([ended(0, 127), clean(0), *over([1, 2])], 127, ["ended a"]),
+        ([Lost(2, 15.0), *over([0, 1]), Swept("c", is_clean=True)], 75, ["silent c"]),
+        ([Lost(2, None), *over([0, 1]), Swept("c", is_clean=True)], 75, ["gone c"]),
+        ([machine.ReaderGone(), *over([0, 1, 2])], 141, []),
+        # A host that was quiet already is the cause once it is lost, and is not if it is alive.
+        ([machine.Quiet(2), ended(0, 1), clean(0), *DONE, *LATE], 75, ["silent c"]),
+        ([machine.Quiet(2), ended(0, 1), machine.Alive(2), clean(0), *over([1, 2])], 1, ["ended a"]),
+        # The runner's own host was cut off, and not the first host that it misses.
+        ([Isolated("a", 15.0), Lost(1, 15.0), *over([0]), *LATE, Swept("b", is_clean=True)], 75, ["isolated a"]),
+        # A request to stop during a failure gives the status.
+        ([ended(0, 1), Noticed(None, TERM), clean(0), *over([1, 2])], 143, ["ended a"]),
     ],
 )
-def test_each_cause_has_its_status(event: Event, status: int) -> None:
-    run = started(2)
-    run.take(event, *over([1]), *([clean(0)] if isinstance(event, Received) else over([0])), Swept("a", is_clean=True))
+def test_each_cause_has_its_status_and_is_reported_once(events: list[Event], status: int, causes: list[str]) -> None:
+    run = started()
+    for event in events:
+        assert not run.of(Exit)
+        run.take(event, after_s=0.1)
     assert run.status() == status
+    assert [f"{cause['kind']} {cause['host']}" for cause in run.reports("failed")] == causes
 
 
-def test_a_host_that_is_lost_is_swept_before_the_end() -> None:
+def test_a_cause_is_not_reported_while_a_host_is_quiet() -> None:
+    run = started()
+    run.take(machine.Quiet(2), ended(0, 1))
+    assert run.sent(End)
+    assert not run.reports("failed")
+
+
+@pytest.mark.parametrize("is_swept", [True, False])
+def test_a_host_that_is_lost_is_swept_before_the_end(*, is_swept: bool) -> None:
+    """A sweep that fails is reported, and delays nothing."""
     run = started()
     run.take(Lost(2, None), *over([0, 1], status=143))
     assert run.of(machine.Drop) == [machine.Drop(2)]
     assert run.of(machine.Sweep) == [machine.Sweep(("c",))]
     assert not run.of(Exit)
-    run.take(Swept("c", is_clean=True))
+    if is_swept:
+        run.take(Swept("c", is_clean=True))
+    else:
+        run.until(Exit, most_s=10)
     assert run.status() == 75
-
-
-def test_a_sweep_that_fails_is_reported_and_delays_nothing() -> None:
-    run = started()
-    run.take(Lost(2, 15.0), *over([0, 1], status=143))
-    run.until(Exit, most_s=10)
-    assert run.reports("unreached") == [{"host": "c", "attempt": 0}]
+    assert run.reports("unreached") == ([] if is_swept else [{"host": "c", "attempt": 0}])
 
 
 def test_a_host_that_does_not_get_clean_is_swept() -> None:
@@ -209,35 +229,6 @@ def test_a_host_that_does_not_get_clean_is_swept() -> None:
     assert run.of(machine.Sweep) == [machine.Sweep(("c",))]
     run.take(Swept("c", is_clean=True))
     assert run.status() == 1
-
-
-def test_a_host_that_was_quiet_already_is_the_cause_once_it_is_lost() -> None:
-    run = started()
-    run.take(machine.Quiet(2), after_s=3)
-    run.take(ended(0, 1), after_s=5)
-    assert run.sent(End)
-    assert not run.reports("failed")
-    run.take(clean(0, 0), *over([1], status=1))
-    run.take(Lost(2, 15.0), after_s=7)
-    run.take(Swept("c", is_clean=False))
-    assert run.status() == 75
-    assert [cause["host"] for cause in run.reports("failed")] == ["c"]
-
-
-def test_a_host_that_was_quiet_and_is_alive_is_not_the_cause() -> None:
-    run = started()
-    run.take(machine.Quiet(2), ended(0, 1), after_s=3)
-    assert not run.reports("failed")
-    run.take(machine.Alive(2))
-    assert [cause["host"] for cause in run.reports("failed")] == ["a"]
-
-
-def test_a_runners_host_that_is_cut_off_is_the_cause_and_not_the_first_host_that_it_misses() -> None:
-    run = started()
-    run.take(Isolated("a", 15.0), Lost(1, 15.0), Lost(2, 15.2), after_s=20)
-    run.until(Exit, most_s=40)
-    assert run.status() == 75
-    assert [(cause["kind"], cause["host"]) for cause in run.reports("failed")] == [("isolated", "a")]
 
 
 def lost_and_away(restarts: int = 1, **options: Any) -> Run:
@@ -258,9 +249,8 @@ def test_a_lost_host_is_called_again_until_it_is_back() -> None:
         calls.append(run.now - began)
         run.take(StarterEnded(("c",), "ssh: No route to host"))
     assert calls == [1, 2, 4, 8, 16, 30]
-    run.until(Launch)
     assert [event["hosts"] for event in run.reports("missing")] == [["c"]]
-    assert ranks(run.take(Joined(2))) == [(0, 0), (1, 1), (2, 2)]
+    assert ranks(run.take(Joined(2))) == [(0, 0), (1, 1), (2, 2)]  # though its starter has ended
 
 
 def test_a_host_that_lost_one_of_its_agents_is_called_whole() -> None:
@@ -279,12 +269,8 @@ def test_a_host_that_loses_an_agent_while_another_is_called_is_called_too() -> N
     assert run.of(Launch)[-1] == Launch(("b", "c"))
 
 
-def test_an_agent_that_comes_after_its_starter_is_taken() -> None:
-    run = lost_and_away()
-    assert ranks(run.take(Joined(2))) == [(0, 0), (1, 1), (2, 2)]
-
-
 def test_a_lost_host_that_stays_away_ends_the_run_at_the_timeout() -> None:
+    """The first cause stays."""
     run = lost_and_away(join_s=60)
     began = run.now
     while not run.of(Exit):
@@ -292,12 +278,10 @@ def test_a_lost_host_that_stays_away_ends_the_run_at_the_timeout() -> None:
         run.take(StarterEnded(("c",), "ssh: No route to host"))
     assert (run.status(), run.now - began) == (75, 60)
     assert [event["host"] for event in run.reports("absent")] == ["c"]
-
-
-def test_ctrl_c_ends_the_wait_for_a_lost_host() -> None:
-    run = lost_and_away()
-    run.take(Noticed(None, INT), after_s=0.5)
-    assert run.status() == 130
+    assert [cause["kind"] for cause in run.reports("failed")] == ["silent"]
+    stopped = lost_and_away()
+    stopped.take(Noticed(None, INT), after_s=0.5)
+    assert stopped.status() == 130
 
 
 def test_an_agent_that_never_comes_is_named() -> None:
@@ -311,21 +295,14 @@ def test_an_agent_that_never_comes_is_named() -> None:
     assert (late.status(), late.reports("failed")[0]["host"]) == (75, "b")
 
 
-def test_ctrl_c_reaches_each_place_once_and_a_second_ends_at_once() -> None:
+def test_ctrl_c_reaches_each_place_once_a_second_ends_and_a_third_leaves_at_once() -> None:
     run = started(grace_s=10)
     new = run.take(Noticed(None, INT))
     assert sent(new, Signal) == [Send(place, Signal(1, INT)) for place in range(3)]
     assert not run.sent(End)
     new = run.take(Noticed(None, INT), after_s=1)
     assert sent(new, End) == [Send(place, End(0, 0)) for place in range(3)]
-    run.take(*over(range(3), status=130))
-    assert run.status() == 130
-
-
-def test_a_third_ctrl_c_leaves_at_once() -> None:
-    run = started()
-    run.take(*[Noticed(None, INT)] * 3)
-    assert run.of(Exit) == [Exit(130, at_once=True)]
+    assert run.take(Noticed(None, INT)) == [Exit(130, at_once=True)]
 
 
 @pytest.mark.parametrize(("number", "status"), [(INT, 130), (TERM, 143), (HUP, 129)])
@@ -421,25 +398,6 @@ def test_a_spare_takes_the_rank_of_the_lost_one() -> None:
     assert ranks(new) == [(0, 0), (3, 1), (2, 2)]
 
 
-def test_without_a_spare_a_lost_agent_is_started_again_once_its_host_is_swept() -> None:
-    run = started(restarts=1)
-    run.take(Lost(1, None), *over([0, 2], status=143))
-    assert len(run.of(machine.Launch)) == 1
-    run.take(Swept("b", is_clean=True))
-    assert run.of(machine.Launch)[1:] == [machine.Launch(("b",))]
-    assert ranks(run.take(Joined(1))) == [(0, 0), (1, 1), (2, 2)]
-
-
-def test_the_first_cause_stays_if_an_agent_does_not_come_again() -> None:
-    run = started(restarts=3)
-    run.take(Lost(1, None), *over([0, 2], status=143), Swept("b", is_clean=True), StarterEnded(("b",), "no"))
-    while not run.of(Exit):
-        run.until(Launch, Exit)
-        run.take(StarterEnded(("b",), "no"))
-    assert run.status() == 75
-    assert run.reports("absent") == [{"host": "b", "attempt": 0}]
-
-
 def test_a_host_that_failed_twice_is_not_taken_again_where_there_is_another() -> None:
     run = started(4, spares=1, restarts=5)
     for number in range(2):
@@ -473,13 +431,6 @@ def test_the_same_failure_is_restarted_three_times(*, gets_further: bool, attemp
         run.take(ended(0, 1, number, tail=tail), clean(0, number), *over([1], number, 143))
     assert run.status() == 1
     assert bool(run.reports("same")) is not gets_further
-
-
-def test_a_request_to_stop_during_a_failure_gives_the_status() -> None:
-    run = started(2, restarts=3)
-    run.take(ended(0, 1), Noticed(None, TERM), clean(0, 0), *over([1], status=143))
-    assert run.status() == 143
-    assert {begun.attempt for begun in run.of(Begin)} == {0}
 
 
 def test_ranks_are_kept() -> None:

@@ -7,7 +7,7 @@ import os
 import pty
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,14 @@ from mingle_hooks.run import output
 from mingle_hooks.run.messages import OUT
 from mingle_hooks.run.output import FileWriter, Output
 from mingle_hooks.run.output import label_lines as labelled
+
+
+def until(loop: Loop, holds: Callable[[], object]) -> None:
+    """Serve the loop until something holds."""
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        loop.turn(0.01)
 
 
 class Pipes:
@@ -120,42 +128,21 @@ def test_a_lost_terminal_is_a_reader_that_has_gone(monkeypatch: pytest.MonkeyPat
     assert gone == [True]
 
 
-class Files:
-    """A FileWriter, and the errors that it reports."""
-
-    def __init__(self, loop: Loop) -> None:
-        self.loop, self.errors = loop, list[OSError]()
-        self.writer = FileWriter(loop, lambda: None)
-        self.writer.start()
-
-    def settle(self) -> None:
-        """Serve the loop until nothing waits."""
-        deadline = time.monotonic() + 10
-        while self.writer.waiting_bytes or not self.errors:
-            assert time.monotonic() < deadline, self.errors
-            self.loop.turn(0.01)
-
-
-@pytest.fixture
-def files() -> Iterator[Files]:
-    """Give a writer of files, and end it."""
-    with Loop() as loop:
-        made = Files(loop)
-        yield made
-        made.writer.close()
-
-
-def test_a_file_that_cannot_be_closed_is_reported_and_others_are_written(files: Files, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_closed_is_reported_and_others_are_written(tmp_path: Path) -> None:
     """NFS and quotas report a full disk only then."""
-    gone = os.open(tmp_path / "gone", os.O_WRONLY | os.O_CREAT)
-    os.close(gone)
-    files.writer.close_file(gone, files.errors.append)
-    files.settle()
-    with (tmp_path / "other").open("wb") as other:
-        files.writer.write(other.fileno(), b"line\n", files.errors.append)
-        files.settle()
+    errors: list[OSError] = []
+    with Loop() as loop, (tmp_path / "other").open("wb") as other:
+        writer = FileWriter(loop, lambda: None)
+        writer.start()
+        gone = os.open(tmp_path / "gone", os.O_WRONLY | os.O_CREAT)
+        os.close(gone)
+        writer.close_file(gone, errors.append)
+        until(loop, lambda: errors)
+        writer.write(other.fileno(), b"line\n", errors.append)
+        until(loop, lambda: not writer.waiting_bytes)
+        writer.close()
     assert (tmp_path / "other").read_bytes() == b"line\n"
-    assert [error.errno for error in files.errors] == [errno.EBADF]
+    assert [error.errno for error in errors] == [errno.EBADF]
 
 
 def test_for_want_of_a_thread_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:

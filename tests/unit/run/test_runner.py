@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mingle_hooks.errors import MissingError
 from mingle_hooks.run import runner as member
 from mingle_hooks.run import starters
 from mingle_hooks.run.attempt import Plan
@@ -63,22 +64,46 @@ def test_the_directory_is_the_callers_path(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(("scheduler", "may"), [("pbs", False), ("torque", False), ("slurm", True)])
 def test_a_new_job_in_place_of_the_same_one_counts_as_that(tmp_path: Path, scheduler: str, *, may: bool) -> None:
     """PBS lets no user queue a job again: the script submits itself."""
-    starter, environ = SimpleNamespace(name=scheduler), {"XDG_STATE_HOME": str(tmp_path)}
-    for number in range(4):
-        of_job: Any = SimpleNamespace(starter=starter, id=str(number), command=("train",))
-        last = Requeues(of_job, environ).may_go_on()
-    assert last == may
+    starter = next(row for row in starters.TABLE if row.name == scheduler)
+    jobs = (request()._replace(starter=starter, id=str(number)) for number in range(4))
+    assert [Requeues(job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on() for job in jobs] == [True] * 3 + [may]
 
 
-def test_a_job_is_queued_again_three_times_in_a_row(tmp_path: Path) -> None:
-    """Other jobs, and a job after a world, count anew."""
-    environ = {"XDG_STATE_HOME": str(tmp_path)}
-    starter = SimpleNamespace(name="slurm")
-    first, other = (
-        Requeues(SimpleNamespace(starter=starter, id=name, command=("train",)), environ)  # type: ignore[arg-type]
-        for name in "12"
-    )
-    assert [first.may_go_on() for _ in range(4)] == [True, True, True, False]
-    assert other.may_go_on()
-    first.reset()
-    assert first.may_go_on()
+@pytest.mark.parametrize(
+    ("status", "had_world", "was_warned", "counted", "line", "expected"),
+    [
+        (0, True, False, "", "echo again", (0, "")),
+        (7, True, False, "", "echo again", (7, "")),
+        (75, True, False, "", "echo again", (75, "again\n")),
+        (75, True, False, "", "exit 99", (99, "")),  # Grid Engine queues again what exits with 99
+        (0, True, True, "", "echo again", (75, "again\n")),
+        (130, True, True, "", "echo again", (130, "")),  # a person stopped it
+        (75, False, False, "..", "echo again", (75, "again\n")),
+        (75, True, False, "...", "echo again", (75, "again\n")),
+        (75, False, False, "...", "echo again", "4 times in a row"),
+    ],
+)
+def test_the_line_of_again_runs_where_trying_again_makes_sense(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    status: int,
+    *,
+    had_world: bool,
+    was_warned: bool,
+    counted: str,
+    line: str,
+    expected: tuple[int, str] | str,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    of_job = request()._replace(options=Options(again=line))
+    for _ in counted:
+        Requeues(of_job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on()
+    machine = SimpleNamespace(had_world=had_world, was_warned=was_warned)
+    ended: Any = SimpleNamespace(status=status, machine=machine)
+    if isinstance(expected, tuple):
+        assert (member._again(of_job, ended), capfd.readouterr().out) == expected
+    else:
+        with pytest.raises(MissingError, match=expected):
+            member._again(of_job, ended)
+        assert Requeues(of_job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on()

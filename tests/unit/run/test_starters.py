@@ -7,11 +7,14 @@ import shlex
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mingle_hooks.errors import FactsError, MingleError, PlaceError, UsageError
+from mingle_hooks.files import toml
 from mingle_hooks.run import starters
 from mingle_hooks.run.starters import Allocation, Launch, Place
 from mingle_hooks.schedulers import hostlist
@@ -22,10 +25,12 @@ RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded"
 VERSIONS = ("slurm-22.05.8", "slurm-26.05.3")
 
 
-def recorded(name: str) -> dict[str, str]:
+def recorded(named: str) -> dict[str, str]:
+    name, _, how = named.partition(" ")
     environ = dict(line.split("=", 1) for line in (RECORDED / name).read_text().splitlines() if line)
     if "PBS_JOBID" in environ:
         environ["PBS_NODEFILE"] = str(RECORDED / Path(name).parent / f"nodefile.{environ['PBS_JOBID']}")
+        environ |= {"PBS_ENVIRONMENT": "PBS_INTERACTIVE"} if how else {}
     return environ
 
 
@@ -61,6 +66,7 @@ def other(scheduler: str, place: Path) -> dict[str, str]:
         # All components of a heterogeneous job.
         *((f"{version}/batch.5", "slurm", ("5", THREE, (1, 1, 1), "node1", 30, 28)) for version in VERSIONS),
         ("openpbs-23.06.06/job.0.ctl", "pbs", ("0.ctl", THREE, (2, 2, 2), "node1", 10, 8)),
+        ("openpbs-23.06.06/job.0.ctl interactive", "pbs", ("0.ctl", THREE, (2, 2, 2), "node1", 10, 8)),
         ("openpbs-23.06.06/job.1.ctl", "local", ("1.ctl", THREE[:1], (3,), "node1", 10, 8)),
         *((name, name, ("7", THREE[:2], (4, 2), "node1", 10, 8)) for name in ("lsf", "oar", "sge")),
         ("torque", "torque", ("7.ctl", THREE[:2], (4, 2), "node1", 2, 1)),
@@ -101,13 +107,9 @@ def test_a_list_of_the_users_own_gives_the_order(tmp_path: Path, text: str, host
     assert job.slots == ((2, 1, 1) if hosts[0] == "node3" else (2, 2, 2))
 
 
-def test_an_interactive_shell_of_pbs_is_as_good_as_the_script() -> None:
-    environ = recorded("openpbs-23.06.06/job.0.ctl") | {"PBS_ENVIRONMENT": "PBS_INTERACTIVE"}
-    assert found(environ)[0] == "pbs"
-
-
 OWN_SESSION = """\
 import time
+from mingle_hooks.files import toml
 from mingle_hooks.run import starters
 print(starters.end_of_job("3600") - time.time())
 """
@@ -206,10 +208,7 @@ def test_the_grace_is_shorter_than_killwait(tmp_path: Path, text: str, seconds: 
     (tmp_path / "slurm.conf").write_text(f"ClusterName=a\n{text}\n#KillWait=9\n")
     job = found(recorded("slurm-22.05.8/batch.1") | {"SLURM_CONF": str(tmp_path / "slurm.conf")})[1]
     assert (job.kill_wait_s, job.grace_s) == (seconds, seconds - 2)
-
-
-def test_the_grace_is_never_nothing() -> None:
-    assert Allocation("slurm", ("a",), (1,), kill_wait_s=2).grace_s == 1
+    assert job._replace(kill_wait_s=2).grace_s == 1  # never nothing
 
 
 def test_each_starter_carries_the_environment_in_its_own_way() -> None:
@@ -223,10 +222,15 @@ def test_each_starter_carries_the_environment_in_its_own_way() -> None:
 PROGRAM = ("/opt/my python/bin/python3", "-IS", "/opt/it's/__main__.py")
 PLAIN = ("/opt/bin/python3", "-IS", "/opt/__main__.py")
 SECRET = {"MINGLE_RUN_KEY": "5ec4e7"}
-ALWAYS = (
-    *("srun", "--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--input=none", "--export=ALL", "--mem=0"),
-    "--distribution=block,NoPack",
-)
+# How lines are written below.
+SHORT = {
+    " ".join(PROGRAM): "PROGRAM",
+    " ".join(PLAIN): "PROGRAM",
+    "srun --overlap --no-kill --kill-on-bad-exit=0 --wait=0 --input=none --export=ALL --mem=0"
+    " --distribution=block,NoPack": "SRUN",
+    "--mem-bind=none --mpi=none --cpu-bind=none": "NODE",
+    "--environ /home/me/.mingle.1": "FILE",
+}
 
 
 def made(environ: dict[str, str], program: tuple[str, ...] = PROGRAM, **changes: object) -> tuple[Launch, ...]:
@@ -236,25 +240,26 @@ def made(environ: dict[str, str], program: tuple[str, ...] = PROGRAM, **changes:
     return starters.agent_launches(starter, job, job.hosts, program, SECRET, "/home/me/.mingle.1")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_one_srun_starts_one_on_each_host(version: str) -> None:
-    (launch,) = made(recorded(f"{version}/batch.1"))
-    assert launch.argv == (
-        *(*ALWAYS, "--nodes=3", "--nodelist=node[1-3]", "--ntasks=3", "--ntasks-per-node=1"),
-        *("--mem-bind=none", "--mpi=none", "--cpu-bind=none", *PROGRAM),
-    )
-    assert (launch.hosts, launch.stdin) == (("node1", "node2", "node3"), None)
+def lines(launches: tuple[Launch, ...]) -> list[str]:
+    """Return the command lines, without the prefixes of variables that a host keeps, which come last."""
+    found = []
+    for launch in launches:
+        line = " ".join(launch.argv).partition(" --keep")[0]
+        for text, short in SHORT.items():
+            line = line.replace(text, short)
+        found.append(line)
+    return found
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_srun_is_kept_from_what_is_one_tasks(version: str) -> None:
-    of_task = {"SLURM_CPUS_PER_TASK": "4", "SLURM_TRES_PER_TASK": "cpu=4,gres/gpu:a100=1", "SLURM_LABELIO": "1"}
-    (launch,) = made(recorded(f"{version}/batch.1") | of_task)
-    srun = launch.argv.index("srun")
-    assert " ".join(launch.argv[:srun]) == "env -u SLURM_LABELIO -u SLURM_CPUS_PER_TASK -u SLURM_TRES_PER_TASK"
-    given_back = ("env", *(f"{name}={of_task[name]}" for name in launch.argv[2:srun:2]))
-    assert launch.argv[-len(given_back) - 3 :] == (*given_back, *PROGRAM)
-    assert "--gpus-per-node=2" in launch.argv
+BATCH = recorded("slurm-22.05.8/batch.1")
+JOBS = toml((RECORDED.parent / "starters.toml").read_bytes())["job"]
+
+
+@pytest.mark.parametrize(("job", "environ"), [(job, name) for job in JOBS for name in job["environ"]])
+def test_a_job_starts_agents_by_these_lines(job: dict[str, Any], environ: str) -> None:
+    launches = made(recorded(environ) | job.get("set", {}), is_per_task=job.get("per_task", False))
+    assert lines(launches) == job["lines"]
+    assert {launch.stdin for launch in launches} == {None}
 
 
 GPUS = [
@@ -271,7 +276,7 @@ GPUS = [
 
 @pytest.mark.parametrize(("environ", "count"), GPUS)
 def test_each_host_requests_all_of_its_gpus(environ: dict[str, str], count: int | None) -> None:
-    (launch,) = made(recorded("slurm-22.05.8/batch.1") | environ)
+    (launch,) = made(BATCH | environ)
     asked = [word for word in launch.argv if word.startswith("--gpus")]
     assert asked == ([] if count is None else [f"--gpus-per-node={count}"])
 
@@ -279,38 +284,7 @@ def test_each_host_requests_all_of_its_gpus(environ: dict[str, str], count: int 
 @pytest.mark.parametrize("here", ["1", "3"])
 def test_gpus_that_hosts_share_unevenly_are_refused(here: str) -> None:
     with pytest.raises(UsageError, match=r"--gpus=7.*--gpus-per-node"):
-        made(recorded("slurm-22.05.8/batch.1") | {"SLURM_GPUS": "7", "SLURM_GPUS_ON_NODE": here})
-
-
-def test_hosts_that_differ_get_an_srun_each() -> None:
-    environ = recorded("slurm-22.05.8/batch.1") | {"SLURM_TASKS_PER_NODE": "2(x2),1", "SLURM_NTASKS": "5"}
-    assert [launch.hosts for launch in made(environ)] == [("node1", "node2", "node3")]
-    assert [launch.hosts for launch in made(environ, is_per_task=True)] == [("node1", "node2"), ("node3",)]
-    by_gpus = made(environ | {"SLURM_GPUS_PER_TASK": "1"})
-    assert ["--gpus-per-node=2" in launch.argv for launch in by_gpus] == [True, False]
-
-
-def test_a_task_keeps_what_is_its_own() -> None:
-    environ = recorded("slurm-22.05.8/batch.1") | {"SLURM_CPUS_PER_TASK": "4", "SLURM_GPUS_PER_TASK": "1"}
-    (launch,) = made(environ, is_per_task=True)
-    assert launch.argv == (
-        *(*ALWAYS, "--nodes=3", "--nodelist=node[1-3]", "--ntasks=6", "--ntasks-per-node=2", "--cpus-per-task=4"),
-        *PROGRAM,
-    )
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_each_component_gets_an_srun(version: str) -> None:
-    made_here = made(recorded(f"{version}/batch.5"))
-    assert [launch.hosts for launch in made_here] == [("node1",), ("node2", "node3")]
-    assert [word for launch in made_here for word in launch.argv if "het" in word] == ["--het-group=0", "--het-group=1"]
-
-
-def test_components_of_another_job_are_none() -> None:
-    """They are left over where a batch script of such a job has submitted this one."""
-    old = {name: value for name, value in recorded("slurm-22.05.8/batch.5").items() if "HET" in name}
-    (launch,) = made(old | recorded("slurm-22.05.8/batch.1"))
-    assert launch.hosts == ("node1", "node2", "node3")
+        made(BATCH | {"SLURM_GPUS": "7", "SLURM_GPUS_ON_NODE": here})
 
 
 def test_a_host_of_no_job_is_refused() -> None:
@@ -326,39 +300,30 @@ def test_a_thousand_hosts_are_a_short_word() -> None:
     assert hostlist.expand(word.removeprefix("--nodelist=")) == hosts
 
 
-def test_a_cluster_that_cannot_bind_gets_no_option_for_it(tmp_path: Path) -> None:
-    (tmp_path / "slurm.conf").write_text("TaskPlugin=task/none\n")
-    environ = recorded("slurm-22.05.8/batch.1") | {"SLURM_CONF": str(tmp_path / "slurm.conf")}
-    assert "--cpu-bind=none" not in made(environ)[0].argv
-    (tmp_path / "slurm.conf").write_text("TaskPlugin=task/affinity,task/cgroup\n")
-    assert "--cpu-bind=none" in made(environ)[0].argv
+@pytest.mark.parametrize(("plugins", "binds"), [("task/none", False), ("task/affinity,task/cgroup", True)])
+def test_a_cluster_that_cannot_bind_gets_no_option_for_it(tmp_path: Path, plugins: str, *, binds: bool) -> None:
+    (tmp_path / "slurm.conf").write_text(f"TaskPlugin={plugins}\n")
+    (launch,) = made(BATCH | {"SLURM_CONF": str(tmp_path / "slurm.conf")})
+    assert ("--cpu-bind=none" in launch.argv) == binds
 
 
-PLACE = ("--host", "node2", "--local", "0")
-FILE = ("--environ", "/home/me/.mingle.1")
-
-
-def test_pbs_takes_words_as_they_are() -> None:
-    here, there, _ = made(recorded("openpbs-23.06.06/job.0.ctl"))
-    assert here == Launch((*PROGRAM, "--host", "node1", "--local", "0"), ("node1",))
-    assert there.argv[:11] == ("pbs_tmrsh", "node2", *PROGRAM, *PLACE, *FILE)
-    kept = there.argv[11:]
-    assert set(kept[::2]) == {"--keep"}
-    assert {"PBS_NODENUM", "PBS_TASKNUM", "TMPDIR", "CUDA_VISIBLE_DEVICES"} <= set(kept[1::2])
+def test_what_pbs_gives_each_host_is_kept_there() -> None:
+    argv = made(recorded("openpbs-23.06.06/job.0.ctl"))[1].argv
+    kept = tuple(word for before, word in pairwise(argv) if before == "--keep")
+    assert {"PBS_NODENUM", "PBS_TASKNUM", "TMPDIR", "CUDA_VISIBLE_DEVICES"} <= set(kept)
     own = ("PBS_NODEFILE", "PBS_O_WORKDIR", "PBS_ARRAY_INDEX", "PBS_JOBID", "OMP_NUM_THREADS", "PATH", "HOME")
-    assert not any(name.startswith(kept[1::2]) for name in own)
+    assert not any(name.startswith(kept) for name in own)
 
 
-HEADS = {"lsf": ("blaunch", "node2"), "sge": ("qrsh", "-inherit", "node2"), "torque": ("pbsdsh", "-o", "-h", "node2")}
+HEADS = {"lsf": "blaunch node2", "sge": "qrsh -inherit node2", "torque": "pbsdsh -o -h node2"}
 
 
 @pytest.mark.parametrize("scheduler", HEADS)
 def test_others_get_a_start_a_place(tmp_path: Path, scheduler: str) -> None:
-    launches = made(other(scheduler, tmp_path), PLAIN, is_per_task=True)
-    assert [launch.hosts for launch in launches] == [("node1",)] * 4 + [("node2",)] * 2
-    words = (*HEADS[scheduler], *PLAIN, *PLACE, *FILE)
-    assert launches[4].argv[: len(words)] == words
-    assert launches[5].argv[: len(words)] == (*words[:-3], "1", *FILE)
+    assert lines(made(other(scheduler, tmp_path), PLAIN, is_per_task=True)) == [
+        *(f"PROGRAM --host node1 --local {local}" for local in range(4)),
+        *(f"{HEADS[scheduler]} PROGRAM --host node2 --local {local} FILE" for local in range(2)),
+    ]
 
 
 @pytest.mark.parametrize("scheduler", ["lsf", "sge"])
@@ -370,32 +335,23 @@ def test_words_that_a_shell_may_read_otherwise_are_refused(tmp_path: Path, sched
 
 @pytest.mark.parametrize(("scheduler", "count"), [("ssh", 1), ("oar", 2)])
 def test_login_shells_read_one_quoted_line(scheduler: str, count: int) -> None:
-    starter = row(scheduler)
+    """Ssh asks nobody, and leaves no master."""
     job = Allocation(scheduler, ("node2",), (count,), is_per_task=scheduler == "oar")
-    launches = starters.agent_launches(starter, job, job.hosts, PROGRAM, {"A": "b\nc", "K": "", "B": "\udcff"})
+    launches = starters.agent_launches(row(scheduler), job, job.hosts, PROGRAM, {"A": "b\nc", "K": "", "B": "\udcff"})
     assert len(launches) == count
     *head, line = launches[-1].argv
     assert head[-1] == "node2"
-    words = shlex.split(line)
-    assert words[: 5 + len(PROGRAM)] == ["exec", *PROGRAM, "--host", "node2", "--local", str(count - 1)]
-    assert words[5 + len(PROGRAM)] == "--stdin"
+    assert scheduler != "ssh" or {"-T", "-x", "BatchMode=yes", "ControlMaster=no"} <= {*head}
+    words = shlex.split(line)[: 6 + len(PROGRAM)]
+    assert words == ["exec", *PROGRAM, "--host", "node2", "--local", str(count - 1), "--stdin"]
     assert launches[-1].stdin == b"A=b\nc\0K=\0B=\xff\0"
-
-
-def test_ssh_asks_nobody_and_leaves_no_master() -> None:
-    (launch,) = row("ssh").launches(Allocation("ssh", ("a",), (1,)), ("a",), PLAIN)
-    options = launch.argv[: launch.argv.index("a")]
-    assert options[:3] == ("ssh", "-T", "-x")
-    assert {"BatchMode=yes", "ControlMaster=no"} <= set(options)
-    assert launch.stdin is None
 
 
 def test_flux_names_a_host_by_its_rank() -> None:
     job = Allocation("flux", ("a", "b", "c"), (1, 1, 1))
-    launches = starters.agent_launches(row("flux"), job, ("a", "c"), PROGRAM, SECRET)
-    places = [("--host", "a", "--local", "0"), ("--host", "c", "--local", "0")]
-    heads = [("flux", "exec", "--noinput", f"--rank={rank}") for rank in (0, 2)]
-    assert [launch.argv for launch in launches] == [(*h, *PROGRAM, *p) for h, p in zip(heads, places, strict=True)]
+    assert lines(starters.agent_launches(row("flux"), job, ("a", "c"), PROGRAM, SECRET)) == [
+        f"flux exec --noinput --rank={rank} PROGRAM --host {host} --local 0" for rank, host in ((0, "a"), (2, "c"))
+    ]
 
 
 @pytest.mark.parametrize("starter", starters.TABLE, ids=lambda starter: starter.name)

@@ -39,41 +39,42 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("text", LISTS)
+COUNTS = {"2": [2], "2(x3),1": [2, 2, 2, 1], "1,2(x2),4": [1, 2, 2, 4], "8(x1)": [8]}
+
+
+@pytest.mark.parametrize("text", [*LISTS, *COUNTS])
 def test_expands_what_slurm_writes(text: str) -> None:
-    """Brackets, padding, suffixes, single hosts and separators mean what they mean to Slurm."""
-    assert expand(text) == tuple(LISTS[text])
+    """Brackets, padding, suffixes, single hosts and separators mean what they mean to Slurm; `2(x3)` is three twos."""
+    assert (expand(text) if text in LISTS else expand_counts(text)) == tuple((LISTS | COUNTS)[text])
+
+
+NO_HOSTS = (
+    *("n[1-2", "n1]", "n[1-2]]", "[", "]", "n[[1]]", "n[1[2-3]]", "a[1],b[2", "n[1]][", "n[]", "n[1,]", "n[,1]"),
+    *("n[1-]", "n[-1]", "n[1--2]", "n[3-1]", "n[10-9]", "n[1-9],a[2-1]", "n[ 1]", "n[1x2]"),
+    *("", " ", ",,,", "-x", "--help", ".x", "n[a-b]", "a+b", "a/b", "a:1", "a;b", "a=b", "(null)"),
+    *("n\0", "n\x1b[1]", "n\r", "n\u00a01", "n[\u0663]", "n\u0663", "h\u00f6st", "$(id)", "`id`", "a'b", 'a"b'),
+)
+TOO_MANY_HOSTS = (
+    *("n[0-999999999]", "n[1-" + "9" * 30 + "]", "n[1-65536],m", "n[1-40000],m[1-40000]", "n" + "[0-9]" * 30),
+    *("n" + "[0-9]" * 20_000, "n[0-9]" * 20_000, "n[" + "9" * 100_000 + "]", "x" * 1_000_000, "[" * 1_000_000),
+    *("[1," * 40_000, "x" * (LONGEST_HOST + 1), "x" * LONGEST_HOST + "[1-2]", "x" * 100_000 + "[1-60000]"),
+    "n" + "[1]" * 40_000,
+)
+NO_COUNTS = (
+    *("", ",", "2,", "x", "-1", "2(x", "2(x3", "2(x0)", "2(3)", "2 (x3)", "+2", "\u0662", "$(id)", "2\n"),
+    *("1(x65537)", "1(x9999999)", "9" * 100_000, "1," * 100_000, "1(x60000),1(x60000)"),
+)
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        *("n[1-2", "n1]", "n[1-2]]", "[", "]", "n[[1]]", "n[1[2-3]]", "a[1],b[2", "n[1]][", "n[]", "n[1,]", "n[,1]"),
-        *("n[1-]", "n[-1]", "n[1--2]", "n[3-1]", "n[10-9]", "n[1-9],a[2-1]", "n[ 1]", "n[1x2]"),
-        *("", " ", ",,,", "-x", "--help", ".x", "n[a-b]", "a+b", "a/b", "a:1", "a;b", "a=b", "(null)"),
-        *("n\0", "n\x1b[1]", "n\r", "n\u00a01", "n[\u0663]", "n\u0663", "h\u00f6st", "$(id)", "`id`", "a'b", 'a"b'),
-    ],
+    ("read", "text"),
+    [*((expand, text) for text in (*NO_HOSTS, *TOO_MANY_HOSTS)), *((expand_counts, text) for text in NO_COUNTS)],
+    ids=lambda given: f"{given[:12]!r}...{len(given)}" if isinstance(given, str) else given.__name__,
 )
-def test_refuses_what_names_no_hosts(text: str) -> None:
-    """Brackets that do not match, empty or reversed ranges and other characters are errors of the facts."""
+def test_refuses_anything_else(read: Callable[[str], object], text: str) -> None:
+    """Brackets that do not match, reversed ranges, and, before they are made, more hosts than there can be."""
     with pytest.raises(FactsError):
-        expand(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("n[0-999999999]", "n[1-" + "9" * 30 + "]", "n[1-65536],m", "n[1-40000],m[1-40000]", "n" + "[0-9]" * 30),
-        *("n" + "[0-9]" * 20_000, "n[0-9]" * 20_000, "n[" + "9" * 100_000 + "]", "x" * 1_000_000, "[" * 1_000_000),
-        *("[1," * 40_000, "x" * (LONGEST_HOST + 1), "x" * LONGEST_HOST + "[1-2]", "x" * 100_000 + "[1-60000]"),
-        "n" + "[1]" * 40_000,
-    ],
-    ids=lambda text: f"{text[:12]}...{len(text)}",
-)
-def test_refuses_more_hosts_than_there_can_be_before_it_makes_them(text: str) -> None:
-    """A billion hosts, ranges beyond all machines and megabytes of text are refused."""
-    with pytest.raises(FactsError):
-        expand(text)
+        read(text)
 
 
 def test_expands_as_many_hosts_as_it_may() -> None:
@@ -171,28 +172,6 @@ def test_expand_reads_a_folded_list_back() -> None:
 
 
 COUNT = re.compile(r"(0{0,3}[0-9]{1,7})(?:\(x(0{0,3}[0-9]{1,7})\))?")
-
-
-@pytest.mark.parametrize(
-    ("text", "counts"), [("2", (2,)), ("2(x3),1", (2, 2, 2, 1)), ("1,2(x2),4", (1, 2, 2, 4)), ("8(x1)", (8,))]
-)
-def test_expands_counts_for_each_node(text: str, counts: tuple[int, ...]) -> None:
-    """`2(x3),1` is two tasks on each of three nodes, and one on the fourth."""
-    assert expand_counts(text) == counts
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", ",", "2,", "x", "-1", "2(x", "2(x3", "2(x0)", "2(3)", "2 (x3)", "+2", "\u0662", "$(id)", "2\n"),
-        *("1(x65537)", "1(x9999999)", "9" * 100_000, "1," * 100_000, "1(x60000),1(x60000)"),
-    ],
-    ids=lambda text: repr(text[:12]),
-)
-def test_refuses_anything_else(text: str) -> None:
-    """Other text, and counts for more nodes than there can be, are errors of the facts."""
-    with pytest.raises(FactsError):
-        expand_counts(text)
 
 
 @given(st.text(alphabet="0127(x)² ", max_size=8) | st.from_regex(COUNT, fullmatch=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,11 +76,15 @@ def test_groups_are_written_with_a_plus() -> None:
 
 @pytest.mark.parametrize(
     ("command", "name"),
-    [("train.py", "train"), ("a/b c.py", "b_c"), ("./9", "job9"), ("/x/été.sh", "job_t__sh"), ("x" * 40, "x" * 15)],
-)
+    [
+        ("train.py", "train"), ("'a/b c.py'", "b_c"), ("./9", "job9"), ("/x/été.sh", "job_t__sh"),
+        ("x" * 40, "x" * 15), ("torchrun --nproc-per-node 2 src/train.py", "train"), ("srun ./run", "run"),
+        ("python -m torch.distributed.run -m pkg.train", "pkg_train"), ("python3 -u train.py x", "train"),
+    ],
+)  # fmt: skip
 def test_a_job_without_a_name_has_its_scripts(command: str, name: str) -> None:
-    """The default name is one that every scheduler takes."""
-    assert describe({}, [command]).job_name == name
+    """Not the launcher's, which says nothing; the default name is one that every scheduler takes."""
+    assert describe({}, shlex.split(command)).job_name == name
 
 
 @pytest.mark.parametrize(
@@ -96,22 +101,28 @@ def test_the_warning_comes_after_the_start(options: dict[str, object], warning: 
     assert describe(options, ["train.py"]).signal == warning
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"time": "1", "signal": "USR1@60"}, "--signal"), ({"nodes": "0"}, "--nodes"),
-        ({"nodes": "99999999"}, "--nodes"), ({"nodes": "+".join("1" * 200)}, "--nodes"),
-        ({"gpus-per-node": "a b:4"}, "--gpus-per-node"), ({"nodes": "1+1", "mem": "1G+2G+3G"}, "with 1 or 3 values"),
-        ({"array": "1-"}, "--array"), ({"mail-type": "SOMETIMES"}, "--mail-type"), ({"mail-user": "a b"}, "--mail-"),
-        ({"env": ["UID=3"]}, "-- env UID=… python3 train.py"), ({"setup": [" # x"]}, "--setup: the comment"),
-        ({"setup": ["a\nb"]}, "one printable line of shell"), ({"launcher": "torchrum"}, "--launcher torchrun"),
-        ({"job-name": "x" * 5000}, "--job-name"), ({"output": "a\0b"}, "--output"),
-    ],
-)  # fmt: skip
-def test_a_field_that_cannot_be_is_refused_by_name(options: dict[str, object], expected: str) -> None:
+# Values that would be changed on their way, on any scheduler.
+REFUSED = {
+    "array": ["1-"], "bind": ["/a,/b", "", "\x7f"], "chdir": ["", "\x7f"], "container": ["", "\x01"],
+    "directive": ["", "a\nb", "a\\", "\x1b"], "for": ["", "-x", "jax torch", "jäx", "a\nb", "$x"],
+    "env": ["A=\x7f", "=1", "-x=1", "é=1", "A\nB=1", "UID=3", "BASHOPTS=x", "MINGLE_KEY=x", "RANK=1", "LOCAL_RANK=1",
+            "GROUP_RANK=1"],
+    "gpus-per-node": ["a b:4"], "job-name": ["x" * 5000], "launcher": ["-x", "tor chrun", "torchrun\n", "../x"],
+    "mail-type": ["SOMETIMES"], "mail-user": ["a b"], "max-restarts": ["-1", "1\n", "१", "1 2", "$x"],
+    "mem": ["-1", "१", "1X", "$x"], "module": ["", "\x7f"], "output": ["a\0b"],
+    "nodes": ["0", "-1", "1\n", "२", "1 2", "$x", "99999999", "+".join("1" * 200)],
+    "setup": ["", "a\nb", "#SBATCH -n 9", " # x", "\x1b"], "time": ["-1", "1:2:3:4", "१", "1\n2", "$x"],
+    "signal": ["", "KILL", "USR1@x", "USR1\n@3", "USR1@0", "é"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_a_value_that_cannot_be_is_refused_by_name(field: str) -> None:
     """The error names the option."""
-    with pytest.raises(UsageError, match=expected):
-        describe(options, ["train.py"])
+    many = field in ("bind", "module", "setup", "env", "directive", "for")
+    for value in REFUSED[field]:
+        with pytest.raises(UsageError, match=f"--{field}"):
+            render("slurm", describe({"container": "x.sif", field: [value] if many else value}, ["true"]))
 
 
 @pytest.mark.parametrize("command", [[], [""], ["-x"], ["-m"], ["a\0b"]])
@@ -189,6 +200,11 @@ def test_a_total_is_shared_by_the_nodes(scheduler: str, said: dict[str, Any], sa
 @pytest.mark.parametrize(
     ("options", "named", "remedy"),
     [
+        ({"time": "1", "signal": "USR1@60"}, "--signal after the start", "--signal USR1"),
+        ({"nodes": "1+1", "mem": "1G+2G+3G"}, "with 1 or 3 values", ""),
+        ({"env": ["UID=3"]}, "--env", "-- env UID=… python3 train.py"),
+        ({"setup": [" # x"]}, "--setup: the comment", ""), ({"setup": ["a\nb"]}, "one printable line of shell", ""),
+        ({"launcher": "torchrum"}, "torchrum", "--launcher torchrun"),
         ({"nodes": "2", "ntasks": "7"}, "--ntasks 7", "--ntasks 6 or 8"),
         ({"nodes": "4", "ntasks": "3"}, "--ntasks 3", "--ntasks 4"),
         ({"nodes": "3", "gpus": "a100:8"}, "--gpus 8", "--gpus 6 or 9"),
@@ -201,8 +217,8 @@ def test_a_total_is_shared_by_the_nodes(scheduler: str, said: dict[str, Any], sa
         ({"gpus": "a100:4,v100:4"}, "--gpus", "4 or a100:4"),
     ],
 )  # fmt: skip
-def test_what_does_not_come_out_even_is_refused_by_name(options: dict[str, Any], named: str, remedy: str) -> None:
-    """The error names the option, and a number that works."""
+def test_what_cannot_be_is_refused_with_what_works(options: dict[str, Any], named: str, remedy: str) -> None:
+    """The error names the option, and a value that works, such as a total that comes out even."""
     with pytest.raises(UsageError) as refused:
         describe(options, ["x.py"])
     assert named in str(refused.value)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import pytest
 from support import nasty
 from support.forked import Forked
-from support.nasty import TELL
 from support.needs import need
 
 from mingle_hooks.errors import PlaceError, UsageError
@@ -33,40 +31,36 @@ def body(command: str, scheduler: str = "slurm", **options: object) -> str:
     return render(scheduler, describe({"nodes": "4", **options}, shlex.split(command)))
 
 
-@pytest.mark.parametrize(
-    ("command", "line", "frameworks"),
-    [
-        ("torchrun train.py --lr 1", "  torchrun train.py --lr 1\n", "torchrun"),
-        ("torchrun --nproc-per-node 2 -m pkg", "  torchrun --nproc-per-node 2 -m pkg\n", "torchrun"),
-        ("/opt/x/bin/torchrun 'a b.py'", "  /opt/x/bin/torchrun 'a b.py'\n", "torchrun"),
-        ("env A=1 torchrun train.py", "  env A=1 torchrun train.py\n", "torchrun"),
-        ("torchrun --rdzv-backend=c10d train.py", "torchrun --max-restarts=3 --rdzv-b", "torchrun-elastic"),
-        ("torchrun --rdzv_backend c10d train.py", "torchrun --max-restarts=3 --rdzv_b", "torchrun-elastic"),
-        ("torchrun train.py c10d", "  torchrun train.py c10d\n", "torchrun"),
-        ("python -m torch.distributed.run x.py", "  python -m torch.distributed.run x.py\n", "torchrun"),
-        ("python3 -u -W ignore -m torch.distributed.run x.py", "-m torch.distributed.run x.py\n", "torchrun"),
-        ("env A=1 python -u /opt/bin/torchrun x.py", "  env A=1 python -u /opt/bin/torchrun x.py\n", "torchrun"),
-        ("-m torch.distributed.run x.py", "  python3 -m torch.distributed.run x.py\n", "torchrun"),
-        ("python3.12 -m torch.distributed.launch x.py", "torch.distributed.launch x.py\n", "torchrun"),
-        (
-            "accelerate launch --mixed_precision bf16 train.py",
-            "  accelerate launch --mixed_precision bf16 train.py\n",
-            "nccl",
-        ),
-        ("accelerate-launch x.py", "  accelerate-launch x.py\n", "nccl"),
-        ("deepspeed train.py --deepspeed", "  deepspeed train.py --deepspeed\n", "deepspeed"),
-        ("srun torchrun train.py", "  torchrun train.py\n", "torchrun"),
-        ("mingle exec torchrun train.py", "  torchrun train.py\n", "torchrun"),
-        ("srun mingle exec -- torchrun train.py", "  torchrun train.py\n", "torchrun"),
-        ("srun python train.py", "  python train.py\n", "--scope task"),
-        ("mingle exec python train.py", "  torchrun --no-python python train.py\n", "torchrun"),
-        ("mpirun python train.py", "mingle exec --scope task --for nccl,gloo python train.py\n", "nccl"),
+# What is typed and started, by the first variables that mingle sets; and what is started in place of what is typed.
+AS_TYPED = {
+    "torchrun": [
+        "torchrun train.py --lr 1", "torchrun --nproc-per-node 2 -m pkg", "/opt/x/bin/torchrun 'a b.py'",
+        "env A=1 torchrun train.py", "torchrun train.py c10d", "python -m torch.distributed.run x.py",
+        "python3 -u -W ignore -m torch.distributed.run x.py", "python3.12 -m torch.distributed.launch x.py",
+        "env A=1 python -u /opt/bin/torchrun x.py",
     ],
+    "nccl": ["accelerate launch --mixed_precision bf16 train.py", "accelerate-launch x.py"],
+    "deepspeed": ["deepspeed train.py --deepspeed"],
+}  # fmt: skip
+STARTED = [
+    ("torchrun --rdzv-backend=c10d x.py", "torchrun --max-restarts=3 --rdzv-backend=c10d x.py", "torchrun-elastic"),
+    ("torchrun --rdzv_backend c10d x.py", "torchrun --max-restarts=3 --rdzv_backend c10d x.py", "torchrun-elastic"),
+    ("-m torch.distributed.run x.py", "python3 -m torch.distributed.run x.py", "torchrun"),
+    ("srun torchrun train.py", "torchrun train.py", "torchrun"),
+    ("mingle exec torchrun train.py", "torchrun train.py", "torchrun"),
+    ("srun mingle exec -- torchrun train.py", "torchrun train.py", "torchrun"),
+    ("srun python train.py", "python train.py", "--scope task"),
+    ("mingle exec python train.py", "torchrun --no-python python train.py", "torchrun"),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "frameworks"), [*((line, line, name) for name in AS_TYPED for line in AS_TYPED[name]), *STARTED]
 )
 def test_a_launcher_is_started_as_it_was_typed(command: str, line: str, frameworks: str) -> None:
     """It is not nested in another, the user's words stay, and mingle sets what it reads."""
     script = body(command)
-    assert line in script
+    assert f"\n  {line}\n" in script
     assert f" {frameworks}" in script.partition("exec mingle run")[2]
     assert "no-python torchrun" not in script
 
@@ -92,15 +86,12 @@ def test_a_launcher_that_agrees_is_no_contradiction(command: str, launcher: str)
     ("command", "launcher", "remedy"),
     [
         ("torchrun train.py", "process", "-- train.py"),
-        ("torchrun train.py", "mpirun", "-- train.py"),
         ("torchrun --nproc-per-node 2 train.py", "accelerate", "-- train.py"),
         ("accelerate launch train.py", "torchrun", "leaving --launcher out"),
-        ("deepspeed train.py", "ray", "leaving --launcher out"),
         ("srun python train.py", "mpirun", "-- python train.py"),
         ("mpirun python train.py", "torchrun", "leaving --launcher out"),
         ("srun -N 2 -n8 --gres=gpu:2 python train.py", None, "-N 2 -n8 --gres=gpu:2 -- srun python train.py"),
         ("srun --exclusive torchrun train.py", None, "--exclusive -- srun torchrun train.py"),
-        ("srun --mpi=pmix python train.py", None, "the command alone behind --"),
         ("mingle exec --for jax python train.py", None, "the command alone behind --"),
         ("mpirun -np 8 python train.py", None, "-n 8 --launcher mpirun -- python train.py"),
         ("mpirun --bind-to none python train.py", None, "--launcher mpirun and the program"),
@@ -108,19 +99,15 @@ def test_a_launcher_that_agrees_is_no_contradiction(command: str, launcher: str)
         ("horovodrun -np 4 python train.py", None, "--launcher mpirun -- train.py"),
         ("ray start --head", None, "--launcher ray -- train.py"),
         ("torchrun", None, "-- torchrun train.py"),
-        ("accelerate launch", None, "-- accelerate launch train.py"),
         ("srun", None, "srun train.py"),
         ("numactl -N 0 torchrun train.py", None, "--launcher plain -- numactl -N 0 torchrun train.py"),
         ("bash -c 'cd x; torchrun train.py'", None, "--launcher plain -- bash -c 'cd x; torchrun train.py'"),
         ("srun nsys profile torchrun train.py", None, "--launcher plain -- nsys profile torchrun train.py"),
         ("torchrun --standalone train.py", None, "without --standalone"),
         ("torchrun --nnodes=1:2 train.py", None, "without --nnodes"),
-        ("torchrun --node-rank 0 train.py", None, "without --node-rank"),
         ("torchrun --master_addr=localhost train.py", None, "without --master_addr"),
         ("accelerate launch --main_process_ip 127.0.0.1 train.py", None, "without --main_process_ip"),
-        ("torchrun --nnodes=1 train.py", None, "without --nnodes"),
         ("torchrun --nnodes 2 train.py", None, "without --nnodes"),
-        ("accelerate launch --num_machines 2 train.py", None, "without --num_machines"),
     ],
 )
 def test_what_would_train_alone_is_refused_with_what_works(command: str, launcher: str | None, remedy: str) -> None:
@@ -163,20 +150,6 @@ def test_one_task_of_a_typed_launcher_is_all_gpus() -> None:
         body("torchrun train.py", **(options | {"cpus-per-task": "30"}))
 
 
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        ("torchrun --nproc-per-node 2 src/train.py", "train"),
-        ("python -m torch.distributed.run -m pkg.train", "pkg_train"),
-        ("python3 -u train.py x", "train"),
-        ("srun ./run", "run"),
-    ],
-)
-def test_a_job_is_named_after_what_is_trained(command: str, name: str) -> None:
-    """The launcher's name says nothing."""
-    assert describe({}, shlex.split(command)).job_name == name
-
-
 GOLDEN = Path(__file__).parent / "golden"
 OPTIONS = {
     "nodes": "2",
@@ -188,7 +161,7 @@ OPTIONS = {
     "module": ["cuda/12.4"],
     "setup": [". venv/bin/activate"],
 }
-# Each of these on and off: what changes a script's shape.
+# What changes a script's shape.
 SHAPES = {
     "requeue": True,
     "env": ["GREETING=it's $HOME"],
@@ -197,6 +170,7 @@ SHAPES = {
     "exclusive": True,
     "time": "30",
     "chdir": "/scratch/a b",
+    "setup": ["\texport\tA='a\tb' # why"],
 }
 
 
@@ -235,44 +209,12 @@ def test_a_script_is_clean(scheduler: str) -> None:
     checked(*scripts, exclude="2016")  # 2016: "$(x)" in single quotes is the user's own text
 
 
-@pytest.mark.parametrize("scheduler", NAMES)
-def test_every_combination_parses(scheduler: str) -> None:
-    """Any combination of options renders to a script that bash parses, for every launcher."""
-    scripts = []
-    every = itertools.product(LAUNCHERS, *([False, True] for _ in SHAPES))
-    # Every third: among these are still each launcher with every four options on and off.
-    for launcher, *chosen in itertools.islice(every, 0, None, 3):
-        options = {name: value for (name, value), on in zip(SHAPES.items(), chosen, strict=True) if on}
-        scripts.append(render(scheduler, describe(options | {"launcher": launcher}, ["./run", "a b"])))
-    # One bash for all: each stands in a function of its own, and the last line tells that it got there.
-    joined = "".join(f"f{n}() {{\n{script}\n}}\n" for n, script in enumerate(scripts))
-    done = subprocess.run(["bash"], input=joined + "echo end", capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
-
-
-def test_set_up_lines_may_hold_tabs() -> None:
-    """Blanks between words, or text within quotes: bash parses the line, and it stands in the script as it is."""
-    line = "\texport\tA='a\tb' # why"
-    script = body("train.py", setup=[line])
-    assert f"{line}\n" in script
-    checked(script)
-
-
 @pytest.mark.parametrize(("field", "longest"), [("output", 4095), ("error", 4095), ("qos", 1024)])
 def test_a_value_may_be_as_long_as_slurm_takes_it(field: str, longest: int) -> None:
     """Slurm's controller refuses what is longer, each field by a limit of its own, once sbatch has taken it."""
     assert f"--{field}={'x' * longest}\n" in render("slurm", describe({field: "x" * longest}, ["train.py"]))
     with pytest.raises(UsageError, match=f"--{field} as at most {longest} bytes"):
         render("slurm", describe({field: "x" * (longest + 1)}, ["train.py"]))
-
-
-@pytest.mark.parametrize("scheduler", NAMES)
-def test_a_script_is_its_directives_the_environment_and_one_line(scheduler: str) -> None:
-    """Nothing else is shell: the same body for every scheduler, but for the directory."""
-    bodies = [golden(scheduler, launcher).partition("\n\n")[2].splitlines() for launcher in LAUNCHERS]
-    assert all(len(body) <= 15 for body in bodies)
-    at = [line for line in bodies[0] if not line.startswith("cd ")]
-    assert at == golden("slurm", next(iter(LAUNCHERS))).partition("\n\n")[2].splitlines()
 
 
 @pytest.mark.parametrize(
@@ -313,43 +255,76 @@ def test_explain_shows_where_a_directive_comes_from(tmp_path: Path) -> None:
 NASTY = [*nasty.NASTY, ""]
 
 
-def test_words_arrive_through_a_shell_and_through_declare() -> None:
-    """Every value survives bash, and bash -c of a function that `declare -f` has written out again."""
-    command = quote_argv([sys.executable, "-c", TELL, *NASTY])
-    script = f'work() {{\n  {command}\n}}\nwork\nbash -c "$(declare -f work); work"\n'
-    done = subprocess.run(["bash"], input=os.fsencode(script), capture_output=True, check=True)
-    assert [json.loads(line)[0] for line in done.stdout.splitlines()] == [NASTY, NASTY]
-    assert done.stderr == b""
-
-
-def test_an_assignment_is_quoted_where_it_would_be_one() -> None:
-    """As the first word of a command; behind it, it is an argument and reads better as it is."""
-    assert quote_argv(["A=1", "--lr=3", "x=2"]) == "'A=1' --lr=3 x=2"
-    assert (quote_word("A=1"), quote_argument("A=1")) == ("'A=1'", "A=1")
-
-
 def test_a_word_is_one_line_of_printable_text() -> None:
     """No value can end a line, a comment or a here-document; NUL and bash's own two marks are refused."""
     assert [value for value in NASTY if not quote_word(value).isprintable()] == []
     for value in ("a\0b", "\x01", "\x7f"):
         with pytest.raises(UsageError, match="a shell can carry"):
             quote_word(value)
+    # As the first word of a command it would be an assignment.
+    assert quote_argv(["A=1", "--lr=3", "x=2"]) == "'A=1' --lr=3 x=2"
+    assert (quote_word("A=1"), quote_argument("A=1")) == ("'A=1'", "A=1")
 
 
-@pytest.mark.parametrize("scheduler", NAMES)
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_every_launcher_hands_arguments_on(scheduler: str, launcher: str, tmp_path: Path) -> None:
-    """Whatever stands between, the script of each launcher carries the command's arguments as they are."""
-    job = describe({"launcher": launcher, "container": "i m.sif", "bind": ["/a b"]}, ["train.py", *NASTY])
-    script = render(scheduler, job)
-    line = next(
-        line for line in script.splitlines() if line.startswith(("  apptainer", "  mpirun")) and "train.py" in line
-    )
-    after = line.split("train.py", 1)[1]
-    command = f"{quote_argv([sys.executable, '-c', TELL])}{after}"
-    done = subprocess.run(["bash"], input=os.fsencode(command), capture_output=True, check=True, cwd=tmp_path)
-    assert json.loads(done.stdout)[0] == NASTY
-    assert not (tmp_path / "pwned").exists()
+# It writes down its directory and its words, and its environment.
+STAND_IN = """#!/bin/sh
+printf '%s\\0' "$PWD" "$@" >{place}/words
+env -0 >{place}/env
+"""
+IMAGES = ["i 'm\" $HOME;é\n.sif", "-x.sif", "reg#a b;$x", "/a b/x.sqsh"]
+
+
+@pytest.mark.parametrize(("scheduler", "image"), [*product(NAMES, IMAGES[:1]), *product(["slurm"], IMAGES[1:])])
+def test_all_that_a_script_carries_arrives(scheduler: str, image: str, tmp_path: Path) -> None:
+    """Image, binds, variables, modules, directory and command are, behind any launcher, those of the description."""
+    program(tmp_path / "mingle", STAND_IN.format(place=tmp_path))
+    (tmp_path / "modules.sh").write_text(f'module() {{ printf "%s\\0" "$2" >>{tmp_path}/modules; }}\n')
+    place = tmp_path / "-d 'q' \"é\" $(touch pwned);\n"
+    place.mkdir()
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "BASH_ENV": f"{tmp_path}/modules.sh"}
+    options: dict[str, object] = {"container": image, "module": nasty.NASTIER, "chdir": str(place)}
+    options["bind"] = binds = [value for value in nasty.NASTIER if "," not in value]
+    options["env"] = [f"V{number}={value}" for number, value in enumerate(nasty.NASTIER)]
+    for launcher in LAUNCHERS:
+        script = render(scheduler, describe(options | {"launcher": launcher}, ["train.py", *nasty.NASTIER]))
+        subprocess.run(["bash", "-c", os.fsencode(script)], env=env, check=True, cwd=tmp_path)
+        directory, *words = texts(tmp_path / "words")
+        assert directory == str(place)
+        before, command = words[: words.index("--")], words[words.index("--") + 1 :]
+        assert command[command.index("train.py") + 1 :] == [*nasty.NASTIER]
+        if image.endswith(".sif"):
+            found = [
+                "apptainer",
+                "exec",
+                *(f"--bind={bind}" for bind in binds),
+                f"./{image}" if image[0] == "-" else image,
+            ]
+            assert command[: len(found)] == found
+        else:
+            mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in binds)
+            assert before[-2:] == [
+                f"--start-option=--container-{name}" for name in (f"image={image}", f"mounts={mounts}")
+            ]
+        exported = dict(text.split("=", 1) for text in texts(tmp_path / "env"))
+        assert [exported[f"V{number}"] for number in range(len(nasty.NASTIER))] == [*nasty.NASTIER]
+    assert texts(tmp_path / "modules") == [*nasty.NASTIER] * len(LAUNCHERS)
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_a_missing_mingle_is_reported(tmp_path: Path) -> None:
+    """By the script, with its host; nothing is started."""
+    for path, is_there in ((f"{tmp_path}:/usr/bin:/bin", True), ("/usr/bin:/bin", False)):
+        program(tmp_path / "mingle")
+        script = body("train.py", setup=[f"PATH={path}"])
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+        assert (done.returncode, f"{os.uname().nodename}: no mingle on PATH" in done.stderr) == (
+            (0, False) if is_there else (69, True)
+        )
+
+
+def texts(path: Path) -> list[str]:
+    """Return what a program wrote, each ended by NUL."""
+    return [os.fsdecode(text) for text in path.read_bytes().split(b"\0")[:-1]]
 
 
 def test_the_words_of_the_command_line_stand_in_a_comment() -> None:
@@ -366,38 +341,6 @@ OF_BASH = (
     "POSIXLY_CORRECT", "BASH_ENV", "ENV", "CDPATH", "HOSTNAME", "LC_ALL", "REPLY", "COPROC", "MAPFILE", "TIMEFORMAT",
     "OLDPWD", "PWD", "_", "TMOUT", "HOSTTYPE",
 )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("bind", value) for value in ("/a,/b", "", "\x7f")),
-        *(("container", value) for value in ("", "\x01")),
-        *(("module", value) for value in ("", "\x7f")),
-        *(("chdir", value) for value in ("", "\x7f")),
-        *(("setup", value) for value in ("", "a\nb", "#SBATCH -n 9", " # x", "\x1b")),
-        *(
-            ("env", value)
-            for value in (
-                "A=\x7f", "=1", "-x=1", "é=1", "A\nB=1", "UID=3", "BASHOPTS=x", "MINGLE_KEY=x", "RANK=1",
-                "LOCAL_RANK=1", "GROUP_RANK=1",
-            )
-        ),
-        *(("directive", value) for value in ("", "a\nb", "a\\", "\x1b")),
-        *(("signal", value) for value in ("", "KILL", "USR1@x", "USR1\n@3", "USR1@0", "é")),
-        *(("for", value) for value in ("", "-x", "jax torch", "jäx", "a\nb", "$x")),
-        *(("launcher", value) for value in ("-x", "tor chrun", "torchrun\n", "../x")),
-        *(("max-restarts", value) for value in ("-1", "1\n", "१", "1 2", "$x")),
-        *(("nodes", value) for value in ("-1", "1\n", "२", "1 2", "$x")),
-        *(("time", value) for value in ("-1", "1:2:3:4", "१", "1\n2", "$x")),
-        *(("mem", value) for value in ("-1", "१", "1X", "$x")),
-    ],
-)  # fmt: skip
-def test_a_value_that_no_place_carries_is_refused_by_name(field: str, value: str) -> None:
-    """What would be changed on its way, on any scheduler, is an error that names the field."""
-    many = field in ("bind", "module", "setup", "env", "directive", "for")
-    with pytest.raises(UsageError, match=f"--{field}"):
-        render("slurm", describe({"container": "x.sif", field: [value] if many else value}, ["true"]))
 
 
 # Short names that a script could use for itself.
@@ -422,20 +365,11 @@ def test_a_variable_arrives_or_is_refused(tmp_path: Path) -> None:
         assert f"\n{name}=1x\n" in f"\n{done.stdout}", name
 
 
-HOSTILE = [
-    "plain", "a b", "it's", 'say "hi"', "$HOME", "$(touch pwned)", "`touch pwned`", "a;b", "-x", "é 漢", "a\nb", "\\",
-]  # fmt: skip
 # What `conda shell.bash hook` prints is some hundred lines of this kind.
 CONDA = """#!/bin/sh
 [ "$*" = "shell.bash hook" ] || exit 64
 echo 'conda() { [ "$1" = activate ] && export CONDA_PREFIX="$2" PATH="$2/bin:$PATH" HOOKED=yes; }'
 """
-
-
-def venv(place: Path) -> Path:
-    """Make a venv as Python does, without pip."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-    return place
 
 
 def program(path: Path, text: str = "#!/bin/sh\n") -> Path:
@@ -455,69 +389,60 @@ def shown(place: Path, given: tuple[str, ...], *names: str) -> list[str]:
     return [os.fsdecode(value) for value in done.stdout.split(b"\0")[:-1]]
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_the_active_environment_is_activated_again(tmp_path: Path, name: str) -> None:
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a venv as Python does, without pip."""
+    place = tmp_path_factory.mktemp("it's") / "v"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    return place
+
+
+@pytest.mark.parametrize("name", ["plain", *nasty.NASTY[1::3]])
+def test_the_active_environment_is_activated_again(tmp_path: Path, venv: Path, name: str) -> None:
     """A venv, conda by its own hook, or the directory of this mingle: whatever it is called, no text of it is run."""
-    place = tmp_path / name
-    mingle = program(place / "bin/mingle")
-    assert shown(tmp_path, environment_lines({}, str(mingle)), "PATH") == [f"{place}/bin:/usr/bin:/bin"]
+    place = tmp_path / f"-{name}"
+    mingle = str(program(place / "bin/mingle"))
+    assert shown(tmp_path, environment_lines({}, mingle), "PATH") == [f"{place}/bin:/usr/bin:/bin"]
     prefix = place / "envs/it's"
     prefix.mkdir(parents=True)
     environ = {"CONDA_PREFIX": str(prefix), "CONDA_EXE": str(program(place / "bin/conda", CONDA))}
-    path, active, hooked = shown(tmp_path, environment_lines(environ, str(mingle)), "PATH", "CONDA_PREFIX", "HOOKED")
+    path, active, hooked = shown(tmp_path, environment_lines(environ, mingle), "PATH", "CONDA_PREFIX", "HOOKED")
     assert (path.split(":")[:2], active, hooked) == ([f"{prefix}/bin", f"{place}/bin"], str(prefix), "yes")
     # A venv cannot be moved, so only its activation is read from the hostile place.
-    (place / "bin/activate").write_bytes((venv(tmp_path / "v") / "bin/activate").read_bytes())
-    given = environment_lines({"VIRTUAL_ENV": str(place)}, str(mingle))
+    (place / "bin/activate").write_bytes((venv / "bin/activate").read_bytes())
+    given = environment_lines({"VIRTUAL_ENV": str(place)}, mingle)
     assert len(given) == 1
     path, active = shown(tmp_path, given, "PATH", "VIRTUAL_ENV")
-    assert (path.split(":")[0], active) == (f"{tmp_path}/v/bin", f"{tmp_path}/v")
+    assert (path.split(":")[0], active) == (f"{venv}/bin", str(venv))
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_without_conda_its_environment_is_on_path(tmp_path: Path) -> None:
-    """Pixi and micromamba have no conda: their programs are found. A venv on such an environment comes first."""
+def test_without_conda_its_environment_is_on_path(tmp_path: Path, venv: Path) -> None:
+    """As of pixi and micromamba; a venv comes first. What is not there is left out; a colon would take PATH apart."""
     environ = {"CONDA_PREFIX": str(tmp_path / "env")}
     file = program(tmp_path / "env/bin/mingle")
     path, prefix = shown(tmp_path, environment_lines(environ, str(file)), "PATH", "CONDA_PREFIX")
     assert (path.split(":")[0], prefix) == (f"{tmp_path}/env/bin", str(tmp_path / "env"))
-    environ["VIRTUAL_ENV"] = str(venv(tmp_path / "v"))
-    assert shown(tmp_path, environment_lines(environ, ""), "PATH")[0].startswith(f"{tmp_path}/v/bin:")
-
-
-@pytest.mark.parametrize(
-    "environ", [{}, {"VIRTUAL_ENV": "/no/such"}, {"VIRTUAL_ENV": "v"}, {"CONDA_PREFIX": "/no/such"}]
-)
-def test_what_is_not_there_is_left_out(environ: dict[str, str]) -> None:
-    """A mingle in /usr/bin is on every PATH, and what a variable left behind is none."""
-    assert not [line for line in environment_lines(environ, "/bin/mingle") if "such" in line or "bin/activate" in line]
-
-
-def test_a_directory_that_path_cannot_hold_is_refused(tmp_path: Path) -> None:
-    """A colon would take it apart."""
+    environ["VIRTUAL_ENV"] = str(venv)
+    assert shown(tmp_path, environment_lines(environ, ""), "PATH")[0].startswith(f"{venv}/bin:")
+    for gone in ({}, {"VIRTUAL_ENV": "/no/such"}, {"VIRTUAL_ENV": "v"}, {"CONDA_PREFIX": "/no/such"}):
+        left = environment_lines(gone, "/bin/mingle")  # which is on every PATH
+        assert not [line for line in left if "such" in line or "bin/activate" in line]
     with pytest.raises(UsageError, match="--no-environment"):
         environment_lines({}, str(program(tmp_path / "a:b/mingle")))
 
 
-def test_a_venv_that_has_gone_ends_the_job(tmp_path: Path) -> None:
-    """Nothing runs in another Python than was meant."""
-    place = venv(tmp_path / "v")
-    given = environment_lines({"VIRTUAL_ENV": str(place)}, f"{place}/bin/mingle")
-    place.rename(tmp_path / "gone")
-    done = subprocess.run(["bash", "-c", "\n".join([*given, "echo on"])], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-
-
-@pytest.mark.parametrize("scheduler", NAMES)
-def test_the_block_is_short_and_after_the_modules(tmp_path: Path, scheduler: str) -> None:
-    """A comment and a line for each, which bash and shellcheck take, and --env and --setup have the last word."""
-    given = environment_lines({"VIRTUAL_ENV": str(venv(tmp_path / "it's"))}, str(program(tmp_path / "a b/mingle")))
+def test_the_environment_stands_between_modules_and_variables(tmp_path: Path, venv: Path) -> None:
+    """A comment and a line for each, so that --env and --setup have the last word; a venv that is gone ends the job."""
+    given = environment_lines({"VIRTUAL_ENV": str(venv)}, str(program(tmp_path / "a b/mingle")))
     job = describe({"module": ["gcc"], "env": ["A=1"]}, ["train.py"])
-    script = render(scheduler, job, environment=given)
+    script = render("slurm", job, environment=given)
     checked(script)
-    block = re.search(r"module load gcc.*\n *# What was active .*\n *export PATH=.*\n *\. .*\n *export A=1\n", script)
-    assert block
-    assert "What was active" not in render(scheduler, job)
+    assert re.search(r"module load gcc.*\n# What was active .*\nexport PATH=.*\n\. .*\nexport A=1\n", script)
+    assert "What was active" not in render("slurm", job)
+    gone = "\n".join([given[-1].replace("/v/", "/w/"), "echo on"])
+    done = subprocess.run(["bash", "-c", gone], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_it_can_be_left_out(tmp_path: Path, forked: Forked) -> None:
@@ -567,31 +492,22 @@ def test_a_mistake_in_a_template_has_its_file_and_line(tmp_path: Path, file: str
 
 
 def test_a_template_is_copied_out_once(tmp_path: Path) -> None:
-    """Eject writes the built-in text, and never over a file that is there."""
+    """Eject writes the built-in text, and never over a file that is there, and reads no file but templates."""
     place = ()
     made = search.eject_template("script", place, str(tmp_path))
     assert (tmp_path / "script.sh.j2").read_text() == search.template_text("script", place)
     assert made == f"{tmp_path}/script.sh.j2"
     with pytest.raises(PlaceError, match=r"script\.sh\.j2"):
         search.eject_template("script", place, str(tmp_path))
-
-
-@pytest.mark.parametrize("name", ["nothing", "../../etc/passwd", "/etc/passwd", ""])
-def test_only_templates_can_be_shown(name: str) -> None:
-    """A name that is none of the list is an error, whatever file it may lead to."""
-    with pytest.raises(UsageError, match="name of a template"):
-        search.template_text(name, ())
+    for name in ("nothing", "../../etc/passwd", "/etc/passwd", ""):
+        with pytest.raises(UsageError, match="name of a template"):
+            search.template_text(name, place)
 
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-SHOWN = sorted(path for scheduler in ("slurm", "pbs") for path in (EXAMPLES / scheduler).glob("*.sh"))
-EXAMPLE_NAMES = ["accelerate", "array", "container", "ddp", "deepspeed", "elastic-requeue", "heterogeneous", "jax"]
-
-
-@pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
-def test_every_example_is_there_for_both(scheduler: str) -> None:
-    """Slurm and PBS have the same examples."""
-    assert [path.stem for path in sorted((EXAMPLES / scheduler).glob("*.sh"))] == EXAMPLE_NAMES
+# Slurm and PBS have the same examples.
+NAMED = sorted({path.name for scheduler in ("pbs", "slurm") for path in (EXAMPLES / scheduler).glob("*.sh")})
+SHOWN = [EXAMPLES / scheduler / name for scheduler in ("pbs", "slurm") for name in NAMED]
 
 
 @pytest.mark.parametrize("path", SHOWN, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -608,15 +524,3 @@ def test_an_example_is_what_its_command_makes(path: Path, forked: Forked) -> Non
     else:
         done = forked.run(*words, env=clean)
     assert (done.returncode, done.stdout) == (0, text)
-
-
-def test_the_training_runs_without_a_scheduler(tmp_path: Path) -> None:
-    """Alone, train.py fits the line, and goes on from its checkpoint when it is started again."""
-    command = [sys.executable, str(EXAMPLES / "train.py"), "--steps"]
-    first = subprocess.run([*command, "100"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    again = subprocess.run([*command, "200"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "1 processes at step 100" in first.stdout
-    assert again.stdout.splitlines() == [
-        "rank 0 of 1 begins at step 100",
-        "1 processes at step 200: y = 3.000 x + 1.000",
-    ]

@@ -53,32 +53,21 @@ def test_a_word_that_is_not_utf_8_arrives() -> None:
 
 
 def test_options_are_sbatchs_own_letters(mingle: Mingle) -> None:
-    """What sbatch users type is the same as the long options."""
+    """What sbatch users type is the same as the long options, of which users of PBS know two by other names."""
     short = ["-J", "x", "-N2", "-n", "16", "-c", "2", "-C", "ib", "-t", "30", "-p", "gpu", "-A", "me", "-q", "high"]
     short += ["-o", "o", "-e", "e", "-a", "0-3", "-d", "singleton", "-D", "/x", "-G", "16"]
     long = ["--job-name", "x", "--nodes=2", "--ntasks", "16", "--cpus-per-task", "2", "--constraint", "ib"]
-    long += ["--time", "30", "--partition", "gpu", "--account", "me", "--qos", "high", "--output", "o", "--error", "e"]
+    long += ["--walltime", "30", "--queue", "gpu", "--account", "me", "--qos", "high", "--output", "o", "--error", "e"]
     long += ["--array", "0-3", "--dependency", "singleton", "--chdir", "/x", "--gpus", "16"]
     scripts = [mingle("sbatch", *arguments, "--", "train.py").stdout.splitlines() for arguments in (short, long)]
     assert scripts[0][2:] == scripts[1][2:]
     assert "#SBATCH --gpus-per-node=8" in scripts[0]
 
 
-def test_queue_is_another_name_for_partition(mingle: Mingle) -> None:
-    """Users of PBS find the option that they know."""
-    assert "#PBS -q gpu\n" in mingle("pbs", "--queue", "gpu", "--", "train.py").stdout
-
-
-def test_a_mistake_is_one_line_and_an_exit_code() -> None:
-    """Nothing is on stdout, so nothing is submitted; stderr has one line; the code is EX_USAGE."""
-    done = started("pbs", "--time", "soon", "--", "train.py")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
-    assert done.stderr.startswith("mingle: expected a duration; saw --time: 'soon'; try ")
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        (["pbs", "--time", "soon", "--", "train.py"], "mingle: expected a duration; saw --time: 'soon'; try "),
         ([], "saw none; try `mingle template --help`"),
         (["--lint", "x", "list"], "saw both"),
         (["pbs"], "expected a training command; saw none; try -- train.py"),
@@ -87,7 +76,7 @@ def test_a_mistake_is_one_line_and_an_exit_code() -> None:
     ],
 )
 def test_the_error_of_a_mistake_has_a_remedy(mingle: Mingle, arguments: list[str], expected: str) -> None:
-    """The one line says what was expected and what was there."""
+    """One line says what was expected and what was there; nothing is on stdout, so nothing is submitted."""
     done = mingle(*arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
     assert expected in done.stderr
@@ -140,9 +129,11 @@ def test_jinja2_is_loaded_only_for_a_script() -> None:
         (["--", "srun", "python3", "train.py"], False),
     ],
 )
-def test_a_launcher_in_front_of_the_users_python_is_announced(arguments: list[str], *, is_noted: bool) -> None:
+def test_a_launcher_in_front_of_the_users_python_is_announced(
+    mingle: Mingle, arguments: list[str], *, is_noted: bool
+) -> None:
     """The script and stderr both say that torchrun starts it, and which option changes that."""
-    done = started("slurm", *arguments)
+    done = mingle("slurm", *arguments)
     note = "torchrun starts python3; with --launcher process each task is one python3"
     assert done.returncode == 0
     assert (f"\n# {note}\n" in done.stdout, done.stderr) == ((True, f"mingle: {note}\n") if is_noted else (False, ""))

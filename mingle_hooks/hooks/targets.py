@@ -1,4 +1,4 @@
-"""Where OpenPBS' hooks go, and the qmgr commands that bring them in."""
+"""The schedulers that hooks can be installed for: the table; PBS' and Torque's hooks, and where they go."""
 
 from __future__ import annotations
 
@@ -10,26 +10,13 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from mingle_hooks.errors import FactsError
+from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.files import ENVIRONMENTS, shipped_names, shipped_text
-from mingle_hooks.hooks import files
-from mingle_hooks.hooks.files import Chain, Manifest, Site, render_hook, write_hook
-from mingle_hooks.hooks.plan import (
-    EVIL,
-    TRIAL_S,
-    File,
-    Hook,
-    Line,
-    Plan,
-    Target,
-    Trial,
-    Where,
-    by_name,
-    join_plans,
-    look_at_target,
-    plan_file,
-)
+from mingle_hooks.hooks import files, slurm
+from mingle_hooks.hooks.files import Site, write_hook
+from mingle_hooks.hooks.plan import EVIL, TRIAL_S, Draft, Hook, Line, Plan, Target, Trial, Where, by_name
 from mingle_hooks.schedulers.pbs import CONFIGURATION, home, starts_mom
+from mingle_hooks.values import nearest
 
 # The program with a fake of the `pbs` module of pbs_python, which runs a hook anywhere.
 FAKE_PBS = "templates/hooks/pbs/fake_pbs.py"
@@ -54,6 +41,7 @@ PBS_HOOKS = by_name(
     Hook("pbs", "prologue", "pbs/prologue.sh.j2"),
     Hook("pbs", "epilogue", "_epilogue.sh.j2", after="prologue"),
 )
+_PBS_SCRIPTS = ("prologue", "epilogue")
 
 
 def pbs_trials(place: str, site: Site) -> Iterator[Trial]:
@@ -96,69 +84,51 @@ PBS_DIRECTORY = f"{files.MANIFEST_DIRECTORY}/pbs"
 _BACKUP = f"{files.MANIFEST_DIRECTORY}/qmgr-hooks.before"
 # Disabled first: a hook that is deleted while tasks start is a race that the tasks can lose.
 UNDO = ('qmgr -c "set hook mingle enabled=false"', 'qmgr -c "delete hook mingle"')
-SCRIPTS = ("prologue", "epilogue")
-PROGRAM = 0o700  # pbs_mom refuses a prologue that others may write
 
 
 def plan_pbs(site: Site, where: Where) -> Plan:
     """Return what to write below the root, and the commands for the server's host. Raises FactsError and PlaceError."""
-    root = where.root
-    old = files.read_manifest(root)
+    draft, root = Draft(site, where), where.root
     place = f"{where.pbs_home or home(files.below_root(root, CONFIGURATION))}/mom_priv"
-    launch = PBS_HOOKS["launch"]
-    found = [plan_file(root, old, launch, f"{PBS_DIRECTORY}/mingle.py", render_hook(launch, site), mode=0o644)]
+    draft.add(PBS_HOOKS["launch"], f"{PBS_DIRECTORY}/mingle.py", mode=0o644)
     if os.path.isdir(files.below_root(root, place)) and starts_mom(files.below_root(root, CONFIGURATION)):
-        found += [with_chain(site, root, old, hook, place) for hook in map(PBS_HOOKS.__getitem__, SCRIPTS)]
-    return join_plans(
-        "pbs", root, old, tuple(found), "commands for the host of the PBS server", _commands(), _notes(root, place)
-    )
+        _add_scripts(draft, [PBS_HOOKS[name] for name in _PBS_SCRIPTS], place)
+    draft.lines += _commands()
+    draft.notes += _notes(root, place)
+    return draft.plan("pbs", "commands for the host of the PBS server")
 
 
-def with_chain(site: Site, root: str, old: Manifest, hook: Hook, place: str, names: Collection[str] = SCRIPTS) -> File:
-    """Return one of a node's classic scripts; it calls the one that the site has already. Raises PlaceError."""
-    path = f"{place}/{hook.name}"
-    before = look_at_target(root, old, hook, path, names)
-    text = render_hook(hook, site, Chain(before.original))
-    return plan_file(root, old, hook, path, text, mode=PROGRAM, chain=before.original, present=before)
+def _add_scripts(draft: Draft, hooks: Collection[Hook], place: str) -> None:
+    """Add a node's classic scripts; each calls the one that the site has already."""
+    for hook in hooks:  # pbs_mom refuses a prologue that others may write
+        draft.add(hook, f"{place}/{hook.name}", mode=0o700, classic=[each.name for each in hooks])
 
 
-def _commands() -> tuple[Line, ...]:
-    """Return them in order; the backup first, and enabled only when all else is in place.
+def _commands() -> Iterator[Line]:
+    """Yield them in order; the backup first, and enabled only when all else is in place.
 
     Carrying them out again changes nothing: the backup is made while mingle's own hook is not there. `print hook`
     ends with 1 where there is no hook; `list hook` ends with 0 whatever happens, and says nothing then.
     """
     none = '[ -z "$(qmgr -c "list hook" 2>&1)" ]'
     backup = f'{{ qmgr -c "print hook" > {_BACKUP}.new || {none}; }} && mv {_BACKUP}.new {_BACKUP}'
-    settings = "event=execjob_launch", "event+=execjob_end", "alarm=10", "order=900"
-    return tuple(
-        Line(text)
-        for text in (
-            f'qmgr -c "list hook mingle" >/dev/null 2>&1 || {{ {backup}; }}',
-            'qmgr -c "list hook mingle" >/dev/null 2>&1 || qmgr -c "create hook mingle"',
-            'qmgr -c "set hook mingle enabled=false"',
-            *(f'qmgr -c "set hook mingle {setting}"' for setting in settings),
-            f'qmgr -c "import hook mingle application/x-python default {PBS_DIRECTORY}/mingle.py"',
-            'qmgr -c "set hook mingle enabled=true"',
-        )
-    )
+    yield Line(f'qmgr -c "list hook mingle" >/dev/null 2>&1 || {{ {backup}; }}')
+    yield Line('qmgr -c "list hook mingle" >/dev/null 2>&1 || qmgr -c "create hook mingle"')
+    for setting in ("enabled=false", "event=execjob_launch", "event+=execjob_end", "alarm=10", "order=900"):
+        yield Line(f'qmgr -c "set hook mingle {setting}"')
+    yield Line(f'qmgr -c "import hook mingle application/x-python default {PBS_DIRECTORY}/mingle.py"')
+    yield Line('qmgr -c "set hook mingle enabled=true"')
 
 
-def _notes(root: str, place: str) -> tuple[str, ...]:
-    """Return a note for each hook that shadows a classic script: pbs_mom then does not run the script."""
-    notes = []
+def _notes(root: str, place: str) -> Iterator[str]:
+    """Yield a note for each hook that shadows a classic script: pbs_mom then does not run the script."""
     directory = files.below_root(root, f"{place}/hooks")
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
         now = files.look_at(f"{directory}/{name}") if name.endswith(".HK") else None
-        for event, script in ((b"execjob_prologue", "prologue"), (b"execjob_epilogue", "epilogue")):
-            if now and event in now.data and b"enabled=false" not in now.data.lower():
-                notes.append(
-                    f"hook {name[:-3]} has the event {event.decode()}: pbs_mom does not run {place}/{script} then"
-                )
-    return tuple(notes)
-
-
-TARGET = Target(PBS_HOOKS, plan_pbs, program="pbs_mom", scripts=SCRIPTS, undo=UNDO, trials=pbs_trials)
+        for script in ("prologue", "epilogue"):
+            event = f"execjob_{script}"
+            if now and event.encode() in now.data and b"enabled=false" not in now.data.lower():
+                yield f"hook {name[:-3]} has the event {event}: pbs_mom does not run {place}/{script} then"
 
 
 # Torque, and others whose daemon runs classic scripts of fixed names from one directory of its own.
@@ -181,16 +151,35 @@ def classic_target(
         *(Hook(scheduler, f"prologue{suffix}", "torque/prologue.sh.j2") for suffix in suffixes),
         *(Hook(scheduler, f"epilogue{suffix}", "_epilogue.sh.j2", f"prologue{suffix}") for suffix in suffixes),
     )
-    scripts = tuple(hooks)
 
     def plan(site: Site, where: Where) -> Plan:
         """Return what to write below the root. Raises FactsError and PlaceError."""
-        root, place = where.root, f"{where.pbs_home or home}/{directory}"
-        if not os.path.isdir(files.below_root(root, place)):
+        place = f"{where.pbs_home or home}/{directory}"
+        if not os.path.isdir(files.below_root(where.root, place)):
             expected = "pbs_mom's own directory"
-            raise FactsError(expected, f"no {root}{place}", "--pbs-home DIR, on a node of the cluster")
-        old = files.read_manifest(root)
-        found = tuple(with_chain(site, root, old, hook, place, scripts) for hook in hooks.values())
-        return join_plans(scheduler, root, old, found, "nothing to add", ())
+            raise FactsError(expected, f"no {where.root}{place}", "--pbs-home DIR, on a node of the cluster")
+        draft = Draft(site, where)
+        _add_scripts(draft, hooks.values(), place)
+        return draft.plan(scheduler, "nothing to add")
 
-    return Target(hooks, plan, program=program, version_option=version_option, scripts=scripts)
+    return Target(scheduler, hooks, plan, program, tuple(hooks), version_option)
+
+
+# A new scheduler is a row here.
+_TARGETS = (
+    slurm.TARGET,
+    Target("pbs", PBS_HOOKS, plan_pbs, "pbs_mom", _PBS_SCRIPTS, undo=UNDO, trials=pbs_trials),
+    classic_target(
+        "torque", "/var/spool/torque", "mom_priv", program="momctl", version_option="-V", suffixes=("", ".parallel")
+    ),
+)
+TARGETS = {target.name: target for target in _TARGETS}
+
+
+def hook(scheduler: str, name: str) -> Hook:
+    """Return one hook. Raises UsageError."""
+    hooks = TARGETS[scheduler].hooks
+    if name not in hooks:
+        near = f"mingle hooks render {scheduler} {nearest(name, hooks)}"
+        raise UsageError(f"one of {', '.join(hooks)}", repr(name), near)
+    return hooks[name]
