@@ -238,7 +238,8 @@ class PbsStandIn(StandIn):
         assert job.leader is not None
         status = job.leader.wait(timeout)
         if status < 0:  # PBS waits for what still runs on the first host
-            await_end(job.on_first(), KILL_DELAY_S)
+            with suppress(AssertionError):  # nor for ever
+                await_end(job.on_first(), KILL_DELAY_S)
         self._end(job)
         if job.was_over_limit:
             return OVER_WALLTIME
