@@ -6,12 +6,11 @@ import contextlib
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-from cluster.waiting import until
 
 LIMIT_BYTES = 128 << 20
 # A program that takes more than that; of all in its group it is the one that the kernel kills.
@@ -81,15 +80,17 @@ class Group:
         self.take(pids, self._outside)
 
     def remove(self) -> None:
-        """Let all out, and remove it, which is busy for as long as the kernel has to do with what ended."""
-
-        def is_gone() -> bool:
+        """Let all out, and remove it. Raises OSError where the kernel does not, for long."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.place.exists():
             with contextlib.suppress(OSError):
                 self.let_out(map(int, (self.place / "cgroup.procs").read_text().split()))
+            try:
                 self.place.rmdir()
-            return not self.place.exists()
-
-        until(is_gone, f"{self.place} is busy", PATIENCE_S)
+            except OSError:  # busy for as long as the kernel has to do with what ended
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
 
     def _killed(self) -> int:
         lines = (self.place / self._version.counts).read_text().splitlines()

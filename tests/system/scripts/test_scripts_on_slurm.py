@@ -59,23 +59,28 @@ def output(place: Path, name: str = "out") -> str:
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "processes", "venv"),
     [
-        "-N 2 -n 4 -- srun torchrun train.py",
-        "-N 4 --launcher plain -- nice torchrun train.py",
+        ("-N 2 -n 4 -- srun torchrun train.py", 4, VENV),
+        ("-N 4 --launcher plain -- nice torchrun train.py", 4, VENV),
+        ("-N 2 -- python -m torch.distributed.run --rdzv-backend c10d --nproc-per-node 2 train.py", 4, sys.prefix),
     ],
 )
-def test_torchrun_as_it_was_typed_starts_one_world(slurm: SlurmCluster, tmp_path: Path, command: str) -> None:
-    """Four processes from the user's venv, though sbatch hands on no environment; each line says on which host."""
+def test_torchrun_as_it_was_typed_starts_one_world(
+    slurm: SlurmCluster, tmp_path: Path, command: str, processes: int, venv: str | Path
+) -> None:
+    """From the user's venv, though sbatch hands on no environment; each line says on which host it was written."""
+    if venv != VENV:
+        need("torch")
     shutil.copy(LIGHT, tmp_path)
-    environ = {"PATH": f"{sys.prefix}/bin:/usr/bin:/bin", "VIRTUAL_ENV": str(VENV), "HOME": os.environ["HOME"]}
+    environ = {"PATH": f"{sys.prefix}/bin:/usr/bin:/bin", "VIRTUAL_ENV": str(venv), "HOME": os.environ["HOME"]}
     argv = [f"{sys.prefix}/bin/mingle", "template", "sbatch", "-t", "5", "-o", f"{tmp_path}/out", *shlex.split(command)]
     script = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True).stdout
     job = slurm.submit(script, "--export=NONE", user="alice", cwd=str(tmp_path))
     assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path)
-    ranks = sorted(re.findall(r"^(node\d): .*?rank (\d) of 4 begins", output(tmp_path), re.MULTILINE))
+    ranks = sorted(re.findall(rf"^(node\d): .*?rank (\d) of {processes} begins", output(tmp_path), re.MULTILINE))
     nodes = int(command.split()[1])
-    assert ranks == [(f"node{n * nodes // 4 + 1}", str(n)) for n in range(4)], output(tmp_path)
+    assert ranks == [(f"node{n * nodes // processes + 1}", str(n)) for n in range(processes)], output(tmp_path)
 
 
 def test_groups_of_different_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
