@@ -42,8 +42,7 @@ class Host:
 
     def addr(self, iface: str = "eth0", *, ipv6: bool = False) -> str:
         """Return this host's address on the network of `iface`."""
-        its = next(n for n in network.NETWORKS if n.iface == iface)
-        return network.address(its, self.number, ipv6=ipv6)
+        return network.address(iface, self.number, ipv6=ipv6)
 
     def popen(
         self,
@@ -145,8 +144,8 @@ class Host:
 
     def refuse(self, other: Host) -> None:
         """Let nothing in that the other host sends."""
-        for its in network.NETWORKS:
-            self._add(f"ip saddr {other.addr(its.iface)} drop", f"ip6 saddr {other.addr(its.iface, ipv6=True)} drop")
+        for iface in network.NETWORKS:
+            self._add(f"ip saddr {other.addr(iface)} drop", f"ip6 saddr {other.addr(iface, ipv6=True)} drop")
 
     def clear_firewall(self) -> None:
         """Let everything through again."""

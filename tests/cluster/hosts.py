@@ -143,10 +143,9 @@ class Hosts:
     def _hosts_file(self, names: list[str]) -> str:
         lines = ["127.0.0.1 localhost", "::1 localhost"]
         for number, name in enumerate(names, 1):
-            for its in network.NETWORKS:
-                alias = name if its.iface == "eth0" else f"{name}-ib"
-                lines += [f"{network.address(its, number)} {alias}"] if self.ipv4 else []
-                lines += [f"{network.address(its, number, ipv6=True)} {alias}"] if not self.ipv4 else []
+            for iface in network.NETWORKS:
+                alias = name if iface == "eth0" else f"{name}-ib"
+                lines.append(f"{network.address(iface, number, ipv6=not self.ipv4)} {alias}")
         return "\n".join(lines) + "\n"
 
     def run_all(

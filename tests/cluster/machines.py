@@ -37,11 +37,11 @@ def carrier(name: str, *addresses: str, kind: str = "ethernet", speed: int | Non
     return {"name": name, "kind": kind, "speed_mbps": speed, "addresses": list(addresses)}
 
 
-def route(name: str, gateway: str = "10.0.0.1", *, to: str = "0.0.0.0/0", metric: int = 0, flags: int = 3) -> str:
+def route(name: str, *, to: str = "0.0.0.0/0", metric: int = 0, flags: int = 3) -> str:
     """Return one line of /proc/net/route, whose numbers are in the byte order of the machine."""
     network = ipaddress.IPv4Network(to)
     numbers = [struct.unpack("=I", its.packed)[0] for its in (network.network_address, network.netmask)]
-    via = struct.unpack("=I", ipaddress.IPv4Address(gateway).packed)[0]
+    via = struct.unpack("=I", ipaddress.IPv4Address("10.0.0.1").packed)[0]
     return f"{name}\t{numbers[0]:08X}\t{via:08X}\t{flags:04X}\t0\t0\t{metric}\t{numbers[1]:08X}\t0\t0\t0\n"
 
 

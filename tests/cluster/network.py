@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+# The interface that every host has on a network -> what its addresses begin with: of a /24, and of a /64.
+NETWORKS = {"eth0": ("10.77.0.", "fd77::"), "ib0": ("10.78.0.", "fd78::")}
 
 
-@dataclass(frozen=True)
-class Network:
-    """One network: the interface that every host has on it, and its prefixes."""
-
-    iface: str
-    ipv4: str  # the first three bytes of a /24
-    ipv6: str  # the prefix of a /64
-
-
-NETWORKS = (Network("eth0", "10.77.0", "fd77::"), Network("ib0", "10.78.0", "fd78::"))
-
-
-def address(network: Network, number: int, *, ipv6: bool = False) -> str:
+def address(iface: str, number: int, *, ipv6: bool = False) -> str:
     """Return the address of host `number` (from 1) on a network."""
-    return f"{network.ipv6}{number:x}" if ipv6 else f"{network.ipv4}.{number}"
+    return NETWORKS[iface][ipv6] + (f"{number:x}" if ipv6 else str(number))
 
 
-def port_name(network: Network, number: int) -> str:
+def port_name(iface: str, number: int) -> str:
     """Return the name of the switch's end of a host's cable."""
-    return f"{network.iface}p{number}"
+    return f"{iface}p{number}"
 
 
 def switch_lines(pids: list[int]) -> str:
     """Return the `ip -batch` lines that make the bridges and plug every host in; run on the switch."""
     lines = []
-    for network in NETWORKS:
-        bridge = f"br-{network.iface}"
+    for iface in NETWORKS:
+        bridge = f"br-{iface}"
         # Without a querier a snooping bridge forgets the groups' members after some minutes.
         lines.append(f"link add {bridge} type bridge mcast_snooping 0 forward_delay 0")
         lines.append(f"link set {bridge} up")
         for number, pid in enumerate(pids, 1):
-            port = port_name(network, number)
-            lines.append(f"link add {port} type veth peer name {network.iface} netns {pid}")
+            port = port_name(iface, number)
+            lines.append(f"link add {port} type veth peer name {iface} netns {pid}")
             lines.append(f"link set {port} master {bridge} up")
     return "\n".join(lines) + "\n"
 
@@ -47,12 +36,12 @@ def host_lines(number: int, *, ipv4: bool, ipv6: bool) -> str:
     lines = ["link set lo up"]
     if not ipv4:
         lines.append("addr del 127.0.0.1/8 dev lo")
-    for network in NETWORKS:
+    for iface in NETWORKS:
         if ipv4:
-            lines.append(f"addr add {address(network, number)}/24 brd + dev {network.iface}")
+            lines.append(f"addr add {address(iface, number)}/24 brd + dev {iface}")
         if ipv6:
-            lines.append(f"addr add {address(network, number, ipv6=True)}/64 dev {network.iface} nodad")
-        lines.append(f"link set {network.iface} up")
+            lines.append(f"addr add {address(iface, number, ipv6=True)}/64 dev {iface} nodad")
+        lines.append(f"link set {iface} up")
     return "\n".join(lines) + "\n"
 
 
@@ -67,8 +56,8 @@ NO_MULTICAST = ("ip daddr 224.0.0.0/4 meta l4proto udp drop", "ip6 daddr ff00::/
 
 def host_rules(rules: list[str]) -> str:
     """Return the nft file that makes these the only rules for what comes in at a host."""
-    chain = "type filter hook input priority 0; policy accept;\niif lo accept"
-    return _table("inet cluster", "input", chain, rules)
+    lines = ("type filter hook input priority 0; policy accept;", "iif lo accept", *rules)
+    return _table("inet cluster", "\n".join(["chain input {", *lines, "}"]))
 
 
 def switch_rules(rules: dict[str, list[str]]) -> str:
@@ -82,9 +71,8 @@ def switch_rules(rules: dict[str, list[str]]) -> str:
         + "\n}"
         for port, its in rules.items()
     )
-    return f"table netdev cluster\ndelete table netdev cluster\ntable netdev cluster {{\n{chains}\n}}\n"
+    return _table("netdev cluster", chains)
 
 
-def _table(name: str, chain: str, head: str, rules: list[str]) -> str:
-    body = "\n".join(rules)
-    return f"table {name}\ndelete table {name}\ntable {name} {{\nchain {chain} {{\n{head}\n{body}\n}}\n}}\n"
+def _table(name: str, chains: str) -> str:
+    return f"table {name}\ndelete table {name}\ntable {name} {{\n{chains}\n}}\n"

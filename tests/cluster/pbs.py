@@ -238,7 +238,8 @@ class PbsStandIn(StandIn):
         assert job.leader is not None
         status = job.leader.wait(timeout)
         if status < 0:  # PBS waits for what still runs on the first host
-            await_end(job.on_first(), KILL_DELAY_S)
+            with suppress(AssertionError):  # nor for ever
+                await_end(job.on_first(), KILL_DELAY_S)
         self._end(job)
         if job.was_over_limit:
             return OVER_WALLTIME
@@ -274,6 +275,6 @@ class PbsStandIn(StandIn):
         """Return what the job wrote."""
         return self.jobs[job_id].output.read_text()
 
-    def wait_for_text(self, job_id: str, text: str, seconds: float = 60.0) -> None:
+    def wait_for_text(self, job_id: str, text: str) -> None:
         """Wait until the job's output holds a text."""
-        until(lambda: text in self.output(job_id), lambda: f"no {text!r} in:\n{self.output(job_id)}", seconds)
+        until(lambda: text in self.output(job_id), lambda: f"no {text!r} in:\n{self.output(job_id)}")

@@ -203,9 +203,9 @@ class RealPbs(Scheduler):
         file = self._outputs[job]
         return file.read_text() if file.exists() else ""
 
-    def wait_for_text(self, job: str, text: str, seconds: float = READY_S) -> None:
+    def wait_for_text(self, job: str, text: str) -> None:
         """Wait until a job's output holds a text."""
-        self.until(lambda: text in self.output(job), lambda: f"{text!r} in:\n{self.output(job)}", seconds)
+        self.until(lambda: text in self.output(job), lambda: f"{text!r} in:\n{self.output(job)}")
 
     def unwell(self) -> dict[str, str]:
         """Return the hosts that take no jobs, with their states: offline, down and the like."""

@@ -17,6 +17,7 @@ from cluster.host import COMMAND_S, Host, kill_group
 from cluster.hosts import Hosts
 
 ASK_AGAIN_S = 0.05
+TIDIED_S = 10.0  # a scheduler has ended by then what a job has left
 
 
 class Scheduler:
@@ -83,9 +84,9 @@ class Scheduler:
                 raise TimeoutError(f"no {lacks} within {limit_s} s; ended: {ended}\n{self.logs()}")
             time.sleep(min(ASK_AGAIN_S + waited_s / 4, self.most_s))
 
-    def wait_idle(self, timeout: float = 0.0) -> None:
+    def wait_idle(self) -> None:
         """Wait until every host is free and no job is there; raise TimeoutError with the logs otherwise."""
-        self.until(self.is_idle, "idle hosts", timeout)
+        self.until(self.is_idle, "idle hosts")
 
     def logs(self) -> str:
         """Return the end of every daemon's log, for the message of a failed test."""
@@ -96,9 +97,9 @@ class Scheduler:
                 shown += [f"--- {host.name} {log.parent.name}/{log.name}", *lines[-25:]]
         return "\n".join(shown)
 
-    def strays(self, within: float = 10.0) -> dict[int, str]:
+    def strays(self) -> dict[int, str]:
         """Return what runs on the hosts beside the daemons, after some seconds for the scheduler to tidy up."""
-        deadline = time.monotonic() + within
+        deadline = time.monotonic() + TIDIED_S
         while True:
             now = self.hosts.processes()
             left = {p: line for p, line in now.items() if p not in self._first_processes and not self._is_own(line)}

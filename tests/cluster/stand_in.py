@@ -8,13 +8,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import Self
+
+from cluster.waiting import until
 
 
 class StandIn:
@@ -78,14 +79,9 @@ def signal_groups(leaders: Sequence[subprocess.Popen[str]], number: int) -> None
             os.killpg(leader.pid, number)
 
 
-def await_end(leaders: Sequence[subprocess.Popen[str]], seconds: float) -> list[int]:
-    """Wait until nothing is left of these process groups, and return what is left of them."""
-    deadline = time.monotonic() + seconds
-    while left := [leader.pid for leader in leaders if _is_there(leader)]:
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.01)
-    return left
+def await_end(leaders: Sequence[subprocess.Popen[str]], seconds: float) -> None:
+    """Wait until nothing is left of these process groups, and fail otherwise."""
+    until(lambda: not any(map(_is_there, leaders)), f"{leaders} do not end", seconds)
 
 
 def kill_groups(leaders: Sequence[subprocess.Popen[str]], seconds: float) -> None:
@@ -93,8 +89,7 @@ def kill_groups(leaders: Sequence[subprocess.Popen[str]], seconds: float) -> Non
     signal_groups(leaders, signal.SIGKILL)
     for leader in leaders:
         leader.wait(seconds)
-    left = await_end(leaders, seconds)
-    assert not left, f"process groups {left} do not end"
+    await_end(leaders, seconds)
 
 
 def _is_there(leader: subprocess.Popen[str]) -> bool:

@@ -13,4 +13,4 @@ def until(holds: Callable[[], object], lacks: object = "it did not happen", with
         waited_s = time.monotonic() - began
         assert waited_s < within_s, lacks() if callable(lacks) else lacks
         # Many conditions look at all processes of the machine: what takes long is looked at less often.
-        time.sleep(0.01 + waited_s / 10)
+        time.sleep(0.01 + waited_s / 6)

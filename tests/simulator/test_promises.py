@@ -107,6 +107,16 @@ class Member:
         self.does(lambda: self.rendezvous._leader_proven(leader.proven))
         return leader
 
+    def joins(self, name: str, ticket: int = 0) -> Leader:
+        """Have it find a leader, and promise it to wait."""
+        leader = self.finds(name, ticket)
+        leader.answers()
+        return leader
+
+    def loses(self, name: str, ticket: int = 0) -> None:
+        """Have its connection to a leader break, to which it has promised to wait."""
+        self.joins(name, ticket).breaks()
+
     @property
     def is_there(self) -> bool:
         """Whether it still waits."""
@@ -123,9 +133,7 @@ def member(request: pytest.FixtureRequest) -> Iterator[Member]:
 
 def test_a_member_that_has_returned_to_its_leader_does_not_join_a_better_one(member: Member) -> None:
     """The check-in may still be under way, and the first leader commits by the earlier lease."""
-    first = member.finds("b", ticket=9)
-    first.answers()
-    first.breaks()
+    member.loses("b", ticket=9)
     again = member.finds("b", ticket=9)
     better = member.finds("a", ticket=1)
     assert better.closed
@@ -134,9 +142,7 @@ def test_a_member_that_has_returned_to_its_leader_does_not_join_a_better_one(mem
 
 def test_a_member_without_commit_joins_no_other_leader_even_after_its_lease(member: Member) -> None:
     """Its world may have formed without it, so another one would be a second. It may return to the same leader."""
-    first = member.finds("b", ticket=9)
-    first.answers()
-    first.breaks()
+    member.loses("b", ticket=9)
     member.later(LEASE_S + 1)
     assert member.is_there
     better, again = member.finds("a", ticket=1), member.finds("b", ticket=9)
@@ -148,9 +154,7 @@ def test_a_member_without_commit_joins_no_other_leader_even_after_its_lease(memb
 
 def test_a_leader_that_welcomes_it_again_has_let_it_go(member: Member) -> None:
     """No COMMIT was sent, and none can follow from the earlier lease, so the member is free to join another leader."""
-    first = member.finds("b", ticket=9)
-    first.answers()
-    first.breaks()
+    member.loses("b", ticket=9)
     again = member.finds("b", ticket=9)
     again.says(wire.WELCOME, port=4000, offers=[])
     better = member.finds("a", ticket=1)
@@ -186,17 +190,14 @@ def test_an_earlier_runs_reason_does_not_end_a_wait_that_was_promised_since(memb
     earlier = member.finds("b")
     earlier.says(wire.FAILED, **Failure("full", ("2", "node7")).body(1000.0))
     member.later(LINGER_S - 1.0)
-    leader = member.finds("a")
-    leader.answers()
-    leader.breaks()
+    member.loses("a")
     member.later(LEASE_S / 2)
     assert member.is_there
 
 
 def test_a_member_that_was_suspended_past_its_deadline_still_gets_commit(member: Member) -> None:
     """TCP sends it again, some time after the host has woken."""
-    leader = member.finds("a")
-    leader.answers()
+    leader = member.joins("a")
     member.process.sleep(TIMEOUT_S + LEASE_S + 5.0)
     member.later(TIMEOUT_S + LEASE_S + 5.0 + LINGER_S / 2)
     assert member.is_there
@@ -206,8 +207,7 @@ def test_a_member_that_was_suspended_past_its_deadline_still_gets_commit(member:
 
 def test_a_member_that_was_suspended_past_its_deadline_gives_up_soon_after(member: Member) -> None:
     """COMMIT was not sent."""
-    leader = member.finds("a")
-    leader.answers()
+    member.joins("a")
     member.process.sleep(TIMEOUT_S + LEASE_S + 5.0)
     member.later(TIMEOUT_S + LEASE_S + 5.0 + LINGER_S + GOODBYE_S + 1.0)
     assert "rank 0, a (10.77.0.9), to commit the world within 107 s; saw no commit" in str(member.process.error)
@@ -225,8 +225,7 @@ def test_a_member_that_has_given_up_gives_no_lease(member: Member) -> None:
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_member_that_has_to_fail_keeps_its_lease(member: Member, *, is_lost: bool) -> None:
     """Its node lacks a task, but COMMIT may have been sent, and be under way."""
-    leader = member.finds("a")
-    leader.answers()
+    leader = member.joins("a")
     if is_lost:
         leader.breaks()
     member.does(lambda: member.rendezvous._local_peer_failed(SIBLING))
@@ -238,8 +237,7 @@ def test_a_member_that_has_to_fail_keeps_its_lease(member: Member, *, is_lost: b
 
 def test_a_member_that_has_to_fail_gives_no_further_lease(member: Member) -> None:
     """Its leader gathers anew, and must not count on it."""
-    leader = member.finds("a")
-    leader.answers()
+    leader = member.joins("a")
     member.does(lambda: member.rendezvous._local_peer_failed(SIBLING))
     leader.answers(epoch=2)
     assert [lease > 0 for lease in leader.leases()] == [True, False]
@@ -265,8 +263,7 @@ def test_a_candidate_joins_only_a_better_one(member: Member) -> None:
 @pytest.mark.parametrize("member", [None], indirect=True)
 def test_a_withdrawn_candidate_forwards_a_failure_and_waits(member: Member) -> None:
     """Another candidate has failed and informs this one, which has sent its members to a better one by then."""
-    leader = member.finds("a", ticket=1)
-    leader.answers()
+    leader = member.joins("a", ticket=1)
     assert member.rendezvous._leader.state == "withdrawn"
     member.does(lambda: member.rendezvous._leader.receive_failure(Failure("full", ("2", "node7")), 0.0))
     member.later(LEASE_S / 2)

@@ -93,8 +93,8 @@ class Forked:
 
         Each of its `streams` may be a file, "|" for a pipe whose reader has gone, or None where it is closed.
         """
-        (done,) = self._done([(words, env, [], cwd, 0.0)], streams or {})
-        return done
+        order = {"words": words, "env": dict(env), "namespaces": [], "cwd": os.fspath(cwd), "delay_s": 0.0}
+        return self._done([order], streams or {})[0]
 
     def run_on(
         self,
@@ -106,36 +106,31 @@ class Forked:
 
         A fork enters a host as nsenter(1) does; the results are in order, when the last has ended.
         """
-        entered = []
+        orders = []
         for number, (host, words, env) in enumerate(members):
             namespaces = [f"/proc/{host.pid}/ns/{name}" for name in ("net", "uts", "mnt")]
-            delay_s = delays[number] if delays else 0.0
-            entered.append((words, clean_env("root", "/root") | dict(env), namespaces, cwd, delay_s))
-        return self._done(entered)
+            its = {"env": clean_env("root", "/root") | dict(env), "delay_s": delays[number] if delays else 0.0}
+            orders.append({"words": list(words), "namespaces": namespaces, "cwd": os.fspath(cwd), **its})
+        return self._done(orders, {})
 
     def _done(
-        self, asked: Sequence[tuple[Any, ...]], streams: Mapping[int, str | None] | None = None
+        self, orders: list[dict[str, Any]], streams: Mapping[int, str | None]
     ) -> list[subprocess.CompletedProcess[str]]:
         assert self._origin is not None
         assert self._origin.stdin is not None
         assert self._origin.stdout is not None
-        orders, texts = [], []
-        for number, (words, env, namespaces, cwd, delay_s) in enumerate(asked):
-            order = {"words": list(words), "env": dict(env), "namespaces": namespaces, "cwd": os.fspath(cwd)}
-            order["delay_s"] = delay_s
-            order["program"] = str(self._python.with_name("mingle"))
-            written = [Path(self._place.name, f"{name}.{number}") for name in ("out", "err")]
-            for path in written:
+        texts = []
+        for number, order in enumerate(orders):
+            texts.append([Path(self._place.name, f"{name}.{number}") for name in ("out", "err")])
+            for path in texts[-1]:
                 path.write_bytes(b"")
-            order["streams"] = [os.devnull, *map(str, written)]
-            for descriptor, instead in (streams or {}).items():
-                order["streams"][descriptor] = instead
-            orders.append(order)
-            texts.append(written)
+            order["program"] = str(self._python.with_name("mingle"))
+            usual = dict(enumerate([os.devnull, *map(str, texts[-1])]))
+            order["streams"] = [*{**usual, **streams}.values()]
         self._origin.stdin.write(json.dumps(orders) + "\n")
         self._origin.stdin.flush()
         statuses = json.loads(self._origin.stdout.readline())
         return [
-            subprocess.CompletedProcess(["mingle", *order["words"]], status, out.read_text(), err.read_text())
-            for order, (out, err), status in zip(orders, texts, statuses, strict=True)
+            subprocess.CompletedProcess(["mingle", *order["words"]], status, *(path.read_text() for path in written))
+            for order, written, status in zip(orders, texts, statuses, strict=True)
         ]

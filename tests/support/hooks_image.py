@@ -72,13 +72,13 @@ def program(root: Path, path: str, text: str = "#!/bin/sh\n") -> Path:
     return found
 
 
-def key(root: Path, text: str = "ab" * 32 + "\n", mode: int = 0o400) -> Path:
+def key(root: Path, text: str = "ab" * 32 + "\n") -> Path:
     """Put the site's key below root."""
     found = root / "etc/mingle/key"
     found.parent.mkdir(parents=True, exist_ok=True)
     found.unlink(missing_ok=True)
     found.write_text(text)
-    found.chmod(mode)
+    found.chmod(0o400)
     return found
 
 

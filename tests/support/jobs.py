@@ -24,6 +24,7 @@ SETUP = f"PATH={Path(sys.executable).parent}:$PATH"
 # Long enough that nothing but a signal ends it within a test; without torch, which takes seconds to load.
 LONG = ("train.py", "--steps", "100000", "--pause", "0.1", "--backend", "sockets")
 JOB_S = 120.0
+SLOTS = 2  # on each host
 
 
 def submit(slurm: SlurmCluster, place: Path, options: dict[str, Any], *command: str, train: Path = TRAIN) -> str:
@@ -55,7 +56,7 @@ class Jobs:
         job = describe({"setup": [SETUP], "nodes": "2", "ntasks-per-node": "2"} | options, command)
         return self.run_script(render_script(self.scheduler, job), job.nodes, cancel_at=cancel_at)
 
-    def run_script(self, script: str, nodes: int = 2, slots: int = 2, *, cancel_at: str = "") -> tuple[int, str]:
+    def run_script(self, script: str, nodes: int = 2, *, cancel_at: str = "") -> tuple[int, str]:
         """Run a script, and return its status and output; it is cancelled once `cancel_at` is in the output."""
         if self.name == "slurm":
             return self._on_slurm(self._request.getfixturevalue("slurm"), script, cancel_at)
@@ -63,9 +64,9 @@ class Jobs:
             return self._on_pbs(self._request.getfixturevalue("real_pbs"), script, cancel_at)
         hosts: Hosts = self._request.getfixturevalue("hosts")(nodes)
         if self.name == "pbs":
-            with PbsStandIn(hosts, self.place, nodes, slots=slots) as pbs:
+            with PbsStandIn(hosts, self.place, nodes, slots=SLOTS) as pbs:
                 return self._on_pbs(pbs, script, cancel_at)
-        with RemoteStandIn(self.name, hosts, self.place, slots) as stand_in:
+        with RemoteStandIn(self.name, hosts, self.place, SLOTS) as stand_in:
             return stand_in.run(script, cancel_at=cancel_at)
 
     def _on_slurm(self, slurm: SlurmCluster, script: str, cancel_at: str) -> tuple[int, str]:

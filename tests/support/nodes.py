@@ -68,8 +68,8 @@ class Node:
         self.write(f"/sys/class/infiniband/{device}/fw_ver", "28.39.1002")
         self.write(f"/dev/infiniband/uverbs{device[-1]}", "")
 
-    def nvidia(self, count: int, model: str, driver: str = "570.86.15") -> None:
-        self.write("/sys/module/nvidia/version", driver)
+    def nvidia(self, count: int, model: str) -> None:
+        self.write("/sys/module/nvidia/version", "570.86.15")
         for index in range(count):
             bus = f"0000:{0x10 * (index + 1) + self.number:02X}:00.0"  # other nodes have theirs elsewhere
             self.write(f"/proc/driver/nvidia/gpus/{bus}/information", "GPU UUID: GPU-…")
@@ -77,11 +77,11 @@ class Node:
             self.write(f"/sys/bus/pci/devices/{bus.lower()}/device", model)
             self.write(f"/dev/nvidia{index}", "")
 
-    def venv(self, packages: tuple[str, ...] = TORCH) -> None:
+    def venv(self) -> None:
         self.write("/opt/venv/bin/python", "")
         (self.root / "opt/venv/bin/python").chmod(0o755)
         self.write("/opt/venv/pyvenv.cfg", "home = /usr/bin\nversion = 3.11.2")
-        for package in packages:
+        for package in TORCH:
             self.write(f"/opt/venv/lib/python3.11/site-packages/{package}.dist-info/METADATA", "")
 
     def asked(self) -> Asked:

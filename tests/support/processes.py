@@ -23,17 +23,11 @@ TOGETHER = {
     "test_verify": "simulate",  # each scheduler's hooks are simulated once
 }
 
-# Files of tests that wait or compute for half a minute and more: begun last, they would be waited for alone.
+# Files of tests that wait or compute for ten seconds and more: begun last, they would be waited for alone.
 LONG = {
-    "test_extending",
-    "test_forms",
-    "test_installing",
-    "test_model",
-    "test_port_hold",
-    "test_power_cuts",
-    "test_sbatch_accepts",
-    "test_simulator",
-    "test_time_limit_on_slurm",
+    *("test_alone", "test_begin_again", "test_eval_in_job_scripts", "test_extending", "test_forms", "test_frameworks"),
+    *("test_installing", "test_messages", "test_model", "test_port_hold", "test_power_cuts", "test_sbatch_accepts"),
+    *("test_simulator", "test_time_limit_on_slurm", "test_usual_jobs"),
 }
 
 

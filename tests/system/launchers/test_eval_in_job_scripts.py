@@ -17,17 +17,7 @@ from needs import only_with
 from support.members import KEYED, evaluating, parsed
 
 BIN = Path(sys.executable).parent
-TRAIN = """
-import os
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-total = torch.ones(1)
-dist.all_reduce(total)
-assert total.item() == dist.get_world_size()
-os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()}\\n".encode())
-dist.destroy_process_group()
-"""
-# The same without torch, whose import in each process takes longer than the rest: torchrun itself meets by it.
+# Without torch, whose import in each process takes longer than the rest: torchrun itself meets by it.
 COUNTED = """
 import os
 os.write(1, f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n".encode())
@@ -125,15 +115,14 @@ def test_processes_and_local_rank_are_set_only_where_they_hold_on_every_node(
 
 
 WHOLE = ["rank 0 of 2", "rank 1 of 2"]
-PLAIN = "srun torchrun train.py"
+PLAIN = "srun torchrun counted.py"
 C10D = (
     "srun torchrun --nnodes $SLURM_NNODES --rdzv-id $RANDOM --rdzv-backend c10d"
     " --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT counted.py"
 )
-# On CPUs accelerate takes no notice of its ranks unless it is told to.
 MACHINES = (
-    "ACCELERATE_USE_CPU=true srun bash -c 'accelerate launch --multi_gpu --num_machines 2 --num_processes 2"
-    " --machine_rank $SLURM_PROCID --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT accelerated.py'"
+    "srun bash -c 'accelerate launch --multi_gpu --num_machines 2 --num_processes 2"
+    " --machine_rank $SLURM_PROCID --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT counted.py'"
 )
 
 
@@ -154,16 +143,15 @@ def test_a_real_program_on_every_node_is_in_one_world(
 NO_RANK = "environment variable RANK expected, but not set"
 NO_RANK_OF_CPUS = "ValueError: .*none: start it on every node of this job: mingle run accelerate launch"
 ALONE = {
-    "torchrun train.py": "RendezvousTimeoutError",
     "accelerate launch accelerated.py": NO_RANK,
-    "srun accelerate launch --cpu accelerated.py": NO_RANK_OF_CPUS,
+    "srun -N1 -n1 accelerate launch --cpu accelerated.py": NO_RANK_OF_CPUS,
 }
 
 
 @only_with("torch")
 @pytest.mark.parametrize("line", ALONE)
 def test_a_real_program_that_would_train_alone_ends(slurm: SlurmCluster, tmp_path: Path, line: str) -> None:
-    """A torchrun waits for the others as long as `mingle env` would; who needs a rank has none."""
+    """Who needs a rank has none; test_messages.py has a torchrun that waits for the others in vain."""
     assert ran(slurm, tmp_path, "--timeout 2", line) == (1, [])
     said = (tmp_path / "output").read_text()
     assert re.search("to train on all nodes, try srun in front: srun mingle exec torchrun", said)
@@ -172,7 +160,7 @@ def test_a_real_program_that_would_train_alone_ends(slurm: SlurmCluster, tmp_pat
 
 def ran(slurm: SlurmCluster, place: Path, options: str, line: str) -> tuple[int, list[str]]:
     """Return the status of a line in the job script of two nodes, behind its eval, and what the training said."""
-    programs = {"train.py": TRAIN, "counted.py": COUNTED, "accelerated.py": ACCELERATED, "train_jax.py": JAX}
+    programs = {"counted.py": COUNTED, "accelerated.py": ACCELERATED, "train_jax.py": JAX}
     for name, text in programs.items():
         (place / name).write_text(text)
     path = f"export PATH={BIN}:$PATH OMP_NUM_THREADS=1 JAX_PLATFORMS=cpu\n"

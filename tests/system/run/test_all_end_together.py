@@ -1,4 +1,4 @@
-"""Five hosts, under Slurm and bare, and three of a real OpenPBS: what is lost on one of them ends all.
+"""Four hosts, under Slurm and bare, and three of a real OpenPBS: what is lost on one of them ends all.
 
 With one cause, and nothing is left.
 """
@@ -16,7 +16,7 @@ from cluster import slurm as cluster_slurm
 from needs import skip_for_want_of
 from runs_on_hosts import RUNNER, STUBBORN, Bare, Runs, UnderPbs, UnderSlurm, begin, until_nothing_is_left
 
-HOSTS = 5
+HOSTS = 4
 SILENCE_S = 4
 OPTIONS = ("--grace", "1", "--silence", f"{SILENCE_S},{SILENCE_S}")  # a process that is stopped is lost as soon
 FAILED, INFRASTRUCTURE, KILLED, TERMINATED = 7, 75, 128 + signal.SIGKILL, 128 + signal.SIGTERM

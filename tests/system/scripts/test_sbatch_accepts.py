@@ -13,8 +13,9 @@ from typing import Any
 from cluster import slurm as cluster_slurm
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
+from light import BIN
 from light import TRAIN as LIGHT
-from support.needs import need, skip_for_want_of
+from support.needs import skip_for_want_of
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.scripts.job import LAUNCHERS, SAME
@@ -118,11 +119,10 @@ class WithGpus(SlurmCluster):
 
 
 def test_hosts_with_different_gpus(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
-    """Each host of a heterogeneous job starts as many processes as it has GPUs, by the real torchrun: one world."""
-    need("torch")
+    """Each host of a heterogeneous job starts as many processes as it has GPUs: one world."""
     skip_for_want_of(cluster_slurm.missing())
     options: dict[str, Any] = {"nodes": "1+2", "gpus-per-node": "big:2+small:1", "launcher": "torchrun"}
-    options |= {"output": f"{tmp_path}/out", "setup": [f"PATH={Path(sys.executable).parent}:$PATH"]}
+    options |= {"output": f"{tmp_path}/out", "setup": [f"PATH={BIN}:{Path(sys.executable).parent}:$PATH"]}
     shutil.copy(LIGHT, tmp_path)
     with WithGpus(hosts(3), DIFFERENT, GRES) as gpus:
         job = gpus.submit(render("slurm", describe(options, ["train.py"])), user="alice", cwd=str(tmp_path))
