@@ -51,7 +51,7 @@ def test_multicast_that_goes_one_way_is_named_with_its_direction(
     """By each member that receives it; the others cannot know."""
     some = list(four)[:count]
     some[deaf].drop_multicast()
-    options = ("--id", "job", "--nodes", str(count), "--via", "multicast", "--timeout", "6")
+    options = ("--id", "job", "--nodes", str(count), "--via", "multicast", "--timeout", "8")
     results = members(some, lambda rank: evaluating(*options, "--rank", str(rank)))
     for rank, says_it in says.items():
         failed(results[rank], 69)

@@ -23,7 +23,8 @@ def after_each(
         return [sys.executable, str(PROGRAMS / "binds.py"), str(rank), str(worlds), *options, *hold]
 
     done = members(list(four)[:2], argv, timeout=30 + 2.0 * worlds, check=True)
-    assert [one.stderr for one in done] == ["", ""]
+    said = "".join(one.stderr for one in done).splitlines()
+    assert [line for line in said if "checked in after" not in line] == []  # a slow machine says how far it is
     first, second = (json.loads(one.stdout) for one in done)
     assert first["formed"] == second["formed"] == worlds
     return first, second
