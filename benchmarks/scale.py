@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.crowd import ADDRESS, FINGERPRINT, KEY, STORM_S, TIMEOUT_S, World, be_crowd
+from mingle_hooks.job import member_spec
 from mingle_hooks.rendezvous import rendezvous
 from mingle_hooks.rendezvous.member import Request
 from mingle_hooks.rendezvous.roster import AdvertisedAddress
@@ -63,17 +64,13 @@ class Run(NamedTuple):
 
 def endpoint(world: World, pipe: Connection) -> None:
     """Be rank 0 of N, and tell what that took."""
+    options = {"id": world.name, "nodes": world.nodes, "rank": 0, "via": "master", "master": f"{ADDRESS}:{world.port}"}
     request = Request(
-        world.attempt,
+        member_spec({}, {**options, "slots": 1}),
         KEY,
         "node0",
         "here",
-        1,
-        0,
-        nodes=world.nodes,
-        timeout_s=TIMEOUT_S,
-        via=("master",),
-        master=(ADDRESS, world.port),
+        TIMEOUT_S,
         node_facts=(lambda: (FINGERPRINT, "10.0.0.0=400G,mtu4092")) if FINGERPRINT else None,
     )
     rendezvous.advertised_addresses = lambda prefer, environ: (OFFERS, None)  # noqa: ARG005 - by the name that it has there

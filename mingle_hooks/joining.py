@@ -15,7 +15,6 @@ from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, NAMES,
 from mingle_hooks.export.hostfiles import Addresses
 from mingle_hooks.export.launchers import everywhere, here, is_first_host
 from mingle_hooks.files import UnfitError, contents
-from mingle_hooks.keys import Key
 from mingle_hooks.net import addresses, ports
 from mingle_hooks.net.addresses import LOOPBACK, hostname, interface_of, is_loopback, machine_id
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
@@ -25,8 +24,8 @@ from mingle_hooks.rendezvous.local_tasks import LocalPeers, directory_names, fol
 from mingle_hooks.rendezvous.member import MemberSpec, Observer, Request
 from mingle_hooks.rendezvous.messages import Answer, Failure, process_age_s
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, Material, Secret
-from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts, switches_above
-from mingle_hooks.settings import BACKENDS, Settings
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.settings import Settings
 from mingle_hooks.values import number
 from mingle_hooks.world import Assignment, Batch, Member, View, World, endpoint
 
@@ -113,10 +112,20 @@ def _answer(
             if failure is not None and failure.is_certain:
                 raise failure.error()
             return single_member_answer(spec, held)
-        request = _request(spec, key, timeout_s)
-        request = request._replace(local_peers=local_peers, wants_roster=wants_roster, obstacle=failure, held=held)
-        if command is not None:
-            request = request._replace(node_facts=_fingerprint_reader(spec, command))
+        request = Request(
+            spec,
+            key.material,
+            hostname(),
+            machine_id(),
+            timeout_s,
+            key.source,
+            wants_roster,
+            process_age_s(),
+            None if command is None else _fingerprint_reader(spec, command),
+            failure,
+            local_peers,
+            held,
+        )
         return meet(request, observer)
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:
@@ -130,40 +139,6 @@ def _answer(
     if facts.local_rank:
         return follow_first_task(directories, facts.local_rank, settings.timeout, obstacle)
     return serve_local_tasks(directories, hostname(), facts.local_count, settings.timeout, ask)
-
-
-def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
-    settings, facts = spec.settings, spec.facts
-    return Request(
-        attempt=spec.attempt,
-        key=key.material,
-        key_from=key.source,
-        host=hostname(),
-        machine=machine_id(),
-        slots=spec.slots,
-        rank=spec.rank,
-        rank_source=spec.rank_source,
-        nodes=spec.nodes,
-        timeout_s=timeout_s,
-        pinned=spec.pinned,
-        trusts_addr=settings.master is not None or bool(spec.user_environ.get("KUBERNETES_SERVICE_HOST")),
-        age_s=process_age_s(),
-        orders_by_switch=settings.order != "scheduler",
-        topology=switches_above(settings.order, spec.user_environ),
-        hosts=facts.hosts if len(facts.hosts) == spec.nodes else (),
-        leader_hosts=facts.leader_hosts,
-        host_suffix=settings.host_suffix,
-        master=settings.master,
-        directory=settings.directory,
-        via=settings.via or BACKENDS,
-        prefer=settings.iface,
-        environ=spec.user_environ,
-        port_range=settings.port_range,
-        port_hold=settings.port_hold,
-        ttl=settings.multicast_ttl,
-        strict=settings.strict,
-        asks_rdma=settings.rdma,
-    )
 
 
 def _fingerprint_reader(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:
@@ -552,6 +527,5 @@ def _members_of_scheduler(spec: MemberSpec) -> tuple[Member, ...]:
 
 def _scheduler_hosts(spec: MemberSpec) -> tuple[str, ...]:
     """Return the scheduler's host names in rank order, or () if there are none or the ranks differ from its own."""
-    facts = spec.facts
-    has_scheduler_ranks = spec.rank == facts.node_rank and spec.settings.order == "scheduler"
-    return facts.hosts if len(facts.hosts) == spec.nodes and has_scheduler_ranks else ()
+    has_scheduler_ranks = spec.rank == spec.facts.node_rank and spec.settings.order == "scheduler"
+    return spec.hosts if has_scheduler_ranks else ()

@@ -217,11 +217,13 @@ class Search(Discovery):
         self._relays: set[str] = set()  # that have been reported
         self._has_reported_key = False
         self._refusals = {why: RejectedPeers() for why in wire.REASONS}  # leaders that refused this member
-        self._dialer = Dialer(loop, request.attempt, secret, on_proven, self._mismatch, self._relayed, request.host)
+        self._dialer = Dialer(
+            loop, request.spec.attempt, secret, on_proven, self._mismatch, self._relayed, request.host
+        )
         self.dial = self._dialer.dial
         self.back_off = self._dialer.back_off
         self._one_way = OneWay()
-        context = Context(loop, request, secret, self.dial, self._reject, note, joined, member, self._one_way)
+        context = Context(loop, request.spec, secret, self.dial, self._reject, note, joined, member, self._one_way)
         super().__init__(context)
 
     def close(self) -> None:
@@ -267,11 +269,11 @@ class Search(Discovery):
 
     def no_leader(self, after_s: int) -> MingleError:
         """Return the error of a member that has not found rank 0 within after_s seconds."""
-        request = self._request
-        expected = f"rank 0{request.expected_leader} within {after_s} s"
+        spec = self._request.spec
+        expected = f"rank 0{spec.expected_leader} within {after_s} s"
         seen = f"no answer (tried {self.tried()})"
         # A variable left over from another job is likelier than a firewall.
-        mend = f"unset {request.exported} if another job left it, or {LOOK}" if request.exported else LOOK
+        mend = f"unset {spec.exported} if another job left it, or {LOOK}" if spec.exported else LOOK
         return self.refusal() or self.with_local_faults(MissingError(expected, seen, mend))
 
     def reject(self, labels: Iterable[str]) -> None:

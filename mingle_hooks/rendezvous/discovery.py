@@ -14,7 +14,7 @@ from mingle_hooks.rendezvous.wire import Secret, check_in_ports
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.leader import Leader
-    from mingle_hooks.rendezvous.member import Request
+    from mingle_hooks.rendezvous.member import MemberSpec
     from mingle_hooks.rendezvous.rendezvous import Candidate
 
 # The interface of a backend.
@@ -38,7 +38,7 @@ class Context(NamedTuple):
     """What a backend needs to know, and the functions that it calls."""
 
     loop: Loop
-    request: Request
+    spec: MemberSpec
     secret: Secret
     dial: Callable[[Endpoint], None]
     reject: Callable[[str], None]  # called with an address that uses another key
@@ -50,7 +50,7 @@ class Context(NamedTuple):
     @property
     def ports(self) -> tuple[int, ...]:
         """The check-in ports to try on the leader's host."""
-        groups = check_in_ports(self.request.attempt, self.secret, self.request.port_range)
+        groups = check_in_ports(self.spec.attempt, self.secret, self.spec.settings.port_range)
         return tuple(dict.fromkeys([port for group in groups for port in group]))
 
 
@@ -86,7 +86,7 @@ LOOK_UP_AGAIN_S = 5.0
 
 def hosts_backend(context: Context) -> HostsBackend | None:
     """Return this backend if the scheduler names hosts."""
-    hosts, suffix = context.request.leader_hosts, context.request.host_suffix
+    hosts, suffix = context.spec.facts.leader_hosts, context.spec.settings.host_suffix
     names = [host + suffix for host in hosts] if suffix else []
     return HostsBackend(context, "hosts", [*names, *hosts], context.ports) if hosts else None
 
@@ -140,7 +140,7 @@ class HostsBackend:
             for address in self._addresses.get(host, ()):
                 for port in self._ports:
                     self._context.dial(Endpoint(address, port, self._name))
-        longest = max(HOSTS_LONGEST_DELAY_S, (self._context.request.nodes or 1) / ROUNDS_PER_SECOND)
+        longest = max(HOSTS_LONGEST_DELAY_S, (self._context.spec.nodes or 1) / ROUNDS_PER_SECOND)
         self._timer = loop.after(loop.about(self._delay), self._round)
         self._delay = min(self._delay * HOSTS_GROWTH, longest)
 
@@ -165,9 +165,9 @@ class HostsBackend:
 
 def master_backend(context: Context) -> HostsBackend | None:
     """Return this backend if --master was given."""
-    if context.request.master is None:
+    if context.spec.settings.master is None:
         return None
-    host, port = context.request.master
+    host, port = context.spec.settings.master
     return HostsBackend(context, "master", [host], context.ports if port is None else (port,))
 
 
@@ -186,7 +186,7 @@ MARK_DIGITS = 16  # of a file name, in hex: 64 bits, which cannot be guessed whi
 
 def directory_backend(context: Context) -> DirectoryBackend | None:
     """Return this backend if a directory is set. Raises PlaceError if it cannot be used."""
-    directory = context.request.directory
+    directory = context.spec.settings.directory
     if directory is None:
         return None
     if not os.access(directory, os.R_OK | os.W_OK | os.X_OK) or not os.path.isdir(directory):
@@ -207,7 +207,7 @@ class DirectoryBackend:
 
     def __init__(self, context: Context, directory: str) -> None:
         self._context, self._directory = context, directory
-        self._prefix = context.request.attempt.tag.hex() + "-"
+        self._prefix = context.spec.attempt.tag.hex() + "-"
         self._has_reported = False
         self.faults: list[str] = []
         self._own: str | None = None

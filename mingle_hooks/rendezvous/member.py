@@ -7,102 +7,22 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 from mingle_hooks.errors import MingleError, MissingError, UsageError
-from mingle_hooks.net.addresses import Preference, is_loopback, is_preferred, machine_id
+from mingle_hooks.net.addresses import is_loopback, is_preferred, machine_id
 from mingle_hooks.net.devices import GpuBinding
-from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop, Timer, dial
 from mingle_hooks.rendezvous.messages import Answer, Failure, JoinRequest, Outcome, Stopwatch
 from mingle_hooks.rendezvous.wire import Attempt, Material, MembershipState, Secret
-from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.settings import BACKENDS, Settings
+from mingle_hooks.schedulers.facts import JobFacts, switches_above
+from mingle_hooks.settings import Settings
 from mingle_hooks.values import Counted
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
     from mingle_hooks.rendezvous.local_tasks import LocalPeers
-
-
-class Request(NamedTuple):
-    """One member's request: its identity, what it knows of the world, and how it may search for the others."""
-
-    attempt: Attempt
-    key: Material
-    host: str
-    machine: str
-    slots: int
-    rank: int | None = None
-    rank_source: str = ""  # --rank, NODE_RANK, or a scheduler's variable
-    nodes: int | None = None
-    timeout_s: float = 300.0
-    pinned: Mapping[str, str] = MappingProxyType({})
-    # MASTER_ADDR may be no address of rank 0's host: --master names it too, or this is a pod behind a service.
-    trusts_addr: bool = False
-    wants_roster: bool = False
-    age_s: float = 0.0  # of this process
-    orders_by_switch: bool = False
-    topology: str = ""  # this member's switches
-    hosts: tuple[str, ...] = ()
-    leader_hosts: tuple[str, ...] = ()
-    host_suffix: str = ""
-    master: tuple[str, int | None] | None = None
-    directory: str | None = None
-    via: tuple[str, ...] = BACKENDS
-    prefer: tuple[Preference, ...] = ()
-    environ: Mapping[str, str] = MappingProxyType({})  # the user's, with settings of networks
-    port_range: range = DEFAULT_RANGE
-    port_hold: bool = True
-    ttl: int = 1
-    key_from: str = ""  # for a message
-    # Returns this node's fingerprint and addresses, once the search for others has begun.
-    node_facts: Callable[[], tuple[str, str]] | None = None
-    strict: tuple[str, ...] = ()  # the fields in which nodes must not differ
-    asks_rdma: bool = False
-    obstacle: Failure | None = None  # why this node, or one of its tasks, cannot start the command
-    local_peers: LocalPeers | None = None  # this node's other tasks, without which it is no member
-    held: list[socket.socket] | None = None  # gets rank 0's sockets that hold MASTER_PORT; None: they are closed
-
-    @property
-    def exported(self) -> str:
-        """The exported variable, if any, that makes this member look for rank 0 elsewhere."""
-        if "MASTER_ADDR" in self.pinned:
-            return "MASTER_ADDR"
-        return "NODE_RANK" if self.rank_source == "NODE_RANK" else ""
-
-    @property
-    def expected_leader(self) -> str:
-        """The expected place of rank 0, which messages put after "rank 0"."""
-        if "MASTER_ADDR" in self.pinned:
-            return f" ({self.pinned['MASTER_ADDR']}, from the exported MASTER_ADDR)"
-        if self.leader_hosts:
-            return f" ({self.leader_hosts[0]})"
-        return f" (this is rank {self.rank}, from the exported NODE_RANK)" if self.exported else ""
-
-
-def join_request(request: Request) -> JoinRequest:
-    """Return this member's check-in. Raises UsageError if no leader would accept it."""
-    me = JoinRequest(
-        os.urandom(messages.MEMBER_BYTES),
-        request.host,
-        request.rank,
-        request.nodes,
-        request.slots,
-        request.machine,
-        request.pinned,
-        request.wants_roster,
-        topology=request.topology,
-        obstacle=request.obstacle,
-    )
-    try:
-        wire.parse(JoinRequest, me.body())
-    except wire.WireError as error:
-        seen = f"{error} (host {request.host}, slots {request.slots})"
-        raise UsageError("a valid check-in", seen, "correcting hostname, --slots, --nodes or --rank") from None
-    return me
 
 
 # The observer of a rendezvous.
@@ -151,7 +71,7 @@ class MemberSpec(NamedTuple):
     nodes: int | None
     nodes_source: str
     rank: int | None
-    rank_source: str
+    rank_source: str  # --rank, NODE_RANK, or a scheduler's variable
     slots: int
     slots_from: SlotsFrom
     pinned: Mapping[str, str]
@@ -169,6 +89,73 @@ class MemberSpec(NamedTuple):
     def is_shared(self) -> bool:
         """Whether several tasks on this node share one member's answer."""
         return self.settings.scope == "task" and (self.facts.local_count or 1) > 1
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The scheduler's hosts if these are the members, else ()."""
+        return self.facts.hosts if len(self.facts.hosts) == self.nodes else ()
+
+    @property
+    def trusts_addr(self) -> bool:
+        """Whether MASTER_ADDR may be no address of rank 0's host: --master names it too, or a service hides a pod."""
+        return self.settings.master is not None or bool(self.user_environ.get("KUBERNETES_SERVICE_HOST"))
+
+    @property
+    def exported(self) -> str:
+        """The exported variable, if any, that makes this member look for rank 0 elsewhere."""
+        if "MASTER_ADDR" in self.pinned:
+            return "MASTER_ADDR"
+        return "NODE_RANK" if self.rank_source == "NODE_RANK" else ""
+
+    @property
+    def expected_leader(self) -> str:
+        """The expected place of rank 0, which messages put after "rank 0"."""
+        if "MASTER_ADDR" in self.pinned:
+            return f" ({self.pinned['MASTER_ADDR']}, from the exported MASTER_ADDR)"
+        if self.facts.leader_hosts:
+            return f" ({self.facts.leader_hosts[0]})"
+        return f" (this is rank {self.rank}, from the exported NODE_RANK)" if self.exported else ""
+
+
+class Request(NamedTuple):
+    """One member's request: the call's spec, the key, this node, and what else its rendezvous needs."""
+
+    spec: MemberSpec
+    key: Material
+    host: str
+    machine: str
+    timeout_s: float
+    key_from: str = ""  # for a message
+    wants_roster: bool = False
+    age_s: float = 0.0  # of this process
+    # Returns this node's fingerprint and addresses, once the search for others has begun.
+    node_facts: Callable[[], tuple[str, str]] | None = None
+    obstacle: Failure | None = None  # why this node, or one of its tasks, cannot start the command
+    local_peers: LocalPeers | None = None  # this node's other tasks, without which it is no member
+    held: list[socket.socket] | None = None  # gets rank 0's sockets that hold MASTER_PORT; None: they are closed
+
+
+def join_request(request: Request) -> JoinRequest:
+    """Return this member's check-in. Raises UsageError if no leader would accept it."""
+    spec = request.spec
+    me = JoinRequest(
+        os.urandom(messages.MEMBER_BYTES),
+        request.host,
+        spec.rank,
+        spec.nodes,
+        spec.slots,
+        request.machine,
+        spec.pinned,
+        request.wants_roster,
+        topology=switches_above(spec.settings.order, spec.user_environ),
+        obstacle=request.obstacle,
+    )
+    try:
+        wire.parse(JoinRequest, me.body())
+    except wire.WireError as error:
+        seen = f"{error} (host {request.host}, slots {spec.slots})"
+        raise UsageError("a valid check-in", seen, "correcting hostname, --slots, --nodes or --rank") from None
+    return me
 
 
 # A probe of one address that a leader offers.
@@ -541,7 +528,7 @@ class Follower:
         """Check in with this leader."""
         self.membership = Membership(
             self._loop,
-            self._request.attempt,
+            self._request.spec.attempt,
             self._secret,
             proven,
             self.me._replace(spent=self._stopwatch.durations(self._loop.names_s)),
@@ -578,7 +565,7 @@ class Follower:
 
     def _accepts(self, own_address: str) -> bool:
         """Return whether this member's own address is on a network of --iface."""
-        prefer = self._request.prefer
+        prefer = self._request.spec.settings.iface
         return not prefer or is_preferred(own_address, prefer)
 
     def _changed(self) -> None:

@@ -456,7 +456,7 @@ MOST_DOUBTS = 4
 
 def backend(context: Context) -> MulticastBackend:
     """Return this backend. Raises NetworkError if no interface carries multicast, or ImportError."""
-    backends = MulticastBackend(context, carriers(context.request.prefer))
+    backends = MulticastBackend(context, carriers(context.spec.settings.iface))
     if not backends.links:
         raise NetworkError(
             "an interface that carries multicast", "; ".join(backends.faults) or "none", "--iface NAME|CIDR"
@@ -481,12 +481,12 @@ class MulticastBackend:
         self._holds = MOST_HOLDS
         clock = context.loop.clock
         answers, per_second = ANSWERS
-        answers += (context.request.nodes or 0) // MEMBERS_OF_AN_ANSWER
+        answers += (context.spec.nodes or 0) // MEMBERS_OF_AN_ANSWER
         self._beacons, self._answers = Budget(*BEACONS, clock), Budget(answers, per_second, clock)
         self._own = Budget(*QUESTIONS, clock)
         self._questions, self._replies = Questions(clock), Replies()
         self._doubts = MOST_DOUBTS
-        self._port = multicast_port(context.request.attempt)
+        self._port = multicast_port(context.spec.attempt)
         self.faults: list[str] = []
         try:
             for info in infos:
@@ -528,13 +528,13 @@ class MulticastBackend:
         self.links = []
 
     def _open(self, info: IfaceInfo) -> None:
-        attempt = self.context.request.attempt
+        attempt = self.context.spec.attempt
         families = [(socket.AF_INET, attempt.group4, info.ip4_addrs), (socket.AF_INET6, attempt.group6, info.ip6_addrs)]
         for family, group, addresses in families:
             if not addresses:
                 continue
             try:
-                ttl = self.context.request.ttl
+                ttl = self.context.spec.settings.multicast_ttl
                 self.links.append(Link(self.context.loop, self.received, info, family, group, self._port, ttl))
             except (OSError, RuntimeError) as error:  # it has vanished, or multicast_expert refuses it: others may work
                 self._fault(info, error)
@@ -556,7 +556,7 @@ class MulticastBackend:
             self.faults.append(fault)
 
     def _packet(self, kind: int, nonces: tuple[bytes, ...]) -> bytes:
-        packet = Beacon(kind, self.context.request.attempt.tag, self.context.member, nonces=nonces)
+        packet = Beacon(kind, self.context.spec.attempt.tag, self.context.member, nonces=nonces)
         if (own := self._advertisement) is not None:
             packet = packet._replace(leader=own.leader, ticket=own.ticket, port=own.ports[0], addresses=own.addresses)
         return pack_beacon(packet, self.context.secret)
@@ -593,7 +593,7 @@ class MulticastBackend:
         if wait_s is None or self._caused_timer.is_set:
             return
         loop = self.context.loop
-        wait_s += ASK_SPREAD_S * (self.context.request.nodes or 1) * loop.chance()
+        wait_s += ASK_SPREAD_S * (self.context.spec.nodes or 1) * loop.chance()
         self._caused_timer = loop.after(wait_s, lambda: self._ask_now(packet, link))
 
     def _ask_now(self, packet: Beacon, link: Link) -> None:
@@ -634,7 +634,7 @@ class MulticastBackend:
             data, where = sock.recvfrom(MOST_BYTES + 1)
         except OSError:  # an earlier send's error, or another reader was faster
             return
-        packet = unpack_beacon(data, self.context.request.attempt.tag, self.context.secret)
+        packet = unpack_beacon(data, self.context.spec.attempt.tag, self.context.secret)
         if packet is None or (self._advertisement is not None and packet.leader == self._advertisement.leader):
             return
         source = str(where[0]).partition("%")[0]

@@ -17,11 +17,11 @@ from mingle_hooks.rendezvous.connection import RESOLVE_S, Loop, boottime, is_loc
 from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
 from mingle_hooks.rendezvous.discovery import BACKENDS, Advertisement
 from mingle_hooks.rendezvous.leader import Leader
-from mingle_hooks.rendezvous.member import GOODBYE_S, Follower, Observer, Progress, Request, join_request
+from mingle_hooks.rendezvous.member import GOODBYE_S, Follower, MemberSpec, Observer, Progress, Request, join_request
 from mingle_hooks.rendezvous.messages import LINGER_S, Answer, Failure, JoinRequest, Outcome, Stopwatch
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms, not_own
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, MOST_ADVERTISED, Secret, check_in_ports
-from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.schedulers.facts import MOST_NODES, SCHEDULER
 
 # The leader's listening sockets: the ports where members check in, and the port of the world.
 
@@ -126,28 +126,29 @@ def stand_as_candidate(
     loop: Loop, request: Request, secret: Secret, me: JoinRequest, on_change: Callable[[], None]
 ) -> Candidate | None:
     """Return the leader that this member is or may become, None if it can be neither. Raises NetworkError."""
-    if request.rank or (request.rank is None and not _may_lead_here(request)):
+    spec = request.spec
+    if spec.rank or (spec.rank is None and not _may_lead_here(request)):
         return None
-    opened = Listeners(hold=request.port_hold)
+    opened = Listeners(hold=spec.settings.port_hold)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         # First of all: members that dial from now on wait in the kernel, and not until their next attempt.
-        if not _open(opened, request, secret):
+        if not _open(opened, spec, secret):
             opened.close()
             return None
         if not opened.check_in:  # members that try only the check-in ports find no leader: it is reported if any miss
-            first, second = check_in_ports(request.attempt, secret, request.port_range)
+            first, second = check_in_ports(spec.attempt, secret, spec.settings.port_range)
             taken = f"all check-in ports are taken: {', '.join(map(str, first + second))}"
             loop.missed(LimitError(Shortage("doors", taken)))
 
-        own, no_network = _own_addresses(request)
-        what, failure = (own, None) if "MASTER_ADDR" not in request.pinned else _named_addresses(request)
-        ticket = 0 if request.rank == 0 else max(1, int.from_bytes(os.urandom(8), "big") >> 1)
+        own, no_network = _own_addresses(spec)
+        what, failure = (own, None) if "MASTER_ADDR" not in spec.pinned else _named_addresses(request)
+        ticket = 0 if spec.rank == 0 else max(1, int.from_bytes(os.urandom(8), "big") >> 1)
         terms = Terms(what, opened.master, ticket)
         world = {name: value for name, value in me.pinned.items() if name != "NODE_RANK"}
-        roster = Roster(me._replace(pinned=world), request.hosts, by_switch=request.orders_by_switch)
-        most_strangers = _allow_open_files(request.nodes)
-        leader = Leader(loop, request.attempt, secret, roster, me, terms, opened.sockets, on_change, most_strangers)
+        roster = Roster(me._replace(pinned=world), spec.hosts, by_switch=spec.settings.order != SCHEDULER)
+        most_strangers = _allow_open_files(spec.nodes)
+        leader = Leader(loop, spec.attempt, secret, roster, me, terms, opened.sockets, on_change, most_strangers)
         if "NODE_RANK" in me.pinned:
             failure = Failure("node_rank", (me.pinned["NODE_RANK"], str(me.rank), me.host))
         if failure is not None:  # the leader stays to inform the others
@@ -168,11 +169,12 @@ def _allow_open_files(nodes: int | None) -> int:
     return max(FEWEST_STRANGERS, min(left, MOST_STRANGERS))
 
 
-def _named_hosts(request: Request) -> tuple[str, ...]:
+def _named_hosts(spec: MemberSpec) -> tuple[str, ...]:
     """Return the hosts where the others look for a leader, if the user or the scheduler names some."""
-    if request.master is not None:
-        return (request.master[0],)
-    return request.leader_hosts[:MOST_NAMED] if any(BACKENDS[name].asks_named_hosts for name in request.via) else ()
+    if spec.settings.master is not None:
+        return (spec.settings.master[0],)
+    asks = any(BACKENDS[name].asks_named_hosts for name in spec.settings.via or BACKENDS)
+    return spec.facts.leader_hosts[:MOST_NAMED] if asks else ()
 
 
 def _may_lead_here(request: Request) -> bool:
@@ -180,40 +182,43 @@ def _may_lead_here(request: Request) -> bool:
 
     If the names of the scheduler's hosts are unknown, every member is a candidate that other backends may find.
     """
-    addr = request.pinned.get("MASTER_ADDR")
-    if addr is not None and not request.trusts_addr:
+    spec = request.spec
+    addr = spec.pinned.get("MASTER_ADDR")
+    if addr is not None and not spec.trusts_addr:
         exported = resolve(addr, min(RESOLVE_S, request.timeout_s))
         return not exported or any(is_local(address) for address in exported)
-    named = _named_hosts(request)
+    named = _named_hosts(spec)
     found = [a for host in named for a in resolve(host, min(RESOLVE_S, request.timeout_s) / len(named))]
-    return any(is_local(a) for a in found) or (request.master is None and not found)
+    return any(is_local(a) for a in found) or (spec.settings.master is None and not found)
 
 
-def _own_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
-    own, no_network = advertised_addresses(request.prefer, request.environ)
-    if no_network is not None and (len(set(request.hosts)) > 1 or not own) and "MASTER_ADDR" not in request.pinned:
+def _own_addresses(spec: MemberSpec) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
+    own, no_network = advertised_addresses(spec.settings.iface, spec.user_environ)
+    if no_network is not None and (len(set(spec.hosts)) > 1 or not own) and "MASTER_ADDR" not in spec.pinned:
         raise no_network
     return own, no_network
 
 
 def _named_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], Failure | None]:
     """Return the addresses of the exported MASTER_ADDR, and the failure if none of them is this host's, rank 0's."""
-    addr = request.pinned["MASTER_ADDR"]
+    spec = request.spec
+    addr = spec.pinned["MASTER_ADDR"]
     found = addresses_of_name(addr, min(RESOLVE_S, request.timeout_s))
-    if request.trusts_addr and found:
+    if spec.trusts_addr and found:
         return found, None
     others = [offer for offer in found if not offer.loopback]
     if others:
-        is_own = request.rank is None or any(is_local(offer.address) for offer in others)
+        is_own = spec.rank is None or any(is_local(offer.address) for offer in others)
     else:
-        is_own = bool(found) and len(set(request.hosts)) < 2  # noqa: PLR2004 - one host, as far as is known
+        is_own = bool(found) and len(set(spec.hosts)) < 2  # noqa: PLR2004 - one host, as far as is known
     return found, None if is_own else not_own(addr, request.host, found)
 
 
-def _open(opened: Listeners, request: Request, secret: Secret) -> bool:
+def _open(opened: Listeners, spec: MemberSpec, secret: Secret) -> bool:
     """Open the listeners; False if other candidates of this host hold the ports where the others look."""
-    check_in = request.master[1] if request.master is not None else None
-    master = request.pinned.get("MASTER_PORT")
+    settings = spec.settings
+    check_in = settings.master[1] if settings.master is not None else None
+    master = spec.pinned.get("MASTER_PORT")
     try:
         if check_in is not None:
             opened.open_named(check_in)
@@ -221,15 +226,15 @@ def _open(opened: Listeners, request: Request, secret: Secret) -> bool:
         if master is not None:
             opened.open_named(int(master))
     except NetworkError:
-        if request.rank == 0:
+        if spec.rank == 0:
             raise
         return False
     if check_in is None:
-        opened.open_check_in(check_in_ports(request.attempt, secret, request.port_range))
-        if not opened.check_in and request.rank is None and _named_hosts(request):
+        opened.open_check_in(check_in_ports(spec.attempt, secret, settings.port_range))
+        if not opened.check_in and spec.rank is None and _named_hosts(spec):
             return False  # this host has other candidates, and no member would find this one
     if master is None and check_in is None:
-        opened.open_master(secret, request.port_range)
+        opened.open_master(secret, settings.port_range)
     return True
 
 
@@ -293,7 +298,7 @@ class Rendezvous:
 
     def __init__(self, loop: Loop, request: Request, observer: Observer) -> None:
         self._loop, self._request, self._observer = loop, request, observer
-        self._secret = Secret.derive(request.key, request.attempt)
+        self._secret = Secret.derive(request.key, request.spec.attempt)
         self._me = join_request(request)
         self._outcome = Outcome(loop, request.timeout_s)
         self._stopwatch = Stopwatch(loop.clock, request.age_s)
@@ -331,10 +336,10 @@ class Rendezvous:
         """Open the listeners and backends; all else happens in the loop. Raises NetworkError."""
         self._loop.after(self._request.timeout_s, self._time_is_over)
         self._stand()
-        self._search.open(self._request.via)
+        self._search.open(self._request.spec.settings.via or tuple(BACKENDS))
         if self._request.node_facts is not None:
             self._set_node_facts(*self._request.node_facts())
-        if self._leader is not None and not self._request.leader_hosts:
+        if self._leader is not None and not self._request.spec.facts.leader_hosts:
             # No scheduler keeps ids apart: others that start with the same id at once are heard before a world forms.
             self._leader.choice.listen_for(QUIET_S)
         if self._request.local_peers is not None:
@@ -375,7 +380,7 @@ class Rendezvous:
             roster = leader.roster
             progress = Progress(len(roster), roster.nodes, roster.missing())
         elif leader is None or leader.state == "withdrawn":
-            progress = Progress(0, self._request.nodes, f"rank 0{self._request.expected_leader}")
+            progress = Progress(0, self._request.spec.nodes, f"rank 0{self._request.spec.expected_leader}")
         if progress is not None:  # else it is over, and only others are still to be informed
             self._observer.progress(progress)
         self._loop.after(TICK_S, self._tick)
@@ -389,8 +394,9 @@ class Rendezvous:
         if candidate is not None:
             leader = candidate.leader
             leader.choice.is_alone, leader.one_way = self._search.is_alone, self._search.one_way
-            if self._request.strict:
-                leader.choice.refuses = lambda offer: report.refuse_different_nodes(leader, self._request, offer)
+            settings = self._request.spec.settings
+            if settings.strict:
+                leader.choice.refuses = lambda offer: report.refuse_different_nodes(leader, settings, offer)
 
     def _leads(self) -> bool:
         leader = self._leader

@@ -12,12 +12,14 @@ from mingle_hooks.rendezvous import fingerprint
 from mingle_hooks.rendezvous.fingerprint import DOWN, FULL, MORE, NO_DEVICE, NOTHING, SILENT, is_variable
 from mingle_hooks.rendezvous.messages import Durations, Failure
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Entry, crossings
+from mingle_hooks.schedulers.facts import SCHEDULER
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.values import FIELDS
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.leader import Leader
     from mingle_hooks.rendezvous.member import Observer, Request
+    from mingle_hooks.settings import Settings
 
 # The comparison of the members' nodes: no files, no clock, no network.
 
@@ -514,11 +516,11 @@ def _named(offer: AdvertisedAddress, carriers: dict[str, Interface]) -> str:
 def note_by_leader(leader: Leader, request: Request, observer: Observer, chosen: str) -> None:
     """Report what rank 0 knows of all members; `chosen` is the address that the world uses."""
     lacking = [e.join_request.host for e in leader.roster.in_usual_order() if not e.join_request.topology]
-    if lacking and request.orders_by_switch:
+    if lacking and request.spec.settings.order != SCHEDULER:
         which = f"the switches of {fold(lacking)} are unknown"
         observer.note(f"{which}: these nodes get neighbouring ranks, in the usual order")
     if request.node_facts is not None:
-        for line in difference_lines(leader, chosen, asks_rdma=request.asks_rdma):
+        for line in difference_lines(leader, chosen, asks_rdma=request.spec.settings.rdma):
             observer.note(line)
     if observer.explain is not None:
         for line in leader_report(leader, chosen):
@@ -530,10 +532,10 @@ def note_by_leader(leader: Leader, request: Request, observer: Observer, chosen:
 MOST_DIFFERENCES = 3  # differences in an error, which is one line
 
 
-def refuse_different_nodes(leader: Leader, request: Request, offer: int) -> bool:
+def refuse_different_nodes(leader: Leader, settings: Settings, offer: int) -> bool:
     """Fail the leader if members differ in a field of --strict, and return whether they do; `offer` is the address."""
-    found = _findings(leader, offer, asks_rdma=request.asks_rdma)
-    refused = [finding for finding in found if finding.field in request.strict]
+    found = _findings(leader, offer, asks_rdma=settings.rdma)
+    refused = [finding for finding in found if finding.field in settings.strict]
     if refused:
         texts, others = [finding.text for finding in refused[:MOST_DIFFERENCES]], exclude_line(refused)
         texts += [f"and {len(refused) - MOST_DIFFERENCES} more"] if refused[MOST_DIFFERENCES:] else []

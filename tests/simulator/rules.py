@@ -97,14 +97,16 @@ def _are_apart(schedule: Schedule) -> bool:
 
 def _places(inside: list[Process]) -> list[str]:
     """Return what is wrong with ranks, offsets and sizes; those who ended otherwise leave gaps."""
-    rows = [(p.answer["rank"], p.answer["offset"], p.request.slots, p) for p in inside if p.answer]
+    rows = [(p.answer["rank"], p.answer["offset"], p.request.spec.slots, p) for p in inside if p.answer]
     rows.sort(key=lambda row: row[:3])
     found = [f"rank {a[0]} twice" for a, b in pairwise(rows) if a[0] == b[0]]
     for rank, offset, slots, process in rows:
-        if process.request.rank not in (None, rank):
-            found.append(f"{process.name}, rank {process.request.rank}, was given rank {rank}")
-        if process.request.nodes != process.answer["nodes"]:
-            found.append(f"{process.name} asked for {process.request.nodes} nodes and got {process.answer['nodes']}")
+        if process.request.spec.rank not in (None, rank):
+            found.append(f"{process.name}, rank {process.request.spec.rank}, was given rank {rank}")
+        if process.request.spec.nodes != process.answer["nodes"]:
+            found.append(
+                f"{process.name} asked for {process.request.spec.nodes} nodes and got {process.answer['nodes']}"
+            )
         following = next((row[1] for row in rows if row[0] == rank + 1), None)
         if rank == process.answer["nodes"] - 1:
             following = process.answer["size"]

@@ -8,6 +8,8 @@ from contextlib import nullcontext, suppress
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from support.gathering import request
+
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import PEER_LOST_S
 from mingle_hooks.rendezvous.member import Request
@@ -231,7 +233,7 @@ class Schedule:
         again = sum(p.name.startswith(f"p{index}") for p in self.processes)
         process = Process(self.network, self._places[index], f"p{index}" + "'" * again, self._request(index))
         self.processes.append(process)
-        self.say(f"{process.name} starts on {process.host.name}: rank {process.request.rank}")
+        self.say(f"{process.name} starts on {process.host.name}: rank {process.request.spec.rank}")
         process.start()
 
     def _request(self, index: int) -> Request:
@@ -243,7 +245,7 @@ class Schedule:
             rank = index % plan.nodes
         if kind == "rank twice" and rank is not None:
             rank = (rank + 1) % plan.nodes
-        return Request(
+        return request(
             attempt=Attempt("a"),
             key=self.key if kind != "wrong key" else Material(b"o" * 32),
             host=self._names[index],

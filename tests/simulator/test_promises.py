@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.gathering import request
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Endpoint
 from mingle_hooks.rendezvous.dialer import ProvenLeader
-from mingle_hooks.rendezvous.member import GOODBYE_S, Request
+from mingle_hooks.rendezvous.member import GOODBYE_S
 from mingle_hooks.rendezvous.messages import LEASE_S, LINGER_S, Failure
 from mingle_hooks.rendezvous.wire import Attempt, Material
 from simulator.network import Host, Network
@@ -80,8 +81,8 @@ class Member:
         host = network.add(Host("node0", ("10.77.0.1",)))
         network.add(Host("node9", ("10.77.0.9",)))
         key = Material(b"k" * 32)
-        self.process = Process(network, host, "p0", Request(
-            Attempt("a"), key, "node0", "here", 1, rank=rank, nodes=2, timeout_s=TIMEOUT_S, via=("multicast",)
+        self.process = Process(network, host, "p0", request(
+            attempt=Attempt("a"), key=key, host="node0", rank=rank, nodes=2, timeout_s=TIMEOUT_S, via=("multicast",)
         ))  # fmt: skip
         self.process.start()
 

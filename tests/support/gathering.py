@@ -15,13 +15,15 @@ from mingle_hooks.rendezvous.connection import Endpoint, Loop
 from mingle_hooks.rendezvous.dialer import Dialer, ProvenLeader
 from mingle_hooks.rendezvous.discovery import Context
 from mingle_hooks.rendezvous.leader import Leader
-from mingle_hooks.rendezvous.member import Membership, Request
+from mingle_hooks.rendezvous.member import Membership, MemberSpec, Request
 from mingle_hooks.rendezvous.messages import JoinRequest
 from mingle_hooks.rendezvous.multicast import OneWay
 from mingle_hooks.rendezvous.rendezvous import Listeners
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
 from mingle_hooks.rendezvous.wire import Attempt, Material, Secret
+from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +45,9 @@ ANSWER: dict[str, Any] = {
     "own": "10.0.0.2",
     "roster": [[0, "node1", "10.0.0.1", 2], [1, "_n2.site", "fd00::2", 4]],
 }
+# What a member says that no test has given.
+SPEC: dict[str, Any] = {"attempt": ATTEMPT, "slots": 1, "rank_source": "", "user_environ": {}, "pinned": {}}
+NO_JOB, SETTINGS = JobFacts("none"), load({}, {}, system_file="/dev/null/none")
 # In real seconds; a bound on a test that hangs, not a measure.
 PATIENCE_S = 20.0
 
@@ -86,9 +91,19 @@ def join_request(**parts: Any) -> JoinRequest:
 
 
 def request(**parts: Any) -> Request:
-    """Return a member's request that says no more than it must, and waits a few seconds."""
-    least = {"attempt": ATTEMPT, "key": KEY, "host": "node1", "machine": "here", "slots": 1, "timeout_s": 15.0}
-    return Request(**{**least, **parts})
+    """Return a member's request that says no more than it must, and waits a few seconds.
+
+    `parts` are its own, or those of its spec, of the job's facts, or of the settings.
+    """
+
+    def of(kind: Any) -> dict[str, Any]:
+        return {name: parts.pop(name) for name in kind._fields if name in parts}
+
+    least = {"key": KEY, "host": "node1", "machine": "here", "timeout_s": 15.0}
+    own, spec = {**least, **of(Request)}, {**dict.fromkeys(MemberSpec._fields), **SPEC, **of(MemberSpec)}
+    return Request(
+        MemberSpec(**{**spec, "facts": NO_JOB._replace(**of(JobFacts)), "settings": SETTINGS._replace(**parts)}), **own
+    )
 
 
 def context(
@@ -101,7 +116,7 @@ def context(
     **parts: Any,
 ) -> Context:
     """Return what a discovery backend needs to know, of a member with this request."""
-    return Context(loop, request(**parts), secret, dial, report, report, joined, bytes(16), OneWay())
+    return Context(loop, request(**parts).spec, secret, dial, report, report, joined, bytes(16), OneWay())
 
 
 def until(loop: Loop, happens: Callable[[], object]) -> None:

@@ -313,7 +313,7 @@ def test_the_name_services_time_ends_with_its_last_answer() -> None:
 
 
 TEXT = "driver=570 gpus=8%20H100"
-STRICT: Any = SimpleNamespace(strict=("driver",), asks_rdma=False)
+STRICT: Any = SimpleNamespace(strict=("driver",), rdma=False)
 
 
 @pytest.fixture
@@ -349,7 +349,7 @@ def test_a_fingerprint_travels_with_the_check_in_and_equal_ones_are_one_object()
 def test_a_deviating_node_is_named_and_refused_only_for_strict_fields(room: Room) -> None:
     come(room, fingerprint="driver=550 gpus=8%20H100")
     assert differences(room) == ["node3: driver 550, 3 others 570", "to leave out: --exclude=node3"]
-    lenient: Any = SimpleNamespace(strict=("gpus",), asks_rdma=False)
+    lenient: Any = SimpleNamespace(strict=("gpus",), rdma=False)
     assert report.refuse_different_nodes(room.leader, lenient, 0) is False
     assert report.refuse_different_nodes(room.leader, STRICT, 0) is True
     error = str(room.leader.failure.error())
