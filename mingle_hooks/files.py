@@ -67,6 +67,17 @@ def _check(path: str, found: os.stat_result, refused_mode: int, owners: Containe
         raise UnfitError(expected, seen, f"chmod {mode & ~refused_mode:04o} {path}")
 
 
+def read_bounded(path: str, most: int, flags: int = 0) -> bytes:
+    """Return the beginning of a regular file. Raises OSError for any other, as a pipe would block."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is no file")
+        return os.read(descriptor, most)
+    finally:
+        os.close(descriptor)
+
+
 def config_directory(environ: Mapping[str, str]) -> str | None:
     """Return the user's own `mingle` directory (XDG base directories), or None if no home is known."""
     xdg = environ.get("XDG_CONFIG_HOME", "")

@@ -27,7 +27,12 @@ VERSION = 1
 
 
 # The discovery backends; see rendezvous/discovery.py.
-BACKENDS = ("master", "hosts", "directory", "multicast")
+BACKENDS = (
+    "master",
+    "hosts",
+    "directory",
+    "multicast",
+)
 
 
 def backends(value: object) -> tuple[object, ...]:
@@ -64,88 +69,83 @@ _SCOPE, _ON_FAILURE = values.one_of("node", "task"), values.one_of("exit", "stat
 _ORDER, _BIND = values.one_of("scheduler", "topology", "gcp", "oci"), values.one_of("gpu", "none")
 _CONTAINERS = values.one_of("auto", "mount", "hook", "none")
 
+
+def _usual(name: str, read: values.Reader, default: Any, help: str, word: str = "") -> Setting:  # noqa: A002
+    """Return a setting of files, a variable and an option, which may call it by another `word`."""
+    word = word or name
+    return Setting(name, word, f"MINGLE_{word.upper()}", f"--{word.replace('_', '-')}", read, default, help)
+
+
+def _of_job(name: str, read: values.Reader, default: Any, help: str) -> Setting:  # noqa: A002
+    """Return a setting of one job, which no file may hold."""
+    return _usual(name, read, default, help)._replace(key="")
+
+
+def _in_file(name: str, read: values.Reader, default: Any, help: str) -> Setting:  # noqa: A002
+    """Return a setting of files only."""
+    return Setting(name, name, "", "", read, default, help, site_only=name.startswith("hooks."))
+
+
 # Settings of one job (id, nodes, rank, master) have no key: in a file they would break the next job. Nor has
 # `insecure`: a forgotten line would disable authentication for good.
 TABLE = (
-    Setting("id", "", "MINGLE_ID", "--id", values.identifier, None,
-            "name of the world; by default the scheduler's job id"),
-    Setting("nodes", "", "MINGLE_NODES", "--nodes", values.nodes, None,
-            "number of members; by default the scheduler's number of nodes"),
+    _of_job("id", values.identifier, None, "name of the world; by default the scheduler's job id"),
+    _of_job("nodes", values.nodes, None, "number of members; by default the scheduler's number of nodes"),
     # No variable: a leftover one would make every later job train alone.
     Setting("alone", "", "", "--alone", values.switch, default=False,
             help="train on this node only, even if the job has more nodes"),
-    Setting("rank", "", "MINGLE_RANK", "--rank", values.rank, None,
-            "node rank; by default the scheduler's, or an election"),
-    Setting("master", "", "MINGLE_MASTER", "--master", values.endpoint, None,
-            "host of rank 0, if nothing else can find it"),
-    Setting("via", "via", "MINGLE_VIA", "--via", backends, (),
-            "discovery backends to use; by default all that apply"),
-    Setting("scope", "scope", "MINGLE_SCOPE", "--scope", _SCOPE, "node",
-            "one member per node, or per task"),
-    Setting("shell", "shell", "MINGLE_SHELL", "--shell", values.word, "sh",
-            "language of the output"),
-    Setting("frameworks", "for", "MINGLE_FOR", "--for", values.words, (),
-            "frameworks whose variables to set; by default torchrun and gloo"),
-    Setting("iface", "iface", "MINGLE_IFACE", "--iface", values.networks, (),
-            "networks to use, best first; by default the fastest that all nodes share"),
-    Setting("port_range", "port_range", "MINGLE_PORT_RANGE", "--port-range", values.ports, DEFAULT_RANGE,
-            "TCP ports that rank 0 may use"),
-    Setting("port_hold", "port_hold", "MINGLE_PORT_HOLD", "--port-hold", values.on_off, default=True,
-            help="keep MASTER_PORT for programs that bind with SO_REUSEADDR, as torch does; off releases it at once"),
-    Setting("timeout", "timeout", "MINGLE_TIMEOUT", "--timeout", values.seconds, 300.0,
-            "how long to wait for the other members"),
-    Setting("slots", "slots", "MINGLE_SLOTS", "--slots", values.slots, None,
-            "processes on this node; by default its GPUs, else tasks, else 1"),
-    Setting("order", "order", "MINGLE_ORDER", "--order", _ORDER, "scheduler",
-            "assign ranks in the scheduler's order or by network switch"),
-    Setting("bind", "bind", "MINGLE_BIND", "--bind", _BIND, "none",
-            "show each task all GPUs of its node, with --scope task"),
-    Setting("key_file", "key_file", "MINGLE_KEY_FILE", "--key-file", values.path, None,
-            "file with the key of all members, readable by its owner only"),
-    Setting("directory", "directory", "MINGLE_DIRECTORY", "--directory", values.path, None,
-            "shared directory in which members can find rank 0"),
-    Setting("host_suffix", "host_suffix", "MINGLE_HOST_SUFFIX", "--host-suffix", values.suffix, "",
-            "suffix of host names on the fast network, such as .hsn.site or -ib"),
-    Setting("strict", "strict", "MINGLE_STRICT", "--strict", values.differences, (),
-            "form no world if nodes differ; in a settings file, a list of differences, such as driver,rdma"),
+    _of_job("rank", values.rank, None, "node rank; by default the scheduler's, or an election"),
+    _of_job("master", values.endpoint, None, "host of rank 0, if nothing else can find it"),
+    _usual("via", backends, (), "discovery backends to use; by default all that apply"),
+    _usual("scope", _SCOPE, "node", "one member per node, or per task"),
+    _usual("shell", values.word, "sh", "language of the output"),
+    _usual("frameworks", values.words, (),
+           "frameworks whose variables to set; by default torchrun and gloo", word="for"),
+    _usual("iface", values.networks, (), "networks to use, best first; by default the fastest that all nodes share"),
+    _usual("port_range", values.ports, DEFAULT_RANGE, "TCP ports that rank 0 may use"),
+    _usual("port_hold", values.on_off, default=True,
+           help="keep MASTER_PORT for programs that bind with SO_REUSEADDR, as torch does; off releases it at once"),
+    _usual("timeout", values.seconds, 300.0, "how long to wait for the other members"),
+    _usual("slots", values.slots, None, "processes on this node; by default its GPUs, else tasks, else 1"),
+    _usual("order", _ORDER, "scheduler", "assign ranks in the scheduler's order or by network switch"),
+    _usual("bind", _BIND, "none", "show each task all GPUs of its node, with --scope task"),
+    _usual("key_file", values.path, None, "file with the key of all members, readable by its owner only"),
+    _usual("directory", values.path, None, "shared directory in which members can find rank 0"),
+    _usual("host_suffix", values.suffix, "", "suffix of host names on the fast network, such as .hsn.site or -ib"),
+    _usual("strict", values.differences, (),
+           "form no world if nodes differ; in a settings file, a list of differences, such as driver,rdma"),
     Setting("rdma", "rdma", "MINGLE_RDMA", "", values.switch, default=False,
             help="name the nodes without an active RDMA port"),
-    Setting("quiet", "quiet", "MINGLE_QUIET", "--quiet", values.switch, default=False,
-            help="print no messages while waiting"),
-    Setting("on_failure", "", "MINGLE_ON_FAILURE", "--on-failure", _ON_FAILURE, "exit",
+    _usual("quiet", values.switch, default=False, help="print no messages while waiting"),
+    _of_job("on_failure", _ON_FAILURE, "exit",
             "what a failed eval does: exit ends the script, status only sets the exit status; an interactive "
             "shell stays open either way"),
-    Setting("insecure", "", "MINGLE_INSECURE", "--insecure", values.switch, default=False,
+    _of_job("insecure", values.switch, default=False,
             help="use a public key: anyone on the network can join or break the world"),
     Setting("multicast_ttl", "multicast.ttl", "MINGLE_MULTICAST_TTL", "", values.ttl, 1,
             "TTL of beacons: 1 stays on the local network"),
-    Setting("version", "version", "", "", values.version, VERSION,
-            "version of the file's format; names of a later version that this mingle does not know are ignored"),
+    _in_file("version", values.version, VERSION,
+             "version of the file's format; names of a later version that this mingle does not know are ignored"),
     Setting("template.directories", "template.directories", "MINGLE_TEMPLATES", "", values.paths, (),
             "directories with your own templates; they come before the user's, the site's and the built-in ones"),
-    Setting("template.launcher", "template.launcher", "", "", values.word, "torchrun",
-            "launcher of job scripts that name none"),
-    Setting("hooks.cluster", "hooks.cluster", "", "", values.word, "cluster",
-            "name of the cluster, part of every job's key", site_only=True),
-    Setting("hooks.key_file", "hooks.key_file", "", "", values.path, "/etc/mingle/key",
-            "the site's key, readable by root only; each job's key is derived from it", site_only=True),
-    Setting("hooks.observe", "hooks.observe", "", "", values.switch, default=False,
-            help="log what the hooks would set, and set nothing", site_only=True),
-    Setting("hooks.partitions", "hooks.partitions", "", "", values.words, (),
-            "partitions or queues in which the hooks act; by default all", site_only=True),
-    Setting("hooks.hosts", "hooks.hosts", "", "", values.hosts, (),
-            "hosts on which the hooks act; by default all", site_only=True),
-    Setting("hooks.opt_in", "hooks.opt_in", "", "", values.word, None,
-            "a word that a job's comment must contain for the hooks to act; by default none", site_only=True),
-    Setting("hooks.prolog", "hooks.prolog", "", "", values.program, None,
-            "the site's own Slurm Prolog, run at the end of ours: a path, or none", site_only=True),
-    Setting("hooks.epilog", "hooks.epilog", "", "", values.program, None,
-            "the site's own Slurm Epilog, run at the end of ours: a path, or none", site_only=True),
-    Setting("hooks.taskprolog", "hooks.taskprolog", "", "", values.program, None,
-            "the site's own Slurm TaskProlog, run at the end of ours: a path, or none", site_only=True),
-    Setting("hooks.containers", "hooks.containers", "", "", _CONTAINERS, "auto",
-            "for sites with pyxis, how variables reach containers: mount (mount the TaskProlog there), hook "
-            "(enroot's hook sets them), none, or auto (mount, if that is known to work)", site_only=True),
+    _in_file("template.launcher", values.word, "torchrun", "launcher of job scripts that name none"),
+    _in_file("hooks.cluster", values.word, "cluster", "name of the cluster, part of every job's key"),
+    _in_file("hooks.key_file", values.path, "/etc/mingle/key",
+             "the site's key, readable by root only; each job's key is derived from it"),
+    _in_file("hooks.observe", values.switch, default=False, help="log what the hooks would set, and set nothing"),
+    _in_file("hooks.partitions", values.words, (), "partitions or queues in which the hooks act; by default all"),
+    _in_file("hooks.hosts", values.hosts, (), "hosts on which the hooks act; by default all"),
+    _in_file("hooks.opt_in", values.word, None,
+             "a word that a job's comment must contain for the hooks to act; by default none"),
+    _in_file("hooks.prolog", values.program, None,
+             "the site's own Slurm Prolog, run at the end of ours: a path, or none"),
+    _in_file("hooks.epilog", values.program, None,
+             "the site's own Slurm Epilog, run at the end of ours: a path, or none"),
+    _in_file("hooks.taskprolog", values.program, None,
+             "the site's own Slurm TaskProlog, run at the end of ours: a path, or none"),
+    _in_file("hooks.containers", _CONTAINERS, "auto",
+             "for sites with pyxis, how variables reach containers: mount (mount the TaskProlog there), hook "
+             "(enroot's hook sets them), none, or auto (mount, if that is known to work)"),
 )  # fmt: skip
 BY_NAME = {setting.name: setting for setting in TABLE}
 # Tables of single commands, which `Settings.section` returns.

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from ipaddress import IPv4Address, IPv6Address
 from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import NetworkError, UsageError, limit, reason
@@ -174,9 +175,10 @@ class Preference(NamedTuple):
     text: str
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
 
-    def matches(self, interface: Interface, address: Address) -> bool:
-        """Tell whether this address is meant."""
-        return interface.name == self.text if self.network is None else address.ip in self.network
+    def matches(self, name: str | None, *addresses: IPv4Address | IPv6Address) -> bool:
+        """Tell whether an interface of this name, or with one of these addresses, is meant."""
+        network = self.network
+        return name == self.text if network is None else any(address in network for address in addresses)
 
 
 def preference(text: str) -> Preference:
@@ -276,7 +278,7 @@ def usable(
         if not interface.addresses:
             left_out.setdefault("no address", []).append(interface.name)
         for address in interface.addresses:
-            wish = next((i for i, p in enumerate(prefer) if p.matches(interface, address)), None)
+            wish = next((i for i, p in enumerate(prefer) if p.matches(interface.name, address.ip)), None)
             why_not = _why_not(interface, address, named=wish is not None)
             if prefer and wish is None:
                 why_not = why_not or "not on a requested network"
@@ -349,7 +351,7 @@ def is_loopback(host: str) -> bool:
 def is_preferred(host: str, prefer: Sequence[Preference]) -> bool:
     """Tell whether one of this host's own addresses is on a preferred network. Raises NetworkError."""
     address, name = ipaddress.ip_address(host.partition("%")[0]), interface_of(host)
-    return any(p.text == name if p.network is None else address in p.network for p in prefer)
+    return any(p.matches(name, address) for p in prefer)
 
 
 def interface_of(host: str) -> str | None:

@@ -55,7 +55,7 @@ def visible_gpus(environ: Mapping[str, str], root: str = "/") -> int | None:
     # "void" only keeps the old container runtime away: Kubernetes sets it where CDI brings the devices in.
     if granted not in ("", "all", "void"):
         return _listed(granted, _CUDA)
-    return _nvidia(root) or _amd(root) or None
+    return _nvidia(root) or len(amd_gpus(root)) or None
 
 
 def has_accelerator(environ: Mapping[str, str], root: str = "/") -> bool:
@@ -103,9 +103,12 @@ def _nvidia(root: str) -> int:
     return devices or len(list_entries(f"{root}/proc/driver/nvidia/gpus"))
 
 
-def _amd(root: str) -> int:
+def amd_gpus(root: str) -> list[str]:
+    """Return the directories of AMD's GPUs below /sys."""
     nodes = f"{root}/sys/class/kfd/kfd/topology/nodes"
-    return sum(1 for node in list_entries(nodes) if read_attribute(f"{nodes}/{node}/gpu_id") not in ("", "0"))
+    return [
+        f"{nodes}/{node}" for node in list_entries(nodes) if read_attribute(f"{nodes}/{node}/gpu_id") not in ("", "0")
+    ]
 
 
 # Files that query a device are read in a child process, which can be left behind if the device does not answer.

@@ -159,7 +159,8 @@ class _Call:
 
     def _refused(self, body: wire.Body) -> None:
         """Use a refusal for messages only: anybody can send one."""
-        dialer, why = self._dialer, wire.reason(body)
+        dialer = self._dialer
+        why: wire.Why = wire.one_of(wire.REASONS)(body, "why")
         host = wire.text(body, "host", 253)
         at = wire.split(wire.text(body, "at", 64)) if why == wire.RELAY else None
         self._refuse_for(MISMATCH_BACKOFF_S)

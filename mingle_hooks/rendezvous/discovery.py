@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 from mingle_hooks.errors import LIMITS, MingleError, NetworkError, PlaceError, reason
+from mingle_hooks.files import read_bounded
 from mingle_hooks.rendezvous import multicast, wire
 from mingle_hooks.rendezvous.connection import Endpoint, Lookup, Loop, Timer
 from mingle_hooks.rendezvous.wire import Secret, check_in_ports
@@ -294,17 +294,10 @@ class DirectoryBackend:
     def _read(self, path: str) -> None:
         try:
             # Neither follow a link nor wait at a FIFO that another user may have put there.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            data = read_bounded(path, MOST_FILE_BYTES, os.O_NOFOLLOW)
         except OSError as error:  # it is gone, or not readable
             self._context.loop.missed(error)
             return
-        try:
-            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            data = os.read(descriptor, MOST_FILE_BYTES) if is_file else b""
-        except OSError:  # the file server, as above
-            return
-        finally:
-            os.close(descriptor)
         mac, body = data[: wire.MAC_BYTES], data[wire.MAC_BYTES :]
         if not self._context.secret.agrees(mac, b"notice", body):
             return

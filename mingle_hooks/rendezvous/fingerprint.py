@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import stat
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from itertools import count as count_from
@@ -13,6 +12,7 @@ from typing import NamedTuple
 
 import mingle_hooks
 from mingle_hooks.errors import MingleError
+from mingle_hooks.files import read_bounded
 from mingle_hooks.net import devices
 from mingle_hooks.net.addresses import ListedAddress, is_virtual_name, list_addresses, list_entries, read_attribute
 
@@ -32,17 +32,6 @@ def own_limits() -> dict[str, int]:
     """Return this process's current limits, by name."""
     names = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
     return {name: resource.getrlimit(number)[0] for name, number in names.items()}
-
-
-def read_bounded(path: str, most: int) -> bytes:
-    """Return the beginning of a regular file. Raises OSError for any other, as a pipe would block."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path} is no file")
-        return os.read(descriptor, most)
-    finally:
-        os.close(descriptor)
 
 
 def read_text(path: str, most: int = 4096) -> str:
@@ -228,11 +217,9 @@ def gpu_models(request: FingerprintRequest) -> dict[str, str]:
 
 
 def _amd(root: str) -> set[str]:
-    nodes = f"{root}/sys/class/kfd/kfd/topology/nodes"
-    for node in list_entries(nodes):
-        if read_attribute(f"{nodes}/{node}/gpu_id") not in ("", "0"):
-            lines = (line.split() for line in read_text(f"{nodes}/{node}/properties").splitlines())
-            return {f"{int(fields[1]):#06x}" for fields in lines if fields[:1] == ["device_id"]}
+    for node in devices.amd_gpus(root)[:1]:
+        lines = (line.split() for line in read_text(f"{node}/properties").splitlines())
+        return {f"{int(fields[1]):#06x}" for fields in lines if fields[:1] == ["device_id"]}
     return set()
 
 

@@ -143,7 +143,10 @@ def carriers(prefer: Sequence[Preference]) -> list[IfaceInfo]:
 def choose_carriers(infos: Sequence[IfaceInfo], prefer: Sequence[Preference]) -> list[IfaceInfo]:
     """Return the interfaces to use: the preferred ones, else all physical ones, else loopback."""
     if prefer:
-        return [info for info in infos if any(_matches(info, net) for net in prefer)][:MOST_INTERFACES]
+        named = ((info, [address.ip for address in _addresses(info)]) for info in infos)
+        return [info for info, ips in named if any(p.matches(info.machine_name, *ips) for p in prefer)][
+            :MOST_INTERFACES
+        ]
     real = [info for info in infos if not _is_loopback(info) and not is_virtual_name(info.machine_name)]
     return real[:MOST_INTERFACES] or [info for info in infos if _is_loopback(info)]
 
@@ -179,12 +182,6 @@ def _infos(found: Iterable[ListedAddress]) -> list[IfaceInfo]:
 def _is_loopback(info: IfaceInfo) -> bool:
     """Return whether this is loopback; IfaceInfo.is_localhost() matches 127.0.0.1/32 only, not /8."""
     return any(address.ip.is_loopback for address in _addresses(info))
-
-
-def _matches(info: IfaceInfo, net: Preference) -> bool:
-    if net.network is None:
-        return info.machine_name == net.text
-    return any(address.ip in net.network for address in _addresses(info))
 
 
 def _addresses(info: IfaceInfo) -> list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:

@@ -257,7 +257,7 @@ def advertised_addresses(
         for interface in found
         for address in interface.addresses
         if address.ip.is_loopback and interface.up
-        if not prefer or any(preference.matches(interface, address) for preference in prefer)
+        if not prefer or any(preference.matches(interface.name, address.ip) for preference in prefer)
     ]
     return (*own[:2], *(AdvertisedAddress(one.host, why=one.why) for one in usable))[:MOST_ADVERTISED], why
 

@@ -152,14 +152,6 @@ def text(body: Body, name: str, longest: int) -> str:
     return value
 
 
-def reason(body: Body) -> Why:
-    """Return why a leader refuses: body["why"], one of REASONS. Raises WireError."""
-    for known in REASONS:
-        if body.get("why") == known:
-            return known
-    raise WireError("why: not a reason")
-
-
 def address(body: Body, name: str) -> str:
     """Return body[name], an IP address; a link-local one may carry its zone's number (`fe80::1%3`).
 
