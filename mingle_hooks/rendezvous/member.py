@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 from mingle_hooks.errors import MingleError, MissingError, UsageError
@@ -172,18 +171,8 @@ class Probe:
     that has to be the leader's host, where the kernel then gives the world's port to no other program.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        attempt: Attempt,
-        secret: Secret,
-        leader: bytes,
-        address: str,
-        port: int,
-        on_reached: Callable[[Probe], None],
-    ) -> None:
-        self._loop, self._attempt, self._secret, self._leader = loop, attempt, secret, leader
-        self.address, self._port, self._on_reached = address, port, on_reached
+    def __init__(self, membership: Membership, offer: int, address: str, port: int) -> None:
+        self._membership, self._offer, self.address, self._port = membership, offer, address, port
         self._connection: Connection | None = None
         self.own_address = ""  # this side's address, once the leader has proved itself
         self._nonce = b""
@@ -198,18 +187,19 @@ class Probe:
     def start(self) -> None:
         """Connect now, and again until the leader answers."""
         self.close()
-        self._timer = self._loop.after(self._again_s, self.start)
+        loop = self._membership.loop
+        self._timer = loop.after(self._again_s, self.start)
         self._again_s = min(2 * self._again_s, PROBE_SELDOM_S)
         try:
             sock = dial(self.address, self._port)
         except OSError as error:  # such as no route: the next attempt may find one
-            self._loop.missed(error)
+            loop.missed(error)
             return
         self._nonce, self.own_address = os.urandom(wire.NONCE_BYTES), ""
-        self._connection = Connection(self._loop, sock, self._frame, self._ended)
+        self._connection = Connection(loop, sock, self._frame, self._ended)
         at = wire.dialled(self.address, self._port).encode()
-        proof = self._secret.mac(b"verify", self._nonce, self._leader, at)
-        body = {"tag": self._attempt.tag.hex(), "nonce": self._nonce.hex(), "proof": proof.hex()}
+        proof = self._membership.secret.mac(b"verify", self._nonce, self._membership.proven.leader, at)
+        body = {"tag": self._membership.attempt.tag.hex(), "nonce": self._nonce.hex(), "proof": proof.hex()}
         self._connection.send(wire.frame(wire.VERIFY, wire.encode(body)))
 
     def close(self) -> None:
@@ -223,14 +213,14 @@ class Probe:
         connection = self._connection
         if connection is None or kind != wire.VERIFIED or self.own_address:
             raise wire.WireError("not an answer")
-        if not self._secret.agrees(proof, b"verified", self._nonce):
+        if not self._membership.secret.agrees(proof, b"verified", self._nonce):
             raise wire.WireError("not our leader")
         self.own_address = connection.own_address()
 
     def _ended(self, _reason: str) -> None:
         if self.own_address:
             self.close()
-            self._on_reached(self)
+            self._membership.answered(self._offer, self)
 
 
 # One check-in with a leader, from WELCOME to COMMIT.
@@ -279,7 +269,7 @@ class Membership:
         time_left_s: Callable[[], float],
         on_change: Callable[[], None],
     ) -> None:
-        self._loop, self._attempt, self._secret = loop, attempt, secret
+        self.loop, self.attempt, self.secret = loop, attempt, secret
         self.proven, self.me, self._accepts, self._on_change = proven, me, accepts, on_change
         self._time_left_s = time_left_s
         self.lease_ends = loop.clock()
@@ -378,10 +368,7 @@ class Membership:
         welcome = wire.parse(_Welcome, body)
         if self._probes:
             raise wire.WireError("a second welcome")
-        parts = self._loop, self._attempt, self._secret, self.proven.leader
-        self._probes = [
-            Probe(*parts, address, welcome.port, partial(self._answered, offer)) for offer, address in welcome.offers
-        ]
+        self._probes = [Probe(self, offer, address, welcome.port) for offer, address in welcome.offers]
         self._untried = list(self._probes)
         self._try_next()
         self._on_change()
@@ -404,7 +391,7 @@ class Membership:
     def _promise(self, epoch: int) -> None:
         """Promise to wait for COMMIT, and send the length of the lease."""
         lease_s = max(min(messages.LEASE_S, self._time_left_s()), 0.0)
-        self.lease_ends = self._loop.clock() + lease_s
+        self.lease_ends = self.loop.clock() + lease_s
         self._send(wire.READY, {"epoch": epoch, "lease_ms": int(lease_s * 1000)})
         self._on_change()
 
@@ -418,7 +405,7 @@ class Membership:
 
     def _try_next(self) -> None:
         if self._untried:
-            self._next = self._loop.after(PROBE_NEXT_S, self._try_next)
+            self._next = self.loop.after(PROBE_NEXT_S, self._try_next)
             # A leader with thousands of connections answers slowly, and more connections would make it slower.
             if self._needs_all or not any(self._may_serve_all(probe.connected) for probe in self._probes):
                 self._untried.pop(0).start()
@@ -427,7 +414,7 @@ class Membership:
         """Return whether the world may use this address: loopback serves the members of one machine only."""
         return bool(address) and not is_loopback(address)
 
-    def _answered(self, offer: int, probe: Probe) -> None:
+    def answered(self, offer: int, probe: Probe) -> None:
         """Probe no worse address than this one, unless other members do not reach it."""
         if self.reached(offer, probe.own_address) and not self._needs_all and self._may_serve_all(probe.address):
             self._next.cancel()

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -361,7 +363,9 @@ def test_an_address_that_does_not_answer_is_tried_less_and_less_often() -> None:
     clock.stop()
     with Loop(clock) as loop, socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(0)
-        probe = Probe(loop, ATTEMPT, SECRET, b"l" * 16, *silent.getsockname(), lambda _probe: None)
+        proven = SimpleNamespace(leader=b"l" * 16)
+        owner: Any = SimpleNamespace(loop=loop, attempt=ATTEMPT, secret=SECRET, proven=proven)
+        probe = Probe(owner, 0, *silent.getsockname())
         probe.start()
         for pause_s in (2.0, 4.0, 8.0, 16.0, 16.0):
             silent.accept()[0].close()
