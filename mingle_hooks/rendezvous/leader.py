@@ -15,8 +15,8 @@ from hashlib import sha256
 from typing import Any, NamedTuple, NoReturn
 
 from mingle_hooks import values
-from mingle_hooks.errors import printable
-from mingle_hooks.rendezvous import messages, roster, wire
+from mingle_hooks.errors import Shortage, printable
+from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import STALLED_S, Callers, Connection, Loop, Timer, notice_loss
 from mingle_hooks.rendezvous.messages import (
     COMMIT_DELIVERY_S,
@@ -28,11 +28,13 @@ from mingle_hooks.rendezvous.messages import (
     Answer,
     Failure,
     JoinRequest,
+    Kind,
     Leases,
     age_s,
 )
 from mingle_hooks.rendezvous.roster import AddressChoice, Entry, RejectedPeers, Roster, Terms, not_own
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, TAG_BYTES, Attempt, LeaderState, Secret
+from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.world import Member
 
 # One connection to the leader, from HELLO to its end.
@@ -424,6 +426,39 @@ class ProgressReports:
         self._next = self._loop.after(delay_s, self._report)
 
 
+# Why a world has not formed in time.
+
+# Reason of a refusal -> kind of failure where members are missing; the likeliest mistake first.
+REFUSALS: dict[wire.Why, Kind] = {wire.VERSION: "versions", wire.RUN: "runs", wire.KEY: "keys"}
+
+
+def missing_members(leader: Leader, shortage: Shortage | None, after_s: int, silent: list[str] | None) -> Failure:
+    """Return why there is no world: no common address, or members missing, with the likeliest cause.
+
+    `shortage` is the limit that the leader's host has reached. `silent` are the hosts that hold the answer and have not
+    sent READY, None if no answer was sent.
+    """
+    roster, host, one_way = leader.roster, leader.me.host, leader.one_way()
+    if silent is None and roster.complete:
+        short = roster.short_of([offer.address for offer in leader.terms.advertised])
+        return Failure("network", (host, short))
+    nodes, inside, missing = str(roster.nodes or "all"), str(len(roster)), roster.missing()
+    if silent is not None:
+        inside = f"{len(roster) - len(silent)} of {inside} confirmed"
+        missing = fold(silent) or "none, but some too late"
+    if shortage is not None:
+        inside += f" (on {host}: {shortage.seen})"
+        return Failure(shortage.kind, (nodes, str(after_s), inside, missing))
+    if silent is not None:
+        return Failure("unconfirmed", (nodes, str(after_s), inside, missing))
+    for why, kind in REFUSALS.items():
+        if rejected := leader.refused[why].list():
+            return Failure(kind, (nodes, str(after_s), f"{inside}, missing {missing}", ", ".join(rejected)))
+    if one_way and len(roster) > 1:  # a leader that is alone reports it by itself
+        inside += f" (on {host}: {'; '.join(one_way)})"
+    return Failure("missing", (nodes, str(after_s), inside, missing))
+
+
 # After these contradictions there is probably one member too many.
 ONE_TOO_MANY = ("rank", "full")
 
@@ -551,10 +586,7 @@ class Leader:
         silent = None
         if self._closing is not None and self.state == "closing":
             silent = [self.roster.entry(member).join_request.host for member in self._closing.silent()]
-        seen = roster.SeenElsewhere(
-            self.roster, self.terms, self.me.host, self.refused, self._loop.shortage, self.one_way()
-        )
-        self.fail(roster.missing_members(seen, after_s, silent))
+        self.fail(missing_members(self, self._loop.shortage, after_s, silent))
 
     def met_rival(self, host: str) -> None:
         """Fail if this member leads by right, as another does too."""

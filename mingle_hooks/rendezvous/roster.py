@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from mingle_hooks.errors import Shortage, printable
-from mingle_hooks.rendezvous import wire
+from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.connection import Loop, Timer
-from mingle_hooks.rendezvous.messages import Failure, JoinRequest, Kind
+from mingle_hooks.rendezvous.messages import Failure, JoinRequest
 from mingle_hooks.schedulers.facts import SEPARATOR
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.world import Member
@@ -302,49 +301,6 @@ class RejectedPeers:
         for address, host in self._hosts.items():
             first.setdefault(host or address, peer_label(address, host))
         return list(first.values())
-
-
-# Why a world has not formed in time.
-
-# Reason of a refusal -> kind of failure where members are missing; the likeliest mistake first.
-REFUSALS: dict[wire.Why, Kind] = {wire.VERSION: "versions", wire.RUN: "runs", wire.KEY: "keys"}
-
-
-class SeenElsewhere(NamedTuple):
-    """A leader's knowledge at its deadline."""
-
-    roster: Roster
-    terms: Terms
-    host: str  # the leader's
-    refused: Mapping[wire.Why, RejectedPeers]
-    shortage: Shortage | None  # the limit that the leader's host has reached
-    one_way: Sequence[str] = ()  # whose multicast arrives at the leader, though they do not check in
-
-
-def missing_members(seen: SeenElsewhere, after_s: int, silent: list[str] | None) -> Failure:
-    """Return why there is no world: no common address, or members missing, with the likeliest cause.
-
-    `silent` are the hosts that hold the answer and have not sent READY, None if no answer was sent.
-    """
-    roster = seen.roster
-    if silent is None and roster.complete:
-        short = roster.short_of([offer.address for offer in seen.terms.advertised])
-        return Failure("network", (seen.host, short))
-    nodes, inside, missing = str(roster.nodes or "all"), str(len(roster)), roster.missing()
-    if silent is not None:
-        inside = f"{len(roster) - len(silent)} of {inside} confirmed"
-        missing = fold(silent) or "none, but some too late"
-    if seen.shortage is not None:
-        inside += f" (on {seen.host}: {seen.shortage.seen})"
-        return Failure(seen.shortage.kind, (nodes, str(after_s), inside, missing))
-    if silent is not None:
-        return Failure("unconfirmed", (nodes, str(after_s), inside, missing))
-    for why, kind in REFUSALS.items():
-        if rejected := seen.refused[why].list():
-            return Failure(kind, (nodes, str(after_s), f"{inside}, missing {missing}", ", ".join(rejected)))
-    if seen.one_way and len(roster) > 1:  # a leader that is alone reports it by itself
-        inside += f" (on {seen.host}: {'; '.join(seen.one_way)})"
-    return Failure("missing", (nodes, str(after_s), inside, missing))
 
 
 # A leader's terms: the addresses that it offers, its port, and its ticket.

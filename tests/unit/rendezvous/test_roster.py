@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from mingle_hooks.errors import Shortage
 from mingle_hooks.rendezvous import roster as rosters
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.leader import missing_members
 from mingle_hooks.rendezvous.messages import JoinRequest
 from mingle_hooks.rendezvous.roster import AddressChoice, AdvertisedAddress, RejectedPeers, Roster, Terms
 
@@ -373,14 +375,15 @@ TERMS = Terms((AdvertisedAddress("10.0.0.1"), AdvertisedAddress("10.1.0.1")), 29
 SHORT = Shortage("files", "64 open files are all that are allowed")
 
 
-def seen(nodes: int = 3, refused: tuple[str, ...] = (), **parts: Any) -> rosters.SeenElsewhere:
-    """Return what a leader knows that one other member has come to; some were refused."""
+def short_of_members(nodes: int, refused: tuple[str, ...] = ()) -> Any:
+    """Return a leader that one other member has come to; some were refused."""
     roster = Roster(join_request(rank=0, nodes=nodes), ("node0", "node1", "node2")[:nodes])
     roster.add(join_request(rank=1, host="node1"), "10.0.0.2")
     peers = {why: RejectedPeers() for why in wire.REASONS}
     for why in refused:
         peers[why].add("10.0.0.9", f"by-{why}")
-    return rosters.SeenElsewhere(roster, TERMS, "node0", peers, **{"shortage": None, **parts})
+    me = SimpleNamespace(host="node0")
+    return SimpleNamespace(roster=roster, terms=TERMS, me=me, refused=peers, one_way=tuple)
 
 
 KEYS, RUNS = (wire.KEY,), (wire.KEY, wire.RUN)
@@ -405,6 +408,6 @@ def test_the_likeliest_cause_of_a_missing_member_comes_first(
     nodes: int, silent: list[str] | None, parts: dict[str, Any], kind: str, told: str
 ) -> None:
     """A limit that the leader met, then versions, runs and keys; who has not confirmed or reached what is named."""
-    failure = rosters.missing_members(seen(nodes, **parts), 60, silent)
+    failure = missing_members(short_of_members(nodes, parts.get("refused", ())), parts.get("shortage"), 60, silent)
     assert failure.kind == kind
     assert told in str(failure.error())
