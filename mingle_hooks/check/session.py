@@ -24,6 +24,7 @@ from mingle_hooks.run.hub import Launching, Sockets
 from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Reception, Welcome
 from mingle_hooks.run.runner import Options, Request, facts_of, option_seconds, plan_hosts
 from mingle_hooks.run.starters import Allocation, Starter
+from mingle_hooks.run.status import wait_for
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.settings import load
 
@@ -361,7 +362,7 @@ class Session:
     def close(self) -> None:
         """End all probes, and close the sockets."""
         self.listener.dismiss()
-        self._until(lambda: not self._processes.running, _LEAVE_S)
+        wait_for(self._loop, lambda: not self._processes.running, _LEAVE_S)
         self._processes.kill(at_once=True)
         for process in self._processes.running:
             process.wait()
@@ -371,7 +372,7 @@ class Session:
 
     def report(self) -> Report:
         """Wait for the probes, send them their orders, and return the report of their answers."""
-        self._until(self._is_complete, self._request.start_s)
+        wait_for(self._loop, self._is_complete, self._request.start_s)
         self._started = self._loop.clock()
         hosts = tuple(self._host(number, name) for number, name in enumerate(self._names))
         here = [number for number, host in enumerate(hosts) if host.missing is None]
@@ -409,7 +410,7 @@ class Session:
                 arrived_at[number] = time.time()
             return all(number in arrived_at or number in self.listener.gone for number in orders)
 
-        self._until(is_complete, limit_s)
+        wait_for(self._loop, is_complete, limit_s)
         answers = {number: bodies[0] for number, bodies in self.listener.answers.items() if number in orders}
         clocks = {}
         for number, answer in answers.items():
@@ -423,12 +424,6 @@ class Session:
         return self._started + self._request.timeout_s - self._loop.clock()
 
     # --- The hosts.
-
-    def _until(self, holds: Callable[[], bool], limit_s: float) -> None:
-        end = self._loop.clock() + limit_s
-        wake = self._loop.after(limit_s, lambda: None)
-        self._loop.run(lambda: holds() or self._loop.clock() >= end)
-        wake.cancel()
 
     def _poll_processes(self) -> None:
         self._processes.poll()
