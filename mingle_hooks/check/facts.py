@@ -17,7 +17,7 @@ from mingle_hooks.keys import on_network
 from mingle_hooks.net import addresses, devices
 from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, list_entries, read_attribute
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
-from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits
+from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits, read_text
 from mingle_hooks.rendezvous.wire import Body
 
 _MIB = 1 << 20
@@ -132,18 +132,9 @@ def _of_bus(root: str) -> Iterator[str]:
         except OSError:
             pass
         for kind in ("fatal", "nonfatal"):
-            total = _total(f"{path}/aer_dev_{kind}")
+            total = "".join(read_text(f"{path}/aer_dev_{kind}").split()[-1:])  # the last line is the sum
             if total.isdecimal() and int(total):
                 yield f"GPU {name}: {total} PCIe errors ({kind})"
-
-
-def _total(path: str) -> str:
-    """Return the last number in a file of counters, "" if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(4096).split()[-1]
-    except (OSError, IndexError):
-        return ""
 
 
 def _of_memory(root: str) -> Iterator[str]:
