@@ -75,7 +75,7 @@ class ProbeListener:
         self._numbers = {host: number for number, host in enumerate(hosts)}
         self._here: dict[int, Link] = {}
         self.facts: dict[int, Body] = {}
-        self.answers: dict[int, list[Body]] = {}
+        self.answers: dict[int, tuple[float, Body]] = {}  # with the time at which each arrived
         self.gone: dict[int, str] = {}
         self._reception = Reception(loop, sockets.listeners, secret, self._introduced, _MOST_STRANGERS)
         self._reception.on_end = self._ended
@@ -116,7 +116,7 @@ class ProbeListener:
         if kind == report.FACTS:
             self.facts[number] = body
         elif kind == report.ANSWER:
-            self.answers.setdefault(number, []).append(body)
+            self.answers.setdefault(number, (time.time(), body))
         else:
             raise WireError("not a probe's message")
 
@@ -399,25 +399,18 @@ class Session:
 
         The latter is in seconds: at least, at most.
         """
-        sent_at = time.time()
-        self.listener.answers.clear()
-        arrived_at: dict[int, float] = {}
+        sent_at, listener = time.time(), self.listener
+        listener.answers.clear()
         for number, order in orders.items():
-            self.listener.send(number, report.ORDER, order)
-
-        def is_complete() -> bool:
-            for number in self.listener.answers.keys() - arrived_at.keys():
-                arrived_at[number] = time.time()
-            return all(number in arrived_at or number in self.listener.gone for number in orders)
-
-        wait_for(self._loop, is_complete, limit_s)
-        answers = {number: bodies[0] for number, bodies in self.listener.answers.items() if number in orders}
+            listener.send(number, report.ORDER, order)
+        wait_for(self._loop, lambda: orders.keys() <= listener.answers.keys() | listener.gone.keys(), limit_s)
+        found = {number: listener.answers[number] for number in orders if number in listener.answers}
         clocks = {}
-        for number, answer in answers.items():
+        for number, (arrived_at, answer) in found.items():
             if "time_ms" in answer:
                 clock_s = integer(answer, "time_ms", 0, 1 << 62) / 1000
-                clocks[number] = (clock_s - arrived_at.get(number, time.time()), clock_s + 0.001 - sent_at)
-        return answers, clocks
+                clocks[number] = (clock_s - arrived_at, clock_s + 0.001 - sent_at)
+        return {number: answer for number, (_, answer) in found.items()}, clocks
 
     def _left_s(self) -> float:
         """Return how much is left of the time after the start, in seconds."""
