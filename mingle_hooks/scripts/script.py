@@ -175,11 +175,9 @@ def _without_python(argv: Argv) -> Argv:
     if argv[0] == "-m":
         return ("python3", *argv)
     argv = argv[launchers.assignments(argv) :] or argv
-    if not os.path.basename(argv[0]).startswith("python"):
+    position = launchers.behind_python(argv)
+    if not position:
         return argv
-    position = 1
-    while position < len(argv) and argv[position].startswith("-") and argv[position] not in ("-m", "-c"):
-        position += 2 if argv[position] in ("-W", "-X") else 1
     rest = argv[position:]
     return (argv[0], *rest) if rest[:1] == ("-m",) else rest or argv
 
