@@ -122,6 +122,48 @@ def toml(data: bytes) -> dict[str, Any]:
         raise ValueError("nested too deeply") from error
 
 
+def write_new(path: str, data: bytes, *, mode: int = 0o600, uid: int = -1, gid: int = -1) -> None:
+    """Write a new file and bring it to disk; -1 is this user. Raises OSError, and then nothing of it is left."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            os.fchown(descriptor, uid, gid)
+            os.fchmod(descriptor, mode)  # whatever the umask
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)  # before another host reads it; and NFS reports a full disk only here
+    except BaseException:
+        os.unlink(path)
+        raise
+
+
+# File systems, as this process sees them.
+
+MOUNTS = "/proc/self/mountinfo"
+# What proc(5) writes for these in a path; its own backslash comes last.
+_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\"))
+
+
+def file_system(path: str, mountinfo: str = MOUNTS) -> str:
+    """Return the type of the file system that a path, or its deepest existing part, is on; empty if unknown."""
+    path = os.path.realpath(path)
+    deepest, kind = "", ""
+    try:
+        with open(mountinfo, encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                # proc(5): "36 35 98:0 /root /mount/point rw - type device options"; the last line wins.
+                left, _, right = line.partition(" - ")
+                point = left.split(" ")[4]
+                for escape, character in _ESCAPES:
+                    point = point.replace(escape, character)
+                inside = path == point or path.startswith(point.rstrip("/") + "/")
+                if inside and len(point) >= len(deepest):
+                    deepest, kind = point, right.split(" ")[0]
+    except OSError:  # no /proc: not Linux, or a container without it
+        return ""
+    return kind
+
+
 # Open descriptors.
 
 

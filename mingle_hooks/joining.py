@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mingle_hooks import files, keys, values
 from mingle_hooks.errors import ConflictError, PlaceError, UsageError
-from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, NAMES, ROSTER, SITE, needs
+from mingle_hooks.export.frameworks import needs
 from mingle_hooks.export.hostfiles import Addresses
 from mingle_hooks.export.launchers import everywhere, here, is_first_host
 from mingle_hooks.files import UnfitError, contents
@@ -71,7 +71,7 @@ def join(
         return view_without_waiting(spec, held)
     if is_offline:
         return _view(spec, single_member_answer(spec, held))
-    wants_roster = wants_roster or ROSTER in needs(spec.settings.frameworks)
+    wants_roster = wants_roster or "roster" in needs(spec.settings.frameworks)
     view = _view(spec, _answer(spec, observer, command, obstacle, held, wants_roster=wants_roster))
     if certain is not None:  # it rejoined a running world
         raise certain.error()
@@ -129,7 +129,7 @@ def _answer(
         return meet(request, observer)
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:
-        if MEMORY in needs(settings.frameworks):
+        if "memory" in needs(settings.frameworks):
             return rejoin_or_join(spec, key.material, observer, lambda: ask(settings.timeout))
         return ask(settings.timeout)
     secret = Secret.derive(key.material, spec.attempt)
@@ -179,19 +179,19 @@ def _bare_view(spec: MemberSpec, world: World, place: Assignment) -> View:
 def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
     """Return the view with the interface, the RDMA ports and whatever else a framework needs."""
     needed, view = needs(spec.settings.frameworks), _bare_view(spec, world, place)
-    if NAMES in needed and world.nodes != 1:
+    if "names" in needed and world.nodes != 1:
         if spec.facts.hosts:  # a scheduler reaches its hosts by its own names
             view = view._replace(is_named=bool(resolvable([hostname()])))
         else:
             view = view._replace(world=world._replace(roster=reachable(world.roster)))
-    if IFACE in needed and place.address is not None:
+    if "iface" in needed and place.address is not None:
         view = view._replace(place=place._replace(iface=interface_of(place.address)))
-    if HCAS in needed:
+    if "hcas" in needed:
         active = active_rdma_ports()
         view = view._replace(hcas=None if active is None else tuple(port for port, _ in active))
-    if SITE in needed:
+    if "site" in needed:
         view = view._replace(site=addresses.nccl_settings(spec.user_environ))
-    if CPU_ONLY in needed:
+    if "cpu_only" in needed:
         view = view._replace(is_cpu_only=not has_accelerator(spec.user_environ))
     return view
 

@@ -18,13 +18,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mingle_hooks.errors import SecretError
-from mingle_hooks.files import RUN_ROOT, UnfitError, config_directory, contents
+from mingle_hooks.files import MOUNTS, RUN_ROOT, UnfitError, config_directory, contents, file_system, write_new
 from mingle_hooks.net.addresses import HOST_CHARACTERS
 from mingle_hooks.rendezvous.wire import Material
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import Settings
 
-MOUNTS = "/proc/self/mountinfo"
 # The public key of --insecure: the handshake stays the same and proves nothing.
 PUBLIC = Material(b"mingle-hooks --insecure: anybody may join")
 _KEY_BYTES = 32  # of randomness in a fresh key, as many as HMAC-SHA-256 puts out; no key may have fewer
@@ -39,8 +38,6 @@ _NETWORK_FS = (
     *("9p", "virtiofs", "cifs", "smb3", "glusterfs", "ocfs2", "gfs2"),
 )
 _LOCAL_FUSE = ("fuse.fuse-overlayfs", "fuse.overlayfs", "fuse.lxcfs", "fuse.portal")  # containers' and desktops'
-# What proc(5) writes for these in a path; its own backslash comes last.
-_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\"))
 # As in the Prolog, which creates no directory for other job ids.
 _JOB_CHARACTERS = HOST_CHARACTERS + "[]"
 LONGEST_JOB_ID = 255
@@ -158,13 +155,8 @@ def _make(directory: str) -> None:
     temporary = f"{directory}/.key.{socket.gethostname()}.{os.getpid()}.{os.urandom(8).hex()}"
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o600)
+        write_new(temporary, f"{fresh()}\n".encode())
         try:
-            with open(descriptor, "wb") as file:
-                file.write(f"{fresh()}\n".encode())
-                file.flush()
-                os.fsync(descriptor)  # NFS reports a full disk only here
             os.link(temporary, f"{directory}/key")
         finally:
             os.unlink(temporary)
@@ -230,19 +222,5 @@ def _unreadable(path: str, wrong: OSError, remedy: str) -> SecretError:
 
 def on_network(path: str, mountinfo: str = MOUNTS) -> bool:
     """Tell whether a path, or its deepest existing part, is on a file system that several hosts can mount."""
-    path = os.path.realpath(path)
-    deepest, kind = "", ""
-    try:
-        with open(mountinfo, encoding="utf-8", errors="surrogateescape") as file:
-            for line in file:
-                # proc(5): "36 35 98:0 /root /mount/point rw - type device options"; the last line wins.
-                left, _, right = line.partition(" - ")
-                point = left.split(" ")[4]
-                for escape, character in _ESCAPES:
-                    point = point.replace(escape, character)
-                inside = path == point or path.startswith(point.rstrip("/") + "/")
-                if inside and len(point) >= len(deepest):
-                    deepest, kind = point, right.split(" ")[0]
-    except OSError:  # no /proc: not Linux
-        return False
+    kind = file_system(path, mountinfo)
     return kind in _NETWORK_FS or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from io import FileIO
 from typing import Any
@@ -17,7 +18,7 @@ from mingle_hooks.keys import on_network
 from mingle_hooks.net import addresses, devices
 from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, list_entries, read_attribute
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
-from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits
+from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits, read_text
 from mingle_hooks.rendezvous.wire import Body
 
 _MIB = 1 << 20
@@ -124,26 +125,14 @@ def _cards(root: str) -> Iterator[str]:
 def _of_bus(root: str) -> Iterator[str]:
     for name in _cards(root):
         path = f"{root}/sys/bus/pci/devices/{name}"
-        try:
-            with open(f"{path}/config", "rb") as file:
-                if file.read(4) == b"\xff\xff\xff\xff":
-                    yield f"GPU {name} has fallen off the bus"
-                    continue
-        except OSError:
-            pass
+        with suppress(OSError), open(f"{path}/config", "rb") as file:
+            if file.read(4) == b"\xff\xff\xff\xff":
+                yield f"GPU {name} has fallen off the bus"
+                continue
         for kind in ("fatal", "nonfatal"):
-            total = _total(f"{path}/aer_dev_{kind}")
+            total = "".join(read_text(f"{path}/aer_dev_{kind}").split()[-1:])  # the last line is the sum
             if total.isdecimal() and int(total):
                 yield f"GPU {name}: {total} PCIe errors ({kind})"
-
-
-def _total(path: str) -> str:
-    """Return the last number in a file of counters, "" if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(4096).split()[-1]
-    except (OSError, IndexError):
-        return ""
 
 
 def _of_memory(root: str) -> Iterator[str]:
@@ -157,29 +146,25 @@ def _of_memory(root: str) -> Iterator[str]:
                 yield f"GPU {card}: {counts['ue']} uncorrected errors ({name.removesuffix('_err_count')})"
 
 
+def _open_log(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _of_log(path: str) -> Iterator[str]:
     """Yield the last Xid of each GPU, if this user may read the kernel's log."""
     last: dict[str, str] = {}
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
+    with suppress(OSError), open(path, "rb", buffering=0, opener=_open_log) as log:
         for _ in range(_MOST_LINES):
             try:
-                line = os.read(descriptor, _KMSG_BYTES).decode(errors="replace")
+                line = log.read(_KMSG_BYTES)
             except BrokenPipeError:  # the log went on meanwhile
                 continue
-            if not line:
+            if not line:  # the end, for now
                 break
-            _, found, rest = line.partition("NVRM: Xid (")
+            _, found, rest = line.decode(errors="replace").partition("NVRM: Xid (")
             if found:
                 card, _, text = rest.partition("): ")
                 last[card] = text.splitlines()[0][:_SHOWN]
-    except OSError:  # the end, for now
-        pass
-    finally:
-        os.close(descriptor)
     for card, text in sorted(last.items()):
         yield f"GPU {card.removeprefix('PCI:')}: Xid {text}"
 
@@ -202,12 +187,10 @@ def _users(root: str) -> Iterator[str]:
 def _open(folder: str) -> set[str]:
     found = set()
     for descriptor in list_entries(folder):
-        try:
+        with suppress(OSError):
             target = os.readlink(f"{folder}/{descriptor}")
-        except OSError:
-            continue
-        if target.startswith(_DEVICES) and target[-1].isdecimal():
-            found.add(target)
+            if target.startswith(_DEVICES) and target[-1].isdecimal():
+                found.add(target)
     return found
 
 
@@ -216,10 +199,9 @@ def _owner(path: str) -> str:
 
     try:
         number = os.stat(path).st_uid
+        return pwd.getpwuid(number).pw_name
     except OSError:
         return "?"
-    try:
-        return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
 

@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -360,11 +361,9 @@ def _dropped(sock: socket.socket) -> int:
 
 
 def _forget_errors(sock: socket.socket) -> None:
-    for _ in range(_READ_AT_ONCE):
-        try:
+    with suppress(OSError):  # there is none left
+        for _ in range(_READ_AT_ONCE):
             sock.recvmsg(1, 0, socket.MSG_ERRQUEUE)
-        except OSError:
-            return
 
 
 # One order to probe others, turn by turn, until everything is known or the time is over.
@@ -552,10 +551,9 @@ class Multicast:
     def _read(self, link: multicast.Link, sock: socket.socket) -> None:
         for _ in range(_READ_AT_ONCE):
             try:
-                data = sock.recv(BYTES + 1)
+                packet = unpack_packet(self._secret, sock.recv(BYTES + 1))
             except OSError:
                 return
-            packet = unpack_packet(self._secret, data)
             if packet is not None and packet.kind == ALL and packet.sender != self.number:
                 self._heard[link.info.machine_name].add(packet.sender)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from mingle_hooks import files
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.fingerprint import LONGEST
-from mingle_hooks.rendezvous.wire import Body, Key, Most, address, nested, parse, printable_text, within
+from mingle_hooks.rendezvous.wire import Body, Key, Most, address, parse, printable_text, within
 from mingle_hooks.schedulers.hostlist import fold
 
 Kind = Literal["missing", "network", "node"]
@@ -268,12 +268,6 @@ class _Guest(NamedTuple):
     address: IpAddress
 
 
-def _guest(body: Body, name: str) -> tuple[str, str]:
-    """Return a guest as a plain pair, as JSON has it."""
-    iface, address = nested(_Guest)(body, name)
-    return iface, address
-
-
 class Peer(NamedTuple):
     """Another host on one network: its number, its turn, whether this host begins, and the addresses of both."""
 
@@ -379,14 +373,16 @@ class _Facts(NamedTuple):
     fingerprint: Annotated[str, printable_text(LONGEST)]
     addresses: Annotated[tuple[Address, ...], Most(MOST_ADDRESSES)]
     every: Annotated[tuple[IpAddress, ...], Most(MOST_OF_HOST)]
-    guests: Annotated[tuple[Annotated[tuple[str, str], _guest], ...], Most(MOST_ADDRESSES)]
+    guests: Annotated[tuple[_Guest, ...], Most(MOST_ADDRESSES)]
     spaces: Annotated[tuple[Space, ...], Most(MOST_ADDRESSES)]
     faults: Annotated[tuple[Text, ...], Most(MOST_ADDRESSES)]
 
 
 def parse_report_host(name: str, body: Body) -> Host:
     """Return a host with its facts. Raises WireError."""
-    return Host(name=name, **parse(_Facts, body)._asdict())
+    facts = parse(_Facts, body)
+    guests = tuple((iface, address) for iface, address in facts.guests)  # plain pairs, as JSON has them
+    return Host(name=name, **{**facts._asdict(), "guests": guests})
 
 
 # The report as a table for people: a line for each host, then the findings and the verdict.

@@ -10,21 +10,8 @@ from math import exp, lgamma
 from statistics import median
 from typing import Literal, NamedTuple, TypeVar
 
-from mingle_hooks.check.report import (
-    Address,
-    Finding,
-    Flow,
-    Heard,
-    Host,
-    Network,
-    Pair,
-    Report,
-    Space,
-    host_speeds,
-    network_ends,
-    speed_text,
-    with_findings,
-)
+from mingle_hooks.check import report as reports
+from mingle_hooks.check.report import Address, Finding, Flow, Heard, Host, Network, Pair, Report, Space
 from mingle_hooks.rendezvous.report import KINDS, MAJORITY, Compared, compare_members
 from mingle_hooks.schedulers.hostlist import fold
 
@@ -195,7 +182,7 @@ def different_interfaces(report: Report, *, field: str, label: str) -> Iterator[
     """Find hosts whose interface on a network differs from the others' in one field of Address."""
     for network in report.networks:
         if network.name != ROUTED:
-            values = {host: getattr(end, field) for host, end in network_ends(report.here, network).items()}
+            values = {host: getattr(end, field) for host, end in reports.network_ends(report.here, network).items()}
             known = {host: str(value) for host, value in values.items() if value is not None}
             yield from different_nodes(f"{label} on {network.name}", known)
 
@@ -211,25 +198,27 @@ def slow_hosts(report: Report) -> Iterator[Finding]:
     if not report.flows:
         return
     usual = median(flow.mbits or 0 for flow in report.flows)
+    usual_text = reports.speed_text(usual)
     slow: dict[str, str] = {}
     for host in report.here:
         parts = [
-            f"{verb} {speed_text(max(speeds))}"
-            for verb, speeds in zip(("sends", "receives"), host_speeds(report.flows, host.name), strict=True)
+            f"{verb} {reports.speed_text(max(speeds))}"
+            for verb, speeds in zip(("sends", "receives"), reports.host_speeds(report.flows, host.name), strict=True)
             if len(speeds) > 1 and max(speeds) < usual * SLOW
         ]
         if parts:
             slow[host.name] = " and ".join(parts)
     if len(slow) > report.most_excluded:
-        text = f"{fold(tuple(slow))}: slow together, less than a third of {speed_text(usual)}, which is usual"
+        text = f"{fold(tuple(slow))}: slow together, less than a third of {usual_text}, which is usual"
         yield Finding("network", tuple(slow), text)
     else:
         for name, speeds_text in slow.items():
-            yield Finding("network", (name,), f"{name}: {speeds_text}, {speed_text(usual)} is usual", (name,))
+            yield Finding("network", (name,), f"{name}: {speeds_text}, {usual_text} is usual", (name,))
     for flow in slow_flows(report.flows):
         if slow.keys().isdisjoint((flow.sender, flow.receiver)):
-            speeds_text = f"{speed_text(flow.mbits or 0)} to {flow.receiver}, {speed_text(usual)} is usual"
-            yield Finding("network", (flow.sender, flow.receiver), f"{flow.sender}: sends {speeds_text}")
+            speed = reports.speed_text(flow.mbits or 0)
+            text = f"{flow.sender}: sends {speed} to {flow.receiver}, {usual_text} is usual"
+            yield Finding("network", (flow.sender, flow.receiver), text)
 
 
 def slow_flows(flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
@@ -503,7 +492,7 @@ def small_packets(report: Report) -> Iterator[Finding]:
     """Find paths on which no packets pass that both interfaces take. Paths that lose datagrams prove nothing."""
     pairs_of = _by_network(report)
     for network in report.networks:
-        mtus = {host: end.mtu for host, end in network_ends(report.here, network).items()}
+        mtus = {host: end.mtu for host, end in reports.network_ends(report.here, network).items()}
         known: list[Way] = []
         bad: dict[Way, int] = {}
         for pair in pairs_of.get(network.name, ()):
@@ -600,7 +589,7 @@ def multicast_trouble(report: Report) -> Iterator[Finding]:
     doubtful = {host.name for host in report.here if host.is_doubtful}
     multicast = {(host.name, heard.iface): heard for host in report.here for heard in host.multicast}
     for network in report.networks:
-        ends = network_ends(report.here, network).items()
+        ends = reports.network_ends(report.here, network).items()
         heard_at: dict[str, Heard] = {
             host: multicast[host, end.iface] for host, end in ends if (host, end.iface) in multicast
         }
@@ -725,5 +714,5 @@ _FIELD_REMEDIES = dict.fromkeys(_USERS_FIELDS, "user: run the same program in th
 
 def judge(report: Report) -> Report:
     """Return the report with the findings of all rules."""
-    found = [(finding, remedy) for rule, remedy in RULES for finding in rule(report)]
-    return with_findings(report, tuple(finding._replace(remedy=finding.remedy or remedy) for finding, remedy in found))
+    found = (f._replace(remedy=f.remedy or remedy) for rule, remedy in RULES for f in rule(report))
+    return reports.with_findings(report, tuple(found))

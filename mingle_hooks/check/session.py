@@ -24,6 +24,7 @@ from mingle_hooks.run.hub import Launching, Sockets
 from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Reception, Welcome
 from mingle_hooks.run.runner import Options, Request, facts_of, option_seconds, plan_hosts
 from mingle_hooks.run.starters import Allocation, Starter
+from mingle_hooks.run.status import wait_for
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.settings import load
 
@@ -74,7 +75,7 @@ class ProbeListener:
         self._numbers = {host: number for number, host in enumerate(hosts)}
         self._here: dict[int, Link] = {}
         self.facts: dict[int, Body] = {}
-        self.answers: dict[int, list[Body]] = {}
+        self.answers: dict[int, tuple[float, Body]] = {}  # with the time at which each arrived
         self.gone: dict[int, str] = {}
         self._reception = Reception(loop, sockets.listeners, secret, self._introduced, _MOST_STRANGERS)
         self._reception.on_end = self._ended
@@ -115,7 +116,7 @@ class ProbeListener:
         if kind == report.FACTS:
             self.facts[number] = body
         elif kind == report.ANSWER:
-            self.answers.setdefault(number, []).append(body)
+            self.answers.setdefault(number, (time.time(), body))
         else:
             raise WireError("not a probe's message")
 
@@ -361,7 +362,7 @@ class Session:
     def close(self) -> None:
         """End all probes, and close the sockets."""
         self.listener.dismiss()
-        self._until(lambda: not self._processes.running, _LEAVE_S)
+        wait_for(self._loop, lambda: not self._processes.running, _LEAVE_S)
         self._processes.kill(at_once=True)
         for process in self._processes.running:
             process.wait()
@@ -371,7 +372,7 @@ class Session:
 
     def report(self) -> Report:
         """Wait for the probes, send them their orders, and return the report of their answers."""
-        self._until(self._is_complete, self._request.start_s)
+        wait_for(self._loop, self._is_complete, self._request.start_s)
         self._started = self._loop.clock()
         hosts = tuple(self._host(number, name) for number, name in enumerate(self._names))
         here = [number for number, host in enumerate(hosts) if host.missing is None]
@@ -398,37 +399,24 @@ class Session:
 
         The latter is in seconds: at least, at most.
         """
-        sent_at = time.time()
-        self.listener.answers.clear()
-        arrived_at: dict[int, float] = {}
+        sent_at, listener = time.time(), self.listener
+        listener.answers.clear()
         for number, order in orders.items():
-            self.listener.send(number, report.ORDER, order)
-
-        def is_complete() -> bool:
-            for number in self.listener.answers.keys() - arrived_at.keys():
-                arrived_at[number] = time.time()
-            return all(number in arrived_at or number in self.listener.gone for number in orders)
-
-        self._until(is_complete, limit_s)
-        answers = {number: bodies[0] for number, bodies in self.listener.answers.items() if number in orders}
+            listener.send(number, report.ORDER, order)
+        wait_for(self._loop, lambda: orders.keys() <= listener.answers.keys() | listener.gone.keys(), limit_s)
+        found = {number: listener.answers[number] for number in orders if number in listener.answers}
         clocks = {}
-        for number, answer in answers.items():
+        for number, (arrived_at, answer) in found.items():
             if "time_ms" in answer:
                 clock_s = integer(answer, "time_ms", 0, 1 << 62) / 1000
-                clocks[number] = (clock_s - arrived_at.get(number, time.time()), clock_s + 0.001 - sent_at)
-        return answers, clocks
+                clocks[number] = (clock_s - arrived_at, clock_s + 0.001 - sent_at)
+        return {number: answer for number, (_, answer) in found.items()}, clocks
 
     def _left_s(self) -> float:
         """Return how much is left of the time after the start, in seconds."""
         return self._started + self._request.timeout_s - self._loop.clock()
 
     # --- The hosts.
-
-    def _until(self, holds: Callable[[], bool], limit_s: float) -> None:
-        end = self._loop.clock() + limit_s
-        wake = self._loop.after(limit_s, lambda: None)
-        self._loop.run(lambda: holds() or self._loop.clock() >= end)
-        wake.cancel()
 
     def _poll_processes(self) -> None:
         self._processes.poll()

@@ -17,16 +17,11 @@ from mingle_hooks.export import hostfiles
 from mingle_hooks.values import holds, nearest
 from mingle_hooks.world import File, View, endpoint
 
+# What a framework may need the caller to find out. roster: World.roster; names: its hosts by names that this node can
+# resolve, else by address; iface: Assignment.iface and Assignment.address; hcas: net.devices.active_rdma_ports();
+# site: View.site; cpu_only: View.is_cpu_only; memory: the saved answer, for a restarted member, as
+# joining.rejoin_or_join() has it.
 Need = Literal["roster", "names", "iface", "hcas", "cpu_only", "memory", "site"]
-
-# What a framework may need the caller to find out.
-ROSTER: Need = "roster"  # World.roster
-NAMES: Need = "names"  # its hosts by names that this node can resolve, else by address
-IFACE: Need = "iface"  # Assignment.iface and Assignment.address
-HCAS: Need = "hcas"  # net.devices.active_rdma_ports()
-SITE: Need = "site"  # View.site
-CPU_ONLY: Need = "cpu_only"  # View.is_cpu_only
-MEMORY: Need = "memory"  # the saved answer, for a restarted member: joining.rejoin_or_join()
 
 
 class Framework(NamedTuple):
@@ -459,16 +454,16 @@ _OMPI = ("OMPI_MCA_orte_hnp_uri", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"
 _RESTARTS = ("PET_MAX_RESTARTS", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
 _CPU = ("ACCELERATE_USE_CPU",)
 _MPI = ("MINGLE_HOSTFILE", *_OPEN_MPI, *_HYDRA, "HYDRA_IFACE", "SLURM_OVERLAP")
-_DEVICES = frozenset({CPU_ONLY})
-_HOSTS = frozenset({ROSTER})
-_NAMED_HOSTS = _HOSTS | {NAMES}
-_NETWORK = frozenset({IFACE})
+_DEVICES = frozenset[Need]({"cpu_only"})
+_HOSTS = frozenset[Need]({"roster"})
+_NAMED_HOSTS = frozenset[Need]({"roster", "names"})
+_NETWORK = frozenset[Need]({"iface"})
 
 
 FRAMEWORKS = {
     "torchrun": Framework(_torchrun, (*_PET, *_PET_RDZV, *NO_RANK)),
     "torchrun-elastic": Framework(
-        _torchrun_elastic, (*_PET[:3], *_PET_RDZV, *NO_RANK, *_RESTARTS), _NETWORK | {MEMORY}
+        _torchrun_elastic, (*_PET[:3], *_PET_RDZV, *NO_RANK, *_RESTARTS), frozenset({"iface", "memory"})
     ),
     "accelerate": Framework(_cpu, ("MINGLE_ACCELERATE_CONFIG", *_CPU), _DEVICES, files=_accelerate_files),
     "cpu": Framework(_cpu, _CPU, _DEVICES),
@@ -489,9 +484,9 @@ FRAMEWORKS = {
     "composer": Framework(_composer, ("BASE_RANK",)),
     "vllm": Framework(_own_address("VLLM_HOST_IP"), ("VLLM_HOST_IP",)),
     "sglang": Framework(_own_address("SGLANG_HOST_IP"), ("SGLANG_HOST_IP",)),
-    "nccl": Framework(_nccl, ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"), _NETWORK | {SITE}),
+    "nccl": Framework(_nccl, ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"), frozenset({"iface", "site"})),
     "gloo": Framework(_gloo, ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), _NETWORK),
-    "ucx": Framework(_ucx, ("UCX_NET_DEVICES",), frozenset({IFACE, HCAS})),
+    "ucx": Framework(_ucx, ("UCX_NET_DEVICES",), frozenset({"iface", "hcas"})),
 }
 
 # The defaults: torchrun's variables, as most people then type `torchrun train.py`, and the interface for Gloo, torch's

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError
+from mingle_hooks.files import write_new
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.world import Member
 
@@ -202,16 +203,10 @@ def _replace(place: str, after: bytes) -> None:
     if os.path.lexists(draft):  # left by a power cut: no other process holds the lock
         os.unlink(draft)
     old = os.stat(place)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    write_new(draft, after, mode=old.st_mode & 0o7777, uid=old.st_uid, gid=old.st_gid)
     try:
-        with open(descriptor, "wb") as file:
-            file.write(after)
-            file.flush()
-            os.fchown(descriptor, old.st_uid, old.st_gid)
-            for label in os.listxattr(place):  # SELinux's, and access lists, which a new mode would change
-                os.setxattr(descriptor, label, os.getxattr(place, label))
-            os.fchmod(descriptor, old.st_mode & 0o7777)
-            os.fsync(descriptor)
+        for label in os.listxattr(place):  # SELinux's, and access lists, which a new mode would change
+            os.setxattr(draft, label, os.getxattr(place, label))
         os.rename(draft, place)
     except BaseException:
         os.unlink(draft)

@@ -317,8 +317,9 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
     """Return the launcher that a command starts, and the position of its options."""
     before = prefix_length(command)
     command = command[before:]
-    end = _module_at(command)
-    is_module = end > 0
+    end = behind_python(command)
+    is_module = end > 0 and "-m" in command[end : end + 1] and len(command) > end + 1
+    end = end + 1 if is_module else 0
     name = command[end] if is_module else os.path.basename(command[0])
     second = " ".join([name, *command[end + 1 : end + 2]])
     for launcher in TABLE:
@@ -379,16 +380,14 @@ def script_of(launcher: Launcher, arguments: Sequence[str]) -> str | None:
     return arguments[position] if scripts == [position] and not starts_another else None
 
 
-def _module_at(command: Sequence[str]) -> int:
-    """Return the position of the module's name in `python [option]… -m module`, or 0."""
+def behind_python(command: Sequence[str]) -> int:
+    """Return the position behind `python [option]…`, of a script, -m or -c; 0 for another program."""
     if not os.path.basename(command[0]).startswith("python"):
         return 0
     position = 1
-    while position + 1 < len(command) and command[position].startswith("-"):
-        if command[position] == "-m":
-            return position + 1
+    while position < len(command) and command[position].startswith("-") and command[position] not in ("-m", "-c"):
         position += 2 if command[position] in _WITH_VALUE else 1
-    return 0
+    return position
 
 
 def with_frameworks(command: Sequence[str], spec: MemberSpec) -> MemberSpec:

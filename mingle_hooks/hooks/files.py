@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import __version__, values
 from mingle_hooks.errors import PlaceError, SettingsError
-from mingle_hooks.files import RUN_ROOT, template_environment, template_loader
+from mingle_hooks.files import MOUNTS, RUN_ROOT, file_system, template_environment, template_loader, write_new
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.settings import Settings
 from mingle_hooks.values import NONE
@@ -106,21 +106,11 @@ def glob_matches(root: str, pattern: str) -> list[str]:
 _SHARED = re.compile(
     r"nfs4?|lustre|gpfs|beegfs|ceph|cifs|smb3|glusterfs|afs|pvfs2|panfs|wekafs|fuse\.(sshfs|glusterfs|ceph\S*|juicefs)"
 )
-MOUNTS = "/proc/self/mountinfo"
 
 
 def shared_type(root: str, path: str) -> str:
     """Return the type of the file system of a path, if other nodes may share it; empty for a local one."""
-    place, deepest, kind = below_root(root, os.path.dirname(path)) + "/", "", ""
-    try:
-        with open(MOUNTS, encoding="utf-8", errors="replace") as file:
-            mounts = [line.partition(" - ")[::2] for line in file]
-    except OSError:  # a container without /proc
-        return ""
-    for before, after in mounts:
-        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), before.split()[4]).rstrip("/") + "/"
-        if place.startswith(point) and len(point) >= len(deepest):
-            deepest, kind = point, after.split()[0]
+    kind = file_system(below_root(root, os.path.dirname(path)) or "/", MOUNTS)
     return kind if _SHARED.fullmatch(kind) else ""
 
 
@@ -192,14 +182,8 @@ def _write(path: str, found: Found) -> None:
     if found.is_link:
         os.symlink(os.fsdecode(found.data), path)
         os.chown(path, found.uid, found.gid, follow_symlinks=False)
-        return
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(found.data)
-        file.flush()
-        os.fchown(descriptor, found.uid, found.gid)
-        os.fchmod(descriptor, found.mode)
-        os.fsync(file.fileno())
+    else:
+        write_new(path, found.data, mode=found.mode, uid=found.uid, gid=found.gid)
 
 
 def unfinished_files(path: str) -> str:
@@ -522,20 +506,17 @@ def render_hook(
 
     The two places are the ones on every host, except where a hook is tried out.
     """
-    text = (
-        _environment()
-        .get_template(hook.template)
-        .render(
-            header=header_lines(hook.scheduler, hook.name, chain.program),
-            hook=hook,
-            site=site,
-            chain=chain.program,
-            directory=chain.directory,
-            drop_ins=chain.drop_ins,
-            kill_switch=kill_switch,
-            state_directory=state_directory,
-            task_prolog=TASK_PROLOG,
-        )
+    template = _environment().get_template(hook.template)
+    text = template.render(
+        header=header_lines(hook.scheduler, hook.name, chain.program),
+        hook=hook,
+        site=site,
+        chain=chain.program,
+        directory=chain.directory,
+        drop_ins=chain.drop_ins,
+        kill_switch=kill_switch,
+        state_directory=state_directory,
+        task_prolog=TASK_PROLOG,
     )
     return with_checksum(text)
 

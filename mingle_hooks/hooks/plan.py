@@ -609,10 +609,8 @@ def _above(root: str, paths: list[str]) -> Iterator[tuple[str, os.stat_result]]:
             parents.add(place)
             place = os.path.dirname(place)
     for place in sorted(parents):
-        try:
+        with suppress(FileNotFoundError):
             yield place, os.stat(files.below_root(root, place))
-        except FileNotFoundError:
-            continue
 
 
 def site_key(root: str, path: str) -> Iterator[Finding]:

@@ -19,21 +19,9 @@ from mingle_hooks import __version__
 from mingle_hooks.errors import MingleError, PlaceError, UsageError
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files, slurm
+from mingle_hooks.hooks import plan as plans
 from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, read_header, render_hook, write_hook
-from mingle_hooks.hooks.plan import (
-    TRIAL_S,
-    File,
-    Finding,
-    Hook,
-    Plan,
-    Removal,
-    Target,
-    Trial,
-    Where,
-    check_health,
-    file_findings,
-    site_key,
-)
+from mingle_hooks.hooks.plan import TRIAL_S, File, Finding, Hook, Plan, Removal, Target, Trial, Where
 from mingle_hooks.hooks.targets import TARGETS, hook
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.schedulers.hostlist import fold
@@ -52,7 +40,7 @@ def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
     known = {finding.where for finding in found} & {entry.chain for entry in installed.of(plan.scheduler)}
     found[:0] = [
         finding
-        for finding in check_health(plan.root, installed, plan.scheduler, site.key_file)
+        for finding in plans.check_health(plan.root, installed, plan.scheduler, site.key_file)
         if finding.where not in known
     ]
     found += (*suffix_findings(site, where, [file.entry for file in plan.files]), *_plan(plan, installed))
@@ -341,7 +329,7 @@ def hooks_fingerprint(root: str, path: str) -> str:
     """Return a fingerprint of the site's key, which reveals nothing of the key."""
     try:
         found = files.look_at(files.strip_root(root, path))
-        if found is not None and any(site_key(root, path)):
+        if found is not None and any(plans.site_key(root, path)):
             return UNFIT
     except PlaceError:
         return UNFIT
@@ -361,7 +349,7 @@ def _problems(root: str, entries: tuple[files.Entry, ...]) -> Iterator[str]:
     """Yield what keeps Slurm from running the files here, or lets others change them."""
     try:
         yield from (f"{entry.path} is a stub that uninstall left" for entry in entries if entry.stub)
-        found = [finding for entry in entries for finding in file_findings(root, entry, "")]
+        found = [finding for entry in entries for finding in plans.file_findings(root, entry, "")]
         found += slurm.chain_findings(root, slurm.chained_programs(entries))
         yield from (f"{finding.where} {finding.what}" for finding in found)
     except (OSError, MingleError) as wrong:

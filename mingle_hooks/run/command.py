@@ -315,17 +315,26 @@ class StackReader:
         self._spies: dict[int, tuple[int, FileIO]] = {}  # pid -> py-spy's process and its output
         self._stacks: dict[int, bytes] = {}
         self._signalled: list[int] = []
-        self._is_over = False
         self._until = loop.clock() + within_s
-        loop.after(max(within_s - WRITE_S, 0.0), self._no_more_spies)
+        self._spy_until = self._until - WRITE_S
         self._spy()
 
     def _spy(self) -> None:
-        """Go on to the next; after the last, to those that py-spy had nothing of."""
-        while self._waiting and len(self._spies) < MOST_AT_ONCE:
+        """Take what has come, give up what takes too long, and go on to the next; after the last, to faulthandler."""
+        is_late = self._loop.clock() >= self._spy_until
+        for pid, (spy, end) in [*self._spies.items()]:
+            data = end.read(_STACKS_BYTES)
+            self._stacks[pid] = (self._stacks[pid] + (data or b""))[:MOST_STACKS]
+            if is_late and data != b"":
+                processes.send_signal([spy], signal.SIGKILL)
+            if is_late or data == b"":
+                end.close()
+                del self._spies[pid]
+        while self._waiting and len(self._spies) < MOST_AT_ONCE and not is_late:
             self._begin(self._waiting.pop(0))
-        if not self._spies and not self._is_over:
-            self._is_over = True
+        if self._spies:
+            self._loop.after(_LOOK_S, self._spy)
+        else:
             self._signal()
 
     def _begin(self, pid: int) -> None:
@@ -337,27 +346,6 @@ class StackReader:
             self._stacks[pid] = f"py-spy: {wrong.strerror}".encode()
             return
         self._spies[pid], self._stacks[pid] = (spy, end), b""
-        self._loop.watch(end, READ, lambda _events: self._read(pid))
-
-    def _read(self, pid: int) -> None:
-        data = self._spies[pid][1].read(_STACKS_BYTES)
-        if data:
-            self._stacks[pid] = (self._stacks[pid] + data)[:MOST_STACKS]
-        elif data is not None:
-            self._close(pid)
-            self._spy()
-
-    def _close(self, pid: int) -> int:
-        spy, end = self._spies.pop(pid)
-        self._loop.unwatch(end)
-        end.close()
-        return spy
-
-    def _no_more_spies(self) -> None:
-        """Give up those that take too long."""
-        self._waiting.clear()
-        processes.send_signal([self._close(pid) for pid in [*self._spies]], signal.SIGKILL)
-        self._spy()
 
     def _signal(self) -> None:
         """Have faulthandler write the stacks that py-spy did not get, where it is enabled, and wait until it has."""

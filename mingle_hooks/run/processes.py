@@ -275,12 +275,11 @@ def _is_member(path: str, run_id: bytes) -> bool:
 _SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
-def adopt_orphans() -> bool:
-    """Become the parent of all descendants whose parents end; tell whether it worked."""
+def adopt_orphans() -> None:
+    """Become the parent of all descendants whose parents end."""
     prctl = ctypes.CDLL(None).prctl
     prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
-    status: int = prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    return status == 0
+    prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 _GROUPS = "/proc/self/cgroup"

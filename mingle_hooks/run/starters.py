@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from mingle_hooks.errors import FactsError, PlaceError, UsageError, reason
+from mingle_hooks.files import write_new
 from mingle_hooks.keys import on_network
 from mingle_hooks.net.addresses import HOST_CHARACTERS, hostname
 from mingle_hooks.schedulers import hostlist
@@ -164,7 +165,6 @@ def _no_starter(facts: JobFacts) -> FactsError:
 # The environment holds the run's key, so it is never on a command line. Every host has to see the file.
 _PREFIX = ".mingle."
 _RANDOM_BYTES = 8
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def packed(environ: Mapping[str, str]) -> bytes:
@@ -193,7 +193,7 @@ def write_environ(environ: Mapping[str, str], within: tuple[str, ...]) -> str:
     for directory in within:
         path = os.path.join(directory, f"{_PREFIX}{os.urandom(_RANDOM_BYTES).hex()}")
         try:
-            _write(path, packed(environ))
+            write_new(path, packed(environ))
         except OSError as error:
             wrong = f"{directory}: {error.strerror}"
         else:
@@ -203,19 +203,6 @@ def write_environ(environ: Mapping[str, str], within: tuple[str, ...]) -> str:
         wrong,
         "`mingle run` in a directory of your own that they share",
     )
-
-
-def _write(path: str, data: bytes) -> None:
-    descriptor = os.open(path, _FLAGS, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), 0o600)  # whatever the umask
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())  # before another host reads it; and NFS reports a full disk only here
-    except BaseException:
-        remove_environ(path)
-        raise
 
 
 def remove_environ(path: str) -> None:

@@ -327,11 +327,12 @@ def _fetch(loop: Loop, contacts: Sequence[Contact], limit_s: float, *, is_whole:
     with ExitStack() as stack:
         opened = (StatusRequest(loop, contact, is_whole=is_whole) for contact in contacts)
         requests = [stack.enter_context(closing(request)) for request in opened]
-        _wait(loop, lambda: all(request.is_over for request in requests), limit_s)
+        wait_for(loop, lambda: all(request.is_over for request in requests), limit_s)
     return [request.state for request in requests]
 
 
-def _wait(loop: Loop, is_over: Callable[[], bool], limit_s: float) -> None:
+def wait_for(loop: Loop, is_over: Callable[[], bool], limit_s: float) -> None:
+    """Run a loop until this holds, at most for limit_s."""
     until = loop.clock() + limit_s
     timer = loop.after(limit_s, lambda: None)  # so that it turns then
     loop.run(lambda: is_over() or loop.clock() >= until)
@@ -356,13 +357,13 @@ def kill_run(contact: Contact, *, is_now: bool, limit_s: float, answer_s: float 
         answers[kind] = wire.integer(body, "status", 0, 255) if kind == GONE else None
 
     with Loop() as loop, closing(StatusRequest(loop, contact, is_whole=False)) as request:
-        _wait(loop, lambda: request.is_over, answer_s)
+        wait_for(loop, lambda: request.is_over, answer_s)
         link = request.link
         if link is None:
             return Ending(is_accepted=False, status=None, has_hung_up=False)
         link.on_message = take
         link.send_message(KILL, {"now": is_now})
-        _wait(loop, lambda: link.closed, limit_s)
+        wait_for(loop, lambda: link.closed, limit_s)
         return Ending(bool(answers), answers.get(GONE), link.closed)
 
 

@@ -17,19 +17,9 @@ from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.export import launchers, shells
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.files import config_directory, template_environment, template_loader
+from mingle_hooks.scripts import job as jobs
 from mingle_hooks.scripts.directives import Scheduler, directives, refused, scheduler
-from mingle_hooks.scripts.job import (
-    DEFAULT,
-    FIELDS,
-    LAUNCHERS,
-    NOT_CARRIED,
-    Group,
-    Job,
-    Launcher,
-    limit_warning,
-    read_fields,
-    read_groups,
-)
+from mingle_hooks.scripts.job import DEFAULT, FIELDS, LAUNCHERS, NOT_CARRIED, Group, Job, Launcher
 from mingle_hooks.values import nearest
 
 # Values as text of bash: an argument or a comment. Each scheduler has its own quoting for its directives.
@@ -185,11 +175,9 @@ def _without_python(argv: Argv) -> Argv:
     if argv[0] == "-m":
         return ("python3", *argv)
     argv = argv[launchers.assignments(argv) :] or argv
-    if not os.path.basename(argv[0]).startswith("python"):
+    position = launchers.behind_python(argv)
+    if not position:
         return argv
-    position = 1
-    while position < len(argv) and argv[position].startswith("-") and argv[position] not in ("-m", "-c"):
-        position += 2 if argv[position] in ("-W", "-X") else 1
     rest = argv[position:]
     return (argv[0], *rest) if rest[:1] == ("-m",) else rest or argv
 
@@ -286,10 +274,10 @@ def describe(
     Options take precedence; None, False or an empty one was not given. The file may hold the command too, as a list.
     Raises UsageError, which names the field.
     """
-    values, sources = read_fields(options, spec)
+    values, sources = jobs.read_fields(options, spec)
     spec_command = values.pop("command", ())
     typed = _checked(tuple(command) or tuple(spec_command))
-    groups = read_groups(values)
+    groups = jobs.read_groups(values)
     parsed = read_command(typed, values.pop("launcher", None), default_launcher)
     if parsed.starter and parsed.launcher.starts == "node":
         groups = tuple(_started_once(group) for group in groups)
@@ -301,7 +289,7 @@ def describe(
         starter=parsed.starter,
         groups=groups,
         job_name=values.pop("job-name", None) or _name(parsed),
-        signal=limit_warning(values.pop("signal", None), values.get("time")),
+        signal=jobs.limit_warning(values.pop("signal", None), values.get("time")),
         frameworks=(*parsed.frameworks, *frameworks),
         sources=sources,
         **{FIELDS[name].attribute: value for name, value in values.items()},

@@ -9,7 +9,6 @@ from frameworks.reads import FOR_USER_CODE, OWN, READS
 from support.recorded import assigned
 
 from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.export import frameworks as rows
 from mingle_hooks.export.frameworks import FRAMEWORKS, NO_RANK, NOT_HERE, framework, needs, profiles
 from mingle_hooks.export.variables import files, left_to_nccl, own, variables
 from mingle_hooks.net.addresses import NcclSetting
@@ -125,7 +124,7 @@ def test_a_framework_exports_the_names_of_its_row_and_no_others(name: str, view:
     assert set(framework(name).names) - exported <= optional
 
 
-@pytest.mark.parametrize("name", [name for name, row in FRAMEWORKS.items() if row.needs & {rows.ROSTER, rows.IFACE}])
+@pytest.mark.parametrize("name", [name for name, row in FRAMEWORKS.items() if row.needs & {"roster", "iface"}])
 def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
     """Half a set is never there; torchrun and accelerate get what makes them end at once."""
     bare = NODE_VIEW._replace(world=WORLD._replace(roster=()), place=Assignment(None, 4, None))
@@ -165,8 +164,8 @@ def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str,
 
 def test_nothing_is_looked_up_that_no_framework_needs() -> None:
     assert needs(("torchrun", "jax", "lightning")) == frozenset()
-    assert needs(("tensorflow", "nccl")) == {rows.ROSTER, rows.IFACE, rows.SITE}
-    assert needs(("ucx",)) == {rows.IFACE, rows.HCAS}
+    assert needs(("tensorflow", "nccl")) == {"roster", "iface", "site"}
+    assert needs(("ucx",)) == {"iface", "hcas"}
 
 
 OF_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
