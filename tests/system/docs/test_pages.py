@@ -6,9 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from documents import DOCS, PAGES, ROOT, blocks, find
-from lines import RUN
-from messages import SHOWN
+from documents import CASES, DOCS, PAGES, ROOT, TROUBLE, blocks, find
 from needs import only_with
 
 # (page, mark of its block) -> why it is not run here. Its syntax is checked all the same.
@@ -30,7 +28,10 @@ EXTENDING = "extending.md"  # all of it is run by test_extending.py
 
 def test_every_block_is_run_or_it_is_told_why_not() -> None:
     """None is forgotten, and none that is named is gone."""
-    named = [find(*where) for where in (*RUN, *SHOWN, *NOT_RUN)]
+    kinds = ("allocated", "batch", "variables_of", "shell", "step", "tasks", "hosts")
+    cases = [(case.get("page", TROUBLE), case["mark"]) for kind in kinds for case in CASES[kind]]
+    tables = *CASES["blocks"].values(), CASES["own"].values(), NOT_RUN, cases
+    named = [find(*where) for table in tables for where in table]
     every = [block for page in PAGES if page != EXTENDING for block in blocks(page)]
     assert sorted(set(named)) == sorted(every)
     assert len(named) == len(set(named))
