@@ -23,6 +23,9 @@ KINDS = {getattr(wire, name): name for name in FRAMES.split()}
 HORIZON_S = 600.0
 # With so much time left when the last one comes, in seconds, a world has to form where nothing happens.
 CALM_S = 8.0
+# A member asks by multicast 8 times in 10 s, and gets two answers each time. With a tenth of the datagrams lost, all of
+# that fails once in 10^7 members; with three tenths, once in 3,000: seed 53335322 ends at its deadline.
+CERTAIN_LOSS = 0.1
 # What is started "at the same time" starts within this, in seconds.
 TOGETHER_S = 0.1
 # Where one directory announces all leaders by right, one may have waited so long, and the others come within that.
@@ -86,7 +89,7 @@ class Plan(NamedTuple):
         # The time of day matters to nobody, and a connection that is lost unsaid is found out.
         lost, harmless = kinds.count("half-open"), kinds.count("time of day")
         is_healed = lost + harmless == len(kinds) and spare_s > CALM_S + 2 * PEER_LOST_S * lost
-        return is_healed and self.oddity is None
+        return is_healed and self.oddity is None and not (VIA[self.mode] == ("multicast",) and self.loss > CERTAIN_LOSS)
 
 
 def plan(seed: int, rng: random.Random) -> Plan:
