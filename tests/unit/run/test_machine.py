@@ -412,8 +412,9 @@ def test_fewer_go_on_where_fewer_are_enough_and_keep_their_ranks() -> None:
     assert ranks(run.of(Begin)[4:]) == [(0, 0), (3, 1), (2, 2)]
 
 
-def test_the_window_is_kept() -> None:
-    run = Run(plan(4, least=2, most=4, window_s=30))
+@pytest.mark.parametrize("times", [{"window_s": 30}, {"window_s": 90, "join_s": 30}])
+def test_the_window_is_kept_and_is_no_longer_than_the_timeout(times: dict[str, float]) -> None:
+    run = Run(plan(4, least=2, most=4, **times))
     run.join(0, 3)
     assert not run.of(Begin)
     run.until(Begin, most_s=30)
@@ -577,7 +578,8 @@ def stalled(**options: Any) -> Run:
 def test_all_stacks_are_requested_and_then_all_end() -> None:
     run = stalled(grace_s=7.0)
     assert run.now == 160.0
-    assert [(action.place, action.message.attempt) for action in run.sent(Dump)] == [(0, 0), (1, 0), (2, 0)]
+    asked = [(action.place, action.message.attempt, action.message.within_ms) for action in run.sent(Dump)]
+    assert asked == [(place, 0, round(machine.DUMP_S * 1000)) for place in range(3)]
     run.take(stacks(0, "zero"), ended(1, 134, signal=6), stacks(1, "one"))
     assert not run.sent(End)
     run.take(stacks(2, "two"))
