@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 from cluster.hosts import Hosts
-from slurm_step import STEP
 from support.members import KEYED, OTHER_KEY, REDUCE, SHARED, WORLD, evaluating, one_world, parsed, variables
+from support.recorded import STEP
 
 TWO = ("--id", "job", "--nodes", "2")
 # What a program can see of how it was started: signals, limits, descriptors.

@@ -18,13 +18,6 @@ from support.members import KEYED, REDUCE, evaluating, failed, members, one_worl
 
 TWO = ("--id", "job", "--nodes", "2")
 BY_MASTER = (*TWO, "--timeout", "2", "--via", "master", "--master", "node1")
-HOLDING = """
-import socket, time
-held = [socket.create_server(("", port)) for port in (50000, 50001)] + [
-    socket.create_server(("::", port), family=socket.AF_INET6) for port in (50000, 50001)]
-print("ready", flush=True)
-time.sleep(600)
-"""
 # Interfaces that come with an address, stay for a moment, and go: pods and virtual machines do it all day.
 CHURN = """while :; do
     for n in 1 2 3; do
@@ -42,7 +35,7 @@ def test_a_member_without_a_local_port_reports_it(hosts: Callable[..., Hosts], *
     """With the range that is used up, as connect(2) finds nothing in it."""
     two = hosts(2, ipv4=ipv4)
     two[1].run(["sysctl", "-w", "net.ipv4.ip_local_port_range=50000 50001"], check=True)
-    holder = program(two[1], HOLDING)
+    holder = program(two[1], "holds.py", "50000", "50001")
     results = members(list(two), lambda number: evaluating(*BY_MASTER, "--rank", str(number)))
     stop(holder)
     said = failed(results[1], 69)
