@@ -117,7 +117,7 @@ def amd_gpus(root: str) -> list[str]:
 
 ANSWER_S = 0.5  # an mlx5 device takes a millisecond; a broken one takes a minute
 BUSY_S = 3.0  # if the node is slow: the child waits for a processor, not for a device
-END_S = 0.25  # a killed child ends at once, unless it hangs in the kernel
+END_S = 0.25  # a killed child ends at once, unless it waits for a processor or hangs in the kernel
 _SIGKILL = 9
 _READ_BYTES = 1 << 16
 
@@ -140,7 +140,7 @@ def read_in_child(paths: Sequence[str]) -> dict[str, str] | None:
     finally:
         os.kill(pid, _SIGKILL)
         # A child that hangs in the kernel cannot be killed yet; it ends by itself later.
-        is_over = text is not None or _receive(here, END_S) is not None
+        is_over = text is not None or _receive(here, END_S, pid) is not None
         os.waitpid(pid, 0 if is_over else os.WNOHANG)
         os.close(here)
     values = text.split("\n") if text is not None else []

@@ -15,11 +15,13 @@ from typing import Any
 
 from cluster.host import COMMAND_S, Host
 from cluster.hosts import Hosts
+from cluster.paths import PROJECT
 from cluster.scheduler import Scheduler
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "sinfo", "munged")
 CONF = "/etc/slurm/slurm.conf"
 LOGS = "/run/slurm"
+SLURM_CONF = PROJECT / "tests/data/slurm.conf"
 # Everything that a job can come to rest in.
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
 
@@ -34,32 +36,9 @@ def conf(names: Sequence[str], cpus: int, more: Iterable[str], gpus: int = 0, ad
     """Return slurm.conf for hosts of these names, found by name without addresses; the later of two lines wins."""
     has = f"CPUs={cpus} RealMemory=4096" + f" Gres=gpu:{gpus}" * bool(gpus)
     has += f" NodeAddr={','.join(addresses)}" * bool(addresses)
-    lines = [
-        "ClusterName=mingle",
-        f"SlurmctldHost={names[0]}" + (f"({addresses[0]})" if addresses else ""),
-        "SlurmUser=root",
-        "AuthType=auth/munge",
-        "ProctrackType=proctrack/linuxproc",
-        "TaskPlugin=task/none",
-        "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_CPU",
-        "JobAcctGatherType=jobacct_gather/none",
-        "SlurmdParameters=config_overrides",  # more CPUs than the machine has
-        "ReturnToService=2",
-        "MpiDefault=none",
-        f"StateSaveLocation={LOGS}/state",
-        f"SlurmdSpoolDir={LOGS}/spool.%n",
-        f"SlurmctldPidFile={LOGS}/slurmctld.pid",
-        f"SlurmdPidFile={LOGS}/slurmd.pid",
-        # Tests wait for what happens, so nothing may be put off as on a large cluster.
-        "SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0",
-        "KillWait=2",
-        "MinJobAge=3600",  # s; a test asks for its jobs after their end
-        "MaxNodeCount=64",
-        f"NodeName={','.join(names)} {has} State=UNKNOWN",
-        "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO",
-    ]
-    return "\n".join([*lines, *more]) + "\n"
+    controller = f"{names[0]}({addresses[0]})" if addresses else names[0]
+    text = SLURM_CONF.read_text().format(controller=controller, logs=LOGS, names=",".join(names), has=has)
+    return "\n".join([text.rstrip("\n"), *more]) + "\n"
 
 
 class SlurmCluster(Scheduler):

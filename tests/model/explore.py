@@ -55,38 +55,6 @@ def backend(came: dict[State, tuple[State, str] | None], state: State) -> tuple[
     return tuple(reversed(steps))
 
 
-def without_word(start: State) -> tuple[str, ...]:
-    """Return the steps, if any, to a state from which a member can no longer get a COMMIT that was sent."""
-    came: dict[State, tuple[State, str] | None] = {start: None}
-    before: dict[State, list[State]] = {}
-    waiting = [start]
-    while waiting:
-        state = waiting.pop()
-        for step, found in moves(state):
-            after = alike(found)
-            before.setdefault(after, []).append(state)
-            if after not in came:
-                came[after] = state, step
-                waiting.append(after)
-    fine = [state for state in came if not awaited(state)]
-    good = set(fine)
-    while fine:
-        earlier = [state for state in before.get(fine.pop(), ()) if state not in good]
-        good.update(earlier)
-        fine += earlier
-    backends = [backend(came, state) for state in came if state not in good]
-    return min(backends, key=len, default=())
-
-
-def awaited(state: State) -> bool:
-    """Return whether a member still awaits a COMMIT that was sent."""
-    return any(
-        leader.leads == "formed" and state.processes[member].bound == index
-        for index, leader in enumerate(state.processes)
-        for member in leader.members
-    )
-
-
 def alike(state: State) -> State:
     """Return the one that stands for all states that differ only in which is which of those that never lead."""
     size = state.terms.size

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from model.explore import explore, without_word
+from model.explore import explore
 from model.protocol import Budget, Terms, beginning
 from model.sizes import SMALL, start
 
@@ -27,8 +27,3 @@ def test_the_one_documented_split_is_there() -> None:
     assert found.splits
     assert not found.wrong
     assert found.backend[-1].endswith("is cut off from the word")
-
-
-def test_a_commit_that_was_sent_always_arrives() -> None:
-    """A connection may break at COMMIT, which is sent again to a member that returns."""
-    assert without_word(beginning(Terms(3, ranked=True), 1, Budget(breaks=1))) == ()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from support.recorded import FOLDER
+
 from mingle_hooks.errors import UsageError
+from mingle_hooks.files import toml
 from mingle_hooks.scripts.script import describe, render_script
 
 
@@ -85,56 +88,9 @@ VALUES = (
     "1-3", "0-9:2%3", "END,FAIL", "TIME_LIMIT", "gpu:2", "a.b:1",
 )
 # fmt: on
-# How the words of each scheduler's directive carry a field; {} is the value. What is absent has to be refused.
-_OPTIONS = {
-    "pbs": "job-name=-N partition=-q account=-A reservation=-q output=-o error=-e mail-user=-M array=-J",
-    "torque": "job-name=-N partition=-q account=-A output=-o error=-e mail-user=-M array=-t",
-    "lsf": "job-name=-J partition=-q account=-P qos=-sla reservation=-U output=-o error=-e mail-user=-u dependency=-w",
-    "sge": "job-name=-N partition=-q account=-P reservation=-ar constraint=-l output=-o error=-e mail-user=-M array=-t"
-    " dependency=-hold_jid",
-}
-_SLURM = "job-name partition account qos reservation constraint output error mail-user mail-type array dependency"
-CARRIED = {
-    its: {name: [option, "{}"] for name, option in (pair.split("=") for pair in text.split())}
-    for its, text in _OPTIONS.items()
-}
-CARRIED["slurm"] = {name: [f"--{name}={{}}"] for name in _SLURM.split()}
-CARRIED["pbs"] |= {"constraint": ["-l", "select=1:ncpus=1:mpiprocs=1:{}"], "dependency": ["-W", "depend={}"]}
-CARRIED["torque"] |= {"constraint": ["-l", "nodes=1:ppn=1:{}"], "dependency": ["-W", "depend={}"]}
-CARRIED["torque"] |= {"qos": ["-l", "qos={}"], "reservation": ["-l", "advres={}"]}
-CARRIED["lsf"] |= {"constraint": ["-R", "select[{}] span[ptile=1]"]}
-# What a scheduler says in other words than the user's.
-_PATHS = {
-    "pbs": {"%%": "%", "%x.out": "true.out", "%a": "^array_index^"},
-    "torque": {"%%": "%", "%x.out": "true.out"},
-    "lsf": {"%%": "%", "%j": "%J", "%x.out": "true.out", "%a": "%I", "%x-%j.out": "true-%J.out", "%A_%a": "%J_%I"},
-    "sge": {"%%": "%", "%j": "$JOB_ID", "%x.out": "$JOB_NAME.out", "%a": "$TASK_ID", "%A_%a": "$JOB_ID_$TASK_ID"}
-    | {"%x-%j.out": "$JOB_NAME-$JOB_ID.out"},
-}
-TRANSLATED = {
-    ("lsf", "array", "1,2"): ["-J", "true[1,2]"],
-    ("lsf", "array", "1-3"): ["-J", "true[1-3]"],
-    ("lsf", "mail-type", "END,FAIL"): ["-N"],
-    ("lsf", "mail-type", "none"): ["-J", "true"],  # and no -N or -B
-    ("lsf", "dependency", "afterok:1"): ["-w", "done(1)"],
-    ("lsf", "dependency", "afterany:1:2,afterany:3"): ["-w", "ended(1) && ended(2) && ended(3)"],
-    ("sge", "dependency", "afterany:1:2,afterany:3"): ["-hold_jid", "1,2,3"],
-    **{(its, "mail-type", "END,FAIL"): ["-m", "ea"] for its in ("pbs", "torque", "sge")},
-    **{(its, "mail-type", "none"): ["-m", "n"] for its in ("pbs", "torque", "sge")},
-    **{
-        (its, field, value): [option, text]
-        for field, option in (("output", "-o"), ("error", "-e"))
-        for its, texts in _PATHS.items()
-        for value, text in texts.items()
-    },
-}
-# What only Slurm's patterns say, in a path: these are no values that a directive carries as they are.
-ONLY_SLURM = {
-    "pbs": {"%j", "%J", "%x-%j.out", "%A_%a", "%5j"},
-    "torque": {"%a", "%j", "%J", "%x-%j.out", "%A_%a", "%5j"},
-    "lsf": {"%5j"},
-    "sge": {"%J", "%5j"},
-}
+TABLE = toml((FOLDER.parent / "directives.toml").read_bytes())
+CARRIED: dict[str, dict[str, list[str]]] = TABLE["carried"]
+ONLY_SLURM: dict[str, list[str]] = TABLE["only_slurm"]
 
 
 def script_with(scheduler: str, field: str, value: str) -> str | None:
@@ -150,7 +106,10 @@ def script_with(scheduler: str, field: str, value: str) -> str | None:
 
 def words_for(scheduler: str, field: str, value: str) -> list[str]:
     """Return the words of the directive that carries a value; none where no directive can."""
-    carried = [word.replace("{}", value) for word in CARRIED[scheduler].get(field, [])]
+    words = CARRIED[scheduler].get(field, [])
+    translated = TABLE["translated"].get(scheduler, {}).get(field, {})
+    if field in ("output", "error") and value in (paths := TABLE["paths"].get(scheduler, {})):
+        value = paths[value]
     if (scheduler, field) in (("lsf", "partition"), ("lsf", "mail-user")):
-        carried = [word.replace(",", " ") for word in carried]  # its lists have blanks
-    return TRANSLATED.get((scheduler, field, value)) or carried
+        value = value.replace(",", " ")  # its lists have blanks
+    return translated.get(value) or [word.replace("{}", value) for word in words]

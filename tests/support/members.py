@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -128,6 +129,11 @@ def lines(process: Popen[str]) -> Iterator[str]:
     """Return the lines that a running process writes to stderr, as they come."""
     assert process.stderr is not None
     return iter(process.stderr.readline, "")
+
+
+def besides_waits(*texts: str) -> list[str]:
+    """Return the lines of mingle but for those in which a member on a busy machine says how long it has waited."""
+    return [line for text in texts for line in text.splitlines() if not re.search(r" after \d+ s\b", line)]
 
 
 def until_line(process: Popen[str], text: str) -> None:

@@ -24,3 +24,10 @@ def names(cluster: str, *kinds: str) -> list[str]:
 def assigned(text: str) -> dict[str, str]:
     """Return an environment from assignments as a shell has them; a value with spaces stands in quotes."""
     return dict(pair.split("=", 1) for pair in shlex.split(text))  # type: ignore[misc]
+
+
+# Slurm's variables of a step of two nodes with a task each, without a task's own numbers.
+STEP = assigned(
+    "SLURM_JOB_ID=5 SLURM_JOB_NODELIST=node[1-2] SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node[1-2] SLURM_STEP_NUM_NODES=2"
+    " SLURM_STEP_NUM_TASKS=2 SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_LOCALID=0"
+)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from slurm_step import STEP
-from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
+from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, STEP, environ
 
 from mingle_hooks.errors import FactsError, MingleError, UsageError
 from mingle_hooks.job import member_spec

@@ -8,8 +8,19 @@ from collections.abc import Callable
 
 import pytest
 from cluster.hosts import Hosts
-from slurm_step import STEP
-from support.members import KEYED, OTHER_KEY, REDUCE, SHARED, WORLD, evaluating, one_world, parsed, variables
+from support.members import (
+    KEYED,
+    OTHER_KEY,
+    REDUCE,
+    SHARED,
+    WORLD,
+    besides_waits,
+    evaluating,
+    one_world,
+    parsed,
+    variables,
+)
+from support.recorded import STEP
 
 TWO = ("--id", "job", "--nodes", "2")
 # What a program can see of how it was started: signals, limits, descriptors.
@@ -98,7 +109,7 @@ def test_exec_becomes_the_command_with_the_variables_and_nothing_else_changed(ho
     found = []
     for process in processes:
         out, err = process.communicate(timeout=60)
-        assert (process.returncode, err) == (0, "")
+        assert (process.returncode, besides_waits(err)) == (0, [])
         assert out.startswith(plain.stdout), (out, plain.stdout)
         found.append(parsed(out))
         assert found[-1]["PID"] == str(process.pid)
@@ -211,22 +222,12 @@ def test_a_terminal_sees_one_live_line_that_is_wiped_at_the_end(hosts: Callable[
     live, wiped, message = shown.decode().rpartition("\r\x1b[K")
     assert message.startswith("mingle: expected 2 members within 3 s")
     assert bool(wiped) is not quiet
-    seen = re.findall(r"\r\x1b\[Kmingle: 1 of 2 nodes checked in after [12] s; waiting for rank 1", live)
-    assert len(seen) == (0 if quiet else 2)
-
-
-def test_a_log_gets_plain_lines_now_and_then(hosts: Callable[..., Hosts]) -> None:
-    """No control characters, and by far not one line a second."""
-    process = hosts(1)[0].popen(["mingle", "env", *TWO, "--rank", "0", "--timeout", "2"], env=KEYED)
-    _, err = process.communicate(timeout=30)
-    lines = err.splitlines()
-    assert lines[0] == "mingle: 1 of 2 nodes checked in after 1 s; waiting for rank 1"
-    assert len(lines) == 2
-    assert all(line.isprintable() for line in lines)
+    seen = re.findall(r"\r\x1b\[Kmingle: 1 of 2 nodes checked in after [123] s; waiting for rank 1", live)
+    assert bool(seen) is not quiet
 
 
 def test_a_member_that_has_not_met_rank_0_does_not_pretend_to_know_who_is_there(hosts: Callable[..., Hosts]) -> None:
     """It says whom it looks for, and where."""
     env = {**KEYED, **STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
-    done = hosts(1)[0].run(["mingle", "env", "--timeout", "2"], env=env)
-    assert done.stderr.splitlines()[0] == "mingle: still looking for rank 0 (node1) after 1 s"
+    done = hosts(1)[0].run(["mingle", "env", "--timeout", "3"], env=env)
+    assert re.match(r"mingle: still looking for rank 0 \(node1\) after [123] s\n", done.stderr), done

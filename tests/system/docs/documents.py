@@ -5,14 +5,22 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from string import Template
 from textwrap import dedent
 from typing import NamedTuple
+
+from support.recorded import assigned
+
+from mingle_hooks.files import toml
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 # frameworks.md is made by what runs it.
 PAGES = sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if page.name != "frameworks.md")
 BIN = Path(sys.executable).parent
+# How each block is run, and each message brought about.
+CASES = toml((ROOT / "tests/data/docs.toml").read_bytes())
+TROUBLE = "troubleshooting.md"
 KEYED = {"MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2}
 # They say in which world they are, in an instant. Launchers are told by PET_*, programs by RANK.
 STANDINS = {
@@ -76,3 +84,8 @@ def shown(text: str) -> str:
 def says(output: str, line: str) -> bool:
     """Tell whether a line of the output is the one that a page shows."""
     return any(re.fullmatch(shown(line), written.strip()) for written in output.splitlines())
+
+
+def environ(text: str, **values: object) -> dict[str, str]:
+    """Return the variables of a case: assignments, in which $NAME is what a scheduler sets."""
+    return assigned(Template(text).substitute(CASES["variables"]).format(**{"n": 2, "job": 7} | values))

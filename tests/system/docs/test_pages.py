@@ -6,31 +6,19 @@ import re
 import subprocess
 from pathlib import Path
 
-from documents import DOCS, PAGES, ROOT, blocks, find
-from lines import RUN
-from messages import SHOWN
+from documents import CASES, DOCS, PAGES, ROOT, TROUBLE, blocks, find
 from needs import only_with
 
-# (page, mark of its block) -> why it is not run here. Its syntax is checked all the same.
-NOT_RUN = {
-    ("lint.md", "no active RDMA port"): "tests/unit/check and tests/system/failures make each of these",
-    ("lint.md", "strict = ["): "tests/unit/test_settings.py reads them",
-    ("check.md", "HOST   STATE  ADDRESS"): "tests/unit/check makes it",
-    ("check.md", "run 1 on node[1-4]"): "how long a run takes differs; tests/system/check has such lines",
-    ("run.md", "uncorrectable ECC error"): "no GPU fails here; tests/unit/run has the message",
-    ("schedulers/slurm.md", "apptainer exec"): "no Apptainer or pyxis is here; tests/system/scripts has stand-ins",
-    ("schedulers/kubernetes.md", "kubectl apply"): "there is no Kubernetes here",
-    ("schedulers/oar.md", "oarsub -l nodes=4 ./job.sh"): "there is no OAR here; the script itself is run",
-    ("schedulers/flux.md", "#flux: -N4"): "there is no Flux here; its one line is run with Flux's variables",
-    ("schedulers/mpi.md", "--hostfile hosts"): "mpirun reaches other hosts by ssh, which is not here",
-    ("from-recipes.md", "MASTER_PORT=29500"): "this is the recipe to leave",
-}
+NOT_RUN = {(page, mark): why for page, mark, why in CASES["not_run"]}
 EXTENDING = "extending.md"  # all of it is run by test_extending.py
 
 
 def test_every_block_is_run_or_it_is_told_why_not() -> None:
     """None is forgotten, and none that is named is gone."""
-    named = [find(*where) for where in (*RUN, *SHOWN, *NOT_RUN)]
+    kinds = ("allocated", "batch", "variables_of", "shell", "step", "tasks", "hosts")
+    cases = [(case.get("page", TROUBLE), case["mark"]) for kind in kinds for case in CASES[kind]]
+    tables = *CASES["blocks"].values(), CASES["own"].values(), NOT_RUN, cases
+    named = [find(*where) for table in tables for where in table]
     every = [block for page in PAGES if page != EXTENDING for block in blocks(page)]
     assert sorted(set(named)) == sorted(every)
     assert len(named) == len(set(named))

@@ -12,19 +12,18 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-import lines
 import pytest
 from cluster.host import Host
 from cluster.hosts import Hosts
 from cluster.pbs import PbsStandIn
 from cluster.slurm import SlurmCluster
-from documents import BIN, KEYED, Block, find, says, standins, world, worlds
+from documents import BIN, CASES, KEYED, Block, environ, find, says, standins, world, worlds
 from light import BIN as LIGHT_BIN
 from light import TRAIN
-from lines import ALLOCATED, BATCH, BY_VARIABLES, TEMPLATES
 from needs import lacking, skip_for_want_of
 from support import remote_stand_ins
-from support.recorded import assigned
+
+OWN: dict[str, str] = {name: find(*where).text for name, where in CASES["own"].items()}
 
 
 def salloc(slurm: SlurmCluster, text: str, *options: str, **how: Any) -> CompletedProcess[str]:
@@ -35,28 +34,29 @@ def salloc(slurm: SlurmCluster, text: str, *options: str, **how: Any) -> Complet
 def test_a_line_in_a_shell_of_salloc_makes_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
     """With no key yet; mpirun is the real one."""
     path, lacks = f"{standins(tmp_path)}:/usr/bin:/bin", lacking("mpirun")
-    for where, case in ALLOCATED.items():
-        text = find(*where).text.strip()
+    for case in CASES["allocated"]:
+        text = find(case["page"], case["mark"]).text.strip() + case.get("then", "")
         if not (lacks and text.startswith("mpirun")):
-            done = salloc(slurm, f"{text}{case.then}", *case.options.split(), cwd=tmp_path, env={"PATH": path})
-            assert (done.returncode, worlds(done.stdout)) == (0, world(case.size)), done
+            done = salloc(slurm, text, *case["options"].split(), cwd=tmp_path, env={"PATH": path})
+            assert (done.returncode, worlds(done.stdout)) == (0, world(case["size"])), done
     skip_for_want_of(lacks)
 
 
 def test_a_batch_script_makes_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
     """The script as it stands."""
     env = {"PATH": f"{standins(tmp_path)}:/usr/bin:/bin"}
-    for where, size in BATCH.items():
-        job = slurm.submit(find(*where).text, f"--output={tmp_path}/out", user="alice", cwd=str(tmp_path), env=env)
+    for case in CASES["batch"]:
+        script = find(case["page"], case["mark"]).text
+        job = slurm.submit(script, f"--output={tmp_path}/out", user="alice", cwd=str(tmp_path), env=env)
         state, output = slurm.wait(job), (tmp_path / "out").read_text()
-        assert (state, worlds(output)) == ("COMPLETED", world(size)), output
+        assert (state, worlds(output)) == ("COMPLETED", world(case["size"])), output
 
 
 def test_the_lines_for_a_script_that_starts_torchrun_itself_make_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
     """In the batch script, with a torchrun that meets the others by PET_*."""
     (tmp_path / "train.py").write_text(TRAIN.read_text())
     env = {"PATH": f"{LIGHT_BIN}:{BIN}:/usr/bin:/bin"}
-    script, output = find(*lines.EVALUATED).text, f"--output={tmp_path}/out"
+    script, output = OWN["evaluated"], f"--output={tmp_path}/out"
     job = slurm.submit(script, "-N2", "-n2", output, user="alice", cwd=str(tmp_path), env=env)
     state, text = slurm.wait(job), (tmp_path / "out").read_text()
     assert (state, text.count("SIZE=2")) == ("COMPLETED", 2), text
@@ -64,13 +64,13 @@ def test_the_lines_for_a_script_that_starts_torchrun_itself_make_one_world(slurm
 
 def test_the_line_that_shows_the_place_of_each_process_shows_it(slurm: SlurmCluster) -> None:
     """By a torchrun without torch."""
-    done = salloc(slurm, find(*lines.PLACES).text, timeout=120, env={"PATH": f"{LIGHT_BIN}:{BIN}:/usr/bin:/bin"})
+    done = salloc(slurm, OWN["places"], timeout=120, env={"PATH": f"{LIGHT_BIN}:{BIN}:/usr/bin:/bin"})
     assert sorted(re.findall(r"rank \d of \d", done.stdout)) == ["rank 0 of 2", "rank 1 of 2"], done
 
 
 def test_the_script_that_must_know_the_address_knows_it(slurm: SlurmCluster) -> None:
     """In a shell on each node."""
-    done = salloc(slurm, find(*lines.ADDRESS).text)
+    done = salloc(slurm, OWN["address"])
     assert sorted(re.findall(r"node \d of 2, rank 0 at 10\.7[78]\.0\.\d:2\d{4}", done.stdout)), done
     assert len(done.stdout.splitlines()) == 2
 
@@ -79,28 +79,28 @@ def test_the_line_for_lightning_sets_no_local_rank(slurm: SlurmCluster, tmp_path
     """Lightning starts the two processes of a node; `make frameworks` runs it."""
     (standins(tmp_path) / "python").write_text("#!/bin/sh\necho $NODE_RANK/$WORLD_SIZE ${LOCAL_RANK-none}\n")
     env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
-    done = salloc(slurm, find(*lines.LIGHTNING).text, cwd=tmp_path, env=env)
+    done = salloc(slurm, OWN["lightning"], cwd=tmp_path, env=env)
     assert sorted(done.stdout.splitlines()) == ["0/4 none", "1/4 none"], done
 
 
 def test_explain_says_what_is_shown(slurm: SlurmCluster, tmp_path: Path) -> None:
     """Line by line, as the two nodes' lines may mix."""
     env = {"PATH": f"{standins(tmp_path)}:/usr/bin:/bin", "MASTER_PORT": "23456"}
-    done = salloc(slurm, find(*lines.EXPLAIN).text, "-N2", "-w", "node1,node2", cwd=tmp_path, env=env)
-    shown = [line for line in find(*lines.EXPLAINED).text.splitlines() if line != "…"]
+    done = salloc(slurm, OWN["explain"], "-N2", "-w", "node1,node2", cwd=tmp_path, env=env)
+    shown = [line for line in OWN["explained"].splitlines() if line != "…"]
     assert [line for line in shown if not says(done.stderr, line)] == [], done.stderr
 
 
 def test_a_missing_mingle_ends_a_script(four: Hosts) -> None:
     """Nothing after the line is run."""
-    script = find(*lines.MISSING).text + "echo went on"
+    script = OWN["missing"] + "echo went on"
     done = four[0].run(["bash", "-c", script], env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_a_line_with_mingle_template_makes_a_script(four: Hosts, tmp_path: Path) -> None:
     """What qsub and others get is a script that bash can read; tests/system/scripts runs such scripts."""
-    for where in TEMPLATES:
+    for where in CASES["blocks"]["templates"]:
         line, submit = find(*where).text.strip().rsplit(" | ", 1)
         assert submit in ("sbatch", "qsub", "bsub")
         script = f"set -o pipefail; {line} >{tmp_path}/script && bash -n {tmp_path}/script && cat {tmp_path}/script"
@@ -110,8 +110,8 @@ def test_a_line_with_mingle_template_makes_a_script(four: Hosts, tmp_path: Path)
 
 def test_the_recipe_to_leave_is_found_by_lint(four: Hosts, tmp_path: Path) -> None:
     """As job.sh."""
-    (tmp_path / "job.sh").write_text(find(*lines.RECIPE).text)
-    done = four[0].run(["bash", "-c", find(*lines.LINT).text], cwd=tmp_path)
+    (tmp_path / "job.sh").write_text(find("from-recipes.md", "MASTER_PORT=29500").text)
+    done = four[0].run(["bash", "-c", OWN["lint"]], cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, "")
     assert "job.sh:5: a fixed MASTER_PORT" in done.stdout
 
@@ -132,25 +132,26 @@ def test_a_line_with_the_variables_of_its_scheduler_makes_one_world(
     four, path = hosts(4), f"{standins(tmp_path)}:/usr/bin:/bin"
     for host in four:
         host.run(["bash", "-c", "echo 10.77.0.1 train-0.train train-workers-0-0.train >>/etc/hosts"], check=True)
-    for where, case in BY_VARIABLES.items():
-        line = command(find(*where), case.start).replace("/scratch/shared", str(tmp_path))
+    for case in CASES["variables_of"]:
+        block, size = find(case["page"], case["mark"]), case.get("count", 2)
+        line = command(block, case.get("start", "mingle exec")).replace("/scratch/shared", str(tmp_path))
 
-        def env(host: Host, case: lines.Variables = case) -> dict[str, str]:
-            return {**KEYED, "PATH": path, **assigned(case.environ.format(i=host.number - 1, n=case.count))}
+        def env(host: Host, text: str = case.get("env", ""), size: int = size) -> dict[str, str]:
+            return {**KEYED, "PATH": path, **environ(text, i=host.number - 1, n=size)}
 
         done = four.run_all(
-            lambda host, line=line, case=case: ["bash", "-c", line if host.number <= case.count else "true"],
+            lambda host, line=line, size=size: ["bash", "-c", line if host.number <= size else "true"],
             env=env,
             user="alice",
             cwd=tmp_path,
         )
         output = "".join(one.stdout for one in done)
-        assert worlds(output) == world(case.count), (where, line, done)
+        assert worlds(output) == world(size), (line, done)
 
 
 def pbs_script(path: str) -> str:
     """Return the script of the page, with its comment about PATH followed."""
-    script = find(*lines.PBS_SCRIPT).text
+    script = OWN["pbs_script"]
     assert "# Activate your environment here" in script
     return re.sub(r"# Activate your environment here.*", f"PATH={path}:$PATH", script)
 
@@ -172,21 +173,21 @@ def test_the_pbs_script_trains_and_ends_well_or_with_the_status_of_the_host_that
 
 
 @pytest.mark.parametrize(
-    ("where", "kind", "fails"),
-    [(lines.OAR_SCRIPT, "oar", False), (lines.OAR_SCRIPT, "oar", True), (lines.PLAIN_SSH, "ssh", False)],
+    ("script", "kind", "fails"),
+    [("oar_script", "oar", False), ("oar_script", "oar", True), ("plain_ssh", "ssh", False)],
 )
 def test_a_loop_over_hosts_makes_one_world_and_tells_of_a_failure(
-    hosts: Callable[..., Hosts], tmp_path: Path, where: lines.Where, kind: str, *, fails: bool
+    hosts: Callable[..., Hosts], tmp_path: Path, script: str, kind: str, *, fails: bool
 ) -> None:
     """By a stand-in for oarsh and ssh, which starts a shell on the host with nothing of the caller's environment."""
     oar = remote_stand_ins.Kind("oarsh", [], {"OAR_JOB_ID": "7", "OAR_NODEFILE": "{file}"}, {})
     remote_stand_ins.KINDS |= {"oar": oar, "ssh": remote_stand_ins.Kind("ssh", [], {}, {})}
     four = hosts(4)
-    four[0].run(["bash", "-ec", find(*lines.PLAIN_KEY).text], user="alice", check=True)
+    four[0].run(["bash", "-ec", OWN["plain_key"]], user="alice", check=True)
     standins(tmp_path)
     if fails:
         (tmp_path / "bin" / "torchrun").write_text("#!/bin/bash\n[ $NODE_RANK != 2 ] || exit 7; exec sleep 100\n")
     with remote_stand_ins.RemoteStandIn(kind, four, tmp_path, 1) as remote:
-        status, output = remote.run(f"export PWD\ncd {tmp_path} || exit\n{find(*where).text}")
+        status, output = remote.run(f"export PWD\ncd {tmp_path} || exit\n{OWN[script]}")
     assert (status, worlds(output)) == ((7, []) if fails else (0, world(4))), output
     assert os.path.exists(tmp_path / "script")

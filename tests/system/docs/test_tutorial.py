@@ -14,8 +14,8 @@ from light import BIN as LIGHT_BIN
 from light import VENV
 
 PAGE = "tutorial.md"
-# Which nodes a job gets, their addresses, ports, sizes and times.
-DIFFERS = r"\bnode[\d[\]-]+|\b10(?:\.\d+){3}|\bport \d+|\d+ [GM]iB|\d+\.\d+ m?s|\d+ %"
+# Which nodes a job gets, their addresses, ports, sizes and times, and when a slow machine first says who is missing.
+DIFFERS = r"\bafter \d s|\bnode[\d[\]-]+|\b10(?:\.\d+){3}|\bport \d+|\d+ [GM]iB|\d+\.\d+ m?s|\d+ %"
 # The script averages by sockets here: importing torch takes seconds in each process.
 TRAIN = f"""
 import runpy, sys

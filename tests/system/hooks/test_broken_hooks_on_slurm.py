@@ -10,57 +10,29 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from cluster.host import Host
 from cluster.paths import PROJECT
 from cluster.slurm import SlurmCluster
 from hooked_slurm import SHOW, all_idle, nothing_left, shown
+from support.recorded import FOLDER
+
+from mingle_hooks.files import toml
 
 
 class Breakage(NamedTuple):
-    """Shell texts that break and mend one host, as root, and a Python text that runs there in between."""
+    """Shell texts that break and mend one host, as root, and what of it hangs in between: see breakages.toml."""
 
     how: str = ":"
     mend: str = ":"
-    daemon: str = ""  # it has written a line when it is ready
-    argument: str = ""  # of the daemon
+    hangs: str = ""  # the place of a file system
+    deaf: bool = False  # a system log
 
 
-# A new /run with nothing but Slurm's and munge's own directories, whose failure would not be the hooks'.
-NEW_RUN = """
-new=/var/tmp/run; mkdir $new; mount -t tmpfs -o mode=0755,{options} none $new
-for name in slurm munge; do mkdir $new/$name; mount --bind /run/$name $new/$name; done
-{then}
-mount --rbind $new /run
-if (echo x >/run/proof) 2>/dev/null; then echo "/run can be written" >&2; exit 1; fi
-"""
-OLD_RUN = "umount -Rl /run; umount -Rl /var/tmp/run; rmdir /var/tmp/run\n"
-
-# A tmpfs of the host's own with no byte left, and with all of them again. Where a process of the host removes a file
-# while it is filled, or memory is short for a moment, there is room again: so it is filled until a write fails.
-# The kernel refuses a size below what is in use.
-FILL = """
-mount -o remount,size=$(($(df -k --output=used {0} | tail -1) + 64))k {0}
-for try in 1 2 3 4 5; do
-  seen="$(dd if=/dev/zero bs=4k 2>&1 >>{0}/filler)" || :
-  if ! (echo x >{0}/proof) 2>/dev/null; then try=full; break; fi
-done
-if [ $try != full ]; then echo "{0} can be written: $seen; $(df -k {0}; ls -ls {0})" >&2; exit 1; fi
-"""
-EMPTY = "rm -f {0}/filler {0}/proof; mount -o remount,size=50% {0}\n"
-SMALL = ("/tmp", "/var/tmp", "/dev/shm")
-# "bind" makes it this host's affair: without it, the machine's own root file system would be read-only.
-FLAGS = "for place in / /etc /tmp /dev/shm /var/tmp; do mount -o remount,bind,{} $place; done\n"
-
-# /dev with what programs need, to be changed for this host alone.
-NEW_DEV = """
-new=/run/dev; mkdir $new; mount -t tmpfs -o mode=0755 none $new
-for name in null zero full random urandom tty ptmx fd stdin stdout stderr; do cp -a /dev/$name $new; done
-mkdir $new/pts $new/shm; mount --bind /dev/pts $new/pts; mount --rbind $new /dev
-"""
-OLD_DEV = "umount -Rl /dev; umount -Rl /run/dev; rmdir /run/dev\n"
+FUNCTIONS = (FOLDER.parent / "breakages.sh").read_text()
+ROUNDS: dict[str, dict[str, dict[str, Any]]] = toml((FOLDER.parent / "breakages.toml").read_bytes())
 # A system log that is there, whose queue is full, and that reads nothing.
 DEAF_LOG = """
 import os, signal, socket
@@ -92,89 +64,9 @@ signal.pause()
 """
 
 
-def mounted(place: str, options: str, then: str = ":") -> Breakage:
-    """Return a small file system over a directory of root's."""
-    how = f"mkdir -p -m 0755 {place}; mount -t tmpfs -o mode=0755,{options} none {place}; {then}"
-    return Breakage(how, f"umount {place}")
-
-
-def hung(place: str, make: str) -> Breakage:
-    """Return a file system that never answers, over what `make` makes."""
-    return Breakage(make, f"umount {place}", HUNG_MOUNT, place)
-
-
-# The hosts share /etc. These come over this host's own copy of what the hooks have there.
-OWN_FILES = "mkdir /var/tmp/mingle; cp -a /etc/mingle/. /var/tmp/mingle; mount --bind /var/tmp/mingle /etc/mingle\n"
-SHARED_FILES = "umount /etc/mingle; rm -rf /var/tmp/mingle\n"
 KEY = "/etc/mingle/key"
-SETTINGS = "/etc/mingle/mingle.toml"
 VERIFY = ("mingle", "hooks", "verify", "slurm")
-# The Prolog then makes a file more; the jobs' comments ask for it.
-WORD = "please"
-OPT_IN = f"{OWN_FILES} printf '[hooks]\\nopt_in = \"{WORD}\"\\n' >{SETTINGS}; mingle hooks install slurm --yes >&2\n"
-
-
-def in_etc(how: str) -> Breakage:
-    """Return a breakage of what lies in /etc/mingle."""
-    return Breakage(OWN_FILES + how, SHARED_FILES)
-
-
-def opted_in(what: Breakage, more: str = ":") -> Breakage:
-    """Return the same where the site's jobs have to opt in, with more that is broken in /etc/mingle."""
-    return what._replace(how=f"{OPT_IN}{more}\n{what.how}", mend=f"{what.mend}\n{SHARED_FILES}")
-
-
-NO_FILE = mounted("/run/mingle", "size=4k,nr_inodes=2")
-NO_BYTE = mounted("/run/mingle", "size=4k", "echo >/run/mingle/filler")
-NO_INODE = Breakage(NEW_RUN.format(options="nr_inodes=3", then=":"), OLD_RUN)
-FULL_DISK = Breakage(
-    NEW_RUN.format(options="size=1m", then="dd if=/dev/zero of=$new/filler bs=4k 2>/dev/null || :")
-    + "".join(map(FILL.format, SMALL)),
-    "".join(map(EMPTY.format, SMALL)) + OLD_RUN,
-)
-READ_ONLY_DISK = Breakage(
-    NEW_RUN.format(options="size=1m", then="mount -o remount,ro $new") + FLAGS.format("ro"),
-    FLAGS.format("rw") + OLD_RUN,
-)
-# In rounds: each breakage on a host of its own, all of a round at the same time, so that they also wait together.
-ROUNDS = {
-    "the site's key": {
-        "none": in_etc(f"rm -f {KEY}"),
-        "one that others read": in_etc(f"chmod 0644 {KEY}"),
-        "a directory": in_etc(f"rm -f {KEY}; mkdir {KEY}"),
-        "garbage": in_etc(f"printf '\\000$(reboot)\\n' >{KEY}"),
-    },
-    "/run/mingle": {
-        "a link": Breakage("rm -rf /run/mingle; mkdir -p /run/elsewhere; ln -s elsewhere /run/mingle"),
-        "a file": Breakage("rm -rf /run/mingle; touch /run/mingle"),
-        "for all to write": Breakage("mkdir -p /run/mingle; chmod 1777 /run/mingle"),
-        "read-only": mounted("/run/mingle", "ro"),
-    },
-    "no room": {
-        "for a file": opted_in(NO_FILE),
-        "for the opt-in's file": opted_in(NO_FILE, f"rm -f {KEY}"),
-        "for a byte": opted_in(NO_BYTE),
-        "for a byte, and no opt-in": NO_BYTE,
-    },
-    "the disk": {
-        "full": opted_in(FULL_DISK),
-        "no inode left": opted_in(NO_INODE),
-        "no inode left, and no opt-in": NO_INODE,
-        "read-only": READ_ONLY_DISK,
-    },
-    "the kill switch": {
-        "can only be read, as all there": in_etc("mount -o remount,bind,ro /etc/mingle"),
-        "is there": in_etc("touch /etc/mingle/disabled"),
-        "a FIFO": in_etc("mkfifo /etc/mingle/disabled"),
-        "a link to nowhere": in_etc("ln -s nowhere /etc/mingle/disabled"),
-    },
-    "what hangs": {
-        "a key that is a FIFO": in_etc(f"rm -f {KEY}; mkfifo -m 0400 {KEY}"),
-        "the site's key": hung(KEY, ":"),
-        "/run/mingle": hung("/run/mingle", "mkdir -p -m 0755 /run/mingle"),
-        "the system log": Breakage(NEW_DEV, OLD_DEV, DEAF_LOG),
-    },
-}
+WORD = "please"  # by which a job opts in
 
 
 @contextlib.contextmanager
@@ -182,10 +74,10 @@ def broken(host: Host, what: Breakage) -> Iterator[None]:
     """Break a host, and mend it whatever happens."""
     with contextlib.ExitStack() as mending:
         mending.callback(host.run, ["rm", "-rf", "/run/mingle", "/run/elsewhere"], check=True)
-        mending.callback(host.run, ["sh", "-euc", what.mend], check=True)
-        host.run(["sh", "-euc", what.how], check=True)
-        if what.daemon:
-            daemon = host.popen(["python", "-c", what.daemon, what.argument])
+        mending.callback(host.run, ["sh", "-euc", FUNCTIONS + what.mend], check=True)
+        host.run(["sh", "-euc", FUNCTIONS + what.how], check=True)
+        if what.hangs or what.deaf:
+            daemon = host.popen(["python", "-c", DEAF_LOG if what.deaf else HUNG_MOUNT, what.hangs])
             mending.callback(ended, daemon)
             if daemon.stdout.readline() != "ready\n":
                 daemon.kill()
@@ -221,7 +113,7 @@ def test_no_node_is_drained_and_no_job_lost_when_broken(hooked: SlurmCluster, wh
     """Whatever is broken, on each host something else, jobs run, and all nodes are idle afterwards."""
     with ExitStack() as stack:
         for host, what in zip(hooked.hosts, ROUNDS[which].values(), strict=False):
-            stack.enter_context(broken(host, what))
+            stack.enter_context(broken(host, Breakage(**what)))
         comment = f"--comment={WORD}"
         job = hooked.submit(f"srun python {SHOW}", "-N4", "-n4", comment, "-o", "/dev/null", user="alice")
         done = hooked.srun("-N4", "--ntasks-per-node=2", comment, "python", SHOW, user="alice")
@@ -238,7 +130,7 @@ def test_a_key_that_hangs_is_named_in_the_log_and_by_verify(hooked: SlurmCluster
     with ExitStack() as stack:
         host.run(["mount", "--bind", "/run/logger", "/usr/bin/logger"], check=True)
         stack.callback(host.run, ["umount", "/usr/bin/logger"], check=True)
-        stack.enter_context(broken(host, hung(KEY, ":")))
+        stack.enter_context(broken(host, Breakage(**ROUNDS["what hangs"]["the site's key"])))
         assert len(shown(hooked.srun("-N2", "python", SHOW, user="alice"))) == 2
         hooked.until(lambda: log.exists() and log.read_text().endswith("\n"), "a log line")
         line = log.read_text().splitlines()[0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from cluster.hosts import Host, Hosts
@@ -32,6 +33,18 @@ def host(hosts: Callable[..., Hosts], request: pytest.FixtureRequest) -> Host:
     return found
 
 
+@contextmanager
+def a_process_that_is_ended(host: Host, job: str) -> Iterator[None]:
+    """Leave a process of a job, which is to be gone with all of the job's files."""
+    process = host.popen(["sleep", "60"], user="alice")
+    start = host.run(["cat", f"/proc/{process.pid}/stat"]).stdout.rpartition(")")[2].split()[19]
+    host.write(f"/run/mingle/{job}/processes", f"{process.pid} {start}\n", user="alice")
+    yield
+    assert process.wait(10) != 0
+    process.communicate()
+    assert list(host.outside("/run/mingle").iterdir()) == []
+
+
 def test_slurms_prolog_and_epilog_do_all_of_their_work(host: Host) -> None:
     """Directory, key (HMAC-SHA-256, RFC 2104) and stamp are made, a process that was left is ended, nothing stays."""
     run_hook(host, "slurm/prolog")
@@ -40,14 +53,9 @@ def test_slurms_prolog_and_epilog_do_all_of_their_work(host: Host) -> None:
         "mingle": (0o755, 0), "7": (0o700, 61001), "key": (0o600, 61001), "7.stamp": (0o600, 0),
     }  # fmt: skip
     assert host.outside("/run/mingle/7/key").read_text() == key_of("7") + "\n"
-    process = host.popen(["sleep", "60"], user="alice")
-    start = host.run(["cat", f"/proc/{process.pid}/stat"]).stdout.rpartition(")")[2].split()[19]
-    host.write("/run/mingle/7/processes", f"{process.pid} {start}\n", user="alice")
-    run_hook(host, "slurm/prolog")  # the second of the same start changes nothing
-    run_hook(host, "slurm/epilog")
-    assert process.wait(10) != 0
-    process.communicate()
-    assert list(host.outside("/run/mingle").iterdir()) == []
+    with a_process_that_is_ended(host, "7"):
+        run_hook(host, "slurm/prolog")  # the second of the same start changes nothing
+        run_hook(host, "slurm/epilog")
 
 
 @pytest.mark.parametrize("part", ["", ".parallel"], ids=["the first host", "another host"])
@@ -57,13 +65,8 @@ def test_torques_scripts_do_all_of_their_work(host: Host, part: str) -> None:
     place = host.outside(f"/run/mingle/{TORQUE_JOB}")
     assert (place.stat().st_uid, place.stat().st_mode & 0o7777) == (61001, 0o700)
     assert (place / "key").read_text() == key_of(TORQUE_JOB, cluster="") + "\n"
-    process = host.popen(["sleep", "60"], user="alice")
-    start = host.run(["cat", f"/proc/{process.pid}/stat"]).stdout.rpartition(")")[2].split()[19]
-    host.write(f"/run/mingle/{TORQUE_JOB}/processes", f"{process.pid} {start}\n", user="alice")
-    run_hook(host, f"torque/epilogue{part}", *TORQUE_AFTER, env=TORQUE_ENV)
-    assert process.wait(10) != 0
-    process.communicate()
-    assert list(host.outside("/run/mingle").iterdir()) == []
+    with a_process_that_is_ended(host, TORQUE_JOB):
+        run_hook(host, f"torque/epilogue{part}", *TORQUE_AFTER, env=TORQUE_ENV)
     assert not host.outside("/run/owned").exists()
 
 

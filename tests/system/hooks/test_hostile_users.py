@@ -9,6 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from cluster.hosts import Host, Hosts
 from support.hooks import JOB, key_of, run_hook, with_hooks, without_mount
+from support.recorded import FOLDER
+
+from mingle_hooks.files import toml
+
+HOSTILE: dict[str, dict[str, str]] = toml((FOLDER.parent / "hostile_users.toml").read_bytes())
 
 
 @pytest.fixture
@@ -188,23 +193,12 @@ def test_root_writes_nothing_into_a_directory_that_others_can_write_to(host: Hos
         assert left(host) == []
 
 
-TREES = {
-    "ten thousand directories deep": 'python -c \'import os\nfor i in range(10000): os.mkdir("d"); os.chdir("d")\'',
-    "a hundred thousand files": "seq 100000 | xargs touch",
-    "names of all kinds": "touch -- -rf '--' '*' \"$(printf 'a\\nb')\" \"$(printf '\\033[2J')\" ' ' '$(reboot)' '\\'",
-    "closed directories": "mkdir -p a/b/c; touch a/b/c/d; chmod 0 a/b/c a/b a .",
-    "special files": "mkfifo fifo; python -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'",
-    "files without an end": "truncate -s 1T huge; truncate -s 1T processes",
-    "a directory for a file": "rm -f key; mkdir -p key processes opted-in; touch key/x",
-}
-
-
 @pytest.mark.parametrize("spoil", [None, without_mount], ids=["bounded", "without mount"])
 def test_whatever_a_user_leaves_is_removed(host: Host, spoil: Callable[[Host], None] | None) -> None:
     """The Epilog is bounded in time; what it has no time for, the next one removes, whosever job that is."""
     if spoil:
         spoil(host)
-    for kind, script in TREES.items():
+    for kind, script in HOSTILE["trees"].items():
         run_hook(host, "slurm/prolog")
         host.run(["sh", "-uc", f"cd /run/mingle/7\n{script}"], user="alice")  # until the directory is full
         run_hook(host, "slurm/epilog")
@@ -215,24 +209,11 @@ def test_whatever_a_user_leaves_is_removed(host: Host, spoil: Callable[[Host], N
         assert left(host) == [], kind
 
 
-LISTS = {
-    "a gigabyte": "truncate -s 1G processes",
-    "a FIFO": "mkfifo processes",
-    "a link to a FIFO": "mkfifo fifo; ln -s fifo processes",
-    "a link to a device": "ln -s /dev/zero processes",
-    "a directory": "mkdir processes",
-    "a link to root's own": "ln -s /etc/shadow processes",
-    "everybody": "printf '%s\\n' '-1 1' '0 0' '1 1' -1 '00 0' '4294967295 0' '18446744073709551615 0' >processes",
-    "text for a shell": "echo '$(touch /run/lock/owned) `touch /run/lock/owned` ;touch /run/lock/owned' >processes",
-    "a million lines": "seq 1000000 | sed 's/$/ 1/' >processes",
-}
-
-
 def test_a_forged_list_of_processes_ends_nobody(host: Host) -> None:
     """Whatever stands in place of the list, the Epilog ends in time, and other processes go on, alice's too."""
     others = [host.popen(["sleep", "600"], user=user) for user in ("root", "alice", "bob")]
     try:
-        for kind, script in LISTS.items():
+        for kind, script in HOSTILE["lists"].items():
             run_hook(host, "slurm/prolog")
             in_job(host, script)
             run_hook(host, "slurm/epilog")

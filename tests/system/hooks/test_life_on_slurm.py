@@ -25,61 +25,20 @@ from support.needs import skip_for_want_of
 from mingle_hooks.schedulers.hostlist import expand
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "admin.md"
+DATA = Path(__file__).resolve().parents[2] / "data"
 NEXT = "/root/slurm.conf.next"
 # A home of root's that all hosts share holds what is on PATH before this machine's own: clush, and on one host alone
 # /run/next, where its mingle is another version.
 BIN = "/root/bin"
-# The options of clush that the page uses. It ends with a status other than 0 where one host's command does.
-CLUSH = """\
-#!/bin/sh
-nodes=all copy='' dest='' status=0
-while :; do
-  case "$1" in
-    -a | -p) shift ;;
-    -w) nodes="$2" && shift 2 ;;
-    --copy) copy="$2" && shift 2 ;;
-    --dest) dest="$2" && shift 2 ;;
-    *) break ;;
-  esac
-done
-while read -r name pid; do
-  case ",${nodes}," in *,all,* | *",${name},"*) ;; *) continue ;; esac
-  if [ -n "${copy}" ]; then set -- cp -p "${copy}" "${dest}"; fi
-  there="nsenter --target ${pid} --net --mount --uts env PATH=/run/next:${PATH}"
-  output="$(${there} sh -c "$*" 2>&1 </dev/null)" || status=1
-  printf '%s\\n' "${output}" | sed "s/^/${name}: /"
-done </root/nodes
-exit "${status}"
-"""
-# The next version of mingle: the same with another number, which stands in the hooks.
-NEXT_MINGLE = """\
-#!/bin/sh
-exec python3 -c '
-import mingle_hooks
-mingle_hooks.__version__ = "99.0"
-from mingle_hooks.cli.main import main
-main()' "$@"
-"""
-OWN_ETC = """\
-mkdir /run/etc
-mount -t tmpfs -o mode=755 etc /run/etc
-cp -a /etc/. /run/etc/
-mkdir -p /run/etc/slurm
-mount --bind /etc/slurm /run/etc/slurm
-mount --move /run/etc /etc
-rmdir /run/etc
-"""
-
-
 # In place of the minute that stubs wait.
 AGE_STUBS = """clush -a "sed -i -E 's/(\\"stub\\": ?\\"[^ ]+ )[0-9]+/\\10/' /etc/mingle/hooks/manifest.json\""""
 
 
 def admin(slurm: SlurmCluster) -> None:
     """Give each host an /etc of its own, but for /etc/slurm, and the admin what the page's commands need."""
-    slurm.hosts.run_all(["sh", "-ec", OWN_ETC], check=True)
+    slurm.hosts.run_all(["sh", "-ec", (DATA / "own_etc.sh").read_text()], check=True)
     host = slurm.controller
-    host.write(f"{BIN}/clush", CLUSH, mode=0o755)
+    host.write(f"{BIN}/clush", (DATA / "clush.sh").read_text(), mode=0o755)
     host.write("/root/nodes", "".join(f"{each.name} {each.pid}\n" for each in slurm.hosts))
 
 
@@ -107,7 +66,7 @@ def upgraded(slurm: SlurmCluster, count: int) -> None:
     """Put the next version of mingle on so many hosts, and on the others the one that is tested."""
     for number, host in enumerate(slurm.hosts):
         if number < count:
-            host.write("/run/next/mingle", NEXT_MINGLE, mode=0o755)
+            host.write("/run/next/mingle", (DATA / "next_mingle.sh").read_text(), mode=0o755)
         else:
             host.outside("/run/next/mingle").unlink(missing_ok=True)
 

@@ -22,29 +22,12 @@ from cluster.slurm import SlurmCluster
 from light import BIN, TRAIN
 from support.members import KEYED
 
+from mingle_hooks.files import toml
+
 LAUNCHERS = "torchrun|accelerate|deepspeed|ray|horovodrun|mpirun"
 PAGE = (Path(__file__).parents[3] / "docs/troubleshooting.md").read_text()
-# What a launcher of MPI tells the only process that it starts.
-ONE_OF_MPI = " ".join(f"OMPI_COMM_WORLD_{name}" for name in ("RANK=0", "SIZE=1", "LOCAL_RANK=0", "LOCAL_SIZE=1"))
-# What sshd starts has no variables of the shell's, and none of the job's.
-SSH = 'ssh() { host=$1; shift; pbs_tmrsh $host env -i HOME=$HOME PATH=/usr/bin:/bin sh -c "$*"; };'
-# In the lines below, what is in capital letters stands for this.
-SHORT = {
-    "SRUN": "srun -N2",
-    "EXEC": "mingle exec torchrun TRAIN",
-    "EVAL": 'eval "$(mingle env)"',
-    "BRIEF_EVAL": 'eval "$(mingle env --timeout 2)"',
-    "BY_ID": "mingle exec --id a --nodes 2 torchrun TRAIN",
-    "IN_POD": "KUBERNETES_SERVICE_HOST=10.0.0.1",
-    "EACH_SSH": "EACH_HOST ssh $host PATH=$PATH",
-    "EACH_HOST": "for host in $(sort -u $PBS_NODEFILE); do",
-    "C10D": "--rdzv-backend c10d --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT",
-    "ADDRESS": "--master-addr $MASTER_ADDR --master-port $MASTER_PORT",
-    "BY_SSH": SSH,
-    "AS_ONE_OF_MPI": f"env {ONE_OF_MPI}",
-    "NO_JOB": "env -i PATH=$PATH HOME=$HOME",
-    "TRAIN": str(TRAIN),
-}
+TABLE = toml((Path(__file__).parents[2] / "data/ways.toml").read_bytes())
+SHORT: dict[str, str] = {**TABLE["short"], "TRAIN": str(TRAIN)}
 
 
 class Way(NamedTuple):
@@ -106,40 +89,10 @@ def check_all(place: Path, ways: Sequence[Way], more: str = "") -> None:
         way.check(code, said + more)
 
 
-# One srun on two nodes.
-STEPS = [
-    Way("SRUN EXEC"),
-    Way("SRUN bash -c 'EVAL; torchrun TRAIN'"),
-    Way("SRUN bash -c 'EVAL; exec EXEC'"),
-    # A program with options of its own, some of which are mingle's too.
-    Way(
-        "SRUN mingle exec python3 -c 'import os, sys; print(sys.argv[1:], os.environ[\"NNODES\"])' --timeout 60 --id x",
-        *(0, r"\['--timeout', '60', '--id', 'x'\] 2"),
-    ),
-    Way(
-        "SRUN env PATH=/usr/bin:/bin bash -c 'eval \"$(mingle env || echo exit 1)\"; echo SIZE=1'", 1, "mingle: command"
-    ),
-    # What was left over in the environment.
-    Way("MASTER_ADDR=localhost SRUN EXEC", 71, "MASTER_ADDR=localhost, as exported.*unset MASTER_ADDR"),
-    Way("MASTER_ADDR=node4 SRUN bash -c 'BRIEF_EVAL; torchrun TRAIN'", 71, "MASTER_ADDR=node4, .*unset MASTER_ADDR"),
-    Way("MASTER_ADDR=gone SRUN EXEC", 71, "MASTER_ADDR=gone, .* cannot look up; try unset"),
-    Way("NODE_RANK=0 SRUN EXEC", 76, "NODE_RANK=0, .*unset NODE_RANK"),
-    Way("WORLD_SIZE=1 SRUN EXEC", 76, "WORLD_SIZE=1, .*unset WORLD_SIZE"),
-    # For one node.
-    Way("SRUN mingle exec accelerate launch --num_machines 1 TRAIN", 64, "--num-machines=1"),
-    # Containers, and runs in a task.
-    Way("SRUN NO_JOB EXEC", 64, "no job here"),
-    Way("SRUN mingle run torchrun TRAIN", 65, "a task of step .*`mingle exec COMMAND` in its place"),
-    Way("SRUN NO_JOB mingle run torchrun TRAIN", 64, "no job here; try salloc -N2 mingle run torchrun"),
-    Way(  # the numbers of enroot's PyTorch hook
-        "SRUN bash -c 'export WORLD_SIZE=$SLURM_NTASKS RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID MASTER_ADDR=node1"
-        " MASTER_PORT=$((SLURM_JOB_ID % 4536 + 61000)); mingle exec --explain torchrun TRAIN'",
-        *(None, "enroot"),
-    ),
-]
+WAYS = {where: [Way(**way) for way in ways] for where, ways in TABLE["ways"].items()}
 
 
-@pytest.mark.parametrize("ways", parts(STEPS), ids=lambda ways: ways[0].typed)
+@pytest.mark.parametrize("ways", parts(WAYS["steps"]), ids=lambda ways: ways[0].typed)
 def test_what_a_step_of_two_nodes_starts_is_in_the_world_or_ends(
     slurm: SlurmCluster, tmp_path: Path, ways: Sequence[Way]
 ) -> None:
@@ -148,31 +101,7 @@ def test_what_a_step_of_two_nodes_starts_is_in_the_world_or_ends(
     check_all(tmp_path, ways)
 
 
-# What is typed in the batch script of a job with two nodes, or in the shell of salloc; these also on another host.
-ELSEWHERE = [
-    Way("EXEC", 64, "put srun|srun in front: srun mingle exec torchrun"),
-    Way("EVAL; srun EXEC"),
-    Way("EVAL; srun torchrun TRAIN"),
-]
-SHELLS = [
-    *ELSEWHERE,
-    Way("mingle run --nodes 1 torchrun TRAIN", 64, "a run on all 2 hosts; saw 1 .--nodes"),
-    Way("NO_JOB mingle run torchrun TRAIN", 64, "no job here; try salloc -N2 mingle run torchrun"),
-    Way("mingle run torchrun TRAIN"),
-    Way("mingle exec --no-wait torchrun TRAIN", 64, "srun in front"),
-    Way("mingle exec python3 TRAIN", 64, "srun in front: srun mingle exec python3"),
-    Way("BRIEF_EVAL; torchrun TRAIN", 1, "all nodes, try .*: srun mingle exec torchrun.*\n.*RendezvousTimeoutError"),
-    Way("EVAL; python3 TRAIN", 1, "to train on all nodes, try .*\n(.*\n)*.*KeyError: 'RANK'"),
-    # A step that has only what the script's eval gave it, with the usual options of torchrun and of people.
-    Way("EVAL; srun torchrun --nnodes $SLURM_NNODES --nproc_per_node=1 --rdzv_id=$RANDOM C10D TRAIN"),
-    Way("EVAL; srun bash -c 'torchrun --nnodes 2 --node-rank $SLURM_NODEID ADDRESS TRAIN'"),
-    Way("EVAL; srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID python3 TRAIN'"),
-    Way("EVAL; srun bash -c 'EVAL; torchrun TRAIN'"),
-    Way("mingle exec srun EXEC"),
-]
-
-
-@pytest.mark.parametrize("ways", parts(SHELLS), ids=lambda ways: ways[0].typed)
+@pytest.mark.parametrize("ways", parts(WAYS["elsewhere"] + WAYS["shells"]), ids=lambda ways: ways[0].typed)
 def test_what_the_batch_script_of_two_nodes_starts_is_in_the_world_or_ends(
     slurm: SlurmCluster, tmp_path: Path, ways: Sequence[Way]
 ) -> None:
@@ -187,10 +116,10 @@ def test_what_sallocs_shell_on_another_host_starts_is_in_the_world_or_ends(slurm
 
     Seen: MASTER_ADDR was the login node's own address, and srun handed it to all.
     """
-    lines = script(tmp_path, ELSEWHERE) + 'eval "$(mingle env)"; echo "$MASTER_ADDR $NNODES"\n'
+    lines = script(tmp_path, WAYS["elsewhere"]) + 'eval "$(mingle env)"; echo "$MASTER_ADDR $NNODES"\n'
     where = ["salloc", "-N2", "-w", "node3,node4"]
     done = slurm.controller.run([*where, "bash", "-c", lines], env=KEYED, timeout=120)
-    check_all(tmp_path, ELSEWHERE)
+    check_all(tmp_path, WAYS["elsewhere"])
     assert (done.returncode, done.stdout) == (0, "node3 2\n"), done
     assert "runs on node1 only" in done.stderr
 
@@ -225,60 +154,20 @@ def test_a_shell_of_ssh_on_a_jobs_node_fails_at_once(slurm: SlurmCluster) -> Non
         assert "srun --jobid=7 --overlap in front" in done.stdout + done.stderr, done
 
 
-# On two bare hosts, each with the same line: on a login node, in a pod, or by hand.
-HOSTS = [
-    Way("EXEC", 64, "no job here; try srun in front, --id NAME --nodes N .*--alone"),
-    Way("EVAL; torchrun TRAIN", 64, "no job here"),
-    Way("mingle run torchrun TRAIN", 64, "no job here; try salloc -N2 mingle run torchrun .*; or --alone"),
-    Way("PATH=${PATH%%:/usr*}; mingle run torchrun TRAIN", 64, "try mingle run --hosts node1,node2 torchrun"),
-    Way(
-        "RANK=0 WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=29500 mingle exec --id a python3 TRAIN",
-        64,
-        "no job here",
-    ),
-    Way("IN_POD mingle exec --id a torchrun TRAIN", 64, "the number of members; saw none; try --nodes N"),
-    Way("IN_POD mingle run torchrun TRAIN", 65, "`mingle exec COMMAND` on each of its hosts"),
-    Way('eval "$(mingle env --id a --nodes 2)"; torchrun TRAIN'),
-    Way("BY_ID"),
-    Way("MASTER_ADDR=localhost BY_ID", 71, "MASTER_ADDR=localhost, .*unset MASTER_ADDR"),
-    Way("NODE_RANK=0 MINGLE_TIMEOUT=3 BY_ID", 76, "unset NODE_RANK"),
-    Way("NODE_RANK=1 MINGLE_TIMEOUT=2 BY_ID", 69, "rank 1, from the exported NODE_RANK.*unset NODE_RANK"),
-    Way('eval "$(mingle env --id "$JOB" --nodes 2)"; torchrun TRAIN', 64, "JOB"),
-]
-
-
 def test_what_two_bare_hosts_start_is_in_the_world_or_ends(hosts: Callable[..., Hosts]) -> None:
     """No scheduler at all."""
     two = hosts(2)
-    for way in HOSTS:
+    for way in WAYS["hosts"]:
         done = two.run_all(["bash", "-c", f"exec 2>&1; {way.line()}"], env=KEYED, timeout=120)
         codes = {one.returncode for one in done}
         assert len(codes) == 1, (way, done)
         way.check(codes.pop(), "".join(one.stdout for one in done))
 
 
-# What trains on one node is meant to: in jobs of these kinds, or (no job) on a laptop; and the size of each process's
-# world.
-ON_PURPOSE = [
-    ("sbatch -N1", "EXEC", [1]),
-    ("sbatch -N1", "mingle run torchrun TRAIN", [1]),
-    ("sbatch -N1 --ntasks-per-node=2", "srun mingle exec --scope task python3 TRAIN", [2, 2]),
-    ("sbatch -N2", "srun -N1 -n1 EXEC", [1]),
-    ("sbatch -N2", "srun -N2 mingle exec --alone torchrun TRAIN", [1, 1]),
-    ("sbatch -N2 --ntasks-per-node=2", "srun mingle exec --alone --scope task python3 TRAIN", [2] * 4),
-    ("sbatch -N2", "mingle exec --alone torchrun TRAIN", [1]),
-    ("sbatch -N2", "mingle run --alone torchrun TRAIN", [1]),
-    ("sbatch -N2", "AS_ONE_OF_MPI mingle exec --alone torchrun TRAIN", [1]),
-    ("", 'eval "$(mingle env --nodes 1)"; torchrun TRAIN', [1]),
-    ("", "mingle run --nodes 1 torchrun TRAIN", [1]),
-    ("", "mingle run --hosts localhost torchrun TRAIN", [1]),
-]
-
-
-@pytest.mark.parametrize("job", sorted({job for job, *_ in ON_PURPOSE}), ids=lambda job: job or "a laptop")
+@pytest.mark.parametrize("job", TABLE["on_purpose"], ids=lambda job: job or "a laptop")
 def test_one_node_trains_by_itself_where_that_is_meant(slurm: SlurmCluster, tmp_path: Path, job: str) -> None:
     """As a job of one node, a step on one node, or by an option of the user's."""
-    rows = [(typed, sizes) for its_job, typed, sizes in ON_PURPOSE if its_job == job]
+    rows = TABLE["on_purpose"][job]
     lines = script(tmp_path, [Way(typed) for typed, _ in rows])
     if job:
         state = slurm.wait(slurm.submit(lines, *job.split()[1:], f"--output={tmp_path}/output", env=KEYED))
@@ -291,32 +180,7 @@ def test_one_node_trains_by_itself_where_that_is_meant(slurm: SlurmCluster, tmp_
         assert ranks == sorted([*range(sizes[0])] * (len(sizes) // sizes[0])), (typed, said)
 
 
-# In the job script of PBS on two hosts, where nothing starts on the other by itself.
-INSIDE = [
-    Way("EXEC", 64, "a shell that runs on node1 only; try mingle run torchrun"),
-    Way("BRIEF_EVAL; torchrun TRAIN", 1, "train alone here; to train on all .*\n(.*\n)*.*RendezvousTimeoutError"),
-    Way("EVAL; python3 TRAIN", 1, "KeyError: 'RANK'"),
-    Way('EVAL; echo "NODE_RANK=$NODE_RANK. LOCAL_RANK=$LOCAL_RANK."', 0, "NODE_RANK=. LOCAL_RANK=0."),
-    Way("mingle run --nodes 1 torchrun TRAIN", 64, "a run on all 2 hosts"),
-]
-# What runs on another host writes to the job's output: each of these has a job of its own.
-OUTSIDE = [
-    Way(
-        "EVAL; EACH_HOST pbs_tmrsh $host env PATH=$PATH torchrun --nnodes $NNODES C10D --rdzv-conf $PET_RDZV_CONF"
-        " TRAIN & done; wait"
-    ),
-    Way("BY_SSH ssh node2 PATH=$PATH EXEC", 64, "no job here"),
-    Way("pbs_tmrsh node2 env PATH=$PATH mingle exec --nodes 1 torchrun TRAIN", 64, "all 2 nodes of the job"),
-    Way("pbsdsh -- env PATH=$PATH EXEC"),
-    Way("EACH_HOST pbs_tmrsh $host env PATH=$PATH bash -c 'EVAL; torchrun TRAIN' & done; wait"),
-    Way(
-        "BY_SSH umask 077; mkdir -p ~/.config/mingle; mingle key >~/.config/mingle/key;"
-        " EACH_SSH mingle exec --id $PBS_JOBID --nodes 2 torchrun TRAIN & done; wait"
-    ),
-]
-
-
-@pytest.mark.parametrize("ways", [INSIDE, *([way] for way in OUTSIDE)], ids=lambda ways: ways[0].typed)
+@pytest.mark.parametrize("ways", [WAYS["inside"], *([way] for way in WAYS["outside"])], ids=lambda ways: ways[0].typed)
 def test_what_a_job_script_of_pbs_starts_is_in_the_world_or_ends(
     any_pbs: Callable[..., Any], tmp_path: Path, ways: Sequence[Way]
 ) -> None:

@@ -15,6 +15,7 @@ from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 from needs import only_with
 from support.members import KEYED, evaluating, parsed
+from support.recorded import assigned
 
 BIN = Path(sys.executable).parent
 # Without torch, whose import in each process takes longer than the rest: torchrun itself meets by it.
@@ -36,15 +37,10 @@ os.write(1, f"rank {jax.process_index()} of {jax.process_count()}\\n".encode())
 jax.distributed.shutdown()
 """
 # What a job script of Slurm on the first of two nodes has.
-SCRIPT = {
-    "SLURM_JOB_ID": "7",
-    "SLURM_JOB_NODELIST": "node[1-2]",
-    "SLURM_JOB_NUM_NODES": "2",
-    "SLURM_NTASKS": "2",
-    "SLURM_TASKS_PER_NODE": "1(x2)",
-    "SLURMD_NODENAME": "node1",
-    **dict.fromkeys(("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"), "0"),
-}
+SCRIPT = assigned(
+    "SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node[1-2] SLURM_JOB_NUM_NODES=2 SLURM_NTASKS=2 SLURM_TASKS_PER_NODE=1(x2)"
+    " SLURMD_NODENAME=node1 SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0"
+)
 LOCALHOST = "127.0.0.1 localhost\n"
 OTHER = "10.77.0.2 node2\n"
 

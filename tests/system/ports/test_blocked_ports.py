@@ -9,19 +9,12 @@ from pathlib import Path
 
 import pytest
 from cluster.hosts import Hosts
-from slurm_step import STEP
 from support import members
 from support.members import KEY, KEYED, PROGRAMS, REDUCE, ended, evaluating, failed, one_world, program, stop
+from support.recorded import STEP
 
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous.wire import Attempt, Material, Secret, check_in_ports
-
-TAKING = """
-import socket, sys, time
-held = [socket.create_server(("", int(port))) for port in sys.argv[1:]]
-print("ready", flush=True)
-time.sleep(600)
-"""
 
 
 def of_slurm(number: int) -> dict[str, str]:
@@ -37,7 +30,7 @@ def test_where_all_check_in_ports_are_taken_the_discovery_backends_tell_another(
     two, attempt = list(four)[:2], Attempt("job")
     groups = check_in_ports(attempt, Secret.derive(Material(KEY.encode()), attempt), DEFAULT_RANGE)
     taken = [str(port) for group in groups for port in group]
-    holder = program(two[0], TAKING, *taken)
+    holder = program(two[0], "holds.py", *taken)
     where = {"directory": ("--directory", str(tmp_path)), "master": ("--master", "node1")}.get(backend, ())
     timeout_s = "2" if backend == "master" else "10"
     options = ("--id", "job", "--nodes", "2", "--timeout", timeout_s, "--via", backend, *where)

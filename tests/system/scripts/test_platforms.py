@@ -120,16 +120,6 @@ def test_the_pods_of_a_job_and_of_a_jobset_form_one_world(hosts: Callable[..., H
         assert all(f"\nAT={order[0].addr()}\n" in done.stdout for done in results)
 
 
-def test_a_key_that_a_pod_cannot_keep_to_itself_is_refused(hosts: Callable[..., Hosts]) -> None:
-    """As with fsGroup, which lets the group read it, and where the container is not root's."""
-    (one,) = hosts(1)
-    for mode, user, reason in ((0o440, "root", "with mode 0440"), (0o400, "alice", "Permission denied")):
-        key = f"/run/secrets/{user}/key"
-        mounted(one, key, mode)
-        done = one.run(["mingle", "exec", "--id", "a", "--nodes", "2", "--key-file", key, "true"], user=user)
-        assert (done.returncode, reason in done.stderr) == (77, True), done
-
-
 def run_replicas(
     cluster: Hosts, argv: list[str], *, last: dict[str, str] | None = None, **given: str
 ) -> list[CompletedProcess[str]]:

@@ -16,61 +16,17 @@ from cluster.slurm import SlurmCluster
 from light import BIN
 from light import TRAIN as LIGHT
 from support.needs import skip_for_want_of
+from support.recorded import FOLDER
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.files import toml
 from mingle_hooks.scripts.job import LAUNCHERS, SAME
 from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 JOB_S = 120.0
-# Devices that every machine has stand for GPUs; nobody opens them.
-GRES = (
-    "NodeName=node1 Name=gpu Type=big File=/dev/zero\n"
-    "NodeName=node1 Name=gpu Type=big File=/dev/full\n"
-    "NodeName=node[2-3] Name=gpu Type=small File=/dev/zero\n"
-)
-DIFFERENT = (
-    "NodeName=node1 CPUs=4 RealMemory=4096 Gres=gpu:big:2 State=UNKNOWN\n"
-    "NodeName=node[2-3] CPUs=4 RealMemory=4096 Gres=gpu:small:1 State=UNKNOWN"
-)
-# So much of everything that every job could start.
-ROOMY = (
-    "NodeName=node[1-6] CPUs=256 RealMemory=65536 Gres=gpu:big:3,gpu:small:3 "
-    "Features=fast,ib,rack1,rack2 State=UNKNOWN\n"
-    "PartitionName=other Nodes=ALL"
-)
-ROOMY_GRES = (
-    "Name=gpu Type=big File=/dev/zero\n"
-    "Name=gpu Type=big File=/dev/full\n"
-    "Name=gpu Type=big File=/dev/tty\n"
-    "Name=gpu Type=small File=/dev/null\n"
-    "Name=gpu Type=small File=/dev/random\n"
-    "Name=gpu Type=small File=/dev/urandom\n"
-)
-# What a job asks of Slurm, with values of each kind that it takes; None: not given.
-VALUES: dict[str, list[Any]] = {
-    "launcher": [*LAUNCHERS],
-    "nodes": [None, "1", "2", "1+2"],
-    "gpus-per-node": [None, "1", "small:1", "big:2+small:1"],
-    "ntasks-per-node": [None, "1", "2", "1+2"],
-    # Mostly none, as two that say the same of a node differently are refused.
-    "ntasks": [None, None, None, None, "2", "6"],
-    "gpus": [None, None, None, None, "6", "small:2"],
-    "gres": [None, None, None, None, "gpu:2", "gpu:small"],
-    "cpus-per-task": [None, "1", "2"],
-    "mem": [None, "500", "1G", "1.5G", "2G+1G"],
-    "constraint": [None, "fast", "fast&ib", "[rack1|rack2]", "fast+ib"],
-    "time": [None, "90", "1-12", "1h30m", "90s"],
-    "partition": [None, "other", "all,other"],
-    "reservation": [None, "ours"],
-    "exclusive": [None, True],
-    "mail-type": [None, "NONE", "ALL", "BEGIN,END,FAIL,REQUEUE,TIME_LIMIT"],
-    "array": [None, "3", "0-9", "0-9:3%2", "1,3,5-7"],
-    "dependency": [None, "singleton", "afterok:1,afterany:1", "after:1?singleton"],
-    "signal": [None, "TERM", "SIGUSR2@30", "B:USR1@60"],
-    "requeue": [None, True],
-    "directive": [None, ["--nice=100"]],
-}
+TABLE = toml((FOLDER.parent / "sbatch.toml").read_bytes())
+VALUES: dict[str, list[Any]] = {"launcher": [*LAUNCHERS], **TABLE["values"]}
 SEED, SCRIPTS = 4, 250
 
 
@@ -82,7 +38,7 @@ def drawn() -> list[tuple[dict[str, Any], str]]:
     draw = random.Random(SEED)
     made = []
     for _ in range(SCRIPTS):
-        options = {name: draw.choice(values) for name, values in VALUES.items()}
+        options = {name: draw.choice(values) or None for name, values in VALUES.items()}
         while isinstance(text := rendered(options), UsageError):
             named = [name for name in VALUES if re.search(rf"--{name}\b(?!-)", str(text)) and options[name]]
             # "One group of nodes" is said of --nodes, whichever option has two values.
@@ -105,9 +61,9 @@ def rendered(options: dict[str, Any]) -> str | UsageError:
 class WithGpus(SlurmCluster):
     """A Slurm whose hosts have these lines in slurm.conf in place of their own, and GPUs by gres.conf: all made up."""
 
-    def __init__(self, hosts: Hosts, nodes: str, gres: str) -> None:
+    def __init__(self, hosts: Hosts, which: str) -> None:
         super().__init__(hosts)
-        self.nodes, self.gres = nodes, gres
+        self.nodes, self.gres = TABLE[which]["nodes"], TABLE[which]["gres"]
 
     def write_conf(self) -> None:
         """Write slurm.conf and gres.conf."""
@@ -124,7 +80,7 @@ def test_hosts_with_different_gpus(hosts: Callable[..., Hosts], tmp_path: Path) 
     options: dict[str, Any] = {"nodes": "1+2", "gpus-per-node": "big:2+small:1", "launcher": "torchrun"}
     options |= {"output": f"{tmp_path}/out", "setup": [f"PATH={BIN}:{Path(sys.executable).parent}:$PATH"]}
     shutil.copy(LIGHT, tmp_path)
-    with WithGpus(hosts(3), DIFFERENT, GRES) as gpus:
+    with WithGpus(hosts(3), "different") as gpus:
         job = gpus.submit(render("slurm", describe(options, ["train.py"])), user="alice", cwd=str(tmp_path))
         assert gpus.wait(job, timeout=JOB_S) == "COMPLETED", (tmp_path / "out").read_text()
     # Two processes of a host may write at once, and then share a line.
@@ -141,7 +97,7 @@ def test_sbatch_takes_the_sample(hosts: Callable[..., Hosts], tmp_path: Path) ->
     loop = (
         'cd "$1"; for f in *.sh; do sbatch --test-only "$f" >$f.out 2>&1; grep -q "to start at" $f.out || echo $f; done'
     )
-    with WithGpus(hosts(6), ROOMY, ROOMY_GRES) as slurm:
+    with WithGpus(hosts(6), "roomy") as slurm:
         made = ["scontrol", "create", "reservation", "reservationname=ours", "users=alice", "nodes=ALL"]
         slurm.controller.run([*made, "starttime=now", "duration=infinite"], check=True)
         assert slurm.submit("sleep 1", "--hold", user="alice", cwd="/home/alice") == "1"  # which some depend on

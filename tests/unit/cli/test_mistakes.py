@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from forked import Forked
-from slurm_step import STEP
 from support.members import KEYED
+from support.recorded import STEP
 
 PAGES = (("slrum", "slurm"), ("tutorail", "tutorial"), ("kubernets", "kubernetes"), ("xyz", "help"))
 # What is typed -> (what the line names, what it advises).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import re
 import subprocess
@@ -15,7 +16,9 @@ import pytest
 from cluster.hosts import Hosts
 from forked import Forked
 
+from mingle_hooks.cli import answer
 from mingle_hooks.errors import PlaceError
+from mingle_hooks.rendezvous.member import Progress
 
 MINGLE = str(Path(sys.executable).with_name("mingle"))
 ONE = ("env", "--id", "job", "--nodes", "1")
@@ -158,3 +161,14 @@ def test_a_process_that_is_stopped_while_it_fails_prints_why_it_failed() -> None
     assert done.stderr.startswith("mingle: expected ")
     assert done.stderr.count("\n") == 1
     assert "exit 64" in done.stdout
+
+
+def test_a_log_gets_plain_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No control characters, and by far not one line a second."""
+    log, seconds = io.StringIO(), iter(range(500))
+    monkeypatch.setattr(answer.time, "monotonic", lambda: next(seconds))
+    with answer.ProgressPrinter(log, quiet=False) as printer:
+        for _ in range(1, 500):
+            printer.progress(Progress(1, 2, "rank 1"))
+    lines = [f"mingle: 1 of 2 nodes checked in after {after} s; waiting for rank 1" for after in (1, 11, 41, 101, 401)]
+    assert log.getvalue().splitlines() == lines

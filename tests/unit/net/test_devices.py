@@ -154,13 +154,19 @@ def test_a_note_explains_why_a_task_cannot_see_all_gpus(
 # Asking devices in a child: who is waited for, and for how long.
 
 
+@pytest.fixture(autouse=True)
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait longer for a processor: other tests may have them."""
+    monkeypatch.setattr(devices, "BUSY_S", 30.0)
+
+
 SPINS_S, ANSWER_S = 0.4, 0.05
 
 
 def test_a_child_that_gets_no_processor_is_not_taken_for_a_device_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has longer; one that waits for anything else has not."""
+    """It has longer, also to end once it is killed; one that waits for anything else has not."""
     monkeypatch.setattr(devices, "ANSWER_S", ANSWER_S)
-    monkeypatch.setattr(devices, "BUSY_S", 30.0)  # other tests may have the processors
+    monkeypatch.setattr(devices, "END_S", 1e-6)
     here = os.getpid()
 
     def is_requested(path: str) -> str:

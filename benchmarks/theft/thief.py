@@ -68,15 +68,15 @@ def main(way: str) -> None:
             if port in kept:
                 continue
             tries += 1
-            sock = bound(port)
-            if sock is None:
+            its = bound(port)
+            if its is None:
                 refused.add(port)
             elif port in refused:
                 refused.discard(port)
-                kept[port] = (sock, time.monotonic_ns() + KEEP_NS)
+                kept[port] = (its, time.monotonic_ns() + KEEP_NS)
                 taken.append((time.monotonic_ns(), port))
             else:
-                sock.close()
+                its.close()
     print(json.dumps({"tries": tries, "taken": taken}))
 
 

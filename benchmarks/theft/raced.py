@@ -11,9 +11,12 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from binds import forked
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+
+from support.programs.binds import forked
 
 from mingle_hooks.rendezvous.rendezvous import Listeners
 
