@@ -116,6 +116,10 @@ C10D = (
     "srun torchrun --nnodes $SLURM_NNODES --rdzv-id $RANDOM --rdzv-backend c10d"
     " --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT counted.py"
 )
+STATIC = (
+    "srun bash -c 'torchrun --nnodes 2 --node-rank $SLURM_NODEID --master-addr $MASTER_ADDR"
+    " --master-port $MASTER_PORT counted.py'"
+)
 MACHINES = (
     "srun bash -c 'accelerate launch --multi_gpu --num_machines 2 --num_processes 2"
     " --machine_rank $SLURM_PROCID --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT counted.py'"
@@ -126,8 +130,8 @@ MACHINES = (
 @only_with("torch")
 @pytest.mark.parametrize(
     ("options", "line"),
-    [("--iface ib0", PLAIN), *(("", line) for line in (C10D, MACHINES, "srun python train_jax.py"))],
-    ids=["plain", "c10d", "accelerate", "JAX"],
+    [("--iface ib0", PLAIN), *(("", line) for line in (C10D, STATIC, MACHINES, "srun python train_jax.py"))],
+    ids=["plain", "c10d", "static", "accelerate", "JAX"],
 )
 def test_a_real_program_on_every_node_is_in_one_world(
     slurm: SlurmCluster, tmp_path: Path, options: str, line: str

@@ -94,6 +94,7 @@ TWO = "env --id a --nodes 2"
     ("words", "variables", "code", "names"),
     [
         ("env", {**STEP, "SLURM_NODEID": "2", "SLURM_PROCID": "0"}, 65, "a node rank of 0 to 1; saw 2 (SLURM_NODEID)"),
+        ("env --no-wait", {**STEP, "SLURM_NODEID": "0", "SLURM_PROCID": "0", "NODE_RANK": "1"}, 64, "saw NODE_RANK=1"),
         (f"{TWO} --iface nosuch0", KEYED, 71, "an address on nosuch0"),
         (TWO, {}, 77, "`umask 077; mkdir -p"),
         ("env --id a", {"MINGLE_NODES": "four"}, 78, "'four' (MINGLE_NODES)"),
