@@ -23,7 +23,7 @@ EPSILON_S = 1e-6
 def _began(follow: Following, rendezvous: Any) -> None:
     leader = rendezvous._leader
     precedence = (leader.terms.ticket, leader.me.member) if leader is not None else ()
-    follow.began(rendezvous._me.member, rendezvous._request.rank, precedence)
+    follow.began(rendezvous._me.member, rendezvous._me.rank, precedence)
 
 
 def _killed(follow: Following, process: Any) -> None:
