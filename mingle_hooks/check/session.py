@@ -22,6 +22,7 @@ from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer, parse
 from mingle_hooks.run import runner
 from mingle_hooks.run.hub import Launching, Sockets
 from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Reception, Welcome
+from mingle_hooks.run.processes import shell_status
 from mingle_hooks.run.runner import Options, Request, facts_of, option_seconds, plan_hosts
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.run.status import wait_for
@@ -77,7 +78,8 @@ class ProbeListener:
         self.facts: dict[int, Body] = {}
         self.answers: dict[int, tuple[float, Body]] = {}  # with the time at which each arrived
         self.gone: dict[int, str] = {}
-        self._reception = Reception(loop, sockets.listeners, secret, self._introduced, _MOST_STRANGERS)
+        self._reception = Reception(loop, self._introduced, _MOST_STRANGERS)
+        self._reception.listen(sockets.listeners, secret)
         self._reception.on_end = self._ended
 
     def send(self, number: int, kind: int, message: Message) -> None:
@@ -161,7 +163,7 @@ def transfer_rounds(count: int) -> tuple[Round, ...]:
 
 
 def _tournament(count: int) -> tuple[Round, ...]:
-    """Return a round for each sum of two numbers; the last of an even count meets whom no other does.
+    """Return a round for each sum of two numbers; with an even count the last meets who is left.
 
     Each host begins about half of its probes.
     """
@@ -691,8 +693,7 @@ def _wait(child: int) -> int:
         os.kill(child, signal.SIGTERM)
         os.waitpid(child, 0)
         raise
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+    return shell_status(status)
 
 
 def verdict_findings(verdict: Verdict, command: str) -> tuple[Finding, ...]:

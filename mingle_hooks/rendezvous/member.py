@@ -329,9 +329,8 @@ class Membership:
             self._packed = payload  # the answer holds its digest
             return
         body = self.proven.sealer.open(kind, payload)
-        digest = body.get("roster") if kind == wire.ANSWER else None
         # The roster has no MAC but this digest: if it was changed on the way, only the connection ends.
-        if digest is not None and messages.roster_digest(self._packed) != digest:
+        if kind == wire.ANSWER and "roster" in body and messages.roster_digest(self._packed) != body["roster"]:
             raise wire.WireError("roster: not the one of this answer")
         try:
             self._handle(kind, body)

@@ -22,7 +22,7 @@ from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages, starters
 from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet, Received
 from mingle_hooks.run.messages import JOIN, RUNNER, Join, Leave, Link, RunnerMessage, Silence, Welcome, open_listeners
-from mingle_hooks.run.processes import spawn
+from mingle_hooks.run.processes import shell_status, spawn
 from mingle_hooks.run.starters import Allocation, Launch, Place, Starter
 from mingle_hooks.schedulers.hostlist import fold
 
@@ -162,7 +162,8 @@ class Hub:
         self.here: dict[int, Agent] = {}
         interval_s = messages.heartbeat_interval_s(silence.host_s)
         self.heartbeats = Heartbeats(loop, sockets, secret, self._heard, interval_s)
-        self._reception = messages.Reception(loop, sockets.listeners, secret, self._introduced, MOST_STRANGERS)
+        self._reception = messages.Reception(loop, self._introduced, MOST_STRANGERS)
+        self._reception.listen(sockets.listeners, secret)
         self._reception.on_end = self._ended
         self._look_s = min(silence.host_s / _LOOKS, _LONGEST_LOOK_S)
         self._looked_at = loop.clock()
@@ -323,8 +324,7 @@ class Process:
         if self.status is None:
             ended, status = os.waitpid(self.pid, options)
             if ended:
-                code = os.waitstatus_to_exitcode(status)
-                self.status = code if code >= 0 else 128 - code
+                self.status = shell_status(status)
         return self.status
 
 

@@ -26,6 +26,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Annotated, Any, NamedTuple
 
 from mingle_hooks import values
@@ -346,10 +347,15 @@ def heartbeat_interval_s(silence_s: float) -> float:
     return min(INTERVAL_S, silence_s / _HEARTBEATS_IN_SILENCE)
 
 
+@lru_cache(maxsize=4)
+def _tag(secret: Secret) -> bytes:
+    """Return what all datagrams of a run begin with, so that those of others cost no MAC."""
+    return secret.mac(b"run")[:_TAG_BYTES]
+
+
 def pack_heartbeat(secret: Secret, side: bytes, heartbeat: Heartbeat) -> bytes:
     """Return a datagram of one side (RUNNER or AGENT)."""
-    tag = secret.mac(b"run")[:_TAG_BYTES]  # the same in all datagrams of a run
-    return secret.sealed(_FIELDS.pack(tag, *heartbeat), _MAC_BYTES, b"life", side)
+    return secret.sealed(_FIELDS.pack(_tag(secret), *heartbeat), _MAC_BYTES, b"life", side)
 
 
 def heartbeats(sock: socket.socket, secret: Secret, side: bytes) -> Iterator[tuple[Heartbeat, Control, Any]]:
@@ -361,7 +367,9 @@ def heartbeats(sock: socket.socket, secret: Secret, side: bytes) -> Iterator[tup
             return
         except OSError:  # ICMP's answer to an earlier datagram
             continue
-        if len(data) == BYTES and (fields := secret.opened(data, _MAC_BYTES, b"life", side)) is not None:
+        if len(data) != BYTES or not data.startswith(_tag(secret)):
+            continue
+        if (fields := secret.opened(data, _MAC_BYTES, b"life", side)) is not None:
             yield Heartbeat(*_FIELDS.unpack(fields)[1:]), control, address
 
 
@@ -443,24 +451,22 @@ STRANGER_S = 10.0
 
 
 class Reception:
-    """Accepts connections from holders of the key; a caller that is not admitted goes after some seconds.
+    """Accepts holders of a key; drops a caller that is not admitted in time, and the oldest of too many.
 
-    So does the oldest of too many. `on_message(link, kind, body)` gets what callers say, `on_end(link, reason)` comes
-    when any of these connections ends. The owner closes it, and the links that it has admitted.
+    `on_message(link, kind, body)` gets what callers say, `on_end(link, reason)` comes when any of these connections
+    ends. `close()` closes the listeners and all callers that are not admitted; the owner closes the others.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        listeners: Sequence[socket.socket],
-        secret: Secret,
-        on_message: Callable[[Link, int, Body], None],
-        most: int,
-    ) -> None:
-        self._loop, self._secret, self._on_message, self._most = loop, secret, on_message, most
+    def __init__(self, loop: Loop, on_message: Callable[[Link, int, Body], None], most: int) -> None:
+        self._loop, self._on_message, self._most = loop, on_message, most
         self.on_end: Callable[[Link, str], None] = lambda _link, _reason: None
         self._strangers: dict[Link, Timer] = {}  # with their ends; oldest first
-        self._callers = Callers(loop, listeners, self._greet, self._make_room)
+        self._callers: list[Callers] = []
+
+    def listen(self, listeners: Sequence[socket.socket], secret: Secret) -> None:
+        """Accept holders of this key at these sockets, which then belong to this object."""
+        greet = partial(self._greet, secret)
+        self._callers.append(Callers(self._loop, listeners, greet, self._make_room))
 
     def admit(self, link: Link) -> None:
         """Let a caller stay."""
@@ -469,12 +475,13 @@ class Reception:
 
     def close(self) -> None:
         """Close the listeners and the connections of all who are not admitted."""
-        self._callers.close()
+        for callers in self._callers:
+            callers.close()
         while self._make_room():
             pass
 
-    def _greet(self, sock: socket.socket, _where: str) -> None:
-        link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda reason: self._ended(link, reason))
+    def _greet(self, secret: Secret, sock: socket.socket, _where: str) -> None:
+        link = Link(self._loop, sock, secret, is_runner=True, on_end=lambda reason: self._ended(link, reason))
         link.on_message = lambda kind, body: self._on_message(link, kind, body)
         self._strangers[link] = self._loop.after(STRANGER_S, lambda: self._drop(link))
         if len(self._strangers) > self._most:

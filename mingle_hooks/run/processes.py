@@ -137,6 +137,12 @@ def reap() -> tuple[list[Reaped], bool]:
         found.append(Reaped(pid, max(code, 0), -code if code < 0 else None))
 
 
+def shell_status(status: int) -> int:
+    """Return a wait status as a shell does: 128 more than the signal's number for a process that a signal ended."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
 def kill_all() -> None:
     """Kill all descendants, also those forked meanwhile, and wait for their end."""
     pause_s = 0.002

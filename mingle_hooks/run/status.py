@@ -475,7 +475,7 @@ class StatusServer:
         self, loop: Loop, entry: Entry, keys: Sequence[bytes], directory: str | None, note: Callable[[str], None]
     ) -> None:
         self._loop = loop
-        self._receptions: list[Reception] = []
+        self._reception = Reception(loop, self._take, MOST_CALLERS)
         self.waiting: list[Link] = []
         self._path = path = directory or ""
         self.entry: Entry | None = None
@@ -489,7 +489,7 @@ class StatusServer:
             self.entry = entry
         except (MingleError, OSError) as error:
             note(f"`mingle ls` does not show this run: {reason(error)}")
-            self._close_listeners()
+            self._reception.close()
 
     def close(self, status: int | None) -> None:
         """Remove the entry, and send the run's status, if it has one: only this process is left of the run."""
@@ -499,29 +499,24 @@ class StatusServer:
         if status is not None:
             for link in self.waiting:  # each ends with this process, which shows that it has ended
                 link.send_message(GONE, {"status": status})
-        self._close_listeners()
-
-    def _close_listeners(self) -> None:
-        for reception in self._receptions:
-            reception.close()
+        self._reception.close()
 
     def _listen(self, secret: Secret) -> Listener:
         """Open a port for holders of one key. Raises NetworkError where there is none."""
         port, sockets = messages.open_listeners((0,) * _TRIES)
         if not port:
             raise NetworkError("a free port for status requests", "none", "ending a program that listens on this host")
-        reception = Reception(self._loop, sockets, secret, lambda *said: self._take(reception, *said), MOST_CALLERS)
-        self._receptions.append(reception)
+        self._reception.listen(sockets, secret)
         return Listener(status_tag(secret), port)
 
-    def _take(self, reception: Reception, link: Link, kind: int, body: Body) -> None:
+    def _take(self, link: Link, kind: int, body: Body) -> None:
         """Answer a request. Raises WireError."""
         if self.entry is None:
             return
         if kind == ASK:
             link.send_message(STATE, self.state(self.entry, body.get("whole") is True).body())
         elif kind == KILL:
-            reception.admit(link)
+            self._reception.admit(link)
             self.waiting = [each for each in self.waiting if not each.closed and each is not link]
             self.waiting = [*self.waiting[-_MOST_WAITING + 1 :], link]
             link.send_message(ENDING, {})

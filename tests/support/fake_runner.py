@@ -49,7 +49,8 @@ class Runner:
         self.process: subprocess.Popen[bytes] | None = None
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
-        self._reception = Reception(self.loop, [listener], self.secret, self._receive, most=2)
+        self._reception = Reception(self.loop, self._receive, most=2)
+        self._reception.listen([listener], self.secret)
         self._reception.on_end = lambda _link, reason: self.ends.append(reason)
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._udp.bind(("127.0.0.1", 0))

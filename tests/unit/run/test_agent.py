@@ -39,7 +39,8 @@ class Listener:
         self._answers = answers
         listener = socket.create_server((address, 0))
         self.address: RunnerAddress = listener.getsockname()
-        self.reception = messages.Reception(loop, [listener], Secret(key), self._take, most=9)
+        self.reception = messages.Reception(loop, self._take, most=9)
+        self.reception.listen([listener], Secret(key))
 
     def _take(self, link: Link, _kind: int, body: dict[str, object]) -> None:
         self.reception.admit(link)

@@ -147,10 +147,10 @@ def frames(sock: socket.socket) -> list[int]:
     return found
 
 
-def stranger(world: StatusServer) -> socket.socket:
-    """Return a connection to a run's status."""
+def stranger(world: StatusServer, key: int = 0) -> socket.socket:
+    """Return a connection to a run's status, for holders of one of its keys."""
     assert world.entry is not None
-    sock = socket.create_connection(("127.0.0.1", world.entry.listeners[0].port))
+    sock = socket.create_connection(("127.0.0.1", world.entry.listeners[key].port))
     sock.settimeout(20)
     return sock
 
@@ -205,10 +205,11 @@ def test_what_is_said_to_one_run_is_of_no_use_for_another_nor_for_a_world() -> N
 
 
 def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has as many callers at most, whichever of its keys they are for."""
     monkeypatch.setattr(messages, "STRANGER_S", 3600.0)
-    world = served.world()
+    world = served.world(keys=(KEY, OTHER_KEY))
     with served:
-        strangers = [stranger(world) for _ in range(status.MOST_CALLERS + 8)]
+        strangers = [stranger(world, number % 2) for number in range(status.MOST_CALLERS + 8)]
         assert status.fetch_states([contact(world)]) == [brief(world)]
         assert frames(strangers[0]) == []
         for sock in strangers:
@@ -468,7 +469,7 @@ def test_a_directory_that_others_can_write_is_refused(tmp_path: Path, mode: int)
 def test_what_a_killed_runner_left_is_removed_where_that_is_certain(tmp_path: Path, served: Served) -> None:
     here, there = served.world(directory=path(tmp_path)), served.world("9", "9", directory=path(tmp_path))
     for world in (here, there):
-        world._close_listeners()  # it was killed
+        world._reception.close()  # it was killed
     status.write_entry(path(tmp_path), here.entry._replace(process=dead()))
     status.write_entry(path(tmp_path), there.entry._replace(process=RunnerProcess("elsewhere", 1, 1)))
     known = runs(tmp_path, [])
