@@ -115,16 +115,16 @@ def _answer(
         request = Request(
             spec,
             key.material,
-            hostname(),
-            machine_id(),
-            timeout_s,
-            key.source,
-            wants_roster,
-            process_age_s(),
-            None if command is None else _fingerprint_reader(spec, command),
-            failure,
-            local_peers,
-            held,
+            host=hostname(),
+            machine=machine_id(),
+            timeout_s=timeout_s,
+            key_from=key.source,
+            wants_roster=wants_roster,
+            age_s=process_age_s(),
+            node_facts=None if command is None else _fingerprint_reader(spec, command),
+            obstacle=failure,
+            local_peers=local_peers,
+            held=held,
         )
         return meet(request, observer)
 

@@ -161,9 +161,9 @@ NO_SETTINGS = (
 
 # Options of `mingle exec` only.
 ONLY_STARTED = ("together", "verbatim", "keep_key")
-# Options without a value, flags of one call among them, and with one -> the names of their settings.
+# Option -> name: options without a value, which are settings or flags of one call, and options with one.
 FLAGS = {f"--{name.replace('_', '-')}": name for name in ("explain", "no_wait", "no_strict", *ONLY_STARTED)}
-_SWITCHES = (values.switch, values.differences)  # their readers
+_SWITCHES = (values.switch, values.differences)  # the readers of settings whose option has no value
 FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read in _SWITCHES}
 OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
 

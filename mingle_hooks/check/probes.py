@@ -628,7 +628,8 @@ class Probe:
     # --- Facts.
 
     def _open_network(self, environ: Mapping[str, str]) -> Multicast:
-        preferred, prefer = environ.get(report.IFACE, ""), tuple[Any, ...]()
+        preferred = environ.get(report.IFACE, "")
+        prefer: Sequence[Any] = ()
         try:
             prefer = networks(preferred) if preferred else ()
             chosen, guests, trouble = self._reachable(prefer)

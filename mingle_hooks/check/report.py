@@ -365,7 +365,7 @@ class Counted(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """FACTS: the fields of report.Host, except its name."""
+    """FACTS: the fields of Host, except its name."""
 
     hostname: Annotated[str, printable_text(253)]
     identity: Annotated[str, printable_text(253)]

@@ -226,7 +226,7 @@ def verify_command(scheduler: str, *, quiet: bool, timeout: float, as_json: bool
     plan: Plan | None = None
     found: Sequence[Finding]
     if quiet:
-        found = quick_findings(where.root, scheduler, timeout)
+        found = quick_findings(where.root, scheduler, timeout) or []
     elif hung := hung_finding(where.root, scheduler, timeout, slurm.PLACES):
         found = (hung,)
     else:

@@ -136,7 +136,7 @@ def read_call(arguments: Sequence[str]) -> tuple[dict[str, object], tuple[str, .
     first argument that is no option. None means that click, which knows the same options, must parse it: help and
     mistakes too.
     """
-    found = split_call(arguments[1:]) if arguments[:1] in (["env"], ["exec"]) else None
+    found = split_call(arguments[1:]) if arguments and arguments[0] in ("env", "exec") else None
     if found is None:
         return None
     options, command = found
@@ -167,8 +167,8 @@ def _check_health(scheduler: str, root: str) -> int | None:
     """
     from mingle_hooks.hooks.plan import UNHEALTHY, quick_findings
 
-    found = quick_findings(root, scheduler)
-    if found and found[0].where == scheduler:
+    found = quick_findings(root, scheduler, is_installed=True)
+    if found is None:
         return None
     for finding in found:
         write_stdout(f"BAD  {finding.where}: {printable(finding.what)}; fix: {printable(finding.mend)}\n")

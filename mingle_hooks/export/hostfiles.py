@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from mingle_hooks import values
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError
 from mingle_hooks.files import write_new
-from mingle_hooks.net.addresses import is_hostname
+from mingle_hooks.net.addresses import is_hostname, is_loopback
 from mingle_hooks.world import Member
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _etc(members: Sequence[Member]) -> str:
 
 def _is_of_one_host(address: str) -> bool:
     """Tell whether other hosts cannot use the address: loopback, or with an interface's scope."""
-    return not address or address.startswith("127.") or address == "::1" or "%" in address
+    return not address or is_loopback(address) or "%" in address
 
 
 FORMATS = {

@@ -448,10 +448,11 @@ class Site:
 
     def __post_init__(self) -> None:
         """Refuse what no hook could carry, by its name in the settings file, whose readers have checked the rest."""
-        programs = [(f"hooks.{key}", _PATH, program) for key in KEYS.values() if (program := self.chain(key))]
+        said = [(f"hooks.{key}", self.chain(key)) for key in KEYS.values()]
+        programs = [(key, _PATH, program) for key, program in said if program not in {None, NONE}]
         checks = (("hooks.key_file", _PATH, self.key_file), ("host_suffix", _SUFFIX, self.host_suffix), *programs)
         for key, pattern, value in checks:
-            if value != NONE and not pattern.fullmatch(value):
+            if not pattern.fullmatch(value):
                 raise SettingsError(f"text that fits {pattern.pattern}", f"{value!r} ({key})", "a plain name")
 
     def chain(self, key: str) -> str | None:

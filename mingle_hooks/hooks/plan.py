@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import shutil
 import signal
 import stat
 import time
@@ -286,6 +287,15 @@ def _nothing(*_: object) -> tuple[()]:
     return ()
 
 
+# Where a scheduler's programs are on hosts whose PATH lacks them.
+_PROGRAMS = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin:/opt/slurm/bin:/opt/slurm/sbin:/opt/pbs/sbin"
+
+
+def program_path(program: str) -> str:
+    """Return where a scheduler's program is, on PATH or in a usual place; empty where it is not on this host."""
+    return shutil.which(program) or shutil.which(program, path=_PROGRAMS) or ""
+
+
 class Target(NamedTuple):
     """A scheduler that hooks can be installed for.
 
@@ -481,15 +491,20 @@ def check_health(root: str, installed: Manifest, scheduler: str, key_file: str) 
         yield from site_key(root, key_file)
 
 
-def quick_findings(root: str, scheduler: str, seconds: float = VERIFY_S) -> list[Finding]:
-    """Return what the health check of a node finds; the first is of the scheduler itself where it has no hooks here.
+def quick_findings(
+    root: str, scheduler: str, seconds: float = VERIFY_S, *, is_installed: bool = False
+) -> list[Finding] | None:
+    """Return what the health check of a node finds; with `is_installed` None where the scheduler has no hooks here.
 
     Raises PlaceError and SettingsError.
     """
     if hung := hung_finding(root, scheduler, seconds):
         return [hung]
+    installed = files.read_manifest(root)
+    if is_installed and not installed.of(scheduler):
+        return None
     given = load({}, {}, system_file=files.below_root(root, SYSTEM_FILE))
-    health = check_health(root, files.read_manifest(root), scheduler, given.section("hooks")["key_file"])
+    health = check_health(root, installed, scheduler, given.section("hooks")["key_file"])
     return [finding for finding in health if not finding.note]
 
 

@@ -8,7 +8,6 @@ import functools
 import glob
 import os
 import re
-import shutil
 import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from mingle_hooks.errors import ConflictError, FactsError, UsageError
 from mingle_hooks.files import ENVIRONMENTS, shipped_names, shipped_text
 from mingle_hooks.hooks import files
+from mingle_hooks.hooks import plan as plans
 from mingle_hooks.hooks.files import DROP_INS, KEYS, Chain, Entry, Site, below_root, is_glob, render_hook
 from mingle_hooks.hooks.plan import EVIL, Draft, Finding, Hook, Line, Plan, Run, Stub, Target, Where, by_name
 from mingle_hooks.settings import SYSTEM_FILE
@@ -136,7 +136,6 @@ def _filled(name: str, path: str, values: Mapping[str, list[str]]) -> str:
 # What Slurm runs with at the moment, whatever the file says by now: for commands, never for hooks.
 
 _COMMAND_S = 5.0
-_PROGRAMS = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin:/opt/slurm/bin:/opt/slurm/sbin:/opt/pbs/sbin"
 _SHOWN_LINE = re.compile(r"(?P<key>[A-Za-z_]+)(\[[0-9]+\])?\s*= ?(?P<value>.*)")
 _VERSION = re.compile(r"slurm\S* ([0-9]{1,2})\.([0-9]{1,2})\b")
 
@@ -185,7 +184,7 @@ def parse_config(text: str) -> SlurmConf:
 @functools.cache  # one run for each command, however many parts need it
 def _output_of(conf: str | None, program: str, *arguments: str) -> str:
     """Return what a program of Slurm's prints; nothing where it fails or takes too long."""
-    path = program_path(program)
+    path = plans.program_path(program)
     if not path:
         return ""
     environ = os.environ | ({"SLURM_CONF": conf} if conf else {})
@@ -197,11 +196,6 @@ def _output_of(conf: str | None, program: str, *arguments: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout
-
-
-def program_path(program: str) -> str:
-    """Return where a scheduler's program is, on PATH or in a usual place; empty where it is not on this host."""
-    return shutil.which(program) or shutil.which(program, path=_PROGRAMS) or ""
 
 
 # Slurm's hooks beyond their files: whether they are run, whether they may go, and how to simulate them.
@@ -291,7 +285,7 @@ def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
 
 def _has_controller(where: Where) -> bool:
     """Return whether there should be a controller, though it may not answer."""
-    return not where.root and bool(program_path("scontrol"))
+    return not where.root and bool(plans.program_path("scontrol"))
 
 
 def _is_run(root: str, conf: SlurmConf, path: str, ours: set[str]) -> bool:
@@ -454,7 +448,7 @@ _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*", re.IGNORECASE)
 def containers(site: Site, where: Where, conf: SlurmConf) -> tuple[str, str]:
     """Return what is done for containers on this host, and where enroot's configuration is; each may be empty.
 
-    It is "mount", "hook" or "none", or nothing is to be done.
+    The first is "mount", "hook" or "none"; empty where nothing is to be done.
 
     Raises FactsError where every task in a container would fail, and where there is no enroot for what is wanted.
     """

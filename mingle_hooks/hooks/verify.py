@@ -178,7 +178,7 @@ def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
 
 def _daemon_version(row: Target) -> str:
     """Return what a scheduler's daemon says of itself; empty where it is not on this host."""
-    if not (path := slurm.program_path(row.program)):
+    if not (path := plans.program_path(row.program)):
         return ""
     try:
         done = subprocess.run(

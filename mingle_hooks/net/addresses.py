@@ -344,7 +344,7 @@ def _rank(interface: Interface, address: Address) -> tuple[int, ...]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address leads to this very host."""
+    """Tell whether an address is a loopback address."""
     return host.startswith("127.") or host == "::1"
 
 

@@ -295,7 +295,7 @@ class DirectoryBackend:
         try:
             # Neither follow a link nor wait at a FIFO that another user may have put there.
             data = read_bounded(path, MOST_FILE_BYTES, os.O_NOFOLLOW)
-        except OSError as error:  # it is gone, or not readable
+        except OSError as error:  # it is gone, not readable or no regular file, or the file server fails
             self._context.loop.missed(error)
             return
         mac, body = data[: wire.MAC_BYTES], data[wire.MAC_BYTES :]

@@ -14,7 +14,14 @@ import mingle_hooks
 from mingle_hooks.errors import MingleError
 from mingle_hooks.files import read_bounded
 from mingle_hooks.net import devices
-from mingle_hooks.net.addresses import ListedAddress, is_virtual_name, list_addresses, list_entries, read_attribute
+from mingle_hooks.net.addresses import (
+    ListedAddress,
+    is_loopback,
+    is_virtual_name,
+    list_addresses,
+    list_entries,
+    read_attribute,
+)
 
 
 class FingerprintRequest(NamedTuple):
@@ -301,7 +308,7 @@ def network_of(root: str, found: Callable[[], Iterable[ListedAddress]]) -> tuple
 
 
 def _is_usable(address: str) -> bool:
-    return not address.startswith(("127.", "fe80:", "169.254.")) and address != "::1"
+    return not is_loopback(address) and not address.startswith(("fe80:", "169.254."))
 
 
 def _is_up(net: str, name: str) -> bool:
@@ -466,6 +473,8 @@ def git_commit(request: FingerprintRequest) -> dict[str, str]:
         if kind == "gitdir":  # a worktree or a submodule
             place = os.path.join(directory, elsewhere.strip())
         elif not os.path.isdir(f"{request.root}{place}"):
+            if directory in ("/", ""):
+                break
             directory = os.path.dirname(directory)
             continue
         commit = _commit(request.root, place)

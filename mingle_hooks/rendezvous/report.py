@@ -12,7 +12,6 @@ from mingle_hooks.rendezvous import fingerprint
 from mingle_hooks.rendezvous.fingerprint import DOWN, FULL, MORE, NO_DEVICE, NOTHING, SILENT, is_variable
 from mingle_hooks.rendezvous.messages import Durations, Failure
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Entry, crossings
-from mingle_hooks.schedulers.facts import SCHEDULER
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.values import FIELDS
 
@@ -515,8 +514,8 @@ def _named(offer: AdvertisedAddress, carriers: dict[str, Interface]) -> str:
 
 def note_by_leader(leader: Leader, request: Request, observer: Observer, chosen: str) -> None:
     """Report what rank 0 knows of all members; `chosen` is the address that the world uses."""
-    lacking = [e.join_request.host for e in leader.roster.in_usual_order() if not e.join_request.topology]
-    if lacking and request.spec.settings.order != SCHEDULER:
+    entries = leader.roster.in_usual_order() if leader.roster.by_switch else []
+    if lacking := [entry.join_request.host for entry in entries if not entry.join_request.topology]:
         which = f"the switches of {fold(lacking)} are unknown"
         observer.note(f"{which}: these nodes get neighbouring ranks, in the usual order")
     if request.node_facts is not None:
