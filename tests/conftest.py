@@ -27,6 +27,7 @@ from cluster.slurm import SlurmCluster
 from forked import Forked
 from needs import FOR_WANT_OF, need, skip_for_want_of
 from processes import is_long, is_slow, process_of
+from running import children
 
 # A machine that is busy for a moment is no defect.
 hypothesis.settings.register_profile("mingle", deadline=None)
@@ -249,20 +250,6 @@ def open_sockets() -> dict[str, str]:
             continue  # It was the listing's own descriptor.
         if target.startswith("socket:"):
             found[descriptor] = target
-    return found
-
-
-def children() -> dict[int, str]:
-    """Return pid -> name of this process's children, zombies too."""
-    found = {}
-    for task in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{task}/children", "rb", buffering=0) as file:  # before and after each test
-                pids = file.read().split()
-            for pid in map(int, pids):
-                found[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # The thread, or its child, has ended meanwhile.
     return found
 
 

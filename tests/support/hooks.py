@@ -1,4 +1,4 @@
-"""Rendered hooks, every shell, recorded environments, and hooks on a test host."""
+"""Rendered hooks, every shell, recorded files, and hooks on a test host."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from cluster.hosts import Host
 from support.needs import need
+from support.recorded import FOLDER
 
 from mingle_hooks.hooks.files import Chain, Site
 from mingle_hooks.hooks.files import render_hook as render
 from mingle_hooks.hooks.targets import TARGETS, hook
 
-RECORDED = Path(__file__).parent.parent / "data" / "recorded"
 HOOKS = tuple(its for target in TARGETS.values() for its in target.hooks.values())
 SHELLS = {
     "dash": ["dash"],
@@ -36,6 +36,7 @@ FULL = Site(
 OBSERVE = Site(observe=True)
 CHAIN = Chain("/opt/site's own/prolog", "/etc/slurm/task_prolog.d")
 SITES = {"plain": (Site(), Chain()), "full": (FULL, CHAIN), "observe": (OBSERVE, Chain())}
+PET = {f"PET_{name}" for name in ("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT")}
 
 
 def shell(name: str) -> list[str]:
@@ -46,12 +47,7 @@ def shell(name: str) -> list[str]:
 
 def recorded(pattern: str) -> list[Path]:
     """Return the recorded files of all versions that match."""
-    return sorted(RECORDED.glob(pattern))
-
-
-def environ(path: Path) -> dict[str, str]:
-    """Return a recorded environment."""
-    return dict(line.partition("=")[::2] for line in path.read_text().splitlines())
+    return sorted(FOLDER.glob(pattern))
 
 
 def written(directory: Path, scheduler: str, name: str, site: Site = SITES["plain"][0]) -> Path:
@@ -125,6 +121,11 @@ def run_hooks(host: Host, calls: Iterable[tuple[str, tuple[str, ...], dict[str, 
         lines.append(f"{line} </dev/null && {after} || {{ printf '%s\\n' {shlex.quote(line)}; exit 1; }}")
     done = host.run(["sh", "-s"], input="\n".join(lines), timeout=240, cwd="/")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def started_at(host: Host, pid: int) -> str:
+    """Return when a process on a host started, in clock ticks since boot, as its user records it beside the pid."""
+    return host.run(["cat", f"/proc/{pid}/stat"]).stdout.rpartition(")")[2].split()[19]
 
 
 def key_of(job: str, uid: str = "61001", restarts: str = "0", cluster: str = "lab") -> str:

@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 from mingle_hooks.cli.hooks import hooks
 
 OURS = "/etc/mingle/hooks/slurm"
+# What install asks for in a slurm.conf.
+LINES = (f"Prolog={OURS}/prolog", f"Epilog={OURS}/epilog", f"TaskProlog={OURS}/taskprolog-all", "PrologFlags=Alloc")
 MOM = "/var/spool/torque/mom_priv"
 NO_CHAIN = '[hooks]\nprolog = "none"\nepilog = "none"\ntaskprolog = "none"\n'
 

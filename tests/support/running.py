@@ -1,4 +1,4 @@
-"""The processes of a test's runs, known by their environment."""
+"""The processes of a test's runs, known by their environment, and those that are this process's children."""
 
 from __future__ import annotations
 
@@ -21,4 +21,18 @@ def running(is_meant: Callable[[bytes], bool]) -> dict[int, str]:
                 found[int(name)] = Path(f"/proc/{name}/cmdline").read_text(errors="replace").replace("\0", " ")
         except OSError:
             continue
+    return found
+
+
+def children() -> dict[int, str]:
+    """Return pid -> name of this process's children, zombies too."""
+    found = {}
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/children", "rb", buffering=0) as file:  # before and after each test
+                pids = file.read().split()
+            for pid in map(int, pids):
+                found[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # The thread, or its child, has ended meanwhile.
     return found

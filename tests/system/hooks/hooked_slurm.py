@@ -39,13 +39,13 @@ gc.freeze()  # nor at its end
 """
 
 
-def installed(slurm: SlurmCluster, *more: str, before: tuple[str, ...] = (), key: str = SITE_KEY) -> list[str]:
+def installed(slurm: SlurmCluster, *more: str, before: tuple[str, ...] = ()) -> list[str]:
     """Install the hooks on all hosts (they share /etc), let Slurm use the lines that install prints, return them.
 
     `before` are lines of slurm.conf of the site's own, to be seen by install; `more` are added to its lines.
     """
     host = slurm.controller
-    host.write("/etc/mingle/key", key + "\n", mode=0o400)
+    host.write("/etc/mingle/key", SITE_KEY + "\n", mode=0o400)
     if before:
         slurm.reconfigure(*before)
     done = host.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)

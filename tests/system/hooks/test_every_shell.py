@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from cluster.hosts import Host, Hosts
-from support.hooks import JOB, SITE_KEY, key_of, run_hook, with_hooks
+from support.hooks import JOB, SITE_KEY, key_of, run_hook, started_at, with_hooks
 from support.needs import need
 
 TORQUE_JOB = "12[3].server.example.org"
@@ -37,8 +37,7 @@ def host(hosts: Callable[..., Hosts], request: pytest.FixtureRequest) -> Host:
 def a_process_that_is_ended(host: Host, job: str) -> Iterator[None]:
     """Leave a process of a job, which is to be gone with all of the job's files."""
     process = host.popen(["sleep", "60"], user="alice")
-    start = host.run(["cat", f"/proc/{process.pid}/stat"]).stdout.rpartition(")")[2].split()[19]
-    host.write(f"/run/mingle/{job}/processes", f"{process.pid} {start}\n", user="alice")
+    host.write(f"/run/mingle/{job}/processes", f"{process.pid} {started_at(host, process.pid)}\n", user="alice")
     yield
     assert process.wait(10) != 0
     process.communicate()

@@ -42,9 +42,9 @@ def target(host: Host) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def meanwhile(host: Host, script: str, user: str = "alice") -> Iterator[None]:
-    """Run a shell script of a user's at the same time, and end it and what it started."""
-    process = host.popen(["sh", "-c", script], user=user)
+def meanwhile(host: Host, script: str) -> Iterator[None]:
+    """Run a shell script as alice at the same time, and end it and what it started."""
+    process = host.popen(["sh", "-c", script], user="alice")
     try:
         yield
     finally:

@@ -7,14 +7,27 @@ import os
 import re
 import subprocess
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cluster.host import Host
 from cluster.hosts import Hosts
-from support.hooks import HOOKS, JOB, SHELLS, SITES, environ, key_of, recorded, run_hook, run_hooks, shell, with_hooks
+from cluster.waiting import until
+from support.hooks import (
+    HOOKS,
+    JOB,
+    SHELLS,
+    SITES,
+    key_of,
+    recorded,
+    run_hook,
+    run_hooks,
+    shell,
+    started_at,
+    with_hooks,
+)
+from support.recorded import environ
 
 from mingle_hooks.hooks.files import render_hook as render
 
@@ -25,17 +38,21 @@ def host(hosts: Callable[..., Hosts]) -> Host:
     return with_hooks(hosts(1)[0])
 
 
+def _slurms(cluster: str, name: str) -> dict[str, str]:
+    return {name: value for name, value in environ(cluster, name).items() if name not in {"PWD", "SHLVL", "_"}}
+
+
 def test_recorded_jobs_come_and_go(host: Host) -> None:
     """With every recorded environment the Prolog makes one directory, and the Epilog removes it, also twice."""
     for path in recorded("slurm-*/prolog.*"):
-        env = {name: value for name, value in environ(path).items() if name not in {"PWD", "SHLVL", "_"}}
+        env = _slurms(path.parent.name, path.name)
         run_hook(host, "slurm/prolog", env=env)
         job = env.get("SLURM_HET_JOB_ID", env["SLURM_JOB_ID"])
         key = host.outside(f"/run/mingle/{job}/key").read_text()
         assert key == key_of(job, env["SLURM_JOB_UID"], env["SLURM_JOB_RESTART_COUNT"]) + "\n", path
-        after = environ(path.with_name(path.name.replace("prolog", "epilog")))
+        after = _slurms(path.parent.name, path.name.replace("prolog", "epilog"))
         for _ in range(2):
-            run_hook(host, "slurm/epilog", env={n: v for n, v in after.items() if n not in {"PWD", "SHLVL", "_"}})
+            run_hook(host, "slurm/epilog", env=after)
             assert list(host.outside("/run/mingle").iterdir()) == [], path
 
 
@@ -114,7 +131,7 @@ def test_the_epilog_ends_no_process_of_another_user(host: Host) -> None:
         run_hook(host, "slurm/prolog")
         process = host.popen(["sleep", "600"], user=user)
         try:
-            start = host.run(["cat", f"/proc/{process.pid}/stat"]).stdout.rpartition(")")[2].split()[19]
+            start = started_at(host, process.pid)
             host.write("/run/mingle/7/processes", record.format(pid=process.pid, start=start), user="alice")
             run_hook(host, "slurm/epilog")
             if ends:
@@ -230,13 +247,14 @@ def test_nothing_goes_on_after_a_hang(hosts: Callable[..., Hosts], tool: str) ->
     for host, script, process in zip(some, HUNG, running, strict=True):
         out, err = process.communicate(timeout=GONE_S)
         assert (process.returncode, out, err) == (0, "", ""), script
-        deadline = time.monotonic() + GONE_S
-        while (left := host.processes()) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not left, script
+        _until_gone(host, script)
         assert host.outside("/run/began").exists(), script
         host.outside("/run/back").touch()
         assert host.outside(PLACE).exists() is ("epilogue" in script), script
+
+
+def _until_gone(host: Host, script: str) -> None:
+    until(lambda: not host.processes(), lambda: f"{script}: {host.processes()}", GONE_S)
 
 
 def _started(host: Host, script: str, tool: str) -> subprocess.Popen[str]:

@@ -13,6 +13,7 @@ import pytest
 import runs_on_hosts as losses
 from cluster import hosts as cluster_hosts
 from cluster import slurm as cluster_slurm
+from cluster.waiting import until
 from needs import skip_for_want_of
 from runs_on_hosts import RUNNER, STUBBORN, Bare, Runs, UnderPbs, UnderSlurm, begin, until_nothing_is_left
 
@@ -54,7 +55,7 @@ def lost(runs: Runs, place: Path, lose: Callable[[Runs, Path], str]) -> tuple[in
     host = runs.lost()
     said = lose(runs, place).replace("RANK", str(runs.ranked.index(host)))
     try:
-        losses.until(lambda: not losses.of_run(runs.home, RUNNER), "the runner goes on")
+        until(lambda: not losses.of_run(runs.home, RUNNER), "the runner goes on")
     finally:
         host.clear_firewall()
     status, text = runs.end(place)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.gathering import PATIENCE_S, until
+from support.running import children
 
 from mingle_hooks.check import facts as gpus
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, ChildCall
@@ -95,16 +96,11 @@ def test_a_deadline_counts_the_time_in_which_the_process_ran(
     assert (deadline.is_over, deadline.has_lasted, deadline.late_s) == (is_over, has_lasted, pytest.approx(late_s))
 
 
-def children() -> set[str]:
-    """Return this process's children, whichever of its threads made them."""
-    return {pid for its in Path("/proc/self/task").iterdir() for pid in (its / "children").read_text().split()}
-
-
 def test_a_question_that_hangs_is_left_behind() -> None:
     """And one that fails is no answer."""
     with Loop() as loop:
         answers: list[object] = []
-        before = children()
+        before = set(children())
         ChildCall(loop, lambda: {"free": 1}, PATIENCE_S, answers.append)
         until(loop, lambda: answers)
         ChildCall(loop, lambda: time.sleep(3 * PATIENCE_S), 0.05, answers.append)
@@ -112,4 +108,4 @@ def test_a_question_that_hangs_is_left_behind() -> None:
         ChildCall(loop, object, PATIENCE_S, answers.append)
         until(loop, lambda: len(answers) == 3)
         assert answers == [{"free": 1}, None, None]
-        until(loop, lambda: children() <= before)
+        until(loop, lambda: set(children()) <= before)

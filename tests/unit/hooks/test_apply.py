@@ -14,14 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.hooks_image import MOM, NO_CHAIN, OURS, at, call, conf, image, install, key, program, tree
+from support.hooks_image import LINES, MOM, NO_CHAIN, OURS, at, call, conf, image, install, key, program, tree
 
 from mingle_hooks.cli import main
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError, SettingsError, UsageError
 from mingle_hooks.hooks import files
 from mingle_hooks.hooks.slurm import find_slurm_conf as find
 
-LINES = (f"Prolog={OURS}/prolog", f"Epilog={OURS}/epilog", f"TaskProlog={OURS}/taskprolog-all", "PrologFlags=Alloc")
 KEPT = f"{MOM}/prologue.before-mingle"
 EDITED = "/etc/mingle/hooks/kept/torque-prologue.edited"
 MANIFEST = "/etc/mingle/hooks/manifest.json"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from support.hooks import FULL, SITES, recorded
+from support.hooks import FULL, PET, SITES, recorded
 from support.needs import skip_for_want_of
 
 from mingle_hooks.cli.hooks import hooks
@@ -77,7 +77,6 @@ def python(name: str) -> str:
     return str(found)
 
 
-PET = {f"PET_{name}" for name in ("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT")}
 # Job 0 has three hosts: its script, and the first task beside it.
 SCRIPT, TASK = (next(path for path in LAUNCHES if path.name.endswith(f".0.ctl.node1.{number}")) for number in "01")
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 from support.hooks import HOOKS, render
-from support.hooks_image import MOM, OURS, conf, key, program, tree
+from support.hooks_image import LINES, MOM, conf, key, program, tree
 
 from mingle_hooks.cli.main import main
 from mingle_hooks.hooks import files
@@ -23,7 +23,7 @@ from mingle_hooks.hooks.files import Site
 
 # With a directory of Prologs, and an Epilog and a TaskProlog of the site's own; as it was, and as install wants it.
 SLURM_BEFORE = ("Prolog=/etc/slurm/prolog.d/*", "Epilog=/opt/epilog", "TaskProlog=/opt/task")
-SLURM_AFTER = (SLURM_BEFORE[0], f"Epilog={OURS}/epilog", f"TaskProlog={OURS}/taskprolog-all", "PrologFlags=Alloc")
+SLURM_AFTER = (SLURM_BEFORE[0], *LINES[1:])
 SETTINGS = '[hooks]\nprolog = "none"\nepilog = "/opt/epilog"\ntaskprolog = "/opt/task"\n'
 OTHER_SETTINGS = 'host_suffix = "-ib"\n[hooks]\npartitions = ["one"]\ncluster = "other"\nopt_in = "please"\n'
 SITES_OWN = ("/etc/slurm/prolog.d/50-site", "/opt/epilog", "/opt/task", f"{MOM}/prologue", f"{MOM}/epilogue.parallel")

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from support.hooks_image import NO_CHAIN, OURS, aged, at, call, conf, install, program, tree
+from support.hooks_image import LINES, NO_CHAIN, OURS, aged, at, call, conf, install, program, tree
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.hooks import files, slurm, verify
@@ -19,7 +19,6 @@ from mingle_hooks.hooks.slurm import SlurmConf, find_slurm_conf, parse_config
 from mingle_hooks.hooks.targets import hook
 
 SITES = '[hooks]\nprolog = "/opt/prolog"\nepilog = "none"\ntaskprolog = "/opt/task"\n'
-AFTER = (f"Prolog={OURS}/prolog", f"Epilog={OURS}/epilog", f"TaskProlog={OURS}/taskprolog-all", "PrologFlags=Alloc")
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def root(tmp_path: Path) -> Path:
         program(tmp_path, path, f"#!/bin/sh\necho {path}\n")
     program(tmp_path, "/etc/mingle/key", "ab" * 32).chmod(0o400)
     (tmp_path / "etc/slurm").mkdir(parents=True)
-    conf(tmp_path, *AFTER)
+    conf(tmp_path, *LINES)
     return tmp_path
 
 
@@ -216,10 +215,10 @@ def test_verify_compares_the_file_with_what_slurm_runs(root: Path, monkeypatch: 
         slurm, "running_config", lambda _where: parse_config(f"Epilog = {OURS}/epilog\nProlog = /opt/old\n")
     )
     bad = [line for line in call(root, "verify", "slurm").stdout.splitlines() if line.startswith("BAD")]
-    assert [line.split(":")[1].split()[1] for line in bad] == [f"Prolog={OURS}/prolog,", f"TaskProlog={AFTER[2][11:]},"]
+    assert [line.split(":")[1].split()[1] for line in bad] == [f"Prolog={OURS}/prolog,", f"TaskProlog={LINES[2][11:]},"]
     assert all(line.endswith("; fix: scontrol reconfigure") for line in bad)
     (root / "etc/slurm/slurm.conf").unlink()
-    text = "\n".join(line.replace("=", "  = ") for line in AFTER)
+    text = "\n".join(line.replace("=", "  = ") for line in LINES)
     monkeypatch.setattr(slurm, "running_config", lambda _where: parse_config(text))
     assert call(root, "verify", "slurm").stdout.splitlines()[-1] == "ok"
 

@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.hooks import FULL, HOOKS, OBSERVE, SHELLS, SITES, environ, exported, recorded, shell, written
+from support.hooks import FULL, HOOKS, OBSERVE, PET, SHELLS, SITES, exported, recorded, shell, written
 from support.needs import only_with
+from support.recorded import environ
 
 from mingle_hooks.hooks.files import Chain, Site
 from mingle_hooks.hooks.files import render_hook as render
@@ -42,7 +43,6 @@ SINGLE = {
 }  # fmt: skip
 BATCH = {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "node[1-4]", "SLURM_JOB_NUM_NODES": "4"}
 RANKS = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
-PET = {f"PET_{name}" for name in ("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT")}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_recorded_tasks_get_their_place(script: Path, name: str) -> None:
     steps: dict[tuple[str, str], set[tuple[str | None, ...]]] = {}
     versions: dict[str, list[dict[str, str]]] = {}
     for path in TASKS:
-        env = environ(path)
+        env = environ(path.parent.name, path.name)
         found = exported(script, env, shell(name))
         check_place(env, found)
         assert found == as_by_dash(script, path)
@@ -73,7 +73,7 @@ def test_recorded_tasks_get_their_place(script: Path, name: str) -> None:
 @functools.cache
 def as_by_dash(script: Path, path: Path) -> dict[str, str]:
     """Return what is exported with a recorded environment where /bin/sh is dash."""
-    return exported(script, environ(path), shell("dash"))
+    return exported(script, environ(path.parent.name, path.name), shell("dash"))
 
 
 def check_place(env: dict[str, str], found: dict[str, str]) -> None:

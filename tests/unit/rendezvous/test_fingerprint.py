@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.nodes import COMMIT, GIB, SHM, TMP, Node, Space, aws, azure, container, dgx, laptop, mi300x
+from support.running import children
 
 from mingle_hooks.net import devices as child
 from mingle_hooks.rendezvous.fingerprint import LONGEST, is_variable
@@ -148,11 +149,6 @@ def test_ports_that_are_down_and_cards_that_are_gone_are_seen(tmp_path: Path) ->
     assert parts(node)["rdma"] == "down"
 
 
-def children() -> set[str]:
-    """Return the children of this process, those of a Slurm that other tests share among them."""
-    return {pid for its in Path("/proc/self/task").iterdir() for pid in (its / "children").read_text().split()}
-
-
 def test_a_device_that_does_not_answer_is_the_finding_and_takes_half_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,12 +157,12 @@ def test_a_device_that_does_not_answer_is_the_finding_and_takes_half_a_second(
     state = tmp_path / "sys/class/infiniband/mlx5_3/ports/1/state"
     state.unlink()
     os.mkfifo(state)  # who opens it waits, as for a device
-    before, began = children(), time.monotonic()
+    before, began = set(children()), time.monotonic()
     text, addresses = node.fingerprint()
     assert loads(text)["rdma"] == "silent"
     assert addresses.split()[0] == "10.1.0.1"
     assert time.monotonic() - began < 5
-    assert children() == before  # nor is a child left, as a fifo lets it go
+    assert set(children()) == before  # nor is a child left, as a fifo lets it go
 
 
 def test_the_commit_is_found_however_git_keeps_it(tmp_path: Path) -> None:

@@ -375,7 +375,7 @@ TERMS = Terms((AdvertisedAddress("10.0.0.1"), AdvertisedAddress("10.1.0.1")), 29
 SHORT = Shortage("files", "64 open files are all that are allowed")
 
 
-def short_of_members(nodes: int, refused: tuple[str, ...] = ()) -> Any:
+def short_of_members(nodes: int, refused: tuple[str, ...]) -> Any:
     """Return a leader that one other member has come to; some were refused."""
     roster = Roster(join_request(rank=0, nodes=nodes), ("node0", "node1", "node2")[:nodes])
     roster.add(join_request(rank=1, host="node1"), "10.0.0.2")

@@ -231,9 +231,9 @@ def test_a_host_that_does_not_get_clean_is_swept() -> None:
     assert run.status() == 1
 
 
-def lost_and_away(restarts: int = 1, **options: Any) -> Run:
+def lost_and_away(**options: Any) -> Run:
     """Return a run whose host c was lost, and cannot be reached for the next attempt."""
-    run = started(restarts=restarts, **options)
+    run = started(restarts=1, **options)
     run.take(Lost(2, 15.0), clean(0, 0), clean(1, 0), Swept("c", is_clean=False), after_s=20)
     assert run.of(Launch)[1:] == [Launch(("c",))]
     run.take(StarterEnded(("c",), "ssh: No route to host"))

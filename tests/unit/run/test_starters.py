@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.recorded import FOLDER, SLURM_VERSIONS
+from support.recorded import environ as variables
 
 from mingle_hooks.errors import FactsError, MingleError, PlaceError, UsageError
 from mingle_hooks.files import toml
@@ -21,14 +23,12 @@ from mingle_hooks.schedulers import hostlist
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 
-RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded"
-VERSIONS = ("slurm-22.05.8", "slurm-26.05.3")
-
 
 def recorded(name: str) -> dict[str, str]:
-    environ = dict(line.split("=", 1) for line in (RECORDED / name).read_text().splitlines() if line)
+    cluster, _, its = name.partition("/")
+    environ = variables(cluster, its)
     if "PBS_JOBID" in environ:
-        environ["PBS_NODEFILE"] = str(RECORDED / Path(name).parent / f"nodefile.{environ['PBS_JOBID']}")
+        environ["PBS_NODEFILE"] = str(FOLDER / cluster / f"nodefile.{environ['PBS_JOBID']}")
     return environ
 
 
@@ -42,7 +42,7 @@ def found(environ: dict[str, str], hostname: str = "node1", hosts: str | None = 
     return starter.name, job
 
 
-TABLE = toml((RECORDED.parent / "starters.toml").read_bytes())
+TABLE = toml((FOLDER.parent / "starters.toml").read_bytes())
 OTHERS = {
     "lsf": {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "node1 4 node2 2"},
     "oar": {"OAR_JOB_ID": "7", "OAR_NODEFILE": "{file}"},
@@ -66,7 +66,7 @@ def test_each_scheduler_starts_by_its_own(tmp_path: Path, row: dict[str, Any]) -
     assert found_name == row["starter"]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", SLURM_VERSIONS)
 def test_slurms_facts_of_a_job_hold_no_secret(version: str) -> None:
     _, job = found(recorded(f"{version}/batch.1") | {"SLURM_JWT": "a token", "SLURM_GPUS": "3"})
     assert job.end == {"slurm-22.05.8": None, "slurm-26.05.3": 1826713549}[version]
