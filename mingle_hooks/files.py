@@ -123,7 +123,7 @@ def toml(data: bytes) -> dict[str, Any]:
 
 
 def write_new(path: str, data: bytes, *, mode: int = 0o600, uid: int = -1, gid: int = -1) -> None:
-    """Write a new file and bring it to disk; -1 is this user. Raises OSError, and then nothing of it is left."""
+    """Write a new file to disk; uid and gid -1 are this process's. Raises OSError, and then nothing of it is left."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "wb") as file:

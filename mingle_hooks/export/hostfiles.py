@@ -116,7 +116,7 @@ _TEMPORARY = ".mingle-new."
 
 
 def write_etc_hosts(world: str, lines: str, path: str = PATH) -> bool:
-    """Put this world's block at the end of the file, in place of an earlier one; without lines there is none then.
+    """Put this world's block at the end of the file, in place of an earlier one; without lines, only remove that one.
 
     Returns whether the file has changed. Raises PlaceError.
     """
