@@ -81,7 +81,7 @@ def two(user: User) -> Iterator[Served]:
     serving = Served(user.runs)
     serving.world()
     lost = serving.world("4712", "44556677")
-    lost._close_listeners()
+    lost._reception.close()
     status.write_entry(str(user.runs), lost.entry._replace(process=RunnerProcess("elsewhere", 1, 1)))
     with serving:
         yield serving
