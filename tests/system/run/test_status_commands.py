@@ -257,12 +257,6 @@ def test_a_command_that_does_not_end_is_ended_at_once_with_now(user: User) -> No
     assert os.listdir(user.runs) == []
 
 
-def test_without_a_key_a_run_is_not_written_down_and_runs(user: User) -> None:
-    done = user.mingle("run", "--alone", "true", key=None)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert not (user.home / ".local").exists()
-
-
 def test_a_command_of_the_run_can_ask_with_what_it_was_given(user: User) -> None:
     user.write_key()
     done = user.mingle("run", "--alone", "--no-label", str(MINGLE), "ls", "--json", key=None)
