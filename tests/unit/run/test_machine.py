@@ -659,6 +659,19 @@ def test_the_clock_of_a_stall() -> None:
     assert due == [None, 20.0, 22.0, None, 510.0, None]
 
 
+@pytest.mark.parametrize("head", ['Thread {} (idle): "T{}"', "Thread 0x{} (most recent call first):  # {}"])
+def test_equal_stacks_of_a_process_are_shown_once(head: str) -> None:
+    """As py-spy writes them, and faulthandler."""
+    threads = "\n".join(f"{head.format(number, number)}\n    wait (a.py:1)\n" for number in range(3))
+    last = "Current thread 0x9 (most recent call first):\n    f"
+    text = f"Process 1: python\nPython v3\n\n{threads}{last}\nProcess 2: python\n{threads}"
+    once = [f"  {head.format(0, 0)} and 2 more with the same stack", "      wait (a.py:1)"]
+    assert attempt.stacks_text("n", 0, text).splitlines()[1:] == [
+        *("  Process 1: python", "  Python v3", *once, "  Current thread 0x9 (most recent call first):", "      f"),
+        *("  Process 2: python", *once),
+    ]
+
+
 def test_stacks_are_shown_as_a_terminal_can() -> None:
     shown = attempt.stacks_text("node1", 3, "Thread 1\n  f\x1b]0;x\x07 (a.py:1)\n")
     assert shown == "mingle run: node1 (rank 3): its stacks:\n  Thread 1\n    f\\x1b]0;x\\x07 (a.py:1)\n"
