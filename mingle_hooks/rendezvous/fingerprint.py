@@ -41,14 +41,6 @@ def own_limits() -> dict[str, int]:
     return {name: resource.getrlimit(number)[0] for name, number in names.items()}
 
 
-def read_text(path: str, most: int = 4096) -> str:
-    """Return the beginning of a text file, "" if it cannot be read."""
-    try:
-        return read_bounded(path, most).decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
 # A fingerprint is one printable text of sorted ``name=value`` parts, which the leader compares as a whole.
 #
 # A name in lower case is a field or a part of one (``limits.memlock``); one in upper case is a variable.
@@ -195,7 +187,7 @@ def gpu_driver(request: FingerprintRequest) -> dict[str, str]:
         version = read_attribute(f"{request.root}/sys/module/{module}/version")
         if not version and module == "nvidia":
             # Its first line reads "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan …".
-            fields = read_text(f"{request.root}/proc/driver/nvidia/version", 256).partition("\n")[0].split()
+            fields = read_attribute(f"{request.root}/proc/driver/nvidia/version", 256).partition("\n")[0].split()
             version = next((field for field in fields if field[0].isdigit() and "." in field), "")
         if version:
             found.append(version if module == "nvidia" else f"{module} {version}")
@@ -225,7 +217,7 @@ def gpu_models(request: FingerprintRequest) -> dict[str, str]:
 
 def _amd(root: str) -> set[str]:
     for node in devices.amd_gpus(root)[:1]:
-        lines = (line.split() for line in read_text(f"{node}/properties").splitlines())
+        lines = (line.split() for line in read_attribute(f"{node}/properties").splitlines())
         return {f"{int(fields[1]):#06x}" for fields in lines if fields[:1] == ["device_id"]}
     return set()
 
@@ -245,9 +237,9 @@ def _limit(name: str, soft: int) -> str:
 
 
 def _may_lock(root: str) -> bool:
-    lines = read_text(f"{root}/proc/self/status").splitlines()
+    lines = read_attribute(f"{root}/proc/self/status").splitlines()
     capabilities = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
-    users = read_text(f"{root}/proc/self/uid_map", 256).split()
+    users = read_attribute(f"{root}/proc/self/uid_map", 256).split()
     return bool(capabilities >> _CAP_IPC_LOCK & 1) and " ".join(users) == _ALL_USERS
 
 
@@ -406,7 +398,7 @@ def _folders(request: FingerprintRequest, prefix: str, library: str) -> list[str
 
 def _release(root: str, prefix: str) -> str:
     """Return Python's full version from a virtual environment's pyvenv.cfg, "" without one."""
-    lines = (line.partition("=") for line in read_text(f"{root}{prefix}/pyvenv.cfg").splitlines())
+    lines = (line.partition("=") for line in read_attribute(f"{root}{prefix}/pyvenv.cfg").splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() in ("version", "version_info")), "")
 
 
@@ -441,7 +433,7 @@ def find_program(request: FingerprintRequest, name: str) -> str:
 
 def container_image(request: FingerprintRequest) -> dict[str, str]:
     """Return the distribution, and the container's image if the environment names it."""
-    lines = (line.partition("=") for line in read_text(f"{request.root}/etc/os-release").splitlines())
+    lines = (line.partition("=") for line in read_attribute(f"{request.root}/etc/os-release").splitlines())
     release = {name: value.strip("\"'") for name, _, value in lines}
     labels = [" ".join(filter(None, (release.get("ID"), release.get("VERSION_ID"))))]
     labels += [os.path.basename(request.environ[name]) for name in _IMAGES if name in request.environ][:1]
@@ -469,7 +461,7 @@ def git_commit(request: FingerprintRequest) -> dict[str, str]:
     directory = request.directory
     for _ in range(MOST_LEVELS):
         place = os.path.join(directory, ".git")
-        kind, _, elsewhere = read_text(f"{request.root}{place}", 1024).partition(":")
+        kind, _, elsewhere = read_attribute(f"{request.root}{place}", 1024).partition(":")
         if kind == "gitdir":  # a worktree or a submodule
             place = os.path.join(directory, elsewhere.strip())
         elif not os.path.isdir(f"{request.root}{place}"):
@@ -485,13 +477,13 @@ def git_commit(request: FingerprintRequest) -> dict[str, str]:
 
 def _commit(root: str, place: str) -> str:
     """Return the commit of a git directory by its files, "" if refs have another format (reftable)."""
-    head = read_text(f"{root}{place}/HEAD", 1024).strip()
+    head = read_attribute(f"{root}{place}/HEAD", 1024)
     if not head.startswith("ref: "):
         return head
     name = head[len("ref: ") :]
-    common = os.path.join(place, read_text(f"{root}{place}/commondir", 1024).strip())
+    common = os.path.join(place, read_attribute(f"{root}{place}/commondir", 1024))
     for folder in (place, common):
-        if commit := read_text(f"{root}{folder}/{name}", 128).strip():
+        if commit := read_attribute(f"{root}{folder}/{name}"):
             return commit
     try:
         packed = b"\n" + read_bounded(f"{root}{common}/packed-refs", MOST_REFS_BYTES)

@@ -97,7 +97,7 @@ class Session:
         at = self.connection.own_end().encode()
         if not self._secret.agrees(proof, b"verify", nonce, self._leader.me.member, at):
             raise wire.WireError("not a member of this leader")
-        self._refuse_replay(nonce)
+        self._leader.acceptor.refuse_replay(nonce)
         self.connection.send(
             wire.frame(wire.VERIFIED, wire.encode({"proof": self._secret.mac(b"verified", nonce).hex()}))
         )
@@ -108,28 +108,23 @@ class Session:
         """Answer a member that holds the key of this run and has dialled this very address; refuse all others."""
         host = wire.text(body, "host", LONGEST_HOST) if "host" in body else ""
         if body.get("version") != PROTOCOL_VERSION:
-            self._refuse(wire.VERSION, host)
+            self._refuse("version", host)
         nonce = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
         at = wire.text(body, "at", LONGEST_END)
         proof, attempt_proof = (wire.hexadecimal(body, name, wire.MAC_BYTES) for name in ("proof", "door"))
         if not self._secret.agrees(proof, b"hello", nonce, at.encode()):
             is_member = self._secret.attempt_secret.agrees(attempt_proof, b"door", nonce, at.encode())
-            self._refuse(wire.RUN if is_member else wire.KEY, host)
+            self._refuse("run" if is_member else "key", host)
         if at != self.connection.own_end():
-            self._refuse(wire.RELAY, host)
-        self._refuse_replay(nonce)
+            self._refuse("relay", host)
+        self._leader.acceptor.refuse_replay(nonce)
         self._challenge(nonce)
-
-    def _refuse_replay(self, nonce: bytes) -> None:
-        """Refuse a nonce that was used before: its frame may be replayed."""
-        if not self._leader.acceptor.is_new(nonce):
-            raise wire.WireError("said before")
 
     def _refuse(self, reason: wire.Why, host: str) -> NoReturn:
         """Refuse a stranger, with a reason that does not depend on the key, and close the connection."""
         reply = {"why": reason, "host": self._leader.me.host, "at": self.connection.own_end()}
         self.connection.send(wire.frame(wire.REFUSED, wire.encode(reply)))
-        if reason != wire.RELAY:
+        if reason != "relay":
             self._leader.reject(self.address, host, reason)
         raise wire.WireError(f"another {reason}")
 
@@ -164,12 +159,8 @@ class Session:
                 # It read its clock, cut to ms, after the challenge was sent and before its check-in arrived.
                 at = join_request.clock_ms / 1000
                 self.entry.clock = at - time.time(), at + 0.001 - self._challenged
-        elif kind == wire.RIVAL:
-            self._rival(body)
-        elif kind == wire.FAILED:  # another candidate knows why there is no world
-            self._leader.receive_failure(Failure.parse(body), age_s(body))
-        else:
-            raise wire.WireError("not a check-in")
+        else:  # another candidate's
+            self._report_frame(kind, body)
 
     def _member_frame(self, kind: int, body: wire.Body) -> None:
         if self.entry is None:
@@ -184,17 +175,19 @@ class Session:
             self._leader.is_done(member)
         elif kind == wire.GAVE_UP:
             self._leader.give_up(wire.integer(body, "after_s", 0, 10**6))
-        elif kind == wire.FAILED:  # a permanent failure of the member
+        else:
+            self._report_frame(kind, body)
+
+    def _report_frame(self, kind: int, body: wire.Body) -> None:
+        """Receive the reason why there is no world, or that there is another leader."""
+        if kind == wire.FAILED:
             self._leader.receive_failure(Failure.parse(body), age_s(body))
         elif kind == wire.RIVAL:
-            self._rival(body)
+            host, member = wire.text(body, "host", LONGEST_PART), wire.hexadecimal(body, "member", MEMBER_BYTES)
+            if member != self._leader.me.member:
+                self._leader.met_rival(host)
         else:
             raise wire.WireError("not a member's frame")
-
-    def _rival(self, body: wire.Body) -> None:
-        host, member = wire.text(body, "host", LONGEST_PART), wire.hexadecimal(body, "member", MEMBER_BYTES)
-        if member != self._leader.me.member:
-            self._leader.met_rival(host)
 
 
 def _plain(address: str) -> str:
@@ -258,14 +251,13 @@ class Acceptor:
                 break
             session.leave()
 
-    def is_new(self, nonce: bytes) -> bool:
-        """Return whether this nonce is new, and record it."""
+    def refuse_replay(self, nonce: bytes) -> None:
+        """Record this nonce. Raises WireError if it was used before: its frame may be replayed."""
         if nonce in self._nonces:
-            return False
+            raise wire.WireError("said before")
         self._nonces[nonce] = None
         if len(self._nonces) > MOST_NONCES:
             del self._nonces[next(iter(self._nonces))]
-        return True
 
     def _make_room(self) -> bool:
         """Drop the oldest stranger, and return whether there was one."""
@@ -429,7 +421,7 @@ class ProgressReports:
 # Why a world has not formed in time.
 
 # Reason of a refusal -> kind of failure where members are missing; the likeliest mistake first.
-REFUSALS: dict[wire.Why, Kind] = {wire.VERSION: "versions", wire.RUN: "runs", wire.KEY: "keys"}
+REFUSALS: dict[wire.Why, Kind] = {"version": "versions", "run": "runs", "key": "keys"}
 
 
 def missing_members(leader: Leader, shortage: Shortage | None, after_s: int, silent: list[str] | None) -> Failure:
@@ -513,7 +505,7 @@ class Leader:
     @property
     def rejected(self) -> RejectedPeers:
         """The peers that use another key."""
-        return self.refused[wire.KEY]
+        return self.refused["key"]
 
     @property
     def all_done(self) -> bool:
@@ -672,7 +664,7 @@ class Leader:
             self.state = "gathering"
         self._on_change()
 
-    def reject(self, address: str, host: str = "", why: wire.Why = wire.KEY) -> None:
+    def reject(self, address: str, host: str = "", why: wire.Why = "key") -> None:
         """Record a refused peer, with the host name that it claims."""
         if self.refused[why].add(address, host):
             self._on_change()

@@ -55,10 +55,8 @@ class Stopwatch:
 
     def durations(self, names_s: float) -> Durations:
         """Return the durations until now, of which the name service took names_s."""
-        search_ms, now_ms = round(self._search_s * 1000), round((self._search_s + self._clock() - self._began) * 1000)
-        return Durations(
-            min(search_ms, MOST_MS), min(round(names_s * 1000), MOST_MS), min(max(now_ms, search_ms), MOST_MS)
-        )
+        times_s = self._search_s, names_s, self._search_s + self._clock() - self._began
+        return Durations(*(min(round(time_s * 1000), MOST_MS) for time_s in times_s))
 
 
 def process_age_s() -> float:
@@ -266,18 +264,10 @@ _TEXTS: dict[type[MingleError], dict[Kind, tuple[str, str, str]]] = {
 _KINDS = {kind: (error, *texts) for error, kinds in _TEXTS.items() for kind, texts in kinds.items()}
 
 
-def _kind(body: Body, name: str) -> Kind:
-    """Return a kind of failure. Raises WireError."""
-    for known in _KINDS:
-        if known == body.get(name):
-            return known
-    raise WireError(f"{name}: no kind of failure")
-
-
 class Failure(NamedTuple):
     """A kind of failure, and the parts of its message."""
 
-    kind: Annotated[Kind, _kind]
+    kind: Annotated[Kind, wire.one_of(tuple(_KINDS))]
     parts: Annotated[tuple[Annotated[str, wire.printable_text(LONGEST_PART)], ...], Most(MOST_PARTS)]
 
     @property
@@ -366,21 +356,11 @@ class JoinRequest(NamedTuple):
 
     def body(self, clock_ms: int | None = None) -> Body:
         """Return the message, sent at this time of day."""
-        compared = {"fingerprint": self.fingerprint, "addresses": self.addresses, "clock_ms": clock_ms}
-        body: Body = {
-            **(compared if self.fingerprint else {}),
-            "member": self.member.hex(),
-            "host": self.host,
-            "rank": self.rank,
-            "nodes": self.nodes,
-            "slots": self.slots,
-            "machine": self.machine,
-            "given": dict(self.pinned),
-            "roster": self.wants_roster,
-        }
-        body |= {"topology": self.topology} if self.topology else {}
-        body |= {"obstacle": self.obstacle.body()} if self.obstacle else {}
-        return {**body, "spent": list(self.spent)} if self.spent else body
+        body = wire.body_of(self) | {"member": self.member.hex(), "given": dict(self.pinned), "clock_ms": clock_ms}
+        body["obstacle"] = self.obstacle.body() if self.obstacle is not None else None
+        left_out = [] if self.fingerprint else ["fingerprint", "addresses", "clock_ms"]
+        left_out += [name for name in ("topology", "obstacle", "spent") if not body[name]]
+        return {name: value for name, value in body.items() if name not in left_out}
 
 
 # zlib's fastest level: neighbouring rows are alike, and each further level costs more time than it saves.

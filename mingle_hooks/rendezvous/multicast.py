@@ -13,7 +13,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import NetworkError, reason
-from mingle_hooks.net.addresses import ListedAddress, interfaces, is_virtual_name, list_addresses, usable
+from mingle_hooks.net.addresses import (
+    ListedAddress,
+    by_interface,
+    interfaces,
+    is_virtual_name,
+    list_addresses,
+    usable,
+)
 from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Loop, Timer
 from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret, multicast_port
 
@@ -165,18 +172,12 @@ def _infos(found: Iterable[ListedAddress]) -> list[IfaceInfo]:
     load_multicast_expert()  # 30 ms, paid only where multicast is used
     from multicast_expert import IfaceInfo
 
-    four: dict[tuple[int, str], list[ipaddress.IPv4Interface]] = {}
-    six: dict[tuple[int, str], list[ipaddress.IPv6Interface]] = {}
-    for name, ifindex, address, prefix in found:
-        key, interface = (ifindex, name), ipaddress.ip_interface(f"{address}/{prefix}")
-        if isinstance(interface, ipaddress.IPv4Interface):
-            four.setdefault(key, []).append(interface)
-        else:
-            six.setdefault(key, []).append(interface)
-    return [
-        IfaceInfo(name, ifindex, None, four.get((ifindex, name), []), six.get((ifindex, name), []))
-        for ifindex, name in sorted({*four, *six})
-    ]
+    infos = []
+    for (ifindex, name), addresses in sorted(by_interface(found).items()):
+        four = [address for address in addresses if isinstance(address, ipaddress.IPv4Interface)]
+        six = [address for address in addresses if isinstance(address, ipaddress.IPv6Interface)]
+        infos.append(IfaceInfo(name, ifindex, None, four, six))
+    return infos
 
 
 def _is_loopback(info: IfaceInfo) -> bool:

@@ -6,7 +6,6 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ipaddress import ip_address
 from typing import NamedTuple
 
 from mingle_hooks import files
@@ -203,7 +202,10 @@ def _named_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], F
     """Return the addresses of the exported MASTER_ADDR, and the failure if none of them is this host's, rank 0's."""
     spec = request.spec
     addr = spec.pinned["MASTER_ADDR"]
-    found = addresses_of_name(addr, min(RESOLVE_S, request.timeout_s))
+    found = tuple(
+        AdvertisedAddress(address, addresses.is_loopback(address))
+        for address in resolve(addr, min(RESOLVE_S, request.timeout_s))
+    )[:MOST_ADVERTISED]
     if spec.trusts_addr and found:
         return found, None
     others = [offer for offer in found if not offer.loopback]
@@ -260,13 +262,6 @@ def advertised_addresses(
         if not prefer or any(preference.matches(interface.name, address.ip) for preference in prefer)
     ]
     return (*own[:2], *(AdvertisedAddress(one.host, why=one.why) for one in usable))[:MOST_ADVERTISED], why
-
-
-def addresses_of_name(master_addr: str, timeout_s: float) -> tuple[AdvertisedAddress, ...]:
-    """Return the addresses of the exported MASTER_ADDR, none if it cannot be resolved."""
-    addresses = resolve(master_addr, timeout_s)
-    loopback = [ip_address(host.partition("%")[0]).is_loopback for host in addresses]
-    return tuple(map(AdvertisedAddress, addresses, loopback))[:MOST_ADVERTISED]
 
 
 # The attempt.

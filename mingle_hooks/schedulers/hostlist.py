@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from itertools import product
-from stat import S_ISREG
 
 from mingle_hooks.errors import FactsError
+from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.net.addresses import HOST_CHARACTERS, is_hostname
 from mingle_hooks.schedulers.facts import MOST_NODES
 from mingle_hooks.values import number
@@ -219,15 +219,11 @@ def is_readable(path: str) -> bool:
 def _lines(path: str) -> list[str]:
     """Return the lines that are not blank, stripped."""
     try:
-        # Without blocking: a named pipe could wait for a writer for ever.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            if not S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise _bad_nodefile(path, "no regular file")
-            data = file.read(LONGEST_FILE + 1)
+        data = contents(path, most_bytes=LONGEST_FILE, refused_mode=0, owners=None)
+    except UnfitError as wrong:
+        raise _bad_nodefile(path, f"not {wrong.expected}") from None
     except (OSError, ValueError) as error:
         raise _bad_nodefile(path, getattr(error, "strerror", None) or str(error)) from None
-    if len(data) > LONGEST_FILE:
-        raise _bad_nodefile(path, f"more than {LONGEST_FILE} bytes")
     return [line for line in map(str.strip, data.decode("ascii", "backslashreplace").split("\n")) if line]
 
 
