@@ -195,10 +195,10 @@ def interfaces(root: str = "/") -> tuple[Interface, ...]:
 
     Raises NetworkError.
     """
-    return describe({**dict.fromkeys(socket.if_nameindex(), ()), **by_interface(list_addresses())}, root)
+    return describe({**dict.fromkeys(socket.if_nameindex(), ()), **by_index(list_addresses())}, root)
 
 
-def by_interface(listed: Iterable[ListedAddress]) -> dict[tuple[int, str], list[Address]]:
+def by_index(listed: Iterable[ListedAddress]) -> dict[tuple[int, str], list[Address]]:
     """Return the addresses of each interface that has any, by its index and name."""
     found: dict[tuple[int, str], list[Address]] = {}
     for name, ifindex, host, prefix in listed:

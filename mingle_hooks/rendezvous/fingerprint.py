@@ -14,14 +14,7 @@ import mingle_hooks
 from mingle_hooks.errors import MingleError
 from mingle_hooks.files import read_bounded
 from mingle_hooks.net import devices
-from mingle_hooks.net.addresses import (
-    ListedAddress,
-    is_loopback,
-    is_virtual_name,
-    list_addresses,
-    list_entries,
-    read_attribute,
-)
+from mingle_hooks.net.addresses import ListedAddress, is_virtual_name, list_addresses, list_entries, read_attribute
 
 
 class FingerprintRequest(NamedTuple):
@@ -33,6 +26,7 @@ class FingerprintRequest(NamedTuple):
     root: str = ""
     statvfs: Callable[[str], os.statvfs_result] = os.statvfs
     limits: Mapping[str, int] = MappingProxyType({})  # the user's, by name, as of getrlimit(2)
+    listed: Callable[[], Iterable[ListedAddress]] = list_addresses
 
 
 def own_limits() -> dict[str, int]:
@@ -270,21 +264,23 @@ MOST_ADDRESSES = 16
 # Hardware types of linux/if_arp.h that carry a cluster's traffic: Ethernet and InfiniBand.
 _TYPES = ("1", "32")
 _UP = ("up", "unknown")
+# Loopback and link-local addresses: no other host can use them.
+_OWN_ADDRESSES = ("127.", "::1", "169.254.", "fe80:")
 _UNKNOWN_MBPS = 2**32 - 1
 # Interfaces within this node, besides those of is_virtual_name: the host's end of a DPU.
 _INNER = ("tmfifo",)
 _LINKS = {"Ethernet": "RoCE", "Unspecified": "EFA"}
 
 
-def network_of(root: str, found: Callable[[], Iterable[ListedAddress]]) -> tuple[dict[str, str], str]:
+def network_of(request: FingerprintRequest) -> tuple[dict[str, str], str]:
     """Return the RDMA part of a fingerprint, and `10.0.0.2=100G,mtu9000 …`, the addresses that others may use.
 
     Raises NetworkError.
     """
-    net, infiniband = f"{root}/sys/class/net", f"{root}/sys/class/infiniband"
+    net, infiniband = f"{request.root}/sys/class/net", f"{request.root}/sys/class/infiniband"
     folders = [f"{infiniband}/{card}/ports" for card in list_entries(infiniband)]
     ports = [f"{folder}/{port}" for folder in folders for port in list_entries(folder)]
-    usable = [one for one in found() if _is_usable(one.address)]
+    usable = [one for one in request.listed() if not one.address.startswith(_OWN_ADDRESSES)]
     names = [name for name in dict.fromkeys(one.name for one in usable) if _is_up(net, name)]
     paths = [f"{net}/{name}/speed" for name in names]
     if ports:
@@ -295,12 +291,8 @@ def network_of(root: str, found: Callable[[], Iterable[ListedAddress]]) -> tuple
         answers = {path: read_attribute(path) for path in paths}
     kinds = {name: _kind(f"{net}/{name}", answers) for name in names}
     texts = [f"{one.address}{kinds[one.name]}" for one in usable if one.name in kinds]
-    has_device = any(name.startswith("uverbs") for name in list_entries(f"{root}/dev/infiniband"))
+    has_device = any(name.startswith("uverbs") for name in list_entries(f"{request.root}/dev/infiniband"))
     return _rdma(ports, answers, has_device=has_device), " ".join(texts[:MOST_ADDRESSES])
-
-
-def _is_usable(address: str) -> bool:
-    return not is_loopback(address) and not address.startswith(("fe80:", "169.254."))
 
 
 def _is_up(net: str, name: str) -> bool:
@@ -499,9 +491,7 @@ SOURCES = (
 )
 
 
-def fingerprint(
-    request: FingerprintRequest, found: Callable[[], Iterable[ListedAddress]] = list_addresses
-) -> tuple[str, str]:
+def fingerprint(request: FingerprintRequest) -> tuple[str, str]:
     """Return the fingerprint, and this node's own addresses. A source that fails contributes nothing."""
     parts: dict[str, str] = {}
     addresses = ""
@@ -511,7 +501,7 @@ def fingerprint(
         except (OSError, ValueError, LookupError):  # this node's files have an unknown format
             continue
     try:
-        rdma, addresses = network_of(request.root, found)
+        rdma, addresses = network_of(request)
         parts |= rdma
     except (OSError, ValueError, LookupError, MingleError):
         pass

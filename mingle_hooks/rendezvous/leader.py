@@ -18,20 +18,7 @@ from mingle_hooks import values
 from mingle_hooks.errors import Shortage, printable
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import STALLED_S, Callers, Connection, Loop, Timer, notice_loss
-from mingle_hooks.rendezvous.messages import (
-    COMMIT_DELIVERY_S,
-    LAST_EPOCH,
-    LEASE_S,
-    LONGEST_PART,
-    MEMBER_BYTES,
-    RENEW_S,
-    Answer,
-    Failure,
-    JoinRequest,
-    Kind,
-    Leases,
-    age_s,
-)
+from mingle_hooks.rendezvous.messages import LEASE_S, Answer, Failure, JoinRequest, Kind, Leases
 from mingle_hooks.rendezvous.roster import AddressChoice, Entry, RejectedPeers, Roster, Terms, not_own
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, TAG_BYTES, Attempt, LeaderState, Secret
 from mingle_hooks.schedulers.hostlist import fold
@@ -48,11 +35,11 @@ class Session:
 
     __slots__ = ("_challenged", "_leader", "_proved", "_sealer", "_secret", "address", "connection", "entry", "since")
 
-    def __init__(self, leader: Leader, loop: Loop, sock: socket.socket, address: str, secret: Secret) -> None:
+    def __init__(self, leader: Leader, loop: Loop, sock: socket.socket, address: str) -> None:
         self.address = _plain(address)
         self.since = loop.clock()
         self.entry: Entry | None = None
-        self._leader, self._secret = leader, secret
+        self._leader, self._secret = leader, leader.secret
         self._sealer: wire.Sealer | None = None
         self._proved = False
         self._challenged = 0.0  # the time of day
@@ -170,7 +157,7 @@ class Session:
             self._leader.reached(member, wire.integer(body, "offer", 0, 255), wire.address(body, "own"))
         elif kind == wire.READY:
             lease_s = wire.integer(body, "lease_ms", 0, round(LEASE_S * 1000)) / 1000
-            self._leader.is_ready(member, wire.integer(body, "epoch", 1, LAST_EPOCH), lease_s)
+            self._leader.is_ready(member, wire.integer(body, "epoch", 1, messages.LAST_EPOCH), lease_s)
         elif kind == wire.DONE:
             self._leader.is_done(member)
         elif kind == wire.GAVE_UP:
@@ -181,9 +168,12 @@ class Session:
     def _report_frame(self, kind: int, body: wire.Body) -> None:
         """Receive the reason why there is no world, or that there is another leader."""
         if kind == wire.FAILED:
-            self._leader.receive_failure(Failure.parse(body), age_s(body))
+            self._leader.receive_failure(Failure.parse(body), messages.age_s(body))
         elif kind == wire.RIVAL:
-            host, member = wire.text(body, "host", LONGEST_PART), wire.hexadecimal(body, "member", MEMBER_BYTES)
+            host, member = (
+                wire.text(body, "host", messages.LONGEST_PART),
+                wire.hexadecimal(body, "member", messages.MEMBER_BYTES),
+            )
             if member != self._leader.me.member:
                 self._leader.met_rival(host)
         else:
@@ -206,14 +196,8 @@ MOST_NONCES = 100_000
 class Acceptor:
     """Accepts connections, and owns the listeners and every session. The owner calls close()."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        listeners: Sequence[socket.socket],
-        open_session: Callable[[socket.socket, str], Session],
-        most_strangers: int,
-    ) -> None:
-        self._loop, self._open_session, self._most_strangers = loop, open_session, most_strangers
+    def __init__(self, leader: Leader, loop: Loop, listeners: Sequence[socket.socket], most_strangers: int) -> None:
+        self._leader, self._loop, self._most_strangers = leader, loop, most_strangers
         self.connected: dict[Session, None] = {}
         self.strangers: dict[Session, None] = {}  # those of them without proof of the key; oldest first
         self._nonces: dict[bytes, None] = {}  # oldest first
@@ -267,7 +251,7 @@ class Acceptor:
         return False
 
     def _take(self, sock: socket.socket, where: str) -> None:
-        session = self._open_session(sock, where)
+        session = Session(self._leader, self._loop, sock, where)
         self.connected[session] = self.strangers[session] = None
         if len(self.strangers) > self._most_strangers:
             next(iter(self.strangers)).leave()
@@ -294,13 +278,13 @@ class Closing:
         """Record a member's lease, and return whether all, so many besides the leader, now wait long enough."""
         self.leases.promised(member, lease_s)
         # A member that is about to give up is not asked again: it sends GAVE_UP.
-        if lease_s <= COMMIT_DELIVERY_S or len(self.leases) != members:
+        if lease_s <= messages.COMMIT_DELIVERY_S or len(self.leases) != members:
             return False
-        return not self._renew(self.leases.ending(COMMIT_DELIVERY_S))
+        return not self._renew(self.leases.ending(messages.COMMIT_DELIVERY_S))
 
     def renew(self) -> None:
-        """Renew the leases that have run for RENEW_S."""
-        self._renew(self.leases.ending(LEASE_S - RENEW_S))
+        """Renew the leases that have run for messages.RENEW_S."""
+        self._renew(self.leases.ending(LEASE_S - messages.RENEW_S))
 
     def silent(self) -> list[bytes]:
         """Return the members that have been asked and have not sent READY."""
@@ -470,7 +454,7 @@ class Leader:
         on_change: Callable[[], None],
         most_strangers: int,
     ) -> None:
-        self._loop, self._attempt, self._secret = loop, attempt, secret
+        self._loop, self._attempt, self.secret = loop, attempt, secret
         self.tag = attempt.tag
         self.roster, self.me, self.terms = roster, me, terms
         self.state: LeaderState = "gathering"
@@ -490,9 +474,7 @@ class Leader:
         own_entry = roster.entry(me.member)
         own_entry.arrived = loop.clock()
         own_entry.reached = {index: offer.address for index, offer in enumerate(terms.advertised)}
-        self.acceptor = Acceptor(
-            loop, listeners, lambda sock, address: Session(self, loop, sock, address, self._secret), most_strangers
-        )
+        self.acceptor = Acceptor(self, loop, listeners, most_strangers)
         self._progress = ProgressReports(loop, self._send_progress)
         self.choice = AddressChoice(loop, roster, terms, lambda: self.state == "gathering", self._close)
         self._sweep()
@@ -673,7 +655,7 @@ class Leader:
 
     def _close(self, offer: int) -> None:
         self.state = "closing"
-        self._epoch = self._epoch % LAST_EPOCH + 1
+        self._epoch = self._epoch % messages.LAST_EPOCH + 1
         self._closing = None  # the answers of an earlier epoch are void
         members = self.roster.members(offer)
         pinned_size, size = self.roster.pinned("WORLD_SIZE"), str(world_size(members))

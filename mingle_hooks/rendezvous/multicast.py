@@ -13,14 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import NetworkError, reason
-from mingle_hooks.net.addresses import (
-    ListedAddress,
-    by_interface,
-    interfaces,
-    is_virtual_name,
-    list_addresses,
-    usable,
-)
+from mingle_hooks.net.addresses import ListedAddress, by_index, interfaces, is_virtual_name, list_addresses, usable
 from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Loop, Timer
 from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret, multicast_port
 
@@ -173,7 +166,7 @@ def _infos(found: Iterable[ListedAddress]) -> list[IfaceInfo]:
     from multicast_expert import IfaceInfo
 
     infos = []
-    for (ifindex, name), addresses in sorted(by_interface(found).items()):
+    for (ifindex, name), addresses in sorted(by_index(found).items()):
         four = [address for address in addresses if isinstance(address, ipaddress.IPv4Interface)]
         six = [address for address in addresses if isinstance(address, ipaddress.IPv6Interface)]
         infos.append(IfaceInfo(name, ifindex, None, four, six))
@@ -196,17 +189,11 @@ class Link:
     """Sockets for one group and port, whose datagrams `read(link, sock)` reads; the owner calls close()."""
 
     def __init__(
-        self,
-        loop: Loop,
-        read: Callable[[Link, socket.socket], None],
-        info: IfaceInfo,
-        family: int,
-        group: str,
-        port: int,
-        ttl: int,
+        self, loop: Loop, read: Callable[[Link, socket.socket], None], info: IfaceInfo, group: str, port: int, ttl: int
     ) -> None:
         import multicast_expert  # see load_multicast_expert
 
+        family = socket.AF_INET6 if ":" in group else socket.AF_INET
         self.info, self._where, self._loop = info, (group, port), loop
         # Members may share a host, so datagrams have to loop back to it.
         self._tx: McastTxSocket = multicast_expert.McastTxSocket(
@@ -527,13 +514,11 @@ class MulticastBackend:
 
     def _open(self, info: IfaceInfo) -> None:
         attempt = self.context.spec.attempt
-        families = [(socket.AF_INET, attempt.group4, info.ip4_addrs), (socket.AF_INET6, attempt.group6, info.ip6_addrs)]
-        for family, group, addresses in families:
-            if not addresses:
-                continue
+        groups = [attempt.group4] * bool(info.ip4_addrs) + [attempt.group6] * bool(info.ip6_addrs)
+        for group in groups:
             try:
                 ttl = self.context.spec.settings.multicast_ttl
-                self.links.append(Link(self.context.loop, self.received, info, family, group, self._port, ttl))
+                self.links.append(Link(self.context.loop, self.received, info, group, self._port, ttl))
             except (OSError, RuntimeError) as error:  # it has vanished, or multicast_expert refuses it: others may work
                 self._fault(info, error)
 

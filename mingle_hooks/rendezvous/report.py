@@ -360,10 +360,7 @@ def compare_members(
     """
     members = [member for member in members if member.fingerprint]
     found = [*clock_findings(members), *address_findings(members), *reach_findings(unreached, len(members))]
-    groups = _groups(members)
-    if len(groups) == 1 and not asks_rdma:
-        return [*found, *space_findings(groups)]
-    groups = marked_without_rdma(groups, required=asks_rdma)
+    groups = marked_without_rdma(_groups(members), required=asks_rdma)
     by_kind = split_kinds(groups)
     return [
         *kinds_finding(by_kind),

@@ -147,23 +147,16 @@ def torque(environ: Mapping[str, str]) -> JobFacts | None:
     path = read.long("hosts", "PBS_NODEFILE")
     if node_rank and path and not hostlist.is_readable(path):
         path = None
-    if path is None:
-        return _torque_without_nodefile(read, job_id, node_rank)
-    slots = hostlist.read_nodefile(path)
+    slots = hostlist.read_nodefile(path) if path else {}
     is_batch = len(slots) > 1 and node_rank in (0, None) and read.number("task", "PBS_TASKNUM") in (0, 1)
     gpus = _torque_gpus(read, tuple(slots), 0 if is_batch else node_rank)
-    return of_slots(read, slots, scheduler="torque", job_id=job_id, node_rank=node_rank, is_batch=is_batch, gpus=gpus)
-
-
-def _torque_without_nodefile(read: Variables, job_id: str, node_rank: int | None) -> JobFacts:
-    return JobFacts(
-        scheduler="torque",
-        job_id=job_id,
+    found = of_slots(read, slots, scheduler="torque", job_id=job_id, node_rank=node_rank, is_batch=is_batch, gpus=gpus)
+    if slots:
+        return found
+    return found._replace(
         nodes=read.number("nodes", "PBS_NUM_NODES", least=1, most=MOST_NODES),
-        node_rank=node_rank,
         task_count=read.number("task_count", "PBS_NP", least=1),
         local_count=read.number("local_count", "PBS_NUM_PPN", least=1),
-        sources=read.sources,
     )
 
 

@@ -104,10 +104,11 @@ class Node:
         def statvfs(path: str) -> os.statvfs_result:
             return self.space.get(path.removeprefix(str(self.root)), Space(4096, 64 * GIB // 4096, 32 * GIB // 4096))  # type: ignore[return-value]
 
-        return Asked(self.environ, self.command, "/work", str(self.root), statvfs, self.rlimits)
+        root = str(self.root)
+        return Asked(self.environ, self.command, "/work", root, statvfs, self.rlimits, lambda: self.addresses)
 
     def fingerprint(self) -> tuple[str, str]:
-        return fingerprint(self.asked(), lambda: self.addresses)
+        return fingerprint(self.asked())
 
 
 def dgx(root: Path, number: int = 1) -> Node:

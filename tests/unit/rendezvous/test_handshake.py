@@ -119,7 +119,7 @@ def test_a_proof_alone_adds_no_member(room: Room) -> None:
 @pytest.mark.parametrize(("leads", "comes"), [(FIRST, SECOND), (FIRST, SECRET), (SECRET, FIRST)])
 def test_two_runs_of_one_job_never_meet_and_learn_the_reason(room: Room, leads: Secret, comes: Secret) -> None:
     """They differ in PBS_JOBCOOKIE only; a shell without it cannot tell which run it belongs to."""
-    room.leader._secret = leads
+    room.leader.secret = leads
     member = room.member(comes, rank=1).come()
     room.until(lambda: member.mismatches)
     assert member.mismatches == [("127.0.0.1", room.me.host, "run")]
@@ -129,13 +129,13 @@ def test_two_runs_of_one_job_never_meet_and_learn_the_reason(room: Room, leads: 
 
 def test_members_of_the_same_run_meet(room: Room) -> None:
     """As do those that all have no cookie, in every other test."""
-    room.leader._secret = FIRST
+    room.leader.secret = FIRST
     room.joined(FIRST, rank=1)
 
 
 def test_a_stranger_with_the_cookie_is_another_key(room: Room) -> None:
     """The cookie is salt: it reveals nothing of the key."""
-    room.leader._secret = FIRST
+    room.leader.secret = FIRST
     for material in (COOKIES[0].encode(), run_material(COOKIES[0]), b""):
         attempt = ATTEMPT._replace(run=run_material(COOKIES[0]))
         member = room.member(Secret.derive(type(KEY)(material), attempt), rank=1).come()
