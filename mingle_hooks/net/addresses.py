@@ -305,7 +305,9 @@ def _ordered(found: list[tuple[int, Interface, Address]], nccl: NcclSetting | No
     for wish, interface, address in found:
         why = f"set for NCCL by {nccl.source}" if nccl is not None and interface.name in first else ""
         why = why or ("an RDMA rail" if interface.name in last else "")
-        rank = (wish, interface.name not in first, interface.name in last, *_rank(interface, address))
+        fast = interface.kind != "infiniband", -(interface.speed_mbps or 0)
+        equal = address.version, not interface.is_default, interface.ifindex
+        rank = (wish, interface.name not in first, interface.name in last, *fast, *equal)
         ranked.append((rank, UsableAddress(interface, address, why)))
     return tuple(candidate for _, candidate in sorted(ranked, key=lambda entry: entry[0]))
 
@@ -328,16 +330,6 @@ def _why_not(interface: Interface, address: Address, *, named: bool) -> str | No
     if interface.kind in ("virtual", "loopback") and not named:
         return interface.kind
     return None
-
-
-def _rank(interface: Interface, address: Address) -> tuple[int, ...]:
-    return (
-        interface.kind != "infiniband",
-        -(interface.speed_mbps or 0),
-        address.version,
-        not interface.is_default,
-        interface.ifindex,
-    )
 
 
 def is_loopback(host: str) -> bool:

@@ -323,7 +323,8 @@ class Answers:
     def __init__(self, place: Place, members: Sequence[tuple[Entry, Member]]) -> None:
         roster = [[row.node_rank, row.host, row.address, row.slots] for _, row in members]
         encoded = values.to_json(roster).encode()
-        world: Any = {"nodes": len(members), "size": world_size(members), "addr": place.addr, "port": place.port}
+        self.size = sum(row.slots for _, row in members)  # WORLD_SIZE
+        world: Any = {"nodes": len(members), "size": self.size, "addr": place.addr, "port": place.port}
         # It covers the leader's random id: two successive worlds may have the same address and port.
         digest = sha256(place.attempt + place.leader + wire.encode(world) + encoded).hexdigest()[:16]
         world |= {"digest": digest, "epoch": place.epoch, "at": place.at}
@@ -350,11 +351,6 @@ class Answers:
         if "roster" in answer:
             session.connection.send(self._roster_frame)
         session.send(wire.ANSWER, answer)
-
-
-def world_size(members: Sequence[tuple[Entry, Member]]) -> int:
-    """Return the world size: all members' slots."""
-    return sum(row.slots for _, row in members)
 
 
 # Progress reports to waiting members: how many have checked in.
@@ -657,15 +653,15 @@ class Leader:
         self.state = "closing"
         self._epoch = self._epoch % messages.LAST_EPOCH + 1
         self._closing = None  # the answers of an earlier epoch are void
-        members = self.roster.members(offer)
-        pinned_size, size = self.roster.pinned("WORLD_SIZE"), str(world_size(members))
-        if pinned_size not in (None, size):
-            self.fail(Failure("size", (str(pinned_size), size)))
-            return
         at = self.terms.advertised[offer].address
         addr = self.roster.pinned("MASTER_ADDR") or at
         place = Place(self._attempt.name, self.me.member, self._epoch, addr, at, self.terms.port)
-        self._closing = Closing(self._loop.clock, self._epoch, Answers(place, members), self._sessions)
+        answers = Answers(place, self.roster.members(offer))
+        pinned_size = self.roster.pinned("WORLD_SIZE")
+        if pinned_size not in (None, str(answers.size)):
+            self.fail(Failure("size", (str(pinned_size), str(answers.size))))
+            return
+        self._closing = Closing(self._loop.clock, self._epoch, answers, self._sessions)
         if len(self.roster) == 1:
             self._commit(self._closing)
 

@@ -13,7 +13,7 @@ from mingle_hooks.net.addresses import is_loopback, is_preferred, machine_id
 from mingle_hooks.net.devices import GpuBinding
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop, Timer, dial
-from mingle_hooks.rendezvous.messages import Answer, Failure, JoinRequest, Outcome, Stopwatch
+from mingle_hooks.rendezvous.messages import Answer, Failure, JoinRequest, Outcome
 from mingle_hooks.rendezvous.wire import Attempt, Material, MembershipState, Secret
 from mingle_hooks.schedulers.facts import JobFacts, switches_above
 from mingle_hooks.settings import Settings
@@ -456,13 +456,11 @@ class Follower:
         me: JoinRequest,
         search: Search,
         outcome: Outcome,
-        stopwatch: Stopwatch,
         look_again: Callable[[], None],
         leads: Callable[[], bool],
     ) -> None:
         self._loop, self._request, self._secret, self.me = loop, request, secret, me
         self._search, self._outcome, self._look_again, self._leads = search, outcome, look_again, leads
-        self._stopwatch = stopwatch
         self.membership: Membership | None = None
         self.progress: Progress | None = None  # as last reported by a leader
         self.promise: Promise | None = None
@@ -513,7 +511,7 @@ class Follower:
             self._request.spec.attempt,
             self._secret,
             proven,
-            self.me._replace(spent=self._stopwatch.durations(self._loop.names_s)),
+            self.me._replace(spent=self._outcome.durations()),
             self._accepts,
             lambda: 0.0 if self.is_late else self._outcome.left_s(),
             self._changed,

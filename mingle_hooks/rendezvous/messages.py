@@ -43,22 +43,6 @@ class Durations(NamedTuple):
     formed_ms: Milliseconds = 0
 
 
-class Stopwatch:
-    """Runs since this process began, `age_s` ago; its search for the others begins now."""
-
-    def __init__(self, clock: Callable[[], float], age_s: float) -> None:
-        self._clock, self._search_s, self._began = clock, age_s, clock()
-
-    def formed(self, durations: Durations) -> Durations:
-        """Return the durations until check-in completed by that until the answer."""
-        return durations._replace(formed_ms=max(self.durations(0.0).in_ms, durations.in_ms))
-
-    def durations(self, names_s: float) -> Durations:
-        """Return the durations until now, of which the name service took names_s."""
-        times_s = self._search_s, names_s, self._search_s + self._clock() - self._began
-        return Durations(*(min(round(time_s * 1000), MOST_MS) for time_s in times_s))
-
-
 def process_age_s() -> float:
     """Return the age of this process in seconds, in steps of a tick (10 ms); 0 without /proc."""
     try:
@@ -453,10 +437,13 @@ class Leases:
 
 
 class Outcome:
-    """The first answer or error, by a deadline of the loop's clock, and whether the member has informed the others."""
+    """The first answer or error, by a deadline of the loop's clock, and whether the member has informed the others.
 
-    def __init__(self, loop: Loop, timeout_s: float) -> None:
-        self._loop, self._began, self._timeout_s = loop, loop.clock(), timeout_s
+    The search for the others begins now; this process began `age_s` seconds ago.
+    """
+
+    def __init__(self, loop: Loop, timeout_s: float, age_s: float = 0.0) -> None:
+        self._loop, self._began, self._timeout_s, self._age_s = loop, loop.clock(), timeout_s, age_s
         self.is_over = False
         self.answer: Answer | None = None
         self._error: MingleError | None = None
@@ -464,6 +451,11 @@ class Outcome:
     def waited_s(self) -> int:
         """Return the seconds that have passed, rounded."""
         return round(self._loop.clock() - self._began)
+
+    def durations(self) -> Durations:
+        """Return the durations until now."""
+        times_s = self._age_s, self._loop.names_s, self._age_s + self._loop.clock() - self._began
+        return Durations(*(min(round(time_s * 1000), MOST_MS) for time_s in times_s))
 
     def left_s(self) -> float:
         """Return the seconds that are left once the member holds an answer."""

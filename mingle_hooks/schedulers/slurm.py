@@ -218,8 +218,8 @@ _ENROOT_NUMBERS = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD
 
 
 def of_enroot(environ: Mapping[str, str]) -> set[str]:
-    """Return the names whose values are the hook's, or an empty set if it did not run."""
-    if not all(environ.get(name) == environ.get(slurm_name) != "" for name, slurm_name in _ENROOT_NUMBERS.items()):
+    """Return the names whose values are the hook's, or those of a script like it; an empty set if none ran."""
+    if not all(environ.get(name) == environ.get(slurm_name, "") != "" for name, slurm_name in _ENROOT_NUMBERS.items()):
         return set()
     found = set(_ENROOT_NUMBERS)
     job = number(environ.get("SLURM_JOB_ID", ""), most=_LAST_JOB)
