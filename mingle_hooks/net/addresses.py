@@ -216,28 +216,17 @@ def describe(found: Mapping[tuple[int, str], Iterable[Address]], root: str = "/"
     if sum(any(_why_not(one, address, named=False) is None for address in one.addresses) for one in seen) <= 1:
         return tuple(seen)
     default = default_interface(root)
-    return tuple(
-        interface._replace(
-            has_rdma=bool(list_entries(f"{root}/{_NET}/{interface.name}/device/infiniband")),
-            is_default=interface.name == default,
-        )
-        for interface in seen
-    )
+    rdma = {one.name for one in seen if list_entries(f"{root}/{_NET}/{one.name}/device/infiniband")}
+    return tuple(one._replace(has_rdma=one.name in rdma, is_default=one.name == default) for one in seen)
 
 
 def _interface(root: str, name: str, index: int, addresses: Iterable[Address]) -> Interface:
     folder = f"{root}/{_NET}/{name}"
     speed = read_attribute(f"{folder}/speed")
     # -1, also as an unsigned number, is the kernel's "unknown".
-    known = speed.isdecimal() and 0 < int(speed) < 2**32 - 1
-    return Interface(
-        name=name,
-        ifindex=index,
-        kind=_kind(name, read_attribute(f"{folder}/type")),
-        speed_mbps=int(speed) if known else None,
-        up=(read_attribute(f"{folder}/operstate") or "unknown") in _UP_STATES,
-        addresses=tuple(addresses),
-    )
+    mbps = int(speed) if speed.isdecimal() and 0 < int(speed) < 2**32 - 1 else None
+    is_up = (read_attribute(f"{folder}/operstate") or "unknown") in _UP_STATES
+    return Interface(name, index, _kind(name, read_attribute(f"{folder}/type")), mbps, is_up, tuple(addresses))
 
 
 def _kind(name: str, hardware: str) -> Kind:

@@ -36,7 +36,8 @@ class Session:
     __slots__ = ("_challenged", "_leader", "_proved", "_sealer", "_secret", "address", "connection", "entry", "since")
 
     def __init__(self, leader: Leader, loop: Loop, sock: socket.socket, address: str) -> None:
-        self.address = _plain(address)
+        # In its usual form: without the IPv4 prefix of a dual-stack socket, and without a zone.
+        self.address = address.removeprefix("::ffff:").partition("%")[0]
         self.since = loop.clock()
         self.entry: Entry | None = None
         self._leader, self._secret = leader, leader.secret
@@ -178,11 +179,6 @@ class Session:
                 self._leader.met_rival(host)
         else:
             raise wire.WireError("not a member's frame")
-
-
-def _plain(address: str) -> str:
-    """Return an address in its usual form: without the IPv4 prefix of a dual-stack socket, and without a zone."""
-    return address.removeprefix("::ffff:").partition("%")[0]
 
 
 # The acceptor of a leader's connections, which bounds the number and time of those without proof of the key.

@@ -143,10 +143,8 @@ def carriers(prefer: Sequence[Preference]) -> list[IfaceInfo]:
 def choose_carriers(infos: Sequence[IfaceInfo], prefer: Sequence[Preference]) -> list[IfaceInfo]:
     """Return the interfaces to use: the preferred ones, else all physical ones, else loopback."""
     if prefer:
-        named = ((info, [address.ip for address in _addresses(info)]) for info in infos)
-        return [info for info, ips in named if any(p.matches(info.machine_name, *ips) for p in prefer)][
-            :MOST_INTERFACES
-        ]
+        wanted = [info for info in infos if any(p.matches(info.machine_name, *_ips(info)) for p in prefer)]
+        return wanted[:MOST_INTERFACES]
     real = [info for info in infos if not _is_loopback(info) and not is_virtual_name(info.machine_name)]
     return real[:MOST_INTERFACES] or [info for info in infos if _is_loopback(info)]
 
@@ -175,11 +173,11 @@ def _infos(found: Iterable[ListedAddress]) -> list[IfaceInfo]:
 
 def _is_loopback(info: IfaceInfo) -> bool:
     """Return whether this is loopback; IfaceInfo.is_localhost() matches 127.0.0.1/32 only, not /8."""
-    return any(address.ip.is_loopback for address in _addresses(info))
+    return any(ip.is_loopback for ip in _ips(info))
 
 
-def _addresses(info: IfaceInfo) -> list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:
-    return [*info.ip4_addrs, *info.ip6_addrs]
+def _ips(info: IfaceInfo) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    return [*(four.ip for four in info.ip4_addrs), *(six.ip for six in info.ip6_addrs)]
 
 
 # One interface in one family, over which multicast is sent and received.
