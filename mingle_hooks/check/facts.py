@@ -18,7 +18,7 @@ from mingle_hooks.keys import on_network
 from mingle_hooks.net import addresses, devices
 from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, list_entries, read_attribute
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
-from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits, read_text
+from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits
 from mingle_hooks.rendezvous.wire import Body
 
 _MIB = 1 << 20
@@ -130,7 +130,7 @@ def _of_bus(root: str) -> Iterator[str]:
                 yield f"GPU {name} has fallen off the bus"
                 continue
         for kind in ("fatal", "nonfatal"):
-            total = "".join(read_text(f"{path}/aer_dev_{kind}").split()[-1:])  # the last line is the sum
+            total = "".join(read_attribute(f"{path}/aer_dev_{kind}").split()[-1:])  # the last line is the sum
             if total.isdecimal() and int(total):
                 yield f"GPU {name}: {total} PCIe errors ({kind})"
 

@@ -35,7 +35,7 @@ def test_a_member_with_another_key_and_the_leader_learn_of_the_mismatch(pair: Ro
     """Neither takes the other for a member."""
     member = pair.member(OTHER, rank=1).come()
     pair.until(lambda: member.mismatches and pair.leader.rejected.list())
-    assert member.mismatches == [("127.0.0.1", pair.me.host, wire.KEY)]
+    assert member.mismatches == [("127.0.0.1", pair.me.host, "key")]
     assert pair.leader.rejected.list() == [f"127.0.0.1 ({member.me.host})"]
     assert member.state == ""
     assert len(pair.leader.roster) == 1
@@ -120,7 +120,7 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
                 accepted.sendall(answer)
             room.until(lambda: not member.dialer._calls)
         assert member.state == ""
-        assert member.mismatches == [("127.0.0.1", "h", wire.KEY), ("127.0.0.1", "r", wire.KEY)]
+        assert member.mismatches == [("127.0.0.1", "h", "key"), ("127.0.0.1", "r", "key")]
         assert member.relays == []
 
 
@@ -152,7 +152,7 @@ def test_the_first_peer_with_another_key_is_reported_and_all_are_in_the_error(pa
     notes: list[str] = []
     looking = search(pair, [], notes)
     for address in ("10.0.0.8", "10.0.0.9"):
-        looking._mismatch(address, "", wire.KEY)
+        looking._mismatch(address, "", "key")
     assert notes == ["refused 10.0.0.8, which uses this id with another key"]
     assert looking.no_leader(9).expected == "the same key as 10.0.0.8, 10.0.0.9 has for this id"
     looking.close()
