@@ -449,9 +449,7 @@ def test_an_answer_leads_only_to_addresses_that_its_leader_signed(ear: Ear) -> N
     assert ear.rejected == []
 
 
-def test_200_replayed_beacons_cost_few_questions_and_no_connection_and_do_not_delay_the_real_leader(
-    ear: Ear,
-) -> None:
+def test_200_replayed_beacons_cost_few_questions_and_no_connection_and_do_not_delay_the_real_leader(ear: Ear) -> None:
     """Regression: a connection to each, and 11 s until the real leader's turn."""
     ear.backend.search(wanted=True)
     ear.wait(1.0)
@@ -525,9 +523,7 @@ def test_a_recorded_answer_is_one_more_beacon(ear: Ear) -> None:
     assert ear.found == []
 
 
-def test_a_replayed_question_is_answered_by_two_beacons_and_many_do_not_delay_a_new_one(
-    ear: Ear,
-) -> None:
+def test_a_replayed_question_is_answered_by_two_beacons_and_many_do_not_delay_a_new_one(ear: Ear) -> None:
     """When the budget of answers is spent, the next beacon of that link is one."""
     ear.backend.announce(NOTICE)
     recorded = [asking() for _ in range(2000)]
