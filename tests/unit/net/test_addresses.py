@@ -180,10 +180,7 @@ MADE_UP = {
     "rails, and docker's bridge": ([*RAILS, carrier("docker0", "172.17.0.1/16", kind="virtual")], "gpu0rdma0"),
     "three with RDMA are no rails": ([HOST, *RAILS[:3]], "gpu0rdma0"),
     "four of one network are no rails": ([HOST, *(rail(n, "192.168.0.{}/24") for n in range(4))], "gpu0rdma0"),
-    "four of two speeds are no rails": (
-        [HOST, *RAILS[:2], rail(2, speed=100_000), rail(3, speed=100_000)],
-        "gpu0rdma0",
-    ),
+    "four of two speeds are no rails": ([HOST, *RAILS[:2], *(rail(n, speed=100_000) for n in (2, 3))], "gpu0rdma0"),
 }
 
 
@@ -237,11 +234,7 @@ def test_with_one_usable_interface_nothing_more_is_looked_up(tmp_path: Path) -> 
     assert [(one.has_rdma, one.is_default) for one in seen(tmp_path, interfaces)] == [(False, False)] * 3
 
 
-TWO = [
-    LOOPBACK,
-    carrier("eth0", "10.0.0.7/24", "fd00::7/64", speed=1_000),
-    carrier("eth1", "10.1.0.7/24", "fd01::7/64", speed=1_000),
-]
+TWO = [LOOPBACK, *(carrier(f"eth{n}", f"10.{n}.0.7/24", f"fd0{n}::7/64", speed=1_000) for n in (0, 1))]
 
 
 @pytest.mark.parametrize(
