@@ -238,11 +238,7 @@ def test_only_so_much_is_remembered() -> None:
 
 
 LO = [ListedAddress("lo", 1, "127.0.0.1", 8), ListedAddress("lo", 1, "::1", 128)]
-ETH = [
-    ListedAddress("eth0", 2, "10.0.0.1", 24),
-    ListedAddress("eth0", 2, "10.0.9.1", 24),
-    ListedAddress("eth0", 2, "fe80::1", 64),
-]
+ETH = [ListedAddress("eth0", 2, *its) for its in (("10.0.0.1", 24), ("10.0.9.1", 24), ("fe80::1", 64))]
 IB = [ListedAddress("ib0", 3, "fd00::1", 64)]
 DOCKER = [ListedAddress("docker0", 4, "172.17.0.1", 16)]
 
