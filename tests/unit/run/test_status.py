@@ -223,16 +223,6 @@ def test_a_stranger_who_says_nothing_goes(served: Served, monkeypatch: pytest.Mo
         assert frames(sock) == []
 
 
-def test_a_run_ends_on_request_and_returns_its_status(served: Served) -> None:
-    world, other = served.world(), served.world("4712", "0011")
-    with served:
-        found = contact(world)
-        ending = status.kill_run(found, is_now=True, limit_s=60)
-        assert status.fetch_states([found, contact(other)]) == [None, brief(other)]
-    assert (ending.is_accepted, ending.status, ending.has_hung_up) == (True, 130, True)
-    assert served.kills == [("00112233aabbccdd", True)]
-
-
 def test_a_request_to_end_returns_where_the_end_does_not_come(served: Served) -> None:
     world = served.world()
     with served:
@@ -332,16 +322,8 @@ def test_a_question_that_was_heard_is_of_no_use_again(served: Served, monkeypatc
     assert KEY not in heard
 
 
-ENTRY = Entry(
-    id="4711",
-    run="0011",
-    host="node1",
-    addresses=("127.0.0.1", "fd00::1"),
-    listeners=(Listener("00" * 8, 1),),
-    process=RunnerProcess("elsewhere", 1, 1),
-    began=1_700_000_000,
-    wanted=2,
-    command="torchrun train.py",
+ENTRY = WATCHED_ENTRY._replace(
+    addresses=("127.0.0.1", "fd00::1"), listeners=(Listener("00" * 8, 1),), process=RunnerProcess("elsewhere", 1, 1)
 )
 
 
@@ -425,7 +407,7 @@ def hostile(where: Path) -> None:
         "text": "no JSON",
         "list": "[]",
         "deep": "[" * 5000,
-        "control": text.replace("torchrun", "\\u001b[2J"),
+        "control": text.replace("train", "\\u001b[2J"),
         "address": text.replace("fd00::1", "$(reboot)"),
         "port": text.replace(",1]", ",70000]"),
         "pid": text.replace('["elsewhere",1,1]', '["elsewhere",-1,1]'),
@@ -493,16 +475,6 @@ def test_a_run_that_ends_meanwhile_is_not_shown(tmp_path: Path, served: Served) 
     ways = known.contacts()
     world.close(0)
     assert known.look(ways) == []
-
-
-def test_runs_of_another_key_are_counted_and_no_more(tmp_path: Path, served: Served) -> None:
-    served.world(directory=path(tmp_path))
-    notes: list[str] = []
-    known = runs(tmp_path, notes, OTHER_KEY)
-    assert known.contacts() == []
-    assert notes == ["1 run has another key than those found here (MINGLE_KEY, --key-file)"]
-    with pytest.raises(UsageError, match="the id of a run"):
-        known.one("4711")
 
 
 def test_a_run_is_named_by_either_id_or_a_beginning_that_no_other_has(tmp_path: Path, served: Served) -> None:
