@@ -182,16 +182,6 @@ def test_a_silence_is_over_in_its_time_and_not_at_the_next_look(scene: Scene) ->
     assert scene.events[-1] == Lost(0, 15.0)
 
 
-def test_output_counts_as_a_heartbeat(scene: Scene) -> None:
-    _, output = scene.agent()
-    scene.passes(5)
-    output.send_output(32, b"line\n")
-    scene.turn()
-    assert scene.kinds() == [Joined, Quiet, Alive]
-    scene.passes(14)
-    assert Lost not in scene.kinds()
-
-
 def test_a_stop_of_the_runner_is_nobodys_silence(scene: Scene) -> None:
     scene.agent()
     scene.now += 600
@@ -215,18 +205,12 @@ def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_a_replayed_one
         scene.agent()
         scene.passes(5)
         assert scene.kinds() == [Joined, Lost, Joined, Quiet]
+        assert scene.events[1] == Lost(0, None)
         beat(1)
         assert scene.kinds()[4:] == [Alive]
         scene.passes(5)
         beat(1)  # an old one, which somebody has kept
         assert scene.kinds()[5:] == [Quiet]
-
-
-def test_its_connections_end_is_its_own(scene: Scene) -> None:
-    control, _ = scene.agent()
-    control.close()
-    scene.turn()
-    assert scene.events[1:] == [Lost(0, None)]
 
 
 def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(scene: Scene) -> None:

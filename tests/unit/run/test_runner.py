@@ -112,11 +112,7 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
 
 @pytest.mark.parametrize(
     ("scope", "starts", "no_wait", "seen"),
-    [
-        ("node", None, True, "--no-wait"),
-        ("task", None, False, "--scope task"),
-        ("node", "job", False, "mingle run"),
-    ],
+    [("node", None, True, "--no-wait"), ("task", None, False, "--scope task"), ("node", "job", False, "mingle run")],
 )
 def test_what_cannot_run_together_is_refused(scope: str, starts: str | None, *, no_wait: bool, seen: str) -> None:
     spec: Any = SimpleNamespace(settings=SimpleNamespace(scope=scope))
