@@ -508,7 +508,7 @@ class Multicast:
         # multicast_expert compares groups as text.
         self._groups = four, socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, six))
         try:
-            _load()
+            multicast.load_multicast_expert()
             infos = multicast.carriers(prefer)
         except (ImportError, OSError, NetworkError) as error:
             self._faults[""] = reason(error)
@@ -567,16 +567,6 @@ def _is_free(family: int, port: int) -> bool:
         except OSError:
             return False
         return True
-
-
-def _load() -> None:
-    """Import multicast_expert, which a Python that was started without `site` may not find."""
-    try:
-        multicast.load_multicast_expert()
-    except ImportError:
-        import site
-
-        site.main()
 
 
 # The probe itself.

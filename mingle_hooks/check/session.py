@@ -21,7 +21,7 @@ from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer, parse
 from mingle_hooks.run import runner
 from mingle_hooks.run.hub import Launching, Sockets
-from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Reception, Welcome
+from mingle_hooks.run.messages import JOIN, Join, Leave, Link, Reception, Welcome
 from mingle_hooks.run.processes import shell_status
 from mingle_hooks.run.runner import Options, Request, facts_of, option_seconds, plan_hosts
 from mingle_hooks.run.starters import Allocation, Starter
@@ -82,15 +82,15 @@ class ProbeListener:
         self._reception.listen(sockets.listeners, secret)
         self._reception.on_end = self._ended
 
-    def send(self, number: int, kind: int, message: Message) -> None:
-        """Send a message to a probe, if it is connected."""
+    def order(self, number: int, order: Body) -> None:
+        """Send an order to a probe, if it is connected."""
         if number in self._here:
-            self._here[number].send_message(kind, message)
+            self._here[number].send_message(report.ORDER, order)
 
     def dismiss(self) -> None:
         """Have all probes exit."""
-        for number in self._here:
-            self.send(number, LEAVE, Leave(0))
+        for link in self._here.values():
+            link.send_record(Leave(0))
 
     def close(self) -> None:
         """Close all connections."""
@@ -112,7 +112,7 @@ class ProbeListener:
             raise WireError("no host of this check")
         self._here[number] = link
         link.on_message = lambda kind, body: self._received(number, kind, body)
-        link.send_message(WELCOME, Welcome(number, self._sockets.port, _SILENCE_MS))
+        link.send_record(Welcome(number, self._sockets.port, _SILENCE_MS))
 
     def _received(self, number: int, kind: int, body: Body) -> None:
         if kind == report.FACTS:
@@ -404,7 +404,7 @@ class Session:
         sent_at, listener = time.time(), self.listener
         listener.answers.clear()
         for number, order in orders.items():
-            listener.send(number, report.ORDER, order)
+            listener.order(number, order)
         wait_for(self._loop, lambda: orders.keys() <= listener.answers.keys() | listener.gone.keys(), limit_s)
         found = {number: listener.answers[number] for number in orders if number in listener.answers}
         clocks = {}

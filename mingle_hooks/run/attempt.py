@@ -87,6 +87,13 @@ class Roster:
         """Return the places on these hosts, in their order."""
         return [place for host in hosts for place in self._at[host]]
 
+    def move(self, hosts: Iterable[str], before: State, after: State) -> list[int]:
+        """Change the places on these hosts that are in one state to another; return them."""
+        moved = [place for place in self.at(hosts) if self.state[place] == before]
+        for place in moved:
+            self.state[place] = after
+        return moved
+
     def call(self, hosts: Iterable[str]) -> None:
         """Note that agents have been started on these hosts."""
         for place in self.at(hosts):

@@ -75,7 +75,12 @@ def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, form
         facts = {FACTS: values.to_json(dict(start.facts))} if start.facts else {}
         variables = {ATTEMPT: str(start.attempt), **facts, FORMED: str(formed)}
         environ = {**without_runner(own), **start.environ, **variables}
-        _exec(environ, ("exec", *start.options, "--", *start.command))
+        os.environ.clear()
+        os.environ.update(environ)
+        sys.argv[1:] = ("exec", *start.options, "--", *start.command)
+        # This interpreter runs isolated (-I); plugins of the caller may be found by PYTHONPATH.
+        sys.path += filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
+        import_module(_PROGRAM).main()
     except SystemExit as end:
         os._exit(end.code if isinstance(end.code, int) else _CANNOT_BEGIN)
     except BaseException as wrong:  # noqa: BLE001 - nothing may go back into the agent's code
@@ -83,16 +88,6 @@ def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, form
         os.write(_STDERR, f"mingle run: cannot start: {seen}\n".encode(errors="replace"))
     finally:
         os._exit(_CANNOT_BEGIN)
-
-
-def _exec(environ: Mapping[str, str], arguments: tuple[str, ...]) -> None:
-    """Run mingle's command line in this process."""
-    os.environ.clear()
-    os.environ.update(environ)
-    sys.argv[1:] = arguments
-    # This interpreter runs isolated (-I); plugins of the caller may be found by PYTHONPATH.
-    sys.path += filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
-    import_module(_PROGRAM).main()
 
 
 # A line of COMMAND's output longer than this goes in pieces.

@@ -495,7 +495,7 @@ class Launching:
 
     def start(self, hosts: tuple[str, ...]) -> None:
         """Start the program on these hosts. Raises what the starter raises, and PlaceError for its file."""
-        if self._starter.needs_file and self._file is None:
+        if self._starter.environment == "file" and self._file is None:
             self._file = starters.write_environ(self.environ, starters.directories(self.environ))
         launches = starters.agent_launches(self._starter, self._job, hosts, self._program, self.environ, self._file)
         for launch in launches:

@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from io import FileIO
 from itertools import groupby
@@ -28,13 +27,6 @@ from mingle_hooks.errors import PlaceError, limit
 from mingle_hooks.rendezvous.connection import READ, WRITE, Loop
 from mingle_hooks.run.messages import ERR, OUT
 from mingle_hooks.run.processes import widen_pipe
-
-
-def is_same_file(first: int, second: int) -> bool:
-    """Tell whether two descriptors belong to the same open file or terminal."""
-    with suppress(OSError):
-        return os.path.sameopenfile(first, second)
-    return False
 
 
 def set_unblocked(descriptor: int) -> int | None:
@@ -320,7 +312,7 @@ class Output:
         _keep_memory()
         self.files = FileWriter(loop, self._room)
         self._out = self._err = Writer(loop, self.files, STDOUT)
-        if not is_same_file(STDOUT, STDERR):
+        if not os.path.sameopenfile(STDOUT, STDERR):
             self._err = Writer(loop, self.files, STDERR)
             self._out.on_fault = self._fault
         self._out.on_gone, self._out.on_room, self._err.on_room = on_gone, self._room, self._room

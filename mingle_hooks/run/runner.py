@@ -99,8 +99,7 @@ def plan_request(
         starter, job = _here()
     else:
         starter, job = plan_hosts(facts, users, options.hosts, is_per_task=loaded.scope == "task")
-    if options.start_option:
-        job = starters.with_options(starter, job, options.start_option)
+    job = starters.with_options(starter, job, options.start_option)
     needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
     key = keys.fresh() if needs_key else None
     return Request(
@@ -262,7 +261,7 @@ _TOGETHER_STARTER = Starter(
     "the platform",
     lambda *_: (),
     kill_wait_s=30.0,  # Kubernetes' terminationGracePeriodSeconds
-    carries_environment=True,
+    environment="own",
 )
 
 
@@ -435,8 +434,7 @@ class Runner:
         self._server: StatusServer | None = None
         self._timer: Timer | None = None
         self._sweepers: list[Process] = []
-        self._begun = [0] * len(places)
-        self._drained = [0] * len(places)
+        self._undrained = [0] * len(places)  # attempts that have begun at each place, and not ended their output
 
     def begin(self, signals: int) -> None:
         """Read signals from a pipe, and start the agents."""
@@ -490,7 +488,7 @@ class Runner:
 
     def _wrote(self, place: int, kind: int, data: bytes) -> None:
         if kind == DRAINED:
-            self._drained[place] += 1
+            self._undrained[place] -= 1
             self._output.end(place)
             return
         self.machine.stall.wrote(self._loop.clock())
@@ -541,7 +539,7 @@ class Runner:
                     self._logs.take(place, text.encode(errors="backslashreplace"))
             case machine.Drop(place):
                 self._hub.drop(place)
-                self._drained[place] = self._begun[place]
+                self._undrained[place] = 0
             case machine.Sweep(hosts):
                 for host in hosts:
                     self._sweep(host)
@@ -562,7 +560,7 @@ class Runner:
         request, place = self._request, action.place
         start = member_start(request, action, self._id)
         rank = member_rank(request, action)
-        self._begun[place] += 1
+        self._undrained[place] += 1
         self._output.begin(place, member_label(request, action, rank), rank)
         if self._logs is not None:
             self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}.log")
@@ -629,10 +627,10 @@ class Runner:
         """Take the last output, dismiss the agents, end their starters, and let the reader take the rest."""
         output, here, started = self._output, self._hub.here, self._processes
 
-        def is_drained() -> bool:
-            return all(self._drained[place] >= self._begun[place] for place in here)
+        def is_undrained() -> bool:
+            return any(self._undrained[place] > 0 for place in here)
 
-        yield from self._while(lambda: not is_drained(), lambda: output.taken_bytes + output.waiting_bytes, DRAIN_S)
+        yield from self._while(is_undrained, lambda: output.taken_bytes + output.waiting_bytes, DRAIN_S)
         self._hub.dismiss(status)
         yield from self._while(lambda: started.running and here, lambda: len(here), LEAVE_S)
         yield from self._while(lambda: started.running and not here, lambda: 0, ALONE_S)
@@ -697,7 +695,7 @@ def _again(request: Request, runner: Runner) -> int:
     if runner.machine.had_world:
         requeues.reset()
     is_stopped = runner.status == SIGNALLED + signal.SIGINT  # by a person
-    is_cut_short = runner.machine.was_warned and not is_stopped
+    is_cut_short = runner.machine.stopping.was_warned and not is_stopped
     if runner.status != INFRASTRUCTURE and not is_cut_short:
         return runner.status
     if not runner.machine.had_world and not requeues.may_go_on():
@@ -725,9 +723,8 @@ class Requeues:
 
     def __init__(self, request: Request, environ: Mapping[str, str]) -> None:
         job = "" if request.starter.name in _NEW_JOBS else request.id or ""
-        name = sha256(
-            "\0".join((job, member_directory(), *request.command)).encode(errors="surrogateescape")
-        ).hexdigest()
+        what = "\0".join((job, member_directory(), *request.command))
+        name = sha256(what.encode(errors="surrogateescape")).hexdigest()
         runs = registry_directory(environ)
         self._path = None if runs is None else f"{os.path.dirname(runs)}/again/{name[:32]}"
 

@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import FactsError, PlaceError, UsageError, reason
 from mingle_hooks.files import write_new
@@ -100,8 +100,8 @@ class Starter(NamedTuple):
     help: str
     start: Launches
     kill_wait_s: float
-    carries_environment: bool = False  # a program that it starts has its own environment
-    takes_stdin: bool = False  # a program reads its stdin; else the environment travels by a file
+    # How a program gets the caller's environment: as its own, from its stdin, or from a file.
+    environment: Literal["own", "stdin", "file"] = "file"
     # One call starts it on all hosts, and each finds its own place: SLURMD_NODENAME, SLURM_LOCALID.
     is_at_once: bool = False
     signals_reach_command: bool = False  # the scheduler's signals reach COMMAND's processes, not the agent alone
@@ -109,11 +109,6 @@ class Starter(NamedTuple):
     keeps: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     completed: Callable[[Allocation], Allocation] = lambda job: job
-
-    @property
-    def needs_file(self) -> bool:
-        """Whether a program gets its environment from a file."""
-        return not self.carries_environment and not self.takes_stdin
 
     def launches(self, job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
         """Return what starts a program once on each of these hosts, with no arguments or variables but its own."""
@@ -470,13 +465,13 @@ _SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o"
 
 TABLE = (
     # This host alone: the program is started here.
-    Starter("local", "this host alone", _each(lambda _, program: program), 30.0, carries_environment=True),
+    Starter("local", "this host alone", _each(lambda _, program: program), 30.0, environment="own"),
     Starter(
         "flux",
         "flux exec",
         _flux,
         kill_wait_s=5.0,  # flux-config-exec(5), kill-timeout
-        carries_environment=True,
+        environment="own",
         reads=("FLUX_ENCLOSING_ID",),
         completed=_flux_hosts,
     ),
@@ -485,7 +480,7 @@ TABLE = (
         "srun",
         slurm,
         kill_wait_s=30.0,  # slurm.conf(5), KillWait
-        carries_environment=True,
+        environment="own",
         is_at_once=True,
         signals_reach_command=True,
         takes_options=True,
@@ -534,7 +529,7 @@ TABLE = (
         "oarsh",
         _each(lambda host, program: ("oarsh", host, f"exec {shlex.join(program)}")),
         kill_wait_s=10.0,
-        takes_stdin=True,
+        environment="stdin",
         keeps=("SSH_", "XDG_", "OAR_CPUSET", "OAR_TASK", "DBUS_SESSION_BUS_ADDRESS", "HOSTNAME", "TMPDIR"),
         reads=("OAR_JOB_WALLTIME_SECONDS",),
         completed=_ends_by("OAR_JOB_WALLTIME_SECONDS"),
@@ -552,7 +547,7 @@ TABLE = (
         "ssh, for --hosts",
         _each(lambda host, program: (*_SSH, host, f"exec {shlex.join(program)}")),
         kill_wait_s=30.0,  # nobody else waits
-        takes_stdin=True,
+        environment="stdin",
         # What the login on the other host makes: a user may have another name there.
         keeps=(
             *("SSH_", "XDG_", "DBUS_SESSION_BUS_ADDRESS", "HOME", "LOGNAME", "USER", "SHELL", "MAIL", "HOSTNAME"),
@@ -606,7 +601,7 @@ def find(
 
 def with_options(starter: Starter, job: Allocation, options: tuple[str, ...]) -> Allocation:
     """Return the allocation with a person's own options for the starter's program. Raises UsageError."""
-    if not starter.takes_options:
+    if options and not starter.takes_options:
         raise UsageError("a starter that takes options, which is srun", starter.help, "leaving --start-option out")
     return job._replace(options=options)
 
@@ -627,8 +622,9 @@ def agent_launches(
         return starter.start(job, hosts, program)
     launches: list[Launch] = []
     keeps = [argument for prefix in starter.keeps for argument in ("--keep", prefix)]
-    source = ("--stdin", *keeps) if starter.takes_stdin else ("--environ", file, *keeps) if file else ()
-    stdin = packed(environ) if starter.takes_stdin else None
+    is_stdin = starter.environment == "stdin"
+    source = ("--stdin", *keeps) if is_stdin else ("--environ", file, *keeps) if file else ()
+    stdin = packed(environ) if is_stdin else None
     for host, local in job.places:
         argv = (*program, "--host", host, "--local", str(local))
         if host == job.own and host in hosts:

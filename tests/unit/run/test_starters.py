@@ -296,7 +296,7 @@ def test_a_sweep_is_started_once_a_host_and_nothing_is_secret(starter: starters.
     assert not [word for launch in launches for word in launch.argv if word.startswith("--ntasks=") and word[9:] != "2"]
     assert all("1d0f" in launch.argv[-1] and "--host" not in launch.argv for launch in launches)
     assert starter.signals_reach_command == (starter.name == "slurm")
-    assert starter.needs_file == (starter.name in ("pbs", "torque", "lsf", "sge"))
+    assert (starter.environment == "file") == (starter.name in ("pbs", "torque", "lsf", "sge"))
 
 
 ENVIRON = {"A": "b=\udcfe", "KEY": "5ec4e7"}
