@@ -6,7 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import errors
 from mingle_hooks.errors import MingleError, printable
@@ -405,7 +405,7 @@ def _error_lines(tail: str) -> tuple[str, ...]:
     return tuple(_VARYING.sub("0", line) for line in found)
 
 
-Fields = Mapping[str, object]
+Fields = Mapping[str, Any]
 
 # Of the output of the first member that failed.
 MOST_LINES, LONGEST_LINE = 20, 400
@@ -417,10 +417,10 @@ def event_text(name: str, fields: Fields) -> str | None:
     return None if found is None else f"mingle run: {found}\n"
 
 
-def signal_name(number: object) -> str:
+def signal_name(number: int) -> str:
     """Return a signal's name."""
     try:
-        return signal.Signals(int(str(number))).name
+        return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
@@ -435,10 +435,6 @@ def _failed(fields: Fields) -> str:
 
 def _member(fields: Fields) -> str:
     return f"{fields['host']}" if fields.get("rank") is None else f"{fields['host']} (rank {fields['rank']})"
-
-
-def _hosts(fields: Fields) -> list[str]:
-    return [str(host) for host in fields["hosts"]] if isinstance(fields["hosts"], list) else []
 
 
 def _duration(time_s: float) -> str:
@@ -478,8 +474,7 @@ def _lines(cause: Cause) -> str:
 
 
 def _missing(fields: Fields) -> str:
-    within = _duration(float(str(fields["within_s"])))
-    return f"{hostlist.fold(_hosts(fields))} cannot be reached: called again for up to {within}"
+    return f"{hostlist.fold(fields['hosts'])} cannot be reached: called again for up to {_duration(fields['within_s'])}"
 
 
 def _paused(fields: Fields) -> str:
@@ -493,7 +488,7 @@ def _stopped(fields: Fields) -> str:
 
 def _formed(fields: Fields) -> str | None:
     """Say where the world is, where it is more than this host."""
-    hosts = _hosts(fields)
+    hosts = fields["hosts"]
     where = f"rank 0 at {fields['addr']} port {fields['port']}"
     return f"{hostlist.fold(hosts)} are one world, {where}" if len(hosts) > 1 else None
 

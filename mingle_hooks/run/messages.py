@@ -263,13 +263,8 @@ class Stacks(NamedTuple):
 
 AgentMessage = Formed | Ended | Clean | Noticed | Stacks
 RunnerMessage = Start | Signal | Dump | End | Leave
-AGENT_MESSAGES: Mapping[int, type[AgentMessage]] = {
-    FORMED: Formed,
-    ENDED: Ended,
-    CLEAN: Clean,
-    NOTICED: Noticed,
-    STACKS: Stacks,
-}
+AGENT_MESSAGES: Mapping[int, type[AgentMessage]]
+AGENT_MESSAGES = {FORMED: Formed, ENDED: Ended, CLEAN: Clean, NOTICED: Noticed, STACKS: Stacks}
 RUNNER_MESSAGES: Mapping[int, type[RunnerMessage]]
 RUNNER_MESSAGES = {START: Start, SIGNAL: Signal, DUMP: Dump, END: End, LEAVE: Leave}
 _KINDS = {

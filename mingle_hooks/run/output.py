@@ -402,7 +402,8 @@ class Logs:
 
     def begin(self, place: int, name: str) -> None:
         """Open the file of a member; a later attempt goes on in it."""
-        self.end(place)
+        if (descriptor := self._members.pop(place, None)) is not None:
+            self._files.close_file(descriptor, self._fail)
         try:
             self._members[place] = os.open(f"{self._directory}/{name}", _FLAGS, 0o666)
         except OSError as error:
@@ -412,11 +413,6 @@ class Logs:
         """Write a member's output as it is."""
         if place in self._members:
             self._write(self._members[place], data)
-
-    def end(self, place: int) -> None:
-        """Close a member's file."""
-        if (descriptor := self._members.pop(place, None)) is not None:
-            self._files.close_file(descriptor, self._fail)
 
     def note(self, text: str) -> None:
         """Write a message of the runner into every member's file."""

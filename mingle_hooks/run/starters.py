@@ -114,6 +114,29 @@ class Starter(NamedTuple):
         """Return what starts a program once on each of these hosts, with no arguments or variables but its own."""
         return self.start(job._replace(is_per_task=False), hosts, program)
 
+    def agent_launches(
+        self, job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...], environ: bytes, file: str | None
+    ) -> tuple[Launch, ...]:
+        """Return what starts an agent on all places of these hosts, each with an environment (see packed).
+
+        The processes here get that environment, too. `file` holds it if the starter needs one.
+        """
+        if self.is_at_once:
+            return self.start(job, hosts, program)
+        launches: list[Launch] = []
+        keeps = ("--keep", ",".join(self.keeps)) if self.keeps else ()
+        is_stdin = self.environment == "stdin"
+        source = ("--stdin", *keeps) if is_stdin else ("--environ", file, *keeps) if file else ()
+        stdin = environ if is_stdin else None
+        for host, local in job.places:
+            argv = (*program, "--host", host, "--local", str(local))
+            if host == job.own and host in hosts:
+                launches.append(Launch(argv, (host,)))
+            elif host in hosts:
+                found = self.launches(job, (host,), (*argv, *source))
+                launches += [launch._replace(stdin=stdin) for launch in found]
+        return tuple(launches)
+
 
 _SCRIPT = "the job's script, or its interactive shell"
 _INSTEAD = "`mingle exec COMMAND` in its place, or `mingle run` in the job's script, with nothing in front of it"
@@ -198,12 +221,6 @@ def write_environ(environ: Mapping[str, str], within: tuple[str, ...]) -> str:
         wrong,
         "`mingle run` in a directory of your own that they share",
     )
-
-
-def remove_environ(path: str) -> None:
-    """Remove the file, if it is still there."""
-    with suppress(OSError):
-        os.unlink(path)
 
 
 # Sites differ in whether a shell on the host expands arguments once more: these are the same either way.
@@ -466,15 +483,8 @@ _SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o"
 TABLE = (
     # This host alone: the program is started here.
     Starter("local", "this host alone", _each(lambda _, program: program), 30.0, environment="own"),
-    Starter(
-        "flux",
-        "flux exec",
-        _flux,
-        kill_wait_s=5.0,  # flux-config-exec(5), kill-timeout
-        environment="own",
-        reads=("FLUX_ENCLOSING_ID",),
-        completed=_flux_hosts,
-    ),
+    # It waits as long as kill-timeout of flux-config-exec(5) says by default.
+    Starter("flux", "flux exec", _flux, 5.0, environment="own", reads=("FLUX_ENCLOSING_ID",), completed=_flux_hosts),
     Starter(
         "slurm",
         "srun",
@@ -604,32 +614,3 @@ def with_options(starter: Starter, job: Allocation, options: tuple[str, ...]) ->
     if options and not starter.takes_options:
         raise UsageError("a starter that takes options, which is srun", starter.help, "leaving --start-option out")
     return job._replace(options=options)
-
-
-def agent_launches(
-    starter: Starter,
-    job: Allocation,
-    hosts: tuple[str, ...],
-    program: tuple[str, ...],
-    environ: Mapping[str, str],
-    file: str | None = None,
-) -> tuple[Launch, ...]:
-    """Return what starts an agent on all places of these hosts, each with `environ`.
-
-    The processes here get that environment, too. `file` holds it if the starter needs one.
-    """
-    if starter.is_at_once:
-        return starter.start(job, hosts, program)
-    launches: list[Launch] = []
-    keeps = [argument for prefix in starter.keeps for argument in ("--keep", prefix)]
-    is_stdin = starter.environment == "stdin"
-    source = ("--stdin", *keeps) if is_stdin else ("--environ", file, *keeps) if file else ()
-    stdin = packed(environ) if is_stdin else None
-    for host, local in job.places:
-        argv = (*program, "--host", host, "--local", str(local))
-        if host == job.own and host in hosts:
-            launches.append(Launch(argv, (host,)))
-        elif host in hosts:
-            found = starter.launches(job, (host,), (*argv, *source))
-            launches += [launch._replace(stdin=stdin) for launch in found]
-    return tuple(launches)

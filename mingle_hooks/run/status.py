@@ -554,18 +554,13 @@ class RunState:
         roster = machine.roster
         here = [all(roster.state[place] in ("idle", "busy") for place in roster.at([h])) for h in machine.plan.hosts]
         return State(
-            id=entry.id,
-            run=entry.run,
+            **{name: value for name, value in entry._asdict().items() if name in State._fields},
             state=self._state,
             here=sum(here),
-            wanted=machine.plan.most,
             attempt=machine.attempt if machine.attempt >= 0 else None,
             restarts=machine.plan.restarts,
-            began=entry.began,
             since=self._since,
-            host=entry.host,
             pid=entry.process.pid,
-            command=entry.command,
             nodes=tuple(map(self._node, range(len(roster.places)))) if is_whole else (),
             failure=self._failure if is_whole else None,
         )

@@ -21,6 +21,7 @@ from mingle_hooks.run.hub import MOST_OUTPUT, Hub, Launching, Limit, Process, Pr
 from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet
 from mingle_hooks.run.messages import AGENT, WELCOME, Join, Link, Silence
 from mingle_hooks.run.starters import Allocation, Launch, Place
+from mingle_hooks.settings import load
 
 SECRET = Secret(b"s" * 32)
 # The second is as short as the first: kernels here acknowledge by the real clock, and not by the test's.
@@ -379,7 +380,7 @@ def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.Mon
     monkeypatch.setattr(starters, "write_environ", no_place)
     job = Allocation(("node1",), (1,), own="node1")
     starter = next(row for row in starters.TABLE if row.name == "lsf")
-    with Loop() as loop, closing(Launching(loop, starter, job, "agent", port_range=range(20000, 30000))) as launching:
+    with Loop() as loop, closing(Launching(loop, starter, job, "agent", load({}, {}), None)) as launching:
         with pytest.raises(PlaceError):
             launching.start(("node1",))
         assert launching.processes.running == ()

@@ -51,7 +51,8 @@ class Watched(Run):
     def look(self, *events: Event) -> State:
         """Return what it looks like after these events, as it travels."""
         self.take(*events)
-        return parse(State, self.status_of.state(WATCHED_ENTRY, is_whole=True).body())
+        entry = WATCHED_ENTRY._replace(wanted=self.machine.plan.most)
+        return parse(State, self.status_of.state(entry, is_whole=True).body())
 
 
 def nodes(state: State) -> list[tuple[object, ...]]:
