@@ -346,8 +346,10 @@ def own_options(command: Callable[..., Any], table: dict[str, Shown], **more: di
 _MOST_ARGUMENTS = 1 << 20  # of a command line
 
 
-class _Completer(ShellComplete):
-    """The part that all three shells share."""
+class _Bash(ShellComplete):
+    """bash's completion, most of which the other shells share."""
+
+    name = "bash"
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the cursor, without mingle itself, and the word at it."""
@@ -410,11 +412,7 @@ def _merge_words(words: list[str]) -> list[tuple[str, int]]:
     return found
 
 
-class _Bash(_Completer):
-    name = "bash"
-
-
-class _Zsh(_Completer):
+class _Zsh(_Bash):
     name = "zsh"
 
     def format_completion(self, item: CompletionItem[str]) -> str:
@@ -422,7 +420,7 @@ class _Zsh(_Completer):
         return f"{item.type}\n{item.value}\n{' '.join((item.help or '_').split())}"
 
 
-class _Fish(_Completer):
+class _Fish(_Bash):
     name = "fish"
 
     def current(self, words: list[str]) -> int:

@@ -8,7 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import errors
 from mingle_hooks.errors import MingleError, printable
@@ -88,6 +88,13 @@ class Roster:
     def at(self, hosts: Iterable[str]) -> list[int]:
         """Return the places on these hosts, in their order."""
         return [place for host in hosts for place in self._at[host]]
+
+    def move(self, hosts: Iterable[str], before: State, after: State) -> list[int]:
+        """Change the places on these hosts that are in one state to another; return them."""
+        moved = [place for place in self.at(hosts) if self.state[place] == before]
+        for place in moved:
+            self.state[place] = after
+        return moved
 
     def call(self, hosts: Iterable[str]) -> None:
         """Note that agents have been started on these hosts."""
@@ -402,7 +409,7 @@ def _error_lines(tail: str) -> tuple[str, ...]:
     return tuple(_VARYING.sub("0", line) for line in found)
 
 
-Fields = Mapping[str, object]
+Fields = Mapping[str, Any]
 
 # Of the output of the first member that failed.
 MOST_LINES, LONGEST_LINE = 20, 400
@@ -414,10 +421,10 @@ def event_text(name: str, fields: Fields) -> str | None:
     return None if found is None else f"mingle run: {found}\n"
 
 
-def signal_name(number: object) -> str:
+def signal_name(number: int) -> str:
     """Return a signal's name."""
     try:
-        return signal.Signals(int(str(number))).name
+        return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
@@ -432,10 +439,6 @@ def _failed(fields: Fields) -> str:
 
 def _member(fields: Fields) -> str:
     return f"{fields['host']}" if fields.get("rank") is None else f"{fields['host']} (rank {fields['rank']})"
-
-
-def _hosts(fields: Fields) -> list[str]:
-    return [str(host) for host in fields["hosts"]] if isinstance(fields["hosts"], list) else []
 
 
 def _duration(time_s: float) -> str:
@@ -493,8 +496,7 @@ def _lines(cause: Cause) -> str:
 
 
 def _missing(fields: Fields) -> str:
-    within = _duration(float(str(fields["within_s"])))
-    return f"{hostlist.fold(_hosts(fields))} cannot be reached: called again for up to {within}"
+    return f"{hostlist.fold(fields['hosts'])} cannot be reached: called again for up to {_duration(fields['within_s'])}"
 
 
 def _paused(fields: Fields) -> str:
@@ -508,7 +510,7 @@ def _stopped(fields: Fields) -> str:
 
 def _formed(fields: Fields) -> str | None:
     """Say where the world is, where it is more than this host."""
-    hosts = _hosts(fields)
+    hosts = fields["hosts"]
     where = f"rank 0 at {fields['addr']} port {fields['port']}"
     return f"{hostlist.fold(hosts)} are one world, {where}" if len(hosts) > 1 else None
 

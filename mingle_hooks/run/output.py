@@ -15,7 +15,6 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from io import FileIO
 from itertools import groupby
@@ -26,13 +25,6 @@ from mingle_hooks.errors import PlaceError, limit
 from mingle_hooks.rendezvous.connection import READ, WRITE, Loop
 from mingle_hooks.run.messages import ERR, OUT
 from mingle_hooks.run.processes import widen_pipe
-
-
-def is_same_file(first: int, second: int) -> bool:
-    """Tell whether two descriptors belong to the same open file or terminal."""
-    with suppress(OSError):
-        return os.path.sameopenfile(first, second)
-    return False
 
 
 def set_unblocked(descriptor: int) -> int | None:
@@ -318,7 +310,7 @@ class Output:
         _keep_memory()
         self.files = FileWriter(loop, self._room)
         self._out = self._err = Writer(loop, self.files, STDOUT)
-        if not is_same_file(STDOUT, STDERR):
+        if not os.path.sameopenfile(STDOUT, STDERR):
             self._err = Writer(loop, self.files, STDERR)
             self._out.on_fault = self._fault
         self._out.on_gone, self._out.on_room, self._err.on_room = on_gone, self._room, self._room
@@ -408,7 +400,8 @@ class Logs:
 
     def begin(self, place: int, name: str) -> None:
         """Open the file of a member's attempt."""
-        self.end(place)
+        if (descriptor := self._members.pop(place, None)) is not None:
+            self._files.close_file(descriptor, self._fail)
         try:
             self._members[place] = os.open(f"{self._directory}/{name}", _FLAGS, 0o666)
         except OSError as error:
@@ -418,11 +411,6 @@ class Logs:
         """Write a member's output as it is."""
         if place in self._members:
             self._write(self._members[place], data)
-
-    def end(self, place: int) -> None:
-        """Close a member's file."""
-        if (descriptor := self._members.pop(place, None)) is not None:
-            self._files.close_file(descriptor, self._fail)
 
     def note(self, text: str) -> None:
         """Write a message of the runner into every member's file."""

@@ -108,7 +108,7 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
         wire.frame(wire.REFUSED, wire.encode({**refused, "why": "relay", "at": "node1 80"})),
         wire.frame(wire.REFUSED, wire.encode({**refused, "why": "relay", "at": "127.0.0.1 99999"})),
         wire.frame(wire.REFUSED, wire.encode(refused)),
-        wire.frame(wire.REFUSED, wire.encode({"why": wire.VERSION, "host": "v", "more": 1})),  # of another version
+        wire.frame(wire.REFUSED, wire.encode({"why": "version", "host": "v", "more": 1})),  # of another version
         b"",
     ]
     with Room(2) as room, deaf(1) as (server,):

@@ -344,7 +344,7 @@ def test_the_schedulers_own_warning_and_ours_are_one(number: int, at: int) -> No
     run.until(Signal, End)
     assert run.now == 685  # TERM at the limit
     assert [action.message for action in run.sent(Signal)] == [(1, number)] * 3 + [(2, TERM)] * 3
-    assert run.machine.was_warned
+    assert run.machine.stopping.was_warned
 
 
 def test_a_signal_that_ends_is_no_warning_at_another_time() -> None:
@@ -637,11 +637,11 @@ def test_the_clock_of_a_stall() -> None:
     due = []
     for step in (
         lambda: stall.wrote(5.0),
-        lambda: stall.begin(10.0),
+        lambda: setattr(stall, "since", 10.0),
         lambda: stall.wrote(12.0),
         lambda: stall.hold(15.0, is_held=True),
         lambda: stall.hold(500.0, is_held=False),
-        stall.end,
+        lambda: setattr(stall, "since", None),
     ):
         step()
         due.append(stall.due)
