@@ -169,13 +169,17 @@ def _makes_no_difference(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [*node.decorator_list, *([node.returns] if isinstance(node, ast.FunctionDef) and node.returns else [])]
     if isinstance(node, ast.AnnAssign):
-        return [node.annotation]
+        return [node.annotation, *([node.value] if node.value and _is_measure(node.target) else [])]
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+        pairs = zip(node.targets[0].elts, node.value.elts, strict=False)
+        return [value for target, value in pairs if _is_measure(target)]
     if isinstance(node, ast.Raise):  # its message; the statement itself may be dropped
         return [node.exc] if node.exc else []
-    if isinstance(node, ast.IfExp) and all(_is_text(part) for part in (node.body, node.orelse)):
-        return [node]
-    is_measure = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith(UNITS)
-    return [node] if is_measure or isinstance(node, ast.JoinedStr) else []
+    return [node] if isinstance(node, ast.Assign) and _is_measure(node.targets[0]) else []
+
+
+def _is_measure(target: ast.expr) -> bool:
+    return ast.unparse(target).endswith(UNITS)
 
 
 def _is_text(node: ast.AST) -> bool:
