@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from itertools import combinations
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster.waiting import until
 from support.check_reports import host
 
 from mingle_hooks.check import report
 from mingle_hooks.check.report import Address, Measured, parse_report_host
-from mingle_hooks.check.session import CheckRequest, ProbeListener, Session, other_hosts, probe_rounds, transfer_rounds
+from mingle_hooks.check.session import (
+    CheckRequest,
+    ProbeListener,
+    Session,
+    Verdict,
+    other_hosts,
+    probe_rounds,
+    transfer_rounds,
+    verdict_findings,
+)
 from mingle_hooks.check.session import assemble_report as assembled
 from mingle_hooks.check.session import datagram_rounds as datagrams
 from mingle_hooks.check.session import shared_networks as shared
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, body_of
 from mingle_hooks.run import starters
 from mingle_hooks.run.hub import Sockets
-from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Link
+from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Welcome
 from mingle_hooks.run.starters import Allocation
 
 if TYPE_CHECKING:
@@ -318,42 +327,48 @@ def test_why_a_host_is_missing(
 
 
 def test_a_listener_has_one_probe_of_each_host_and_refuses_others() -> None:
-    with Loop() as loop, closing(Sockets(is_local=True)) as sockets, ExitStack() as stack:
-        secret = Secret(b"s" * 32)
-        listener = ProbeListener(loop, sockets, secret, ["node1", "node2"])
-        stack.callback(listener.close)
-        got: list[tuple[int, int, Body]] = []
-        ended: list[int] = []
-
-        def serve(holds: Callable[[], object]) -> None:
-            until(lambda: loop.turn(0.002) or holds(), lambda: (got, ended), 20)
-
-        def join(host: str, kind: int = JOIN) -> Link:
-            sock = socket.create_connection(("127.0.0.1", sockets.port))
-            sock.settimeout(0)
-            number = len(made)
-            made.append(Link(loop, sock, secret, is_runner=False, on_end=lambda _why: ended.append(number)))
-            made[-1].on_message = lambda kind, body: got.append((number, kind, body))
-            stack.callback(made[-1].close)
-            serve(lambda: made[-1]._sealer is not None)
-            made[-1].send_message(kind, Join(host, 0, 1, is_output=False))
-            serve(lambda: number in ended or number in [its for its, _, _ in got])
-            return made[-1]
-
-        made: list[Link] = []
-        probe = join("node2")
-        for host, kind in (("node2", JOIN), ("node3", JOIN), ("node1", report.FACTS)):
-            join(host, kind)
-        assert [(its, kind, body["number"], body["silence"]) for its, kind, body in got] == [(0, WELCOME, 1, 60_000)]
-        assert ended == [1, 2, 3]
+    """The first answer counts, with its time; what ended has its reason."""
+    with Loop() as loop, closing(Sockets(is_local=True)) as sockets:
+        listener = ProbeListener(loop, sockets, Secret(b"s" * 32), ["node1", "node2"])
+        probe: Any = SimpleNamespace(sent=[], close=lambda: None)
+        probe.send_message = lambda kind, message: probe.sent.append((kind, message))
+        join = Join("node2", 0, 1, is_output=False)
+        listener._introduced(probe, JOIN, body_of(join))
+        for kind, host in ((JOIN, "node2"), (JOIN, "node3"), (report.FACTS, "node1")):
+            with pytest.raises(WireError, match="no host of this check"):
+                listener._introduced(probe, kind, body_of(join._replace(host=host)))
+        began = time.time()
         for number in (1, 2):
-            probe.send_message(report.FACTS, {"f": number})
-            probe.send_message(report.ANSWER, {"a": number})
-        serve(lambda: listener.facts.get(1) == {"f": 2} and listener.answers)
+            probe.on_message(report.FACTS, {"f": number})
+            probe.on_message(report.ANSWER, {"a": number})
+        with pytest.raises(WireError, match="not a probe's message"):
+            probe.on_message(report.ORDER, {})
+        listener.send(0, report.ORDER, {})
         listener.dismiss()
-        serve(lambda: got[1:])
-        assert got[1:] == [(0, LEAVE, {"status": 0})]
-        assert (listener.answers[1][1], listener.gone) == ({"a": 1}, {})
-        probe.send_message(report.ORDER, {})
-        serve(lambda: listener.gone)
-        assert (listener.gone, [*listener.answers]) == ({1: "not a probe's message"}, [1])
+        assert probe.sent == [(WELCOME, Welcome(1, sockets.port, 60_000)), (LEAVE, Leave(0))]
+        assert (listener.facts, listener.answers[1][1], listener.gone) == ({1: {"f": 2}}, {"a": 1}, {})
+        assert 0 <= listener.answers[1][0] - began < 60
+        listener._ended(probe, "reset")
+        assert listener.gone == {1: "reset"}
+        listener.close()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text", "hosts", "exclude"),
+    [
+        (Verdict("passes", runs=1), None, (), ()),
+        (Verdict("everywhere", runs=4, failed=4), "`x` fails on whatever hosts it runs (in 4 of 4 runs): ", (), ()),
+        (Verdict("unsteady", (), ("a",), 4, 1), "`x` fails at times (in 1 of 4 runs); a took part", ("a",), ()),
+        (Verdict("unsteady", runs=4, failed=1), "`x` fails at times (in 1 of 4 runs)", (), ()),
+        (Verdict("found", (("a",),), runs=4, failed=2), "a: `x` fails with it, and passes without it", ("a",), ("a",)),
+        (Verdict("found", (("a", "b"),), (), 4, 2), "a and b: `x` fails where both take part", ("a", "b"), ("b",)),
+    ],
+)
+def test_the_findings_of_a_search(
+    verdict: Verdict, text: str | None, hosts: tuple[str, ...], exclude: tuple[str, ...]
+) -> None:
+    found = verdict_findings(verdict, "x")
+    assert len(found) == (text is not None)
+    for finding in found:
+        assert finding.text.startswith(text or "-")
+        assert (finding.hosts, finding.exclude, finding.is_note) == (hosts, exclude, False)

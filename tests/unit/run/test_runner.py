@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import partial
+from contextlib import ExitStack, suppress
 from json import loads
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cluster.waiting import until
@@ -20,13 +18,12 @@ from cluster.waiting import until
 from mingle_hooks.errors import MissingError, UsageError
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.wire import parse
 from mingle_hooks.run import messages, output, starters
 from mingle_hooks.run import runner as member
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.hub import Launching
-from mingle_hooks.run.machine import Begin
-from mingle_hooks.run.messages import End, Join, Leave, Link, Signal, Start, Welcome
+from mingle_hooks.run.machine import Begin, Joined, Lost, Received
+from mingle_hooks.run.messages import End, Leave, Signal, Start
 from mingle_hooks.run.runner import Options, Request, Requeues, Runner
 from mingle_hooks.run.starters import Starter
 from mingle_hooks.schedulers.detect import placed_by_run as placed
@@ -46,104 +43,92 @@ def request(*, slots: int = 1, job_id: str | None = None) -> Request:
     return Request(plan, starter, job, ("true",), (), load({}, {}))
 
 
-class Scene:
-    """A runner whose agents are connections of the test, whose clock the test turns, and that starts no programs."""
+class Agents:
+    """Stands in for the hub: `sent` has what the agents that are here have got, by host."""
 
-    def __init__(self, run: Request, streams: tuple[int, int], sweep: str) -> None:
-        self.now, self.launched, self._read = 100.0, [], streams[0]
+    def __init__(self) -> None:
+        self.here: set[int] = set()
+        self.sent: list[tuple[str, object]] = []
+        self.hold = dict
+        self.drop = self.here.discard
+
+    def send(self, place: int, message: object) -> None:
+        if place in self.here:
+            self.sent.append(("ab"[place], message))
+
+    def dismiss(self, status: int) -> None:
+        for place in self.here:
+            self.send(place, Leave(status))
+
+
+class Scene:
+    """A runner with agents on hosts a and b and a clock, all of the test's own, which starts no programs on hosts."""
+
+    def __init__(self, run: Request, reading: int, sweep: str) -> None:
+        self.now, self._read, self._sweep = 100.0, reading, sweep
+        self.launched: list[tuple[str, tuple[str, ...]]] = []
         self.loop = Loop(clock=lambda: self.now)
         starter = Starter("local", "", self._launches, 30.0, carries_environment=True)
-        self._sweep = sweep
         self.launching = Launching(self.loop, starter, run.job, "agent", port_range=range(1))
         self.runner = Runner(self.loop, run._replace(starter=starter), self.launching)
-        self.agents: dict[str, list[Link]] = {}
-        self.received: list[tuple[str, Any]] = []
-        self.taken: list[object] = []  # by the runner, from its agents
-        hub = self.runner._hub
-        for name in ("on_event", "on_output"):
-            setattr(hub, name, partial(self._notes, getattr(hub, name)))
-        self._signals: tuple[int, ...] = os.pipe()
+        self.agents = Agents()
+        self.runner._hub = cast("Any", self.agents)
+        self._signals = os.pipe()
         self.runner.begin(self._signals[0])
 
-    def _launches(
-        self, _job: starters.Allocation, hosts: tuple[str, ...], program: tuple[str, ...]
-    ) -> tuple[starters.Launch, ...]:
+    def _launches(self, _job: object, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[starters.Launch, ...]:
         self.launched.append((hosts[0], program))
         return (starters.Launch((self._sweep,), hosts),) if self._sweep and "sweep" in program else ()
 
-    def join(self, *hosts: str) -> None:
-        """Have the agents of these hosts connect, the output's connection last."""
-        for host in hosts:
-            self.agents[host] = []
-            for is_output in (False, True):
-                sock = socket.create_connection(("127.0.0.1", self.launching.sockets.port))
-                sock.settimeout(0)
-                link = Link(self.loop, sock, self.launching.secret, is_runner=False, on_end=lambda _reason: None)
-                link.on_message = partial(self._take, host)
-                self.agents[host].append(link)
-                self.until(lambda link=link: link._sealer is not None)
-                known, taken = len(self.received), len(self.taken)
-                link.send_message(messages.JOIN, Join(host, 0, 1, is_output=is_output))
-                self.until(lambda known=known, taken=taken: len(self.received) > known or len(self.taken) > taken)
-
-    def _notes(self, call: Callable[..., None], *what: object) -> None:
-        self.taken.append(what)
-        call(*what)
-
-    def _take(self, host: str, kind: int, body: dict[str, Any]) -> None:
-        kinds: dict[int, Any] = {messages.WELCOME: Welcome, **messages.RUNNER_MESSAGES}
-        self.received.append((host, parse(kinds[kind], body)))
+    def join(self) -> None:
+        """Have both agents connect."""
+        for place in (0, 1):
+            self.agents.here.add(place)
+            self.runner._take(Joined(place))
 
     def send(self, host: str, *sent: messages.AgentMessage | bytes) -> None:
-        """Send an agent's messages and its output, and wait until the runner has taken them."""
+        """Have an agent send messages and output, of which b"" is the end."""
+        place = "ab".index(host)
         for message in sent:
-            count = len(self.taken)
             if isinstance(message, bytes):
-                self.agents[host][1].send_output(messages.OUT if message else messages.DRAINED, message)
+                self.runner._wrote(place, messages.OUT if message else messages.DRAINED, message)
             else:
-                self.agents[host][0].send_record(message)
-            self.until(lambda count=count: len(self.taken) > count)
+                self.runner._take(Received(place, message))
 
-    def lose(self, host: str) -> None:
-        """Close an agent's connections, and wait until the runner has noticed it."""
-        count = len(self.runner._hub.here)
-        self.agents[host][0].close()
-        self.until(lambda: len(self.runner._hub.here) < count)
+    def began(self, attempt: int = 0) -> None:
+        """Have the world form."""
+        for host in "ab":
+            self.send(host, messages.Formed(attempt, 2, "192.0.2.1", 4711))
 
-    def began(self, *hosts: str, attempt: int = 0) -> None:
-        """Have a world form on these hosts, whose agents are here."""
+    def ended(self, hosts: str, status: int = 0, attempt: int = 0, tail: str = "", *, drains: bool = True) -> None:
+        """Have COMMAND end on hosts, and leave nothing; its output ends then."""
         for host in hosts:
-            self.send(host, messages.Formed(attempt, len(hosts), "192.0.2.1", 4711))
-
-    def ended(self, host: str, status: int = 0, attempt: int = 0, tail: str = "") -> None:
-        """Have COMMAND end on a host, and leave nothing."""
-        end = messages.Ended(attempt, status, None, formed=True, is_oom=False, tail=tail)
-        self.send(host, end, b"", messages.Clean(attempt, 0))
+            end = messages.Ended(attempt, status, None, formed=True, is_oom=False, tail=tail)
+            self.send(host, end, messages.Clean(attempt, 0), *([b""] if drains else []))
 
     def signal(self, number: int) -> None:
         """Send the runner a signal."""
         os.write(self._signals[1], bytes([number]))
-        self.turn()
-
-    def turn(self, count: int = 3) -> None:
-        """Serve what is ready."""
-        for _ in range(count):
-            self.loop.turn(0.001)
+        self.loop.turn(0)
 
     def passes(self, seconds: float) -> None:
         """Let time go by, in tenths of a second."""
         for _ in range(round(seconds * 10)):
             self.now += 0.1
-            self.turn(2)
+            self.loop.turn(0)
 
     def until(self, holds: Callable[[], object]) -> None:
-        """Serve what is ready until something holds; the clock stands."""
-        until(lambda: self.turn() or holds(), lambda: (self.received, self.taken), 20)
+        """Serve processes until something holds; the clock stands."""
+        until(lambda: self.loop.turn(0.01) or self.signal(signal.SIGCHLD) or holds(), self.agents.sent, 20)
 
-    def of(self, kind: type, count: int = 0) -> list[tuple[str, Any]]:
-        """Return the messages of a kind that the agents have got, by host, once there are so many."""
-        self.until(lambda: sum(isinstance(message, kind) for _, message in self.received) >= count)
-        return [(host, message) for host, message in self.received if isinstance(message, kind)]
+    def of(self, kind: type) -> list[tuple[str, Any]]:
+        """Return the messages of a kind that the agents have got, by host."""
+        return [(host, message) for host, message in self.agents.sent if isinstance(message, kind)]
+
+    def end(self, seconds: float = 1.0) -> tuple[int, list[int]] | None:
+        """Let so much time go by; return the run's status and those that the agents have got, if the run is over."""
+        self.passes(seconds)
+        return (self.runner.status, [leave.status for _, leave in self.of(Leave)]) if self.runner.is_over else None
 
     def written(self) -> list[str]:
         """Return the lines that the runner has written on both of its streams since the last call."""
@@ -152,47 +137,41 @@ class Scene:
         return []
 
     def close(self) -> None:
-        """End all, once."""
-        if not self._signals:
-            return
-        for links in self.agents.values():
-            for link in links:
-                link.close()
-        self.turn()
+        """End all."""
         self.runner.close()
         self.launching.close()
+        for process in self.launching.processes.running:
+            process.wait()
         self.launching.processes.poll()
-        for place in [*self.runner._hub.here]:
-            self.runner._hub.drop(place)
         self.loop.poller.close()
         for end in self._signals:
             os.close(end)
-        self._signals = ()
 
 
 @pytest.fixture
 def scenes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Scene]]:
-    """Make runs on hosts a and b, of which nothing is real but the sockets: `scenes(restarts=1)`."""
+    """Make one run whose agents are here and whose world has formed: `scenes(restarts=1)`."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     for name in ("STDOUT", "STDERR"):
         monkeypatch.setattr(output, name, writing)
-    made: list[Scene] = []
+    with ExitStack() as stack:
+        for end in (reading, writing):
+            stack.callback(os.close, end)
 
-    def make(options: Options | None = None, sweep: str = "", *, is_quiet: bool = False, **plan: Any) -> Scene:
-        job = starters.Allocation(("a", "b"), (1, 1))
-        its = Plan(**{"hosts": job.hosts, "slots": job.slots, "least": 2, "most": 2, "grace_s": 28.0, **plan})
-        run = Request(its, starters.TABLE[0], job, ("true",), ("--quiet",), load({}, {"quiet": is_quiet}))
-        run = run._replace(options=options or Options(), key="ab" * 32, id="4711", keys=(KEY,))
-        made.append(Scene(run, (reading, writing), sweep))
-        return made[-1]
+        def make(options: Options | None = None, sweep: str = "", *, is_quiet: bool = False, **plan: Any) -> Scene:
+            job = starters.Allocation(("a", "b"), (1, 1))
+            its = Plan(**{"hosts": job.hosts, "slots": job.slots, "least": 2, "most": 2, "grace_s": 28.0, **plan})
+            run = Request(its, starters.TABLE[0], job, ("true",), ("--quiet",), load({}, {"quiet": is_quiet}))
+            run = run._replace(options=options or Options(), key="ab" * 32, id="4711", keys=(KEY,))
+            scene = Scene(run, reading, sweep)
+            stack.callback(scene.close)
+            scene.join()
+            scene.began()
+            return scene
 
-    yield make
-    for scene in made:
-        scene.close()
-    for end in (reading, writing):
-        os.close(end)
+        yield make
 
 
 def test_each_attempt_is_a_step_of_its_own() -> None:
@@ -293,31 +272,23 @@ def test_what_cannot_run_together_is_refused(scope: str, starts: str | None, *, 
 def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) -> None:
     scene = scenes()
     assert [(host, program[-1]) for host, program in scene.launched] == [("a", "0"), ("b", "0")]
-    (path,) = (tmp for tmp in Path(os.environ["XDG_STATE_HOME"]).rglob("*.json"))
+    (path,) = Path(os.environ["XDG_STATE_HOME"]).rglob("*.json")
     entry = loads(path.read_text())
     assert (entry["id"], entry["wanted"], entry["command"]) == ("4711", 2, "true")
-    scene.join("a", "b")
-    starts = scene.of(Start, 2)
-    assert [(host, start.facts["node_rank"], start.facts["nodes"]) for host, start in starts] == [
-        ("a", 0, 2),
-        ("b", 1, 2),
-    ]
-    start = starts[1][1]
-    assert (start.attempt, start.options, start.command) == (0, ("--quiet",), ("true",))
+    (_, first), (host, start) = scene.of(Start)
+    assert (host, first.facts["node_rank"], start.facts["node_rank"]) == ("b", 0, 1)
+    assert (start.attempt, start.facts["hosts"], start.options) == (0, ["a", "b"], ("--quiet",))
+    assert start.command == ("true",)
     assert (start.environ, start.directory) == ({"MINGLE_KEY": "ab" * 32}, member.member_directory())
-    assert start.facts["hosts"] == ["a", "b"]
-    scene.began("a", "b")
     assert scene.written() == ["mingle run: a,b are one world, rank 0 at 192.0.2.1 port 4711"]
     scene.send("b", b"one\ntw")
     scene.send("a", b"other\n")
     assert scene.written() == ["b: one", "a: other"]
     scene.ended("a")
-    assert (scene.runner.is_over, scene.of(Leave)) == (False, [])
+    assert scene.end() is None
     scene.ended("b")
-    scene.passes(1)
+    assert scene.end() == (0, [0, 0])
     assert scene.written() == ["b: tw"]
-    assert (scene.runner.is_over, scene.runner.status) == (True, 0)
-    assert sorted(scene.of(Leave, 2)) == [("a", Leave(0)), ("b", Leave(0))]
     scene.runner.close()
     assert not path.exists()
 
@@ -325,51 +296,34 @@ def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) 
 def test_the_first_failure_ends_all_and_is_in_each_log(scenes: Callable[..., Scene], tmp_path: Path) -> None:
     """On a run that prints no more than that."""
     scene = scenes(Options(log_dir=str(tmp_path / "logs")), is_quiet=True)
-    scene.join("a", "b")
-    scene.began("a", "b")
     scene.send("a", b"fine\n")
     scene.ended("b", 7, tail="it breaks\n")
-    assert sorted(scene.of(End, 2)) == [("a", End(0, 28_000)), ("b", End(0, 28_000))]
+    assert scene.of(End) == [("a", End(0, 28_000)), ("b", End(0, 28_000))]
     scene.ended("a", 15)
-    scene.passes(1)
-    assert (scene.runner.is_over, scene.runner.status, scene.of(Leave, 2)[0]) == (True, 7, ("a", Leave(7)))
+    scene.passes(0.5)
+    scene.until(lambda: not scene.runner._output.files.waiting_bytes)
+    assert scene.end() == (7, [7, 7])
     failed = ["mingle run: b (rank 1): exited with status 7 after 0 s; its last lines:", "  it breaks"]
     assert scene.written() == ["a: fine", *failed]
-    scene.close()
     logs = {path.name: path.read_text().splitlines() for path in (tmp_path / "logs").iterdir()}
     assert (logs["rank0-a.log"], logs["rank1-b.log"]) == (["fine", *failed], failed)
-    events = [loads(line) for line in logs["events.jsonl"]]
-    assert [event["event"] for event in events] == [
-        "forming",
-        "started",
-        "started",
-        "formed",
-        "ended",
-        "failed",
-        "ended",
-        "over",
-    ]
-    assert "port" in events[3]
+    names = [loads(line)["event"] for line in logs["events.jsonl"]]
+    assert names == ["forming", "started", "started", "formed", "ended", "failed", "ended", "over"]
 
 
 def test_a_new_attempt_has_all_hosts_again(scenes: Callable[..., Scene]) -> None:
-    """Its output is awaited as that of the first was."""
+    """The end of its output is awaited as that of the first was."""
     scene = scenes(restarts=1)
-    scene.join("a", "b")
-    scene.began("a", "b")
     scene.ended("a", 7)
     scene.ended("b")
     assert scene.written()[-1] == "mingle run: restarts: attempt 1"
-    assert [(host, start.attempt) for host, start in scene.of(Start, 4)[2:]] == [("a", 1), ("b", 1)]
-    scene.began("a", "b", attempt=1)
-    for host in ("a", "b"):
-        scene.send(host, messages.Ended(1, 0, None, formed=True, is_oom=False, tail=""), messages.Clean(1, 0))
-    scene.passes(1)
-    assert not scene.of(Leave)
-    for host in ("a", "b"):
-        scene.send(host, b"")
-    scene.passes(1)
-    assert (scene.runner.is_over, scene.runner.status) == (True, 0)
+    assert [(host, start.attempt) for host, start in scene.of(Start)[2:]] == [("a", 1), ("b", 1)]
+    scene.began(attempt=1)
+    scene.ended("ab", attempt=1, drains=False)
+    assert scene.end() is None
+    scene.send("a", b"")
+    scene.send("b", b"")
+    assert scene.end() == (0, [0, 0])
 
 
 UNREACHED = "mingle run: b cannot be reached: processes there end by themselves"
@@ -386,16 +340,13 @@ UNREACHED = "mingle run: b cannot be reached: processes there end by themselves"
 )
 def test_a_host_that_is_lost_is_swept(scenes: Callable[..., Scene], sweep: str, said: list[str]) -> None:
     scene = scenes(sweep=sweep)
-    scene.join("a", "b")
-    scene.began("a", "b")
+    scene.runner._take(Lost(1, None))
     scene.written()
-    scene.lose("b")
     scene.ended("a")
     assert scene.launched[2:] == [("b", (*own_program_argv("sweep"), scene.launching.run))]
-    scene.until(lambda: scene.signal(signal.SIGCHLD) or scene.runner.machine.phase == "over")
-    assert scene.written()[1:] == said
-    scene.passes(1)
-    assert (scene.runner.is_over, scene.runner.status, scene.of(Leave, 1)) == (True, 75, [("a", Leave(75))])
+    scene.until(lambda: scene.runner.machine.phase == "over")
+    assert scene.written() == said
+    assert scene.end() == (75, [75])
 
 
 def test_a_sweep_here_spares_the_starters_of_other_hosts(scenes: Callable[..., Scene]) -> None:
@@ -404,16 +355,11 @@ def test_a_sweep_here_spares_the_starters_of_other_hosts(scenes: Callable[..., S
     scene.runner._request = request._replace(job=request.job._replace(own="b"))
     started = [scene.launching.processes.start(starters.Launch(("sleep", "60"), (host,)), print) for host in "ab"]
     program = (*own_program_argv("sweep"), scene.launching.run, "--except", str(started[0].pid))
-    try:
-        assert scene.runner._sweep_launches("b") == (starters.Launch(program, ("b",)),)
-    finally:
-        for process in started:
-            process.kill(signal.SIGKILL)
-            process.wait()
+    assert scene.runner._sweep_launches("b") == (starters.Launch(program, ("b",)),)
 
 
 @pytest.mark.parametrize(
-    ("numbers", "sent", "status"),
+    ("ends", "sent", "status"),
     [
         ((signal.SIGTERM,), [Signal(1, signal.SIGTERM)], 143),
         ((signal.SIGINT,), [Signal(1, signal.SIGINT)], 130),
@@ -424,48 +370,38 @@ def test_a_sweep_here_spares_the_starters_of_other_hosts(scenes: Callable[..., S
     ],
 )
 def test_what_stops_a_run_reaches_all_agents_once(
-    scenes: Callable[..., Scene], numbers: tuple[int | str, ...], sent: list[object], status: int
+    scenes: Callable[..., Scene], ends: tuple[int | str, ...], sent: list[object], status: int
 ) -> None:
     scene = scenes()
-    scene.join("a", "b")
-    scene.began("a", "b")
-    for number in numbers:
-        if isinstance(number, int):
-            scene.signal(number)
+    for end in ends:
+        if isinstance(end, int):
+            scene.signal(end)
         else:
-            scene.runner._kill(number == "kill --now")
+            scene.runner._kill(end == "kill --now")
         scene.passes(0.5)
-    scene.of(type(sent[-1]), 2)
-    assert [message for host, message in scene.received if host == "b"][2:] == sent
-    assert ("mingle run: `mingle kill` was called" in scene.written()) == ("kill" in str(numbers))
-    scene.ended("a")
-    scene.ended("b")
-    scene.passes(1)
-    assert (scene.runner.is_over, scene.runner.status) == (True, status)
+    assert [message for host, message in scene.agents.sent if host == "b"][1:] == sent
+    assert ("mingle run: `mingle kill` was called" in scene.written()) == ("kill" in str(ends))
+    scene.ended("ab")
+    assert scene.end() == (status, [status, status])
 
 
 def test_the_third_ctrl_c_ends_it_at_once(scenes: Callable[..., Scene]) -> None:
     scene = scenes()
-    scene.join("a", "b")
     for _ in range(3):
-        assert not scene.runner.is_over
+        assert scene.end(0.0) is None
         scene.signal(signal.SIGINT)
-    assert (scene.runner.is_over, scene.runner.status, len(scene.of(Leave, 2))) == (True, 130, 2)
+    assert scene.end(0.0) == (130, [130, 130])
 
 
 def test_output_is_awaited_while_some_comes(scenes: Callable[..., Scene]) -> None:
-    """The end of an agent's output is not: its host may be lost."""
+    """Its end is not: the host may be lost."""
     scene = scenes()
-    scene.join("a", "b")
-    scene.began("a", "b")
-    for host in ("a", "b"):
-        scene.send(host, messages.Ended(0, 0, None, formed=True, is_oom=False, tail=""), messages.Clean(0, 0))
+    scene.ended("ab", drains=False)
     scene.passes(4.5)
     scene.send("a", b"late\n", b"")
     scene.passes(4.5)
     assert not scene.of(Leave)
-    scene.passes(1)
-    assert (len(scene.of(Leave, 2)), scene.runner.is_over) == (2, True)
+    assert scene.end() == (0, [0, 0])
     assert "a: late" in scene.written()
 
 
@@ -476,35 +412,23 @@ def test_starters_that_do_not_end_are_ended(scenes: Callable[..., Scene], least_
     stubborn = starters.Launch(("sh", "-c", "trap '' TERM; echo ready; sleep 60 & wait; wait"), ("a",))
     process = scene.launching.processes.start(stubborn, lambda _process, _status: None)
     scene.until(lambda: process.output)
-    scene.join("a", "b")
-    scene.began("a", "b")
-    scene.ended("a")
-    scene.ended("b")
-    if not is_here:
-        for host in ("a", "b"):
-            scene.lose(host)
-    scene.passes(least_s - 0.3)
-    assert not scene.runner.is_over
-    scene.passes(1)
-    assert (scene.runner.is_over, scene.runner.status, process.wait()) == (True, 0, 137)
-    scene.launching.processes.poll()
+    scene.ended("ab")
+    scene.agents.here.intersection_update({0, 1} if is_here else ())
+    assert scene.end(least_s - 0.3) is None
+    assert scene.end() is not None
+    assert process.wait() == 137
 
 
 def test_output_that_nobody_reads_is_counted(scenes: Callable[..., Scene]) -> None:
     """It is awaited as long as a host may be silent."""
     scene = scenes()
-    scene.join("a", "b")
-    scene.began("a", "b")
     scene.written()
     scene.send("a", *[b"x" * 99_999 + b"\n"] * 20)
-    scene.ended("a")
-    scene.ended("b")
-    scene.passes(14)
-    assert not scene.runner.is_over
-    scene.passes(2)
-    assert scene.runner.is_over
+    scene.ended("ab")
+    assert scene.end(14.0) is None
+    assert scene.end(2.0) is not None
     kept_bytes = len("\n".join(scene.written()))
-    scene.turn()
+    scene.loop.turn(0)
     words = scene.written()[-1].partition("mingle run: ")[2].split(maxsplit=1)
     assert words[1] == "bytes of output are lost: not read in time"
     assert kept_bytes + int(words[0]) == 20 * (100_000 + len("a: "))
