@@ -272,9 +272,6 @@ def test_what_cannot_run_together_is_refused(scope: str, starts: str | None, *, 
 def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) -> None:
     scene = scenes()
     assert [(host, program[-1]) for host, program in scene.launched] == [("a", "0"), ("b", "0")]
-    (path,) = Path(os.environ["XDG_STATE_HOME"]).rglob("*.json")
-    entry = loads(path.read_text())
-    assert (entry["id"], entry["wanted"], entry["command"]) == ("4711", 2, "true")
     (_, first), (host, start) = scene.of(Start)
     assert (host, first.facts["node_rank"], start.facts["node_rank"]) == ("b", 0, 1)
     assert (start.attempt, start.facts["hosts"], start.options) == (0, ["a", "b"], ("--quiet",))
@@ -290,7 +287,10 @@ def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) 
     assert scene.end() == (0, [0, 0])
     assert scene.written() == ["b: tw"]
     scene.runner.close()
-    assert not path.exists()
+    (path,) = Path(os.environ["XDG_STATE_HOME"]).rglob("*.json")
+    told = loads(path.read_text())
+    assert [told[name] for name in ("id", "state", "status", "command")] == ["4711", "ended", 0, "true"]
+    assert (told["here"], told["wanted"], told["attempt"]) == (2, 2, 0)
 
 
 def test_the_first_failure_ends_all_and_is_in_each_log(scenes: Callable[..., Scene], tmp_path: Path) -> None:
