@@ -30,6 +30,7 @@ from mingle_hooks.schedulers.detect import placed_by_run as placed
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load
 from mingle_hooks.values import to_json as dumps
+from mingle_hooks.world import Member
 
 KEY = b"0123456789abcdef" * 4
 
@@ -508,3 +509,26 @@ def test_options_become_the_plan() -> None:
     assert (plan.join_s, plan.stall_s, plan.warn_signal) == (5.0, 20.0, signal.SIGUSR2)
     with pytest.raises(UsageError, match="USR1, USR2, HUP, INT, TERM, QUIT; saw KILL"):
         member._plan(Options(warn_signal="KILL"), load({}, {}), starters.TABLE[0], job)
+
+
+@pytest.mark.parametrize(
+    ("master", "via", "pinned", "expected"),
+    [
+        (None, "default", {}, {"master": "10.0.0.1"}),
+        (None, "option", {}, {}),
+        ("b", "default", {}, {}),
+        (None, "default", {"MASTER_ADDR": "b"}, {}),
+    ],
+)
+def test_members_find_their_world_again_at_rank_0_unless_told_where(
+    master: str | None, via: str, pinned: dict[str, str], expected: dict[str, str]
+) -> None:
+    """Replicas of one host have names of their own."""
+    hosts = enumerate(("a", "a", "b"))
+    view: Any = SimpleNamespace(
+        world=SimpleNamespace(roster=[Member(n, host, f"10.0.0.{n + 1}", 1) for n, host in hosts])
+    )
+    settings = SimpleNamespace(master=master, source=lambda _name: via)
+    spec: Any = SimpleNamespace(settings=settings, attempt=SimpleNamespace(id="7"), pinned=pinned)
+    assert member.world_options(spec, view) == {"id": "7", "nodes": None, "rank": None, **expected}
+    assert member._member_hosts(view) == ("a", "a.2", "b")
