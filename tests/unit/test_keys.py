@@ -16,7 +16,8 @@ import pytest
 from needs import only_with
 
 from mingle_hooks.errors import SecretError
-from mingle_hooks.keys import PUBLIC, Key, find, fresh, held, on_network
+from mingle_hooks.files import network_type
+from mingle_hooks.keys import PUBLIC, Key, find, fresh, held
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load
@@ -344,12 +345,16 @@ def test_fifty_processes_that_make_the_key_at_once_agree_on_one(place: Place) ->
 
 
 ROOT = ("/", "ext4")
+NETWORK = (
+    *("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "fuse.ceph-fuse", "9p"),
+    *("virtiofs", "gfs2", "ocfs2", "afs", "pvfs2", "orangefs", "panfs", "glusterfs", "wekafs"),
+)
 
 
 @pytest.mark.parametrize(
     ("mounts", "place", "shared"),
     [
-        *(([ROOT, ("", kind), ("x", "xfs")], "/a/b", True) for kind in ("nfs", "nfs4", "lustre", "gpfs", "fuse.sshfs")),
+        *(([ROOT, ("", kind), ("x", "xfs")], "/a/b", True) for kind in NETWORK),
         *(([ROOT, ("", kind)], "/a/b", False) for kind in ("fuse.fuse-overlayfs", "ext4", "overlay", "nfsd")),
         ([ROOT, ("/home", "nfs")], "/home/alice", True),
         ([ROOT, ("/home", "nfs")], "/home2/alice", False),
@@ -367,4 +372,4 @@ def test_a_path_is_shared_by_the_kind_of_the_deepest_and_latest_mount(
     for at, kind in mounts:
         with table.open("a") as file:
             file.write(f"1 0 0:1 / {at if at == '/' else f'{tmp_path}{at}'} rw master:1 - {kind} server:/x rw\n")
-    assert on_network(f"{tmp_path}{place}", str(table)) is shared
+    assert bool(network_type(f"{tmp_path}{place}", str(table))) is shared
