@@ -34,7 +34,16 @@ from mingle_hooks.run.machine import Begin, Event, Machine
 from mingle_hooks.run.messages import DRAINED, Start
 from mingle_hooks.run.output import Logs, Output
 from mingle_hooks.run.starters import Allocation, Starter
-from mingle_hooks.run.status import LONGEST_COMMAND, Entry, RunnerProcess, RunState, StatusServer, registry_directory
+from mingle_hooks.run.status import (
+    LONGEST_COMMAND,
+    MOST_ADDRESSES,
+    KillListener,
+    RunnerProcess,
+    RunState,
+    RunStatus,
+    StatusWriter,
+    registry_directory,
+)
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.settings import Settings, load
@@ -80,7 +89,7 @@ class Request(NamedTuple):
     is_of_job: bool = False  # COMMAND, such as mpirun, is started once, here, and reaches the hosts by itself
     id: str | None = None  # of the job, or of the world if a person named it
     agreed: Agreed | None = None
-    keys: tuple[bytes, ...] = ()  # with which `mingle ls`, `show` and `kill` reach it
+    keys: tuple[bytes, ...] = ()  # with which `mingle kill` reaches it
 
 
 def plan_request(
@@ -147,10 +156,10 @@ def facts_of(environ: Mapping[str, str], loaded: Settings, hosts: str | None) ->
 
 
 def status_keys(facts: JobFacts, loaded: Settings, environ: Mapping[str, str], key: str | None) -> tuple[bytes, ...]:
-    """Return the keys of the status listeners: the user's own, and with these the run's `key`, which COMMAND has."""
+    """Return the keys of `mingle kill`: the user's own, and with these the run's `key`, which COMMAND has."""
     try:
         held = tuple(found.material for found in keys.held(facts, loaded, environ, is_new=True))
-    except SecretError:  # `mingle ls` and the others report it
+    except SecretError:  # `mingle kill` reports it
         return ()
     return (*held, key.encode()) if held and key is not None else held
 
@@ -432,7 +441,8 @@ class Runner:
         launching.on_end = lambda hosts, _status, output: self._take(machine.StarterEnded(hosts, output))
         self.machine = Machine(request.plan)
         self._state = RunState(self.machine)
-        self._server: StatusServer | None = None
+        self._writer: StatusWriter | None = None
+        self._killers: KillListener | None = None
         self._timer: Timer | None = None
         self._sweepers: list[Process] = []
         self._begun = [0] * len(places)
@@ -442,26 +452,45 @@ class Runner:
         """Read signals from a pipe, and start the agents."""
         self._loop.watch(FileIO(signals, closefd=False), READ, lambda _events: self._signalled(signals))
         self._act(self.machine.begin(self._loop.clock()))
-        request = self._request
-        entry = Entry(
+        self._announce()
+
+    def _announce(self) -> None:
+        """Let `mingle ls`, `show` and `kill` find the run, if there is a home."""
+        request, directory = self._request, registry_directory(os.environ)
+        if directory is None:
+            return
+        try:
+            self._killers = KillListener(self._loop, self._id, request.keys, self._kill)
+        except NetworkError as wrong:
+            self._warn(f"`mingle kill` cannot reach this run: {wrong}")
+        fixed = RunStatus(
             id=request.id or self._id,
             run=self._id,
-            host=hostname(),
-            addresses=_status_addresses(request) if request.keys else (),
-            listeners=(),
-            process=RunnerProcess.own(),
-            began=int(time.time()),
+            state="gathering",
+            here=0,
             wanted=request.plan.most,
+            attempt=None,
+            restarts=request.plan.restarts,
+            began=int(time.time()),
+            since=int(time.time()),
+            host=hostname(),
             command=printable(shlex.join(request.command), LONGEST_COMMAND),
+            process=RunnerProcess.own(),
+            scheduler=request.starter.name,
+            job=request.job.job_id,
+            addresses=_status_addresses(request) if self._killers is not None else (),
+            listeners=() if self._killers is None else self._killers.listeners,
         )
-        self._server = StatusServer(self._loop, entry, request.keys, registry_directory(os.environ), self._warn)
-        self._server.state, self._server.on_kill = self._state.state, self._kill
+        self._writer = StatusWriter(self._loop, directory, lambda: self._state.status(fixed), self._warn)
 
     def close(self) -> None:
-        """Answer no more requests for its status, and write no more."""
+        """Write no more, and tell who asks that the run has ended."""
         self._output.files.close()
-        if self._server is not None:
-            self._server.close(self.status if self.is_over else None)
+        status = self.status if self.is_over else None
+        if self._writer is not None:
+            self._writer.close(status)
+        if self._killers is not None:
+            self._killers.close(status)
 
     # Events.
 
@@ -471,7 +500,12 @@ class Runner:
             self.machine.root_cause.progress = progress_mark(self._request.options.progress)
         actions = self.machine.take(event, self._loop.clock())
         self._state.take(event)
+        self._changed()
         self._act(actions)
+
+    def _changed(self) -> None:
+        if self._writer is not None:
+            self._writer.changed()
 
     def _soon(self, event: Event) -> None:
         """Take an event that comes in the middle of an action."""
@@ -659,9 +693,10 @@ class Runner:
 
 
 def _status_addresses(request: Request) -> tuple[str, ...]:
-    """Return where other hosts reach the status listeners."""
+    """Return where `mingle kill` on other hosts reaches the run."""
     try:
-        return tuple(address.host for address in usable(interfaces(), prefer=request.settings.iface))
+        found = usable(interfaces(), prefer=request.settings.iface)
+        return tuple(address.host for address in found[:MOST_ADDRESSES])
     except NetworkError:  # a machine without a network can still reach itself
         return ()
 

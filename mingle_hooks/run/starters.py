@@ -105,6 +105,7 @@ class Starter(NamedTuple):
     is_at_once: bool = False
     signals_reach_command: bool = False  # the scheduler's signals reach COMMAND's processes, not the agent alone
     takes_options: bool = False  # it knows `Allocation.options`
+    cancel: tuple[str, ...] = ()  # what ends a job, before the job's id
     keeps: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     completed: Callable[[Allocation], Allocation] = lambda job: job
@@ -475,6 +476,7 @@ TABLE = (
         "flux exec",
         _flux,
         kill_wait_s=5.0,  # flux-config-exec(5), kill-timeout
+        cancel=("flux", "cancel"),
         carries_environment=True,
         reads=("FLUX_ENCLOSING_ID",),
         completed=_flux_hosts,
@@ -484,6 +486,7 @@ TABLE = (
         "srun",
         slurm,
         kill_wait_s=30.0,  # slurm.conf(5), KillWait
+        cancel=("scancel",),
         carries_environment=True,
         is_at_once=True,
         signals_reach_command=True,
@@ -497,6 +500,7 @@ TABLE = (
         "pbsdsh",
         _each(lambda host, program: ("pbsdsh", "-o", "-h", host, *program)),
         kill_wait_s=2.0,  # kill_delay of a queue
+        cancel=("qdel",),
         keeps=(
             *("PBS_NODENUM", "PBS_VNODENUM", "PBS_TASKNUM", "PBS_MOMPORT", "TMPDIR", "HOSTNAME"),
             *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
@@ -512,6 +516,7 @@ TABLE = (
         "pbs_tmrsh",
         _each(lambda host, program: ("pbs_tmrsh", host, *program)),
         kill_wait_s=10.0,  # kill_delay of a queue
+        cancel=("qdel",),
         # A task's own. PBS_NODEFILE is not: on the first host a task has none, and its path is the same everywhere.
         keeps=(
             *("PBS_NODENUM", "PBS_TASKNUM", "PBS_MOMPORT", "PBS_JOBDIR", "NCPUS", "TMPDIR", "HOSTNAME"),
@@ -525,6 +530,7 @@ TABLE = (
         "blaunch",
         _each(lambda host, program: ("blaunch", host, *_plain_argv(program))),
         kill_wait_s=10.0,  # lsb.params, JOB_TERMINATE_INTERVAL
+        cancel=("bkill",),
         keeps=("LSF_PM_", "LS_JOBPID", "TMPDIR", "HOSTNAME", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     ),
     # OpenSSH's client with the job's key. Source: OAR's user documentation, oarsh(1).
@@ -533,6 +539,7 @@ TABLE = (
         "oarsh",
         _each(lambda host, program: ("oarsh", host, f"exec {shlex.join(program)}")),
         kill_wait_s=10.0,
+        cancel=("oardel",),
         takes_stdin=True,
         keeps=("SSH_", "XDG_", "OAR_CPUSET", "OAR_TASK", "DBUS_SESSION_BUS_ADDRESS", "HOSTNAME", "TMPDIR"),
         reads=("OAR_JOB_WALLTIME_SECONDS",),
@@ -544,6 +551,7 @@ TABLE = (
         "qrsh -inherit",
         _each(lambda host, program: ("qrsh", "-inherit", host, *_plain_argv(program))),
         kill_wait_s=10.0,  # qdel sends KILL at once, or after the queue's `notify`
+        cancel=("qdel",),
         keeps=("TMP", "SGE_JOB_SPOOL_DIR", "HOSTNAME", "SGE_HGR_", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     ),
     Starter(
@@ -560,6 +568,12 @@ TABLE = (
     ),
 )
 _BY_NAME = {starter.name: starter for starter in TABLE}
+
+
+def cancel_argv(scheduler: str, job: str) -> tuple[str, ...]:
+    """Return the command that ends a job; none where there is no such command, or no job."""
+    row = _BY_NAME.get(scheduler)
+    return (*row.cancel, job) if row is not None and row.cancel and job[:1].isalnum() else ()
 
 
 def is_alone(facts: JobFacts) -> bool:
