@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, TextIO
@@ -267,12 +267,16 @@ def uninstall_command(
             _show_removals(where.root, found, undo)
         if needs_confirmation:
             click.confirm("Continue?", abort=True, err=True)
+        left: Iterable[str] = ()
         if not dry_run:
             uninstall(where.root, scheduler, found)
+            left = TARGETS[scheduler].clear(where)
     if not needs_confirmation and not as_json:
         _show_removals(where.root, found, undo)
     if as_json:
         click.echo(verify.removed_json(scheduler, found, undo, changes=changes))
+    for path in left:
+        click.echo(f"note: {path} is left for its job; run this again after the job", err=True)
     _end(changed=changes and detailed_exitcode)
 
 

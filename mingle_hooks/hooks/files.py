@@ -223,7 +223,7 @@ def settle_directory(directory: str) -> None:
 # One installation at a time: two at once would each write a manifest without the other's files.
 
 # Root's alone, as any user could hold a lock on a file that is open to all. It is no lock file by its presence, so
-# one that a power cut leaves is in nobody's way.
+# one that a power cut leaves is in nobody's way. Who has locked it removes it.
 LOCK_PATH = "/run/mingle-hooks.lock"
 
 
@@ -239,11 +239,17 @@ def installation_lock(root: str) -> Iterator[None]:
         raise PlaceError("a lock", f"{root or LOCK_PATH}: {wrong.strerror}", "running it as root") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        is_ours = os.fstat(descriptor).st_nlink > 0  # else the other one removed it since it was opened here
     except BlockingIOError:
-        seen = f"another that is at work ({root or LOCK_PATH} is locked)"
-        raise PlaceError("one mingle hooks install or uninstall at a time", seen, "again when that ends") from None
+        is_ours = False
+    try:
+        if not is_ours:
+            seen = f"another that is at work ({root or LOCK_PATH} is locked)"
+            raise PlaceError("one mingle hooks install or uninstall at a time", seen, "again when that ends")
+        yield
     finally:
+        if is_ours and not root:
+            remove_file(LOCK_PATH)
         os.close(descriptor)
 
 

@@ -208,16 +208,13 @@ class Draft:
         return Plan(scheduler, self.root, tuple(self.files), manifest, where, tuple(self.lines), notes)
 
     def _shared_notes(self) -> Iterator[str]:
-        """Yield notes on directories that other nodes share by their file system, or by what is there already."""
-        for file in self.files:
-            place, name = os.path.split(file.entry.path)
-            kind, node = files.shared_type(self.root, file.entry.path), files.other_node(self.root, file.entry.path)
-            is_listed = file.entry.path in self.old.entries or self.old.is_rebuilt
-            if kind or node or (file.present.origin == "ours" and not is_listed):
-                owner = f"{node} installed" if node else "is in no manifest here"
-                why = f"is on {kind}" if kind else f"has {name}, which {owner}"
-                all_nodes = "one manifest there is for all of them, and install and uninstall act for all"
-                yield f"{place} {why}: other nodes run these files too; {all_nodes}"
+        """Yield notes on directories that other nodes share by their file system, or have installed into."""
+        for path in (file.entry.path for file in self.files):
+            kind, node = files.shared_type(self.root, path), files.other_node(self.root, path)
+            if kind or node:
+                why = f"is on {kind}" if kind else f"has the manifest of {node}"
+                all_nodes = "one manifest is for all of them, and install and uninstall act for all"
+                yield f"{os.path.dirname(path)} {why}: other nodes run these files too; {all_nodes}"
 
 
 # What a scheduler's hooks are: the files, and all that installing, checking and simulating them needs.
@@ -305,7 +302,8 @@ class Target(NamedTuple):
     `program` is its daemon, which prints its version with `version_option`; without it the scheduler is not on this
     host. `plan` returns what to write, `findings` what is wrong beyond those files; `refuse` raises ConflictError while
     the scheduler still runs what is to be removed; `stubs` take the place of files that a daemon may still run, by
-    their paths, and `undo` are commands for the admin. `simulate` runs `scripts` in their order, each with all of
+    their paths, `clear` removes what jobs that are over have left and returns the rest, and `undo` are commands for the
+    admin. `simulate` runs `scripts` in their order, each with all of
     `runs`, and then `trials`.
     """
 
@@ -321,6 +319,7 @@ class Target(NamedTuple):
     findings: Callable[[Plan, Where], Iterable[Finding]] = _nothing
     refuse: Callable[[Where, tuple[Entry, ...]], object] = _nothing
     stubs: Callable[[Where, tuple[Entry, ...]], Mapping[str, Stub]] = lambda *_: {}
+    clear: Callable[[Where], Iterable[str]] = _nothing
 
 
 # Installing, and removing what was installed; a power cut at any point loses nothing of the site's.

@@ -22,6 +22,7 @@ from cluster.slurm import CONF, SlurmCluster
 from cluster.slurm import conf as conf_text
 from support.needs import skip_for_want_of
 
+from mingle_hooks.hooks.files import LOCK_PATH
 from mingle_hooks.schedulers.hostlist import expand
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "admin.md"
@@ -317,6 +318,24 @@ def test_the_steps_of_a_batch_script_follow_the_settings_of_its_node(site: Slurm
         job = slurm.submit("srun sh -c 'echo $MASTER_ADDR'", *FOUR[:2], "-o", "/home/alice/canary", user="alice")
         assert slurm.wait(job) == "COMPLETED"
     assert output.read_text().split() == ["node1"] * 4
+
+
+def test_uninstalling_under_a_running_job_leaves_nothing_once_it_has_ended(site: SlurmCluster) -> None:
+    """While it runs it keeps its key; no Epilog comes, so the next uninstall after its end removes what it has left."""
+    slurm = site
+    in_use(slurm)
+    job = slurm.submit(SLEEP, *FOUR, user="alice")
+    slurm.wait_state(job, "RUNNING")
+    not_in_use(slurm)
+    assert re.fullmatch("[0-9a-f]{64}", world(slurm, f"--jobid={job}", "--overlap").strip())
+    slurm.controller.run(["scancel", job], check=True)
+    slurm.wait(job)
+    slurm.wait_idle()
+    for each in slurm.hosts:
+        assert each.outside(f"/run/mingle/{job}.stamp").exists()
+        each.run(["mingle", "hooks", "uninstall", "slurm", "--yes"], check=True)
+        assert each.outside("/run/site.epilog").read_text().split().count(job) == 1
+        assert not any(each.outside(path).exists() for path in ("/run/mingle", LOCK_PATH, "/etc/mingle/hooks"))
 
 
 def test_nodes_that_share_a_directory_of_prologs_need_one_installation_there(site: SlurmCluster) -> None:
