@@ -176,8 +176,7 @@ _LOCAL_FUSE = {f"fuse.{name}" for name in ("fuse-overlayfs", "overlayfs", "lxcfs
 def network_type(path: str, mountinfo: str = MOUNTS) -> str:
     """Return the type of the file system of a path if several hosts can mount it; empty for others."""
     kind = file_system(path, mountinfo)
-    is_network = kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
-    return kind if is_network else ""
+    return kind if kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE) else ""
 
 
 # Open descriptors.

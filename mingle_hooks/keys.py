@@ -57,12 +57,14 @@ def find(
     """Return the key of this call. Raises SecretError if a key is unfit, or none applies."""
     if settings.insecure:
         return Key(PUBLIC, "--insecure: a public key")
-    directory = config_directory(environ)
-    found = _pinned(settings, environ) or _of_job(facts.job_id, run_root) or _of_home(facts, directory, mountinfo)
-    if found is None:
-        path = f"{directory or '~/.config/mingle'}/key"
-        raise SecretError("a key that all members share", f"none given, and no file {path}", _remedy(path))
-    return found
+    directory, job = config_directory(environ), f"{run_root}/{facts.job_id}"
+    if found := _pinned(settings, environ) or _of_job(facts.job_id, run_root):
+        return found
+    hooks = f", while {job} has no key from the site's hooks" if facts.job_id and os.path.isdir(job) else ""
+    if found := _of_home(facts, directory, mountinfo):
+        return found._replace(source=found.source + hooks)
+    path = f"{directory or '~/.config/mingle'}/key"
+    raise SecretError("a key that all members share", f"none given, and no file {path}{hooks}", _remedy(path))
 
 
 def held(

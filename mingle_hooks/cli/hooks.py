@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, TextIO
@@ -267,10 +267,9 @@ def uninstall_command(
             _show_removals(where.root, found, undo)
         if needs_confirmation:
             click.confirm("Continue?", abort=True, err=True)
-        left: Iterable[str] = ()
         if not dry_run:
             uninstall(where.root, scheduler, found)
-            left = TARGETS[scheduler].clear(where)
+        left = () if dry_run else TARGETS[scheduler].clear(where)
     if not needs_confirmation and not as_json:
         _show_removals(where.root, found, undo)
     if as_json:

@@ -389,14 +389,14 @@ def _text(entries: Iterable[Entry], node: str) -> str:
     return f'{{"version": 1, {installed_by}"files": [\n' + ",\n".join(rows) + "\n]}\n"
 
 
+_NODE = re.compile(rb'\{"version": 1, "node": "([A-Za-z0-9_.-]+)"')  # as _text() begins
+
+
 def other_node(root: str, path: str) -> str:
     """Return which other node wrote the manifest beside a hook; empty where none did. Raises PlaceError."""
-    try:
-        found = look_below(root, manifest_beside(path))
-        node = str(values.from_json(found.data).get("node", "")) if found else ""
-    except (ValueError, AttributeError, RecursionError):  # it makes no sense
-        return ""
-    return "" if node == os.uname().nodename else node
+    found = look_below(root, manifest_beside(path))
+    named = _NODE.match(found.data) if found else None
+    return named[1].decode() if named and named[1] != os.uname().nodename.encode() else ""
 
 
 def manifest_beside(path: str) -> str:
@@ -416,16 +416,13 @@ def read_manifest(root: str) -> Manifest:
     Raises PlaceError where one cannot be read.
     """
     own = node_manifest(root)
-    entries, beside, is_rebuilt = {**own.entries}, set(), own.is_rebuilt
-    for path in filter(None, dict.fromkeys(map(manifest_beside, own.entries))):
-        if found := look_at(strip_root(root, path)):
-            listed = _parsed(found.data)
-            beside.add(path)
-            is_rebuilt = is_rebuilt or listed is None
-            for entry in listed or ():
-                if mine := own.entries.get(entry.path):
-                    entries[entry.path] = entry._replace(kept=mine.kept, kept_sha256=mine.kept_sha256)
-    return Manifest(entries, is_rebuilt, frozenset(beside))
+    found = {path: look_at(strip_root(root, path)) for path in manifest_of(own.entries).beside}
+    beside = {path: _parsed(its.data) for path, its in found.items() if its}
+    entries = {**own.entries}
+    for entry in itertools.chain.from_iterable(filter(None, beside.values())):
+        if mine := own.entries.get(entry.path):
+            entries[entry.path] = entry._replace(kept=mine.kept, kept_sha256=mine.kept_sha256)
+    return Manifest(entries, own.is_rebuilt or None in beside.values(), frozenset(beside))
 
 
 def node_manifest(root: str) -> Manifest:

@@ -212,9 +212,8 @@ class Draft:
         for path in (file.entry.path for file in self.files):
             kind, node = files.shared_type(self.root, path), files.other_node(self.root, path)
             if kind or node:
-                why = f"is on {kind}" if kind else f"has the manifest of {node}"
-                all_nodes = "one manifest is for all of them, and install and uninstall act for all"
-                yield f"{os.path.dirname(path)} {why}: other nodes run these files too; {all_nodes}"
+                why = f"{os.path.dirname(path)} " + (f"is on {kind}" if kind else f"has the manifest of {node}")
+                yield f"{why}: other nodes run these files too; install and uninstall act for all"
 
 
 # What a scheduler's hooks are: the files, and all that installing, checking and simulating them needs.
@@ -419,8 +418,7 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     old = files.read_manifest(root)
     rest = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
     rest |= {entry.path: entry for entry, what, _ in found if what in {"stub", "wait"}}
-    gone = {files.manifest_beside(entry.path) for entry, _, _ in found}
-    _write_manifests(root, old, files.manifest_of(rest), gone)
+    _write_manifests(root, old, files.manifest_of(rest), {files.manifest_beside(entry.path) for entry, _, _ in found})
     for place in (*places, "/etc/mingle"):  # that installing made
         directory = files.strip_root(root, place)
         if not os.path.islink(directory) and os.path.isdir(directory) and not os.listdir(directory):

@@ -139,6 +139,15 @@ def test_without_a_home_or_a_job_key_there_is_no_key_to_make(place: Place, facts
     assert "MINGLE_KEY" in refusal.remedy
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_node_to_whose_job_the_hooks_gave_no_key_says_so(place: Place, *, shared: bool) -> None:
+    """With the key in the home that it takes instead, and where there is none: others of the job may have theirs."""
+    (place.run / "41").mkdir(0o700, parents=True)
+    facts = JobFacts("slurm", job_id="41", shares_homes=shared)
+    said = place.find(facts).source if shared else str(place.refusal(facts))
+    assert f"{place.of_home}, while {place.run}/41 has no key from the site's hooks" in said
+
+
 def test_a_key_shows_its_source_and_never_itself(place: Place) -> None:
     """White space around it does not count; a fresh one is 64 hex digits, and new each time."""
     key = place.find(environ={"MINGLE_KEY": f"  {TEXT} \r\n"})
