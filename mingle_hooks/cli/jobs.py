@@ -14,20 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mingle_hooks import keys, values
+from mingle_hooks.cli import commands
 from mingle_hooks.cli.answer import Flags, ProgressPrinter, execute, print_variables
-from mingle_hooks.cli.commands import (
-    CHECK,
-    COMMON,
-    HOSTS_FORMAT,
-    KILL_TIMEOUT,
-    ONLY_PRINTED,
-    RUN,
-    SETTINGS,
-    Grouped,
-    Option,
-    own_options,
-    settings_options,
-)
+from mingle_hooks.cli.commands import CHECK, COMMON, ONLY_PRINTED, RUN, Grouped, Option, own_options, settings_options
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
@@ -43,8 +32,7 @@ from mingle_hooks.settings import ONLY_STARTED, load, option_arguments
 # `mingle hosts`, and `env` with unusual options, run on every node: what only `run`, `ls`, `show` and `kill` need takes
 # 50 ms, and is loaded there.
 if TYPE_CHECKING:
-    from mingle_hooks.run.runner import Request
-    from mingle_hooks.run.status import Entry, Failure, ListedRun, Runs, State
+    from mingle_hooks.run.status import Failure, Runs, RunStatus
 
 # `mingle env`: print the variables.
 
@@ -110,7 +98,7 @@ _WITHOUT_HOSTS = ("frameworks", "no_wait", "explain", *ONLY_PRINTED, *ONLY_START
     "--format",
     "name",
     cls=Option,
-    shown=HOSTS_FORMAT,
+    shown=commands.HOSTS_FORMAT,
     default="mpi",
     type=click.Choice([*hostfiles.FORMATS]),
     help="Format of the list.",
@@ -171,16 +159,6 @@ _RUN_COMMON = (
 _NO_RUN_OPTIONS = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 
 
-def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
-    """Return the request of these options. Raises what `plan_request` raises."""
-    from mingle_hooks.run import runner
-
-    own = {name: value for name, value in given.items() if name in runner.Options._fields}
-    members = {name: value for name, value in given.items() if name not in own}
-    settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
-    return runner.plan_request(command, runner.Options(**own), settings, option_arguments(members))  # type: ignore[arg-type]
-
-
 @click.command(
     name="run",
     cls=Grouped,
@@ -200,7 +178,9 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     """
     from mingle_hooks.run import runner
 
-    return runner.run_command(_request(command, options))
+    own = runner.Options(**{name: options.pop(name) for name in runner.Options._fields})
+    settings = {name: value for name, value in options.items() if name not in ("explain", "verbatim", "keep_key")}
+    return runner.run_command(runner.plan_request(command, own, settings, option_arguments(options)))
 
 
 # `mingle check`: find the node that differs before training starts.
@@ -216,20 +196,7 @@ sbatch --exclude="$(mingle check --exclude --hosts node[1-16])" job.sh"""
 @click.command(name="check", cls=Grouped, examples=_CHECK_EXAMPLES)
 @partial(own_options, table=CHECK, limit={"default": "10m"})
 @partial(settings_options, only=("iface", "port_range"))
-def check(
-    *,
-    hosts: str | None,
-    start: str | None,
-    timeout: str | None,
-    command: str | None,
-    limit: str,
-    html: str | None,
-    bandwidth: bool,
-    exclude: bool,
-    force: bool,
-    json: bool,
-    **settings: Any,
-) -> int:
+def check(*, command: str | None, bandwidth: bool, exclude: bool, force: bool, json: bool, **more: str | None) -> int:
     """Find hosts that differ or cannot reach the others.
 
     Each host reports its hardware and software and probes the others on every
@@ -242,13 +209,12 @@ def check(
     from mingle_hooks.check.session import Trials, check_request, run_check
     from mingle_hooks.run.runner import Options
 
+    hosts, start, timeout, limit, html = (more.pop(name) for name in ("hosts", "start", "timeout", "limit", "html"))
     trials = None
     if command is not None:
         options = Options(hosts=hosts, limit=limit)
-        trials = Trials(
-            _split_command(command), options, settings, lambda line: write_stderr(f"mingle check: {line}\n")
-        )
-    found = run_check(check_request(settings, hosts, timeout, start, is_bandwidth=bandwidth))
+        trials = Trials(_split_command(command), options, more, lambda line: write_stderr(f"mingle check: {line}\n"))
+    found = run_check(check_request(more, hosts, timeout, start, is_bandwidth=bandwidth))
     found = found._replace(is_forced=force)
     if trials is not None and found.here:
         found = with_findings(found, trials.findings(tuple(host.name for host in found.here)))
@@ -280,54 +246,40 @@ def _split_command(command: str) -> tuple[str, ...]:
 
 # `mingle ls`, `show` and `kill`: finding runs, and showing them as text and JSON.
 
-UNREACHABLE, ENDED = "unreachable", "ended"
 _LONGEST_COMMAND = 60
 _COLUMNS = ("ID", "STATE", "NODES", "ATTEMPT", "SINCE", "HOST", "COMMAND")
+_WATCH_S = 2.0
+_CLEAR = "\x1b[H\x1b[2J"
+# Only in the file, or in `mingle show`.
+_HIDDEN = ("process", "addresses", "listeners", "nodes", "failure")
 
-key_option = click.option(
-    "--key-file", cls=Option, shown=SETTINGS["key_file"], help="File with the key that the run uses."
-)
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 
 
-def find_runs(key_file: str | None) -> Runs:
-    """Return the user's runs, by the usual rules of keys. Raises SettingsError and SecretError."""
+def find_runs() -> Runs:
+    """Return the user's runs. Raises SettingsError without a home."""
     from mingle_hooks.run.status import Runs
 
-    user_environ = own(os.environ)
-    loaded = load(user_environ, {"key_file": key_file})
-    try:
-        facts = detect(user_environ, socket.gethostname())
-    except FactsError:  # the job's variables are not needed here
-        facts = JobFacts(scheduler="none")
-    held = keys.held(facts, loaded, user_environ)
-    return Runs(os.environ, [key.material for key in held], lambda text: note(text, is_quiet=loaded.quiet))
+    return Runs(os.environ, note)
 
 
-def note(text: str, *, is_quiet: bool = False) -> None:
+def note(text: str) -> None:
     """Write a line to stderr."""
-    if not is_quiet:
-        click.echo(f"mingle: {printable(text)}", err=True)
+    click.echo(f"mingle: {printable(text)}", err=True)
 
 
-def run_row(seen: ListedRun) -> dict[str, Any]:
-    """Return a run as a row of --json; what only its runner knows is None where that does not answer."""
-    from mingle_hooks.run.status import State
-
-    entry, state = seen
-    unknown = {**entry._asdict(), "state": UNREACHABLE, "pid": entry.process.pid}
-    known = unknown if state is None else state._asdict()
-    return {name: known.get(name) for name in State._fields if name not in ("nodes", "failure")}
+def run_row(run: RunStatus) -> dict[str, Any]:
+    """Return a run as a row of --json."""
+    return {**{name: value for name, value in run._asdict().items() if name not in _HIDDEN}, "pid": run.process.pid}
 
 
-def whole_run_row(seen: ListedRun) -> dict[str, Any]:
+def whole_run_row(run: RunStatus) -> dict[str, Any]:
     """Return a run with its nodes and its last failure, for --json."""
-    nodes, failure = ((), None) if seen.state is None else (seen.state.nodes, seen.state.failure)
     return {
-        **run_row(seen),
-        "nodes": [node._asdict() for node in nodes],
-        "missing": [node.host for node in nodes if node.state == "missing"],
-        "failure": None if failure is None else failure._asdict(),
+        **run_row(run),
+        "nodes": [node._asdict() for node in run.nodes],
+        "missing": [node.host for node in run.nodes if node.state == "missing"],
+        "failure": None if run.failure is None else run.failure._asdict(),
     }
 
 
@@ -336,41 +288,34 @@ def print_json(value: object) -> None:
     write_stdout(f"{values.to_json(value)}\n")
 
 
-def run_lines(found: Sequence[ListedRun]) -> list[str]:
+def run_lines(found: Sequence[RunStatus]) -> list[str]:
     """Return a table of runs, with a heading."""
     return _aligned([_COLUMNS, *map(_cells, found)])
 
 
-def run_page(seen: ListedRun) -> list[str]:
+def run_page(run: RunStatus) -> list[str]:
     """Return the text of `mingle show`: the run, its nodes and its last failure."""
-    entry, state = seen
-    answer = [] if state is None else [("nodes", f"{state.here} of {state.wanted}"), ("attempt", _attempt(state))]
     found = _aligned(
         [
-            *(("id", entry.id), ("run", entry.run)),
-            ("state", UNREACHABLE if state is None else f"{state.state} since {moment(state.since)}"),
-            *answer,
-            ("began", moment(entry.began)),
-            ("runner", f"{entry.host}, process {entry.process.pid}"),
-            ("command", entry.command),
+            *(("id", run.id), ("run", run.run)),
+            ("state", f"{_state(run)} since {moment(run.since)}"),
+            *(("nodes", f"{run.here} of {run.wanted}"), ("attempt", _attempt(run))),
+            ("began", moment(run.began)),
+            ("runner", f"{run.host}, process {run.process.pid}"),
+            ("command", run.command),
         ]
     )
-    if state is not None and state.nodes:
-        nodes = [
-            (node.host, node.state, _or_dash(node.rank), "-" if node.since is None else moment(node.since))
-            for node in state.nodes
-        ]
-        found += ["", *_aligned([("NODE", "STATE", "RANK", "SINCE"), *nodes])]
-    if state is not None and state.failure is not None:
-        found += ["", *_failure(state.failure)]
-    return found
+    nodes = [
+        (node.host, node.state, _or_dash(node.rank), "-" if node.since is None else moment(node.since))
+        for node in run.nodes
+    ]
+    failure = [] if run.failure is None else ["", *_failure(run.failure)]
+    return [*found, "", *_aligned([("NODE", "STATE", "RANK", "SINCE"), *nodes]), *failure]
 
 
-def run_changes(last: Sequence[ListedRun], found: Sequence[ListedRun]) -> list[str]:
-    """Return the rows of runs that have changed or ended."""
-    here = {seen.entry.run for seen in found}
-    ended = [[*_cells(seen)[:1], ENDED, *_cells(seen)[2:]] for seen in last if seen.entry.run not in here]
-    rows = [*(_cells(seen) for seen in found if seen not in last), *ended]
+def run_changes(last: Sequence[RunStatus], found: Sequence[RunStatus]) -> list[str]:
+    """Return the rows of runs that have changed."""
+    rows = [_cells(run) for run in found if _cells(run) not in map(_cells, last)]
     return _aligned(rows) if rows else []
 
 
@@ -379,24 +324,20 @@ def moment(at: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def _no_answer(entry: Entry, path: str) -> MissingError:
-    """Return the error for a run that does not answer."""
-    expected = f"an answer from run {entry.id} (process {entry.process.pid} on {entry.host})"
-    remedy = f"this command on {entry.host}; if the run is gone there too, rm {path}/{entry.run}.json"
-    return MissingError(expected, "none: the run was stopped or killed, or this host cannot reach it", remedy)
+def _state(run: RunStatus) -> str:
+    return run.state if run.status is None else f"{run.state} ({run.status})"
 
 
-def _cells(seen: ListedRun) -> tuple[str, ...]:
-    row = run_row(seen)
-    nodes = f"{'?' if row['here'] is None else row['here']}/{row['wanted']}"
-    command = printable(row["command"], _LONGEST_COMMAND)
-    return row["id"], row["state"], nodes, _or_dash(row["attempt"]), moment(row["began"]), row["host"], command
+def _cells(run: RunStatus) -> tuple[str, ...]:
+    command = printable(run.command, _LONGEST_COMMAND)
+    nodes, attempt = f"{run.here}/{run.wanted}", _or_dash(run.attempt)
+    return run.id, _state(run), nodes, attempt, moment(run.began), run.host, command
 
 
-def _attempt(state: State) -> str:
-    if state.attempt is None:
+def _attempt(run: RunStatus) -> str:
+    if run.attempt is None:
         return "none yet"
-    return f"{state.attempt}, of at most {state.restarts}" if state.restarts else str(state.attempt)
+    return f"{run.attempt}, of at most {run.restarts}" if run.restarts else str(run.attempt)
 
 
 def _failure(failure: Failure) -> list[str]:
@@ -417,24 +358,32 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-# `mingle ls`: the runs of this user that form or run.
+def _print(lines: list[str], before: str = "") -> None:
+    if lines:
+        write_stdout(before + "".join(f"{line}\n" for line in lines))
 
-_WATCH_S = 2.0
-_CLEAR = "\x1b[H\x1b[2J"
+
+# `mingle ls`: the runs of this user that form or run.
 
 
 @click.command(name="ls")
+@click.option("--all", "is_all", is_flag=True, help="Also list runs that have ended within a week.")
 @click.option("--watch", is_flag=True, help="Refresh every 2 s; without a terminal, print changes.")
 @json_option
-@key_option
-def ls(*, watch: bool, is_json: bool, key_file: str | None) -> None:
+def ls(*, is_all: bool, watch: bool, is_json: bool) -> None:
     """List your runs.
 
     NODES is the number of nodes that have joined and the number expected.
-    Attempts count from 0. A run that does not answer is unreachable.
+    Attempts count from 0. A silent run has not renewed its file for 35 s: it
+    is stopped, or cut off from your home directory. A killed run has ended
+    without a word, as by kill -9.
     """
-    known = find_runs(key_file)
-    found = known.look(known.contacts())
+    known = find_runs()
+
+    def look() -> list[RunStatus]:
+        return [run for run in known.all() if is_all or run.is_live]
+
+    found = look()
     redraws = watch and not is_json and sys.stdout.isatty()
     if is_json:
         print_json([*map(run_row, found)])
@@ -444,18 +393,14 @@ def ls(*, watch: bool, is_json: bool, key_file: str | None) -> None:
         note("no runs")
     while watch:
         time.sleep(_WATCH_S)
-        last, found = found, known.look(known.contacts())
+        last, found = found, look()
         if redraws:
             _print(run_lines(found), before=_CLEAR)
         elif not is_json:
-            _print(run_changes(last, found))
+            gone = {run.run for run in last} - {run.run for run in found}
+            _print(run_changes(last, [*found, *(run for run in known.all() if run.run in gone)]))
         elif found != last:
             print_json([*map(run_row, found)])
-
-
-def _print(lines: list[str], before: str = "") -> None:
-    if lines:
-        write_stdout(before + "".join(f"{line}\n" for line in lines))
 
 
 # `mingle show`: one run, with its nodes and its last failure.
@@ -463,24 +408,25 @@ def _print(lines: list[str], before: str = "") -> None:
 
 @click.command()
 @click.argument("name", metavar="ID")
+@click.option("--watch", is_flag=True, help="Print it again after each change, until the run ends.")
 @json_option
-@key_option
-def show(*, name: str, is_json: bool, key_file: str | None) -> None:
+def show(*, name: str, watch: bool, is_json: bool) -> None:
     """Show one run: its nodes, who is missing, and its last failure.
 
-    ID is the id of the job or of the run, or its beginning.
+    ID is the id of the job or of the run, or its beginning. Runs that have
+    ended can be shown for a week.
     """
-    known = find_runs(key_file)
-    way = known.one(name)
-    found = known.look([way], is_whole=True)
-    if not found:
-        raise MissingError(f"run {way.entry.id}", "it has just ended", "`mingle ls`")
-    if is_json:
-        print_json(whole_run_row(found[0]))
-    else:
-        _print(run_page(found[0]))
-    if found[0].state is None:
-        raise _no_answer(way.entry, known.path)
+    known = find_runs()
+    last, run = None, known.one(name)
+    while True:
+        if run != last and is_json:
+            print_json(whole_run_row(run))
+        elif run != last:
+            _print(run_page(run), before=_CLEAR * (watch and sys.stdout.isatty()))
+        if not (watch and run.is_live):
+            return
+        time.sleep(_WATCH_S)
+        last, run = run, known.one(run.run)
 
 
 # `mingle kill`: end a run, on all of its nodes.
@@ -489,28 +435,76 @@ def show(*, name: str, is_json: bool, key_file: str | None) -> None:
 @click.command()
 @click.argument("name", metavar="ID")
 @click.option("--now", "is_now", is_flag=True, help="End it at once, without the grace period.")
-@click.option("--timeout", cls=Option, shown=KILL_TIMEOUT, default="60s", help="How long to wait for its end.")
-@key_option
+@click.option("--timeout", cls=Option, shown=commands.KILL_TIMEOUT, default="60s", help="How long to wait for its end.")
+@click.option(
+    "--key-file", cls=Option, shown=commands.SETTINGS["key_file"], help="File with the key that the run uses."
+)
 def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None:
     """End a run on all of its nodes and wait until it has ended.
 
-    The run ends as after SIGTERM, or with --now as after a second Ctrl-C. The
-    exit status is 0 only if none of its processes is left.
+    The run ends as after SIGTERM, or with --now as after a second Ctrl-C. If it
+    does not answer, its job is cancelled. The exit status is 0 only if the run
+    has ended.
     """
     from mingle_hooks.run import runner, status
 
     limit_s = runner.option_seconds(timeout, "--timeout", 0.0)
-    known = find_runs(key_file)
-    way = known.one(name)
-    ending = status.kill_run(way, is_now=is_now, limit_s=limit_s)
-    entry = way.entry
+    until = time.monotonic() + limit_s
+    known = find_runs()
+    run = known.one(name)
+    if not run.is_live:
+        write_stdout(f"run {run.id} has {_ended(run)}\n")
+        return
+    ending = status.kill_run(run, _held_keys(key_file), is_now=is_now, limit_s=limit_s)
     if ending.has_hung_up and ending.status is not None:
-        write_stdout(f"run {entry.id} has ended with status {ending.status}\n")
-    elif known.is_gone(entry):
-        write_stdout(f"run {entry.id} has ended\n")
-    elif ending.is_accepted and not ending.has_hung_up:
-        seen = f"processes still running on {entry.host} or its other nodes"
-        remedy = f"`mingle kill --now {name}`" if not is_now else f"`mingle show {name}`"
-        raise MissingError(f"the end of run {entry.id} within {limit_s:g} s", seen, remedy)
-    else:
-        raise _no_answer(entry, known.path)
+        write_stdout(f"run {run.id} has ended with status {ending.status}\n")
+        return
+    if not ending.is_accepted:
+        _cancel(run)
+    while (run := known.one(run.run)).is_live:
+        if time.monotonic() > until:
+            remedy = f"`mingle kill --now {name}`" if ending.is_accepted and not is_now else f"`mingle show {name}`"
+            seen = f"processes still running on {run.host} or its other nodes" if ending.is_accepted else "no answer"
+            raise MissingError(f"the end of run {run.id} within {limit_s:g} s", seen, remedy)
+        time.sleep(_LOOK_S)
+    write_stdout(f"run {run.id} has {_ended(run)}\n")
+
+
+_LOOK_S, _CANCEL_S = 0.2, 30.0
+
+
+def _ended(run: RunStatus) -> str:
+    if run.state == "killed":
+        return f"ended: its process on {run.host} was killed"
+    return "ended" if run.status is None else f"ended with status {run.status}"
+
+
+def _held_keys(key_file: str | None) -> list[bytes]:
+    """Return the keys that this user has, by the usual rules. Raises SettingsError and SecretError."""
+    user_environ = own(os.environ)
+    loaded = load(user_environ, {"key_file": key_file})
+    try:
+        facts = detect(user_environ, socket.gethostname())
+    except FactsError:  # the job's variables are not needed here
+        facts = JobFacts(scheduler="none")
+    return [key.material for key in keys.held(facts, loaded, user_environ)]
+
+
+def _cancel(run: RunStatus) -> None:
+    """Let the scheduler end the job of a run that does not answer. Raises MissingError."""
+    import subprocess
+
+    from mingle_hooks.run.starters import cancel_argv
+
+    argv = cancel_argv(run.scheduler, run.job or "")
+    expected = f"an answer from run {run.id} (process {run.process.pid} on {run.host})"
+    seen = "none: the run was stopped or killed, or this host cannot reach it"
+    if not argv:
+        raise MissingError(expected, seen, f"this command on {run.host}")
+    note(f"run {run.id} does not answer; running {shlex.join(argv)}")
+    try:
+        done = subprocess.run(argv, check=False, timeout=_CANCEL_S)  # noqa: S603 - the scheduler's command
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MissingError(expected, f"{seen}; {error}", f"`{shlex.join(argv)}`") from None
+    if done.returncode != 0:
+        raise MissingError(expected, f"{seen}; {argv[0]} ended with {done.returncode}", f"`{shlex.join(argv)}`")

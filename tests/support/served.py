@@ -1,14 +1,14 @@
-"""Runs in the test's own process: a real loop in a thread, with states that a test makes up."""
+"""Runs in the test's own process: files and listeners as real runs have, in states that a test makes up."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.run.status import Entry, Failure, Node, RunnerProcess, RunPhase, State, StatusServer
+from mingle_hooks.run.status import Failure, KillListener, Node, RunnerProcess, RunStatus, write_status
 
 KEY, OTHER_KEY = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
 CAUSE = {
@@ -25,55 +25,63 @@ CAUSE = {
 }
 
 
-def state(entry: Entry, is_whole: bool = True, now: RunPhase = "running") -> State:  # noqa: FBT001, FBT002 - as StatusServer calls it
-    """Return what a run of two nodes could answer."""
-    nodes = (Node("node1", 0, "running", 0, 1_700_000_000), Node("node2", 0, "missing", None, None))
-    return State(
-        id=entry.id,
-        run=entry.run,
-        state=now,
+def status_of(name: str = "4711", run: str = "00112233aabbccdd") -> RunStatus:
+    """Return the status of a run of two nodes, by this process."""
+    now = int(time.time())
+    return RunStatus(
+        id=name,
+        run=run,
+        state="running",
         here=1,
         wanted=2,
         attempt=1,
         restarts=3,
-        began=entry.began,
-        since=entry.began,
-        host=entry.host,
-        pid=entry.process.pid,
-        command=entry.command,
-        nodes=nodes if is_whole else (),
-        failure=Failure(0, 1_700_000_000, CAUSE) if is_whole else None,
+        began=now,
+        since=now,
+        host="node1",
+        command="torchrun train.py",
+        process=RunnerProcess.own(),
+        scheduler="local",
+        job=None,
+        addresses=("127.0.0.1",),
+        nodes=(Node("node1", 0, "running", 0, 1_700_000_000), Node("node2", 0, "missing", None, None)),
+        failure=Failure(0, 1_700_000_000, CAUSE),
     )
 
 
 class Served:
-    """A loop that turns in a thread, and the worlds on it; make them before `with`."""
+    """A loop that turns in a thread, and runs that take `mingle kill` on it; make them before `with`."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.loop = path, Loop()
-        self.worlds: list[StatusServer] = []
+        self.runs: list[RunStatus] = []
+        self.killers: dict[str, KillListener] = {}
         self.kills: list[tuple[str, bool]] = []
-        self.notes: list[str] = []
         self._calls: list[Callable[[], None]] = []
         self._is_over = False
         self._thread = threading.Thread(target=self._turn)
 
-    def world(self, name: str = "4711", run: str = "00112233aabbccdd", **its: object) -> StatusServer:
+    def run(
+        self, name: str = "4711", run: str = "00112233aabbccdd", keys: Sequence[bytes] = (KEY,), **its: object
+    ) -> RunStatus:
         """Make a run."""
-        began = int(time.time())
-        entry = Entry(name, run, "node1", ("127.0.0.1",), (), RunnerProcess.own(), began, 2, "torchrun train.py")
-        where = {"keys": (KEY,), "directory": str(self.path), **its}
-        made = StatusServer(self.loop, entry, where["keys"], where["directory"], self.notes.append)
-        made.state, made.on_kill = state, lambda now: self._killed(made, now)
-        self.worlds.append(made)
+        killer = self.killers[run] = KillListener(self.loop, run, keys, lambda now: self._killed(made, now))
+        made = status_of(name, run)._replace(listeners=killer.listeners, **its)
+        self.runs.append(made)
+        write_status(str(self.path), made)
         return made
 
-    def _killed(self, world: StatusServer, now: bool) -> None:  # noqa: FBT001 - as StatusServer calls it
-        self.kills.append((world.entry.run if world.entry else "", now))
-        if now:  # its process ends
-            world.close(130)
-            for link in world.waiting:
-                link.close()
+    def end(self, run: RunStatus, status: int) -> None:
+        """End a run, and its process."""
+        write_status(str(self.path), run._replace(state="ended", status=status))
+        self.killers[run.run].close(status)
+        for link in self.killers[run.run].waiting:
+            link.close()
+
+    def _killed(self, run: RunStatus, now: bool) -> None:  # noqa: FBT001 - as KillListener calls it
+        self.kills.append((run.run, now))
+        if now:
+            self.end(run, 130)
 
     def __enter__(self) -> Served:
         self._thread.start()
@@ -91,9 +99,9 @@ class Served:
 
     def close(self) -> None:
         """Close what is left."""
-        for world in self.worlds:
-            world.close(None)
-            for link in world.waiting:
+        for killer in self.killers.values():
+            killer.close(None)
+            for link in killer.waiting:
                 link.close()
         self.loop.poller.close()
 

@@ -1,4 +1,4 @@
-"""The status of runs: the list in the user's home, requests over the network, and what the state machine tells."""
+"""The status of runs: their files in the user's home, `mingle kill` over the network, what the state machine tells."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from served import CAUSE, KEY, OTHER_KEY, Served, state
+from served import CAUSE, KEY, OTHER_KEY, Served, status_of
 
 from mingle_hooks import values
-from mingle_hooks.errors import PlaceError, SettingsError, UsageError
+from mingle_hooks.errors import PlaceError, SecretError, SettingsError, UsageError
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.connection import Connection
-from mingle_hooks.rendezvous.wire import Secret, WireError, body_of, encode, frame, parse
+from mingle_hooks.rendezvous.connection import Connection, Loop
+from mingle_hooks.rendezvous.wire import Secret, WireError, encode, frame, parse
 from mingle_hooks.run import messages, status
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.machine import Action, Event, Exit, Hurry, Joined, Lost, Noticed, Report, Swept
-from mingle_hooks.run.status import KILL, Contact, Entry, Listener, RunnerProcess, Runs, State, StatusServer
+from mingle_hooks.run.status import KILL, RunnerProcess, Runs, RunStatus, StatusWriter
 
 from .test_machine import Run, clean, ended, formed
 
 TERM, INT = 15, 2
-WATCHED_ENTRY = Entry("4711", "0011", "login", (), (), RunnerProcess("", 1, 1), 100, 2, "train")
 PLAN = Plan(hosts=("a", "b"), slots=(1, 1), least=2, most=2, restarts=1)
 
 
@@ -48,13 +48,13 @@ class Watched(Run):
                 self.status_of.report(action.name, action.fields)
         return new
 
-    def look(self, *events: Event) -> State:
-        """Return what it looks like after these events, as it travels."""
+    def look(self, *events: Event) -> RunStatus:
+        """Return what it looks like after these events, as a file has it."""
         self.take(*events)
-        return parse(State, self.status_of.state(WATCHED_ENTRY, is_whole=True).body())
+        return parse(RunStatus, self.status_of.status(status_of()).body())
 
 
-def nodes(state: State) -> list[tuple[object, ...]]:
+def nodes(state: RunStatus) -> list[tuple[object, ...]]:
     """Return each node's state, rank and time."""
     return [(node.host, node.state, node.rank, node.since) for node in state.nodes]
 
@@ -72,7 +72,7 @@ def test_each_phase_has_its_name_and_each_node_its_state() -> None:
         ([clean(0), clean(1)], "forming", 2, 107, b_forms),
     ):
         state = run.look(*events)
-        assert (state.state, state.here, state.wanted, state.since) == (phase, here, 2, since)
+        assert (state.state, state.here, state.since) == (phase, here, since)
         assert node in nodes(state)
         assert (state.failure is None) == (since < 105)  # it stays the last one
     assert state.attempt == 1
@@ -94,10 +94,10 @@ def test_a_lost_node_is_missing_until_it_comes_again() -> None:
     assert state.failure.cause["silent_s"] == 15.0
 
 
-def test_the_status_of_many_places_fits_into_an_answer() -> None:
+def test_the_status_of_many_places_fits_into_a_file() -> None:
     hosts = tuple(f"node{number}" for number in range(1024))
     state = Watched(Plan(hosts=hosts, slots=(8,) * 1024, least=1024, most=1024)).look()
-    assert (len(state.nodes), state.wanted) == (8192, 1024)
+    assert (len(state.nodes), state.here) == (8192, 0)
 
 
 @pytest.mark.parametrize(("before", "code"), [((), 130), ((Noticed(None, TERM),), 143), ((Noticed(None, INT),), 130)])
@@ -117,20 +117,9 @@ def test_the_end_at_once_of_a_run_that_gathers() -> None:
     assert run.of(Exit) == [Exit(130), Exit(130, at_once=True)]
 
 
-CHALLENGE_FRAME = frame(wire.CHALLENGE, encode({"nonce": "00" * 16}))
-
-
-def contact(world: StatusServer) -> Contact:
-    """Return how to ask a run."""
-    assert world.entry is not None
-    found = status.contact_of(world.entry, [OTHER_KEY, KEY])
-    assert found is not None
-    return found
-
-
-def brief(world: StatusServer) -> State:
-    """Return a run's answer without its nodes."""
-    return state(world.entry, is_whole=False)
+def kill(run: RunStatus, *keys: bytes, is_now: bool = False, limit_s: float = 60.0) -> status.Ending:
+    """End a run as a holder of these keys, or of the usual one."""
+    return status.kill_run(run, keys or (OTHER_KEY, KEY), is_now=is_now, limit_s=limit_s)
 
 
 def frames(sock: socket.socket) -> list[int]:
@@ -147,37 +136,37 @@ def frames(sock: socket.socket) -> list[int]:
     return found
 
 
-def stranger(world: StatusServer, key: int = 0) -> socket.socket:
-    """Return a connection to a run's status, for holders of one of its keys."""
-    assert world.entry is not None
-    sock = socket.create_connection(("127.0.0.1", world.entry.listeners[key].port))
+def stranger(run: RunStatus, key: int = 0) -> socket.socket:
+    """Return a connection to the port for holders of one of a run's keys."""
+    sock = socket.create_connection(("127.0.0.1", run.listeners[key].port))
     sock.settimeout(20)
     return sock
 
 
-def test_a_run_answers_to_each_of_its_keys(served: Served) -> None:
-    world = served.world(keys=(KEY, OTHER_KEY))
+@pytest.mark.parametrize("key", [KEY, OTHER_KEY])
+def test_a_run_ends_on_request_of_each_of_its_keys_and_returns_its_status(served: Served, key: bytes) -> None:
+    run, other = served.run(keys=(KEY, OTHER_KEY)), served.run("4712", "0011")
     with served:
-        assert status.fetch_states([contact(world)], is_whole=True) == [state(world.entry)]
-        for key in (KEY, OTHER_KEY):
-            assert status.fetch_states([status.contact_of(world.entry, [key])]) == [brief(world)]
+        assert kill(run, key, is_now=True) == (True, 130, True)
+        assert kill(run) == (False, None, False)
+        assert kill(other, limit_s=0.05) == (True, None, False)
+    assert served.kills == [("00112233aabbccdd", True), ("0011", False)]
 
 
-def test_with_another_key_nothing_is_shown_and_nothing_dies(served: Served) -> None:
-    world = served.world()
-    assert status.contact_of(world.entry, [OTHER_KEY]) is None
-    assert status.contact_of(world.entry, []) is None
-    forced = contact(world)._replace(secret=status.status_secret(OTHER_KEY, world.entry.run))
+def test_with_another_key_nothing_dies(served: Served) -> None:
+    run = served.run()
+    for keys in ([OTHER_KEY], []):
+        with pytest.raises(SecretError, match="a key that run 4711 takes"):
+            status.kill_run(run, keys, is_now=True, limit_s=60)
+    tag = status.status_tag(status.status_secret(OTHER_KEY, run.run))
+    forced = run._replace(listeners=(run.listeners[0]._replace(tag=tag),))
     with served:
-        assert status.fetch_states([forced]) == [None]
-        ending = status.kill_run(forced, is_now=True, limit_s=60)
-        assert (ending.is_accepted, ending.status) == (False, None)
-        assert status.fetch_states([contact(world)]) == [brief(world)]
+        assert kill(forced, OTHER_KEY, is_now=True) == (False, None, False)
     assert served.kills == []
 
 
 def test_a_stranger_gets_a_random_number_and_nothing_else(served: Served) -> None:
-    world = served.world()
+    run = served.run()
     hello = frame(wire.HELLO, encode({"nonce": "00" * 16}))
     with served:
         for said in (
@@ -185,7 +174,7 @@ def test_a_stranger_gets_a_random_number_and_nothing_else(served: Served) -> Non
             frame(KILL, b"{}"),
             b"GET / HTTP/1.0\n\n",
         ):
-            with stranger(world) as sock:
+            with stranger(run) as sock:
                 sock.sendall(said)
                 assert frames(sock) in ([wire.CHALLENGE], [])
     assert served.kills == []
@@ -207,10 +196,10 @@ def test_what_is_said_to_one_run_is_of_no_use_for_another_nor_for_a_world() -> N
 def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run has as many callers at most, whichever of its keys they are for."""
     monkeypatch.setattr(messages, "STRANGER_S", 3600.0)
-    world = served.world(keys=(KEY, OTHER_KEY))
+    run = served.run(keys=(KEY, OTHER_KEY))
     with served:
-        strangers = [stranger(world, number % 2) for number in range(status.MOST_CALLERS + 8)]
-        assert status.fetch_states([contact(world)]) == [brief(world)]
+        strangers = [stranger(run, number % 2) for number in range(status.MOST_CALLERS + 8)]
+        assert kill(run, limit_s=0.05).is_accepted
         assert frames(strangers[0]) == []
         for sock in strangers:
             sock.close()
@@ -218,68 +207,26 @@ def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.Monk
 
 def test_a_stranger_who_says_nothing_goes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "STRANGER_S", 0.01)
-    world = served.world()
-    with served, stranger(world) as sock:
+    run = served.run()
+    with served, stranger(run) as sock:
         assert frames(sock) == []
 
 
-def test_a_run_ends_on_request_and_returns_its_status(served: Served) -> None:
-    world, other = served.world(), served.world("4712", "0011")
-    with served:
-        found = contact(world)
-        ending = status.kill_run(found, is_now=True, limit_s=60)
-        assert status.fetch_states([found, contact(other)]) == [None, brief(other)]
-    assert (ending.is_accepted, ending.status, ending.has_hung_up) == (True, 130, True)
-    assert served.kills == [("00112233aabbccdd", True)]
-
-
-def test_a_request_to_end_returns_where_the_end_does_not_come(served: Served) -> None:
-    world = served.world()
-    with served:
-        ending = status.kill_run(contact(world), is_now=False, limit_s=0.05)
-        assert status.fetch_states([contact(world)]) == [brief(world)]
-    assert (ending.is_accepted, ending.status, ending.has_hung_up) == (True, None, False)
-    assert served.kills == [("00112233aabbccdd", False)]
-
-
 def test_who_waits_for_the_end_is_not_crowded_out(served: Served) -> None:
-    world = served.world()
+    run = served.run()
     endings: list[status.Ending] = []
-    asker = threading.Thread(target=lambda: endings.append(status.kill_run(contact(world), is_now=False, limit_s=60)))
+    asker = threading.Thread(target=lambda: endings.append(kill(run)))
     with served:
         asker.start()
         while not served.kills:
             served.call(lambda: None)
-        strangers = [stranger(world) for _ in range(status.MOST_CALLERS + 1)]
+        strangers = [stranger(run) for _ in range(status.MOST_CALLERS + 1)]
         assert frames(strangers[0]) == []
         for sock in strangers:
             sock.close()
-        served.call(lambda: world.close(143))
-        served.call(lambda: [link.close() for link in world.waiting])  # its process ends
+        served.call(lambda: served.end(run, 143))
         asker.join()
     assert [(ending.status, ending.has_hung_up) for ending in endings] == [(143, True)]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"state": "\x1b[2J"},
-        {"command": "a\nb"},
-        {"host": "-rf"},
-        {"here": -1},
-        {"nodes": [["node1", 0, "running", 0]]},
-        {"nodes": [["no de", 0, "running", 0, None]]},
-        {"failure": {"attempt": 0, "at": 1, "cause": {**CAUSE, "host": "a b"}}},
-        {"failure": {"attempt": 0, "at": 1, "cause": {**CAUSE, "after_s": float("inf")}}},
-        {"failure": {"attempt": 0, "at": 1, "cause": {**CAUSE, "tail": 1}}},
-    ],
-    ids=str,
-)
-def test_an_answer_is_read_strictly(served: Served, wrong: dict[str, object]) -> None:
-    body = state(served.world().entry).body()
-    assert parse(State, body) == state(served.worlds[0].entry)
-    with pytest.raises(WireError):
-        parse(State, {**body, **wrong})
 
 
 def answering(answer: bytes) -> int:
@@ -297,24 +244,18 @@ def answering(answer: bytes) -> int:
     return int(listener.getsockname()[1])
 
 
-def test_who_answers_in_the_place_of_a_runner_is_not_believed(served: Served) -> None:
-    found = contact(served.world())
-    lie = encode({**state(found.entry).body(), "command": "\x1b[2J"})
-    for said in (b"HTTP/1.0 200 OK\n\n", CHALLENGE_FRAME + frame(status.STATE, b"\0" * wire.MAC_BYTES + lie)):
-        assert status.fetch_states([found._replace(port=answering(said))]) == [None]
+CHALLENGE_FRAME = frame(wire.CHALLENGE, encode({"nonce": "00" * 16}))
 
 
-def test_who_says_nothing_is_waited_for_only_so_long(served: Served) -> None:
-    silent, answering = served.world(), served.world("4712", "0011")
-    listener = socket.create_server(("127.0.0.1", 0))
-    with served, listener:
-        port = listener.getsockname()[1]
-        found = status.fetch_states([contact(silent)._replace(port=port), contact(answering)], limit_s=0.3)
-    assert found == [None, brief(answering)]
+@pytest.mark.parametrize("said", [b"HTTP/1.0 200\n\n", CHALLENGE_FRAME + frame(status.ENDING, b"\0" * 32 + b"{}"), b""])
+def test_who_answers_in_the_place_of_a_runner_is_not_believed(served: Served, said: bytes) -> None:
+    run = served.run()
+    elsewhere = run._replace(listeners=(run.listeners[0]._replace(port=answering(said)),))
+    assert status.kill_run(elsewhere, [KEY], is_now=True, limit_s=60, answer_s=0.3) == (False, None, False)
 
 
-def test_a_question_that_was_heard_is_of_no_use_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    world, heard, send = served.world(), bytearray(), Connection.send
+def test_a_request_that_was_heard_is_of_no_use_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, heard, send = served.run(), bytearray(), Connection.send
 
     def record(connection: Connection, *parts: bytes | memoryview) -> None:
         if threading.current_thread() is threading.main_thread():  # the other answers
@@ -323,26 +264,13 @@ def test_a_question_that_was_heard_is_of_no_use_again(served: Served, monkeypatc
 
     monkeypatch.setattr(Connection, "send", record)
     with served:
-        status.kill_run(contact(world), is_now=False, limit_s=0.05)
+        kill(run, limit_s=0.05)
         assert served.kills == [("00112233aabbccdd", False)]
-        with stranger(world) as sock:
+        with stranger(run) as sock:
             sock.sendall(heard)
             assert frames(sock) == [wire.CHALLENGE]
     assert len(served.kills) == 1
     assert KEY not in heard
-
-
-ENTRY = Entry(
-    id="4711",
-    run="0011",
-    host="node1",
-    addresses=("127.0.0.1", "fd00::1"),
-    listeners=(Listener("00" * 8, 1),),
-    process=RunnerProcess("elsewhere", 1, 1),
-    began=1_700_000_000,
-    wanted=2,
-    command="torchrun train.py",
-)
 
 
 def path(tmp_path: Path) -> str:
@@ -352,6 +280,13 @@ def path(tmp_path: Path) -> str:
     return found
 
 
+def write(tmp_path: Path, *runs: RunStatus, age_s: float = 0.0) -> None:
+    """Write the files of runs, as old as this."""
+    for run in runs:
+        status.write_status(path(tmp_path), run)
+        os.utime(f"{path(tmp_path)}/{run.run}.json", (time.time() - age_s,) * 2)
+
+
 def dead() -> RunnerProcess:
     """Return a process of this machine that has ended."""
     done = subprocess.Popen([sys.executable, "-c", ""])
@@ -359,20 +294,44 @@ def dead() -> RunnerProcess:
     return RunnerProcess(status.runs_here(), done.pid, 1)
 
 
-def runs(tmp_path: Path, notes: list[str], key: bytes = KEY) -> Runs:
-    """Return what is found with a key."""
-    return Runs({"XDG_STATE_HOME": str(tmp_path)}, [key], notes.append)
+def runs(tmp_path: Path, notes: list[str]) -> Runs:
+    return Runs({"XDG_STATE_HOME": str(tmp_path)}, notes.append)
 
 
-def test_a_run_is_written_down_for_its_user_alone_and_no_key_is(tmp_path: Path, served: Served) -> None:
-    world = served.world(directory=path(tmp_path))
+def test_a_run_has_a_file_that_its_user_alone_reads_until_a_week_after_its_end(tmp_path: Path) -> None:
+    notes: list[str] = []
+    write(tmp_path, status_of("1", "old"), age_s=8 * 86_400)
+    write(tmp_path, status_of("2", "ended"), age_s=6 * 86_400)
+    now = [status_of()]
+    with Loop() as loop:
+        writer = StatusWriter(loop, path(tmp_path), lambda: now[0], notes.append)
+        for phase in ("running", "ending"):
+            now[0] = now[0]._replace(state=phase)
+            writer.changed()
+            loop.run(lambda: phase in [run.state for run in runs(tmp_path, notes).all()])  # noqa: B023 - it ends here
+        writer.close(7)
     where = tmp_path / "mingle" / "runs"
-    file = where / "00112233aabbccdd.json"
-    assert (where.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
-    assert status.read_entries(str(where), print) == [world.entry]
-    assert KEY not in file.read_bytes()
-    world.close(0)
-    assert [*where.iterdir()] == []
+    assert sorted(os.listdir(where)) == ["00112233aabbccdd.json", "ended.json"]
+    assert (where.stat().st_mode & 0o777, (where / "ended.json").stat().st_mode & 0o777) == (0o700, 0o600)
+    last = runs(tmp_path, notes).one("4711")
+    assert (last.state, last.status, last.is_live, last.nodes, notes) == ("ended", 7, False, now[0].nodes, [])
+
+
+def test_the_file_of_a_run_holds_no_key(served: Served) -> None:
+    run = served.run()
+    assert run.listeners
+    assert KEY not in (served.path / f"{run.run}.json").read_bytes()
+
+
+def test_a_run_is_renewed_though_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "RENEW_S", 0.01)
+    file = Path(f"{path(tmp_path)}/00112233aabbccdd.json")
+    with Loop() as loop:
+        writer = StatusWriter(loop, path(tmp_path), status_of, pytest.fail)
+        loop.run(file.exists)
+        os.utime(file, (1, 1))
+        loop.run(lambda: file.stat().st_mtime > 1)
+        writer.close(None)
 
 
 def test_the_list_of_runs_is_in_the_users_state_directory() -> None:
@@ -384,13 +343,16 @@ def test_the_list_of_runs_is_in_the_users_state_directory() -> None:
     assert status.registry_directory({}) is None
 
 
-def test_a_home_that_cannot_be_written_is_one_note(tmp_path: Path, served: Served) -> None:
+def test_a_home_that_cannot_be_written_is_one_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "RENEW_S", 0.01)
     (tmp_path / "mingle").write_text("a file where the directory would be")
-    world = served.world(directory=path(tmp_path))
-    assert world.entry is None
-    assert len(served.notes) == 1
-    assert served.notes[0].startswith("`mingle ls` does not show this run: expected to record this run in")
-    world.close(0)
+    notes: list[str] = []
+    with Loop() as loop:
+        writer = StatusWriter(loop, path(tmp_path), status_of, notes.append)
+        loop.run(lambda: bool(notes))
+        writer.close(0)
+    assert len(notes) == 1
+    assert notes[0].startswith("`mingle ls` does not show this run as it is: expected to record this run in")
 
 
 def test_a_full_home_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,35 +362,55 @@ def test_a_full_home_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "rename", full)
     with pytest.raises(PlaceError, match="No space left"):
-        status.write_entry(path(tmp_path), ENTRY)
+        status.write_status(path(tmp_path), status_of())
     assert os.listdir(path(tmp_path)) == []
 
 
-def test_a_home_that_does_not_answer_holds_nothing_up() -> None:
+def test_a_home_that_does_not_answer_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = threading.Event()
-    assert not status.in_time(home.wait, 0.01)
+    monkeypatch.setattr(status, "write_status", lambda *_: home.wait())
+    monkeypatch.setattr(status, "_END_S", 0.01)
+    with Loop() as loop:
+        writer = StatusWriter(loop, path(tmp_path), status_of, pytest.fail)
+        loop.turn(0)
+        writer.close(0)
     home.set()
-    assert status.in_time(home.wait, 60)
 
 
-@pytest.mark.parametrize("options", [{"keys": ()}, {"directory": None}], ids=["no key", "no home"])
-def test_without_a_key_or_a_home_nothing_is_written(tmp_path: Path, served: Served, options: dict[str, object]) -> None:
-    world = served.world(**{"directory": path(tmp_path), **options})
-    assert (world.entry, served.notes, [*tmp_path.iterdir()]) == (None, [], [])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state": "\x1b[2J"},
+        {"command": "a\nb"},
+        {"host": "-rf"},
+        {"here": -1},
+        {"addresses": ["$(reboot)"]},
+        {"listeners": [["00", 70000]]},
+        {"process": ["elsewhere", -1, 1]},
+        {"nodes": [["node1", 0, "running", 0]]},
+        {"nodes": [["no de", 0, "running", 0, None]]},
+        {"failure": {"attempt": 0, "at": 1, "cause": {**CAUSE, "host": "a b"}}},
+        {"failure": {"attempt": 0, "at": 1, "cause": {**CAUSE, "after_s": float("inf")}}},
+        {"failure": {"attempt": 0, "at": 1, "cause": {**CAUSE, "tail": 1}}},
+    ],
+    ids=str,
+)
+def test_a_file_is_read_strictly(wrong: dict[str, object]) -> None:
+    body = status_of().body()
+    assert parse(RunStatus, body) == status_of()
+    with pytest.raises(WireError):
+        parse(RunStatus, {**body, **wrong})
 
 
 def hostile(where: Path) -> None:
     """Put into a directory what no runner writes."""
-    text = values.to_json(body_of(ENTRY))
+    text = values.to_json(status_of().body())
     files = {
-        "large": text + " " * 10_000,
+        "large": text + " " * (17 << 20),
         "text": "no JSON",
         "list": "[]",
         "deep": "[" * 5000,
         "control": text.replace("torchrun", "\\u001b[2J"),
-        "address": text.replace("fd00::1", "$(reboot)"),
-        "port": text.replace(",1]", ",70000]"),
-        "pid": text.replace('["elsewhere",1,1]', '["elsewhere",-1,1]'),
         "binary": "\udcff\udcfe",
     }
     for name, said in files.items():
@@ -447,36 +429,41 @@ def hostile(where: Path) -> None:
 
 
 def test_what_no_runner_writes_is_left_out_with_a_note(tmp_path: Path) -> None:
-    status.write_entry(path(tmp_path), ENTRY)
+    write(tmp_path, run := status_of())
     where = tmp_path / "mingle" / "runs"
     hostile(where)
     notes: list[str] = []
-    assert status.read_entries(str(where), notes.append) == [ENTRY]
+    assert status.read_runs(str(where), notes.append) == [run]
     assert len(notes) == len([*where.glob("*.json")]) - 1
     assert not [note for note in notes if not note.startswith(f"left out: {where}/")]
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702], ids=oct)
 def test_a_directory_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
-    status.write_entry(path(tmp_path), ENTRY)
+    write(tmp_path, status_of())
     os.chmod(path(tmp_path), mode)
     with pytest.raises(SettingsError, match="only this user can write"):
-        runs(tmp_path, []).contacts()
+        runs(tmp_path, []).all()
     with pytest.raises(PlaceError, match="only this user can write"):
-        status.write_entry(path(tmp_path), ENTRY)
+        status.write_status(path(tmp_path), status_of())
 
 
-def test_what_a_killed_runner_left_is_removed_where_that_is_certain(tmp_path: Path, served: Served) -> None:
-    here, there = served.world(directory=path(tmp_path)), served.world("9", "9", directory=path(tmp_path))
-    for world in (here, there):
-        world._reception.close()  # it was killed
-    status.write_entry(path(tmp_path), here.entry._replace(process=dead()))
-    status.write_entry(path(tmp_path), there.entry._replace(process=RunnerProcess("elsewhere", 1, 1)))
-    known = runs(tmp_path, [])
-    ways = known.contacts()
-    assert [way.entry.id for way in ways] == ["9"]
-    assert [(seen.entry.id, seen.state) for seen in known.look(ways)] == [("9", None)]
-    assert os.listdir(path(tmp_path)) == ["9.json"]
+@pytest.mark.parametrize(
+    ("process", "age_s", "expected"),
+    [
+        (RunnerProcess.own(), 0, "running"),
+        (RunnerProcess.own(), 60, "silent"),
+        (RunnerProcess.own(), 3700, "lost"),
+        (RunnerProcess("elsewhere", 1, 1), 0, "running"),
+        (None, 0, "killed"),  # a process of this machine that has ended
+    ],
+)
+def test_a_run_s_state_follows_from_its_process_and_from_the_age_of_its_file(
+    tmp_path: Path, process: RunnerProcess | None, age_s: float, expected: str
+) -> None:
+    write(tmp_path, status_of()._replace(process=process or dead()), age_s=age_s)
+    write(tmp_path, status_of("2", "ended")._replace(state="ended"), age_s=age_s)
+    assert {run.id: run.state for run in runs(tmp_path, []).all()} == {"4711": expected, "2": "ended"}
 
 
 def test_a_pid_that_another_process_has_by_now_is_no_runner() -> None:
@@ -487,30 +474,17 @@ def test_a_pid_that_another_process_has_by_now_is_no_runner() -> None:
     assert not own._replace(machine="elsewhere", pid=dead().pid).has_ended
 
 
-def test_a_run_that_ends_meanwhile_is_not_shown(tmp_path: Path, served: Served) -> None:
-    world = served.world(directory=path(tmp_path))
-    known = runs(tmp_path, [])
-    ways = known.contacts()
-    world.close(0)
-    assert known.look(ways) == []
-
-
-def test_runs_of_another_key_are_counted_and_no_more(tmp_path: Path, served: Served) -> None:
-    served.world(directory=path(tmp_path))
-    notes: list[str] = []
-    known = runs(tmp_path, notes, OTHER_KEY)
-    assert known.contacts() == []
-    assert notes == ["1 run has another key than those found here (MINGLE_KEY, --key-file)"]
-    with pytest.raises(UsageError, match="the id of a run"):
-        known.one("4711")
-
-
-def test_a_run_is_named_by_either_id_or_a_beginning_that_no_other_has(tmp_path: Path, served: Served) -> None:
+def test_a_run_is_named_by_either_id_or_a_beginning_that_no_other_has(tmp_path: Path) -> None:
+    """A live run comes before those that have ended, of which the latest counts; a beginning is said in full."""
     for name, run in (("4711", "aa11"), ("4711", "aa22"), ("47", "bb11"), ("48[1]", "bb22")):
-        served.world(name, run, directory=path(tmp_path))
-    known = runs(tmp_path, [])
-    meant = {"aa1": "aa11", "aa22": "aa22", "47": "bb11", "48": "bb22", "bb1": "bb11"}
-    assert {name: known.one(name).entry.run for name in meant} == meant
+        write(tmp_path, status_of(name, run))
+    for began, (name, run) in enumerate([("4711", "cc1"), ("5000", "cc2"), ("5000", "cc3"), ("4800", "cc4")]):
+        write(tmp_path, status_of(name, run)._replace(state="ended", began=began))
+    notes: list[str] = []
+    known = runs(tmp_path, notes)
+    meant = {"aa1": "aa11", "aa22": "aa22", "47": "bb11", "48": "bb22", "bb1": "bb11", "5000": "cc3", "4800": "cc4"}
+    assert {name: known.one(name).run for name in meant} == meant
+    assert notes == ["aa1: run 4711 (aa11)", "48: run 48[1] (bb22)", "bb1: run 47 (bb11)"]
     with pytest.raises(UsageError, match=r"4711, which 2 have: aa\d\d \(4711\), aa\d\d \(4711\)"):
         known.one("4711")
     with pytest.raises(UsageError, match="which 2 have"):

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 from places import MINGLE, Places
-from served import KEY, OTHER_KEY, Served
+from served import KEY, OTHER_KEY, Served, status_of
 
-from mingle_hooks.run import status
-from mingle_hooks.run.status import RunnerProcess
+from mingle_hooks.run.status import Listener, RunnerProcess, RunStatus, status_secret, status_tag, write_status
 
 # Says that it is there; then waits, whoever tells it to end.
 STUBBORN = "trap '' TERM INT; echo here; while :; do sleep 60 & wait; done"
@@ -53,10 +52,17 @@ class User(Places):
         self._runs.append(subprocess.Popen([MINGLE, "ls", "--watch"], env=self.environ, stdout=stdout))
         return self._runs[-1]
 
-    def listed(self) -> list[dict[str, Any]]:
+    def listed(self, *options: str) -> list[dict[str, Any]]:
         """Return the runs that there are."""
-        found: list[dict[str, Any]] = json.loads(self.mingle("ls", "--json").stdout)
+        found: list[dict[str, Any]] = json.loads(self.mingle("ls", "--json", *options).stdout)
         return found
+
+    def silent(self, **its: object) -> RunStatus:
+        """Write down a run that nothing was heard of for a minute, on another host."""
+        run = status_of("4712", "44556677")._replace(process=RunnerProcess("elsewhere", 1, 1), **its)
+        write_status(str(self.runs), run)
+        os.utime(self.runs / f"{run.run}.json", (time.time() - 60,) * 2)
+        return run
 
     def write_key(self) -> None:
         """Put the key into the home, in place of the environment."""
@@ -77,12 +83,10 @@ def user(tmp_path: Path) -> Iterator[User]:
 
 @pytest.fixture
 def two(user: User) -> Iterator[Served]:
-    """Serve a run of the user's, beside another that nobody answers for."""
+    """Serve a run of the user's, beside another that is silent."""
     serving = Served(user.runs)
-    serving.world()
-    lost = serving.world("4712", "44556677")
-    lost._reception.close()
-    status.write_entry(str(user.runs), lost.entry._replace(process=RunnerProcess("elsewhere", 1, 1)))
+    serving.run()
+    user.silent()
     with serving:
         yield serving
     serving.close()
@@ -93,17 +97,19 @@ def moment(seconds: int) -> str:
 
 
 def test_ls_shows_each_run_on_a_line(user: User, two: Served) -> None:
-    done = user.mingle("ls")
-    began = [moment(world.entry.began) for world in two.worlds]
+    """--all also those that have ended."""
+    (run,) = two.runs
+    write_status(str(user.runs), run._replace(id="4700", run="99", state="ended", status=7))
+    done = user.mingle("ls", key=None)
+    began = moment(run.began)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        "ID    STATE        NODES  ATTEMPT  SINCE                HOST   COMMAND",
-        f"4711  running      1/2    1        {began[0]}  node1  torchrun train.py",
-        f"4712  unreachable  ?/2    -        {began[1]}  node1  torchrun train.py",
+        "ID    STATE    NODES  ATTEMPT  SINCE                HOST   COMMAND",
+        f"4711  running  1/2    1        {began}  node1  torchrun train.py",
+        f"4712  silent   1/2    1        {began}  node1  torchrun train.py",
     ]
-    first, second = user.listed()
-    entry = two.worlds[0].entry
-    assert first == {
+    assert "\n4700  ended (7)  " in user.mingle("ls", "--all").stdout
+    assert user.listed()[0] == {
         "id": "4711",
         "run": "00112233aabbccdd",
         "state": "running",
@@ -111,19 +117,21 @@ def test_ls_shows_each_run_on_a_line(user: User, two: Served) -> None:
         "wanted": 2,
         "attempt": 1,
         "restarts": 3,
-        "began": entry.began,
-        "since": entry.began,
+        "began": run.began,
+        "since": run.began,
         "host": "node1",
         "pid": os.getpid(),
         "command": "torchrun train.py",
+        "scheduler": "local",
+        "job": None,
+        "status": None,
     }
-    assert (second["run"], second["state"], second["here"]) == ("44556677", "unreachable", None)
 
 
 def test_show_tells_who_is_in_who_is_missing_and_the_last_failure(user: User, two: Served) -> None:
-    done = user.mingle("show", "0011")
-    at, began = moment(1_700_000_000), moment(two.worlds[0].entry.began)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = user.mingle("show", "0011", key=None)
+    at, began = moment(1_700_000_000), moment(two.runs[0].began)
+    assert (done.returncode, done.stderr) == (0, "mingle: 0011: run 4711 (00112233aabbccdd)\n")
     assert done.stdout.splitlines() == [
         "id       4711",
         "run      00112233aabbccdd",
@@ -149,39 +157,53 @@ def test_show_tells_who_is_in_who_is_missing_and_the_last_failure(user: User, tw
     assert whole["failure"]["cause"]["tail"].endswith("bell \x07\n")
 
 
-def test_a_run_that_does_not_answer_is_neither_shown_nor_taken_for_ended(user: User, two: Served) -> None:
-    shown, killed = user.mingle("show", "4712"), user.mingle("kill", "4712")
-    assert (shown.returncode, killed.returncode, killed.stdout) == (69, 69, "")
-    assert "state    unreachable" in shown.stdout
-    assert shown.stderr == killed.stderr
-    assert f"rm {two.path}/44556677.json" in killed.stderr
-    assert (two.path / "44556677.json").exists()
+def test_show_follows_a_run_until_its_end_and_shows_it_afterwards(user: User, two: Served) -> None:
+    following = subprocess.Popen([MINGLE, "show", "--watch", "4711"], env=user.environ, stdout=subprocess.PIPE)
+    assert following.stdout is not None
+    until(following.stdout.fileno(), b"state    running")
+    two.end(two.runs[0], 7)
+    assert b"state    ended (7) since" in following.communicate()[0]
+    assert "state    ended (7) since" in user.mingle("show", "4711").stdout
 
 
 def test_kill_waits_for_the_end_and_says_with_which_status(user: User, two: Served) -> None:
-    """Then it is gone."""
-    done = user.mingle("kill", "--now", "4711")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "run 4711 has ended with status 130\n", "")
+    """Again, it says the same."""
+    for _ in range(2):
+        done = user.mingle("kill", "--now", "4711")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "run 4711 has ended with status 130\n", "")
     assert two.kills == [("00112233aabbccdd", True)]
-    again = user.mingle("kill", "4711")
-    assert (again.returncode, again.stdout) == (64, "")
-    assert "expected the id of a run; saw 4711; try 4712" in again.stderr
 
 
-def test_with_another_key_nothing_is_shown_and_nothing_dies(user: User, two: Served) -> None:
-    for words in (("ls",), ("show", "4711"), ("kill", "--now", "00112233aabbccdd")):
-        done = user.mingle(*words, key=OTHER_KEY)
-        assert (done.stdout, done.returncode) == ("", 0 if words == ("ls",) else 64)
-        assert "mingle: 2 runs have another key than those found here" in done.stderr
+def test_kill_cancels_the_job_of_a_run_that_does_not_answer(user: User, two: Served) -> None:
+    """Without a job it says which host to try."""
+    alone = user.mingle("kill", "4712")
+    assert (alone.returncode, alone.stdout) == (69, "")
+    assert "expected an answer from run 4712 (process 1 on node1)" in alone.stderr
+    nobody = Listener(status_tag(status_secret(KEY, "44556677")), 1)
+    run = user.silent(scheduler="slurm", job="31", listeners=(nobody,))
+    write_status(str(user.home), run._replace(state="ended", status=143))
+    ends = f"mv {user.home}/{run.run}.json {user.runs}"
+    (user.home / "bin" / "scancel").write_text(f'#!/bin/sh\necho "cancel $*" >&2\n{ends}\n')
+    (user.home / "bin" / "scancel").chmod(0o755)
+    done = user.mingle("kill", run.run)
+    assert done.stderr == "mingle: run 4712 does not answer; running scancel 31\ncancel 31\n"
+    assert (done.returncode, done.stdout) == (0, "run 4712 has ended with status 143\n")
+    assert two.kills == []
+
+
+def test_with_another_key_nothing_dies(user: User, two: Served) -> None:
+    done = user.mingle("kill", "--now", "00112233aabbccdd", key=OTHER_KEY)
+    assert (done.stdout, done.returncode) == ("", 77)
+    assert "expected a key that run 4711 takes `mingle kill` with; saw none of them; try --key-file" in done.stderr
     assert two.kills == []
 
 
 def test_the_key_may_be_the_one_in_the_home_or_in_a_file(user: User, two: Served) -> None:
     user.write_key()
-    assert [row["state"] for row in user.listed()] == ["running", "unreachable"]
+    assert user.mingle("kill", "--timeout", "1", "4711", key=None).returncode == 69
     file = (user.home / ".config" / "mingle" / "key").rename(user.home / "key")
-    assert "running" in user.mingle("ls", "--key-file", str(file), key=None).stdout
-    assert two.kills == []
+    assert user.mingle("kill", "--now", "--key-file", str(file), "4711", key=None).returncode == 0
+    assert [now for _, now in two.kills] == [False, True]
 
 
 def test_with_no_runs_there_is_nothing_to_show(user: User) -> None:
@@ -206,19 +228,33 @@ def test_watch_draws_on_a_terminal_and_prints_changes_elsewhere(user: User, two:
     lines = user.watch(subprocess.PIPE)
     os.close(theirs)
     assert lines.stdout is not None
-    first = until(ours, b"unreachable")
+    first = until(ours, b"silent")
     assert first.startswith(b"\x1b[H\x1b[2JID")
-    assert b"running" in until(lines.stdout.fileno(), b"unreachable")
-    two.call(lambda: two.worlds[0].close(0))
+    assert b"running" in until(lines.stdout.fileno(), b"silent")
+    two.end(two.runs[0], 0)
     change = until(lines.stdout.fileno(), b"torchrun")
-    assert change.split()[:2] == [b"4711", b"ended"]
+    assert change.split()[:3] == [b"4711", b"ended", b"(0)"]
     later = until(ours, b"\x1b[2J")
     later += until(ours, b"torchrun")
     assert b"running" not in later.partition(b"\x1b[2J")[2]
     os.close(ours)
 
 
-def test_a_run_is_shown_and_ended_and_leaves_nothing(user: User) -> None:
+def test_a_runner_that_is_killed_has_a_state_of_its_own(user: User) -> None:
+    child = user.run(PATIENT)
+    (row,) = user.listed()
+    child.kill()
+    child.wait()
+    assert user.listed() == []
+    assert user.listed("--all")[0]["state"] == "killed"
+    killed = user.mingle("kill", row["id"])
+    assert (killed.returncode, killed.stdout) == (
+        0,
+        f"run {row['id']} has ended: its process on {row['host']} was killed\n",
+    )
+
+
+def test_a_run_is_shown_and_ended_and_shown_again(user: User) -> None:
     child = user.run(PATIENT)
     (row,) = user.listed()
     assert (row["state"], row["here"], row["wanted"], row["attempt"], row["pid"]) == ("running", 1, 1, 0, child.pid)
@@ -229,7 +265,8 @@ def test_a_run_is_shown_and_ended_and_leaves_nothing(user: User) -> None:
     assert (done.returncode, done.stdout) == (0, f"run {row['id']} has ended with status 143\n")
     assert child.wait() == 143
     assert "mingle run: `mingle kill` was called\n" in child.communicate()[1]
-    assert (user.listed(), os.listdir(user.runs)) == ([], [])
+    assert user.listed() == []
+    assert [(row["state"], row["status"]) for row in user.listed("--all")] == [("ended", 143)]
 
 
 def test_a_run_that_still_gathers_is_shown_and_ended(user: User) -> None:
@@ -241,7 +278,7 @@ def test_a_run_that_still_gathers_is_shown_and_ended(user: User) -> None:
     assert (row["state"], row["here"], row["wanted"], row["attempt"]) == ("gathering", 0, 2, None)
     assert json.loads(user.mingle("show", "--json", row["id"]).stdout)["missing"] == ["a", "b"]
     assert user.mingle("kill", row["id"]).returncode == 0
-    assert (child.wait(), os.listdir(user.runs)) == (143, [])
+    assert child.wait() == 143
 
 
 def test_a_command_that_does_not_end_is_ended_at_once_with_now(user: User) -> None:
@@ -254,10 +291,16 @@ def test_a_command_that_does_not_end_is_ended_at_once_with_now(user: User) -> No
     done = user.mingle("kill", "--now", row["id"])
     assert (done.returncode, done.stdout) == (0, f"run {row['id']} has ended with status 143\n")
     assert child.wait() == 143
-    assert os.listdir(user.runs) == []
 
 
-def test_a_command_of_the_run_can_ask_with_what_it_was_given(user: User) -> None:
+def test_a_run_without_a_key_is_shown(user: User) -> None:
+    done = user.mingle("run", "--alone", "false", key=None)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert [(row["state"], row["status"]) for row in user.listed("--all")] == [("ended", 1)]
+
+
+def test_a_command_of_the_run_can_end_it_with_what_it_was_given(user: User) -> None:
     user.write_key()
-    done = user.mingle("run", "--alone", "--no-label", str(MINGLE), "ls", "--json", key=None)
-    assert [row["state"] for row in json.loads(done.stdout)] == ["running"]
+    done = user.mingle("run", "--alone", "--id", "mine", str(MINGLE), "kill", "mine", key=None)
+    assert (done.returncode, done.stdout) == (143, "")
+    assert "mingle run: `mingle kill` was called\n" in done.stderr
