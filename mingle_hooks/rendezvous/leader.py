@@ -86,9 +86,8 @@ class Session:
         if not self._secret.agrees(proof, b"verify", nonce, self._leader.me.member, at):
             raise wire.WireError("not a member of this leader")
         self._leader.acceptor.refuse_replay(nonce)
-        self.connection.send(
-            wire.frame(wire.VERIFIED, wire.encode({"proof": self._secret.mac(b"verified", nonce).hex()}))
-        )
+        reply = {"proof": self._secret.mac(b"verified", nonce).hex()}
+        self.connection.send(wire.frame(wire.VERIFIED, wire.encode(reply)))
         # The leader closes first: the port then stays in TIME_WAIT here, and the kernel hands it to nobody.
         self.leave()
 
@@ -171,10 +170,8 @@ class Session:
         if kind == wire.FAILED:
             self._leader.receive_failure(Failure.parse(body), messages.age_s(body))
         elif kind == wire.RIVAL:
-            host, member = (
-                wire.text(body, "host", messages.LONGEST_PART),
-                wire.hexadecimal(body, "member", messages.MEMBER_BYTES),
-            )
+            host = wire.text(body, "host", messages.LONGEST_PART)
+            member = wire.hexadecimal(body, "member", messages.MEMBER_BYTES)
             if member != self._leader.me.member:
                 self._leader.met_rival(host)
         else:
