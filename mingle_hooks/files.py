@@ -168,6 +168,13 @@ def file_system(path: str, mountinfo: str = MOUNTS) -> str:
 # Open descriptors.
 
 
+def fill_standard_descriptors(flags: int) -> None:
+    """Open /dev/null for each closed standard stream, so that no socket or pipe gets its number."""
+    while (descriptor := os.open(os.devnull, flags)) <= 2:  # noqa: PLR2004 - stderr's
+        pass
+    os.close(descriptor)
+
+
 def close_descriptors_except(*exceptions: int) -> None:
     """Close all other open descriptors; they are listed, as the limit may be a billion."""
     for name in os.listdir("/proc/self/fd"):

@@ -146,14 +146,10 @@ def _of_memory(root: str) -> Iterator[str]:
                 yield f"GPU {card}: {counts['ue']} uncorrected errors ({name.removesuffix('_err_count')})"
 
 
-def _open_log(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 def _of_log(path: str) -> Iterator[str]:
     """Yield the last Xid of each GPU, if this user may read the kernel's log."""
     last: dict[str, str] = {}
-    with suppress(OSError), open(path, "rb", buffering=0, opener=_open_log) as log:
+    with suppress(OSError), FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK)) as log:
         for _ in range(_MOST_LINES):
             try:
                 line = log.read(_KMSG_BYTES)

@@ -195,10 +195,7 @@ PORTS: list[tuple[dict[str, tuple[str, str]], tuple[tuple[str, str], ...]]] = [
         tuple((f"mlx5_{number}:1", IB) for number in (0, 2, 10)),
     ),
     ({"mlx5_0:1": ("1: DOWN", IB), "mlx5_0:2": ("4: ACTIVE", IB), "mlx5_1:1": ("2: INIT", IB)}, (("mlx5_0:2", IB),)),
-    (
-        {"mlx5_0:1": ("4: ACTIVE", "Ethernet"), "qib0:1": ("4: ACTIVE", "")},
-        (("mlx5_0:1", "Ethernet"), ("qib0:1", IB)),
-    ),
+    ({"mlx5_0:1": ("4: ACTIVE", "Ethernet"), "qib0:1": ("4: ACTIVE", "")}, (("mlx5_0:1", "Ethernet"), ("qib0:1", IB))),
     ({}, ()),
 ]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import socket
-import threading
 
 import pytest
 from support.gathering import ATTEMPT, KEY, OTHER, SECRET, Room, heard, hello, talk
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.connection import Endpoint
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret, run_material
 
 COOKIES = ("36A8E3141C32183E0A696B100289B68F", "4D22081A015894294FF4862A4EA003F8")
@@ -162,23 +160,3 @@ def test_another_version_is_refused_with_the_reason_and_recorded(room: Room, sai
     room.leader.give_up(9)
     assert room.leader.failure.kind == "versions"
     assert "same version of mingle on every member" in str(room.leader.failure.error())
-
-
-def test_a_member_that_meets_another_version_knows(room: Room) -> None:
-    """It gets the reason, and does not return at once."""
-
-    def refuse() -> None:
-        accepted, _ = server.accept()
-        with accepted:
-            accepted.recv(4096)
-            reply = {"why": "version", "host": "node7", "more": 1}
-            accepted.sendall(wire.frame(wire.REFUSED, wire.encode(reply)))
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=refuse)
-        thread.start()
-        member = room.member(rank=1)
-        member.dialer.dial(Endpoint("127.0.0.1", server.getsockname()[1], "test"))
-        room.until(lambda: member.mismatches)
-        thread.join()
-    assert member.mismatches == [("127.0.0.1", "node7", "version")]
