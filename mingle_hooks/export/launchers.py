@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from mingle_hooks import plugins
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.export.frameworks import ALWAYS
+from mingle_hooks.export.frameworks import ALWAYS, accelerate_machines
 from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.schedulers.facts import MOST_TASKS, JobFacts
 from mingle_hooks.values import holds, number
@@ -149,21 +149,12 @@ _MOST_BYTES = 1 << 16  # a configuration file is a screenful
 
 def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) -> Argv:
     """Return the options for this node's place in the world. Raises UsageError for --cpu with several processes."""
-    nodes, slots = view.world.nodes or 1, view.place.slots or 1
-    options = parse_options(arguments, _ACCELERATE)
+    nodes, options = view.world.nodes or 1, parse_options(arguments, _ACCELERATE)
     if "--cpu" in options and view.world.size != nodes:
         expected = "one process on each node, as `accelerate launch --cpu` starts only one"
         raise UsageError(expected, f"{view.world.size} on {nodes} nodes", "leaving out --cpu, or --slots 1")
     check_options("accelerate", options, view.world.nodes, view.place.node_rank)
-    found = {
-        "--num_machines": nodes,
-        # accelerate divides this by num_machines, to get this node's processes, and that is its only use.
-        "--num_processes": nodes * slots,
-        "--machine_rank": view.place.node_rank,
-        "--main_process_ip": view.world.master_addr,
-        "--main_process_port": view.world.master_port,
-        "--same_network": None,
-    }
+    found = {f"--{name}": value for name, value in accelerate_machines(view).items()} | {"--same_network": None}
     if view.world.size != 1 and not _starts_several(options, view.user_environ):
         found["--multi_gpu"] = None
     return missing_options(found, options)
