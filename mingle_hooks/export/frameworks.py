@@ -362,8 +362,7 @@ def _mlx_files(view: View) -> tuple[File, ...]:
     """Return the hostfile, or nothing without a roster."""
     if not _mlx(view):
         return ()
-    ring = [[where] for where in _workers(view)]
-    return (File("mlx.json", json.dumps(ring) + "\n", ("MLX_HOSTFILE",)),)
+    return (File("mlx.json", json.dumps([[where] for where in _workers(view)]) + "\n", ("MLX_HOSTFILE",)),)
 
 
 # ms-swift: `swift sft …` on every node, which starts torchrun itself.
@@ -526,5 +525,4 @@ def plugin_variables() -> tuple[str, ...]:
 
 def needs(names: tuple[str, ...]) -> frozenset[Need]:
     """Return what these frameworks need the caller to find out. Raises UsageError."""
-    none: frozenset[Need] = frozenset()
-    return none.union(*(framework(name).needs for name in names))
+    return frozenset[Need]().union(*(framework(name).needs for name in names))

@@ -134,6 +134,8 @@ def _check_torchrun(arguments: Sequence[str], spec: MemberSpec) -> None:
 # so the machines are given as options and the user's own file, named or the default one, stays in use. One of
 # _ACCELERATE_KINDS, or the file's distributed_type, starts several processes; without them each node would train
 # alone, so --multi_gpu is added: it means torchrun, on CPUs too.
+_ACCELERATE_PROGRAMS = ("accelerate launch", "accelerate-launch")
+_ACCELERATE_MODULES = ("accelerate.commands.launch", "accelerate.commands.accelerate_cli launch")
 _ACCELERATE_KINDS = ("--multi-gpu", "--tpu", "--use-deepspeed", "--use-fsdp", "--use-megatron-lm")
 _ACCELERATE = (
     *_ACCELERATE_KINDS,
@@ -203,6 +205,7 @@ def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, 
 #
 # Read in ray 2.60, scripts/scripts.py and scripts/symmetric_run.py. symmetric-run refuses --node-ip-address: each of
 # its nodes takes the address from which it reaches the head, which is on the world's network.
+_RAY_MODULES = ("ray.scripts.scripts start", "ray.scripts.scripts symmetric-run")
 _RAY = (
     *("--head", "--block", "--no-redirect-output", "--disable-usage-stats", "-v", "--verbose", "--help"),
     *("--enable-resource-isolation", "--ray-debugger-external", "--include-log-monitor"),
@@ -248,15 +251,7 @@ TABLE = (
     Launcher(
         "torchrun", ("torchrun",), _TORCH_MODULES, "node", None, ("cpu",), _check_torchrun, _IN_SCRIPTS, flags=_TORCHRUN
     ),
-    Launcher(
-        "accelerate",
-        ("accelerate launch", "accelerate-launch"),
-        ("accelerate.commands.launch", "accelerate.commands.accelerate_cli launch"),
-        "node",
-        _accelerate,
-        ("cpu",),
-        flags=_ACCELERATE,
-    ),
+    Launcher("accelerate", _ACCELERATE_PROGRAMS, _ACCELERATE_MODULES, "node", _accelerate, ("cpu",), flags=_ACCELERATE),
     Launcher(
         "deepspeed",
         ("deepspeed",),
@@ -266,14 +261,7 @@ TABLE = (
         ("deepspeed",),
         flags=_DEEPSPEED,
     ),
-    Launcher(
-        "ray",
-        ("ray start", "ray symmetric-run"),
-        ("ray.scripts.scripts start", "ray.scripts.scripts symmetric-run"),
-        "node",
-        _ray,
-        instead="ray",
-    ),
+    Launcher("ray", ("ray start", "ray symmetric-run"), _RAY_MODULES, "node", _ray, instead="ray"),
     Launcher("composer", ("composer",), ("composer.cli.launcher",), "node", None, ("composer",)),
     Launcher("llamafactory", ("llamafactory-cli train", "lmf train"), (), "node", None, ("llamafactory", "cpu")),
     Launcher("swift", ("swift sft", "swift pt", "swift rlhf"), (), "node", None, ("swift", "cpu")),

@@ -636,5 +636,4 @@ class Follower:
         else:
             missing = f", missing {self.progress.missing}" if self.progress is not None else ""
             expected, seen = f"an answer from rank 0, {label},", f"none{missing}"
-        error = MissingError(f"{expected} within {after_s} s", seen, messages.LOOK)
-        return self._search.with_local_faults(error)
+        return self._search.with_local_faults(MissingError(f"{expected} within {after_s} s", seen, messages.LOOK))
