@@ -14,7 +14,7 @@ from typing import Any
 from mingle_hooks import values
 from mingle_hooks.check.report import MOST_ADDRESSES, MOST_OF_HOST, Address, Space
 from mingle_hooks.errors import MingleError, NetworkError, printable
-from mingle_hooks.keys import on_network
+from mingle_hooks.files import network_type
 from mingle_hooks.net import addresses, devices
 from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, list_entries, read_attribute
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
@@ -356,7 +356,7 @@ class DeviceFacts:
         self._free: dict[str, list[int] | None] = {}
         self.faults: list[str] = []
         for path in space_places(environ):
-            if on_network(path):
+            if network_type(path):
                 self._free[path] = None  # keeps the order
                 self._read(partial(space_of, path), partial(self._free.__setitem__, path))
             else:
