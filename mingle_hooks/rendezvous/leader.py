@@ -436,7 +436,6 @@ class Leader:
         attempt: Attempt,
         secret: Secret,
         roster: Roster,
-        me: JoinRequest,
         terms: Terms,
         listeners: Sequence[socket.socket],
         on_change: Callable[[], None],
@@ -444,7 +443,7 @@ class Leader:
     ) -> None:
         self._loop, self._attempt, self.secret = loop, attempt, secret
         self.tag = attempt.tag
-        self.roster, self.me, self.terms = roster, me, terms
+        self.roster, self.me, self.terms = roster, roster.me, terms
         self.state: LeaderState = "gathering"
         self.failure: Failure | None = None
         self._began, self._failed = loop.clock(), 0.0
@@ -459,7 +458,7 @@ class Leader:
         self._closing: Closing | None = None  # the last epoch, once there was one
         self._done: set[bytes] = set()
         self._informed: set[bytes] = set()
-        own_entry = roster.entry(me.member)
+        own_entry = roster.entry(roster.me.member)
         own_entry.arrived = loop.clock()
         own_entry.reached = {index: offer.address for index, offer in enumerate(terms.advertised)}
         self.acceptor = Acceptor(self, loop, listeners, most_strangers)

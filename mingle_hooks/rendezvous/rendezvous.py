@@ -147,7 +147,7 @@ def stand_as_candidate(
         world = {name: value for name, value in me.pinned.items() if name != "NODE_RANK"}
         roster = Roster(me._replace(pinned=world), spec.hosts, by_switch=spec.settings.order != SCHEDULER)
         most_strangers = _allow_open_files(spec.nodes)
-        leader = Leader(loop, spec.attempt, secret, roster, me, terms, opened.sockets, on_change, most_strangers)
+        leader = Leader(loop, spec.attempt, secret, roster, terms, opened.sockets, on_change, most_strangers)
         if "NODE_RANK" in me.pinned:
             failure = Failure("node_rank", (me.pinned["NODE_RANK"], str(me.rank), me.host))
         if failure is not None:  # the leader stays to inform the others
