@@ -16,7 +16,7 @@ import click
 from mingle_hooks import keys, values
 from mingle_hooks.cli import commands
 from mingle_hooks.cli.answer import Flags, ProgressPrinter, execute, print_variables
-from mingle_hooks.cli.commands import CHECK, COMMON, ONLY_PRINTED, RUN, Grouped, Option, own_options, settings_options
+from mingle_hooks.cli.commands import CHECK, ONLY_PRINTED, RUN, SETTINGS, Grouped, Option, own_options, settings_options
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
@@ -42,7 +42,7 @@ mingle env --shell fish | source                         # fish
 eval "`mingle env --shell csh`"                          # csh, tcsh"""
 
 
-@click.command(cls=Grouped, examples=_ENV_EXAMPLES, common=(*COMMON, "shell", "key_file", "explain"))
+@click.command(cls=Grouped, examples=_ENV_EXAMPLES, common=(*commands.COMMON, "shell", "key_file", "explain"))
 @partial(settings_options, without=ONLY_STARTED)
 def env(*, explain: bool, no_wait: bool, **options: Any) -> None:
     """Print the variables of this node for eval.
@@ -65,7 +65,7 @@ srun mingle exec --scope task python train.py    # one process per task"""
     name="exec",
     cls=Grouped,
     examples=_EXEC_EXAMPLES,
-    common=(*COMMON, "together", "verbatim", "key_file", "explain"),
+    common=(*commands.COMMON, "together", "verbatim", "key_file", "explain"),
     context_settings={"allow_interspersed_args": False},
 )
 @partial(settings_options, hidden=ONLY_PRINTED)
@@ -436,9 +436,7 @@ def show(*, name: str, watch: bool, is_json: bool) -> None:
 @click.argument("name", metavar="ID")
 @click.option("--now", "is_now", is_flag=True, help="End it at once, without the grace period.")
 @click.option("--timeout", cls=Option, shown=commands.KILL_TIMEOUT, default="60s", help="How long to wait for its end.")
-@click.option(
-    "--key-file", cls=Option, shown=commands.SETTINGS["key_file"], help="File with the key that the run uses."
-)
+@click.option("--key-file", cls=Option, shown=SETTINGS["key_file"], help="File with the key that the run uses.")
 def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None:
     """End a run on all of its nodes and wait until it has ended.
 

@@ -430,7 +430,7 @@ class Runner:
         self._state = RunState(self.machine)
         self._writer: StatusWriter | None = None
         self._killers: KillListener | None = None
-        self._timer: Timer | None = None
+        self._timer = Timer()
         self._sweepers: list[Process] = []
         self._undrained = [0] * len(places)  # attempts that have begun at each place, and not ended their output
 
@@ -486,12 +486,9 @@ class Runner:
             self.machine.root_cause.progress = progress_mark(self._request.options.progress)
         actions = self.machine.take(event, self._loop.clock())
         self._state.take(event)
-        self._changed()
-        self._act(actions)
-
-    def _changed(self) -> None:
         if self._writer is not None:
             self._writer.changed()
+        self._act(actions)
 
     def _soon(self, event: Event) -> None:
         """Take an event that comes in the middle of an action."""
@@ -540,8 +537,7 @@ class Runner:
             self._do(action)
         if not self.machine.roster.awaited():
             self._launching.forget_file()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         due = self.machine.due
         if due is not None:
             self._timer = self._loop.after(max(due - self._loop.clock(), 0.0), lambda: self._take(machine.Time()))
