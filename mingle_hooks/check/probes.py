@@ -587,7 +587,7 @@ class Probe:
     def __init__(
         self, loop: Loop, task: Task, environ: Mapping[str, str], reachable: Reachable = facts.reachable_addresses
     ) -> None:
-        self._loop, self._task, self._reachable = loop, task, reachable
+        self._loop, self._reachable = loop, reachable
         self.is_over = self.was_dismissed = False
         self._secret = Secret(task.key)
         self._link: Link | None = None

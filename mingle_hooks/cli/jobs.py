@@ -92,22 +92,14 @@ _WITHOUT_HOSTS = ("frameworks", "no_wait", "explain", *ONLY_PRINTED, *ONLY_START
 
 
 @click.command(
-    cls=Grouped, examples=_HOSTS_EXAMPLES, common=("name", "hosts", "write_etc", "remove_etc", "id", "nodes", "slots")
+    cls=Grouped, examples=_HOSTS_EXAMPLES, common=("format", "hosts", "write_etc", "remove_etc", "id", "nodes", "slots")
 )
-@click.option(
-    "--format",
-    "name",
-    cls=Option,
-    shown=commands.HOSTS_FORMAT,
-    default="mpi",
-    type=click.Choice([*hostfiles.FORMATS]),
-    help="Format of the list.",
-)
+@partial(own_options, table=commands.FORMAT, format={"default": "mpi", "type": click.Choice([*hostfiles.FORMATS])})
 @click.option("--hosts", cls=Option, shown=RUN["hosts"], help="Use these hosts instead of the job's.")
 @click.option("--write-etc", is_flag=True, help="Add them to /etc/hosts, in a marked block.")
 @click.option("--remove-etc", is_flag=True, help="Remove the block of this world from /etc/hosts.")
 @partial(settings_options, without=_WITHOUT_HOSTS)
-def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **options: Any) -> None:
+def hosts(*, format: str, hosts: str | None, write_etc: bool, remove_etc: bool, **options: Any) -> None:  # noqa: A002
     """Print the hosts of the world, for MPI and other programs.
 
     Names and slots come from the scheduler if it provides them. For the
@@ -119,11 +111,11 @@ def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **
     if remove_etc:
         _remove_etc(options)
     elif hosts is not None:
-        if hostfiles.FORMATS[name].addresses == "needed":
-            raise UsageError("a format without addresses, for --hosts", name, "--format mpi")
-        write_stdout(hostfiles.text(name, named_members(listed(hosts), load(own(os.environ), options))))
+        if hostfiles.FORMATS[format].addresses == "needed":
+            raise UsageError("a format without addresses, for --hosts", format, "--format mpi")
+        write_stdout(hostfiles.text(format, named_members(listed(hosts), load(own(os.environ), options))))
     else:
-        _list_members("etc" if write_etc else name, options, is_written=write_etc)
+        _list_members("etc" if write_etc else format, options, is_written=write_etc)
 
 
 def _list_members(name: str, options: Mapping[str, object], *, is_written: bool) -> None:
