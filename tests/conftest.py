@@ -26,6 +26,7 @@ from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
 from forked import Forked
 from needs import FOR_WANT_OF, need, skip_for_want_of
+from places import Places
 from processes import is_long, is_slow, process_of
 from running import children
 
@@ -87,12 +88,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what takes longest; all else stays in its order, which is a random one."""
+    """Begin with what takes longest, and end with what takes least, for no process to have more left than others.
+
+    All else stays in its order, which is a random one.
+    """
+    slow = {item for item in items if is_slow(item.nodeid, getattr(item, "fixturenames", ()))}
     if config.getoption("--quick"):
-        slow = [item for item in items if is_slow(item.nodeid, getattr(item, "fixturenames", ()))]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in set(slow)]
-    items.sort(key=lambda item: not is_long(item.nodeid))
+        config.hook.pytest_deselected(items=[*slow])
+        items[:] = [item for item in items if item not in slow]
+    items.sort(key=lambda item: (not is_long(item.nodeid), item not in slow))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -238,6 +242,16 @@ def forked() -> Iterator[Forked]:
     """
     with Forked(Path(sys.executable)) as started:
         yield started
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[Places]:
+    """Give hosts on this machine; nothing of theirs may be left."""
+    made = Places(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def open_sockets() -> dict[str, str]:

@@ -543,7 +543,7 @@ class Multicast:
         port = next((port for port in self._ports if _is_free(family, port)), self._ports[-1])
         self._heard[info.machine_name] = set()
         try:
-            self._links.append(multicast.Link(self._loop, self._read, info, family, group, port, ttl=1))
+            self._links.append(multicast.Link(self._loop, self._read, info, group, port, ttl=1))
         except (OSError, RuntimeError) as error:  # it has gone, or multicast_expert refuses
             self._faults[info.machine_name] = reason(error)
 

@@ -151,6 +151,12 @@ RUN = {
         help="A shell line to run at the end if another try makes sense: after status 75 or a warning, unless four"
         " runs in a row formed no world.",
     ),
+    "on_event": Shown(
+        END,
+        "LINE",
+        help="A shell line to run for each event, such as a failure or a restart. It gets the event on stdin, as JSON"
+        " (`mingle schema events`), and has 10 s.",
+    ),
     "start_option": Shown(
         HOSTS, "OPTION", help="An option for the scheduler's starter (srun), such as --container-image=IMAGE."
     ),
@@ -537,7 +543,7 @@ COMMANDS = {
     "key": ("mingle_hooks.cli.template", "Print a new key for the members of a world."),
     "template": ("mingle_hooks.cli.template", "Write a job script from a job description."),
     "hooks": ("mingle_hooks.cli.hooks", "Install the hooks of a cluster: prolog, epilog, task prolog."),
-    "schema": ("mingle_hooks.cli.template", "Print the JSON schema of a job file or of mingle.toml."),
+    "schema": ("mingle_hooks.cli.template", "Print the JSON schema of job files, mingle.toml or events."),
     "docs": ("mingle_hooks.cli.template", "Print a page of the documentation."),
     "completion": ("mingle_hooks.cli.commands", "Print the completion script for bash, zsh or fish."),
 }

@@ -248,10 +248,13 @@ def uninstall_command(
             click.confirm("Continue?", abort=True, err=True)
         if not dry_run:
             plans.uninstall(where.root, scheduler, found)
+        left = () if dry_run else TARGETS[scheduler].clear(where)
     if not needs_confirmation and not as_json:
         _show_removals(where.root, found, undo)
     if as_json:
         click.echo(verify.removed_json(scheduler, found, undo, changes=changes))
+    for path in left:
+        click.echo(f"note: {path} is left for its job; run this again after the job", err=True)
     _end(changed=changes and detailed)
 
 

@@ -173,7 +173,7 @@ for _name in SCHEDULERS:
     template.add_command(_command(_name))
 
 
-# `mingle schema`: JSON schemas of job files and mingle.toml, for editors and validators.
+# `mingle schema`: JSON schemas of job files, mingle.toml and events.jsonl, for editors and validators.
 
 _SCHEMA_EXAMPLES = """\
 mingle schema job > job.schema.json   # then a job file begins with
@@ -181,14 +181,14 @@ mingle schema job > job.schema.json   # then a job file begins with
 
 
 @click.command(cls=Grouped, examples=_SCHEMA_EXAMPLES)
-@click.argument("file", type=click.Choice(["job", "settings"]))
+@click.argument("file", type=click.Choice(["job", "settings", "events"]))
 def schema(file: str) -> None:
-    """Print the JSON schema of a job file or of mingle.toml."""
+    """Print the JSON schema of a job file, of mingle.toml or of events.jsonl."""
     import json
 
     from mingle_hooks import schemas
 
-    write_stdout(json.dumps(schemas.job() if file == "job" else schemas.settings(), indent=2) + "\n")
+    write_stdout(json.dumps(getattr(schemas, file)(), indent=2) + "\n")
 
 
 # `mingle docs`: print a page of the documentation that is installed.

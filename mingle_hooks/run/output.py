@@ -14,15 +14,13 @@ import socket
 import stat
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from io import FileIO
 from itertools import groupby
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from mingle_hooks import values
 from mingle_hooks.errors import PlaceError, limit
 from mingle_hooks.rendezvous.connection import READ, WRITE, Loop
 from mingle_hooks.run.messages import ERR, OUT
@@ -401,7 +399,7 @@ class Logs:
         files.start()
 
     def begin(self, place: int, name: str) -> None:
-        """Open the file of a member; a later attempt goes on in it."""
+        """Open the file of a member's attempt."""
         if (descriptor := self._members.pop(place, None)) is not None:
             self._files.close_file(descriptor, self._fail)
         try:
@@ -419,10 +417,9 @@ class Logs:
         for descriptor in self._members.values():
             self._write(descriptor, text.encode(errors="backslashreplace"))
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
+    def event(self, line: bytes) -> None:
         """Write a line of events.jsonl."""
-        line = values.to_json({"time": round(time.time(), 3), "event": name, **fields})
-        self._write(self._events, f"{line}\n".encode(errors="backslashreplace"))
+        self._write(self._events, line)
 
     def _write(self, descriptor: int, data: bytes) -> None:
         if not self._has_failed:

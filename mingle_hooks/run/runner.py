@@ -5,10 +5,14 @@ Also `mingle exec --together`: the members of a world, whoever started them, run
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import signal
 import socket
+import stat
+import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -30,7 +34,7 @@ from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import agent, attempt, machine, messages, processes, starters
 from mingle_hooks.run import status as runs
 from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED, Plan
-from mingle_hooks.run.hub import Agreed, Hub, Launching, Process
+from mingle_hooks.run.hub import EVENT_S, Agreed, EventCommand, Hub, Launching, Process
 from mingle_hooks.run.machine import Begin, Event, Machine
 from mingle_hooks.run.messages import DRAINED, Start
 from mingle_hooks.run.output import Logs, Output
@@ -61,6 +65,7 @@ class Options(NamedTuple):
     warn_signal: str = "USR1"
     progress: str | None = None
     log_dir: str | None = None
+    on_event: str | None = None
     again: str | None = None
     start_option: tuple[str, ...] = ()
     no_label: bool = False
@@ -400,6 +405,18 @@ def progress_mark(path: str | None) -> object:
     return None
 
 
+def has_input() -> bool:
+    """Tell whether something waits at stdin that nobody types."""
+    try:
+        found = os.fstat(0)
+        if stat.S_ISREG(found.st_mode):
+            return found.st_size > os.lseek(0, 0, os.SEEK_CUR)
+        waiting = fcntl.ioctl(0, termios.FIONREAD, bytes(4))
+        return not os.isatty(0) and bool(int.from_bytes(waiting, sys.byteorder))
+    except OSError:  # closed, or a device
+        return False
+
+
 # Signals that the runner takes; what is ignored stays ignored, as nohup(1) wants, but for the ends of children.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
 # Events that are also written into all members' log files.
@@ -420,6 +437,8 @@ class Runner:
         self._id, self._processes = launching.run, launching.processes
         self._output = Output(loop, lambda: self._soon(machine.ReaderGone()), self._hold)
         self._logs = Logs(request.options.log_dir, self._output.files, self._warn) if request.options.log_dir else None
+        line = request.options.on_event
+        self._events = None if line is None else EventCommand(loop, self._processes, line, self._warn)
         places, sockets = request.plan.places, launching.sockets
         own = request.job.own or hostname()
         self._hub = Hub(loop, sockets, launching.secret, places, request.silence, own)
@@ -438,6 +457,8 @@ class Runner:
         """Read signals from a pipe, and start the agents."""
         self._loop.watch(FileIO(signals, closefd=False), READ, lambda _events: self._signalled(signals))
         self._act(self.machine.begin(self._loop.clock()))
+        if self._request.job.job_id is None and has_input():  # schedulers give a job's shell its script on stdin
+            self._warn("COMMAND does not get stdin; to read FILE on each host, run `sh -c 'COMMAND < FILE'`")
         self._announce()
 
     def _announce(self) -> None:
@@ -581,7 +602,8 @@ class Runner:
         self._undrained[place] += 1
         self._output.begin(place, member_label(request, action, rank), rank)
         if self._logs is not None:
-            self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}.log")
+            number = f".{action.attempt}" if action.attempt else ""
+            self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}{number}.log")
         self._hub.send(place, start)
 
     def _sweep(self, host: str) -> None:
@@ -613,10 +635,27 @@ class Runner:
         text = attempt.event_text(name, fields)
         if text is not None and not (self._request.settings.quiet and name not in _NOTED):
             self._output.show(text)
+        if self._logs is not None and text is not None and name in _NOTED:
+            self._logs.note(text)
+        line = self._event_line(name, fields)
         if self._logs is not None:
-            if text is not None and name in _NOTED:
-                self._logs.note(text)
-            self._logs.event(name, fields)
+            self._logs.event(line)
+        if self._events is not None:
+            self._events.take(line)
+
+    def _event_line(self, name: str, fields: Mapping[str, object]) -> bytes:
+        """Return an event as a line of JSON (`mingle schema events`)."""
+        event = {
+            "schema": attempt.EVENT_SCHEMA,
+            "event": name,
+            "time": round(time.time(), 3),
+            "monotonic": round(time.monotonic(), 3),
+            "job": self._request.id,
+            "run": self._id,
+            "runner": hostname(),
+            **fields,
+        }
+        return f"{values.to_json(event)}\n".encode(errors="backslashreplace")
 
     def _warn(self, text: str) -> None:
         self._output.show(f"mingle run: {text}\n")
@@ -639,6 +678,8 @@ class Runner:
             return any(self._undrained[place] > 0 for place in here)
 
         self._while(is_undrained, lambda: output.taken_bytes + output.waiting_bytes, DRAIN_S)
+        if (events := self._events) is not None:
+            self._while(lambda: events.running, lambda: events.done, EVENT_S)
         self._hub.dismiss(self.status)
         self._while(lambda: started.running and here, lambda: len(here), LEAVE_S)
         self._while(lambda: started.running and not here, lambda: 0, ALONE_S)

@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import FactsError, PlaceError, UsageError, reason
-from mingle_hooks.files import write_new
-from mingle_hooks.keys import on_network
+from mingle_hooks.files import network_type, write_new
 from mingle_hooks.net.addresses import HOST_CHARACTERS, hostname
 from mingle_hooks.schedulers import hostlist
 from mingle_hooks.schedulers.facts import JobFacts
@@ -200,7 +199,7 @@ def directories(environ: Mapping[str, str]) -> tuple[str, ...]:
     with suppress(OSError):  # it has been removed
         places.insert(0, os.getcwd())
     absolute = dict.fromkeys(filter(os.path.isabs, places))
-    return tuple(sorted(absolute, key=lambda place: (not on_network(place), not _is_plain(place))))
+    return tuple(sorted(absolute, key=lambda place: (not network_type(place), not _is_plain(place))))
 
 
 def write_environ(environ: Mapping[str, str], within: tuple[str, ...]) -> str:

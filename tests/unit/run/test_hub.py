@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,8 @@ from support.gathering import no_descriptor_left
 from mingle_hooks.errors import NetworkError, NotExecutableError, PlaceError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
-from mingle_hooks.run import messages, starters
-from mingle_hooks.run.hub import MOST_OUTPUT, Hub, Launching, Limit, Process, Processes, Sockets
+from mingle_hooks.run import hub, messages, starters
+from mingle_hooks.run.hub import MOST_OUTPUT, EventCommand, Hub, Launching, Limit, Process, Processes, Sockets
 from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet
 from mingle_hooks.run.messages import AGENT, WELCOME, Join, Link, Silence
 from mingle_hooks.run.starters import Allocation, Launch, Place
@@ -182,16 +183,6 @@ def test_a_silence_is_over_in_its_time_and_not_at_the_next_look(scene: Scene) ->
     assert scene.events[-1] == Lost(0, 15.0)
 
 
-def test_output_counts_as_a_heartbeat(scene: Scene) -> None:
-    _, output = scene.agent()
-    scene.passes(5)
-    output.send_output(32, b"line\n")
-    scene.turn()
-    assert scene.kinds() == [Joined, Quiet, Alive]
-    scene.passes(14)
-    assert Lost not in scene.kinds()
-
-
 def test_a_stop_of_the_runner_is_nobodys_silence(scene: Scene) -> None:
     scene.agent()
     scene.now += 600
@@ -215,18 +206,12 @@ def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_a_replayed_one
         scene.agent()
         scene.passes(5)
         assert scene.kinds() == [Joined, Lost, Joined, Quiet]
+        assert scene.events[1] == Lost(0, None)
         beat(1)
         assert scene.kinds()[4:] == [Alive]
         scene.passes(5)
         beat(1)  # an old one, which somebody has kept
         assert scene.kinds()[5:] == [Quiet]
-
-
-def test_its_connections_end_is_its_own(scene: Scene) -> None:
-    control, _ = scene.agent()
-    control.close()
-    scene.turn()
-    assert scene.events[1:] == [Lost(0, None)]
 
 
 def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(scene: Scene) -> None:
@@ -393,3 +378,19 @@ def test_where_a_python_cannot_start_programs_the_command_is_refused(
     monkeypatch.delattr(os, "posix_spawnp")
     with pytest.raises(NotExecutableError, match="expected CPython for this command; saw cpython; try mingle exec"):
         started.start("true")
+
+
+def test_a_line_for_events_that_hangs_is_ended_and_what_it_cannot_take_is_left_out(
+    started: Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(hub, "EVENT_S", 0.05)
+    monkeypatch.setattr(hub, "MOST_EVENTS", 2)
+    notes: list[str] = []
+    line = f"read event; echo $event >>{tmp_path}/events; [ $event != first ] || sleep 60"
+    events = EventCommand(started.loop, started.processes, line, notes.append)
+    for event in (b"first\n", b"second\n", b"third\n", b"fourth\n"):
+        events.take(event)
+    assert notes == ["--on-event: 2 events wait for it"]
+    started.until(lambda: events.done == 3)
+    assert (tmp_path / "events").read_text() == "first\nsecond\nthird\n"
+    assert started.processes.running == ()

@@ -346,7 +346,7 @@ def test_a_network_file_system_comes_first_then_a_plain_path(tmp_path: Path, mon
     monkeypatch.chdir(odd)
     assert starters.directories({"HOME": str(home)}) == (str(home), str(odd))
     assert starters.directories({"HOME": "relative"}) == (str(odd),)
-    monkeypatch.setattr(starters, "on_network", lambda path: path == str(odd))
+    monkeypatch.setattr(starters, "network_type", lambda path: path == str(odd))
     assert starters.directories({"HOME": str(home)}) == (str(odd), str(home))
     odd.rmdir()
     assert starters.directories({"HOME": str(home)}) == (str(home),)
