@@ -24,13 +24,6 @@ def deaf(count: int) -> Iterator[list[socket.socket]]:
         yield [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
 
 
-def test_a_leader_that_proves_itself_is_found(pair: Room) -> None:
-    """And it is asked to check in."""
-    member = pair.joined(rank=1)
-    assert member.membership.proven.leader == pair.me.member
-    assert member.membership.proven.ticket == 0
-
-
 def test_a_member_with_another_key_and_the_leader_learn_of_the_mismatch(pair: Room) -> None:
     """Neither takes the other for a member."""
     member = pair.member(OTHER, rank=1).come()
