@@ -66,15 +66,6 @@ def test_without_a_yes_nothing_is_written(node: Path, argv: tuple[str, ...]) -> 
     assert (tree(node), done.exit_code, "?" in done.stderr) == (before, 0 if argv else 1, not argv)
 
 
-def test_lines_that_are_there_are_marked(node: Path) -> None:
-    """Lines that slurm.conf has already, also through Include and in other letters, are marked."""
-    (node / "etc/slurm/more.conf").write_text(f"prologFLAGS = Alloc,X11 # x\ntaskprolog={OURS}/taskprolog\n")
-    conf(node, f"Prolog={OURS}/prolog", "Include more.conf")
-    program(node, "/etc/mingle/mingle.toml", NO_CHAIN)
-    there = [line for line in install(node).stdout.splitlines() if "already there" in line]
-    assert [line.split("=")[0] for line in there] == ["Prolog", "TaskProlog", "PrologFlags"]
-
-
 def test_a_globbed_directory_gets_a_program_that_its_glob_matches(node: Path) -> None:
     """Runnable, and nothing else is put there, not even for a moment; better no plan than a hook that never runs."""
     program(node, "/etc/slurm/prolog.d/50-site.sh")
