@@ -66,16 +66,20 @@ class Scene:
     """A runner with agents on hosts a and b and a clock, all of the test's own, which starts no programs on hosts."""
 
     def __init__(self, run: Request, reading: int, sweep: str) -> None:
-        self.now, self._read, self._sweep = 100.0, reading, sweep
+        self.now, self._step_s, self._read, self._sweep = 100.0, 0.0, reading, sweep
         self.launched: list[tuple[str, tuple[str, ...]]] = []
-        self.loop = Loop(clock=lambda: self.now)
-        starter = Starter("local", "", self._launches, 30.0, carries_environment=True)
-        self.launching = Launching(self.loop, starter, run.job, "agent", port_range=range(1))
+        self.loop = Loop(clock=self._clock)
+        starter = Starter("local", "", self._launches, 30.0, environment="own")
+        self.launching = Launching(self.loop, starter, run.job, "agent", run.settings, None)
         self.runner = Runner(self.loop, run._replace(starter=starter), self.launching)
         self.agents = Agents()
         self.runner._hub = cast("Any", self.agents)
         self._signals = os.pipe()
         self.runner.begin(self._signals[0])
+
+    def _clock(self) -> float:
+        self.now += self._step_s
+        return self.now
 
     def _launches(self, _job: object, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[starters.Launch, ...]:
         self.launched.append((hosts[0], program))
@@ -126,10 +130,13 @@ class Scene:
         """Return the messages of a kind that the agents have got, by host."""
         return [(host, message) for host, message in self.agents.sent if isinstance(message, kind)]
 
-    def end(self, seconds: float = 1.0) -> tuple[int, list[int]] | None:
-        """Let so much time go by; return the run's status and those that the agents have got, if the run is over."""
-        self.passes(seconds)
-        return (self.runner.status, [leave.status for _, leave in self.of(Leave)]) if self.runner.is_over else None
+    def end(self) -> tuple[int, list[int], float]:
+        """Return the status of the run, which is over, those that its agents have got, and what its end took."""
+        assert self.runner.is_over
+        began, self._step_s = self.now, 0.05
+        self.runner.finish()
+        self._step_s = 0.0
+        return self.runner.status, [leave.status for _, leave in self.of(Leave)], self.now - began
 
     def written(self) -> list[str]:
         """Return the lines that the runner has written on both of its streams since the last call."""
@@ -279,9 +286,9 @@ def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) 
     scene.send("a", b"other\n")
     assert scene.written() == ["b: one", "a: other"]
     scene.ended("a")
-    assert scene.end() is None
+    assert not scene.runner.is_over
     scene.ended("b")
-    assert scene.end() == (0, [0, 0])
+    assert scene.end() == (0, [0, 0], pytest.approx(0.5, abs=0.5))
     assert scene.written() == ["b: tw"]
     scene.runner.close()
     (path,) = Path(os.environ["XDG_STATE_HOME"]).rglob("*.json")
@@ -297,9 +304,7 @@ def test_the_first_failure_ends_all_and_is_in_each_log(scenes: Callable[..., Sce
     scene.ended("b", 7, tail="it breaks\n")
     assert scene.of(End) == [("a", End(0, 28_000)), ("b", End(0, 28_000))]
     scene.ended("a", 15)
-    scene.passes(0.5)
-    scene.until(lambda: not scene.runner._output.files.waiting_bytes)
-    assert scene.end() == (7, [7, 7])
+    assert scene.end()[:2] == (7, [7, 7])
     failed = ["mingle run: b (rank 1): exited with status 7 after 0 s; its last lines:", "  it breaks"]
     assert scene.written() == ["a: fine", *failed]
     logs = {path.name: path.read_text().splitlines() for path in (tmp_path / "logs").iterdir()}
@@ -309,7 +314,7 @@ def test_the_first_failure_ends_all_and_is_in_each_log(scenes: Callable[..., Sce
 
 
 def test_a_new_attempt_has_all_hosts_again(scenes: Callable[..., Scene]) -> None:
-    """The end of its output is awaited as that of the first was."""
+    """The end of its output is awaited."""
     scene = scenes(restarts=1)
     scene.ended("a", 7)
     scene.ended("b")
@@ -317,10 +322,8 @@ def test_a_new_attempt_has_all_hosts_again(scenes: Callable[..., Scene]) -> None
     assert [(host, start.attempt) for host, start in scene.of(Start)[2:]] == [("a", 1), ("b", 1)]
     scene.began(attempt=1)
     scene.ended("ab", attempt=1, drains=False)
-    assert scene.end() is None
-    scene.send("a", b"")
-    scene.send("b", b"")
-    assert scene.end() == (0, [0, 0])
+    scene.loop.after(3.0, lambda: [scene.send(host, b"") for host in "ab"])
+    assert scene.end() == (0, [0, 0], pytest.approx(3.5, abs=0.5))
 
 
 UNREACHED = "mingle run: b cannot be reached: processes there end by themselves"
@@ -343,7 +346,7 @@ def test_a_host_that_is_lost_is_swept(scenes: Callable[..., Scene], sweep: str, 
     assert scene.launched[2:] == [("b", (*own_program_argv("sweep"), scene.launching.run))]
     scene.until(lambda: scene.runner.machine.phase == "over")
     assert scene.written() == said
-    assert scene.end() == (75, [75])
+    assert scene.end()[:2] == (75, [75])
 
 
 def test_a_sweep_here_spares_the_starters_of_other_hosts(scenes: Callable[..., Scene]) -> None:
@@ -379,31 +382,28 @@ def test_what_stops_a_run_reaches_all_agents_once(
     assert [message for host, message in scene.agents.sent if host == "b"][1:] == sent
     assert ("mingle run: `mingle kill` was called" in scene.written()) == ("kill" in str(ends))
     scene.ended("ab")
-    assert scene.end() == (status, [status, status])
+    assert scene.end()[:2] == (status, [status, status])
 
 
 def test_the_third_ctrl_c_ends_it_at_once(scenes: Callable[..., Scene]) -> None:
     scene = scenes()
     for _ in range(3):
-        assert scene.end(0.0) is None
+        assert not scene.runner.is_over
         scene.signal(signal.SIGINT)
-    assert scene.end(0.0) == (130, [130, 130])
+    assert scene.end()[::2] == (130, pytest.approx(0.3, abs=0.3))
 
 
 def test_output_is_awaited_while_some_comes(scenes: Callable[..., Scene]) -> None:
     """Its end is not: the host may be lost."""
     scene = scenes()
     scene.ended("ab", drains=False)
-    scene.passes(4.5)
-    scene.send("a", b"late\n", b"")
-    scene.passes(4.5)
-    assert not scene.of(Leave)
-    assert scene.end() == (0, [0, 0])
+    scene.loop.after(4.0, lambda: scene.send("a", b"late\n", b""))
+    assert scene.end() == (0, [0, 0], pytest.approx(9.5, abs=0.8))
     assert "a: late" in scene.written()
 
 
-@pytest.mark.parametrize(("is_here", "least_s"), [(True, 6.0), (False, 3.0)])
-def test_starters_that_do_not_end_are_ended(scenes: Callable[..., Scene], least_s: float, *, is_here: bool) -> None:
+@pytest.mark.parametrize(("is_here", "took_s"), [(True, 6.5), (False, 3.5)])
+def test_starters_that_do_not_end_are_ended(scenes: Callable[..., Scene], took_s: float, *, is_here: bool) -> None:
     """Those of agents that are here get more time."""
     scene = scenes()
     stubborn = starters.Launch(("sh", "-c", "trap '' TERM; echo ready; sleep 60 & wait; wait"), ("a",))
@@ -411,8 +411,7 @@ def test_starters_that_do_not_end_are_ended(scenes: Callable[..., Scene], least_
     scene.until(lambda: process.output)
     scene.ended("ab")
     scene.agents.here.intersection_update({0, 1} if is_here else ())
-    assert scene.end(least_s - 0.3) is None
-    assert scene.end() is not None
+    assert scene.end()[2] == pytest.approx(took_s, abs=0.8)
     assert process.wait() == 137
 
 
@@ -422,8 +421,7 @@ def test_output_that_nobody_reads_is_counted(scenes: Callable[..., Scene]) -> No
     scene.written()
     scene.send("a", *[b"x" * 99_999 + b"\n"] * 20)
     scene.ended("ab")
-    assert scene.end(14.0) is None
-    assert scene.end(2.0) is not None
+    assert scene.end()[2] == pytest.approx(15.5, abs=0.5)
     kept_bytes = len("\n".join(scene.written()))
     scene.loop.turn(0)
     words = scene.written()[-1].partition("mingle run: ")[2].split(maxsplit=1)
