@@ -11,7 +11,7 @@ from statistics import median
 from typing import Literal, NamedTuple, TypeVar
 
 from mingle_hooks.check import report as reports
-from mingle_hooks.check.report import Address, Finding, Flow, Heard, Host, Network, Pair, Report, Space
+from mingle_hooks.check.report import Finding, Flow, Heard, Host, Network, Pair, Report, Space
 from mingle_hooks.rendezvous.report import KINDS, MAJORITY, Compared, compare_members
 from mingle_hooks.schedulers.hostlist import fold
 
@@ -34,17 +34,6 @@ ROUTED = "routed"
 MOST_NETWORKS = 8
 # An address that more hosts than this have is no mistake of two: it is a bridge for each host's own guests.
 _MOST_CLASHING = 2
-
-
-def cidr(address: Address) -> str:
-    """Return the network of an address."""
-    return str(ipaddress.ip_interface(f"{address.address}/{address.prefix}").network)
-
-
-def clashing_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
-    """Return each address that two or more hosts have, with these hosts; bridges for guests are left out."""
-    guests = bridge_addresses(hosts)
-    return {address: names for address, names in _owners(hosts).items() if len(names) > 1 and address not in guests}
 
 
 def bridge_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
@@ -89,7 +78,8 @@ def _networks(hosts: Iterable[Host]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for host in hosts:
         for address in host.addresses:
-            found.setdefault(cidr(address), {}).setdefault(host.name, address.address)
+            network = ipaddress.ip_interface(f"{address.address}/{address.prefix}").network
+            found.setdefault(str(network), {}).setdefault(host.name, address.address)
     return found
 
 
@@ -151,9 +141,11 @@ def different_nodes(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def address_clashes(report: Report) -> Iterator[Finding]:
-    """Find hosts that have the same address."""
-    for address, hosts in clashing_addresses(report.here).items():
-        yield Finding("network", hosts, f"{fold(hosts)}: the same address, {address}", hosts[1:])
+    """Find hosts that have the same address, except for that of a bridge for guests."""
+    guests = bridge_addresses(report.here)
+    for address, hosts in _owners(report.here).items():
+        if len(hosts) > 1 and address not in guests:
+            yield Finding("network", hosts, f"{fold(hosts)}: the same address, {address}", hosts[1:])
 
 
 def guest_bridges(report: Report) -> Iterator[Finding]:

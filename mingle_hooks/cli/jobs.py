@@ -14,20 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mingle_hooks import keys, values
+from mingle_hooks.cli import commands
 from mingle_hooks.cli.answer import Flags, ProgressPrinter, execute, print_variables
-from mingle_hooks.cli.commands import (
-    CHECK,
-    COMMON,
-    HOSTS_FORMAT,
-    KILL_TIMEOUT,
-    ONLY_PRINTED,
-    RUN,
-    SETTINGS,
-    Grouped,
-    Option,
-    own_options,
-    settings_options,
-)
+from mingle_hooks.cli.commands import CHECK, COMMON, ONLY_PRINTED, RUN, Grouped, Option, own_options, settings_options
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
@@ -43,7 +32,6 @@ from mingle_hooks.settings import ONLY_STARTED, load, option_arguments
 # `mingle hosts`, and `env` with unusual options, run on every node: what only `run`, `ls`, `show` and `kill` need takes
 # 50 ms, and is loaded there.
 if TYPE_CHECKING:
-    from mingle_hooks.run.runner import Request
     from mingle_hooks.run.status import Failure, Runs, RunStatus
 
 # `mingle env`: print the variables.
@@ -110,7 +98,7 @@ _WITHOUT_HOSTS = ("frameworks", "no_wait", "explain", *ONLY_PRINTED, *ONLY_START
     "--format",
     "name",
     cls=Option,
-    shown=HOSTS_FORMAT,
+    shown=commands.HOSTS_FORMAT,
     default="mpi",
     type=click.Choice([*hostfiles.FORMATS]),
     help="Format of the list.",
@@ -171,16 +159,6 @@ _RUN_COMMON = (
 _NO_RUN_OPTIONS = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 
 
-def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
-    """Return the request of these options. Raises what `plan_request` raises."""
-    from mingle_hooks.run import runner
-
-    own = {name: value for name, value in given.items() if name in runner.Options._fields}
-    members = {name: value for name, value in given.items() if name not in own}
-    settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
-    return runner.plan_request(command, runner.Options(**own), settings, option_arguments(members))  # type: ignore[arg-type]
-
-
 @click.command(
     name="run",
     cls=Grouped,
@@ -200,7 +178,9 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     """
     from mingle_hooks.run import runner
 
-    return runner.run_command(_request(command, options))
+    own = runner.Options(**{name: options.pop(name) for name in runner.Options._fields})
+    settings = {name: value for name, value in options.items() if name not in ("explain", "verbatim", "keep_key")}
+    return runner.run_command(runner.plan_request(command, own, settings, option_arguments(options)))
 
 
 # `mingle check`: find the node that differs before training starts.
@@ -216,20 +196,7 @@ sbatch --exclude="$(mingle check --exclude --hosts node[1-16])" job.sh"""
 @click.command(name="check", cls=Grouped, examples=_CHECK_EXAMPLES)
 @partial(own_options, table=CHECK, limit={"default": "10m"})
 @partial(settings_options, only=("iface", "port_range"))
-def check(
-    *,
-    hosts: str | None,
-    start: str | None,
-    timeout: str | None,
-    command: str | None,
-    limit: str,
-    html: str | None,
-    bandwidth: bool,
-    exclude: bool,
-    force: bool,
-    json: bool,
-    **settings: Any,
-) -> int:
+def check(*, command: str | None, bandwidth: bool, exclude: bool, force: bool, json: bool, **more: str | None) -> int:
     """Find hosts that differ or cannot reach the others.
 
     Each host reports its hardware and software and probes the others on every
@@ -242,13 +209,12 @@ def check(
     from mingle_hooks.check.session import Trials, check_request, run_check
     from mingle_hooks.run.runner import Options
 
+    hosts, start, timeout, limit, html = (more.pop(name) for name in ("hosts", "start", "timeout", "limit", "html"))
     trials = None
     if command is not None:
         options = Options(hosts=hosts, limit=limit)
-        trials = Trials(
-            _split_command(command), options, settings, lambda line: write_stderr(f"mingle check: {line}\n")
-        )
-    found = run_check(check_request(settings, hosts, timeout, start, is_bandwidth=bandwidth))
+        trials = Trials(_split_command(command), options, more, lambda line: write_stderr(f"mingle check: {line}\n"))
+    found = run_check(check_request(more, hosts, timeout, start, is_bandwidth=bandwidth))
     found = found._replace(is_forced=force)
     if trials is not None and found.here:
         found = with_findings(found, trials.findings(tuple(host.name for host in found.here)))
@@ -469,8 +435,10 @@ def show(*, name: str, watch: bool, is_json: bool) -> None:
 @click.command()
 @click.argument("name", metavar="ID")
 @click.option("--now", "is_now", is_flag=True, help="End it at once, without the grace period.")
-@click.option("--timeout", cls=Option, shown=KILL_TIMEOUT, default="60s", help="How long to wait for its end.")
-@click.option("--key-file", cls=Option, shown=SETTINGS["key_file"], help="File with the key that the run uses.")
+@click.option("--timeout", cls=Option, shown=commands.KILL_TIMEOUT, default="60s", help="How long to wait for its end.")
+@click.option(
+    "--key-file", cls=Option, shown=commands.SETTINGS["key_file"], help="File with the key that the run uses."
+)
 def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None:
     """End a run on all of its nodes and wait until it has ended.
 

@@ -205,11 +205,6 @@ def _lightning(view: View) -> dict[str, str]:
 #
 # Read in deepspeed 0.19, launcher/runner.py: lines of `host slots=N`, each host once, from --hostfile or
 # /job/hostfile and from no variable.
-def _nothing(_view: View) -> dict[str, str]:
-    """Return no variables: the file has everything."""
-    return {}
-
-
 def _hostfile(view: View, *variables: str) -> tuple[File, ...]:
     """Return the hostfile of DeepSpeed and Open MPI, or () without a roster."""
     text = hostfiles.text("mpi", view.world.roster)
@@ -469,7 +464,7 @@ FRAMEWORKS = {
     "cpu": Framework(_cpu, _CPU, _DEVICES),
     "process": Framework(_process, ("TORCHELASTIC_RUN_ID", *_CPU), _DEVICES),
     "lightning": Framework(_lightning, ("TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME")),
-    "deepspeed": Framework(_nothing, ("MINGLE_HOSTFILE",), _NAMED_HOSTS, files=_hostfile),
+    "deepspeed": Framework(lambda _view: {}, ("MINGLE_HOSTFILE",), _NAMED_HOSTS, files=_hostfile),
     "mpi": Framework(_mpi, _MPI, _NAMED_HOSTS | _NETWORK, files=_mpi_files),
     "horovod": Framework(_horovod, ("MINGLE_HOSTS",), _NAMED_HOSTS),
     "jax": Framework(

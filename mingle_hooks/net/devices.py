@@ -222,9 +222,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 # The variables that Slurm sets for a task's GPUs. A MIG instance has no number and no peers.
-MASKS = (
-    *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"),
-)
+MASKS = (*dict(_VARIABLES), "GPU_DEVICE_ORDINAL")
 _MIG = "MIG-"
 
 

@@ -7,7 +7,6 @@ import socket
 import struct
 from collections.abc import Collection, Sequence
 from hashlib import sha256
-from itertools import chain
 
 from mingle_hooks.errors import NetworkError, NoPortError, limit
 from mingle_hooks.net.addresses import read_attribute
@@ -58,16 +57,13 @@ def listen(address: str, candidates: Sequence[int], port_range: range = DEFAULT_
     It is bound without SO_REUSEADDR, so a port that another world reserves (see `keep`) is skipped.
     Raises NetworkError if every port is in use, or the address is not this host's.
     """
-    rest = (port for port in port_range if port not in candidates)
-    tried = 0
-    for port in chain(candidates, rest):
-        listener = bound(address, port)
-        if listener is not None:
+    wanted = dict.fromkeys((*candidates, *port_range))
+    for port in wanted:
+        if (listener := bound(address, port)) is not None:
             return listener
-        tried += 1
     raise NetworkError(
         f"a free port on {address}",
-        f"all of the {tried} ports tried are taken{over({*candidates, *port_range})}",
+        f"all of the {len(wanted)} ports tried are taken{over(wanted)}",
         "a wider --port-range A-B, or ending what listens there (see `ss -tan`)",
     )
 

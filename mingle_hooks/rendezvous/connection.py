@@ -347,6 +347,7 @@ ACCEPT_AT_ONCE = 256
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # Seconds until the next attempt to accept where no room could be made: the callers wait in the kernel.
 ROOM_S = 0.2
+Take = Callable[[socket.socket, str], None]
 
 
 class Callers:
@@ -357,11 +358,7 @@ class Callers:
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        listeners: Sequence[socket.socket],
-        take: Callable[[socket.socket, str], None],
-        make_room: Callable[[], bool] = lambda: False,
+        self, loop: Loop, listeners: Sequence[socket.socket], take: Take, make_room: Callable[[], bool] = lambda: False
     ) -> None:
         self._loop, self._take, self._make_room = loop, take, make_room
         self._listeners = list(listeners)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 from mingle_hooks.errors import LIMITS, MingleError, NetworkError, PlaceError, reason
-from mingle_hooks.files import read_bounded
+from mingle_hooks.files import read_bounded, write_new
 from mingle_hooks.rendezvous import multicast, wire
 from mingle_hooks.rendezvous.connection import Endpoint, Lookup, Loop, Timer
 from mingle_hooks.rendezvous.wire import Secret, check_in_ports
@@ -232,9 +232,7 @@ class DirectoryBackend:
         draft = path + ".part"
         self._own = path
         try:
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(self._context.secret.mac(b"notice", body) + body)
+            write_new(draft, self._context.secret.mac(b"notice", body) + body)
             os.replace(draft, path)
         except OSError as error:
             self._remove()

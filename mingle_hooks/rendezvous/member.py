@@ -13,7 +13,7 @@ from mingle_hooks.net.addresses import is_loopback, is_preferred, machine_id
 from mingle_hooks.net.devices import GpuBinding
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop, Timer, dial
-from mingle_hooks.rendezvous.messages import Answer, Failure, JoinRequest, Outcome, Stopwatch
+from mingle_hooks.rendezvous.messages import Answer, Failure, JoinRequest, Outcome
 from mingle_hooks.rendezvous.wire import Attempt, Material, MembershipState, Secret
 from mingle_hooks.schedulers.facts import JobFacts, switches_above
 from mingle_hooks.settings import Settings
@@ -350,10 +350,8 @@ class Membership:
             self.answer, self.state, self._packed = messages.parse_answer(body), "ready", b""
             self.is_free = False
             self._promise(self.answer["epoch"])
-        elif kind == wire.HOLD:
-            self._hold(wire.integer(body, "epoch", 1, messages.LAST_EPOCH))
-        elif kind == wire.COMMIT:
-            self._commit(body)
+        elif kind in (wire.HOLD, wire.COMMIT):
+            self._hold_or_commit(kind, wire.integer(body, "epoch", 1, messages.LAST_EPOCH))
         elif kind == wire.FAILED:
             self.failure, self.failed_ago_s = Failure.parse(body), messages.age_s(body)
             self._settle("failed")
@@ -382,10 +380,14 @@ class Membership:
             self._try_next()
         self._on_change()
 
-    def _hold(self, epoch: int) -> None:
+    def _hold_or_commit(self, kind: int, epoch: int) -> None:
         if self.answer is None or epoch != self.answer["epoch"]:
-            raise wire.WireError("a lease for another answer")
-        self._promise(epoch)
+            raise wire.WireError("a lease, or a commit, for another answer")
+        if kind == wire.HOLD:
+            self._promise(epoch)
+        else:
+            self._send(wire.DONE, {})
+            self._settle("formed")
 
     def _promise(self, epoch: int) -> None:
         """Promise to wait for COMMIT, and send the length of the lease."""
@@ -393,12 +395,6 @@ class Membership:
         self.lease_ends = self.loop.clock() + lease_s
         self._send(wire.READY, {"epoch": epoch, "lease_ms": int(lease_s * 1000)})
         self._on_change()
-
-    def _commit(self, body: wire.Body) -> None:
-        if self.answer is None or wire.integer(body, "epoch", 1, messages.LAST_EPOCH) != self.answer["epoch"]:
-            raise wire.WireError("a commit for another answer")
-        self._send(wire.DONE, {})
-        self._settle("formed")
 
     # The probes of the offered addresses.
 
@@ -460,13 +456,11 @@ class Follower:
         me: JoinRequest,
         search: Search,
         outcome: Outcome,
-        stopwatch: Stopwatch,
         look_again: Callable[[], None],
         leads: Callable[[], bool],
     ) -> None:
         self._loop, self._request, self._secret, self.me = loop, request, secret, me
         self._search, self._outcome, self._look_again, self._leads = search, outcome, look_again, leads
-        self._stopwatch = stopwatch
         self.membership: Membership | None = None
         self.progress: Progress | None = None  # as last reported by a leader
         self.promise: Promise | None = None
@@ -517,7 +511,7 @@ class Follower:
             self._request.spec.attempt,
             self._secret,
             proven,
-            self.me._replace(spent=self._stopwatch.durations(self._loop.names_s)),
+            self.me._replace(spent=self._outcome.durations()),
             self._accepts,
             lambda: 0.0 if self.is_late else self._outcome.left_s(),
             self._changed,

@@ -57,7 +57,6 @@ class Roster:
         # "nodes" or a variable -> its value, and the first member with it
         self._first: dict[str, tuple[str, Entry]] = {}
         self._reached: dict[int, int] = {}  # offer -> number of members that reached it
-        self._machines: dict[str, int] = {}
         self.add(me, "")
 
     def __len__(self) -> int:
@@ -77,7 +76,7 @@ class Roster:
     @property
     def one_machine(self) -> bool:
         """Whether all members of the roster share one network stack."""
-        return len(self._machines) == 1
+        return all(entry.join_request.machine == self._me.machine for entry in self._entries.values())
 
     def entries(self) -> list[Entry]:
         """Return all entries in the order of check-in."""
@@ -100,7 +99,6 @@ class Roster:
         if (failure := self._contradiction(entry)) is not None:
             return failure
         self._entries[join_request.member] = entry
-        self._machines[join_request.machine] = self._machines.get(join_request.machine, 0) + 1
         if join_request.rank is not None:
             self._ranks[join_request.rank] = entry
         for name, value in _claims(join_request).items():
@@ -126,10 +124,6 @@ class Roster:
     def remove(self, member: bytes) -> None:
         """Remove a member that left before the world formed."""
         entry = self._entries.pop(member)
-        machine = entry.join_request.machine
-        self._machines[machine] -= 1
-        if not self._machines[machine]:
-            del self._machines[machine]
         if entry.join_request.rank is not None:
             del self._ranks[entry.join_request.rank]
         for offer in entry.reached:

@@ -44,8 +44,6 @@ from mingle_hooks import values
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import is_hostname
 
-Why = Literal["version", "key", "run", "relay"]
-
 HEADER = struct.Struct("!IB")
 MAC_BYTES = 32
 NONCE_BYTES = 16
@@ -59,11 +57,8 @@ ROSTER = 32
 
 # Why a leader refuses a HELLO: another version of the protocol, another key, another run of the job, or a connection
 # that is relayed.
-VERSION: Why = "version"
-KEY: Why = "key"
-RUN: Why = "run"
-RELAY: Why = "relay"
-REASONS = (VERSION, KEY, RUN, RELAY)
+Why = Literal["version", "key", "run", "relay"]
+REASONS: tuple[Why, ...] = get_args(Why)
 
 # A stranger's frame: tag, nonce, proofs and a host name, in JSON.
 MOST_STRANGER_BYTES = 1024

@@ -6,23 +6,7 @@ from collections.abc import Callable
 
 from mingle_hooks.rendezvous import wire
 from model import protocol
-from model.protocol import (
-    END,
-    IN,
-    LEFT,
-    NOBODY,
-    ON,
-    SILENT,
-    UNLIMITED,
-    Connection,
-    RefusedError,
-    State,
-    Terms,
-    begin,
-    crash,
-    is_running,
-    require,
-)
+from model.protocol import Connection, RefusedError, State, Terms, begin, crash, is_running, require
 
 # Frames as the model names them; of these, those that it leaves out where they free nobody, and those with an epoch.
 KINDS = ("WELCOME", "PROGRESS", "ANSWER", "HOLD", "COMMIT", "FAILED", "MOVED", "READY", "GAVE_UP")
@@ -34,7 +18,7 @@ class Following:
     """The model's state beside a real run, and the first event that the model does not allow."""
 
     def __init__(self, size: int, now: Callable[[], float], *, ranked: bool, calm: bool) -> None:
-        self.state = State(Terms(size, ranked), (), (), UNLIMITED)
+        self.state = State(Terms(size, ranked), (), (), protocol.UNLIMITED)
         self.refused = ""
         self.steps = 0
         self.now, self._calm = now, calm
@@ -67,16 +51,16 @@ class Following:
 
         It may still hear what came in this turn, and answer.
         """
-        return self.state.processes[self._leaders[key]].phase == LEFT
+        return self.state.processes[self._leaders[key]].phase == protocol.LEFT
 
     def _let_time_pass(self) -> None:
         for member, is_over in list(self._leases.items()):
             bound = self.state.processes[member].bound
-            if bound == NOBODY:
+            if bound == protocol.NOBODY:
                 del self._leases[member]
             elif is_over():
                 leader = self.state.processes[bound]
-                is_said = leader.leads == "formed" and leader.phase == IN and member in leader.members
+                is_said = leader.leads == "formed" and leader.phase == protocol.IN and member in leader.members
                 require(not (is_said and self._calm), f"the word did not come to {member}, and nothing was wrong")
                 self.state = (protocol.cut if is_said else protocol.lapse)(self.state, member)
 
@@ -108,7 +92,7 @@ class Following:
                 for other in protocol.awaiting(self.state, index):
                     require(not self._calm, "a member has not got the word, and nothing was wrong")
                     self.state = protocol.cut(self.state, other)
-            is_over = me.phase not in (ON, IN) or (me.phase == IN and me.leads != "formed")
+            is_over = me.phase not in (protocol.ON, protocol.IN) or (me.phase == protocol.IN and me.leads != "formed")
             return self.state if is_over else protocol.leave(self.state, index)
 
         self.step(f"{index} ends", end)
@@ -162,7 +146,7 @@ class Following:
             connection = self.connection(key)
             if kind == wire.HOLD:
                 return protocol.hold(self.state, connection)
-            return protocol.progress(self.state, connection) if connection.promise != SILENT else self.state
+            return protocol.progress(self.state, connection) if connection.promise != protocol.SILENT else self.state
 
         if kind in (wire.HOLD, wire.PROGRESS):
             self.step(f"a leader says {NAMES[kind]}", tell)
@@ -191,11 +175,11 @@ class Following:
 
         def hear() -> State:
             connection = self.connection(key)
-            is_last = frame[0] in ("MOVED", "FAILED") and connection.down == (END,)
+            is_last = frame[0] in ("MOVED", "FAILED") and connection.down == (protocol.END,)
             if connection.down[:1] == (frame,) or (is_last and self._is_ending(key)):
                 return protocol.member_hears(self.state, connection)
             me = self.state.processes[connection.member]
-            is_free = me.bound == NOBODY and not me.answer
+            is_free = me.bound == protocol.NOBODY and not me.answer
             require(frame[0] in SMALL_TALK and is_free, f"the model has {connection.down} there")
             return self.state
 
@@ -213,7 +197,7 @@ class Following:
 
         def hear() -> State:
             its = self.connection(key)  # as it is now: a promise may be over since
-            broken = protocol.break_off(self.state, its, side) if getattr(its, side) != (END,) else self.state
+            broken = protocol.break_off(self.state, its, side) if getattr(its, side) != (protocol.END,) else self.state
             self.state = broken
             try:
                 now = self.connection(key)

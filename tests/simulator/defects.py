@@ -22,10 +22,6 @@ def _unlooked(self: Any, member: bytes, lease_s: float, members: int) -> bool:
     return lease_s > messages.COMMIT_DELIVERY_S and len(self.leases) == members
 
 
-def _say_once(_self: Any, session: Any, _checkin: Any) -> None:
-    session.leave()
-
-
 def _from_now(self: Any, member: bytes, lease_s: float) -> None:
     self._requested.pop(member, None)
     self._ends[member] = self._clock() + lease_s
@@ -44,10 +40,6 @@ def _close_unsorted(self: Any, offer: int) -> None:
 
 def _has_formed(self: Any) -> bool:
     return self.state == "formed"
-
-
-def _yes(_one: bytes, _other: bytes) -> bool:
-    return True
 
 
 def _unnoticed(_sock: object, **_how: object) -> None:
@@ -70,10 +62,10 @@ DEFECTS: dict[str, tuple[int, list[tuple[object, str, Any]]]] = {
     "a lease is not looked at": (71, [(messages.Leases, "ending", lambda _self, _within_s: [])]),
     "leases are not looked at again after a late turn": (71, [(leader.Closing, "may_commit", _unlooked)]),
     "a lease begins when its promise arrives": (71, [(messages.Leases, "promised", _from_now)]),
-    "any MAC will do": (33, [(wire, "compare_digest", _yes)]),
+    "any MAC will do": (33, [(wire, "compare_digest", lambda _one, _other: True)]),
     "a sorted() is dropped": (3, [(leader.Leader, "_close", _close_unsorted)]),
     "a member breaks its promise": (89, [(member.Follower, "bound_to", lambda _self: None)]),
-    "the last word is said once": (9, [(leader.Leader, "_rejoin", _say_once)]),
+    "the last word is said once": (9, [(leader.Leader, "_rejoin", lambda _self, session, _checkin: session.leave())]),
     "the word goes out a promise too early": (34, [(leader.Closing, "may_commit", _too_early)]),
     "a leader leaves with its own answer": (63, [(leader.Leader, "all_done", property(_has_formed))]),
     "a rank is not compared": (87, [(roster.Roster, "_no_room", lambda _self, _entry: None)]),

@@ -7,12 +7,8 @@ from pathlib import PurePath
 
 # Tests in these folders of tests/unit use the ports of this machine; those in tests/system have hosts of their own.
 ON_THIS_MACHINE = {"unit/cli", "unit/export", "unit/net", "unit/rendezvous"}
-# Tests of one file that share what cannot be there twice.
+# Tests of one file that share what cannot be there twice, or takes long to make.
 TOGETHER = {
-    # What stands in for LSF and Grid Engine gives the same job ids, by which a job script tells its processes.
-    "test_scripts_on_every_scheduler": "stand-ins",
-    "test_shown_lines": "stand-ins",
-    "test_starters_remote": "stand-ins",
     "test_all_end_together": "many hosts",
     "test_life_on_slurm": "life",  # its Slurm is started once
     "test_installing": "installing",  # its installations take 12 s each
@@ -22,6 +18,8 @@ TOGETHER = {
     "test_structure": "structure",  # it reads every module once
     "test_verify": "simulate",  # each scheduler's hooks are simulated once
 }
+# By what their ids begin with, tests of such a file that share nothing with its others.
+PARTS = ("[bare", "[slurm", "[lowest", "[uncompiled")
 
 # Files of tests that wait or compute for ten seconds and more: begun last, they would be waited for alone.
 LONG = {
@@ -58,4 +56,6 @@ def process_of(nodeid: str) -> str:
         return "packages"
     if "[real" in nodeid:  # one OpenPBS is started
         return "real PBS"
-    return TOGETHER.get(path.stem, nodeid)
+    if path.stem not in TOGETHER:
+        return nodeid
+    return TOGETHER[path.stem] + next((part for part in PARTS if part in nodeid), "")

@@ -61,12 +61,7 @@ class Place:
         return find(**self._given(facts, environ, options))
 
     def held(
-        self,
-        facts: JobFacts = NO_JOB,
-        environ: dict[str, str] | None = None,
-        *,
-        is_new: bool = False,
-        **options: Any,
+        self, facts: JobFacts = NO_JOB, environ: dict[str, str] | None = None, *, is_new: bool = False, **options: Any
     ) -> list[bytes]:
         return [key.material for key in held(**self._given(facts, environ, options), is_new=is_new)]
 

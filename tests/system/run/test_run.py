@@ -12,10 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fastjsonschema
 import pytest
 from memory_group import EATS
 from places import MINGLE, Places, path_without
 
+from mingle_hooks import schemas
+
+EVENT = fastjsonschema.compile(schemas.events())
 # COMMAND that says it has begun, and goes on.
 STAY = "echo begun; touch begun.$RANK.$MINGLE_ATTEMPT; exec sleep 1000"
 # The same, which no TERM ends, with a grandchild of its own session.
@@ -58,6 +62,8 @@ def test_the_first_failure_is_the_status_and_all_others_end(places: Places) -> N
     assert names == {"events.jsonl", "rank0-node1.log", "rank1-node2.log", "rank2-node3.log"}
     assert "node2 (rank 1): exited with status 7" in (logs / "rank2-node3.log").read_text()
     events = [json.loads(line) for line in (logs / "events.jsonl").read_text().splitlines()]
+    for event in events:
+        EVENT(event)
     kinds = [event["event"] for event in events]
     assert kinds[0] == "forming"
     assert {"formed", "started", "failed", "ended"} <= set(kinds)
@@ -94,6 +100,26 @@ def test_who_stops_it_gives_the_status_and_each_process_hears_it_once(
     run.send_signal(number)
     assert two.end(run)[0] == status
     assert [(two.place / f"saved.{rank}").read_text() for rank in range(2)] == ["saved\n"] * 2
+
+
+def test_stdin_that_nobody_gets_is_said(two: Places) -> None:
+    (two.place / "data").write_text("data\n")
+    note = "mingle run: COMMAND does not get stdin; to read FILE on each host, run `sh -c 'COMMAND < FILE'`\n"
+    for stdin, expected in ((two.place / "data", note), (Path(os.devnull), "")):
+        with stdin.open() as file:
+            assert two.done("cat", stdin=file) == (0, "", expected)
+
+
+def test_each_event_is_given_to_the_line_of_on_event(two: Places) -> None:
+    """In order, one after another; a line that fails is noted once, and does not hold up the run."""
+    fails = "cat >>events; [ $(wc -l <events) -lt 3 ] || exit 3"
+    fails_once = "sh", "-c", "[ $MINGLE_ATTEMPT = 1 ] || exit 5"
+    status, _, err = two.done("--restarts", "1", "--log-dir", "logs", "--on-event", fails, *fails_once)
+    assert status == 0
+    assert err.count("mingle run: --on-event: it ended with status 3\n") == 1
+    assert (two.place / "events").read_text() == (two.place / "logs" / "events.jsonl").read_text()
+    logs = {path.name for path in (two.place / "logs").iterdir()}
+    assert logs == {"events.jsonl", *(f"rank{rank}-node{rank + 1}{n}.log" for rank in range(2) for n in ("", ".1"))}
 
 
 def test_a_failed_attempt_is_followed_by_a_new_world_with_the_same_ranks(two: Places) -> None:
@@ -244,10 +270,11 @@ def test_the_stacks_of_all_ranks_are_shown_and_kept_and_all_end(places: Places) 
     assert err.count(f"mingle run: {SAID}\n") == 2
     assert err.count("restarts: attempt 1") == 1
     for rank, host in enumerate(("node1", "node2", "node3")):
-        log = (places.place / "logs" / f"rank{rank}-{host}.log").read_text()
-        for text, label in ((err, f"{host}: "), (log, "")):
-            assert text.count(f'{label}  File "<string>", line 3 in hangs') == 2
-            assert len(re.findall(rf"{host} \(rank {rank}\): its stacks:\n  process \d+: what faulthandler", text)) == 2
+        logs = [(places.place / "logs" / f"rank{rank}-{host}{n}.log").read_text() for n in ("", ".1")]
+        for text, label, times in ((err, f"{host}: ", 2), (logs[0], "", 1), (logs[1], "", 1)):
+            assert text.count(f'{label}  File "<string>", line 3 in hangs') == times
+            said = rf"{host} \(rank {rank}\): its stacks:\n  process \d+: what faulthandler"
+            assert len(re.findall(said, text)) == times
 
 
 def test_one_rank_that_writes_keeps_all(places: Places) -> None:

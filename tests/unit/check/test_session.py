@@ -38,7 +38,8 @@ def found(met: Measured, late_ms: int = 0, came: int = COUNT, dropped: int = 0) 
         },
         1: {"met": [dict(COMPLETE._asdict())], "heard": [[0, 0, met.sent]], "multicast": [], "dropped": 0},
     }
-    return assembled(HOSTS, (0, 1), networks, answers, counted, {})
+    counted = {number: {**body, "time_ms": 0} for number, body in counted.items()}
+    return assembled(HOSTS, (0, 1), networks, answers, counted, 0.0, {0: 0.0, 1: 0.0})
 
 
 def ends(pair: Pair) -> tuple[int, int, int, int]:

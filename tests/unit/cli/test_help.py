@@ -12,9 +12,8 @@ from forked import Forked
 
 from mingle_hooks.cli import commands as cli
 from mingle_hooks.cli.template import SUBJECTS, pages, search_names
-from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.scripts.job import FIELDS
-from mingle_hooks.settings import BACKENDS, BY_NAME, FLAGS, TABLE
+from mingle_hooks.settings import BY_NAME, FLAGS, TABLE
 
 
 def commands(command: click.Command, context: click.Context) -> list[tuple[click.Command, click.Context]]:
@@ -40,11 +39,6 @@ def shown(forked: Forked, *words: str) -> str:
     return done.stdout
 
 
-def one_line(text: str) -> str:
-    """Return a text as one line, as help breaks lines anywhere, after a hyphen too."""
-    return re.sub(r"\s+", " ", re.sub(r"-\n\s+", "-", text))
-
-
 def test_every_setting_and_field_has_its_place_in_help_and_nothing_else_has() -> None:
     """The tables that only help needs follow those that the program works with."""
     options = {setting.name for setting in TABLE if setting.option}
@@ -63,21 +57,6 @@ def test_the_values_and_defaults_in_help_are_those_of_the_program(name: str) -> 
     assert one.read(how.default) == one.default if how.default else one.default in (None, (), "", False)
     for value in how.values():
         one.read(value)
-
-
-@pytest.mark.parametrize("command", ["env", "exec"])
-def test_the_options_stand_in_groups_with_the_kinds_of_their_values(forked: Forked, command: str) -> None:
-    """The five groups in their order, no VALUE, and each default."""
-    text = shown(forked, command, cli.ALL)
-    headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
-    assert headings == ["Examples", "The world", "Finding the others", "Network", "Output", "Keys", "Options"]
-    assert "VALUE" not in text
-    for kind in ("--nodes N ", "--timeout 90s|5m|1h", "--scope node|task", "--slots N|gpus|tasks|cpus", "--for F,…"):
-        assert kind in text
-    for default in ("[default: 5m]", "[default: 20000-24999]", "[default: node]"):
-        assert default in one_line(text)
-    assert ", ".join(FRAMEWORKS) in one_line(text)
-    assert ", ".join(BACKENDS) in one_line(text)
 
 
 def test_the_first_example_is_the_shortest_safe_line(forked: Forked) -> None:

@@ -16,11 +16,7 @@ from mingle_hooks.cli.main import read_call
 from mingle_hooks.settings import FLAGS, ONLY_STARTED, OPTIONS
 
 WORDS = st.sampled_from(
-    [
-        *OPTIONS,
-        *FLAGS,
-        *("x", "4", "--", "-h", "--help", "", "--id=a", "--id=", "--quiet=1", "a b", "=", "-", "--no"),
-    ]
+    [*OPTIONS, *FLAGS, *("x", "4", "--", "-h", "--help", "", "--id=a", "--id=", "--quiet=1", "a b", "=", "-", "--no")]
 )
 
 

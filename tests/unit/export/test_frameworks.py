@@ -112,18 +112,6 @@ def test_of_every_exported_name_it_is_known_where_it_is_read() -> None:
     assert names == {*READS, *FOR_USER_CODE}
 
 
-@pytest.mark.parametrize("name", list(FRAMEWORKS))
-@pytest.mark.parametrize("view", [NODE_VIEW, TASK_VIEW, IPV6_VIEW], ids=["node", "task", "ipv6"])
-def test_a_framework_exports_the_names_of_its_row_and_no_others(name: str, view: View) -> None:
-    """The row is what an earlier mingle is recognised by."""
-    exported = set(settings(name, view)) | {v for file in files(view, [name]) for v in file.variables}
-    assert exported <= set(framework(name).names)
-    optional = {*NO_RANK, "PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR", "JAX_LOCAL_DEVICE_IDS"}
-    optional |= {"OMPI_COMM_WORLD_LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME", "SLURM_OVERLAP"}
-    optional |= {"HYDRA_IFACE"}
-    assert set(framework(name).names) - exported <= optional
-
-
 @pytest.mark.parametrize("name", [name for name, row in FRAMEWORKS.items() if row.needs & {"roster", "iface"}])
 def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
     """Half a set is never there; torchrun and accelerate get what makes them end at once."""

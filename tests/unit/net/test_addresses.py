@@ -180,10 +180,7 @@ MADE_UP = {
     "rails, and docker's bridge": ([*RAILS, carrier("docker0", "172.17.0.1/16", kind="virtual")], "gpu0rdma0"),
     "three with RDMA are no rails": ([HOST, *RAILS[:3]], "gpu0rdma0"),
     "four of one network are no rails": ([HOST, *(rail(n, "192.168.0.{}/24") for n in range(4))], "gpu0rdma0"),
-    "four of two speeds are no rails": (
-        [HOST, *RAILS[:2], rail(2, speed=100_000), rail(3, speed=100_000)],
-        "gpu0rdma0",
-    ),
+    "four of two speeds are no rails": ([HOST, *RAILS[:2], *(rail(n, speed=100_000) for n in (2, 3))], "gpu0rdma0"),
 }
 
 
@@ -237,11 +234,7 @@ def test_with_one_usable_interface_nothing_more_is_looked_up(tmp_path: Path) -> 
     assert [(one.has_rdma, one.is_default) for one in seen(tmp_path, interfaces)] == [(False, False)] * 3
 
 
-TWO = [
-    LOOPBACK,
-    carrier("eth0", "10.0.0.7/24", "fd00::7/64", speed=1_000),
-    carrier("eth1", "10.1.0.7/24", "fd01::7/64", speed=1_000),
-]
+TWO = [LOOPBACK, *(carrier(f"eth{n}", f"10.{n}.0.7/24", f"fd0{n}::7/64", speed=1_000) for n in (0, 1))]
 
 
 @pytest.mark.parametrize(
@@ -335,20 +328,12 @@ def own(root: Path, text: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("NCCL_X=1\n", "1"),
-        ("NCCL_X=1", "1"),
-        ("# a comment\nNCCL_X=1\n", "1"),
+        *((text, "1") for text in ("NCCL_X=1\n", "NCCL_X=1", "# a comment\nNCCL_X=1\n", "NCCL_X=1\nNCCL_X=2\n")),
         ("NCCL_X=\n", ""),
         ("NCCL_X=a=b # c \n", "a=b # c "),
         ("NCCL_X=1\r\n", "1\r"),
-        ("NCCL_X=1\nNCCL_X=2\n", "1"),
         ("NCCL_X=" + "a" * 2000 + "\n", "a" * 1023),
-        ("#NCCL_X=1\n", None),
-        (" NCCL_X=1\n", None),
-        ("NCCL_X =1\n", None),
-        ("export NCCL_X=1\n", None),
-        ("NCCL_X\n", None),
-        ("", None),
+        *((text, None) for text in ("#NCCL_X=1\n", " NCCL_X=1\n", "NCCL_X =1\n", "export NCCL_X=1\n", "NCCL_X\n", "")),
     ],
 )
 def test_a_line_is_taken_as_nccl_takes_it(text: str, value: str | None, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_a_member_with_another_key_and_the_leader_learn_of_the_mismatch(pair: Ro
     """Neither takes the other for a member."""
     member = pair.member(OTHER, rank=1).come()
     pair.until(lambda: member.mismatches and pair.leader.rejected.list())
-    assert member.mismatches == [("127.0.0.1", pair.me.host, wire.KEY)]
+    assert member.mismatches == [("127.0.0.1", pair.me.host, "key")]
     assert pair.leader.rejected.list() == [f"127.0.0.1 ({member.me.host})"]
     assert member.state == ""
     assert len(pair.leader.roster) == 1
@@ -108,6 +108,7 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
         wire.frame(wire.REFUSED, wire.encode({**refused, "why": "relay", "at": "node1 80"})),
         wire.frame(wire.REFUSED, wire.encode({**refused, "why": "relay", "at": "127.0.0.1 99999"})),
         wire.frame(wire.REFUSED, wire.encode(refused)),
+        wire.frame(wire.REFUSED, wire.encode({"why": "version", "host": "v", "more": 1})),  # of another version
         b"",
     ]
     with Room(2) as room, deaf(1) as (server,):
@@ -120,7 +121,7 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
                 accepted.sendall(answer)
             room.until(lambda: not member.dialer._calls)
         assert member.state == ""
-        assert member.mismatches == [("127.0.0.1", "h", wire.KEY), ("127.0.0.1", "r", wire.KEY)]
+        assert member.mismatches == [("127.0.0.1", *who) for who in (("h", "key"), ("r", "key"), ("v", "version"))]
         assert member.relays == []
 
 
@@ -152,7 +153,7 @@ def test_the_first_peer_with_another_key_is_reported_and_all_are_in_the_error(pa
     notes: list[str] = []
     looking = search(pair, [], notes)
     for address in ("10.0.0.8", "10.0.0.9"):
-        looking._mismatch(address, "", wire.KEY)
+        looking._mismatch(address, "", "key")
     assert notes == ["refused 10.0.0.8, which uses this id with another key"]
     assert looking.no_leader(9).expected == "the same key as 10.0.0.8, 10.0.0.9 has for this id"
     looking.close()
@@ -162,27 +163,20 @@ ADDR = {"MASTER_ADDR": "10.0.0.1"}
 
 
 @pytest.mark.parametrize(
-    ("parts", "where", "remedy"),
+    ("parts", "where", "left_over"),
     [
         ({"leader_hosts": ("node7",)}, " (node7)", ""),
-        (
-            {"pinned": ADDR},
-            " (10.0.0.1, from the exported MASTER_ADDR)",
-            "unset MASTER_ADDR if another job left it, or ",
-        ),
-        (
-            {"rank": 1, "rank_source": "NODE_RANK"},
-            " (this is rank 1, from the exported NODE_RANK)",
-            "unset NODE_RANK if another job left it, or ",
-        ),
+        ({"pinned": ADDR}, " (10.0.0.1, from the exported MASTER_ADDR)", "MASTER_ADDR"),
+        ({"rank": 1, "rank_source": "NODE_RANK"}, " (this is rank 1, from the exported NODE_RANK)", "NODE_RANK"),
         ({"rank": 1}, "", ""),
     ],
 )
 def test_a_missing_leader_is_named_with_what_may_have_led_astray(
-    parts: dict[str, Any], where: str, remedy: str, pair: Room
+    parts: dict[str, Any], where: str, left_over: str, pair: Room
 ) -> None:
     """By the scheduler's name; a variable left over is likelier than a firewall, which is named with it."""
     looking = search(pair, [], [], **parts)
     error = looking.no_leader(9)
-    assert (error.expected, error.remedy) == (f"rank 0{where} within 9 s", f"{remedy}{LOOK}")
+    remedy = f"unset {left_over} if another job left it, or {LOOK}" if left_over else LOOK
+    assert (error.expected, error.remedy) == (f"rank 0{where} within 9 s", remedy)
     looking.close()

@@ -28,7 +28,6 @@ from mingle_hooks.errors import ConflictError, MingleError, MissingError, Networ
 from mingle_hooks.rendezvous import local_tasks
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.local_tasks import LocalPeers, follow_first_task, serve_local_tasks
-from mingle_hooks.rendezvous.messages import Failure
 
 FORK = multiprocessing.get_context("fork")
 ANSWER = {"rank": 3, "addr": "10.0.0.1", "roster": [[0, "n", "10.0.0.1", 1]] * 1000}
@@ -124,24 +123,6 @@ def silent(_left_s: float, _local_peers: LocalPeers) -> Any:
     raise AssertionError
 
 
-def watching(*then: Callable[[], object]) -> Callable[[float, LocalPeers], Any]:
-    """Stand for a meeting that does these things, and continues until a fault is reported."""
-
-    def meet(_left_s: float, its: LocalPeers) -> dict[str, object]:
-        faults: list[Failure] = []
-        with Loop() as loop:
-            its.attend(loop, faults.append)
-            for thing in then:
-                thing()
-            loop.after(PATIENCE_S, lambda: pytest.fail("no fault was told"))
-            loop.run(lambda: bool(faults))
-            loop.after(0.05, faults.clear)
-            loop.run(lambda: not faults)  # a fault is told once
-        return dict(ANSWER)
-
-    return meet
-
-
 def call(directory: str) -> socket.socket:
     """Connect to the first task, once it is there."""
     while True:
@@ -218,14 +199,6 @@ def test_a_local_rank_twice_or_out_of_range_fails_all_tasks(directory: str, rank
     codes = {code for code, _ in tasks.ends()}
     assert 76 in codes
     assert codes <= {76, 69}  # 69: it came after the first task had gone
-
-
-def test_a_local_rank_that_appears_again_while_the_world_forms_fails_all_tasks(directory: str, tasks: Tasks) -> None:
-    """They get the error at once, whatever the result of the meeting."""
-    tasks.start(follow, directory, 1)
-    with pytest.raises(ConflictError, match="local rank 1 twice"):
-        serve(directory, 2, meet=watching(lambda: tasks.start(follow, directory, 1)))
-    assert [(code, "local rank 1 twice" in text) for code, text in tasks.ends()] == [(76, True)] * 2
 
 
 @pytest.fixture
@@ -418,18 +391,6 @@ def test_a_task_that_is_killed_before_all_have_connected_fails_the_others_at_onc
     tasks.start(follow, directory, 1, 60.0)
     with pytest.raises(MissingError, match=r"all 4 tasks of here .*local rank 2 gone"):
         serve(directory, 4, 60.0, silent)
-
-
-def test_a_task_that_is_killed_while_the_world_forms_fails_all_others(directory: str, tasks: Tasks) -> None:
-    """They get the error at once, whatever the result of the meeting."""
-    for rank in (1, 2, 3):
-        tasks.start(follow, directory, rank)
-    with pytest.raises(MissingError, match="local rank 2 gone"):
-        serve(directory, 4, meet=watching(tasks.all[1].kill))
-    ends = tasks.ends()
-    assert [code for code, _ in ends] == [69, -signal.SIGKILL, 69]
-    assert all("local rank 2 gone" in ends[task][1] for task in (0, 2))
-    assert not os.path.exists(directory)
 
 
 # What a task does when it is given the answer, by its connection and the link's path, and what the others say of it.

@@ -291,18 +291,8 @@ def test_many_hosts_leave_room_for_what_they_lack() -> None:
 FIRST, SECOND = MissingError("rank 0", "nobody", "a look"), ConflictError("3 hosts", "2", "a look")
 
 
-def test_the_first_error_stands() -> None:
-    """Later errors, while the others are informed, are ignored."""
-    with Loop(Clock()) as loop:
-        outcome = Outcome(loop, 10.0)
-        outcome.fail(FIRST, linger_s=5.0)
-        outcome.fail(SECOND)
-    with pytest.raises(MissingError):
-        outcome.result()
-
-
-def test_an_outcome_is_over_after_its_linger_time() -> None:
-    """Or when they have had the time for it; without others, at once."""
+def test_the_first_error_stands_and_the_outcome_is_over_after_its_linger_time() -> None:
+    """Later errors, while the others are informed, are ignored; without others it is over at once."""
     clock = Clock()
     clock.stop()
     with Loop(clock) as loop:
@@ -314,6 +304,9 @@ def test_an_outcome_is_over_after_its_linger_time() -> None:
         clock.ahead = 5.1
         loop.turn(0.0)
         assert outcome.is_over
+        outcome.fail(SECOND)
+        with pytest.raises(MissingError):
+            outcome.result()
         alone = Outcome(loop, 10.0)
         alone.fail(FIRST)
         assert alone.is_over

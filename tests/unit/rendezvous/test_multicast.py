@@ -238,11 +238,7 @@ def test_only_so_much_is_remembered() -> None:
 
 
 LO = [ListedAddress("lo", 1, "127.0.0.1", 8), ListedAddress("lo", 1, "::1", 128)]
-ETH = [
-    ListedAddress("eth0", 2, "10.0.0.1", 24),
-    ListedAddress("eth0", 2, "10.0.9.1", 24),
-    ListedAddress("eth0", 2, "fe80::1", 64),
-]
+ETH = [ListedAddress("eth0", 2, *its) for its in (("10.0.0.1", 24), ("10.0.9.1", 24), ("fe80::1", 64))]
 IB = [ListedAddress("ib0", 3, "fd00::1", 64)]
 DOCKER = [ListedAddress("docker0", 4, "172.17.0.1", 16)]
 
@@ -449,9 +445,7 @@ def test_an_answer_leads_only_to_addresses_that_its_leader_signed(ear: Ear) -> N
     assert ear.rejected == []
 
 
-def test_200_replayed_beacons_cost_few_questions_and_no_connection_and_do_not_delay_the_real_leader(
-    ear: Ear,
-) -> None:
+def test_200_replayed_beacons_cost_few_questions_and_no_connection_and_do_not_delay_the_real_leader(ear: Ear) -> None:
     """Regression: a connection to each, and 11 s until the real leader's turn."""
     ear.backend.search(wanted=True)
     ear.wait(1.0)
@@ -525,9 +519,7 @@ def test_a_recorded_answer_is_one_more_beacon(ear: Ear) -> None:
     assert ear.found == []
 
 
-def test_a_replayed_question_is_answered_by_two_beacons_and_many_do_not_delay_a_new_one(
-    ear: Ear,
-) -> None:
+def test_a_replayed_question_is_answered_by_two_beacons_and_many_do_not_delay_a_new_one(ear: Ear) -> None:
     """When the budget of answers is spent, the next beacon of that link is one."""
     ear.backend.announce(NOTICE)
     recorded = [asking() for _ in range(2000)]

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,14 +17,13 @@ import pytest
 from support.gathering import SECRET, Clock, join_request
 from support.gathering import request as any_request
 
-from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError, SecretError, UsageError
+from mingle_hooks.errors import MingleError, MissingError, NetworkError, UsageError
 from mingle_hooks.net import ports
-from mingle_hooks.rendezvous import rendezvous
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.local_tasks import follow_first_task, serve_local_tasks
 from mingle_hooks.rendezvous.member import Request
 from mingle_hooks.rendezvous.rendezvous import Listeners, meet, stand_as_candidate
-from mingle_hooks.rendezvous.wire import Attempt, Body, Material, check_in_ports
+from mingle_hooks.rendezvous.wire import Attempt, Body
 
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
 
@@ -77,31 +76,11 @@ def test_each_backend_alone_forms_one_world(backend: str, *, ranked: bool, tmp_p
     assert notes == os.listdir(tmp_path) == []
 
 
-def test_a_world_of_one_forms_alone() -> None:
-    """It forms at once."""
-    (answer,) = answers(together(request("one", nodes=1, rank=0, **LOOPBACK_HOSTS))[0])
-    assert (answer["nodes"], answer["rank"]) == (1, 0)
-
-
 def test_a_named_port_serves_check_in_and_world_also_when_several_candidates_share_a_host() -> None:
     """One of them gets it."""
     how: dict[str, Any] = {"via": ("master",), "master": ("127.0.0.1", 24_417)}
     proven = answers(together(*(request("named", **how) for _ in range(3)))[0])
     assert {answer["port"] for answer in proven} == {24_417}
-
-
-def test_without_the_others_the_error_names_the_missing_members() -> None:
-    """With the same error on all members that came."""
-    results, _ = together(*(request("missing", rank=rank, timeout_s=1.0, **LOOPBACK_HOSTS) for rank in (0, 1)))
-    assert {type(result) for result in results} == {MissingError}
-    assert "rank 2" in str(results[0]) == str(results[1])
-
-
-def test_without_a_leader_the_error_names_the_places_of_the_search() -> None:
-    """And how."""
-    ((result,), _) = together(request("alone", rank=1, timeout_s=0.5, **LOOPBACK_HOSTS))
-    assert isinstance(result, MissingError)
-    assert "127.0.0.1" in str(result)
 
 
 @pytest.mark.parametrize("role", ["member", "leader", "first task", "another task"])
@@ -128,52 +107,11 @@ def test_a_host_that_was_suspended_past_its_deadline_ends_when_it_wakes(
     assert time.monotonic() - wakes_at < 60.0  # a bound on one that does not, and waits for 120 s
 
 
-def test_a_contradiction_is_the_same_error_on_all_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On all members alike, and it names where and how."""
-    monkeypatch.setattr(rendezvous, "LINGER_S", 3.0)  # how long a failed leader awaits those who may still come
-    leaders = [request("leaders", rank=rank, **LOOPBACK_HOSTS) for rank in (0, 0, 1)]
-    twice = [request("twice", rank=rank, host=f"n{i}", **LOOPBACK_HOSTS) for i, rank in enumerate((0, 1, 1))]
-    results, _ = together(*leaders, *twice)
-    assert {type(result) for result in results} == {ConflictError}
-    assert all("two leaders" in str(result) for result in results[:3])
-    assert len({str(result) for result in results[3:]}) == 1
-    assert "rank 1 claimed by" in str(results[3])
-
-
-def test_another_key_is_refused_and_reported() -> None:
-    """And it hinders no other member."""
-    wrong = request("key", rank=2, timeout_s=1.5, **LOOPBACK_HOSTS)._replace(key=Material(b"another key than that"))
-    members = [request("key", rank=rank, **LOOPBACK_HOSTS) for rank in range(3)]
-    results, notes = together(*members, wrong)
-    answers(results[:3])
-    assert isinstance(results[3], SecretError | MissingError)
-    assert all("another key" in note for note in notes)
-
-
-def test_strangers_at_the_leaders_ports_do_not_keep_a_world_from_forming() -> None:
-    """They hold the ports that anybody can work out, and wait."""
-    attempt = Attempt("squatted")
-    open_ports, _ = check_in_ports(attempt, SECRET, range(20_000, 25_000))
-    with ExitStack() as squatters:
-        for port in open_ports:
-            squatters.enter_context(socket.create_server(("127.0.0.1", port)))
-        answers(together(*(request("squatted", rank=rank, **LOOPBACK_HOSTS) for rank in range(3)))[0])
-
-
 @pytest.mark.parametrize("parts", [{"slots": 0}, {"slots": 10**6}, {"host": "bad name"}, {"rank": 10**6}, {"nodes": 0}])
 def test_a_check_in_that_no_leader_accepts_is_refused_before_anything_is_opened(parts: dict[str, Any]) -> None:
     """A member does not call again and again to be refused."""
     with pytest.raises(UsageError):
         meet(request("bad", **{**LOOPBACK_HOSTS, "rank": 1, **parts}), observer(print))
-
-
-def test_other_worlds_share_the_host_at_the_same_time() -> None:
-    """Each forms by itself."""
-    members = [request(f"world {w}", rank=rank, **LOOPBACK_HOSTS) for rank in range(3) for w in range(3)]
-    results, _ = together(*members)
-    worlds = [answers(results[w::3]) for w in range(3)]
-    assert len({world[0]["digest"] for world in worlds}) == 3
-    assert len({world[0]["port"] for world in worlds}) == 3
 
 
 # The leader's ports: taken, named, used a minute ago, or all in use.

@@ -17,7 +17,7 @@ from mingle_hooks.rendezvous.connection import Lookup, Loop
 from mingle_hooks.rendezvous.fingerprint import LONGEST
 from mingle_hooks.rendezvous.fingerprint import dump_fingerprint as dumps
 from mingle_hooks.rendezvous.fingerprint import load_fingerprint as loads
-from mingle_hooks.rendezvous.messages import Durations, JoinRequest, Stopwatch, process_age_s
+from mingle_hooks.rendezvous.messages import Durations, JoinRequest, Outcome, process_age_s
 from mingle_hooks.rendezvous.report import MOST_LINES, Compared, Finding, phases, timeline_lines
 from mingle_hooks.rendezvous.report import compare_members as compare
 from mingle_hooks.rendezvous.report import finding_lines as lines
@@ -237,6 +237,11 @@ CAUSES = (
 )
 
 
+def timeline(formed: float, *members: tuple[str, float, Durations | None]) -> list[str]:
+    """Return what is said of a world that formed then, by rank 0's clock."""
+    return timeline_lines(phases([*members]), formed)
+
+
 def because(*seconds: str) -> str:
     """Return the text of a member's causes."""
     return ", ".join(f"{its} s {cause}" for its, cause in zip(seconds, CAUSES, strict=True))
@@ -254,7 +259,7 @@ def because(*seconds: str) -> str:
 )
 def test_the_last_member_is_named_with_the_cause(spent: Durations, why: str) -> None:
     """By rank 0's clock: members report only durations."""
-    told = timeline_lines(phases([RANK_0, ("node2", 100.03, Durations(110, 0, 130)), ("node3", 102.0, spent)]), 102.5)
+    told = timeline(102.5, RANK_0, ("node2", 100.03, Durations(110, 0, 130)), ("node3", 102.0, spent))
     assert told[-1] == f"last to be ready: node3, 2.00 s after node1: {why}"
     assert told[-2] == "the world formed at 2.60 s"
     assert told[0] == "node1 started at 0.00 s, searched from 0.10 s, checked in at 0.10 s"
@@ -264,30 +269,25 @@ def test_the_last_member_is_named_with_the_cause(spent: Durations, why: str) -> 
 def test_a_member_that_waits_for_rank_0_is_not_late() -> None:
     """It came first, and could not be in before rank 0 was."""
     late = ("node1", 109.0, Durations(100, 0, 110))
-    told = timeline_lines(phases([late, ("node2", 109.2, Durations(200, 10, 9100))]), 110.0)
+    told = timeline(110.0, late, ("node2", 109.2, Durations(200, 10, 9100)))
     assert told[-1].startswith("last to be ready: node1, 8.49 s after node2: 8.79 s for a late start")
 
 
 def test_of_many_members_only_the_last_is_listed() -> None:
     """A log has room for one line of a thousand nodes."""
-    told = timeline_lines(
-        phases([RANK_0, *((f"n{n}", 100.0 + n / 1000, Durations(90, 0, 100)) for n in range(1000))]), 101.5
-    )
+    told = timeline(101.5, RANK_0, *((f"n{n}", 100.0 + n / 1000, Durations(90, 0, 100)) for n in range(1000)))
     assert len(told) == 2
     assert told[1].startswith("last to be ready: n999, 1.01 s after n0: 1.00 s for")
 
 
 def test_no_member_is_late_if_all_come_together_or_have_no_durations() -> None:
     """A tick of the kernel is no delay; earlier versions report no durations."""
-    assert (
-        timeline_lines(phases([RANK_0, ("node2", 100.03, Durations(100, 0, 120))]), 100.1)[-1]
-        == "all were ready within 0.05 s"
-    )
-    assert timeline_lines(phases([RANK_0, ("node2", 105.0, None)]), 106.0) == []
-    assert timeline_lines(phases([]), 0.0) == []
+    together = timeline(100.1, RANK_0, ("node2", 100.03, Durations(100, 0, 120)))
+    assert together[-1] == "all were ready within 0.05 s"
+    assert timeline(106.0, RANK_0, ("node2", 105.0, None)) == timeline(0.0) == []
 
 
-def test_a_stopwatch_runs_since_the_process_began() -> None:
+def test_durations_count_since_the_process_began() -> None:
     """Python's own start is in it, and nothing of another process's."""
     mine = process_age_s()
     code = "from mingle_hooks.rendezvous.messages import process_age_s as age; print(age())"
@@ -295,7 +295,9 @@ def test_a_stopwatch_runs_since_the_process_began() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0 < float(done.stdout) <= time.monotonic() - before + 0.02 < mine + 60
     clock = iter([10.0, 10.5])
-    assert Stopwatch(lambda: next(clock), 0.1).durations(0.25) == Durations(100, 250, 600)
+    with Loop(lambda: next(clock)) as loop:
+        loop.names_s = 0.25
+        assert Outcome(loop, 60.0, 0.1).durations() == Durations(100, 250, 600)
 
 
 def test_the_name_services_time_ends_with_its_last_answer() -> None:

@@ -55,27 +55,25 @@ def test_ranks_are_the_same_in_any_order_of_arrival(
         assert [(row.host, row.node_rank) for _, row in roster.members(None)] == [*zip(hosts, range(9), strict=False)]
 
 
+OF_TWO = {"rank": 0, "nodes": 2}
+
+
+def exporting(**variables: str) -> dict[str, Any]:
+    """Return what a member says whose user has exported these."""
+    return {"pinned": variables}
+
+
 @pytest.mark.parametrize(
     ("me", "others", "kind", "parts"),
     [
         ({"rank": 0, "nodes": 4}, [{"rank": 1}, {"rank": 1, "host": "twin"}], "rank", ("1", "twin")),
-        ({"rank": 0, "nodes": 2}, [{"rank": 2}], "beyond", ("2",)),
+        (OF_TWO, [{"rank": 2}], "beyond", ("2",)),
         ({"rank": 0}, [{"rank": 5}, {"nodes": 3}], "beyond", ("3", "5")),
-        ({"rank": 0, "nodes": 2}, [{"nodes": 3}], "nodes", ("2", "3")),
-        ({"rank": 0, "nodes": 2}, [{}, {"host": "third"}], "full", ("2", "third")),
-        ({"rank": 0, "nodes": 2}, [{"pinned": {"MASTER_PORT": "1234"}}], "given", ("MASTER_PORT", "not exported")),
-        (
-            {"rank": 0, "nodes": 2, "pinned": {"MASTER_ADDR": "a"}},
-            [{"pinned": {"MASTER_ADDR": "b"}}],
-            "given",
-            ("MASTER_ADDR", "a on", "b on"),
-        ),
-        (
-            {"rank": 0, "nodes": 3},
-            [{"pinned": {"WORLD_SIZE": "8"}}, {"pinned": {"WORLD_SIZE": "9"}}],
-            "given",
-            ("WORLD_SIZE", "8 on", "9 on"),
-        ),
+        (OF_TWO, [{"nodes": 3}], "nodes", ("2", "3")),
+        (OF_TWO, [{}, {"host": "third"}], "full", ("2", "third")),
+        (OF_TWO, [exporting(MASTER_PORT="1234")], "given", ("MASTER_PORT", "not exported")),
+        (OF_TWO | exporting(MASTER_ADDR="a"), [exporting(MASTER_ADDR="b")], "given", ("MASTER_ADDR", "a on", "b on")),
+        ({"rank": 0}, [exporting(WORLD_SIZE=size) for size in "89"], "given", ("WORLD_SIZE", "8 on", "9 on")),
     ],
 )
 def test_a_contradiction_names_the_values_and_the_members(
@@ -386,7 +384,7 @@ def short_of_members(nodes: int, refused: tuple[str, ...]) -> Any:
     return SimpleNamespace(roster=roster, terms=TERMS, me=me, refused=peers, one_way=tuple)
 
 
-KEYS, RUNS = (wire.KEY,), (wire.KEY, wire.RUN)
+KEYS, RUNS = ("key",), ("key", "run")
 SHORT_OF = f" (on node0: {SHORT.seen})"
 
 
@@ -399,7 +397,7 @@ SHORT_OF = f" (on node0: {SHORT.seen})"
         (2, ["node1"], {"shortage": SHORT}, "files", f"saw 1 of 2 confirmed{SHORT_OF}, missing node1;"),
         (2, None, {}, "network", "10.0.0.1 not reached by node1"),
         (3, None, {"refused": KEYS, "shortage": SHORT}, "files", f"saw 2{SHORT_OF}, missing node2;"),
-        (3, None, {"refused": (*RUNS, wire.VERSION)}, "versions", "another version at 10.0.0.9 (by-version)"),
+        (3, None, {"refused": (*RUNS, "version")}, "versions", "another version at 10.0.0.9 (by-version)"),
         (3, None, {"refused": RUNS}, "runs", "at 10.0.0.9 (by-run)"),
         (3, None, {"refused": KEYS}, "keys", "another key at 10.0.0.9 (by-key)"),
     ],

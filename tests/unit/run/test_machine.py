@@ -11,22 +11,7 @@ import pytest
 from mingle_hooks.rendezvous.wire import parse
 from mingle_hooks.run import attempt, machine, messages
 from mingle_hooks.run.attempt import Cause, Plan, rank_hosts
-from mingle_hooks.run.machine import (
-    Action,
-    Begin,
-    Event,
-    Exit,
-    Isolated,
-    Joined,
-    Launch,
-    Lost,
-    Noticed,
-    Received,
-    Report,
-    Send,
-    StarterEnded,
-    Swept,
-)
+from mingle_hooks.run.machine import Action, Begin, Event, Exit, Isolated, Joined, Lost, Noticed, Report, Send, Swept
 from mingle_hooks.run.messages import Dump, End, Signal, Stacks
 from mingle_hooks.run.status import Failure
 
@@ -103,22 +88,22 @@ def started(hosts: int = 3, spares: int = 0, **options: Any) -> Run:
     return run
 
 
-def ended(place: int, status: int = 0, attempt: int = 0, **fields: Any) -> Received:
+def ended(place: int, status: int = 0, attempt: int = 0, **fields: Any) -> machine.Received:
     """Return the end of a place's COMMAND."""
-    return Received(
+    return machine.Received(
         place,
         messages.Ended(attempt, status, **{"signal": None, "formed": True, "is_oom": False, "tail": "", **fields}),
     )
 
 
-def clean(place: int, attempt: int = 0) -> Received:
+def clean(place: int, attempt: int = 0) -> machine.Received:
     """Return that nothing of an attempt is left at a place."""
-    return Received(place, messages.Clean(attempt, 0))
+    return machine.Received(place, messages.Clean(attempt, 0))
 
 
-def formed(place: int, attempt: int = 0, nodes: int = 3, spent: tuple[int, ...] = ()) -> Received:
+def formed(place: int, attempt: int = 0, nodes: int = 3, spent: tuple[int, ...] = ()) -> machine.Received:
     """Return that a place's world has formed."""
-    return Received(place, messages.Formed(attempt, nodes, "10.0.0.1", 4711, spent))
+    return machine.Received(place, messages.Formed(attempt, nodes, "10.0.0.1", 4711, spent))
 
 
 def all_formed(attempt: int = 0) -> list[Event]:
@@ -185,7 +170,11 @@ LATE = [Lost(2, 15.0), Swept("c", is_clean=False)]
         ([machine.Quiet(2), ended(0, 1), clean(0), *DONE, *LATE], 75, ["silent c"]),
         ([machine.Quiet(2), ended(0, 1), machine.Alive(2), clean(0), *over([1, 2])], 1, ["ended a"]),
         # The runner's own host was cut off, and not the first host that it misses.
-        ([Isolated("a", 15.0), Lost(1, 15.0), *over([0]), *LATE, Swept("b", is_clean=True)], 75, ["isolated a"]),
+        (
+            [Isolated("a", 15.0), Lost(1, 15.0), *over([0]), *LATE, Swept("b", is_clean=True)],
+            75,
+            ["isolated a"],
+        ),
         # A request to stop during a failure gives the status.
         ([ended(0, 1), Noticed(None, TERM), clean(0), *over([1, 2])], 143, ["ended a"]),
     ],
@@ -235,8 +224,8 @@ def lost_and_away(**options: Any) -> Run:
     """Return a run whose host c was lost, and cannot be reached for the next attempt."""
     run = started(restarts=1, **options)
     run.take(Lost(2, 15.0), clean(0, 0), clean(1, 0), Swept("c", is_clean=False), after_s=20)
-    assert run.of(Launch)[1:] == [Launch(("c",))]
-    run.take(StarterEnded(("c",), "ssh: No route to host"))
+    assert run.of(machine.Launch)[1:] == [machine.Launch(("c",))]
+    run.take(machine.StarterEnded(("c",), "ssh: No route to host"))
     return run
 
 
@@ -245,9 +234,9 @@ def test_a_lost_host_is_called_again_until_it_is_back() -> None:
     calls = []
     for _ in range(6):
         began = run.now
-        run.until(Launch)
+        run.until(machine.Launch)
         calls.append(run.now - began)
-        run.take(StarterEnded(("c",), "ssh: No route to host"))
+        run.take(machine.StarterEnded(("c",), "ssh: No route to host"))
     assert calls == [1, 2, 4, 8, 16, 30]
     assert [event["hosts"] for event in run.reports("missing")] == [["c"]]
     assert ranks(run.take(Joined(2))) == [(0, 0), (1, 1), (2, 2)]  # though its starter has ended
@@ -258,15 +247,15 @@ def test_a_host_that_lost_one_of_its_agents_is_called_whole() -> None:
     run = started(hosts=2, slots=(2, 2), restarts=1)
     run.take(Lost(3, 15.0), *(clean(place) for place in range(3)), Swept("b", is_clean=True))
     assert run.of(machine.Drop)[-1] == machine.Drop(2)
-    assert run.of(Launch)[1:] == [Launch(("b",))]
+    assert run.of(machine.Launch)[1:] == [machine.Launch(("b",))]
     assert len(ranks(run.take(Joined(2), Joined(3)))) == 4
 
 
 def test_a_host_that_loses_an_agent_while_another_is_called_is_called_too() -> None:
     run = lost_and_away()
     run.take(Lost(1, 15.0))
-    run.until(Launch)
-    assert run.of(Launch)[-1] == Launch(("b", "c"))
+    run.until(machine.Launch)
+    assert run.of(machine.Launch)[-1] == machine.Launch(("b", "c"))
 
 
 def test_a_lost_host_that_stays_away_ends_the_run_at_the_timeout() -> None:
@@ -274,8 +263,8 @@ def test_a_lost_host_that_stays_away_ends_the_run_at_the_timeout() -> None:
     run = lost_and_away(join_s=60)
     began = run.now
     while not run.of(Exit):
-        run.until(Launch, Exit)
-        run.take(StarterEnded(("c",), "ssh: No route to host"))
+        run.until(machine.Launch, Exit)
+        run.take(machine.StarterEnded(("c",), "ssh: No route to host"))
     assert (run.status(), run.now - began) == (75, 60)
     assert [event["host"] for event in run.reports("absent")] == ["c"]
     assert [cause["kind"] for cause in run.reports("failed")] == ["silent"]
@@ -355,7 +344,7 @@ def test_the_schedulers_own_warning_and_ours_are_one(number: int, at: int) -> No
     run.until(Signal, End)
     assert run.now == 685  # TERM at the limit
     assert [action.message for action in run.sent(Signal)] == [(1, number)] * 3 + [(2, TERM)] * 3
-    assert run.machine.was_warned
+    assert run.machine.stopping.was_warned
 
 
 def test_a_signal_that_ends_is_no_warning_at_another_time() -> None:
@@ -476,7 +465,7 @@ class Chaos:
                     self.later(ended(place, 143, attempt), 1)
                     self.later(clean(place, attempt), 12)
                 case Send(place, Dump(attempt)) if self.dice.random() < 0.9:
-                    self.later(Received(place, messages.Stacks(attempt, "")), 12)
+                    self.later(machine.Received(place, messages.Stacks(attempt, "")), 12)
                 case machine.Sweep(hosts):
                     for host in hosts:
                         if self.dice.random() < 0.7:
@@ -556,9 +545,9 @@ def promises(chaos: Chaos) -> None:
     assert len(ids) == len(set(ids)), "a signal came twice"
 
 
-def stacks(place: int, text: str = "", attempt: int = 0) -> Received:
+def stacks(place: int, text: str = "", attempt: int = 0) -> machine.Received:
     """Return the stacks of a place."""
-    return Received(place, Stacks(attempt, text))
+    return machine.Received(place, Stacks(attempt, text))
 
 
 def running(**options: Any) -> Run:
@@ -648,15 +637,28 @@ def test_the_clock_of_a_stall() -> None:
     due = []
     for step in (
         lambda: stall.wrote(5.0),
-        lambda: stall.begin(10.0),
+        lambda: setattr(stall, "since", 10.0),
         lambda: stall.wrote(12.0),
         lambda: stall.hold(15.0, is_held=True),
         lambda: stall.hold(500.0, is_held=False),
-        stall.end,
+        lambda: setattr(stall, "since", None),
     ):
         step()
         due.append(stall.due)
     assert due == [None, 20.0, 22.0, None, 510.0, None]
+
+
+@pytest.mark.parametrize("head", ['Thread {} (idle): "T{}"', "Thread 0x{} (most recent call first):  # {}"])
+def test_equal_stacks_of_a_process_are_shown_once(head: str) -> None:
+    """As py-spy writes them, and faulthandler."""
+    threads = "\n".join(f"{head.format(number, number)}\n    wait (a.py:1)\n" for number in range(3))
+    last = "Current thread 0x9 (most recent call first):\n    f"
+    text = f"Process 1: python\nPython v3\n\n{threads}{last}\nProcess 2: python\n{threads}"
+    once = [f"  {head.format(0, 0)} and 2 more with the same stack", "      wait (a.py:1)"]
+    assert attempt.stacks_text("n", 0, text).splitlines()[1:] == [
+        *("  Process 1: python", "  Python v3", *once, "  Current thread 0x9 (most recent call first):", "      f"),
+        *("  Process 2: python", *once),
+    ]
 
 
 def test_stacks_are_shown_as_a_terminal_can() -> None:

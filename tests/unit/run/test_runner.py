@@ -99,7 +99,7 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
     of_job = request()._replace(options=Options(again=line))
     for _ in counted:
         Requeues(of_job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on()
-    machine = SimpleNamespace(had_world=had_world, was_warned=was_warned)
+    machine = SimpleNamespace(had_world=had_world, stopping=SimpleNamespace(was_warned=was_warned))
     ended: Any = SimpleNamespace(status=status, machine=machine)
     if isinstance(expected, tuple):
         assert (member._again(of_job, ended), capfd.readouterr().out) == expected
@@ -112,11 +112,7 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
 
 @pytest.mark.parametrize(
     ("scope", "starts", "no_wait", "seen"),
-    [
-        ("node", None, True, "--no-wait"),
-        ("task", None, False, "--scope task"),
-        ("node", "job", False, "mingle run"),
-    ],
+    [("node", None, True, "--no-wait"), ("task", None, False, "--scope task"), ("node", "job", False, "mingle run")],
 )
 def test_what_cannot_run_together_is_refused(scope: str, starts: str | None, *, no_wait: bool, seen: str) -> None:
     spec: Any = SimpleNamespace(settings=SimpleNamespace(scope=scope))

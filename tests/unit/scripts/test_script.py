@@ -293,12 +293,8 @@ def test_all_that_a_script_carries_arrives(scheduler: str, image: str, tmp_path:
         before, command = words[: words.index("--")], words[words.index("--") + 1 :]
         assert command[command.index("train.py") + 1 :] == [*nasty.NASTIER]
         if image.endswith(".sif"):
-            found = [
-                "apptainer",
-                "exec",
-                *(f"--bind={bind}" for bind in binds),
-                f"./{image}" if image[0] == "-" else image,
-            ]
+            path = f"./{image}" if image[0] == "-" else image
+            found = ["apptainer", "exec", *(f"--bind={bind}" for bind in binds), path]
             assert command[: len(found)] == found
         else:
             mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in binds)
