@@ -4,6 +4,10 @@ A mutant changes one operator, number, truth value or name of a variable, or dro
 package in build/mutants. The quick tests that ran the changed block run against it, the fastest first, until one fails.
 Which tests run which block is recorded once, and again for each test file that changes. Prints the score, by room, and
 what survived: a survivor is a test to write, or a change that makes no difference.
+
+As with mutmut, annotations, decorators and texts stay as they are, and so do measures: numbers whose name ends with a
+unit, round ones, and powers of two, where one more is no defect. Unlike mutmut, code outside of functions changes, too.
+A block's tests are all that ran it, also those of its callers, up to a twentieth of the time of all quick tests.
 """
 
 from __future__ import annotations
@@ -35,9 +39,10 @@ HOME = ROOT / "build" / "mutants"
 RECORD = HOME / "record.json"
 # How much of the time of all quick tests a mutant's tests may take: those that notice a mutant do so early.
 SHARE = 0.05
-# A mutant may make a test wait for ever: that counts as noticed.
+# A mutant may make a test wait for ever: that counts as noticed. Their process, which a mutant may stop, too, gets this
+# and four times what the tests usually take: a busy machine is no defect.
 TEST_LIMIT_S = 15
-LIMIT_S = 90
+LIMIT_S, TIMES = 90, 4
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -127,6 +132,12 @@ def _is_round(number: int) -> bool:
     return number >= 64 and (number % 100 == 0 or number & (number - 1) == 0)
 
 
+def _is_power(node: ast.AST) -> bool:
+    """Tell whether a node is a size such as 1 << 20, which is round as 4096 is."""
+    is_shift = isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift) and isinstance(node.right, ast.Constant)
+    return is_shift and ast.unparse(node.left) == "1" and _is_round(1 << node.right.value)  # type: ignore[attr-defined]
+
+
 def _is_site(node: ast.AST) -> bool:
     if isinstance(node, ast.Constant):
         return isinstance(node.value, bool) or (isinstance(node.value, int) and not _is_round(node.value))
@@ -169,13 +180,17 @@ def _makes_no_difference(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [*node.decorator_list, *([node.returns] if isinstance(node, ast.FunctionDef) and node.returns else [])]
     if isinstance(node, ast.AnnAssign):
-        return [node.annotation]
+        return [node.annotation, *([node.value] if node.value and _is_measure(node.target) else [])]
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+        pairs = zip(node.targets[0].elts, node.value.elts, strict=False)
+        return [value for target, value in pairs if _is_measure(target)]
     if isinstance(node, ast.Raise):  # its message; the statement itself may be dropped
         return [node.exc] if node.exc else []
-    if isinstance(node, ast.IfExp) and all(_is_text(part) for part in (node.body, node.orelse)):
-        return [node]
-    is_measure = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith(UNITS)
-    return [node] if is_measure or isinstance(node, ast.JoinedStr) else []
+    return [node] if _is_power(node) or (isinstance(node, ast.Assign) and _is_measure(node.targets[0])) else []
+
+
+def _is_measure(target: ast.expr) -> bool:
+    return ast.unparse(target).endswith(UNITS)
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -387,7 +402,8 @@ def run(mutant: Mutant, record: Record) -> tuple[str, str]:
     changed.write_text(text)
     words = ["-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:rerunfailures", "-p", "no:xdist"]
     words += [f"--timeout={TEST_LIMIT_S}", *dict.fromkeys(test.partition("::")[0] for test in tests)]
-    status = _in_fork(words, Chosen(tests), HOME / "output.txt", LIMIT_S)
+    limit_s = LIMIT_S + TIMES * sum(record.seconds[test] for test in tests)
+    status = _in_fork(words, Chosen(tests), HOME / "output.txt", limit_s)
     shutil.copy(ROOT / mutant.path, changed)
     return "survived" if status in (0, 5) else "caught", what
 

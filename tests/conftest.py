@@ -26,6 +26,7 @@ from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
 from forked import Forked
 from needs import FOR_WANT_OF, need, skip_for_want_of
+from places import Places
 from processes import is_long, is_slow, process_of
 from running import children
 
@@ -241,6 +242,16 @@ def forked() -> Iterator[Forked]:
     """
     with Forked(Path(sys.executable)) as started:
         yield started
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[Places]:
+    """Give hosts on this machine; nothing of theirs may be left."""
+    made = Places(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def open_sockets() -> dict[str, str]:

@@ -75,6 +75,11 @@ class Places:
         """Wait until something holds."""
         until(holds, lambda: f"{what}: {self.processes()}", PATIENCE_S)
 
+    def begun(self, *ranks: int, attempt: int = 0) -> None:
+        """Wait until COMMAND of these ranks has made its file."""
+        for rank in ranks:
+            self.until((self.place / f"begun.{rank}.{attempt}").exists, f"rank {rank} has not begun")
+
     def processes(self) -> dict[int, str]:
         """Return the command lines of all processes of this test's runs."""
         return running(lambda environ: self.mark.encode() in environ.split(b"\0"))

@@ -31,8 +31,11 @@ LONG = {
 
 # What `make quick` leaves out: test hosts and schedulers, and what takes minutes.
 SLOW_FIXTURES = {"any_pbs", "fresh_slurm", "hosts", "real_pbs", "real_pbs_session", "slurm", "slurm_session"}
-SLOW_FOLDERS = {"frameworks", "model", "on_hosts", "simulator", "system"}
-SLOW_FILES = {"test_benchmarks", "test_power_cuts", "test_readme", "test_sbatch_accepts", "test_structure"}
+SLOW_FOLDERS = {"frameworks", "on_hosts", "system"}
+SLOW_FILES = {
+    *("test_benchmarks", "test_model", "test_power_cuts", "test_readme", "test_sbatch_accepts", "test_simulator"),
+    "test_structure",
+}
 
 
 def is_slow(nodeid: str, fixtures: Iterable[str]) -> bool:
