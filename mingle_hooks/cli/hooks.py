@@ -14,7 +14,7 @@ import click
 
 from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
-from mingle_hooks.errors import SettingsError, UsageError, printable
+from mingle_hooks.errors import PlaceError, SettingsError, UsageError, printable
 from mingle_hooks.hooks import files, slurm, verify
 from mingle_hooks.hooks import plan as plans
 from mingle_hooks.hooks.files import Site
@@ -38,8 +38,10 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def site_settings(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
     """Return the settings of the site's file; the admin's own environment and file do not count.
 
-    Raises SettingsError and PlaceError.
+    Raises SettingsError, and PlaceError also where a file that commands look at hangs.
     """
+    if hung := plans.hung_finding(places["root"] or "", "slurm", plans.VERIFY_S, slurm.PLACES):
+        raise PlaceError("files that answer", f"{hung.where}, which {hung.what}", hung.mend)
     path = files.below_root(places["root"] or "", settings.SYSTEM_FILE)
     given = settings.load({}, {}, system_file=path)
     for name in given.left_out:

@@ -370,20 +370,21 @@ class Manifest(NamedTuple):
         """Return one scheduler's files."""
         return tuple(entry for entry in self.entries.values() if entry.scheduler == scheduler)
 
-    def texts(self, root: str) -> dict[str, str]:
-        """Return path -> text of the node's manifest, then of those beside hooks; the same for the same entries.
+    def files(self, root: str) -> list[tuple[str, Found]]:
+        """Return the paths and files of the node's manifest, then of those beside hooks.
 
         Those have this node's name, and no copies of what was there before, which are on the node that made them.
         """
         node = "" if root else os.uname().nodename  # an image is for nodes of any name
-        found = {MANIFEST_PATH: _text(self.entries.values(), "")}
+        texts = {MANIFEST_PATH: _text(self.entries.values(), "")}
         for path in sorted(self.beside):
             its = [entry for entry in self.entries.values() if manifest_beside(entry.path) == path]
-            found[path] = _text([entry._replace(kept="", kept_sha256="") for entry in its], node)
-        return found
+            texts[path] = _text([entry._replace(kept="", kept_sha256="") for entry in its], node)
+        return [(path, Found(text.encode(), 0o644, owner_of())) for path, text in texts.items()]
 
 
 def _text(entries: Iterable[Entry], node: str) -> str:
+    """Return a manifest's text, the same for the same entries."""
     rows = [values.to_json(entry._asdict()) for entry in sorted(entries, key=lambda entry: entry.path)]
     installed_by = f'"node": {json.dumps(node)}, ' if node else ""
     return f'{{"version": 1, {installed_by}"files": [\n' + ",\n".join(rows) + "\n]}\n"

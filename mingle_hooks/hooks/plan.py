@@ -335,7 +335,7 @@ def apply(plan: Plan) -> None:
         return
     owner = files.owner_of()
     wanted: list[tuple[str, Found]] = [file.present.copy for file in plan.files if file.present.copy]
-    wanted += [(path, Found(text.encode(), 0o644, owner)) for path, text in plan.manifest.texts(plan.root).items()]
+    wanted += plan.manifest.files(plan.root)
     wanted += [
         (file.entry.path, Found(file.text.encode(), file.entry.mode, owner)) for file in plan.files if not file.is_right
     ]
@@ -432,8 +432,7 @@ def _write_manifests(root: str, old: Manifest, left: Manifest, gone: Collection[
     if not left.entries:
         files.remove_file(files.strip_root(root, files.MANIFEST_PATH))
     elif old != left:
-        for path, text in left.texts(root).items():
-            files.write_whole(files.strip_root(root, path), text.encode(), 0o644)
+        files.put_files([(files.strip_root(root, path), found) for path, found in left.files(root)])
 
 
 def _removal(root: str, entry: Entry, stub: Stub | None) -> Removal:

@@ -628,16 +628,16 @@ def _flags(conf: SlurmConf) -> Line:
     return Line("PrologFlags=" + ",".join(flags if is_there else [*flags, "Alloc"]), is_there=is_there)
 
 
-def _notes(site: Site, root: str) -> tuple[str, ...]:
-    notes = []
+def _notes(site: Site, root: str) -> Iterator[str]:
     if not os.path.exists(below_root(root, site.key_file)):
-        notes.append(
+        yield (
             f"{site.key_file} is missing, so jobs get no key from the hooks. Create it (mingle key): "
             "the same on all nodes, owned by root, mode 0400."
         )
+    if not root and site.interfaces and not any(os.path.exists(f"/sys/class/net/{name}") for name in site.interfaces):
+        yield f"This node has no {' or '.join(site.interfaces)} (iface): its tasks get no NCCL_SOCKET_IFNAME."
     if site.interfaces == () and site.host_suffix == "":
-        notes.append("No iface and no host_suffix in the settings: MASTER_ADDR is the first host's Slurm name.")
-    return tuple(notes)
+        yield "No iface and no host_suffix in the settings: MASTER_ADDR is the first host's Slurm name."
 
 
 TARGET = Target(
