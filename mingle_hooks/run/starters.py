@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Literal, NamedTuple
@@ -22,6 +23,8 @@ from mingle_hooks.values import number
 
 # A grace is so much shorter than the scheduler's own wait, which leaves time to report the end.
 _MARGIN_S = 2.0
+# How long squeue may take, in seconds.
+_ASK_S = 2.0
 # For a run that nobody else ends.
 KILL_WAIT_S = 30.0
 
@@ -422,10 +425,23 @@ def _total(text: str) -> int:
 def _slurm_completed(job: Allocation) -> Allocation:
     """Return the allocation with what Slurm knows beyond its facts. Raises FactsError."""
     slots = _component_slots(job.environ) or _slots_in_order(job)
-    end = number(job.environ.get("SLURM_JOB_END_TIME") or "", least=1, most=2**32)
+    end = number(job.environ.get("SLURM_JOB_END_TIME") or "", least=1, most=2**32) or _slurm_end(job.job_id)
     wait = number(_slurm_setting(job.environ, "KillWait") or "", most=10**6)
     wait_s = job.kill_wait_s if wait is None else float(wait)
     return job._replace(hosts=tuple(slots), slots=tuple(slots.values()), end=end, kill_wait_s=wait_s)
+
+
+def _slurm_end(job_id: str | None) -> int | None:
+    """Return when Slurm ends a job, in seconds since 1970, as squeue says: before 23.02 no variable has it."""
+    import subprocess
+
+    argv = ["squeue", "--noheader", "--format=%e", f"--jobs={job_id}"]
+    environ = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
+    try:
+        said = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=_ASK_S, check=False).stdout  # noqa: S603 - no words of others
+        return int(time.mktime(time.strptime(said.split()[0], "%Y-%m-%dT%H:%M:%S")))
+    except (OSError, ValueError, IndexError, OverflowError, subprocess.TimeoutExpired):  # no limit, or no answer
+        return None
 
 
 def _slots_in_order(job: Allocation) -> dict[str, int]:

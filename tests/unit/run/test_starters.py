@@ -77,6 +77,24 @@ def test_slurms_facts_of_a_job_hold_no_secret(version: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "end"),
+    [
+        ("2026-11-26T10:00:00", int(time.mktime((2026, 11, 26, 10, 0, 0, 0, 0, -1)))),
+        ("N/A", None),
+        ("", None),
+        ("x" * 9, None),
+    ],
+)
+def test_squeue_says_when_a_job_of_slurm_22_05_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, end: int | None
+) -> None:
+    (tmp_path / "squeue").write_text(f'#!/bin/sh\n[ "$*" = "--noheader --format=%e --jobs=1" ] && echo {said}\n')
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert found(recorded("slurm-22.05.8/batch.1"))[1].end == end
+
+
+@pytest.mark.parametrize(
     ("text", "hosts"),
     [
         ("node3\nnode1\nnode2\nnode3\n", ("node3", "node1", "node2")),
