@@ -1,4 +1,4 @@
-"""What the hooks cost on a real Slurm: srun with each against without, one after the other, medians of the differences.
+"""What the hooks cost: their own time and size, then srun with each against without on a real Slurm, by medians.
 
 Each case has a node of its own, whose slurmd has its own settings, so that a job on each takes its turn within the
 same second, whatever else the machine does. The nodes have a system log, as nodes have.
@@ -6,6 +6,7 @@ same second, whatever else the machine does. The nodes have a system log, as nod
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
 import time
@@ -16,6 +17,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from cluster.hosts import Hosts
 from cluster.slurm import CONF, LOGS, SlurmCluster, conf
+
+from mingle_hooks.hooks.files import Site, render_hook
+from mingle_hooks.hooks.slurm import SLURM_HOOKS
 
 if TYPE_CHECKING:
     from cluster.host import Host
@@ -33,6 +37,17 @@ CASES = {
 # Alloc by itself costs most: srun then asks the controller every 0.1 s or so whether the Prologs have ended.
 FLAGS = {"": (), "Alloc, ": ("PrologFlags=Alloc",)}
 RELOAD_S = 1.0
+# Each in turn for a job of its own, as slurmd runs them; what is left is the median of the differences from /bin/true.
+ALONE = """
+import json, statistics, subprocess, sys, time
+def ms(path, job):
+    environ = {"SLURM_JOB_ID": str(job), "SLURM_JOB_UID": "61001", "SLURM_CLUSTER_NAME": "x"}
+    began = time.perf_counter()
+    subprocess.run([path], env=environ, stdin=subprocess.DEVNULL, check=True)
+    return (time.perf_counter() - began) * 1000
+rows = [[ms(path, job) for path in sys.argv[1:]] for job in range(1000, 1100)]
+print(json.dumps([statistics.median(its[at] - its[0] for its in rows) for at in range(1, len(rows[0]))]))
+"""
 OWN_CONF = "/run/slurm.conf"
 # /dev of this host alone, with a system log that is read.
 NEW_DEV = """
@@ -60,6 +75,9 @@ def figures() -> dict[str, dict[str, float]]:
             with SlurmCluster(hosts) as slurm:
                 slurm.controller.write("/etc/mingle/key", "ab" * 32 + "\n", mode=0o400)
                 slurm.controller.run(["mingle", "hooks", "install", "slurm", "--yes"], check=True)
+                found["alone"] = alone = _alone(slurm.controller) | _sizes()
+                for key, value in alone.items():
+                    print(f"  {key:42} {value:7.1f}")
                 for flags, lines in FLAGS.items():
                     for name, figure in _of_cases(slurm, lines).items():
                         found[flags + name] = figure
@@ -69,6 +87,24 @@ def figures() -> dict[str, dict[str, float]]:
                 log.kill()
                 log.communicate()
     return found
+
+
+def _alone(host: Host) -> dict[str, float]:
+    """Return the milliseconds of root's hooks over /bin/true."""
+    paths = [f"{DIRECTORY}/{name}" for name in ("prolog", "epilog")]
+    done = host.run([sys.executable, "-c", ALONE, "/bin/true", *paths], check=True)
+    return dict(zip(("prolog over /bin/true ms", "epilog over /bin/true ms"), json.loads(done.stdout), strict=True))
+
+
+def _sizes() -> dict[str, float]:
+    """Return what an admin has to read: lines of shell as installed, and the page's words."""
+    lines = [line.strip() for hook in SLURM_HOOKS.values() for line in render_hook(hook, Site()).splitlines()]
+    page = (Path(__file__).parents[1] / "docs/admin.md").read_text()
+    return {
+        "lines of shell": len(lines),
+        "lines without comments and empty ones": sum(bool(line) and line[0] != "#" for line in lines),
+        "words of docs/admin.md": len(page.split()),
+    }
 
 
 def _of_cases(slurm: SlurmCluster, flags: tuple[str, ...]) -> dict[str, dict[str, float]]:

@@ -59,7 +59,7 @@ class Supervisor:
         sock.settimeout(0)
         link = Link(self._loop, sock, self._secret, is_runner=False, on_end=lambda _reason: None)
         join = messages.Join(place.host, place.local, os.getpid(), is_output=is_output)
-        link.on_proved = lambda: link.send_message(messages.JOIN, join)
+        link.on_proved = lambda: link.send_record(join)
         link.on_message = self._said
         return link
 

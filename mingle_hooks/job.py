@@ -19,6 +19,7 @@ from mingle_hooks.export import launchers
 from mingle_hooks.export.frameworks import plugin_variables, profiles
 from mingle_hooks.export.launchers import Launcher
 from mingle_hooks.export.variables import own
+from mingle_hooks.files import read_bounded
 from mingle_hooks.net.addresses import hostname, is_hostname_or_address
 from mingle_hooks.net.devices import GpuBinding, gpu_binding, visible_gpus
 from mingle_hooks.rendezvous.member import MemberSpec, SlotsFrom
@@ -398,13 +399,9 @@ def _runs(file: str, path: str, depth: int) -> str:
 def _head(file: str) -> bytes:
     """Return a file's first bytes; those of a program if this user may run the file but not read it."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        return read_bounded(file, _HEAD_BYTES)
     except OSError:
         return _ELF
-    try:
-        return os.read(descriptor, _HEAD_BYTES)
-    finally:
-        os.close(descriptor)
 
 
 def _is_python(name: str) -> bool:

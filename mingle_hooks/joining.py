@@ -72,7 +72,9 @@ def join(
     if is_offline:
         return _view(spec, single_member_answer(spec, held))
     wants_roster = wants_roster or "roster" in needs(spec.settings.frameworks)
-    view = _view(spec, _answer(spec, observer, command, obstacle, held, wants_roster=wants_roster))
+    key, timeout_s = keys.find(spec.facts, spec.settings, spec.user_environ), spec.settings.timeout
+    request = Request(spec, key.material, hostname(), machine_id(), timeout_s, key.source, wants_roster)
+    view = _view(spec, _answer(request._replace(obstacle=obstacle, held=held), observer, command))
     if certain is not None:  # it rejoined a running world
         raise certain.error()
     return view
@@ -85,60 +87,39 @@ def _batch_shell_note(spec: MemberSpec) -> str:
     return f"this shell runs on {where} only, so NODE_RANK is not set and {alone}; to train on all nodes, try {line}"
 
 
-def _answer(
-    spec: MemberSpec,
-    observer: Observer,
-    command: tuple[str, ...] | None,
-    obstacle: Failure | None,
-    held: list[socket.socket] | None,
-    *,
-    wants_roster: bool,
-) -> Answer:
+def _answer(request: Request, observer: Observer, command: tuple[str, ...] | None) -> Answer:
     """Return the rendezvous's answer, or that of this node's first task if several tasks share it."""
     from mingle_hooks.rendezvous.rendezvous import meet
 
-    settings, facts = spec.settings, spec.facts
-    key = keys.find(facts, settings, spec.user_environ)
+    spec, settings, facts = request.spec, request.spec.settings, request.spec.facts
     if settings.insecure:
         observer.note("--insecure: anyone on this network can join or break this world")
 
     files.record_process(facts.job_id)
 
     def ask(timeout_s: float, local_peers: LocalPeers | None = None) -> Answer:
-        failure = obstacle
+        failure = request.obstacle
         if local_peers is not None and (failure is None or not failure.is_certain):
             failure = local_peers.obstacle or failure
         if spec.nodes == 1:
             if failure is not None and failure.is_certain:
                 raise failure.error()
-            return single_member_answer(spec, held)
-        request = Request(
-            spec,
-            key.material,
-            host=hostname(),
-            machine=machine_id(),
-            timeout_s=timeout_s,
-            key_from=key.source,
-            wants_roster=wants_roster,
-            age_s=process_age_s(),
-            node_facts=None if command is None else _fingerprint_reader(spec, command),
-            obstacle=failure,
-            local_peers=local_peers,
-            held=held,
-        )
-        return meet(request, observer)
+            return single_member_answer(spec, request.held)
+        node_facts = None if command is None else _fingerprint_reader(spec, command)
+        mine = request._replace(timeout_s=timeout_s, age_s=process_age_s(), obstacle=failure, local_peers=local_peers)
+        return meet(mine._replace(node_facts=node_facts), observer)
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:
         if "memory" in needs(settings.frameworks):
-            return rejoin_or_join(spec, key.material, observer, lambda: ask(settings.timeout))
+            return rejoin_or_join(spec, request.key, observer, lambda: ask(settings.timeout))
         return ask(settings.timeout)
-    secret = Secret.derive(key.material, spec.attempt)
+    secret = Secret.derive(request.key, spec.attempt)
     directories = [
         files.private_path(spec.user_environ, facts.job_id, name) for name in directory_names(secret, spec.node)
     ]
     if facts.local_rank:
-        return follow_first_task(directories, facts.local_rank, settings.timeout, obstacle)
-    return serve_local_tasks(directories, hostname(), facts.local_count, settings.timeout, ask)
+        return follow_first_task(directories, facts.local_rank, settings.timeout, request.obstacle)
+    return serve_local_tasks(directories, request.host, facts.local_count, settings.timeout, ask)
 
 
 def _fingerprint_reader(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mingle_hooks.errors import SecretError
-from mingle_hooks.files import MOUNTS, RUN_ROOT, UnfitError, config_directory, contents, file_system, write_new
+from mingle_hooks.files import MOUNTS, RUN_ROOT, UnfitError, config_directory, contents, network_type, write_new
 from mingle_hooks.net.addresses import HOST_CHARACTERS
 from mingle_hooks.rendezvous.wire import Material
 from mingle_hooks.schedulers.facts import JobFacts
@@ -33,11 +33,6 @@ _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
 _MOST_PADDING = 2  # of base64: "=" signs at its end
 # A key has at least this many different characters, as 64 random hex digits have; "a" typed 64 times is no key.
 _DIFFERENT = 6
-_NETWORK_FS = (
-    *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "wekafs", "panfs", "pvfs2", "orangefs", "afs", "auristorfs"),
-    *("9p", "virtiofs", "cifs", "smb3", "glusterfs", "ocfs2", "gfs2"),
-)
-_LOCAL_FUSE = ("fuse.fuse-overlayfs", "fuse.overlayfs", "fuse.lxcfs", "fuse.portal")  # containers' and desktops'
 # As in the Prolog, which creates no directory for other job ids.
 _JOB_CHARACTERS = HOST_CHARACTERS + "[]"
 LONGEST_JOB_ID = 255
@@ -62,12 +57,14 @@ def find(
     """Return the key of this call. Raises SecretError if a key is unfit, or none applies."""
     if settings.insecure:
         return Key(PUBLIC, "--insecure: a public key")
-    directory = config_directory(environ)
-    found = _pinned(settings, environ) or _of_job(facts.job_id, run_root) or _of_home(facts, directory, mountinfo)
-    if found is None:
-        path = f"{directory or '~/.config/mingle'}/key"
-        raise SecretError("a key that all members share", f"none given, and no file {path}", _remedy(path))
-    return found
+    directory, job = config_directory(environ), f"{run_root}/{facts.job_id}"
+    if found := _pinned(settings, environ) or _of_job(facts.job_id, run_root):
+        return found
+    hooks = f", while {job} has no key from the site's hooks" if facts.job_id and os.path.isdir(job) else ""
+    if found := _of_home(facts, directory, mountinfo):
+        return found._replace(source=found.source + hooks)
+    path = f"{directory or '~/.config/mingle'}/key"
+    raise SecretError("a key that all members share", f"none given, and no file {path}{hooks}", _remedy(path))
 
 
 def held(
@@ -135,7 +132,7 @@ def _of_home(facts: JobFacts, directory: str | None, mountinfo: str) -> Key | No
     if directory is None:
         return None
     key = _read(f"{directory}/key")
-    if key is None and (facts.shares_homes or on_network(directory, mountinfo)):
+    if key is None and (facts.shares_homes or network_type(directory, mountinfo)):
         _make(directory)
         key = _read(f"{directory}/key")
     return key
@@ -173,9 +170,7 @@ def _read(path: str, *, within: int | None = None) -> Key | None:
     is checked.
     """
     try:
-        data = contents(
-            path, most_bytes=LONGEST, refused_mode=stat.S_IRWXG | stat.S_IRWXO, owners=(0, os.getuid()), within=within
-        )
+        data = contents(path, most_bytes=LONGEST, refused_mode=0o077, owners=(0, os.getuid()), within=within)
     except FileNotFoundError:
         return None
     except UnfitError as wrong:
@@ -218,9 +213,3 @@ def _is_text(data: bytes) -> bool:
 
 def _unreadable(path: str, wrong: OSError, remedy: str) -> SecretError:
     return SecretError("a key that can be read", f"{path}: {wrong.strerror}", remedy)
-
-
-def on_network(path: str, mountinfo: str = MOUNTS) -> bool:
-    """Tell whether a path, or its deepest existing part, is on a file system that several hosts can mount."""
-    kind = file_system(path, mountinfo)
-    return kind in _NETWORK_FS or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)

@@ -1,4 +1,4 @@
-"""JSON schemas of the job file and of mingle.toml, built from the tables that read them.
+"""JSON schemas of the job file and of mingle.toml, built from the tables that read them; and of events.jsonl.
 
 A schema accepts everything that the tables accept. The tables refuse more: fields that contradict each other, and
 numbers as text that are out of bounds.
@@ -50,9 +50,57 @@ def settings() -> Schema:
     return _object("Settings of mingle-hooks", found)
 
 
+def events() -> Schema:
+    """Return the schema of a line of events.jsonl, which --on-event gets too."""
+    from mingle_hooks.run.attempt import EVENT_SCHEMA, EVENTS
+
+    kinds = [{"const": name, "description": kind.help} for name, kind in EVENTS.items()]
+    always = {"schema": {"const": EVENT_SCHEMA}, "event": {"oneOf": kinds}, **_EVENT_FIELDS}
+    found = _object("An event of mingle run", {**always, **_SOME_EVENTS_FIELDS})
+    return {**found, "required": [*always], "additionalProperties": True}  # later versions add fields
+
+
 def _object(title: str, properties: Schema) -> Schema:
     head = {} if title.startswith("[") else {"$schema": DRAFT, "title": title}
     return {**head, "type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _said(kind: str | list[str], what: str, **more: Any) -> Schema:
+    return {"type": kind, "description": what, **more}
+
+
+_SECONDS = {"type": ["number", "null"], "minimum": 0}
+_EVENT_FIELDS = {
+    "time": _said("number", "Seconds since 1970, by the runner's clock."),
+    "monotonic": _said("number", "Seconds of the runner's CLOCK_MONOTONIC."),
+    "job": _said(["string", "null"], "The job's id, or the one that --id gave."),
+    "run": _said("string", "The run's own id."),
+    "runner": _said("string", "The host of mingle run."),
+}
+_SOME_EVENTS_FIELDS = {
+    "attempt": _said("integer", "From 0."),
+    "host": _said(["string", "null"], "The host that the event is about."),
+    "local": _said("integer", "The member's number on its host, from 0."),
+    "rank": _said(["integer", "null"], "The member's rank; null before it has one."),
+    "hosts": _said("array", "Hosts in rank order.", items={"type": "string"}),
+    "nodes": _said("integer", "The number of members."),
+    "addr": _said("string", "MASTER_ADDR."),
+    "port": _said("integer", "MASTER_PORT."),
+    "last": _said("object", "The member that the others waited for, and why."),
+    "spent_ms": _said("array", "Durations of a member's start.", items={"type": "integer"}),
+    "status": _said("integer", "An exit status, as a shell has it."),
+    "signal": _said(["integer", "null"], "The signal that ended COMMAND."),
+    "number": _said("integer", "The signal that the run got or sent."),
+    "why": _said("string", "Why the run ends; empty for a signal."),
+    "grace_s": {**_SECONDS, "description": "The grace period of COMMAND."},
+    "within_s": {**_SECONDS, "description": "How long missing hosts are called."},
+    "silent_s": {**_SECONDS, "description": "How long nothing was heard."},
+    "after_s": {**_SECONDS, "description": "How long the attempt ran."},
+    "kind": _said("string", "The kind of a failure."),
+    "is_oom": _said("boolean", "Whether the kernel's OOM killer ended COMMAND."),
+    "tail": _said("string", "The last lines of COMMAND."),
+    "exception": _said("string", "The line of the exception that ended COMMAND."),
+}
 
 
 def _field(field: fields.Field) -> Schema:

@@ -14,11 +14,11 @@ from typing import Any
 from mingle_hooks import values
 from mingle_hooks.check.report import MOST_ADDRESSES, MOST_OF_HOST, Address, Space
 from mingle_hooks.errors import MingleError, NetworkError, printable
-from mingle_hooks.keys import on_network
+from mingle_hooks.files import network_type
 from mingle_hooks.net import addresses, devices
 from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, list_entries, read_attribute
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
-from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits, read_text
+from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits
 from mingle_hooks.rendezvous.wire import Body
 
 _MIB = 1 << 20
@@ -130,7 +130,7 @@ def _of_bus(root: str) -> Iterator[str]:
                 yield f"GPU {name} has fallen off the bus"
                 continue
         for kind in ("fatal", "nonfatal"):
-            total = "".join(read_text(f"{path}/aer_dev_{kind}").split()[-1:])  # the last line is the sum
+            total = "".join(read_attribute(f"{path}/aer_dev_{kind}").split()[-1:])  # the last line is the sum
             if total.isdecimal() and int(total):
                 yield f"GPU {name}: {total} PCIe errors ({kind})"
 
@@ -146,14 +146,10 @@ def _of_memory(root: str) -> Iterator[str]:
                 yield f"GPU {card}: {counts['ue']} uncorrected errors ({name.removesuffix('_err_count')})"
 
 
-def _open_log(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 def _of_log(path: str) -> Iterator[str]:
     """Yield the last Xid of each GPU, if this user may read the kernel's log."""
     last: dict[str, str] = {}
-    with suppress(OSError), open(path, "rb", buffering=0, opener=_open_log) as log:
+    with suppress(OSError), FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK)) as log:
         for _ in range(_MOST_LINES):
             try:
                 line = log.read(_KMSG_BYTES)
@@ -360,7 +356,7 @@ class DeviceFacts:
         self._free: dict[str, list[int] | None] = {}
         self.faults: list[str] = []
         for path in space_places(environ):
-            if on_network(path):
+            if network_type(path):
                 self._free[path] = None  # keeps the order
                 self._read(partial(space_of, path), partial(self._free.__setitem__, path))
             else:

@@ -21,8 +21,7 @@ from mingle_hooks.net.ports import DEFAULT_RANGE, GONE_AT_ONCE, bound, candidate
 from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
-from mingle_hooks.run import agent
-from mingle_hooks.run.agent import Approach, Options, RunnerAddress, Task
+from mingle_hooks.run.agent import Approach, RunnerAddress, Task, find_task
 from mingle_hooks.run.messages import LEAVE, Join, Link, Welcome
 from mingle_hooks.values import networks
 from mingle_hooks.values import ports as parse_ports
@@ -88,7 +87,7 @@ class ProbeServer:
     def __init__(self, loop: Loop, secret: Secret) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
         self._open: list[Callers] = []
-        self._callers: set[_Caller] = set()
+        self._callers: list[_Caller] = []
 
     def open(self, address: str, port: int) -> bool:
         """Listen on one of this host's addresses; return whether the port was free. Raises NetworkError."""
@@ -106,25 +105,24 @@ class ProbeServer:
         """Close all listeners and connections."""
         while self._open:
             self.shut()
-        for caller in [*self._callers]:
+        for caller in self._callers:
             caller.close()
 
     def _greet(self, sock: socket.socket, _where: str) -> None:
         """Send this host's number, and count what arrives. Raises OSError."""
         sock.send(pack_packet(self._secret, Packet(HERE, self.number, 0)))
-        self._callers.add(_Caller(self._loop, sock, self._callers))
+        self._callers.append(_Caller(self._loop, sock))
 
 
 class _Caller:
     """One connection, whose octets are counted."""
 
-    def __init__(self, loop: Loop, sock: socket.socket, among: set[_Caller]) -> None:
-        self._loop, self._sock, self._among = loop, sock, among
+    def __init__(self, loop: Loop, sock: socket.socket) -> None:
+        self._loop, self._sock = loop, sock
         self._octets = self._began = 0
         loop.watch(sock, READ, lambda _events: self._read())
 
     def close(self) -> None:
-        self._among.discard(self)
         if self._sock.fileno() >= 0:
             self._loop.unwatch(self._sock)
             self._sock.close()
@@ -263,8 +261,9 @@ _SO_MEMINFO, _MEMINFO = 55, struct.Struct("9I")
 class Datagrams:
     """Sends datagrams and answers those of others; `on_back(packet)` gets the answers to this host's own."""
 
-    def __init__(self, loop: Loop, secret: Secret, on_back: Callable[[Packet], None]) -> None:
-        self._loop, self._secret, self._on_back, self.number = loop, secret, on_back, 0
+    def __init__(self, loop: Loop, secret: Secret) -> None:
+        self._loop, self._secret, self.number = loop, secret, 0
+        self.on_back: Callable[[Packet], None] = lambda _packet: None
         self._sockets: dict[str, socket.socket] = {}
         self._heard: dict[tuple[int, int], int] = {}  # (sender, network) -> a bit for each
 
@@ -330,7 +329,7 @@ class Datagrams:
     def _take(self, sock: socket.socket, packet: Packet, size: int, where: tuple[str, int]) -> None:
         kind = packet.kind
         if kind in (ECHO, SIZED):
-            self._on_back(packet)
+            self.on_back(packet)
         if kind in (PING, NOTE) and packet.value < _MOST_SEQUENCE:
             key = packet.sender, packet.network
             self._heard[key] = self._heard.get(key, 0) | 1 << packet.value
@@ -508,7 +507,7 @@ class Multicast:
         # multicast_expert compares groups as text.
         self._groups = four, socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, six))
         try:
-            _load()
+            multicast.load_multicast_expert()
             infos = multicast.carriers(prefer)
         except (ImportError, OSError, NetworkError) as error:
             self._faults[""] = reason(error)
@@ -544,7 +543,7 @@ class Multicast:
         port = next((port for port in self._ports if _is_free(family, port)), self._ports[-1])
         self._heard[info.machine_name] = set()
         try:
-            self._links.append(multicast.Link(self._loop, self._read, info, family, group, port, ttl=1))
+            self._links.append(multicast.Link(self._loop, self._read, info, group, port, ttl=1))
         except (OSError, RuntimeError) as error:  # it has gone, or multicast_expert refuses
             self._faults[info.machine_name] = reason(error)
 
@@ -569,16 +568,6 @@ def _is_free(family: int, port: int) -> bool:
         return True
 
 
-def _load() -> None:
-    """Import multicast_expert, which a Python that was started without `site` may not find."""
-    try:
-        multicast.load_multicast_expert()
-    except ImportError:
-        import site
-
-        site.main()
-
-
 # The probe itself.
 
 Reachable = Callable[[Any], tuple[tuple[Address, ...], tuple[tuple[str, str], ...], str]]
@@ -588,6 +577,8 @@ _MULTICAST_S = (0.0, 0.1, 0.25)
 # How long after all have been sent datagrams are counted, in seconds.
 _STILL_S = 0.05
 _PORT_CANDIDATES = 64
+# Seconds after which a probe exits: one that has not reached the check, and any, as the host of the check may be gone.
+_APPROACH_S, _LONGEST_S = 30.0, 600.0
 
 
 class Probe:
@@ -596,7 +587,7 @@ class Probe:
     def __init__(
         self, loop: Loop, task: Task, environ: Mapping[str, str], reachable: Reachable = facts.reachable_addresses
     ) -> None:
-        self._loop, self._task, self._reachable = loop, task, reachable
+        self._loop, self._reachable = loop, reachable
         self.is_over = self.was_dismissed = False
         self._secret = Secret(task.key)
         self._link: Link | None = None
@@ -604,18 +595,15 @@ class Probe:
         self._faults: list[str] = []
         self._run: ProbeRun | None = None
         self._names: NameLookups | None = None
-        self._datagrams = Datagrams(loop, self._secret, self._back)
+        self._datagrams = Datagrams(loop, self._secret)
         self._server = ProbeServer(loop, self._secret)
         self._devices = DeviceFacts(loop, environ, self._report)  # forks: before there is any thread
         self._multicast = self._open_network(environ)
         join = Join(task.host, task.local, os.getpid(), is_output=False)
         self._approach = Approach(loop, self._secret, task.addresses, join, self._welcome)
         self._approach.on_end = lambda _reason: self.leave()
-
-    @property
-    def is_found(self) -> bool:
-        """Whether the check has accepted this probe."""
-        return self._link is not None
+        loop.after(_APPROACH_S, lambda: self.leave() if self._link is None else None)
+        loop.after(_LONGEST_S, self.leave)
 
     def leave(self) -> None:
         """Close everything."""
@@ -701,15 +689,12 @@ class Probe:
         if self._link is not None:
             self._link.send_message(report.ANSWER, body)
 
-    def _back(self, packet: Packet) -> None:
-        if self._run is not None:
-            self._run.back(packet)
-
     def _probe(self, body: Body) -> None:
         order = parse(ProbeOrder, body)
         wanted = dict(order.names)
         limit_s, most_s = order.limit_ms / 1000, order.most_ms / 1000
         run = self._run = ProbeRun(self._loop, self._secret, self._datagrams, order)
+        self._datagrams.on_back = run.back
         own = socket.gethostname()
         lookups = self._names = NameLookups(self._loop, (own, *wanted.values()))
         multicast_s = _MULTICAST_S if order.multicast else ()
@@ -744,21 +729,14 @@ class Probe:
 
 
 _STDERR = 2
-# Seconds after which a probe exits: one that has not reached the check, and any, as the host of the check may be gone.
-_APPROACH_S, _LONGEST_S = 30.0, 600.0
 
 
 def run_probe(arguments: Sequence[str]) -> int:
     """Run the probe that these arguments and the environment describe; return its exit status."""
     try:
-        options = Options.parse(arguments)
-        if options.environ or options.is_stdin:
-            agent.take_environ("probe", options)
-        task = Task.find(options, os.environ)
+        task = find_task("probe", arguments)
         with Loop() as loop:
             probe = Probe(loop, task, os.environ)
-            loop.after(_APPROACH_S, lambda: None if probe.is_found else probe.leave())
-            loop.after(_LONGEST_S, probe.leave)
             loop.run(lambda: probe.is_over)
             return 0 if probe.was_dismissed else os.EX_TEMPFAIL
     except MingleError as wrong:

@@ -356,8 +356,9 @@ class Found(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The answer to COUNT."""
+    """The answer to COUNT; `time_ms` is the probe's own clock, since 1970."""
 
+    time_ms: Count
     met: Annotated[tuple[Measured, ...], Most(MOST_HOSTS)]
     heard: Annotated[tuple[Arrived, ...], Most(MOST_HOSTS)]
     dropped: Annotated[int, within(0, 1 << 62)]

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Literal, NamedTuple, TypeVar
 
 from mingle_hooks.check import report as reports
-from mingle_hooks.check.report import Address, Finding, Flow, Heard, Host, Network, Pair, Report, Space
+from mingle_hooks.check.report import Finding, Flow, Heard, Host, Network, Pair, Report, Space
 from mingle_hooks.rendezvous.report import KINDS, MAJORITY, Compared, compare_members
 from mingle_hooks.schedulers.hostlist import fold
 
@@ -34,17 +34,6 @@ ROUTED = "routed"
 MOST_NETWORKS = 8
 # An address that more hosts than this have is no mistake of two: it is a bridge for each host's own guests.
 _MOST_CLASHING = 2
-
-
-def cidr(address: Address) -> str:
-    """Return the network of an address."""
-    return str(ipaddress.ip_interface(f"{address.address}/{address.prefix}").network)
-
-
-def clashing_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
-    """Return each address that two or more hosts have, with these hosts; bridges for guests are left out."""
-    guests = bridge_addresses(hosts)
-    return {address: names for address, names in _owners(hosts).items() if len(names) > 1 and address not in guests}
 
 
 def bridge_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
@@ -89,7 +78,8 @@ def _networks(hosts: Iterable[Host]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for host in hosts:
         for address in host.addresses:
-            found.setdefault(cidr(address), {}).setdefault(host.name, address.address)
+            network = ipaddress.ip_interface(f"{address.address}/{address.prefix}").network
+            found.setdefault(str(network), {}).setdefault(host.name, address.address)
     return found
 
 
@@ -151,9 +141,11 @@ def different_nodes(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def address_clashes(report: Report) -> Iterator[Finding]:
-    """Find hosts that have the same address."""
-    for address, hosts in clashing_addresses(report.here).items():
-        yield Finding("network", hosts, f"{fold(hosts)}: the same address, {address}", hosts[1:])
+    """Find hosts that have the same address, except for that of a bridge for guests."""
+    guests = bridge_addresses(report.here)
+    for address, hosts in _owners(report.here).items():
+        if len(hosts) > 1 and address not in guests:
+            yield Finding("network", hosts, f"{fold(hosts)}: the same address, {address}", hosts[1:])
 
 
 def guest_bridges(report: Report) -> Iterator[Finding]:
@@ -185,6 +177,10 @@ def different_interfaces(report: Report, *, field: str, label: str) -> Iterator[
             values = {host: getattr(end, field) for host, end in reports.network_ends(report.here, network).items()}
             known = {host: str(value) for host, value in values.items() if value is not None}
             yield from different_nodes(f"{label} on {network.name}", known)
+
+
+_different_mtus = partial(different_interfaces, field="mtu", label="MTU")
+_different_speeds = partial(different_interfaces, field="speed_mbps", label="Mbit/s")
 
 
 # The rule about bandwidth: hosts below a third of the usual, with every other host.
@@ -683,15 +679,9 @@ RULES: tuple[tuple[Callable[[Report], Iterator[Finding]], str], ...] = (
     (unreachable, _SWITCH),
     (closed_ports, "admin: open the ports of --port-range between the hosts; user: choose open ones by --port-range"),
     (lost_datagrams, _SWITCH),
-    (
-        partial(different_interfaces, field="mtu", label="MTU"),
-        "admin: set one MTU on all hosts (ip link set dev IFACE mtu N) and on the switch",
-    ),
+    (_different_mtus, "admin: set one MTU on all hosts (ip link set dev IFACE mtu N) and on the switch"),
     (small_packets, "admin: raise the MTU of the switch's ports, or lower that of the interfaces"),
-    (
-        partial(different_interfaces, field="speed_mbps", label="Mbit/s"),
-        "admin: look at cable and transceiver, and at the speed that was negotiated (ethtool IFACE)",
-    ),
+    (_different_speeds, "admin: look at cable and transceiver, and at the speed that was negotiated (ethtool IFACE)"),
     (slow_hosts, _SWITCH),
     (own_name, "admin: map the host's name to its address on the network in /etc/hosts, not to 127.0.1.1"),
     (others_names, _NAME_SERVICE),

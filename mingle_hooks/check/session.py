@@ -16,18 +16,17 @@ from mingle_hooks.check.rules import judge, shared_networks, slow_flows
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import is_hostname
-from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer, parse
 from mingle_hooks.run import runner
 from mingle_hooks.run.hub import Launching, Sockets
-from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Reception, Welcome
+from mingle_hooks.run.messages import JOIN, Join, Leave, Link, Reception, Welcome
 from mingle_hooks.run.processes import shell_status
 from mingle_hooks.run.runner import Options, Request, facts_of, option_seconds, plan_hosts
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.run.status import wait_for
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.settings import load
+from mingle_hooks.settings import Settings, load
 
 # The options of one `mingle check`: hosts, networks, ports and deadlines.
 
@@ -42,11 +41,10 @@ class CheckRequest(NamedTuple):
 
     starter: Starter
     job: Allocation
+    settings: Settings
     timeout_s: float
     start_s: float = START_S
     is_bandwidth: bool = False
-    iface: tuple[object, ...] = ()
-    port_range: range = DEFAULT_RANGE
 
 
 def check_request(
@@ -58,7 +56,7 @@ def check_request(
     starter, job = plan_hosts(facts_of(users, loaded, hosts), users, hosts)
     limit_s = option_seconds(timeout, "--timeout", _FEW_S + max(len(job.hosts) - _FEW, 0) * _EACH_S)
     start_s = option_seconds(start, "--start", START_S)
-    return CheckRequest(starter, job, limit_s, start_s, is_bandwidth, loaded.iface, loaded.port_range)
+    return CheckRequest(starter, job, loaded, limit_s, start_s, is_bandwidth)
 
 
 # The probes' reports: which probes are connected, and what each has sent.
@@ -76,21 +74,22 @@ class ProbeListener:
         self._numbers = {host: number for number, host in enumerate(hosts)}
         self._here: dict[int, Link] = {}
         self.facts: dict[int, Body] = {}
-        self.answers: dict[int, tuple[float, Body]] = {}  # with the time at which each arrived
+        self.answers: dict[int, Body] = {}
+        self.arrived_at: dict[int, float] = {}  # when each host's last answer did
         self.gone: dict[int, str] = {}
         self._reception = Reception(loop, self._introduced, _MOST_STRANGERS)
         self._reception.listen(sockets.listeners, secret)
         self._reception.on_end = self._ended
 
-    def send(self, number: int, kind: int, message: Message) -> None:
-        """Send a message to a probe, if it is connected."""
+    def order(self, number: int, order: Body) -> None:
+        """Send an order to a probe, if it is connected."""
         if number in self._here:
-            self._here[number].send_message(kind, message)
+            self._here[number].send_message(report.ORDER, order)
 
     def dismiss(self) -> None:
         """Have all probes exit."""
-        for number in self._here:
-            self.send(number, LEAVE, Leave(0))
+        for link in self._here.values():
+            link.send_record(Leave(0))
 
     def close(self) -> None:
         """Close all connections."""
@@ -112,13 +111,14 @@ class ProbeListener:
             raise WireError("no host of this check")
         self._here[number] = link
         link.on_message = lambda kind, body: self._received(number, kind, body)
-        link.send_message(WELCOME, Welcome(number, self._sockets.port, _SILENCE_MS))
+        link.send_record(Welcome(number, self._sockets.port, _SILENCE_MS))
 
     def _received(self, number: int, kind: int, body: Body) -> None:
         if kind == report.FACTS:
             self.facts[number] = body
         elif kind == report.ANSWER:
-            self.answers.setdefault(number, (time.time(), body))
+            self.answers.setdefault(number, body)
+            self.arrived_at[number] = time.time()
         else:
             raise WireError("not a probe's message")
 
@@ -152,12 +152,8 @@ def datagram_rounds(count: int) -> int:
 
 def transfer_rounds(count: int) -> tuple[Round, ...]:
     """Return rounds of senders and receivers: each sends to both of its neighbours in a ring, one at a time."""
-    if count < 2:  # noqa: PLR2004 - no host to send to
-        return ()
-    edges = [(i, (i + 1) % count) for i in range(count)]
+    edges = [(i, (i + 1) % count) for i in range(count if count > 2 else count - 1)]  # noqa: PLR2004 - two have one wire
     parts = [edges[0 : count - count % 2 : 2], edges[1::2], edges[count - 1 :] if count % 2 else []]
-    if count == 2:  # noqa: PLR2004 - one wire
-        parts = [edges[:1]]
     both = [part if is_forth else [(b, a) for a, b in part] for part in parts for is_forth in (True, False)]
     return tuple(tuple(part) for part in both if part)
 
@@ -233,9 +229,13 @@ def assemble_report(
     shared: Sequence[Network],
     met: Mapping[int, Body],
     counted: Mapping[int, Body],
-    clocks: Mapping[int, tuple[float, float]],
+    asked_at: float,
+    arrived_at: Mapping[int, float],
 ) -> Report:
-    """Return the report, without findings; a host that stopped answering is missing."""
+    """Return the report, without findings; a host that stopped answering is missing.
+
+    `asked_at` and `arrived_at` are when the hosts were asked to count, and when their answers came, since 1970.
+    """
     names = [host.name for host in hosts]
     rows: Rows = {}
     arrived: Arrivals = {}
@@ -250,7 +250,8 @@ def assemble_report(
             missing = f"it started, then did not answer in time{why}"
             found[number] = hosts[number]._replace(missing=missing, is_late=not why)
             continue
-        found[number] = found[number]._replace(clock=clocks.get(number))
+        clock_s = answer.time_ms / 1000
+        found[number] = found[number]._replace(clock=(clock_s - arrived_at[number], clock_s + 0.001 - asked_at))
         rows |= {(number, row.number, row.network): row for row in answer.met}
         arrived |= {(row.sender, number, row.network): row.datagrams for row in answer.heard}
         dropped[number] = answer.dropped
@@ -344,12 +345,11 @@ class Session:
     def __init__(self, loop: Loop, request: CheckRequest) -> None:
         self._loop, self._request, self._began = loop, request, loop.clock()
         self._started = self._began
-        its = {report.PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
-        if request.iface:
-            its[report.IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
-        self._launching = Launching(
-            loop, request.starter, request.job, "probe", iface=request.iface, port_range=request.port_range, environ=its
-        )
+        iface, port_range = request.settings.iface, request.settings.port_range
+        self._launching = Launching(loop, request.starter, request.job, "probe", request.settings, None)
+        self._launching.environ[report.PORTS] = f"{port_range.start}-{port_range.stop - 1}"
+        if iface:
+            self._launching.environ[report.IFACE] = ",".join(wish.text for wish in iface)
         self._launching.on_end = self._starter_ended
         self._processes = self._launching.processes
         self._names = request.job.hosts
@@ -386,33 +386,23 @@ class Session:
         for order in orders.values():
             order |= {"do": report.PROBE, "limit_ms": int(limit_s * 1000), "most_ms": int(most_s * 1000)}
             order |= {"turn_us": int(turn_s * 1_000_000)}
-        met, _ = self.gather(orders, most_s + _COUNT_S)
-        counted, clocks = self.gather({number: {"do": report.COUNT} for number in here}, max(self._left_s(), _COUNT_S))
-        found = assemble_report(hosts, here, shared, met, counted, clocks)
+        met = self.gather(orders, most_s + _COUNT_S)
+        asked_at = time.time()
+        counted = self.gather({number: {"do": report.COUNT} for number in here}, max(self._left_s(), _COUNT_S))
+        found = assemble_report(hosts, here, shared, met, counted, asked_at, self.listener.arrived_at)
         found = found._replace(others=other_hosts(len(here)))
         if self._request.is_bandwidth and shared:
             found = found._replace(flows=self._flows(hosts, found.networks[0]))
         return judge(found._replace(took_s=round(self._loop.clock() - self._began, 3)))
 
-    def gather(
-        self, orders: Mapping[int, Body], limit_s: float
-    ) -> tuple[dict[int, Body], dict[int, tuple[float, float]]]:
-        """Send orders; return the answers that arrive in time, and how far each host's clock is ahead.
-
-        The latter is in seconds: at least, at most.
-        """
-        sent_at, listener = time.time(), self.listener
+    def gather(self, orders: Mapping[int, Body], limit_s: float) -> dict[int, Body]:
+        """Send orders; return the answers that arrive in time."""
+        listener = self.listener
         listener.answers.clear()
         for number, order in orders.items():
-            listener.send(number, report.ORDER, order)
+            listener.order(number, order)
         wait_for(self._loop, lambda: orders.keys() <= listener.answers.keys() | listener.gone.keys(), limit_s)
-        found = {number: listener.answers[number] for number in orders if number in listener.answers}
-        clocks = {}
-        for number, (arrived_at, answer) in found.items():
-            if "time_ms" in answer:
-                clock_s = integer(answer, "time_ms", 0, 1 << 62) / 1000
-                clocks[number] = (clock_s - arrived_at, clock_s + 0.001 - sent_at)
-        return {number: answer for number, (_, answer) in found.items()}, clocks
+        return {number: listener.answers[number] for number in orders if number in listener.answers}
 
     def _left_s(self) -> float:
         """Return how much is left of the time after the start, in seconds."""
@@ -472,7 +462,7 @@ class Session:
             end = ends[hosts[receiver].name]
             order = report.SendOrder(receiver, end.address, end.port, int(_TRANSFER_S * 1000))
             orders[sender] = {"do": report.SEND, **order._asdict()}
-        answers, _ = self.gather(orders, _TRANSFER_S + _COUNT_S)
+        answers = self.gather(orders, _TRANSFER_S + _COUNT_S)
         return {
             (sender, receiver): Flow(hosts[sender].name, hosts[receiver].name, network.name, mbits(answers.get(sender)))
             for sender, receiver in ways

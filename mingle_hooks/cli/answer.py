@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import NamedTuple, TextIO
+from typing import NamedTuple, NoReturn, TextIO
 
 from mingle_hooks import files as files_files
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
@@ -141,16 +141,13 @@ def print_variables(options: Mapping[str, object], flags: Flags) -> None:
 
 def execute(command: tuple[str, ...], options: Mapping[str, object], flags: Flags) -> int:
     """Become the command, or with `together` run it on all members as one; return its status."""
-    if flags.together:
-        return run_together(command, options, flags)
-    become_command(command, options, flags)
-    return 0
+    return (run_together if flags.together else become_command)(command, options, flags)
 
 
-def become_command(command: tuple[str, ...], options: Mapping[str, object], flags: Flags) -> None:
+def become_command(command: tuple[str, ...], options: Mapping[str, object], flags: Flags) -> int:
     """Set the variables and become the command, with a launcher's options added unless it is `verbatim`.
 
-    Returns only if rank 0 starts the command for all. Raises NotFoundError and NotExecutableError, and what
+    Returns, with 0, only if rank 0 starts the command for all. Raises NotFoundError and NotExecutableError, and what
     member_spec() and join() raise.
     """
     spec = member_spec(os.environ, options)
@@ -164,7 +161,7 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], flag
         if not flags.verbatim and launchers.is_elsewhere(command, view):
             note = f"{command[0]} runs on rank 0's node and reaches this node from there"
             ProgressPrinter(sys.stderr, quiet=spec.settings.quiet).note(note)
-            return
+            return 0
         found = _exported(spec, view)
         values = {variable.name: variable.value for variable in found}
         command = command if flags.verbatim else launchers.completed(command, view, values)
@@ -176,7 +173,7 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], flag
             from mingle_hooks.run import messages
 
             messages.report_formed(os.environ[FORMED], view)
-        _become(command, values, keep_key=flags.keep_key or _starts_mingle(command))
+        return _become(command, values, keep_key=flags.keep_key or _starts_mingle(command))
 
 
 def run_together(command: tuple[str, ...], options: Mapping[str, object], flags: Flags) -> int:
@@ -188,8 +185,7 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], flags:
 
     spec = member_spec(os.environ, options)
     if spec.nodes == 1 or FORMED in os.environ:
-        become_command(command, options, flags)
-        return 0
+        return become_command(command, options, flags)
     launchers.check_command(command, spec, verbatim=flags.verbatim)
     launcher = None if flags.verbatim else launchers.recognise(command)
     runner.check_together(spec, launcher and launcher.starts, no_wait=flags.no_wait)
@@ -207,7 +203,7 @@ def _starts_mingle(command: tuple[str, ...]) -> bool:
     return any(word.rpartition("/")[2].strip("\"'`$();&|{}") == "mingle" for word in words)
 
 
-def _become(command: tuple[str, ...], found: Mapping[str, str], *, keep_key: bool) -> None:
+def _become(command: tuple[str, ...], found: Mapping[str, str], *, keep_key: bool) -> NoReturn:
     stale = {*variables.stale(os.environ, found), FORMED, *(() if keep_key else ("MINGLE_KEY",))}
     environ = {name: value for name, value in os.environ.items() if name not in stale}
     # Python ignores SIGPIPE and SIGXFSZ, and the command would inherit that.

@@ -151,6 +151,12 @@ RUN = {
         help="A shell line to run at the end if another try makes sense: after status 75 or a warning, unless four"
         " runs in a row formed no world.",
     ),
+    "on_event": Shown(
+        END,
+        "LINE",
+        help="A shell line to run for each event, such as a failure or a restart. It gets the event on stdin, as JSON"
+        " (`mingle schema events`), and has 10 s.",
+    ),
     "start_option": Shown(
         HOSTS, "OPTION", help="An option for the scheduler's starter (srun), such as --container-image=IMAGE."
     ),
@@ -158,7 +164,7 @@ RUN = {
     "log_dir": Shown(END, "DIR", "dir", help="Write one log file per member and events.jsonl to this directory."),
 }
 # Of `mingle hosts`.
-HOSTS_FORMAT = Shown(OUTPUT, "F", values=lambda: FORMATS, default="mpi", lists=True)
+FORMAT = {"format": Shown(OUTPUT, "F", values=lambda: FORMATS, default="mpi", lists=True, help="Format of the list.")}
 # Of `mingle check`.
 CHECK = {
     "hosts": Shown(CHECKED, "NAME,…", help="Check these hosts, by ssh. [default: all hosts of the job]"),
@@ -340,8 +346,10 @@ def own_options(command: Callable[..., Any], table: dict[str, Shown], **more: di
 _MOST_ARGUMENTS = 1 << 20  # of a command line
 
 
-class _Completer(ShellComplete):
-    """The part that all three shells share."""
+class _Bash(ShellComplete):
+    """bash's completion, most of which the other shells share."""
+
+    name = "bash"
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the cursor, without mingle itself, and the word at it."""
@@ -404,11 +412,7 @@ def _merge_words(words: list[str]) -> list[tuple[str, int]]:
     return found
 
 
-class _Bash(_Completer):
-    name = "bash"
-
-
-class _Zsh(_Completer):
+class _Zsh(_Bash):
     name = "zsh"
 
     def format_completion(self, item: CompletionItem[str]) -> str:
@@ -416,7 +420,7 @@ class _Zsh(_Completer):
         return f"{item.type}\n{item.value}\n{' '.join((item.help or '_').split())}"
 
 
-class _Fish(_Completer):
+class _Fish(_Bash):
     name = "fish"
 
     def current(self, words: list[str]) -> int:
@@ -539,7 +543,7 @@ COMMANDS = {
     "key": ("mingle_hooks.cli.template", "Print a new key for the members of a world."),
     "template": ("mingle_hooks.cli.template", "Write a job script from a job description."),
     "hooks": ("mingle_hooks.cli.hooks", "Install the hooks of a cluster: prolog, epilog, task prolog."),
-    "schema": ("mingle_hooks.cli.template", "Print the JSON schema of a job file or of mingle.toml."),
+    "schema": ("mingle_hooks.cli.template", "Print the JSON schema of job files, mingle.toml or events."),
     "docs": ("mingle_hooks.cli.template", "Print a page of the documentation."),
     "completion": ("mingle_hooks.cli.commands", "Print the completion script for bash, zsh or fish."),
 }

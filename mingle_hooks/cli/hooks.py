@@ -14,24 +14,11 @@ import click
 
 from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
-from mingle_hooks.errors import SettingsError, UsageError, printable
+from mingle_hooks.errors import PlaceError, SettingsError, UsageError, printable
 from mingle_hooks.hooks import files, slurm, verify
+from mingle_hooks.hooks import plan as plans
 from mingle_hooks.hooks.files import Site
-from mingle_hooks.hooks.plan import (
-    STUB_S,
-    UNHEALTHY,
-    VERIFY_S,
-    Finding,
-    Plan,
-    Removal,
-    Where,
-    apply,
-    hung_finding,
-    is_closed_to_others,
-    quick_findings,
-    removals,
-    uninstall,
-)
+from mingle_hooks.hooks.plan import UNHEALTHY, Finding, Plan, Removal, Where
 from mingle_hooks.hooks.targets import TARGETS, hook
 from mingle_hooks.schedulers.hostlist import expand, fold
 
@@ -51,8 +38,10 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def site_settings(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
     """Return the settings of the site's file; the admin's own environment and file do not count.
 
-    Raises SettingsError and PlaceError.
+    Raises SettingsError, and PlaceError also where a file that commands look at hangs.
     """
+    if hung := plans.hung_finding(places["root"] or "", "slurm", plans.VERIFY_S, slurm.PLACES):
+        raise PlaceError("files that answer", f"{hung.where}, which {hung.what}", hung.mend)
     path = files.below_root(places["root"] or "", settings.SYSTEM_FILE)
     given = settings.load({}, {}, system_file=path)
     for name in given.left_out:
@@ -103,13 +92,6 @@ def show_lines(plan: Plan, bad: Sequence[Finding]) -> None:
         click.echo(f"BAD  {finding.where}: {finding.what}; fix, before you reconfigure: {finding.mend}", err=True)
 
 
-def show_edited(plan: Plan) -> None:
-    """Print the diff between each hook as installed and as edited on the node."""
-    for file in plan.files:
-        if file.present.origin == "edited":
-            show_difference(file.text, file.before, file.entry.path, "as installed", "as edited")
-
-
 def show(found: Sequence[Finding]) -> None:
     """Print findings in columns."""
     width = max((len(finding.where) for finding in found), default=0) + 2
@@ -131,7 +113,7 @@ CHANGED = 2
 
 _scheduler = click.argument("scheduler", type=click.Choice([*TARGETS]))
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_detailed = click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if something would change.")
+_detailed = click.option("--detailed-exitcode", "detailed", is_flag=True, help="Exit with 2 if something would change.")
 
 
 def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -172,14 +154,7 @@ def render_command(scheduler: str, name: str | None, *, diff: bool, observe: boo
 @_detailed
 @_place_options
 def install_command(
-    scheduler: str,
-    *,
-    yes: bool,
-    dry_run: bool,
-    diff: bool,
-    as_json: bool,
-    detailed_exitcode: bool,
-    **places: str | None,
+    scheduler: str, *, yes: bool, dry_run: bool, diff: bool, as_json: bool, detailed: bool, **places: str | None
 ) -> None:
     """Install the hooks, and print the lines that the scheduler's configuration needs."""
     where, site = hook_places(places), site_settings(places)
@@ -192,17 +167,17 @@ def install_command(
         if needs_confirmation:
             click.confirm("Write these files?", abort=True, err=True)
         if not dry_run:
-            apply(plan)
+            plans.apply(plan)
     # After the work, as writing fails if the reader has left, such as `head -1`.
     if not needs_confirmation and not as_json:
         show_files(plan, diff=diff)
     entries = [file.entry for file in plan.files]
-    bad = (*is_closed_to_others(plan.root, entries), *verify.suffix_findings(site, where, entries))
+    bad = (*plans.is_closed_to_others(plan.root, entries), *verify.suffix_findings(site, where, entries))
     if as_json:
         click.echo(verify.installed_json(plan, changes=changes, bad=bad))
     else:
         show_lines(plan, bad)
-    _end(bad=bool(bad), changed=changes and detailed_exitcode)
+    _end(bad=bool(bad), changed=changes and detailed)
 
 
 @hooks.command("verify")
@@ -213,7 +188,7 @@ def install_command(
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),
-    default=VERIFY_S,
+    default=plans.VERIFY_S,
     metavar="SECONDS",
     show_default=True,
     help="Name the first file that does not answer within this time.",
@@ -226,8 +201,8 @@ def verify_command(scheduler: str, *, quiet: bool, timeout: float, as_json: bool
     plan: Plan | None = None
     found: Sequence[Finding]
     if quiet:
-        found = quick_findings(where.root, scheduler, timeout) or []
-    elif hung := hung_finding(where.root, scheduler, timeout, slurm.PLACES):
+        found = plans.quick_findings(where.root, scheduler, timeout) or []
+    elif hung := plans.hung_finding(where.root, scheduler, timeout, slurm.PLACES):
         found = (hung,)
     else:
         site = site_settings(places)
@@ -239,7 +214,9 @@ def verify_command(scheduler: str, *, quiet: bool, timeout: float, as_json: bool
     else:
         show(found)
         if plan is not None:
-            show_edited(plan)
+            for file in plan.files:
+                if file.present.origin == "edited":
+                    show_difference(file.text, file.before, file.entry.path, "as installed", "as edited")
             click.echo("" if bad else "ok\n", nl=False)
     _end(bad=bad)
 
@@ -254,12 +231,16 @@ def verify_command(scheduler: str, *, quiet: bool, timeout: float, as_json: bool
 @conf_option
 @home_option
 def uninstall_command(
-    scheduler: str, *, yes: bool, dry_run: bool, as_json: bool, detailed_exitcode: bool, **places: str | None
+    scheduler: str, *, yes: bool, dry_run: bool, as_json: bool, detailed: bool, **places: str | None
 ) -> None:
     """Remove the hooks and restore what was there before. Refused while slurm.conf still runs them."""
     where = hook_places(places)
     with nullcontext() if dry_run else files.installation_lock(where.root):
-        found = removals(where, TARGETS[scheduler], _site_settings_or_default(places))
+        try:
+            site = site_settings(places)
+        except SettingsError:  # an invalid file may be the reason for uninstalling
+            site = Site()
+        found = plans.removals(where, TARGETS[scheduler], site)
         undo = TARGETS[scheduler].undo if found else ()
         changes = any(removal.what not in {"leave", "gone", "wait"} for removal in found)
         needs_confirmation = bool(found) and not dry_run and not yes
@@ -268,12 +249,15 @@ def uninstall_command(
         if needs_confirmation:
             click.confirm("Continue?", abort=True, err=True)
         if not dry_run:
-            uninstall(where.root, scheduler, found)
+            plans.uninstall(where.root, scheduler, found)
+        left = () if dry_run else TARGETS[scheduler].clear(where)
     if not needs_confirmation and not as_json:
         _show_removals(where.root, found, undo)
     if as_json:
         click.echo(verify.removed_json(scheduler, found, undo, changes=changes))
-    _end(changed=changes and detailed_exitcode)
+    for path in left:
+        click.echo(f"note: {path} is left for its job; run this again after the job", err=True)
+    _end(changed=changes and detailed)
 
 
 def _show_removals(root: str, found: Sequence[Removal], undo: Sequence[str]) -> None:
@@ -285,7 +269,7 @@ def _show_removals(root: str, found: Sequence[Removal], undo: Sequence[str]) -> 
     if any(removal.what in {"stub", "wait"} for removal in found):
         click.echo(
             "stub: runs your own hooks only, as a slurmd may not have read slurm.conf yet; "
-            f"run this again after scontrol reconfigure and {STUB_S} s"
+            f"run this again after scontrol reconfigure and {plans.STUB_S} s"
         )
 
 
@@ -360,11 +344,3 @@ def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
     if found:
         raise click.exceptions.Exit(UNHEALTHY)
     click.echo(f"ok: all reports from {fold(wanted)} agree; you can name the hooks in slurm.conf")
-
-
-def _site_settings_or_default(places: Mapping[str, str | None]) -> Site:
-    """Return the site's settings, or the defaults: an invalid file may be the reason for uninstalling."""
-    try:
-        return site_settings(places)
-    except SettingsError:
-        return Site()

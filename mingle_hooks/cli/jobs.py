@@ -14,20 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mingle_hooks import keys, values
+from mingle_hooks.cli import commands
 from mingle_hooks.cli.answer import Flags, ProgressPrinter, execute, print_variables
-from mingle_hooks.cli.commands import (
-    CHECK,
-    COMMON,
-    HOSTS_FORMAT,
-    KILL_TIMEOUT,
-    ONLY_PRINTED,
-    RUN,
-    SETTINGS,
-    Grouped,
-    Option,
-    own_options,
-    settings_options,
-)
+from mingle_hooks.cli.commands import CHECK, ONLY_PRINTED, RUN, SETTINGS, Grouped, Option, own_options, settings_options
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
@@ -43,7 +32,6 @@ from mingle_hooks.settings import ONLY_STARTED, load, option_arguments
 # `mingle hosts`, and `env` with unusual options, run on every node: what only `run`, `ls`, `show` and `kill` need takes
 # 50 ms, and is loaded there.
 if TYPE_CHECKING:
-    from mingle_hooks.run.runner import Request
     from mingle_hooks.run.status import Failure, Runs, RunStatus
 
 # `mingle env`: print the variables.
@@ -54,7 +42,7 @@ mingle env --shell fish | source                         # fish
 eval "`mingle env --shell csh`"                          # csh, tcsh"""
 
 
-@click.command(cls=Grouped, examples=_ENV_EXAMPLES, common=(*COMMON, "shell", "key_file", "explain"))
+@click.command(cls=Grouped, examples=_ENV_EXAMPLES, common=(*commands.COMMON, "shell", "key_file", "explain"))
 @partial(settings_options, without=ONLY_STARTED)
 def env(*, explain: bool, no_wait: bool, **options: Any) -> None:
     """Print the variables of this node for eval.
@@ -77,7 +65,7 @@ srun mingle exec --scope task python train.py    # one process per task"""
     name="exec",
     cls=Grouped,
     examples=_EXEC_EXAMPLES,
-    common=(*COMMON, "together", "verbatim", "key_file", "explain"),
+    common=(*commands.COMMON, "together", "verbatim", "key_file", "explain"),
     context_settings={"allow_interspersed_args": False},
 )
 @partial(settings_options, hidden=ONLY_PRINTED)
@@ -104,22 +92,14 @@ _WITHOUT_HOSTS = ("frameworks", "no_wait", "explain", *ONLY_PRINTED, *ONLY_START
 
 
 @click.command(
-    cls=Grouped, examples=_HOSTS_EXAMPLES, common=("name", "hosts", "write_etc", "remove_etc", "id", "nodes", "slots")
+    cls=Grouped, examples=_HOSTS_EXAMPLES, common=("format", "hosts", "write_etc", "remove_etc", "id", "nodes", "slots")
 )
-@click.option(
-    "--format",
-    "name",
-    cls=Option,
-    shown=HOSTS_FORMAT,
-    default="mpi",
-    type=click.Choice([*hostfiles.FORMATS]),
-    help="Format of the list.",
-)
+@partial(own_options, table=commands.FORMAT, format={"default": "mpi", "type": click.Choice([*hostfiles.FORMATS])})
 @click.option("--hosts", cls=Option, shown=RUN["hosts"], help="Use these hosts instead of the job's.")
 @click.option("--write-etc", is_flag=True, help="Add them to /etc/hosts, in a marked block.")
 @click.option("--remove-etc", is_flag=True, help="Remove the block of this world from /etc/hosts.")
 @partial(settings_options, without=_WITHOUT_HOSTS)
-def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **options: Any) -> None:
+def hosts(*, format: str, hosts: str | None, write_etc: bool, remove_etc: bool, **options: Any) -> None:  # noqa: A002
     """Print the hosts of the world, for MPI and other programs.
 
     Names and slots come from the scheduler if it provides them. For the
@@ -131,11 +111,11 @@ def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **
     if remove_etc:
         _remove_etc(options)
     elif hosts is not None:
-        if hostfiles.FORMATS[name].addresses == "needed":
-            raise UsageError("a format without addresses, for --hosts", name, "--format mpi")
-        write_stdout(hostfiles.text(name, named_members(listed(hosts), load(own(os.environ), options))))
+        if hostfiles.FORMATS[format].addresses == "needed":
+            raise UsageError("a format without addresses, for --hosts", format, "--format mpi")
+        write_stdout(hostfiles.text(format, named_members(listed(hosts), load(own(os.environ), options))))
     else:
-        _list_members("etc" if write_etc else name, options, is_written=write_etc)
+        _list_members("etc" if write_etc else format, options, is_written=write_etc)
 
 
 def _list_members(name: str, options: Mapping[str, object], *, is_written: bool) -> None:
@@ -171,16 +151,6 @@ _RUN_COMMON = (
 _NO_RUN_OPTIONS = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 
 
-def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
-    """Return the request of these options. Raises what `plan_request` raises."""
-    from mingle_hooks.run import runner
-
-    own = {name: value for name, value in given.items() if name in runner.Options._fields}
-    members = {name: value for name, value in given.items() if name not in own}
-    settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
-    return runner.plan_request(command, runner.Options(**own), settings, option_arguments(members))  # type: ignore[arg-type]
-
-
 @click.command(
     name="run",
     cls=Grouped,
@@ -200,7 +170,9 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     """
     from mingle_hooks.run import runner
 
-    return runner.run_command(_request(command, options))
+    own = runner.Options(**{name: options.pop(name) for name in runner.Options._fields})
+    settings = {name: value for name, value in options.items() if name not in ("explain", "verbatim", "keep_key")}
+    return runner.run_command(runner.plan_request(command, own, settings, option_arguments(options)))
 
 
 # `mingle check`: find the node that differs before training starts.
@@ -216,20 +188,7 @@ sbatch --exclude="$(mingle check --exclude --hosts node[1-16])" job.sh"""
 @click.command(name="check", cls=Grouped, examples=_CHECK_EXAMPLES)
 @partial(own_options, table=CHECK, limit={"default": "10m"})
 @partial(settings_options, only=("iface", "port_range"))
-def check(
-    *,
-    hosts: str | None,
-    start: str | None,
-    timeout: str | None,
-    command: str | None,
-    limit: str,
-    html: str | None,
-    bandwidth: bool,
-    exclude: bool,
-    force: bool,
-    json: bool,
-    **settings: Any,
-) -> int:
+def check(*, command: str | None, bandwidth: bool, exclude: bool, force: bool, json: bool, **more: str | None) -> int:
     """Find hosts that differ or cannot reach the others.
 
     Each host reports its hardware and software and probes the others on every
@@ -242,13 +201,12 @@ def check(
     from mingle_hooks.check.session import Trials, check_request, run_check
     from mingle_hooks.run.runner import Options
 
+    hosts, start, timeout, limit, html = (more.pop(name) for name in ("hosts", "start", "timeout", "limit", "html"))
     trials = None
     if command is not None:
         options = Options(hosts=hosts, limit=limit)
-        trials = Trials(
-            _split_command(command), options, settings, lambda line: write_stderr(f"mingle check: {line}\n")
-        )
-    found = run_check(check_request(settings, hosts, timeout, start, is_bandwidth=bandwidth))
+        trials = Trials(_split_command(command), options, more, lambda line: write_stderr(f"mingle check: {line}\n"))
+    found = run_check(check_request(more, hosts, timeout, start, is_bandwidth=bandwidth))
     found = found._replace(is_forced=force)
     if trials is not None and found.here:
         found = with_findings(found, trials.findings(tuple(host.name for host in found.here)))
@@ -469,7 +427,7 @@ def show(*, name: str, watch: bool, is_json: bool) -> None:
 @click.command()
 @click.argument("name", metavar="ID")
 @click.option("--now", "is_now", is_flag=True, help="End it at once, without the grace period.")
-@click.option("--timeout", cls=Option, shown=KILL_TIMEOUT, default="60s", help="How long to wait for its end.")
+@click.option("--timeout", cls=Option, shown=commands.KILL_TIMEOUT, default="60s", help="How long to wait for its end.")
 @click.option("--key-file", cls=Option, shown=SETTINGS["key_file"], help="File with the key that the run uses.")
 def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None:
     """End a run on all of its nodes and wait until it has ended.

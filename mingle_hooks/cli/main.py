@@ -14,10 +14,9 @@ from typing import NoReturn
 from mingle_hooks.errors import LONGEST, MingleError, UsageError, limit, printable
 from mingle_hooks.export import shells
 from mingle_hooks.export.variables import leftovers
-from mingle_hooks.files import write_stderr, write_stdout
+from mingle_hooks.files import fill_standard_descriptors, write_stderr, write_stdout
 from mingle_hooks.settings import ONLY_STARTED, split_call
 
-_STDERR = 2
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -44,17 +43,15 @@ def main() -> NoReturn:
 
 
 def _fill_standard_descriptors() -> None:
-    """Open /dev/null for each closed standard stream, so that no socket gets its number.
+    """Open /dev/null for each closed standard stream.
 
     It is read-only, so that output is not lost unnoticed; the command of `mingle exec` finds the stream closed.
     """
-    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= _STDERR:
-        pass
-    os.close(descriptor)
+    fill_standard_descriptors(os.O_RDONLY)
     # Python sets closed streams to None.
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def run(arguments: list[str]) -> int:

@@ -51,15 +51,11 @@ def template(ctx: click.Context, lint: str | None) -> None:
     if ctx.invoked_subcommand is not None or lint is None:
         seen = "none" if lint is None else "both"
         raise UsageError(f"one of {', '.join(template.commands)}, or --lint FILE", seen, "`mingle template --help`")
-    _lint(lint)
+    from mingle_hooks.scripts.lint import lint_script, read_script
 
-
-def _lint(path: str) -> None:
-    from mingle_hooks.scripts import lint
-
-    findings = lint.lint_script(lint.read_script(path))
+    findings = lint_script(read_script(lint))
     for found in findings:
-        click.echo(f"{path}:{found.line}: {found.mistake}; instead: {found.remedy}")
+        click.echo(f"{lint}:{found.line}: {found.mistake}; instead: {found.remedy}")
     if findings:
         raise click.exceptions.Exit(1)
 
@@ -125,16 +121,8 @@ def _option(field: Field) -> click.Option:
     return Option(names, shown=shown, multiple=field.kind == "many", help=field.help)
 
 
-@click.pass_context
 def _print(
-    ctx: click.Context,
-    /,
-    *,
-    spec: str | None,
-    template_dir: tuple[str, ...],
-    explain: bool,
-    command: tuple[str, ...],
-    **options: object,
+    *, spec: str | None, template_dir: tuple[str, ...], explain: bool, command: tuple[str, ...], **options: object
 ) -> None:
     from mingle_hooks.scripts import script
 
@@ -144,6 +132,7 @@ def _print(
         spec=spec,
         default_launcher=settings.load(os.environ, {}).section("template")["launcher"],
     )
+    ctx = click.get_current_context()
     scheduler = ctx.command.name or ""
     text = script.render_script(
         scheduler,
@@ -184,7 +173,7 @@ for _name in SCHEDULERS:
     template.add_command(_command(_name))
 
 
-# `mingle schema`: JSON schemas of job files and mingle.toml, for editors and validators.
+# `mingle schema`: JSON schemas of job files, mingle.toml and events.jsonl, for editors and validators.
 
 _SCHEMA_EXAMPLES = """\
 mingle schema job > job.schema.json   # then a job file begins with
@@ -192,14 +181,14 @@ mingle schema job > job.schema.json   # then a job file begins with
 
 
 @click.command(cls=Grouped, examples=_SCHEMA_EXAMPLES)
-@click.argument("file", type=click.Choice(["job", "settings"]))
+@click.argument("file", type=click.Choice(["job", "settings", "events"]))
 def schema(file: str) -> None:
-    """Print the JSON schema of a job file or of mingle.toml."""
+    """Print the JSON schema of a job file, of mingle.toml or of events.jsonl."""
     import json
 
     from mingle_hooks import schemas
 
-    write_stdout(json.dumps(schemas.job() if file == "job" else schemas.settings(), indent=2) + "\n")
+    write_stdout(json.dumps(getattr(schemas, file)(), indent=2) + "\n")
 
 
 # `mingle docs`: print a page of the documentation that is installed.

@@ -70,11 +70,6 @@ def _sh_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
 LONGEST_CSH_LINE_BYTES = 4_000
 
 
-def _quote_csh(value: str) -> str:
-    """Return `value` as one word; `!` recalls history even inside single quotes."""
-    return "'" + value.replace("'", "'\\''").replace("!", "\\!") + "'"
-
-
 def _csh(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     """Return one statement a line; a newline or more than about 4,000 bytes in a value raise UsageError."""
     lines = [*(f"unsetenv {name};" for name in unset), *(_setenv(*row) for row in variables.items())]
@@ -95,7 +90,8 @@ def _setenv(name: str, value: str) -> str:
     # Lines become words, and eval joins words with spaces.
     if "\n" in value:
         raise UsageError(f"{name} without a newline, which csh cannot represent", value, "--shell sh, or mingle exec")
-    line = f"setenv {name} {_quote_csh(value)};"
+    word = quote(value).replace("!", "\\!")  # it recalls history even inside single quotes
+    line = f"setenv {name} {word};"
     size = len(os.fsencode(line))
     if size > LONGEST_CSH_LINE_BYTES:
         expected = f"{name} in a line of at most {LONGEST_CSH_LINE_BYTES} bytes, csh's limit"

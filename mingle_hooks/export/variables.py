@@ -63,7 +63,7 @@ def variables(view: View, names: Iterable[str], paths: Mapping[str, str] | None 
 
 def earlier(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names in `environ` that an earlier mingle, or enroot's PyTorch hook, exported, in order."""
-    left = {*_of_mingle(environ), *of_slurm(environ)}
+    left = {*_of_mingle(environ), *slurm.of_enroot(environ)}
     return tuple(name for name in _known() if name in left)
 
 
@@ -83,13 +83,6 @@ def _of_mingle(environ: Mapping[str, str]) -> set[str]:
         return set()
     left = {*left_behind(environ), *MARKS[1:]} if is_listed else set(_known())
     return left & environ.keys()
-
-
-def of_slurm(environ: Mapping[str, str]) -> set[str]:
-    """Return the names that enroot's PyTorch hook, or a script like it, set to Slurm's numbers."""
-    if not environ.get("RANK") or environ["RANK"] != environ.get("SLURM_PROCID"):
-        return set()
-    return slurm.of_enroot(environ)
 
 
 def own(environ: Mapping[str, str]) -> dict[str, str]:
@@ -181,11 +174,7 @@ _HEAD = ("NAME", "VALUE", "SOURCE", "IGNORED")
 
 
 def explain(
-    host: str,
-    found: Sequence[Variable],
-    sources: Mapping[str, str],
-    environ: Mapping[str, str],
-    notes: Sequence[str] = (),
+    host: str, found: Sequence[Variable], sources: Mapping[str, str], environ: Mapping[str, str], notes: Sequence[str]
 ) -> str:
     """Return an aligned table and the notes below it; each line begins with the host, for a job's log.
 
@@ -250,7 +239,7 @@ def _by_order(spec: MemberSpec) -> str:
 
 def _replaced(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each name that an earlier mingle or a hook exported, and a note on its replaced value."""
-    of_hook = of_slurm(environ)
+    of_hook = slurm.of_enroot(environ)
     for name in earlier(environ):
         source = "enroot's PyTorch hook" if name in of_hook else "an earlier mingle"
         yield name, f"{environ[name]} from {source}: replaced"

@@ -14,7 +14,7 @@ import shlex
 import signal
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import __version__, values
 from mingle_hooks.errors import PlaceError, SettingsError
-from mingle_hooks.files import MOUNTS, RUN_ROOT, file_system, template_environment, template_loader, write_new
+from mingle_hooks.files import MOUNTS, RUN_ROOT, network_type, template_environment, template_loader, write_new
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.settings import Settings
 from mingle_hooks.values import NONE
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from mingle_hooks.hooks.plan import Hook
 
 
-# The start of a name that no glob in slurm.conf matches; left over only by a power cut.
-TEMPORARY = ".mingle-new."
+# The start of a name that no glob in slurm.conf matches; left over only by a power cut. Nodes that write into one
+# directory at once each have a file of their own there.
+TEMPORARY = f".mingle-new.{os.uname().nodename}."
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40  # the kernel's own limit for one path
 
@@ -102,16 +103,9 @@ def glob_matches(root: str, pattern: str) -> list[str]:
     return sorted(os.path.join(place, found) for found in glob.glob(name, root_dir=below_root(root, place) or "/"))
 
 
-# The types of file systems that several nodes have in common, as /proc/self/mountinfo names them.
-_SHARED = re.compile(
-    r"nfs4?|lustre|gpfs|beegfs|ceph|cifs|smb3|glusterfs|afs|pvfs2|panfs|wekafs|fuse\.(sshfs|glusterfs|ceph\S*|juicefs)"
-)
-
-
 def shared_type(root: str, path: str) -> str:
     """Return the type of the file system of a path, if other nodes may share it; empty for a local one."""
-    kind = file_system(below_root(root, os.path.dirname(path)) or "/", MOUNTS)
-    return kind if _SHARED.fullmatch(kind) else ""
+    return network_type(below_root(root, os.path.dirname(path)) or "/", MOUNTS)
 
 
 def look_at(path: str, *, links: bool = False) -> Found | None:
@@ -229,7 +223,7 @@ def settle_directory(directory: str) -> None:
 # One installation at a time: two at once would each write a manifest without the other's files.
 
 # Root's alone, as any user could hold a lock on a file that is open to all. It is no lock file by its presence, so
-# one that a power cut leaves is in nobody's way.
+# one that a power cut leaves is in nobody's way. Who has locked it removes it.
 LOCK_PATH = "/run/mingle-hooks.lock"
 
 
@@ -245,11 +239,17 @@ def installation_lock(root: str) -> Iterator[None]:
         raise PlaceError("a lock", f"{root or LOCK_PATH}: {wrong.strerror}", "running it as root") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        is_ours = os.fstat(descriptor).st_nlink > 0  # else the other one removed it since it was opened here
     except BlockingIOError:
-        seen = f"another that is at work ({root or LOCK_PATH} is locked)"
-        raise PlaceError("one mingle hooks install or uninstall at a time", seen, "again when that ends") from None
+        is_ours = False
+    try:
+        if not is_ours:
+            seen = f"another that is at work ({root or LOCK_PATH} is locked)"
+            raise PlaceError("one mingle hooks install or uninstall at a time", seen, "again when that ends")
+        yield
     finally:
+        if is_ours and not root:
+            remove_file(LOCK_PATH)
         os.close(descriptor)
 
 
@@ -266,9 +266,14 @@ def boot_clock() -> str:
     return f"{boot} {time.clock_gettime(time.CLOCK_BOOTTIME):.0f}"
 
 
-def seconds_since(then: str) -> float:
-    """Return how long ago boot_clock() had this value; infinity for another boot, and for a value that is none."""
+def seconds_since(then: str, root: str, path: str) -> float:
+    """Return how long ago boot_clock() had this value; infinity for another boot, and for a value that is none.
+
+    Another boot may be another node's where nodes share the file at the path, so the time of the file counts there.
+    """
     (boot, _, now), (old_boot, _, old) = boot_clock().partition(" "), then.partition(" ")
+    if boot != old_boot and (manifest_beside(path) or shared_type(root, path)):
+        return abs(time.time() - os.stat(strip_root(root, path)).st_mtime)
     seconds = values.number(old, least=0, most=1 << 40) if boot == old_boot else None
     return math.inf if seconds is None else int(now) - seconds
 
@@ -329,10 +334,12 @@ def checksum(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-# What was installed, so that it can be checked and removed: one JSON file beside the hooks.
+# What was installed, so that it can be checked and removed: a JSON file on each node, and one beside the hooks in every
+# directory that is not mingle's own. Nodes may share that: what one of them installs there is right for all of them.
 
 MANIFEST_DIRECTORY = "/etc/mingle/hooks"
 MANIFEST_PATH = f"{MANIFEST_DIRECTORY}/manifest.json"
+_BESIDE = ".mingle-hooks.json"  # Slurm's globs match no such name
 # Copies of what was where an installed file is now. Outside of every directory that a scheduler runs.
 COPIES = f"{MANIFEST_DIRECTORY}/kept"
 
@@ -357,19 +364,70 @@ class Manifest(NamedTuple):
 
     entries: Mapping[str, Entry] = {}
     is_rebuilt: bool = False  # from the hooks themselves, as the file is lost or makes no sense
+    beside: frozenset[str] = frozenset()  # the paths of manifests beside hooks
 
     def of(self, scheduler: str) -> tuple[Entry, ...]:
         """Return one scheduler's files."""
         return tuple(entry for entry in self.entries.values() if entry.scheduler == scheduler)
 
-    def text(self) -> str:
-        """Return the file's text, the same for the same entries."""
-        rows = [values.to_json(entry._asdict()) for _, entry in sorted(self.entries.items())]
-        return '{"version": 1, "files": [\n' + ",\n".join(rows) + "\n]}\n"
+    def files(self, root: str) -> list[tuple[str, Found]]:
+        """Return the paths and files of the node's manifest, then of those beside hooks.
+
+        Those have this node's name, and no copies of what was there before, which are on the node that made them.
+        """
+        node = "" if root else os.uname().nodename  # an image is for nodes of any name
+        texts = {MANIFEST_PATH: _text(self.entries.values(), "")}
+        for path in sorted(self.beside):
+            its = [entry for entry in self.entries.values() if manifest_beside(entry.path) == path]
+            texts[path] = _text([entry._replace(kept="", kept_sha256="") for entry in its], node)
+        return [(path, Found(text.encode(), 0o644, owner_of())) for path, text in texts.items()]
+
+
+def _text(entries: Iterable[Entry], node: str) -> str:
+    """Return a manifest's text, the same for the same entries."""
+    rows = [values.to_json(entry._asdict()) for entry in sorted(entries, key=lambda entry: entry.path)]
+    installed_by = f'"node": {json.dumps(node)}, ' if node else ""
+    return f'{{"version": 1, {installed_by}"files": [\n' + ",\n".join(rows) + "\n]}\n"
+
+
+_NODE = re.compile(rb'\{"version": 1, "node": "([A-Za-z0-9_.-]+)"')  # as _text() begins
+
+
+def other_node(root: str, path: str) -> str:
+    """Return which other node wrote the manifest beside a hook; empty where none did. Raises PlaceError."""
+    found = look_below(root, manifest_beside(path))
+    named = _NODE.match(found.data) if found else None
+    return named[1].decode() if named and named[1] != os.uname().nodename.encode() else ""
+
+
+def manifest_beside(path: str) -> str:
+    """Return the path of the manifest beside a hook; empty in mingle's own directories, which need no other."""
+    is_own = path.startswith(f"{MANIFEST_DIRECTORY}/")
+    return "" if is_own else f"{os.path.dirname(path)}/{_BESIDE}"
+
+
+def manifest_of(entries: Mapping[str, Entry]) -> Manifest:
+    """Return the manifest of these files as it is written, with those beside hooks."""
+    return Manifest(entries, beside=frozenset(filter(None, map(manifest_beside, entries))))
 
 
 def read_manifest(root: str) -> Manifest:
-    """Return the manifest below root; where it is lost or makes no sense, what the hooks there say of themselves.
+    """Return the node's manifest, in which those beside hooks count more, as another node may have installed since.
+
+    Raises PlaceError where one cannot be read.
+    """
+    own = node_manifest(root)
+    found = {path: look_at(strip_root(root, path)) for path in manifest_of(own.entries).beside}
+    beside = {path: _parsed(its.data) for path, its in found.items() if its}
+    entries = {**own.entries}
+    for entry in itertools.chain.from_iterable(filter(None, beside.values())):
+        if mine := own.entries.get(entry.path):
+            entries[entry.path] = entry._replace(kept=mine.kept, kept_sha256=mine.kept_sha256)
+    return Manifest(entries, own.is_rebuilt or None in beside.values(), frozenset(beside))
+
+
+def node_manifest(root: str) -> Manifest:
+    """Return the node's own manifest; where it is lost or makes no sense, what the hooks there say of themselves.
 
     Raises PlaceError where it cannot be read.
     """

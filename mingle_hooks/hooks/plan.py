@@ -204,17 +204,16 @@ class Draft:
         entries = {path: entry for path, entry in self.old.entries.items() if entry.scheduler != scheduler}
         entries |= {file.entry.path: file.entry for file in self.files}
         notes = (*self.notes, *dict.fromkeys(self._shared_notes()))
-        return Plan(scheduler, self.root, tuple(self.files), Manifest(entries), where, tuple(self.lines), notes)
+        manifest = files.manifest_of(entries)
+        return Plan(scheduler, self.root, tuple(self.files), manifest, where, tuple(self.lines), notes)
 
     def _shared_notes(self) -> Iterator[str]:
-        """Yield notes on directories that other nodes seem to share, whose hooks this installation replaces."""
-        for file in self.files:
-            place, name = os.path.split(file.entry.path)
-            is_listed = file.entry.path in self.old.entries or self.old.is_rebuilt
-            is_unknown = file.present.origin == "ours" and not is_listed
-            if (kind := files.shared_type(self.root, file.entry.path)) or is_unknown:
-                why = f"is on {kind}" if kind else f"has {name}, which is in no manifest here"
-                yield f"{place} {why}: other nodes run these files too, so install the same version and settings on all"
+        """Yield notes on directories that other nodes share by their file system, or have installed into."""
+        for path in (file.entry.path for file in self.files):
+            kind, node = files.shared_type(self.root, path), files.other_node(self.root, path)
+            if kind or node:
+                why = f"{os.path.dirname(path)} " + (f"is on {kind}" if kind else f"has the manifest of {node}")
+                yield f"{why}: other nodes run these files too; install and uninstall act for all"
 
 
 # What a scheduler's hooks are: the files, and all that installing, checking and simulating them needs.
@@ -302,7 +301,8 @@ class Target(NamedTuple):
     `program` is its daemon, which prints its version with `version_option`; without it the scheduler is not on this
     host. `plan` returns what to write, `findings` what is wrong beyond those files; `refuse` raises ConflictError while
     the scheduler still runs what is to be removed; `stubs` take the place of files that a daemon may still run, by
-    their paths, and `undo` are commands for the admin. `simulate` runs `scripts` in their order, each with all of
+    their paths, `clear` removes what jobs that are over have left and returns the rest, and `undo` are commands for the
+    admin. `simulate` runs `scripts` in their order, each with all of
     `runs`, and then `trials`.
     """
 
@@ -318,6 +318,7 @@ class Target(NamedTuple):
     findings: Callable[[Plan, Where], Iterable[Finding]] = _nothing
     refuse: Callable[[Where, tuple[Entry, ...]], object] = _nothing
     stubs: Callable[[Where, tuple[Entry, ...]], Mapping[str, Stub]] = lambda *_: {}
+    clear: Callable[[Where], Iterable[str]] = _nothing
 
 
 # Installing, and removing what was installed; a power cut at any point loses nothing of the site's.
@@ -334,7 +335,7 @@ def apply(plan: Plan) -> None:
         return
     owner = files.owner_of()
     wanted: list[tuple[str, Found]] = [file.present.copy for file in plan.files if file.present.copy]
-    wanted.append((files.MANIFEST_PATH, Found(plan.manifest.text().encode(), 0o644, owner)))
+    wanted += plan.manifest.files(plan.root)
     wanted += [
         (file.entry.path, Found(file.text.encode(), file.entry.mode, owner)) for file in plan.files if not file.is_right
     ]
@@ -390,7 +391,7 @@ def _unlisted(where: Where, target: Target, site: Site, old: Manifest) -> Iterat
         present, entry = file.present, file.entry
         begun = [
             os.path.lexists(files.strip_root(where.root, files.unfinished_files(path)))
-            for path in filter(None, (entry.path, present.original))
+            for path in filter(None, (entry.path, files.manifest_beside(entry.path), present.original))
         ]
         has_copy = present.original and not present.copy
         if entry.path not in old.entries and (has_copy or any(begun) or present.origin in {"ours", "edited"}):
@@ -417,22 +418,30 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     old = files.read_manifest(root)
     rest = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
     rest |= {entry.path: entry for entry, what, _ in found if what in {"stub", "wait"}}
-    if not rest:
-        files.remove_file(files.strip_root(root, files.MANIFEST_PATH))
-    elif old != (left := Manifest(rest)):
-        files.write_whole(files.strip_root(root, files.MANIFEST_PATH), left.text().encode(), 0o644)
+    _write_manifests(root, old, files.manifest_of(rest), {files.manifest_beside(entry.path) for entry, _, _ in found})
     for place in (*places, "/etc/mingle"):  # that installing made
         directory = files.strip_root(root, place)
         if not os.path.islink(directory) and os.path.isdir(directory) and not os.listdir(directory):
             os.rmdir(directory)
 
 
+def _write_manifests(root: str, old: Manifest, left: Manifest, gone: Collection[str]) -> None:
+    """Write what is left of the manifests, and remove those of `gone` that have nothing left; the node's goes last."""
+    for path in sorted({*gone} - left.beside - {""}):
+        files.remove_file(files.strip_root(root, path))
+    if not left.entries:
+        files.remove_file(files.strip_root(root, files.MANIFEST_PATH))
+    elif old != left:
+        files.put_files([(files.strip_root(root, path), found) for path, found in left.files(root)])
+
+
 def _removal(root: str, entry: Entry, stub: Stub | None) -> Removal:
     what = _fate(root, entry)
     if stub is None or what not in {"remove", "gone"}:
         return Removal(entry, what)
-    if entry.stub and what == "remove" and not stub.is_run:
-        return Removal(entry, "remove" if files.seconds_since(entry.stub) >= STUB_S else "wait")
+    if entry.stub and not stub.is_run:  # another node may have removed it since
+        is_early = what == "remove" and files.seconds_since(entry.stub, root, entry.path) < STUB_S
+        return Removal(entry, "wait" if is_early else what)
     since = files.boot_clock()
     return Removal(entry._replace(sha256=checksum(stub.text.encode()), stub=since), "stub", stub.text)
 
@@ -449,8 +458,8 @@ def _fate(root: str, entry: Entry) -> Fate:
 
 
 def _remove_unfinished(root: str, found: tuple[Removal, ...], places: tuple[str, ...]) -> None:
-    paths = [path for entry, _, _ in found for path in (entry.path, entry.kept) if path]
-    unfinished = [files.strip_root(root, files.unfinished_files(path)) for path in paths]
+    paths = [path for entry, _, _ in found for path in (entry.path, files.manifest_beside(entry.path), entry.kept)]
+    unfinished = [files.strip_root(root, files.unfinished_files(path)) for path in paths if path]
     for directory in (files.below_root(root, place) for place in places):
         names = os.listdir(directory) if os.path.isdir(directory) else []
         unfinished += [f"{directory}/{name}" for name in names if name.startswith(files.TEMPORARY)]
@@ -552,7 +561,7 @@ def _paths(root: str, scheduler: str, more: Iterable[str]) -> Iterator[str]:
     yield from (files.MANIFEST_PATH, RUN_ROOT, files.KILL_SWITCH)
     yield from (f"{files.DROP_INS}/{name}.d" for name in files.KEYS.values())
     yield from more
-    for entry in files.read_manifest(root).of(scheduler):
+    for entry in files.node_manifest(root).of(scheduler):
         yield from filter(None, (entry.path, entry.kept, entry.chain))
 
 
@@ -567,8 +576,7 @@ def file_findings(root: str, entry: Entry, again: str) -> Iterator[Finding]:
         return
     if checksum(now.data) != entry.sha256:
         header = read_header(now.data)
-        is_shared = header is not None and header.is_whole and bool(files.shared_type(root, entry.path))
-        yield Finding(entry.path, *_changed(entry.path, header, again), note=is_shared)  # another node may install it
+        yield Finding(entry.path, *_changed(entry.path, header, again))
     if now.uid != files.owner_of():
         yield Finding(entry.path, f"belongs to uid {now.uid}", f"chown 0 {entry.path}")
     if now.mode != entry.mode:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mingle_hooks.errors import ConflictError, FactsError, UsageError
-from mingle_hooks.files import ENVIRONMENTS, shipped_names, shipped_text
+from mingle_hooks.files import ENVIRONMENTS, RUN_ROOT, shipped_names, shipped_text
 from mingle_hooks.hooks import files
 from mingle_hooks.hooks import plan as plans
 from mingle_hooks.hooks.files import DROP_INS, KEYS, Chain, Entry, Site, below_root, is_glob, render_hook
@@ -281,6 +281,25 @@ def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
         is_run = is_silent or (now is not None and _is_run(where.root, now, entry.path, ours))
         stubs[entry.path] = Stub(text, is_run)
     return stubs
+
+
+def clear_jobs(where: Where) -> list[str]:
+    """Do what the Epilog does for jobs that are over, as Slurm does not run it any more; return what is left."""
+    if where.root or not os.path.isdir(RUN_ROOT):
+        return []
+    found = {name.removesuffix(".stamp") for name in os.listdir(RUN_ROOT)}
+    # A Prolog runs after the controller knows the job, so it is asked later; without its answer all may still run.
+    answer = _output_of(where.slurm_conf, "squeue", "--all", "--format=%A") if found else ""
+    epilog = render_hook(SLURM_HOOKS["epilog"], Site(), Chain(drop_ins=os.devnull))  # and nothing of the site's own
+    for job in found - set(answer.split()) if answer else ():
+        place = f"{RUN_ROOT}/{job}"
+        user = os.lstat(place).st_uid if os.path.lexists(place) else 0
+        environ = {"SLURM_JOB_ID": job, "SLURM_JOB_UID": str(user)}
+        subprocess.run(["/bin/sh", "-c", epilog], env=environ, stdin=subprocess.DEVNULL, check=False)
+    left = sorted(os.listdir(RUN_ROOT))
+    if not left:
+        os.rmdir(RUN_ROOT)
+    return [f"{RUN_ROOT}/{name}" for name in left]
 
 
 def _has_controller(where: Where) -> bool:
@@ -609,16 +628,16 @@ def _flags(conf: SlurmConf) -> Line:
     return Line("PrologFlags=" + ",".join(flags if is_there else [*flags, "Alloc"]), is_there=is_there)
 
 
-def _notes(site: Site, root: str) -> tuple[str, ...]:
-    notes = []
+def _notes(site: Site, root: str) -> Iterator[str]:
     if not os.path.exists(below_root(root, site.key_file)):
-        notes.append(
+        yield (
             f"{site.key_file} is missing, so jobs get no key from the hooks. Create it (mingle key): "
             "the same on all nodes, owned by root, mode 0400."
         )
+    if not root and site.interfaces and not any(os.path.exists(f"/sys/class/net/{name}") for name in site.interfaces):
+        yield f"This node has no {' or '.join(site.interfaces)} (iface): its tasks get no NCCL_SOCKET_IFNAME."
     if site.interfaces == () and site.host_suffix == "":
-        notes.append("No iface and no host_suffix in the settings: MASTER_ADDR is the first host's Slurm name.")
-    return tuple(notes)
+        yield "No iface and no host_suffix in the settings: MASTER_ADDR is the first host's Slurm name."
 
 
 TARGET = Target(
@@ -632,4 +651,5 @@ TARGET = Target(
     findings=slurm_findings,
     refuse=refuse_removal,
     stubs=stub_files,
+    clear=clear_jobs,
 )

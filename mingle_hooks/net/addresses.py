@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import NetworkError, UsageError, limit, reason
-from mingle_hooks.files import UnfitError, contents
+from mingle_hooks.files import UnfitError, contents, read_bounded
 
 Address = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
@@ -52,27 +52,19 @@ def list_addresses() -> list[ListedAddress]:
     return found
 
 
-# Reading the kernel's one-line files under /sys and /proc.
-
-_MOST_BYTES = 128
+# Reading the kernel's files under /sys and /proc, of which most have one line, and other files as short.
 
 
-def read_attribute(path: str) -> str:
-    """Return one attribute, or "" if it cannot be read.
+def read_attribute(path: str, most: int = 4096) -> str:
+    """Return the first `most` bytes of a file without white space around them, or "" if it cannot be read.
 
     That is no failure: the speed of a link that is down is EINVAL, a GPU behind the device cgroup is EPERM, and devices
     come and go.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # open() takes twice as long, and nodes read dozens
+        return read_bounded(path, most).decode("utf-8", "replace").strip()
     except OSError:
         return ""
-    try:
-        return os.read(descriptor, _MOST_BYTES).decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
 
 
 def list_entries(path: str) -> list[str]:
@@ -203,10 +195,15 @@ def interfaces(root: str = "/") -> tuple[Interface, ...]:
 
     Raises NetworkError.
     """
-    found: dict[tuple[int, str], list[Address]] = {(ifindex, name): [] for ifindex, name in socket.if_nameindex()}
-    for name, ifindex, host, prefix in list_addresses():
+    return describe({**dict.fromkeys(socket.if_nameindex(), ()), **by_index(list_addresses())}, root)
+
+
+def by_index(listed: Iterable[ListedAddress]) -> dict[tuple[int, str], list[Address]]:
+    """Return the addresses of each interface that has any, by its index and name."""
+    found: dict[tuple[int, str], list[Address]] = {}
+    for name, ifindex, host, prefix in listed:
         found.setdefault((ifindex, name), []).append(ipaddress.ip_interface(f"{host}/{prefix}"))
-    return describe(found, root)
+    return found
 
 
 def describe(found: Mapping[tuple[int, str], Iterable[Address]], root: str = "/") -> tuple[Interface, ...]:
@@ -219,28 +216,17 @@ def describe(found: Mapping[tuple[int, str], Iterable[Address]], root: str = "/"
     if sum(any(_why_not(one, address, named=False) is None for address in one.addresses) for one in seen) <= 1:
         return tuple(seen)
     default = default_interface(root)
-    return tuple(
-        interface._replace(
-            has_rdma=bool(list_entries(f"{root}/{_NET}/{interface.name}/device/infiniband")),
-            is_default=interface.name == default,
-        )
-        for interface in seen
-    )
+    rdma = {one.name for one in seen if list_entries(f"{root}/{_NET}/{one.name}/device/infiniband")}
+    return tuple(one._replace(has_rdma=one.name in rdma, is_default=one.name == default) for one in seen)
 
 
 def _interface(root: str, name: str, index: int, addresses: Iterable[Address]) -> Interface:
     folder = f"{root}/{_NET}/{name}"
     speed = read_attribute(f"{folder}/speed")
     # -1, also as an unsigned number, is the kernel's "unknown".
-    known = speed.isdecimal() and 0 < int(speed) < 2**32 - 1
-    return Interface(
-        name=name,
-        ifindex=index,
-        kind=_kind(name, read_attribute(f"{folder}/type")),
-        speed_mbps=int(speed) if known else None,
-        up=(read_attribute(f"{folder}/operstate") or "unknown") in _UP_STATES,
-        addresses=tuple(addresses),
-    )
+    mbps = int(speed) if speed.isdecimal() and 0 < int(speed) < 2**32 - 1 else None
+    is_up = (read_attribute(f"{folder}/operstate") or "unknown") in _UP_STATES
+    return Interface(name, index, _kind(name, read_attribute(f"{folder}/type")), mbps, is_up, tuple(addresses))
 
 
 def _kind(name: str, hardware: str) -> Kind:
@@ -308,7 +294,9 @@ def _ordered(found: list[tuple[int, Interface, Address]], nccl: NcclSetting | No
     for wish, interface, address in found:
         why = f"set for NCCL by {nccl.source}" if nccl is not None and interface.name in first else ""
         why = why or ("an RDMA rail" if interface.name in last else "")
-        rank = (wish, interface.name not in first, interface.name in last, *_rank(interface, address))
+        fast = interface.kind != "infiniband", -(interface.speed_mbps or 0)
+        equal = address.version, not interface.is_default, interface.ifindex
+        rank = (wish, interface.name not in first, interface.name in last, *fast, *equal)
         ranked.append((rank, UsableAddress(interface, address, why)))
     return tuple(candidate for _, candidate in sorted(ranked, key=lambda entry: entry[0]))
 
@@ -331,16 +319,6 @@ def _why_not(interface: Interface, address: Address, *, named: bool) -> str | No
     if interface.kind in ("virtual", "loopback") and not named:
         return interface.kind
     return None
-
-
-def _rank(interface: Interface, address: Address) -> tuple[int, ...]:
-    return (
-        interface.kind != "infiniband",
-        -(interface.speed_mbps or 0),
-        address.version,
-        not interface.is_default,
-        interface.ifindex,
-    )
 
 
 def is_loopback(host: str) -> bool:

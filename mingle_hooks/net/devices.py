@@ -66,10 +66,8 @@ def has_accelerator(environ: Mapping[str, str], root: str = "/") -> bool:
     found = visible_gpus(environ, root)
     if found is not None:
         return found > 0
-    names = [
-        *list_entries(f"{root}/dev"),
-        *(f"{top}/{name}" for top in _TOPS for name in list_entries(f"{root}/dev/{top}")),
-    ]
+    names = list_entries(f"{root}/dev")
+    names += [f"{top}/{name}" for top in _TOPS for name in list_entries(f"{root}/dev/{top}")]
     return any(
         name.startswith(_DEVICES)
         or name in _WHOLE_DEVICES
@@ -222,9 +220,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 # The variables that Slurm sets for a task's GPUs. A MIG instance has no number and no peers.
-MASKS = (
-    *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"),
-)
+MASKS = (*dict(_VARIABLES), "GPU_DEVICE_ORDINAL")
 _MIG = "MIG-"
 
 

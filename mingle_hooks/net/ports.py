@@ -7,7 +7,6 @@ import socket
 import struct
 from collections.abc import Collection, Sequence
 from hashlib import sha256
-from itertools import chain
 
 from mingle_hooks.errors import NetworkError, NoPortError, limit
 from mingle_hooks.net.addresses import read_attribute
@@ -28,12 +27,10 @@ _LISTEN, _TIME_WAIT = "0A", "06"
 
 def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
     """Return the ports that the kernel gives to outgoing connections; without /proc IANA's."""
-    fields, digits = read_attribute(path).split(), len(str(HIGHEST))
-    ends = [int(field) for field in fields if field.isascii() and field.isdigit() and len(field) <= digits]
-    match ends:
-        case [first, last] if len(ends) == len(fields) and max(ends) <= HIGHEST:
-            return range(first, last + 1)
-    return range(49_152, 65_536)
+    fields = read_attribute(path).split()
+    ends = [int(field) for field in fields if field.isascii() and field.isdigit()]
+    is_range = len(fields) == len(ends) == 2 and max(ends) <= HIGHEST  # noqa: PLR2004 - its two ends
+    return range(ends[0], ends[1] + 1) if is_range else range(49_152, 65_536)
 
 
 def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tuple[int, ...]:
@@ -58,16 +55,13 @@ def listen(address: str, candidates: Sequence[int], port_range: range = DEFAULT_
     It is bound without SO_REUSEADDR, so a port that another world reserves (see `keep`) is skipped.
     Raises NetworkError if every port is in use, or the address is not this host's.
     """
-    rest = (port for port in port_range if port not in candidates)
-    tried = 0
-    for port in chain(candidates, rest):
-        listener = bound(address, port)
-        if listener is not None:
+    wanted = dict.fromkeys((*candidates, *port_range))
+    for port in wanted:
+        if (listener := bound(address, port)) is not None:
             return listener
-        tried += 1
     raise NetworkError(
         f"a free port on {address}",
-        f"all of the {tried} ports tried are taken{over({*candidates, *port_range})}",
+        f"all of the {len(wanted)} ports tried are taken{over(wanted)}",
         "a wider --port-range A-B, or ending what listens there (see `ss -tan`)",
     )
 

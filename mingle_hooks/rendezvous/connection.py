@@ -64,8 +64,7 @@ class Poller:
 
     def ready(self, timeout_s: float) -> list[tuple[int, int]]:
         """Return the descriptors that are ready within timeout_s, and for which events: an error is ready for both."""
-        found = self._kernel.poll(timeout_s * self._second)
-        return [(fd, min(events, READ | WRITE)) for fd, events in found]
+        return [(fd, min(events, READ | WRITE)) for fd, events in self._kernel.poll(timeout_s * self._second)]
 
 
 # Data is read into one buffer, at first of the size of a stranger's largest frame: new memory for each read costs more.
@@ -347,6 +346,7 @@ ACCEPT_AT_ONCE = 256
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # Seconds until the next attempt to accept where no room could be made: the callers wait in the kernel.
 ROOM_S = 0.2
+Take = Callable[[socket.socket, str], None]
 
 
 class Callers:
@@ -357,11 +357,7 @@ class Callers:
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        listeners: Sequence[socket.socket],
-        take: Callable[[socket.socket, str], None],
-        make_room: Callable[[], bool] = lambda: False,
+        self, loop: Loop, listeners: Sequence[socket.socket], take: Take, make_room: Callable[[], bool] = lambda: False
     ) -> None:
         self._loop, self._take, self._make_room = loop, take, make_room
         self._listeners = list(listeners)

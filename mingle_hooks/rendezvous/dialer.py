@@ -162,7 +162,7 @@ class _Call:
         dialer = self._dialer
         why: wire.Why = wire.one_of(wire.REASONS)(body, "why")
         host = wire.text(body, "host", 253)
-        at = wire.split(wire.text(body, "at", 64)) if why == wire.RELAY else None
+        at = wire.split(wire.text(body, "at", 64)) if why == "relay" else None
         self._refuse_for(MISMATCH_BACKOFF_S)
         if at is not None:
             dialer.on_relay(self._endpoint, Endpoint(*at, self._endpoint.backend))
@@ -184,7 +184,7 @@ class _Call:
         terms = (leader, ticket.to_bytes(8, "big"), host.encode())
         if not dialer.secret.agrees(proof, b"challenge", self._nonce, leader_nonce, *terms):
             self._refuse_for(MISMATCH_BACKOFF_S)
-            dialer.on_mismatch(self._endpoint.address, host, wire.KEY)
+            dialer.on_mismatch(self._endpoint.address, host, "key")
             return
         self._ended("answered")
         sealer = wire.Sealer(dialer.secret, self._nonce, leader_nonce, b"member", b"leader")
@@ -287,14 +287,14 @@ class Search(Discovery):
     def refusal(self) -> MingleError | None:
         """Return the likely reason why no leader was found, if leaders have refused this member."""
         seen = {why: ", ".join(rejected.list()) for why, rejected in self._refusals.items()}
-        if others := seen[wire.VERSION]:
+        if others := seen["version"]:
             here, remedy = f"version {mingle_hooks.__version__} here", "the same version of mingle on every member"
             return ConflictError(f"the same version of mingle as {others} has", here, remedy)
-        if others := seen[wire.RUN]:
+        if others := seen["run"]:
             remedy = "pbs_tmrsh or pbsdsh to start every member, or the job's PBS_JOBCOOKIE in every shell"
             expected = f"the same run of the job as {others}, by PBS_JOBCOOKIE"
             return SecretError(expected, "another one, or none, here", remedy)
-        if not (others := seen[wire.KEY]):
+        if not (others := seen["key"]):
             return None
         here = f"another key here ({self._request.key_from})" if self._request.key_from else "another key here"
         remedy = "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)"
@@ -304,14 +304,13 @@ class Search(Discovery):
         """Dial a leader directly instead of its relay: a thief's, or a service's address before a pod's own."""
         if endpoint.address not in self._relays and len(self._relays) < MOST_REPORTS:
             self._relays.add(endpoint.address)
-            self._context.note(
-                f"{endpoint.address} only relays {leader.address}: connecting to {leader.address} directly"
-            )
+            seen = f"{endpoint.address} only relays {leader.address}"
+            self._context.note(f"{seen}: connecting to {leader.address} directly")
         self._dialer.dial(leader)
 
     def _mismatch(self, address: str, host: str, why: wire.Why) -> None:
         self._refusals[why].add(address, host)
-        if why == wire.KEY:
+        if why == "key":
             self._reject(address, host)
         elif self.leader is not None:
             self.leader.refused[why].add(address, host)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 from mingle_hooks.errors import LIMITS, MingleError, NetworkError, PlaceError, reason
-from mingle_hooks.files import read_bounded
+from mingle_hooks.files import read_bounded, write_new
 from mingle_hooks.rendezvous import multicast, wire
 from mingle_hooks.rendezvous.connection import Endpoint, Lookup, Loop, Timer
 from mingle_hooks.rendezvous.wire import Secret, check_in_ports
@@ -101,17 +101,14 @@ class HostsBackend:
         self._addresses: dict[str, list[str]] = {}
         self._lookups: dict[str, Lookup] = {}  # one per name, so that a server that does not answer delays no other
         self._next_lookup = 0.0
-        self._wanted = False
         self.faults: list[str] = []
 
     def search(self, *, wanted: bool) -> None:
         """Start, or stop, dialling."""
-        if wanted and not self._wanted:
+        if wanted and not self._timer.is_set:
             self._delay = HOSTS_FIRST_DELAY_S
-            self._wanted = True
             self._round()
         elif not wanted:
-            self._wanted = False
             self._timer.cancel()
 
     def announce(self, advertisement: Advertisement | None) -> None:
@@ -155,7 +152,7 @@ class HostsBackend:
         """Store the addresses of a host, and dial them at once."""
         del self._lookups[host]
         self._addresses[host] = addresses
-        if self._wanted and addresses:
+        if self._timer.is_set and addresses:
             self._timer.cancel()
             self._round()
 
@@ -232,9 +229,7 @@ class DirectoryBackend:
         draft = path + ".part"
         self._own = path
         try:
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(self._context.secret.mac(b"notice", body) + body)
+            write_new(draft, self._context.secret.mac(b"notice", body) + body)
             os.replace(draft, path)
         except OSError as error:
             self._remove()

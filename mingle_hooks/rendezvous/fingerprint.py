@@ -14,14 +14,7 @@ import mingle_hooks
 from mingle_hooks.errors import MingleError
 from mingle_hooks.files import read_bounded
 from mingle_hooks.net import devices
-from mingle_hooks.net.addresses import (
-    ListedAddress,
-    is_loopback,
-    is_virtual_name,
-    list_addresses,
-    list_entries,
-    read_attribute,
-)
+from mingle_hooks.net.addresses import ListedAddress, is_virtual_name, list_addresses, list_entries, read_attribute
 
 
 class FingerprintRequest(NamedTuple):
@@ -33,20 +26,13 @@ class FingerprintRequest(NamedTuple):
     root: str = ""
     statvfs: Callable[[str], os.statvfs_result] = os.statvfs
     limits: Mapping[str, int] = MappingProxyType({})  # the user's, by name, as of getrlimit(2)
+    listed: Callable[[], Iterable[ListedAddress]] = list_addresses
 
 
 def own_limits() -> dict[str, int]:
     """Return this process's current limits, by name."""
     names = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
     return {name: resource.getrlimit(number)[0] for name, number in names.items()}
-
-
-def read_text(path: str, most: int = 4096) -> str:
-    """Return the beginning of a text file, "" if it cannot be read."""
-    try:
-        return read_bounded(path, most).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 # A fingerprint is one printable text of sorted ``name=value`` parts, which the leader compares as a whole.
@@ -195,7 +181,7 @@ def gpu_driver(request: FingerprintRequest) -> dict[str, str]:
         version = read_attribute(f"{request.root}/sys/module/{module}/version")
         if not version and module == "nvidia":
             # Its first line reads "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan …".
-            fields = read_text(f"{request.root}/proc/driver/nvidia/version", 256).partition("\n")[0].split()
+            fields = read_attribute(f"{request.root}/proc/driver/nvidia/version", 256).partition("\n")[0].split()
             version = next((field for field in fields if field[0].isdigit() and "." in field), "")
         if version:
             found.append(version if module == "nvidia" else f"{module} {version}")
@@ -225,7 +211,7 @@ def gpu_models(request: FingerprintRequest) -> dict[str, str]:
 
 def _amd(root: str) -> set[str]:
     for node in devices.amd_gpus(root)[:1]:
-        lines = (line.split() for line in read_text(f"{node}/properties").splitlines())
+        lines = (line.split() for line in read_attribute(f"{node}/properties").splitlines())
         return {f"{int(fields[1]):#06x}" for fields in lines if fields[:1] == ["device_id"]}
     return set()
 
@@ -245,9 +231,9 @@ def _limit(name: str, soft: int) -> str:
 
 
 def _may_lock(root: str) -> bool:
-    lines = read_text(f"{root}/proc/self/status").splitlines()
+    lines = read_attribute(f"{root}/proc/self/status").splitlines()
     capabilities = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
-    users = read_text(f"{root}/proc/self/uid_map", 256).split()
+    users = read_attribute(f"{root}/proc/self/uid_map", 256).split()
     return bool(capabilities >> _CAP_IPC_LOCK & 1) and " ".join(users) == _ALL_USERS
 
 
@@ -278,21 +264,23 @@ MOST_ADDRESSES = 16
 # Hardware types of linux/if_arp.h that carry a cluster's traffic: Ethernet and InfiniBand.
 _TYPES = ("1", "32")
 _UP = ("up", "unknown")
+# Loopback and link-local addresses: no other host can use them.
+_OWN_ADDRESSES = ("127.", "::1", "169.254.", "fe80:")
 _UNKNOWN_MBPS = 2**32 - 1
 # Interfaces within this node, besides those of is_virtual_name: the host's end of a DPU.
 _INNER = ("tmfifo",)
 _LINKS = {"Ethernet": "RoCE", "Unspecified": "EFA"}
 
 
-def network_of(root: str, found: Callable[[], Iterable[ListedAddress]]) -> tuple[dict[str, str], str]:
+def network_of(request: FingerprintRequest) -> tuple[dict[str, str], str]:
     """Return the RDMA part of a fingerprint, and `10.0.0.2=100G,mtu9000 …`, the addresses that others may use.
 
     Raises NetworkError.
     """
-    net, infiniband = f"{root}/sys/class/net", f"{root}/sys/class/infiniband"
+    net, infiniband = f"{request.root}/sys/class/net", f"{request.root}/sys/class/infiniband"
     folders = [f"{infiniband}/{card}/ports" for card in list_entries(infiniband)]
     ports = [f"{folder}/{port}" for folder in folders for port in list_entries(folder)]
-    usable = [one for one in found() if _is_usable(one.address)]
+    usable = [one for one in request.listed() if not one.address.startswith(_OWN_ADDRESSES)]
     names = [name for name in dict.fromkeys(one.name for one in usable) if _is_up(net, name)]
     paths = [f"{net}/{name}/speed" for name in names]
     if ports:
@@ -303,12 +291,8 @@ def network_of(root: str, found: Callable[[], Iterable[ListedAddress]]) -> tuple
         answers = {path: read_attribute(path) for path in paths}
     kinds = {name: _kind(f"{net}/{name}", answers) for name in names}
     texts = [f"{one.address}{kinds[one.name]}" for one in usable if one.name in kinds]
-    has_device = any(name.startswith("uverbs") for name in list_entries(f"{root}/dev/infiniband"))
+    has_device = any(name.startswith("uverbs") for name in list_entries(f"{request.root}/dev/infiniband"))
     return _rdma(ports, answers, has_device=has_device), " ".join(texts[:MOST_ADDRESSES])
-
-
-def _is_usable(address: str) -> bool:
-    return not is_loopback(address) and not address.startswith(("fe80:", "169.254."))
 
 
 def _is_up(net: str, name: str) -> bool:
@@ -406,7 +390,7 @@ def _folders(request: FingerprintRequest, prefix: str, library: str) -> list[str
 
 def _release(root: str, prefix: str) -> str:
     """Return Python's full version from a virtual environment's pyvenv.cfg, "" without one."""
-    lines = (line.partition("=") for line in read_text(f"{root}{prefix}/pyvenv.cfg").splitlines())
+    lines = (line.partition("=") for line in read_attribute(f"{root}{prefix}/pyvenv.cfg").splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() in ("version", "version_info")), "")
 
 
@@ -441,7 +425,7 @@ def find_program(request: FingerprintRequest, name: str) -> str:
 
 def container_image(request: FingerprintRequest) -> dict[str, str]:
     """Return the distribution, and the container's image if the environment names it."""
-    lines = (line.partition("=") for line in read_text(f"{request.root}/etc/os-release").splitlines())
+    lines = (line.partition("=") for line in read_attribute(f"{request.root}/etc/os-release").splitlines())
     release = {name: value.strip("\"'") for name, _, value in lines}
     labels = [" ".join(filter(None, (release.get("ID"), release.get("VERSION_ID"))))]
     labels += [os.path.basename(request.environ[name]) for name in _IMAGES if name in request.environ][:1]
@@ -469,7 +453,7 @@ def git_commit(request: FingerprintRequest) -> dict[str, str]:
     directory = request.directory
     for _ in range(MOST_LEVELS):
         place = os.path.join(directory, ".git")
-        kind, _, elsewhere = read_text(f"{request.root}{place}", 1024).partition(":")
+        kind, _, elsewhere = read_attribute(f"{request.root}{place}", 1024).partition(":")
         if kind == "gitdir":  # a worktree or a submodule
             place = os.path.join(directory, elsewhere.strip())
         elif not os.path.isdir(f"{request.root}{place}"):
@@ -485,13 +469,13 @@ def git_commit(request: FingerprintRequest) -> dict[str, str]:
 
 def _commit(root: str, place: str) -> str:
     """Return the commit of a git directory by its files, "" if refs have another format (reftable)."""
-    head = read_text(f"{root}{place}/HEAD", 1024).strip()
+    head = read_attribute(f"{root}{place}/HEAD", 1024)
     if not head.startswith("ref: "):
         return head
     name = head[len("ref: ") :]
-    common = os.path.join(place, read_text(f"{root}{place}/commondir", 1024).strip())
+    common = os.path.join(place, read_attribute(f"{root}{place}/commondir", 1024))
     for folder in (place, common):
-        if commit := read_text(f"{root}{folder}/{name}", 128).strip():
+        if commit := read_attribute(f"{root}{folder}/{name}"):
             return commit
     try:
         packed = b"\n" + read_bounded(f"{root}{common}/packed-refs", MOST_REFS_BYTES)
@@ -507,9 +491,7 @@ SOURCES = (
 )
 
 
-def fingerprint(
-    request: FingerprintRequest, found: Callable[[], Iterable[ListedAddress]] = list_addresses
-) -> tuple[str, str]:
+def fingerprint(request: FingerprintRequest) -> tuple[str, str]:
     """Return the fingerprint, and this node's own addresses. A source that fails contributes nothing."""
     parts: dict[str, str] = {}
     addresses = ""
@@ -519,7 +501,7 @@ def fingerprint(
         except (OSError, ValueError, LookupError):  # this node's files have an unknown format
             continue
     try:
-        rdma, addresses = network_of(request.root, found)
+        rdma, addresses = network_of(request)
         parts |= rdma
     except (OSError, ValueError, LookupError, MingleError):
         pass

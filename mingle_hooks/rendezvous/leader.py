@@ -18,20 +18,7 @@ from mingle_hooks import values
 from mingle_hooks.errors import Shortage, printable
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import STALLED_S, Callers, Connection, Loop, Timer, notice_loss
-from mingle_hooks.rendezvous.messages import (
-    COMMIT_DELIVERY_S,
-    LAST_EPOCH,
-    LEASE_S,
-    LONGEST_PART,
-    MEMBER_BYTES,
-    RENEW_S,
-    Answer,
-    Failure,
-    JoinRequest,
-    Kind,
-    Leases,
-    age_s,
-)
+from mingle_hooks.rendezvous.messages import LEASE_S, Answer, Failure, JoinRequest, Kind, Leases
 from mingle_hooks.rendezvous.roster import AddressChoice, Entry, RejectedPeers, Roster, Terms, not_own
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, TAG_BYTES, Attempt, LeaderState, Secret
 from mingle_hooks.schedulers.hostlist import fold
@@ -48,11 +35,12 @@ class Session:
 
     __slots__ = ("_challenged", "_leader", "_proved", "_sealer", "_secret", "address", "connection", "entry", "since")
 
-    def __init__(self, leader: Leader, loop: Loop, sock: socket.socket, address: str, secret: Secret) -> None:
-        self.address = _plain(address)
+    def __init__(self, leader: Leader, loop: Loop, sock: socket.socket, address: str) -> None:
+        # In its usual form: without the IPv4 prefix of a dual-stack socket, and without a zone.
+        self.address = address.removeprefix("::ffff:").partition("%")[0]
         self.since = loop.clock()
         self.entry: Entry | None = None
-        self._leader, self._secret = leader, secret
+        self._leader, self._secret = leader, leader.secret
         self._sealer: wire.Sealer | None = None
         self._proved = False
         self._challenged = 0.0  # the time of day
@@ -97,10 +85,9 @@ class Session:
         at = self.connection.own_end().encode()
         if not self._secret.agrees(proof, b"verify", nonce, self._leader.me.member, at):
             raise wire.WireError("not a member of this leader")
-        self._refuse_replay(nonce)
-        self.connection.send(
-            wire.frame(wire.VERIFIED, wire.encode({"proof": self._secret.mac(b"verified", nonce).hex()}))
-        )
+        self._leader.acceptor.refuse_replay(nonce)
+        reply = {"proof": self._secret.mac(b"verified", nonce).hex()}
+        self.connection.send(wire.frame(wire.VERIFIED, wire.encode(reply)))
         # The leader closes first: the port then stays in TIME_WAIT here, and the kernel hands it to nobody.
         self.leave()
 
@@ -108,28 +95,23 @@ class Session:
         """Answer a member that holds the key of this run and has dialled this very address; refuse all others."""
         host = wire.text(body, "host", LONGEST_HOST) if "host" in body else ""
         if body.get("version") != PROTOCOL_VERSION:
-            self._refuse(wire.VERSION, host)
+            self._refuse("version", host)
         nonce = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
         at = wire.text(body, "at", LONGEST_END)
         proof, attempt_proof = (wire.hexadecimal(body, name, wire.MAC_BYTES) for name in ("proof", "door"))
         if not self._secret.agrees(proof, b"hello", nonce, at.encode()):
             is_member = self._secret.attempt_secret.agrees(attempt_proof, b"door", nonce, at.encode())
-            self._refuse(wire.RUN if is_member else wire.KEY, host)
+            self._refuse("run" if is_member else "key", host)
         if at != self.connection.own_end():
-            self._refuse(wire.RELAY, host)
-        self._refuse_replay(nonce)
+            self._refuse("relay", host)
+        self._leader.acceptor.refuse_replay(nonce)
         self._challenge(nonce)
-
-    def _refuse_replay(self, nonce: bytes) -> None:
-        """Refuse a nonce that was used before: its frame may be replayed."""
-        if not self._leader.acceptor.is_new(nonce):
-            raise wire.WireError("said before")
 
     def _refuse(self, reason: wire.Why, host: str) -> NoReturn:
         """Refuse a stranger, with a reason that does not depend on the key, and close the connection."""
         reply = {"why": reason, "host": self._leader.me.host, "at": self.connection.own_end()}
         self.connection.send(wire.frame(wire.REFUSED, wire.encode(reply)))
-        if reason != wire.RELAY:
+        if reason != "relay":
             self._leader.reject(self.address, host, reason)
         raise wire.WireError(f"another {reason}")
 
@@ -164,12 +146,8 @@ class Session:
                 # It read its clock, cut to ms, after the challenge was sent and before its check-in arrived.
                 at = join_request.clock_ms / 1000
                 self.entry.clock = at - time.time(), at + 0.001 - self._challenged
-        elif kind == wire.RIVAL:
-            self._rival(body)
-        elif kind == wire.FAILED:  # another candidate knows why there is no world
-            self._leader.receive_failure(Failure.parse(body), age_s(body))
-        else:
-            raise wire.WireError("not a check-in")
+        else:  # another candidate's
+            self._report_frame(kind, body)
 
     def _member_frame(self, kind: int, body: wire.Body) -> None:
         if self.entry is None:
@@ -179,27 +157,25 @@ class Session:
             self._leader.reached(member, wire.integer(body, "offer", 0, 255), wire.address(body, "own"))
         elif kind == wire.READY:
             lease_s = wire.integer(body, "lease_ms", 0, round(LEASE_S * 1000)) / 1000
-            self._leader.is_ready(member, wire.integer(body, "epoch", 1, LAST_EPOCH), lease_s)
+            self._leader.is_ready(member, wire.integer(body, "epoch", 1, messages.LAST_EPOCH), lease_s)
         elif kind == wire.DONE:
             self._leader.is_done(member)
         elif kind == wire.GAVE_UP:
             self._leader.give_up(wire.integer(body, "after_s", 0, 10**6))
-        elif kind == wire.FAILED:  # a permanent failure of the member
-            self._leader.receive_failure(Failure.parse(body), age_s(body))
+        else:
+            self._report_frame(kind, body)
+
+    def _report_frame(self, kind: int, body: wire.Body) -> None:
+        """Receive the reason why there is no world, or that there is another leader."""
+        if kind == wire.FAILED:
+            self._leader.receive_failure(Failure.parse(body), messages.age_s(body))
         elif kind == wire.RIVAL:
-            self._rival(body)
+            host = wire.text(body, "host", messages.LONGEST_PART)
+            member = wire.hexadecimal(body, "member", messages.MEMBER_BYTES)
+            if member != self._leader.me.member:
+                self._leader.met_rival(host)
         else:
             raise wire.WireError("not a member's frame")
-
-    def _rival(self, body: wire.Body) -> None:
-        host, member = wire.text(body, "host", LONGEST_PART), wire.hexadecimal(body, "member", MEMBER_BYTES)
-        if member != self._leader.me.member:
-            self._leader.met_rival(host)
-
-
-def _plain(address: str) -> str:
-    """Return an address in its usual form: without the IPv4 prefix of a dual-stack socket, and without a zone."""
-    return address.removeprefix("::ffff:").partition("%")[0]
 
 
 # The acceptor of a leader's connections, which bounds the number and time of those without proof of the key.
@@ -213,14 +189,8 @@ MOST_NONCES = 100_000
 class Acceptor:
     """Accepts connections, and owns the listeners and every session. The owner calls close()."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        listeners: Sequence[socket.socket],
-        open_session: Callable[[socket.socket, str], Session],
-        most_strangers: int,
-    ) -> None:
-        self._loop, self._open_session, self._most_strangers = loop, open_session, most_strangers
+    def __init__(self, leader: Leader, loop: Loop, listeners: Sequence[socket.socket], most_strangers: int) -> None:
+        self._leader, self._loop, self._most_strangers = leader, loop, most_strangers
         self.connected: dict[Session, None] = {}
         self.strangers: dict[Session, None] = {}  # those of them without proof of the key; oldest first
         self._nonces: dict[bytes, None] = {}  # oldest first
@@ -258,14 +228,13 @@ class Acceptor:
                 break
             session.leave()
 
-    def is_new(self, nonce: bytes) -> bool:
-        """Return whether this nonce is new, and record it."""
+    def refuse_replay(self, nonce: bytes) -> None:
+        """Record this nonce. Raises WireError if it was used before: its frame may be replayed."""
         if nonce in self._nonces:
-            return False
+            raise wire.WireError("said before")
         self._nonces[nonce] = None
         if len(self._nonces) > MOST_NONCES:
             del self._nonces[next(iter(self._nonces))]
-        return True
 
     def _make_room(self) -> bool:
         """Drop the oldest stranger, and return whether there was one."""
@@ -275,7 +244,7 @@ class Acceptor:
         return False
 
     def _take(self, sock: socket.socket, where: str) -> None:
-        session = self._open_session(sock, where)
+        session = Session(self._leader, self._loop, sock, where)
         self.connected[session] = self.strangers[session] = None
         if len(self.strangers) > self._most_strangers:
             next(iter(self.strangers)).leave()
@@ -302,13 +271,13 @@ class Closing:
         """Record a member's lease, and return whether all, so many besides the leader, now wait long enough."""
         self.leases.promised(member, lease_s)
         # A member that is about to give up is not asked again: it sends GAVE_UP.
-        if lease_s <= COMMIT_DELIVERY_S or len(self.leases) != members:
+        if lease_s <= messages.COMMIT_DELIVERY_S or len(self.leases) != members:
             return False
-        return not self._renew(self.leases.ending(COMMIT_DELIVERY_S))
+        return not self._renew(self.leases.ending(messages.COMMIT_DELIVERY_S))
 
     def renew(self) -> None:
-        """Renew the leases that have run for RENEW_S."""
-        self._renew(self.leases.ending(LEASE_S - RENEW_S))
+        """Renew the leases that have run for messages.RENEW_S."""
+        self._renew(self.leases.ending(LEASE_S - messages.RENEW_S))
 
     def silent(self) -> list[bytes]:
         """Return the members that have been asked and have not sent READY."""
@@ -347,7 +316,8 @@ class Answers:
     def __init__(self, place: Place, members: Sequence[tuple[Entry, Member]]) -> None:
         roster = [[row.node_rank, row.host, row.address, row.slots] for _, row in members]
         encoded = values.to_json(roster).encode()
-        world: Any = {"nodes": len(members), "size": world_size(members), "addr": place.addr, "port": place.port}
+        self.size = sum(row.slots for _, row in members)  # WORLD_SIZE
+        world: Any = {"nodes": len(members), "size": self.size, "addr": place.addr, "port": place.port}
         # It covers the leader's random id: two successive worlds may have the same address and port.
         digest = sha256(place.attempt + place.leader + wire.encode(world) + encoded).hexdigest()[:16]
         world |= {"digest": digest, "epoch": place.epoch, "at": place.at}
@@ -374,11 +344,6 @@ class Answers:
         if "roster" in answer:
             session.connection.send(self._roster_frame)
         session.send(wire.ANSWER, answer)
-
-
-def world_size(members: Sequence[tuple[Entry, Member]]) -> int:
-    """Return the world size: all members' slots."""
-    return sum(row.slots for _, row in members)
 
 
 # Progress reports to waiting members: how many have checked in.
@@ -429,7 +394,7 @@ class ProgressReports:
 # Why a world has not formed in time.
 
 # Reason of a refusal -> kind of failure where members are missing; the likeliest mistake first.
-REFUSALS: dict[wire.Why, Kind] = {wire.VERSION: "versions", wire.RUN: "runs", wire.KEY: "keys"}
+REFUSALS: dict[wire.Why, Kind] = {"version": "versions", "run": "runs", "key": "keys"}
 
 
 def missing_members(leader: Leader, shortage: Shortage | None, after_s: int, silent: list[str] | None) -> Failure:
@@ -440,8 +405,7 @@ def missing_members(leader: Leader, shortage: Shortage | None, after_s: int, sil
     """
     roster, host, one_way = leader.roster, leader.me.host, leader.one_way()
     if silent is None and roster.complete:
-        short = roster.short_of([offer.address for offer in leader.terms.advertised])
-        return Failure("network", (host, short))
+        return Failure("network", (host, roster.short_of([offer.address for offer in leader.terms.advertised])))
     nodes, inside, missing = str(roster.nodes or "all"), str(len(roster)), roster.missing()
     if silent is not None:
         inside = f"{len(roster) - len(silent)} of {inside} confirmed"
@@ -472,15 +436,14 @@ class Leader:
         attempt: Attempt,
         secret: Secret,
         roster: Roster,
-        me: JoinRequest,
         terms: Terms,
         listeners: Sequence[socket.socket],
         on_change: Callable[[], None],
         most_strangers: int,
     ) -> None:
-        self._loop, self._attempt, self._secret = loop, attempt, secret
+        self._loop, self._attempt, self.secret = loop, attempt, secret
         self.tag = attempt.tag
-        self.roster, self.me, self.terms = roster, me, terms
+        self.roster, self.me, self.terms = roster, roster.me, terms
         self.state: LeaderState = "gathering"
         self.failure: Failure | None = None
         self._began, self._failed = loop.clock(), 0.0
@@ -495,12 +458,10 @@ class Leader:
         self._closing: Closing | None = None  # the last epoch, once there was one
         self._done: set[bytes] = set()
         self._informed: set[bytes] = set()
-        own_entry = roster.entry(me.member)
+        own_entry = roster.entry(roster.me.member)
         own_entry.arrived = loop.clock()
         own_entry.reached = {index: offer.address for index, offer in enumerate(terms.advertised)}
-        self.acceptor = Acceptor(
-            loop, listeners, lambda sock, address: Session(self, loop, sock, address, self._secret), most_strangers
-        )
+        self.acceptor = Acceptor(self, loop, listeners, most_strangers)
         self._progress = ProgressReports(loop, self._send_progress)
         self.choice = AddressChoice(loop, roster, terms, lambda: self.state == "gathering", self._close)
         self._sweep()
@@ -513,7 +474,7 @@ class Leader:
     @property
     def rejected(self) -> RejectedPeers:
         """The peers that use another key."""
-        return self.refused[wire.KEY]
+        return self.refused["key"]
 
     @property
     def all_done(self) -> bool:
@@ -672,7 +633,7 @@ class Leader:
             self.state = "gathering"
         self._on_change()
 
-    def reject(self, address: str, host: str = "", why: wire.Why = wire.KEY) -> None:
+    def reject(self, address: str, host: str = "", why: wire.Why = "key") -> None:
         """Record a refused peer, with the host name that it claims."""
         if self.refused[why].add(address, host):
             self._on_change()
@@ -681,17 +642,17 @@ class Leader:
 
     def _close(self, offer: int) -> None:
         self.state = "closing"
-        self._epoch = self._epoch % LAST_EPOCH + 1
+        self._epoch = self._epoch % messages.LAST_EPOCH + 1
         self._closing = None  # the answers of an earlier epoch are void
-        members = self.roster.members(offer)
-        pinned_size, size = self.roster.pinned("WORLD_SIZE"), str(world_size(members))
-        if pinned_size not in (None, size):
-            self.fail(Failure("size", (str(pinned_size), size)))
-            return
         at = self.terms.advertised[offer].address
         addr = self.roster.pinned("MASTER_ADDR") or at
         place = Place(self._attempt.name, self.me.member, self._epoch, addr, at, self.terms.port)
-        self._closing = Closing(self._loop.clock, self._epoch, Answers(place, members), self._sessions)
+        answers = Answers(place, self.roster.members(offer))
+        pinned_size = self.roster.pinned("WORLD_SIZE")
+        if pinned_size not in (None, str(answers.size)):
+            self.fail(Failure("size", (str(pinned_size), str(answers.size))))
+            return
+        self._closing = Closing(self._loop.clock, self._epoch, answers, self._sessions)
         if len(self.roster) == 1:
             self._commit(self._closing)
 

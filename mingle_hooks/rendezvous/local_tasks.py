@@ -146,11 +146,10 @@ def _dialled(directory: str) -> socket.socket | None:
     try:
         sock.settimeout(0)
         sock.connect(f"{directory}/{SOCKET}")
-    except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
-        sock.close()
-        return None
     except OSError as error:
         sock.close()
+        if isinstance(error, (FileNotFoundError, ConnectionRefusedError, BlockingIOError)):
+            return None
         seen = f"{directory}: {error}"
         raise PlaceError("to call this node's first task", seen, "another XDG_RUNTIME_DIR") from error
     return sock

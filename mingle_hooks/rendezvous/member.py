@@ -13,7 +13,7 @@ from mingle_hooks.net.addresses import is_loopback, is_preferred, machine_id
 from mingle_hooks.net.devices import GpuBinding
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop, Timer, dial
-from mingle_hooks.rendezvous.messages import Answer, Failure, JoinRequest, Outcome, Stopwatch
+from mingle_hooks.rendezvous.messages import Answer, Failure, JoinRequest, Outcome
 from mingle_hooks.rendezvous.wire import Attempt, Material, MembershipState, Secret
 from mingle_hooks.schedulers.facts import JobFacts, switches_above
 from mingle_hooks.settings import Settings
@@ -137,18 +137,9 @@ class Request(NamedTuple):
 def join_request(request: Request) -> JoinRequest:
     """Return this member's check-in. Raises UsageError if no leader would accept it."""
     spec = request.spec
-    me = JoinRequest(
-        os.urandom(messages.MEMBER_BYTES),
-        request.host,
-        spec.rank,
-        spec.nodes,
-        spec.slots,
-        request.machine,
-        spec.pinned,
-        request.wants_roster,
-        topology=switches_above(spec.settings.order, spec.user_environ),
-        obstacle=request.obstacle,
-    )
+    member, topology = os.urandom(messages.MEMBER_BYTES), switches_above(spec.settings.order, spec.user_environ)
+    me = JoinRequest(member, request.host, spec.rank, spec.nodes, spec.slots, request.machine, spec.pinned)
+    me = me._replace(wants_roster=request.wants_roster, topology=topology, obstacle=request.obstacle)
     try:
         wire.parse(JoinRequest, me.body())
     except wire.WireError as error:
@@ -350,10 +341,8 @@ class Membership:
             self.answer, self.state, self._packed = messages.parse_answer(body), "ready", b""
             self.is_free = False
             self._promise(self.answer["epoch"])
-        elif kind == wire.HOLD:
-            self._hold(wire.integer(body, "epoch", 1, messages.LAST_EPOCH))
-        elif kind == wire.COMMIT:
-            self._commit(body)
+        elif kind in (wire.HOLD, wire.COMMIT):
+            self._hold_or_commit(kind, wire.integer(body, "epoch", 1, messages.LAST_EPOCH))
         elif kind == wire.FAILED:
             self.failure, self.failed_ago_s = Failure.parse(body), messages.age_s(body)
             self._settle("failed")
@@ -382,10 +371,14 @@ class Membership:
             self._try_next()
         self._on_change()
 
-    def _hold(self, epoch: int) -> None:
+    def _hold_or_commit(self, kind: int, epoch: int) -> None:
         if self.answer is None or epoch != self.answer["epoch"]:
-            raise wire.WireError("a lease for another answer")
-        self._promise(epoch)
+            raise wire.WireError("a lease, or a commit, for another answer")
+        if kind == wire.HOLD:
+            self._promise(epoch)
+        else:
+            self._send(wire.DONE, {})
+            self._settle("formed")
 
     def _promise(self, epoch: int) -> None:
         """Promise to wait for COMMIT, and send the length of the lease."""
@@ -393,12 +386,6 @@ class Membership:
         self.lease_ends = self.loop.clock() + lease_s
         self._send(wire.READY, {"epoch": epoch, "lease_ms": int(lease_s * 1000)})
         self._on_change()
-
-    def _commit(self, body: wire.Body) -> None:
-        if self.answer is None or wire.integer(body, "epoch", 1, messages.LAST_EPOCH) != self.answer["epoch"]:
-            raise wire.WireError("a commit for another answer")
-        self._send(wire.DONE, {})
-        self._settle("formed")
 
     # The probes of the offered addresses.
 
@@ -460,13 +447,11 @@ class Follower:
         me: JoinRequest,
         search: Search,
         outcome: Outcome,
-        stopwatch: Stopwatch,
         look_again: Callable[[], None],
         leads: Callable[[], bool],
     ) -> None:
         self._loop, self._request, self._secret, self.me = loop, request, secret, me
         self._search, self._outcome, self._look_again, self._leads = search, outcome, look_again, leads
-        self._stopwatch = stopwatch
         self.membership: Membership | None = None
         self.progress: Progress | None = None  # as last reported by a leader
         self.promise: Promise | None = None
@@ -512,16 +497,9 @@ class Follower:
 
     def join(self, proven: ProvenLeader) -> None:
         """Check in with this leader."""
-        self.membership = Membership(
-            self._loop,
-            self._request.spec.attempt,
-            self._secret,
-            proven,
-            self.me._replace(spent=self._stopwatch.durations(self._loop.names_s)),
-            self._accepts,
-            lambda: 0.0 if self.is_late else self._outcome.left_s(),
-            self._changed,
-        )
+        me = self.me._replace(spent=self._outcome.durations())
+        calls = self._accepts, lambda: 0.0 if self.is_late else self._outcome.left_s(), self._changed
+        self.membership = Membership(self._loop, self._request.spec.attempt, self._secret, proven, me, *calls)
 
     def give_up(self) -> None:
         """Tell the leader that this member's time is over, and wait a little for the reason that all members get."""
@@ -652,11 +630,10 @@ class Follower:
         after_s = self._outcome.waited_s()
         if self.membership is None:
             return self._search.no_leader(after_s)
+        label = self.membership.proven.label
         if self.membership.state == "ready":
-            expected = f"rank 0, {self.membership.proven.label}, to commit the world within {after_s} s"
-            return self._search.with_local_faults(
-                MissingError(expected, "no commit, though this member had confirmed", messages.LOOK)
-            )
-        missing = f", missing {self.progress.missing}" if self.progress is not None else ""
-        expected = f"an answer from rank 0, {self.membership.proven.label}, within {after_s} s"
-        return self._search.with_local_faults(MissingError(expected, f"none{missing}", messages.LOOK))
+            expected, seen = f"rank 0, {label}, to commit the world", "no commit, though this member had confirmed"
+        else:
+            missing = f", missing {self.progress.missing}" if self.progress is not None else ""
+            expected, seen = f"an answer from rank 0, {label},", f"none{missing}"
+        return self._search.with_local_faults(MissingError(f"{expected} within {after_s} s", seen, messages.LOOK))

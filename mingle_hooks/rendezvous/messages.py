@@ -43,24 +43,6 @@ class Durations(NamedTuple):
     formed_ms: Milliseconds = 0
 
 
-class Stopwatch:
-    """Runs since this process began, `age_s` ago; its search for the others begins now."""
-
-    def __init__(self, clock: Callable[[], float], age_s: float) -> None:
-        self._clock, self._search_s, self._began = clock, age_s, clock()
-
-    def formed(self, durations: Durations) -> Durations:
-        """Return the durations until check-in completed by that until the answer."""
-        return durations._replace(formed_ms=max(self.durations(0.0).in_ms, durations.in_ms))
-
-    def durations(self, names_s: float) -> Durations:
-        """Return the durations until now, of which the name service took names_s."""
-        search_ms, now_ms = round(self._search_s * 1000), round((self._search_s + self._clock() - self._began) * 1000)
-        return Durations(
-            min(search_ms, MOST_MS), min(round(names_s * 1000), MOST_MS), min(max(now_ms, search_ms), MOST_MS)
-        )
-
-
 def process_age_s() -> float:
     """Return the age of this process in seconds, in steps of a tick (10 ms); 0 without /proc."""
     try:
@@ -266,18 +248,10 @@ _TEXTS: dict[type[MingleError], dict[Kind, tuple[str, str, str]]] = {
 _KINDS = {kind: (error, *texts) for error, kinds in _TEXTS.items() for kind, texts in kinds.items()}
 
 
-def _kind(body: Body, name: str) -> Kind:
-    """Return a kind of failure. Raises WireError."""
-    for known in _KINDS:
-        if known == body.get(name):
-            return known
-    raise WireError(f"{name}: no kind of failure")
-
-
 class Failure(NamedTuple):
     """A kind of failure, and the parts of its message."""
 
-    kind: Annotated[Kind, _kind]
+    kind: Annotated[Kind, wire.one_of(tuple(_KINDS))]
     parts: Annotated[tuple[Annotated[str, wire.printable_text(LONGEST_PART)], ...], Most(MOST_PARTS)]
 
     @property
@@ -366,21 +340,11 @@ class JoinRequest(NamedTuple):
 
     def body(self, clock_ms: int | None = None) -> Body:
         """Return the message, sent at this time of day."""
-        compared = {"fingerprint": self.fingerprint, "addresses": self.addresses, "clock_ms": clock_ms}
-        body: Body = {
-            **(compared if self.fingerprint else {}),
-            "member": self.member.hex(),
-            "host": self.host,
-            "rank": self.rank,
-            "nodes": self.nodes,
-            "slots": self.slots,
-            "machine": self.machine,
-            "given": dict(self.pinned),
-            "roster": self.wants_roster,
-        }
-        body |= {"topology": self.topology} if self.topology else {}
-        body |= {"obstacle": self.obstacle.body()} if self.obstacle else {}
-        return {**body, "spent": list(self.spent)} if self.spent else body
+        body = wire.body_of(self) | {"member": self.member.hex(), "given": dict(self.pinned), "clock_ms": clock_ms}
+        body["obstacle"] = self.obstacle.body() if self.obstacle is not None else None
+        left_out = [] if self.fingerprint else ["fingerprint", "addresses", "clock_ms"]
+        left_out += [name for name in ("topology", "obstacle", "spent") if not body[name]]
+        return {name: value for name, value in body.items() if name not in left_out}
 
 
 # zlib's fastest level: neighbouring rows are alike, and each further level costs more time than it saves.
@@ -473,10 +437,13 @@ class Leases:
 
 
 class Outcome:
-    """The first answer or error, by a deadline of the loop's clock, and whether the member has informed the others."""
+    """The first answer or error, by a deadline of the loop's clock, and whether the member has informed the others.
 
-    def __init__(self, loop: Loop, timeout_s: float) -> None:
-        self._loop, self._began, self._timeout_s = loop, loop.clock(), timeout_s
+    The search for the others begins now; this process began `age_s` seconds ago.
+    """
+
+    def __init__(self, loop: Loop, timeout_s: float, age_s: float = 0.0) -> None:
+        self._loop, self._began, self._timeout_s, self._age_s = loop, loop.clock(), timeout_s, age_s
         self.is_over = False
         self.answer: Answer | None = None
         self._error: MingleError | None = None
@@ -484,6 +451,11 @@ class Outcome:
     def waited_s(self) -> int:
         """Return the seconds that have passed, rounded."""
         return round(self._loop.clock() - self._began)
+
+    def durations(self) -> Durations:
+        """Return the durations until now."""
+        times_s = self._age_s, self._loop.names_s, self._age_s + self._loop.clock() - self._began
+        return Durations(*(min(round(time_s * 1000), MOST_MS) for time_s in times_s))
 
     def left_s(self) -> float:
         """Return the seconds that are left once the member holds an answer."""

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import NetworkError, reason
-from mingle_hooks.net.addresses import ListedAddress, interfaces, is_virtual_name, list_addresses, usable
+from mingle_hooks.net.addresses import ListedAddress, by_index, interfaces, is_virtual_name, list_addresses, usable
 from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, READ, Endpoint, Loop, Timer
 from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret, multicast_port
 
@@ -143,10 +143,8 @@ def carriers(prefer: Sequence[Preference]) -> list[IfaceInfo]:
 def choose_carriers(infos: Sequence[IfaceInfo], prefer: Sequence[Preference]) -> list[IfaceInfo]:
     """Return the interfaces to use: the preferred ones, else all physical ones, else loopback."""
     if prefer:
-        named = ((info, [address.ip for address in _addresses(info)]) for info in infos)
-        return [info for info, ips in named if any(p.matches(info.machine_name, *ips) for p in prefer)][
-            :MOST_INTERFACES
-        ]
+        wanted = [info for info in infos if any(p.matches(info.machine_name, *_ips(info)) for p in prefer)]
+        return wanted[:MOST_INTERFACES]
     real = [info for info in infos if not _is_loopback(info) and not is_virtual_name(info.machine_name)]
     return real[:MOST_INTERFACES] or [info for info in infos if _is_loopback(info)]
 
@@ -165,27 +163,21 @@ def _infos(found: Iterable[ListedAddress]) -> list[IfaceInfo]:
     load_multicast_expert()  # 30 ms, paid only where multicast is used
     from multicast_expert import IfaceInfo
 
-    four: dict[tuple[int, str], list[ipaddress.IPv4Interface]] = {}
-    six: dict[tuple[int, str], list[ipaddress.IPv6Interface]] = {}
-    for name, ifindex, address, prefix in found:
-        key, interface = (ifindex, name), ipaddress.ip_interface(f"{address}/{prefix}")
-        if isinstance(interface, ipaddress.IPv4Interface):
-            four.setdefault(key, []).append(interface)
-        else:
-            six.setdefault(key, []).append(interface)
-    return [
-        IfaceInfo(name, ifindex, None, four.get((ifindex, name), []), six.get((ifindex, name), []))
-        for ifindex, name in sorted({*four, *six})
-    ]
+    infos = []
+    for (ifindex, name), addresses in sorted(by_index(found).items()):
+        four = [address for address in addresses if isinstance(address, ipaddress.IPv4Interface)]
+        six = [address for address in addresses if isinstance(address, ipaddress.IPv6Interface)]
+        infos.append(IfaceInfo(name, ifindex, None, four, six))
+    return infos
 
 
 def _is_loopback(info: IfaceInfo) -> bool:
     """Return whether this is loopback; IfaceInfo.is_localhost() matches 127.0.0.1/32 only, not /8."""
-    return any(address.ip.is_loopback for address in _addresses(info))
+    return any(ip.is_loopback for ip in _ips(info))
 
 
-def _addresses(info: IfaceInfo) -> list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:
-    return [*info.ip4_addrs, *info.ip6_addrs]
+def _ips(info: IfaceInfo) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    return [*(four.ip for four in info.ip4_addrs), *(six.ip for six in info.ip6_addrs)]
 
 
 # One interface in one family, over which multicast is sent and received.
@@ -195,17 +187,11 @@ class Link:
     """Sockets for one group and port, whose datagrams `read(link, sock)` reads; the owner calls close()."""
 
     def __init__(
-        self,
-        loop: Loop,
-        read: Callable[[Link, socket.socket], None],
-        info: IfaceInfo,
-        family: int,
-        group: str,
-        port: int,
-        ttl: int,
+        self, loop: Loop, read: Callable[[Link, socket.socket], None], info: IfaceInfo, group: str, port: int, ttl: int
     ) -> None:
         import multicast_expert  # see load_multicast_expert
 
+        family = socket.AF_INET6 if ":" in group else socket.AF_INET
         self.info, self._where, self._loop = info, (group, port), loop
         # Members may share a host, so datagrams have to loop back to it.
         self._tx: McastTxSocket = multicast_expert.McastTxSocket(
@@ -394,8 +380,7 @@ class OneWay:
 
     def queried(self, member: bytes, address: str) -> None:
         """Record a member that asks this leader; a link-local address is replaced by a better one."""
-        known = self._queriers.get(member, "fe80:")
-        if known.startswith("fe80:") and len(self._queriers) < MOST_QUERIERS:
+        if self._queriers.get(member, "fe80:").startswith("fe80:") and len(self._queriers) < MOST_QUERIERS:
             self._queriers[member] = address
 
     def report(self, arrived: Collection[Entry] = ()) -> list[str]:
@@ -526,13 +511,11 @@ class MulticastBackend:
 
     def _open(self, info: IfaceInfo) -> None:
         attempt = self.context.spec.attempt
-        families = [(socket.AF_INET, attempt.group4, info.ip4_addrs), (socket.AF_INET6, attempt.group6, info.ip6_addrs)]
-        for family, group, addresses in families:
-            if not addresses:
-                continue
+        groups = [attempt.group4] * bool(info.ip4_addrs) + [attempt.group6] * bool(info.ip6_addrs)
+        for group in groups:
             try:
                 ttl = self.context.spec.settings.multicast_ttl
-                self.links.append(Link(self.context.loop, self.received, info, family, group, self._port, ttl))
+                self.links.append(Link(self.context.loop, self.received, info, group, self._port, ttl))
             except (OSError, RuntimeError) as error:  # it has vanished, or multicast_expert refuses it: others may work
                 self._fault(info, error)
 

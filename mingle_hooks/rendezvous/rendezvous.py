@@ -6,7 +6,6 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ipaddress import ip_address
 from typing import NamedTuple
 
 from mingle_hooks import files
@@ -18,7 +17,7 @@ from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
 from mingle_hooks.rendezvous.discovery import BACKENDS, Advertisement
 from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.member import GOODBYE_S, Follower, MemberSpec, Observer, Progress, Request, join_request
-from mingle_hooks.rendezvous.messages import LINGER_S, Answer, Failure, JoinRequest, Outcome, Stopwatch
+from mingle_hooks.rendezvous.messages import LINGER_S, Answer, Failure, JoinRequest, Outcome
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms, not_own
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, MOST_ADVERTISED, Secret, check_in_ports
 from mingle_hooks.schedulers.facts import MOST_NODES, SCHEDULER
@@ -148,7 +147,7 @@ def stand_as_candidate(
         world = {name: value for name, value in me.pinned.items() if name != "NODE_RANK"}
         roster = Roster(me._replace(pinned=world), spec.hosts, by_switch=spec.settings.order != SCHEDULER)
         most_strangers = _allow_open_files(spec.nodes)
-        leader = Leader(loop, spec.attempt, secret, roster, me, terms, opened.sockets, on_change, most_strangers)
+        leader = Leader(loop, spec.attempt, secret, roster, terms, opened.sockets, on_change, most_strangers)
         if "NODE_RANK" in me.pinned:
             failure = Failure("node_rank", (me.pinned["NODE_RANK"], str(me.rank), me.host))
         if failure is not None:  # the leader stays to inform the others
@@ -203,7 +202,8 @@ def _named_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], F
     """Return the addresses of the exported MASTER_ADDR, and the failure if none of them is this host's, rank 0's."""
     spec = request.spec
     addr = spec.pinned["MASTER_ADDR"]
-    found = addresses_of_name(addr, min(RESOLVE_S, request.timeout_s))
+    hosts = resolve(addr, min(RESOLVE_S, request.timeout_s))[:MOST_ADVERTISED]
+    found = tuple(AdvertisedAddress(host, addresses.is_loopback(host)) for host in hosts)
     if spec.trusts_addr and found:
         return found, None
     others = [offer for offer in found if not offer.loopback]
@@ -262,13 +262,6 @@ def advertised_addresses(
     return (*own[:2], *(AdvertisedAddress(one.host, why=one.why) for one in usable))[:MOST_ADVERTISED], why
 
 
-def addresses_of_name(master_addr: str, timeout_s: float) -> tuple[AdvertisedAddress, ...]:
-    """Return the addresses of the exported MASTER_ADDR, none if it cannot be resolved."""
-    addresses = resolve(master_addr, timeout_s)
-    loopback = [ip_address(host.partition("%")[0]).is_loopback for host in addresses]
-    return tuple(map(AdvertisedAddress, addresses, loopback))[:MOST_ADVERTISED]
-
-
 # The attempt.
 
 # Without a scheduler a leader listens so many seconds for others of its id: two of a leader's beacons, and the time in
@@ -298,21 +291,13 @@ class Rendezvous:
 
     def __init__(self, loop: Loop, request: Request, observer: Observer) -> None:
         self._loop, self._request, self._observer = loop, request, observer
-        self._secret = Secret.derive(request.key, request.spec.attempt)
-        self._me = join_request(request)
-        self._outcome = Outcome(loop, request.timeout_s)
-        self._stopwatch = Stopwatch(loop.clock, request.age_s)
+        secret = self._secret = Secret.derive(request.key, request.spec.attempt)
+        me = self._me = join_request(request)
+        self._outcome = Outcome(loop, request.timeout_s, request.age_s)
         self._search = Search(
-            loop,
-            request,
-            self._secret,
-            observer.note,
-            self._leader_proven,
-            joined=lambda: self._follower.precedence,
-            member=self._me.member,
+            loop, request, secret, observer.note, self._leader_proven, lambda: self._follower.precedence, me.member
         )
-        parts = self._secret, self._me, self._search, self._outcome, self._stopwatch
-        self._follower = Follower(loop, request, *parts, look_again=self._look_again, leads=self._leads)
+        self._follower = Follower(loop, request, secret, me, self._search, self._outcome, self._look_again, self._leads)
 
     def __enter__(self) -> Rendezvous:
         return self
@@ -368,7 +353,7 @@ class Rendezvous:
             self._observer.explain(f"rank 0 is {proven.label}, found by {proven.endpoint.backend}")
         me = membership.me if membership is not None else leader.me if leader is not None else self._me
         if me.spent is not None:
-            answer["spent"] = list(self._stopwatch.formed(me.spent))
+            answer["spent"] = list(me.spent._replace(formed_ms=self._outcome.durations().in_ms))
         return answer
 
     def _tick(self) -> None:
@@ -388,7 +373,7 @@ class Rendezvous:
     # As a leader, or a candidate.
 
     def _stand(self) -> None:
-        me = self._me._replace(spent=self._stopwatch.durations(0.0))
+        me = self._me._replace(spent=self._outcome.durations())
         candidate = stand_as_candidate(self._loop, self._request, self._secret, me, self._leader_changed)
         self._search.candidate = candidate
         if candidate is not None:

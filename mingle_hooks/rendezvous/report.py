@@ -151,8 +151,7 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
     last = exclude_line(ordered)
     room = MOST_LINES - len(last)
     if len(ordered) > room:
-        rest = len(ordered) - room + 1
-        last = [f"and {rest} more differences", *last]
+        last = [f"and {len(ordered) - room + 1} more differences", *last]
         ordered = ordered[: room - 1]
     return [*(finding.text for finding in ordered), *last]
 
@@ -360,10 +359,7 @@ def compare_members(
     """
     members = [member for member in members if member.fingerprint]
     found = [*clock_findings(members), *address_findings(members), *reach_findings(unreached, len(members))]
-    groups = _groups(members)
-    if len(groups) == 1 and not asks_rdma:
-        return [*found, *space_findings(groups)]
-    groups = marked_without_rdma(groups, required=asks_rdma)
+    groups = marked_without_rdma(_groups(members), required=asks_rdma)
     by_kind = split_kinds(groups)
     return [
         *kinds_finding(by_kind),
@@ -557,22 +553,9 @@ def _findings(leader: Leader, offer: int, *, asks_rdma: bool) -> list[Finding]:
         for index, address in enumerate(leader.terms.advertised[:offer])
         if not address.loopback and (short := [e.join_request.host for e in entries if index not in e.reached])
     ]
-    if not asks_rdma and not unreached and len(set(carriers)) == 1 and _are_alike(entries):
-        return []  # as in most worlds
     both = zip(entries, carriers, strict=True)
     members = [Compared(e.join_request.host, e.fingerprint + carrier, e.clock, e.addresses) for e, carrier in both]
     return compare_members(members, asks_rdma=asks_rdma, unreached=unreached)
-
-
-def _are_alike(entries: Sequence[Entry]) -> bool:
-    """Return whether no difference is possible: one fingerprint, clocks within a second, each address once."""
-    if len({entry.fingerprint for entry in entries}) > 1 or f"={FULL}" in entries[0].fingerprint:
-        return False
-    clocks = [entry.clock for entry in entries if entry.clock is not None]
-    if max((low for low, _ in clocks), default=0.0) - min((high for _, high in clocks), default=0.0) > CLOCK_S:
-        return False
-    addresses = [text for entry in entries for text in entry.addresses.split()]
-    return len(set(addresses)) == len(addresses)
 
 
 def _carrier(entry: Entry, offer: int) -> str:

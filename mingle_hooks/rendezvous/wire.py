@@ -44,8 +44,6 @@ from mingle_hooks import values
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import is_hostname
 
-Why = Literal["version", "key", "run", "relay"]
-
 HEADER = struct.Struct("!IB")
 MAC_BYTES = 32
 NONCE_BYTES = 16
@@ -59,11 +57,8 @@ ROSTER = 32
 
 # Why a leader refuses a HELLO: another version of the protocol, another key, another run of the job, or a connection
 # that is relayed.
-VERSION: Why = "version"
-KEY: Why = "key"
-RUN: Why = "run"
-RELAY: Why = "relay"
-REASONS = (VERSION, KEY, RUN, RELAY)
+Why = Literal["version", "key", "run", "relay"]
+REASONS: tuple[Why, ...] = get_args(Why)
 
 # A stranger's frame: tag, nonce, proofs and a host name, in JSON.
 MOST_STRANGER_BYTES = 1024
@@ -476,10 +471,8 @@ class Secret:
 
 def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the ports that members try: those that follow from the id, and those that follow from the key."""
-    return (
-        ports.candidates(attempt.seed(b"check-in"), OPEN_PORTS, port_range),
-        ports.candidates(secret.mac(b"check-in"), KEYED_PORTS, port_range),
-    )
+    open_ports = ports.candidates(attempt.seed(b"check-in"), OPEN_PORTS, port_range)
+    return open_ports, ports.candidates(secret.mac(b"check-in"), KEYED_PORTS, port_range)
 
 
 def multicast_port(attempt: Attempt) -> int:

@@ -15,13 +15,14 @@ from io import FileIO
 from typing import Any, NamedTuple, NoReturn
 
 from mingle_hooks.errors import MingleError, NetworkError, UsageError
-from mingle_hooks.files import UnfitError, contents, own_program_argv
+from mingle_hooks.files import UnfitError, contents, fill_standard_descriptors, own_program_argv
 from mingle_hooks.net.addresses import hostname
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, hexadecimal, parse
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.command import Attempt
 from mingle_hooks.run.messages import AT, KEY, RUNNER, WELCOME, AgentMessage, Join, Link, Welcome
+from mingle_hooks.settings import split_call
 
 _STDERR = 2
 _KEY_BYTES = 32
@@ -36,24 +37,17 @@ class Options(NamedTuple):
     host: str = ""
     local: str = ""
     environ: str = ""
+    keep: str = ""  # prefixes of variables that are this host's own, with commas between them
     is_stdin: bool = False
-    keep: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Options:
-        """Return the options on a command line. Raises UsageError for one that no starter writes."""
-        rest = iter(arguments)
-        found: dict[str, Any] = {}
-        for option in rest:
-            if option == "--stdin":
-                found["is_stdin"] = True
-            elif option == "--keep":
-                found["keep"] = (*found.get("keep", ()), next(rest, ""))
-            elif option in ("--host", "--local", "--environ"):
-                found[option[2:]] = next(rest, "")
-            else:
-                raise _bad("an option of a supervisor's", option)
-        return cls(**found)
+        """Return the options on a command line. Raises UsageError for those that no starter writes."""
+        texts = {f"--{name}": name for name in ("host", "local", "environ", "keep")}
+        found: tuple[dict[str, Any], tuple[str, ...]] | None = split_call(arguments, {"--stdin": "is_stdin"}, texts)
+        if found is None or found[1]:
+            raise _bad("options of a supervisor's", " ".join(arguments))
+        return cls(**found[0])
 
     def argv(self) -> tuple[str, ...]:
         """Return the options that name the place."""
@@ -166,7 +160,7 @@ class Heartbeats:
         self._interval_s = messages.heartbeat_interval_s(self._silence.host_s)
         self._sent = self._received = 0  # the last sequence numbers
         self._heard_at = self._beat_at = loop.clock()
-        self._timer: Timer | None = None
+        self._timer = Timer()
         self._sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
         self._sock.settimeout(0)
         host, _, zone = address.partition("%")
@@ -179,8 +173,7 @@ class Heartbeats:
 
     def close(self) -> None:
         """Send no more heartbeats, and expect none."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         self._sock.close()
 
     def _beat(self) -> None:
@@ -396,12 +389,21 @@ MOST_BYTES = 16 * 1024 * 1024
 _STDIN = 0
 
 
+def find_task(program: str, arguments: Sequence[str]) -> Task:
+    """Return the task of one of our programs, with the caller's environment. Raises UsageError."""
+    options = Options.parse(arguments)
+    if options.environ or options.is_stdin:
+        take_environ(program, options)
+    return Task.find(options, os.environ)
+
+
 def take_environ(program: str, options: Options) -> None:
     """Become the same program with that environment: by it a sweep finds the process in /proc.
 
     Raises UsageError if another user can read or write the file.
     """
-    become_program(program, options, merge_environ(os.environ, _read(options), options.keep))
+    keep = tuple(filter(None, options.keep.split(",")))
+    become_program(program, options, merge_environ(os.environ, _read(options), keep))
 
 
 def become_program(program: str, options: Options, environ: Mapping[str, str]) -> NoReturn:
@@ -432,12 +434,9 @@ def _read(options: Options) -> bytes:
 
 def run_warden(arguments: Sequence[str]) -> int:
     """Return the exit status of an agent, once nothing of it is left."""
-    _fill_standard_descriptors()
+    fill_standard_descriptors(os.O_RDWR)
     try:
-        options = Options.parse(arguments)
-        if options.environ or options.is_stdin:
-            take_environ("agent", options)
-        task = Task.find(options, os.environ)
+        task = find_task("agent", arguments)
     except MingleError as wrong:
         os.write(_STDERR, f"mingle run: {wrong}\n".encode())
         return wrong.exit_code
@@ -468,10 +467,3 @@ def _run_child(task: Task, warden: int) -> int:
         os.write(_STDERR, f"mingle run: {traceback.format_exc()}".encode())
         return os.EX_TEMPFAIL
     return os.EX_TEMPFAIL if agent.status is None else agent.status
-
-
-def _fill_standard_descriptors() -> None:
-    """Open /dev/null in place of a closed standard stream: else a pipe of ours would get its descriptor."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        pass
-    os.close(descriptor)

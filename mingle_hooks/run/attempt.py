@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from itertools import pairwise
+from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import errors
 from mingle_hooks.errors import MingleError, printable
@@ -86,6 +88,13 @@ class Roster:
     def at(self, hosts: Iterable[str]) -> list[int]:
         """Return the places on these hosts, in their order."""
         return [place for host in hosts for place in self._at[host]]
+
+    def give_up(self, hosts: Iterable[str], state: State) -> list[int]:
+        """Make the places on these hosts that are in this state away; return them."""
+        given_up = [place for place in self.at(hosts) if self.state[place] == state]
+        for place in given_up:
+            self.state[place] = "away"
+        return given_up
 
     def call(self, hosts: Iterable[str]) -> None:
         """Note that agents have been started on these hosts."""
@@ -341,6 +350,8 @@ _MISTAKES = {
 }
 # What differs between two failures that are the same: numbers and addresses.
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+# The first line about a process, and of a thread's stack.
+_BLOCK = re.compile(r"Process \d|(Current t|T)hread ")
 # An attempt that trained for so long counts as progress.
 LONG_S = 600.0
 # Lines of an error by which it is known again.
@@ -398,7 +409,7 @@ def _error_lines(tail: str) -> tuple[str, ...]:
     return tuple(_VARYING.sub("0", line) for line in found)
 
 
-Fields = Mapping[str, object]
+Fields = Mapping[str, Any]
 
 # Of the output of the first member that failed.
 MOST_LINES, LONGEST_LINE = 20, 400
@@ -406,14 +417,14 @@ MOST_LINES, LONGEST_LINE = 20, 400
 
 def event_text(name: str, fields: Fields) -> str | None:
     """Return the line about an event; None for one that only the log has."""
-    found = _TEXTS[name](fields) if name in _TEXTS else None
+    found = EVENTS[name].text(fields)
     return None if found is None else f"mingle run: {found}\n"
 
 
-def signal_name(number: object) -> str:
+def signal_name(number: int) -> str:
     """Return a signal's name."""
     try:
-        return signal.Signals(int(str(number))).name
+        return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
@@ -430,19 +441,33 @@ def _member(fields: Fields) -> str:
     return f"{fields['host']}" if fields.get("rank") is None else f"{fields['host']} (rank {fields['rank']})"
 
 
-def _hosts(fields: Fields) -> list[str]:
-    return [str(host) for host in fields["hosts"]] if isinstance(fields["hosts"], list) else []
-
-
 def _duration(time_s: float) -> str:
     minutes, rest_s = divmod(time_s, 60)
     return f"{time_s:g} s" if rest_s or not minutes else f"{minutes:.0f} min"
 
 
 def stacks_text(host: str, rank: int, text: str) -> str:
-    """Return a member's stacks as text, without control characters that a terminal would obey."""
-    lines = [f"  {printable(line, LONGEST_LINE)}\n" for line in text.splitlines()]
+    """Return a member's stacks as text, equal ones once, without control characters that a terminal would obey."""
+    lines = [f"  {printable(line, LONGEST_LINE)}\n" for line in _merged(text.splitlines())]
     return f"mingle run: {host} (rank {rank}): its stacks:\n{''.join(lines)}"
+
+
+def _merged(lines: Sequence[str]) -> list[str]:
+    """Return stacks as py-spy and faulthandler write them, with equal ones of a process's threads once."""
+    starts = [at for at, line in enumerate(lines) if _BLOCK.match(line)]
+    found, more = [*lines[: starts[0] if starts else None]], Counter[int]()
+    first: dict[tuple[str, ...], int] = {}  # a stack of this process -> the place of its first thread in `found`
+    for start, end in pairwise([*starts, len(lines)]):
+        head, *stack = [line for line in lines[start:end] if line]
+        if head.startswith("Process "):
+            first.clear()
+        elif (at := first.setdefault(tuple(stack), len(found))) != len(found):
+            more[at] += 1
+            continue
+        found += [head, *stack]
+    for at, count in more.items():
+        found[at] += f" and {count} more with the same stack"
+    return found
 
 
 def _what(cause: Cause) -> str:
@@ -471,8 +496,7 @@ def _lines(cause: Cause) -> str:
 
 
 def _missing(fields: Fields) -> str:
-    within = _duration(float(str(fields["within_s"])))
-    return f"{hostlist.fold(_hosts(fields))} cannot be reached: called again for up to {within}"
+    return f"{hostlist.fold(fields['hosts'])} cannot be reached: called again for up to {_duration(fields['within_s'])}"
 
 
 def _paused(fields: Fields) -> str:
@@ -486,22 +510,52 @@ def _stopped(fields: Fields) -> str:
 
 def _formed(fields: Fields) -> str | None:
     """Say where the world is, where it is more than this host."""
-    hosts = _hosts(fields)
+    hosts = fields["hosts"]
     where = f"rank 0 at {fields['addr']} port {fields['port']}"
     return f"{hostlist.fold(hosts)} are one world, {where}" if len(hosts) > 1 else None
 
 
-_TEXTS: dict[str, Callable[[Fields], str | None]] = {
-    "formed": _formed,
-    "failed": _failed,
-    "lost": lambda fields: None if fields.get("rank") is not None else f"{fields['host']}, which waited, is lost",
-    "paused": _paused,
-    "stopped": _stopped,
-    "absent": lambda fields: f"{fields['host']} did not return",
-    "again": lambda fields: f"restarts: attempt {fields['attempt']}",
-    "missing": _missing,
-    "same": lambda _fields: "the same failure repeats: no further restart",
-    "unreached": lambda fields: f"{fields['host']} cannot be reached: processes there end by themselves",
-    "warned": lambda fields: f"the time limit is near: {signal_name(fields['number'])} to all",
-    "signal": lambda fields: f"{signal_name(fields['number'])} received, and sent to all nodes",
+# The version of an event's form: fields are added without a new one.
+EVENT_SCHEMA = 1
+
+
+class EventKind(NamedTuple):
+    """What an event of events.jsonl means, and its line on stderr (None: it has none)."""
+
+    help: str
+    text: Callable[[Fields], str | None] = lambda _fields: None
+
+
+EVENTS = {
+    "forming": EventKind("An attempt begins on these hosts."),
+    "missing": EventKind("These hosts have no agent, and are called again for so long.", _missing),
+    "absent": EventKind("A host has not returned.", lambda fields: f"{fields['host']} did not return"),
+    "started": EventKind("A member has its place in the world; spent_ms are the durations of its start."),
+    "formed": EventKind("All members have; the others waited for `last`.", _formed),
+    "ended": EventKind("COMMAND has ended on a host."),
+    "failed": EventKind("The first failure of an attempt.", _failed),
+    "paused": EventKind("An agent is silent, and its host answers.", _paused),
+    "lost": EventKind(
+        "An agent is lost.",
+        lambda fields: None if fields.get("rank") is not None else f"{fields['host']}, which waited, is lost",
+    ),
+    "unreached": EventKind(
+        "Processes of a lost host end by themselves.",
+        lambda fields: f"{fields['host']} cannot be reached: processes there end by themselves",
+    ),
+    "again": EventKind("An attempt follows.", lambda fields: f"restarts: attempt {fields['attempt']}"),
+    "same": EventKind(
+        "No attempt follows, as the last ones failed in the same way.",
+        lambda _fields: "the same failure repeats: no further restart",
+    ),
+    "warned": EventKind(
+        "The time limit is near.",
+        lambda fields: f"the time limit is near: {signal_name(fields['number'])} to all",
+    ),
+    "signal": EventKind(
+        "COMMAND gets a signal that the run has got.",
+        lambda fields: f"{signal_name(fields['number'])} received, and sent to all nodes",
+    ),
+    "stopped": EventKind("The run ends on request.", _stopped),
+    "over": EventKind("The run has ended with this status."),
 }

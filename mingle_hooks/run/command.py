@@ -16,6 +16,7 @@ from mingle_hooks import values
 from mingle_hooks.errors import printable
 from mingle_hooks.files import close_descriptors_except
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
+from mingle_hooks.rendezvous.wire import parse
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.messages import MOST_STACKS, MOST_TAIL, AgentMessage, Link, Start
 from mingle_hooks.run.processes import Reaped, Tree
@@ -75,7 +76,12 @@ def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, form
         facts = {FACTS: values.to_json(dict(start.facts))} if start.facts else {}
         variables = {ATTEMPT: str(start.attempt), **facts, FORMED: str(formed)}
         environ = {**without_runner(own), **start.environ, **variables}
-        _exec(environ, ("exec", *start.options, "--", *start.command))
+        os.environ.clear()
+        os.environ.update(environ)
+        sys.argv[1:] = ("exec", *start.options, "--", *start.command)
+        # This interpreter runs isolated (-I); plugins of the caller may be found by PYTHONPATH.
+        sys.path += filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
+        import_module(_PROGRAM).main()
     except SystemExit as end:
         os._exit(end.code if isinstance(end.code, int) else _CANNOT_BEGIN)
     except BaseException as wrong:  # noqa: BLE001 - nothing may go back into the agent's code
@@ -83,16 +89,6 @@ def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, form
         os.write(_STDERR, f"mingle run: cannot start: {seen}\n".encode(errors="replace"))
     finally:
         os._exit(_CANNOT_BEGIN)
-
-
-def _exec(environ: Mapping[str, str], arguments: tuple[str, ...]) -> None:
-    """Run mingle's command line in this process."""
-    os.environ.clear()
-    os.environ.update(environ)
-    sys.argv[1:] = arguments
-    # This interpreter runs isolated (-I); plugins of the caller may be found by PYTHONPATH.
-    sys.path += filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
-    import_module(_PROGRAM).main()
 
 
 # A line of COMMAND's output longer than this goes in pieces.
@@ -395,7 +391,7 @@ class Attempt:
         self._memory = processes.OomCounter.here()
         self._formed = False
         self.is_clean = self.is_drained = False
-        self._drain: Timer | None = None
+        self._drain = Timer()
         self._own = own
         self._stacks: StackReader | None = None
         self.tree = Tree(loop, self._ended, self._empty)
@@ -423,10 +419,8 @@ class Attempt:
         if data is not None:
             self._close_world()
         if data:
-            world = values.from_json(data)
             self._formed = True
-            address, durations = (world["addr"], world["port"]), tuple(world["spent"])
-            self._report(messages.Formed(self.number, world["nodes"], *address, durations))
+            self._report(parse(messages.Formed, {**values.from_json(data), "attempt": self.number}))
 
     def _close_world(self) -> None:
         """Read no more: a process that still holds the pipe has left it open."""
@@ -440,11 +434,9 @@ class Attempt:
         self._take_world()
         self._close_world()
         self._relay.catch_up()
-        status = child.status if child.signal is None else 128 + child.signal
-        is_oom = self._memory.has_grown()
-        exception = self._relay.exception if status else ""
-        tail = self._relay.tail
-        self._report(messages.Ended(self.number, status, child.signal, self._formed, is_oom, tail, exception))
+        is_oom, tail = self._memory.has_grown(), self._relay.tail
+        exception = self._relay.exception if child.status else ""
+        self._report(messages.Ended(self.number, child.status, child.signal, self._formed, is_oom, tail, exception))
         if not self.tree.is_ending:  # else what is left has the grace that the runner gave
             self.tree.end(_LEFTOVER_GRACE_S)
 
@@ -464,5 +456,4 @@ class Attempt:
 
     def _drained(self) -> None:
         self.is_drained = True
-        if self._drain is not None:
-            self._drain.cancel()
+        self._drain.cancel()

@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from mingle_hooks.run.messages import JOIN, RUNNER, Join, Leave, Link, RunnerMes
 from mingle_hooks.run.processes import shell_status, spawn
 from mingle_hooks.run.starters import Allocation, Launch, Place, Starter
 from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.settings import Settings
 
 Address = tuple[object, ...]
 
@@ -62,7 +64,6 @@ class Sockets:
         """Close all."""
         for sock in (*self.listeners, *self.datagrams):
             sock.close()
-        self.listeners, self.datagrams = [], []
 
 
 class Heartbeats:
@@ -398,6 +399,54 @@ class Processes:
             process.pipe.close()
 
 
+# An event's command has so long, in seconds; and so many events may wait for it.
+EVENT_S, MOST_EVENTS = 10.0, 1000
+
+
+class EventCommand:
+    """--on-event: runs a shell line for each event, which it gets on stdin, one after another.
+
+    `note(text)` comes once if that fails, or if too many events wait: then some are left out.
+    """
+
+    def __init__(self, loop: Loop, processes: Processes, line: str, note: Callable[[str], None]) -> None:
+        self._loop, self._processes, self._line, self._note = loop, processes, line, note
+        self._waiting: deque[bytes] = deque()
+        self._has_failed = False
+        self.running: Process | None = None
+        self.done = 0
+
+    def take(self, event: bytes) -> None:
+        """Run the line for an event, once it has ended for those before."""
+        if len(self._waiting) < MOST_EVENTS:
+            self._waiting.append(event)
+        else:
+            self._fail(f"{MOST_EVENTS} events wait for it")
+        self._next()
+
+    def _next(self) -> None:
+        if self.running is not None or not self._waiting:
+            return
+        launch = Launch(("/bin/sh", "-c", self._line), (), stdin=self._waiting.popleft())
+        try:
+            process = self.running = self._processes.start(launch, self._ended, os.environ)
+        except OSError as error:
+            self._fail(str(error.strerror))
+        else:
+            self._loop.after(EVENT_S, lambda: process.kill(signal.SIGKILL))
+
+    def _ended(self, _process: Process, status: int) -> None:
+        self.running, self.done = None, self.done + 1
+        if status:
+            self._fail(f"it ended with status {status}")
+        self._next()
+
+    def _fail(self, why: str) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            self._note(f"--on-event: {why}")
+
+
 # Descriptors of each agent: two connections, its starter's output, its log; and those of this process itself, with
 # some strangers: where more come, the oldest goes.
 _EACH, _OTHERS = 4, 512
@@ -427,19 +476,6 @@ class Limit:
 
 # Variables that an outer run gives to its own COMMAND.
 _OUTER = ("MINGLE_RUN", "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT")
-
-
-def agents_environ(addresses: Sequence[str], run_id: str, key: bytes, port: int) -> dict[str, str]:
-    """Return this process's environment, with the runner's addresses and key."""
-    outer = os.environ.get("MINGLE_RUN_ID")
-    return {
-        **{name: value for name, value in os.environ.items() if name not in _OUTER},
-        "MINGLE_RUN_ID": f"{outer},{run_id}" if outer else run_id,
-        messages.KEY: key.hex(),
-        messages.AT: ",".join(f"{address} {port}" for address in addresses),
-    }
-
-
 _KEY_BYTES, _ID_BYTES = 32, 8
 _CANNOT_START = 127
 # Seconds that the other hosts have to start where some do not see mingle's file.
@@ -462,16 +498,7 @@ class Launching:
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        starter: Starter,
-        job: Allocation,
-        program: str,
-        *,
-        iface: tuple[object, ...] = (),
-        port_range: range,
-        agreed: Agreed | None = None,
-        environ: Mapping[str, str] | None = None,
+        self, loop: Loop, starter: Starter, job: Allocation, program: str, settings: Settings, agreed: Agreed | None
     ) -> None:
         self._loop, self._starter, self._job = loop, starter, job
         self._program = own_program_argv(program)
@@ -486,18 +513,24 @@ class Launching:
         self._file: str | None = None
         is_local, addresses = starter.name == "local", ["127.0.0.1"]
         if not is_local:
-            addresses = [address.host for address in usable(interfaces(), prefer=iface)]  # type: ignore[arg-type]
+            addresses = [address.host for address in usable(interfaces(), prefer=settings.iface)]
         self._limit = Limit(len(job.places))
-        self.sockets = Sockets(is_local=is_local, port_range=port_range, chosen=agreed.ports)
-        self.environ = agents_environ(addresses, agreed.run, agreed.key, self.sockets.port)
-        self.environ |= environ or {}
+        self.sockets = Sockets(is_local=is_local, port_range=settings.port_range, chosen=agreed.ports)
+        outer = os.environ.get("MINGLE_RUN_ID")
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if name not in _OUTER},
+            "MINGLE_RUN_ID": f"{outer},{self.run}" if outer else self.run,
+            messages.KEY: agreed.key.hex(),
+            messages.AT: ",".join(f"{address} {self.sockets.port}" for address in addresses),
+        }
         self.processes = Processes(loop, self.environ, self._take_output, self._limit)
 
     def start(self, hosts: tuple[str, ...]) -> None:
         """Start the program on these hosts. Raises what the starter raises, and PlaceError for its file."""
-        if self._starter.needs_file and self._file is None:
+        if self._starter.environment == "file" and self._file is None:
             self._file = starters.write_environ(self.environ, starters.directories(self.environ))
-        launches = starters.agent_launches(self._starter, self._job, hosts, self._program, self.environ, self._file)
+        environ = starters.packed(self.environ)
+        launches = self._starter.agent_launches(self._job, hosts, self._program, environ, self._file)
         for launch in launches:
             try:
                 self._latest |= dict.fromkeys(launch.hosts, self.processes.start(launch, self._ended))
@@ -507,7 +540,8 @@ class Launching:
     def forget_file(self) -> None:
         """Remove the file of the environment, if there is one: all agents have read it, and it holds the run's key."""
         if self._file is not None:
-            starters.remove_environ(self._file)
+            with suppress(OSError):  # somebody else has removed it
+                os.unlink(self._file)
             self._file = None
 
     def close(self) -> None:

@@ -166,28 +166,20 @@ class Stall:
 
     def __init__(self, after_s: float | None) -> None:
         self._after_s = after_s
-        self._since: float | None = None  # None outside of an attempt that runs
+        self.since: float | None = None  # None outside of an attempt that runs
         self._is_held = False  # output is not read, as the run's own reader does not read
 
     @property
     def due(self) -> float | None:
         """Return when the attempt counts as stalled; None while the clock stands."""
-        if self._after_s is None or self._since is None or self._is_held:
+        if self._after_s is None or self.since is None or self._is_held:
             return None
-        return self._since + self._after_s
-
-    def begin(self, now: float) -> None:
-        """Start the clock."""
-        self._since = now
-
-    def end(self) -> None:
-        """Stop the clock."""
-        self._since = None
+        return self.since + self._after_s
 
     def wrote(self, now: float) -> None:
         """Start the clock anew, because a member has written."""
-        if self._since is not None:
-            self._since = now
+        if self.since is not None:
+            self.since = now
 
     def hold(self, now: float, *, is_held: bool) -> None:
         """Stop the clock while no output is read, and start it anew afterwards."""
@@ -225,7 +217,7 @@ class Machine:
         self.ranks: dict[int, int] = {}  # place -> rank among the attempt's places
         self._formed: dict[int, tuple[float, tuple[int, ...]]] = {}  # place -> when, and the member's phases
         self.had_world = False  # in any attempt
-        self._stopping = attempt.Stopping(plan)
+        self.stopping = attempt.Stopping(plan)
         self.stall = Stall(plan.stall_s)
         self._dumping: set[int] = set()  # places whose stacks are awaited
         self._deliveries = attempt.Deliveries(reaches=plan.signals_reach_command)
@@ -242,17 +234,12 @@ class Machine:
         if self.phase == "over":
             return None
         of_phase = (self._until, self._settle, self._call_again_at, self._stall_due())
-        return attempt.earliest(*of_phase, self._deliveries.due, self._stopping.due)
-
-    @property
-    def was_warned(self) -> bool:
-        """Whether we or the scheduler have warned COMMAND of the time limit."""
-        return self._stopping.was_warned
+        return attempt.earliest(*of_phase, self._deliveries.due, self.stopping.due)
 
     @property
     def is_ending(self) -> bool:
         """Whether the attempt is ending, or a request to stop has come."""
-        return self.phase not in ("gathering", "running") or self._stopping.request is not None
+        return self.phase not in ("gathering", "running") or self.stopping.request is not None
 
     def has_formed(self, place: int | None = None) -> bool:
         """Tell whether the attempt's world has formed, at one place or at all."""
@@ -261,7 +248,7 @@ class Machine:
     def begin(self, now: float) -> list[Action]:
         """Begin the run."""
         self._began = now
-        self._stopping.begin(now)
+        self.stopping.begin(now)
         self._call(self.plan.hosts, now)
         return self._taken()
 
@@ -286,7 +273,7 @@ class Machine:
             case Paused(place, silent_s):
                 self._report("paused", place, silent_s=silent_s)
             case Isolated(host, silent_s):
-                if self.phase == "running" and self._stopping.request is None:
+                if self.phase == "running" and self.stopping.request is None:
                     self._fail(Cause("isolated", host, None, now - self._began, silent_s=silent_s), now)
             case Lost():
                 self._lost(event, now)
@@ -296,7 +283,7 @@ class Machine:
                 self._swept(host, is_clean=is_clean, now=now)
             case Hurry():  # however often it comes, and whatever stopped the run before
                 self._stop(attempt.INT, now)
-                if not self._stopping.is_hurried:
+                if not self.stopping.is_hurried:
                     self._hurry(now)
             case ReaderGone():
                 self._stop(attempt.TERM, now, attempt.SIGNALLED + attempt.PIPE, why="its output is no longer read")
@@ -338,10 +325,8 @@ class Machine:
             self._actions.append(Launch(hosts))
 
     def _starter_ended(self, hosts: tuple[str, ...], output: str, now: float) -> None:
-        for place in self.roster.at(hosts):
-            if self.roster.state[place] == "called":
-                self.roster.state[place] = "away"
-                self.roster.absences[self.roster.host(place)] = output
+        for place in self.roster.give_up(hosts, "called"):
+            self.roster.absences[self.roster.host(place)] = output
         self._gathered(now)
 
     def _missing(self) -> tuple[str, ...]:
@@ -350,12 +335,8 @@ class Machine:
         A starter starts all agents of a host: those that are left on one are given up first.
         """
         for host in self.plan.hosts:
-            places = self.roster.at([host])
-            if any(self.roster.state[place] == "away" for place in places):
-                for place in places:
-                    if self.roster.state[place] == "idle":
-                        self.roster.state[place] = "away"
-                        self._actions.append(Drop(place))
+            if any(self.roster.state[place] == "away" for place in self.roster.at([host])):
+                self._actions += map(Drop, self.roster.give_up([host], "idle"))
         return tuple(self.roster.wanted("away")[: max(self.plan.most - len(self.roster.here()), 0)])
 
     def _wait_for_missing(self, now: float) -> None:
@@ -389,9 +370,7 @@ class Machine:
         if len(here) >= self.plan.least:
             self._start(here, now)
             return
-        for place in self.roster.at(self.roster.awaited()):
-            if self.roster.state[place] == "called":
-                self.roster.state[place] = "away"
+        self.roster.give_up(self.plan.hosts, "called")
         self._absent(now)
 
     def _absent(self, now: float) -> None:
@@ -403,7 +382,7 @@ class Machine:
             self.root_cause.set(Cause("absent", host, None, now - self._began, tail=absences.get(host, "")))
         else:
             self._report("absent", host=host)
-        self._over(self._status())
+        self._over()
 
     # Running.
 
@@ -413,7 +392,7 @@ class Machine:
         self.phase, self._until, self._settle, self._began = "running", None, None, now
         self.root_cause.reset()
         self._formed.clear()
-        self.stall.end()
+        self.stall.since = None
         self.roster.ended.clear()
         slots = tuple(len(self.roster.at([host])) for host in self._order)
         self.ranks = {place: rank for rank, place in enumerate(self.roster.at(self._order))}
@@ -427,7 +406,7 @@ class Machine:
         self._report("started", place, spent_ms=list(formed.durations))
         if self.has_formed():
             self.had_world = True
-            self.stall.begin(now)
+            self.stall.since = now
             where = {"addr": formed.addr, "port": formed.port, "hosts": list(self._order)}
             self._report("formed", None, nodes=formed.nodes, **where, **self._last_ready())
 
@@ -448,7 +427,7 @@ class Machine:
             return
         self.roster.ended.add(place)
         self._report("ended", place, status=ended.status, signal=ended.signal)
-        if self.phase == "running" and self._stopping.request is None and (ended.status or ended.signal is not None):
+        if self.phase == "running" and self.stopping.request is None and (ended.status or ended.signal is not None):
             cause = attempt.cause_of_end(ended, self.roster.host(place), self.ranks[place], now - self._began)
             self.root_cause.alive(place)
             self.root_cause.suspect(self.roster.busy())
@@ -467,7 +446,7 @@ class Machine:
             kind: Literal["gone", "silent"] = "gone" if event.silent_s is None else "silent"
             host, after_s = self.roster.host(place), now - self._began
             cause = Cause(kind, host, self.ranks[place], after_s, silent_s=event.silent_s)
-            if self.phase == "running" and self._stopping.request is None:
+            if self.phase == "running" and self.stopping.request is None:
                 self._fail(cause, now)
             elif was_suspect and self.phase == "ending":  # it was the first, though another was noticed before
                 self.root_cause.set(cause)
@@ -482,7 +461,7 @@ class Machine:
     def _dump(self, now: float) -> None:
         """Report a stall, and get all stacks before the end."""
         self.root_cause.set(Cause("stalled", self._order[0], None, now - self._began, silent_s=self.plan.stall_s))
-        self.phase, self._until, self._stopping.by = "dumping", now + STACKS_S, None
+        self.phase, self._until, self.stopping.by = "dumping", now + STACKS_S, None
         self._dumping = {*self.roster.busy()}
         self._send_busy(messages.Dump(self.attempt, int(DUMP_S * 1000)))
 
@@ -495,11 +474,11 @@ class Machine:
     # Signals, and requests to stop.
 
     def _noticed(self, place: int | None, number: int, now: float) -> None:
-        if self._stopping.is_repeated(number, now):
+        if self.stopping.is_repeated(number, now):
             return
-        is_warning = self._stopping.is_warning(number, now)
+        is_warning = self.stopping.is_warning(number, now)
         is_new = self._deliveries.notice(number, place, now)
-        request = self._stopping.request
+        request = self.stopping.request
         if number == attempt.INT and place is None and request is not None and request.number == attempt.INT:
             self._hurry(now)
         elif number in attempt.ENDS and not is_warning:
@@ -509,30 +488,30 @@ class Machine:
 
     def _stop(self, number: int, now: float, status: int | None = None, why: str = "") -> None:
         """Stop on request: COMMAND gets the signal, and has the grace to end by itself."""
-        if not self._stopping.stop(number, status):
+        if not self.stopping.stop(number, status):
             return
         self._report("stopped", number=number, why=why, grace_s=self.plan.grace_s)
         if self.phase == "gathering":
-            self._over(self._status())
+            self._over()
         elif self.phase == "running":
-            self._stopping.by = now + self.plan.grace_s
+            self.stopping.by = now + self.plan.grace_s
             self._deliveries.notice(number, None, now)
         elif self.phase == "dumping":
             self._end(self.plan.grace_s, now)
 
     def _hurry(self, now: float) -> None:
         """End at once what still runs, after a second Ctrl-C; exit without waiting after a third."""
-        if self._stopping.is_hurried:
+        if self.stopping.is_hurried:
             self.phase = "over"
             self._actions.append(Exit(attempt.SIGNALLED + attempt.INT, at_once=True))
         elif self.phase in ("running", "dumping", "ending"):
             self._end(AT_ONCE_S, now)
-        self._stopping.is_hurried = True
+        self.stopping.is_hurried = True
 
     # The end of an attempt, and of the run.
 
     def _end(self, grace_s: float, now: float) -> None:
-        self.phase, self._until, self._stopping.by = "ending", now + grace_s + CLEAN_S, None
+        self.phase, self._until, self.stopping.by = "ending", now + grace_s + CLEAN_S, None
         self._send_busy(messages.End(self.attempt, int(grace_s * 1000)))
         self._cleaned(now)
 
@@ -552,9 +531,7 @@ class Machine:
     def _swept(self, host: str, *, is_clean: bool, now: float) -> None:
         if self.phase != "sweeping":
             return
-        for place in self.roster.at([host]):
-            if self.roster.state[place] == "lost":
-                self.roster.state[place] = "away"
+        self.roster.give_up([host], "lost")
         if not is_clean:
             self._report("unreached", host=host)
         if not self.roster.lost_hosts():
@@ -575,8 +552,8 @@ class Machine:
         self.root_cause.suspects.clear()
         self._report_cause()
         cause = self.root_cause.cause
-        if self._stopping.request is not None or cause is None or not self._may_restart(cause):
-            self._over(self._status())
+        if self.stopping.request is not None or cause is None or not self._may_restart(cause):
+            self._over()
             return
         self._report("again", attempt=self.attempt + 1)
         self._call(self._missing(), now)
@@ -590,29 +567,29 @@ class Machine:
         return is_allowed and not is_same
 
     def _status(self) -> int:
-        if self._stopping.request is not None:
-            return self._stopping.request.status
+        if self.stopping.request is not None:
+            return self.stopping.request.status
         return 0 if self.root_cause.cause is None else self.root_cause.cause.status
 
-    def _over(self, status: int) -> None:
+    def _over(self) -> None:
         self._report_cause()
         self.phase = "over"
-        self._report("over", status=status)
-        self._actions.append(Exit(status))
+        self._report("over", status=self._status())
+        self._actions.append(Exit(self._status()))
 
     # Time.
 
     def _do_what_is_due(self, now: float) -> None:
-        if self._stopping.is_warning_due(now):
+        if self.stopping.is_warning_due(now):
             self._report("warned", number=self.plan.warn_signal)
             self._deliveries.notice(self.plan.warn_signal, None, now)
-        if self._stopping.is_limit_due(now):
+        if self.stopping.is_limit_due(now):
             self._stop(attempt.TERM, now, attempt.INFRASTRUCTURE, why="its time limit is near")
         self._deliver(now)
         if attempt.is_past(self._stall_due(), now):
             self._dump(now)
-        if attempt.is_past(self._stopping.by, now):
-            request, self._stopping.by = self._stopping.request, None
+        if attempt.is_past(self.stopping.by, now):
+            request, self.stopping.by = self.stopping.request, None
             if self.phase == "running":
                 self._end(SHORT_GRACE_S if request is not None and request.number == attempt.INT else AT_ONCE_S, now)
         if attempt.is_past(self._call_again_at, now):
@@ -638,7 +615,7 @@ class Machine:
                 self._swept(host, is_clean=False, now=now)
 
     def _stall_due(self) -> float | None:
-        return self.stall.due if self.phase == "running" and self._stopping.request is None else None
+        return self.stall.due if self.phase == "running" and self.stopping.request is None else None
 
     def _deliver(self, now: float) -> None:
         for number, signal, reached in self._deliveries.ready(now):

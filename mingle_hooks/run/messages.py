@@ -263,13 +263,8 @@ class Stacks(NamedTuple):
 
 AgentMessage = Formed | Ended | Clean | Noticed | Stacks
 RunnerMessage = Start | Signal | Dump | End | Leave
-AGENT_MESSAGES: Mapping[int, type[AgentMessage]] = {
-    FORMED: Formed,
-    ENDED: Ended,
-    CLEAN: Clean,
-    NOTICED: Noticed,
-    STACKS: Stacks,
-}
+AGENT_MESSAGES: Mapping[int, type[AgentMessage]]
+AGENT_MESSAGES = {FORMED: Formed, ENDED: Ended, CLEAN: Clean, NOTICED: Noticed, STACKS: Stacks}
 RUNNER_MESSAGES: Mapping[int, type[RunnerMessage]]
 RUNNER_MESSAGES = {START: Start, SIGNAL: Signal, DUMP: Dump, END: End, LEAVE: Leave}
 _KINDS = {
@@ -384,9 +379,6 @@ MOST_FRAME_BYTES = 8 * 1024 * 1024
 _OUTPUT = (OUT, ERR, DRAINED)
 
 
-Message = Body | tuple[Any, ...]  # a body, or a record
-
-
 class Link(Connection):
     """A connection that hands over messages once both sides have proved that they hold the run's key.
 
@@ -408,15 +400,14 @@ class Link(Connection):
         if not is_runner:
             self.send(wire.frame(HELLO, wire.encode({"nonce": self._nonce.hex()})))
 
-    def send_message(self, kind: int, message: Message) -> None:
+    def send_message(self, kind: int, body: Body) -> None:
         """Send a sealed message; only once the other side is known."""
         if self._sealer is not None:
-            body = message if isinstance(message, dict) else wire.body_of(message)
             self.send(self._sealer.seal(kind, wire.encode(body)))
 
     def send_record(self, record: Join | Welcome | AgentMessage | RunnerMessage) -> None:
         """Send a sealed message that is a record of this file."""
-        self.send_message(_KINDS[type(record)], record)
+        self.send_message(_KINDS[type(record)], wire.body_of(record))
 
     def send_output(self, kind: int, *parts: bytes | memoryview) -> None:
         """Send output as it is, in one wire.frame."""

@@ -14,27 +14,17 @@ import socket
 import stat
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 from io import FileIO
 from itertools import groupby
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from mingle_hooks import values
 from mingle_hooks.errors import PlaceError, limit
 from mingle_hooks.rendezvous.connection import READ, WRITE, Loop
 from mingle_hooks.run.messages import ERR, OUT
 from mingle_hooks.run.processes import widen_pipe
-
-
-def is_same_file(first: int, second: int) -> bool:
-    """Tell whether two descriptors belong to the same open file or terminal."""
-    with suppress(OSError):
-        return os.path.sameopenfile(first, second)
-    return False
 
 
 def set_unblocked(descriptor: int) -> int | None:
@@ -320,7 +310,7 @@ class Output:
         _keep_memory()
         self.files = FileWriter(loop, self._room)
         self._out = self._err = Writer(loop, self.files, STDOUT)
-        if not is_same_file(STDOUT, STDERR):
+        if not os.path.sameopenfile(STDOUT, STDERR):
             self._err = Writer(loop, self.files, STDERR)
             self._out.on_fault = self._fault
         self._out.on_gone, self._out.on_room, self._err.on_room = on_gone, self._room, self._room
@@ -409,8 +399,9 @@ class Logs:
         files.start()
 
     def begin(self, place: int, name: str) -> None:
-        """Open the file of a member; a later attempt goes on in it."""
-        self.end(place)
+        """Open the file of a member's attempt."""
+        if (descriptor := self._members.pop(place, None)) is not None:
+            self._files.close_file(descriptor, self._fail)
         try:
             self._members[place] = os.open(f"{self._directory}/{name}", _FLAGS, 0o666)
         except OSError as error:
@@ -421,20 +412,14 @@ class Logs:
         if place in self._members:
             self._write(self._members[place], data)
 
-    def end(self, place: int) -> None:
-        """Close a member's file."""
-        if (descriptor := self._members.pop(place, None)) is not None:
-            self._files.close_file(descriptor, self._fail)
-
     def note(self, text: str) -> None:
         """Write a message of the runner into every member's file."""
         for descriptor in self._members.values():
             self._write(descriptor, text.encode(errors="backslashreplace"))
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
+    def event(self, line: bytes) -> None:
         """Write a line of events.jsonl."""
-        line = values.to_json({"time": round(time.time(), 3), "event": name, **fields})
-        self._write(self._events, f"{line}\n".encode(errors="backslashreplace"))
+        self._write(self._events, line)
 
     def _write(self, descriptor: int, data: bytes) -> None:
         if not self._has_failed:

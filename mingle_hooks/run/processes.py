@@ -17,7 +17,7 @@ from mingle_hooks.rendezvous.connection import Loop, Timer
 
 
 class Reaped(NamedTuple):
-    """A child that has ended: its status, or the signal that it died of."""
+    """A child that has ended: its status as in a shell, and the signal that it died of."""
 
     pid: int
     status: int
@@ -133,8 +133,7 @@ def reap() -> tuple[list[Reaped], bool]:
             return found, True
         if pid == 0:
             return found, False
-        code = os.waitstatus_to_exitcode(status)
-        found.append(Reaped(pid, max(code, 0), -code if code < 0 else None))
+        found.append(Reaped(pid, shell_status(status), os.WTERMSIG(status) if os.WIFSIGNALED(status) else None))
 
 
 def shell_status(status: int) -> int:

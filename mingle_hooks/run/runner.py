@@ -5,10 +5,14 @@ Also `mingle exec --together`: the members of a world, whoever started them, run
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import signal
 import socket
+import stat
+import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,22 +32,14 @@ from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import agent, attempt, machine, messages, processes, starters
+from mingle_hooks.run import status as runs
 from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED, Plan
-from mingle_hooks.run.hub import Agreed, Hub, Launching, Process
+from mingle_hooks.run.hub import EVENT_S, Agreed, EventCommand, Hub, Launching, Process
 from mingle_hooks.run.machine import Begin, Event, Machine
 from mingle_hooks.run.messages import DRAINED, Start
 from mingle_hooks.run.output import Logs, Output
 from mingle_hooks.run.starters import Allocation, Starter
-from mingle_hooks.run.status import (
-    LONGEST_COMMAND,
-    MOST_ADDRESSES,
-    KillListener,
-    RunnerProcess,
-    RunState,
-    RunStatus,
-    StatusWriter,
-    registry_directory,
-)
+from mingle_hooks.run.status import KillListener, RunnerProcess, RunState, RunStatus, StatusWriter, registry_directory
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.settings import Settings, load
@@ -69,6 +65,7 @@ class Options(NamedTuple):
     warn_signal: str = "USR1"
     progress: str | None = None
     log_dir: str | None = None
+    on_event: str | None = None
     again: str | None = None
     start_option: tuple[str, ...] = ()
     no_label: bool = False
@@ -108,8 +105,7 @@ def plan_request(
         starter, job = _here()
     else:
         starter, job = plan_hosts(facts, users, options.hosts, is_per_task=loaded.scope == "task")
-    if options.start_option:
-        job = starters.with_options(starter, job, options.start_option)
+    job = starters.with_options(starter, job, options.start_option)
     needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
     key = keys.fresh() if needs_key else None
     return Request(
@@ -265,14 +261,9 @@ def _naming(option: str) -> Iterator[None]:
 
 # The runner takes the first of so many ports that is free; agents dial all of them.
 _TOGETHER_PORTS, _TOGETHER_ID_BYTES = 8, 8
-# The platform starts each host's `mingle exec --together`; no program can be started there from here.
-_TOGETHER_STARTER = Starter(
-    "given",
-    "the platform",
-    lambda *_: (),
-    kill_wait_s=30.0,  # Kubernetes' terminationGracePeriodSeconds
-    carries_environment=True,
-)
+# The platform starts each host's `mingle exec --together`; no program can be started there from here. Between TERM and
+# KILL it waits as long as Kubernetes does by default (terminationGracePeriodSeconds).
+_TOGETHER_STARTER = Starter("given", "the platform", lambda *_: (), kill_wait_s=30.0, environment="own")
 
 
 def check_together(spec: MemberSpec, starts: str | None, *, no_wait: bool) -> None:
@@ -414,6 +405,18 @@ def progress_mark(path: str | None) -> object:
     return None
 
 
+def has_input() -> bool:
+    """Tell whether something waits at stdin that nobody types."""
+    try:
+        found = os.fstat(0)
+        if stat.S_ISREG(found.st_mode):
+            return found.st_size > os.lseek(0, 0, os.SEEK_CUR)
+        waiting = fcntl.ioctl(0, termios.FIONREAD, bytes(4))
+        return not os.isatty(0) and bool(int.from_bytes(waiting, sys.byteorder))
+    except OSError:  # closed, or a device
+        return False
+
+
 # Signals that the runner takes; what is ignored stays ignored, as nohup(1) wants, but for the ends of children.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
 # Events that are also written into all members' log files.
@@ -433,6 +436,8 @@ class Runner:
         self._id, self._processes = launching.run, launching.processes
         self._output = Output(loop, lambda: self._soon(machine.ReaderGone()), self._hold)
         self._logs = Logs(request.options.log_dir, self._output.files, self._warn) if request.options.log_dir else None
+        line = request.options.on_event
+        self._events = None if line is None else EventCommand(loop, self._processes, line, self._warn)
         places, sockets = request.plan.places, launching.sockets
         own = request.job.own or hostname()
         self._hub = Hub(loop, sockets, launching.secret, places, request.silence, own)
@@ -443,15 +448,16 @@ class Runner:
         self._state = RunState(self.machine)
         self._writer: StatusWriter | None = None
         self._killers: KillListener | None = None
-        self._timer: Timer | None = None
+        self._timer = Timer()
         self._sweepers: list[Process] = []
-        self._begun = [0] * len(places)
-        self._drained = [0] * len(places)
+        self._undrained = [0] * len(places)  # attempts that have begun at each place, and not ended their output
 
     def begin(self, signals: int) -> None:
         """Read signals from a pipe, and start the agents."""
         self._loop.watch(FileIO(signals, closefd=False), READ, lambda _events: self._signalled(signals))
         self._act(self.machine.begin(self._loop.clock()))
+        if self._request.job.job_id is None and has_input():  # schedulers give a job's shell its script on stdin
+            self._warn("COMMAND does not get stdin; to read FILE on each host, run `sh -c 'COMMAND < FILE'`")
         self._announce()
 
     def _announce(self) -> None:
@@ -474,7 +480,7 @@ class Runner:
             began=int(time.time()),
             since=int(time.time()),
             host=hostname(),
-            command=printable(shlex.join(request.command), LONGEST_COMMAND),
+            command=printable(shlex.join(request.command), runs.LONGEST_COMMAND),
             process=RunnerProcess.own(),
             scheduler=request.starter.name,
             job=request.job.job_id,
@@ -500,12 +506,9 @@ class Runner:
             self.machine.root_cause.progress = progress_mark(self._request.options.progress)
         actions = self.machine.take(event, self._loop.clock())
         self._state.take(event)
-        self._changed()
-        self._act(actions)
-
-    def _changed(self) -> None:
         if self._writer is not None:
             self._writer.changed()
+        self._act(actions)
 
     def _soon(self, event: Event) -> None:
         """Take an event that comes in the middle of an action."""
@@ -524,7 +527,7 @@ class Runner:
 
     def _wrote(self, place: int, kind: int, data: bytes) -> None:
         if kind == DRAINED:
-            self._drained[place] += 1
+            self._undrained[place] -= 1
             self._output.end(place)
             return
         self.machine.stall.wrote(self._loop.clock())
@@ -554,8 +557,7 @@ class Runner:
             self._do(action)
         if not self.machine.roster.awaited():
             self._launching.forget_file()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         due = self.machine.due
         if due is not None:
             self._timer = self._loop.after(max(due - self._loop.clock(), 0.0), lambda: self._take(machine.Time()))
@@ -575,7 +577,7 @@ class Runner:
                     self._logs.take(place, text.encode(errors="backslashreplace"))
             case machine.Drop(place):
                 self._hub.drop(place)
-                self._drained[place] = self._begun[place]
+                self._undrained[place] = 0
             case machine.Sweep(hosts):
                 for host in hosts:
                     self._sweep(host)
@@ -596,10 +598,11 @@ class Runner:
         request, place = self._request, action.place
         start = member_start(request, action, self._id)
         rank = member_rank(request, action)
-        self._begun[place] += 1
+        self._undrained[place] += 1
         self._output.begin(place, member_label(request, action, rank), rank)
         if self._logs is not None:
-            self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}.log")
+            number = f".{action.attempt}" if action.attempt else ""
+            self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}{number}.log")
         self._hub.send(place, start)
 
     def _sweep(self, host: str) -> None:
@@ -631,10 +634,27 @@ class Runner:
         text = attempt.event_text(name, fields)
         if text is not None and not (self._request.settings.quiet and name not in _NOTED):
             self._output.show(text)
+        if self._logs is not None and text is not None and name in _NOTED:
+            self._logs.note(text)
+        line = self._event_line(name, fields)
         if self._logs is not None:
-            if text is not None and name in _NOTED:
-                self._logs.note(text)
-            self._logs.event(name, fields)
+            self._logs.event(line)
+        if self._events is not None:
+            self._events.take(line)
+
+    def _event_line(self, name: str, fields: Mapping[str, object]) -> bytes:
+        """Return an event as a line of JSON (`mingle schema events`)."""
+        event = {
+            "schema": attempt.EVENT_SCHEMA,
+            "event": name,
+            "time": round(time.time(), 3),
+            "monotonic": round(time.monotonic(), 3),
+            "job": self._request.id,
+            "run": self._id,
+            "runner": hostname(),
+            **fields,
+        }
+        return f"{values.to_json(event)}\n".encode(errors="backslashreplace")
 
     def _warn(self, text: str) -> None:
         self._output.show(f"mingle run: {text}\n")
@@ -663,10 +683,12 @@ class Runner:
         """Take the last output, dismiss the agents, end their starters, and let the reader take the rest."""
         output, here, started = self._output, self._hub.here, self._processes
 
-        def is_drained() -> bool:
-            return all(self._drained[place] >= self._begun[place] for place in here)
+        def is_undrained() -> bool:
+            return any(self._undrained[place] > 0 for place in here)
 
-        yield from self._while(lambda: not is_drained(), lambda: output.taken_bytes + output.waiting_bytes, DRAIN_S)
+        yield from self._while(is_undrained, lambda: output.taken_bytes + output.waiting_bytes, DRAIN_S)
+        if (events := self._events) is not None:
+            yield from self._while(lambda: events.running, lambda: events.done, EVENT_S)
         self._hub.dismiss(status)
         yield from self._while(lambda: started.running and here, lambda: len(here), LEAVE_S)
         yield from self._while(lambda: started.running and not here, lambda: 0, ALONE_S)
@@ -696,7 +718,7 @@ def _status_addresses(request: Request) -> tuple[str, ...]:
     """Return where `mingle kill` on other hosts reaches the run."""
     try:
         found = usable(interfaces(), prefer=request.settings.iface)
-        return tuple(address.host for address in found[:MOST_ADDRESSES])
+        return tuple(address.host for address in found[: runs.MOST_ADDRESSES])
     except NetworkError:  # a machine without a network can still reach itself
         return ()
 
@@ -708,12 +730,9 @@ def run_command(request: Request) -> int:
     UsageError, and MissingError if --again is not to queue the job once more.
     """
     check_runner()
-    iface, port_range = request.settings.iface, request.settings.port_range
     with ExitStack() as stack:
         loop = stack.enter_context(Loop())
-        launching = Launching(
-            loop, request.starter, request.job, "agent", iface=iface, port_range=port_range, agreed=request.agreed
-        )
+        launching = Launching(loop, request.starter, request.job, "agent", request.settings, request.agreed)
         stack.callback(launching.close)
         signals = processes.signal_pipe(_SIGNALS)
         runner = Runner(loop, request, launching)
@@ -732,7 +751,7 @@ def _again(request: Request, runner: Runner) -> int:
     if runner.machine.had_world:
         requeues.reset()
     is_stopped = runner.status == SIGNALLED + signal.SIGINT  # by a person
-    is_cut_short = runner.machine.was_warned and not is_stopped
+    is_cut_short = runner.machine.stopping.was_warned and not is_stopped
     if runner.status != INFRASTRUCTURE and not is_cut_short:
         return runner.status
     if not runner.machine.had_world and not requeues.may_go_on():
@@ -760,11 +779,10 @@ class Requeues:
 
     def __init__(self, request: Request, environ: Mapping[str, str]) -> None:
         job = "" if request.starter.name in _NEW_JOBS else request.id or ""
-        name = sha256(
-            "\0".join((job, member_directory(), *request.command)).encode(errors="surrogateescape")
-        ).hexdigest()
-        runs = registry_directory(environ)
-        self._path = None if runs is None else f"{os.path.dirname(runs)}/again/{name[:32]}"
+        what = "\0".join((job, member_directory(), *request.command))
+        name = sha256(what.encode(errors="surrogateescape")).hexdigest()
+        directory = registry_directory(environ)
+        self._path = None if directory is None else f"{os.path.dirname(directory)}/again/{name[:32]}"
 
     def may_go_on(self) -> bool:
         """Count one more; tell whether the job may be queued again, as it may if nothing can be counted."""

@@ -10,11 +10,10 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import FactsError, PlaceError, UsageError, reason
-from mingle_hooks.files import write_new
-from mingle_hooks.keys import on_network
+from mingle_hooks.files import network_type, write_new
 from mingle_hooks.net.addresses import HOST_CHARACTERS, hostname
 from mingle_hooks.schedulers import hostlist
 from mingle_hooks.schedulers.facts import JobFacts
@@ -100,8 +99,8 @@ class Starter(NamedTuple):
     help: str
     start: Launches
     kill_wait_s: float
-    carries_environment: bool = False  # a program that it starts has its own environment
-    takes_stdin: bool = False  # a program reads its stdin; else the environment travels by a file
+    # How a program gets the caller's environment: as its own, from its stdin, or from a file.
+    environment: Literal["own", "stdin", "file"] = "file"
     # One call starts it on all hosts, and each finds its own place: SLURMD_NODENAME, SLURM_LOCALID.
     is_at_once: bool = False
     signals_reach_command: bool = False  # the scheduler's signals reach COMMAND's processes, not the agent alone
@@ -111,14 +110,32 @@ class Starter(NamedTuple):
     reads: tuple[str, ...] = ()
     completed: Callable[[Allocation], Allocation] = lambda job: job
 
-    @property
-    def needs_file(self) -> bool:
-        """Whether a program gets its environment from a file."""
-        return not self.carries_environment and not self.takes_stdin
-
     def launches(self, job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
         """Return what starts a program once on each of these hosts, with no arguments or variables but its own."""
         return self.start(job._replace(is_per_task=False), hosts, program)
+
+    def agent_launches(
+        self, job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...], environ: bytes, file: str | None
+    ) -> tuple[Launch, ...]:
+        """Return what starts an agent on all places of these hosts, each with an environment (see packed).
+
+        The processes here get that environment, too. `file` holds it if the starter needs one.
+        """
+        if self.is_at_once:
+            return self.start(job, hosts, program)
+        launches: list[Launch] = []
+        keeps = ("--keep", ",".join(self.keeps)) if self.keeps else ()
+        is_stdin = self.environment == "stdin"
+        source = ("--stdin", *keeps) if is_stdin else ("--environ", file, *keeps) if file else ()
+        stdin = environ if is_stdin else None
+        for host, local in job.places:
+            argv = (*program, "--host", host, "--local", str(local))
+            if host == job.own and host in hosts:
+                launches.append(Launch(argv, (host,)))
+            elif host in hosts:
+                found = self.launches(job, (host,), (*argv, *source))
+                launches += [launch._replace(stdin=stdin) for launch in found]
+        return tuple(launches)
 
 
 _SCRIPT = "the job's script, or its interactive shell"
@@ -182,7 +199,7 @@ def directories(environ: Mapping[str, str]) -> tuple[str, ...]:
     with suppress(OSError):  # it has been removed
         places.insert(0, os.getcwd())
     absolute = dict.fromkeys(filter(os.path.isabs, places))
-    return tuple(sorted(absolute, key=lambda place: (not on_network(place), not _is_plain(place))))
+    return tuple(sorted(absolute, key=lambda place: (not network_type(place), not _is_plain(place))))
 
 
 def write_environ(environ: Mapping[str, str], within: tuple[str, ...]) -> str:
@@ -204,12 +221,6 @@ def write_environ(environ: Mapping[str, str], within: tuple[str, ...]) -> str:
         wrong,
         "`mingle run` in a directory of your own that they share",
     )
-
-
-def remove_environ(path: str) -> None:
-    """Remove the file, if it is still there."""
-    with suppress(OSError):
-        os.unlink(path)
 
 
 # Sites differ in whether a shell on the host expands arguments once more: these are the same either way.
@@ -471,14 +482,14 @@ _SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o"
 
 TABLE = (
     # This host alone: the program is started here.
-    Starter("local", "this host alone", _each(lambda _, program: program), 30.0, carries_environment=True),
+    Starter("local", "this host alone", _each(lambda _, program: program), 30.0, environment="own"),
     Starter(
         "flux",
         "flux exec",
         _flux,
         kill_wait_s=5.0,  # flux-config-exec(5), kill-timeout
         cancel=("flux", "cancel"),
-        carries_environment=True,
+        environment="own",
         reads=("FLUX_ENCLOSING_ID",),
         completed=_flux_hosts,
     ),
@@ -488,7 +499,7 @@ TABLE = (
         slurm,
         kill_wait_s=30.0,  # slurm.conf(5), KillWait
         cancel=("scancel",),
-        carries_environment=True,
+        environment="own",
         is_at_once=True,
         signals_reach_command=True,
         takes_options=True,
@@ -541,7 +552,7 @@ TABLE = (
         _each(lambda host, program: ("oarsh", host, f"exec {shlex.join(program)}")),
         kill_wait_s=10.0,
         cancel=("oardel",),
-        takes_stdin=True,
+        environment="stdin",
         keeps=("SSH_", "XDG_", "OAR_CPUSET", "OAR_TASK", "DBUS_SESSION_BUS_ADDRESS", "HOSTNAME", "TMPDIR"),
         reads=("OAR_JOB_WALLTIME_SECONDS",),
         completed=_ends_by("OAR_JOB_WALLTIME_SECONDS"),
@@ -560,7 +571,7 @@ TABLE = (
         "ssh, for --hosts",
         _each(lambda host, program: (*_SSH, host, f"exec {shlex.join(program)}")),
         kill_wait_s=30.0,  # nobody else waits
-        takes_stdin=True,
+        environment="stdin",
         # What the login on the other host makes: a user may have another name there.
         keeps=(
             *("SSH_", "XDG_", "DBUS_SESSION_BUS_ADDRESS", "HOME", "LOGNAME", "USER", "SHELL", "MAIL", "HOSTNAME"),
@@ -620,34 +631,6 @@ def find(
 
 def with_options(starter: Starter, job: Allocation, options: tuple[str, ...]) -> Allocation:
     """Return the allocation with a person's own options for the starter's program. Raises UsageError."""
-    if not starter.takes_options:
+    if options and not starter.takes_options:
         raise UsageError("a starter that takes options, which is srun", starter.help, "leaving --start-option out")
     return job._replace(options=options)
-
-
-def agent_launches(
-    starter: Starter,
-    job: Allocation,
-    hosts: tuple[str, ...],
-    program: tuple[str, ...],
-    environ: Mapping[str, str],
-    file: str | None = None,
-) -> tuple[Launch, ...]:
-    """Return what starts an agent on all places of these hosts, each with `environ`.
-
-    The processes here get that environment, too. `file` holds it if the starter needs one.
-    """
-    if starter.is_at_once:
-        return starter.start(job, hosts, program)
-    launches: list[Launch] = []
-    keeps = [argument for prefix in starter.keeps for argument in ("--keep", prefix)]
-    source = ("--stdin", *keeps) if starter.takes_stdin else ("--environ", file, *keeps) if file else ()
-    stdin = packed(environ) if starter.takes_stdin else None
-    for host, local in job.places:
-        argv = (*program, "--host", host, "--local", str(local))
-        if host == job.own and host in hosts:
-            launches.append(Launch(argv, (host,)))
-        elif host in hosts:
-            found = starter.launches(job, (host,), (*argv, *source))
-            launches += [launch._replace(stdin=stdin) for launch in found]
-    return tuple(launches)

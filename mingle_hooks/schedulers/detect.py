@@ -19,18 +19,8 @@ from typing import NamedTuple
 from mingle_hooks import plugins, values
 from mingle_hooks.errors import FactsError
 from mingle_hooks.net.addresses import is_hostname
-from mingle_hooks.schedulers import hostlist, pbs, slurm
-from mingle_hooks.schedulers.facts import (
-    COUNT_MEMBERS,
-    LONGEST_ID,
-    MOST_LEADER_HOSTS,
-    MOST_NODES,
-    MOST_SLOTS,
-    MOST_TASKS,
-    RUN,
-    JobFacts,
-    Variables,
-)
+from mingle_hooks.schedulers import facts, hostlist, pbs, slurm
+from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, MOST_NODES, MOST_SLOTS, MOST_TASKS, JobFacts, Variables
 from mingle_hooks.schedulers.hostlist import LONGEST_TEXT, check_host
 from mingle_hooks.values import number
 
@@ -85,22 +75,7 @@ def lsf(environ: Mapping[str, str]) -> JobFacts | None:
     slots = _lsf_slots(read)
     for fact in ("nodes", "tasks_per_node", "task_count") if slots else ():
         read.sources[fact] = read.sources["hosts"]
-    return _of_slots("lsf", f"{job_id}[{index}]" if index else job_id, slots, read)
-
-
-def _of_slots(scheduler: str, job_id: str, slots: hostlist.Slots, read: Variables) -> JobFacts:
-    """Return the facts of a scheduler that provides hosts and slots only; `slots` may be empty."""
-    hosts = tuple(slots)
-    return JobFacts(
-        scheduler,
-        job_id,
-        nodes=len(hosts) or None,
-        hosts=hosts,
-        leader_hosts=hosts[:1],
-        task_count=sum(slots.values()) or None,
-        tasks_per_node=tuple(slots.values()),
-        sources=read.sources,
-    )
+    return facts.of_slots("lsf", f"{job_id}[{index}]" if index else job_id, slots, read.sources)
 
 
 def _lsf_slots(read: Variables) -> hostlist.Slots:
@@ -139,7 +114,7 @@ def oar(environ: Mapping[str, str]) -> JobFacts | None:
     if job_id is None:
         return None
     path = read.long("hosts", "OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES")
-    return _of_slots("oar", job_id, hostlist.read_nodefile(path) if path else {}, read)
+    return facts.of_slots("oar", job_id, hostlist.read_nodefile(path) if path else {}, read.sources)
 
 
 # Sun, Son of, Open and Univa Grid Engine.
@@ -165,7 +140,7 @@ def sge(environ: Mapping[str, str]) -> JobFacts | None:
     nodes = host_count or len(slots) or 1
     element = f"{job_id}.{task}" if task and task != "undefined" else job_id
     tasks = read.number("task_count", "NSLOTS", least=1)
-    found = _of_slots("sge", element, slots, read)
+    found = facts.of_slots("sge", element, slots, read.sources)
     return found._replace(nodes=nodes, node_rank=0 if nodes == 1 else None, task_count=tasks)
 
 
@@ -183,6 +158,8 @@ FAMILIES = (
 )
 # Names of a launcher's run, the same for all of its tasks: Open MPI 5 and 4, then older ones.
 RUNS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid")
+# Such a name: a1b2-c3d4, prterun-node1-42@1, 3823042561.
+RUN = "[A-Za-z0-9._:@+,-]+"
 
 
 def mpi(environ: Mapping[str, str]) -> JobFacts | None:
@@ -243,6 +220,9 @@ def pals(environ: Mapping[str, str]) -> JobFacts | None:
     found = _launched(read, "pals", ("PALS_APID",), size, local_count)
     return found._replace(node_rank=node_rank, task_rank=rank, local_rank=local_rank)
 
+
+# JobFacts.without_nodes of platforms, which do not count nodes.
+COUNT_MEMBERS = ("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES; or --alone for this node only")
 
 # Ranks that a platform gives: VESSL's runs, Toolkit's replicas and Kubeflow's training jobs.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -314,7 +294,7 @@ def kubernetes(environ: Mapping[str, str]) -> JobFacts | None:
 #
 # MINGLE_RUN is one JSON object with fields of JobFacts; the scheduler provides the others.
 RUN_VARIABLE = "MINGLE_RUN"
-_TEXTS = {"job_id": LONGEST_ID, "step": LONGEST_ID}
+_TEXTS = {"job_id": values.LONGEST_ID, "step": values.LONGEST_ID}
 _NUMBERS = {
     "restarts": MOST_TASKS,
     "nodes": MOST_NODES,
@@ -408,8 +388,7 @@ def detect(environ: Mapping[str, str], hostname: str | None = None, *, asks_plug
     are tried if no built-in adapter fits; a caller that knows the job's id needs none.
     Raises FactsError if that scheduler's variables, node file or host list are invalid.
     """
-    found = _detect(environ, hostname, asks_plugins=asks_plugins)
-    return placed_by_run(found, environ)
+    return placed_by_run(_detect(environ, hostname, asks_plugins=asks_plugins), environ)
 
 
 def _detect(environ: Mapping[str, str], hostname: str | None, *, asks_plugins: bool) -> JobFacts:

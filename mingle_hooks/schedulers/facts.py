@@ -22,10 +22,6 @@ MOST_SLOTS = 4096
 # Hosts to try if rank 0 may be on any of them: enough in practice, few enough to try all at once.
 MOST_LEADER_HOSTS = 64
 
-# JobFacts.without_nodes of platforms that do not count nodes.
-COUNT_MEMBERS = ("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES; or --alone for this node only")
-
-
 _COUNTED_BY = {"node_rank": "nodes", "task_rank": "task_count", "slot": "local_count", "local_rank": "local_count"}
 
 
@@ -108,17 +104,9 @@ class JobFacts(_Fields):
 
     def by_itself(self) -> JobFacts:
         """Return the facts of a job with this node only."""
-        return self._replace(
-            nodes=1,
-            node_rank=0,
-            hosts=(),
-            leader_hosts=(),
-            nodes_of_job=None,
-            task_rank=self.local_rank,
-            task_count=self.local_count,
-            tasks_per_node=(self.local_count,) if self.local_count else (),
-            is_batch=False,
-        )
+        one = {"nodes": 1, "node_rank": 0, "hosts": (), "leader_hosts": (), "nodes_of_job": None, "is_batch": False}
+        tasks = (self.local_count,) if self.local_count else ()
+        return self._replace(**one, task_rank=self.local_rank, task_count=self.local_count, tasks_per_node=tasks)
 
     def _check(self) -> None:
         """Raise FactsError for facts that contradict each other."""
@@ -139,13 +127,25 @@ class JobFacts(_Fields):
         return self.sources.get(name, self.scheduler)
 
 
+def of_slots(scheduler: str, job_id: str, slots: Mapping[str, int], sources: Mapping[str, str]) -> JobFacts:
+    """Return the facts of a job of these hosts, in node-rank order with their slots; none if they are unknown."""
+    hosts = tuple(slots)
+    return JobFacts(
+        scheduler,
+        job_id,
+        nodes=len(hosts) or None,
+        hosts=hosts,
+        leader_hosts=hosts[:1],
+        task_count=sum(slots.values()) or None,
+        tasks_per_node=tuple(slots.values()),
+        sources=sources,
+    )
+
+
 # Reading a scheduler's variables, with the source of each fact.
 
 # 65,536 nodes with 256 tasks each.
 MOST_TASKS = 16_777_216
-
-# Names of launchers' runs: a1b2-c3d4, prterun-node1-42@1, 3823042561.
-RUN = "[A-Za-z0-9._:@+,-]+"
 
 
 class Variables:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from itertools import product
-from stat import S_ISREG
 
 from mingle_hooks.errors import FactsError
+from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.net.addresses import HOST_CHARACTERS, is_hostname
-from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.schedulers.facts import MOST_NODES, MOST_TASKS
 from mingle_hooks.values import number
 
 # Linux limits an environment string to 128 KiB, so a longer list is not a scheduler's variable.
@@ -177,8 +177,6 @@ def _bad(expected: str, seen: str) -> FactsError:
 
 # 65,536 nodes with 8 slots each and names of 30 characters. More is no node file.
 LONGEST_FILE = 16 * 1024 * 1024  # bytes
-# The same bound that a sum of slots has elsewhere: 65,536 nodes with 256 slots each.
-MOST_SLOTS = 16_777_216
 
 Slots = dict[str, int]
 
@@ -201,7 +199,7 @@ def read_pe_hostfile(path: str) -> Slots:
     def pairs() -> Iterator[tuple[str, int]]:
         for line in _lines(path):
             host, count, *_ = [*line.split(), "", ""]
-            if (counted := number(count, most=MOST_SLOTS)) is None:
+            if (counted := number(count, most=MOST_TASKS)) is None:
                 raise _bad_nodefile(path, f"{line[:80]!r}")
             yield host, counted
 
@@ -219,15 +217,11 @@ def is_readable(path: str) -> bool:
 def _lines(path: str) -> list[str]:
     """Return the lines that are not blank, stripped."""
     try:
-        # Without blocking: a named pipe could wait for a writer for ever.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            if not S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise _bad_nodefile(path, "no regular file")
-            data = file.read(LONGEST_FILE + 1)
+        data = contents(path, most_bytes=LONGEST_FILE, refused_mode=0, owners=None)
+    except UnfitError as wrong:
+        raise _bad_nodefile(path, f"not {wrong.expected}") from None
     except (OSError, ValueError) as error:
         raise _bad_nodefile(path, getattr(error, "strerror", None) or str(error)) from None
-    if len(data) > LONGEST_FILE:
-        raise _bad_nodefile(path, f"more than {LONGEST_FILE} bytes")
     return [line for line in map(str.strip, data.decode("ascii", "backslashreplace").split("\n")) if line]
 
 
@@ -240,7 +234,7 @@ def _summed(path: str, pairs: Iterable[tuple[str, int]]) -> Slots:
         slots[host] = slots.get(host, 0) + count
         if len(slots) > MOST_NODES:
             raise _bad_nodefile(path, f"more than {MOST_NODES} hosts")
-    if not 1 <= sum(slots.values()) <= MOST_SLOTS:
+    if not 1 <= sum(slots.values()) <= MOST_TASKS:
         raise _bad_nodefile(path, f"{sum(slots.values())} slots")
     return slots
 

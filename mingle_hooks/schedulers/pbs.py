@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 
 from mingle_hooks.schedulers import hostlist
-from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts, Variables
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts, Variables, of_slots
 
 CONFIGURATION = "/etc/pbs.conf"
 HOME = "/var/spool/pbs"
@@ -42,45 +42,26 @@ def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> Job
     path = read.long("hosts", "PBS_NODEFILE") or _spooled_nodefile(read, job_id, configuration)
     slots = hostlist.read_nodefile(path) if path else {}
     is_batch = len(slots) > 1 and node_rank in (0, None) and _is_script(read)
-    found = of_slots(read, slots, job_id=job_id, node_rank=node_rank, is_batch=is_batch, scheduler="pbs")
+    found = _placed(read, of_slots("pbs", job_id, slots, read.sources), node_rank, is_batch=is_batch)
     if is_batch or found.local_count is None:
         return found
     return found._replace(slot=_slot(read, node_rank or 0, found.local_count, sum(slots.values())))
 
 
-def of_slots(
-    read: Variables,
-    slots: hostlist.Slots,
-    *,
-    scheduler: str,
-    job_id: str,
-    node_rank: int | None,
-    is_batch: bool,
-    gpus: int | None = None,
-) -> JobFacts:
-    """Return the facts of a job with the node file `slots`, which is empty if unknown. Raises FactsError."""
-    hosts, per_node = tuple(slots), tuple(slots.values())
-    if len(hosts) == 1 and node_rank is None:
+def _placed(read: Variables, job: JobFacts, node_rank: int | None, *, is_batch: bool) -> JobFacts:
+    """Return a job's facts with those of this process; its hosts may be unknown. Raises FactsError."""
+    if len(job.hosts) == 1 and node_rank is None:
         node_rank = 0
-    here = 0 if is_batch else node_rank
+    here, per_node = 0 if is_batch else node_rank, job.tasks_per_node
     for fact in ("nodes", "task_count", "tasks_per_node", "local_count"):
         read.sources[fact] = read.sources.get("hosts", "PBS_NODEFILE")
-    return JobFacts(
-        scheduler=scheduler,
-        job_id=job_id,
-        nodes=len(hosts) or None,
+    return job._replace(
         node_rank=None if is_batch else node_rank,
-        hosts=hosts,
-        leader_hosts=hosts[:1],
-        task_count=sum(per_node) or None,
         local_count=per_node[here] if here is not None and here < len(per_node) else None,
-        tasks_per_node=per_node,
         cpus=read.number("cpus", "NCPUS", least=1),
-        gpus=gpus,
         is_batch=is_batch,
-        host=hosts[0] if is_batch else None,
+        host=job.hosts[0] if is_batch else None,
         cookie=read.text("cookie", "PBS_JOBCOOKIE", pattern=COOKIE, secret=True),
-        sources=read.sources,
     )
 
 
@@ -147,23 +128,15 @@ def torque(environ: Mapping[str, str]) -> JobFacts | None:
     path = read.long("hosts", "PBS_NODEFILE")
     if node_rank and path and not hostlist.is_readable(path):
         path = None
-    if path is None:
-        return _torque_without_nodefile(read, job_id, node_rank)
-    slots = hostlist.read_nodefile(path)
+    slots = hostlist.read_nodefile(path) if path else {}
     is_batch = len(slots) > 1 and node_rank in (0, None) and read.number("task", "PBS_TASKNUM") in (0, 1)
-    gpus = _torque_gpus(read, tuple(slots), 0 if is_batch else node_rank)
-    return of_slots(read, slots, scheduler="torque", job_id=job_id, node_rank=node_rank, is_batch=is_batch, gpus=gpus)
-
-
-def _torque_without_nodefile(read: Variables, job_id: str, node_rank: int | None) -> JobFacts:
-    return JobFacts(
-        scheduler="torque",
-        job_id=job_id,
+    found = _placed(read, of_slots("torque", job_id, slots, read.sources), node_rank, is_batch=is_batch)
+    if slots:
+        return found._replace(gpus=_torque_gpus(read, found.hosts, 0 if is_batch else node_rank))
+    return found._replace(
         nodes=read.number("nodes", "PBS_NUM_NODES", least=1, most=MOST_NODES),
-        node_rank=node_rank,
         task_count=read.number("task_count", "PBS_NP", least=1),
         local_count=read.number("local_count", "PBS_NUM_PPN", least=1),
-        sources=read.sources,
     )
 
 

@@ -43,13 +43,22 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     # sbatch passes the submitter's variables on, so those of a step may be left over from another job: Slurm 22.05 does
     # not overwrite them in the batch script. They name other hosts.
     known = {*job_hosts, *(host for hosts in components for host in hosts)}
+    found = JobFacts(
+        scheduler="slurm",
+        job_id=job_id,
+        restarts=read.number("restarts", "SLURM_RESTART_COUNT") or 0,
+        cpus=read.number("cpus", "SLURM_CPUS_ON_NODE", least=1),
+        gpus=_gpus(read),
+        host=read.host("host", "SLURMD_NODENAME"),
+        sources=read.sources,
+    )
     if step is not None and step_hosts and known.issuperset(step_hosts):
-        return _in_step(read, job_id, step, step_hosts, components)
-    return _in_job(read, job_id, job_hosts, components)
+        return _in_step(read, found, step, step_hosts, components)
+    return _in_job(read, found, job_hosts, components)
 
 
 def _in_step(
-    read: Variables, job_id: str, step: str, hosts: tuple[str, ...], components: list[tuple[str, ...]]
+    read: Variables, found: JobFacts, step: str, hosts: tuple[str, ...], components: list[tuple[str, ...]]
 ) -> JobFacts:
     nodes = read.number("nodes", "SLURM_STEP_NUM_NODES", least=1, most=MOST_NODES) or len(hosts)
     node_rank = read.number("node_rank", "SLURM_NODEID", most=MOST_NODES)
@@ -58,8 +67,7 @@ def _in_step(
     if components:
         # Two steps in different components have the same job id and the same step id, but not this.
         step = f"{step}@{hosts[0]}"
-    own = read.host("host", "SLURMD_NODENAME")
-    in_order = _unless_sorted(_rank_order(hosts, nodes, components), own, node_rank)
+    in_order = _unless_sorted(_rank_order(hosts, nodes, components), found.host, node_rank)
     if per_node and components:
         per_node = _sorted_as(in_order, hosts, per_node)
     is_arbitrary = read.environ.get("SLURM_DISTRIBUTION") == "arbitrary"
@@ -69,11 +77,8 @@ def _in_step(
         # JAX and others use the task's rank, and each node has one task. The list is in NODEID's order.
         node_rank, in_order = task_rank, ()
         read.sources["node_rank"] = read.sources.get("task_rank", "SLURM_PROCID")
-    return JobFacts(
-        scheduler="slurm",
-        job_id=job_id,
+    return found._replace(
         step=step,
-        restarts=read.number("restarts", "SLURM_RESTART_COUNT") or 0,
         nodes=nodes,
         node_rank=node_rank,
         hosts=in_order,
@@ -83,30 +88,22 @@ def _in_step(
         local_rank=read.number("local_rank", "SLURM_LOCALID"),
         local_count=_local_count(read, per_node, node_rank) if in_order else None,
         tasks_per_node=per_node if in_order else (),
-        cpus=read.number("cpus", "SLURM_CPUS_ON_NODE", least=1),
-        gpus=_gpus(read),
-        host=own,
-        sources=read.sources,
     )
 
 
-def _in_job(read: Variables, job_id: str, hosts: tuple[str, ...], components: list[tuple[str, ...]]) -> JobFacts:
+def _in_job(read: Variables, found: JobFacts, hosts: tuple[str, ...], components: list[tuple[str, ...]]) -> JobFacts:
     """Return the facts of the batch script or of salloc's shell, whose own task numbers have no meaning."""
     if components:
         hosts = tuple(dict.fromkeys(host for component in components for host in component))
         read.sources["nodes"] = read.sources["hosts"] = "SLURM_JOB_NODELIST_HET_GROUP_*"
         nodes, task_count, per_node = len(hosts), None, _NO_COUNTS
     else:
-        node_count = read.number("nodes", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", least=1, most=MOST_NODES)
-        nodes = node_count or len(hosts)
+        nodes = read.number("nodes", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", least=1, most=MOST_NODES) or len(hosts)
         task_count = read.number("task_count", "SLURM_NTASKS", least=1)
         per_node = _counts(read, "SLURM_TASKS_PER_NODE")
         if len(per_node) != nodes:
             per_node = _NO_COUNTS  # a step's counts, as srun overwrites the job's and mpirun's daemons inherit them
-    return JobFacts(
-        scheduler="slurm",
-        job_id=job_id,
-        restarts=read.number("restarts", "SLURM_RESTART_COUNT") or 0,
+    return found._replace(
         nodes=nodes or None,
         node_rank=0 if nodes == 1 else None,
         hosts=hosts,
@@ -114,17 +111,13 @@ def _in_job(read: Variables, job_id: str, hosts: tuple[str, ...], components: li
         task_count=task_count,
         local_count=_local_count(read, per_node, 0),
         tasks_per_node=per_node,
-        cpus=read.number("cpus", "SLURM_CPUS_ON_NODE", least=1),
-        gpus=_gpus(read),
         is_batch=nodes > 1,
         on_every_node="srun",
         without_nodes=(  # an ssh shell in which SLURM_JOB_ID was set by hand
             "a step of the job",
-            f"SLURM_JOB_ID={job_id} alone, as in an ssh shell",
-            f"srun --jobid={job_id} --overlap in front, or --nodes N",
+            f"SLURM_JOB_ID={found.job_id} alone, as in an ssh shell",
+            f"srun --jobid={found.job_id} --overlap in front, or --nodes N",
         ),
-        host=read.host("host", "SLURMD_NODENAME"),
-        sources=read.sources,
     )
 
 
@@ -224,8 +217,8 @@ _ENROOT_NUMBERS = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD
 
 
 def of_enroot(environ: Mapping[str, str]) -> set[str]:
-    """Return the names whose values are the hook's, or an empty set if it did not run."""
-    if not all(environ.get(name) == environ.get(slurm_name) != "" for name, slurm_name in _ENROOT_NUMBERS.items()):
+    """Return the names whose values are the hook's, or those of a script like it; an empty set if none ran."""
+    if not all(environ.get(name) == environ.get(slurm_name, "") != "" for name, slurm_name in _ENROOT_NUMBERS.items()):
         return set()
     found = set(_ENROOT_NUMBERS)
     job = number(environ.get("SLURM_JOB_ID", ""), most=_LAST_JOB)

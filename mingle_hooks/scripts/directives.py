@@ -145,6 +145,7 @@ _SLURM_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./&|\[\]^~-]+", re.ASCII)
 # _validate_job_desc() in slurmctld's job_mgr.c refuses what is longer.
 _SLURM_LONGEST_BYTES = {"output": 4095, "error": 4095, "array": 4096, "dependency": 131_072}
 _SLURM_LONGEST_OTHERS = 1024
+_SLURM_AS_GIVEN = ("account", "qos", "reservation", "output", "error", "mail_user")
 
 
 def _slurm(job: Job) -> tuple[Directive, ...]:
@@ -155,12 +156,7 @@ def _slurm(job: Job) -> tuple[Directive, ...]:
     first, *others = (_slurm_group(job, group) for group in job.groups)
     whole = _slurm_rows(
         time=job.time and as_hms(job.time),
-        account=job.account,
-        qos=job.qos,
-        reservation=job.reservation,
-        output=job.output,
-        error=job.error,
-        mail_user=job.mail_user,
+        **{name: getattr(job, name) for name in _SLURM_AS_GIVEN},
         mail_type=",".join(job.mail_type),
         array=job.array,
         dependency=job.dependency,
@@ -217,9 +213,8 @@ _PBS_RESOURCE = re.compile(
     r"[A-Za-z][A-Za-z0-9_-]*=[A-Za-z0-9_.-]+(?::[A-Za-z][A-Za-z0-9_-]*=[A-Za-z0-9_.-]+)*", re.ASCII
 )
 _PBS_ARRAY = re.compile(r"[0-9]+-[0-9]+(?::[0-9]+)?(?:%[0-9]+)?", re.ASCII)
-# qsub(1B), -W depend: what depends on jobs, and on a number of them
+# qsub(1B), -W depend: what depends on jobs
 _PBS_ON_JOBS = "(?:after|before)(?:ok|notok|any)?"
-_PBS_ON_COUNTS = "on"
 _PBS_JOB = r"[0-9]+(?:\[[0-9]*\])?(?:\.[A-Za-z0-9.-]+)?(?:@[A-Za-z0-9.-]+)?"
 _PBS_QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(@[A-Za-z0-9.-]{1,64})?", re.ASCII)
 # qsub wants printable ASCII, drops spaces in front, and takes what stands before a colon for a host.
@@ -252,7 +247,7 @@ def _pbs(job: Job) -> tuple[Directive, ...]:
             ("-q ", *_pbs_queue(job)),
             ("-J ", "array", job.array and _pbs_array(job.array)),
         ),
-        *_pbs_closing(job, patterns, _pbs_dependency(f"{_PBS_ON_JOBS}|runone", _PBS_ON_COUNTS)),
+        *_pbs_closing(job, patterns, _pbs_dependency(f"{_PBS_ON_JOBS}|runone", "on")),
     )
 
 
@@ -347,7 +342,6 @@ _TORQUE_NAME = re.compile(r"[A-Za-z0-9_.@-]+", re.ASCII)
 _TORQUE_QUEUE = re.compile(r"[A-Za-z0-9_.-]+(@[A-Za-z0-9.-]+)?|@[A-Za-z0-9.-]+", re.ASCII)
 # Torque's own, beside those of PBS.
 _TORQUE_ON_JOBS = f"{_PBS_ON_JOBS}|syncwith|(?:after|before)(?:start|ok|notok|any)array"
-_TORQUE_ON_COUNTS = f"{_PBS_ON_COUNTS}|synccount"
 # What stands before a colon is a host, and qsub takes $HOME in front, but not ${HOME}, for the submitter's.
 _TORQUE_PATH = re.compile(r"(?:[A-Za-z0-9.-]+:/|\$HOME/|(?!\$HOME|\$\{HOME\})[!-9;-~])[!-9;-~]*", re.ASCII)
 
@@ -381,7 +375,7 @@ def _torque(job: Job) -> tuple[Directive, ...]:
             ("-q ", "partition", queue),
             (f"-t {_torque_array(job.array or '')}", "array", bool(job.array)),
         ),
-        *_pbs_closing(job, {"x": job.job_name}, _pbs_dependency(_TORQUE_ON_JOBS, _TORQUE_ON_COUNTS)),
+        *_pbs_closing(job, {"x": job.job_name}, _pbs_dependency(_TORQUE_ON_JOBS, "on|synccount")),
     )
 
 
@@ -449,7 +443,7 @@ def _lsf(job: Job) -> tuple[Directive, ...]:
     if group.constraint:
         needs.insert(0, f"select[{_lsf_selection(group.constraint)}]")
     gpu = group.gpus and f"num={group.gpus.number}/host" + (f":gmodel={group.gpus.type}" if group.gpus.type else "")
-    minutes = _lsf_minutes(job.time or 0)
+    minutes, before = -(-(job.time or 0) // 60), -(-job.signal.before_s // 60)  # LSF's unit, rounded up
     project = matching("account", job.account, _LSF_PROJECT, "at most 511 characters")
     return (
         *rows_of(
@@ -474,18 +468,9 @@ def _lsf(job: Job) -> tuple[Directive, ...]:
             ("-r", "requeue", job.requeue),
             *((f"-{letter}", "mail-type", True) for letter in sorted(mail_letters(job, _LSF_MAIL))),
             # Whole minutes could put the warning at the start; the script has a timer too.
-            (
-                f"-wa {job.signal.name} -wt {_lsf_minutes(job.signal.before_s)}",
-                "signal",
-                _lsf_minutes(job.signal.before_s) < minutes,
-            ),
+            (f"-wa {job.signal.name} -wt {before}", "signal", before < minutes),
         ),
     )
-
-
-def _lsf_minutes(duration_s: int) -> int:
-    """Return a duration in LSF's unit, rounded up."""
-    return -(-duration_s // 60)
 
 
 def _lsf_array(job: Job) -> str:
@@ -584,11 +569,6 @@ def _sge(job: Job) -> tuple[Directive, ...]:
     if job.qos:
         can = "nothing, because Grid Engine has none"
         raise refused("qos", job.qos, can, "leaving --qos out; a queue is --partition")
-    return (*_sge_requested(job, group), *_sge_whole(job))
-
-
-def _sge_requested(job: Job, group: Group) -> tuple[Directive, ...]:
-    """Return what the job needs of its nodes."""
     if group.gpus and group.gpus.type:
         can, works = "a number, with the type as a --constraint of the site's", f"--gpus-per-node {group.gpus.number}"
         raise refused("gpus-per-node", group.gpus, can, works)
@@ -598,6 +578,12 @@ def _sge_requested(job: Job, group: Group) -> tuple[Directive, ...]:
     of_slots = ("ntasks-per-node", "cpus-per-task")
     has_pe = any(text.startswith("-pe ") for text in job.directive)  # the user's own, with a number of slots
     constraint = matching("constraint", group.constraint, _SGE_RESOURCE, "NAME=VALUE", "arch=lx-amd64")
+    ranges, _, most = array_with_limit(job.array or "").partition("%")
+    if job.array and not _SGE_ARRAY.fullmatch(ranges):
+        raise refused_array(job.array, "FIRST-LAST[:STEP] from 1", 1)
+    reservation = matching("reservation", job.reservation, _SGE_NUMBER, "the number of one", "12")
+    can = "names of queues, such as all.q@@gpus,long.q"
+    mail_user = matching("mail-user", job.mail_user, _SGE_MAIL_USERS, "addresses", "me@example.org")
     return (
         Directive(f"-N {job.job_name}", "job-name"),
         Directive("-S /bin/bash", "default", of_slots if has_pe else ()),
@@ -610,32 +596,20 @@ def _sge_requested(job: Job, group: Group) -> tuple[Directive, ...]:
             ("-l ", "constraint", constraint),
             ("-l exclusive=true", "exclusive", job.exclusive),
             ("-l ", "time", job.time and f"h_rt={as_hms(job.time)}"),
+            ("-q ", "partition", matching("partition", job.partition, _SGE_QUEUES, can)),
+            ("-P ", "account", matching("account", job.account, _SGE_OBJECT, "the name of a project")),
+            ("-ar ", "reservation", reservation),
+            ("-t ", "array", ranges),
+            ("-tc ", "array", most),
+            ("-hold_jid ", "dependency", job.dependency and _sge_dependency(job.dependency)),
+            ("-o ", "output", job.output and _sge_path("output", job.output)),
+            ("-e ", "error", job.error and _sge_path("error", job.error)),
+            ("-j y", "default", not job.error),
+            ("-M ", "mail-user", mail_user),
+            ("-m ", "mail-type", mail_letters(job, _PBS_MAIL)),
+            ("-r ", "requeue" if job.requeue else "default", "y" if job.requeue else "n"),
+            ("-cwd", "default", True),
         ),
-    )
-
-
-def _sge_whole(job: Job) -> tuple[Directive, ...]:
-    ranges, _, most = array_with_limit(job.array or "").partition("%")
-    if job.array and not _SGE_ARRAY.fullmatch(ranges):
-        raise refused_array(job.array, "FIRST-LAST[:STEP] from 1", 1)
-    reservation = matching("reservation", job.reservation, _SGE_NUMBER, "the number of one", "12")
-    can = "names of queues, such as all.q@@gpus,long.q"
-    mail_user = matching("mail-user", job.mail_user, _SGE_MAIL_USERS, "addresses", "me@example.org")
-    return rows_of(
-        _sge_quoted,
-        ("-q ", "partition", matching("partition", job.partition, _SGE_QUEUES, can)),
-        ("-P ", "account", matching("account", job.account, _SGE_OBJECT, "the name of a project")),
-        ("-ar ", "reservation", reservation),
-        ("-t ", "array", ranges),
-        ("-tc ", "array", most),
-        ("-hold_jid ", "dependency", job.dependency and _sge_dependency(job.dependency)),
-        ("-o ", "output", job.output and _sge_path("output", job.output)),
-        ("-e ", "error", job.error and _sge_path("error", job.error)),
-        ("-j y", "default", not job.error),
-        ("-M ", "mail-user", mail_user),
-        ("-m ", "mail-type", mail_letters(job, _PBS_MAIL)),
-        ("-r ", "requeue" if job.requeue else "default", "y" if job.requeue else "n"),
-        ("-cwd", "default", True),
     )
 
 

@@ -407,7 +407,8 @@ LAUNCHERS = {
 }
 
 
-_LARGEST_SPEC_BYTES = 1 << 20  # a description is a screenful
+# Of a job file or a script, which are a screenful and a page; sbatch's own limit for scripts is 4 MiB.
+LARGEST_BYTES = 1 << 20
 MOST_GROUPS = 128  # Slurm's own bound on the components of a job (MAX_HET_JOB_COMPS)
 _WARNING_S = 120  # enough to write a large checkpoint; half of a shorter limit
 _SBATCHS_WARNING_S = 60  # what sbatch takes for a --signal without seconds
@@ -527,20 +528,11 @@ def _groups(each: Mapping[str, tuple[Any, ...]]) -> tuple[Group, ...]:
         if len(values) not in (1, length):
             raise UsageError(f"{FIELDS[name].option} with 1 or {length} values", str(len(values)), "as many as groups")
 
-    def at(name: str, place: int) -> Any:
-        values = each.get(name, (None,))
-        return values[place if len(values) > 1 else 0]
-
+    names = ("nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "constraint")
+    columns = (_long(each.get(name, (None,)), length) for name in names)
     return tuple(
-        Group(
-            nodes=at("nodes", i) or 1,
-            gpus=at("gpus-per-node", i),
-            ntasks=at("ntasks-per-node", i) or (at("gpus-per-node", i) or Gpus(1)).number,
-            cpus=at("cpus-per-task", i),
-            mem=at("mem", i),
-            constraint=at("constraint", i),
-        )
-        for i in range(length)
+        Group(nodes or 1, ntasks or (gpus or Gpus(1)).number, gpus, *rest)
+        for nodes, ntasks, gpus, *rest in zip(*columns, strict=True)
     )
 
 
@@ -595,13 +587,18 @@ def _bounded(value: object, most: int) -> list[object]:
 
 def _parsed(path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            data = file.read(_LARGEST_SPEC_BYTES + 1)
-    except OSError as wrong:
-        raise UsageError("a readable file", f"{path}: {wrong.strerror} (--spec)", "the path of a TOML file") from None
-    if len(data) > _LARGEST_SPEC_BYTES:
-        raise UsageError(f"at most {_LARGEST_SPEC_BYTES} bytes", f"{path}, which is larger (--spec)", "a TOML file")
-    try:
-        return toml(data)
+        return toml(read_file(path, "--spec file", "the path of a TOML file"))
     except ValueError as wrong:
         raise UsageError("a TOML file", f"{path}: {wrong} (--spec)", "correcting that line") from None
+
+
+def read_file(path: str, what: str, remedy: str) -> bytes:
+    """Return the contents of a file that the user names, `what` in messages. Raises UsageError."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_BYTES + 1)
+    except OSError as wrong:
+        raise UsageError(f"a readable {what}", f"{path}: {wrong.strerror}", remedy) from None
+    if len(data) > LARGEST_BYTES:
+        raise UsageError(f"a {what} of at most {LARGEST_BYTES} bytes", f"{path}, which is larger", remedy)
+    return data

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from mingle_hooks.errors import UsageError
+from mingle_hooks.scripts.job import read_file
 
 # Mistakes that one line shows by itself.
 #
@@ -108,15 +108,13 @@ class Line(NamedTuple):
 def split_lines(text: str) -> tuple[list[Line], list[Line]]:
     """Return the scheduler's directives and the lines of shell that are not empty."""
     scanner = _Scanner(text, joins=True)
-    scanner.run()
     if scanner.frames:  # an unmatched quote, at least for this reader
         scanner = _Scanner(text, joins=False)
-        scanner.run()
     return scanner.directives, _with_functions([line for line in scanner.lines if line.text.strip()])
 
 
 class _Scanner:
-    """The state between two pieces of text: open quotes and parentheses, and the logical line so far."""
+    """Reads a script, piece by piece: the open quotes and parentheses, and the logical line so far."""
 
     def __init__(self, text: str, *, joins: bool) -> None:
         self.source, self.joins = text, joins
@@ -129,20 +127,17 @@ class _Scanner:
         self.pending: deque[str] = deque()
         self.number = self.first = 1
         self._clear()
+        at, size = 0, len(text)
+        while at < size:
+            piece = _PIECE.match(text, at)[0]  # type: ignore[index]  # every character matches
+            at = self._step(piece, at, at + len(piece))
+        self._emit()
 
     def _clear(self) -> None:
         self.texts: list[str] = []
         self.heres: list[str] = []
         self.early: list[int] = []
         self.length = 0
-
-    def run(self) -> None:
-        """Read the text to its end."""
-        at, size = 0, len(self.source)
-        while at < size:
-            piece = _PIECE.match(self.source, at)[0]  # type: ignore[index]  # every character matches
-            at = self._step(piece, at, at + len(piece))
-        self._emit()
 
     def _step(self, piece: str, at: int, after: int) -> int:
         """Take one piece, and return the position of the next."""
@@ -328,7 +323,6 @@ def _count(pattern: re.Pattern[str], text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-LARGEST_BYTES = 1 << 20  # sbatch's own limit is 4 MiB; real scripts are a page
 _TRAINS = re.compile(rf"\b(?:{_LAUNCHERS}|mingle\s{{1,8}}exec)\b")
 _ASKS = re.compile(r"\bmingle\s{1,8}env\b(?![^\n]{0,160}--no-wait)")
 # The same as the command of a line, and not as an argument.
@@ -359,15 +353,7 @@ class Finding(NamedTuple):
 
 def read_script(path: str) -> str:
     """Return a script's text. Raises UsageError."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(LARGEST_BYTES + 1)
-    except OSError as wrong:
-        remedy = "the path of an sbatch or PBS script"
-        raise UsageError("a readable script", f"{path}: {wrong.strerror}", remedy) from None
-    if len(data) > LARGEST_BYTES:
-        raise UsageError(f"a script of at most {LARGEST_BYTES} bytes", path, "the script itself")
-    return data.decode(errors="replace")
+    return read_file(path, "script", "the path of an sbatch or PBS script").decode(errors="replace")
 
 
 def lint_script(text: str) -> list[Finding]:

@@ -143,3 +143,10 @@ def _left(schedule: Schedule) -> list[str]:
         if process.ended is not None and any(link.owner is process for link in schedule.network.links):
             found.append(f"{process.name} left a multicast link open")
     return found
+
+
+def broken(seed: int) -> list[str]:
+    """Return what the schedule of this seed breaks."""
+    schedule = Schedule(seed)
+    schedule.run()
+    return violations(schedule)

@@ -17,7 +17,7 @@ from running import running
 import mingle_hooks
 from mingle_hooks import keys
 from mingle_hooks.rendezvous.connection import READ, Loop
-from mingle_hooks.rendezvous.wire import Secret, parse
+from mingle_hooks.rendezvous.wire import Secret, body_of, parse
 from mingle_hooks.run import messages
 from mingle_hooks.run.messages import AGENT, RUNNER, Link, Reception
 
@@ -154,10 +154,10 @@ class Runner:
         self.start(*command, **fields)
         self.until(lambda: shows in self.output if shows else self.all_of(messages.FORMED))
 
-    def send(self, kind: int, body: dict[str, Any]) -> None:
+    def send(self, kind: int, body: dict[str, Any] | tuple[Any, ...]) -> None:
         """Send a message."""
         assert self.control is not None
-        self.control.send_message(kind, body)
+        self.control.send_message(kind, body if isinstance(body, dict) else body_of(body))
 
     def end(self, grace_s: float = 5.0, attempt: int = 0) -> None:
         """Send END."""

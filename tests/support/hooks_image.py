@@ -58,12 +58,12 @@ def image(root: Path) -> Path:
 
 def aged(root: Path, seconds: int = 3600, boot: str = "") -> None:
     """Let the stubs of an uninstallation be from so long ago, or from another boot."""
-    path = at(root, "/etc/mingle/hooks/manifest.json")
-    manifest = json.loads(path.read_text())
-    for row in manifest["files"]:
-        its_boot, _, then = row["stub"].partition(" ")
-        row["stub"] = f"{boot or its_boot} {int(then) - seconds}"
-    path.write_text(json.dumps(manifest))
+    for path in (at(root, "/etc/mingle/hooks/manifest.json"), *at(root, "/etc/slurm").glob("*.d/.mingle-hooks.json")):
+        manifest = json.loads(path.read_text())
+        for row in manifest["files"]:
+            its_boot, _, then = row["stub"].partition(" ")
+            row["stub"] = f"{boot or its_boot} {int(then) - seconds}"
+        path.write_text(json.dumps(manifest))
 
 
 def program(root: Path, path: str, text: str = "#!/bin/sh\n") -> Path:

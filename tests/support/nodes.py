@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
+from mingle_hooks.net import devices
 from mingle_hooks.net.addresses import ListedAddress as Listed
+from mingle_hooks.net.addresses import read_attribute
 from mingle_hooks.rendezvous.fingerprint import FingerprintRequest as Asked
 from mingle_hooks.rendezvous.fingerprint import fingerprint
 
@@ -15,6 +20,17 @@ GIB = 1 << 30
 SHM, TMP = "/dev/shm", "/tmp"
 TORCH = ("torch-2.5.1+cu124", "nvidia_nccl_cu12-2.21.5", "nvidia_cuda_runtime_cu12-12.4.127", "numpy-2.1.0")
 COMMIT = "57f6c79e1b2c3d4e57f6c79e1b2c3d4e57f6c79e"
+
+
+def silence(monkeypatch: pytest.MonkeyPatch, silent: Path) -> None:
+    """Have a device not answer: whoever reads this file of it waits."""
+
+    def read(path: str) -> str:
+        if path == str(silent):
+            time.sleep(60)
+        return read_attribute(path)
+
+    monkeypatch.setattr(devices, "read_attribute", read)
 
 
 class Space(NamedTuple):
@@ -88,10 +104,11 @@ class Node:
         def statvfs(path: str) -> os.statvfs_result:
             return self.space.get(path.removeprefix(str(self.root)), Space(4096, 64 * GIB // 4096, 32 * GIB // 4096))  # type: ignore[return-value]
 
-        return Asked(self.environ, self.command, "/work", str(self.root), statvfs, self.rlimits)
+        root = str(self.root)
+        return Asked(self.environ, self.command, "/work", root, statvfs, self.rlimits, lambda: self.addresses)
 
     def fingerprint(self) -> tuple[str, str]:
-        return fingerprint(self.asked(), lambda: self.addresses)
+        return fingerprint(self.asked())
 
 
 def dgx(root: Path, number: int = 1) -> Node:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cluster.paths import MINGLE
 from cluster.waiting import until
 from running import running
 
-MINGLE = Path(sys.executable).parent / "mingle"
 SSH = Path(__file__).parents[1] / "data/ssh/here.sh"
 # A bound on what hangs, not a measure.
 PATIENCE_S = 30.0
@@ -74,6 +73,11 @@ class Places:
     def until(self, holds: Callable[[], object], what: str) -> None:
         """Wait until something holds."""
         until(holds, lambda: f"{what}: {self.processes()}", PATIENCE_S)
+
+    def begun(self, *ranks: int, attempt: int = 0) -> None:
+        """Wait until COMMAND of these ranks has made its file."""
+        for rank in ranks:
+            self.until((self.place / f"begun.{rank}.{attempt}").exists, f"rank {rank} has not begun")
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of all processes of this test's runs."""

@@ -7,12 +7,8 @@ from pathlib import PurePath
 
 # Tests in these folders of tests/unit use the ports of this machine; those in tests/system have hosts of their own.
 ON_THIS_MACHINE = {"unit/cli", "unit/export", "unit/net", "unit/rendezvous"}
-# Tests of one file that share what cannot be there twice.
+# Tests of one file that share what cannot be there twice, or takes long to make.
 TOGETHER = {
-    # What stands in for LSF and Grid Engine gives the same job ids, by which a job script tells its processes.
-    "test_scripts_on_every_scheduler": "stand-ins",
-    "test_shown_lines": "stand-ins",
-    "test_starters_remote": "stand-ins",
     "test_all_end_together": "many hosts",
     "test_life_on_slurm": "life",  # its Slurm is started once
     "test_installing": "installing",  # its installations take 12 s each
@@ -33,8 +29,11 @@ LONG = {
 
 # What `make quick` leaves out: test hosts and schedulers, and what takes minutes.
 SLOW_FIXTURES = {"any_pbs", "fresh_slurm", "hosts", "real_pbs", "real_pbs_session", "slurm", "slurm_session"}
-SLOW_FOLDERS = {"frameworks", "model", "on_hosts", "simulator", "system"}
-SLOW_FILES = {"test_benchmarks", "test_power_cuts", "test_readme", "test_sbatch_accepts", "test_structure"}
+SLOW_FOLDERS = {"frameworks", "on_hosts", "system"}
+SLOW_FILES = {
+    *("test_benchmarks", "test_model", "test_power_cuts", "test_readme", "test_sbatch_accepts", "test_simulator"),
+    "test_structure",
+}
 
 
 def is_slow(nodeid: str, fixtures: Iterable[str]) -> bool:

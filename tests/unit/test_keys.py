@@ -17,7 +17,8 @@ from needs import only_with
 from support.executables import executable
 
 from mingle_hooks.errors import SecretError
-from mingle_hooks.keys import PUBLIC, Key, find, fresh, held, on_network
+from mingle_hooks.files import network_type
+from mingle_hooks.keys import PUBLIC, Key, find, fresh, held
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load
@@ -132,6 +133,15 @@ def test_without_a_home_or_a_job_key_there_is_no_key_to_make(place: Place, facts
     refusal = place.refusal(facts, {})
     assert "none given" in refusal.seen
     assert "MINGLE_KEY" in refusal.remedy
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_node_to_whose_job_the_hooks_gave_no_key_says_so(place: Place, *, shared: bool) -> None:
+    """With the key in the home that it takes instead, and where there is none: others of the job may have theirs."""
+    (place.run / "41").mkdir(0o700, parents=True)
+    facts = JobFacts("slurm", job_id="41", shares_homes=shared)
+    said = place.find(facts).source if shared else str(place.refusal(facts))
+    assert f"{place.of_home}, while {place.run}/41 has no key from the site's hooks" in said
 
 
 def test_a_key_shows_its_source_and_never_itself(place: Place) -> None:
@@ -339,12 +349,16 @@ def test_fifty_processes_that_make_the_key_at_once_agree_on_one(place: Place) ->
 
 
 ROOT = ("/", "ext4")
+NETWORK = (
+    *("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "fuse.ceph-fuse", "9p"),
+    *("virtiofs", "gfs2", "ocfs2", "afs", "pvfs2", "orangefs", "panfs", "glusterfs", "wekafs"),
+)
 
 
 @pytest.mark.parametrize(
     ("mounts", "place", "shared"),
     [
-        *(([ROOT, ("", kind), ("x", "xfs")], "/a/b", True) for kind in ("nfs", "nfs4", "lustre", "gpfs", "fuse.sshfs")),
+        *(([ROOT, ("", kind), ("x", "xfs")], "/a/b", True) for kind in NETWORK),
         *(([ROOT, ("", kind)], "/a/b", False) for kind in ("fuse.fuse-overlayfs", "ext4", "overlay", "nfsd")),
         ([ROOT, ("/home", "nfs")], "/home/alice", True),
         ([ROOT, ("/home", "nfs")], "/home2/alice", False),
@@ -362,4 +376,4 @@ def test_a_path_is_shared_by_the_kind_of_the_deepest_and_latest_mount(
     for at, kind in mounts:
         with table.open("a") as file:
             file.write(f"1 0 0:1 / {at if at == '/' else f'{tmp_path}{at}'} rw master:1 - {kind} server:/x rw\n")
-    assert on_network(f"{tmp_path}{place}", str(table)) is shared
+    assert bool(network_type(f"{tmp_path}{place}", str(table))) is shared

@@ -22,6 +22,7 @@ from cluster.slurm import CONF, SlurmCluster
 from cluster.slurm import conf as conf_text
 from support.needs import skip_for_want_of
 
+from mingle_hooks.hooks.files import LOCK_PATH
 from mingle_hooks.schedulers.hostlist import expand
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "admin.md"
@@ -31,7 +32,8 @@ NEXT = "/root/slurm.conf.next"
 # /run/next, where its mingle is another version.
 BIN = "/root/bin"
 # In place of the minute that stubs wait.
-AGE_STUBS = """clush -a "sed -i -E 's/(\\"stub\\": ?\\"[^ ]+ )[0-9]+/\\10/' /etc/mingle/hooks/manifest.json\""""
+AGE_STUBS = """clush -a "find /etc/mingle/hooks/manifest.json /etc/slurm -name '*.json' -exec sed -i -E \
+'s/(\\"stub\\": ?\\"[^ ]+ )[0-9]+/\\10/' '{}' + ; true\""""
 
 
 def admin(slurm: SlurmCluster) -> None:
@@ -316,3 +318,54 @@ def test_the_steps_of_a_batch_script_follow_the_settings_of_its_node(site: Slurm
         job = slurm.submit("srun sh -c 'echo $MASTER_ADDR'", *FOUR[:2], "-o", "/home/alice/canary", user="alice")
         assert slurm.wait(job) == "COMPLETED"
     assert output.read_text().split() == ["node1"] * 4
+
+
+def test_uninstalling_under_a_running_job_leaves_nothing_once_it_has_ended(site: SlurmCluster) -> None:
+    """While it runs it keeps its key; no Epilog comes, so the next uninstall after its end removes what it has left."""
+    slurm = site
+    in_use(slurm)
+    job = slurm.submit(SLEEP, *FOUR, user="alice")
+    slurm.wait_state(job, "RUNNING")
+    not_in_use(slurm)
+    assert re.fullmatch("[0-9a-f]{64}", world(slurm, f"--jobid={job}", "--overlap").strip())
+    slurm.controller.run(["scancel", job], check=True)
+    slurm.wait(job)
+    slurm.wait_idle()
+    for each in slurm.hosts:
+        assert each.outside(f"/run/mingle/{job}.stamp").exists()
+        each.run(["mingle", "hooks", "uninstall", "slurm", "--yes"], check=True)
+        assert each.outside("/run/site.epilog").read_text().split().count(job) == 1
+        assert not any(each.outside(path).exists() for path in ("/run/mingle", LOCK_PATH, "/etc/mingle/hooks"))
+
+
+def test_nodes_that_share_a_directory_of_prologs_need_one_installation_there(site: SlurmCluster) -> None:
+    """The next version from one node is right for all of them, under load; uninstalling from all leaves nothing."""
+    slurm, host = site, site.controller  # /etc/slurm is shared, and /etc/mingle each node's own
+    shared, hooked = "/etc/slurm/prolog.d", ("Prolog=/etc/slurm/prolog.d/*", *HOOKS[1:], ALLOC)
+    not_in_use(slurm)
+    host.run(["install", "-D", "/etc/slurm/site.prolog", f"{shared}/50-site"], check=True)
+    with ExitStack() as last_first:
+        last_first.callback(host.run, ["rm", "-r", shared], check=True)
+        last_first.callback(upgraded, slurm, 0)
+        for each in slurm.hosts:
+            each.write("/etc/mingle/key", "ab" * 32 + "\n", mode=0o400)
+            each.write("/etc/mingle/mingle.toml", TOML.replace("/etc/slurm/site.prolog", "none"))
+        slurm.reconfigure(hooked[0], *OWN[1:], ALLOC)
+        assert all(done.returncode == 0 for done in slurm.hosts.run_all(INSTALL))
+        slurm.reconfigure(*hooked)
+        jobs = [slurm.submit(SLEEP, *FOUR, user="alice") for _ in range(3)]
+        upgraded(slurm, 1)
+        assert "other nodes run these files too" in host.run(INSTALL, check=True).stderr
+        assert "99.0" in host.outside(f"{shared}/10-mingle").read_text()
+        for each in slurm.hosts:
+            assert each.run(["mingle", "hooks", "verify", "slurm", "--quiet"]).stdout == ""
+        assert len(world(slurm).split()) == 4
+        next_conf(slurm, hooked[0], *OWN[1:], ALLOC)
+        run(slurm, *lines("Uninstall"))
+        assert slurm.controller.run(["ls", "-A", shared], check=True).stdout == "50-site\n"
+        assert not any(each.outside("/etc/mingle/hooks").exists() for each in slurm.hosts)
+        host.run(["scancel", *jobs], check=True)
+        assert slurm.srun("-N4", "true", user="alice").returncode == 0
+        slurm.wait_idle()
+        not_in_use(slurm)
+        slurm.reconfigure(*OWN, ALLOC)

@@ -1,4 +1,4 @@
-"""Fixtures for mingle run on this machine: hosts, and a control group with little memory."""
+"""A fixture for mingle run: a control group with little memory."""
 
 from __future__ import annotations
 
@@ -8,17 +8,6 @@ from pathlib import Path
 import pytest
 from memory_group import little
 from needs import skip_for_want_of
-from places import Places
-
-
-@pytest.fixture
-def places(tmp_path: Path) -> Iterator[Places]:
-    """Give hosts on this machine; nothing of theirs may be left."""
-    made = Places(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture

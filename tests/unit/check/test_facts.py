@@ -32,6 +32,8 @@ def test_a_healthy_gpu_has_no_faults(tmp_path: Path) -> None:
     root = tree(tmp_path, **{f"{CARD}/config": b"\xde\x10\x30\x23", f"{CARD}/aer_dev_fatal": "TOTAL_ERR_FATAL 0\n"})
     assert (gpus.has_gpu(root), gpus.gpu_faults(root)) == (True, [])
     assert (gpus.has_gpu(str(tmp_path / "none")), gpus.gpu_faults(str(tmp_path / "none"))) == (False, [])
+    for name, text in (("vendor", "0x8086\n"), ("class", "0x040300\n")):  # another's, and a GPU's sound
+        assert not gpus.has_gpu(tree(tmp_path / name, **{f"{CARD}/{name}": text}))
 
 
 def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:

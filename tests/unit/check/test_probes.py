@@ -38,7 +38,7 @@ def datagrams(loop: Loop) -> Iterator[Make]:
     with ExitStack() as stack:
 
         def make(number: int) -> tuple[Datagrams, int]:
-            found = stack.enter_context(closing(Datagrams(loop, SECRET, lambda _packet: None)))
+            found = stack.enter_context(closing(Datagrams(loop, SECRET)))
             found.number = number
             return found, opened(found)
 
@@ -107,7 +107,7 @@ def test_no_room_in_the_kernel_is_not_a_loss(loop: Loop, errors: tuple[int, ...]
             raise OSError(left.pop(0), "")
         went.append(data)
 
-    probe = Datagrams(loop, SECRET, lambda _packet: None)
+    probe = Datagrams(loop, SECRET)
     probe._sockets[HERE] = SimpleNamespace(sendto=sendto)  # type: ignore[assignment]
     assert (probe.send(HERE, (HERE, 9), Packet(probes.NOTE, 0, 1)), len(went)) == (is_taken, sent)
 

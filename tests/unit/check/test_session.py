@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from itertools import combinations
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.check_reports import host
 
+from mingle_hooks.check import report
 from mingle_hooks.check.report import Address, Measured, parse_report_host
+from mingle_hooks.check.session import (
+    CheckRequest,
+    ProbeListener,
+    Session,
+    Verdict,
+    other_hosts,
+    probe_rounds,
+    transfer_rounds,
+    verdict_findings,
+)
 from mingle_hooks.check.session import assemble_report as assembled
 from mingle_hooks.check.session import datagram_rounds as datagrams
-from mingle_hooks.check.session import other_hosts, probe_rounds, transfer_rounds
 from mingle_hooks.check.session import shared_networks as shared
-from mingle_hooks.rendezvous.wire import Body, WireError
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, body_of
+from mingle_hooks.run import starters
+from mingle_hooks.run.hub import Sockets
+from mingle_hooks.run.messages import JOIN, Join, Leave, Welcome
+from mingle_hooks.run.starters import Allocation
+from mingle_hooks.settings import load
 
 if TYPE_CHECKING:
     from mingle_hooks.check.report import Pair, Report
@@ -38,7 +58,8 @@ def found(met: Measured, late_ms: int = 0, came: int = COUNT, dropped: int = 0) 
         },
         1: {"met": [dict(COMPLETE._asdict())], "heard": [[0, 0, met.sent]], "multicast": [], "dropped": 0},
     }
-    return assembled(HOSTS, (0, 1), networks, answers, counted, {})
+    counted = {number: {**body, "time_ms": 0} for number, body in counted.items()}
+    return assembled(HOSTS, (0, 1), networks, answers, counted, 0.0, {0: 0.0, 1: 0.0})
 
 
 def ends(pair: Pair) -> tuple[int, int, int, int]:
@@ -187,3 +208,173 @@ def test_fields_that_this_version_does_not_know_are_ignored() -> None:
     more = {**GOOD, "addresses": [{**ADDRESS, "rail": 3}], "spaces": [{**SPACE, "inodes": None}], "uptime_s": "long"}
     assert parse_report_host("node1", more) == parse_report_host("node1", GOOD)
     assert parse_report_host("node1", GOOD).addresses[0].address == "10.0.0.1"
+
+
+class Answered(Session):
+    """A check whose hosts have all reported, and whose probes' answers are made up; `orders` are those it has sent."""
+
+    def __init__(self, loop: Loop, count: int, **request: Any) -> None:
+        names = tuple(f"node{number}" for number in range(1, count + 1))
+        job = Allocation(names, (1,) * count)
+        super().__init__(loop, CheckRequest(starters.TABLE[0], job, load({}, {}), **{"timeout_s": 60.0, **request}))
+        self.orders: list[tuple[dict[int, Body], float]] = []
+        self.speeds: Iterator[int] = iter(())
+        for number, name in enumerate(names):
+            address = Address("eth0", "ethernet", f"10.0.0.{number + 1}", 24, 1500, None, 20_001)._asdict()
+            its = {"hostname": name, "identity": f"{number:016}", "addresses": [address], "every": [address["address"]]}
+            self.listener.facts[number] = {**GOOD, **its, "faults": [], "guests": []}
+
+    def gather(self, orders: Mapping[int, Body], limit_s: float) -> dict[int, Body]:
+        """Answer for probes that are well, with so many Mbit/s."""
+        self.orders.append(({**orders}, limit_s))
+        count = len(self._names)
+        counted = {"heard": [[n, 0, datagrams(count)] for n in range(count)], "multicast": [], "dropped": 0}
+        counted["time_ms"] = int(time.time() * 1000)
+        answers: dict[int, Body] = {}
+        for number, order in orders.items():
+            self.listener.arrived_at[number] = time.time()
+            rows = [dict(COMPLETE._replace(number=n, sent=datagrams(count))._asdict()) for n in range(count)]
+            answers[number] = {"names": [], "own": [], "late_ms": 0} | counted | {"met": rows}
+            if order["do"] == "send" and (speed := next(self.speeds)):
+                answers[number] = {"octets": speed * 125, "ns": 1_000_000}
+        return answers
+
+
+@pytest.fixture
+def answered() -> Iterator[Callable[..., Answered]]:
+    """Make checks at a moment that does not pass: `answered(3, timeout_s=60.0)`."""
+    with ExitStack() as stack:
+
+        def make(count: int, **request: Any) -> Answered:
+            loop = stack.enter_context(Loop(lambda: 100.0))
+            return stack.enter_context(closing(Answered(loop, count, **request)))
+
+        yield make
+
+
+@pytest.mark.parametrize(
+    ("count", "timeout_s", "probe_ms", "most_ms", "turn_us"),
+    [
+        (2, 60.0, 3540, 58_000, 40_000),
+        (3, 4.0, 1120, 2000, 40_000),
+        (3, 1.0, 370, 370, 40_000),
+        (64, 60.0, 4500, 58_000, 15_873),
+    ],
+)
+def test_probes_are_told_whom_to_probe_and_how_long(
+    answered: Callable[..., Answered], count: int, timeout_s: float, probe_ms: int, most_ms: int, turn_us: int
+) -> None:
+    session = answered(count, timeout_s=timeout_s)
+    its = session.report()
+    (probe, probe_s), (count_order, count_s) = session.orders
+    first = probe[0]
+    assert (first["do"], first["limit_ms"], first["most_ms"], first["turn_us"]) == ("probe", probe_ms, most_ms, turn_us)
+    assert (first["count"], first["multicast"]) == (datagrams(count), True)
+    assert (probe_s, count_s) == (pytest.approx(most_ms / 1000 + 1, abs=0.001), max(timeout_s, 1.0))
+    assert count_order == {key: {"do": "count"} for key in range(count)}
+    peers = {peer["number"]: peer for peer in first["peers"]}
+    assert (sorted(peers), sorted(name["name"] for name in first["names"])) == (
+        [*range(1, count)],
+        sorted(f"node{n + 1}" for n in range(1, count)),
+    )
+    one = {"mine": "10.0.0.1", "theirs": "10.0.0.2", "port": 20_001, "mtu": 1500, "network": 0}
+    assert {name: peers[1][name] for name in one} == one
+    assert len(its.pairs) == count * (count - 1) // 2
+    assert {(pair.sent, pair.there, pair.back) for pair in its.pairs} == {(datagrams(count),) * 3}
+    assert (its.others, its.unknown, its.took_s) == (None, (), 0.0)
+    least_s, most_s = its.hosts[0].clock or (1.0, -1.0)
+    assert -60 < least_s <= 0 <= most_s < 60
+
+
+def test_slow_transfers_are_tried_twice_more_alone_and_the_best_counts(answered: Callable[..., Answered]) -> None:
+    session = answered(4, is_bandwidth=True)
+    session.speeds = iter([900, 900, 900, 900, 100, 900, 900, 0, 200, 0, 150, 800])
+    flows = session.report().flows
+    assert sorted(flow.mbits or 0 for flow in flows) == [200, 800, *[900] * 6]
+    sent = [order for order, _ in session.orders[2:]]
+    assert [len(order) for order in sent] == [2, 2, 2, 2, 1, 1, 1, 1]
+    assert sent[0][0] == {"do": "send", "number": 1, "theirs": "10.0.0.2", "port": 20_001, "limit_ms": 2000}
+    assert {limit_s for _, limit_s in session.orders[2:]} == {3.0}
+
+
+@pytest.mark.parametrize(
+    ("facts", "output", "missing", "is_late"),
+    [
+        (
+            {},
+            None,
+            "no sign of it within 0.0 s: it has not started yet (--start), or does not reach this host's port",
+            True,
+        ),
+        ({"hostname": 5}, None, "it sent what no probe of this version sends: hostname", False),
+        ({}, "a\nnode2: no route\nb\n", "did not start: node2: no route (status 255)", False),
+        ({}, "a\nb \x1b\n", "did not start: b \\x1b (status 255)", False),
+        ({}, "", "did not start: no word (status 255)", False),
+        ({"gone": 1}, "", "did not start: no word (status 255)", False),
+    ],
+)
+def test_why_a_host_is_missing(
+    answered: Callable[..., Answered], facts: dict[str, Any], output: str | None, missing: str, *, is_late: bool
+) -> None:
+    """The others are checked all the same, without waiting for what has failed."""
+    session = answered(3, start_s=0.0 if is_late else 60.0)  # no time passes: who waits, waits for ever
+    known = session.listener.facts.pop(1)
+    if facts:
+        session.listener.facts[1] = known | facts
+    if "gone" in facts:
+        session.listener.gone[1] = "it has ended"
+    if output is not None:
+        session._starter_ended(("node2",), 255, output)
+    its = session.report()
+    assert (its.hosts[1].missing or "").startswith(missing)
+    assert (its.hosts[1].is_late, [*session.orders[0][0]], len(its.pairs)) == (is_late, [0, 2], 1)
+
+
+def test_a_listener_has_one_probe_of_each_host_and_refuses_others() -> None:
+    """The first answer counts, with its time; what ended has its reason."""
+    with Loop() as loop, closing(Sockets(is_local=True)) as sockets:
+        listener = ProbeListener(loop, sockets, Secret(b"s" * 32), ["node1", "node2"])
+        probe: Any = SimpleNamespace(sent=[], close=lambda: None)
+        probe.send_record = probe.sent.append
+        probe.send_message = lambda kind, body: probe.sent.append((kind, body))
+        join = Join("node2", 0, 1, is_output=False)
+        listener._introduced(probe, JOIN, body_of(join))
+        for kind, host in ((JOIN, "node2"), (JOIN, "node3"), (report.FACTS, "node1")):
+            with pytest.raises(WireError, match="no host of this check"):
+                listener._introduced(probe, kind, body_of(join._replace(host=host)))
+        began = time.time()
+        for number in (1, 2):
+            probe.on_message(report.FACTS, {"f": number})
+            probe.on_message(report.ANSWER, {"a": number})
+        with pytest.raises(WireError, match="not a probe's message"):
+            probe.on_message(report.ORDER, {})
+        for number in (0, 1):
+            listener.order(number, {"to": number})
+        listener.dismiss()
+        assert probe.sent == [Welcome(1, sockets.port, 60_000), (report.ORDER, {"to": 1}), Leave(0)]
+        assert (listener.facts, listener.answers[1], listener.gone) == ({1: {"f": 2}}, {"a": 1}, {})
+        assert 0 <= listener.arrived_at[1] - began < 60
+        listener._ended(probe, "reset")
+        assert listener.gone == {1: "reset"}
+        listener.close()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text", "hosts", "exclude"),
+    [
+        (Verdict("passes", runs=1), None, (), ()),
+        (Verdict("everywhere", runs=4, failed=4), "`x` fails on whatever hosts it runs (in 4 of 4 runs): ", (), ()),
+        (Verdict("unsteady", (), ("a",), 4, 1), "`x` fails at times (in 1 of 4 runs); a took part", ("a",), ()),
+        (Verdict("unsteady", runs=4, failed=1), "`x` fails at times (in 1 of 4 runs)", (), ()),
+        (Verdict("found", (("a",),), runs=4, failed=2), "a: `x` fails with it, and passes without it", ("a",), ("a",)),
+        (Verdict("found", (("a", "b"),), (), 4, 2), "a and b: `x` fails where both take part", ("a", "b"), ("b",)),
+    ],
+)
+def test_the_findings_of_a_search(
+    verdict: Verdict, text: str | None, hosts: tuple[str, ...], exclude: tuple[str, ...]
+) -> None:
+    found = verdict_findings(verdict, "x")
+    assert len(found) == (text is not None)
+    for finding in found:
+        assert finding.text.startswith(text or "-")
+        assert (finding.hosts, finding.exclude, finding.is_note) == (hosts, exclude, False)

@@ -50,6 +50,24 @@ MISTAKES = {
     "run --alone --grace soon true": ("a time from 1 s to 7 days; saw 'soon' (--grace)", "300, 90s, 5m or 1h30m"),
     "run --nodes 2 true": ("2 hosts that train; saw 1 of them", "a smaller --nodes or --spares, or more hosts"),
     "run --alone --warn 60 true": ("a time limit to warn about; saw none from the scheduler", "--limit 4h"),
+    "run --alone --hosts a true": ("only this host with --alone; saw --hosts, --nodes or --spares", "one of the two"),
+    "run --hosts a,b --nodes 1 true": (
+        "a run on all 2 hosts; saw 1 (--nodes)",
+        "no --nodes, --spares 1, or --alone to train on this host only",
+    ),
+    "run --hosts a --start-option x true": (
+        "a starter that takes options, which is srun",
+        "leaving --start-option out",
+    ),
+    "hosts --hosts a --write-etc": ("one of --hosts, --write-etc and --remove-etc", "one at a time"),
+    "hosts --hosts a --format etc": ("a format without addresses, for --hosts; saw etc", "--format mpi"),
+    "check --hosts localhost --command '": ("a command as a shell reads it", "--command 'all_reduce_bench -n 8'"),
+    "check --hosts a,a": ("each host once in --hosts; saw a more than once", "--hosts with each name once"),
+    "check --hosts a --command mpirun": (
+        "a command that mingle starts on each host",
+        "what it starts there, such as the program after its options",
+    ),
+    "kill --timeout soon a": ("saw 'soon' (--timeout)", "300, 90s, 5m or 1h30m"),
     "python3 train.py": ("saw python3", "`mingle exec python3`"),
     "template slrum -- train.py": ("saw slrum", "`mingle template slurm`"),
     **{

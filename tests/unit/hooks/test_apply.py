@@ -67,13 +67,13 @@ def test_without_a_yes_nothing_is_written(node: Path, argv: tuple[str, ...]) -> 
 
 
 def test_a_globbed_directory_gets_a_program_that_its_glob_matches(node: Path) -> None:
-    """Runnable, and nothing else is put there, not even for a moment; better no plan than a hook that never runs."""
+    """Runnable, and nothing else that a glob matches is put there; better no plan than a hook that never runs."""
     program(node, "/etc/slurm/prolog.d/50-site.sh")
     conf(node, "Prolog=/etc/slurm/prolog.d/*.sh")
     done = install(node)
     assert "Prolog=/etc/slurm/prolog.d/*.sh    # already there" in done.stdout
     assert (': prolog = "none"' in done.stderr, ': epilog = "none"' in done.stderr) == (False, True)  # ours calls none
-    names = sorted(path.name for path in (node / "etc/slurm/prolog.d").iterdir())
+    names = sorted(path.name for path in (node / "etc/slurm/prolog.d").glob("[!.]*"))
     assert names == ["10-mingle.sh", "50-site.sh"]
     assert all(os.access(node / "etc/slurm/prolog.d" / name, os.X_OK) for name in names)
     assert files.TEMPORARY.startswith(".")
@@ -250,28 +250,41 @@ SHARED = "/etc/slurm/prolog.d"
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "ext4", "", None])
-def test_a_directory_that_nodes_share_is_a_note_and_fails_no_node(
+def test_a_directory_that_nodes_share_has_one_manifest(
     node: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture, kind: str | None
 ) -> None:
-    """What another node installs there, unlike this node's manifest, is a note on a network's file system."""
+    """What another node installs there is right for all, whatever is known of its file system; edited is still BAD."""
     program(node, f"{SHARED}/50-site")
     conf(node, f"Prolog={SHARED}/*")
     key(node)
     mounts = node / "mountinfo"
     mounts.write_text(f"1 0 0:1 / / rw - ext4 /dev/x rw\n2 1 0:2 / {node}{SHARED} rw shared:1 - {kind or 'xfs'} x rw\n")
     monkeypatch.setattr(files, "MOUNTS", str(mounts) if kind is not None else "/none")  # a container without /proc
-    is_shared = kind in {"nfs4", "fuse.sshfs"}
-    note = f"{SHARED} is on {kind}: other nodes run these files too"
-    assert (note in install(node).stderr) == is_shared
+    is_network = kind in {"nfs4", "fuse.sshfs"}
+    assert (f"{SHARED} is on {kind}: other nodes run these files too" in install(node).stderr) == is_network
+    other = shutil.copytree(node, node.with_name("other"))
     with monkeypatch.context() as patched:
         patched.setattr(files, "__version__", "9.1")
-        text = call(node, "render", "slurm", "prolog").stdout
+        install(other)
+        text = call(node, "render", "slurm", "epilog").stdout
+    shutil.copytree(at(other, SHARED), at(node, SHARED), dirs_exist_ok=True)
+    assert "9.1" in at(node, f"{SHARED}/10-mingle").read_text()
+    assert main.run(["hooks", "verify", "slurm", "--quiet", "--root", str(node)]) == 0
+    assert install(node).stdout.startswith("replace")
     at(node, f"{SHARED}/10-mingle").write_text(text)
-    assert main.run(["hooks", "verify", "slurm", "--quiet", "--root", str(node)]) == (0 if is_shared else 1)
-    assert ("comes from another installation" in capfd.readouterr().out) != is_shared
-    at(node, "/etc/mingle/hooks/manifest.json").unlink()
-    shutil.rmtree(at(node, OURS))
-    assert "other nodes run these files too" in install(node).stderr
+    assert main.run(["hooks", "verify", "slurm", "--quiet", "--root", str(node)]) == 1
+    assert "comes from another installation" in capfd.readouterr().out
+    install(node)
+    manifest = at(node, f"{SHARED}/.mingle-hooks.json")
+    for spoilt in (b"{", b"[]"):
+        manifest.write_bytes(spoilt)
+        assert main.run(["hooks", "verify", "slurm", "--quiet", "--root", str(node)]) == 1
+        install(node)
+        assert main.run(["hooks", "verify", "slurm", "--quiet", "--root", str(node)]) == 0
+    manifest.write_text(manifest.read_text().replace("1,", '1, "node": "node7",', 1))
+    assert (f"{SHARED} has the manifest of node7: other nodes run" in install(node).stderr) != is_network
+    call(node, "uninstall", "slurm", "--yes")
+    assert os.listdir(at(node, SHARED)) == ["50-site"]
 
 
 Rows = list[dict[str, object]]
@@ -580,10 +593,15 @@ def test_two_installations_at_once_are_one_after_the_other(node: Path) -> None:
 
 
 def test_a_node_s_lock_is_root_s_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user who can open it could keep root from installing."""
+    """A user who can open it could keep root from installing. Nothing of it stays."""
     monkeypatch.setattr(files, "LOCK_PATH", f"{tmp_path}/lock")
     with files.installation_lock(""):
         assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+        with pytest.raises(PlaceError, match="at a time"), files.installation_lock(""):
+            pass
+    assert not (tmp_path / "lock").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", lambda *_: (tmp_path / "lock").unlink())  # as another's end does
         with pytest.raises(PlaceError, match="at a time"), files.installation_lock(""):
             pass
     with files.installation_lock(""):

@@ -41,6 +41,15 @@ def test_a_new_node_is_not_installed_by_guess(root: Path) -> None:
     assert "==> /etc/mingle/hooks/slurm/prolog <==" in call(root, "render", "slurm").stdout
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_node_without_the_interfaces_of_the_settings_says_so(monkeypatch: pytest.MonkeyPatch, *, there: bool) -> None:
+    """Its tasks lack variables that the other nodes' have; an image is for other hosts, and says nothing."""
+    monkeypatch.setattr(slurm, "running_config", lambda _where: SlurmConf(""))
+    site = Site(interfaces=("none0", "lo" if there else "none1"))
+    notes = "\n".join(slurm.plan_slurm(site, Where(is_shown=True)).notes)
+    assert ("This node has no none0 or none1 (iface)" in notes) != there
+
+
 def test_without_a_slurm_conf_the_settings_are_needed(root: Path) -> None:
     """As on a node of a configless site, before its slurmd has started."""
     (root / "etc/slurm/slurm.conf").unlink()

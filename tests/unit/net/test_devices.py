@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.nodes import silence
 
 from mingle_hooks.net import devices
 from mingle_hooks.net.addresses import read_attribute
@@ -201,7 +202,10 @@ PORTS: list[tuple[dict[str, tuple[str, str]], tuple[tuple[str, str], ...]]] = [
 
 @pytest.mark.parametrize(("ports", "found"), PORTS)
 def test_active_ports_are_listed_in_the_order_of_their_numbers(
-    tmp_path: Path, ports: dict[str, tuple[str, str]], found: tuple[tuple[str, str], ...]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ports: dict[str, tuple[str, str]],
+    found: tuple[tuple[str, str], ...],
 ) -> None:
     """Each with its link layer; a device that does not answer is not waited for."""
     for name, (state, layer) in ports.items():
@@ -209,5 +213,5 @@ def test_active_ports_are_listed_in_the_order_of_their_numbers(
         made(tmp_path, **{f"{path}state": f"{state}\n", f"{path}link_layer": layer})
     assert active_rdma_ports(str(tmp_path)) == found
     (tmp_path / "mlx5_0/ports/9").mkdir(parents=True)
-    os.mkfifo(tmp_path / "mlx5_0/ports/9/state")
+    silence(monkeypatch, tmp_path / "mlx5_0/ports/9/state")
     assert active_rdma_ports(str(tmp_path)) is None

@@ -91,7 +91,7 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
         wire.frame(wire.REFUSED, wire.encode({**refused, "why": "relay", "at": "node1 80"})),
         wire.frame(wire.REFUSED, wire.encode({**refused, "why": "relay", "at": "127.0.0.1 99999"})),
         wire.frame(wire.REFUSED, wire.encode(refused)),
-        wire.frame(wire.REFUSED, wire.encode({"why": wire.VERSION, "host": "v", "more": 1})),  # of another version
+        wire.frame(wire.REFUSED, wire.encode({"why": "version", "host": "v", "more": 1})),  # of another version
         b"",
     ]
     with Room(2) as room, deaf(1) as (server,):
@@ -104,9 +104,7 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
                 accepted.sendall(answer)
             room.until(lambda: not member.dialer._calls)
         assert member.state == ""
-        assert member.mismatches == [
-            ("127.0.0.1", *who) for who in (("h", wire.KEY), ("r", wire.KEY), ("v", wire.VERSION))
-        ]
+        assert member.mismatches == [("127.0.0.1", *who) for who in (("h", "key"), ("r", "key"), ("v", "version"))]
         assert member.relays == []
 
 
@@ -138,7 +136,7 @@ def test_the_first_peer_with_another_key_is_reported_and_all_are_in_the_error(pa
     notes: list[str] = []
     looking = search(pair, [], notes)
     for address in ("10.0.0.8", "10.0.0.9"):
-        looking._mismatch(address, "", wire.KEY)
+        looking._mismatch(address, "", "key")
     assert notes == ["refused 10.0.0.8, which uses this id with another key"]
     assert looking.no_leader(9).expected == "the same key as 10.0.0.8, 10.0.0.9 has for this id"
     looking.close()

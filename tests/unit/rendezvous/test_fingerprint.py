@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.nodes import COMMIT, GIB, SHM, TMP, Node, Space, aws, azure, container, dgx, laptop, mi300x
+from support.nodes import COMMIT, GIB, SHM, TMP, Node, Space, aws, azure, container, dgx, laptop, mi300x, silence
 from support.running import children
 
 from mingle_hooks.net import devices as child
@@ -152,15 +152,13 @@ def test_a_device_that_does_not_answer_is_the_finding_and_takes_half_a_second(
 ) -> None:
     monkeypatch.setattr(child, "ANSWER_S", 0.05)
     node = dgx(tmp_path)
-    state = tmp_path / "sys/class/infiniband/mlx5_3/ports/1/state"
-    state.unlink()
-    os.mkfifo(state)  # who opens it waits, as for a device
+    silence(monkeypatch, tmp_path / "sys/class/infiniband/mlx5_3/ports/1/state")
     before, began = set(children()), time.monotonic()
     text, addresses = node.fingerprint()
     assert loads(text)["rdma"] == "silent"
     assert addresses.split()[0] == "10.1.0.1"
     assert time.monotonic() - began < 5
-    assert set(children()) == before  # nor is a child left, as a fifo lets it go
+    assert set(children()) == before  # nor is a child left, as it can be killed
 
 
 def test_the_commit_is_found_however_git_keeps_it(tmp_path: Path) -> None:
@@ -272,7 +270,7 @@ def test_a_child_that_is_left_behind_holds_no_descriptor_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A leader's port would be taken for the framework, and `eval` would wait for the end of its output."""
-    os.mkfifo(tmp_path / "state")
+    silence(monkeypatch, tmp_path / "state")
     here, there = os.pipe()
     heard = child._receive
 

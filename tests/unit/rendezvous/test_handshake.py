@@ -53,13 +53,13 @@ def test_a_peer_without_a_proof_gets_nothing_that_depends_on_the_key(room: Room,
         "at": hello(room.port, door=nothing, proof=elsewhere),
         "all": hello(room.port, secret=OTHER),
     }[spoilt]
-    assert answers(room, wrong) == refusal(room, wire.KEY)
+    assert answers(room, wrong) == refusal(room, "key")
     assert room.leader.rejected.list() == ["127.0.0.1 (node9)"]
 
 
 def test_a_greeting_without_a_proof_gets_no_challenge(room: Room) -> None:
     """Regression: the leader proved the key to any peer that sent HELLO."""
-    assert answers(room, EARLIER) == refusal(room, wire.VERSION)
+    assert answers(room, EARLIER) == refusal(room, "version")
     body = {"tag": ATTEMPT.tag.hex(), "version": PROTOCOL_VERSION, "nonce": "00" * 16}
     for kind in (wire.HELLO, wire.CHALLENGE, wire.CHECKIN, wire.FAILED, wire.RIVAL):
         assert answers(room, wire.frame(kind, wire.encode(body))) == []
@@ -87,7 +87,7 @@ def test_a_greeting_is_of_use_only_where_the_member_dialled(room: Room) -> None:
         with accepted:
             room.until(lambda: accepted.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
             said = accepted.recv(4096)
-        assert answers(room, said) == refusal(room, wire.RELAY)
+        assert answers(room, said) == refusal(room, "relay")
         assert member.state == ""
         assert not any(seen.list() for seen in room.leader.refused.values())
 
@@ -117,28 +117,28 @@ def test_a_proof_alone_adds_no_member(room: Room) -> None:
 @pytest.mark.parametrize(("leads", "comes"), [(FIRST, SECOND), (FIRST, SECRET), (SECRET, FIRST)])
 def test_two_runs_of_one_job_never_meet_and_learn_the_reason(room: Room, leads: Secret, comes: Secret) -> None:
     """They differ in PBS_JOBCOOKIE only; a shell without it cannot tell which run it belongs to."""
-    room.leader._secret = leads
+    room.leader.secret = leads
     member = room.member(comes, rank=1).come()
     room.until(lambda: member.mismatches)
-    assert member.mismatches == [("127.0.0.1", room.me.host, wire.RUN)]
-    assert room.leader.refused[wire.RUN].list() == [f"127.0.0.1 ({member.me.host})"]
+    assert member.mismatches == [("127.0.0.1", room.me.host, "run")]
+    assert room.leader.refused["run"].list() == [f"127.0.0.1 ({member.me.host})"]
     assert (member.state, room.leader.rejected.list()) == ("", [])
 
 
 def test_members_of_the_same_run_meet(room: Room) -> None:
     """As do those that all have no cookie, in every other test."""
-    room.leader._secret = FIRST
+    room.leader.secret = FIRST
     room.joined(FIRST, rank=1)
 
 
 def test_a_stranger_with_the_cookie_is_another_key(room: Room) -> None:
     """The cookie is salt: it reveals nothing of the key."""
-    room.leader._secret = FIRST
+    room.leader.secret = FIRST
     for material in (COOKIES[0].encode(), run_material(COOKIES[0]), b""):
         attempt = ATTEMPT._replace(run=run_material(COOKIES[0]))
         member = room.member(Secret.derive(type(KEY)(material), attempt), rank=1).come()
         room.until(lambda member=member: member.mismatches)
-        assert member.mismatches == [("127.0.0.1", room.me.host, wire.KEY)]
+        assert member.mismatches == [("127.0.0.1", room.me.host, "key")]
     assert len(room.leader.roster) == 1
 
 
@@ -155,8 +155,8 @@ def test_the_run_stands_in_no_name_and_is_not_shown() -> None:
 @pytest.mark.parametrize("said", [EARLIER, LATER], ids=["earlier", "later"])
 def test_another_version_is_refused_with_the_reason_and_recorded(room: Room, said: bytes) -> None:
     """With any other content of its HELLO."""
-    assert answers(room, said) == refusal(room, wire.VERSION)
-    assert room.leader.refused[wire.VERSION].list()
+    assert answers(room, said) == refusal(room, "version")
+    assert room.leader.refused["version"].list()
     room.leader.give_up(9)
     assert room.leader.failure.kind == "versions"
     assert "same version of mingle on every member" in str(room.leader.failure.error())

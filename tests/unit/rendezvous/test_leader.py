@@ -493,7 +493,7 @@ def test_a_lease_begins_when_it_is_requested() -> None:
 def test_a_leader_does_not_commit_while_a_member_is_about_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member whose time is almost over gives up, and the world with it; its lease is not renewed."""
     asked: list[int] = []
-    monkeypatch.setattr(InRoom, "_hold", lambda _self, epoch: asked.append(epoch))
+    monkeypatch.setattr(InRoom, "_hold_or_commit", lambda _self, _kind, epoch: asked.append(epoch))
     with Room(2) as room:
         member = room.member()
         member.patience_s = 4.0  # two lost packets take longer

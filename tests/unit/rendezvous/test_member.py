@@ -132,7 +132,7 @@ def test_a_member_backs_off_from_its_former_leader_and_dials_the_better_one(stat
     looks: list[int] = []
     some: Any = SimpleNamespace(is_before=lambda _ago_s: True)
     with Loop() as loop:
-        follower = Follower(loop, some, SECRET, some, search, some, some, lambda: looks.append(1), bool)
+        follower = Follower(loop, some, SECRET, some, search, some, lambda: looks.append(1), bool)
         follower.membership = membership = some
         vars(membership).update(proven=SimpleNamespace(endpoint=HERE), moved_to=[BETTER[:2]], state=state)
         vars(membership).update(progress=None, is_free=True, failed_ago_s=60.0, failure="earlier")

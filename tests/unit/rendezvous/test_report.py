@@ -17,7 +17,7 @@ from mingle_hooks.rendezvous.connection import Lookup, Loop
 from mingle_hooks.rendezvous.fingerprint import LONGEST
 from mingle_hooks.rendezvous.fingerprint import dump_fingerprint as dumps
 from mingle_hooks.rendezvous.fingerprint import load_fingerprint as loads
-from mingle_hooks.rendezvous.messages import Durations, JoinRequest, Stopwatch, process_age_s
+from mingle_hooks.rendezvous.messages import Durations, JoinRequest, Outcome, process_age_s
 from mingle_hooks.rendezvous.report import MOST_LINES, Compared, Finding, phases, timeline_lines
 from mingle_hooks.rendezvous.report import compare_members as compare
 from mingle_hooks.rendezvous.report import finding_lines as lines
@@ -287,7 +287,7 @@ def test_no_member_is_late_if_all_come_together_or_have_no_durations() -> None:
     assert timeline(106.0, RANK_0, ("node2", 105.0, None)) == timeline(0.0) == []
 
 
-def test_a_stopwatch_runs_since_the_process_began() -> None:
+def test_durations_count_since_the_process_began() -> None:
     """Python's own start is in it, and nothing of another process's."""
     mine = process_age_s()
     code = "from mingle_hooks.rendezvous.messages import process_age_s as age; print(age())"
@@ -295,7 +295,9 @@ def test_a_stopwatch_runs_since_the_process_began() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0 < float(done.stdout) <= time.monotonic() - before + 0.02 < mine + 60
     clock = iter([10.0, 10.5])
-    assert Stopwatch(lambda: next(clock), 0.1).durations(0.25) == Durations(100, 250, 600)
+    with Loop(lambda: next(clock)) as loop:
+        loop.names_s = 0.25
+        assert Outcome(loop, 60.0, 0.1).durations() == Durations(100, 250, 600)
 
 
 def test_the_name_services_time_ends_with_its_last_answer() -> None:

@@ -384,7 +384,7 @@ def short_of_members(nodes: int, refused: tuple[str, ...]) -> Any:
     return SimpleNamespace(roster=roster, terms=TERMS, me=me, refused=peers, one_way=tuple)
 
 
-KEYS, RUNS = (wire.KEY,), (wire.KEY, wire.RUN)
+KEYS, RUNS = ("key",), ("key", "run")
 SHORT_OF = f" (on node0: {SHORT.seen})"
 
 
@@ -397,7 +397,7 @@ SHORT_OF = f" (on node0: {SHORT.seen})"
         (2, ["node1"], {"shortage": SHORT}, "files", f"saw 1 of 2 confirmed{SHORT_OF}, missing node1;"),
         (2, None, {}, "network", "10.0.0.1 not reached by node1"),
         (3, None, {"refused": KEYS, "shortage": SHORT}, "files", f"saw 2{SHORT_OF}, missing node2;"),
-        (3, None, {"refused": (*RUNS, wire.VERSION)}, "versions", "another version at 10.0.0.9 (by-version)"),
+        (3, None, {"refused": (*RUNS, "version")}, "versions", "another version at 10.0.0.9 (by-version)"),
         (3, None, {"refused": RUNS}, "runs", "at 10.0.0.9 (by-run)"),
         (3, None, {"refused": KEYS}, "keys", "another key at 10.0.0.9 (by-key)"),
     ],

@@ -113,7 +113,7 @@ def test_the_callers_environment_comes_from_a_private_file_or_standard_input(run
     source = ("--environ", str(file)) if way == "file" else ("--stdin",)
     here = {"PBS_NODENUM": "3", "TMPDIR": "/here", "HERE": "dropped"}
     with file.open("rb") as stdin:
-        keep = ("--keep", "PBS_", "--keep", "TMPDIR", "--local", "2")
+        keep = ("--keep", "PBS_,TMPDIR", "--local", "2")
         runner.supervise(*source, *keep, environ=here, bare=True, stdin=stdin if way == "stdin" else None)
     assert runner.all_of(messages.JOIN)[0]["local"] == 2
     names = ("GIVEN", "PBS_NODENUM", "TMPDIR", "HERE", "PATH")
@@ -159,9 +159,9 @@ def test_a_file_of_pairs_is_merged_with_what_the_host_knows_better() -> None:
 
 
 def test_the_options_are_those_that_starters_write() -> None:
-    words = ("--host", "a", "--local", "1", "--environ", "/f", "--keep", "X", "--keep", "Y", "--stdin")
+    words = ("--host", "a", "--local", "1", "--environ", "/f", "--keep", "X,Y", "--stdin")
     found = Options.parse(words)
-    assert found == Options("a", "1", "/f", is_stdin=True, keep=("X", "Y"))
+    assert found == Options("a", "1", "/f", "X,Y", is_stdin=True)
     assert found.argv() == ("--host", "a", "--local", "1")
     assert Options.parse(()).argv() == ()
 

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ from support.gathering import no_descriptor_left
 from mingle_hooks.errors import NetworkError, NotExecutableError, PlaceError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
-from mingle_hooks.run import messages, starters
-from mingle_hooks.run.hub import MOST_OUTPUT, Hub, Launching, Limit, Process, Processes, Sockets
+from mingle_hooks.run import hub, messages, starters
+from mingle_hooks.run.hub import MOST_OUTPUT, EventCommand, Hub, Launching, Limit, Process, Processes, Sockets
 from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet
-from mingle_hooks.run.messages import AGENT, JOIN, WELCOME, Join, Link, Silence
+from mingle_hooks.run.messages import AGENT, WELCOME, Join, Link, Silence
 from mingle_hooks.run.starters import Allocation, Launch, Place
+from mingle_hooks.settings import load
 
 SECRET = Secret(b"s" * 32)
 # The second is as short as the first: kernels here acknowledge by the real clock, and not by the test's.
@@ -73,7 +75,7 @@ class Scene:
         """Connect, and say who this is."""
         link = self.link()
         self.turn()
-        link.send_message(JOIN, Join(host, 0, 1, is_output=output))
+        link.send_record(Join(host, 0, 1, is_output=output))
         self.turn()
         return link
 
@@ -217,7 +219,7 @@ def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(scene: Sce
     assert scene.ended
     other = scene.link(Secret(b"t" * 32))
     scene.turn()
-    other.send_message(JOIN, Join("a", 0, 1, is_output=False))
+    other.send_record(Join("a", 0, 1, is_output=False))
     scene.turn()
     assert scene.ended
     scene.join()
@@ -231,7 +233,7 @@ def test_welcome_has_the_number_and_the_port_for_heartbeats(scene: Scene) -> Non
     said: list[tuple[int, dict[str, object]]] = []
     link.on_message = lambda kind, body: said.append((kind, body))
     scene.turn()
-    link.send_message(JOIN, Join("a", 0, 1, is_output=False))
+    link.send_record(Join("a", 0, 1, is_output=False))
     scene.turn()
     assert said == [(WELCOME, {"number": 0, "port": scene.sockets.port, "silence": 15000, "pause": 15000})]
 
@@ -255,7 +257,7 @@ def test_agents_wait_while_the_runner_is_out_of_descriptors(scene: Scene) -> Non
         assert not {listener.fileno() for listener in scene.sockets.listeners} & {*scene.loop.poller.watched}
     scene.passes(1)
     scene.turn()
-    link.send_message(JOIN, Join("a", 0, 1, is_output=False))
+    link.send_record(Join("a", 0, 1, is_output=False))
     scene.turn()
     assert [*scene.hub.here] == [0]
 
@@ -363,7 +365,7 @@ def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.Mon
     monkeypatch.setattr(starters, "write_environ", no_place)
     job = Allocation(("node1",), (1,), own="node1")
     starter = next(row for row in starters.TABLE if row.name == "lsf")
-    with Loop() as loop, closing(Launching(loop, starter, job, "agent", port_range=range(20000, 30000))) as launching:
+    with Loop() as loop, closing(Launching(loop, starter, job, "agent", load({}, {}), None)) as launching:
         with pytest.raises(PlaceError):
             launching.start(("node1",))
         assert launching.processes.running == ()
@@ -376,3 +378,19 @@ def test_where_a_python_cannot_start_programs_the_command_is_refused(
     monkeypatch.delattr(os, "posix_spawnp")
     with pytest.raises(NotExecutableError, match="expected CPython for this command; saw cpython; try mingle exec"):
         started.start("true")
+
+
+def test_a_line_for_events_that_hangs_is_ended_and_what_it_cannot_take_is_left_out(
+    started: Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(hub, "EVENT_S", 0.05)
+    monkeypatch.setattr(hub, "MOST_EVENTS", 2)
+    notes: list[str] = []
+    line = f"read event; echo $event >>{tmp_path}/events; [ $event != first ] || sleep 60"
+    events = EventCommand(started.loop, started.processes, line, notes.append)
+    for event in (b"first\n", b"second\n", b"third\n", b"fourth\n"):
+        events.take(event)
+    assert notes == ["--on-event: 2 events wait for it"]
+    started.until(lambda: events.done == 3)
+    assert (tmp_path / "events").read_text() == "first\nsecond\nthird\n"
+    assert started.processes.running == ()

@@ -326,7 +326,7 @@ def test_the_schedulers_own_warning_and_ours_are_one(number: int, at: int) -> No
     run.until(Signal, End)
     assert run.now == 685  # TERM at the limit
     assert [action.message for action in run.sent(Signal)] == [(1, number)] * 3 + [(2, TERM)] * 3
-    assert run.machine.was_warned
+    assert run.machine.stopping.was_warned
 
 
 def test_a_signal_that_ends_is_no_warning_at_another_time() -> None:
@@ -600,15 +600,28 @@ def test_the_clock_of_a_stall() -> None:
     due = []
     for step in (
         lambda: stall.wrote(5.0),
-        lambda: stall.begin(10.0),
+        lambda: setattr(stall, "since", 10.0),
         lambda: stall.wrote(12.0),
         lambda: stall.hold(15.0, is_held=True),
         lambda: stall.hold(500.0, is_held=False),
-        stall.end,
+        lambda: setattr(stall, "since", None),
     ):
         step()
         due.append(stall.due)
     assert due == [None, 20.0, 22.0, None, 510.0, None]
+
+
+@pytest.mark.parametrize("head", ['Thread {} (idle): "T{}"', "Thread 0x{} (most recent call first):  # {}"])
+def test_equal_stacks_of_a_process_are_shown_once(head: str) -> None:
+    """As py-spy writes them, and faulthandler."""
+    threads = "\n".join(f"{head.format(number, number)}\n    wait (a.py:1)\n" for number in range(3))
+    last = "Current thread 0x9 (most recent call first):\n    f"
+    text = f"Process 1: python\nPython v3\n\n{threads}{last}\nProcess 2: python\n{threads}"
+    once = [f"  {head.format(0, 0)} and 2 more with the same stack", "      wait (a.py:1)"]
+    assert attempt.stacks_text("n", 0, text).splitlines()[1:] == [
+        *("  Process 1: python", "  Python v3", *once, "  Current thread 0x9 (most recent call first):", "      f"),
+        *("  Process 2: python", *once),
+    ]
 
 
 def test_stacks_are_shown_as_a_terminal_can() -> None:

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from json import loads
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from cluster.waiting import until
 
 from mingle_hooks.errors import MissingError, UsageError
+from mingle_hooks.files import own_program_argv
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.run import messages, output, starters
 from mingle_hooks.run import runner as member
-from mingle_hooks.run import starters
 from mingle_hooks.run.attempt import Plan
-from mingle_hooks.run.machine import Begin
-from mingle_hooks.run.runner import Options, Request, Requeues
+from mingle_hooks.run.hub import Launching
+from mingle_hooks.run.machine import Begin, Joined, Lost, Received
+from mingle_hooks.run.messages import End, Leave, Signal, Start
+from mingle_hooks.run.runner import Options, Request, Requeues, Runner
+from mingle_hooks.run.starters import Starter
 from mingle_hooks.schedulers.detect import placed_by_run as placed
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load
 from mingle_hooks.values import to_json as dumps
+from mingle_hooks.world import Member
+
+KEY = b"0123456789abcdef" * 4
 
 
 def request(*, slots: int = 1, job_id: str | None = None) -> Request:
@@ -27,6 +42,137 @@ def request(*, slots: int = 1, job_id: str | None = None) -> Request:
     starter = next(row for row in starters.TABLE if row.name == "ssh")
     plan = Plan(hosts, each, least=2, most=3)
     return Request(plan, starter, job, ("true",), (), load({}, {}))
+
+
+class Agents:
+    """Stands in for the hub: `sent` has what the agents that are here have got, by host."""
+
+    def __init__(self) -> None:
+        self.here: set[int] = set()
+        self.sent: list[tuple[str, object]] = []
+        self.hold = dict
+        self.drop = self.here.discard
+
+    def send(self, place: int, message: object) -> None:
+        if place in self.here:
+            self.sent.append(("ab"[place], message))
+
+    def dismiss(self, status: int) -> None:
+        for place in self.here:
+            self.send(place, Leave(status))
+
+
+class Scene:
+    """A runner with agents on hosts a and b and a clock, all of the test's own, which starts no programs on hosts."""
+
+    def __init__(self, run: Request, reading: int, sweep: str) -> None:
+        self.now, self._read, self._sweep = 100.0, reading, sweep
+        self.launched: list[tuple[str, tuple[str, ...]]] = []
+        self.loop = Loop(clock=lambda: self.now)
+        starter = Starter("local", "", self._launches, 30.0, environment="own")
+        self.launching = Launching(self.loop, starter, run.job, "agent", run.settings, None)
+        self.runner = Runner(self.loop, run._replace(starter=starter), self.launching)
+        self.agents = Agents()
+        self.runner._hub = cast("Any", self.agents)
+        self._signals = os.pipe()
+        self.runner.begin(self._signals[0])
+
+    def _launches(self, _job: object, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[starters.Launch, ...]:
+        self.launched.append((hosts[0], program))
+        return (starters.Launch((self._sweep,), hosts),) if self._sweep and "sweep" in program else ()
+
+    def join(self) -> None:
+        """Have both agents connect."""
+        for place in (0, 1):
+            self.agents.here.add(place)
+            self.runner._take(Joined(place))
+
+    def send(self, host: str, *sent: messages.AgentMessage | bytes) -> None:
+        """Have an agent send messages and output, of which b"" is the end."""
+        place = "ab".index(host)
+        for message in sent:
+            if isinstance(message, bytes):
+                self.runner._wrote(place, messages.OUT if message else messages.DRAINED, message)
+            else:
+                self.runner._take(Received(place, message))
+
+    def began(self, attempt: int = 0) -> None:
+        """Have the world form."""
+        for host in "ab":
+            self.send(host, messages.Formed(attempt, 2, "192.0.2.1", 4711))
+
+    def ended(self, hosts: str, status: int = 0, attempt: int = 0, tail: str = "", *, drains: bool = True) -> None:
+        """Have COMMAND end on hosts, and leave nothing; its output ends then."""
+        for host in hosts:
+            end = messages.Ended(attempt, status, None, formed=True, is_oom=False, tail=tail)
+            self.send(host, end, messages.Clean(attempt, 0), *([b""] if drains else []))
+
+    def signal(self, number: int) -> None:
+        """Send the runner a signal."""
+        os.write(self._signals[1], bytes([number]))
+        self.loop.turn(0)
+
+    def passes(self, seconds: float) -> None:
+        """Let time go by, in tenths of a second."""
+        for _ in range(round(seconds * 10)):
+            self.now += 0.1
+            self.loop.turn(0)
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Serve processes until something holds; the clock stands."""
+        until(lambda: self.loop.turn(0.01) or self.signal(signal.SIGCHLD) or holds(), self.agents.sent, 20)
+
+    def of(self, kind: type) -> list[tuple[str, Any]]:
+        """Return the messages of a kind that the agents have got, by host."""
+        return [(host, message) for host, message in self.agents.sent if isinstance(message, kind)]
+
+    def end(self, seconds: float = 1.0) -> tuple[int, list[int]] | None:
+        """Let so much time go by; return the run's status and those that the agents have got, if the run is over."""
+        self.passes(seconds)
+        return (self.runner.status, [leave.status for _, leave in self.of(Leave)]) if self.runner.is_over else None
+
+    def written(self) -> list[str]:
+        """Return the lines that the runner has written on both of its streams since the last call."""
+        with suppress(BlockingIOError):
+            return os.read(self._read, 1 << 20).decode().splitlines()
+        return []
+
+    def close(self) -> None:
+        """End all."""
+        self.runner.close()
+        self.launching.close()
+        for process in self.launching.processes.running:
+            process.wait()
+        self.launching.processes.poll()
+        self.loop.poller.close()
+        for end in self._signals:
+            os.close(end)
+
+
+@pytest.fixture
+def scenes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Scene]]:
+    """Make one run whose agents are here and whose world has formed: `scenes(restarts=1)`."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    for name in ("STDOUT", "STDERR"):
+        monkeypatch.setattr(output, name, writing)
+    with ExitStack() as stack:
+        for end in (reading, writing):
+            stack.callback(os.close, end)
+
+        def make(options: Options | None = None, sweep: str = "", *, is_quiet: bool = False, **plan: Any) -> Scene:
+            job = starters.Allocation(("a", "b"), (1, 1))
+            its = Plan(**{"hosts": job.hosts, "slots": job.slots, "least": 2, "most": 2, "grace_s": 28.0, **plan})
+            run = Request(its, starters.TABLE[0], job, ("true",), ("--quiet",), load({}, {"quiet": is_quiet}))
+            run = run._replace(options=options or Options(), key="ab" * 32, id="4711", keys=(KEY,))
+            scene = Scene(run, reading, sweep)
+            stack.callback(scene.close)
+            scene.join()
+            scene.began()
+            return scene
+
+        yield make
 
 
 def test_each_attempt_is_a_step_of_its_own() -> None:
@@ -99,7 +245,7 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
     of_job = request()._replace(options=Options(again=line))
     for _ in counted:
         Requeues(of_job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on()
-    machine = SimpleNamespace(had_world=had_world, was_warned=was_warned)
+    machine = SimpleNamespace(had_world=had_world, stopping=SimpleNamespace(was_warned=was_warned))
     ended: Any = SimpleNamespace(status=status, machine=machine)
     if isinstance(expected, tuple):
         assert (member._again(of_job, ended), capfd.readouterr().out) == expected
@@ -118,3 +264,267 @@ def test_what_cannot_run_together_is_refused(scope: str, starts: str | None, *, 
     spec: Any = SimpleNamespace(settings=SimpleNamespace(scope=scope))
     with pytest.raises(UsageError, match=seen):
         member.check_together(spec, starts, no_wait=no_wait)
+
+
+def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) -> None:
+    scene = scenes()
+    assert [(host, program[-1]) for host, program in scene.launched] == [("a", "0"), ("b", "0")]
+    (_, first), (host, start) = scene.of(Start)
+    assert (host, first.facts["node_rank"], start.facts["node_rank"]) == ("b", 0, 1)
+    assert (start.attempt, start.facts["hosts"], start.options) == (0, ["a", "b"], ("--quiet",))
+    assert start.command == ("true",)
+    assert (start.environ, start.directory) == ({"MINGLE_KEY": "ab" * 32}, member.member_directory())
+    assert scene.written() == ["mingle run: a,b are one world, rank 0 at 192.0.2.1 port 4711"]
+    scene.send("b", b"one\ntw")
+    scene.send("a", b"other\n")
+    assert scene.written() == ["b: one", "a: other"]
+    scene.ended("a")
+    assert scene.end() is None
+    scene.ended("b")
+    assert scene.end() == (0, [0, 0])
+    assert scene.written() == ["b: tw"]
+    scene.runner.close()
+    (path,) = Path(os.environ["XDG_STATE_HOME"]).rglob("*.json")
+    told = loads(path.read_text())
+    assert [told[name] for name in ("id", "state", "status", "command")] == ["4711", "ended", 0, "true"]
+    assert (told["here"], told["wanted"], told["attempt"]) == (2, 2, 0)
+
+
+def test_the_first_failure_ends_all_and_is_in_each_log(scenes: Callable[..., Scene], tmp_path: Path) -> None:
+    """On a run that prints no more than that."""
+    scene = scenes(Options(log_dir=str(tmp_path / "logs")), is_quiet=True)
+    scene.send("a", b"fine\n")
+    scene.ended("b", 7, tail="it breaks\n")
+    assert scene.of(End) == [("a", End(0, 28_000)), ("b", End(0, 28_000))]
+    scene.ended("a", 15)
+    scene.passes(0.5)
+    scene.until(lambda: not scene.runner._output.files.waiting_bytes)
+    assert scene.end() == (7, [7, 7])
+    failed = ["mingle run: b (rank 1): exited with status 7 after 0 s; its last lines:", "  it breaks"]
+    assert scene.written() == ["a: fine", *failed]
+    logs = {path.name: path.read_text().splitlines() for path in (tmp_path / "logs").iterdir()}
+    assert (logs["rank0-a.log"], logs["rank1-b.log"]) == (["fine", *failed], failed)
+    names = [loads(line)["event"] for line in logs["events.jsonl"]]
+    assert names == ["forming", "started", "started", "formed", "ended", "failed", "ended", "over"]
+
+
+def test_a_new_attempt_has_all_hosts_again(scenes: Callable[..., Scene]) -> None:
+    """The end of its output is awaited as that of the first was."""
+    scene = scenes(restarts=1)
+    scene.ended("a", 7)
+    scene.ended("b")
+    assert scene.written()[-1] == "mingle run: restarts: attempt 1"
+    assert [(host, start.attempt) for host, start in scene.of(Start)[2:]] == [("a", 1), ("b", 1)]
+    scene.began(attempt=1)
+    scene.ended("ab", attempt=1, drains=False)
+    assert scene.end() is None
+    scene.send("a", b"")
+    scene.send("b", b"")
+    assert scene.end() == (0, [0, 0])
+
+
+UNREACHED = "mingle run: b cannot be reached: processes there end by themselves"
+
+
+@pytest.mark.parametrize(
+    ("sweep", "said"),
+    [
+        ("true", []),
+        ("false", [UNREACHED]),
+        ("", [UNREACHED]),
+        ("no-such-program", ["mingle run: no-such-program: No such file or directory", UNREACHED]),
+    ],
+)
+def test_a_host_that_is_lost_is_swept(scenes: Callable[..., Scene], sweep: str, said: list[str]) -> None:
+    scene = scenes(sweep=sweep)
+    scene.runner._take(Lost(1, None))
+    scene.written()
+    scene.ended("a")
+    assert scene.launched[2:] == [("b", (*own_program_argv("sweep"), scene.launching.run))]
+    scene.until(lambda: scene.runner.machine.phase == "over")
+    assert scene.written() == said
+    assert scene.end() == (75, [75])
+
+
+def test_a_sweep_here_spares_the_starters_of_other_hosts(scenes: Callable[..., Scene]) -> None:
+    scene = scenes()
+    request = scene.runner._request
+    scene.runner._request = request._replace(job=request.job._replace(own="b"))
+    started = [scene.launching.processes.start(starters.Launch(("sleep", "60"), (host,)), print) for host in "ab"]
+    program = (*own_program_argv("sweep"), scene.launching.run, "--except", str(started[0].pid))
+    assert scene.runner._sweep_launches("b") == (starters.Launch(program, ("b",)),)
+
+
+@pytest.mark.parametrize(
+    ("ends", "sent", "status"),
+    [
+        ((signal.SIGTERM,), [Signal(1, signal.SIGTERM)], 143),
+        ((signal.SIGINT,), [Signal(1, signal.SIGINT)], 130),
+        ((signal.SIGINT, signal.SIGINT), [Signal(1, signal.SIGINT), End(0, 0)], 130),
+        ((signal.SIGUSR1,), [Signal(1, signal.SIGUSR1)], 0),
+        (("kill",), [Signal(1, signal.SIGTERM)], 143),
+        (("kill --now",), [End(0, 0)], 130),
+    ],
+)
+def test_what_stops_a_run_reaches_all_agents_once(
+    scenes: Callable[..., Scene], ends: tuple[int | str, ...], sent: list[object], status: int
+) -> None:
+    scene = scenes()
+    for end in ends:
+        if isinstance(end, int):
+            scene.signal(end)
+        else:
+            scene.runner._kill(end == "kill --now")
+        scene.passes(0.5)
+    assert [message for host, message in scene.agents.sent if host == "b"][1:] == sent
+    assert ("mingle run: `mingle kill` was called" in scene.written()) == ("kill" in str(ends))
+    scene.ended("ab")
+    assert scene.end() == (status, [status, status])
+
+
+def test_the_third_ctrl_c_ends_it_at_once(scenes: Callable[..., Scene]) -> None:
+    scene = scenes()
+    for _ in range(3):
+        assert scene.end(0.0) is None
+        scene.signal(signal.SIGINT)
+    assert scene.end(0.0) == (130, [130, 130])
+
+
+def test_output_is_awaited_while_some_comes(scenes: Callable[..., Scene]) -> None:
+    """Its end is not: the host may be lost."""
+    scene = scenes()
+    scene.ended("ab", drains=False)
+    scene.passes(4.5)
+    scene.send("a", b"late\n", b"")
+    scene.passes(4.5)
+    assert not scene.of(Leave)
+    assert scene.end() == (0, [0, 0])
+    assert "a: late" in scene.written()
+
+
+@pytest.mark.parametrize(("is_here", "least_s"), [(True, 6.0), (False, 3.0)])
+def test_starters_that_do_not_end_are_ended(scenes: Callable[..., Scene], least_s: float, *, is_here: bool) -> None:
+    """Those of agents that are here get more time."""
+    scene = scenes()
+    stubborn = starters.Launch(("sh", "-c", "trap '' TERM; echo ready; sleep 60 & wait; wait"), ("a",))
+    process = scene.launching.processes.start(stubborn, lambda _process, _status: None)
+    scene.until(lambda: process.output)
+    scene.ended("ab")
+    scene.agents.here.intersection_update({0, 1} if is_here else ())
+    assert scene.end(least_s - 0.3) is None
+    assert scene.end() is not None
+    assert process.wait() == 137
+
+
+def test_output_that_nobody_reads_is_counted(scenes: Callable[..., Scene]) -> None:
+    """It is awaited as long as a host may be silent."""
+    scene = scenes()
+    scene.written()
+    scene.send("a", *[b"x" * 99_999 + b"\n"] * 20)
+    scene.ended("ab")
+    assert scene.end(14.0) is None
+    assert scene.end(2.0) is not None
+    kept_bytes = len("\n".join(scene.written()))
+    scene.loop.turn(0)
+    words = scene.written()[-1].partition("mingle run: ")[2].split(maxsplit=1)
+    assert words[1] == "bytes of output are lost: not read in time"
+    assert kept_bytes + int(words[0]) == 20 * (100_000 + len("a: "))
+
+
+ONE = "a run on all 4 hosts; saw 1 \\(--nodes\\); try no --nodes, --spares 3"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "spares", "hosts", "expected"),
+    [
+        (None, None, 4, (4, 4)),
+        (None, "1", 4, (3, 3)),
+        ("2", None, 4, (2, 2)),
+        ("4", None, 4, (4, 4)),
+        ("2:3", "1", 4, (2, 3)),
+        ("2:9", "1", 4, (2, 3)),
+        ("1:2", None, 4, (1, 2)),
+        ("1", None, 1, (1, 1)),
+        ("1", "3", 4, (1, 1)),
+        ("1", None, 4, ONE),
+        ("5", None, 4, "5 hosts that train; saw 4 of them; try a smaller"),
+        ("4", "1", 4, "4 hosts that train; saw 4 of them, 1 of these spares"),
+        ("3:2", None, 4, "3 hosts that train"),
+        (None, "4", 4, "a host that trains"),
+        ("0", None, 4, "--nodes"),
+        ("2:0", None, 4, "--nodes"),
+        (None, "x", 4, "--spares"),
+    ],
+)
+def test_how_many_hosts_an_attempt_needs_and_takes(
+    nodes: str | None, spares: str | None, hosts: int, expected: tuple[int, int] | str
+) -> None:
+    options = Options(nodes=nodes, spares=spares)
+    if isinstance(expected, tuple):
+        assert member._counts(options, hosts) == expected
+    else:
+        with pytest.raises(UsageError, match=expected):
+            member._counts(options, hosts)
+
+
+@pytest.mark.parametrize(
+    ("text", "silence"),
+    [(None, (15.0, 600.0)), ("20", (20.0, 600.0)), ("700", (700.0, 700.0)), ("20,30", (20.0, 30.0))],
+)
+def test_silence_is_a_hosts_and_a_processs(text: str | None, silence: tuple[float, float]) -> None:
+    assert member._silence(text) == silence
+
+
+@pytest.mark.parametrize(
+    ("options", "end_s", "expected"),
+    [
+        (Options(), None, (None, None)),
+        (Options(limit="60"), None, (None, 60.0)),
+        (Options(limit="60", warn="50"), 90, (10.0, 60.0)),
+        (Options(limit="60", warn="70"), None, (0.0, 60.0)),
+        (Options(), 90, (None, None)),
+        (Options(warn="50"), 90, (40.0, 90.0)),
+    ],
+)
+def test_the_limit_is_the_users_or_if_there_is_a_warning_the_schedulers(
+    options: Options, end_s: int | None, expected: tuple[float | None, float | None]
+) -> None:
+    job = starters.Allocation(("a",), (1,), end=None if end_s is None else int(time.time()) + end_s)
+    plan = member._plan(options, load({}, {}), starters.TABLE[0], job)
+    assert (plan.warn_at_s, plan.limit_at_s) == (
+        pytest.approx(expected[0], abs=1.5),
+        pytest.approx(expected[1], abs=1.5),
+    )
+
+
+def test_options_become_the_plan() -> None:
+    job = starters.Allocation(("a", "b"), (3, 2), is_per_task=True)
+    options = Options(restarts="3", grace="9", window="7", stall="20", warn_signal="SIGusr2")
+    plan = member._plan(options, load({}, {"timeout": 5.0}), starters.TABLE[0], job)
+    assert (plan.hosts, plan.slots, plan.restarts, plan.grace_s, plan.window_s) == (("a", "b"), (3, 2), 3, 9.0, 7.0)
+    assert (plan.join_s, plan.stall_s, plan.warn_signal) == (5.0, 20.0, signal.SIGUSR2)
+    with pytest.raises(UsageError, match="USR1, USR2, HUP, INT, TERM, QUIT; saw KILL"):
+        member._plan(Options(warn_signal="KILL"), load({}, {}), starters.TABLE[0], job)
+
+
+@pytest.mark.parametrize(
+    ("master", "via", "pinned", "expected"),
+    [
+        (None, "default", {}, {"master": "10.0.0.1"}),
+        (None, "option", {}, {}),
+        ("b", "default", {}, {}),
+        (None, "default", {"MASTER_ADDR": "b"}, {}),
+    ],
+)
+def test_members_find_their_world_again_at_rank_0_unless_told_where(
+    master: str | None, via: str, pinned: dict[str, str], expected: dict[str, str]
+) -> None:
+    """Replicas of one host have names of their own."""
+    hosts = enumerate(("a", "a", "b"))
+    view: Any = SimpleNamespace(
+        world=SimpleNamespace(roster=[Member(n, host, f"10.0.0.{n + 1}", 1) for n, host in hosts])
+    )
+    settings = SimpleNamespace(master=master, source=lambda _name: via)
+    spec: Any = SimpleNamespace(settings=settings, attempt=SimpleNamespace(id="7"), pinned=pinned)
+    assert member.world_options(spec, view) == {"id": "7", "nodes": None, "rank": None, **expected}
+    assert member._member_hosts(view) == ("a", "a.2", "b")

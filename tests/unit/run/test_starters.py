@@ -188,7 +188,7 @@ def made(environ: dict[str, str], program: tuple[str, ...] = PROGRAM, **changes:
     facts = detect(environ, "node1")
     starter, job = starters.find(facts, environ)
     job = job._replace(**changes)
-    return starters.agent_launches(starter, job, job.hosts, program, SECRET, "/home/me/.mingle.1")
+    return starter.agent_launches(job, job.hosts, program, starters.packed(SECRET), "/home/me/.mingle.1")
 
 
 def lines(launches: tuple[Launch, ...]) -> list[str]:
@@ -240,7 +240,7 @@ def test_a_cluster_that_cannot_bind_gets_no_option_for_it(tmp_path: Path, plugin
 
 def test_what_pbs_gives_each_host_is_kept_there() -> None:
     argv = made(recorded("openpbs-23.06.06/job.0.ctl"))[1].argv
-    kept = tuple(word for before, word in pairwise(argv) if before == "--keep")
+    kept = next(tuple(word.split(",")) for before, word in pairwise(argv) if before == "--keep")
     assert {"PBS_NODENUM", "PBS_TASKNUM", "TMPDIR", "CUDA_VISIBLE_DEVICES"} <= set(kept)
     own = ("PBS_NODEFILE", "PBS_O_WORKDIR", "PBS_ARRAY_INDEX", "PBS_JOBID", "OMP_NUM_THREADS", "PATH", "HOME")
     assert not any(name.startswith(kept) for name in own)
@@ -268,7 +268,8 @@ def test_words_that_a_shell_may_read_otherwise_are_refused(tmp_path: Path, sched
 def test_login_shells_read_one_quoted_line(scheduler: str, count: int) -> None:
     """Ssh asks nobody, and leaves no master."""
     job = Allocation(("node2",), (count,), is_per_task=scheduler == "oar")
-    launches = starters.agent_launches(row(scheduler), job, job.hosts, PROGRAM, {"A": "b\nc", "K": "", "B": "\udcff"})
+    packed = starters.packed({"A": "b\nc", "K": "", "B": "\udcff"})
+    launches = row(scheduler).agent_launches(job, job.hosts, PROGRAM, packed, None)
     assert len(launches) == count
     *head, line = launches[-1].argv
     assert head[-1] == "node2"
@@ -280,7 +281,7 @@ def test_login_shells_read_one_quoted_line(scheduler: str, count: int) -> None:
 
 def test_flux_names_a_host_by_its_rank() -> None:
     job = Allocation(("a", "b", "c"), (1, 1, 1))
-    assert lines(starters.agent_launches(row("flux"), job, ("a", "c"), PROGRAM, SECRET)) == [
+    assert lines(row("flux").agent_launches(job, ("a", "c"), PROGRAM, starters.packed(SECRET), None)) == [
         f"flux exec --noinput --rank={rank} PROGRAM --host {host} --local 0" for rank, host in ((0, "a"), (2, "c"))
     ]
 
@@ -291,12 +292,12 @@ def test_a_sweep_is_started_once_a_host_and_nothing_is_secret(starter: starters.
     program = (*PLAIN, "1d0f")
     launches = starter.launches(job, ("b", "a"), program)
     assert sorted(host for launch in launches for host in launch.hosts) == ["a", "b"]
-    for launch in (*launches, *starters.agent_launches(starter, job, job.hosts, PLAIN, SECRET, "/f")):
+    for launch in (*launches, *starter.agent_launches(job, job.hosts, PLAIN, starters.packed(SECRET), "/f")):
         assert "5ec4e7" not in " ".join(launch.argv)
     assert not [word for launch in launches for word in launch.argv if word.startswith("--ntasks=") and word[9:] != "2"]
     assert all("1d0f" in launch.argv[-1] and "--host" not in launch.argv for launch in launches)
     assert starter.signals_reach_command == (starter.name == "slurm")
-    assert starter.needs_file == (starter.name in ("pbs", "torque", "lsf", "sge"))
+    assert (starter.environment == "file") == (starter.name in ("pbs", "torque", "lsf", "sge"))
 
 
 ENVIRON = {"A": "b=\udcfe", "KEY": "5ec4e7"}
@@ -310,9 +311,7 @@ def test_only_its_owner_can_read_it(tmp_path: Path, umask: int) -> None:
     finally:
         os.umask(old)
     assert (path.stat().st_mode & 0o777, path.read_bytes()) == (0o600, b"A=b=\xfe\0KEY=5ec4e7\0")
-    starters.remove_environ(str(path))
-    starters.remove_environ(str(path))
-    assert [*tmp_path.iterdir()] == []
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_nothing_that_is_there_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +346,7 @@ def test_a_network_file_system_comes_first_then_a_plain_path(tmp_path: Path, mon
     monkeypatch.chdir(odd)
     assert starters.directories({"HOME": str(home)}) == (str(home), str(odd))
     assert starters.directories({"HOME": "relative"}) == (str(odd),)
-    monkeypatch.setattr(starters, "on_network", lambda path: path == str(odd))
+    monkeypatch.setattr(starters, "network_type", lambda path: path == str(odd))
     assert starters.directories({"HOME": str(home)}) == (str(odd), str(home))
     odd.rmdir()
     assert starters.directories({"HOME": str(home)}) == (str(home),)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from mingle_hooks.errors import FactsError
 from mingle_hooks.rendezvous.messages import LONGEST_TOPOLOGY
 from mingle_hooks.schedulers import facts
 from mingle_hooks.schedulers.facts import Variables
@@ -23,6 +24,14 @@ def test_the_first_that_is_set_to_something_is_taken_and_remembered() -> None:
     assert read.number("nodes", "MISSING", "EMPTY", "SECOND", "THIRD") == 7
     assert read.sources == {"nodes": "SECOND"}
     assert read.number("rank", "MISSING", "EMPTY") is None
+
+
+@pytest.mark.parametrize(("secret", "seen"), [({}, "a b"), ({"secret": True}, "something else")])
+def test_a_bad_value_is_shown_unless_it_is_secret(secret: dict[str, bool], seen: str) -> None:
+    read = Variables({"NAME": "a b"})
+    with pytest.raises(FactsError, match=seen) as found:
+        read.text("job_id", "NAME", pattern="[a-z]+", **secret)
+    assert ("a b" in str(found.value)) is not bool(secret)
 
 
 # The switches above a node, as Slurm and the metadata services of clouds name them.

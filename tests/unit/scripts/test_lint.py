@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingle_hooks.scripts.lint import LARGEST_BYTES, split_lines
+from mingle_hooks.scripts.job import LARGEST_BYTES
 from mingle_hooks.scripts.lint import lint_script as lint
+from mingle_hooks.scripts.lint import split_lines
 
 HERE = Path(__file__).resolve()
 SCRIPTS = [*sorted(HERE.parent.glob("golden/*.sh")), *sorted(HERE.parents[3].glob("examples/*/*.sh"))]

@@ -18,6 +18,7 @@ from mingle_hooks.rendezvous.wire import Body
 from mingle_hooks.run import starters
 from mingle_hooks.run.agent import Task
 from mingle_hooks.run.messages import KEY
+from mingle_hooks.settings import load
 
 FILES_OF_A_HOST = 24
 
@@ -59,9 +60,7 @@ class Stopping(Simulated):
     turn_s, turns_s = 0.04, 1.0
     stop_s = 30.0
 
-    def gather(
-        self, orders: Mapping[int, Body], limit_s: float
-    ) -> tuple[dict[int, Body], dict[int, tuple[float, float]]]:
+    def gather(self, orders: Mapping[int, Body], limit_s: float) -> dict[int, Body]:
         """Stand still a moment after the hosts have been told whom to probe."""
         if any(order["do"] == PROBE for order in orders.values()):
             self._loop.after(self.turn_s * 1.5, self._stop)
@@ -81,7 +80,7 @@ def check(count: int, kind: type[Simulated]) -> Report:
         clock = Clock()
         loop = stack.enter_context(Loop(clock))
         job = starters.Allocation(hosts, (1,) * count)
-        session = kind(loop, CheckRequest(starters.TABLE[0], job, 120.0))
+        session = kind(loop, CheckRequest(starters.TABLE[0], job, load({}, {}), 120.0))
         session.clock = clock
         session.start()
         for probe in session.probes:
