@@ -351,18 +351,6 @@ def test_command_has_half_of_a_short_time() -> None:
     assert run.now == 106
 
 
-def test_a_failed_attempt_is_followed_by_another_with_the_same_ranks() -> None:
-    run = started(restarts=1)
-    new = run.take(ended(1, 1), clean(1, 0), *over([0, 2], status=143))
-    assert [action for action in new if isinstance(action, Begin)] == [
-        Begin(place, 1, place, ("a", "b", "c"), (1, 1, 1)) for place in range(3)
-    ]
-    run.take(*over(range(3), attempt=0, status=9))  # late messages of the last attempt
-    assert not run.of(Exit)
-    run.take(*over(range(3), attempt=1))
-    assert run.status() == 0
-
-
 @pytest.mark.parametrize(("status", "formed"), [(126, True), (127, True), (64, False)])
 def test_a_mistake_is_not_tried_again(status: int, *, formed: bool) -> None:
     """There is none of that name, or it is none; its host is as good as the others."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.executables import executable
 from support.recorded import FOLDER, SLURM_VERSIONS
 from support.recorded import environ as variables
 
@@ -168,8 +169,7 @@ FLUX = '#!/bin/sh\n[ "$*" = "getattr hostlist" ] && echo "{hosts}"\n'
 
 
 def test_fluxs_script_starts_on_its_instances_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "flux").write_text(FLUX.format(hosts="node[3-5]"))
-    (tmp_path / "flux").chmod(0o755)
+    executable(tmp_path / "flux", FLUX.format(hosts="node[3-5]"))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     environ = recorded("slurm-22.05.8/task.1.0.0") | {"FLUX_URI": "local:///run/flux", "FLUX_ENCLOSING_ID": "ƒ58"}
     name, job = found(environ)
