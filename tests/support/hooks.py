@@ -89,16 +89,14 @@ def without_mount(host: Host) -> None:
     host.run(["sh", "-c", 'mount --bind /run/no-mount "$(command -v mount)"'], check=True)
 
 
-def run_hook(
-    host: Host, name: str, *argv: str, env: dict[str, str] | None = None, command: tuple[str, ...] = ()
-) -> None:
+def run_hook(host: Host, name: str, *argv: str, env: dict[str, str] | None = None) -> None:
     """Run a hook as its scheduler would, with no PATH and nothing but what is given; it succeeds and says nothing.
 
     What it leaves running in its process group is ended, as slurmd does.
     """
     given = [f"{key}={value}" for key, value in (JOB if env is None else env).items()]
     script = f"/etc/mingle/hooks/{name}"
-    process = host.popen(["env", "-i", *given, *command, script, *argv], cwd="/")
+    process = host.popen(["env", "-i", *given, script, *argv], cwd="/")
     try:
         out, err = process.communicate(timeout=60)
     finally:
