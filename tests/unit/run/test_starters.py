@@ -264,6 +264,25 @@ def test_what_pbs_gives_each_host_is_kept_there() -> None:
     assert not any(name.startswith(kept) for name in own)
 
 
+def tools(environ: dict[str, str], **more: str) -> list[str]:
+    """Return what starts an agent on a host of PBS, and what cancels its job."""
+    environ = environ | more
+    return [made(environ)[1].argv[0], *starters.cancel_argv("pbs", "0.ctl", environ)]
+
+
+def test_pbs_programs_are_found_without_path(tmp_path: Path) -> None:
+    """By PBS_EXEC of pbs.conf, which $PBS_CONF_FILE may name; PATH comes first, and without either PATH has them."""
+    environ, conf = recorded("openpbs-23.06.06/job.0.ctl"), tmp_path / "pbs.conf"
+    empty = {"PATH": str(tmp_path), "PBS_CONF_FILE": str(conf)}
+    assert tools(environ, **empty) == ["pbs_tmrsh", "qdel", "0.ctl"]
+    conf.write_text("PBS_SERVER=ctl\nPBS_EXEC=bin\n")  # no place that is the same in every directory
+    assert tools(environ, **empty) == ["pbs_tmrsh", "qdel", "0.ctl"]
+    conf.write_text("PBS_SERVER=ctl\nPBS_EXEC=/opt/pbs\n")
+    assert tools(environ, **empty) == ["/opt/pbs/bin/pbs_tmrsh", "/opt/pbs/bin/qdel", "0.ctl"]
+    (tmp_path / "qdel").touch(mode=0o755)
+    assert tools(environ, **empty) == ["/opt/pbs/bin/pbs_tmrsh", "qdel", "0.ctl"]
+
+
 HEADS = {"lsf": "blaunch node2", "sge": "qrsh -inherit node2", "torque": "pbsdsh -o -h node2"}
 
 
