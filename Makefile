@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 # Tests that run at the same time, each process with hosts and a Slurm of its own: they mostly wait.
-WORKERS ?= 7
+WORKERS ?= 9
 # A machine that stands still for a second fails one test in ten thousand: it is run again, and named at the end.
 AGAIN ?= 2
 BIN := $(VENV)/bin

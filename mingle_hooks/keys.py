@@ -170,9 +170,7 @@ def _read(path: str, *, within: int | None = None) -> Key | None:
     is checked.
     """
     try:
-        data = contents(
-            path, most_bytes=LONGEST, refused_mode=stat.S_IRWXG | stat.S_IRWXO, owners=(0, os.getuid()), within=within
-        )
+        data = contents(path, most_bytes=LONGEST, refused_mode=0o077, owners=(0, os.getuid()), within=within)
     except FileNotFoundError:
         return None
     except UnfitError as wrong:

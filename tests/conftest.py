@@ -88,15 +88,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, and end with what takes least, for no process to have more left than others.
-
-    All else stays in its order, which is a random one.
-    """
-    slow = {item for item in items if is_slow(item.nodeid, getattr(item, "fixturenames", ()))}
+    """Begin with what takes longest; all else stays in its order, which is a random one."""
     if config.getoption("--quick"):
-        config.hook.pytest_deselected(items=[*slow])
-        items[:] = [item for item in items if item not in slow]
-    items.sort(key=lambda item: (not is_long(item.nodeid), item not in slow))
+        slow = [item for item in items if is_slow(item.nodeid, getattr(item, "fixturenames", ()))]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
+    items.sort(key=lambda item: not is_long(item.nodeid))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -21,8 +21,7 @@ from mingle_hooks.net.ports import DEFAULT_RANGE, GONE_AT_ONCE, bound, candidate
 from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
-from mingle_hooks.run import agent
-from mingle_hooks.run.agent import Approach, Options, RunnerAddress, Task
+from mingle_hooks.run.agent import Approach, RunnerAddress, Task, find_task
 from mingle_hooks.run.messages import LEAVE, Join, Link, Welcome
 from mingle_hooks.values import networks
 from mingle_hooks.values import ports as parse_ports
@@ -588,7 +587,7 @@ class Probe:
     def __init__(
         self, loop: Loop, task: Task, environ: Mapping[str, str], reachable: Reachable = facts.reachable_addresses
     ) -> None:
-        self._loop, self._task, self._reachable = loop, task, reachable
+        self._loop, self._reachable = loop, reachable
         self.is_over = self.was_dismissed = False
         self._secret = Secret(task.key)
         self._link: Link | None = None
@@ -735,10 +734,7 @@ _STDERR = 2
 def run_probe(arguments: Sequence[str]) -> int:
     """Run the probe that these arguments and the environment describe; return its exit status."""
     try:
-        options = Options.parse(arguments)
-        if options.environ or options.is_stdin:
-            agent.take_environ("probe", options)
-        task = Task.find(options, os.environ)
+        task = find_task("probe", arguments)
         with Loop() as loop:
             probe = Probe(loop, task, os.environ)
             loop.run(lambda: probe.is_over)

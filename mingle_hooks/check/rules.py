@@ -179,6 +179,10 @@ def different_interfaces(report: Report, *, field: str, label: str) -> Iterator[
             yield from different_nodes(f"{label} on {network.name}", known)
 
 
+_different_mtus = partial(different_interfaces, field="mtu", label="MTU")
+_different_speeds = partial(different_interfaces, field="speed_mbps", label="Mbit/s")
+
+
 # The rule about bandwidth: hosts below a third of the usual, with every other host.
 
 # Throughputs of single connections differ from try to try; on healthy networks by less than this factor.
@@ -675,15 +679,9 @@ RULES: tuple[tuple[Callable[[Report], Iterator[Finding]], str], ...] = (
     (unreachable, _SWITCH),
     (closed_ports, "admin: open the ports of --port-range between the hosts; user: choose open ones by --port-range"),
     (lost_datagrams, _SWITCH),
-    (
-        partial(different_interfaces, field="mtu", label="MTU"),
-        "admin: set one MTU on all hosts (ip link set dev IFACE mtu N) and on the switch",
-    ),
+    (_different_mtus, "admin: set one MTU on all hosts (ip link set dev IFACE mtu N) and on the switch"),
     (small_packets, "admin: raise the MTU of the switch's ports, or lower that of the interfaces"),
-    (
-        partial(different_interfaces, field="speed_mbps", label="Mbit/s"),
-        "admin: look at cable and transceiver, and at the speed that was negotiated (ethtool IFACE)",
-    ),
+    (_different_speeds, "admin: look at cable and transceiver, and at the speed that was negotiated (ethtool IFACE)"),
     (slow_hosts, _SWITCH),
     (own_name, "admin: map the host's name to its address on the network in /etc/hosts, not to 127.0.1.1"),
     (others_names, _NAME_SERVICE),

@@ -164,7 +164,7 @@ RUN = {
     "log_dir": Shown(END, "DIR", "dir", help="Write one log file per member and events.jsonl to this directory."),
 }
 # Of `mingle hosts`.
-HOSTS_FORMAT = Shown(OUTPUT, "F", values=lambda: FORMATS, default="mpi", lists=True)
+FORMAT = {"format": Shown(OUTPUT, "F", values=lambda: FORMATS, default="mpi", lists=True, help="Format of the list.")}
 # Of `mingle check`.
 CHECK = {
     "hosts": Shown(CHECKED, "NAME,…", help="Check these hosts, by ssh. [default: all hosts of the job]"),

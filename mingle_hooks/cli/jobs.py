@@ -16,7 +16,7 @@ import click
 from mingle_hooks import keys, values
 from mingle_hooks.cli import commands
 from mingle_hooks.cli.answer import Flags, ProgressPrinter, execute, print_variables
-from mingle_hooks.cli.commands import CHECK, COMMON, ONLY_PRINTED, RUN, Grouped, Option, own_options, settings_options
+from mingle_hooks.cli.commands import CHECK, ONLY_PRINTED, RUN, SETTINGS, Grouped, Option, own_options, settings_options
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
@@ -42,7 +42,7 @@ mingle env --shell fish | source                         # fish
 eval "`mingle env --shell csh`"                          # csh, tcsh"""
 
 
-@click.command(cls=Grouped, examples=_ENV_EXAMPLES, common=(*COMMON, "shell", "key_file", "explain"))
+@click.command(cls=Grouped, examples=_ENV_EXAMPLES, common=(*commands.COMMON, "shell", "key_file", "explain"))
 @partial(settings_options, without=ONLY_STARTED)
 def env(*, explain: bool, no_wait: bool, **options: Any) -> None:
     """Print the variables of this node for eval.
@@ -65,7 +65,7 @@ srun mingle exec --scope task python train.py    # one process per task"""
     name="exec",
     cls=Grouped,
     examples=_EXEC_EXAMPLES,
-    common=(*COMMON, "together", "verbatim", "key_file", "explain"),
+    common=(*commands.COMMON, "together", "verbatim", "key_file", "explain"),
     context_settings={"allow_interspersed_args": False},
 )
 @partial(settings_options, hidden=ONLY_PRINTED)
@@ -92,22 +92,14 @@ _WITHOUT_HOSTS = ("frameworks", "no_wait", "explain", *ONLY_PRINTED, *ONLY_START
 
 
 @click.command(
-    cls=Grouped, examples=_HOSTS_EXAMPLES, common=("name", "hosts", "write_etc", "remove_etc", "id", "nodes", "slots")
+    cls=Grouped, examples=_HOSTS_EXAMPLES, common=("format", "hosts", "write_etc", "remove_etc", "id", "nodes", "slots")
 )
-@click.option(
-    "--format",
-    "name",
-    cls=Option,
-    shown=commands.HOSTS_FORMAT,
-    default="mpi",
-    type=click.Choice([*hostfiles.FORMATS]),
-    help="Format of the list.",
-)
+@partial(own_options, table=commands.FORMAT, format={"default": "mpi", "type": click.Choice([*hostfiles.FORMATS])})
 @click.option("--hosts", cls=Option, shown=RUN["hosts"], help="Use these hosts instead of the job's.")
 @click.option("--write-etc", is_flag=True, help="Add them to /etc/hosts, in a marked block.")
 @click.option("--remove-etc", is_flag=True, help="Remove the block of this world from /etc/hosts.")
 @partial(settings_options, without=_WITHOUT_HOSTS)
-def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **options: Any) -> None:
+def hosts(*, format: str, hosts: str | None, write_etc: bool, remove_etc: bool, **options: Any) -> None:  # noqa: A002
     """Print the hosts of the world, for MPI and other programs.
 
     Names and slots come from the scheduler if it provides them. For the
@@ -119,11 +111,11 @@ def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **
     if remove_etc:
         _remove_etc(options)
     elif hosts is not None:
-        if hostfiles.FORMATS[name].addresses == "needed":
-            raise UsageError("a format without addresses, for --hosts", name, "--format mpi")
-        write_stdout(hostfiles.text(name, named_members(listed(hosts), load(own(os.environ), options))))
+        if hostfiles.FORMATS[format].addresses == "needed":
+            raise UsageError("a format without addresses, for --hosts", format, "--format mpi")
+        write_stdout(hostfiles.text(format, named_members(listed(hosts), load(own(os.environ), options))))
     else:
-        _list_members("etc" if write_etc else name, options, is_written=write_etc)
+        _list_members("etc" if write_etc else format, options, is_written=write_etc)
 
 
 def _list_members(name: str, options: Mapping[str, object], *, is_written: bool) -> None:
@@ -436,9 +428,7 @@ def show(*, name: str, watch: bool, is_json: bool) -> None:
 @click.argument("name", metavar="ID")
 @click.option("--now", "is_now", is_flag=True, help="End it at once, without the grace period.")
 @click.option("--timeout", cls=Option, shown=commands.KILL_TIMEOUT, default="60s", help="How long to wait for its end.")
-@click.option(
-    "--key-file", cls=Option, shown=commands.SETTINGS["key_file"], help="File with the key that the run uses."
-)
+@click.option("--key-file", cls=Option, shown=SETTINGS["key_file"], help="File with the key that the run uses.")
 def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None:
     """End a run on all of its nodes and wait until it has ended.
 

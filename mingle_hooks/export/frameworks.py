@@ -83,15 +83,16 @@ def _torchrun_of_every_node(view: View) -> dict[str, str]:
     if batch is None or nodes is None or (view.user_environ.get("PET_RDZV_BACKEND") or "c10d") != "c10d":
         return NO_RANK | {"PET_NODE_RANK": NOT_HERE}
     _check_leftover(view, "PET_NNODES", nodes)
-    found = NO_RANK | {
-        "PET_NNODES": str(nodes),
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ID": view.world.digest,
-        "PET_RDZV_ENDPOINT": view.endpoint,
-        # The store that all use may start later than this torchrun: connecting to it may take as long.
-        "PET_RDZV_CONF": f"is_host=1,join_timeout={batch.timeout_s},read_timeout={batch.timeout_s}",
-    }
+    # The store that all use may start later than this torchrun: connecting to it may take as long.
+    configuration = f"is_host=1,join_timeout={batch.timeout_s},read_timeout={batch.timeout_s}"
+    found = NO_RANK | {"PET_NNODES": str(nodes)} | _c10d(view, configuration)
     return found | ({"PET_NPROC_PER_NODE": batch.processes} if batch.processes else {})
+
+
+def _c10d(view: View, configuration: str) -> dict[str, str]:
+    """Return the variables of c10d rendezvous."""
+    found = {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ID": view.world.digest, "PET_RDZV_ENDPOINT": view.endpoint}
+    return {**found, "PET_RDZV_CONF": configuration}
 
 
 def _one_torchrun(view: View) -> dict[str, str] | None:
@@ -136,13 +137,7 @@ def _torchrun_elastic(view: View) -> dict[str, str]:
     if agent is None:
         found = _torchrun_of_every_node(view)
         return found | restarts if "PET_RDZV_ID" in found else found
-    found = agent | {
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ID": view.world.digest,
-        "PET_RDZV_ENDPOINT": view.endpoint,
-        "PET_RDZV_CONF": f"is_host={1 if view.process == 0 else 0}",
-        **restarts,
-    }
+    found = agent | _c10d(view, f"is_host={1 if view.process == 0 else 0}") | restarts
     return found | ({"PET_LOCAL_ADDR": view.place.address} if view.place.address else {})
 
 
@@ -162,22 +157,23 @@ def _cpu(view: View) -> dict[str, str]:
 # node.
 def _accelerate_files(view: View) -> tuple[File, ...]:
     """Return this node's config file. YAML is JSON's superset, so it is JSON, quoted as such."""
-    world, place = view.world, view.place
-    if place.node_rank is None or place.slots is None or world.nodes is None:
+    if view.place.node_rank is None or view.place.slots is None or view.world.nodes is None:
         return ()
-    config = {
-        "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "MULTI_GPU",
-        "num_machines": world.nodes,
-        # accelerate divides this by num_machines, to get this node's processes, and that is its only use.
-        "num_processes": world.nodes * place.slots,
-        "machine_rank": place.node_rank,
-        "main_process_ip": world.master_addr,
-        "main_process_port": world.master_port,
-        "rdzv_backend": "static",
-        "same_network": True,
-    }
+    kind = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU"}
+    config = {**kind, **accelerate_machines(view), "rdzv_backend": "static", "same_network": True}
     return (File("accelerate.yaml", json.dumps(config, indent=2) + "\n", ("MINGLE_ACCELERATE_CONFIG",)),)
+
+
+def accelerate_machines(view: View) -> dict[str, object]:
+    """Return accelerate's settings for this node's place in the world, by the names of its file and options."""
+    return {
+        "num_machines": view.world.nodes,
+        # accelerate divides this by num_machines, to get this node's processes, and that is its only use.
+        "num_processes": (view.world.nodes or 1) * (view.place.slots or 1),
+        "machine_rank": view.place.node_rank,
+        "main_process_ip": view.world.master_addr,
+        "main_process_port": view.world.master_port,
+    }
 
 
 # A member that is one process with ranks, marked by TORCHELASTIC_RUN_ID as torchrun marks its workers.
@@ -366,8 +362,7 @@ def _mlx_files(view: View) -> tuple[File, ...]:
     """Return the hostfile, or nothing without a roster."""
     if not _mlx(view):
         return ()
-    ring = [[where] for where in _workers(view)]
-    return (File("mlx.json", json.dumps(ring) + "\n", ("MLX_HOSTFILE",)),)
+    return (File("mlx.json", json.dumps([[where] for where in _workers(view)]) + "\n", ("MLX_HOSTFILE",)),)
 
 
 # ms-swift: `swift sft …` on every node, which starts torchrun itself.
@@ -530,5 +525,4 @@ def plugin_variables() -> tuple[str, ...]:
 
 def needs(names: tuple[str, ...]) -> frozenset[Need]:
     """Return what these frameworks need the caller to find out. Raises UsageError."""
-    none: frozenset[Need] = frozenset()
-    return none.union(*(framework(name).needs for name in names))
+    return frozenset[Need]().union(*(framework(name).needs for name in names))

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from mingle_hooks import plugins
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.export.frameworks import ALWAYS
+from mingle_hooks.export.frameworks import ALWAYS, accelerate_machines
 from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.schedulers.facts import MOST_TASKS, JobFacts
 from mingle_hooks.values import holds, number
@@ -134,6 +134,8 @@ def _check_torchrun(arguments: Sequence[str], spec: MemberSpec) -> None:
 # so the machines are given as options and the user's own file, named or the default one, stays in use. One of
 # _ACCELERATE_KINDS, or the file's distributed_type, starts several processes; without them each node would train
 # alone, so --multi_gpu is added: it means torchrun, on CPUs too.
+_ACCELERATE_PROGRAMS = ("accelerate launch", "accelerate-launch")
+_ACCELERATE_MODULES = ("accelerate.commands.launch", "accelerate.commands.accelerate_cli launch")
 _ACCELERATE_KINDS = ("--multi-gpu", "--tpu", "--use-deepspeed", "--use-fsdp", "--use-megatron-lm")
 _ACCELERATE = (
     *_ACCELERATE_KINDS,
@@ -149,21 +151,12 @@ _MOST_BYTES = 1 << 16  # a configuration file is a screenful
 
 def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) -> Argv:
     """Return the options for this node's place in the world. Raises UsageError for --cpu with several processes."""
-    nodes, slots = view.world.nodes or 1, view.place.slots or 1
-    options = parse_options(arguments, _ACCELERATE)
+    nodes, options = view.world.nodes or 1, parse_options(arguments, _ACCELERATE)
     if "--cpu" in options and view.world.size != nodes:
         expected = "one process on each node, as `accelerate launch --cpu` starts only one"
         raise UsageError(expected, f"{view.world.size} on {nodes} nodes", "leaving out --cpu, or --slots 1")
     check_options("accelerate", options, view.world.nodes, view.place.node_rank)
-    found = {
-        "--num_machines": nodes,
-        # accelerate divides this by num_machines, to get this node's processes, and that is its only use.
-        "--num_processes": nodes * slots,
-        "--machine_rank": view.place.node_rank,
-        "--main_process_ip": view.world.master_addr,
-        "--main_process_port": view.world.master_port,
-        "--same_network": None,
-    }
+    found = {f"--{name}": value for name, value in accelerate_machines(view).items()} | {"--same_network": None}
     if view.world.size != 1 and not _starts_several(options, view.user_environ):
         found["--multi_gpu"] = None
     return missing_options(found, options)
@@ -212,6 +205,7 @@ def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, 
 #
 # Read in ray 2.60, scripts/scripts.py and scripts/symmetric_run.py. symmetric-run refuses --node-ip-address: each of
 # its nodes takes the address from which it reaches the head, which is on the world's network.
+_RAY_MODULES = ("ray.scripts.scripts start", "ray.scripts.scripts symmetric-run")
 _RAY = (
     *("--head", "--block", "--no-redirect-output", "--disable-usage-stats", "-v", "--verbose", "--help"),
     *("--enable-resource-isolation", "--ray-debugger-external", "--include-log-monitor"),
@@ -257,15 +251,7 @@ TABLE = (
     Launcher(
         "torchrun", ("torchrun",), _TORCH_MODULES, "node", None, ("cpu",), _check_torchrun, _IN_SCRIPTS, flags=_TORCHRUN
     ),
-    Launcher(
-        "accelerate",
-        ("accelerate launch", "accelerate-launch"),
-        ("accelerate.commands.launch", "accelerate.commands.accelerate_cli launch"),
-        "node",
-        _accelerate,
-        ("cpu",),
-        flags=_ACCELERATE,
-    ),
+    Launcher("accelerate", _ACCELERATE_PROGRAMS, _ACCELERATE_MODULES, "node", _accelerate, ("cpu",), flags=_ACCELERATE),
     Launcher(
         "deepspeed",
         ("deepspeed",),
@@ -275,14 +261,7 @@ TABLE = (
         ("deepspeed",),
         flags=_DEEPSPEED,
     ),
-    Launcher(
-        "ray",
-        ("ray start", "ray symmetric-run"),
-        ("ray.scripts.scripts start", "ray.scripts.scripts symmetric-run"),
-        "node",
-        _ray,
-        instead="ray",
-    ),
+    Launcher("ray", ("ray start", "ray symmetric-run"), _RAY_MODULES, "node", _ray, instead="ray"),
     Launcher("composer", ("composer",), ("composer.cli.launcher",), "node", None, ("composer",)),
     Launcher("llamafactory", ("llamafactory-cli train", "lmf train"), (), "node", None, ("llamafactory", "cpu")),
     Launcher("swift", ("swift sft", "swift pt", "swift rlhf"), (), "node", None, ("swift", "cpu")),

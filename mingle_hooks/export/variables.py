@@ -174,11 +174,7 @@ _HEAD = ("NAME", "VALUE", "SOURCE", "IGNORED")
 
 
 def explain(
-    host: str,
-    found: Sequence[Variable],
-    sources: Mapping[str, str],
-    environ: Mapping[str, str],
-    notes: Sequence[str] = (),
+    host: str, found: Sequence[Variable], sources: Mapping[str, str], environ: Mapping[str, str], notes: Sequence[str]
 ) -> str:
     """Return an aligned table and the notes below it; each line begins with the host, for a job's log.
 

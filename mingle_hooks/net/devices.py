@@ -66,10 +66,8 @@ def has_accelerator(environ: Mapping[str, str], root: str = "/") -> bool:
     found = visible_gpus(environ, root)
     if found is not None:
         return found > 0
-    names = [
-        *list_entries(f"{root}/dev"),
-        *(f"{top}/{name}" for top in _TOPS for name in list_entries(f"{root}/dev/{top}")),
-    ]
+    names = list_entries(f"{root}/dev")
+    names += [f"{top}/{name}" for top in _TOPS for name in list_entries(f"{root}/dev/{top}")]
     return any(
         name.startswith(_DEVICES)
         or name in _WHOLE_DEVICES

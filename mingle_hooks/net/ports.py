@@ -27,12 +27,10 @@ _LISTEN, _TIME_WAIT = "0A", "06"
 
 def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
     """Return the ports that the kernel gives to outgoing connections; without /proc IANA's."""
-    fields, digits = read_attribute(path).split(), len(str(HIGHEST))
-    ends = [int(field) for field in fields if field.isascii() and field.isdigit() and len(field) <= digits]
-    match ends:
-        case [first, last] if len(ends) == len(fields) and max(ends) <= HIGHEST:
-            return range(first, last + 1)
-    return range(49_152, 65_536)
+    fields = read_attribute(path).split()
+    ends = [int(field) for field in fields if field.isascii() and field.isdigit()]
+    is_range = len(fields) == len(ends) == 2 and max(ends) <= HIGHEST  # noqa: PLR2004 - its two ends
+    return range(ends[0], ends[1] + 1) if is_range else range(49_152, 65_536)
 
 
 def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tuple[int, ...]:

@@ -64,8 +64,7 @@ class Poller:
 
     def ready(self, timeout_s: float) -> list[tuple[int, int]]:
         """Return the descriptors that are ready within timeout_s, and for which events: an error is ready for both."""
-        found = self._kernel.poll(timeout_s * self._second)
-        return [(fd, min(events, READ | WRITE)) for fd, events in found]
+        return [(fd, min(events, READ | WRITE)) for fd, events in self._kernel.poll(timeout_s * self._second)]
 
 
 # Data is read into one buffer, at first of the size of a stranger's largest frame: new memory for each read costs more.

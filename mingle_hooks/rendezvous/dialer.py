@@ -304,9 +304,8 @@ class Search(Discovery):
         """Dial a leader directly instead of its relay: a thief's, or a service's address before a pod's own."""
         if endpoint.address not in self._relays and len(self._relays) < MOST_REPORTS:
             self._relays.add(endpoint.address)
-            self._context.note(
-                f"{endpoint.address} only relays {leader.address}: connecting to {leader.address} directly"
-            )
+            seen = f"{endpoint.address} only relays {leader.address}"
+            self._context.note(f"{seen}: connecting to {leader.address} directly")
         self._dialer.dial(leader)
 
     def _mismatch(self, address: str, host: str, why: wire.Why) -> None:

@@ -101,17 +101,14 @@ class HostsBackend:
         self._addresses: dict[str, list[str]] = {}
         self._lookups: dict[str, Lookup] = {}  # one per name, so that a server that does not answer delays no other
         self._next_lookup = 0.0
-        self._wanted = False
         self.faults: list[str] = []
 
     def search(self, *, wanted: bool) -> None:
         """Start, or stop, dialling."""
-        if wanted and not self._wanted:
+        if wanted and not self._timer.is_set:
             self._delay = HOSTS_FIRST_DELAY_S
-            self._wanted = True
             self._round()
         elif not wanted:
-            self._wanted = False
             self._timer.cancel()
 
     def announce(self, advertisement: Advertisement | None) -> None:
@@ -155,7 +152,7 @@ class HostsBackend:
         """Store the addresses of a host, and dial them at once."""
         del self._lookups[host]
         self._addresses[host] = addresses
-        if self._wanted and addresses:
+        if self._timer.is_set and addresses:
             self._timer.cancel()
             self._round()
 

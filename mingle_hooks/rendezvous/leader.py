@@ -86,9 +86,8 @@ class Session:
         if not self._secret.agrees(proof, b"verify", nonce, self._leader.me.member, at):
             raise wire.WireError("not a member of this leader")
         self._leader.acceptor.refuse_replay(nonce)
-        self.connection.send(
-            wire.frame(wire.VERIFIED, wire.encode({"proof": self._secret.mac(b"verified", nonce).hex()}))
-        )
+        reply = {"proof": self._secret.mac(b"verified", nonce).hex()}
+        self.connection.send(wire.frame(wire.VERIFIED, wire.encode(reply)))
         # The leader closes first: the port then stays in TIME_WAIT here, and the kernel hands it to nobody.
         self.leave()
 
@@ -171,10 +170,8 @@ class Session:
         if kind == wire.FAILED:
             self._leader.receive_failure(Failure.parse(body), messages.age_s(body))
         elif kind == wire.RIVAL:
-            host, member = (
-                wire.text(body, "host", messages.LONGEST_PART),
-                wire.hexadecimal(body, "member", messages.MEMBER_BYTES),
-            )
+            host = wire.text(body, "host", messages.LONGEST_PART)
+            member = wire.hexadecimal(body, "member", messages.MEMBER_BYTES)
             if member != self._leader.me.member:
                 self._leader.met_rival(host)
         else:
@@ -408,8 +405,7 @@ def missing_members(leader: Leader, shortage: Shortage | None, after_s: int, sil
     """
     roster, host, one_way = leader.roster, leader.me.host, leader.one_way()
     if silent is None and roster.complete:
-        short = roster.short_of([offer.address for offer in leader.terms.advertised])
-        return Failure("network", (host, short))
+        return Failure("network", (host, roster.short_of([offer.address for offer in leader.terms.advertised])))
     nodes, inside, missing = str(roster.nodes or "all"), str(len(roster)), roster.missing()
     if silent is not None:
         inside = f"{len(roster) - len(silent)} of {inside} confirmed"
@@ -440,7 +436,6 @@ class Leader:
         attempt: Attempt,
         secret: Secret,
         roster: Roster,
-        me: JoinRequest,
         terms: Terms,
         listeners: Sequence[socket.socket],
         on_change: Callable[[], None],
@@ -448,7 +443,7 @@ class Leader:
     ) -> None:
         self._loop, self._attempt, self.secret = loop, attempt, secret
         self.tag = attempt.tag
-        self.roster, self.me, self.terms = roster, me, terms
+        self.roster, self.me, self.terms = roster, roster.me, terms
         self.state: LeaderState = "gathering"
         self.failure: Failure | None = None
         self._began, self._failed = loop.clock(), 0.0
@@ -463,7 +458,7 @@ class Leader:
         self._closing: Closing | None = None  # the last epoch, once there was one
         self._done: set[bytes] = set()
         self._informed: set[bytes] = set()
-        own_entry = roster.entry(me.member)
+        own_entry = roster.entry(roster.me.member)
         own_entry.arrived = loop.clock()
         own_entry.reached = {index: offer.address for index, offer in enumerate(terms.advertised)}
         self.acceptor = Acceptor(self, loop, listeners, most_strangers)

@@ -137,18 +137,9 @@ class Request(NamedTuple):
 def join_request(request: Request) -> JoinRequest:
     """Return this member's check-in. Raises UsageError if no leader would accept it."""
     spec = request.spec
-    me = JoinRequest(
-        os.urandom(messages.MEMBER_BYTES),
-        request.host,
-        spec.rank,
-        spec.nodes,
-        spec.slots,
-        request.machine,
-        spec.pinned,
-        request.wants_roster,
-        topology=switches_above(spec.settings.order, spec.user_environ),
-        obstacle=request.obstacle,
-    )
+    member, topology = os.urandom(messages.MEMBER_BYTES), switches_above(spec.settings.order, spec.user_environ)
+    me = JoinRequest(member, request.host, spec.rank, spec.nodes, spec.slots, request.machine, spec.pinned)
+    me = me._replace(wants_roster=request.wants_roster, topology=topology, obstacle=request.obstacle)
     try:
         wire.parse(JoinRequest, me.body())
     except wire.WireError as error:
@@ -506,16 +497,9 @@ class Follower:
 
     def join(self, proven: ProvenLeader) -> None:
         """Check in with this leader."""
-        self.membership = Membership(
-            self._loop,
-            self._request.spec.attempt,
-            self._secret,
-            proven,
-            self.me._replace(spent=self._outcome.durations()),
-            self._accepts,
-            lambda: 0.0 if self.is_late else self._outcome.left_s(),
-            self._changed,
-        )
+        me = self.me._replace(spent=self._outcome.durations())
+        calls = self._accepts, lambda: 0.0 if self.is_late else self._outcome.left_s(), self._changed
+        self.membership = Membership(self._loop, self._request.spec.attempt, self._secret, proven, me, *calls)
 
     def give_up(self) -> None:
         """Tell the leader that this member's time is over, and wait a little for the reason that all members get."""
@@ -646,11 +630,10 @@ class Follower:
         after_s = self._outcome.waited_s()
         if self.membership is None:
             return self._search.no_leader(after_s)
+        label = self.membership.proven.label
         if self.membership.state == "ready":
-            expected = f"rank 0, {self.membership.proven.label}, to commit the world within {after_s} s"
-            return self._search.with_local_faults(
-                MissingError(expected, "no commit, though this member had confirmed", messages.LOOK)
-            )
-        missing = f", missing {self.progress.missing}" if self.progress is not None else ""
-        expected = f"an answer from rank 0, {self.membership.proven.label}, within {after_s} s"
-        return self._search.with_local_faults(MissingError(expected, f"none{missing}", messages.LOOK))
+            expected, seen = f"rank 0, {label}, to commit the world", "no commit, though this member had confirmed"
+        else:
+            missing = f", missing {self.progress.missing}" if self.progress is not None else ""
+            expected, seen = f"an answer from rank 0, {label},", f"none{missing}"
+        return self._search.with_local_faults(MissingError(f"{expected} within {after_s} s", seen, messages.LOOK))

@@ -380,8 +380,7 @@ class OneWay:
 
     def queried(self, member: bytes, address: str) -> None:
         """Record a member that asks this leader; a link-local address is replaced by a better one."""
-        known = self._queriers.get(member, "fe80:")
-        if known.startswith("fe80:") and len(self._queriers) < MOST_QUERIERS:
+        if self._queriers.get(member, "fe80:").startswith("fe80:") and len(self._queriers) < MOST_QUERIERS:
             self._queriers[member] = address
 
     def report(self, arrived: Collection[Entry] = ()) -> list[str]:

@@ -147,7 +147,7 @@ def stand_as_candidate(
         world = {name: value for name, value in me.pinned.items() if name != "NODE_RANK"}
         roster = Roster(me._replace(pinned=world), spec.hosts, by_switch=spec.settings.order != SCHEDULER)
         most_strangers = _allow_open_files(spec.nodes)
-        leader = Leader(loop, spec.attempt, secret, roster, me, terms, opened.sockets, on_change, most_strangers)
+        leader = Leader(loop, spec.attempt, secret, roster, terms, opened.sockets, on_change, most_strangers)
         if "NODE_RANK" in me.pinned:
             failure = Failure("node_rank", (me.pinned["NODE_RANK"], str(me.rank), me.host))
         if failure is not None:  # the leader stays to inform the others
@@ -202,10 +202,8 @@ def _named_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], F
     """Return the addresses of the exported MASTER_ADDR, and the failure if none of them is this host's, rank 0's."""
     spec = request.spec
     addr = spec.pinned["MASTER_ADDR"]
-    found = tuple(
-        AdvertisedAddress(address, addresses.is_loopback(address))
-        for address in resolve(addr, min(RESOLVE_S, request.timeout_s))
-    )[:MOST_ADVERTISED]
+    hosts = resolve(addr, min(RESOLVE_S, request.timeout_s))[:MOST_ADVERTISED]
+    found = tuple(AdvertisedAddress(host, addresses.is_loopback(host)) for host in hosts)
     if spec.trusts_addr and found:
         return found, None
     others = [offer for offer in found if not offer.loopback]
@@ -293,20 +291,13 @@ class Rendezvous:
 
     def __init__(self, loop: Loop, request: Request, observer: Observer) -> None:
         self._loop, self._request, self._observer = loop, request, observer
-        self._secret = Secret.derive(request.key, request.spec.attempt)
-        self._me = join_request(request)
+        secret = self._secret = Secret.derive(request.key, request.spec.attempt)
+        me = self._me = join_request(request)
         self._outcome = Outcome(loop, request.timeout_s, request.age_s)
         self._search = Search(
-            loop,
-            request,
-            self._secret,
-            observer.note,
-            self._leader_proven,
-            joined=lambda: self._follower.precedence,
-            member=self._me.member,
+            loop, request, secret, observer.note, self._leader_proven, lambda: self._follower.precedence, me.member
         )
-        parts = self._secret, self._me, self._search, self._outcome
-        self._follower = Follower(loop, request, *parts, look_again=self._look_again, leads=self._leads)
+        self._follower = Follower(loop, request, secret, me, self._search, self._outcome, self._look_again, self._leads)
 
     def __enter__(self) -> Rendezvous:
         return self

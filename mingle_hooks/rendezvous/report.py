@@ -151,8 +151,7 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
     last = exclude_line(ordered)
     room = MOST_LINES - len(last)
     if len(ordered) > room:
-        rest = len(ordered) - room + 1
-        last = [f"and {rest} more differences", *last]
+        last = [f"and {len(ordered) - room + 1} more differences", *last]
         ordered = ordered[: room - 1]
     return [*(finding.text for finding in ordered), *last]
 

@@ -49,7 +49,7 @@ class Roster:
     """The members that have checked in with one leader, itself included."""
 
     def __init__(self, me: JoinRequest, hosts: Sequence[str] = (), *, by_switch: bool = False) -> None:
-        self._me = me
+        self.me = me
         self.by_switch = by_switch
         self._hosts = tuple(hosts)  # in rank order, where the scheduler names them
         self._entries: dict[bytes, Entry] = {}
@@ -76,7 +76,7 @@ class Roster:
     @property
     def one_machine(self) -> bool:
         """Whether all members of the roster share one network stack."""
-        return all(entry.join_request.machine == self._me.machine for entry in self._entries.values())
+        return all(entry.join_request.machine == self.me.machine for entry in self._entries.values())
 
     def entries(self) -> list[Entry]:
         """Return all entries in the order of check-in."""
@@ -188,7 +188,7 @@ class Roster:
         """Return each member with its usual rank: the one it claimed, else by host name, with the leader first."""
         unranked = sorted(
             (e for e in self._entries.values() if e.join_request.rank is None),
-            key=lambda e: (e.join_request is not self._me, _natural(e.join_request.host), e.join_request.member),
+            key=lambda e: (e.join_request is not self.me, _natural(e.join_request.host), e.join_request.member),
         )
         free = (rank for rank in range(len(self._entries)) if rank not in self._ranks)
         return sorted({**self._ranks, **dict(zip(free, unranked, strict=False))}.items())
@@ -199,8 +199,8 @@ class Roster:
             return Failure("node_rank", (join_request.pinned["NODE_RANK"], str(join_request.rank), entry.label))
         for name, value in _claims(join_request).items():
             claim = self._first.get(name)
-            if claim is None and name in _LEADERS and entry.join_request is not self._me:
-                claim = ("not exported", self._entries[self._me.member])
+            if claim is None and name in _LEADERS and entry.join_request is not self.me:
+                claim = ("not exported", self._entries[self.me.member])
             if claim is None or claim[0] == value:
                 continue
             if name == "nodes":

@@ -471,10 +471,8 @@ class Secret:
 
 def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the ports that members try: those that follow from the id, and those that follow from the key."""
-    return (
-        ports.candidates(attempt.seed(b"check-in"), OPEN_PORTS, port_range),
-        ports.candidates(secret.mac(b"check-in"), KEYED_PORTS, port_range),
-    )
+    open_ports = ports.candidates(attempt.seed(b"check-in"), OPEN_PORTS, port_range)
+    return open_ports, ports.candidates(secret.mac(b"check-in"), KEYED_PORTS, port_range)
 
 
 def multicast_port(attempt: Attempt) -> int:

@@ -160,7 +160,7 @@ class Heartbeats:
         self._interval_s = messages.heartbeat_interval_s(self._silence.host_s)
         self._sent = self._received = 0  # the last sequence numbers
         self._heard_at = self._beat_at = loop.clock()
-        self._timer: Timer | None = None
+        self._timer = Timer()
         self._sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
         self._sock.settimeout(0)
         host, _, zone = address.partition("%")
@@ -173,8 +173,7 @@ class Heartbeats:
 
     def close(self) -> None:
         """Send no more heartbeats, and expect none."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         self._sock.close()
 
     def _beat(self) -> None:
@@ -390,6 +389,14 @@ MOST_BYTES = 16 * 1024 * 1024
 _STDIN = 0
 
 
+def find_task(program: str, arguments: Sequence[str]) -> Task:
+    """Return the task of one of our programs, with the caller's environment. Raises UsageError."""
+    options = Options.parse(arguments)
+    if options.environ or options.is_stdin:
+        take_environ(program, options)
+    return Task.find(options, os.environ)
+
+
 def take_environ(program: str, options: Options) -> None:
     """Become the same program with that environment: by it a sweep finds the process in /proc.
 
@@ -429,10 +436,7 @@ def run_warden(arguments: Sequence[str]) -> int:
     """Return the exit status of an agent, once nothing of it is left."""
     fill_standard_descriptors(os.O_RDWR)
     try:
-        options = Options.parse(arguments)
-        if options.environ or options.is_stdin:
-            take_environ("agent", options)
-        task = Task.find(options, os.environ)
+        task = find_task("agent", arguments)
     except MingleError as wrong:
         os.write(_STDERR, f"mingle run: {wrong}\n".encode())
         return wrong.exit_code

@@ -89,12 +89,12 @@ class Roster:
         """Return the places on these hosts, in their order."""
         return [place for host in hosts for place in self._at[host]]
 
-    def move(self, hosts: Iterable[str], before: State, after: State) -> list[int]:
-        """Change the places on these hosts that are in one state to another; return them."""
-        moved = [place for place in self.at(hosts) if self.state[place] == before]
-        for place in moved:
-            self.state[place] = after
-        return moved
+    def give_up(self, hosts: Iterable[str], state: State) -> list[int]:
+        """Make the places on these hosts that are in this state away; return them."""
+        given_up = [place for place in self.at(hosts) if self.state[place] == state]
+        for place in given_up:
+            self.state[place] = "away"
+        return given_up
 
     def call(self, hosts: Iterable[str]) -> None:
         """Note that agents have been started on these hosts."""

@@ -391,7 +391,7 @@ class Attempt:
         self._memory = processes.OomCounter.here()
         self._formed = False
         self.is_clean = self.is_drained = False
-        self._drain: Timer | None = None
+        self._drain = Timer()
         self._own = own
         self._stacks: StackReader | None = None
         self.tree = Tree(loop, self._ended, self._empty)
@@ -456,5 +456,4 @@ class Attempt:
 
     def _drained(self) -> None:
         self.is_drained = True
-        if self._drain is not None:
-            self._drain.cancel()
+        self._drain.cancel()

@@ -325,7 +325,7 @@ class Machine:
             self._actions.append(Launch(hosts))
 
     def _starter_ended(self, hosts: tuple[str, ...], output: str, now: float) -> None:
-        for place in self.roster.move(hosts, "called", "away"):
+        for place in self.roster.give_up(hosts, "called"):
             self.roster.absences[self.roster.host(place)] = output
         self._gathered(now)
 
@@ -336,7 +336,7 @@ class Machine:
         """
         for host in self.plan.hosts:
             if any(self.roster.state[place] == "away" for place in self.roster.at([host])):
-                self._actions += map(Drop, self.roster.move([host], "idle", "away"))
+                self._actions += map(Drop, self.roster.give_up([host], "idle"))
         return tuple(self.roster.wanted("away")[: max(self.plan.most - len(self.roster.here()), 0)])
 
     def _wait_for_missing(self, now: float) -> None:
@@ -370,7 +370,7 @@ class Machine:
         if len(here) >= self.plan.least:
             self._start(here, now)
             return
-        self.roster.move(self.plan.hosts, "called", "away")
+        self.roster.give_up(self.plan.hosts, "called")
         self._absent(now)
 
     def _absent(self, now: float) -> None:
@@ -382,7 +382,7 @@ class Machine:
             self.root_cause.set(Cause("absent", host, None, now - self._began, tail=absences.get(host, "")))
         else:
             self._report("absent", host=host)
-        self._over(self._status())
+        self._over()
 
     # Running.
 
@@ -492,7 +492,7 @@ class Machine:
             return
         self._report("stopped", number=number, why=why, grace_s=self.plan.grace_s)
         if self.phase == "gathering":
-            self._over(self._status())
+            self._over()
         elif self.phase == "running":
             self.stopping.by = now + self.plan.grace_s
             self._deliveries.notice(number, None, now)
@@ -531,7 +531,7 @@ class Machine:
     def _swept(self, host: str, *, is_clean: bool, now: float) -> None:
         if self.phase != "sweeping":
             return
-        self.roster.move([host], "lost", "away")
+        self.roster.give_up([host], "lost")
         if not is_clean:
             self._report("unreached", host=host)
         if not self.roster.lost_hosts():
@@ -553,7 +553,7 @@ class Machine:
         self._report_cause()
         cause = self.root_cause.cause
         if self.stopping.request is not None or cause is None or not self._may_restart(cause):
-            self._over(self._status())
+            self._over()
             return
         self._report("again", attempt=self.attempt + 1)
         self._call(self._missing(), now)
@@ -571,11 +571,11 @@ class Machine:
             return self.stopping.request.status
         return 0 if self.root_cause.cause is None else self.root_cause.cause.status
 
-    def _over(self, status: int) -> None:
+    def _over(self) -> None:
         self._report_cause()
         self.phase = "over"
-        self._report("over", status=status)
-        self._actions.append(Exit(status))
+        self._report("over", status=self._status())
+        self._actions.append(Exit(self._status()))
 
     # Time.
 

@@ -428,12 +428,11 @@ DRAIN_S, LEAVE_S, ALONE_S, END_S = 5.0, 5.0, 2.0, 1.0
 
 
 class Runner:
-    """One run; `status` is its exit status once it `is_over`: then finish() waits for the rest."""
+    """One run; `status` is its exit status once it `is_over`."""
 
     def __init__(self, loop: Loop, request: Request, launching: Launching) -> None:
         self._loop, self._request, self._launching = loop, request, launching
-        self.is_over = self._is_hurried = False
-        self.status = 0
+        self.is_over, self.status = False, 0
         self._id, self._processes = launching.run, launching.processes
         self._output = Output(loop, lambda: self._soon(machine.ReaderGone()), self._hold)
         self._logs = Logs(request.options.log_dir, self._output.files, self._warn) if request.options.log_dir else None
@@ -449,7 +448,7 @@ class Runner:
         self._state = RunState(self.machine)
         self._writer: StatusWriter | None = None
         self._killers: KillListener | None = None
-        self._timer: Timer | None = None
+        self._timer = Timer()
         self._sweepers: list[Process] = []
         self._undrained = [0] * len(places)  # attempts that have begun at each place, and not ended their output
 
@@ -507,12 +506,9 @@ class Runner:
             self.machine.root_cause.progress = progress_mark(self._request.options.progress)
         actions = self.machine.take(event, self._loop.clock())
         self._state.take(event)
-        self._changed()
-        self._act(actions)
-
-    def _changed(self) -> None:
         if self._writer is not None:
             self._writer.changed()
+        self._act(actions)
 
     def _soon(self, event: Event) -> None:
         """Take an event that comes in the middle of an action."""
@@ -561,8 +557,7 @@ class Runner:
             self._do(action)
         if not self.machine.roster.awaited():
             self._launching.forget_file()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         due = self.machine.due
         if due is not None:
             self._timer = self._loop.after(max(due - self._loop.clock(), 0.0), lambda: self._take(machine.Time()))
@@ -667,46 +662,56 @@ class Runner:
     # The end.
 
     def _exit(self, status: int, *, at_once: bool) -> None:
-        self.status, self.is_over = status, True
+        self.status = status
         if at_once:
             self._hub.dismiss(status)
-            self._is_hurried = True
+            self.is_over = True
+        else:
+            self._output.is_last = True
+            self._hub.hold(wanted=False)
+            self._go_on(self._finish(status))
 
-    def finish(self) -> None:
+    def _go_on(self, steps: Iterator[None]) -> None:
+        try:
+            next(steps)
+        except StopIteration:
+            self.is_over = True
+        else:
+            self._loop.after(_LOOK_S, lambda: self._go_on(steps))
+
+    def _finish(self, status: int) -> Iterator[None]:
         """Take the last output, dismiss the agents, end their starters, and let the reader take the rest."""
         output, here, started = self._output, self._hub.here, self._processes
-        output.is_last = True
-        self._hub.hold(wanted=False)
 
         def is_undrained() -> bool:
             return any(self._undrained[place] > 0 for place in here)
 
-        self._while(is_undrained, lambda: output.taken_bytes + output.waiting_bytes, DRAIN_S)
+        yield from self._while(is_undrained, lambda: output.taken_bytes + output.waiting_bytes, DRAIN_S)
         if (events := self._events) is not None:
-            self._while(lambda: events.running, lambda: events.done, EVENT_S)
-        self._hub.dismiss(self.status)
-        self._while(lambda: started.running and here, lambda: len(here), LEAVE_S)
-        self._while(lambda: started.running and not here, lambda: 0, ALONE_S)
+            yield from self._while(lambda: events.running, lambda: events.done, EVENT_S)
+        self._hub.dismiss(status)
+        yield from self._while(lambda: started.running and here, lambda: len(here), LEAVE_S)
+        yield from self._while(lambda: started.running and not here, lambda: 0, ALONE_S)
         started.kill(at_once=False)
-        self._while(lambda: started.running, lambda: len(started.running), END_S)
+        yield from self._while(lambda: started.running, lambda: len(started.running), END_S)
         started.kill(at_once=True)
         silence = self._request.silence
-        self._while(lambda: output.files.waiting_bytes, lambda: output.taken_bytes, silence.process_s)
-        self._while(lambda: output.waiting_bytes, lambda: output.taken_bytes, silence.host_s)
-        if output.waiting_bytes and not self._is_hurried:
+        yield from self._while(lambda: output.files.waiting_bytes, lambda: output.taken_bytes, silence.process_s)
+        yield from self._while(lambda: output.waiting_bytes, lambda: output.taken_bytes, silence.host_s)
+        if output.waiting_bytes:
             what = "written" if output.files.waiting_bytes else "read"
             self._warn(f"{output.give_up()} bytes of output are lost: not {what} in time")
 
-    def _while(self, is_needed: Callable[[], object], progress: Callable[[], int], longest_s: float) -> None:
-        """Wait as long as it is needed, there was progress within so many seconds, and nobody is in a hurry."""
+    def _while(self, is_needed: Callable[[], object], progress: Callable[[], int], longest_s: float) -> Iterator[None]:
+        """Yield as long as it is needed, and there was progress within so many seconds."""
         since, seen = self._loop.clock(), progress()
-        while is_needed() and not self._is_hurried:
+        while is_needed():
             now, latest = self._loop.clock(), progress()
             if latest != seen:
                 since, seen = now, latest
             if now - since > longest_s:
                 return
-            self._loop.turn(_LOOK_S)
+            yield
 
 
 def _status_addresses(request: Request) -> tuple[str, ...]:
@@ -734,7 +739,6 @@ def run_command(request: Request) -> int:
         stack.callback(runner.close)
         runner.begin(signals)
         loop.run(lambda: runner.is_over)
-        runner.finish()
     return _again(request, runner) if request.options.again else runner.status
 
 

@@ -388,8 +388,7 @@ def detect(environ: Mapping[str, str], hostname: str | None = None, *, asks_plug
     are tried if no built-in adapter fits; a caller that knows the job's id needs none.
     Raises FactsError if that scheduler's variables, node file or host list are invalid.
     """
-    found = _detect(environ, hostname, asks_plugins=asks_plugins)
-    return placed_by_run(found, environ)
+    return placed_by_run(_detect(environ, hostname, asks_plugins=asks_plugins), environ)
 
 
 def _detect(environ: Mapping[str, str], hostname: str | None, *, asks_plugins: bool) -> JobFacts:

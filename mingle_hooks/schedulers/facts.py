@@ -104,17 +104,9 @@ class JobFacts(_Fields):
 
     def by_itself(self) -> JobFacts:
         """Return the facts of a job with this node only."""
-        return self._replace(
-            nodes=1,
-            node_rank=0,
-            hosts=(),
-            leader_hosts=(),
-            nodes_of_job=None,
-            task_rank=self.local_rank,
-            task_count=self.local_count,
-            tasks_per_node=(self.local_count,) if self.local_count else (),
-            is_batch=False,
-        )
+        one = {"nodes": 1, "node_rank": 0, "hosts": (), "leader_hosts": (), "nodes_of_job": None, "is_batch": False}
+        tasks = (self.local_count,) if self.local_count else ()
+        return self._replace(**one, task_rank=self.local_rank, task_count=self.local_count, tasks_per_node=tasks)
 
     def _check(self) -> None:
         """Raise FactsError for facts that contradict each other."""

@@ -98,8 +98,7 @@ def _in_job(read: Variables, found: JobFacts, hosts: tuple[str, ...], components
         read.sources["nodes"] = read.sources["hosts"] = "SLURM_JOB_NODELIST_HET_GROUP_*"
         nodes, task_count, per_node = len(hosts), None, _NO_COUNTS
     else:
-        node_count = read.number("nodes", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", least=1, most=MOST_NODES)
-        nodes = node_count or len(hosts)
+        nodes = read.number("nodes", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", least=1, most=MOST_NODES) or len(hosts)
         task_count = read.number("task_count", "SLURM_NTASKS", least=1)
         per_node = _counts(read, "SLURM_TASKS_PER_NODE")
         if len(per_node) != nodes:

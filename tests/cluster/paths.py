@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
+# The programs beside this Python: mingle, which users do not have where their shells look, torchrun and others.
+BIN = Path(sys.executable).parent
+MINGLE = BIN / "mingle"
 
 
 def needed_paths() -> list[str]:

@@ -231,7 +231,7 @@ class Room:
         self.terms = Terms(advertised, self.listeners.master, 0)
         self.changes = 0
         self.leader = Leader(
-            self.loop, ATTEMPT, SECRET, Roster(self.me), self.me, self.terms, self.listeners.sockets, self.changed, most
+            self.loop, ATTEMPT, SECRET, Roster(self.me), self.terms, self.listeners.sockets, self.changed, most
         )
         self.members: list[Member] = []
 

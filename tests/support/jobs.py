@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster.paths import BIN
 from cluster.pbs import PbsStandIn
 from support.remote_stand_ins import RemoteStandIn
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TRAIN = Path(__file__).resolve().parents[2] / "examples" / "train.py"
 # The tests' Python is nobody's default.
-SETUP = f"PATH={Path(sys.executable).parent}:$PATH"
+SETUP = f"PATH={BIN}:$PATH"
 # Long enough that nothing but a signal ends it within a test; without torch, which takes seconds to load.
 LONG = ("train.py", "--steps", "100000", "--pause", "0.1", "--backend", "sockets")
 JOB_S = 120.0
@@ -43,12 +43,8 @@ class Jobs:
     """Jobs of one scheduler, run as alice with nothing of the caller's environment, and train.py beside them."""
 
     def __init__(self, scheduler: str, place: Path, request: pytest.FixtureRequest) -> None:
-        self.name, self.scheduler, self.place, self._request = (
-            scheduler,
-            scheduler.removeprefix("real-"),
-            place,
-            request,
-        )
+        self.name, self.scheduler = scheduler, scheduler.removeprefix("real-")
+        self.place, self._request = place, request
         shutil.copy(TRAIN, place)
 
     def run(self, options: dict[str, Any], *command: str, cancel_at: str = "") -> tuple[int, str]:

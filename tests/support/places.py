@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cluster.paths import MINGLE
 from cluster.waiting import until
 from running import running
 
-MINGLE = Path(sys.executable).parent / "mingle"
 SSH = Path(__file__).parents[1] / "data/ssh/here.sh"
 # A bound on what hangs, not a measure.
 PATIENCE_S = 30.0

@@ -18,8 +18,6 @@ TOGETHER = {
     "test_structure": "structure",  # it reads every module once
     "test_verify": "simulate",  # each scheduler's hooks are simulated once
 }
-# By what their ids begin with, tests of such a file that share nothing with its others.
-PARTS = ("[bare", "[slurm", "[lowest", "[uncompiled")
 
 # Files of tests that wait or compute for ten seconds and more: begun last, they would be waited for alone.
 LONG = {
@@ -59,6 +57,4 @@ def process_of(nodeid: str) -> str:
         return "packages"
     if "[real" in nodeid:  # one OpenPBS is started
         return "real PBS"
-    if path.stem not in TOGETHER:
-        return nodeid
-    return TOGETHER[path.stem] + next((part for part in PARTS if part in nodeid), "")
+    return TOGETHER.get(path.stem, nodeid)

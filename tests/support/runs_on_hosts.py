@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 from cluster import ssh
 from cluster.host import Host, namespace
 from cluster.hosts import Hosts
+from cluster.paths import MINGLE
 from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
 from cluster.waiting import until
 
 # A bound on what hangs, not a measure.
 PATIENCE_S = 60.0
-MINGLE = Path(sys.executable).parent / "mingle"
 RUNNER = f"{MINGLE} run"
 # A training with a grandchild in a session of its own. By USR1 it fails.
 TRAINING = """\

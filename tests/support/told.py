@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 import shlex
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-MINGLE = Path(sys.executable).parent / "mingle"
+from cluster.paths import MINGLE
+
 # What a shell says of itself, and Python where nothing says the language.
 OF_SHELL = ("_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE")
 SCRIPT = """\

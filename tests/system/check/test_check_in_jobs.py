@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cluster.paths import BIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
     from cluster.slurm import SlurmCluster
-
-BIN = Path(sys.executable).parent
 
 
 def test_a_job_checks_its_own_hosts(slurm: SlurmCluster, tmp_path: Path) -> None:

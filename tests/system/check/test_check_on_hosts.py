@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster.network import loss
+from cluster.paths import MINGLE
 from cluster.ssh import ssh
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     Make = Callable[..., Hosts]
 
-MINGLE = Path(sys.executable).parent / "mingle"
 ETH, IB = "10.77.0.0/24", "10.78.0.0/24"
 # A bound on what hangs, not a measure; this machine may be busy.
 PATIENCE = "60s"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from cluster.slurm import SlurmCluster
@@ -29,15 +28,6 @@ def test_the_reason_of_all_nodes_is_shown_once(slurm: SlurmCluster, words: tuple
     assert done.returncode == 127
     assert done.stderr.count(LACKING) == 1, done.stderr
     assert words[0] == "salloc" or len(lines(done.stderr)) == 1
-
-
-def test_each_task_writes_the_reason_to_a_file_of_its_own(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """Nobody who reads one of the files misses it."""
-    step = ["srun", "-N4", f"--error={tmp_path}/err.%t", "mingle", "exec", "no-such-command"]
-    assert slurm.controller.run(step, user="alice", timeout=60).returncode == 127
-    found = [lines((tmp_path / f"err.{task}").read_text()) for task in range(4)]
-    assert found == [found[0]] * 4
-    assert LACKING in found[0][0]
 
 
 def test_a_member_with_a_reason_of_its_own_prints_it(slurm: SlurmCluster) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from string import Template
 from textwrap import dedent
 from typing import NamedTuple
 
+from cluster.paths import BIN
 from support.recorded import assigned
 
 from mingle_hooks.files import toml
@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 # frameworks.md is made by what runs it.
 PAGES = sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if page.name != "frameworks.md")
-BIN = Path(sys.executable).parent
 # How each block is run, and each message brought about.
 CASES = toml((ROOT / "tests/data/docs.toml").read_bytes())
 TROUBLE = "troubleshooting.md"

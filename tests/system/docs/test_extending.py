@@ -15,11 +15,7 @@ from pathlib import Path
 import pytest
 from documents import DOCS, ROOT
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
+from mingle_hooks.files import toml
 
 PAGE = (DOCS / "extending.md").read_text()
 FILES = re.findall(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -66,7 +62,7 @@ class Copy:
 
     def installed(self) -> None:
         """Write what pip would of the plugin's own metadata."""
-        project = tomllib.loads((self.place / "pyproject.toml").read_text())["project"]
+        project = toml((self.place / "pyproject.toml").read_bytes())["project"]
         info = f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
         head = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
         self.write(f"{info}/METADATA", head)

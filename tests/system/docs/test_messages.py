@@ -20,11 +20,7 @@ from documents import BIN, CASES, DOCS, KEYED, TROUBLE, environ, find, says, sho
 Case = dict[str, Any]
 
 NODES = ("-N2", "-w", "node1,node2")
-IN_SLURM = {
-    "shell": ("salloc", *NODES),
-    "step": ("srun", *NODES),
-    "tasks": ("srun", *NODES, "--ntasks-per-node=2"),
-}
+IN_SLURM = {"shell": ("salloc", *NODES), "step": ("srun", *NODES), "tasks": ("srun", *NODES, "--ntasks-per-node=2")}
 KEY = "0123456789abcdef" * 4
 # These are shown on the page of messages too, which brings them about.
 ALSO_SHOWN = {

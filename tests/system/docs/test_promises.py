@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from functools import cache
 from typing import Any
 
 from documents import ROOT
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from mingle_hooks.files import toml
 
 TABLE = ROOT / "tests" / "system" / "docs" / "promises.toml"
 # A sentence with one of these words promises something.
@@ -27,11 +23,11 @@ ROWS = "docs/security.md"
 # Rows of docs/security.md that promise nothing say so.
 OPEN = "Not promised"
 # The modules that read the time of day.
-OF_DAY = "leader.py member.py probes.py session.py status.py jobs.py runner.py joining.py"
+OF_DAY = "files.py leader.py member.py probes.py session.py status.py jobs.py runner.py joining.py"
 
 
 # The rows of promises.toml: a promise as its page makes it, with the tests that show it, or why it needs none.
-LISTED: list[dict[str, Any]] = tomllib.loads(TABLE.read_text())["promise"]
+LISTED: list[dict[str, Any]] = toml(TABLE.read_bytes())["promise"]
 
 
 def made() -> set[tuple[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import NamedTuple
 
 import pytest
 from cluster.hosts import Hosts
+from cluster.paths import MINGLE
 from cluster.slurm import SlurmCluster
 from support.members import END_S, KEYED, ended
 
-MINGLE = str(Path(sys.executable).parent / "mingle")
 # A directory that each host has for itself, and what is in it.
 HERE = "/var/tmp/here"
 PROGRAM, SCRIPT, PLACE = f"{HERE}/bin/train-here", f"{HERE}/train.sh", f"{HERE}/place"
@@ -135,7 +134,7 @@ def test_a_command_that_fails_only_at_its_execution_ends_the_others(
 ) -> None:
     """Here a program of no known kind; where mingle watches, no node is left behind."""
     on_slurm.install(2, f"printf '\\177ELF\\0' >{PROGRAM}")
-    words = [*starts.replace("MINGLE", MINGLE).split(), PROGRAM]
+    words = [*starts.replace("MINGLE", str(MINGLE)).split(), PROGRAM]
     done = slurm.controller.run(words, env={**KEYED, "STAYS": "1"}, timeout=END_S)
     assert done.returncode == 126, done
     assert f"saw {PROGRAM}: Exec format error" in done.stderr, done.stderr
@@ -154,15 +153,6 @@ def test_no_task_starts_where_one_task_of_a_node_cannot(
     assert (done.returncode, on_slurm.started()) == (127, []), done
     texts = [(tmp_path / f"err.{task}").read_text() for task in range(2 * nodes)]
     all_say(texts, f"node{odd // 2 + 1}: train-here: No such file or directory (PATH=")
-
-
-def test_a_directory_that_no_node_can_write_is_no_fault(slurm: SlurmCluster, on_slurm: Command) -> None:
-    """A program may need none, as in a read-only image."""
-    on_slurm.install()
-    slurm.hosts.run_all(["mount", "-t", "tmpfs", "-o", "ro", "none", PLACE])
-    step = ["--chdir", PLACE, "env", f"PATH={HERE}/bin:/usr/bin:/bin", MINGLE, "exec", "train-here"]
-    done = slurm.srun("-N4", *step, env=KEYED, timeout=END_S)
-    assert (done.returncode, on_slurm.started()) == (0, [f".node{number}" for number in range(1, 5)]), done
 
 
 def test_no_shell_gets_a_world_where_one_cannot_read_it(slurm: SlurmCluster, tmp_path: Path) -> None:

@@ -14,17 +14,7 @@ import pytest
 from cluster.hosts import Hosts
 from cluster.waiting import until
 from forked import Forked
-from support.members import (
-    KEYED,
-    OTHER_KEY,
-    ended,
-    evaluating,
-    failed,
-    members,
-    one_world,
-    stop,
-    until_line,
-)
+from support.members import KEYED, OTHER_KEY, ended, evaluating, failed, members, one_world, stop, until_line
 
 # How the hosts' addresses begin.
 AT = r"(?:10\.7[78]\.0\.|fd7[78]::)"

@@ -103,12 +103,7 @@ def shown(done: subprocess.CompletedProcess[str]) -> list[dict[str, str | None]]
     return sorted(tasks, key=lambda seen: int(seen["SLURM_PROCID"]))
 
 
-def all_idle(slurm: SlurmCluster) -> None:
-    """Fail unless every node is idle and takes a job."""
-    slurm.wait_idle()
-
-
 def nothing_left(slurm: SlurmCluster) -> None:
     """Fail unless every node is idle and the last Epilog has left nothing below /run/mingle."""
-    all_idle(slurm)
+    slurm.wait_idle()
     slurm.until(lambda: not any(list(h.outside("/run/mingle").glob("*")) for h in slurm.hosts), "empty /run/mingle")

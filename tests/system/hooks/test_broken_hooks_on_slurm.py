@@ -16,7 +16,7 @@ import pytest
 from cluster.host import Host
 from cluster.paths import PROJECT
 from cluster.slurm import SlurmCluster
-from hooked_slurm import SHOW, all_idle, nothing_left, shown
+from hooked_slurm import SHOW, nothing_left, shown
 from support.recorded import FOLDER
 
 from mingle_hooks.files import toml
@@ -119,7 +119,7 @@ def test_no_node_is_drained_and_no_job_lost_when_broken(hooked: SlurmCluster, wh
         done = hooked.srun("-N4", "--ntasks-per-node=2", comment, "python", SHOW, user="alice")
         assert len(shown(done)) == 8
         assert hooked.wait(job) == "COMPLETED"
-        all_idle(hooked)
+        hooked.wait_idle()
         assert not any(list(host.outside("/run/elsewhere").glob("*")) for host in hooked.hosts)
 
 
@@ -142,7 +142,7 @@ def test_a_key_that_hangs_is_named_in_the_log_and_by_every_command(hooked: Slurm
         for command in (["install", "slurm", "--yes"], ["doctor"]):
             done = host.run(["mingle", "hooks", *command])
             assert (done.returncode, f"saw {KEY}, which does not answer within 10 s" in done.stderr) == (73, True)
-    all_idle(hooked)
+    hooked.wait_idle()
 
 
 def test_without_python_and_mingle_jobs_get_the_same(hooked: SlurmCluster) -> None:
@@ -162,7 +162,7 @@ def test_without_python_and_mingle_jobs_get_the_same(hooked: SlurmCluster) -> No
         lines = done.stdout.splitlines()
         assert sorted(line for line in lines if " " in line) == [f"node1 {i} {i}" for i in range(4)]
         assert len(lines) == 8
-        all_idle(hooked)
+        hooked.wait_idle()
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cluster.host import Host
+from cluster.paths import BIN
 from cluster.real_pbs import RealPbs
 
 PLACE = "/run/pbs/mom_priv/hooks"
@@ -139,9 +139,7 @@ def test_the_script_and_every_task_get_the_same(hooked: RealPbs) -> None:
 def test_mingle_env_makes_one_world_of_a_hooked_job(hooked: RealPbs, tmp_path: Path, own: dict[str, str]) -> None:
     """What the hook worked out is replaced by the world that formed, and the user's own address is kept."""
     task = tmp_path / "task"
-    task.write_text(
-        f'PATH={Path(sys.executable).parent}:$PATH\nv=$(mingle env --scope node) || exit\neval "$v"\npython3 {SHOW}\n'
-    )
+    task.write_text(f'PATH={BIN}:$PATH\nv=$(mingle env --scope node) || exit\neval "$v"\npython3 {SHOW}\n')
     each = "for host in node1 node2; do pbs_tmrsh $host bash "
     script = f"#!/bin/bash\n{TWO_HOSTS}\n{each}{task} & done; wait"
     options = ("-v", ",".join(f"{name}={value}" for name, value in own.items())) if own else ()

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 from cluster.slurm import SlurmCluster
-from hooked_slurm import MINGLE_HOOKS, SHOW, TRAIN, all_idle, installed, nothing_left, shown, uninstalled
+from hooked_slurm import MINGLE_HOOKS, SHOW, TRAIN, installed, nothing_left, shown, uninstalled
 from light import BIN
 from light import TRAIN as LIGHT
 from support.needs import need
@@ -95,7 +95,7 @@ def at_a_terminal(hooked: SlurmCluster, command: str) -> list[dict[str, str | No
     text = f"#!/bin/bash\npython {SHOW}\nsrun --overlap python {SHOW}\n"
     hooked.controller.write(SHELL, text, mode=0o755, user="alice")
     done = hooked.controller.run(["script", "-qec", command, "/dev/null"], user="alice", timeout=60)
-    all_idle(hooked)
+    hooked.wait_idle()
     lines = [line[line.index("{") :] for line in done.stdout.splitlines() if "{" in line]
     assert lines, done.stdout
     return [json.loads(line) for line in lines]
@@ -125,20 +125,6 @@ def test_a_shell_on_one_node_and_its_step_are_left_alone(hooked: SlurmCluster, c
     options = f'InteractiveStepOptions="--interactive --preserve-env --pty {SHELL}"'
     installed(hooked, "LaunchParameters=use_interactive_step", options)
     assert all(map(unset, at_a_terminal(hooked, command)))
-
-
-def test_a_batch_script_has_them_whatever_runs_it(hooked: SlurmCluster) -> None:
-    """A login shell, which reads /etc/profile, and any other interpreter see the variables."""
-    first_lines = ["#!/bin/bash -l", "#!/bin/sh", "#!/usr/bin/env bash", "#!/usr/bin/env python3"]
-    jobs = {}
-    for line in first_lines:
-        text = f"exec(open('{SHOW}').read())" if "python" in line else f"python3 {SHOW}"
-        output = f"/home/alice/shown.{len(jobs)}"
-        jobs[output] = hooked.submit(f"{line}\n{text}\n", "-N2", "-o", output, user="alice")
-    for output, job in jobs.items():
-        assert hooked.wait(job) == "COMPLETED"
-        seen = json.loads(hooked.controller.outside(output).read_text())
-        assert (seen["MASTER_ADDR"], seen["NNODES"], seen["NODE_RANK"]) == ("node1", "2", None)
 
 
 ENV = 'v=$(mingle env) || exit; eval "$v"; '
@@ -205,7 +191,6 @@ def test_torchrun_in_a_step_after_mingle_env_in_the_batch_script_is_in_one_world
     assert [{task[name] for task in tasks} for name in names] == [{batch[name]} for name in names]
 
 
-HOOKS = "/etc/mingle/hooks/slurm"
 KEY = "cat /run/mingle/$SLURM_JOB_ID/key"
 
 
@@ -286,34 +271,6 @@ def test_a_node_that_starts_anew_takes_jobs(fresh_slurm: Callable[..., SlurmClus
     nothing_left(slurm)
 
 
-def test_a_hook_that_an_admin_removes_is_found_and_mended(fresh_slurm: Callable[..., SlurmCluster]) -> None:
-    """Slurm drains a node whose Epilog is gone, which no file can prevent.
-
-    The running job ends well, verify tells of it, installing again mends it, and uninstall would have refused.
-    """
-    slurm = fresh_slurm(2)
-    installed(slurm)
-    host = slurm.controller
-    ends = "until [ -e /home/alice/removed ]; do sleep 0.1; done"
-    job = slurm.submit(ends, "-N2", "-o", "/dev/null", user="alice")
-    slurm.wait_state(job, "RUNNING")
-    assert host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"]).returncode == 76
-    host.run(["rm", f"{HOOKS}/epilog"], check=True)
-    host.write("/home/alice/removed", "")
-    reported = host.run([*MINGLE_HOOKS, "verify", "slurm"])
-    assert reported.returncode == 1
-    assert re.search(
-        f"^BAD  {HOOKS}/epilog: +is missing; fix: mingle hooks install slurm$", reported.stdout, re.MULTILINE
-    )
-    assert slurm.wait(job) == "COMPLETED"
-    slurm.until(lambda: set(slurm.sinfo().values()) == {"drained"}, "drained nodes")
-    host.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)
-    host.run(["scontrol", "update", "nodename=node[1-2]", "state=resume"], check=True)
-    assert host.run([*MINGLE_HOOKS, "verify", "slurm"]).returncode == 0
-    assert slurm.srun("-N2", "true", user="alice").returncode == 0
-    all_idle(slurm)
-
-
 HOSTILE = "$(touch /run/lock/owned);`touch /run/lock/owned`'\"\n\x1b[2J;touch /run/lock/owned #"
 
 
@@ -329,5 +286,5 @@ def test_hostile_text_of_a_user_runs_nowhere(hooked: SlurmCluster) -> None:
     done = hooked.srun("-N4", *job_options, "/bin/sh", "-c", "echo $MASTER_ADDR", user="alice", env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["node1"] * 4
-    all_idle(hooked)
+    hooked.wait_idle()
     assert not any(each.outside("/run/lock/owned").exists() for each in hooked.hosts)

@@ -12,7 +12,7 @@ from subprocess import CompletedProcess
 import pytest
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster, missing
-from hooked_slurm import MINGLE_HOOKS, all_idle, installed, uninstalled
+from hooked_slurm import MINGLE_HOOKS, installed, uninstalled
 from support.hooks import SITE_KEY
 from support.hooks_image import aged
 from support.needs import need, skip_for_want_of
@@ -56,23 +56,7 @@ def test_a_sites_task_prologs_run_after_ours(site: SlurmCluster) -> None:
     assert sorted(done.stdout.splitlines()) == [
         "0 theirs site .first", "1 theirs site .first", "from the site", "from the site",
     ]  # fmt: skip
-    all_idle(site)
-
-
-def test_a_sites_directories_of_prologs_and_epilogs_hold_ours_too(site: SlurmCluster) -> None:
-    """Once a node each, with the environment of Slurm's; test_life_on_slurm.py has one program of the site's each."""
-    for key in ("prolog", "epilog"):
-        written(site, f"{key}.d/50-site", LINE.format(key, key, 0))
-    installed(site, before=("Prolog=/etc/slurm/prolog.d/*", "Epilog=/etc/slurm/epilog.d/*"))
-    done = site.srun("-N4", "/bin/sh", "-c", "echo $SLURM_JOB_ID; ls /run/mingle/$SLURM_JOB_ID/key", user="alice")
-    assert done.stdout.count("/key") == 4, done.stderr
-    job = done.stdout.split()[0]
-    all_idle(site)
-    for host in site.hosts:
-        for key in ("prolog", "epilog"):
-            text = host.outside(f"/run/site.{key}").read_text().split()
-            assert text[:4] == [key, job, "61001", "0"]
-            assert text.count(key) == 1
+    site.wait_idle()
 
 
 def test_a_prolog_of_the_sites_that_fails_drains_as_before(site: SlurmCluster) -> None:
@@ -98,7 +82,7 @@ def test_a_slurmd_that_lags_behind_the_controller_drains_no_node(site: SlurmClus
         site.reconfigure()
         stubs = host.run(uninstall, check=True).stdout
         assert site.srun("-N4", "true", user="alice").returncode == 0
-        all_idle(site)
+        site.wait_idle()
         assert last.outside("/run/site.epilog").exists()
         again = host.run(uninstall, check=True).stdout
         assert (stubs.count("stub    "), again.count("wait    ")) == (4, 4)
@@ -109,7 +93,7 @@ def test_a_slurmd_that_lags_behind_the_controller_drains_no_node(site: SlurmClus
     assert host.run(uninstall, check=True).stdout.count("remove  ") == 4
     assert not host.outside("/etc/mingle/hooks").exists()
     site.srun("-N4", "true", user="alice")
-    all_idle(site)
+    site.wait_idle()
 
 
 def test_the_controllers_configuration_counts_without_a_file(site: SlurmCluster) -> None:
@@ -167,7 +151,7 @@ def test_a_task_in_a_container_has_its_variables_by_the_mount(pyxis: SlurmCluste
     pyxis.controller.run(["mv", "/etc/enroot/elsewhere", MOUNTS], check=True)
     pyxis.controller.write("/etc/mingle/disabled", "")
     assert pyxis.srun("-N2", *IN_CONTAINER, user="alice").stdout.count("rank of\n") == 2
-    all_idle(pyxis)
+    pyxis.wait_idle()
 
 
 HOOKS = "/etc/mingle/hooks/slurm"

@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-import click
 import pytest
 from cluster.hosts import Hosts
 from forked import Forked
@@ -200,23 +199,3 @@ def test_a_netifaces_that_is_installed_stays(tmp_path: Path) -> None:
     would = done.stdout.rpartition("Would install")[2]
     assert re.search("multicast.expert", would)
     assert "netifaces" not in would
-
-
-@pytest.mark.parametrize("how", ["folder", "zip"])
-def test_help_and_version_need_no_metadata(tmp_path: Path, how: str) -> None:
-    """A folder that was copied somewhere, or a zip file of it, knows what it is."""
-    package, place, needed = Path(mingle_hooks.__file__).parent, tmp_path / "copy", tmp_path / "needed"
-    shutil.copytree(package, place / "mingle_hooks")
-    if how == "zip":
-        shutil.make_archive(str(place), "zip", place)
-        place = place.with_suffix(".zip")
-    # -S: no site-packages, so no metadata of this project either; click comes from where it is.
-    needed.mkdir()
-    (needed / "click").symlink_to(Path(click.__file__).parent)
-    version = f"mingle {mingle_hooks.__version__}\n"
-    for words, says in (("--version", version), ("--help", "Usage: mingle"), ("key", "")):
-        argv = [sys.executable, "-S", "-m", "mingle_hooks", words]
-        env = {"PYTHONPATH": f"{place}:{needed}"}
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, ""), done
-        assert done.stdout.startswith(says)

@@ -65,21 +65,6 @@ def test_a_network_that_one_member_requires_is_used_though_another_is_faster(fou
         assert is_on(one_world(results)[0]["MASTER_ADDR"], network)
 
 
-@pytest.mark.parametrize(
-    ("count", "places", "slots"),
-    [(2, [0, 0, 1, 1], 1), (1, [0, 0, 0], 2), (8, list(range(8)), 1)],
-    ids=["two on each of two hosts", "three on one host", "eight hosts"],
-)
-def test_members_may_share_a_host_and_may_be_many(
-    hosts: Callable[..., Hosts], count: int, places: list[int], slots: int
-) -> None:
-    some = hosts(count)
-    options = ("--id", "job", "--nodes", str(len(places)), "--slots", str(slots))
-    worlds = one_world(members([some[place] for place in places], evaluating(*options, then=REDUCE)))
-    assert worlds[0]["WORLD_SIZE"] == str(slots * len(places))
-    assert [world["MINGLE_RANK_OFFSET"] for world in worlds] == [str(slots * r) for r in range(len(places))]
-
-
 def test_worlds_that_share_hosts_and_a_multicast_group_never_mix(hosts: Callable[..., Hosts]) -> None:
     """Each receives the other's beacons."""
     attempts = [Attempt(name) for name in SAME_GROUP]

@@ -124,19 +124,6 @@ def test_what_sallocs_shell_on_another_host_starts_is_in_the_world_or_ends(slurm
     assert "runs on node1 only" in done.stderr
 
 
-def test_tasks_that_are_placed_by_hand_are_numbered_as_frameworks_number_them(
-    slurm: SlurmCluster, tmp_path: Path
-) -> None:
-    """`srun -m arbitrary`: NODEID and PROCID have different orders, JAX and MPI go by PROCID."""
-    (tmp_path / "hosts").write_text("node3\nnode1\nnode2\n")
-    env = {**KEYED, "SLURM_HOSTFILE": f"{tmp_path}/hosts"}
-    show = "mingle exec bash -c 'echo $SLURM_PROCID $NODE_RANK $SLURMD_NODENAME $MASTER_ADDR'"
-    done = slurm.controller.run(["bash", "-c", f"srun -N3 -n3 -m arbitrary {show}"], env=env)
-    assert done.returncode == 0, done
-    rows = [f"{rank} {rank} node{host} 10.77.0.3" for rank, host in enumerate((3, 1, 2))]
-    assert sorted(done.stdout.splitlines()) == rows
-
-
 def test_a_launcher_in_each_of_several_tasks_of_a_node_does_not_start(slurm: SlurmCluster, tmp_path: Path) -> None:
     """It starts the processes of a node itself; a node that has just one task does not wait for the others."""
     rows = [(scope, tasks) for scope in ("", "--scope task") for tasks in ("--ntasks-per-node=2", "-n3", "-n4")]

@@ -6,28 +6,21 @@ test_alone.py has many more lines, with a torchrun that needs no torch.
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from cluster.hosts import Hosts
+from cluster.paths import BIN
 from cluster.slurm import SlurmCluster
 from needs import only_with
 from support.members import KEYED, evaluating, parsed
 from support.recorded import assigned
 
-BIN = Path(sys.executable).parent
 # Without torch, whose import in each process takes longer than the rest: torchrun itself meets by it.
 COUNTED = """
 import os
 os.write(1, f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n".encode())
-"""
-ACCELERATED = """
-import os
-from accelerate import Accelerator
-its = Accelerator()
-os.write(1, f"rank {its.process_index} of {its.num_processes}\\n".encode())
 """
 JAX = """
 import os
@@ -110,7 +103,6 @@ def test_processes_and_local_rank_are_set_only_where_they_hold_on_every_node(
     assert found["PET_NNODES"] == "2"
 
 
-WHOLE = ["rank 0 of 2", "rank 1 of 2"]
 PLAIN = "srun torchrun counted.py"
 C10D = (
     "srun torchrun --nnodes $SLURM_NNODES --rdzv-id $RANDOM --rdzv-backend c10d"
@@ -136,38 +128,11 @@ MACHINES = (
 def test_a_real_program_on_every_node_is_in_one_world(
     slurm: SlurmCluster, tmp_path: Path, options: str, line: str
 ) -> None:
-    """The usual lines behind the eval."""
-    assert ran(slurm, tmp_path, options, line) == (0, WHOLE)
-
-
-NO_RANK = "environment variable RANK expected, but not set"
-NO_RANK_OF_CPUS = "ValueError: .*none: start it on every node of this job: mingle run accelerate launch"
-ALONE = {
-    "accelerate launch accelerated.py": NO_RANK,
-    "srun -N1 -n1 accelerate launch --cpu accelerated.py": NO_RANK_OF_CPUS,
-}
-
-
-@only_with("torch")
-@pytest.mark.parametrize("line", ALONE)
-def test_a_real_program_that_would_train_alone_ends(slurm: SlurmCluster, tmp_path: Path, line: str) -> None:
-    """Who needs a rank has none; test_messages.py has a torchrun that waits for the others in vain."""
-    assert ran(slurm, tmp_path, "--timeout 2", line) == (1, [])
-    said = (tmp_path / "output").read_text()
-    assert re.search("to train on all nodes, try srun in front: srun mingle exec torchrun", said)
-    assert re.search(ALONE[line], said), said
-
-
-def ran(slurm: SlurmCluster, place: Path, options: str, line: str) -> tuple[int, list[str]]:
-    """Return the status of a line in the job script of two nodes, behind its eval, and what the training said."""
-    programs = {"counted.py": COUNTED, "accelerated.py": ACCELERATED, "train_jax.py": JAX}
-    for name, text in programs.items():
-        (place / name).write_text(text)
-    path = f"export PATH={BIN}:$PATH OMP_NUM_THREADS=1 JAX_PLATFORMS=cpu\n"
-    script = f'{path}eval "$(mingle env {options})"\n{line}\necho $? >status\n'
-    where = ("-N2", "--ntasks-per-node=1", f"--output={place}/output")
-    job = slurm.submit(script, *where, env=KEYED, cwd=str(place))
-    state = slurm.wait(job, timeout=120)
-    text = (place / "output").read_text()
-    assert state == "COMPLETED", text
-    return int((place / "status").read_text()), sorted(re.findall(r"rank \d of \d", text))
+    """The usual lines behind the eval; test_messages.py has what programs say that would train alone."""
+    (tmp_path / "counted.py").write_text(COUNTED)
+    (tmp_path / "train_jax.py").write_text(JAX)
+    script = f'export PATH={BIN}:$PATH OMP_NUM_THREADS=1 JAX_PLATFORMS=cpu\neval "$(mingle env {options})"\n{line}'
+    where = ("-N2", "--ntasks-per-node=1", f"--output={tmp_path}/output")
+    state = slurm.wait(slurm.submit(script, *where, env=KEYED, cwd=str(tmp_path)), timeout=120)
+    text = (tmp_path / "output").read_text()
+    assert (state, sorted(re.findall(r"rank \d of \d", text))) == ("COMPLETED", ["rank 0 of 2", "rank 1 of 2"]), text

@@ -29,12 +29,6 @@ def after_each(
     return first, second
 
 
-def test_no_two_worlds_of_an_id_are_the_same(four: Hosts) -> None:
-    """Nor are their digests, where address and port are: seen twice in a row."""
-    for counts in after_each(four, "--via", "master", "--master", "node1:23456", worlds=FEW):
-        assert (counts["ports"], counts["digests"]) == (1, FEW)
-
-
 def test_the_port_is_kept_from_a_plain_bind_after_every_world(four: Hosts) -> None:
     """Only a bind with SO_REUSEADDR, as torch's store does it, gets it, and it gets it always.
 
@@ -58,9 +52,13 @@ def test_the_port_is_kept_from_a_plain_bind_after_every_world(four: Hosts) -> No
 def test_rank_0_alone_decides_whether_the_port_is_held(
     four: Hosts, options: tuple[str, ...], holds: tuple[str, ...], worlds: int, free: int
 ) -> None:
-    """A port that is not held is free for a plain bind as soon as rank 0's command has ended."""
-    counts, _ = after_each(four, "--via", "master", *options, worlds=worlds, holds=holds)
+    """A port that is not held is free for a plain bind as soon as rank 0's command has ended.
+
+    No two worlds of an id have one digest, also where address and port are the same: seen twice in a row.
+    """
+    counts, others = after_each(four, "--via", "master", *options, worlds=worlds, holds=holds)
     assert (counts["plain"], counts["own"], counts["reusing"]) == (free, free, worlds)
+    assert (counts["digests"], others["digests"]) == (worlds, worlds)
 
 
 @pytest.mark.parametrize(("hold", "free"), [("on", False), ("off", True)])

@@ -8,18 +8,17 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from cluster.host import Host
 from cluster.hosts import Hosts
+from cluster.paths import MINGLE
 from cluster.ssh import ssh
 from cluster.waiting import until
 
 Hosted = Callable[..., Hosts]
 
-MINGLE = Path(sys.executable).parent / "mingle"
 TRAIN = Path(__file__).resolve().parents[3] / "examples" / "train.py"
 PATIENCE_S = 60.0
 RIGHT = "2 processes at step {steps}: y = 3.000 x + 1.000"

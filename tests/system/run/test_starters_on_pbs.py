@@ -15,9 +15,10 @@ KEEPS = next(row.keeps for row in starters.TABLE if row.name == "pbs")
 HEAD = "#!/bin/bash\n#PBS -l select=3:ncpus=2:mpiprocs=2 -l place=scatter\n"
 
 
-def test_each_host_gets_one_with_the_scripts_environment(real_pbs: RealPbs, tmp_path: Path) -> None:
-    job = real_pbs.submit(HEAD + script(tmp_path), cwd=str(tmp_path))
-    assert (real_pbs.wait(job), real_pbs.output(job)) == (0, "")
+def test_each_host_gets_one_with_the_scripts_environment(any_pbs: Callable[..., Any], tmp_path: Path) -> None:
+    pbs = any_pbs(3, slots=2)
+    job = pbs.submit(HEAD + script(tmp_path), cwd=str(tmp_path))
+    assert (pbs.wait(job), pbs.output(job)) == (0, "")
     found = told(tmp_path, KEEPS)
     assert [*found] == ["node1.0", "node2.0", "node3.0"]
     assert [its.environ["PBS_NODENUM"] for its in found.values()] == ["0", "1", "2"]

@@ -1,4 +1,4 @@
-"""Agents that the remote starts of PBS, Torque, LSF and Grid Engine, and ssh, start on test hosts."""
+"""Agents that the remote starts of Torque, LSF and Grid Engine, and ssh, start on test hosts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from cluster.hosts import Hosts
-from cluster.pbs import PbsStandIn
 from cluster.ssh import ssh
 from support.remote_stand_ins import RemoteStandIn
 from told import script, told
@@ -15,11 +14,7 @@ from told import script, told
 Hosted = Callable[..., Hosts]
 
 
-REMOTE = {
-    "lsf": ("TMPDIR",),
-    "sge": ("TMPDIR",),
-    "torque": ("PBS_NODENUM", "PBS_VNODENUM", "PBS_TASKNUM"),
-}
+REMOTE = {"lsf": ("TMPDIR",), "sge": ("TMPDIR",), "torque": ("PBS_NODENUM", "PBS_VNODENUM", "PBS_TASKNUM")}
 
 
 @pytest.mark.parametrize("scheduler", REMOTE)
@@ -34,14 +29,6 @@ def test_each_slot_gets_one_with_scope_task(hosts: Hosted, tmp_path: Path) -> No
     with RemoteStandIn("torque", hosts(2), tmp_path, 2) as stand_in:
         assert stand_in.run(script(tmp_path, "--scope", "task")) == (0, "")
     assert [*told(tmp_path, REMOTE["torque"])] == ["node1.0", "node1.1", "node2.0", "node2.1"]
-
-
-def test_pbs_starts_one_on_each_host(hosts: Hosted, tmp_path: Path) -> None:
-    with PbsStandIn(hosts(3), tmp_path, 3, slots=2) as pbs:
-        job = pbs.submit(script(tmp_path), cwd=str(tmp_path))
-        assert (pbs.wait(job), pbs.output(job)) == (0, "")
-    found = told(tmp_path, ("PBS_NODENUM", "PBS_TASKNUM", "PBS_MOMPORT", "NCPUS", "TMPDIR"))
-    assert [its.environ["PBS_NODENUM"] for its in found.values()] == ["0", "1", "2"]
 
 
 def test_ssh_starts_one_on_each_host_that_a_person_names(hosts: Hosted, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import Popen
@@ -14,10 +13,10 @@ import pytest
 import runs_on_hosts as losses
 from cluster.host import Host
 from cluster.hosts import Hosts
+from cluster.paths import MINGLE
 from cluster.slurm import SlurmCluster
 from runs_on_hosts import PATIENCE_S, STUBBORN, TRAINING, begin, until_nothing_is_left
 
-MINGLE = str(Path(sys.executable).parent / "mingle")
 TOGETHER = [MINGLE, "exec", "--together", "--id", "a"]
 KEY = {"MINGLE_KEY": secrets.token_hex(32)}
 

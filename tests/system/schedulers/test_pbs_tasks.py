@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from cluster.paths import BIN
 from cluster.pbs import PbsStandIn
 from cluster.real_pbs import RealPbs
 
@@ -15,7 +14,7 @@ Pbs = PbsStandIn | RealPbs
 Start = Callable[..., Pbs]
 
 
-PATH = f"PATH={Path(sys.executable).parent}:/usr/bin:/bin; export PATH"
+PATH = f"PATH={BIN}:/usr/bin:/bin; export PATH"
 NAMES = (
     *("PBS_NODENUM", "PBS_TASKNUM", "NODE_RANK", "NNODES", "LOCAL_WORLD_SIZE"),
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MINGLE_WORLD"),
@@ -53,8 +52,10 @@ def is_one_world(tasks: list[dict[str, str | None]]) -> None:
     assert all(each["MINGLE_WORLD"] and each["NODE_RANK"] == each["PBS_NODENUM"] for each in tasks), tasks
 
 
-@pytest.mark.parametrize("each", ['eval "$(mingle env)"; show', "exec mingle exec -- show"], ids=["env", "exec"])
-@pytest.mark.parametrize("start", ["pbsdsh -- ", "pbsdsh -n 2 -- X & pbsdsh -c 2 -- "], ids=["all", "in parts"])
+ALL, IN_PARTS = "pbsdsh -- ", "pbsdsh -n 2 -- X & pbsdsh -c 2 -- "
+
+
+@pytest.mark.parametrize(("start", "each"), [(ALL, 'eval "$(mingle env)"; show'), (IN_PARTS, "exec mingle exec show")])
 def test_tasks_of_pbsdsh_are_one_world(any_pbs: Start, start: str, each: str) -> None:
     """With one line for each host, `pbsdsh -- bash -lc 'eval "$(mingle env)"; …'` is all that a script needs."""
     task = f"bash -c 'PREPARE; {each}'"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from cluster.host import Host
 from cluster.hosts import Hosts
+from cluster.paths import BIN
 from light import TRAIN
 from support.needs import need, only_with
 
@@ -34,7 +34,7 @@ def torchrun(place: Path) -> str:
     programs.mkdir()
     (programs / "torchrun").write_text(TORCHRUN)
     (programs / "torchrun").chmod(0o755)
-    return f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    return f"{programs}:{BIN}:/usr/bin:/bin"
 
 
 def documents(name: str) -> list[dict[str, Any]]:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from cluster.slurm import SlurmCluster
 from light import TRAIN as LIGHT
-from light import VENV
 from support.directives import CARRIED, VALUES, script_with
 from support.jobs import JOB_S, TRAIN, output, submit
 from support.needs import need
@@ -41,26 +37,6 @@ def run(
     """Run a job of these options as alice, and return its state, its exit code and its output."""
     job = submit(slurm, place, options, *command, train=train)
     return slurm.wait(job, timeout=JOB_S), slurm.job(job)["ExitCode"], output(place)
-
-
-def test_torchrun_as_it_was_typed_starts_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """From the user's venv, though sbatch hands on no environment; each line says on which host it was written."""
-    shutil.copy(LIGHT, tmp_path)
-    environ = {"PATH": f"{sys.prefix}/bin:/usr/bin:/bin", "VIRTUAL_ENV": str(VENV), "HOME": os.environ["HOME"]}
-    line = f"template sbatch -t 5 -o {tmp_path}/out -N 2 -n 4 -- srun torchrun train.py"
-    argv = [f"{sys.prefix}/bin/mingle", *line.split()]
-    script = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True).stdout
-    job = slurm.submit(script, "--export=NONE", user="alice", cwd=str(tmp_path))
-    assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path)
-    ranks = sorted(re.findall(r"^(node\d): .*?rank (\d) of 4 begins", output(tmp_path), re.MULTILINE))
-    assert ranks == [("node1", "0"), ("node1", "1"), ("node2", "2"), ("node2", "3")], output(tmp_path)
-
-
-def test_groups_of_different_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """A heterogeneous job is one world over all of its groups."""
-    options = {"nodes": "1+2", "ntasks-per-node": "1+2", "launcher": "process"}
-    state, _, text = run(slurm, tmp_path, options, "train.py", "--backend", "sockets")
-    assert (state, "5 processes at step 200" in text) == ("COMPLETED", True), text
 
 
 def test_an_array_is_one_world_for_each_of_its_jobs(slurm: SlurmCluster, tmp_path: Path) -> None:

@@ -197,15 +197,6 @@ def test_tensorflow_and_mlx_list_every_worker() -> None:
         settings("tensorflow", TASK_VIEW._replace(world=WORLD._replace(master_port=65_535)))
 
 
-def test_host_lists_name_each_host_once() -> None:
-    """DeepSpeed refuses a host that stands there twice."""
-    seats = (*SEATS, Member(2, "n1", "10.0.0.3", 3))
-    view = NODE_VIEW._replace(world=WORLD._replace(roster=seats))
-    assert [file.text for file in files(view, ["deepspeed"])] == ["n1 slots=5\nn2 slots=4\n"]
-    assert [file.text for file in files(view, ["mpi"])] == ["n1 slots=5\nn2 slots=4\n", "n1:5\nn2:4\n"]
-    assert settings("horovod", view) == {"MINGLE_HOSTS": "n1:5,n2:4"}
-
-
 def test_accelerate_gets_a_config_file_for_this_node() -> None:
     """It divides num_processes by num_machines, so nodes may differ."""
     (file,) = files(NODE_VIEW, ["accelerate"])

@@ -186,7 +186,7 @@ def test_enroots_variables_are_its_own_and_explained() -> None:
     assert own(environ) == user
     for name, value in (("MASTER_ADDR", "node4"), ("MASTER_PORT", "61001")):
         assert own({**environ, name: value})[name] == value
-    lines = {line.split()[1]: line for line in explain("n1", variables(view(), []), {}, environ).splitlines()}
+    lines = {line.split()[1]: line for line in explain("n1", variables(view(), []), {}, environ, []).splitlines()}
     for name in ("MASTER_PORT", "WORLD_SIZE"):
         assert lines[name].endswith(f"{environ[name]} from enroot's PyTorch hook: replaced")
     assert lines["RANK"].split()[2:] == ["unset", "1", "from", "enroot's", "PyTorch", "hook:", "replaced"]

@@ -66,31 +66,6 @@ def test_without_a_yes_nothing_is_written(node: Path, argv: tuple[str, ...]) -> 
     assert (tree(node), done.exit_code, "?" in done.stderr) == (before, 0 if argv else 1, not argv)
 
 
-def test_lines_that_are_there_are_marked(node: Path) -> None:
-    """Lines that slurm.conf has already, also through Include and in other letters, are marked."""
-    (node / "etc/slurm/more.conf").write_text(f"prologFLAGS = Alloc,X11 # x\ntaskprolog={OURS}/taskprolog\n")
-    conf(node, f"Prolog={OURS}/prolog", "Include more.conf")
-    program(node, "/etc/mingle/mingle.toml", NO_CHAIN)
-    there = [line for line in install(node).stdout.splitlines() if "already there" in line]
-    assert [line.split("=")[0] for line in there] == ["Prolog", "TaskProlog", "PrologFlags"]
-
-
-def test_a_single_hook_of_the_sites_is_called(node: Path) -> None:
-    """Prolog and TaskProlog of the site's own run with ours, and stay where they are."""
-    site = program(node, "/opt/site/prolog.sh"), program(node, "/opt/site/task.sh")
-    conf(node, "Prolog=/opt/site/prolog.sh", "TaskProlog=/opt/site/task.sh")
-    lines = install(node).stdout.splitlines()[-4:]
-    assert "exec /opt/site/prolog.sh" in at(node, f"{OURS}/prolog").read_text()
-    assert "exec /opt/site/task.sh" in at(node, f"{OURS}/taskprolog-all").read_text()
-    conf(node, *lines)
-    key(node)
-    before = tree(node)
-    install(node)
-    assert tree(node) == before
-    assert call(node, "verify", "slurm").exit_code == 0
-    assert all(path.exists() for path in site)
-
-
 def test_a_globbed_directory_gets_a_program_that_its_glob_matches(node: Path) -> None:
     """Runnable, and nothing else that a glob matches is put there; better no plan than a hook that never runs."""
     program(node, "/etc/slurm/prolog.d/50-site.sh")

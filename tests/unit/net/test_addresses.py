@@ -393,9 +393,6 @@ def test_nccls_interfaces_come_from_the_environment_or_a_file(tmp_path: Path) ->
     path = site(tmp_path, "NCCL_SOCKET_IFNAME=eth0\n")
     none = {"NCCL_CONF_FILE": "/nowhere"}
     assert net.nccl_ifname(none, str(tmp_path)) == net.NcclSetting("eth0", path)
-    assert net.nccl_ifname({**none, "NCCL_SOCKET_IFNAME": "ib"}, str(tmp_path)) == net.NcclSetting(
-        "ib", "the environment"
-    )
-    assert net.nccl_ifname({**none, "NCCL_SOCKET_IFNAME": ""}, str(tmp_path)) is None
-    assert net.nccl_ifname({**none, "NCCL_SOCKET_IFNAME": "e"}, str(tmp_path)) is None
+    for value, found in (("ib", net.NcclSetting("ib", "the environment")), ("", None), ("e", None)):
+        assert net.nccl_ifname({**none, "NCCL_SOCKET_IFNAME": value}, str(tmp_path)) == found
     assert net.nccl_ifname(none, str(tmp_path / "other")) is None

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from support.gathering import ATTEMPT, OTHER, SECRET, Room, relay, request
+from support.gathering import ATTEMPT, SECRET, Room, relay, request
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Endpoint
@@ -22,23 +22,6 @@ def deaf(count: int) -> Iterator[list[socket.socket]]:
     """Give listeners that accept nothing."""
     with ExitStack() as stack:
         yield [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-
-
-def test_a_leader_that_proves_itself_is_found(pair: Room) -> None:
-    """And it is asked to check in."""
-    member = pair.joined(rank=1)
-    assert member.membership.proven.leader == pair.me.member
-    assert member.membership.proven.ticket == 0
-
-
-def test_a_member_with_another_key_and_the_leader_learn_of_the_mismatch(pair: Room) -> None:
-    """Neither takes the other for a member."""
-    member = pair.member(OTHER, rank=1).come()
-    pair.until(lambda: member.mismatches and pair.leader.rejected.list())
-    assert member.mismatches == [("127.0.0.1", pair.me.host, "key")]
-    assert pair.leader.rejected.list() == [f"127.0.0.1 ({member.me.host})"]
-    assert member.state == ""
-    assert len(pair.leader.roster) == 1
 
 
 def test_a_relay_is_detected_before_anything_depends_on_it() -> None:

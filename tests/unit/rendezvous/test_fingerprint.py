@@ -119,12 +119,10 @@ def test_memlock_is_unlimited_for_a_process_that_may_lock_all_memory(tmp_path: P
 
 def test_limits_are_classes_and_without_any_is_enough(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    node.limits(memlock=1 << 40, nofile=1500, nproc=-1)
-    found = parts(node)
-    assert [found[f"limits.{name}"] for name in ("memlock", "nofile", "nproc")] == ["unlimited", "1024", "4096+"]
-    node.limits(memlock=9 << 20, nofile=4096, nproc=0)
-    found = parts(node)
-    assert [found[f"limits.{name}"] for name in ("memlock", "nofile", "nproc")] == ["8M", "4096+", "0"]
+    for limits, classes in (((1 << 40, 1500, -1), "unlimited 1024 4096+"), ((9 << 20, 4096, 0), "8M 4096+ 0")):
+        node.limits(*limits)
+        found = parts(node)
+        assert [found[f"limits.{name}"] for name in ("memlock", "nofile", "nproc")] == classes.split()
 
 
 @pytest.mark.parametrize(("name", "path"), [("shm", SHM), ("tmp", TMP)])

@@ -74,36 +74,6 @@ def test_a_world_forms_whole_whatever_the_order_of_arrival(count: int) -> None:
         assert room.leader.unconfirmed == []
 
 
-def test_no_member_has_the_world_before_all_are_ready() -> None:
-    """With one missing, the others wait."""
-    with Room(4) as room:
-        early = [room.joined(rank=rank) for rank in (1, 2)]
-        room.skip(60.0)
-        room.until(lambda: all(member.membership.progress for member in early))
-        assert (room.leader.state, {member.state for member in early}) == ("gathering", {"waiting"})
-        room.until(lambda: early[0].membership.progress.inside == 3)
-        progress = early[0].membership.progress
-        assert (progress.inside, progress.nodes, progress.missing) == (3, 4, "rank 3")
-        room.member(rank=3).come()
-        room.until(lambda: all_in(room, "formed"))
-
-
-def test_a_member_that_leaves_before_commit_takes_the_world_back_to_gathering(trio: Room) -> None:
-    """No member has printed; it returns, and the world forms in a new epoch."""
-    first, second = (trio.member(rank=rank).come() for rank in (1, 2))
-    trio.until(lambda: trio.leader.state == "closing")
-    second.leave()
-    trio.until(lambda: trio.leader.state == "gathering")
-    assert first.state != "formed"
-    # Told that it gathers again, the other one knows that its answer is void.
-    trio.skip(10.0)
-    trio.until(lambda: first.state == "waiting")
-    assert first.membership.answer is None
-    second.come()
-    trio.until(lambda: all_in(trio, "formed"))
-    assert first.answer["epoch"] == second.answer["epoch"] > 1
-
-
 def test_a_member_whose_connection_broke_replaces_itself(trio: Room) -> None:
     """The same member over a new connection, with the old one still open."""
     member = trio.joined(rank=1)
@@ -232,19 +202,6 @@ def wait_long(room: Room) -> None:
         room.turn()
 
 
-def test_the_best_address_is_tried_first_and_alone() -> None:
-    """A member that has reached it tries no other, however long the others take."""
-    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
-        room.clock.stop()
-        early = room.member(rank=1).come()
-        room.until(lambda: len(room.leader.roster) == 2 and reached(room, early) == [0])
-        wait_long(room)
-        assert reached(room, early) == [0]
-        late = room.member(rank=2).come()
-        room.until(lambda: all_in(room, "formed"))
-        assert [reached(room, member) for member in (early, late)] == [[0], [0]]
-
-
 @pytest.mark.parametrize(
     ("best", "tried"),
     [(NOWHERE, [1]), (LOOPBACK._replace(loopback=True), [0, 1])],
@@ -318,23 +275,6 @@ def test_members_that_reach_the_best_address_postpone_the_report_that_all_have_c
             room.leader.reached(late.me.member, 1, "127.0.0.1")
             room.turn()
         assert reached(room, early) == [0]
-
-
-def test_the_other_addresses_are_tried_anew_for_a_member_that_has_returned() -> None:
-    """The clock of the last one begins again when all are in again."""
-    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
-        early, late = room.member(rank=1), room.member(rank=2)
-        late.out_of_reach = frozenset([0])
-        early.come()
-        late.come()
-        room.until(lambda: room.leader.roster.complete)
-        early.leave()
-        room.until(lambda: len(room.leader.roster) == 2)
-        early.come()
-        room.until(lambda: room.leader.roster.complete and reached(room, early) == [0])
-        room.skip(SETTLE_S)
-        room.until(lambda: all_in(room, "formed"))
-        assert early.answer["addr"] == SECOND.address
 
 
 def test_an_address_that_does_not_answer_is_tried_less_and_less_often() -> None:
@@ -604,15 +544,6 @@ def test_leases_are_renewed_while_others_are_awaited(trio: Room) -> None:
 
 
 # A leader and others that lead as well, and who comes back to it or comes too late.
-
-
-def test_two_leaders_report_the_same_failure() -> None:
-    """Each names the two hosts in the same order, so that everybody reads the same words."""
-    for here, there in (("node00", "node9"), ("node9", "node00")):
-        with Room(2) as room:
-            room.leader.me = room.me._replace(host=here)
-            room.leader.met_rival(there)
-            assert room.leader.failure == Failure("leaders", ("node00", "node9"))
 
 
 def test_a_leader_that_was_elected_has_no_rivals(pair: Room) -> None:

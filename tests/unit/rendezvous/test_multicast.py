@@ -435,33 +435,6 @@ def test_a_waiting_member_sends_at_most_5_datagrams_a_minute(links: int) -> None
         assert 1 <= len(ear.sent) <= 5
 
 
-def test_an_answer_leads_only_to_addresses_that_its_leader_signed(ear: Ear) -> None:
-    """Anybody can send it again, from any address."""
-    ear.backend.search(wanted=True)
-    answer = ear.answered(BETTER)
-    for host in range(1, 100):
-        ear.hear(answer, source=f"127.0.0.{host}")
-    assert {(endpoint.address, endpoint.port) for endpoint in ear.found} == {("10.0.0.2", 20_002)}
-    assert ear.rejected == []
-
-
-def test_200_replayed_beacons_cost_few_questions_and_no_connection_and_do_not_delay_the_real_leader(ear: Ear) -> None:
-    """Regression: a connection to each, and 11 s until the real leader's turn."""
-    ear.backend.search(wanted=True)
-    ear.wait(1.0)
-    ear.said(QUESTION)
-    for packet in EARLIER:
-        ear.hear(packet)
-    ear.wait(1.0)
-    assert 1 <= len(ear.said(QUESTION)) <= 4
-    ear.hear(REAL)
-    ear.wait(0.02)
-    answer = ear.answered(REAL)
-    assert ear.found == []
-    ear.hear(answer)
-    assert [(endpoint.address, endpoint.port) for endpoint in ear.found] == [("10.0.0.3", 20_003)]
-
-
 @pytest.mark.parametrize("count", [1, 200], ids=["of one leader", "of 200 leaders"])
 def test_beacons_that_are_replayed_for_a_minute_never_delay_the_question_to_the_real_leader(count: int) -> None:
     """A question is for all leaders that receive it, whichever beacon caused it; and their number is bounded."""
@@ -476,17 +449,6 @@ def test_beacons_that_are_replayed_for_a_minute_never_delay_the_question_to_the_
         assert ear.found == []
         ear.hear(ear.answered(REAL))
         assert [endpoint.address for endpoint in ear.found] == ["10.0.0.3"]
-
-
-def test_a_leader_is_questioned_again_after_its_answer_was_lost(ear: Ear) -> None:
-    """By its next beacons, less and less often."""
-    ear.backend.search(wanted=True)
-    ear.wait(0.2)
-    ear.said(QUESTION)
-    ear.wait(3.0, 0.1, lambda: ear.hear(REAL))
-    assert 5 <= len(ear.said(QUESTION)) <= multicast.CAUSED[0]
-    ear.wait(60.0, 1.0, lambda: ear.hear(REAL))
-    assert len(ear.said(QUESTION)) <= 10
 
 
 @pytest.mark.parametrize("links", [1, 4])
@@ -505,18 +467,6 @@ def test_one_beacon_causes_three_questions_unless_the_leader_answers(links: int,
             ear.hear(REAL._replace(nonces=question.nonces))
         ear.wait(0.9)
         assert len(ear.said(QUESTION)) == (0 if answers else 2)
-
-
-def test_a_recorded_answer_is_one_more_beacon(ear: Ear) -> None:
-    """To a question of another member, or one of ours that is no longer open."""
-    ear.backend.search(wanted=True)
-    late = ear.answered(BETTER)
-    ear.wait(multicast.OPEN_S)
-    for packet in (late, BETTER._replace(nonces=asking().nonces), REAL._replace(nonces=asking().nonces)):
-        ear.said(QUESTION)
-        ear.hear(packet)
-        ear.wait(1.0)
-    assert ear.found == []
 
 
 def test_a_replayed_question_is_answered_by_two_beacons_and_many_do_not_delay_a_new_one(ear: Ear) -> None:

@@ -139,17 +139,6 @@ def test_the_last_member_to_be_ready_is_reported() -> None:
     assert run.reports("started")[0]["spent_ms"] == [100, 0, 120, 2300]
 
 
-def test_the_first_failure_gives_the_status_and_is_reported_once() -> None:
-    run = started(grace_s=7)
-    new = run.take(ended(1, 3, tail="Traceback\nValueError"), after_s=12)
-    assert sent(new, End) == [Send(place, End(0, 7000)) for place in range(3)]
-    run.take(clean(1, 0), *over([0, 2], status=143))
-    assert run.status() == 3
-    (cause,) = run.reports("failed")
-    assert (cause["host"], cause["rank"], cause["status"], cause["after_s"]) == ("b", 1, 3, 12)
-    assert cause["tail"] == "Traceback\nValueError"
-
-
 DONE = over([1], status=143)
 LATE = [Lost(2, 15.0), Swept("c", is_clean=False)]
 
@@ -186,13 +175,6 @@ def test_each_cause_has_its_status_and_is_reported_once(events: list[Event], sta
         run.take(event, after_s=0.1)
     assert run.status() == status
     assert [f"{cause['kind']} {cause['host']}" for cause in run.reports("failed")] == causes
-
-
-def test_a_cause_is_not_reported_while_a_host_is_quiet() -> None:
-    run = started()
-    run.take(machine.Quiet(2), ended(0, 1))
-    assert run.sent(End)
-    assert not run.reports("failed")
 
 
 @pytest.mark.parametrize("is_swept", [True, False])
@@ -378,13 +360,6 @@ def test_a_mistake_is_not_tried_again(status: int, *, formed: bool) -> None:
     run.take(ended(1, status, formed=formed), clean(1), *over([0, 2], status=143))
     assert run.status() == status
     assert {begun.attempt for begun in run.of(Begin)} == {0}
-
-
-def test_a_spare_takes_the_rank_of_the_lost_one() -> None:
-    run = started(4, spares=1, restarts=1)
-    assert {begun.place for begun in run.of(Begin)} == {0, 1, 2}
-    new = run.take(Lost(1, 15.0), *over([0, 2], status=143), Swept("b", is_clean=False))
-    assert ranks(new) == [(0, 0), (3, 1), (2, 2)]
 
 
 def test_a_host_that_failed_twice_is_not_taken_again_where_there_is_another() -> None:

@@ -69,8 +69,8 @@ class Scene:
         self.now, self._read, self._sweep = 100.0, reading, sweep
         self.launched: list[tuple[str, tuple[str, ...]]] = []
         self.loop = Loop(clock=lambda: self.now)
-        starter = Starter("local", "", self._launches, 30.0, carries_environment=True)
-        self.launching = Launching(self.loop, starter, run.job, "agent", port_range=range(1))
+        starter = Starter("local", "", self._launches, 30.0, environment="own")
+        self.launching = Launching(self.loop, starter, run.job, "agent", run.settings, None)
         self.runner = Runner(self.loop, run._replace(starter=starter), self.launching)
         self.agents = Agents()
         self.runner._hub = cast("Any", self.agents)
