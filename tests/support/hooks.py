@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cluster.hosts import Host
+from support.executables import executable
 from support.needs import need
 from support.recorded import FOLDER
 
@@ -52,10 +53,7 @@ def recorded(pattern: str) -> list[Path]:
 
 def written(directory: Path, scheduler: str, name: str, site: Site = SITES["plain"][0]) -> Path:
     """Render a hook into a file that can be run."""
-    path = directory / name
-    path.write_text(render(hook(scheduler, name), site))
-    path.chmod(0o755)
-    return path
+    return executable(directory / name, render(hook(scheduler, name), site))
 
 
 def exported(script: Path, env: Mapping[str, str], command: list[str]) -> dict[str, str]:
