@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import compileall
 import copy
 import hashlib
 import json
 import os
+import py_compile
 import random
 import shutil
 import signal
@@ -273,6 +275,9 @@ def copy_package() -> Path:
     for part, inside in (("mingle_hooks", ""), ("templates", "mingle_hooks"), ("docs", "mingle_hooks")):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / part, package.parent / inside / part, ignore=ignored, dirs_exist_ok=True)
+    # Every process of every test would compile the package again. A digest, unlike a time, never takes a mutant's old code.
+    by_digest = py_compile.PycInvalidationMode.CHECKED_HASH
+    compileall.compile_dir(package, quiet=2, invalidation_mode=by_digest)
     return package
 
 
