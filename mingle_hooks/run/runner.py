@@ -443,7 +443,7 @@ class Runner:
         self._act(self.machine.begin(self._loop.clock()))
         if (
             self._request.job.job_id is None and processes.has_input()
-        ):  # schedulers give a job's shell its script on stdin
+        ):
             self._warn("COMMAND does not get stdin; to read FILE on each host, run `sh -c 'COMMAND < FILE'`")
         self._announce()
 
