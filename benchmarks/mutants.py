@@ -6,9 +6,11 @@ fastest, until one fails, fails again by itself, and passes without the change.
 Which tests run which block is recorded once, and again for each test file that changes. Prints the score, by room, and
 what survived: a survivor is a test to write, or a change that makes no difference.
 
-As with mutmut, annotations, decorators and texts stay as they are, and so do measures: numbers whose name ends with a
-unit, round ones, and powers of two, where one more is no defect. Unlike mutmut, code outside of functions changes, too.
-A block's tests are all that ran it, also those of its callers, up to a twentieth of the time of all quick tests.
+As with mutmut, annotations, decorators and texts stay as they are. So does what is one more or less where that is no
+defect: numbers whose name ends with a unit or says that it is a limit (MOST_LINKS), round ones and powers of two, and
+whether such a limit, or a time, may just be reached (< or <=). A socket's option is on with 2 as with 1. Unlike with
+mutmut, code outside of functions changes, too.
+A block's tests are all that ran it, also those of its callers, up to SHARE of the time of all quick tests.
 """
 
 from __future__ import annotations
@@ -74,6 +76,8 @@ SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 # A measure that its name gives the unit of: one more or less is no defect.
 UNITS = ("_S", "_MS", "_US", "_BYTES", "_KIB", "_MIB", "_CHARACTERS", "_LINES")
+LIMITS = ("MOST", "LONGEST", "LARGEST", "LEAST", "FEW")
+CLOCKS = ("clock()", "time()", "monotonic()", "boottime()")
 # What each process with the package notes in a file of its own: the name of a test, and the blocks that it runs.
 SEEN = f"""
 from os import O_APPEND, O_CREAT, O_WRONLY, close, environ, getpid, open, write
@@ -156,6 +160,9 @@ def _is_site(node: ast.AST) -> bool:
         return isinstance(node.value, ast.Call)
     if isinstance(node, ast.BinOp) and (_is_text(node.left) or _is_text(node.right)):
         return False
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+        sides = (node.left, *node.comparators)
+        return len(node.ops) == 1 and not any(_is_measure(side) or ast.unparse(side).endswith(CLOCKS) for side in sides)
     is_name = isinstance(node, ast.Name) and node.id in NAMES
     is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     is_raise = isinstance(node, ast.Raise) and node.exc is not None
@@ -186,8 +193,9 @@ def _change(node: ast.AST) -> None:
 
 def _makes_no_difference(node: ast.AST) -> list[ast.AST]:
     """Return the parts of a node in which a change is of wording, of types, or of a measure."""
-    if isinstance(node, ast.arg):
-        return [node.annotation] if node.annotation else []
+    if isinstance(node, ast.arg | ast.Raise):  # of the latter its message; the statement itself may be dropped
+        part = node.annotation if isinstance(node, ast.arg) else node.exc
+        return [part] if part else []
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [*node.decorator_list, *([node.returns] if isinstance(node, ast.FunctionDef) and node.returns else [])]
     if isinstance(node, ast.AnnAssign):
@@ -195,13 +203,15 @@ def _makes_no_difference(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
         pairs = zip(node.targets[0].elts, node.value.elts, strict=False)
         return [value for target, value in pairs if _is_measure(target)]
-    if isinstance(node, ast.Raise):  # its message; the statement itself may be dropped
-        return [node.exc] if node.exc else []
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".setsockopt"):
+        return [word for word in node.args if isinstance(word, ast.Constant) and word.value == 1]
     return [node] if _is_power(node) or (isinstance(node, ast.Assign) and _is_measure(node.targets[0])) else []
 
 
 def _is_measure(target: ast.expr) -> bool:
-    return ast.unparse(target).endswith(UNITS)
+    """Tell whether a name, in capitals, is one of a measure or a limit."""
+    name = ast.unparse(target).rpartition(".")[2]
+    return name.isupper() and (name.endswith(UNITS) or name.lstrip("_").startswith(LIMITS))
 
 
 def _is_text(node: ast.AST) -> bool:
