@@ -86,11 +86,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="only tests without test hosts and schedulers")
 
 
+def _fixtures(item: pytest.Item) -> set[str]:
+    """Return the names of a test's fixtures; a parameter may be called as one is."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return {*getattr(item, "fixturenames", ())}.difference(parameters)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest; all else stays in its order, which is a random one."""
     if config.getoption("--quick"):
-        slow = [item for item in items if is_slow(item.nodeid, getattr(item, "fixturenames", ()))]
+        slow = [item for item in items if is_slow(item.nodeid, _fixtures(item))]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]
     items.sort(key=lambda item: not is_long(item.nodeid))

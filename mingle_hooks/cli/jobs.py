@@ -486,7 +486,7 @@ def _cancel(run: RunStatus) -> None:
 
     from mingle_hooks.run.starters import cancel_argv
 
-    argv = cancel_argv(run.scheduler, run.job or "")
+    argv = cancel_argv(run.scheduler, run.job or "", os.environ)
     expected = f"an answer from run {run.id} (process {run.process.pid} on {run.host})"
     seen = "none: the run was stopped or killed, or this host cannot reach it"
     if not argv:

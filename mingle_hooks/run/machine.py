@@ -488,8 +488,10 @@ class Machine:
 
     def _stop(self, number: int, now: float, status: int | None = None, why: str = "") -> None:
         """Stop on request: COMMAND gets the signal, and has the grace to end by itself."""
-        if not self.stopping.stop(number, status):
+        if not self.stopping.stop(number, now, status):
             return
+        if not why and status is None and self.stopping.is_limit(number, now):
+            why = "its time limit has come"
         self._report("stopped", number=number, why=why, grace_s=self.plan.grace_s)
         if self.phase == "gathering":
             self._over()

@@ -227,6 +227,7 @@ def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation)
         window_s=option_seconds(options.window, "--window", 30.0),
         warn_at_s=None if limit is None or warn is None else max(limit - warn, 0.0),
         limit_at_s=limit,
+        end_at_s=None if job.end is None else job.end - time.time(),
         stall_s=option_seconds(options.stall, "--stall", None),
         warn_signal=int(getattr(signal, f"SIG{name}")),
         signals_reach_command=starter.signals_reach_command,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Literal, NamedTuple
@@ -15,13 +16,15 @@ from typing import Literal, NamedTuple
 from mingle_hooks.errors import FactsError, PlaceError, UsageError, reason
 from mingle_hooks.files import network_type, write_new
 from mingle_hooks.net.addresses import HOST_CHARACTERS, hostname
-from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers import hostlist, pbs
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.slurm import MOST_COMPONENTS, MOST_GPUS
 from mingle_hooks.values import number
 
 # A grace is so much shorter than the scheduler's own wait, which leaves time to report the end.
 _MARGIN_S = 2.0
+# How long squeue may take, in seconds.
+_ASK_S = 2.0
 # For a run that nobody else ends.
 KILL_WAIT_S = 30.0
 
@@ -106,6 +109,8 @@ class Starter(NamedTuple):
     signals_reach_command: bool = False  # the scheduler's signals reach COMMAND's processes, not the agent alone
     takes_options: bool = False  # it knows `Allocation.options`
     cancel: tuple[str, ...] = ()  # what ends a job, before the job's id
+    # A scheduler's program by its name or path, from the environment that should find it.
+    found: Callable[[str, Mapping[str, str]], str] = lambda name, _: name
     keeps: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     completed: Callable[[Allocation], Allocation] = lambda job: job
@@ -272,6 +277,26 @@ def _each(argv: Callable[[str, tuple[str, ...]], tuple[str, ...]]) -> Launches:
     return lambda _, hosts, program: tuple(Launch(argv(host, program), (host,)) for host in hosts)
 
 
+# PBS's programs are on PATH only where a login shell has read /etc/profile.d/pbs.sh: not in a job script of every
+# shell, nor where a user's own start-up file sets PATH. The configuration names their place everywhere.
+# Source: pbs.conf, in the PBS Administrator's Guide.
+_PBS_READS = ("PATH", "PBS_CONF_FILE")
+
+
+def _of_pbs(name: str, environ: Mapping[str, str]) -> str:
+    """Return one of PBS's programs: its name where PATH has it, else its path below PBS_EXEC of pbs.conf, if any."""
+    if any(os.access(os.path.join(place, name), os.X_OK) for place in os.get_exec_path(environ)):
+        return name
+    place = pbs.programs(environ.get("PBS_CONF_FILE") or pbs.CONFIGURATION)
+    return os.path.join(place, name) if place else name
+
+
+def _tmrsh(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
+    """Return a pbs_tmrsh to each host."""
+    tmrsh = _of_pbs("pbs_tmrsh", job.environ)
+    return tuple(Launch((tmrsh, host, *program), (host,)) for host in hosts)
+
+
 # Flux: a `flux exec` to each host of the instance that a batch script or `flux start` has for itself. It has this
 # process's environment and directory, takes argv as it is, and does not wait for resources.
 # Source: flux-exec(1), flux-broker-attributes(7), hostlist, flux-environment(7), and src/cmd/flux-exec.c.
@@ -422,10 +447,23 @@ def _total(text: str) -> int:
 def _slurm_completed(job: Allocation) -> Allocation:
     """Return the allocation with what Slurm knows beyond its facts. Raises FactsError."""
     slots = _component_slots(job.environ) or _slots_in_order(job)
-    end = number(job.environ.get("SLURM_JOB_END_TIME") or "", least=1, most=2**32)
+    end = number(job.environ.get("SLURM_JOB_END_TIME") or "", least=1, most=2**32) or _slurm_end(job.job_id)
     wait = number(_slurm_setting(job.environ, "KillWait") or "", most=10**6)
     wait_s = job.kill_wait_s if wait is None else float(wait)
     return job._replace(hosts=tuple(slots), slots=tuple(slots.values()), end=end, kill_wait_s=wait_s)
+
+
+def _slurm_end(job_id: str | None) -> int | None:
+    """Return when Slurm ends a job, in seconds since 1970, as squeue says: before 23.02 no variable has it."""
+    import subprocess
+
+    argv = ["squeue", "--noheader", "--format=%e", f"--jobs={job_id}"]
+    environ = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
+    try:
+        said = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=_ASK_S, check=False).stdout  # noqa: S603 - no words of others
+        return int(time.mktime(time.strptime(said.split()[0], "%Y-%m-%dT%H:%M:%S")))
+    except (OSError, ValueError, IndexError, OverflowError, subprocess.TimeoutExpired):  # no limit, or no answer
+        return None
 
 
 def _slots_in_order(job: Allocation) -> dict[str, int]:
@@ -526,15 +564,17 @@ TABLE = (
     Starter(
         "pbs",
         "pbs_tmrsh",
-        _each(lambda host, program: ("pbs_tmrsh", host, *program)),
+        _tmrsh,
         kill_wait_s=10.0,  # kill_delay of a queue
         cancel=("qdel",),
+        found=_of_pbs,
         # A task's own. PBS_NODEFILE is not: on the first host a task has none, and its path is the same everywhere.
         keeps=(
             *("PBS_NODENUM", "PBS_TASKNUM", "PBS_MOMPORT", "PBS_JOBDIR", "NCPUS", "TMPDIR", "HOSTNAME"),
             # Of the hook that gives each job its GPUs: by their ids, which are others on each host.
             *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
         ),
+        reads=_PBS_READS,
     ),
     # Source: blaunch(1). Sites differ in what it hands on.
     Starter(
@@ -582,10 +622,13 @@ TABLE = (
 _BY_NAME = {starter.name: starter for starter in TABLE}
 
 
-def cancel_argv(scheduler: str, job: str) -> tuple[str, ...]:
+def cancel_argv(scheduler: str, job: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command that ends a job; none where there is no such command, or no job."""
     row = _BY_NAME.get(scheduler)
-    return (*row.cancel, job) if row is not None and row.cancel and job[:1].isalnum() else ()
+    if row is None or not row.cancel or not job[:1].isalnum():
+        return ()
+    program, *options = row.cancel
+    return (row.found(program, environ), *options, job)
 
 
 def is_alone(facts: JobFacts) -> bool:

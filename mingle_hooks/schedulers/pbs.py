@@ -97,6 +97,12 @@ def home(configuration: str = CONFIGURATION) -> str:
     return next(filter(os.path.isabs, _values(configuration, "PBS_HOME")), HOME)
 
 
+def programs(configuration: str = CONFIGURATION) -> str | None:
+    """Return the directory of qsub, qdel and pbs_tmrsh, below PBS_EXEC; None where nothing names it."""
+    found = next(filter(os.path.isabs, _values(configuration, "PBS_EXEC")), None)
+    return found and os.path.join(found, "bin")
+
+
 def starts_mom(configuration: str = CONFIGURATION) -> bool:
     """Return whether this host runs jobs: PBS_START_MOM is not 0."""
     return "0" not in _values(configuration, "PBS_START_MOM")

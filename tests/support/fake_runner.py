@@ -90,7 +90,6 @@ class Runner:
         self,
         *options: str,
         before: tuple[str, ...] = (),
-        host: str = "alpha",
         environ: dict[str, str] | None = None,
         bare: bool = False,
         wait: bool = True,
@@ -100,8 +99,7 @@ class Runner:
 
         One that starts `bare` hands on no environment.
         """
-        place = ("--host", host) if host else ()
-        argv = [*before, *START, "agent", *place, *options]
+        argv = [*before, *START, "agent", "--host", "alpha", *options]
         own = {**({} if bare else self.environ()), **(environ or {})}
         self.process = subprocess.Popen(argv, env=own, **popen)
         if wait:

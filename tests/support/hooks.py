@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cluster.hosts import Host
+from support.executables import executable
 from support.needs import need
 from support.recorded import FOLDER
 
@@ -52,10 +53,7 @@ def recorded(pattern: str) -> list[Path]:
 
 def written(directory: Path, scheduler: str, name: str, site: Site = SITES["plain"][0]) -> Path:
     """Render a hook into a file that can be run."""
-    path = directory / name
-    path.write_text(render(hook(scheduler, name), site))
-    path.chmod(0o755)
-    return path
+    return executable(directory / name, render(hook(scheduler, name), site))
 
 
 def exported(script: Path, env: Mapping[str, str], command: list[str]) -> dict[str, str]:
@@ -91,16 +89,14 @@ def without_mount(host: Host) -> None:
     host.run(["sh", "-c", 'mount --bind /run/no-mount "$(command -v mount)"'], check=True)
 
 
-def run_hook(
-    host: Host, name: str, *argv: str, env: dict[str, str] | None = None, command: tuple[str, ...] = ()
-) -> None:
+def run_hook(host: Host, name: str, *argv: str, env: dict[str, str] | None = None) -> None:
     """Run a hook as its scheduler would, with no PATH and nothing but what is given; it succeeds and says nothing.
 
     What it leaves running in its process group is ended, as slurmd does.
     """
     given = [f"{key}={value}" for key, value in (JOB if env is None else env).items()]
     script = f"/etc/mingle/hooks/{name}"
-    process = host.popen(["env", "-i", *given, *command, script, *argv], cwd="/")
+    process = host.popen(["env", "-i", *given, script, *argv], cwd="/")
     try:
         out, err = process.communicate(timeout=60)
     finally:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from click.testing import CliRunner, Result
+from support.executables import executable
 
 from mingle_hooks.cli.hooks import hooks
 
@@ -67,11 +68,7 @@ def aged(root: Path, seconds: int = 3600, boot: str = "") -> None:
 
 def program(root: Path, path: str, text: str = "#!/bin/sh\n") -> Path:
     """Put a program of the site's own below root."""
-    found = at(root, path)
-    found.parent.mkdir(parents=True, exist_ok=True)
-    found.write_text(text)
-    found.chmod(0o755)
-    return found
+    return executable(at(root, path), text)
 
 
 def key(root: Path, text: str = "ab" * 32 + "\n") -> Path:

@@ -34,9 +34,9 @@ def submit(slurm: SlurmCluster, place: Path, options: dict[str, Any], *command: 
     return slurm.submit(render_script("slurm", describe(common | options, command)), user="alice", cwd=str(place))
 
 
-def output(place: Path, name: str = "out") -> str:
+def output(place: Path) -> str:
     """Return what a job has written by now."""
-    return (place / name).read_text() if (place / name).exists() else ""
+    return (place / "out").read_text() if (place / "out").exists() else ""
 
 
 class Jobs:

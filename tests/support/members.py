@@ -37,9 +37,9 @@ SHARED = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "WORLD_SIZE", "MINGLE_ID", "MI
 WORLD = (*SHARED, "NODE_RANK", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "GROUP_RANK", "MINGLE_RANK_OFFSET")
 
 
-def evaluating(*options: str, then: str = "env", shell: str = "bash") -> list[str]:
+def evaluating(*options: str, then: str = "env") -> list[str]:
     """Return a command line: a shell that evals `mingle env` with these options, as users type it, and goes on."""
-    return [shell, "-ec", f'eval "$(mingle env "$@")"\n{then}', shell, *options]
+    return ["bash", "-ec", f'eval "$(mingle env "$@")"\n{then}', "bash", *options]
 
 
 def variables(done: CompletedProcess[str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from needs import only_with
+from support.executables import executable
 
 from mingle_hooks.errors import SecretError
 from mingle_hooks.files import network_type
@@ -289,8 +290,7 @@ def test_a_home_that_nodes_may_not_share_gets_no_key_but_a_command_that_makes_on
     assert not place.of_home.parent.exists()
     assert f"mingle key > {place.of_home}" in remedy
     assert "--insecure" in remedy
-    (tmp_path / "mingle").write_text(f"#!/bin/sh\necho {TEXT}\n")
-    (tmp_path / "mingle").chmod(0o755)
+    executable(tmp_path / "mingle", f"#!/bin/sh\necho {TEXT}\n")
     assert os.system(f"PATH={tmp_path}:$PATH; {remedy.split('`')[1]}") == 0  # noqa: S605
     assert place.find(facts).material == TEXT.encode()
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from support.executables import executable
 
 from mingle_hooks.job import member_spec, obstacle_to
 from mingle_hooks.rendezvous.messages import Failure
@@ -41,20 +42,17 @@ def path(tmp_path: Path) -> str:
         (tmp_path / directory).mkdir()
     place = tmp_path / "bin"
     for name, text in FILES.items():
-        (place / name).write_text(text)
-        (place / name).chmod(0o755)
+        executable(place / name, text)
     for number in range(NESTED):
         before = f"{place}/nested{number - 1}" if number else "/bin/true"
-        (place / f"nested{number}").write_text(f"#!{before}\n")
-        (place / f"nested{number}").chmod(0o755)
+        executable(place / f"nested{number}", f"#!{before}\n")
     (place / "data").write_text(FILES["script"])
     (place / "link").symlink_to("script")
     (place / "dead_link").symlink_to("nothing")
     (place / "loop").symlink_to("loop")
     for name in ("twice", "twice_bad"):
         (tmp_path / f"first/{name}").write_text(FILES["script" if name == "twice" else "no_interpreter"])
-        (place / name).write_text(FILES["script"])
-        (place / name).chmod(0o755)
+        executable(place / name, FILES["script"])
     (tmp_path / "first/twice_bad").chmod(0o755)
     (tmp_path / "first/data").mkdir()
     (tmp_path / "first/script").write_bytes(b"")
@@ -169,8 +167,7 @@ def test_a_directory_that_cannot_be_written_comes_last(
 ) -> None:
     """It counts only where other nodes can write theirs; who starts for all cannot compare."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mpirun").write_text("#!/bin/sh\n")
-    (tmp_path / "mpirun").chmod(0o755)
+    executable(tmp_path / "mpirun")
     can = os.access
     monkeypatch.setattr(os, "access", lambda path, mode, **how: mode != os.W_OK and can(path, mode, **how))
     failure = refused(words, {"PATH": f"{tmp_path}:/usr/bin:/bin"}, rank="0")

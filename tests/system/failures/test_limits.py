@@ -7,14 +7,13 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from subprocess import Popen
 
 import pytest
 from cluster.host import Host, kill_group
 from cluster.hosts import Hosts
 from forked import Forked
-from support.members import KEYED, REDUCE, besides_waits, evaluating, failed, members, one_world, program, stop
+from support.members import KEYED, evaluating, failed, members, one_world, program, stop
 
 TWO = ("--id", "job", "--nodes", "2")
 BY_MASTER = (*TWO, "--timeout", "2", "--via", "master", "--master", "node1")
@@ -103,32 +102,6 @@ def test_a_leader_that_runs_out_of_descriptors_reports_it_to_all_members(four: H
     said = [one.stderr for one in done if "all 28 file descriptors that `ulimit -n` allows are in use" in one.stderr]
     assert len(said) > count // 2, [one.stderr for one in done]
     assert all("firewall" not in text and "a higher `ulimit -n` on rank 0's host" in text for text in said)
-
-
-def without(package: str, place: Path) -> dict[str, str]:
-    """Return an environment in which a package cannot be imported."""
-    place.mkdir(exist_ok=True)
-    place.chmod(0o755)
-    (place / f"{package}.py").write_text(f"raise ModuleNotFoundError(\"No module named '{package}'\")\n")
-    return {**KEYED, "PYTHONPATH": str(place)}
-
-
-@pytest.mark.parametrize("package", ["netifaces", "multicast_expert"])
-def test_a_missing_package_of_multicast_is_named_only_if_no_member_was_found(
-    four: Hosts, tmp_path: Path, package: str
-) -> None:
-    """With a directory there is a world and not a word; where there is no other backend, it is the error."""
-    env, shared = without(package, tmp_path / "broken"), tmp_path / "shared"
-    shared.mkdir()
-    directory = ("--directory", str(shared))
-    done = members(list(four)[:2], evaluating(*TWO, *directory, then=REDUCE), env=lambda _: env)
-    one_world(done)
-    assert besides_waits(*(one.stderr for one in done)) == []
-    ranked = (*TWO, "--timeout", "1", *directory, "--rank")
-    for options, code in (((*ranked, "0"), 69), ((*ranked, "1"), 69), (TWO, 71)):
-        last = failed(four[0].run(evaluating(*options), env=env), code).splitlines()[-1]
-        assert f"no multicast: No module named '{package}'" in last, last
-        assert "bug" not in last
 
 
 @contextmanager

@@ -194,21 +194,6 @@ def test_torchrun_in_a_step_after_mingle_env_in_the_batch_script_is_in_one_world
 KEY = "cat /run/mingle/$SLURM_JOB_ID/key"
 
 
-def test_hundreds_of_hooks_at_once(fresh_slurm: Callable[..., SlurmCluster]) -> None:
-    """A step of 200 tasks on 4 nodes runs as many TaskPrologs at once; 25 jobs as many Prologs and Epilogs.
-
-    Each task has its own rank, every job its key, all nodes are idle afterwards and /run/mingle is empty.
-    """
-    slurm = fresh_slurm(4, cpus=50)
-    installed(slurm)
-    done = slurm.srun("-n200", "/bin/sh", "-c", "echo $RANK", user="alice", timeout=120)
-    assert sorted(map(int, done.stdout.split())) == list(range(200)), done.stderr
-    script = f"#!/bin/sh\n{KEY} >/dev/null"
-    job = slurm.submit(script, "--array=1-25", "-N1", "-n1", "-o", "/dev/null", user="alice")
-    assert slurm.wait(job, timeout=120) == "COMPLETED"
-    nothing_left(slurm)
-
-
 SLOW, MARK = "/etc/slurm/slow", "/run/in.prolog"
 
 

@@ -304,22 +304,6 @@ def test_the_kill_switch_stops_what_the_hooks_add(site: SlurmCluster) -> None:
     assert (again[0], again[3]) == (address, key)
 
 
-def test_the_steps_of_a_batch_script_follow_the_settings_of_its_node(site: SlurmCluster) -> None:
-    """A canary with other settings splits no step: all tasks get the same. test_taskprolog.py tries all settings."""
-    slurm, output = site, site.controller.outside("/home/alice/canary")
-    in_use(slurm)
-    with ExitStack() as last_first:
-        for node, line in ((3, "observe = true"), (2, 'partitions = ["none"]')):
-            each = slurm.hosts[node]
-            last_first.callback(each.run, INSTALL, check=True)
-            last_first.callback(each.write, "/etc/mingle/mingle.toml", TOML)
-            each.write("/etc/mingle/mingle.toml", TOML + line)
-            each.run(INSTALL, check=True)
-        job = slurm.submit("srun sh -c 'echo $MASTER_ADDR'", *FOUR[:2], "-o", "/home/alice/canary", user="alice")
-        assert slurm.wait(job) == "COMPLETED"
-    assert output.read_text().split() == ["node1"] * 4
-
-
 def test_uninstalling_under_a_running_job_leaves_nothing_once_it_has_ended(site: SlurmCluster) -> None:
     """While it runs it keeps its key; no Epilog comes, so the next uninstall after its end removes what it has left."""
     slurm = site

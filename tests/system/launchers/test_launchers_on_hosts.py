@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cluster import names
-from cluster.hosts import Hosts, missing
-from needs import skip_for_want_of
+from cluster.hosts import Hosts
 from support.members import KEYED, parsed
 
 ONE_PROCESS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID")
 
 
-@pytest.fixture(scope="module")
-def two() -> Iterator[Hosts]:
-    """Start two hosts for all tests here: the files of hosts that mingle writes for a launcher stay on them."""
-    skip_for_want_of(missing())
-    with Hosts(2) as made:
-        yield made
+@pytest.fixture
+def two(hosts: Callable[..., Hosts]) -> Hosts:
+    """Start two hosts, on which the files of hosts may stay that mingle writes for a launcher."""
+    return hosts(2)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def programs(two: Hosts) -> str:
     """Make launchers that print their own command line and the environment."""
     for name in ("accelerate", "deepspeed", "mpirun", "horovodrun", "torchrun"):
@@ -30,12 +27,10 @@ def programs(two: Hosts) -> str:
     return "/home/programs"
 
 
-def started(
-    hosts: Hosts, *words: str, path: str = "", env: Mapping[str, str] | None = None
-) -> list[tuple[dict[str, str], str]]:
+def started(hosts: Hosts, *words: str, path: str = "") -> list[tuple[dict[str, str], str]]:
     """Return what the command saw on each host, in node rank order, and what mingle wrote to stderr there."""
     line = ["bash", "-c", f'PATH={path}:$PATH; exec mingle exec --id job --nodes 2 --rank "$@"', "bash"]
-    results = hosts.run_all(lambda host: [*line, str(host.number - 1), *words], env={**KEYED, **(env or {})})
+    results = hosts.run_all(lambda host: [*line, str(host.number - 1), *words], env=KEYED)
     assert [done.returncode for done in results] == [0] * 2, results
     return [(parsed(done.stdout), done.stderr) for done in results]
 
@@ -53,17 +48,16 @@ def test_one_process_on_each_node_knows_its_rank(two: Hosts) -> None:
 
 @pytest.mark.parametrize("known", [names.DEBIAN, names.NONE])
 def test_a_launcher_reaches_hosts_by_address_where_no_name_leads_to_them(
-    hosts: Callable[..., Hosts], tmp_path: Path, known: str
+    two: Hosts, tmp_path: Path, known: str
 ) -> None:
     """Debian's 127.0.1.1 for its own name counts as none: it is every host's."""
-    both = hosts(2)
-    names.lay(both, known)
+    names.lay(two, known)
     (tmp_path / "mpirun").write_text("#!/bin/sh\nenv\n")
     (tmp_path / "mpirun").chmod(0o755)
-    (first, _), _ = started(both, "--iface", "ib0", "mpirun", "./train", path=str(tmp_path))
-    hostfile = both[0].outside(first["OMPI_MCA_orte_default_hostfile"])
+    (first, _), _ = started(two, "--iface", "ib0", "mpirun", "./train", path=str(tmp_path))
+    hostfile = two[0].outside(first["OMPI_MCA_orte_default_hostfile"])
     assert hostfile.read_text() == "10.78.0.1 slots=1\n10.78.0.2 slots=1\n"
-    assert both[0].outside(first["HYDRA_HOST_FILE"]).read_text() == "10.78.0.1:1\n10.78.0.2:1\n"
+    assert two[0].outside(first["HYDRA_HOST_FILE"]).read_text() == "10.78.0.1:1\n10.78.0.2:1\n"
 
 
 def test_a_launcher_that_reads_no_variables_is_completed_and_explained(two: Hosts, programs: str) -> None:

@@ -107,6 +107,23 @@ def test_a_job_whose_runner_cannot_be_reached_is_cancelled(slurm: SlurmCluster, 
     slurm.wait(job)
 
 
+def test_the_job_s_time_limit_gives_75(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """Without --warn, and with Slurm 22.05, whose jobs have no variable with their end."""
+    waits = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done"
+    saves = f"sh -c 'trap \"echo saved >{tmp_path}/saved; exit 0\" TERM; while :; do sleep 0.1; done'"
+    script = f"trap : TERM; {waits}; {BIN}/mingle run {saves}; echo $? >{tmp_path}/status"
+    job = slurm.submit(script, f"--output={tmp_path}/log", "--nodelist=node2,node3")
+    slurm.until(lambda: slurm.job(job)["JobState"] == "RUNNING", "the job begins")
+    slurm.controller.run(["scontrol", "update", f"JobId={job}", "EndTime=now+5"], check=True)
+    (tmp_path / "go").touch()
+    assert slurm.wait(job, timeout=120) == "TIMEOUT"
+    assert (tmp_path / "status").read_text() == "75\n"
+    assert (tmp_path / "saved").read_text() == "saved\n"
+    assert (
+        "mingle run: ending: its time limit has come; the grace period of COMMAND is" in (tmp_path / "log").read_text()
+    )
+
+
 # What srun says of its own step, or of itself.
 OF_SRUN = ("SLURM_", "SRUN_", "SLURMD_", "CUDA_VISIBLE_", "GPU_DEVICE_", "ROCR_VISIBLE_", "ZE_AFFINITY_")
 # The script's, which COMMAND may read.

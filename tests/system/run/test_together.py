@@ -73,15 +73,6 @@ def test_nothing_is_left_where_the_runner_is_killed(three: Together, tmp_path: P
     assert three.end()[0] == {75, -signal.SIGKILL}
 
 
-def test_replicas_of_one_host_have_names_of_their_own(hosts: Callable[..., Hosts]) -> None:
-    (host,) = hosts(1)
-    line = [*TOGETHER, "--nodes", "2", "--via", "multicast", "sh", "-c", "echo here"]
-    members = [host.popen(line, env=KEY) for _ in range(2)]
-    said = "".join("".join(member.communicate(timeout=PATIENCE_S)) for member in members)
-    assert {member.returncode for member in members} == {0}
-    assert sorted(line for line in said.splitlines() if "here" in line) == ["node1.2: here", "node1: here"]
-
-
 def test_a_step_of_slurm_ends_as_one(slurm: SlurmCluster, tmp_path: Path) -> None:
     script = f"srun {MINGLE} exec --together sh -c '[ $NODE_RANK != 2 ] || exit 5; exec sleep 7750'\n"
     job = slurm.submit(script, "-N3", "--ntasks-per-node=1", f"--output={tmp_path}/out", user="alice")

@@ -39,14 +39,6 @@ def run(
     return slurm.wait(job, timeout=JOB_S), slurm.job(job)["ExitCode"], output(place)
 
 
-def test_an_array_is_one_world_for_each_of_its_jobs(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """Two jobs of an array, two hosts each, run at once and do not meet."""
-    options = {"nodes": "2", "array": "1-2", "launcher": "plain", "output": f"{tmp_path}/%a.out"}
-    line = 'exec python3 train.py --checkpoint "$SLURM_ARRAY_TASK_ID.json" --backend sockets'
-    assert run(slurm, tmp_path, options, "bash", "-c", line)[0] == "COMPLETED"
-    assert ["2 processes at step 200" in output(tmp_path, f"{n}.out") for n in "12"] == [True, True]
-
-
 def test_elastic_restarts_a_failed_process(slurm: SlurmCluster, tmp_path: Path) -> None:
     """With torchrun-elastic a process that fails is started again, with all others, and the job completes."""
     need("torch")

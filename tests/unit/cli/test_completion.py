@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from forked import Forked
 from needs import need
+from support.executables import executable
 
 from mingle_hooks.cli.commands import COMMANDS
 from mingle_hooks.cli.commands import COMPLETERS as SPOKEN
@@ -75,10 +76,7 @@ def place(tmp_path: Path) -> Path:
     """Make a directory with a file, a directory and a command."""
     (tmp_path / "some-file").touch()
     (tmp_path / "some-directory").mkdir()
-    command = tmp_path / "bin" / "mingle-a-command"
-    command.parent.mkdir()
-    command.write_text("#!/bin/sh\n")
-    command.chmod(0o755)
+    executable(tmp_path / "bin" / "mingle-a-command")
     return tmp_path
 
 

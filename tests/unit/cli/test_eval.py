@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from needs import need
+from support.executables import executable
 
 POSIX = ("sh", "dash", "bash", "ksh93", "mksh", "zsh")
 DOCUMENTED = 'eval "$(mingle env --id $JOB {} || echo exit 1)"; echo trained alone'
@@ -95,8 +96,7 @@ def test_a_shell_that_does_not_read_sh_ends_and_the_line_advised_works(shell: st
     script = tmp_path / "job"
 
     def run_script(line: str) -> subprocess.CompletedProcess[str]:
-        script.write_text(f"#!{shutil.which(shell)}\n{line}\necho $NODE_RANK of $NNODES\n")
-        script.chmod(0o755)
+        executable(script, f"#!{shutil.which(shell)}\n{line}\necho $NODE_RANK of $NNODES\n")
         return run("sh", f"exec {script}")
 
     done = run_script(form.format("--id a --nodes 1"))

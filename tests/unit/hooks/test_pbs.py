@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from support.executables import executable
 from support.hooks import FULL, PET, SITES, recorded
 from support.needs import skip_for_want_of
 
@@ -298,10 +299,7 @@ def test_the_backup_is_whole_or_the_command_fails(tmp_path: Path, state: str, *,
     backup = tmp_path / "etc/mingle/hooks/qmgr-hooks.before"
     if older:
         backup.write_text("older\n")
-    program = tmp_path / "bin/qmgr"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\n{QMGR[state]}\n")
-    program.chmod(0o755)
+    program = executable(tmp_path / "bin/qmgr", f"#!/bin/sh\n{QMGR[state]}\n")
     env = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
     script = line.replace("/etc/mingle", f"{tmp_path}/etc/mingle")
     status = subprocess.run(["sh", "-ec", script], env=env, capture_output=True, timeout=20, check=False).returncode

@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from support.hooks import written
 from support.hooks_image import LINES, NO_CHAIN, OURS, aged, at, call, conf, install, program, tree
 
 from mingle_hooks.errors import FactsError
@@ -484,9 +485,7 @@ def test_sites_may_do_without_a_task_prolog(pyxis: Path, way: str) -> None:
 @pytest.mark.parametrize(("tasks", "each"), [("1(x2)", 1), ("2(x2)", 2), ("2,1", 1)])
 def test_enroot_s_hook_hands_on_what_all_tasks_of_a_container_share(tmp_path: Path, tasks: str, each: int) -> None:
     """On a node there is one container for all tasks under pyxis; the image's own variables stay."""
-    single, environ_file = tmp_path / "taskprolog", tmp_path / "environ"
-    single.write_text(render(hook("slurm", "taskprolog"), Site()))
-    single.chmod(0o755)
+    single, environ_file = written(tmp_path, "slurm", "taskprolog"), tmp_path / "environ"
     text = render(hook("slurm", "enroot-hook"), Site()).replace(TASK_PROLOG, str(single))
     count = "3" if "," in tasks else f"{2 * each}"
     environ = {

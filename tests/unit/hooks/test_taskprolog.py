@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.executables import executable
 from support.hooks import FULL, HOOKS, OBSERVE, PET, SHELLS, SITES, exported, recorded, shell, written
 from support.needs import only_with
 from support.recorded import environ
@@ -442,10 +443,9 @@ def test_the_sites_own_programs_run_after_ours_as_without_it(tmp_path: Path, wra
             else:
                 file.write_text(f"#!/bin/sh\n{text}\n")
                 file.chmod(0o755 if text else 0o644)
-        script, chain = place / wrapper, Chain(f"{place}/own", f"{place}/site.d", str(place))
+        chain = Chain(f"{place}/own", f"{place}/site.d", str(place))
         options = {"state_directory": f"{place}/state", "kill_switch": f"{place}/disabled"}
-        script.write_text(render(hook("slurm", wrapper), Site(), chain, **options))
-        script.chmod(0o755)
+        script = executable(place / wrapper, render(hook("slurm", wrapper), Site(), chain, **options))
         for _ in range(2):
             argv = [*shell(name), str(script), "a b"]
             done = subprocess.run(argv, env={"SLURM_JOB_ID": "7"}, capture_output=True, text=True, check=False)

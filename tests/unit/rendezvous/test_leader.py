@@ -24,7 +24,7 @@ from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import PEER_LOST_S, Loop
 from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, STRANGER_S, Session
 from mingle_hooks.rendezvous.member import PROBE_NEXT_S, Probe
-from mingle_hooks.rendezvous.messages import COMMIT_DELIVERY_S, LEASE_S, RENEW_S, Failure, Leases
+from mingle_hooks.rendezvous.messages import LEASE_S, RENEW_S, Failure, Leases
 from mingle_hooks.rendezvous.roster import SETTLE_S, AdvertisedAddress
 
 # Whole worlds of a leader and its members, over real sockets in one process.
@@ -82,17 +82,6 @@ def test_a_member_whose_connection_broke_replaces_itself(trio: Room) -> None:
     assert len(trio.leader.roster) == 2
     trio.members = [again, trio.member(rank=2).come()]
     trio.until(lambda: all_in(trio, "formed"))
-
-
-def test_a_lost_commit_is_sent_again(trio: Room) -> None:
-    """A member that asks again after COMMIT gets the same answer."""
-    first, second = (trio.member(rank=rank).come() for rank in (1, 2))
-    trio.until(lambda: trio.leader.state == "formed")
-    second.leave()
-    second.come()
-    trio.until(lambda: all_in(trio, "formed"))
-    assert second.answer == {**first.answer, "rank": 2, "offset": 2}
-    trio.joined(rank=2, host="late", state="failed")
 
 
 def test_a_member_with_commit_reaches_no_leader_at_the_worlds_port(pair: Room) -> None:
@@ -499,17 +488,6 @@ def test_a_lease_begins_when_it_is_requested() -> None:
     leases.promised(b"b", LEASE_S)
     assert (len(leases), leases.left_s()) == (2, pytest.approx(LEASE_S))  # until the last one ends
     assert leases.ending(LEASE_S - 19.0) == [b"a"]
-
-
-@pytest.mark.parametrize("late_s", [LEASE_S - COMMIT_DELIVERY_S + 1.0, LEASE_S + 10.0])
-def test_a_leader_that_was_stopped_renews_leases_before_it_commits(late_s: float, pair: Room) -> None:
-    """It reads a promise of long ago, whose member may have left."""
-    member = pair.joined(state="ready")
-    leases = pair.leader._closing.leases
-    leases._requested.update(dict.fromkeys(leases._requested, pair.clock() - late_s))
-    pair.until(lambda: len(leases))
-    assert pair.leader.state == "closing"
-    pair.until(lambda: member.state == "formed")  # it was there, and has promised again
 
 
 def test_a_leader_does_not_commit_while_a_member_is_about_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:

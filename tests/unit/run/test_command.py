@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from fake_runner import Runner
 from places import path_without
+from support.executables import executable
 
 from mingle_hooks.rendezvous.wire import WireError, parse
 from mingle_hooks.run import command as stacks
@@ -155,11 +156,8 @@ echo "Process $3"; echo "Thread $3 (idle): \\"MainThread\\""; echo "    hangs (<
 def supervised(runner: Runner, how: str, **environ: str) -> None:
     """Start a supervisor that finds this py-spy, and COMMAND, which hangs."""
     folder = runner.directory / "bin"
-    folder.mkdir()
     if how:
-        spy = folder / "py-spy"
-        spy.write_text(SPY)
-        spy.chmod(0o755)
+        executable(folder / "py-spy", SPY)
     path = f"{folder}:{path_without('py-spy')}"
     runner.supervise(environ={"PATH": path, "SPY": how, "PYTHONFAULTHANDLER": "", **environ})
     runner.begin(sys.executable, "-c", HANGS, shows=b"begun")

@@ -335,22 +335,20 @@ def test_a_signal_that_ends_is_no_warning_at_another_time() -> None:
     assert run.status() == 143
 
 
+@pytest.mark.parametrize(
+    ("number", "at", "status"), [(TERM, 597, 143), (TERM, 599, 75), (TERM, 640, 75), (INT, 640, 130)]
+)
+def test_term_at_the_jobs_end_is_its_time_limit(number: int, at: int, status: int) -> None:
+    run = started(end_at_s=600)
+    run.take(Noticed(None, number), *over(range(3)), after_s=at)
+    assert run.status() == status
+    assert [stop["why"] for stop in run.reports("stopped")] == ["its time limit has come" if status == 75 else ""]
+
+
 def test_command_has_half_of_a_short_time() -> None:
     run = started(grace_s=10, limit_at_s=12)
     run.until(Signal)
     assert run.now == 106
-
-
-def test_a_failed_attempt_is_followed_by_another_with_the_same_ranks() -> None:
-    run = started(restarts=1)
-    new = run.take(ended(1, 1), clean(1, 0), *over([0, 2], status=143))
-    assert [action for action in new if isinstance(action, Begin)] == [
-        Begin(place, 1, place, ("a", "b", "c"), (1, 1, 1)) for place in range(3)
-    ]
-    run.take(*over(range(3), attempt=0, status=9))  # late messages of the last attempt
-    assert not run.of(Exit)
-    run.take(*over(range(3), attempt=1))
-    assert run.status() == 0
 
 
 @pytest.mark.parametrize(("status", "formed"), [(126, True), (127, True), (64, False)])

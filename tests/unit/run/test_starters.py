@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.executables import executable
 from support.recorded import FOLDER, SLURM_VERSIONS
 from support.recorded import environ as variables
 
@@ -74,6 +75,24 @@ def test_slurms_facts_of_a_job_hold_no_secret(version: str) -> None:
     assert job._replace(is_per_task=True).places[:3] == (Place("node1", 0), Place("node1", 1), Place("node2", 0))
     assert job.environ["SLURM_GPUS"] == "3"
     assert "a token" not in repr(job)
+
+
+@pytest.mark.parametrize(
+    ("said", "end"),
+    [
+        ("2026-11-26T10:00:00", int(time.mktime((2026, 11, 26, 10, 0, 0, 0, 0, -1)))),
+        ("N/A", None),
+        ("", None),
+        ("x" * 9, None),
+    ],
+)
+def test_squeue_says_when_a_job_of_slurm_22_05_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, end: int | None
+) -> None:
+    (tmp_path / "squeue").write_text(f'#!/bin/sh\n[ "$*" = "--noheader --format=%e --jobs=1" ] && echo {said}\n')
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert found(recorded("slurm-22.05.8/batch.1"))[1].end == end
 
 
 @pytest.mark.parametrize(
@@ -150,8 +169,7 @@ FLUX = '#!/bin/sh\n[ "$*" = "getattr hostlist" ] && echo "{hosts}"\n'
 
 
 def test_fluxs_script_starts_on_its_instances_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "flux").write_text(FLUX.format(hosts="node[3-5]"))
-    (tmp_path / "flux").chmod(0o755)
+    executable(tmp_path / "flux", FLUX.format(hosts="node[3-5]"))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     environ = recorded("slurm-22.05.8/task.1.0.0") | {"FLUX_URI": "local:///run/flux", "FLUX_ENCLOSING_ID": "ƒ58"}
     name, job = found(environ)
@@ -244,6 +262,25 @@ def test_what_pbs_gives_each_host_is_kept_there() -> None:
     assert {"PBS_NODENUM", "PBS_TASKNUM", "TMPDIR", "CUDA_VISIBLE_DEVICES"} <= set(kept)
     own = ("PBS_NODEFILE", "PBS_O_WORKDIR", "PBS_ARRAY_INDEX", "PBS_JOBID", "OMP_NUM_THREADS", "PATH", "HOME")
     assert not any(name.startswith(kept) for name in own)
+
+
+def tools(environ: dict[str, str], **more: str) -> list[str]:
+    """Return what starts an agent on a host of PBS, and what cancels its job."""
+    environ = environ | more
+    return [made(environ)[1].argv[0], *starters.cancel_argv("pbs", "0.ctl", environ)]
+
+
+def test_pbs_programs_are_found_without_path(tmp_path: Path) -> None:
+    """By PBS_EXEC of pbs.conf, which $PBS_CONF_FILE may name; PATH comes first, and without either PATH has them."""
+    environ, conf = recorded("openpbs-23.06.06/job.0.ctl"), tmp_path / "pbs.conf"
+    empty = {"PATH": str(tmp_path), "PBS_CONF_FILE": str(conf)}
+    assert tools(environ, **empty) == ["pbs_tmrsh", "qdel", "0.ctl"]
+    conf.write_text("PBS_SERVER=ctl\nPBS_EXEC=bin\n")  # no place that is the same in every directory
+    assert tools(environ, **empty) == ["pbs_tmrsh", "qdel", "0.ctl"]
+    conf.write_text("PBS_SERVER=ctl\nPBS_EXEC=/opt/pbs\n")
+    assert tools(environ, **empty) == ["/opt/pbs/bin/pbs_tmrsh", "/opt/pbs/bin/qdel", "0.ctl"]
+    (tmp_path / "qdel").touch(mode=0o755)
+    assert tools(environ, **empty) == ["/opt/pbs/bin/pbs_tmrsh", "qdel", "0.ctl"]
 
 
 HEADS = {"lsf": "blaunch node2", "sge": "qrsh -inherit node2", "torque": "pbsdsh -o -h node2"}

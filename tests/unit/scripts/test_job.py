@@ -30,23 +30,6 @@ OMP_NUM_THREADS = 8
 """
 
 
-def test_a_file_and_options_give_the_same_job(tmp_path: Path) -> None:
-    """A TOML file describes the same job as the options of the same names."""
-    spec = tmp_path / "job.toml"
-    spec.write_text(SPEC)
-    options = {
-        "nodes": "2",
-        "gpus-per-node": "a100:4",
-        "time": "1-12:00:00",
-        "launcher": "accelerate",
-        "exclusive": True,
-        "module": ("cuda/12.4", "gcc"),
-        "setup": (". venv/bin/activate",),
-        "env": ("OMP_NUM_THREADS=8",),
-    }
-    assert describe({}, spec=str(spec)) == describe(options, ["train.py", "--lr", "1e-3"])
-
-
 def test_options_win_over_the_file(tmp_path: Path) -> None:
     """An option, or a command, takes the place of the file's; the source of each is known."""
     spec = tmp_path / "job.toml"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import nasty
+from support.executables import executable
 from support.forked import Forked
 from support.needs import need
 
@@ -277,7 +278,7 @@ IMAGES = ["i 'm\" $HOME;é\n.sif", "-x.sif", "reg#a b;$x", "/a b/x.sqsh"]
 @pytest.mark.parametrize(("scheduler", "image"), [*product(NAMES, IMAGES[:1]), *product(["slurm"], IMAGES[1:])])
 def test_all_that_a_script_carries_arrives(scheduler: str, image: str, tmp_path: Path) -> None:
     """Image, binds, variables, modules, directory and command are, behind any launcher, those of the description."""
-    program(tmp_path / "mingle", STAND_IN.format(place=tmp_path))
+    executable(tmp_path / "mingle", STAND_IN.format(place=tmp_path))
     (tmp_path / "modules.sh").write_text(f'module() {{ printf "%s\\0" "$2" >>{tmp_path}/modules; }}\n')
     place = tmp_path / "-d 'q' \"é\" $(touch pwned);\n"
     place.mkdir()
@@ -310,7 +311,7 @@ def test_all_that_a_script_carries_arrives(scheduler: str, image: str, tmp_path:
 def test_a_missing_mingle_is_reported(tmp_path: Path) -> None:
     """By the script, with its host; nothing is started."""
     for path, is_there in ((f"{tmp_path}:/usr/bin:/bin", True), ("/usr/bin:/bin", False)):
-        program(tmp_path / "mingle")
+        executable(tmp_path / "mingle")
         script = body("train.py", setup=[f"PATH={path}"])
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
         assert (done.returncode, f"{os.uname().nodename}: no mingle on PATH" in done.stderr) == (
@@ -348,7 +349,7 @@ def test_a_variable_arrives_or_is_refused(tmp_path: Path) -> None:
     listed = subprocess.run(["bash", "-c", "compgen -v"], env={}, capture_output=True, text=True, check=True).stdout
     script_ = tmp_path / "job.sh"
     # What matters is what bash does to a variable.
-    program(tmp_path / "mingle", '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    executable(tmp_path / "mingle", '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
     for name in {*listed.split(), *OF_BASH, *OF_USERS} - {"PATH"}:
         try:
             job = describe({"env": [f"{name}=1x"], "launcher": "plain"}, ["env"])
@@ -366,14 +367,6 @@ CONDA = """#!/bin/sh
 [ "$*" = "shell.bash hook" ] || exit 64
 echo 'conda() { [ "$1" = activate ] && export CONDA_PREFIX="$2" PATH="$2/bin:$PATH" HOOKED=yes; }'
 """
-
-
-def program(path: Path, text: str = "#!/bin/sh\n") -> Path:
-    """Make a program."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
 
 
 def shown(place: Path, given: tuple[str, ...], *names: str) -> list[str]:
@@ -397,11 +390,11 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_active_environment_is_activated_again(tmp_path: Path, venv: Path, name: str) -> None:
     """A venv, conda by its own hook, or the directory of this mingle: whatever it is called, no text of it is run."""
     place = tmp_path / f"-{name}"
-    mingle = str(program(place / "bin/mingle"))
+    mingle = str(executable(place / "bin/mingle"))
     assert shown(tmp_path, environment_lines({}, mingle), "PATH") == [f"{place}/bin:/usr/bin:/bin"]
     prefix = place / "envs/it's"
     prefix.mkdir(parents=True)
-    environ = {"CONDA_PREFIX": str(prefix), "CONDA_EXE": str(program(place / "bin/conda", CONDA))}
+    environ = {"CONDA_PREFIX": str(prefix), "CONDA_EXE": str(executable(place / "bin/conda", CONDA))}
     path, active, hooked = shown(tmp_path, environment_lines(environ, mingle), "PATH", "CONDA_PREFIX", "HOOKED")
     assert (path.split(":")[:2], active, hooked) == ([f"{prefix}/bin", f"{place}/bin"], str(prefix), "yes")
     # A venv cannot be moved, so only its activation is read from the hostile place.
@@ -416,7 +409,7 @@ def test_the_active_environment_is_activated_again(tmp_path: Path, venv: Path, n
 def test_without_conda_its_environment_is_on_path(tmp_path: Path, venv: Path) -> None:
     """As of pixi and micromamba; a venv comes first. What is not there is left out; a colon would take PATH apart."""
     environ = {"CONDA_PREFIX": str(tmp_path / "env")}
-    file = program(tmp_path / "env/bin/mingle")
+    file = executable(tmp_path / "env/bin/mingle")
     path, prefix = shown(tmp_path, environment_lines(environ, str(file)), "PATH", "CONDA_PREFIX")
     assert (path.split(":")[0], prefix) == (f"{tmp_path}/env/bin", str(tmp_path / "env"))
     environ["VIRTUAL_ENV"] = str(venv)
@@ -425,12 +418,12 @@ def test_without_conda_its_environment_is_on_path(tmp_path: Path, venv: Path) ->
         left = environment_lines(gone, "/bin/mingle")  # which is on every PATH
         assert not [line for line in left if "such" in line or "bin/activate" in line]
     with pytest.raises(UsageError, match="--no-environment"):
-        environment_lines({}, str(program(tmp_path / "a:b/mingle")))
+        environment_lines({}, str(executable(tmp_path / "a:b/mingle")))
 
 
 def test_the_environment_stands_between_modules_and_variables(tmp_path: Path, venv: Path) -> None:
     """A comment and a line for each, so that --env and --setup have the last word; a venv that is gone ends the job."""
-    given = environment_lines({"VIRTUAL_ENV": str(venv)}, str(program(tmp_path / "a b/mingle")))
+    given = environment_lines({"VIRTUAL_ENV": str(venv)}, str(executable(tmp_path / "a b/mingle")))
     job = describe({"module": ["gcc"], "env": ["A=1"]}, ["train.py"])
     script = render("slurm", job, environment=given)
     checked(script)

@@ -1,0 +1,13 @@
+"""Programs that a test makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def executable(path: Path, text: str = "#!/bin/sh\n") -> Path:
+    """Write a program that everybody may run, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
