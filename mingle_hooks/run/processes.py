@@ -6,6 +6,9 @@ import ctypes
 import fcntl
 import os
 import signal
+import stat
+import sys
+import termios
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -108,6 +111,18 @@ def catches_signal(pid: int, number: int) -> bool:
             if line.startswith(b"SigCgt:"):
                 return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
+
+
+def has_input() -> bool:
+    """Tell whether something waits at stdin that nobody types."""
+    try:
+        found = os.fstat(0)
+        if stat.S_ISREG(found.st_mode):
+            return found.st_size > os.lseek(0, 0, os.SEEK_CUR)
+        waiting = fcntl.ioctl(0, termios.FIONREAD, bytes(4))
+        return not os.isatty(0) and bool(int.from_bytes(waiting, sys.byteorder))
+    except OSError:  # closed, or a device
+        return False
 
 
 def is_running(pid: int) -> bool:

@@ -5,14 +5,10 @@ Also `mingle exec --together`: the members of a world, whoever started them, run
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import signal
 import socket
-import stat
-import sys
-import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -406,18 +402,6 @@ def progress_mark(path: str | None) -> object:
     return None
 
 
-def has_input() -> bool:
-    """Tell whether something waits at stdin that nobody types."""
-    try:
-        found = os.fstat(0)
-        if stat.S_ISREG(found.st_mode):
-            return found.st_size > os.lseek(0, 0, os.SEEK_CUR)
-        waiting = fcntl.ioctl(0, termios.FIONREAD, bytes(4))
-        return not os.isatty(0) and bool(int.from_bytes(waiting, sys.byteorder))
-    except OSError:  # closed, or a device
-        return False
-
-
 # Signals that the runner takes; what is ignored stays ignored, as nohup(1) wants, but for the ends of children.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
 # Events that are also written into all members' log files.
@@ -457,7 +441,8 @@ class Runner:
         """Read signals from a pipe, and start the agents."""
         self._loop.watch(FileIO(signals, closefd=False), READ, lambda _events: self._signalled(signals))
         self._act(self.machine.begin(self._loop.clock()))
-        if self._request.job.job_id is None and has_input():  # schedulers give a job's shell its script on stdin
+        # Schedulers give a job's shell its script on stdin.
+        if self._request.job.job_id is None and processes.has_input():
             self._warn("COMMAND does not get stdin; to read FILE on each host, run `sh -c 'COMMAND < FILE'`")
         self._announce()
 

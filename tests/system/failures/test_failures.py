@@ -163,6 +163,19 @@ def test_a_member_with_another_key_is_refused_and_the_others_name_its_address(fo
     assert re.fullmatch(rf".* {AT}1 \(node1\) has for this id; saw another key here \(MINGLE_KEY\); .*", last)
 
 
+def test_two_members_with_different_keys_report_each_other_in_one_line(four: Hosts) -> None:
+    """Without ranks too, where each of them waits for the other to come."""
+    results = members(
+        list(four)[:2],
+        evaluating("--id", "job", "--nodes", "2", "--timeout", "3"),
+        env=lambda number: OTHER_KEY if number else KEYED,
+    )
+    for done, other in zip(results, ("node2", "node1"), strict=True):
+        lines = failed(done, 77).splitlines()
+        assert len(lines) <= 3, lines  # that a member was refused, which is awaited, and why there is no world
+        assert f"({other}) has for this id; saw another key here (MINGLE_KEY); try the same --key-file" in lines[-1]
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"])
 def test_a_signal_while_waiting_ends_it_at_once_and_cleanly(
     four: Hosts, tmp_path: Path, number: signal.Signals, code: int

@@ -76,8 +76,9 @@ def test_worlds_that_share_hosts_and_a_multicast_group_never_mix(hosts: Callable
     assert first["MINGLE_WORLD"] != second["MINGLE_WORLD"]
 
 
-@pytest.mark.parametrize("ranked", [False, True], ids=["no ranks", "ranks"])
-@pytest.mark.parametrize("backend", ["directory", "master", "master with port"])
+@pytest.mark.parametrize(
+    ("backend", "ranked"), [("directory", False), ("directory", True), ("master", False), ("master with port", True)]
+)
 def test_each_other_backend_alone_finds_the_world(four: Hosts, tmp_path: Path, backend: str, *, ranked: bool) -> None:
     """A shared directory, or --master with or without a port, is enough where multicast is dropped."""
     four.drop_multicast()

@@ -396,7 +396,7 @@ def test_a_leader_sends_at_most_100_datagrams_a_minute(links: int) -> None:
         ear.backend.search(wanted=False)
         for _ in range(2):
             ear.wait(60.0, 0.1, lambda: ear.hear(asking()))
-            assert 60 <= len(ear.said(BEACON)) <= 100
+            assert 59 <= len(ear.said(BEACON)) <= 100  # one a second: the last may be due just after the minute
 
 
 def test_a_leader_without_questions_sends_a_beacon_every_second(ear: Ear) -> None:
