@@ -95,18 +95,6 @@ def test_a_job_is_seen_and_ended_from_any_host_by_its_user_alone(slurm: SlurmClu
     assert listed(login) == []
 
 
-def test_a_job_whose_runner_cannot_be_reached_is_cancelled(slurm: SlurmCluster, tmp_path: Path) -> None:
-    script = f"export HOME={tmp_path}; {BIN}/mingle run sh -c 'touch {tmp_path}/begun; sleep 1000'"
-    job = slurm.submit(script, f"--output={tmp_path}/log", "--nodelist=node2")
-    slurm.until((tmp_path / "begun").exists, "COMMAND begins")
-    _, node2, _, login = slurm.hosts
-    login.refuse(node2)
-    done = login.run([BIN / "mingle", "kill", job], env={"HOME": str(tmp_path)})
-    assert done.stderr == f"mingle: run {job} does not answer; running scancel {job}\n"
-    assert (done.returncode, done.stdout) == (0, f"run {job} has ended with status 143\n")
-    slurm.wait(job)
-
-
 def test_the_job_s_time_limit_gives_75(slurm: SlurmCluster, tmp_path: Path) -> None:
     """Without --warn, and with Slurm 22.05, whose jobs have no variable with their end."""
     waits = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done"
