@@ -154,11 +154,19 @@ def _of_lost(runs: Runs, why: str) -> str:
     return f"{runs.lost().name} (rank RANK): {why}"
 
 
-def fail(runs: Runs, place: Path) -> str:
+def _signal_command(runs: Runs, place: Path, number: int, why: str) -> str:
     """Signal COMMAND's own process, not what it started."""
     rank = runs.ranked.index(runs.lost())
-    os.kill(int((place / str(rank)).read_text()), signal.SIGUSR1)
-    return _of_lost(runs, "exited with status 7 after")
+    os.kill(int((place / str(rank)).read_text()), number)
+    return _of_lost(runs, f"{why} after")
+
+
+def fail(runs: Runs, place: Path) -> str:
+    return _signal_command(runs, place, signal.SIGUSR1, "exited with status 7")
+
+
+def kill_command(runs: Runs, place: Path) -> str:
+    return _signal_command(runs, place, signal.SIGKILL, "killed by SIGKILL")
 
 
 def _kill_agent(runs: Runs, which: int) -> str:

@@ -64,17 +64,6 @@ def test_a_heterogeneous_job_gets_its_key_and_no_variables(hooked: SlurmCluster)
     assert (len(keys), len(set(keys))) == (3, 1)
 
 
-def test_a_batch_job_given_in_by_a_step_is_not_taken_for_a_step(hooked: SlurmCluster) -> None:
-    """Slurm 22.05 leaves the outer step's variables in such a job's environment; test_taskprolog.py hides the title."""
-    command = f"printf '#!/bin/sh\\npython {SHOW}\\n' | sbatch --wait -N2 -n2 -w node3,node4 -o /home/alice/inner"
-    outer = ["-N2", "-n2", "-w", "node1,node2", "bash", "-c", f"[ $SLURM_PROCID = 1 ] || {command}"]
-    done = hooked.srun(*outer, user="alice")
-    hooked.wait_idle()
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(hooked.controller.outside("/home/alice/inner").read_text())
-    assert (seen["MASTER_ADDR"], seen["NODE_RANK"], seen.get("PET_NNODES")) == ("node3", None, None)
-
-
 def test_opt_in_acts_where_the_comment_asks(hooked: SlurmCluster) -> None:
     """With opt_in, only jobs whose comment holds the word get anything."""
     hooked.controller.write("/etc/mingle/mingle.toml", '[hooks]\nopt_in = "please"\n')
