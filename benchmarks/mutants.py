@@ -1,8 +1,8 @@
 """`make mutants SAMPLE=30 SEED=1`: break the package in one place at a time, and count what the quick tests notice.
 
 A mutant changes one operator, number, truth value or name of a variable, or drops one statement, in a copy of the
-package in build/mutants. The quick tests that ran the changed block run against it, those of its module first, then the
-fastest, until one fails, fails again by itself, and passes without the change.
+package in build/mutants. The quick tests that ran the changed block run against it, those of its module first, then its
+room's, the fastest first, until one fails, fails again by itself, and passes without the change.
 Which tests run which block is recorded once, and again for each test file that changes. Prints the score, by room, and
 what survived: a survivor is a test to write, or a change that makes no difference.
 
@@ -45,7 +45,7 @@ HOME = ROOT / "build" / "mutants"
 RECORD = HOME / "record.json"
 FAILED = HOME / "failed"
 # How much of the time of all quick tests a mutant's tests may take: those that notice a mutant do so early.
-SHARE = 0.05
+SHARE = 0.1
 # A mutant may make a test wait for ever: that counts as noticed. Their process, which a mutant may stop, too, gets this
 # and four times what the tests usually take: a busy machine is no defect.
 TEST_LIMIT_S = 15
@@ -125,6 +125,10 @@ class Mutant(NamedTuple):
     def is_own(self, test: str) -> bool:
         """Tell whether a test is in the file that has the module's name."""
         return f"/test_{self.path.stem}.py::" in test
+
+    def is_of_room(self, test: str) -> bool:
+        """Tell whether a test is in the folder of the module's room."""
+        return test.startswith(f"tests/unit/{self.path.parts[1]}/")
 
     def text(self) -> tuple[str, str]:
         """Return the module's text with the change, and the change as people read it."""
@@ -381,12 +385,13 @@ class Record:
         return found
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Return the tests that run a mutant's block: those of its module first, then the fastest, up to a limit."""
+        """Return the tests that run a mutant's block: its module's first, then its room's, up to a limit."""
         block, function, module = mutant.block, mutant.block.partition("#")[0], f"{mutant.path}:"
         tests = next((self.tests[name] for name in (block, function, module) if name in self.tests), set[str]())
         left = SHARE * sum(self.seconds.values())
         chosen = []
-        for test in sorted(tests, key=lambda test: (not mutant.is_own(test), self.seconds[test], test)):
+        far = {test: (not mutant.is_own(test), not mutant.is_of_room(test), self.seconds[test], test) for test in tests}
+        for test in sorted(tests, key=far.__getitem__):
             left -= self.seconds[test]
             if left < 0:
                 break
