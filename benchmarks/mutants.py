@@ -34,7 +34,6 @@ import time
 import venv
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -367,7 +366,8 @@ class Record:
         worker = "import os\ndef pytest_runtest_setup(item):\n"
         worker += f"    with open(f'{HOME}/tests/{{os.getpid()}}', 'w') as file: file.write(item.nodeid + ' (')\n"
         (_site_packages() / "mutants_worker.py").write_text(worker)
-        _in_fork([*words, *files], durations, HOME / "recording.txt", 3600)
+        if _in_fork([*words, *files], durations, HOME / "recording.txt", 3600) not in (*PASSED, 1):
+            raise SystemExit(f"pytest ended early: see {HOME}/recording.txt")
         copy_package()
         seen: defaultdict[str, set[str]] = defaultdict(set)
         for path in (HOME / "seen").iterdir():
@@ -451,7 +451,8 @@ def _notice(tests: list[str], text: str, changed: Path, record: Record) -> bool:
         if status in PASSED:
             return False
         if not (failed := FAILED.read_text()):  # they cannot even be imported, or wait for ever
-            return status is not None or _status(tests, record) not in PASSED
+            changed.write_text(text if status is None else before)
+            return (_status(tests, record) in PASSED) == (status is not None)
         fails_again = _status([failed], record) not in PASSED
         changed.write_text(before)
         if fails_again and _status([failed], record) in PASSED:
@@ -481,7 +482,6 @@ def main() -> None:
         line = [str(HOME / "bin/python"), str(Path(__file__)), *sys.argv[1:], "--seed", str(given.seed)]
         raise SystemExit(subprocess.call(line, cwd=ROOT, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}))
     sys.path.remove(str(Path(__file__).parent))
-    import_module("hypothesis")  # which each fork would import
     record = Record()
     known = [mutant for mutant in sites() if given.only in str(mutant.path)]
     chosen = random.Random(given.seed).sample(known, min(given.sample, len(known)))
