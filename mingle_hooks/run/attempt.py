@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from mingle_hooks import errors
 from mingle_hooks.errors import MingleError, printable
 from mingle_hooks.rendezvous.wire import any_text
+from mingle_hooks.run import messages
 from mingle_hooks.run.messages import MOST_EXCEPTION, MOST_TAIL, Duration, Ended, Host, Rank, SignalNumber, Status
 from mingle_hooks.run.starters import Place, places_on
 from mingle_hooks.schedulers import hostlist
@@ -297,6 +298,7 @@ class RootCause:
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
         self.cause: Cause | None = None
+        self.is_echo = False  # the cause may follow from a failure that is noticed later
         self.progress: object = None  # changes as the program advances
         self._quiet: dict[int, float] = {}  # place -> since when
         self.suspects: dict[int, float] = {}
@@ -327,12 +329,13 @@ class RootCause:
         if self.cause is not None and self.cause.is_of_host:
             self._roster.failures[self.cause.host] -= 1
         self.cause, self._is_reported = cause, False
+        self.is_echo = messages.ECHO.search(cause.exception) is not None
         if cause.is_of_host:
             self._roster.failures[cause.host] += 1
 
     def to_report(self) -> Cause | None:
         """Return the cause once it is certain, and only once."""
-        if self._is_reported or self.suspects:
+        if self._is_reported or self.suspects or self.is_echo:
             return None
         self._is_reported = True
         return self.cause

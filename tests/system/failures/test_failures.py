@@ -6,7 +6,6 @@ import os
 import re
 import signal
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import Popen
 
@@ -90,38 +89,17 @@ CONFLICTS = {
 def test_members_that_contradict_each_other_all_fail_and_name_the_values_and_members(
     four: Hosts, forked: Forked
 ) -> None:
-    """All contradictions at once, each a world of its own on the same hosts; the late member is told too.
-
-    The members of the first are started, as users start them.
-    """
+    """All contradictions at once, each a world of its own on the same hosts; the late member is told too."""
     delays = [0, 0, 0, 1.5]
-
-    def asked(name: str, number: int) -> tuple[list[str], dict[str, str]]:
-        adds, exports = (row.split(";")[number] for row in CONFLICTS[name][:2])
-        env = dict(pair.split("=") for pair in exports.split())
-        return ["--id", name, "--nodes", "3", "--timeout", "30", *adds.split()], {**KEYED, **env}
-
-    def count(name: str) -> int:
-        return len(CONFLICTS[name][0].split(";"))
-
-    first, *others = CONFLICTS
-    forks = [(name, number) for name in others for number in range(count(name))]
-    with ThreadPoolExecutor(1) as pool:
-        started = pool.submit(
-            members,
-            list(four)[: count(first)],
-            lambda number: evaluating(*asked(first, number)[0]),
-            env=lambda number: asked(first, number)[1],
-            delays=delays,
-        )
-        orders = [(four[number], *asked(name, number)) for name, number in forks]
-        results = forked.run_on(
-            [(host, ["exec", *words, "true"], env) for host, words, env in orders],
-            delays=[delays[number] for _, number in forks],
-        )
-        results = [*started.result(), *results]
-    names = [first] * count(first) + [name for name, _ in forks]
-    for name, done in zip(names, results, strict=True):
+    names, members_of_all, late = [], [], []
+    for name, (adds, exports, _) in CONFLICTS.items():
+        for number, (words, pairs) in enumerate(zip(adds.split(";"), exports.split(";"), strict=True)):
+            env = KEYED | dict(pair.split("=") for pair in pairs.split())
+            line = ["exec", "--id", name, "--nodes", "3", "--timeout", "30", *words.split(), "true"]
+            names.append(name)
+            members_of_all.append((four[number], line, env))
+            late.append(delays[number])
+    for name, done in zip(names, forked.run_on(members_of_all, delays=late), strict=True):
         said = failed(done, 76)
         assert not [part for part in CONFLICTS[name][2].split(";") if part not in said], (name, said)
 

@@ -137,8 +137,7 @@ def test_the_deb_s_fields(system: Path) -> None:
     fields = dict(re.findall(r"^([A-Z][A-Za-z-]+): (.*)$", shown, re.MULTILINE))
     assert set(fields) == {"Package", "Version", "Section", "Priority", "Architecture", "Maintainer", "Installed-Size",
                            "Depends", "Description"}  # fmt: skip
-    assert fields["Architecture"] == "all"
-    assert fields["Depends"] == "python3 (>= 3.10)"
+    assert (fields["Architecture"], fields["Depends"]) == ("all", "python3 (>= 3.10)")
     assert fields["Description"][0].islower()
     assert not fields["Description"].endswith(".")
     assert max(map(len, shown.splitlines())) <= 80

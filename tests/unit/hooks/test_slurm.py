@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from itertools import product
@@ -182,6 +183,25 @@ def test_stubs_wait_for_a_minute_of_this_boot(
     assert tree(root) == before
     aged(root, seconds, boot)
     assert fates(root) == [fate] * 4
+
+
+def test_a_stub_that_another_node_wrote_waits_too_and_is_not_written_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory that nodes share: there its file's time counts, and what another node has removed is done."""
+    program(root, "/etc/mingle/mingle.toml", NO_CHAIN)
+    program(root, "/etc/slurm/prolog.d/50-site")
+    conf(root, "Prolog=/etc/slurm/prolog.d/*")
+    taken_out(root, monkeypatch, "Prolog = /etc/slurm/prolog.d/*")
+    assert fates(root) == ["stub"] * 4
+    aged(root, boot="another")
+    assert sorted(fates(root)) == ["remove"] * 3 + ["wait"]
+    stub = at(root, "/etc/slurm/prolog.d/10-mingle")
+    os.utime(stub, (0, 0))
+    assert [line.split()[0] for line in call(root, "uninstall", "slurm", "--dry-run").stdout.splitlines()] == ["remove"]
+    stub.unlink()
+    assert fates(root) == ["gone"]
+    assert sorted(path.name for path in stub.parent.iterdir()) == ["50-site"]
 
 
 @pytest.mark.parametrize("others", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -373,8 +374,17 @@ def test_the_one_host_that_does_not_reach_a_better_network_is_named(room: Room) 
     better = (AdvertisedAddress("10.78.0.1"), AdvertisedAddress("fd78::1"), AdvertisedAddress("127.0.0.1"))
     room.leader.terms = room.terms._replace(advertised=better)
     for entry in room.leader.roster.entries():
-        entry.reached = {2: "x"} if entry.join_request.rank == 3 else {0: "x", 1: "x", 2: "x"}
+        entry.reached = {1: "x", 2: "x"} if entry.join_request.rank == 3 else {0: "x", 1: "x", 2: "x"}
     assert differences(room)[0] == "node3: does not reach rank 0 at 10.78.0.1, 3 others do"
+    *first, last = report.leader_report(room.leader, "127.0.0.1")
+    why = (
+        "10.78.0.1: not reached by node3",
+        "fd78::1: reached too late",
+        "127.0.0.1 (lo, loopback): chosen: the best that",
+    )
+    assert [line.removesuffix(" all members reached") for line in first] == [f"address {text}" for text in why]
+    assert re.fullmatch(r"last of 4 members to check in: node3 \(127.0.0.1\), \d.\d\d s after the first, node0", last)
+    assert report.leader_report(room.leader, "fd78::1")[2].endswith(": not needed: slower, or later in order")
     for entry in room.leader.roster.entries()[1:]:
         entry.reached = {2: "x"}
     assert differences(room) == []

@@ -99,16 +99,11 @@ def test_the_addresses_are_those_of_the_environment() -> None:
             agents.parse_addresses(wrong)
 
 
-def given_environ(runner: Runner) -> bytes:
-    """Return what a starter writes into the file, with what the host knows better."""
-    given = {**runner.environ(), "GIVEN": "line\nand = ü", "PBS_NODENUM": "0", "TMPDIR": "/there"}
-    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in given.items())
-
-
 @pytest.mark.parametrize("way", ["file", "stdin"])
 def test_the_callers_environment_comes_from_a_private_file_or_standard_input(runner: Runner, way: str) -> None:
     file = runner.directory / "environ"
-    file.write_bytes(given_environ(runner))
+    given = {**runner.environ(), "GIVEN": "line\nand = ü", "PBS_NODENUM": "0", "TMPDIR": "/there"}
+    file.write_bytes(b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in given.items()))
     file.chmod(0o600)
     source = ("--environ", str(file)) if way == "file" else ("--stdin",)
     here = {"PBS_NODENUM": "3", "TMPDIR": "/here", "HERE": "dropped"}

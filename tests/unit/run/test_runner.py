@@ -23,7 +23,7 @@ from mingle_hooks.run import runner as member
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.hub import Launching
 from mingle_hooks.run.machine import Begin, Joined, Lost, Received
-from mingle_hooks.run.messages import End, Leave, Signal, Start
+from mingle_hooks.run.messages import Dump, End, Leave, Signal, Stacks, Start
 from mingle_hooks.run.runner import Options, Request, Requeues, Runner
 from mingle_hooks.run.starters import Starter
 from mingle_hooks.schedulers.detect import placed_by_run as placed
@@ -79,7 +79,7 @@ class Scene:
 
     def _launches(self, _job: object, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[starters.Launch, ...]:
         self.launched.append((hosts[0], program))
-        return (starters.Launch((self._sweep,), hosts),) if self._sweep and "sweep" in program else ()
+        return (starters.Launch((*self._sweep.split(),), hosts),) if self._sweep and "sweep" in program else ()
 
     def join(self) -> None:
         """Have both agents connect."""
@@ -346,6 +346,17 @@ def test_a_host_that_is_lost_is_swept(scenes: Callable[..., Scene], sweep: str, 
     assert scene.end() == (75, [75])
 
 
+def test_a_sweep_that_hangs_is_ended_before_the_next_attempt(scenes: Callable[..., Scene]) -> None:
+    scene = scenes(sweep="sleep 1000", restarts=1)
+    scene.runner._take(Lost(1, None))
+    scene.ended("a")
+    (sweep,) = scene.launching.processes.running
+    scene.passes(15.0)
+    scene.until(lambda: not scene.launching.processes.running)
+    assert (sweep.wait(), scene.runner.machine.phase) == (143, "gathering")
+    assert UNREACHED in scene.written()
+
+
 def test_a_sweep_here_spares_the_starters_of_other_hosts(scenes: Callable[..., Scene]) -> None:
     scene = scenes()
     request = scene.runner._request
@@ -400,6 +411,37 @@ def test_output_is_awaited_while_some_comes(scenes: Callable[..., Scene]) -> Non
     assert not scene.of(Leave)
     assert scene.end() == (0, [0, 0])
     assert "a: late" in scene.written()
+
+
+def test_a_rank_that_writes_or_waits_for_a_reader_is_no_stall(scenes: Callable[..., Scene]) -> None:
+    scene = scenes(stall_s=5.0)
+    for _ in range(3):
+        scene.send("b", b".")
+        scene.passes(4.0)
+    scene.send("a", *[b"x" * 99_999 + b"\n"] * 60)
+    scene.passes(10.0)
+    assert not scene.of(Dump)
+    while scene.written():
+        scene.passes(0.1)
+    scene.passes(5.0)
+    assert [host for host, _ in scene.of(Dump)] == ["a", "b"]
+
+
+def test_the_stacks_of_all_ranks_are_shown_and_kept_and_all_end(scenes: Callable[..., Scene], tmp_path: Path) -> None:
+    scene = scenes(Options(log_dir=str(tmp_path / "logs")), stall_s=2.0)
+    scene.passes(2.1)
+    for host in "ab":
+        scene.send(host, Stacks(0, f"in {host}"))
+    said = "mingle run: no rank has written anything for 2 s"
+    of_a, of_b = ([f"mingle run: {host}: its stacks:", f"  in {host[0]}"] for host in ("a (rank 0)", "b (rank 1)"))
+    assert scene.written()[1:] == [said, *of_a, *of_b]
+    assert [host for host, _ in scene.of(End)] == ["a", "b"]
+    scene.ended("ab", 143)
+    scene.passes(0.5)
+    scene.until(lambda: not scene.runner._output.files.waiting_bytes)
+    assert scene.end() == (75, [75, 75])
+    logs = [(tmp_path / "logs" / name).read_text().splitlines() for name in ("rank0-a.log", "rank1-b.log")]
+    assert logs == [[said, *of_a], [said, *of_b]]
 
 
 @pytest.mark.parametrize(("is_here", "least_s"), [(True, 6.0), (False, 3.0)])

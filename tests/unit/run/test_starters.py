@@ -89,8 +89,7 @@ def test_slurms_facts_of_a_job_hold_no_secret(version: str) -> None:
 def test_squeue_says_when_a_job_of_slurm_22_05_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, end: int | None
 ) -> None:
-    (tmp_path / "squeue").write_text(f'#!/bin/sh\n[ "$*" = "--noheader --format=%e --jobs=1" ] && echo {said}\n')
-    (tmp_path / "squeue").chmod(0o755)
+    executable(tmp_path / "squeue", f'#!/bin/sh\n[ "$*" = "--noheader --format=%e --jobs=1" ] && echo {said}\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert found(recorded("slurm-22.05.8/batch.1"))[1].end == end
 
@@ -107,8 +106,7 @@ def test_a_list_of_the_users_own_gives_the_order(tmp_path: Path, text: str, host
     (tmp_path / "list").write_text(text)
     own = {"SLURM_DISTRIBUTION": "arbitrary", "SLURM_HOSTFILE": str(tmp_path / "list")}
     job = found(recorded("slurm-22.05.8/batch.1") | own)[1]
-    assert job.hosts == hosts
-    assert job.slots == ((2, 1, 1) if hosts[0] == "node3" else (2, 2, 2))
+    assert (job.hosts, job.slots) == (hosts, (2, 1, 1) if hosts[0] == "node3" else (2, 2, 2))
 
 
 OWN_SESSION = """\
@@ -281,6 +279,24 @@ def test_pbs_programs_are_found_without_path(tmp_path: Path) -> None:
     assert tools(environ, **empty) == ["/opt/pbs/bin/pbs_tmrsh", "/opt/pbs/bin/qdel", "0.ctl"]
     (tmp_path / "qdel").touch(mode=0o755)
     assert tools(environ, **empty) == ["/opt/pbs/bin/pbs_tmrsh", "qdel", "0.ctl"]
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("1:00:05", "3605"), ("120:00:00", "432000"), ("1:00", None), ("-1:00:00", None), ("00:00:00", None)],
+)
+def test_qstat_says_when_a_job_of_pbs_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, seconds: str | None
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    environ = recorded("openpbs-23.06.06/job.0.ctl") | {"PATH": os.environ["PATH"]}
+    assert found(environ)[1].end is None  # there is no qstat
+    program = tmp_path / "qstat"
+    program.write_text(
+        f'#!/bin/sh\n[ "$*" = "-f 0.ctl" ] && printf "Job Id: %s\\n    Resource_List.walltime = {said}\\n" 0.ctl\n'
+    )
+    program.chmod(0o755)
+    assert found(environ)[1].end == (None if seconds is None else starters.end_of_job(seconds))
 
 
 HEADS = {"lsf": "blaunch node2", "sge": "qrsh -inherit node2", "torque": "pbsdsh -o -h node2"}

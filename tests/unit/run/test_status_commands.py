@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from places import MINGLE, Places
 from served import KEY, OTHER_KEY, Served, status_of
+from support.executables import executable
 
 from mingle_hooks.run.status import Listener, RunnerProcess, RunStatus, status_secret, status_tag, write_status
 
@@ -183,8 +184,7 @@ def test_kill_cancels_the_job_of_a_run_that_does_not_answer(user: User, two: Ser
     run = user.silent(scheduler="slurm", job="31", listeners=(nobody,))
     write_status(str(user.home), run._replace(state="ended", status=143))
     ends = f"mv {user.home}/{run.run}.json {user.runs}"
-    (user.home / "bin" / "scancel").write_text(f'#!/bin/sh\necho "cancel $*" >&2\n{ends}\n')
-    (user.home / "bin" / "scancel").chmod(0o755)
+    executable(user.home / "bin" / "scancel", f'#!/bin/sh\necho "cancel $*" >&2\n{ends}\n')
     done = user.mingle("kill", run.run)
     assert done.stderr == "mingle: run 4712 does not answer; running scancel 31\ncancel 31\n"
     assert (done.returncode, done.stdout) == (0, "run 4712 has ended with status 143\n")
