@@ -90,16 +90,19 @@ def test_members_that_contradict_each_other_all_fail_and_name_the_values_and_mem
     four: Hosts, forked: Forked
 ) -> None:
     """All contradictions at once, each a world of its own on the same hosts; the late member is told too."""
-    delays = [0, 0, 0, 1.5]
-    names, members_of_all, late = [], [], []
-    for name, (adds, exports, _) in CONFLICTS.items():
-        for number, (words, pairs) in enumerate(zip(adds.split(";"), exports.split(";"), strict=True)):
-            env = KEYED | dict(pair.split("=") for pair in pairs.split())
-            line = ["exec", "--id", name, "--nodes", "3", "--timeout", "30", *words.split(), "true"]
-            names.append(name)
-            members_of_all.append((four[number], line, env))
-            late.append(delays[number])
-    for name, done in zip(names, forked.run_on(members_of_all, delays=late), strict=True):
+    members_of_all = [
+        (name, number, words.split(), dict(pair.split("=") for pair in exports.split()))
+        for name, (adds, exported, _) in CONFLICTS.items()
+        for number, (words, exports) in enumerate(zip(adds.split(";"), exported.split(";"), strict=True))
+    ]
+    results = forked.run_on(
+        [
+            (four[number], ["exec", "--id", name, "--nodes", "3", "--timeout", "30", *words, "true"], KEYED | exports)
+            for name, number, words, exports in members_of_all
+        ],
+        delays=[1.5 if number == 3 else 0.0 for _, number, *_ in members_of_all],
+    )
+    for (name, *_), done in zip(members_of_all, results, strict=True):
         said = failed(done, 76)
         assert not [part for part in CONFLICTS[name][2].split(";") if part not in said], (name, said)
 

@@ -103,8 +103,7 @@ def test_the_job_s_time_limit_gives_75(slurm: SlurmCluster, tmp_path: Path) -> N
     slurm.controller.run(["scontrol", "update", f"JobId={job}", "EndTime=now+5"], check=True)
     (tmp_path / "go").touch()
     assert slurm.wait(job, timeout=120) == "TIMEOUT"
-    assert (tmp_path / "status").read_text() == "75\n"
-    assert (tmp_path / "saved").read_text() == "saved\n"
+    assert [(tmp_path / name).read_text() for name in ("status", "saved")] == ["75\n", "saved\n"]
     assert (
         "mingle run: ending: its time limit has come; the grace period of COMMAND is" in (tmp_path / "log").read_text()
     )

@@ -322,8 +322,7 @@ def test_a_runner_that_vanishes_ends_all_at_once(runner: Runner) -> None:
     runner.supervise(stderr=subprocess.PIPE)
     runner.begin("sh", "-c", "trap '' TERM; sleep 1000 & while :; do wait; done")
     runner.vanish()
-    assert runner.exit_status() == 75
-    assert runner.processes() == {}
+    assert (runner.exit_status(), runner.processes()) == (75, {})
     assert "the runner is lost: it closed the connection" in runner.emergency()
 
 
@@ -346,8 +345,7 @@ def test_a_silent_runner_is_lost(tmp_path: Path, *, frozen: bool) -> None:
             harmless = messages.Signal(0, signal.SIGWINCH)
             runner.until(lambda: runner.send(messages.SIGNAL, harmless) or len(runner.heartbeats) >= 7)  # four a second
             assert runner.all_of(messages.ENDED) == []
-        assert runner.exit_status() == 75
-        assert runner.processes() == {}
+        assert (runner.exit_status(), runner.processes()) == (75, {})
         assert "it is silent" in runner.emergency()
 
 
@@ -367,8 +365,7 @@ def test_a_stop_of_its_own_is_not_the_runners_silence(tmp_path: Path) -> None:
         for pid in suspended:
             os.kill(pid, signal.SIGCONT)
         runner.until(lambda: len(runner.heartbeats) >= signs + 5 or runner.ends)
-        assert runner.ends == []
-        assert runner.leave() == 0
+        assert (runner.ends, runner.leave()) == ([], 0)
 
 
 def test_old_heartbeats_of_the_runner_do_not_count(tmp_path: Path) -> None:

@@ -205,8 +205,7 @@ def test_a_host_that_is_lost_is_swept_before_the_end(*, is_swept: bool) -> None:
     """A sweep that fails is reported, and delays nothing."""
     run = started()
     run.take(Lost(2, None), *over([0, 1], status=143))
-    assert run.of(machine.Drop) == [machine.Drop(2)]
-    assert run.of(machine.Sweep) == [machine.Sweep(("c",))]
+    assert (run.of(machine.Drop), run.of(machine.Sweep)) == ([machine.Drop(2)], [machine.Sweep(("c",))])
     assert not run.of(Exit)
     if is_swept:
         run.take(Swept("c", is_clean=True))
@@ -250,8 +249,7 @@ def test_a_host_that_lost_one_of_its_agents_is_called_whole() -> None:
     """A starter starts all agents of a host, and none alone."""
     run = started(hosts=2, slots=(2, 2), restarts=1)
     run.take(Lost(3, 15.0), *(clean(place) for place in range(3)), Swept("b", is_clean=True))
-    assert run.of(machine.Drop)[-1] == machine.Drop(2)
-    assert run.of(machine.Launch)[1:] == [machine.Launch(("b",))]
+    assert (run.of(machine.Drop)[-1], run.of(machine.Launch)[1:]) == (machine.Drop(2), [machine.Launch(("b",))])
     assert len(ranks(run.take(Joined(2), Joined(3)))) == 4
 
 

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from json import loads
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -161,10 +160,10 @@ def scenes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
         for end in (reading, writing):
             stack.callback(os.close, end)
 
-        def make(options: Options | None = None, sweep: str = "", *, is_quiet: bool = False, **plan: Any) -> Scene:
+        def make(options: Options | None = None, sweep: str = "", **plan: Any) -> Scene:
             job = starters.Allocation(("a", "b"), (1, 1))
             its = Plan(**{"hosts": job.hosts, "slots": job.slots, "least": 2, "most": 2, "grace_s": 28.0, **plan})
-            run = Request(its, starters.TABLE[0], job, ("true",), ("--quiet",), load({}, {"quiet": is_quiet}))
+            run = Request(its, starters.TABLE[0], job, ("true",), ("--quiet",), load({}, {}))
             run = run._replace(options=options or Options(), key="ab" * 32, id="4711", keys=(KEY,))
             scene = Scene(run, reading, sweep)
             stack.callback(scene.close)
@@ -283,29 +282,6 @@ def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) 
     scene.ended("b")
     assert scene.end() == (0, [0, 0])
     assert scene.written() == ["b: tw"]
-    scene.runner.close()
-    (path,) = Path(os.environ["XDG_STATE_HOME"]).rglob("*.json")
-    told = loads(path.read_text())
-    assert [told[name] for name in ("id", "state", "status", "command")] == ["4711", "ended", 0, "true"]
-    assert (told["here"], told["wanted"], told["attempt"]) == (2, 2, 0)
-
-
-def test_the_first_failure_ends_all_and_is_in_each_log(scenes: Callable[..., Scene], tmp_path: Path) -> None:
-    """On a run that prints no more than that."""
-    scene = scenes(Options(log_dir=str(tmp_path / "logs")), is_quiet=True)
-    scene.send("a", b"fine\n")
-    scene.ended("b", 7, tail="it breaks\n")
-    assert scene.of(End) == [("a", End(0, 28_000)), ("b", End(0, 28_000))]
-    scene.ended("a", 15)
-    scene.passes(0.5)
-    scene.until(lambda: not scene.runner._output.files.waiting_bytes)
-    assert scene.end() == (7, [7, 7])
-    failed = ["mingle run: b (rank 1): exited with status 7 after 0 s; its last lines:", "  it breaks"]
-    assert scene.written() == ["a: fine", *failed]
-    logs = {path.name: path.read_text().splitlines() for path in (tmp_path / "logs").iterdir()}
-    assert (logs["rank0-a.log"], logs["rank1-b.log"]) == (["fine", *failed], failed)
-    names = [loads(line)["event"] for line in logs["events.jsonl"]]
-    assert names == ["forming", "started", "started", "formed", "ended", "failed", "ended", "over"]
 
 
 def test_a_new_attempt_has_all_hosts_again(scenes: Callable[..., Scene]) -> None:
