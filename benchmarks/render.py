@@ -8,8 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from mingle_hooks.scripts.script import describe
-from mingle_hooks.scripts.script import render_script as render
+from mingle_hooks.scripts.script import describe, render_script as render
 
 MINGLE = str(Path(sys.executable).parent / "mingle")
 TEMPLATE = [MINGLE, "template", "sbatch", "--nodes", "2", "--", "train.py"]

@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 
 from mingle_hooks import files as shipped
-from mingle_hooks.hooks.files import Site
-from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.files import Site, render_hook as render
 from mingle_hooks.hooks.targets import hook
 
 ROUNDS = 400

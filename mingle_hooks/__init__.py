@@ -7,25 +7,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mingle_hooks.api import join as join
-    from mingle_hooks.api import variables as variables
-    from mingle_hooks.errors import ConflictError as ConflictError
-    from mingle_hooks.errors import FactsError as FactsError
-    from mingle_hooks.errors import LimitError as LimitError
-    from mingle_hooks.errors import MingleError as MingleError
-    from mingle_hooks.errors import MissingError as MissingError
-    from mingle_hooks.errors import NetworkError as NetworkError
-    from mingle_hooks.errors import NotExecutableError as NotExecutableError
-    from mingle_hooks.errors import NotFoundError as NotFoundError
-    from mingle_hooks.errors import PlaceError as PlaceError
-    from mingle_hooks.errors import SecretError as SecretError
-    from mingle_hooks.errors import SettingsError as SettingsError
-    from mingle_hooks.errors import UsageError as UsageError
+    from mingle_hooks.api import join as join, variables as variables
+    from mingle_hooks.errors import (
+        ConflictError as ConflictError,
+        FactsError as FactsError,
+        LimitError as LimitError,
+        MingleError as MingleError,
+        MissingError as MissingError,
+        NetworkError as NetworkError,
+        NotExecutableError as NotExecutableError,
+        NotFoundError as NotFoundError,
+        PlaceError as PlaceError,
+        SecretError as SecretError,
+        SettingsError as SettingsError,
+        UsageError as UsageError,
+    )
     from mingle_hooks.scripts.script import render as render
-    from mingle_hooks.world import Assignment as Assignment
-    from mingle_hooks.world import Member as Member
-    from mingle_hooks.world import View as View
-    from mingle_hooks.world import World as World
+    from mingle_hooks.world import Assignment as Assignment, Member as Member, View as View, World as World
 
 __version__ = "1.0.0"
 

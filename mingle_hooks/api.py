@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from mingle_hooks import job, joining
 from mingle_hooks.errors import MingleError, UsageError, limit
-from mingle_hooks.export import frameworks
-from mingle_hooks.export import variables as variables_variables
+from mingle_hooks.export import frameworks, variables as variables_variables
 from mingle_hooks.rendezvous.member import Progress
 from mingle_hooks.settings import TABLE, Bind, Order, Scope
 from mingle_hooks.values import Counted, nearest

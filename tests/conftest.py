@@ -17,9 +17,7 @@ from typing import Any
 
 import hypothesis
 import pytest
-from cluster import hosts as cluster_hosts
-from cluster import real_pbs as cluster_pbs
-from cluster import slurm as cluster_slurm
+from cluster import hosts as cluster_hosts, real_pbs as cluster_pbs, slurm as cluster_slurm
 from cluster.hosts import Hosts
 from cluster.pbs import PbsStandIn
 from cluster.real_pbs import RealPbs

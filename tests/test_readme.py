@@ -13,9 +13,7 @@ from typing import Any
 
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
-from light import BIN as LIGHT_BIN
-from light import TRAIN as LIGHT
-from light import VENV
+from light import BIN as LIGHT_BIN, TRAIN as LIGHT, VENV
 
 from mingle_hooks import errors
 from mingle_hooks.export.frameworks import FRAMEWORKS

@@ -23,8 +23,7 @@ from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run.agent import Approach, RunnerAddress, Task, find_task
 from mingle_hooks.run.messages import LEAVE, Join, Link, Welcome
-from mingle_hooks.values import networks
-from mingle_hooks.values import ports as parse_ports
+from mingle_hooks.values import networks, ports as parse_ports
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo

@@ -15,8 +15,7 @@ import click
 from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
 from mingle_hooks.errors import PlaceError, SettingsError, UsageError, printable
-from mingle_hooks.hooks import files, slurm, verify
-from mingle_hooks.hooks import plan as plans
+from mingle_hooks.hooks import files, plan as plans, slurm, verify
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import UNHEALTHY, Finding, Plan, Removal, Where
 from mingle_hooks.hooks.targets import TARGETS, hook

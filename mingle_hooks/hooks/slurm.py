@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from mingle_hooks.errors import ConflictError, FactsError, UsageError
 from mingle_hooks.files import ENVIRONMENTS, RUN_ROOT, shipped_names, shipped_text
-from mingle_hooks.hooks import files
-from mingle_hooks.hooks import plan as plans
+from mingle_hooks.hooks import files, plan as plans
 from mingle_hooks.hooks.files import DROP_INS, KEYS, Chain, Entry, Site, below_root, is_glob, render_hook
 from mingle_hooks.hooks.plan import EVIL, Draft, Finding, Hook, Line, Plan, Run, Stub, Target, Where, by_name
 from mingle_hooks.settings import SYSTEM_FILE

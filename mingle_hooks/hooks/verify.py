@@ -18,8 +18,7 @@ from typing import Any
 from mingle_hooks import __version__
 from mingle_hooks.errors import MingleError, PlaceError, UsageError
 from mingle_hooks.files import RUN_ROOT
-from mingle_hooks.hooks import files, slurm
-from mingle_hooks.hooks import plan as plans
+from mingle_hooks.hooks import files, plan as plans, slurm
 from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, read_header, render_hook, write_hook
 from mingle_hooks.hooks.plan import TRIAL_S, File, Finding, Hook, Plan, Removal, Target, Trial, Where
 from mingle_hooks.hooks.targets import TARGETS, hook

@@ -27,8 +27,7 @@ from mingle_hooks.net.addresses import hostname, interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.wire import Secret
-from mingle_hooks.run import agent, attempt, machine, messages, processes, starters
-from mingle_hooks.run import status as runs
+from mingle_hooks.run import agent, attempt, machine, messages, processes, starters, status as runs
 from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED, Plan
 from mingle_hooks.run.hub import EVENT_S, Agreed, EventCommand, Hub, Launching, Process
 from mingle_hooks.run.machine import Begin, Event, Machine

@@ -11,8 +11,7 @@ import signal
 import subprocess
 import sys
 
-from cluster import hosts as cluster_hosts
-from cluster import slurm as cluster_slurm
+from cluster import hosts as cluster_hosts, slurm as cluster_slurm
 from cluster.host import USERS
 from cluster.hosts import Hosts
 from cluster.paths import PROJECT

@@ -25,8 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.recorded import OPENPBS
-from support.recorded import environ as recorded
+from support.recorded import OPENPBS, environ as recorded
 
 from cluster.host import USERS, Host
 from cluster.hosts import Hosts

@@ -18,9 +18,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from cluster import hosts as cluster_hosts
-from cluster import names as cluster_names
-from cluster import slurm as cluster_slurm
+from cluster import hosts as cluster_hosts, names as cluster_names, slurm as cluster_slurm
 from cluster.hosts import Hosts
 from cluster.names import RESOLVABLE
 from cluster.slurm import SlurmCluster

@@ -22,8 +22,7 @@ from mingle_hooks.rendezvous.messages import JoinRequest
 from mingle_hooks.rendezvous.multicast import OneWay
 from mingle_hooks.rendezvous.rendezvous import Listeners
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms
-from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
-from mingle_hooks.rendezvous.wire import Attempt, Material, Secret
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION, Attempt, Material, Secret
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load
 

@@ -18,8 +18,7 @@ from support.executables import executable
 from support.needs import need
 from support.recorded import FOLDER
 
-from mingle_hooks.hooks.files import Chain, Site
-from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.files import Chain, Site, render_hook as render
 from mingle_hooks.hooks.targets import TARGETS, hook
 
 HOOKS = tuple(its for target in TARGETS.values() for its in target.hooks.values())

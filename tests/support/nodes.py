@@ -11,10 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from mingle_hooks.net import devices
-from mingle_hooks.net.addresses import ListedAddress as Listed
-from mingle_hooks.net.addresses import read_attribute
-from mingle_hooks.rendezvous.fingerprint import FingerprintRequest as Asked
-from mingle_hooks.rendezvous.fingerprint import fingerprint
+from mingle_hooks.net.addresses import ListedAddress as Listed, read_attribute
+from mingle_hooks.rendezvous.fingerprint import FingerprintRequest as Asked, fingerprint
 
 GIB = 1 << 30
 SHM, TMP = "/dev/shm", "/tmp"

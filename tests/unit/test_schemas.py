@@ -18,8 +18,7 @@ from mingle_hooks import schemas
 from mingle_hooks.errors import MingleError
 from mingle_hooks.scripts.job import FIELDS
 from mingle_hooks.scripts.script import describe
-from mingle_hooks.settings import TABLE as SETTINGS
-from mingle_hooks.settings import load
+from mingle_hooks.settings import TABLE as SETTINGS, load
 from unit.scripts.test_script import OPTIONS as GOLDEN_JOB
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,7 @@ import time
 from collections import deque
 
 from mingle_hooks.rendezvous import multicast, wire
-from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
-from mingle_hooks.rendezvous.wire import Attempt, Secret, check_in_ports, multicast_port
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION, Attempt, Secret, check_in_ports, multicast_port
 
 MOST_HELD = 300
 attempt, targets, secret = Attempt(sys.argv[1]), sys.argv[2].split(","), Secret(b"not the key")

@@ -18,8 +18,7 @@ from mingle_hooks.rendezvous import (
     roster,
     wire,
 )
-from mingle_hooks.run import messages as run_messages
-from mingle_hooks.run import status
+from mingle_hooks.run import messages as run_messages, status
 from mingle_hooks.settings import Settings, load
 
 DEFAULTS: Settings = load({}, {}, system_file="/none")

@@ -18,8 +18,7 @@ from cluster.hosts import Hosts
 from cluster.pbs import PbsStandIn
 from cluster.slurm import SlurmCluster
 from documents import BIN, CASES, KEYED, Block, environ, find, says, standins, world, worlds
-from light import BIN as LIGHT_BIN
-from light import TRAIN
+from light import BIN as LIGHT_BIN, TRAIN
 from needs import lacking, skip_for_want_of
 from support import remote_stand_ins
 

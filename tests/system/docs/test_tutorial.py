@@ -10,8 +10,7 @@ from typing import Any
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 from documents import BIN, ROOT, find, says
-from light import BIN as LIGHT_BIN
-from light import VENV
+from light import BIN as LIGHT_BIN, VENV
 
 PAGE = "tutorial.md"
 # Which nodes a job gets, their addresses, ports, sizes and times, and when a slow machine first says who is missing.

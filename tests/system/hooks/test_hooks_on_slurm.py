@@ -10,8 +10,7 @@ from contextlib import ExitStack
 import pytest
 from cluster.slurm import SlurmCluster
 from hooked_slurm import MINGLE_HOOKS, SHOW, TRAIN, installed, nothing_left, shown, uninstalled
-from light import BIN
-from light import TRAIN as LIGHT
+from light import BIN, TRAIN as LIGHT
 from support.needs import need
 
 

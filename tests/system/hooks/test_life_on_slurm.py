@@ -14,12 +14,10 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from cluster import hosts as cluster_hosts
-from cluster import slurm as cluster_slurm
+from cluster import hosts as cluster_hosts, slurm as cluster_slurm
 from cluster.host import Host
 from cluster.hosts import Hosts
-from cluster.slurm import CONF, SlurmCluster
-from cluster.slurm import conf as conf_text
+from cluster.slurm import CONF, SlurmCluster, conf as conf_text
 from support.needs import skip_for_want_of
 
 from mingle_hooks.hooks.files import LOCK_PATH

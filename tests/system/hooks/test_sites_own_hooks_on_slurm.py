@@ -17,8 +17,7 @@ from support.hooks import SITE_KEY
 from support.hooks_image import aged
 from support.needs import need, skip_for_want_of
 
-from mingle_hooks.hooks.files import Site
-from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.files import Site, render_hook as render
 from mingle_hooks.hooks.targets import hook
 
 SHOW = ("/bin/sh", "-c", "echo $SLURM_PROCID $MASTER_ADDR")

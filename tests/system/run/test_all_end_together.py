@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import runs_on_hosts as losses
-from cluster import hosts as cluster_hosts
-from cluster import slurm as cluster_slurm
+from cluster import hosts as cluster_hosts, slurm as cluster_slurm
 from cluster.waiting import until
 from needs import skip_for_want_of
 from runs_on_hosts import RUNNER, STUBBORN, Bare, Runs, UnderPbs, UnderSlurm, begin, until_nothing_is_left

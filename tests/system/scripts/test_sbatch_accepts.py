@@ -13,16 +13,14 @@ from typing import Any
 from cluster import slurm as cluster_slurm
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
-from light import BIN
-from light import TRAIN as LIGHT
+from light import BIN, TRAIN as LIGHT
 from support.needs import skip_for_want_of
 from support.recorded import FOLDER
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.files import toml
 from mingle_hooks.scripts.job import LAUNCHERS, SAME
-from mingle_hooks.scripts.script import describe
-from mingle_hooks.scripts.script import render_script as render
+from mingle_hooks.scripts.script import describe, render_script as render
 
 JOB_S = 120.0
 TABLE = toml((FOLDER.parent / "sbatch.toml").read_bytes())

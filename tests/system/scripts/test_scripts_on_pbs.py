@@ -15,8 +15,7 @@ from cluster.real_pbs import RealPbs
 from support.directives import VALUES, script_with, words_for
 from support.jobs import LONG, SETUP, TRAIN
 
-from mingle_hooks.scripts.script import describe
-from mingle_hooks.scripts.script import render_script as render
+from mingle_hooks.scripts.script import describe, render_script as render
 
 Pbs = PbsStandIn | RealPbs
 Start = Callable[..., Pbs]

@@ -13,8 +13,7 @@ from support.directives import CARRIED, VALUES, script_with
 from support.jobs import JOB_S, TRAIN, output, submit
 from support.needs import need
 
-from mingle_hooks.scripts.script import describe
-from mingle_hooks.scripts.script import render_script as render
+from mingle_hooks.scripts.script import describe, render_script as render
 
 # Rank 1 fails while rank 0 is at work; when they are there again, both say so.
 FAILS_ONCE = """

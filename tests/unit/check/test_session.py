@@ -20,14 +20,14 @@ from mingle_hooks.check.session import (
     ProbeListener,
     Session,
     Verdict,
+    assemble_report as assembled,
+    datagram_rounds as datagrams,
     other_hosts,
     probe_rounds,
+    shared_networks as shared,
     transfer_rounds,
     verdict_findings,
 )
-from mingle_hooks.check.session import assemble_report as assembled
-from mingle_hooks.check.session import datagram_rounds as datagrams
-from mingle_hooks.check.session import shared_networks as shared
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, body_of
 from mingle_hooks.run import starters

@@ -16,9 +16,7 @@ from forked import Forked
 from needs import need
 from support.executables import executable
 
-from mingle_hooks.cli.commands import COMMANDS
-from mingle_hooks.cli.commands import COMPLETERS as SPOKEN
-from mingle_hooks.cli.commands import matching as matches
+from mingle_hooks.cli.commands import COMMANDS, COMPLETERS as SPOKEN, matching as matches
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from forked import Forked
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from needs import need
 
 from mingle_hooks.cli.commands import COMMANDS

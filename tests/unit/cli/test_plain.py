@@ -8,8 +8,7 @@ import sys
 from typing import Any
 
 import click
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mingle_hooks.cli.commands import settings_options
 from mingle_hooks.cli.main import read_call

@@ -9,8 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError
 from mingle_hooks.export import hostfiles

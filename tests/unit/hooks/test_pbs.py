@@ -21,8 +21,7 @@ from mingle_hooks.cli.hooks import hooks
 from mingle_hooks.export.variables import own
 from mingle_hooks.files import shipped_text
 from mingle_hooks.hooks import targets
-from mingle_hooks.hooks.files import KILL_SWITCH, Site
-from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.files import KILL_SWITCH, Site, render_hook as render
 from mingle_hooks.hooks.targets import hook
 
 LAUNCHES = recorded("openpbs-*/hook.execjob_launch.*")

@@ -15,8 +15,7 @@ from support.recorded import STEP
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.hooks import files, slurm, verify
-from mingle_hooks.hooks.files import TASK_PROLOG, Site
-from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.files import TASK_PROLOG, Site, render_hook as render
 from mingle_hooks.hooks.plan import Plan, Where
 from mingle_hooks.hooks.slurm import SlurmConf, find_slurm_conf, parse_config
 from mingle_hooks.hooks.targets import hook

@@ -19,8 +19,7 @@ from support.hooks import FULL, HOOKS, OBSERVE, PET, SHELLS, SITES, exported, re
 from support.needs import only_with
 from support.recorded import environ
 
-from mingle_hooks.hooks.files import Chain, Site
-from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.files import Chain, Site, render_hook as render
 from mingle_hooks.hooks.targets import hook
 from mingle_hooks.schedulers.hostlist import expand
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 from cluster.machines import carrier, grow, recorded, route, route6, seen, tables
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from needs import only_with
 
 from mingle_hooks.errors import NetworkError, UsageError

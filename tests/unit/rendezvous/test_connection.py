@@ -10,8 +10,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support.gathering import PATIENCE_S, Clock, until
 
 from mingle_hooks.rendezvous import connection

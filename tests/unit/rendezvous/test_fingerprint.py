@@ -12,12 +12,13 @@ from support.recorded import assigned
 from support.running import children
 
 from mingle_hooks.net import devices as child
-from mingle_hooks.rendezvous.fingerprint import is_variable
-from mingle_hooks.rendezvous.fingerprint import load_fingerprint as loads
-from mingle_hooks.rendezvous.report import Compared
-from mingle_hooks.rendezvous.report import compare_members as compare
-from mingle_hooks.rendezvous.report import field_name as field
-from mingle_hooks.rendezvous.report import finding_lines as lines
+from mingle_hooks.rendezvous.fingerprint import is_variable, load_fingerprint as loads
+from mingle_hooks.rendezvous.report import (
+    Compared,
+    compare_members as compare,
+    field_name as field,
+    finding_lines as lines,
+)
 from mingle_hooks.values import FIELDS
 
 

@@ -15,8 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support import gathering
 from support.gathering import ATTEMPT, PATIENCE_S, SECRET, Clock, InRoom, Member, Room, heard, hello, join_request, talk
 

@@ -7,8 +7,7 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support.gathering import ANSWER, Clock, join_request
 
 from mingle_hooks.errors import ConflictError, MissingError, by_exit_code

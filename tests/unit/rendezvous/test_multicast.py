@@ -13,8 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support.gathering import ATTEMPT, OTHER, SECRET, Clock, context
 
 from mingle_hooks.net.addresses import ListedAddress, list_addresses, preference

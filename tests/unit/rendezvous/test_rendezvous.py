@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gathering import SECRET, Clock, free_ports, join_request, observer
-from support.gathering import request as any_request
+from support.gathering import SECRET, Clock, free_ports, join_request, observer, request as any_request
 
 from mingle_hooks.errors import MingleError, MissingError, NetworkError, UsageError
 from mingle_hooks.net import ports

@@ -15,13 +15,17 @@ from support.gathering import Room
 
 from mingle_hooks.rendezvous import fingerprint, report
 from mingle_hooks.rendezvous.connection import Lookup, Loop
-from mingle_hooks.rendezvous.fingerprint import LONGEST
-from mingle_hooks.rendezvous.fingerprint import dump_fingerprint as dumps
-from mingle_hooks.rendezvous.fingerprint import load_fingerprint as loads
+from mingle_hooks.rendezvous.fingerprint import LONGEST, dump_fingerprint as dumps, load_fingerprint as loads
 from mingle_hooks.rendezvous.messages import Durations, Outcome, process_age_s
-from mingle_hooks.rendezvous.report import MOST_LINES, Compared, Finding, phases, timeline_lines
-from mingle_hooks.rendezvous.report import compare_members as compare
-from mingle_hooks.rendezvous.report import finding_lines as lines
+from mingle_hooks.rendezvous.report import (
+    MOST_LINES,
+    Compared,
+    Finding,
+    compare_members as compare,
+    finding_lines as lines,
+    phases,
+    timeline_lines,
+)
 from mingle_hooks.rendezvous.roster import AdvertisedAddress
 from mingle_hooks.values import FIELDS
 

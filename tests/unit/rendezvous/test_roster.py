@@ -8,13 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support.gathering import Clock, join_request
 
 from mingle_hooks.errors import Shortage
-from mingle_hooks.rendezvous import roster as rosters
-from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous import roster as rosters, wire
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.leader import missing_members
 from mingle_hooks.rendezvous.messages import JoinRequest

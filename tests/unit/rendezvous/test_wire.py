@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Annotated, NamedTuple
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from support.gathering import OTHER, SECRET
 
 from mingle_hooks.rendezvous import wire

@@ -22,8 +22,7 @@ from support.gathering import until
 from mingle_hooks.errors import UsageError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret, body_of
-from mingle_hooks.run import agent as agents
-from mingle_hooks.run import messages, processes
+from mingle_hooks.run import agent as agents, messages, processes
 from mingle_hooks.run.agent import Approach, Options, RunnerAddress, Task
 from mingle_hooks.run.messages import Link
 

@@ -15,8 +15,7 @@ from places import path_without
 from support.executables import executable
 
 from mingle_hooks.rendezvous.wire import WireError, parse
-from mingle_hooks.run import command as stacks
-from mingle_hooks.run import messages, processes
+from mingle_hooks.run import command as stacks, messages, processes
 from mingle_hooks.run.command import LONGEST, MOST_WAITING, Pipe, root_exception
 from mingle_hooks.run.messages import CLEAN, DUMP, ENDED, ERR, MOST_STACKS, MOST_TAIL, STACKS, Dump, Stacks
 

@@ -16,8 +16,7 @@ from mingle_hooks.errors import LimitError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.run import output
 from mingle_hooks.run.messages import OUT
-from mingle_hooks.run.output import FileWriter, Output
-from mingle_hooks.run.output import label_lines as labelled
+from mingle_hooks.run.output import FileWriter, Output, label_lines as labelled
 
 
 class Pipes:

@@ -13,8 +13,7 @@ import pytest
 from fake_runner import PATIENCE_S, START, Runner
 
 from mingle_hooks.run import messages, processes
-from mingle_hooks.run.processes import OomCounter as Counter
-from mingle_hooks.run.processes import oom_files as files
+from mingle_hooks.run.processes import OomCounter as Counter, oom_files as files
 
 # Each starts what is hard to find or to end, and says so.
 STUBBORN = {

@@ -17,8 +17,7 @@ from cluster.waiting import until
 from mingle_hooks.errors import MissingError, UsageError
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.run import messages, output, starters
-from mingle_hooks.run import runner as member
+from mingle_hooks.run import messages, output, runner as member, starters
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.hub import Launching
 from mingle_hooks.run.machine import Begin, Joined, Lost, Received

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from support.executables import executable
-from support.recorded import FOLDER, SLURM_VERSIONS
-from support.recorded import environ as variables
+from support.recorded import FOLDER, SLURM_VERSIONS, environ as variables
 
 from mingle_hooks.errors import FactsError, MingleError, PlaceError, UsageError
 from mingle_hooks.files import toml

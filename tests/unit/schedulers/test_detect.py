@@ -9,13 +9,11 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, assigned, environ
 
 from mingle_hooks.errors import FactsError, MingleError
-from mingle_hooks.schedulers import detect as table
-from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers import detect as table, hostlist
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 

@@ -8,8 +8,7 @@ import pytest
 from support.directives import CARRIED, ONLY_SLURM, READERS, VALUES, lines, script_with, words_for
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.script import describe
-from mingle_hooks.scripts.script import render_script as render
+from mingle_hooks.scripts.script import describe, render_script as render
 
 # What the manuals show, or the like: no rule of ours may refuse it.
 TAKES = {

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.scripts.job import Gpus, as_hms, as_size, mebibytes_of, seconds_of
-from mingle_hooks.scripts.script import describe
-from mingle_hooks.scripts.script import render_script as render
+from mingle_hooks.scripts.script import describe, render_script as render
 
 SPEC = """
 command = ["train.py", "--lr", "1e-3"]

@@ -6,12 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mingle_hooks.scripts.job import LARGEST_BYTES
-from mingle_hooks.scripts.lint import lint_script as lint
-from mingle_hooks.scripts.lint import split_lines
+from mingle_hooks.scripts.lint import lint_script as lint, split_lines
 
 HERE = Path(__file__).resolve()
 SCRIPTS = [*sorted(HERE.parent.glob("golden/*.sh")), *sorted(HERE.parents[3].glob("examples/*/*.sh"))]

@@ -21,8 +21,14 @@ from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.scripts import script as search
 from mingle_hooks.scripts.directives import TABLE
 from mingle_hooks.scripts.job import LAUNCHERS
-from mingle_hooks.scripts.script import describe, environment_lines, quote_argument, quote_argv, quote_word
-from mingle_hooks.scripts.script import render_script as render
+from mingle_hooks.scripts.script import (
+    describe,
+    environment_lines,
+    quote_argument,
+    quote_argv,
+    quote_word,
+    render_script as render,
+)
 
 NAMES = [scheduler.name for scheduler in TABLE]
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from support.forked import Forked
 
-from mingle_hooks.scripts.script import describe
-from mingle_hooks.scripts.script import render_script as render
+from mingle_hooks.scripts.script import describe, render_script as render
 
 Mingle = Callable[..., subprocess.CompletedProcess[str]]
 
