@@ -156,9 +156,7 @@ def language_of(command: list[str]) -> tuple[str, str, str]:
 
 @pytest.mark.parametrize("command", [*POSIX, *CSH, FISH], ids=lambda c: c[0])
 @pytest.mark.parametrize("unset", [[], ["MASTER_ADDR", "NOT_SET"]], ids=["nothing to unset", "two to unset"])
-def test_a_failure_ends_a_script_with_the_code_or_only_sets_the_status(
-    command: list[str], unset: list[str], tmp_path: Path
-) -> None:
+def test_a_failure_ends_a_script_or_only_sets_the_status(command: list[str], unset: list[str], tmp_path: Path) -> None:
     """What follows would train alone; what was left is gone. A person's session stays open, with the status."""
     shell, way, status = language_of(command)
     done = run(command, f"{way}; echo went on", shells.failure(shell, 76, unset), tmp_path)
@@ -176,9 +174,7 @@ def test_a_failure_ends_a_script_with_the_code_or_only_sets_the_status(
 
 @pytest.mark.parametrize("command", POSIX, ids=lambda c: c[0])
 @pytest.mark.parametrize("errexit", ["", "set -e;"])
-def test_a_readonly_variable_fails_loudly_and_leaves_no_half_world(
-    command: list[str], errexit: str, tmp_path: Path
-) -> None:
+def test_a_readonly_variable_fails_loudly_with_no_half_world(command: list[str], errexit: str, tmp_path: Path) -> None:
     """Either the shell ends, or eval fails and nothing at all is exported."""
     text = shells.success("sh", {"A": "1", "B": "2", "C": "3"}, ["OLD"])
     script = f'{errexit} readonly B=mine; eval "$(cat text)" || exit 5; echo on'

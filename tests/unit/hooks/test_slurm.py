@@ -355,9 +355,7 @@ def test_a_cluster_s_own_file_is_included(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["environment", "slurmd"])
-def test_the_slurm_conf_of_this_host_counts_on_this_host_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
+def test_this_hosts_slurm_conf_counts_here_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     """It is named by the environment or by the slurmd that runs; an image is another's. What was typed is first."""
     (tmp_path / "own.conf").write_text("Prolog=/opt/own\n")
     if by == "environment":

@@ -66,9 +66,7 @@ AMD = {f"sys__class__kfd__kfd__topology__nodes__{n}__gpu_id": f"{id_}\n" for n, 
 @pytest.mark.parametrize(
     ("files", "count"), [({"dev__nvidia3": "", **DRIVERS}, 1), (DRIVERS, 2), (AMD, 2), ({}, None)], ids=str
 )
-def test_what_was_granted_counts_before_what_the_driver_lists(
-    files: dict[str, str], count: int | None, tmp_path: Path
-) -> None:
+def test_what_was_granted_comes_before_a_drivers_list(files: dict[str, str], count: int | None, tmp_path: Path) -> None:
     """A container lists the whole host's GPUs; AMD's nodes with an id are GPUs; nothing known is not zero."""
     assert visible_gpus({}, made(tmp_path, **files)) == count
 

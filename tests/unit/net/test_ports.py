@@ -58,9 +58,7 @@ def kept(address: str, few: range) -> tuple[str, int]:
 @only_with("root")
 @pytest.mark.parametrize("user", [0, 61_002])
 @pytest.mark.parametrize("is_second_use", [False, True])
-def test_a_held_port_is_refused_to_every_bind_of_every_user_until_it_is_let_go(
-    few: range, user: int, *, is_second_use: bool
-) -> None:
+def test_a_held_port_is_refused_to_every_users_bind_until_let_go(few: range, user: int, *, is_second_use: bool) -> None:
     """With SO_REUSEADDR, SO_REUSEPORT, both or none, also where the port was in TIME_WAIT when it was taken."""
     if is_second_use:
         first = listen("127.0.0.1", few[:1], few)

@@ -146,6 +146,11 @@ class Ends:
         """Serve until something happens."""
         until(self.loop, happens)
 
+    def ended(self) -> list[str]:
+        """Serve until the connection ends, and return what it reported."""
+        self.until(lambda: self.ends)
+        return self.ends
+
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
@@ -161,8 +166,7 @@ def test_a_frame_that_stops_half_way_ends_the_connection(ends: Ends) -> None:
         ends.other.send(bytes([byte]))
         ends.loop.turn(0.1)
     assert (ends.frames, ends.ends) == ([], [])
-    ends.until(lambda: ends.ends)
-    assert ends.ends == ["the rest of a frame has not come"]
+    assert ends.ended() == ["the rest of a frame has not come"]
 
 
 def test_a_connection_between_two_frames_waits_for_ever() -> None:
@@ -197,8 +201,7 @@ def test_any_bytes_give_frames_or_the_end_and_never_more_memory_than_a_frame(pie
         for piece in pieces:
             ends.other.sendall(piece)
         ends.other.close()
-        ends.until(lambda: ends.ends)
-        assert len(ends.ends) == 1
+        assert len(ends.ended()) == 1
         assert all(len(payload) <= ends.connection.most_bytes for _, payload in ends.frames)
         assert len(ends.connection._in) <= HEADER.size + ends.connection.most_bytes or "more than" in ends.ends[0]
 
@@ -244,8 +247,7 @@ def test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded(end
     while ends.connection.waiting_bytes <= connection.MOST_WAITING_BYTES:
         ends.connection.send(bytes(4_000_000))
     assert ends.ends == []
-    ends.until(lambda: ends.ends)
-    assert ends.ends == ["it does not read"]
+    assert ends.ended() == ["it does not read"]
 
 
 def test_data_that_waits_for_many_peers_is_held_once() -> None:
@@ -268,9 +270,8 @@ def test_sending_to_a_closed_peer_ends_the_connection_after_its_last_frames(ends
     ends.connection.send(b"x" * 10)
     ends.connection.send(b"x" * 10)
     assert ends.ends == []
-    ends.until(lambda: ends.ends)
+    assert len(ends.ended()) == 1
     assert ends.frames == [(9, b"farewell")]
-    assert len(ends.ends) == 1
 
 
 def test_a_reset_is_an_end_like_any_other() -> None:
@@ -318,8 +319,7 @@ def test_a_refused_frame_is_the_last_one_of_its_connection(ends: Ends) -> None:
 
     ends.connection.on_frame = refuse
     ends.other.send(frame(1, b"") * 3)
-    ends.until(lambda: ends.ends)
-    assert ends.ends == ["no"]
+    assert ends.ended() == ["no"]
 
 
 @pytest.mark.parametrize("address", ["localhost", "dead", "", "1.2.3", "::x", "\0"])

@@ -124,9 +124,7 @@ def test_ports_that_are_down_and_cards_that_are_gone_are_seen(tmp_path: Path) ->
     assert parts(node)["rdma"] == "down"
 
 
-def test_a_device_that_does_not_answer_is_the_finding_and_takes_half_a_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_device_is_the_finding_after_half_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "ANSWER_S", 0.05)
     node = dgx(tmp_path)
     silence(monkeypatch, tmp_path / "sys/class/infiniband/mlx5_3/ports/1/state")

@@ -95,9 +95,7 @@ def test_a_member_with_commit_reaches_no_leader_at_the_worlds_port(pair: Room) -
 
 
 @pytest.mark.parametrize(("parts", "kind"), [({"rank": 1}, "rank"), ({"rank": 3}, "beyond"), ({"nodes": 4}, "nodes")])
-def test_a_contradiction_fails_all_members_with_the_same_error_now_and_later(
-    parts: dict[str, int], kind: str, trio: Room
-) -> None:
+def test_a_contradiction_fails_all_members_alike_now_and_later(parts: dict[str, int], kind: str, trio: Room) -> None:
     """The members so far, the contradicting one, and later ones."""
     trio.joined(rank=1)
     trio.member(**parts).come()
@@ -390,17 +388,16 @@ def test_any_bytes_of_a_stranger_only_end_its_connection(pieces: list[bytes], be
         [(wire.CHECKIN, "leader")],
     ],
 )
-def test_a_member_that_sends_an_invalid_frame_is_out_and_the_world_forms(frames: list[tuple[int, object]]) -> None:
+def test_a_member_that_sends_an_invalid_frame_is_out_and_the_world_forms(frames: list[Any], pair: Room) -> None:
     """Whatever the order and the values of its frames."""
-    with Room(2) as room:
-        whole = join_request(rank=1).body()
-        with greeted(room) as say:
-            for kind, said in frames:
-                own = {"member": room.me.member.hex()} if said == "leader" else said if isinstance(said, dict) else {}
-                say(kind, {**whole, **own} if kind == wire.CHECKIN else said)
-            room.until(lambda: not room.leader.acceptor.connected)
-        assert len(room.leader.roster) == 1
-        room.joined(rank=1, state="formed")
+    whole = join_request(rank=1).body()
+    with greeted(pair) as say:
+        for kind, said in frames:
+            own = {"member": pair.me.member.hex()} if said == "leader" else said if isinstance(said, dict) else {}
+            say(kind, {**whole, **own} if kind == wire.CHECKIN else said)
+        pair.until(lambda: not pair.leader.acceptor.connected)
+    assert len(pair.leader.roster) == 1
+    pair.joined(rank=1, state="formed")
 
 
 @pytest.mark.parametrize(
@@ -478,18 +475,17 @@ def test_a_lease_begins_when_it_is_requested(clock: Clock) -> None:
     assert leases.ending(LEASE_S - 19.0) == [b"a"]
 
 
-def test_a_leader_does_not_commit_while_a_member_is_about_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_does_not_commit_while_a_member_is_about_to_leave(pair: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """A member whose time is almost over gives up, and the world with it; its lease is not renewed."""
     asked: list[int] = []
     monkeypatch.setattr(InRoom, "_hold_or_commit", lambda _self, _kind, epoch: asked.append(epoch))
-    with Room(2) as room:
-        member = room.member()
-        member.patience_s = 4.0  # two lost packets take longer
-        member.come()
-        room.until(lambda: member.state == "ready")
-        for _ in range(10):
-            room.turn()
-        assert (room.leader.state, asked) == ("closing", [])
+    member = pair.member()
+    member.patience_s = 4.0  # two lost packets take longer
+    member.come()
+    pair.until(lambda: member.state == "ready")
+    for _ in range(10):
+        pair.turn()
+    assert (pair.leader.state, asked) == ("closing", [])
 
 
 def test_leases_are_renewed_while_others_are_awaited(trio: Room) -> None:

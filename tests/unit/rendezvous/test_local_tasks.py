@@ -215,9 +215,7 @@ def first(directory: str, tasks: Tasks) -> tuple[Any, Any]:
     return met, process
 
 
-def test_two_first_tasks_are_one_too_many_and_the_earlier_one_goes_on(
-    directory: str, first: tuple[Any, Any], tasks: Tasks
-) -> None:
+def test_two_first_tasks_are_one_too_many_and_the_earlier_one_goes_on(directory: str, first: Any, tasks: Tasks) -> None:
     """Its socket is not taken away, also where a better name has been given free since."""
     for candidates in ([directory], [f"{directory}.better", directory]):
         with pytest.raises(ConflictError, match="local rank 0"):
@@ -226,9 +224,7 @@ def test_two_first_tasks_are_one_too_many_and_the_earlier_one_goes_on(
     assert first[0].wait(PATIENCE_S)
 
 
-def test_a_first_task_that_is_killed_ends_the_others_and_hinders_no_next_try(
-    directory: str, first: tuple[Any, Any], tasks: Tasks
-) -> None:
+def test_a_killed_first_task_ends_the_others_and_hinders_no_next_try(directory: str, first: Any, tasks: Tasks) -> None:
     """What it left is taken over."""
     tasks.start(follow, directory, 1)
     assert first[0].wait(PATIENCE_S)

@@ -222,7 +222,7 @@ def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_a_connection_that_arrives_first_at_the_worlds_port_is_treated_like_all_others(
+def test_the_first_connection_at_the_worlds_port_is_treated_like_all_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A connection has what its listener has when it arrives, and a member may dial as soon as anybody listens."""

@@ -340,9 +340,7 @@ def test_a_member_of_another_version_is_not_compared(room: Room) -> None:
     assert report.refuse_different_nodes(room.leader, STRICT, 0) is False
 
 
-def test_the_leader_knows_how_far_a_clock_may_be_off_at_least_and_at_most(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_leader_knows_how_far_off_a_clock_is_at_least_and_most(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interval holds the truth, however long the handshake took."""
     come(room)
     intervals = [entry.clock for entry in room.leader.roster.entries()]

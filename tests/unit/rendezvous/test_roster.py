@@ -247,7 +247,6 @@ def test_a_name_that_a_stranger_gives_itself_is_a_host_name_or_left_out(name: st
 
 
 BEST, SECOND = AdvertisedAddress("10.0.0.1"), AdvertisedAddress("10.1.0.1")
-LOOPBACK = AdvertisedAddress("127.0.0.1", loopback=True)
 
 
 class Leading:
@@ -266,18 +265,15 @@ class Leading:
         other = join_request(rank=1, machine=machine)
         self.roster.add(other, "10.0.0.2")
         for offer in reached:
-            self.reaches(other.member, offer)
+            self.roster.reach(other.member, offer, "10.0.0.2")
+            self.choice.consider()
         return other.member
 
-    def reaches(self, member: bytes, offer: int) -> None:
-        """Have a member reach one address."""
-        self.roster.reach(member, offer, "10.0.0.2")
-        self.choice.consider()
-
-    def later(self, seconds: float) -> None:
-        """Let time pass."""
+    def later(self, seconds: float) -> list[int]:
+        """Let time pass, and return the addresses that were chosen by then."""
         self.clock.ahead += seconds
         self.loop.turn(0.0)
+        return self.closed
 
 
 @pytest.fixture
@@ -292,10 +288,8 @@ def leading(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Leading]:
 def test_the_next_best_address_is_chosen_after_the_best_ones_time(leading: Leading) -> None:
     """And not a moment before."""
     leading.comes(1)
-    leading.later(rosters.SETTLE_S - 0.01)
-    assert leading.closed == []
-    leading.later(0.02)
-    assert leading.closed == [1]
+    assert leading.later(rosters.SETTLE_S - 0.01) == []
+    assert leading.later(0.02) == [1]
 
 
 def test_the_time_of_the_best_address_begins_anew_after_a_member_has_left(leading: Leading) -> None:
@@ -305,13 +299,11 @@ def test_the_time_of_the_best_address_begins_anew_after_a_member_has_left(leadin
     leading.roster.remove(member)
     leading.choice.start_over()
     leading.comes(1)
-    leading.later(1.0)
-    assert leading.closed == []
-    leading.later(rosters.SETTLE_S)
-    assert leading.closed == [1]
+    assert leading.later(1.0) == []
+    assert leading.later(rosters.SETTLE_S) == [1]
 
 
-@pytest.mark.parametrize("leading", [(LOOPBACK, BEST)], indirect=True)
+@pytest.mark.parametrize("leading", [(ON_LOOPBACK, BEST)], indirect=True)
 @pytest.mark.parametrize(("machine", "chosen"), [("here", 0), ("there", 1)])
 def test_loopback_serves_the_members_of_one_machine_only(leading: Leading, machine: str, chosen: int) -> None:
     """Of others it is not asked."""
@@ -323,10 +315,8 @@ def test_no_address_is_chosen_while_others_of_the_id_can_still_check_in(leading:
     """Also where all are in."""
     leading.choice.listen_for(30.0)
     leading.comes(0)
-    leading.later(29.9)
-    assert leading.closed == []
-    leading.later(0.2)
-    assert leading.closed == [0]
+    assert leading.later(29.9) == []
+    assert leading.later(0.2) == [0]
 
 
 def test_no_address_is_chosen_while_another_leader_is_being_dialled(leading: Leading) -> None:
@@ -335,10 +325,8 @@ def test_no_address_is_chosen_while_another_leader_is_being_dialled(leading: Lea
     leading.choice.is_alone = lambda: next(answers)
     leading.comes(0)
     assert leading.closed == []
-    leading.later(1.1 * rosters.RECHECK_S)
-    assert leading.closed == []
-    leading.later(1.1 * rosters.RECHECK_S)
-    assert leading.closed == [0]
+    assert leading.later(1.1 * rosters.RECHECK_S) == []
+    assert leading.later(1.1 * rosters.RECHECK_S) == [0]
 
 
 @pytest.mark.parametrize("how", ["has failed", "has stopped"])
@@ -348,8 +336,7 @@ def test_a_leader_that_no_longer_gathers_chooses_no_address(leading: Leading, ho
     leading.comes(1)
     if how == "has stopped":
         leading.choice.stop()
-    leading.later(2 * rosters.SETTLE_S)
-    assert leading.closed == []
+    assert leading.later(2 * rosters.SETTLE_S) == []
 
 
 # What all members are told where the time is over: the likeliest cause first.

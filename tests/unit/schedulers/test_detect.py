@@ -175,7 +175,7 @@ def test_a_launcher_in_a_requeued_job_has_the_jobs_restarts() -> None:
         *(("h.a 1 h.b 1", name, rank) for name, rank in (("h", None), ("h.b", 1))),
     ],
 )
-def test_hosts_without_numbers_are_found_by_a_name_that_is_unique(
+def test_hosts_without_numbers_are_found_by_a_unique_name(
     hosts: str, hostname: str | None, node_rank: int | None
 ) -> None:
     """Where the scheduler only lists hosts, this host's place in the list is its rank."""

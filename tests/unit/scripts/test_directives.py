@@ -108,9 +108,7 @@ def test_what_a_scheduler_cannot_carry_is_refused_by_name(scheduler: str, field:
         ("lsf", {"job-name": "x" * 251, "array": "1-9"}, "job-name"),  # 255 characters with the indices
     ],
 )
-def test_fields_that_a_scheduler_cannot_carry_together_are_refused(
-    scheduler: str, options: dict[str, object], field: str
-) -> None:
+def test_fields_that_exclude_each_other_are_refused(scheduler: str, options: dict[str, object], field: str) -> None:
     """The error names one of them."""
     with pytest.raises(UsageError, match=f"--{field}"):
         render(scheduler, describe(options, ["train.py"]))

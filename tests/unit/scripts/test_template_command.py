@@ -129,9 +129,7 @@ def test_jinja2_is_loaded_only_for_a_script() -> None:
         (["--", "srun", "python3", "train.py"], False),
     ],
 )
-def test_a_launcher_in_front_of_the_users_python_is_announced(
-    mingle: Mingle, arguments: list[str], *, is_noted: bool
-) -> None:
+def test_a_launcher_before_a_users_python_is_announced(mingle: Mingle, arguments: list[str], *, is_noted: bool) -> None:
     """The script and stderr both say that torchrun starts it, and which option changes that."""
     done = mingle("slurm", *arguments)
     note = "torchrun starts python3; with --launcher process each task is one python3"
