@@ -1,24 +1,28 @@
 """`make mutants SAMPLE=30 SEED=1`: break the package in one place at a time, and count what the quick tests notice.
 
 A mutant changes one operator, number, truth value or name of a variable, or drops one statement, in a copy of the
-package in build/mutants. The quick tests that ran the changed block run against it, the fastest first, until one fails,
-and fails again by itself.
+package in build/mutants. The quick tests that ran the changed block run against it, those of its module first, then its
+room's, the fastest first, until one fails, fails again by itself, and passes without the change.
 Which tests run which block is recorded once, and again for each test file that changes. Prints the score, by room, and
 what survived: a survivor is a test to write, or a change that makes no difference.
 
-As with mutmut, annotations, decorators and texts stay as they are, and so do measures: numbers whose name ends with a
-unit, round ones, and powers of two, where one more is no defect. Unlike mutmut, code outside of functions changes, too.
-A block's tests are all that ran it, also those of its callers, up to a twentieth of the time of all quick tests.
+As with mutmut, annotations, decorators and texts stay as they are. So does what is one more or less where that is no
+defect: numbers whose name ends with a unit or says that it is a limit (MOST_LINKS), round ones and powers of two, and
+whether such a limit, or a time, may just be reached (< or <=). A socket's option is on with 2 as with 1. Unlike with
+mutmut, code outside of functions changes, too.
+A block's tests are all that ran it, also those of its callers, up to SHARE of the time of all quick tests.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import compileall
 import copy
 import hashlib
 import json
 import os
+import py_compile
 import random
 import shutil
 import signal
@@ -40,7 +44,7 @@ HOME = ROOT / "build" / "mutants"
 RECORD = HOME / "record.json"
 FAILED = HOME / "failed"
 # How much of the time of all quick tests a mutant's tests may take: those that notice a mutant do so early.
-SHARE = 0.05
+SHARE = 0.1
 # A mutant may make a test wait for ever: that counts as noticed. Their process, which a mutant may stop, too, gets this
 # and four times what the tests usually take: a busy machine is no defect.
 TEST_LIMIT_S = 15
@@ -71,6 +75,8 @@ SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 # A measure that its name gives the unit of: one more or less is no defect.
 UNITS = ("_S", "_MS", "_US", "_BYTES", "_KIB", "_MIB", "_CHARACTERS", "_LINES")
+LIMITS = ("MOST", "LONGEST", "LARGEST", "LEAST", "FEW")
+CLOCKS = ("clock()", "time()", "monotonic()", "boottime()")
 # What each process with the package notes in a file of its own: the name of a test, and the blocks that it runs.
 SEEN = f"""
 from os import O_APPEND, O_CREAT, O_WRONLY, close, environ, getpid, open, write
@@ -115,6 +121,14 @@ class Mutant(NamedTuple):
     node: int
     block: str
 
+    def is_own(self, test: str) -> bool:
+        """Tell whether a test is in the file that has the module's name."""
+        return f"/test_{self.path.stem}.py::" in test
+
+    def is_of_room(self, test: str) -> bool:
+        """Tell whether a test is in the folder of the module's room."""
+        return test.startswith(f"tests/unit/{self.path.parts[1]}/")
+
     def text(self) -> tuple[str, str]:
         """Return the module's text with the change, and the change as people read it."""
         tree = ast.parse((ROOT / self.path).read_text())
@@ -149,6 +163,9 @@ def _is_site(node: ast.AST) -> bool:
         return isinstance(node.value, ast.Call)
     if isinstance(node, ast.BinOp) and (_is_text(node.left) or _is_text(node.right)):
         return False
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+        sides = (node.left, *node.comparators)
+        return len(node.ops) == 1 and not any(_is_measure(side) or ast.unparse(side).endswith(CLOCKS) for side in sides)
     is_name = isinstance(node, ast.Name) and node.id in NAMES
     is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     is_raise = isinstance(node, ast.Raise) and node.exc is not None
@@ -179,8 +196,9 @@ def _change(node: ast.AST) -> None:
 
 def _makes_no_difference(node: ast.AST) -> list[ast.AST]:
     """Return the parts of a node in which a change is of wording, of types, or of a measure."""
-    if isinstance(node, ast.arg):
-        return [node.annotation] if node.annotation else []
+    if isinstance(node, ast.arg | ast.Raise):  # of the latter its message; the statement itself may be dropped
+        part = node.annotation if isinstance(node, ast.arg) else node.exc
+        return [part] if part else []
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [*node.decorator_list, *([node.returns] if isinstance(node, ast.FunctionDef) and node.returns else [])]
     if isinstance(node, ast.AnnAssign):
@@ -188,13 +206,15 @@ def _makes_no_difference(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
         pairs = zip(node.targets[0].elts, node.value.elts, strict=False)
         return [value for target, value in pairs if _is_measure(target)]
-    if isinstance(node, ast.Raise):  # its message; the statement itself may be dropped
-        return [node.exc] if node.exc else []
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".setsockopt"):
+        return [word for word in node.args if isinstance(word, ast.Constant) and word.value == 1]
     return [node] if _is_power(node) or (isinstance(node, ast.Assign) and _is_measure(node.targets[0])) else []
 
 
 def _is_measure(target: ast.expr) -> bool:
-    return ast.unparse(target).endswith(UNITS)
+    """Tell whether a name, in capitals, is one of a measure or a limit."""
+    name = ast.unparse(target).rpartition(".")[2]
+    return name.isupper() and (name.endswith(UNITS) or name.lstrip("_").startswith(LIMITS))
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -273,6 +293,9 @@ def copy_package() -> Path:
     for part, inside in (("mingle_hooks", ""), ("templates", "mingle_hooks"), ("docs", "mingle_hooks")):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / part, package.parent / inside / part, ignore=ignored, dirs_exist_ok=True)
+    # Each process of each test would compile the package anew. A digest, unlike a time, never takes a mutant for ours.
+    by_digest = py_compile.PycInvalidationMode.CHECKED_HASH
+    compileall.compile_dir(package, quiet=2, invalidation_mode=by_digest)
     return package
 
 
@@ -343,7 +366,8 @@ class Record:
         worker = "import os\ndef pytest_runtest_setup(item):\n"
         worker += f"    with open(f'{HOME}/tests/{{os.getpid()}}', 'w') as file: file.write(item.nodeid + ' (')\n"
         (_site_packages() / "mutants_worker.py").write_text(worker)
-        _in_fork([*words, *files], durations, HOME / "recording.txt", 3600)
+        if _in_fork([*words, *files], durations, HOME / "recording.txt", 3600) not in (*PASSED, 1):
+            raise SystemExit(f"pytest ended early: see {HOME}/recording.txt")
         copy_package()
         seen: defaultdict[str, set[str]] = defaultdict(set)
         for path in (HOME / "seen").iterdir():
@@ -361,12 +385,13 @@ class Record:
         return found
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Return the tests that run a mutant's block: those of its module first, then the fastest, up to a limit."""
+        """Return the tests that run a mutant's block: its module's first, then its room's, up to a limit."""
         block, function, module = mutant.block, mutant.block.partition("#")[0], f"{mutant.path}:"
         tests = next((self.tests[name] for name in (block, function, module) if name in self.tests), set[str]())
-        unit, left = f"/test_{mutant.path.stem}.py::", SHARE * sum(self.seconds.values())
+        left = SHARE * sum(self.seconds.values())
         chosen = []
-        for test in sorted(tests, key=lambda test: (unit not in test, self.seconds[test], test)):
+        far = {test: (not mutant.is_own(test), not mutant.is_of_room(test), self.seconds[test], test) for test in tests}
+        for test in sorted(tests, key=far.__getitem__):
             left -= self.seconds[test]
             if left < 0:
                 break
@@ -379,6 +404,7 @@ def _in_fork(words: Sequence[str], plugin: Durations | Chosen, output: Path, lim
     pid = os.fork()
     if pid == 0:
         os.setsid()
+        sys.dont_write_bytecode = False  # what pytest makes of the tests is kept
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), 1)
         os.dup2(1, 2)
         status = int(pytest.main(list(words), plugins=[plugin]))
@@ -408,12 +434,31 @@ def run(mutant: Mutant, record: Record) -> tuple[str, str]:
     if not tests:
         return "survived, as no quick test runs it", what
     changed = _site_packages() / mutant.path
-    changed.write_text(text)
-    status = _status(tests, record)
-    if (failed := FAILED.read_text()) and _status([failed], record) in PASSED:  # by chance: the machine is busy
+    unit = [test for test in tests if mutant.is_own(test)]
+    try:
+        is_noticed = any(_notice(part, text, changed, record) for part in (unit, tests[len(unit) :]) if part)
+    finally:
+        shutil.copy(ROOT / mutant.path, changed)
+    return "caught" if is_noticed else "survived", what
+
+
+def _notice(tests: list[str], text: str, changed: Path, record: Record) -> bool:
+    """Tell whether tests notice a module's text; one that fails by chance, as the machine is busy, does not count."""
+    before = changed.read_text()
+    while tests:
+        changed.write_text(text)
         status = _status(tests, record)
-    shutil.copy(ROOT / mutant.path, changed)
-    return "survived" if status in PASSED else "caught", what
+        if status in PASSED:
+            return False
+        if not (failed := FAILED.read_text()):  # they cannot even be imported, or wait for ever
+            changed.write_text(text if status is None else before)
+            return (_status(tests, record) in PASSED) == (status is not None)
+        fails_again = _status([failed], record) not in PASSED
+        changed.write_text(before)
+        if fails_again and _status([failed], record) in PASSED:
+            return True
+        tests = tests[tests.index(failed) + 1 :]
+    return False
 
 
 def _status(tests: Sequence[str], record: Record) -> int | None:

@@ -420,9 +420,8 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     rest |= {entry.path: entry for entry, what, _ in found if what in {"stub", "wait"}}
     _write_manifests(root, old, files.manifest_of(rest), {files.manifest_beside(entry.path) for entry, _, _ in found})
     for place in (*places, "/etc/mingle"):  # that installing made
-        directory = files.strip_root(root, place)
-        if not os.path.islink(directory) and os.path.isdir(directory) and not os.listdir(directory):
-            os.rmdir(directory)
+        with suppress(OSError):  # something is in it, it is a link, or another node that shares it was first
+            os.rmdir(files.strip_root(root, place))
 
 
 def _write_manifests(root: str, old: Manifest, left: Manifest, gone: Collection[str]) -> None:

@@ -297,7 +297,7 @@ def clear_jobs(where: Where) -> list[str]:
         environ = {"SLURM_JOB_ID": job, "SLURM_JOB_UID": str(user)}
         subprocess.run(["/bin/sh", "-c", epilog], env=environ, stdin=subprocess.DEVNULL, check=False)
     left = sorted(os.listdir(RUN_ROOT))
-    if not left:
+    with contextlib.suppress(OSError):  # something is in it
         os.rmdir(RUN_ROOT)
     return [f"{RUN_ROOT}/{name}" for name in left]
 

@@ -441,9 +441,8 @@ class Runner:
         """Read signals from a pipe, and start the agents."""
         self._loop.watch(FileIO(signals, closefd=False), READ, lambda _events: self._signalled(signals))
         self._act(self.machine.begin(self._loop.clock()))
-        if (
-            self._request.job.job_id is None and processes.has_input()
-        ):  # schedulers give a job's shell its script on stdin
+        # Schedulers give a job's shell its script on stdin.
+        if self._request.job.job_id is None and processes.has_input():
             self._warn("COMMAND does not get stdin; to read FILE on each host, run `sh -c 'COMMAND < FILE'`")
         self._announce()
 

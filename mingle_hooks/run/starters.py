@@ -7,6 +7,7 @@ for what hands on none.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +24,7 @@ from mingle_hooks.values import number
 
 # A grace is so much shorter than the scheduler's own wait, which leaves time to report the end.
 _MARGIN_S = 2.0
-# How long squeue may take, in seconds.
+# How long squeue and qstat may take, in seconds.
 _ASK_S = 2.0
 # For a run that nobody else ends.
 KILL_WAIT_S = 30.0
@@ -295,6 +296,25 @@ def _tmrsh(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) ->
     """Return a pbs_tmrsh to each host."""
     tmrsh = _of_pbs("pbs_tmrsh", job.environ)
     return tuple(Launch((tmrsh, host, *program), (host,)) for host in hosts)
+
+
+def _pbs_completed(job: Allocation) -> Allocation:
+    """Return the allocation with the job's end by its walltime, which no variable has.
+
+    Source: qstat(1B); it cuts lines of more than 78 characters.
+    """
+    import subprocess
+
+    argv = [_of_pbs("qstat", job.environ), "-f", job.job_id or ""]
+    try:
+        said = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=_ASK_S, check=False)  # noqa: S603 - no words of others
+    except (OSError, subprocess.TimeoutExpired):  # no answer
+        return job
+    found = re.search(r"^\s*Resource_List\.walltime = (\d{1,6}):(\d\d):(\d\d)$", said.stdout, re.MULTILINE)
+    if found is None:  # no limit
+        return job
+    hours, minutes, seconds = map(int, found.groups())
+    return job._replace(end=end_of_job(str((hours * 60 + minutes) * 60 + seconds)))
 
 
 # Flux: a `flux exec` to each host of the instance that a batch script or `flux start` has for itself. It has this
@@ -575,6 +595,7 @@ TABLE = (
             *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
         ),
         reads=_PBS_READS,
+        completed=_pbs_completed,
     ),
     # Source: blaunch(1). Sites differ in what it hands on.
     Starter(

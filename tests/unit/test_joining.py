@@ -1,11 +1,24 @@
-"""What a member's view is completed with, on the machine that the tests run on."""
+"""What a member's view is completed with, on the machine that the tests run on, and what needs no other member."""
 
 from __future__ import annotations
 
-import pytest
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
-from mingle_hooks.joining import reachable, resolvable
-from mingle_hooks.world import Member
+import pytest
+from support.recorded import STEP, assigned
+
+from mingle_hooks.errors import ConflictError, MingleError
+from mingle_hooks.job import member_spec
+from mingle_hooks.joining import MOST_AGE_S, join, reachable, rejoin_or_join, resolvable
+from mingle_hooks.rendezvous.member import Observer
+from mingle_hooks.rendezvous.wire import Material
+from mingle_hooks.world import Member, View
 
 NOBODY = "no-such-host.invalid"
 
@@ -22,3 +35,100 @@ def test_names_wait_for_no_name_server_once_their_time_is_up() -> None:
     """Without time nobody is asked."""
     assert resolvable(["10.0.0.1"]) == {"10.0.0.1"}
     assert resolvable(["10.0.0.1"], timeout_s=0) == set()
+
+
+def notes_of(kept: list[str]) -> Observer:
+    """Return an observer that keeps what the user is told, and expects nothing else."""
+    return cast("Observer", SimpleNamespace(note=kept.append, explain=None))
+
+
+# Views that one process has alone.
+
+TASK = {**STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
+SCRIPT = assigned("SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node[1-2] SLURM_TASKS_PER_NODE=1(x2) SLURM_NTASKS=2")
+UNEVEN = {**SCRIPT, "SLURM_TASKS_PER_NODE": "3,1", "SLURM_NTASKS": "4", "CUDA_VISIBLE_DEVICES": ""}
+GPU = {**UNEVEN, "CUDA_VISIBLE_DEVICES": "0"}
+
+
+def view(environ: dict[str, str], options: dict[str, Any], notes: list[str] | None = None) -> View:
+    """Return what --no-wait gives; without a key, and with one port to choose from."""
+    spec = member_spec({"HOME": "/nowhere", **environ}, {"insecure": True, "port_range": "29500-29500", **options})
+    return join(spec, notes_of([] if notes is None else notes), no_wait=True)
+
+
+@pytest.mark.parametrize(
+    ("environ", "options", "shared", "own"),
+    [
+        (TASK, {}, (2, 2, "node1", 29500), (1, 1, None)),
+        (TASK, {"host_suffix": ".ib"}, (2, 2, "node1.ib", 29500), (1, 1, None)),
+        ({**TASK, "MASTER_PORT": "7"}, {"master": "a:9"}, (2, 2, "a", 7), (1, 1, None)),
+        ({**TASK, "MASTER_ADDR": "b"}, {"master": "a:9", "slots": 4}, (2, 8, "b", 9), (1, 4, None)),
+        (TASK, {"scope": "task"}, (2, 2, "node1", 29500), (1, 1, 0)),
+        (SCRIPT, {}, (2, 2, "node1", 29500), (None, 1, 0)),
+        (SCRIPT, {"frameworks": "lightning"}, (2, 2, "node1", 29500), (None, 1, None)),
+        (UNEVEN, {}, (2, 4, "node1", 29500), (None, None, None)),
+        (GPU, {}, (2, None, "node1", 29500), (None, None, None)),
+        ({**GPU, "WORLD_SIZE": "9"}, {}, (2, 9, "node1", 29500), (None, None, None)),
+    ],
+)
+def test_what_follows_from_the_job_alone_is_known_without_the_others(
+    environ: dict[str, str], options: dict[str, Any], shared: tuple[object, ...], own: tuple[object, ...]
+) -> None:
+    """What may differ between the nodes is not guessed."""
+    world, place = view(environ, options).world, view(environ, options).place
+    assert (world.nodes, world.size, world.master_addr, world.master_port) == shared
+    assert (place.node_rank, place.slots, place.local_rank) == own
+    assert (place.rank_offset, place.rank) == (None, 1 if options.get("scope") else None)
+    assert world.digest == view(environ, options).world.digest != view(environ, {**options, "id": "b"}).world.digest
+
+
+def test_what_cannot_be_known_alone_is_refused_and_a_script_is_told_who_trains() -> None:
+    notes: list[str] = []
+    view(SCRIPT, {}, notes)
+    assert notes[0].endswith(
+        "would train alone here; to train on all nodes, try srun in front: srun mingle exec torchrun train.py"
+    )
+    for environ, options, says in (
+        (TASK, {"order": "topology"}, "saw --no-wait; try leaving out"),
+        ({}, {"id": "a", "nodes": "2"}, "rank 0's host from the scheduler"),
+        ({"WORLD_SIZE": "3"}, {"alone": True}, "WORLD_SIZE=3, as exported; saw 1 slots"),
+    ):
+        with pytest.raises(MingleError, match=says):
+            view(environ, options)
+
+
+def test_a_member_that_starts_again_has_its_place_while_rank_0_listens(tmp_path: Path) -> None:
+    """Of an elastic world, for a month, and only what it has kept itself."""
+    tmp_path.chmod(0o700)
+    notes: list[str] = []
+
+    def asks(rank: int = 1, name: str = "HOME", value: str = "/nowhere") -> bool:
+        """Tell whether a member asks the others, who have this place for it."""
+        fresh: Any = {"nodes": 2, "size": 2, "addr": "127.0.0.1", "port": port, "digest": "0" * 16, "epoch": 1}
+        fresh |= {"rank": rank, "offset": rank, "own": "127.0.0.1"}
+        spec = member_spec({"XDG_RUNTIME_DIR": str(tmp_path), name: value}, {"id": "a", "nodes": "2"})
+        answer = rejoin_or_join(spec, Material(b"k" * 32), notes_of(notes), lambda: fresh)
+        assert (answer["rank"], answer["port"]) == (rank, port)
+        return answer is fresh
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert [asks(0), asks(), asks(), asks()] == [True, True, False, False]
+        assert set(notes) == {f"restarted: rank 1 of the running world at 127.0.0.1:{port}"}
+        for name, wrong in (("MASTER_ADDR", "b"), ("MASTER_PORT", "1"), ("WORLD_SIZE", "3"), ("LOCAL_WORLD_SIZE", "2")):
+            with pytest.raises(ConflictError, match=f"as in the running world; saw {wrong};"):
+                asks(1, name, wrong)
+        (file,) = tmp_path.glob("mingle-*/1")
+        assert file.stat().st_mode & 0o777 == 0o600
+        text = file.read_bytes()
+        os.utime(file, (time.time(), time.time() - MOST_AGE_S - 60))
+        assert asks()
+        file.write_bytes(text.replace(b'"offset":1', b'"offset":0'))
+        assert asks()
+        file.chmod(0o640)
+        assert [asks(), asks()] == [True, False]
+        other = Path(shutil.copy2(file, file.with_name("0")))
+        with pytest.raises(ConflictError, match="one member on this host; saw ranks 0, 1 of a running world"):
+            asks()
+        other.unlink()
+    assert [asks(), asks(), asks(0), file.exists()] == [True, True, True, False]

@@ -48,3 +48,29 @@ def test_a_run_that_is_killed_leaves_no_file_with_its_key(any_pbs: Callable[...,
     (pbs.place / "go").touch()
     assert pbs.wait(job) == 0, pbs.output(job)
     assert not left
+
+
+def test_pbs_programs_need_not_be_on_path(real_pbs: RealPbs, tmp_path: Path) -> None:
+    """Pbs.conf names their place."""
+    body = f"PATH=/usr/bin:/bin\n! command -v pbs_tmrsh || exit 1\n{script(tmp_path)}"
+    job = real_pbs.submit(HEAD + body, cwd=str(tmp_path))
+    assert (real_pbs.wait(job), real_pbs.output(job)) == (0, "")
+    assert [*told(tmp_path, KEEPS)] == ["node1.0", "node2.0", "node3.0"]
+
+
+SAVES = """\
+cd "$PBS_O_WORKDIR"
+trap : TERM
+{mingle} run sh -c 'trap "echo saved >saved.$NODE_RANK; exit 0" TERM; while :; do sleep 0.1; done'
+echo $? >status
+"""
+
+
+def test_the_jobs_time_limit_gives_75(real_pbs: RealPbs, tmp_path: Path) -> None:
+    """Without --limit and --warn: qstat has the walltime, which no variable holds."""
+    head = "#!/bin/bash\n#PBS -l select=2:ncpus=1 -l place=scatter -l walltime=10\n"
+    job = real_pbs.submit(head + SAVES.format(mingle=MINGLE), cwd=str(tmp_path))
+    real_pbs.wait(job)
+    assert "mingle run: ending: its time limit has come" in real_pbs.output(job)
+    assert (tmp_path / "status").read_text() == "75\n"
+    assert sorted(path.name for path in tmp_path.glob("saved.*")) == ["saved.0", "saved.1"]

@@ -11,7 +11,7 @@ from support.nodes import silence
 
 from mingle_hooks.net import devices
 from mingle_hooks.net.addresses import read_attribute
-from mingle_hooks.net.devices import NONE, GpuBinding, active_rdma_ports, gpu_binding, visible_gpus
+from mingle_hooks.net.devices import NONE, GpuBinding, active_rdma_ports, gpu_binding, has_accelerator, visible_gpus
 
 CUDA = {
     "0,1,2,3": 4,
@@ -71,6 +71,17 @@ def test_what_was_granted_counts_before_what_the_driver_lists(
 ) -> None:
     """A container lists the whole host's GPUs; AMD's nodes with an id are GPUs; nothing known is not zero."""
     assert visible_gpus({}, made(tmp_path, **files)) == count
+
+
+ACCELERATORS = "dxg kfd accel0 accel/accel0 hl1 neuron0 davinci3 mtgpu.0 cambricon_dev0 dri/renderD128 vfio/7 nvidia0"
+
+
+def test_any_accelerators_device_file_keeps_a_program_from_the_cpu(tmp_path: Path) -> None:
+    assert not has_accelerator(
+        {}, made(tmp_path / "none", dev__vfio__vfio="", dev__accelerate="", dev__hl="", dev__0="")
+    )
+    for number, name in enumerate(ACCELERATORS.split()):
+        assert has_accelerator({}, made(tmp_path / str(number), **{f"dev/{name}": ""})), name
 
 
 # Which GPUs of its node a task sees, and what can be done where that is one.

@@ -128,6 +128,30 @@ def test_clean_on_all_is_clean() -> None:
     assert (run.status(), run.machine.had_world, run.sent(End)) == (0, True, [])
 
 
+ECHO = "RuntimeError: [pair.cc:553] Connection closed by peer"
+
+
+@pytest.mark.parametrize(
+    ("later", "host", "exception"),
+    [
+        (ended(1, 1, exception="ValueError: nan"), "b", "ValueError: nan"),
+        (ended(1, 1, exception=ECHO), "a", ECHO),
+        (ended(1, 1), "a", ECHO),
+        (ended(1, 128 + TERM, signal=TERM, exception="ValueError: of an hour ago"), "a", ECHO),
+    ],
+)
+def test_a_connection_that_is_lost_to_one_that_failed_is_not_the_cause(
+    later: machine.Received, host: str, exception: str
+) -> None:
+    """Its host may end first; what another says next to that is reported."""
+    run = started()
+    run.take(*all_formed(), ended(0, 1, exception=ECHO))
+    assert not run.reports("failed")
+    run.take(later, *over([2], status=128 + TERM), clean(0), clean(1))
+    (failed,) = run.reports("failed")
+    assert (failed["host"], failed["exception"]) == (host, exception)
+
+
 def test_the_last_member_to_be_ready_is_reported() -> None:
     run = started()
     for place, began_s in ((0, 0.3), (1, 0.1), (2, 2.4)):

@@ -281,6 +281,24 @@ def test_pbs_programs_are_found_without_path(tmp_path: Path) -> None:
     assert tools(environ, **empty) == ["/opt/pbs/bin/pbs_tmrsh", "qdel", "0.ctl"]
 
 
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("1:00:05", "3605"), ("120:00:00", "432000"), ("1:00", None), ("-1:00:00", None), ("00:00:00", None)],
+)
+def test_qstat_says_when_a_job_of_pbs_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, seconds: str | None
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    environ = recorded("openpbs-23.06.06/job.0.ctl") | {"PATH": os.environ["PATH"]}
+    assert found(environ)[1].end is None  # there is no qstat
+    program = tmp_path / "qstat"
+    program.write_text(
+        f'#!/bin/sh\n[ "$*" = "-f 0.ctl" ] && printf "Job Id: %s\\n    Resource_List.walltime = {said}\\n" 0.ctl\n'
+    )
+    program.chmod(0o755)
+    assert found(environ)[1].end == (None if seconds is None else starters.end_of_job(seconds))
+
+
 HEADS = {"lsf": "blaunch node2", "sge": "qrsh -inherit node2", "torque": "pbsdsh -o -h node2"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -71,8 +72,6 @@ def test_options_are_sbatchs_own_letters(mingle: Mingle) -> None:
         ([], "saw none; try `mingle template --help`"),
         (["--lint", "x", "list"], "saw both"),
         (["pbs"], "expected a training command; saw none; try -- train.py"),
-        (["pbs", "--time", "1", "--signal", "USR1@90", "--", "x.py"], "--signal after the start; saw 90 s before"),
-        (["pbs", "--bind", "/a,/b", "--container", "x.sif", "--", "x.py"], "--bind as a path without a comma"),
     ],
 )
 def test_the_error_of_a_mistake_has_a_remedy(mingle: Mingle, arguments: list[str], expected: str) -> None:
@@ -93,8 +92,9 @@ def test_the_launcher_and_directories_of_the_settings_are_used(mingle: Mingle, t
 
 def test_list_show_and_eject(mingle: Mingle, tmp_path: Path) -> None:
     """What there is can be listed, read, and copied to the user's own directory, where it then counts."""
-    listed = mingle("list")
-    assert "  torchrun-elastic   torchrun, c10d" in listed.stdout
+    listed = mingle("list").stdout
+    assert "Grid Engine; mingle template sge … | qsub\nlaunchers:\n  torchrun  " in listed
+    assert re.search(r"\n  plain  .*\ntemplates:\n  script  .*/templates/job\n", listed)
     assert "exec {{ mingle | args }} run " in mingle("show", "script").stdout
     made = mingle("eject", "script", HOME=str(tmp_path)).stdout.strip()
     assert made == f"{tmp_path}/.config/mingle/templates/script.sh.j2"
