@@ -29,12 +29,14 @@ from cluster.ssh import ssh
 from cluster.waiting import until
 
 HOSTS, BACK_S, LIMIT_S, LOOK_S = 4, 30.0, 60.0, 0.02
-# COMMAND, which fails by USR1.
+# COMMAND, which fails by USR1. It has no children: some peers wait for all that hold its output.
 WORK = """\
-trap 'exit 7' USR1
-echo $$ $(hostname) >>$UP/begun
-sleep 7718 &
-wait
+import os, signal, socket
+signal.signal(signal.SIGUSR1, lambda *_: os._exit(7))
+with open(os.environ["UP"] + "/begun", "a") as file:
+    file.write(f"{os.getpid()} {socket.gethostname()}\\n")
+while True:
+    signal.pause()
 """
 # What of a launcher is on each host: words of its command lines.
 LAUNCHERS = {
@@ -90,7 +92,7 @@ def _once(peer: str, case: str) -> Times:
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         place.chmod(0o777)
-        (place / "work.sh").write_text(WORK)
+        (place / "work.py").write_text(WORK)
         hosts = stack.enter_context(Hosts(HOSTS, share=[place]))
         if peer == "srun -K":
             stack.enter_context(SlurmCluster(hosts))
@@ -104,7 +106,7 @@ def _once(peer: str, case: str) -> Times:
 
 def _start(peer: str, hosts: Hosts, place: Path) -> Iterator[subprocess.Popen[str]]:
     """Start COMMAND on all hosts, with a restart where the peer has any."""
-    work, names = ["sh", f"{place}/work.sh"], ",".join(host.name for host in hosts)
+    work, names = ["python3", f"{place}/work.py"], ",".join(host.name for host in hosts)
     env = {"UP": str(place), "HOME": "/root", "PATH": f"{MINGLE.parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
     rendezvous = f"--rdzv-backend c10d --rdzv-id 1 --rdzv-endpoint {hosts[0].addr()}:29400 --max-restarts 1"
     elastic = ["--nnodes", str(HOSTS), "--nproc-per-node", "1", *rendezvous.split(), "--no-python", *work]
