@@ -1,8 +1,8 @@
 """`make mutants SAMPLE=30 SEED=1`: break the package in one place at a time, and count what the quick tests notice.
 
 A mutant changes one operator, number, truth value or name of a variable, or drops one statement, in a copy of the
-package in build/mutants. The quick tests that ran the changed block run against it, those of its module first, then the
-fastest, until one fails, fails again by itself, and passes without the change.
+package in build/mutants. The quick tests that ran the changed block run against it, those of its module first, then its
+room's, the fastest first, until one fails, fails again by itself, and passes without the change.
 Which tests run which block is recorded once, and again for each test file that changes. Prints the score, by room, and
 what survived: a survivor is a test to write, or a change that makes no difference.
 
@@ -34,7 +34,6 @@ import time
 import venv
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,7 +44,7 @@ HOME = ROOT / "build" / "mutants"
 RECORD = HOME / "record.json"
 FAILED = HOME / "failed"
 # How much of the time of all quick tests a mutant's tests may take: those that notice a mutant do so early.
-SHARE = 0.05
+SHARE = 0.1
 # A mutant may make a test wait for ever: that counts as noticed. Their process, which a mutant may stop, too, gets this
 # and four times what the tests usually take: a busy machine is no defect.
 TEST_LIMIT_S = 15
@@ -125,6 +124,10 @@ class Mutant(NamedTuple):
     def is_own(self, test: str) -> bool:
         """Tell whether a test is in the file that has the module's name."""
         return f"/test_{self.path.stem}.py::" in test
+
+    def is_of_room(self, test: str) -> bool:
+        """Tell whether a test is in the folder of the module's room."""
+        return test.startswith(f"tests/unit/{self.path.parts[1]}/")
 
     def text(self) -> tuple[str, str]:
         """Return the module's text with the change, and the change as people read it."""
@@ -363,7 +366,8 @@ class Record:
         worker = "import os\ndef pytest_runtest_setup(item):\n"
         worker += f"    with open(f'{HOME}/tests/{{os.getpid()}}', 'w') as file: file.write(item.nodeid + ' (')\n"
         (_site_packages() / "mutants_worker.py").write_text(worker)
-        _in_fork([*words, *files], durations, HOME / "recording.txt", 3600)
+        if _in_fork([*words, *files], durations, HOME / "recording.txt", 3600) not in (*PASSED, 1):
+            raise SystemExit(f"pytest ended early: see {HOME}/recording.txt")
         copy_package()
         seen: defaultdict[str, set[str]] = defaultdict(set)
         for path in (HOME / "seen").iterdir():
@@ -381,12 +385,13 @@ class Record:
         return found
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Return the tests that run a mutant's block: those of its module first, then the fastest, up to a limit."""
+        """Return the tests that run a mutant's block: its module's first, then its room's, up to a limit."""
         block, function, module = mutant.block, mutant.block.partition("#")[0], f"{mutant.path}:"
         tests = next((self.tests[name] for name in (block, function, module) if name in self.tests), set[str]())
         left = SHARE * sum(self.seconds.values())
         chosen = []
-        for test in sorted(tests, key=lambda test: (not mutant.is_own(test), self.seconds[test], test)):
+        far = {test: (not mutant.is_own(test), not mutant.is_of_room(test), self.seconds[test], test) for test in tests}
+        for test in sorted(tests, key=far.__getitem__):
             left -= self.seconds[test]
             if left < 0:
                 break
@@ -446,7 +451,8 @@ def _notice(tests: list[str], text: str, changed: Path, record: Record) -> bool:
         if status in PASSED:
             return False
         if not (failed := FAILED.read_text()):  # they cannot even be imported, or wait for ever
-            return status is not None or _status(tests, record) not in PASSED
+            changed.write_text(text if status is None else before)
+            return (_status(tests, record) in PASSED) == (status is not None)
         fails_again = _status([failed], record) not in PASSED
         changed.write_text(before)
         if fails_again and _status([failed], record) in PASSED:
@@ -476,7 +482,6 @@ def main() -> None:
         line = [str(HOME / "bin/python"), str(Path(__file__)), *sys.argv[1:], "--seed", str(given.seed)]
         raise SystemExit(subprocess.call(line, cwd=ROOT, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}))
     sys.path.remove(str(Path(__file__).parent))
-    import_module("hypothesis")  # which each fork would import
     record = Record()
     known = [mutant for mutant in sites() if given.only in str(mutant.path)]
     chosen = random.Random(given.seed).sample(known, min(given.sample, len(known)))

@@ -27,7 +27,12 @@ VERSION = 1
 
 
 # The discovery backends; see rendezvous/discovery.py.
-BACKENDS = ("master", "hosts", "directory", "multicast")
+BACKENDS = (
+    "master",
+    "hosts",
+    "directory",
+    "multicast",
+)
 
 
 def backends(value: object) -> tuple[object, ...]:

@@ -197,6 +197,9 @@ class SlurmCluster(Scheduler):
                 self.controller.run(["scontrol", "update", f"nodename={name}", "state=resume"], check=True)
         self.wait_idle()
 
+    def _is_own(self, line: str) -> bool:
+        return "slurmscriptd" in line  # slurmctld starts it anew, from 23.02 on
+
     def settle(self) -> None:
         """Make all hosts idle after a test, and fail it when a node was not well or something kept running."""
         self.hosts.clear_firewall()

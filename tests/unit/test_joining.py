@@ -131,4 +131,4 @@ def test_a_member_that_starts_again_has_its_place_while_rank_0_listens(tmp_path:
         with pytest.raises(ConflictError, match="one member on this host; saw ranks 0, 1 of a running world"):
             asks()
         other.unlink()
-    assert [asks(), asks()] == [True, True]
+    assert [asks(), asks(), asks(0), file.exists()] == [True, True, True, False]
