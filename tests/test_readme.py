@@ -127,8 +127,7 @@ def test_a_member_that_waits_in_vain_says_what_is_shown(hosts: Callable[..., Hos
     """The line on stderr is the README's, and eval fails with the code of its table."""
     command, ranks = block("console", "--insecure").removeprefix("$ ").splitlines()
     done = hosts(1)[0].run(["bash", "-c", f'eval "$({command})"'])
-    assert done.returncode == errors.MissingError.exit_code
-    assert done.stderr.splitlines()[-1] == ranks
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (errors.MissingError.exit_code, ranks)
 
 
 def test_the_table_of_exit_codes_is_whole() -> None:

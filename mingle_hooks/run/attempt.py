@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from mingle_hooks import errors
 from mingle_hooks.errors import MingleError, printable
 from mingle_hooks.rendezvous.wire import any_text
+from mingle_hooks.run import messages
 from mingle_hooks.run.messages import MOST_EXCEPTION, MOST_TAIL, Duration, Ended, Host, Rank, SignalNumber, Status
 from mingle_hooks.run.starters import Place, places_on
 from mingle_hooks.schedulers import hostlist
@@ -297,6 +298,7 @@ class RootCause:
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
         self.cause: Cause | None = None
+        self.is_echo = False  # the cause may follow from a failure that is noticed later
         self.progress: object = None  # changes as the program advances
         self._quiet: dict[int, float] = {}  # place -> since when
         self.suspects: dict[int, float] = {}
@@ -327,12 +329,13 @@ class RootCause:
         if self.cause is not None and self.cause.is_of_host:
             self._roster.failures[self.cause.host] -= 1
         self.cause, self._is_reported = cause, False
+        self.is_echo = messages.ECHO.search(cause.exception) is not None
         if cause.is_of_host:
             self._roster.failures[cause.host] += 1
 
     def to_report(self) -> Cause | None:
         """Return the cause once it is certain, and only once."""
-        if self._is_reported or self.suspects:
+        if self._is_reported or self.suspects or self.is_echo:
             return None
         self._is_reported = True
         return self.cause
@@ -428,8 +431,9 @@ MOST_LINES, LONGEST_LINE = 20, 400
 
 def event_text(name: str, fields: Fields) -> str | None:
     """Return the line about an event; None for one that only the log has."""
-    found = EVENTS[name].text(fields)
-    return None if found is None else f"mingle run: {found}\n"
+    text = EVENTS[name].text
+    found = text(fields) if callable(text) else text.format(**fields, name=signal_name(fields.get("number") or 0))
+    return f"mingle run: {found}\n" if found else None
 
 
 def signal_name(number: int) -> str:
@@ -514,6 +518,10 @@ def _paused(fields: Fields) -> str:
     return f"{_member(fields)}: no heartbeat for {fields['silent_s']:.0f} s, but the host answers: waiting for it"
 
 
+def _lost(fields: Fields) -> str | None:
+    return None if fields.get("rank") is not None else f"{fields['host']}, which waited, is lost"
+
+
 def _stopped(fields: Fields) -> str:
     why = fields["why"] or f"{signal_name(fields['number'])} received"
     return f"ending: {why}; the grace period of COMMAND is {fields['grace_s']:.0f} s"
@@ -531,42 +539,27 @@ EVENT_SCHEMA = 1
 
 
 class EventKind(NamedTuple):
-    """What an event of events.jsonl means, and its line on stderr (None: it has none)."""
+    """What an event of events.jsonl means, and its line on stderr: empty where it has none."""
 
     help: str
-    text: Callable[[Fields], str | None] = lambda _fields: None
+    text: str | Callable[[Fields], str | None] = ""
 
 
 EVENTS = {
     "forming": EventKind("An attempt begins on these hosts."),
     "missing": EventKind("These hosts have no agent, and are called again for so long.", _missing),
-    "absent": EventKind("A host has not returned.", lambda fields: f"{fields['host']} did not return"),
+    "absent": EventKind("A host has not returned.", "{host} did not return"),
     "started": EventKind("A member has its place in the world; spent_ms are the durations of its start."),
     "formed": EventKind("All members have; the others waited for `last`.", _formed),
     "ended": EventKind("COMMAND has ended on a host."),
     "failed": EventKind("The first failure of an attempt.", _failed),
     "paused": EventKind("An agent is silent, and its host answers.", _paused),
-    "lost": EventKind(
-        "An agent is lost.",
-        lambda fields: None if fields.get("rank") is not None else f"{fields['host']}, which waited, is lost",
-    ),
-    "unreached": EventKind(
-        "Processes of a lost host end by themselves.",
-        lambda fields: f"{fields['host']} cannot be reached: processes there end by themselves",
-    ),
-    "again": EventKind("An attempt follows.", lambda fields: f"restarts: attempt {fields['attempt']}"),
-    "same": EventKind(
-        "No attempt follows, as the last ones failed in the same way.",
-        lambda _fields: "the same failure repeats: no further restart",
-    ),
-    "warned": EventKind(
-        "The time limit is near.",
-        lambda fields: f"the time limit is near: {signal_name(fields['number'])} to all",
-    ),
-    "signal": EventKind(
-        "COMMAND gets a signal that the run has got.",
-        lambda fields: f"{signal_name(fields['number'])} received, and sent to all nodes",
-    ),
+    "lost": EventKind("An agent is lost.", _lost),
+    "unreached": EventKind("A lost host is not swept.", "{host} cannot be reached: processes there end by themselves"),
+    "again": EventKind("An attempt follows.", "restarts: attempt {attempt}"),
+    "same": EventKind("No attempt follows.", "the same failure repeats: no further restart"),
+    "warned": EventKind("The time limit is near.", "the time limit is near: {name} to all"),
+    "signal": EventKind("COMMAND gets a signal that the run has got.", "{name} received, and sent to all nodes"),
     "stopped": EventKind("The run ends on request.", _stopped),
     "over": EventKind("The run has ended with this status."),
 }

@@ -226,55 +226,66 @@ class Relay:
 # What COMMAND died of, by what it wrote to stderr.
 
 _TRACEBACK = "Traceback (most recent call last):"
-# Python's words between the exceptions of one chain, of which the last was not handled.
-_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-# torchrun's last words: a box that names the worker that failed first.
+_ORIGINAL = "Original "
+# The words between the exceptions of one chain, of which the last counts: Python's, and a DataLoader's, which puts the
+# traceback of its process into the message of another exception.
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause", _ORIGINAL)
+# torchrun's last words: a box that names each worker that failed, the first one last.
 _TORCHRUN = "ChildFailedError"
-_ROOT_CAUSE = re.compile(
-    r"Root Cause \(first observed failure\):.*?\n\s*rank\s*: (\d+).*?\n\s*traceback : (.*?)\n=====", re.DOTALL
+_FAILURE = re.compile(
+    r"^  rank +: (\d+).*\n  exitcode +: (-?\d+).*\n  error_file.*\n  traceback : (.*(?:\n  .*)*)", re.MULTILINE
 )
+# What torchrun's log says next when it has found that a worker failed; its other lines look alike.
+_NOTICE = re.compile(r"^[A-Z]\d{4} .*torch/distributed/elastic/multiprocessing/api.py", re.MULTILINE)
+_LOG = re.compile(r"\[rank\d|[A-Z]\d{4} .*torch/distributed/")
 
 
 def root_exception(text: str) -> str:
     """Return the line of the exception or signal that ended Python's part of COMMAND; empty where there is none.
 
-    Under torchrun it is that of the worker which torchrun names as the first to fail.
+    Under torchrun it is that of the worker which torchrun names as the first to fail. Of workers that failed in the
+    same second it may name another: one that lost its connection to the first is no cause.
     """
-    exceptions = _exceptions(text)
-    if not exceptions or _TORCHRUN not in exceptions[-1][1]:
-        return exceptions[-1][1] if exceptions else ""
-    box = _ROOT_CAUSE.search(text)
-    rank, why = box.groups() if box else ("", "")
+    exceptions = _exceptions(text) or [("", "")]
+    if _TORCHRUN not in exceptions[-1][1]:
+        return exceptions[-1][1]
+    workers = [(prefix, line) for prefix, line in exceptions if _TORCHRUN not in line]
+    reasons = [_worker_reason(text, workers, *failure) for failure in _FAILURE.findall(text)]
+    *others, first = reasons or [line for _, line in workers[:1]] or [""]
+    others = [reason for reason in others if "SIGTERM" not in reason]  # torchrun ends those that still run
+    return next((reason for reason in (first, *others) if not messages.ECHO.search(reason)), first)
+
+
+def _worker_reason(text: str, workers: list[tuple[str, str]], rank: str, code: str, why: str) -> str:
+    """Return the line for a worker in torchrun's box: its exception or signal, else its exit code."""
+    recorded = _exceptions(why.replace("\n  ", "\n"))  # the worker's script has torch's @record
+    has_ranks = any(prefix.startswith("[rank") for prefix, _ in workers)
+    own = [one for one in workers if (one[0] == f"[rank{rank}]: " if has_ranks else code == "1")]
+    if recorded or own:
+        return (recorded[-1:] or own)[0][1]
     if why.startswith("Signal "):
         return f"rank {rank}: {why.partition(' received')[0]}"
-    if why.startswith(_TRACEBACK):  # the worker's script has torch's @record
-        return why.rstrip().rpartition("\n")[2].strip()
-    workers = [(prefix, line) for prefix, line in exceptions if _TORCHRUN not in line]
-    has_ranks = any(prefix.startswith("[rank") for prefix, _ in workers)
-    return next((line for prefix, line in workers if not has_ranks or prefix == f"[rank{rank}]: "), "")
+    before, *after = _NOTICE.split(text, maxsplit=1)
+    said = before.rstrip().rpartition("\n")[2] if after else ""  # such as the text of sys.exit()
+    return f"rank {rank}: exit code {code}" + (f' after "{said}"' if said and not _LOG.match(said) else "")
 
 
 def _exceptions(text: str) -> list[tuple[str, str]]:
     """Return the exceptions of all tracebacks, each with what stands before its lines, such as torch's "[rank3]: "."""
     found: list[tuple[str, str]] = []
     open_prefixes: dict[str, bool] = {}  # of tracebacks so far -> whether the exception is still to come
-    chained: set[str] = set()
     for line in text.splitlines():
         before, traceback, after = line.partition(_TRACEBACK)
-        if traceback and not after.strip():
-            open_prefixes[before.replace("+ Exception Group ", "| ")] = True
-            continue
+        if is_first := bool(traceback) and not after.strip():
+            open_prefixes[before.removesuffix(_ORIGINAL).replace("+ Exception Group ", "| ")] = True
         prefix = max((known for known in open_prefixes if line.startswith(known)), key=len, default=None)
         rest = line.removeprefix(prefix or "")
         if prefix is None or not rest or rest[0].isspace():
             continue
         if rest.startswith(_CHAINED):
-            chained.add(prefix)
-        elif open_prefixes[prefix]:
-            last = max((at for at, (known, _) in enumerate(found) if known == prefix), default=None)
-            if prefix in chained and last is not None:
+            for last in [at for at, (known, _) in enumerate(found) if known == prefix][-1:]:
                 del found[last]
-            chained.discard(prefix)
+        elif open_prefixes[prefix] and not is_first:
             found.append((prefix, rest.strip()))
             open_prefixes[prefix] = False
     return found

@@ -427,8 +427,14 @@ class Machine:
             return
         self.roster.ended.add(place)
         self._report("ended", place, status=ended.status, signal=ended.signal)
-        if self.phase == "running" and self.stopping.request is None and (ended.status or ended.signal is not None):
-            cause = attempt.cause_of_end(ended, self.roster.host(place), self.ranks[place], now - self._began)
+        cause = attempt.cause_of_end(ended, self.roster.host(place), self.ranks[place], now - self._began)
+        # A program that this run has ended by a signal may have written its exception long ago.
+        is_own = (
+            bool(ended.exception) and not messages.ECHO.search(ended.exception) and cause.status < attempt.SIGNALLED
+        )
+        if self.phase == "ending" and self.root_cause.is_echo and is_own:
+            self.root_cause.set(cause)
+        elif self.phase == "running" and self.stopping.request is None and (ended.status or ended.signal is not None):
             self.root_cause.alive(place)
             self.root_cause.suspect(self.roster.busy())
             self._fail(cause, now)
@@ -552,6 +558,7 @@ class Machine:
     def _decide(self, now: float) -> None:
         """End the run, or restart."""
         self.root_cause.suspects.clear()
+        self.root_cause.is_echo = False
         self._report_cause()
         cause = self.root_cause.cause
         if self.stopping.request is not None or cause is None or not self._may_restart(cause):

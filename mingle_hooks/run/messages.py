@@ -23,6 +23,7 @@ message.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,6 +58,10 @@ MOST_SIGNAL = 64
 MOST_TAIL = 8 * 1024
 # Characters of the line of an exception.
 MOST_EXCEPTION = 400
+# In the exception of a program that another's failure has cut off or ended.
+ECHO = re.compile(
+    r"Connection (closed|reset) by peer|Broken pipe|DistNetworkError|ncclRemoteError|remote process|SignalException"
+)
 # COMMAND's arguments; Linux takes no longer ones.
 MOST_ARGUMENTS, LONGEST_ARGUMENT = 64 * 1024, 128 * 1024
 MOST_SECONDS = 1 << 40

@@ -52,7 +52,7 @@ class _Write(NamedTuple):
 
 
 # The most parts in one write, and how long close() waits for the rest, in seconds.
-_MOST_PARTS, _CLOSE_S = 256, 2.0
+_MOST_PARTS, _CLOSE_S = 16, 2.0
 
 
 class FileWriter:
@@ -135,26 +135,31 @@ class FileWriter:
 
     def _write(self, descriptor: int, writes: list[_Write]) -> None:
         """Write what goes to one file, and close the file if that is the last."""
-        data = b"".join([write.data for write in writes if write.data is not None])
+        parts = [write.data for write in writes if write.data]
+        size = sum(map(len, parts))
         try:
             try:
-                _write_all(descriptor, data)
+                _write_all(descriptor, parts)
             finally:
                 if writes[-1].data is None:
                     os.close(descriptor)  # which may be when NFS reports a full disk
         except OSError as error:
             self._errors.put(partial(writes[0].on_error, error))
-        self._written_bytes += len(data)
+        self._written_bytes += size
         self._wakes.write(b".")
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
+def _write_all(descriptor: int, parts: list[bytes | memoryview]) -> None:
+    while parts:
         try:
-            left = left[os.write(descriptor, left) :]
+            count = os.writev(descriptor, parts)
         except BlockingIOError:  # somebody else made it so
             select.select([], [descriptor], [])
+            continue
+        while parts and count >= len(parts[0]):
+            count -= len(parts.pop(0))
+        if parts:
+            parts[0] = memoryview(parts[0])[count:]
 
 
 class Writer:

@@ -6,8 +6,6 @@ import ctypes
 import fcntl
 import os
 import signal
-import stat
-import sys
 import termios
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -116,11 +114,7 @@ def catches_signal(pid: int, number: int) -> bool:
 def has_input() -> bool:
     """Tell whether something waits at stdin that nobody types."""
     try:
-        found = os.fstat(0)
-        if stat.S_ISREG(found.st_mode):
-            return found.st_size > os.lseek(0, 0, os.SEEK_CUR)
-        waiting = fcntl.ioctl(0, termios.FIONREAD, bytes(4))
-        return not os.isatty(0) and bool(int.from_bytes(waiting, sys.byteorder))
+        return not os.isatty(0) and any(fcntl.ioctl(0, termios.FIONREAD, bytes(4)))
     except OSError:  # closed, or a device
         return False
 

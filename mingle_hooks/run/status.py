@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import MingleError, NetworkError, PlaceError, SecretError, SettingsError, UsageError, reason
-from mingle_hooks.files import UnfitError, contents
+from mingle_hooks.files import UnfitError, contents, write_new
 from mingle_hooks.net import addresses
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Loop, dial
@@ -171,14 +171,10 @@ def write_status(path: str, status: RunStatus) -> None:
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
         _check(os.stat(path), path)
-        with suppress(FileNotFoundError):  # of a write that was killed
-            os.unlink(draft)
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        write_new(draft, values.to_json(status.body()).encode())
         try:
-            with open(descriptor, "wb") as file:
-                file.write(values.to_json(status.body()).encode())  # NFS reports a full disk when it is closed
             os.rename(draft, f"{path}/{status.run}{_ENDING}")
-        except BaseException:
+        except OSError:
             os.unlink(draft)
             raise
     except (OSError, SettingsError) as error:
@@ -191,42 +187,6 @@ def remove_old(path: str) -> None:
         for entry in os.scandir(path):
             if time.time() - entry.stat(follow_symlinks=False).st_mtime > KEPT_S:
                 os.unlink(entry.path)
-
-
-class StatusFile:
-    """Keeps a run's file up to date, in a thread, as a home may hang; `error` is why the last write failed."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._queue: SimpleQueue[RunStatus | None] = SimpleQueue()
-        # A daemon, as this process has to end though its home may never answer.
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.error: MingleError | None = None
-
-    def write(self, status: RunStatus) -> None:
-        """Write the file soon."""
-        if self._thread.ident is None:
-            try:
-                self._thread.start()
-            except RuntimeError as error:  # no thread is left
-                self.error = PlaceError(f"to record this run in {self._path}", str(error), "ulimit -u")
-                return
-        self._queue.put(status)
-
-    def close(self, status: RunStatus) -> None:
-        """Write the file for the last time, within _END_S."""
-        self.write(status)
-        self._queue.put(None)
-        if self._thread.ident is not None:
-            self._thread.join(_END_S)
-
-    def _run(self) -> None:
-        remove_old(self._path)
-        while (status := self._queue.get()) is not None:
-            try:
-                write_status(self._path, status)
-            except MingleError as error:
-                self.error = error
 
 
 def read_runs(path: str, note: Callable[[str], None]) -> list[RunStatus]:
@@ -512,14 +472,18 @@ class RunState:
 class StatusWriter:
     """Writes `status()` soon after each `changed()`, and every RENEW_S as a sign of life; the owner calls close().
 
-    `note(text)` gets one line on what hides the run from `mingle ls`, which is no reason not to run.
+    A thread writes, as a home may hang. `note(text)` gets one line on what hides the run from `mingle ls`, which is no
+    reason not to run.
     """
 
     def __init__(
         self, loop: Loop, directory: str, status: Callable[[], RunStatus], note: Callable[[str], None]
     ) -> None:
-        self._loop, self._status, self._note = loop, status, note
-        self._file = StatusFile(directory)
+        self._loop, self._path, self._status, self._note = loop, directory, status, note
+        self._queue: SimpleQueue[RunStatus | None] = SimpleQueue()
+        # A daemon, as this process has to end though its home may never answer.
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._error: MingleError | RuntimeError | None = None  # why the last write failed
         self._has_noted = self._has_changed = False
         self._timer = loop.after(0.0, self._write)
 
@@ -531,14 +495,33 @@ class StatusWriter:
             self._timer = self._loop.after(CHANGE_S, self._write)
 
     def close(self, status: int | None) -> None:
-        """Write that the run has ended with this status."""
+        """Write that the run has ended with this status, within _END_S."""
         self._timer.cancel()
-        self._file.close(self._status()._replace(state="ended", since=int(time.time()), status=status))
+        self._put(self._status()._replace(state="ended", since=int(time.time()), status=status))
+        self._queue.put(None)
+        if self._thread.ident is not None:
+            self._thread.join(_END_S)
 
     def _write(self) -> None:
         self._has_changed = False
-        self._file.write(self._status())
-        if self._file.error is not None and not self._has_noted:
+        self._put(self._status())
+        if self._error is not None and not self._has_noted:
             self._has_noted = True
-            self._note(f"`mingle ls` does not show this run as it is: {reason(self._file.error)}")
+            self._note(f"`mingle ls` does not show this run as it is: {reason(self._error)}")
         self._timer = self._loop.after(RENEW_S, self._write)
+
+    def _put(self, status: RunStatus) -> None:
+        self._queue.put(status)
+        if self._thread.ident is None:
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # no thread is left
+                self._error = error
+
+    def _run(self) -> None:
+        remove_old(self._path)
+        while (status := self._queue.get()) is not None:
+            try:
+                write_status(self._path, status)
+            except MingleError as error:
+                self._error = error

@@ -219,6 +219,8 @@ _PBS_JOB = r"[0-9]+(?:\[[0-9]*\])?(?:\.[A-Za-z0-9.-]+)?(?:@[A-Za-z0-9.-]+)?"
 _PBS_QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(@[A-Za-z0-9.-]{1,64})?", re.ASCII)
 # qsub wants printable ASCII, drops spaces in front, and takes what stands before a colon for a host.
 _PBS_PATH = re.compile(r"(?:[A-Za-z0-9.-]+:/|[A-Za-z0-9.-]*/)[ -~]*|[!-9;-~][ -9;-~]*", re.ASCII)
+# prepare_path() cuts host, directory and path after 1025 characters in all; this leaves half for the first two.
+_PBS_LONGEST_PATH = 512
 _PBS_MAIL_USERS = re.compile(
     r"[A-Za-z0-9_.+%=/~'-]+(@[A-Za-z0-9.-]+)?(,[A-Za-z0-9_.+%=/~'-]+(@[A-Za-z0-9.-]+)?)*", re.ASCII
 )
@@ -306,6 +308,8 @@ def _pbs_queue(job: Job) -> tuple[str, str]:
 def _pbs_path(field: str, path: str, patterns: Mapping[str, str]) -> str:
     can, works = "a path in ASCII, with a colon after HOST or a / only", re.sub("[^!-9;-~]", "_", path)
     found = _translated(field, matching(field, path, _PBS_PATH, can, works), patterns)
+    if len(found) > _PBS_LONGEST_PATH:
+        raise refused(field, path, f"a path of at most {_PBS_LONGEST_PATH} characters")
     if found.count(_PBS_INDEX) > 1:
         works = f"--{field} {path.partition('%a')[0]}%a"
         raise refused(field, path, "a path with one %a, because PBS inserts the index once", works)

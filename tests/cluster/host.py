@@ -142,11 +142,6 @@ class Host:
         self.port_rules.append("drop")
         self.hosts.apply_switch_rules()
 
-    def refuse(self, other: Host) -> None:
-        """Let nothing in that the other host sends."""
-        for iface in network.NETWORKS:
-            self._add(f"ip saddr {other.addr(iface)} drop", f"ip6 saddr {other.addr(iface, ipv6=True)} drop")
-
     def clear_firewall(self) -> None:
         """Let everything through again."""
         if not self.rules and not self.port_rules:

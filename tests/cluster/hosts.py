@@ -177,11 +177,6 @@ class Hosts:
         for host in self:
             host.drop_multicast()
 
-    def cut(self, one: Host, other: Host) -> None:
-        """Let nothing through between two hosts."""
-        one.refuse(other)
-        other.refuse(one)
-
     def clear_firewall(self) -> None:
         """Let everything through again, everywhere."""
         for host in self:

@@ -11,6 +11,7 @@ import os
 import pwd
 import re
 import shutil
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -64,6 +65,9 @@ def missing() -> list[str]:
     if not place:
         return ["a real OpenPBS (PBS_EXEC)"]
     lacks = [f"{place}/{name}" for name in PROGRAMS if not os.access(f"{place}/{name}", os.X_OK)]
+    iff = Path(f"{place}/sbin/pbs_iff")
+    if iff.exists() and not iff.stat().st_mode & stat.S_ISUID:
+        lacks.append(f"chmod 4755 {iff}, by which users give in jobs")
     lacks += [] if DATA_USER in {its.pw_name for its in pwd.getpwall()} else [f"the user {DATA_USER}"]
     return lacks + ([] if shutil.which("psql") else ["psql"])
 

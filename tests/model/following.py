@@ -124,7 +124,7 @@ class Following:
 
     def led(self, member: bytes, what: str) -> None:
         """Record that a leader closes, commits, fails, or stands again."""
-        acts = {
+        does = {
             "closes": protocol.close,
             "commits": protocol.commit,
             "fails": protocol.fail,
@@ -135,7 +135,7 @@ class Following:
         def act() -> State:
             if what == "fails" and self.state.processes[index].leads == "failed":
                 return self.state  # by what it heard
-            return acts[what](self.state, index)
+            return does[what](self.state, index)
 
         self.step(f"{index} {what}", act)
 

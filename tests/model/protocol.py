@@ -375,9 +375,8 @@ def _promise(state: State, connection: Connection, epoch: int) -> State:
 
 
 def _word(state: State, connection: Connection, epoch: int) -> State:
-    state = put(
-        state, connection.member, phase=IN, got=(connection.leader, epoch), bound=NOBODY, answer=(), leads="", epoch=0
-    )
+    world = connection.leader, epoch
+    state = put(state, connection.member, phase=IN, got=world, bound=NOBODY, answer=(), leads="", epoch=0)
     return hang_up(state, connection)
 
 
@@ -492,11 +491,10 @@ def _over(state: State, member: int) -> State:
 # All that can happen next in a state, each step with its name.
 
 
-def beginning(terms: Terms, candidates: int, budget: Budget, slots: tuple[int, ...] = ()) -> State:
-    """Return the state in which all have begun, and the first of them lead, or would; slots are their ranks."""
-    places = slots or tuple(range(terms.size))
-    leaders = [Process(slot, (slot, 0), leads="gathering") for slot in places[:candidates]]
-    others = [Process(slot) for slot in places[candidates:]]
+def beginning(terms: Terms, candidates: int, budget: Budget) -> State:
+    """Return the state in which all have begun, and the first of them lead, or would."""
+    leaders = [Process(slot, (slot, 0), leads="gathering") for slot in range(candidates)]
+    others = [Process(slot) for slot in range(candidates, terms.size)]
     return State(terms, (*leaders, *others), (), budget)
 
 

@@ -12,6 +12,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from support.gathering import observer
+
 import mingle_hooks.rendezvous.connection
 import mingle_hooks.rendezvous.discovery
 import mingle_hooks.rendezvous.multicast
@@ -32,21 +34,6 @@ class Running:
     """The process of the current turn, for the simulated operating system, as a kernel knows its caller."""
 
     process: Process
-
-
-class Silent:
-    """An observer that reports nothing."""
-
-    explain = None
-
-    def progress(self, progress: object) -> None:
-        """Say nothing."""
-
-    def failed(self, error: object) -> None:
-        """As above."""
-
-    def note(self, text: str) -> None:
-        """As above."""
 
 
 class Process:
@@ -108,7 +95,7 @@ class Process:
         self.began = self.timeline.now
 
         def first() -> None:
-            self.rendezvous = Rendezvous(self._loop, self.request, Silent())
+            self.rendezvous = Rendezvous(self._loop, self.request, observer())
             self.rendezvous.start()
 
         self._turn(first)

@@ -58,11 +58,8 @@ def _worlds(schedule: Schedule) -> list[str]:
         return []
     worlds = {(p.answer["digest"], p.answer["addr"], p.answer["port"], p.answer["size"]) for p in inside if p.answer}
     if len(worlds) > 1:
-        return (
-            []
-            if _are_apart(schedule)
-            else [f"{len(worlds)} worlds: " + ", ".join(f"{p.name} {p.outcome()}" for p in inside)]
-        )
+        ends = ", ".join(f"{p.name} {p.outcome()}" for p in inside)
+        return [] if _are_apart(schedule) else [f"{len(worlds)} worlds: {ends}"]
     found = _places(inside)
     found += [f"{p.name} is in with another key" for p in inside if p.request.key != schedule.key]
     leader = next((p for p in schedule.processes if p.leads), None)
@@ -101,15 +98,13 @@ def _places(inside: list[Process]) -> list[str]:
     rows.sort(key=lambda row: row[:3])
     found = [f"rank {a[0]} twice" for a, b in pairwise(rows) if a[0] == b[0]]
     for rank, offset, slots, process in rows:
-        if process.request.spec.rank not in (None, rank):
-            found.append(f"{process.name}, rank {process.request.spec.rank}, was given rank {rank}")
-        if process.request.spec.nodes != process.answer["nodes"]:
-            found.append(
-                f"{process.name} asked for {process.request.spec.nodes} nodes and got {process.answer['nodes']}"
-            )
+        spec, nodes = process.request.spec, process.answer["nodes"]
+        if spec.rank not in (None, rank):
+            found.append(f"{process.name}, rank {spec.rank}, was given rank {rank}")
+        if spec.nodes != nodes:
+            found.append(f"{process.name} asked for {spec.nodes} nodes and got {nodes}")
         following = next((row[1] for row in rows if row[0] == rank + 1), None)
-        if rank == process.answer["nodes"] - 1:
-            following = process.answer["size"]
+        following = process.answer["size"] if rank == nodes - 1 else following
         if following is not None and offset + slots != following:
             found.append(f"{process.name}: {slots} slots from {offset}, and the next begins at {following}")
     return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from support.gathering import observer
 
-from simulator.defects import defect
-from simulator.process import Silent
+from simulator import process
 from simulator.rules import documented, violations
 from simulator.schedules import Fault, Plan, Schedule
 
@@ -23,19 +23,6 @@ def run(seed: int, timeout_s: float, *faults: Fault) -> Schedule:
     return schedule
 
 
-def test_a_leader_that_was_suspended_before_commit_renews_all_leases() -> None:
-    """It wakes when the others have given up, and their promises look alive by a clock that stood still."""
-    asleep = Fault("suspend", "READY", 0, 0, 45.0)
-    with defect("leases and deadlines stand still with a suspended host"):
-        assert any(violations(run(seed, 5.0, asleep)) for seed in SEEDS)
-    for seed in SEEDS:
-        schedule = run(seed, 5.0, asleep)
-        assert not violations(schedule), seed
-        (leader,) = [process for process in schedule.processes if process.host.name == "node0"]
-        was_said = leader.formed is not None and leader.formed <= schedule.troubles[0][0] + 0.003
-        assert was_said or not any(process.answer for process in schedule.processes), seed
-
-
 @pytest.mark.parametrize("who", [0, 1], ids=["the leader's", "a member's"])
 def test_a_commit_that_was_sent_arrives_after_the_host_has_woken(who: int) -> None:
     """The members that have time left ask for it, and the leader stays for them, though its own time was over."""
@@ -49,7 +36,7 @@ def test_the_world_of_a_member_that_was_killed_after_commit_stands_and_rank_0_na
 ) -> None:
     """It may have started its command: the others have the world, too."""
     notes: list[str] = []
-    monkeypatch.setattr(Silent, "note", lambda _self, text: notes.append(text))
+    monkeypatch.setattr(process, "observer", lambda: observer(notes.append))
     killed = 0
     for seed in range(15):
         notes.clear()

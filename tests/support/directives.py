@@ -82,7 +82,7 @@ VALUES = (
     "!x", "*", "~", "#c", "a #c", "a#c", "{a,b}", "=", "a=b", "\x1b[0m", "\x02", "\x7f", "\u200b", "\u2028",
     "b\udcffyte", "|", "&", "<", ">", "(", ")", "?", "[1-2]", "^", "a:b", "a,b", "a, b", "%", "%%", "%j", "%J", "@",
     "%x-%j.out", "%A_%a", "%5j", "50%z", "h:/x", "+", "a/b", "/", "..", "0", "NULL", "none",
-    "(null)", "A", "É", "\v", "\f", "\x85", "\xa0", "a\xa0b", "x" * 1024, "x" * 1025, "漢" * 400,
+    "(null)", "A", "É", "\v", "\f", "\x85", "\xa0", "a\xa0b", "x" * 512, "x" * 1024, "x" * 1025, "漢" * 400,
     "afterok:1", "afterany:1:2,afterany:3", "singleton", "1,2", "done(1) && ended(2)", "a=b:c=d", "me@example.org",
     "plain", "a&b", "back\\slash", "a\\,b", "my_x:/y", "node2:/y", "user@host.example", "R12@server", "%x.out", "%a",
     "1-3", "0-9:2%3", "END,FAIL", "TIME_LIMIT", "gpu:2", "a.b:1",

@@ -7,8 +7,10 @@ import resource
 import socket
 import threading
 import time
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Endpoint, Loop
@@ -24,9 +26,6 @@ from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
 from mingle_hooks.rendezvous.wire import Attempt, Material, Secret
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ATTEMPT = Attempt("a-test")
 KEY = Material(b"the key of these tests")
@@ -117,6 +116,11 @@ def context(
 ) -> Context:
     """Return what a discovery backend needs to know, of a member with this request."""
     return Context(loop, request(**parts).spec, secret, dial, report, report, joined, bytes(16), OneWay())
+
+
+def observer(note: Callable[[str], None] = lambda _text: None) -> Any:
+    """Return an observer of a meeting that hears only notes."""
+    return SimpleNamespace(progress=lambda _progress: None, failed=lambda _error: None, note=note, explain=None)
 
 
 def until(loop: Loop, happens: Callable[[], object]) -> None:
@@ -272,6 +276,15 @@ class Room:
     def skip(self, seconds: float) -> None:
         """Let time pass at once."""
         self.clock.ahead += seconds
+
+
+def free_ports(count: int) -> range:
+    """Return adjacent ports that were free a moment ago, for either family."""
+    for first in range(27_100, 29_000, 3):
+        with closing(Listeners()) as opened:
+            if all(opened._open(port, reuse=False) for port in range(first, first + count)):
+                return range(first, first + count)
+    raise AssertionError("no free ports on this machine")
 
 
 def talk(port: int) -> socket.socket:

@@ -56,13 +56,14 @@ class Node:
         self.write("/etc/os-release", 'NAME="Ubuntu"\nID=ubuntu\nVERSION_ID="22.04"')
         self.write("/work/train.py", "import torch\n")
 
-    def write(self, path: str, text: str | bytes) -> None:
+    def write(self, path: str, text: str | bytes, mode: int = 0o644) -> None:
         place = f"{self.root}{os.path.dirname(path)}"
         if place not in self._made:  # a node has hundreds of files in few directories
             os.makedirs(place, exist_ok=True)
             self._made.add(place)
         with open(f"{self.root}{path}", "wb", buffering=0) as file:
             file.write(text.encode() + b"\n" if isinstance(text, str) else text)
+            os.chmod(file.fileno(), mode)
 
     def limits(self, memlock: int = -1, nofile: int = 65536, nproc: int = 4_127_000) -> None:
         self.rlimits = {"memlock": memlock, "nofile": nofile, "nproc": nproc}
@@ -88,14 +89,12 @@ class Node:
         self.write("/sys/module/nvidia/version", "570.86.15")
         for index in range(count):
             bus = f"0000:{0x10 * (index + 1) + self.number:02X}:00.0"  # other nodes have theirs elsewhere
-            self.write(f"/proc/driver/nvidia/gpus/{bus}/information", "GPU UUID: GPU-…")
-            (self.root / f"proc/driver/nvidia/gpus/{bus}/information").chmod(0)
+            self.write(f"/proc/driver/nvidia/gpus/{bus}/information", "GPU UUID: GPU-…", mode=0)
             self.write(f"/sys/bus/pci/devices/{bus.lower()}/device", model)
             self.write(f"/dev/nvidia{index}", "")
 
     def venv(self) -> None:
-        self.write("/opt/venv/bin/python", "")
-        (self.root / "opt/venv/bin/python").chmod(0o755)
+        self.write("/opt/venv/bin/python", "", mode=0o755)
         self.write("/opt/venv/pyvenv.cfg", "home = /usr/bin\nversion = 3.11.2")
         for package in TORCH:
             self.write(f"/opt/venv/lib/python3.11/site-packages/{package}.dist-info/METADATA", "")

@@ -12,6 +12,7 @@ from typing import Any
 
 from cluster.paths import MINGLE
 from cluster.waiting import until
+from executables import executable
 from running import running
 
 SSH = Path(__file__).parents[1] / "data/ssh/here.sh"
@@ -37,10 +38,7 @@ class Places:
         self.names = "node1,node2,node3"
         self.place, self.mark = place, f"MARK={uuid.uuid4().hex}"
         self._runs: list[subprocess.Popen[str]] = []
-        ssh = place / "bin" / "ssh"
-        ssh.parent.mkdir()
-        ssh.write_text(SSH.read_text())
-        ssh.chmod(0o755)
+        ssh = executable(place / "bin" / "ssh", SSH.read_text())
         gone = ("MINGLE_", "SLURM_", "PBS_")
         self.environ = {name: value for name, value in os.environ.items() if not name.startswith(gone)}
         self.environ |= {"PATH": f"{ssh.parent}:{MINGLE.parent}:{os.environ['PATH']}", "HOME": str(place)}

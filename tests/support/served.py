@@ -8,21 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.run.attempt import Cause
 from mingle_hooks.run.status import Failure, KillListener, Node, RunnerProcess, RunStatus, write_status
 
 KEY, OTHER_KEY = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
-CAUSE = {
-    "kind": "ended",
-    "host": "node2",
-    "rank": 1,
-    "after_s": 12.0,
-    "status": 7,
-    "signal": None,
-    "is_oom": False,
-    "silent_s": None,
-    "tail": "a line\nred \x1b[31m and a bell \x07\n",
-    "exception": "",
-}
+CAUSE = Cause("ended", "node2", 1, 12.0, status=7, tail="a line\nred \x1b[31m and a bell \x07\n")._asdict()
 
 
 def status_of(name: str = "4711", run: str = "00112233aabbccdd") -> RunStatus:

@@ -66,6 +66,9 @@ def test_a_recorded_task_has_its_own_place(version: str) -> None:
         ({"NNODES": "1"}, {"nodes": None}, "a job, or --nodes N; saw NNODES=1 alone"),
         ({}, {"alone": True}, "one node, for --alone; saw 2 (--nodes)"),
         ({}, {"slots": "cpus"}, "a count of cpus on this node; saw none"),
+        ({}, {"order": "topology", "scope": "task", "slots": "1"}, "expected --scope node; saw --order topology"),
+        ({}, {"order": "topology", "rank": "0"}, "no rank from --rank; saw --order topology"),
+        ({"NODE_RANK": "0"}, {"order": "topology"}, "no rank from NODE_RANK"),
     ],
 )
 def test_what_cannot_be_is_refused(variables: dict[str, str], options: dict[str, object], message: str) -> None:

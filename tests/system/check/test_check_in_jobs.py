@@ -29,8 +29,7 @@ mingle check --exclude --timeout 60s >exclude
     found = json.loads((tmp_path / "check.json").read_text())
     assert [host["hostname"] for host in found["hosts"]] == ["node1", "node2", "node3", "node4"]
     assert (len(found["pairs"]), [its["text"] for its in found["findings"]]) == (12, [])
-    assert (tmp_path / "exclude").read_text() == ""
-    assert (tmp_path / "log").read_text() == ""
+    assert [(tmp_path / name).read_text() for name in ("exclude", "log")] == ["", ""]
     taken = ["sbatch", "--test-only", "--nodes=4", "--exclude=", "--wrap=true"]
     assert slurm.controller.run(taken, user="alice").returncode == 0, "where there is nobody to exclude"
 

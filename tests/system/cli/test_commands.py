@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 
@@ -201,33 +200,3 @@ echo CODE=$?; env | sed s/^/AFTER_/"""
         assert "PET_NNODES" not in one
         assert one["CODE"] == "64"
         assert not [name for name in WORLD if f"AFTER_{name}" in one]
-
-
-@pytest.mark.parametrize("quiet", [False, True], ids=["live", "quiet"])
-def test_a_terminal_sees_one_live_line_that_is_wiped_at_the_end(hosts: Callable[..., Hosts], *, quiet: bool) -> None:
-    """How many are in and who is awaited, rewritten in place; nothing at all with --quiet."""
-    outside, inside = os.openpty()
-    host = hosts(1)[0]
-    options = ["--rank", "0", "--timeout", "3", *(["--quiet"] if quiet else [])]
-    process = host.popen(["mingle", "env", *TWO, *options], env=KEYED, stderr=inside)
-    os.close(inside)
-    shown = b""
-    with open(outside, "rb", buffering=0) as terminal:
-        try:
-            while data := terminal.read(4096):
-                shown += data
-        except OSError:  # EIO: all that had the terminal open have ended
-            pass
-    process.communicate(timeout=30)
-    live, wiped, message = shown.decode().rpartition("\r\x1b[K")
-    assert message.startswith("mingle: expected 2 members within 3 s")
-    assert bool(wiped) is not quiet
-    seen = re.findall(r"\r\x1b\[Kmingle: 1 of 2 nodes checked in after [123] s; waiting for rank 1", live)
-    assert bool(seen) is not quiet
-
-
-def test_a_member_that_has_not_met_rank_0_does_not_pretend_to_know_who_is_there(hosts: Callable[..., Hosts]) -> None:
-    """It says whom it looks for, and where."""
-    env = {**KEYED, **STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
-    done = hosts(1)[0].run(["mingle", "env", "--timeout", "3"], env=env)
-    assert re.match(r"mingle: still looking for rank 0 \(node1\) after [123] s\n", done.stderr), done

@@ -32,13 +32,10 @@ srun -N2 -n3 sh -c 'mingle hosts --scope task >mpi.$SLURM_PROCID'
     assert "mingle" not in text["output"]
     assert text["mpi"] == text["deepspeed"] == MPI
     assert text["mpich"] == MPI.replace(" slots=", ":")
-    assert text["horovod"] == "node1:2,node2:1,node3:1\n"
-    assert text["nodefile"] == "node1\nnode1\nnode2\nnode3\n"
+    assert (text["horovod"], text["nodefile"]) == ("node1:2,node2:1,node3:1\n", "node1\nnode1\nnode2\nnode3\n")
     rows = [(row["host"], row["address"], row["slots"]) for row in json.loads(text["json"])]
     assert rows == [("node1", None, 2), ("node2", None, 1), ("node3", None, 1)]
-    assert text["eights"].count("node") == 24
-    assert text["etc"] == ""
-    assert text["etc.status"] == "64\n"
+    assert (text["eights"].count("node"), text["etc"], text["etc.status"]) == (24, "", "64\n")
     assert "`srun mingle hosts`" in text["etc.err"]
     assert [text[f"etc.{node}"] for node in range(3)] == [ETC] * 3
     third = {"rank": 2, "host": "node3", "address": "10.77.0.3", "slots": 4}

@@ -9,6 +9,7 @@ from textwrap import dedent
 from typing import NamedTuple
 
 from cluster.paths import BIN
+from support.executables import executable
 from support.recorded import assigned
 
 from mingle_hooks.files import toml
@@ -64,11 +65,9 @@ def world(size: int) -> list[str]:
 def standins(place: Path) -> Path:
     """Make a directory for PATH with mingle and the stand-ins, for every user."""
     directory = place / "bin"
-    directory.mkdir(exist_ok=True)
-    (directory / "mingle").symlink_to(BIN / "mingle")
     for name, line in STANDINS.items():
-        (directory / name).write_text(f"#!/bin/sh\n{line}\n")
-        (directory / name).chmod(0o755)
+        executable(directory / name, f"#!/bin/sh\n{line}\n")
+    (directory / "mingle").symlink_to(BIN / "mingle")
     return directory
 
 

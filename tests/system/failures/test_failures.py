@@ -6,7 +6,6 @@ import os
 import re
 import signal
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import Popen
 
@@ -90,38 +89,20 @@ CONFLICTS = {
 def test_members_that_contradict_each_other_all_fail_and_name_the_values_and_members(
     four: Hosts, forked: Forked
 ) -> None:
-    """All contradictions at once, each a world of its own on the same hosts; the late member is told too.
-
-    The members of the first are started, as users start them.
-    """
-    delays = [0, 0, 0, 1.5]
-
-    def asked(name: str, number: int) -> tuple[list[str], dict[str, str]]:
-        adds, exports = (row.split(";")[number] for row in CONFLICTS[name][:2])
-        env = dict(pair.split("=") for pair in exports.split())
-        return ["--id", name, "--nodes", "3", "--timeout", "30", *adds.split()], {**KEYED, **env}
-
-    def count(name: str) -> int:
-        return len(CONFLICTS[name][0].split(";"))
-
-    first, *others = CONFLICTS
-    forks = [(name, number) for name in others for number in range(count(name))]
-    with ThreadPoolExecutor(1) as pool:
-        started = pool.submit(
-            members,
-            list(four)[: count(first)],
-            lambda number: evaluating(*asked(first, number)[0]),
-            env=lambda number: asked(first, number)[1],
-            delays=delays,
-        )
-        orders = [(four[number], *asked(name, number)) for name, number in forks]
-        results = forked.run_on(
-            [(host, ["exec", *words, "true"], env) for host, words, env in orders],
-            delays=[delays[number] for _, number in forks],
-        )
-        results = [*started.result(), *results]
-    names = [first] * count(first) + [name for name, _ in forks]
-    for name, done in zip(names, results, strict=True):
+    """All contradictions at once, each a world of its own on the same hosts; the late member is told too."""
+    members_of_all = [
+        (name, number, words.split(), dict(pair.split("=") for pair in exports.split()))
+        for name, (adds, exported, _) in CONFLICTS.items()
+        for number, (words, exports) in enumerate(zip(adds.split(";"), exported.split(";"), strict=True))
+    ]
+    results = forked.run_on(
+        [
+            (four[number], ["exec", "--id", name, "--nodes", "3", "--timeout", "30", *words, "true"], KEYED | exports)
+            for name, number, words, exports in members_of_all
+        ],
+        delays=[1.5 if number == 3 else 0.0 for _, number, *_ in members_of_all],
+    )
+    for (name, *_), done in zip(members_of_all, results, strict=True):
         said = failed(done, 76)
         assert not [part for part in CONFLICTS[name][2].split(";") if part not in said], (name, said)
 

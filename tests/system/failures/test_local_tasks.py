@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from subprocess import CompletedProcess, Popen
+from subprocess import Popen
 
 import pytest
 from cluster.host import Host
@@ -36,14 +36,9 @@ def tasks(host: Host, nodes: int, timeout: str = "60") -> list[Popen[str]]:
 
 def all_failed(processes: Iterable[Popen[str]], code: int) -> list[str]:
     """Check that each task failed with `code` and without a world; return the last line of each."""
-    return [last_line(ended(process), code) for process in processes]
-
-
-def last_line(done: CompletedProcess[str], code: int) -> str:
-    """Return the last line of a task that failed."""
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    assert "WORLD_SIZE" not in done.stdout
-    return done.stderr.splitlines()[-1]
+    done = [ended(process) for process in processes]
+    assert [(one.returncode, "WORLD_SIZE" in one.stdout) for one in done] == [(code, False)] * len(done), done
+    return [one.stderr.splitlines()[-1] for one in done]
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,12 @@ import contextlib
 import json
 import re
 import subprocess
-import sys
-import sysconfig
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
 from cluster.host import Host
-from cluster.paths import PROJECT
 from cluster.slurm import SlurmCluster
 from hooked_slurm import SHOW, nothing_left, shown
 from support.recorded import FOLDER
@@ -143,26 +140,6 @@ def test_a_key_that_hangs_is_named_in_the_log_and_by_every_command(hooked: Slurm
             done = host.run(["mingle", "hooks", *command])
             assert (done.returncode, f"saw {KEY}, which does not answer within 10 s" in done.stderr) == (73, True)
     hooked.wait_idle()
-
-
-def test_without_python_and_mingle_jobs_get_the_same(hooked: SlurmCluster) -> None:
-    """The hooks need /bin/sh and nothing of what installed them: here every Python and the project are hidden."""
-    programs = hooked.controller.run(["sh", "-c", "ls -d /usr/bin/python3* /usr/bin/mingle /usr/local/bin/mingle"])
-    # Not sys.base_prefix, which is all of /usr where the Python is Debian's.
-    hidden = [*programs.stdout.split(), sys.prefix, sysconfig.get_path("stdlib"), str(PROJECT)]
-    hide = "[ -d {0} ] && mount -t tmpfs none {0} || mount --bind /dev/null {0}"
-    with ExitStack() as last_first:
-        for host in hooked.hosts:
-            for path in hidden:
-                host.run(["/bin/sh", "-c", hide.format(path)], check=True)
-                last_first.callback(host.run, ["/bin/sh", "-c", f"umount {path}"], check=True)
-        assert hooked.controller.run(["/bin/sh", "-c", "python3 -c pass || mingle --version"]).returncode != 0
-        show = "echo $MASTER_ADDR $NODE_RANK $PET_NODE_RANK; cat /run/mingle/$SLURM_JOB_ID/key"
-        done = hooked.srun("-N4", "/bin/sh", "-c", show, user="alice")
-        lines = done.stdout.splitlines()
-        assert sorted(line for line in lines if " " in line) == [f"node1 {i} {i}" for i in range(4)]
-        assert len(lines) == 8
-        hooked.wait_idle()
 
 
 @pytest.fixture

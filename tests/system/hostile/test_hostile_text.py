@@ -1,4 +1,4 @@
-"""Hostile text in options, variables, files and the host's own name never runs and is never printed raw."""
+"""Hostile text in options, variables and the host's own name never runs and is never printed raw."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from cluster.hosts import Hosts
 from forked import Forked
-from needs import need
 from support.members import KEYED, all_evaluated, evaluating, members, one_world
 
 from mingle_hooks.settings import TABLE
@@ -57,47 +56,6 @@ def test_text_that_a_user_or_a_scheduler_can_fill_never_runs_nor_prints_raw(
         assert all(line.isprintable() for line in done.stderr.split("\n")), (name, done.stderr)
         assert "Traceback" not in done.stderr, (name, done.stderr)
     assert not host.outside("/root/x").exists()
-
-
-@pytest.mark.parametrize("text", [PLAIN, RAW], ids=["plain", "raw"])
-def test_text_in_settings_files_never_runs_nor_prints_raw(
-    four: Hosts, forked: Forked, tmp_path: Path, text: str
-) -> None:
-    """As a value, as a key, and as a file that is no TOML at all."""
-    host = four[0]
-    quoted = "".join(f"\\U{ord(c):08x}" for c in text)
-    lines = [text, f'"{quoted}" = 1', *(f'{s.key} = "{quoted}"' for s in TABLE if s.key and "." not in s.key)]
-    for number, line in enumerate(lines):
-        host.write(f"{tmp_path}/{number}/mingle/mingle.toml", line + "\n")
-    words = ["--id", "j", "--nodes", "1"]
-    calls: list[Call] = [(words, {"XDG_CONFIG_HOME": f"{tmp_path}/{number}"}) for number in range(len(lines))]
-    for line, done in zip(lines, all_evaluated(forked, host, tmp_path, calls), strict=True):
-        assert (done.returncode, done.stdout) == (78, ""), (line, done)
-        assert all(part.isprintable() for part in done.stderr.split("\n")), done.stderr
-    assert not host.outside("/root/x").exists()
-
-
-SH = 'eval "$(mingle env)" && env'
-SHELLS = {
-    **{name: [name, "-c", SH] for name in ("dash", "bash", "mksh", "ksh", "zsh")},
-    "busybox": ["busybox", "sh", "-c", SH],
-    "fish": ["fish", "-c", "mingle env --shell fish | source; and env"],
-    "tcsh": ["tcsh", "-c", 'eval "`mingle env --shell csh`" && env'],
-}
-
-
-def test_members_in_all_shells_get_one_world_and_an_id_full_of_nasty_characters_intact(four: Hosts) -> None:
-    """Each shell evals as its manual says, on a real host, and hands on to `env` what the others got."""
-    need(*SHELLS)
-    shells = list(SHELLS.values())
-    env = {**KEYED, "MINGLE_ID": PLAIN, "MINGLE_NODES": str(len(shells))}
-    places = [four[number % 4] for number in range(len(shells))]
-    results = members(places, shells.__getitem__, env=lambda _: env)
-    worlds = one_world(results)
-    assert {world["MINGLE_ID"] for world in worlds} == {PLAIN}
-    said = [line for done in results for line in done.stderr.splitlines()]
-    assert [line for line in said if " nodes checked in after " not in line] == []  # a busy machine takes its time
-    assert not four[0].outside("/root/x").exists()
 
 
 def test_a_host_whose_name_is_hostile_takes_part_under_a_plain_one(four: Hosts) -> None:

@@ -16,6 +16,7 @@ import pytest
 from cluster.hosts import Hosts
 from forked import Forked
 from needs import skip_for_want_of
+from support.executables import executable
 from support.members import KEYED, REDUCE, evaluating, one_world
 from unit.cli.test_mistakes import MISTAKES
 
@@ -66,10 +67,9 @@ class Tried(NamedTuple):
 def made(place: Path) -> Installation:
     """Make an environment with nothing in it."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-    pip = place / "bin" / "pip"  # the tests' own one, for that environment, as `pip --python` would start it
+    # The tests' own pip, for that environment, as `pip --python` would start it.
     runner = Path(str(find_spec("pip").origin)).with_name("__pip-runner__.py")  # type: ignore[union-attr]
-    pip.write_text(f'#!/bin/sh\nexec {place}/bin/python {runner} "$@"\n')
-    pip.chmod(0o755)
+    executable(place / "bin" / "pip", f'#!/bin/sh\nexec {place}/bin/python {runner} "$@"\n')
     return Installation(place)
 
 

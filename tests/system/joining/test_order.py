@@ -6,10 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
-from forked import Forked
 from support.members import KEYED, REDUCE, agreed, evaluating, one_world, parsed
 
 TREE = "SwitchName=leaf1 Nodes=node[1,3]\nSwitchName=leaf2 Nodes=node[2,4]\nSwitchName=spine Switches=leaf[1-2]\n"
@@ -84,19 +82,3 @@ shift
     told = "".join(done.stderr for done in results)
     assert told.count("switches") == 1
     assert "mingle: the switches of node4 are unknown: these nodes get neighbouring ranks, in the usual order\n" in told
-
-
-@pytest.mark.parametrize(
-    ("environ", "options", "why"),
-    [
-        ({}, ("--scope", "task", "--slots", "1"), "expected --scope node"),
-        ({}, ("--rank", "0"), "no rank from --rank"),
-        ({"NODE_RANK": "0"}, (), "no rank from NODE_RANK"),
-        ({}, ("--no-wait", "--master", "a"), "--no-wait"),
-    ],
-)
-def test_options_that_give_a_rank_contradict_another_order(
-    forked: Forked, environ: dict[str, str], options: tuple[str, ...], why: str
-) -> None:
-    done = forked.run("env", "--id", "a", "--nodes", "2", "--order", "topology", *options, env=environ)
-    assert (done.returncode, why in done.stderr) == (64, True), done

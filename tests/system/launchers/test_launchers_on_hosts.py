@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from cluster import names
 from cluster.hosts import Hosts
+from support.executables import executable
 from support.members import KEYED, parsed
-
-ONE_PROCESS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID")
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def two(hosts: Callable[..., Hosts]) -> Hosts:
 @pytest.fixture
 def programs(two: Hosts) -> str:
     """Make launchers that print their own command line and the environment."""
-    for name in ("accelerate", "deepspeed", "mpirun", "horovodrun", "torchrun"):
+    for name in ("accelerate", "deepspeed", "mpirun", "horovodrun"):
         two[0].write(f"/home/programs/{name}", '#!/bin/sh\necho "LINE=${0##*/} $*"\nenv\n', mode=0o755)
     return "/home/programs"
 
@@ -35,25 +34,13 @@ def started(hosts: Hosts, *words: str, path: str = "") -> list[tuple[dict[str, s
     return [(parsed(done.stdout), done.stderr) for done in results]
 
 
-def test_one_process_on_each_node_knows_its_rank(two: Hosts) -> None:
-    """With one slot on every node, or by --scope task, there is one process of a command that is no launcher."""
-    for rank, (variables, _) in enumerate(started(two, "env")):
-        assert [variables[name] for name in ONE_PROCESS] == [str(rank), "0", str(rank), variables["MINGLE_WORLD"]]
-    for rank, (variables, _) in enumerate(started(two, "--scope", "task", "--slots", "1", "env")):
-        assert [variables[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")] == [str(rank), "0", "2"]
-    done = two[0].run(["mingle", "exec", "--id", "job", "--nodes", "2", "--scope", "task", "env"], env=KEYED)
-    assert done.returncode == 64
-    assert "--slots 1 with one task on each node" in done.stderr
-
-
 @pytest.mark.parametrize("known", [names.DEBIAN, names.NONE])
 def test_a_launcher_reaches_hosts_by_address_where_no_name_leads_to_them(
     two: Hosts, tmp_path: Path, known: str
 ) -> None:
     """Debian's 127.0.1.1 for its own name counts as none: it is every host's."""
     names.lay(two, known)
-    (tmp_path / "mpirun").write_text("#!/bin/sh\nenv\n")
-    (tmp_path / "mpirun").chmod(0o755)
+    executable(tmp_path / "mpirun", "#!/bin/sh\nenv\n")
     (first, _), _ = started(two, "--iface", "ib0", "mpirun", "./train", path=str(tmp_path))
     hostfile = two[0].outside(first["OMPI_MCA_orte_default_hostfile"])
     assert hostfile.read_text() == "10.78.0.1 slots=1\n10.78.0.2 slots=1\n"

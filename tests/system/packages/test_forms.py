@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 from building import DEB, OFFLINE, RPM, ZIP
 from cluster.hosts import Hosts, missing
+from executables import executable
 from needs import need, skip_for_want_of
 
 # Nothing is configured, and nobody has written dpkg's own list of what is there.
@@ -97,8 +98,7 @@ class Pair:
         self.hosts, self.root = hosts, root
         (root / "opt/hosts").write_text("".join(f"{host.name} {host.pid}\n" for host in hosts))
         (root / "etc/hosts").write_text(hosts[0].run(["cat", "/etc/hosts"], check=True).stdout)
-        (root / "usr/bin/ssh").write_text(SSH.format(root=root))
-        (root / "usr/bin/ssh").chmod(0o755)
+        executable(root / "usr/bin/ssh", SSH.format(root=root))
         for host in hosts:
             host.run(["sh", "-ec", MOUNTS.format(root=root)], check=True)
 

@@ -76,8 +76,7 @@ def test_nothing_is_left_where_the_runner_is_killed(three: Together, tmp_path: P
 def test_a_step_of_slurm_ends_as_one(slurm: SlurmCluster, tmp_path: Path) -> None:
     script = f"srun {MINGLE} exec --together sh -c '[ $NODE_RANK != 2 ] || exit 5; exec sleep 7750'\n"
     job = slurm.submit(script, "-N3", "--ntasks-per-node=1", f"--output={tmp_path}/out", user="alice")
-    assert slurm.wait(job) == "FAILED"
-    assert slurm.job(job)["ExitCode"] == "5:0"
+    assert (slurm.wait(job), slurm.job(job)["ExitCode"]) == ("FAILED", "5:0")
     assert "node3 (rank 2): exited with status 5" in (tmp_path / "out").read_text()
 
 

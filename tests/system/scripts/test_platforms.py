@@ -15,6 +15,7 @@ from cluster.host import Host
 from cluster.hosts import Hosts
 from cluster.paths import BIN
 from light import TRAIN
+from support.executables import executable
 from support.needs import need, only_with
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -30,11 +31,7 @@ exec python3 {TRAIN} "$@"
 
 def torchrun(place: Path) -> str:
     """Put a stand-in for torchrun into a directory, and return a PATH that begins with it."""
-    programs = place / "bin"
-    programs.mkdir()
-    (programs / "torchrun").write_text(TORCHRUN)
-    (programs / "torchrun").chmod(0o755)
-    return f"{programs}:{BIN}:/usr/bin:/bin"
+    return f"{executable(place / 'bin' / 'torchrun', TORCHRUN).parent}:{BIN}:/usr/bin:/bin"
 
 
 def documents(name: str) -> list[dict[str, Any]]:

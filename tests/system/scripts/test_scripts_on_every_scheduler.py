@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from support.executables import executable
 from support.jobs import LONG, Jobs
 from support.nasty import NASTY, TELL
 
@@ -71,10 +72,7 @@ def test_a_cancelled_job_saves(jobs: Jobs) -> None:
 def test_a_warned_job_is_queued_again(jobs: Jobs) -> None:
     """With --requeue the warned job saves, and is queued again: by a command, or by its status."""
     for program in ("brequeue", "qsub"):
-        file = jobs.place / "bin" / program
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(f'#!/bin/sh\necho "{program} $*" >>{jobs.place}/again\n')
-        file.chmod(0o755)
+        executable(jobs.place / "bin" / program, f'#!/bin/sh\necho "{program} $*" >>{jobs.place}/again\n')
     status, text = jobs.run({"launcher": "process", "time": "64s", "signal": "USR1@60", "requeue": True}, *LONG)
     assert json.loads((jobs.place / "checkpoint.json").read_text())[0] > 0, text
     again = (status, (jobs.place / "again").read_text() if jobs.scheduler != "sge" else "")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cluster.slurm import SlurmCluster
+from support.executables import executable
 from support.members import KEYED
 
 # A host's /dev is the machine's own: each task gets one with the GPUs that its host would have.
@@ -26,9 +27,7 @@ NOTE = "this task sees one of the node's 4 GPUs (CUDA_VISIBLE_DEVICES=1)"
 def test_each_task_sees_the_gpus_of_its_node(fresh_slurm: Callable[..., SlurmCluster], tmp_path: Path) -> None:
     """LOCAL_RANK selects one of them; without --bind gpu one task of the job tells of it, and nothing changes."""
     cluster = fresh_slurm(2, cpus=8, gpus=4, conf_lines=["GresTypes=gpu", "SelectTypeParameters=CR_CPU_Memory"])
-    program = tmp_path / "with-gpus"
-    program.write_text(WITH_GPUS)
-    program.chmod(0o755)
+    program = executable(tmp_path / "with-gpus", WITH_GPUS)
     inside = ("unshare", "--mount", str(program), "mingle", "exec", "--scope", "task")
     nested = ("mingle", "exec", "--scope", "task", "--bind", "gpu")
 

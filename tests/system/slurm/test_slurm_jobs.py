@@ -157,28 +157,6 @@ def test_a_user_who_is_not_root_gets_a_private_key_on_first_use(
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
-def test_the_batch_script_of_several_nodes_gets_what_is_the_same_everywhere_and_does_not_wait(
-    slurm: SlurmCluster, tmp_path: Path
-) -> None:
-    """It evals, prints no NODE_RANK, and its steps can use what it exported, or ask again."""
-    script = f"""set -e
-eval "$(mingle env)"
-env > {tmp_path}/batch
-srun bash -ec 'NODE_RANK=$SLURM_NODEID python3 -IS {REDUCER} > {tmp_path}/launched.$SLURM_PROCID'
-srun bash -ec 'eval "$(mingle env)"; env > {tmp_path}/again.$SLURM_PROCID'
-"""
-    job = slurm.submit(script, "-N4", "-n4", f"--output={tmp_path}/output", env=KEYED)
-    assert slurm.wait(job) == "COMPLETED", (tmp_path / "output").read_text()
-    batch = parsed((tmp_path / "batch").read_text())
-    assert batch["MASTER_ADDR"] == "10.77.0.1"
-    assert batch["NNODES"] == "4"
-    assert not batch.keys() & {"NODE_RANK", "RANK", "MINGLE_RANK_OFFSET"}
-    assert "would train alone here" in (tmp_path / "output").read_text()
-    assert [path.read_text() for path in tmp_path.glob("launched.*")] == ["SUM=6\n"] * 4
-    worlds = agreed(parsed_files(tmp_path, "again.*"))
-    assert [world["NODE_RANK"] for world in worlds] == [world["SLURM_NODEID"] for world in worlds]
-
-
 def test_two_tasks_of_a_node_that_both_join_as_nodes_fail_everybody_with_the_reason(
     slurm: SlurmCluster, tmp_path: Path
 ) -> None:

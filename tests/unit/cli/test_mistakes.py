@@ -26,6 +26,7 @@ MISTAKES = {
     "exec --id a --nodes 1 --scope tasks true": ("node or task", "task"),
     "template slurm --launcher x -- train.py": ("torchrun, torchrun-elastic, accelerate,", "--launcher torchrun"),
     "template slurm --launcher deepsped -- train.py": ("accelerate, deepspeed, mpirun", "--launcher deepspeed"),
+    "env --id a --nodes 2 --order gcp --no-wait --master a": ("for --order; saw --no-wait", "leaving out one of them"),
     "env --id a --timout 5": ("an option of `mingle env`; saw --timout", "--timeout"),
     "exec --timout 5 true": ("an option of `mingle exec`; saw --timout", "--timeout"),
     "exec --id a": ("COMMAND [ARG]... after `mingle exec`; saw none", "`mingle exec --help`"),

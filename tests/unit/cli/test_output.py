@@ -163,12 +163,39 @@ def test_a_process_that_is_stopped_while_it_fails_prints_why_it_failed() -> None
     assert "exit 64" in done.stdout
 
 
-def test_a_log_gets_plain_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No control characters, and by far not one line a second."""
-    log, seconds = io.StringIO(), iter(range(500))
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def written(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, progress: Progress, *, quiet: bool = False) -> str:
+    """Return what a member writes that sees no progress for 500 s."""
+    seconds = iter(range(500))
     monkeypatch.setattr(answer.time, "monotonic", lambda: next(seconds))
-    with answer.ProgressPrinter(log, quiet=False) as printer:
+    with answer.ProgressPrinter(stream, quiet=quiet) as printer:
         for _ in range(1, 500):
-            printer.progress(Progress(1, 2, "rank 1"))
-    lines = [f"mingle: 1 of 2 nodes checked in after {after} s; waiting for rank 1" for after in (1, 11, 41, 101, 401)]
-    assert log.getvalue().splitlines() == lines
+            printer.progress(progress)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("progress", "said"),
+    [
+        (Progress(1, 2, "rank 1"), "1 of 2 nodes checked in after {} s; waiting for rank 1"),
+        (Progress(0, 2, "rank 0 (node1)"), "still looking for rank 0 (node1) after {} s"),  # which counts the others
+    ],
+)
+def test_a_log_gets_plain_lines_now_and_then(monkeypatch: pytest.MonkeyPatch, progress: Progress, said: str) -> None:
+    """No control characters, and by far not one line a second."""
+    lines = written(monkeypatch, io.StringIO(), progress).splitlines()
+    assert lines == [f"mingle: {said.format(after)}" for after in (1, 11, 41, 101, 401)]
+
+
+def test_a_terminal_sees_one_live_line_that_is_wiped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many are in and who is awaited, rewritten in place; nothing at all with --quiet."""
+    first, *lives, last = written(monkeypatch, Terminal(), Progress(1, 2, "rank 1")).split("\r\x1b[K")
+    said = [f"mingle: 1 of 2 nodes checked in after {after} s; waiting for rank 1" for after in range(1, 500)]
+    assert (first, lives, last) == ("", said, "")
+    assert written(monkeypatch, Terminal(), Progress(1, 2, "rank 1"), quiet=True) == ""

@@ -59,9 +59,7 @@ def test_a_launcher_gets_the_options_that_the_user_did_not_give(line: str, view:
 
 @pytest.mark.parametrize("text", ["debug: false\ndistributed_type: '{}'\n", '{{"distributed_type": "{}"}}'])
 @pytest.mark.parametrize("is_default", [False, True])
-def test_accelerate_s_own_file_decides_how_processes_are_started(
-    text: str, tmp_path: Path, *, is_default: bool
-) -> None:
+def test_accelerate_s_own_file_decides_how_processes_start(text: str, tmp_path: Path, *, is_default: bool) -> None:
     """Named or the default one, in YAML or in JSON; where it names none that starts several, one is added."""
     file = tmp_path / "accelerate" / "default_config.yaml"
     file.parent.mkdir()

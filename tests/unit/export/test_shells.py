@@ -21,12 +21,8 @@ POSIX = (["dash"], ["bash"], ["busybox", "sh"], ["mksh"], ["ksh93"], ["zsh", "-f
 CSH = (["tcsh", "-f"], ["bsd-csh", "-f"])
 FISH = ["fish", "-N"]
 WORLD = World("job 7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef")
-LINES = {
-    "node": Assignment(1, 4, 2, "10.0.0.2", "ib0"),
-    "task": Assignment(1, 4, 2, "10.0.0.2", "ib0", local_rank=3, rank=5),
-}
-
-
+NODE = Assignment(1, 4, 2, "10.0.0.2", "ib0")
+PLACES = {"node": NODE, "task": NODE._replace(local_rank=3, rank=5)}
 OF_SHELLS = ("  a  b ", "!! !a !$ a!", "a\ntouch pwned\n", "* ? [a-z] {a,b} ~ ~root", "^a^b^ %1 @", "", "x" * 3900)
 EVERY = {f"MINGLE_{i}": value for i, value in enumerate((*NASTY, *OF_SHELLS))}
 # Language, shell, locale, and the script that evaluates the file `text`.
@@ -66,15 +62,12 @@ def real(command: list[str]) -> list[str]:
     return command
 
 
-def run(
-    command: list[str], script: str, text: str, directory: Path, **environ: str
-) -> subprocess.CompletedProcess[bytes]:
+def run(command: list[str], script: str, text: str, place: Path, **environ: str) -> subprocess.CompletedProcess[bytes]:
     """Run a script in a real shell, in a directory where the file `text` holds the text."""
-    (directory / "text").write_bytes(os.fsencode(text))
-    clean = {"PATH": os.environ["PATH"], "HOME": str(directory), "XDG_CONFIG_HOME": str(directory), **environ}
-    return subprocess.run(
-        [*real(command), "-c", script], cwd=directory, env=clean, capture_output=True, check=False, timeout=60
-    )
+    (place / "text").write_bytes(os.fsencode(text))
+    clean = {"PATH": os.environ["PATH"], "HOME": str(place), "XDG_CONFIG_HOME": str(place), **environ}
+    argv = [*real(command), "-c", script]
+    return subprocess.run(argv, cwd=place, env=clean, capture_output=True, check=False, timeout=60)
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -190,9 +183,7 @@ def test_a_readonly_variable_fails_loudly_and_leaves_no_half_world(
     text = shells.success("sh", {"A": "1", "B": "2", "C": "3"}, ["OLD"])
     script = f'{errexit} readonly B=mine; eval "$(cat text)" || exit 5; echo on'
     done = run(command, script, text, tmp_path)
-    assert done.returncode != 0
-    assert done.stdout == b""
-    assert done.stderr
+    assert (done.returncode != 0, done.stdout, done.stderr != b"") == (True, b"", True)
     script = 'readonly B=mine; eval "$(cat text)"; echo "$? ${A-gone} $B ${C-gone}"'
     assert run(command, script, text, tmp_path).stdout in (b"", b"1 gone mine gone\n")
 
@@ -238,7 +229,7 @@ def golden(shell: str, what: str) -> str:
     """Return the text that the golden file holds."""
     if what == "failure":
         return shells.failure(shell, 69, ["MASTER_ADDR", "MASTER_PORT"])
-    view = View(WORLD, LINES[what], what, {})
+    view = View(WORLD, PLACES[what], what, {})
     found = {v.name: v.value for v in variables(view, ["torchrun", "nccl"])}
     return shells.success(shell, found, ["OLD"])
 

@@ -173,9 +173,7 @@ def test_what_mingle_env_exported_is_still_known_as_its_own(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("into", [SCRIPT, next(path for path in LAUNCHES if ".1.ctl." in path.name)], ids=["3", "1"])
 @pytest.mark.parametrize("switch", ["", "off"])
-def test_what_another_jobs_hook_exported_is_brought_up_to_date_or_unset(
-    tmp_path: Path, into: Path, switch: str
-) -> None:
+def test_what_another_jobs_hook_exported_is_renewed_or_unset(tmp_path: Path, into: Path, switch: str) -> None:
     """`qsub -V` in a job brings it along; what was changed since is the user's."""
     old = run(tmp_path, event_of(next(path for path in LAUNCHES if ".2[4].ctl.node2" in path.name)))["added"]
     assert old.keys() >= PET

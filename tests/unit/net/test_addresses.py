@@ -256,9 +256,7 @@ TWO = [LOOPBACK, *(carrier(f"eth{n}", f"10.{n}.0.7/24", f"fd0{n}::7/64", speed=1
         ("eth1 half a line\n", "neither is this\n", "eth0"),
     ],
 )
-def test_of_one_speed_the_default_routes_interface_comes_first(
-    ipv4: str, ipv6: str, wanted: str, tmp_path: Path
-) -> None:
+def test_of_one_speed_the_default_routes_interface_is_first(ipv4: str, ipv6: str, wanted: str, tmp_path: Path) -> None:
     """By the kernel's tables, IPv4's before IPv6's."""
     grow(tmp_path, TWO)
     tables(tmp_path, ipv4, ipv6)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cluster.hosts import Hosts
 from needs import only_with
+from support.gathering import free_ports
 
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.net.ports import DEFAULT_RANGE, bound, candidates, ephemeral_range, hold, keep, listen
@@ -29,19 +30,7 @@ def address(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def few() -> range:
     """Return three ports that were free a moment ago."""
-    for start in range(27_100, 29_000, 3):
-        holders = []
-        try:
-            for port in range(start, start + 3):
-                holders.append(holding("127.0.0.1", port))
-                holders.append(holding("::1", port))
-        except OSError:
-            continue
-        finally:
-            for holder in holders:
-                holder.close()
-        return range(start, start + 3)
-    pytest.fail("no three free ports in a row")
+    return free_ports(3)
 
 
 def holding(address: str, port: int, *, reuse: bool = False) -> socket.socket:

@@ -1,11 +1,19 @@
-"""Rooms with a leader, for worlds of two and of three."""
+"""A clock that a test moves by hand, and rooms with a leader, for worlds of two and of three."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from support.gathering import Room
+from support.gathering import Clock, Room
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Give a clock that a test moves by hand."""
+    found = Clock()
+    found.stop()
+    return found
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.gathering import PATIENCE_S, Clock, until
 
 from mingle_hooks.rendezvous import connection
-from mingle_hooks.rendezvous.connection import READ, WRITE, Connection, Loop, Poller, boottime, dial
+from mingle_hooks.rendezvous.connection import READ, WRITE, Connection, Loop, Poller, dial
 from mingle_hooks.rendezvous.wire import HEADER, MOST_LEADER_BYTES, WireError, frame
 
 # The poller's promises, by epoll(7) and by poll(2).
@@ -96,12 +96,6 @@ def test_timers_that_are_due_come_before_data_that_arrived_meanwhile() -> None:
         clock.ahead = 10.0
         loop.run(lambda: len(seen) > 1)
     assert seen == ["deadline", "w"]
-
-
-def test_promises_and_deadlines_go_by_the_clock_that_a_suspended_host_does_not_stop() -> None:
-    """CLOCK_BOOTTIME, on Linux."""
-    before = time.clock_gettime(time.CLOCK_BOOTTIME)
-    assert before <= boottime() <= time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _refuses(_clock: int) -> float:

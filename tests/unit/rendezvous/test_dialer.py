@@ -73,6 +73,11 @@ def test_an_endpoint_that_cannot_be_dialled_is_ignored(pair: Room) -> None:
     assert not dialer._calls
 
 
+def said(kind: int, body: wire.Body) -> bytes:
+    """Return a frame."""
+    return wire.frame(kind, wire.encode(body))
+
+
 def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
     """Garbage, wrong frames, a challenge without proof, silence."""
     challenge = {"nonce": "00" * 16, "leader": "00" * 16, "ticket": 0, "host": "h", "proof": "00" * 32}
@@ -82,16 +87,11 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
         wire.frame(wire.VERIFIED, b"{}"),
         wire.frame(wire.CHALLENGE, b"{}"),
         wire.frame(wire.CHALLENGE, b"[" * 1000),
-        wire.frame(wire.CHALLENGE, wire.encode({**challenge, "ticket": -1})),
-        wire.frame(wire.CHALLENGE, wire.encode({**challenge, "host": "\x1b[2J"})),
-        wire.frame(wire.CHALLENGE, wire.encode(challenge)),
+        *(said(wire.CHALLENGE, {**challenge, **part}) for part in ({"ticket": -1}, {"host": "\x1b[2J"}, {})),
         wire.frame(wire.REFUSED, b"{}"),
-        wire.frame(wire.REFUSED, wire.encode({**refused, "why": "$(id)"})),
-        wire.frame(wire.REFUSED, wire.encode({**refused, "host": "\x1b[2J"})),
-        wire.frame(wire.REFUSED, wire.encode({**refused, "why": "relay", "at": "node1 80"})),
-        wire.frame(wire.REFUSED, wire.encode({**refused, "why": "relay", "at": "127.0.0.1 99999"})),
-        wire.frame(wire.REFUSED, wire.encode(refused)),
-        wire.frame(wire.REFUSED, wire.encode({"why": "version", "host": "v", "more": 1})),  # of another version
+        *(said(wire.REFUSED, {**refused, **part}) for part in ({"why": "$(id)"}, {"host": "\x1b[2J"}, {})),
+        *(said(wire.REFUSED, {**refused, "why": "relay", "at": at}) for at in ("node1 80", "127.0.0.1 99999")),
+        said(wire.REFUSED, {"why": "version", "host": "v", "more": 1}),  # of another version
         b"",
     ]
     with Room(2) as room, deaf(1) as (server,):

@@ -56,16 +56,14 @@ class Looking:
 
 
 @contextmanager
-def searching(
-    advertisement: Advertisement | None = None, clock: Clock | None = None, **parts: Any
-) -> Iterator[Discovery]:
+def searching(notice: Advertisement | None = None, clock: Clock | None = None, **parts: Any) -> Iterator[Discovery]:
     """Give the discovery of a member that looks, or announces itself, and has nothing to report meanwhile."""
     reports: list[str] = []
     with Loop(clock or Clock()) as loop:
         its = context(loop, lambda _endpoint: None, reports.append, leader_hosts=("127.0.0.1",), **parts)
         search = Discovery(its)
-        leader: Any = SimpleNamespace(advertisement=advertisement, leader=SimpleNamespace(state="failed"))
-        search.candidate = leader if advertisement is not None else None
+        leader: Any = SimpleNamespace(advertisement=notice, leader=SimpleNamespace(state="failed"))
+        search.candidate = leader if notice is not None else None
         yield search
         search.close()
     assert reports == []
@@ -208,14 +206,17 @@ def test_a_name_resolves_or_has_no_addresses() -> None:
 # A leader's file in a shared directory: read strictly, and gone in the end.
 
 
+Place = Callable[..., Looking]
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Callable[..., Looking]]:
+def place(tmp_path: Path) -> Iterator[Place]:
     """Make backends of one directory, which are closed with the test."""
     with ExitStack() as stack:
         yield lambda **how: stack.enter_context(Looking(directory_backend, **{"directory": str(tmp_path), **how}))
 
 
-def test_an_announced_leader_is_found_and_leaves_no_file(place: Callable[..., Looking], tmp_path: Path) -> None:
+def test_an_announced_leader_is_found_and_leaves_no_file(place: Place, tmp_path: Path) -> None:
     """The file is private, whole from the first moment, and removed."""
     leader, member = place(), place()
     leader.backend.announce(ADVERTISED)
@@ -228,7 +229,7 @@ def test_an_announced_leader_is_found_and_leaves_no_file(place: Callable[..., Lo
     assert os.listdir(tmp_path) == leader.reports == member.reports == []
 
 
-def test_a_notice_has_as_many_addresses_as_others_read(place: Callable[..., Looking], tmp_path: Path) -> None:
+def test_a_notice_has_as_many_addresses_as_others_read(place: Place, tmp_path: Path) -> None:
     """The writer leaves out the rest, which are the worst; a notice that has more is not read at all."""
     leader, member = place(), place()
     many = tuple(f"10.0.0.{number}" for number in range(1, MOST_ADVERTISED + 2))
@@ -241,7 +242,7 @@ def test_a_notice_has_as_many_addresses_as_others_read(place: Callable[..., Look
 
 
 def test_a_file_that_cannot_be_put_in_its_place_leaves_no_draft(
-    place: Callable[..., Looking], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The quota may end between the two."""
     monkeypatch.setattr(os, "replace", lambda *_paths: os.listdir(f"{tmp_path}/none"))
@@ -252,7 +253,7 @@ def test_a_file_that_cannot_be_put_in_its_place_leaves_no_draft(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_leader_with_another_key_is_reported_once_and_not_dialled(place: Callable[..., Looking]) -> None:
+def test_a_leader_with_another_key_is_reported_once_and_not_dialled(place: Place) -> None:
     """Its file cannot be ours."""
     leader, member = place(secret=OTHER), place()
     leader.backend.announce(ADVERTISED)
@@ -261,7 +262,7 @@ def test_a_leader_with_another_key_is_reported_once_and_not_dialled(place: Calla
 
 
 @pytest.mark.parametrize("what", ["empty", "garbage", "huge", "link", "fifo", "directory", "other's words", "device"])
-def test_any_file_under_a_leaders_name_is_not_trusted(place: Callable[..., Looking], tmp_path: Path, what: str) -> None:
+def test_any_file_under_a_leaders_name_is_not_trusted(place: Place, tmp_path: Path, what: str) -> None:
     """And it neither blocks nor breaks the search."""
     leader, member = place(), place()
     leader.backend.announce(ADVERTISED)
@@ -284,7 +285,7 @@ def test_any_file_under_a_leaders_name_is_not_trusted(place: Callable[..., Looki
         path.rmdir()
 
 
-def test_names_that_others_make_up_cannot_crowd_out_a_leader(place: Callable[..., Looking], tmp_path: Path) -> None:
+def test_names_that_others_make_up_cannot_crowd_out_a_leader(place: Place, tmp_path: Path) -> None:
     """Whoever may write into the directory without the key."""
     tag = ATTEMPT.tag.hex()
     for number in range(2 * discovery.MOST_FILES):
@@ -300,9 +301,7 @@ def test_names_that_others_make_up_cannot_crowd_out_a_leader(place: Callable[...
 
 
 @pytest.mark.parametrize("name", ["missing", "file"])
-def test_a_path_that_is_no_directory_is_refused_at_once(
-    place: Callable[..., Looking], tmp_path: Path, name: str
-) -> None:
+def test_a_path_that_is_no_directory_is_refused_at_once(place: Place, tmp_path: Path, name: str) -> None:
     """With the path, and what to do."""
     (tmp_path / "file").touch()
     with pytest.raises(PlaceError, match=name):

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.gathering import SECRET, Clock, join_request
+from support.gathering import SECRET, Clock, free_ports, join_request, observer
 from support.gathering import request as any_request
 
 from mingle_hooks.errors import MingleError, MissingError, NetworkError, UsageError
@@ -26,11 +25,6 @@ from mingle_hooks.rendezvous.rendezvous import Listeners, meet, stand_as_candida
 from mingle_hooks.rendezvous.wire import Attempt, Body
 
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
-
-
-def observer(note: Callable[[str], None]) -> Any:
-    """Return an observer that records only notes."""
-    return SimpleNamespace(progress=lambda _progress: None, failed=lambda _error: None, note=note, explain=None)
 
 
 def request(attempt: str, **parts: Any) -> Request:
@@ -103,7 +97,7 @@ def test_a_host_that_was_suspended_past_its_deadline_ends_when_it_wakes(
         "another task": lambda: follow_first_task([str(tmp_path / "node")], 1, 120.0),
     }
     with pytest.raises(MissingError):
-        waits.get(role, lambda: meet(alone, observer(lambda _note: None)))()
+        waits.get(role, lambda: meet(alone, observer()))()
     assert time.monotonic() - wakes_at < 60.0  # a bound on one that does not, and waits for 120 s
 
 
@@ -111,7 +105,7 @@ def test_a_host_that_was_suspended_past_its_deadline_ends_when_it_wakes(
 def test_a_check_in_that_no_leader_accepts_is_refused_before_anything_is_opened(parts: dict[str, Any]) -> None:
     """A member does not call again and again to be refused."""
     with pytest.raises(UsageError):
-        meet(request("bad", **{**LOOPBACK_HOSTS, "rank": 1, **parts}), observer(print))
+        meet(request("bad", **{**LOOPBACK_HOSTS, "rank": 1, **parts}), observer())
 
 
 # The leader's ports: taken, named, used a minute ago, or all in use.
@@ -120,15 +114,6 @@ def test_a_check_in_that_no_leader_accepts_is_refused_before_anything_is_opened(
 def listeners() -> closing[Listeners]:
     """Give listeners that are closed in the end."""
     return closing(Listeners())
-
-
-def free_ports(count: int) -> range:
-    """Return adjacent free ports."""
-    for first in range(40_000, 60_000, 37):
-        with listeners() as opened:
-            if all(opened._open(port, reuse=False) for port in range(first, first + count)):
-                return range(first, first + count)
-    raise AssertionError("no free ports on this machine")
 
 
 def test_the_first_free_port_of_each_group_is_opened_in_both_families() -> None:

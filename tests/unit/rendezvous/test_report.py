@@ -11,39 +11,25 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.gathering import Room, join_request
+from support.gathering import Room
 
-from mingle_hooks.rendezvous import report
+from mingle_hooks.rendezvous import fingerprint, report
 from mingle_hooks.rendezvous.connection import Lookup, Loop
 from mingle_hooks.rendezvous.fingerprint import LONGEST
 from mingle_hooks.rendezvous.fingerprint import dump_fingerprint as dumps
 from mingle_hooks.rendezvous.fingerprint import load_fingerprint as loads
-from mingle_hooks.rendezvous.messages import Durations, JoinRequest, Outcome, process_age_s
+from mingle_hooks.rendezvous.messages import Durations, Outcome, process_age_s
 from mingle_hooks.rendezvous.report import MOST_LINES, Compared, Finding, phases, timeline_lines
 from mingle_hooks.rendezvous.report import compare_members as compare
 from mingle_hooks.rendezvous.report import finding_lines as lines
 from mingle_hooks.rendezvous.roster import AdvertisedAddress
-from mingle_hooks.rendezvous.wire import parse
 from mingle_hooks.values import FIELDS
 
-HEALTHY = {
-    "kernel": "5.15.0-1053",
-    "kernel.machine": "x86_64",
-    "driver": "570.86.15",
-    "gpus": "8 H100",
-    "rdma": "8x400G",
-    "rdma.firmware": "28.39.1002",
-    "rdma.link": "InfiniBand",
-    "network": "25G mtu 9000",
-    "limits.memlock": "unlimited",
-    "limits.nofile": "4096+",
-    "shm": "ok",
-    "tmp": "ok",
-    "torch": "2.5.1",
-    "program": "9b74c989",
-    "git": "57f6c79e",
-    "NCCL_DEBUG": "WARN",
-}
+HEALTHY = loads(
+    "kernel=5.15.0-1053 kernel.machine=x86_64 driver=570.86.15 gpus=8%20H100 rdma=8x400G rdma.firmware=28.39.1002"
+    " rdma.link=InfiniBand network=25G%20mtu%209000 limits.memlock=unlimited limits.nofile=4096+ shm=ok tmp=ok"
+    " torch=2.5.1 program=9b74c989 git=57f6c79e NCCL_DEBUG=WARN"
+)
 GONE = dict.fromkeys(("rdma", "rdma.link", "rdma.firmware"), "-")
 
 
@@ -205,9 +191,7 @@ def test_a_finding_is_one_printable_line_for_any_fingerprint() -> None:
 def test_thousands_of_members_are_grouped_first(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     its = members(count, {7: {"driver": "550"}, 9: {"git": "1"}})
     read = []
-    monkeypatch.setattr(
-        "mingle_hooks.rendezvous.fingerprint.load_fingerprint", lambda text: read.append(text) or loads(text)
-    )
+    monkeypatch.setattr(fingerprint, "load_fingerprint", lambda text: read.append(text) or loads(text))
     began = time.process_time()
     assert len(compare(its)) == 2
     assert time.process_time() - began < 1
@@ -337,16 +321,6 @@ def come(room: Room, **odd: Any) -> None:
 
 def differences(room: Room) -> list[str]:
     return report.difference_lines(room.leader, "127.0.0.1", asks_rdma=False)
-
-
-def test_a_fingerprint_travels_with_the_check_in_and_equal_ones_are_one_object() -> None:
-    """A leader of thousands keeps one text; a member without one does not send its clock either."""
-    me = join_request(fingerprint=TEXT, addresses="10.0.0.1=25G")
-    assert parse(JoinRequest, me.body(17)) == me._replace(clock_ms=17)
-    one, other = (parse(JoinRequest, me.body(17) | {"fingerprint": "".join([*TEXT])}) for _ in range(2))
-    assert one.fingerprint is other.fingerprint
-    assert not {"fingerprint", "addresses", "clock_ms"} & join_request().body(17).keys()
-    assert parse(JoinRequest, join_request().body()).fingerprint == ""
 
 
 def test_a_deviating_node_is_named_and_refused_only_for_strict_fields(room: Room) -> None:

@@ -84,9 +84,8 @@ def test_a_contradiction_names_the_values_and_the_members(
     roster = gathered(me, *fine)
     before = len(roster)
     failure = roster.add(join_request(**last), OWN)
-    assert failure.kind == kind
+    assert (failure.kind, len(roster)) == (kind, before)
     assert all(any(part in whole for whole in failure.parts) for part in parts)
-    assert len(roster) == before
     assert str(failure.error())
 
 
@@ -158,7 +157,6 @@ def test_an_address_that_not_all_reach_is_reported_with_the_others() -> None:
     ("paths", "places"),
     [
         (["a", "b", "a", "b"], [0, 2, 1, 3]),
-        (["b", "a", "b", "a"], [0, 2, 1, 3]),
         (["s1/a", "s2/c", "s1/b", "s2/d", "s1/a", "s2/c"], [0, 4, 2, 1, 5, 3]),
         (["a", "", "a", ""], [0, 2, 1, 3]),
         (["", "a", "", "a"], [0, 2, 1, 3]),
@@ -220,8 +218,7 @@ def test_loopback_is_offered_within_the_machine_only() -> None:
 def test_an_address_is_news_once_and_only_so_many_are_kept() -> None:
     """In the order of their first try."""
     rejected = RejectedPeers()
-    assert rejected.add("10.0.0.1")
-    assert not rejected.add("10.0.0.1")
+    assert [rejected.add("10.0.0.1") for _ in range(2)] == [True, False]
     for number in range(100):
         rejected.add(f"10.0.1.{number}")
     assert rejected.list()[:2] == ["10.0.0.1", "10.0.1.0"]
@@ -231,10 +228,7 @@ def test_an_address_is_news_once_and_only_so_many_are_kept() -> None:
 def test_a_host_with_several_addresses_is_listed_once() -> None:
     """By its first address and the name that it gives itself, which comes with its second try here."""
     rejected = RejectedPeers()
-    assert rejected.add("10.0.0.1")
-    assert rejected.add("10.0.0.1", "node2")
-    assert not rejected.add("10.0.0.1")
-    assert not rejected.add("10.0.0.1", "node3")
+    assert [rejected.add("10.0.0.1", *name) for name in ((), ("node2",), (), ("node3",))] == [True, True, False, False]
     rejected.add("fd77::2", "node2")
     rejected.add("10.0.0.9")
     assert rejected.list() == ["10.0.0.1 (node2)", "10.0.0.9"]
@@ -287,20 +281,12 @@ class Leading:
 
 
 @pytest.fixture
-def leading(request: pytest.FixtureRequest) -> Iterator[Leading]:
+def leading(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Leading]:
     """Return a leader that offers two addresses, or those of the parameter."""
-    clock = Clock()
-    clock.stop()
     with Loop(clock) as loop:
         leading = Leading(loop, clock, getattr(request, "param", (BEST, SECOND)))
         leading.later(0.0)  # its first look, for it may be alone
         yield leading
-
-
-def test_the_best_address_is_chosen_as_soon_as_all_have_reached_it(leading: Leading) -> None:
-    """Without waiting for worse ones."""
-    leading.comes(0)
-    assert leading.closed == [0]
 
 
 def test_the_next_best_address_is_chosen_after_the_best_ones_time(leading: Leading) -> None:

@@ -18,12 +18,6 @@ from mingle_hooks.rendezvous.wire import Attempt, Material, Sealer, Secret, Wire
 # Frames, their bounds, and the proof in each.
 
 
-def pair() -> tuple[Sealer, Sealer]:
-    """Return the two ends of one connection."""
-    nonces = (b"m" * 16, b"l" * 16)
-    return Sealer(SECRET, *nonces, b"member", b"leader"), Sealer(SECRET, *nonces, b"leader", b"member")
-
-
 def sealed(sealer: Sealer, kind: int, body: wire.Body) -> tuple[int, bytes]:
     """Return kind and payload of a sealed frame."""
     data = sealer.seal(kind, wire.encode(body))
@@ -33,7 +27,8 @@ def sealed(sealer: Sealer, kind: int, body: wire.Body) -> tuple[int, bytes]:
 def test_frames_that_one_side_seals_the_other_opens_in_order() -> None:
     """Frames, 4 bytes of length, one of kind, and the payload, pass in both directions."""
     assert wire.frame(7, b"abc") == b"\0\0\0\3\7abc"
-    member, leader = pair()
+    sides = (b"member", b"leader"), (b"leader", b"member")
+    member, leader = (Sealer(SECRET, b"m" * 16, b"l" * 16, *its) for its in sides)
     for number in range(3):
         assert leader.open(*sealed(member, wire.READY, {"n": number})) == {"n": number}
         assert member.open(*sealed(leader, wire.ANSWER, {"n": number})) == {"n": number}
@@ -96,9 +91,7 @@ class Counted(NamedTuple):
         ({"n": 1, "is_last": True, "of a later version": [{}]}, (1, True, 3)),
         ({"is_last": True}, None),
         ({"n": 1}, None),
-        ({"n": 1, "is_last": None}, None),
-        ({"n": 1, "is_last": 1}, None),
-        ({"n": 1, "is_last": "true"}, None),
+        *(({"n": 1, "is_last": wrong}, None) for wrong in (None, 1, "true")),
         ({"n": 1, "is_last": True, "more": "3"}, None),
     ],
 )
@@ -174,9 +167,8 @@ def test_a_mac_depends_on_the_boundaries_of_its_parts() -> None:
     """Moving a byte from one part to the next changes it."""
     secret = Secret.derive(Material(b"k" * 32), Attempt("a"))
     assert secret.mac(b"p", b"ab", b"c") != secret.mac(b"p", b"a", b"bc")
-    assert secret.agrees(secret.mac(b"p", b"a"), b"p", b"a")
-    assert not secret.agrees(secret.mac(b"p", b"a"), b"q", b"a")
-    assert not secret.agrees(b"", b"p", b"a")
+    mac = secret.mac(b"p", b"a")
+    assert [secret.agrees(its, of, b"a") for its, of in ((mac, b"p"), (mac, b"q"), (b"", b"p"))] == [True, False, False]
 
 
 def test_the_worlds_port_follows_from_the_key_and_is_the_same_in_all_runs_of_a_job() -> None:

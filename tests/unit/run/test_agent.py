@@ -99,16 +99,11 @@ def test_the_addresses_are_those_of_the_environment() -> None:
             agents.parse_addresses(wrong)
 
 
-def given_environ(runner: Runner) -> bytes:
-    """Return what a starter writes into the file, with what the host knows better."""
-    given = {**runner.environ(), "GIVEN": "line\nand = ü", "PBS_NODENUM": "0", "TMPDIR": "/there"}
-    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in given.items())
-
-
 @pytest.mark.parametrize("way", ["file", "stdin"])
 def test_the_callers_environment_comes_from_a_private_file_or_standard_input(runner: Runner, way: str) -> None:
     file = runner.directory / "environ"
-    file.write_bytes(given_environ(runner))
+    given = {**runner.environ(), "GIVEN": "line\nand = ü", "PBS_NODENUM": "0", "TMPDIR": "/there"}
+    file.write_bytes(b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in given.items()))
     file.chmod(0o600)
     source = ("--environ", str(file)) if way == "file" else ("--stdin",)
     here = {"PBS_NODENUM": "3", "TMPDIR": "/here", "HERE": "dropped"}
@@ -327,8 +322,7 @@ def test_a_runner_that_vanishes_ends_all_at_once(runner: Runner) -> None:
     runner.supervise(stderr=subprocess.PIPE)
     runner.begin("sh", "-c", "trap '' TERM; sleep 1000 & while :; do wait; done")
     runner.vanish()
-    assert runner.exit_status() == 75
-    assert runner.processes() == {}
+    assert (runner.exit_status(), runner.processes()) == (75, {})
     assert "the runner is lost: it closed the connection" in runner.emergency()
 
 
@@ -351,8 +345,7 @@ def test_a_silent_runner_is_lost(tmp_path: Path, *, frozen: bool) -> None:
             harmless = messages.Signal(0, signal.SIGWINCH)
             runner.until(lambda: runner.send(messages.SIGNAL, harmless) or len(runner.heartbeats) >= 7)  # four a second
             assert runner.all_of(messages.ENDED) == []
-        assert runner.exit_status() == 75
-        assert runner.processes() == {}
+        assert (runner.exit_status(), runner.processes()) == (75, {})
         assert "it is silent" in runner.emergency()
 
 
@@ -372,8 +365,7 @@ def test_a_stop_of_its_own_is_not_the_runners_silence(tmp_path: Path) -> None:
         for pid in suspended:
             os.kill(pid, signal.SIGCONT)
         runner.until(lambda: len(runner.heartbeats) >= signs + 5 or runner.ends)
-        assert runner.ends == []
-        assert runner.leave() == 0
+        assert (runner.ends, runner.leave()) == ([], 0)
 
 
 def test_old_heartbeats_of_the_runner_do_not_count(tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ def test_a_long_line_comes_in_pieces_and_any_octets_come_as_they_are(agent: Runn
     octets = random.Random(1).randbytes(1 << 20).replace(b"\n", b"\0")  # noqa: S311 - to be the same again
     (agent.directory / "octets").write_bytes(octets)
     ended = agent.attempt("sh", "-c", "cat octets; echo; printf 'last\\377\\000' >&2; kill -9 $$")
-    assert bytes(agent.output) == octets + b"\n"
-    assert bytes(agent.errors) == b"last\xff\0"
+    assert (bytes(agent.output), bytes(agent.errors)) == (octets + b"\n", b"last\xff\0")
     assert all(len(data) < 10 * LONGEST for _, data in agent.frames)
     assert len(ended["tail"]) <= MOST_TAIL
 

@@ -125,8 +125,31 @@ def test_clean_on_all_is_clean() -> None:
     world = {"nodes": 3, "addr": "10.0.0.1", "port": 4711, "hosts": ["a", "b", "c"], "attempt": 0}
     assert run.reports("formed") == [world]
     run.take(*over([2, 0, 1]))
-    assert run.status() == 0
-    assert not run.sent(End)
+    assert (run.status(), run.machine.had_world, run.sent(End)) == (0, True, [])
+
+
+ECHO = "RuntimeError: [pair.cc:553] Connection closed by peer"
+
+
+@pytest.mark.parametrize(
+    ("later", "host", "exception"),
+    [
+        (ended(1, 1, exception="ValueError: nan"), "b", "ValueError: nan"),
+        (ended(1, 1, exception=ECHO), "a", ECHO),
+        (ended(1, 1), "a", ECHO),
+        (ended(1, 128 + TERM, signal=TERM, exception="ValueError: of an hour ago"), "a", ECHO),
+    ],
+)
+def test_a_connection_that_is_lost_to_one_that_failed_is_not_the_cause(
+    later: machine.Received, host: str, exception: str
+) -> None:
+    """Its host may end first; what another says next to that is reported."""
+    run = started()
+    run.take(*all_formed(), ended(0, 1, exception=ECHO))
+    assert not run.reports("failed")
+    run.take(later, *over([2], status=128 + TERM), clean(0), clean(1))
+    (failed,) = run.reports("failed")
+    assert (failed["host"], failed["exception"]) == (host, exception)
 
 
 def test_the_last_member_to_be_ready_is_reported() -> None:
@@ -182,15 +205,13 @@ def test_a_host_that_is_lost_is_swept_before_the_end(*, is_swept: bool) -> None:
     """A sweep that fails is reported, and delays nothing."""
     run = started()
     run.take(Lost(2, None), *over([0, 1], status=143))
-    assert run.of(machine.Drop) == [machine.Drop(2)]
-    assert run.of(machine.Sweep) == [machine.Sweep(("c",))]
+    assert (run.of(machine.Drop), run.of(machine.Sweep)) == ([machine.Drop(2)], [machine.Sweep(("c",))])
     assert not run.of(Exit)
     if is_swept:
         run.take(Swept("c", is_clean=True))
     else:
         run.until(Exit, most_s=10)
-    assert run.status() == 75
-    assert run.reports("unreached") == ([] if is_swept else [{"host": "c", "attempt": 0}])
+    assert (run.status(), run.reports("unreached")) == (75, [] if is_swept else [{"host": "c", "attempt": 0}])
 
 
 def test_a_host_that_does_not_get_clean_is_swept() -> None:
@@ -228,8 +249,7 @@ def test_a_host_that_lost_one_of_its_agents_is_called_whole() -> None:
     """A starter starts all agents of a host, and none alone."""
     run = started(hosts=2, slots=(2, 2), restarts=1)
     run.take(Lost(3, 15.0), *(clean(place) for place in range(3)), Swept("b", is_clean=True))
-    assert run.of(machine.Drop)[-1] == machine.Drop(2)
-    assert run.of(machine.Launch)[1:] == [machine.Launch(("b",))]
+    assert (run.of(machine.Drop)[-1], run.of(machine.Launch)[1:]) == (machine.Drop(2), [machine.Launch(("b",))])
     assert len(ranks(run.take(Joined(2), Joined(3)))) == 4
 
 
@@ -263,7 +283,7 @@ def test_an_agent_that_never_comes_is_named() -> None:
     assert (run.status(), cause["kind"], cause["host"], cause["tail"]) == (75, "absent", "c", "srun: error: c is down")
     late.join(0, 2)
     late.until(Exit, most_s=60)
-    assert (late.status(), late.reports("failed")[0]["host"]) == (75, "b")
+    assert (late.status(), late.reports("failed")[0]["host"], late.machine.had_world) == (75, "b", False)
 
 
 def test_ctrl_c_reaches_each_place_once_a_second_ends_and_a_third_leaves_at_once() -> None:

@@ -101,8 +101,7 @@ def test_a_reader_that_goes_is_reported_once(pipes: Pipes) -> None:
     pipes.output.begin(0, "", 0)
     for _ in range(3):
         pipes.output.take(0, OUT, b"line\n")
-    assert pipes.gone == [True]
-    assert pipes.output.waiting_bytes == 0
+    assert (pipes.gone, pipes.output.waiting_bytes) == ([True], 0)
 
 
 def test_a_lost_terminal_is_a_reader_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import resource
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -80,19 +79,6 @@ def test_an_agent_that_never_comes(places: Places) -> None:
     assert status == 75
     assert "No route to host" in err
     assert "mingle run: down: its supervisor could not be started\n" in err
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_who_stops_it_gives_the_status_and_each_process_hears_it_once(
-    two: Places, number: signal.Signals, status: int
-) -> None:
-    name = number.name.removeprefix("SIG")
-    saves = f"trap 'echo saved >>saved.$RANK; exit 0' {name}; touch begun.$RANK.0; while :; do sleep 0.02; done"
-    run = two.start("bash", "-c", saves)
-    two.begun(0, 1)
-    run.send_signal(number)
-    assert two.end(run)[0] == status
-    assert [(two.place / f"saved.{rank}").read_text() for rank in range(2)] == ["saved\n"] * 2
 
 
 def test_stdin_that_nobody_gets_is_said(two: Places) -> None:
@@ -178,22 +164,6 @@ def test_a_reader_that_goes_ends_all(places: Places) -> None:
     places.until(lambda: not places.processes(), "something is left")
 
 
-def test_no_line_is_torn_or_lost(places: Places) -> None:
-    writes = (
-        "import os, sys\nr = os.environ['RANK']\n"
-        "for i in range(3000): sys.stdout.write(f'{r} {i} ' + 'x' * (i % 700) + '.\\n')\n"
-        "print(f'{r} long ' + 'y' * 300000 + '.')"
-    )
-    status, out, err = places.done("python3", "-c", writes)
-    assert (status, err) == (0, "")
-    lines = out.splitlines()
-    assert len(lines) == 3 * 3001
-    for rank in range(3):
-        seen = [line for line in lines if line.startswith(f"node{rank + 1}: {rank} ")]
-        rows = [f"node{rank + 1}: {rank} {i} " + "x" * (i % 700) + "." for i in range(3000)]
-        assert seen == [*rows, f"node{rank + 1}: {rank} long " + "y" * 300000 + "."]
-
-
 def test_a_full_disk_below_the_logs_is_reported_once_and_hangs_nothing(places: Places) -> None:
     logs = places.place / "logs"
     logs.mkdir()
@@ -209,13 +179,3 @@ def test_a_job_that_saved_when_it_was_warned_is_queued_again(places: Places) -> 
     warned = ("--limit", "30", "--warn", "28.5", "--warn-signal", "USR2", "--grace", "1")
     saves = "trap 'exit 0' USR2; while :; do sleep 0.02; done"
     assert places.done(*warned, "--again", "echo again", "bash", "-c", saves, hosts="")[:2] == (75, "again\n")
-
-
-def test_a_job_without_a_world_is_counted(places: Places) -> None:
-    places.environ["MINGLE_ID"] = "1"
-    again = ("--again", "echo again", "sh", "-c", "exit 75")
-    assert places.done(*again, hosts="down")[:2] == (75, "again\n")
-    (count,) = (places.place / ".local" / "state" / "mingle" / "again").iterdir()
-    assert count.read_text() == "."
-    assert places.done(*again, hosts="node1")[:2] == (75, "again\n")
-    assert not count.exists()

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from json import loads
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,7 +22,7 @@ from mingle_hooks.run import runner as member
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.hub import Launching
 from mingle_hooks.run.machine import Begin, Joined, Lost, Received
-from mingle_hooks.run.messages import End, Leave, Signal, Start
+from mingle_hooks.run.messages import Dump, End, Leave, Signal, Stacks, Start
 from mingle_hooks.run.runner import Options, Request, Requeues, Runner
 from mingle_hooks.run.starters import Starter
 from mingle_hooks.schedulers.detect import placed_by_run as placed
@@ -79,7 +78,7 @@ class Scene:
 
     def _launches(self, _job: object, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[starters.Launch, ...]:
         self.launched.append((hosts[0], program))
-        return (starters.Launch((self._sweep,), hosts),) if self._sweep and "sweep" in program else ()
+        return (starters.Launch((*self._sweep.split(),), hosts),) if self._sweep and "sweep" in program else ()
 
     def join(self) -> None:
         """Have both agents connect."""
@@ -161,10 +160,10 @@ def scenes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
         for end in (reading, writing):
             stack.callback(os.close, end)
 
-        def make(options: Options | None = None, sweep: str = "", *, is_quiet: bool = False, **plan: Any) -> Scene:
+        def make(options: Options | None = None, sweep: str = "", **plan: Any) -> Scene:
             job = starters.Allocation(("a", "b"), (1, 1))
             its = Plan(**{"hosts": job.hosts, "slots": job.slots, "least": 2, "most": 2, "grace_s": 28.0, **plan})
-            run = Request(its, starters.TABLE[0], job, ("true",), ("--quiet",), load({}, {"quiet": is_quiet}))
+            run = Request(its, starters.TABLE[0], job, ("true",), ("--quiet",), load({}, {}))
             run = run._replace(options=options or Options(), key="ab" * 32, id="4711", keys=(KEY,))
             scene = Scene(run, reading, sweep)
             stack.callback(scene.close)
@@ -283,29 +282,6 @@ def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) 
     scene.ended("b")
     assert scene.end() == (0, [0, 0])
     assert scene.written() == ["b: tw"]
-    scene.runner.close()
-    (path,) = Path(os.environ["XDG_STATE_HOME"]).rglob("*.json")
-    told = loads(path.read_text())
-    assert [told[name] for name in ("id", "state", "status", "command")] == ["4711", "ended", 0, "true"]
-    assert (told["here"], told["wanted"], told["attempt"]) == (2, 2, 0)
-
-
-def test_the_first_failure_ends_all_and_is_in_each_log(scenes: Callable[..., Scene], tmp_path: Path) -> None:
-    """On a run that prints no more than that."""
-    scene = scenes(Options(log_dir=str(tmp_path / "logs")), is_quiet=True)
-    scene.send("a", b"fine\n")
-    scene.ended("b", 7, tail="it breaks\n")
-    assert scene.of(End) == [("a", End(0, 28_000)), ("b", End(0, 28_000))]
-    scene.ended("a", 15)
-    scene.passes(0.5)
-    scene.until(lambda: not scene.runner._output.files.waiting_bytes)
-    assert scene.end() == (7, [7, 7])
-    failed = ["mingle run: b (rank 1): exited with status 7 after 0 s; its last lines:", "  it breaks"]
-    assert scene.written() == ["a: fine", *failed]
-    logs = {path.name: path.read_text().splitlines() for path in (tmp_path / "logs").iterdir()}
-    assert (logs["rank0-a.log"], logs["rank1-b.log"]) == (["fine", *failed], failed)
-    names = [loads(line)["event"] for line in logs["events.jsonl"]]
-    assert names == ["forming", "started", "started", "formed", "ended", "failed", "ended", "over"]
 
 
 def test_a_new_attempt_has_all_hosts_again(scenes: Callable[..., Scene]) -> None:
@@ -344,6 +320,17 @@ def test_a_host_that_is_lost_is_swept(scenes: Callable[..., Scene], sweep: str, 
     scene.until(lambda: scene.runner.machine.phase == "over")
     assert scene.written() == said
     assert scene.end() == (75, [75])
+
+
+def test_a_sweep_that_hangs_is_ended_before_the_next_attempt(scenes: Callable[..., Scene]) -> None:
+    scene = scenes(sweep="sleep 1000", restarts=1)
+    scene.runner._take(Lost(1, None))
+    scene.ended("a")
+    (sweep,) = scene.launching.processes.running
+    scene.passes(15.0)
+    scene.until(lambda: not scene.launching.processes.running)
+    assert (sweep.wait(), scene.runner.machine.phase) == (143, "gathering")
+    assert UNREACHED in scene.written()
 
 
 def test_a_sweep_here_spares_the_starters_of_other_hosts(scenes: Callable[..., Scene]) -> None:
@@ -400,6 +387,37 @@ def test_output_is_awaited_while_some_comes(scenes: Callable[..., Scene]) -> Non
     assert not scene.of(Leave)
     assert scene.end() == (0, [0, 0])
     assert "a: late" in scene.written()
+
+
+def test_a_rank_that_writes_or_waits_for_a_reader_is_no_stall(scenes: Callable[..., Scene]) -> None:
+    scene = scenes(stall_s=5.0)
+    for _ in range(3):
+        scene.send("b", b".")
+        scene.passes(4.0)
+    scene.send("a", *[b"x" * 99_999 + b"\n"] * 60)
+    scene.passes(10.0)
+    assert not scene.of(Dump)
+    while scene.written():
+        scene.passes(0.1)
+    scene.passes(5.0)
+    assert [host for host, _ in scene.of(Dump)] == ["a", "b"]
+
+
+def test_the_stacks_of_all_ranks_are_shown_and_kept_and_all_end(scenes: Callable[..., Scene], tmp_path: Path) -> None:
+    scene = scenes(Options(log_dir=str(tmp_path / "logs")), stall_s=2.0)
+    scene.passes(2.1)
+    for host in "ab":
+        scene.send(host, Stacks(0, f"in {host}"))
+    said = "mingle run: no rank has written anything for 2 s"
+    of_a, of_b = ([f"mingle run: {host}: its stacks:", f"  in {host[0]}"] for host in ("a (rank 0)", "b (rank 1)"))
+    assert scene.written()[1:] == [said, *of_a, *of_b]
+    assert [host for host, _ in scene.of(End)] == ["a", "b"]
+    scene.ended("ab", 143)
+    scene.passes(0.5)
+    scene.until(lambda: not scene.runner._output.files.waiting_bytes)
+    assert scene.end() == (75, [75, 75])
+    logs = [(tmp_path / "logs" / name).read_text().splitlines() for name in ("rank0-a.log", "rank1-b.log")]
+    assert logs == [[said, *of_a], [said, *of_b]]
 
 
 @pytest.mark.parametrize(("is_here", "least_s"), [(True, 6.0), (False, 3.0)])

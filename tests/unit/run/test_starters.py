@@ -89,8 +89,7 @@ def test_slurms_facts_of_a_job_hold_no_secret(version: str) -> None:
 def test_squeue_says_when_a_job_of_slurm_22_05_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, end: int | None
 ) -> None:
-    (tmp_path / "squeue").write_text(f'#!/bin/sh\n[ "$*" = "--noheader --format=%e --jobs=1" ] && echo {said}\n')
-    (tmp_path / "squeue").chmod(0o755)
+    executable(tmp_path / "squeue", f'#!/bin/sh\n[ "$*" = "--noheader --format=%e --jobs=1" ] && echo {said}\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert found(recorded("slurm-22.05.8/batch.1"))[1].end == end
 
@@ -107,8 +106,7 @@ def test_a_list_of_the_users_own_gives_the_order(tmp_path: Path, text: str, host
     (tmp_path / "list").write_text(text)
     own = {"SLURM_DISTRIBUTION": "arbitrary", "SLURM_HOSTFILE": str(tmp_path / "list")}
     job = found(recorded("slurm-22.05.8/batch.1") | own)[1]
-    assert job.hosts == hosts
-    assert job.slots == ((2, 1, 1) if hosts[0] == "node3" else (2, 2, 2))
+    assert (job.hosts, job.slots) == (hosts, (2, 1, 1) if hosts[0] == "node3" else (2, 2, 2))
 
 
 OWN_SESSION = """\

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from places import MINGLE, Places
 from served import KEY, OTHER_KEY, Served, status_of
+from support.executables import executable
 
 from mingle_hooks.run.status import Listener, RunnerProcess, RunStatus, status_secret, status_tag, write_status
 
@@ -183,8 +184,7 @@ def test_kill_cancels_the_job_of_a_run_that_does_not_answer(user: User, two: Ser
     run = user.silent(scheduler="slurm", job="31", listeners=(nobody,))
     write_status(str(user.home), run._replace(state="ended", status=143))
     ends = f"mv {user.home}/{run.run}.json {user.runs}"
-    (user.home / "bin" / "scancel").write_text(f'#!/bin/sh\necho "cancel $*" >&2\n{ends}\n')
-    (user.home / "bin" / "scancel").chmod(0o755)
+    executable(user.home / "bin" / "scancel", f'#!/bin/sh\necho "cancel $*" >&2\n{ends}\n')
     done = user.mingle("kill", run.run)
     assert done.stderr == "mingle: run 4712 does not answer; running scancel 31\ncancel 31\n"
     assert (done.returncode, done.stdout) == (0, "run 4712 has ended with status 143\n")
@@ -254,21 +254,6 @@ def test_a_runner_that_is_killed_has_a_state_of_its_own(user: User) -> None:
     )
 
 
-def test_a_run_is_shown_and_ended_and_shown_again(user: User) -> None:
-    child = user.run(PATIENT)
-    (row,) = user.listed()
-    assert (row["state"], row["here"], row["wanted"], row["attempt"], row["pid"]) == ("running", 1, 1, 0, child.pid)
-    assert row["command"] == f"sh -c '{PATIENT}'"
-    whole = json.loads(user.mingle("show", "--json", row["id"][:6]).stdout)
-    assert ([node["state"] for node in whole["nodes"]], whole["missing"], whole["failure"]) == (["running"], [], None)
-    done = user.mingle("kill", row["id"][:6])
-    assert (done.returncode, done.stdout) == (0, f"run {row['id']} has ended with status 143\n")
-    assert child.wait() == 143
-    assert "mingle run: `mingle kill` was called\n" in child.communicate()[1]
-    assert user.listed() == []
-    assert [(row["state"], row["status"]) for row in user.listed("--all")] == [("ended", 143)]
-
-
 def test_a_run_that_still_gathers_is_shown_and_ended(user: User) -> None:
     (user.home / "bin" / "ssh").write_text("#!/bin/sh\nexec sleep 600\n")
     child = user.start("true", hosts="a,b")
@@ -287,7 +272,7 @@ def test_a_command_that_does_not_end_is_ended_at_once_with_now(user: User) -> No
     early = user.mingle("kill", "--timeout", "1", row["id"])
     assert (early.returncode, child.poll()) == (69, None)
     assert f"try `mingle kill --now {row['id']}`" in early.stderr
-    assert [run["id"] for run in user.listed()] == [row["id"]]
+    assert [(run["id"], run["state"], run["pid"]) for run in user.listed()] == [(row["id"], "running", child.pid)]
     done = user.mingle("kill", "--now", row["id"])
     assert (done.returncode, done.stdout) == (0, f"run {row['id']} has ended with status 143\n")
     assert child.wait() == 143

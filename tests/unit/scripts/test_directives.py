@@ -68,7 +68,7 @@ def test_what_the_manuals_show_is_not_refused(scheduler: str, field: str) -> Non
 REFUSES = {
     "slurm": {"job-name": ["a\nb"], "directive": ["--x\n#SBATCH -n9"], "array": ["5-1", "1-9:0"]},
     "pbs": {
-        "output": ["é", "%j.out", "a:b", " lead", "my_x:/y", "%J", "%a%a", "--", "a\tb"],
+        "output": ["x" * 513, "é", "%j.out", "a:b", " lead", "my_x:/y", "%J", "%a%a", "--", "a\tb"],
         "account": ["--", "a\\,b", "a\nb"], "mail-user": ["#c", "é 漢", '"'], "qos": ["high"], "setup": ["a\nb"],
         "partition": ["a,b", "a b", "-x", "*", "--"], "array": ["3-3", "5-1", "1-2,4-5", "1,3", "1-9:0"],
         "dependency": ["singleton"], "constraint": ["gpu&ib"], "container": ["x.sqsh"],

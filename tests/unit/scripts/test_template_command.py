@@ -72,8 +72,6 @@ def test_options_are_sbatchs_own_letters(mingle: Mingle) -> None:
         ([], "saw none; try `mingle template --help`"),
         (["--lint", "x", "list"], "saw both"),
         (["pbs"], "expected a training command; saw none; try -- train.py"),
-        (["pbs", "--time", "1", "--signal", "USR1@90", "--", "x.py"], "--signal after the start; saw 90 s before"),
-        (["pbs", "--bind", "/a,/b", "--container", "x.sif", "--", "x.py"], "--bind as a path without a comma"),
     ],
 )
 def test_the_error_of_a_mistake_has_a_remedy(mingle: Mingle, arguments: list[str], expected: str) -> None:

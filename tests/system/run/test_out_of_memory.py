@@ -1,8 +1,10 @@
-"""A control group with little memory, in which the kernel kills a process that takes more."""
+"""`mingle run` of a COMMAND that the kernel kills for want of memory, in a control group with little of it."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from cluster.waiting import until
+from needs import skip_for_want_of
+from places import Places
 
 LIMIT_BYTES = 128 << 20
 # A program that takes more than that; of all in its group it is the one that the kernel kills.
@@ -44,9 +49,9 @@ VERSIONS = (
 )
 
 
-@contextlib.contextmanager
-def little() -> Iterator[Path | None]:
-    """Give a group with a limit, gone at the end; None where there is none to be had."""
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """Give a control group with little memory, in which the kernel kills who takes more; gone at the end."""
     for version in VERSIONS:
         place = version.mount / f"mingle-{uuid.uuid4().hex[:12]}"
         try:
@@ -55,7 +60,7 @@ def little() -> Iterator[Path | None]:
                 return
         finally:
             _remove(place)
-    yield None
+    skip_for_want_of(["a control group with a limit of memory"])
 
 
 def _make(version: Version, place: Path) -> bool:
@@ -85,3 +90,12 @@ def _remove(place: Path) -> None:
         return not place.exists()
 
     until(is_gone, f"{place} stays", PATIENCE_S)
+
+
+def test_a_kill_for_want_of_memory_is_named(places: Places, group: Path) -> None:
+    def enter() -> None:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    status, _, err = places.done(sys.executable, "-c", EATS, hosts="", preexec_fn=enter)
+    assert status == 137
+    assert re.search(r": killed by SIGKILL after \d+ s: out of memory$", err, re.MULTILINE), err
