@@ -19,7 +19,7 @@ NAMES = {
     "files": "what one mingle env asks of the file system",
     "taskprolog": "what a task waits for the task prolog",
     "run": "mingle run: its start and end, a gigabyte of output, and what it is at rest",
-    "ending": "mingle run: from a loss on one of eight hosts to the end of all, under Slurm and on bare hosts",
+    "ending": "mingle run: from a loss on one of eight hosts to the end of all, under Slurm and bare; its peers",
     "causes": "mingle run: which first lines of the report name what torchrun's worker failed of",
     "silence": "mingle run: 1,024 supervisors at rest where 30 % of the signs of life are lost both ways",
     "hooks": "what prolog and task prolog add to srun, on a real Slurm",

@@ -22,11 +22,13 @@ from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 from runs_on_hosts import OF_COMMAND, OF_RUN, RUNNER, STUBBORN, TRAINING, Bare, Runs, UnderSlurm, begin
 
+from benchmarks import peers
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 HOSTS, TURNS, GRACE_S = 8, 3, 3.0
-# What tells itself, and what only a silence tells: --silence as it is where nobody says otherwise.
+# What tells itself, and what only a silence tells.
 AT_ONCE_S, SILENCE_S = 2.0, 15.0
 LOSSES: dict[str, tuple[Callable[[Runs, Path], str], float]] = {
     "COMMAND fails": (losses.fail, AT_ONCE_S),
@@ -54,8 +56,8 @@ class Times(NamedTuple):
 Row = dict[str, float]
 
 
-def figures() -> dict[str, dict[str, Row]]:
-    """Return medians of seconds from each loss, the longest of all, and the limit for COMMAND's end."""
+def figures() -> dict[str, object]:
+    """Return medians of seconds from each loss, the longest of all, and the limit for COMMAND's end; then of peers."""
     found: dict[str, dict[str, Row]] = {}
     for kind in ("slurm", "bare"):
         with _runs(kind) as (runs, place):
@@ -67,7 +69,7 @@ def figures() -> dict[str, dict[str, Row]]:
                     rows[loss] = _row(taken, limit_s + more_s)
                     shown = "   ".join(f"{what} {value:5.2f}" for what, value in rows[loss].items())
                     print(f"  {kind:5} {name:13} {loss:24} {shown}", flush=True)
-    return found
+    return {**found, "peers": peers.figures()}
 
 
 def _row(taken: list[Times], limit_s: float) -> Row:
@@ -97,7 +99,8 @@ def _runs(kind: str) -> Iterator[tuple[Runs, Path]]:
 def _once(runs: Runs, place: Path, training: str, lose: Callable[[Runs, Path], str], after_s: float) -> Times:
     with tempfile.TemporaryDirectory(dir=place) as name:
         its = Path(name)
-        begin(runs, its, training, "--grace", f"{GRACE_S:g}")
+        # A process that is stopped is lost as soon as a host.
+        begin(runs, its, training, "--grace", f"{GRACE_S:g}", "--silence", f"{SILENCE_S:g},{SILENCE_S:g}")
         time.sleep(after_s)
         began = time.monotonic()
         lose(runs, its)

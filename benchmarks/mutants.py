@@ -11,6 +11,9 @@ defect: numbers whose name ends with a unit or says that it is a limit (MOST_LIN
 whether such a limit, or a time, may just be reached (< or <=). A socket's option is on with 2 as with 1. Unlike with
 mutmut, code outside of functions changes, too.
 A block's tests are all that ran it, also those of its callers, up to SHARE of the time of all quick tests.
+
+A mutant of what ends processes may end all processes of its user. As root, mutants see only their own, by a namespace;
+another user should have no other work on the machine.
 """
 
 from __future__ import annotations
@@ -480,6 +483,8 @@ def main() -> None:
     if Path(sys.prefix) != HOME:
         make_environment()
         line = [str(HOME / "bin/python"), str(Path(__file__)), *sys.argv[1:], "--seed", str(given.seed)]
+        if os.geteuid() == 0:  # the shell stays, to collect what is left behind
+            line = ["unshare", "--fork", "--pid", "--kill-child", "--mount-proc", "sh", "-c", '"$@"; exit', "sh", *line]
         raise SystemExit(subprocess.call(line, cwd=ROOT, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}))
     sys.path.remove(str(Path(__file__).parent))
     record = Record()

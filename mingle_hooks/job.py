@@ -258,7 +258,8 @@ def obstacle_to(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = Fa
     """Return why this node cannot start the command, or None; without a command only stdout is checked."""
     launcher, end = (None, 0) if verbatim or not command else launchers.find(command) or (None, 0)
     starts_for_all = launcher is not None and launcher.starts == "job"
-    if starts_for_all and not _is_first(spec):
+    is_first = spec.nodes == 1 or (spec.rank == 0 and spec.settings.order == "scheduler")
+    if starts_for_all and not is_first:
         return None  # rank 0 starts it for this node too
     if (failure := _output()) or not command:
         return failure
@@ -274,11 +275,6 @@ def check_runner() -> None:
 
 def _failure(kind: Kind, seen: str) -> Failure:
     return Failure(kind, (hostname(), seen))
-
-
-def _is_first(spec: MemberSpec) -> bool:
-    """Tell whether this is certain to be rank 0's node."""
-    return spec.nodes == 1 or (spec.rank == 0 and spec.settings.order == "scheduler")
 
 
 def _output() -> Failure | None:

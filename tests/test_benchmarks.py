@@ -36,7 +36,7 @@ def python(program: str, *words: str) -> str:
 
 def test_each_benchmark_is_on_the_list_and_loads() -> None:
     """`make bench` runs those of the list; `make mutants` measures the tests."""
-    parts = {"__init__", "__main__", "crowd", "mutants"}
+    parts = {"__init__", "__main__", "crowd", "mutants", "peers"}
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - parts == set(python(LOADS).split())
 
 

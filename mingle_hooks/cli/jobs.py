@@ -280,11 +280,6 @@ def print_json(value: object) -> None:
     write_stdout(f"{values.to_json(value)}\n")
 
 
-def run_lines(found: Sequence[RunStatus]) -> list[str]:
-    """Return a table of runs, with a heading."""
-    return _aligned([_COLUMNS, *map(_cells, found)])
-
-
 def run_page(run: RunStatus) -> list[str]:
     """Return the text of `mingle show`: the run, its nodes and its last failure."""
     found = _aligned(
@@ -305,10 +300,8 @@ def run_page(run: RunStatus) -> list[str]:
     return [*found, "", *_aligned([("NODE", "STATE", "RANK", "SINCE"), *nodes]), *failure]
 
 
-def run_changes(last: Sequence[RunStatus], found: Sequence[RunStatus]) -> list[str]:
-    """Return the rows of runs that have changed."""
-    rows = [_cells(run) for run in found if _cells(run) not in map(_cells, last)]
-    return _aligned(rows) if rows else []
+def _table(found: Sequence[RunStatus]) -> list[str]:
+    return _aligned([_COLUMNS, *map(_cells, found)])
 
 
 def moment(at: int) -> str:
@@ -345,7 +338,7 @@ def _or_dash(value: object) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows in columns."""
+    """Return rows in columns; nothing of no rows."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -380,17 +373,18 @@ def ls(*, is_all: bool, watch: bool, is_json: bool) -> None:
     if is_json:
         print_json([*map(run_row, found)])
     elif found or redraws:
-        _print(run_lines(found), before=_CLEAR * redraws)
+        _print(_table(found), before=_CLEAR * redraws)
     elif not watch:
         note("no runs")
     while watch:
         time.sleep(_WATCH_S)
         last, found = found, look()
         if redraws:
-            _print(run_lines(found), before=_CLEAR)
+            _print(_table(found), before=_CLEAR)
         elif not is_json:
             gone = {run.run for run in last} - {run.run for run in found}
-            _print(run_changes(last, [*found, *(run for run in known.all() if run.run in gone)]))
+            rows = map(_cells, [*found, *(run for run in known.all() if run.run in gone)])
+            _print(_aligned([row for row in rows if row not in map(_cells, last)]))
         elif found != last:
             print_json([*map(run_row, found)])
 

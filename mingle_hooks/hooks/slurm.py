@@ -265,7 +265,8 @@ def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
     may read it after slurmctld.
     """
     now = running_config(where)
-    is_silent = now is None and _has_controller(where)
+    # There should be a controller, which does not answer.
+    is_silent = now is None and not where.root and bool(plans.program_path("scontrol"))
     if where.root and now is None and not is_silent:
         return {}
     ours = {entry.path for entry in entries}
@@ -299,11 +300,6 @@ def clear_jobs(where: Where) -> list[str]:
     with contextlib.suppress(OSError):  # something is in it
         os.rmdir(RUN_ROOT)
     return [f"{RUN_ROOT}/{name}" for name in left]
-
-
-def _has_controller(where: Where) -> bool:
-    """Return whether there should be a controller, though it may not answer."""
-    return not where.root and bool(plans.program_path("scontrol"))
 
 
 def _is_run(root: str, conf: SlurmConf, path: str, ours: set[str]) -> bool:

@@ -429,9 +429,7 @@ class Machine:
         self._report("ended", place, status=ended.status, signal=ended.signal)
         cause = attempt.cause_of_end(ended, self.roster.host(place), self.ranks[place], now - self._began)
         # A program that this run has ended by a signal may have written its exception long ago.
-        is_own = (
-            bool(ended.exception) and not messages.ECHO.search(ended.exception) and cause.status < attempt.SIGNALLED
-        )
+        is_own = ended.exception and not messages.ECHO.search(ended.exception) and cause.status < attempt.SIGNALLED
         if self.phase == "ending" and self.root_cause.is_echo and is_own:
             self.root_cause.set(cause)
         elif self.phase == "running" and self.stopping.request is None and (ended.status or ended.signal is not None):

@@ -273,14 +273,6 @@ def label_lines(label: bytes, lines: bytes) -> tuple[bytes | memoryview, ...]:
     return (label, memoryview(found)[: -len(label)]) if lines.endswith(b"\n") else (label, found, b"\n")
 
 
-def _keep_memory() -> None:
-    """Free a large block: from then on glibc keeps freed memory, which the kernel would have to clear each time.
-
-    M_TRIM_THRESHOLD of malloc(3) becomes twice the largest block that was freed. It saves a quarter of all time.
-    """
-    bytes(_LARGE_BYTES)
-
-
 class _Stream:
     """One stream of one member: its label, and the beginning of a line that has not ended."""
 
@@ -312,7 +304,9 @@ class Output:
 
     def __init__(self, loop: Loop, on_gone: Callable[[], None], hold: Callable[[bool], None]) -> None:
         self._hold, self._is_held, self.is_last = hold, False, False
-        _keep_memory()
+        # From the end of a large block on, glibc keeps freed memory, which the kernel would have to clear each time:
+        # M_TRIM_THRESHOLD of malloc(3) becomes twice the block's size. It saves a quarter of all time.
+        bytes(_LARGE_BYTES)
         self.files = FileWriter(loop, self._room)
         self._out = self._err = Writer(loop, self.files, STDOUT)
         if not os.path.sameopenfile(STDOUT, STDERR):

@@ -457,13 +457,9 @@ class Runner:
         fixed = RunStatus(
             id=request.id or self._id,
             run=self._id,
-            state="gathering",
-            here=0,
             wanted=request.plan.most,
-            attempt=None,
             restarts=request.plan.restarts,
             began=int(time.time()),
-            since=int(time.time()),
             host=hostname(),
             command=printable(shlex.join(request.command), runs.LONGEST_COMMAND),
             process=RunnerProcess.own(),

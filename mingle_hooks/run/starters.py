@@ -299,22 +299,26 @@ def _tmrsh(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) ->
 
 
 def _pbs_completed(job: Allocation) -> Allocation:
-    """Return the allocation with the job's end by its walltime, which no variable has.
-
-    Source: qstat(1B); it cuts lines of more than 78 characters.
-    """
-    import subprocess
-
-    argv = [_of_pbs("qstat", job.environ), "-f", job.job_id or ""]
-    try:
-        said = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=_ASK_S, check=False)  # noqa: S603 - no words of others
-    except (OSError, subprocess.TimeoutExpired):  # no answer
-        return job
-    found = re.search(r"^\s*Resource_List\.walltime = (\d{1,6}):(\d\d):(\d\d)$", said.stdout, re.MULTILINE)
-    if found is None:  # no limit
+    """Return the allocation with the job's end by its walltime, which no variable has. Source: qstat(1B)."""
+    said = _asked(_of_pbs("qstat", job.environ), "-f", job.job_id or "")
+    found = re.search(r"^\s*Resource_List\.walltime = (\d{1,6}):(\d\d):(\d\d)$", said, re.MULTILINE)
+    if found is None:  # no limit, or no answer
         return job
     hours, minutes, seconds = map(int, found.groups())
     return job._replace(end=end_of_job(str((hours * 60 + minutes) * 60 + seconds)))
+
+
+def _asked(*argv: str) -> str:
+    """Return what a scheduler's command prints; nothing where it does not answer in time."""
+    import subprocess
+
+    environ = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
+    try:
+        return subprocess.run(  # noqa: S603 - no words of others
+            argv, env=environ, capture_output=True, text=True, errors="replace", timeout=_ASK_S, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
 # Flux: a `flux exec` to each host of the instance that a batch script or `flux start` has for itself. It has this
@@ -475,14 +479,10 @@ def _slurm_completed(job: Allocation) -> Allocation:
 
 def _slurm_end(job_id: str | None) -> int | None:
     """Return when Slurm ends a job, in seconds since 1970, as squeue says: before 23.02 no variable has it."""
-    import subprocess
-
-    argv = ["squeue", "--noheader", "--format=%e", f"--jobs={job_id}"]
-    environ = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
     try:
-        said = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=_ASK_S, check=False).stdout  # noqa: S603 - no words of others
-        return int(time.mktime(time.strptime(said.split()[0], "%Y-%m-%dT%H:%M:%S")))
-    except (OSError, ValueError, IndexError, OverflowError, subprocess.TimeoutExpired):  # no limit, or no answer
+        said = _asked("squeue", "--noheader", "--format=%e", f"--jobs={job_id}").split()[0]
+        return int(time.mktime(time.strptime(said, "%Y-%m-%dT%H:%M:%S")))
+    except (ValueError, IndexError, OverflowError):  # no limit, or no answer
         return None
 
 

@@ -115,18 +115,18 @@ class RunStatus(NamedTuple):
 
     id: Id
     run: Id
-    state: RunPhase
-    here: Annotated[int, wire.within(0, MOST_NODES)]
     wanted: Annotated[int, wire.within(1, MOST_NODES)]
-    attempt: AttemptNumber | None  # none has begun where it is None
     restarts: AttemptNumber
     began: Time
-    since: Time  # since when it is in this state
     host: Host
     command: Annotated[str, wire.printable_text(LONGEST_COMMAND)]
     process: RunnerProcess
     scheduler: Annotated[str, wire.printable_text(64)]
     job: Id | None  # by which the scheduler cancels it
+    state: RunPhase = "gathering"
+    since: Time = 0  # since when it is in this state
+    here: Annotated[int, wire.within(0, MOST_NODES)] = 0
+    attempt: AttemptNumber | None = None  # none has begun where it is None
     addresses: Annotated[tuple[Annotated[str, wire.address], ...], wire.Most(MOST_ADDRESSES)] = ()
     listeners: Annotated[tuple[Listener, ...], wire.Most(MOST_LISTENERS)] = ()
     nodes: Annotated[tuple[Node, ...], wire.Most(MOST_NODES)] = ()

@@ -1,7 +1,8 @@
 """A real OpenPBS on a set of hosts: server, scheduler, router and data service on the first, pbs_mom on each.
 
 PBS_EXEC, of the environment or of /etc/pbs.conf, says where it is installed. All of PBS_HOME lies on the
-hosts' own tmpfs, and nothing listens outside of their networks.
+hosts' own tmpfs, and nothing listens outside of their networks. Its INSTALL says how to build one; 23.06.06 builds with
+Python 3.11, such as Debian 12's, after its later commits 1d17427c0 and dd2a24640.
 """
 
 from __future__ import annotations

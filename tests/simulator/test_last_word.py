@@ -8,6 +8,7 @@ import pytest
 from support.gathering import observer
 
 from simulator import process
+from simulator.defects import defect
 from simulator.rules import documented, violations
 from simulator.schedules import Fault, Plan, Schedule
 
@@ -21,6 +22,19 @@ def run(seed: int, timeout_s: float, *faults: Fault) -> Schedule:
     schedule = Schedule(seed, trace=True, planned=plan)
     schedule.run()
     return schedule
+
+
+def test_a_leader_that_was_suspended_before_commit_renews_all_leases() -> None:
+    """It wakes when the others have given up, and their promises look alive by a clock that stood still."""
+    asleep = Fault("suspend", "READY", 0, 0, 45.0)
+    with defect("leases and deadlines stand still with a suspended host"):
+        assert any(violations(run(seed, 5.0, asleep)) for seed in SEEDS)
+    for seed in SEEDS:
+        schedule = run(seed, 5.0, asleep)
+        assert not violations(schedule), seed
+        (leader,) = [process for process in schedule.processes if process.host.name == "node0"]
+        was_said = leader.formed is not None and leader.formed <= schedule.troubles[0][0] + 0.003
+        assert was_said or not any(process.answer for process in schedule.processes), seed
 
 
 @pytest.mark.parametrize("who", [0, 1], ids=["the leader's", "a member's"])

@@ -146,14 +146,12 @@ def all_evaluated(
 ) -> list[CompletedProcess[str]]:
     """Return what becomes of a shell on a host that evals `mingle env` with each of these options and variables.
 
-    The first and the last are started as users start them. The others, which may be hundreds, are forks, and a shell
-    evals what they write. None writes into its directory.
+    They may be hundreds, and are forks: a shell evals what they write. None writes into its directory.
     """
     output, here = place / "output", place / "here"
     output.mkdir()
     here.mkdir()
-    started = [host.run(evaluating(*options, then=":"), env=env, cwd=here) for options, env in (calls[0], calls[-1])]
-    forks = [(host, ["env", *options], env) for options, env in calls[1:-1]]
+    forks = [(host, ["env", *options], env) for options, env in calls]
     done = [one for at in range(0, len(forks), AT_ONCE) for one in forked.run_on(forks[at : at + AT_ONCE], here)]
     for number, one in enumerate(done):
         (output / f"text.{number:03}").write_text(one.stdout)
@@ -162,4 +160,4 @@ def all_evaluated(
         status, out, err = ((output / f"{name}.{number:03}").read_text() for name in ("status", "out", "err"))
         one.returncode, one.stdout, one.stderr = int(status), out, one.stderr + err
     assert list(here.iterdir()) == []
-    return [started[0], *done, started[1]]
+    return done

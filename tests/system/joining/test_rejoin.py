@@ -53,15 +53,13 @@ def test_a_member_that_is_started_again_gets_its_place_back_unless_it_contradict
     two = list(hosts(2))
     with world(two) as (before,):
         done = again(two[1])
-        contradictions = [again(two[1], "--slots", "2"), again(two[1], MASTER_ADDR="10.77.0.9")]
+        other = again(two[1], "--slots", "2")
     after = parsed(done.stdout)
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith(f"mingle: restarted: rank 1 of the running world at {before['MASTER_ADDR']}:")
     names = (*SHARED, "NODE_RANK", "PET_RDZV_ID")
     assert [after[name] for name in names] == [before[name] for name in names]
-    assert [(its.returncode, its.stdout) for its in contradictions] == [(76, "")] * 2
-    for its, says in zip(contradictions, ("1 slots on this node", "as MASTER_ADDR"), strict=True):
-        assert says in its.stderr
+    assert (other.returncode, other.stdout, "1 slots on this node" in other.stderr) == (76, "", True)
 
 
 def test_a_member_gets_its_own_place_back_where_nodes_share_a_directory(
@@ -107,10 +105,6 @@ def test_no_other_member_gets_the_place(hosts: Callable[..., Hosts]) -> None:
 
 
 def test_members_that_share_a_host_come_back_by_their_rank(hosts: Callable[..., Hosts]) -> None:
-    """Without one it is unknown which of them was restarted."""
     one = hosts(1)[0]
     with world([one] * 3, ranked=True):
         assert parsed(again(one, "--rank", "2", nodes=3).stdout)["NODE_RANK"] == "2"
-        done = again(one, nodes=3)
-    assert done.returncode == 76
-    assert "--rank" in done.stderr

@@ -74,16 +74,11 @@ def stopped(pids: list[int]) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def begun(places: Places) -> None:
-    """Wait until all write."""
-    places.until(lambda: len(list(places.place.glob("begun.*"))) == 2, "COMMAND has not begun")
-
-
 def test_output_and_logs_on_a_file_system_that_hangs_are_late_and_whole(places: Places, disk: Frozen) -> None:
     with (disk.at / "out").open("w") as out:
-        command = ("sh", "-c", f"touch begun.$RANK; {WRITES}")
+        command = ("sh", "-c", f"touch begun.$RANK.0; {WRITES}")
         run = places.start(*OPTIONS, "--log-dir", str(disk.at / "logs"), *command, hosts="node1,node2", stdout=out)
-        begun(places)
+        places.begun(0, 1)
         disk.freeze()
         places.until(lambda: len(list(places.place.glob("written.*"))) == 2, "COMMAND is held up")
         assert run.poll() is None
@@ -98,8 +93,8 @@ def test_output_and_logs_on_a_file_system_that_hangs_are_late_and_whole(places: 
 
 
 def test_a_runner_or_an_agent_that_is_stopped_goes_on(places: Places) -> None:
-    run = places.start(*OPTIONS, "sh", "-c", f"touch begun.$RANK; {WRITES}", hosts="node1,node2")
-    begun(places)
+    run = places.start(*OPTIONS, "sh", "-c", f"touch begun.$RANK.0; {WRITES}", hosts="node1,node2")
+    places.begun(0, 1)
     stopped([run.pid])
     assert not [*places.place.glob("written.*")]
     stopped(places.agent("node2"))

@@ -14,17 +14,14 @@ from support.recorded import STEP
 PAGES = (("slrum", "slurm"), ("tutorail", "tutorial"), ("kubernets", "kubernetes"), ("xyz", "help"))
 # What is typed -> (what the line names, what it advises).
 MISTAKES = {
-    "env --id a --nodes 1 --slots all": ("gpus, tasks or cpus", "gpus"),
     "env --id a --nodes 1 --slots gpu": ("gpus, tasks or cpus", "gpus"),
     "env --id a --nodes 1 --scope process": ("node or task", "task"),
     "env --id a --nodes 1 --port-hold maybe": ("on or off; saw 'maybe' (--port-hold)", "off"),
     "env --id a --nodes 1 --on-failure x": ("exit or status", "exit"),
-    "env --id a --nodes 1 --via xyz": ("master, hosts, directory, multicast", "--via master"),
     "env --id a --nodes 1 --via hosts,multicat": ("master, hosts, directory, multicast", "--via multicast"),
     "env --id a --nodes 1 --shell powershell": ("sh, dash, bash,", "--shell sh"),
     "env --id a --nodes 1 --for pytorch": ("torchrun, torchrun-elastic, accelerate,", "--for torchrun"),
     "exec --id a --nodes 1 --scope tasks true": ("node or task", "task"),
-    "template slurm --launcher x -- train.py": ("torchrun, torchrun-elastic, accelerate,", "--launcher torchrun"),
     "template slurm --launcher deepsped -- train.py": ("accelerate, deepspeed, mpirun", "--launcher deepspeed"),
     "env --id a --nodes 2 --order gcp --no-wait --master a": ("for --order; saw --no-wait", "leaving out one of them"),
     "env --id a --timout 5": ("an option of `mingle env`; saw --timout", "--timeout"),
