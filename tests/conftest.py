@@ -1,7 +1,5 @@
 """Fixtures that every test may ask for: hosts, a real Slurm, and a guard that nothing is left behind."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import os

@@ -1,7 +1,5 @@
 """The benchmarks load, and the one that is made of our own parts runs: what is renamed elsewhere is renamed there."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

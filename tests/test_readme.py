@@ -1,7 +1,5 @@
 """Every command in the README does what the README says."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The package's shape: which part may use which, and how long a module and a function may be."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Iterator

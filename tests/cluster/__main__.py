@@ -3,8 +3,6 @@
 Commands on a pipe are run instead: `echo 'srun -N4 hostname' | make cluster`.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

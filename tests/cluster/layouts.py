@@ -1,7 +1,5 @@
 """The networks that an unchanged script is to train on: those of documented machines, and those with a fault."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

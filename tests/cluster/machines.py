@@ -1,7 +1,5 @@
 """The twelve machines of recorded/networks.json, and others of no maker: as trees of /sys and /proc, and as hosts."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import struct

@@ -1,7 +1,5 @@
 """What hosts know of each other's names: the three ways that clusters have them."""
 
-from __future__ import annotations
-
 from cluster.hosts import Hosts
 from cluster.layouts import HOSTS, LOCALHOST
 

@@ -1,7 +1,5 @@
 """The two networks of a set of hosts: addresses, cables, and the firewall's rules."""
 
-from __future__ import annotations
-
 # The interface that every host has on a network -> what its addresses begin with: of a /24, and of a /64.
 NETWORKS = {"eth0": ("10.77.0.", "fd77::"), "ib0": ("10.78.0.", "fd78::")}
 

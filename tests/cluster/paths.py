@@ -1,7 +1,5 @@
 """Which directories the hosts need from this machine, and what stands in the way to them."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

@@ -10,8 +10,6 @@
 - When the job script ends, the sessions of all tasks are killed, on every host.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

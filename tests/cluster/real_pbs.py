@@ -5,8 +5,6 @@ hosts' own tmpfs, and nothing listens outside of their networks. Its INSTALL say
 Python 3.11, such as Debian 12's, after its later commits 1d17427c0 and dd2a24640.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

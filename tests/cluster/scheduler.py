@@ -1,7 +1,5 @@
 """What the schedulers on test hosts have in common: daemons that start with a test's hosts, and are waited for."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """A real Slurm on a set of hosts: a controller on the first one, and munged and slurmd on each."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """An ssh between test hosts, which have none: it enters the host of that name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cluster.hosts import Hosts

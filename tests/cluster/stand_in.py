@@ -1,7 +1,5 @@
 """What stand-ins for schedulers have in common: their programs ask over a socket, and processes are ended in groups."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -7,8 +7,6 @@ The hosts know each other's names in three ways (cluster/names.py). On bare host
 over both networks, under Slurm with each of them over one.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -6,8 +6,6 @@ With more words it tries those whose names hold one of them, and writes nothing.
 installs it: `cd tests && ../.venv/bin/python -m frameworks networks`.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

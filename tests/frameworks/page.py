@@ -1,7 +1,5 @@
 """docs/frameworks.md, from what was seen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 `make test` sees that no name is missing, `make frameworks` that each text stands in that file of what is installed.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from mmap import ACCESS_READ, mmap

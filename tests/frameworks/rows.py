@@ -1,7 +1,5 @@
 """The frameworks that are tried, from rows.toml."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """One framework on three hosts: started as a person would, and seen to train as one world."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

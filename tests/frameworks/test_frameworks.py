@@ -1,7 +1,5 @@
 """Unchanged scripts of torch, accelerate and JAX, with the line that a person types, on networks of many kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

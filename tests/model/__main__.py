@@ -1,7 +1,5 @@
 """Explore more of the model than the tests do: `python -m model`, in tests/; minutes, and some gigabytes."""
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """Every state that can be reached, nearest first, so that what breaks a rule is found by its shortest way."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from model.protocol import State, moves

@@ -1,7 +1,5 @@
 """A real run, followed by the model step by step: what the model does not allow, the code should not do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from mingle_hooks.rendezvous import wire

@@ -5,8 +5,6 @@ leader has, for a leader counts a lease from when it asked. The word comes in ti
 that is suspended is one that does nothing for a while: the clock of its leases goes on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple

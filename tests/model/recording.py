@@ -1,7 +1,5 @@
 """The real code's steps, told to who follows them: wrappers around the methods at which the protocol acts."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """What must hold in every state of the model."""
 
-from __future__ import annotations
-
 from model.protocol import CRASHED, LEFT, State
 
 

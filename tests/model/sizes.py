@@ -3,8 +3,6 @@
 Where one leads, it does so by right, and ranks are given.
 """
 
-from __future__ import annotations
-
 from model.protocol import Budget, State, Terms, beginning
 
 # In seconds, by the tests.

@@ -1,7 +1,5 @@
 """The simulator's runs of the real code are runs of the model: no step is taken that it does not allow."""
 
-from __future__ import annotations
-
 import pytest
 
 from model.recording import followed

@@ -3,8 +3,6 @@
 `python -m model`, in tests/, explores more of each.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from model.explore import explore

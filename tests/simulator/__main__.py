@@ -4,8 +4,6 @@ python -m simulator --schedules 100000 --from 0 --jobs 8
 python -m simulator --seed 4711
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import multiprocessing

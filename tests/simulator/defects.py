@@ -1,7 +1,5 @@
 """Mistakes put in on purpose: each is one that a programmer could make, and the rules have to find it."""
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import time

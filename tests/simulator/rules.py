@@ -1,7 +1,5 @@
 """What must hold after every schedule: one world or none, each with a reason in time, and nothing left open."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from mingle_hooks.errors import MingleError

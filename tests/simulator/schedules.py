@@ -1,7 +1,5 @@
 """What happens in one run: who comes when, as what, and what goes wrong. All of it from one seed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from contextlib import nullcontext, suppress

@@ -1,7 +1,5 @@
 """Worlds of three in which one host is suspended, killed or cut off at COMMIT."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """A few schedules, which take a second: the first of those that test_simulator runs, and those that broke a rule."""
 
-from __future__ import annotations
-
 import pytest
 
 from mingle_hooks.rendezvous.member import Request

@@ -3,8 +3,6 @@
 A seed that breaks a rule is replayed, with all that happened, by `python -m simulator --seed SEED` in tests/.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 
 import pytest

@@ -1,7 +1,5 @@
 """Simulated time: what happens next, in an order that a seed alone decides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from heapq import heappop, heappush
 

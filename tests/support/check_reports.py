@@ -1,7 +1,5 @@
 """Reports of hosts that are not there: healthy ones, to break in one place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import combinations
 from typing import Any

@@ -1,7 +1,5 @@
 """Values for the fields of a job, and how a directive of each scheduler carries them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

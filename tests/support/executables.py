@@ -1,7 +1,5 @@
 """Programs that a test makes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

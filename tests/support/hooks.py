@@ -1,7 +1,5 @@
 """Rendered hooks, every shell, recorded files, and hooks on a test host."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """A node image with what hooks are installed beside, and `mingle hooks` run below it."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

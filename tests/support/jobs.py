@@ -1,22 +1,18 @@
 """Jobs under each scheduler: a real Slurm, a stand-in for PBS and a real one, and stand-ins for the others."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
+from cluster.hosts import Hosts
 from cluster.paths import BIN
 from cluster.pbs import PbsStandIn
+from cluster.real_pbs import RealPbs
+from cluster.slurm import SlurmCluster
 from support.remote_stand_ins import RemoteStandIn
 
 from mingle_hooks.scripts.script import describe, render_script
-
-if TYPE_CHECKING:
-    import pytest
-    from cluster.hosts import Hosts
-    from cluster.real_pbs import RealPbs
-    from cluster.slurm import SlurmCluster
 
 TRAIN = Path(__file__).resolve().parents[2] / "examples" / "train.py"
 # The tests' Python is nobody's default.

@@ -1,7 +1,5 @@
 """Members of a world in the tests: a real shell on a host evals `mingle env`."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import sys

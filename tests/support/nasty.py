@@ -1,7 +1,5 @@
 """Values that a shell, a template or a scheduler could take for something else, and a program that tells them."""
 
-from __future__ import annotations
-
 # fmt: off
 NASTY = (
     "a b", "it's", 'say "hi"', "'\"'", "$HOME", "$(touch pwned)", "`touch pwned`", "a;touch pwned", "a\nb", "\n", "\r",

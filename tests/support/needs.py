@@ -1,7 +1,5 @@
 """What tests need of the machine that they run on. Only here is a test skipped, so that each skip is counted."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Nodes as trees of files: machines that are known, and what differs between two of a kind by nature."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping

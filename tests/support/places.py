@@ -1,7 +1,5 @@
 """Hosts for `mingle run` on this machine: an ssh that starts its command here, whatever the host's name."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

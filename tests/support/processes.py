@@ -1,7 +1,5 @@
 """Which tests have to run in one process, one after the other, where tests run in several, and which begin first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import PurePath
 

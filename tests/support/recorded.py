@@ -1,7 +1,5 @@
 """The recorded environments of real clusters, for the tests of the schedulers."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -7,8 +7,6 @@
 Tasks get the scheduler's variables, and nothing of the caller's environment. When the job's script ends, so do they.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import signal

@@ -1,13 +1,8 @@
 """The processes of a test's runs, known by their environment, and those that are this process's children."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def running(is_meant: Callable[[bytes], bool]) -> dict[int, str]:

@@ -1,7 +1,5 @@
 """One training on all hosts by `mingle run`, under each starter; what can be lost of it; what of it is on each host."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

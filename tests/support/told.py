@@ -1,7 +1,5 @@
 """Job scripts in which `mingle run` starts a COMMAND that writes what it has been given, and what it wrote."""
 
-from __future__ import annotations
-
 import secrets
 import shlex
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Hosts that the tests of a process share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The examples of docs/api.md on hosts."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

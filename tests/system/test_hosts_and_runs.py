@@ -1,7 +1,5 @@
 """What other tests rely on: the faults of test hosts are real, nothing is left behind, and every skip is counted."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What Python programs may call: the examples of docs/api.md as they stand, and nothing is loaded before that."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

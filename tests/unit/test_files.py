@@ -1,7 +1,5 @@
 """Directories and files that the tasks of one job share on a node."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

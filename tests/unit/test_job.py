@@ -1,7 +1,5 @@
 """The request of one call, from an environment and options alone."""
 
-from __future__ import annotations
-
 import pytest
 from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, STEP, environ
 

@@ -1,7 +1,5 @@
 """What a member's view is completed with, on the machine that the tests run on, and what needs no other member."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

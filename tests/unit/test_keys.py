@@ -1,7 +1,5 @@
 """Keys are real files, raced for by real processes."""
 
-from __future__ import annotations
-
 import base64
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What is refused before check-in is what execve(2), the shells and Python would refuse, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The JSON schemas: what is right passes, what people mistype is refused by the schema and by the reader alike."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Settings are read from real files in a temporary home."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Numbers, names, ranges and JSON are read the same way everywhere."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,18 +1,12 @@
 """`mingle check` in the script of a job."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cluster.paths import BIN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from cluster.slurm import SlurmCluster
+from cluster.slurm import SlurmCluster
 
 
 def test_a_job_checks_its_own_hosts(slurm: SlurmCluster, tmp_path: Path) -> None:

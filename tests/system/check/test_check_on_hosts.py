@@ -1,25 +1,21 @@
 """`mingle check` on test hosts: each fault is made, found and named, and nothing is found where there is none."""
 
-from __future__ import annotations
-
 import json
 import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from cluster.host import Host
+from cluster.hosts import Hosts
 from cluster.network import loss
 from cluster.paths import MINGLE
 from cluster.ssh import ssh
 
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable
+Make = Callable[..., Hosts]
 
-    from cluster.host import Host
-    from cluster.hosts import Hosts
-
-    Make = Callable[..., Hosts]
 
 ETH, IB = "10.77.0.0/24", "10.78.0.0/24"
 # A bound on what hangs, not a measure; this machine may be busy.

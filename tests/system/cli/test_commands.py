@@ -1,7 +1,5 @@
 """The commands as users type them: what they print, what they keep, and what they become."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

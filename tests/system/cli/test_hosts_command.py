@@ -1,7 +1,5 @@
 """`mingle hosts` where people use it: in jobs, in containers without a name service, and with hosts of one's own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

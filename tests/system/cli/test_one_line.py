@@ -1,7 +1,5 @@
 """Where all nodes end for the same reason, the job's output has it once."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The pages of docs/, their blocks, and what the tests put on PATH to run them quickly."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from string import Template

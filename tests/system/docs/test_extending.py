@@ -1,7 +1,5 @@
 """docs/extending.md: each file and line as the page shows it, in a copy of the package, and then used."""
 
-from __future__ import annotations
-
 import compileall
 import json
 import os

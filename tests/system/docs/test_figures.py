@@ -1,7 +1,5 @@
 """The figures of README.md, docs/how-it-works.md and docs/security.md are the program's own."""
 
-from __future__ import annotations
-
 import pytest
 from documents import ROOT
 

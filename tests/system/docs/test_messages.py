@@ -1,7 +1,5 @@
 """Every message that docs/ shows is what mingle says, letter by letter but for an ellipsis."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

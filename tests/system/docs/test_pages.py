@@ -1,7 +1,5 @@
 """The pages of docs/: every block is run or told why not, every script is sound, every link leads somewhere."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every promise of README.md, docs/how-it-works.md and docs/security.md stands in promises.toml with its tests."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

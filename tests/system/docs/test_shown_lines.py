@@ -1,7 +1,5 @@
 """Every command of docs/ is run as it stands: in a shell of salloc, a batch script, a stand-in, on plain hosts."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

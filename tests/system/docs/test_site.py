@@ -1,7 +1,5 @@
 """`make site`: the pages as a site that is sound, needs nobody else's machine, and is searched by what people type."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

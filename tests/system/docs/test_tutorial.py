@@ -1,7 +1,5 @@
 """docs/tutorial.md: each command as it stands, and every line that is shown below it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ready means able to start: where one of four nodes cannot start the command, none does, and all say why."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import time

@@ -1,7 +1,5 @@
 """A world that cannot form fails on every member, says why, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

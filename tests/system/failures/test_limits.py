@@ -1,7 +1,5 @@
 """What a host has run out of, lacks or loses is told with its limit, and stops no more than it must."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

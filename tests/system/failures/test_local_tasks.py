@@ -1,7 +1,5 @@
 """The tasks of a node stay together to the commit: all of them have the world, or none has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from subprocess import Popen

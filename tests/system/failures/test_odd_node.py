@@ -1,7 +1,5 @@
 """Each fault that makes one node differ is made on one of four hosts, and rank 0 names that host."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

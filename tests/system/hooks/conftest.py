@@ -1,16 +1,10 @@
 """The fixture of the tests of hooks on a real Slurm."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from cluster.slurm import SlurmCluster
 from hooked_slurm import hooked_again, uninstalled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cluster.slurm import SlurmCluster
 
 
 @pytest.fixture

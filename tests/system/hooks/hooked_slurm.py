@@ -1,18 +1,12 @@
 """What the tests of hooks on a real Slurm share: installing them, showing what tasks see, looking at the nodes."""
 
-from __future__ import annotations
-
 import json
+import subprocess
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
 
+from cluster.host import Host
+from cluster.slurm import SlurmCluster
 from support.hooks import SITE_KEY
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from cluster.host import Host
-    from cluster.slurm import SlurmCluster
 
 MINGLE_HOOKS = ["mingle", "hooks"]
 KEPT = "/root/installed"  # /etc/mingle after install; all hosts share it

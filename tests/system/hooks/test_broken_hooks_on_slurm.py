@@ -1,7 +1,5 @@
 """No node is ever drained and no job lost by a hook: on a real Slurm, with all kinds of things broken."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

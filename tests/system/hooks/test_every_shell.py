@@ -1,7 +1,5 @@
 """The whole of every hook on hosts where /bin/sh is another shell."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The hooks on a real OpenPBS."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

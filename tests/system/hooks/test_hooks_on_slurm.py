@@ -1,7 +1,5 @@
 """The hooks on a real Slurm: what jobs, shells and `mingle env` get, and failures."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

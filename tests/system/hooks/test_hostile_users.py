@@ -1,7 +1,5 @@
 """Users who try to make root's hooks write, remove, end or wait where they should not."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What PBS' hook does as root on each host: the job's directory and key, from its first task to its end."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import stat

@@ -1,7 +1,5 @@
 """The life of an installation, by the commands of docs/admin.md, on a real Slurm with jobs that run meanwhile."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

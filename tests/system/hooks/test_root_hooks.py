@@ -1,7 +1,5 @@
 """Slurm's Prolog and Epilog, and PBS' and Torque's scripts, as root on a host of their own."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

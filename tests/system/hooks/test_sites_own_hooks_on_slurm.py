@@ -1,7 +1,5 @@
 """The site's own hooks, containers and mounts of a job's own beside ours, on a real Slurm."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable, Iterator

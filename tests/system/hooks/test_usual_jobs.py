@@ -1,7 +1,5 @@
 """Usual job scripts on a real Slurm: what each does is the same with the hooks as without."""
 
-from __future__ import annotations
-
 import py_compile
 import re
 import sys

@@ -1,7 +1,5 @@
 """Nobody without the key can disturb a world."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Hostile text in options, variables and the host's own name never runs and is never printed raw."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

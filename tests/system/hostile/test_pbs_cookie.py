@@ -1,7 +1,5 @@
 """Tasks of PBS: its jobs' cookie tells one run from another, and is no key."""
 
-from __future__ import annotations
-
 from subprocess import CompletedProcess
 
 import pytest

@@ -1,7 +1,5 @@
 """What a world that forms by multicast sends: no key, beacons that stay on the link, and ports of the range alone."""
 
-from __future__ import annotations
-
 import ipaddress
 import struct
 from typing import NamedTuple

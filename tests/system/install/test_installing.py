@@ -1,7 +1,5 @@
 """Installed in other ways than these tests are: the lowest versions, no compiler, no metadata, a zip file."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

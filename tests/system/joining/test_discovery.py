@@ -1,7 +1,5 @@
 """Machines without a scheduler find one another, by every discovery backend."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

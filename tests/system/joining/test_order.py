@@ -1,7 +1,5 @@
 """Ranks by switch in jobs, and on machines of a cloud."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A member of an elastic world that is started again, while that world goes on and after its end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -7,8 +7,6 @@ torchrun is one that does the same by the same variables and needs no torch. The
 frameworks/test_frameworks.py and test_eval_in_job_scripts.py; its own words are in docs.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

@@ -3,8 +3,6 @@
 test_alone.py has many more lines, with a torchrun that needs no torch.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """`mingle exec` of launchers and of plain commands, on real hosts with stand-ins for what costs seconds to start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The addresses of this host, as the kernel and ifaddr list them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Worlds on hosts with the interfaces of known machines: where they meet, and what each library is given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Making the packages as `make packages` does, and running what is in them."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The packages, made once for all tests of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

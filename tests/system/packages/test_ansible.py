@@ -1,7 +1,5 @@
 """The role for Ansible: its commands exist as it calls them, it hides the key, and it leaves slurm.conf alone."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

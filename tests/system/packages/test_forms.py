@@ -1,7 +1,5 @@
 """Each packaged form does everything on a bare Debian: installed, used on two hosts by multicast, and removed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """netifaces in pure Python returns what the original does, and is the wheel that this repository keeps."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What `make packages` makes: the same each time, whole, and used where there is no checkout."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

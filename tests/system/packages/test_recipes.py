@@ -1,7 +1,5 @@
 """Recipes for other installers hold what pyproject.toml holds, and are sound as far as can be tried here."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The packages of distributions: the same each time, what is in them, and what installing and removing them does."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """The check-in ports: nobody without the key keeps a world from forming by them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

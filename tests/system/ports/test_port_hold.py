@@ -1,7 +1,5 @@
 """MASTER_PORT after the world has formed: held for the program that it is for, or free for all."""
 
-from __future__ import annotations
-
 import errno
 import json
 import sys

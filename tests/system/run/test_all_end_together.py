@@ -3,8 +3,6 @@
 With one cause, and nothing is left.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A training that loses hosts and goes on from its checkpoint, on bare hosts."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

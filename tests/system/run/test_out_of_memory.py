@@ -1,7 +1,5 @@
 """`mingle run` of a COMMAND that the kernel kills for want of memory, in a control group with little of it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """A pause is not a death: a file system that hangs, a runner or an agent that is stopped."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`mingle run`, `ls` and `kill` in real jobs of Slurm, and the agents that a real srun starts."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Agents that pbs_tmrsh of a real OpenPBS and of the stand-in starts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Agents that the remote starts of Torque, LSF and Grid Engine, and ssh, start on test hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`mingle exec --together`: hosts that somebody else starts, as a platform does, run COMMAND as one."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

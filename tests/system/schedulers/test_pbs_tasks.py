@@ -1,7 +1,5 @@
 """Tasks of pbsdsh and pbs_tmrsh in a user's own script, under the stand-in and under a real PBS."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

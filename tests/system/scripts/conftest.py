@@ -1,7 +1,5 @@
 """The schedulers on which job scripts are tried."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

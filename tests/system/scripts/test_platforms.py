@@ -1,7 +1,5 @@
 """The examples for platforms: what each starts forms one world, and the manifests for Kubernetes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

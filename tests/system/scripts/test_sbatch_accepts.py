@@ -1,7 +1,5 @@
 """What the real sbatch takes: scripts of every launcher with combinations of all options, on a Slurm with GPUs."""
 
-from __future__ import annotations
-
 import random
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Generated scripts, run by each scheduler: as a user makes them, with every value, to the end or to a failure."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

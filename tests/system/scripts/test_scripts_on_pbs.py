@@ -1,7 +1,5 @@
 """Generated scripts, run by a stand-in made from what a real PBS did, and by a real one where there is one."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Generated scripts on the real Slurm of the test hosts, as a user who is not root."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

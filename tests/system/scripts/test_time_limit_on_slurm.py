@@ -1,7 +1,5 @@
 """The real time limit of a real Slurm: jobs that are warned, killed, or queued again there."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

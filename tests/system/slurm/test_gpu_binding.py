@@ -1,7 +1,5 @@
 """GPUs that a real Slurm gives one to a task: seen, noted, and shown to all tasks of the node with --bind gpu."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`mingle env` in the jobs of a real Slurm, as users write them."""
 
-from __future__ import annotations
-
 import shutil
 import stat
 from collections import Counter

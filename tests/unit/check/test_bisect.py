@@ -1,21 +1,16 @@
 """Who makes a command fail, found out by made-up failures."""
 
-from __future__ import annotations
-
 import os
 import signal
+from collections.abc import Callable
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import pytest
 
 from mingle_hooks.check.session import MOST_RUNS, Trials, Verdict, bisect
 from mingle_hooks.run import runner
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Passes = Callable[[tuple[str, ...]], bool]
+Passes = Callable[[tuple[str, ...]], bool]
 
 
 def hosts(count: int) -> tuple[str, ...]:

@@ -3,8 +3,6 @@
 All of it is real but the hosts: each probe has sockets and a port of its own, and reports over TCP.
 """
 
-from __future__ import annotations
-
 import resource
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a host says of its GPUs, deadlines that count running time only, and calls that may hang."""
 
-from __future__ import annotations
-
 import os
 import time
 from itertools import accumulate

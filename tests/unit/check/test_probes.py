@@ -1,7 +1,5 @@
 """What a probe answers, and to whom; what its kernel drops or refuses; and multicast."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -1,7 +1,5 @@
 """The page, the table and JSON: all of it in one file, and hosts' text stays text."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

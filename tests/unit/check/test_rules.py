@@ -1,7 +1,5 @@
 """The findings that each rule makes of a report: none of healthy hosts, and one line for one fault."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable
 from itertools import permutations

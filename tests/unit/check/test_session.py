@@ -1,20 +1,18 @@
 """What two hosts say of the way between them, and when it says nothing."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from itertools import combinations
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from support.check_reports import host
 
 from mingle_hooks.check import report
-from mingle_hooks.check.report import Address, Measured, parse_report_host
+from mingle_hooks.check.report import Address, Measured, Pair, Report, parse_report_host
 from mingle_hooks.check.session import (
     CheckRequest,
     ProbeListener,
@@ -35,9 +33,6 @@ from mingle_hooks.run.hub import Sockets
 from mingle_hooks.run.messages import JOIN, Join, Leave, Welcome
 from mingle_hooks.run.starters import Allocation
 from mingle_hooks.settings import load
-
-if TYPE_CHECKING:
-    from mingle_hooks.check.report import Pair, Report
 
 COUNT = datagrams(2)
 HOSTS = (host(1, 2), host(2, 2))

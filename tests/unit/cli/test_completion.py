@@ -1,7 +1,5 @@
 """A Tab in bash, zsh and fish: the real shells, asked as a person asks them."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

@@ -1,7 +1,5 @@
 """`eval "$(mingle env …)"` in real shells where mingle fails: the script ends, a person's session stays."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

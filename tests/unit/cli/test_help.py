@@ -1,7 +1,5 @@
 """Help for a person: options in groups, kinds of values and defaults, on a terminal of 80 columns; and the pages."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

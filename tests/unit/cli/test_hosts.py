@@ -1,7 +1,5 @@
 """`mingle hosts` where the scheduler, or a person, names them."""
 
-from __future__ import annotations
-
 import socket
 from typing import cast
 

@@ -1,7 +1,5 @@
 """`mingle check` of this host alone: its exit status, and what it prints and writes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

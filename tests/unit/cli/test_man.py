@@ -1,7 +1,5 @@
 """The manual pages: made from the help, clean, and found by man(1) where mingle is installed."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import subprocess

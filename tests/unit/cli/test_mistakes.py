@@ -1,7 +1,5 @@
 """A value that is none of those there are: one line with all of them and the nearest, before anything is done."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

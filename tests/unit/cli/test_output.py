@@ -1,7 +1,5 @@
 """Output that cannot be written is one line and a code of the table, and never half a world or a lost line."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import os

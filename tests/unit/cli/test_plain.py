@@ -1,7 +1,5 @@
 """The reader without click reads what click reads, or leaves it to click."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

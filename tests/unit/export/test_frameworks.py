@@ -1,7 +1,5 @@
 """Each framework's variables, as that framework reads them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

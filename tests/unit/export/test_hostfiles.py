@@ -1,7 +1,5 @@
 """Host lists as other programs read them, and the block in /etc/hosts, which leaves every other octet as it was."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

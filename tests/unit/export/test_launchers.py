@@ -1,7 +1,5 @@
 """Launchers: recognised by the words of a command, completed, and refused where an option leaves the world."""
 
-from __future__ import annotations
-
 import shlex
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every shell: what a value may be, what the text looks like, and what a real shell makes of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What is exported, whose value it is, and what an earlier mingle left behind."""
 
-from __future__ import annotations
-
 import pytest
 
 from mingle_hooks.errors import UsageError

@@ -1,7 +1,5 @@
 """What every test of the hooks needs: what they mount below a test's own directory goes with the test."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

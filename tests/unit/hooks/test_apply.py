@@ -1,7 +1,5 @@
 """Installing, keeping what was there, and uninstalling hooks below a directory."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

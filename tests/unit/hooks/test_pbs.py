@@ -1,7 +1,5 @@
 """PBS' execjob_launch hook under a fake `pbs` module, and the commands for qmgr."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A power cut before any change that install or uninstall makes: the old state or the new one, and a way on."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

@@ -1,7 +1,5 @@
 """slurm.conf, the programs of the site that hooks call, and sites with containers."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Slurm's TaskProlog under every shell, with what real clusters gave it and with what nobody should."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

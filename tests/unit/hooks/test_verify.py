@@ -1,7 +1,5 @@
 """verify, doctor, simulate, report and rollout."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

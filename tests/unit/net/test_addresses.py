@@ -1,7 +1,5 @@
 """Interfaces and their addresses, on made-up and known machines, and the host and machine names."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

@@ -1,7 +1,5 @@
 """GPUs and RDMA ports of this node, and which a task uses."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

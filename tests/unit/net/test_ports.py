@@ -1,7 +1,5 @@
 """Everything here happens on real sockets of the loopback interface."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -1,7 +1,5 @@
 """A clock that a test moves by hand, and rooms with a leader, for worlds of two and of three."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Leads are dialled, and only a leader that proves itself, where it says it is, is handed over."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

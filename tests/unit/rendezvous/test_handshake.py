@@ -1,7 +1,5 @@
 """The member proves the key first: a leader's replies, and what they never contain."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

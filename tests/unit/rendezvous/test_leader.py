@@ -1,7 +1,5 @@
 """Whole worlds of a leader and its members, over real sockets in one process."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a member takes from the leader that it has checked in with."""
 
-from __future__ import annotations
-
 import json
 import socket
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What members and leaders say to each other: requests, answers, failures, deadlines."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from typing import Any

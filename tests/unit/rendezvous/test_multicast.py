@@ -1,7 +1,5 @@
 """Beacons and questions: few datagrams whatever N, and nobody without the key changes who is found."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

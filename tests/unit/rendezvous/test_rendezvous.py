@@ -1,7 +1,5 @@
 """The leader's ports, and whole rendezvous of members in threads of one host, by each discovery backend."""
 
-from __future__ import annotations
-
 import os
 import resource
 import socket

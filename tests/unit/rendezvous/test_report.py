@@ -1,7 +1,5 @@
 """Reports on a world: which nodes differ from the others, and where the time of a start went."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

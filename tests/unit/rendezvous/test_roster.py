@@ -1,7 +1,5 @@
 """Which member has which rank, what contradicts, who is missing, and which address is chosen."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Frames, their proofs, and what is derived from the attempt and the key."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Fixtures for the tests of mingle run: a runner for an agent, and runs that are served."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

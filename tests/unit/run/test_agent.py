@@ -1,7 +1,5 @@
 """An agent finds the runner, starts a command for it, and reports on it: real processes and sockets."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """COMMAND's output reaches the runner whole, in whole lines and at its pace; and the stacks of its processes."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

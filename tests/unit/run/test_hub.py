@@ -1,7 +1,5 @@
 """The hub: which agents are here and alive; and the starters, real programs on this host."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

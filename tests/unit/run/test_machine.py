@@ -1,7 +1,5 @@
 """The state machine of a run: given orders of events, and many random ones."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from typing import Any

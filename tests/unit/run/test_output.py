@@ -1,7 +1,5 @@
 """COMMAND's output on the runner's own streams."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pty

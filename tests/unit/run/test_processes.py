@@ -1,7 +1,5 @@
 """Nothing of an attempt is left, whichever process is killed; sweeps; and the kernel's count of OOM kills."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """`mingle run` from its command line to its exit status, with several agents on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

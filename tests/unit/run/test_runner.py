@@ -1,7 +1,5 @@
 """What one member of an attempt gets, and how often a job is queued again."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Starters, from recorded environments: which applies, its command lines, and the file of the environment."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

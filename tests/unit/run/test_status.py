@@ -1,7 +1,5 @@
 """The status of runs: their files in the user's home, `mingle kill` over the network, what the state machine tells."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

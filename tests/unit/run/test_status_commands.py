@@ -1,7 +1,5 @@
 """`mingle ls`, `show` and `kill` as a person calls them, for runs of a test and real ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """Which scheduler an environment is from, and what it says."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from contextlib import suppress

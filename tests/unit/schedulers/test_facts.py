@@ -1,7 +1,5 @@
 """Variables of a scheduler, and the switches above a node as Slurm and the metadata services of clouds name them."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Host lists, node files and counts as schedulers write them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Slurm: recorded jobs, and variables that contradict each other."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

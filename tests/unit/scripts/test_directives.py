@@ -1,7 +1,5 @@
 """Directives: each value is carried as the scheduler reads it, or refused by its field's name."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Job descriptions: options, TOML files, totals, times and sizes, and what is refused."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The classic mistakes of multi-node scripts, and scripts as logical lines."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Commands as people type them, whole scripts, values in them, and templates."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

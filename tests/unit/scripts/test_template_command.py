@@ -1,7 +1,5 @@
 """`mingle template` as a user runs it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
