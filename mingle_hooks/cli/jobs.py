@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import socket
 import sys
 import time
@@ -443,7 +444,14 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
     if ending.has_hung_up and ending.status is not None:
         write_stdout(f"run {run.id} has ended with status {ending.status}\n")
         return
-    if not ending.is_accepted:
+    if not ending.is_accepted and run.process.machine == status.runs_here():
+        note(
+            f"run {run.id} does not answer; sending SIG{'INT twice' if is_now else 'TERM'} to process {run.process.pid}"
+        )
+        for number in (signal.SIGINT, signal.SIGINT) if is_now else (signal.SIGTERM,):
+            os.kill(run.process.pid, number)
+            time.sleep(_LOOK_S)
+    elif not ending.is_accepted:
         _cancel(run)
     while (run := known.one(run.run)).is_live:
         if time.monotonic() > until:

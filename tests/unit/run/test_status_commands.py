@@ -189,6 +189,16 @@ def test_kill_cancels_the_job_of_a_run_that_does_not_answer(user: User, two: Ser
     assert two.kills == []
 
 
+@pytest.mark.parametrize(("option", "status", "sent"), [((), 143, "SIGTERM"), (("--now",), 130, "SIGINT twice")])
+def test_a_run_of_this_host_ends_without_a_key(user: User, option: tuple[str, ...], status: int, sent: str) -> None:
+    del user.environ["MINGLE_KEY"]
+    child = user.run(PATIENT, "--id", "mine")
+    done = user.mingle("kill", *option, "mine", key=None)
+    assert done.stderr == f"mingle: run mine does not answer; sending {sent} to process {child.pid}\n"
+    assert (done.returncode, done.stdout) == (0, f"run mine has ended with status {status}\n")
+    assert child.wait() == status
+
+
 def test_with_another_key_nothing_dies(user: User, two: Served) -> None:
     done = user.mingle("kill", "--now", "00112233aabbccdd", key=OTHER_KEY)
     assert (done.stdout, done.returncode) == ("", 77)
