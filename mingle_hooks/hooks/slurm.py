@@ -265,8 +265,7 @@ def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
     may read it after slurmctld.
     """
     now = running_config(where)
-    # There should be a controller, which does not answer.
-    is_silent = now is None and not where.root and bool(plans.program_path("scontrol"))
+    is_silent = now is None and _has_controller(where)
     if where.root and now is None and not is_silent:
         return {}
     ours = {entry.path for entry in entries}
@@ -613,6 +612,11 @@ def _add_task_hooks(draft: Draft, conf: SlurmConf, *, is_named: bool) -> str:
     if is_named:
         draft.lines.append(Line(f"TaskProlog={line}", is_there=now == line))
     return missing
+
+
+def _has_controller(where: Where) -> bool:
+    """Return whether there should be a controller, though it may not answer."""
+    return not where.root and bool(plans.program_path("scontrol"))
 
 
 def _flags(conf: SlurmConf) -> Line:
