@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -449,7 +450,8 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
             f"run {run.id} does not answer; sending SIG{'INT twice' if is_now else 'TERM'} to process {run.process.pid}"
         )
         for number in (signal.SIGINT, signal.SIGINT) if is_now else (signal.SIGTERM,):
-            os.kill(run.process.pid, number)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(run.process.pid, number)
             time.sleep(_LOOK_S)
     elif not ending.is_accepted:
         _cancel(run)

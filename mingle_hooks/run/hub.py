@@ -412,9 +412,8 @@ class EventCommand:
     def __init__(self, loop: Loop, processes: Processes, line: str, note: Callable[[str], None]) -> None:
         self._loop, self._processes, self._line, self._note = loop, processes, line, note
         self._waiting: deque[bytes] = deque()
-        self._has_failed = False
         self.running: Process | None = None
-        self.done = 0
+        self.done, self._has_failed = 0, False
 
     def take(self, event: bytes) -> None:
         """Run the line for an event, once it has ended for those before."""

@@ -698,8 +698,7 @@ class Runner:
 def _status_addresses(request: Request) -> tuple[str, ...]:
     """Return where `mingle kill` on other hosts reaches the run."""
     try:
-        found = usable(interfaces(), prefer=request.settings.iface)
-        return tuple(address.host for address in found[: runs.MOST_ADDRESSES])
+        return tuple(one.host for one in usable(interfaces(), prefer=request.settings.iface)[: runs.MOST_ADDRESSES])
     except NetworkError:  # a machine without a network can still reach itself
         return ()
 

@@ -242,10 +242,6 @@ def _check(found: os.stat_result, path: str) -> None:
         raise SettingsError("a directory that only this user can write", seen, f"chmod 700 {path}")
 
 
-# An error names so many of the runs that an id may mean.
-_MOST_NAMED = 10
-
-
 class Runs:
     """The user's runs. `note` gets a line on what is left out. Raises SettingsError without a home."""
 
@@ -273,7 +269,7 @@ class Runs:
             [status for status in runs if status.id.startswith(name) or status.run.startswith(name)],
         ):
             if len(found) > 1:
-                seen = ", ".join(f"{status.run} ({status.id})" for status in found[:_MOST_NAMED])
+                seen = ", ".join(f"{status.run} ({status.id})" for status in found[:10])
                 raise UsageError("the id of one run", f"{name}, which {len(found)} have: {seen}", found[0].run)
             if found:
                 if name not in (found[0].id, found[0].run):
