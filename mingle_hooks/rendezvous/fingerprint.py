@@ -14,7 +14,14 @@ import mingle_hooks
 from mingle_hooks.errors import MingleError
 from mingle_hooks.files import read_bounded
 from mingle_hooks.net import devices
-from mingle_hooks.net.addresses import ListedAddress, is_virtual_name, list_addresses, list_entries, read_attribute
+from mingle_hooks.net.addresses import (
+    ListedAddress,
+    is_loopback,
+    is_virtual_name,
+    list_addresses,
+    list_entries,
+    read_attribute,
+)
 
 
 class FingerprintRequest(NamedTuple):
@@ -264,8 +271,6 @@ MOST_ADDRESSES = 16
 # Hardware types of linux/if_arp.h that carry a cluster's traffic: Ethernet and InfiniBand.
 _TYPES = ("1", "32")
 _UP = ("up", "unknown")
-# Loopback and link-local addresses: no other host can use them.
-_OWN_ADDRESSES = ("127.", "::1", "169.254.", "fe80:")
 _UNKNOWN_MBPS = 2**32 - 1
 # Interfaces within this node, besides those of is_virtual_name: the host's end of a DPU.
 _INNER = ("tmfifo",)
@@ -280,7 +285,7 @@ def network_of(request: FingerprintRequest) -> tuple[dict[str, str], str]:
     net, infiniband = f"{request.root}/sys/class/net", f"{request.root}/sys/class/infiniband"
     folders = [f"{infiniband}/{card}/ports" for card in list_entries(infiniband)]
     ports = [f"{folder}/{port}" for folder in folders for port in list_entries(folder)]
-    usable = [one for one in request.listed() if not one.address.startswith(_OWN_ADDRESSES)]
+    usable = [one for one in request.listed() if _is_usable(one.address)]
     names = [name for name in dict.fromkeys(one.name for one in usable) if _is_up(net, name)]
     paths = [f"{net}/{name}/speed" for name in names]
     if ports:
@@ -293,6 +298,10 @@ def network_of(request: FingerprintRequest) -> tuple[dict[str, str], str]:
     texts = [f"{one.address}{kinds[one.name]}" for one in usable if one.name in kinds]
     has_device = any(name.startswith("uverbs") for name in list_entries(f"{request.root}/dev/infiniband"))
     return _rdma(ports, answers, has_device=has_device), " ".join(texts[:MOST_ADDRESSES])
+
+
+def _is_usable(address: str) -> bool:
+    return not is_loopback(address) and not address.startswith(("fe80:", "169.254."))
 
 
 def _is_up(net: str, name: str) -> bool:

@@ -216,6 +216,14 @@ def test_secrets_and_long_values_stay_at_home(tmp_path: Path) -> None:
     assert shown == {**hashed, "NCCL_DEBUG": "INFO", "NCCL_EMPTY": "empty", "CUDA_VISIBLE_DEVICES": "2 listed"}
 
 
+def test_addresses_that_only_this_host_can_use_are_left_out(tmp_path: Path) -> None:
+    node = dgx(tmp_path)
+    usable = {address.partition("=")[0] for address in node.fingerprint()[1].split()}
+    for address in ("127.0.0.2", "::1", "169.254.1.2", "fe80::2", "::1:2", "::1234:1"):
+        node.interface("eth9", address, mbps=1000)
+    assert {address.partition("=")[0] for address in node.fingerprint()[1].split()} - usable == {"::1:2", "::1234:1"}
+
+
 def test_a_node_without_these_files_has_a_fingerprint(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.limits(memlock=65536)
