@@ -117,8 +117,8 @@ class ProbeListener:
         if kind == report.FACTS:
             self.facts[number] = body
         elif kind == report.ANSWER:
-            self.answers.setdefault(number, body)
-            self.arrived_at[number] = time.time()
+            if number not in self.answers:
+                self.answers[number], self.arrived_at[number] = body, time.time()
         else:
             raise WireError("not a probe's message")
 

@@ -349,6 +349,9 @@ def test_a_listener_has_one_probe_of_each_host_and_refuses_others() -> None:
         assert probe.sent == [Welcome(1, sockets.port, 60_000), (report.ORDER, {"to": 1}), Leave(0)]
         assert (listener.facts, listener.answers[1], listener.gone) == ({1: {"f": 2}}, {"a": 1}, {})
         assert 0 <= listener.arrived_at[1] - began < 60
+        listener.arrived_at[1] = began
+        probe.on_message(report.ANSWER, {"a": 3})  # only the first counts
+        assert (listener.answers[1], listener.arrived_at[1]) == ({"a": 1}, began)
         listener._ended(probe, "reset")
         assert listener.gone == {1: "reset"}
         listener.close()
