@@ -35,12 +35,17 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def site_settings(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
-    """Return the settings of the site's file; the admin's own environment and file do not count.
+    """Return the settings of the site's file, once the files that commands look at have answered.
 
-    Raises SettingsError, and PlaceError also where a file that commands look at hangs.
+    Raises SettingsError, and PlaceError also where such a file hangs.
     """
     if hung := plans.hung_finding(places["root"] or "", "slurm", plans.VERIFY_S, slurm.PLACES):
         raise PlaceError("files that answer", f"{hung.where}, which {hung.what}", hung.mend)
+    return _read_site(places, observe=observe)
+
+
+def _read_site(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
+    """Return the settings of the site's file; the admin's own environment and file do not count."""
     path = files.below_root(places["root"] or "", settings.SYSTEM_FILE)
     given = settings.load({}, {}, system_file=path)
     for name in given.left_out:
@@ -204,7 +209,7 @@ def verify_command(scheduler: str, *, quiet: bool, timeout: float, as_json: bool
     elif hung := plans.hung_finding(where.root, scheduler, timeout, slurm.PLACES):
         found = (hung,)
     else:
-        site = site_settings(places)
+        site = _read_site(places)
         plan = TARGETS[scheduler].plan(site, where)
         found = verify.verify(plan, site, where)
     bad = any(not finding.note for finding in found)

@@ -301,9 +301,8 @@ class Target(NamedTuple):
     `program` is its daemon, which prints its version with `version_option`; without it the scheduler is not on this
     host. `plan` returns what to write, `findings` what is wrong beyond those files; `refuse` raises ConflictError while
     the scheduler still runs what is to be removed; `stubs` take the place of files that a daemon may still run, by
-    their paths, `clear` removes what jobs that are over have left and returns the rest, and `undo` are commands for the
-    admin. `simulate` runs `scripts` in their order, each with all of
-    `runs`, and then `trials`.
+    their paths; `clear` removes what ended jobs have left, and returns the rest; `undo` are commands for the admin.
+    `simulate` runs `scripts` in their order, each with all of `runs`, and then `trials`.
     """
 
     name: str  # that people type
