@@ -12,6 +12,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from shutil import which
 from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import FactsError, PlaceError, UsageError, reason
@@ -286,7 +287,7 @@ _PBS_READS = ("PATH", "PBS_CONF_FILE")
 
 def _of_pbs(name: str, environ: Mapping[str, str]) -> str:
     """Return one of PBS's programs: its name where PATH has it, else its path below PBS_EXEC of pbs.conf, if any."""
-    if any(os.access(os.path.join(place, name), os.X_OK) for place in os.get_exec_path(environ)):
+    if which(name, path=environ.get("PATH", os.defpath)):
         return name
     place = pbs.programs(environ.get("PBS_CONF_FILE") or pbs.CONFIGURATION)
     return os.path.join(place, name) if place else name
