@@ -251,10 +251,11 @@ json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON."
 
 
 def find_runs() -> Runs:
-    """Return the user's runs. Raises SettingsError without a home."""
+    """Return the user's runs. Raises SettingsError without a home, and for invalid settings."""
     from mingle_hooks.run.status import Runs
 
-    return Runs(os.environ, note)
+    is_quiet = load(own(os.environ), {}).quiet
+    return Runs(os.environ, lambda text: None if is_quiet else note(text))
 
 
 def note(text: str) -> None:

@@ -547,19 +547,21 @@ class EventKind(NamedTuple):
 
 EVENTS = {
     "forming": EventKind("An attempt begins on these hosts."),
-    "missing": EventKind("These hosts have no agent, and are called again for so long.", _missing),
+    "missing": EventKind("These hosts have no agent; mingle starts it again for within_s.", _missing),
     "absent": EventKind("A host has not returned.", "{host} did not return"),
     "started": EventKind("A member has its place in the world; spent_ms are the durations of its start."),
-    "formed": EventKind("All members have; the others waited for `last`.", _formed),
+    "formed": EventKind("All members have their places; the others waited for `last`.", _formed),
     "ended": EventKind("COMMAND has ended on a host."),
     "failed": EventKind("The first failure of an attempt.", _failed),
-    "paused": EventKind("An agent is silent, and its host answers.", _paused),
+    "paused": EventKind("An agent is silent, but its host answers.", _paused),
     "lost": EventKind("An agent is lost.", _lost),
-    "unreached": EventKind("A lost host is not swept.", "{host} cannot be reached: processes there end by themselves"),
+    "unreached": EventKind(
+        "mingle cannot end the processes of a lost host.", "{host} cannot be reached: processes there end by themselves"
+    ),
     "again": EventKind("An attempt follows.", "restarts: attempt {attempt}"),
     "same": EventKind("No attempt follows.", "the same failure repeats: no further restart"),
     "warned": EventKind("The time limit is near.", "the time limit is near: {name} to all"),
-    "signal": EventKind("COMMAND gets a signal that the run has got.", "{name} received, and sent to all nodes"),
+    "signal": EventKind("The run received a signal and sent it to COMMAND.", "{name} received, and sent to all nodes"),
     "stopped": EventKind("The run ends on request.", _stopped),
     "over": EventKind("The run has ended with this status."),
 }

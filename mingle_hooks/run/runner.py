@@ -115,7 +115,7 @@ def plan_request(
         key=key,
         is_of_job=is_of_job,
         id=loaded.id or facts.job_id,
-        keys=status_keys(facts, loaded, users, key),
+        keys=kill_keys(facts, loaded, users, key),
     )
 
 
@@ -146,7 +146,7 @@ def facts_of(environ: Mapping[str, str], loaded: Settings, hosts: str | None) ->
     return detect(outside, socket.gethostname(), asks_plugins=hosts is None and loaded.id is None)
 
 
-def status_keys(facts: JobFacts, loaded: Settings, environ: Mapping[str, str], key: str | None) -> tuple[bytes, ...]:
+def kill_keys(facts: JobFacts, loaded: Settings, environ: Mapping[str, str], key: str | None) -> tuple[bytes, ...]:
     """Return the keys of `mingle kill`: the user's own, and with these the run's `key`, which COMMAND has."""
     try:
         held = tuple(found.material for found in keys.held(facts, loaded, environ, is_new=True))
@@ -317,7 +317,7 @@ def run_together(command: tuple[str, ...], spec: MemberSpec, view: View, exec_op
             settings=spec.settings,
             id=spec.attempt.id,
             agreed=agreed,
-            keys=status_keys(spec.facts, spec.settings, spec.user_environ, None),
+            keys=kill_keys(spec.facts, spec.settings, spec.user_environ, None),
         )
     )
 
@@ -465,7 +465,7 @@ class Runner:
             process=RunnerProcess.own(),
             scheduler=request.starter.name,
             job=request.job.job_id,
-            addresses=_status_addresses(request) if self._killers is not None else (),
+            addresses=_kill_addresses(request) if self._killers is not None else (),
             listeners=() if self._killers is None else self._killers.listeners,
         )
         self._writer = StatusWriter(self._loop, directory, lambda: self._state.status(fixed), self._warn)
@@ -695,7 +695,7 @@ class Runner:
             yield
 
 
-def _status_addresses(request: Request) -> tuple[str, ...]:
+def _kill_addresses(request: Request) -> tuple[str, ...]:
     """Return where `mingle kill` on other hosts reaches the run."""
     try:
         return tuple(one.host for one in usable(interfaces(), prefer=request.settings.iface)[: runs.MOST_ADDRESSES])

@@ -82,7 +82,7 @@ def _start(pid: int) -> int | None:
 
 
 class Listener(NamedTuple):
-    """A port where a run takes `mingle kill` from holders of one key; by `tag` they know which (status_tag)."""
+    """A port where a run takes `mingle kill` from holders of one key; by `tag` they know which (kill_tag)."""
 
     tag: Annotated[str, wire.printable_text(64)]
     port: Port
@@ -182,9 +182,9 @@ def write_status(path: str, status: RunStatus) -> None:
 
 
 def remove_old(path: str) -> None:
-    """Remove the files of runs that have ended a week ago."""
-    with suppress(OSError):
-        for entry in os.scandir(path):
+    """Remove the files of runs that ended a week ago."""
+    with suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
             if time.time() - entry.stat(follow_symlinks=False).st_mtime > KEPT_S:
                 os.unlink(entry.path)
 
@@ -296,12 +296,12 @@ _TAG_BYTES = 8
 ANSWER_S = 2.0
 
 
-def status_secret(material: bytes, run_id: str) -> Secret:
+def kill_secret(material: bytes, run_id: str) -> Secret:
     """Return the secret of `mingle kill` for one run: of no use for another run, a world or an agent."""
     return Secret(Secret(material).mac(b"questions", run_id.encode()))
 
 
-def status_tag(secret: Secret) -> str:
+def kill_tag(secret: Secret) -> str:
     """Return a tag by which holders of the key recognise its secret; to others it shows nothing."""
     return secret.mac(b"which")[:_TAG_BYTES].hex()
 
@@ -332,8 +332,8 @@ def kill_run(
     if not run.listeners:
         return Ending(is_accepted=False)
     ports = dict(run.listeners)
-    secrets = [status_secret(key, run.run) for key in keys]
-    known = [(ports[tag], secret) for secret in secrets if (tag := status_tag(secret)) in ports]
+    secrets = [kill_secret(key, run.run) for key in keys]
+    known = [(ports[tag], secret) for secret in secrets if (tag := kill_tag(secret)) in ports]
     if not known:
         seen = "none of them" if keys else "no key"
         raise SecretError(f"a key that run {run.id} takes `mingle kill` with", seen, "--key-file, or MINGLE_KEY")
@@ -381,7 +381,7 @@ class KillListener:
         self.waiting: list[Link] = []
         self.listeners: tuple[Listener, ...] = ()
         for key in keys[:MOST_LISTENERS]:
-            self._listen(status_secret(key, run))
+            self._listen(kill_secret(key, run))
 
     def close(self, status: int | None) -> None:
         """Send the run's status, if it has one, to all who wait for its end: only this process is left of the run."""
@@ -396,7 +396,7 @@ class KillListener:
             self._reception.close()
             raise NetworkError("a free port for `mingle kill`", "none", "ending a program that listens on this host")
         self._reception.listen(sockets, secret)
-        self.listeners += (Listener(status_tag(secret), port),)
+        self.listeners += (Listener(kill_tag(secret), port),)
 
     def _take(self, link: Link, kind: int, body: Body) -> None:
         """Answer a request. Raises WireError."""

@@ -156,7 +156,7 @@ def test_with_another_key_nothing_dies(served: Served) -> None:
     for keys in ([OTHER_KEY], []):
         with pytest.raises(SecretError, match="a key that run 4711 takes"):
             status.kill_run(run, keys, is_now=True, limit_s=60)
-    tag = status.status_tag(status.status_secret(OTHER_KEY, run.run))
+    tag = status.kill_tag(status.kill_secret(OTHER_KEY, run.run))
     forced = run._replace(listeners=(run.listeners[0]._replace(tag=tag),))
     with served:
         assert kill(forced, OTHER_KEY, is_now=True) == (False, None, False)
@@ -181,14 +181,14 @@ def test_a_stranger_gets_a_random_number_and_nothing_else(served: Served) -> Non
 def test_what_is_said_to_one_run_is_of_no_use_for_another_nor_for_a_world() -> None:
     nonces = (b"m" * 16, b"l" * 16)
     secrets = [
-        status.status_secret(KEY, "a"),
-        status.status_secret(KEY, "b"),
-        status.status_secret(OTHER_KEY, "a"),
+        status.kill_secret(KEY, "a"),
+        status.kill_secret(KEY, "b"),
+        status.kill_secret(OTHER_KEY, "a"),
         Secret.derive(wire.Material(KEY), wire.Attempt("a")),
         Secret(KEY),
     ]
     assert len({secret.mac(b"session", *nonces) for secret in secrets}) == len(secrets)
-    assert KEY.hex() not in status.status_tag(secrets[0])
+    assert KEY.hex() not in status.kill_tag(secrets[0])
 
 
 def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

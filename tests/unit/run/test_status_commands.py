@@ -15,7 +15,7 @@ from places import MINGLE, Places
 from served import KEY, OTHER_KEY, Served, status_of
 from support.executables import executable
 
-from mingle_hooks.run.status import Listener, RunnerProcess, RunStatus, status_secret, status_tag, write_status
+from mingle_hooks.run.status import Listener, RunnerProcess, RunStatus, kill_secret, kill_tag, write_status
 
 # Says that it is there; then waits, whoever tells it to end.
 STUBBORN = "trap '' TERM INT; echo here; while :; do sleep 60 & wait; done"
@@ -178,7 +178,7 @@ def test_kill_cancels_the_job_of_a_run_that_does_not_answer(user: User, two: Ser
     alone = user.mingle("kill", "4712")
     assert (alone.returncode, alone.stdout) == (69, "")
     assert "expected an answer from run 4712 (process 1 on node1)" in alone.stderr
-    nobody = Listener(status_tag(status_secret(KEY, "44556677")), 1)
+    nobody = Listener(kill_tag(kill_secret(KEY, "44556677")), 1)
     run = user.silent(scheduler="slurm", job="31", listeners=(nobody,))
     write_status(str(user.home), run._replace(state="ended", status=143))
     ends = f"mv {user.home}/{run.run}.json {user.runs}"
