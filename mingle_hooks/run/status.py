@@ -458,9 +458,10 @@ class RunState:
         (host, local), state = roster.places[place], roster.state[place]
         if state in ("away", "called"):
             return Node(host, local, "missing", None, None)
-        if state == "busy":
+        is_over = machine.phase == "over" and state == "idle" and place in machine.ranks
+        if state == "busy" or is_over:
             phase: NodePhase = "running" if machine.has_formed(place) else "forming"
-            phase = "ended" if place in roster.ended else phase
+            phase = "ended" if is_over or place in roster.ended else phase
             return Node(host, local, phase, machine.ranks.get(place), self._joined.get(place))
         return Node(host, local, "lost" if state == "lost" else "waiting", None, self._joined.get(place))
 

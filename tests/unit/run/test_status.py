@@ -80,6 +80,14 @@ def test_each_phase_has_its_name_and_each_node_its_state() -> None:
     assert (cause["host"], cause["status"], cause["tail"]) == ("b", 7, "why\n")
 
 
+def test_the_members_of_a_run_that_is_over_have_ended_with_their_ranks() -> None:
+    """A spare has none."""
+    run = Watched(Plan(hosts=("a", "b", "c"), slots=(1, 1, 1), least=2, most=2))
+    state = run.look(*map(Joined, range(3)), formed(0), formed(1), ended(0, 0), ended(1, 0), clean(0, 0), clean(1, 0))
+    assert run.machine.phase == "over"
+    assert [node[:3] for node in nodes(state)] == [("a", "ended", 0), ("b", "ended", 1), ("c", "waiting", None)]
+
+
 def test_a_lost_node_is_missing_until_it_comes_again() -> None:
     run = Watched()
     state = run.look(Joined(0), Joined(1), formed(0), formed(1), Lost(1, 15.0))
