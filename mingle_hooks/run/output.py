@@ -28,7 +28,7 @@ from mingle_hooks.run.processes import widen_pipe
 
 
 def set_unblocked(descriptor: int) -> int | None:
-    """Return a descriptor of the same pipe, terminal or socket that does not block; None for a file, which never fills.
+    """Return a descriptor of the same pipe, terminal, socket or device that does not block; None for a file.
 
     It is opened anew: the flags of the stream itself belong to all processes that have it, the user's shell included.
     """
@@ -38,7 +38,7 @@ def set_unblocked(descriptor: int) -> int | None:
             widen_pipe(descriptor)
             flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             return os.open(f"/proc/self/fd/{descriptor}", flags)
-        return os.dup(descriptor) if stat.S_ISSOCK(mode) else None
+        return os.dup(descriptor) if stat.S_ISSOCK(mode) or stat.S_ISCHR(mode) else None
     except OSError:
         return None
 
@@ -163,7 +163,7 @@ def _write_all(descriptor: int, parts: list[bytes | memoryview]) -> None:
 
 
 class Writer:
-    """One of the runner's own streams: a pipe, terminal or socket written without blocking, a file by `files`.
+    """One of the runner's own streams: a pipe, terminal, socket or device written without blocking, a file by `files`.
 
     `on_gone()` comes if there is no reader, `on_fault(reason)` once if something cannot be written,
     `on_room()` when some of what waits has been read.

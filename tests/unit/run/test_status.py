@@ -402,8 +402,9 @@ def test_a_home_that_does_not_answer_holds_nothing_up(tmp_path: Path, monkeypatc
     ids=str,
 )
 def test_a_file_is_read_strictly(wrong: dict[str, object]) -> None:
-    body = status_of().body()
-    assert parse(RunStatus, body) == status_of()
+    status = status_of()
+    body = status.body()
+    assert parse(RunStatus, body) == status
     with pytest.raises(WireError):
         parse(RunStatus, {**body, **wrong})
 
