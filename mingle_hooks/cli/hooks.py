@@ -205,7 +205,7 @@ def verify_command(scheduler: str, *, quiet: bool, timeout: float, as_json: bool
     plan: Plan | None = None
     found: Sequence[Finding]
     if quiet:
-        found = plans.quick_findings(where.root, scheduler, timeout) or []
+        found = plans.quick_findings(where.root, scheduler, timeout)
     elif hung := plans.hung_finding(where.root, scheduler, timeout, slurm.PLACES):
         found = (hung,)
     else:

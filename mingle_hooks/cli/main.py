@@ -108,8 +108,6 @@ def _repeats_task_0() -> bool:
 
 
 def _run(arguments: list[str]) -> int:
-    if (health := _read_health_check(arguments)) and (code := _check_health(*health)) is not None:
-        return code
     call = read_call(arguments)
     if call is None:
         from mingle_hooks.cli import commands
@@ -141,35 +139,6 @@ def read_call(arguments: Sequence[str]) -> tuple[dict[str, object], tuple[str, .
         return None if command or not options.keys().isdisjoint(ONLY_STARTED) else found
     command = command[1:] if command[:1] == ("--",) else command
     return (options, command) if command else None
-
-
-def _read_health_check(arguments: Sequence[str]) -> tuple[str, str] | None:
-    """Return the scheduler and the root of `hooks verify SCHEDULER --quiet [--root DIR]`; None for anything else."""
-    if arguments[:2] != ["hooks", "verify"] or "--quiet" not in arguments:
-        return None
-    rest = [argument for argument in arguments[2:] if argument != "--quiet"]
-    root = ""
-    if "--root" in rest[:-1]:
-        position = rest.index("--root")
-        root = rest[position + 1]
-        del rest[position : position + 2]
-    is_plain = len(rest) == 1 and not rest[0].startswith("-") and not root.startswith("-")
-    return (rest[0], root.rstrip("/")) if is_plain else None
-
-
-def _check_health(scheduler: str, root: str) -> int | None:
-    """Print the findings and return the exit status, or None if this scheduler has no hooks here.
-
-    Raises PlaceError and SettingsError.
-    """
-    from mingle_hooks.hooks.plan import UNHEALTHY, quick_findings
-
-    found = quick_findings(root, scheduler, is_installed=True)
-    if found is None:
-        return None
-    for finding in found:
-        write_stdout(f"BAD  {finding.where}: {printable(finding.what)}; fix: {printable(finding.mend)}\n")
-    return UNHEALTHY if found else 0
 
 
 def _fail(arguments: list[str], why: str | None, code: int) -> int:

@@ -498,18 +498,11 @@ def check_health(root: str, installed: Manifest, scheduler: str, key_file: str) 
         yield from site_key(root, key_file)
 
 
-def quick_findings(
-    root: str, scheduler: str, seconds: float = VERIFY_S, *, is_installed: bool = False
-) -> list[Finding] | None:
-    """Return what the health check of a node finds; with `is_installed` None where the scheduler has no hooks here.
-
-    Raises PlaceError and SettingsError.
-    """
+def quick_findings(root: str, scheduler: str, seconds: float = VERIFY_S) -> list[Finding]:
+    """Return what the health check of a node finds. Raises PlaceError and SettingsError."""
     if hung := hung_finding(root, scheduler, seconds):
         return [hung]
     installed = files.read_manifest(root)
-    if is_installed and not installed.of(scheduler):
-        return None
     given = load({}, {}, system_file=files.below_root(root, SYSTEM_FILE))
     health = check_health(root, installed, scheduler, given.section("hooks")["key_file"])
     return [finding for finding in health if not finding.note]

@@ -196,16 +196,6 @@ def test_a_hook_that_is_a_link_is_not_healthy(root: Path, capfd: pytest.CaptureF
     assert f"{OURS}/epilog: is a link" in capfd.readouterr().out
 
 
-def test_a_health_check_loads_neither_click_nor_jinja2(root: Path) -> None:
-    """They are most of what other commands take, and this one runs on every node every few minutes."""
-    program = (
-        "import sys; from mingle_hooks.cli.main import run; "
-        "status = run(sys.argv[1:]); print(status, {'click', 'jinja2'} & set(sys.modules))"
-    )
-    argv = [sys.executable, "-c", program, "hooks", "verify", "torque", "--quiet", "--root", str(root)]
-    assert subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout == "0 set()\n"
-
-
 def test_verify_prints_json(root: Path) -> None:
     """As JSON, with the same exit status."""
     assert json.loads(call(root, "verify", "slurm", "--json").stdout)["ok"]
