@@ -95,6 +95,8 @@ class SlurmCluster(Scheduler):
         addresses = [host.addr() for host in self.hosts] if self.by_address else []
         names = [host.name for host in self.hosts]
         self.controller.write(CONF, conf(names, self.cpus, self.conf_lines, self.gpus, addresses))
+        # Where there are cgroups v2, slurmd asks systemd for one, over a D-Bus that these hosts do not have.
+        self.controller.write("/etc/slurm/cgroup.conf", "IgnoreSystemd=yes\n")
         if self.gpus:
             self.controller.write("/etc/slurm/gres.conf", f"Name=gpu File=/run/gpu[1-{self.gpus}]\n")
         for host in self.hosts:
