@@ -7,7 +7,8 @@ from mingle_hooks.errors import FactsError, MingleError, UsageError
 from mingle_hooks.job import member_spec
 from mingle_hooks.rendezvous.member import MemberSpec
 
-EMPTY = {"HOME": "/nowhere"}
+# Without GPUs, also where the tests run on a machine that has some.
+EMPTY = {"HOME": "/nowhere", "CUDA_VISIBLE_DEVICES": ""}
 # A step of two nodes with a task each, as Slurm describes it to the second one; then with two tasks each, and of four.
 SLURM = {**EMPTY, **STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
 SEVERAL = {**SLURM, "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_PROCID": "2"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from forked import Forked
 from hypothesis import given, strategies as st
-from needs import need
+from needs import need, skip_for_want_of
 
 from mingle_hooks.cli.commands import COMMANDS
 
@@ -65,6 +65,8 @@ def test_man_finds_the_pages_of_the_mingle_on_path() -> None:
     need("man")
     environ = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}", "MANPATH": ""}
     text = rendered("mingle-env", **environ)
+    if "unminimize" in text:  # what /usr/bin/man of a container image says
+        skip_for_want_of(["man"])
     assert "eval" in text
     assert "MINGLE_KEY_FILE" in text
 

