@@ -266,7 +266,7 @@ def open_sockets() -> dict[str, str]:
     return found
 
 
-# A look-up of a host cannot be stopped: its daemon thread is left to end by itself, and closes its socket then.
+# A look-up of a host cannot be stopped: its thread is left to end by itself, and closes its socket then.
 LOOK_UP_S = 5.0
 
 
@@ -280,9 +280,7 @@ def nothing_left_behind() -> Iterator[None]:
     yield
     processes = {p: n for p, n in children().items() if p not in before[1]}
     deadline = time.monotonic() + LOOK_UP_S
-    while (threads := set(threading.enumerate()) - before[0]) and all(thread.daemon for thread in threads):
-        if time.monotonic() > deadline:
-            break
+    while (threads := set(threading.enumerate()) - before[0]) and time.monotonic() < deadline:
         time.sleep(0.01)
     sockets = dict(open_sockets().items() - before[2])
     assert not threads, f"the test left threads behind: {threads}"

@@ -173,6 +173,7 @@ def test_stubs_wait_for_a_minute_of_this_boot(
 ) -> None:
     """Whatever happens to the wall clock, which nobody reads; a slurmd that starts reads slurm.conf."""
     program(root, "/etc/mingle/mingle.toml", SITES)
+    monkeypatch.setattr(files, "boot_clock", lambda: "boot 10000")  # this machine may have booted a moment ago
     taken_out(root, monkeypatch)
     assert fates(root) == ["stub"] * 4
     before = tree(root)
