@@ -543,8 +543,8 @@ def read_site(settings: Settings) -> Site:
 
 # Where the site's prolog.d, epilog.d and taskprolog.d are, whose programs Slurm's hooks run.
 DROP_INS = "/etc/mingle"
-# What enroot's hook asks, outside of the container.
-TASK_PROLOG = "/etc/mingle/hooks/slurm/taskprolog"
+# Where Slurm's hooks are that others of them call.
+SLURM_DIRECTORY = f"{MANIFEST_DIRECTORY}/slurm"
 
 
 class Chain(NamedTuple):
@@ -559,11 +559,17 @@ NO_CHAIN = Chain()
 
 
 def render_hook(
-    hook: Hook, site: Site, chain: Chain = NO_CHAIN, *, state_directory: str = RUN_ROOT, kill_switch: str = KILL_SWITCH
+    hook: Hook,
+    site: Site,
+    chain: Chain = NO_CHAIN,
+    *,
+    place: str = SLURM_DIRECTORY,
+    state_directory: str = RUN_ROOT,
+    kill_switch: str = KILL_SWITCH,
 ) -> str:
     """Return the whole file; the same arguments always give the same text.
 
-    The two places are the ones on every host, except where a hook is tried out.
+    The three places are the ones on every host, except where a hook is tried out.
     """
     template = _environment().get_template(hook.template)
     text = template.render(
@@ -575,19 +581,18 @@ def render_hook(
         drop_ins=chain.drop_ins,
         kill_switch=kill_switch,
         state_directory=state_directory,
-        task_prolog=TASK_PROLOG,
+        place=place,
     )
     return with_checksum(text)
 
 
-def write_hook(place: str, site: Site, hook: Hook, state: str) -> str:
-    """Write a hook into a directory to simulate it, with its files in `state`; return its path."""
+def write_hook(place: str, site: Site, hook: Hook, state: str) -> None:
+    """Write a hook into a directory to simulate it, with its files in `state`."""
     path = f"{place}/{hook.name}"
-    text = render_hook(hook, site, state_directory=state, kill_switch=f"{place}/disabled")
+    text = render_hook(hook, site, place=place, state_directory=state, kill_switch=f"{place}/disabled")
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
     os.chmod(path, 0o755)  # noqa: S103 - as an installed hook
-    return path
 
 
 @functools.cache

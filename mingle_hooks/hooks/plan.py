@@ -313,7 +313,7 @@ class Target(NamedTuple):
     version_option: str = "--version"
     undo: tuple[str, ...] = ()
     runs: Callable[[str], Iterator[Run]] = classic_hook
-    trials: Callable[[str, Site], Iterable[Trial]] = _nothing
+    trials: Callable[[str], Iterable[Trial]] = _nothing
     findings: Callable[[Plan, Where], Iterable[Finding]] = _nothing
     refuse: Callable[[Where, tuple[Entry, ...]], object] = _nothing
     stubs: Callable[[Where, tuple[Entry, ...]], Mapping[str, Stub]] = lambda *_: {}

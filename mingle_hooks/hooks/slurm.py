@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from mingle_hooks.errors import ConflictError, FactsError, UsageError
 from mingle_hooks.files import ENVIRONMENTS, RUN_ROOT, shipped_names, shipped_text
 from mingle_hooks.hooks import files, plan as plans
-from mingle_hooks.hooks.files import DROP_INS, KEYS, Chain, Entry, Site, below_root, is_glob, render_hook
+from mingle_hooks.hooks.files import DROP_INS, KEYS, SLURM_DIRECTORY, Chain, Entry, Site, is_glob, render_hook
 from mingle_hooks.hooks.plan import EVIL, Draft, Finding, Hook, Line, Plan, Run, Stub, Target, Where, by_name
 from mingle_hooks.settings import SYSTEM_FILE
 from mingle_hooks.values import NONE, number
@@ -289,12 +289,12 @@ def clear_jobs(where: Where) -> list[str]:
     found = {name.removesuffix(".stamp") for name in os.listdir(RUN_ROOT)}
     # A Prolog runs after the controller knows the job, so it is asked later; without its answer all may still run.
     answer = _output_of(where.slurm_conf, "squeue", "--all", "--format=%A") if found else ""
-    epilog = render_hook(SLURM_HOOKS["epilog"], Site(), Chain(drop_ins=os.devnull))  # and nothing of the site's own
+    text = render_hook(SLURM_HOOKS["job"], Site())
     for job in found - set(answer.split()) if answer else ():
         place = f"{RUN_ROOT}/{job}"
         user = os.lstat(place).st_uid if os.path.lexists(place) else 0
         environ = {"SLURM_JOB_ID": job, "SLURM_JOB_UID": str(user)}
-        subprocess.run(["/bin/sh", "-c", epilog], env=environ, stdin=subprocess.DEVNULL, check=False)
+        subprocess.run(["/bin/sh", "-c", text, "job", "epilog"], env=environ, stdin=subprocess.DEVNULL, check=False)
     left = sorted(os.listdir(RUN_ROOT))
     with contextlib.suppress(OSError):  # something is in it
         os.rmdir(RUN_ROOT)
@@ -515,14 +515,14 @@ def _plugstack_lines(root: str, path: str, depth: int) -> Iterator[str]:
 
 
 SLURM_HOOKS = by_name(
-    Hook("slurm", "prolog", "slurm/prolog.sh.j2"),
-    Hook("slurm", "epilog", "slurm/epilog.sh.j2", after="prolog"),
+    Hook("slurm", "job", "slurm/job.sh.j2"),
+    Hook("slurm", "prolog", "slurm/wrapper.sh.j2"),
+    Hook("slurm", "epilog", "slurm/wrapper.sh.j2", after="prolog"),
     Hook("slurm", "taskprolog", "slurm/taskprolog.sh.j2", is_users=True),
-    Hook("slurm", "taskprolog-all", "slurm/taskprolog-all.sh.j2", is_users=True),
+    Hook("slurm", "taskprolog-all", "slurm/wrapper.sh.j2", is_users=True),
     Hook("slurm", "enroot-mounts", "slurm/enroot-mounts.fstab.j2"),
     Hook("slurm", "enroot-hook", "slurm/enroot-hook.sh.j2"),
 )
-SLURM_DIRECTORY = f"{files.MANIFEST_DIRECTORY}/slurm"
 OLDEST = (22, 5)
 # Prolog and Epilog may be named on several lines, and all are run; older versions take the last line.
 _SEVERAL_LINES = (26, 5)
@@ -545,6 +545,7 @@ def plan_slurm(site: Site, where: Where) -> Plan:
         shown = ".".join(map(str, where.slurm_version))
         raise UsageError("Slurm 22.05 or later", shown, "mingle env in the job scripts")
     draft, conf = Draft(site, where), known_config(where)
+    draft.add(SLURM_HOOKS["job"], f"{SLURM_DIRECTORY}/job")
     # What the settings should say before slurm.conf names the files, as a new node has nothing else to go by.
     missing = [_add_root_hook(draft, conf, key) for key in ("Prolog", "Epilog")]
     way, enroot = containers(site, where, conf)
@@ -607,7 +608,7 @@ def _add_task_hooks(draft: Draft, conf: SlurmConf, *, is_named: bool) -> str:
     chain, now = Chain(program, task_prologs(draft.root)), conf.one("TaskProlog")
     draft.add(single, alone)
     draft.add(both, path, chain)
-    has_drop_ins = os.path.isdir(below_root(draft.root, f"{DROP_INS}/{single.name}.d"))
+    has_drop_ins = os.path.isdir(files.below_root(draft.root, f"{DROP_INS}/{single.name}.d"))
     line = path if program or chain.directory or now == path or has_drop_ins else alone
     if is_named:
         draft.lines.append(Line(f"TaskProlog={line}", is_there=now == line))
@@ -628,7 +629,7 @@ def _flags(conf: SlurmConf) -> Line:
 
 
 def _notes(site: Site, root: str) -> Iterator[str]:
-    if not os.path.exists(below_root(root, site.key_file)):
+    if not os.path.exists(files.below_root(root, site.key_file)):
         yield (
             f"{site.key_file} is missing, so jobs get no key from the hooks. Create it (mingle key): "
             "the same on all nodes, owned by root, mode 0400."

@@ -13,7 +13,7 @@ from typing import Any
 from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.files import ENVIRONMENTS, shipped_names, shipped_text
 from mingle_hooks.hooks import files, slurm
-from mingle_hooks.hooks.files import Site, write_hook
+from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import EVIL, TRIAL_S, Draft, Hook, Line, Plan, Target, Trial, Where, by_name
 from mingle_hooks.schedulers.pbs import CONFIGURATION, home, starts_mom
 from mingle_hooks.values import nearest
@@ -44,9 +44,8 @@ PBS_HOOKS = by_name(
 _PBS_SCRIPTS = ("prologue", "epilogue")
 
 
-def pbs_trials(place: str, site: Site) -> Iterator[Trial]:
+def pbs_trials(place: str) -> Iterator[Trial]:
     """Run the hook for execjob_launch on recorded and on hostile events, with a fake of the module of PBS."""
-    write_hook(place, site, PBS_HOOKS["launch"], f"{place}/state")
     for label, event in launch_events():
         argv = launch_argv(place, event)
         started = time.perf_counter()

@@ -236,29 +236,28 @@ def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
     """
     with tempfile.TemporaryDirectory(prefix="mingle-simulate.") as place:
         os.chmod(place, 0o755)  # noqa: S103 - as what is above a hook
-        row = TARGETS[scheduler]
+        row, state = TARGETS[scheduler], f"{place}/state"
+        for each in row.hooks.values():
+            write_hook(place, site, each, state)
         try:
-            yield from row.trials(place, site)
+            yield from row.trials(place)
             for name in row.scripts:
-                yield from _simulate_script(place, site, row, row.hooks[name])
+                yield from _simulate_script(place, state, row, row.hooks[name])
         finally:
-            _clear(f"{place}/state")
+            _clear(state)
 
 
-def _simulate_script(place: str, site: Site, row: Target, hook: Hook) -> Iterator[Trial]:
+def _simulate_script(place: str, state: str, row: Target, hook: Hook) -> Iterator[Trial]:
     """Run one script: a job's start finds nothing, and a job's end finds what a start has made."""
-    state = f"{place}/state"
-    script = write_hook(place, site, hook, state)
-    before = write_hook(place, site, row.hooks[hook.after], state) if hook.after else ""
     for label, arguments, environ in row.runs(hook.name):
         _clear(state)
         if hook.after:
             # The same job's start; where that makes nothing, another's, which must then stay.
             for _, others, variables in ((label, arguments, environ), next(row.runs(hook.after))):
                 if not os.path.isdir(state):
-                    _run([before, *others], variables)
+                    _run([f"{place}/{hook.after}", *others], variables)
         started = time.perf_counter()
-        done = _run([script, *arguments], environ)
+        done = _run([f"{place}/{hook.name}", *arguments], environ)
         taken = (time.perf_counter() - started) * 1000
         shown = tuple(done.stdout.splitlines()) if hook.is_users else _contents(state)
         yield Trial(hook.name, label, done.returncode, taken, shown)

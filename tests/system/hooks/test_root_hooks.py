@@ -209,7 +209,7 @@ def test_every_hook_is_readable_and_clean(tmp_path: Path, kind: str) -> None:
         path.write_text(text)
         # What an Epilog runs as the job's user stands in quotes, where neither looks. `rest` is read for what follows
         # on a line; word splitting is wanted.
-        if inner := re.search(r"/bin/sh -c '\n(.*?)\n  ' mingle", text, re.DOTALL):
+        if inner := re.search(r"/bin/sh -fc '\n(.*?)\n *' mingle", text, re.DOTALL):
             path = scripts.setdefault((found.template, "inner"), tmp_path / f"{found.name}-inner")
             path.write_text(f"#!/bin/sh\n# shellcheck disable=SC2034,SC2086\n{textwrap.dedent(inner[1])}\n")
     assert any(name == "inner" for _, name in scripts)

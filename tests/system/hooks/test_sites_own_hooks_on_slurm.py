@@ -146,7 +146,7 @@ def test_a_job_in_mounts_of_its_own_has_its_directory(hosts: Callable[..., Hosts
     skip_for_want_of(missing())
     made = hosts(1)
     host = made[0]
-    for name in ("prolog", "epilog"):
+    for name in ("job", "prolog", "epilog"):
         host.write(f"{HOOKS}/{name}", render(hook("slurm", name), Site()), mode=0o755)
     host.write("/etc/mingle/key", SITE_KEY + "\n", mode=0o400)
     host.write("/etc/slurm/job_container.conf", "AutoBasePath=true\nBasePath=/run/containers\n")

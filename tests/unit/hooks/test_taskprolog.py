@@ -441,7 +441,7 @@ def test_the_sites_own_programs_run_after_ours_as_without_it(tmp_path: Path, wra
                 file.write_text(f"#!/bin/sh\n{text}\n")
                 file.chmod(0o755 if text else 0o644)
         chain = Chain(f"{place}/own", f"{place}/site.d", str(place))
-        options = {"state_directory": f"{place}/state", "kill_switch": f"{place}/disabled"}
+        options = {"place": str(place), "state_directory": f"{place}/state", "kill_switch": f"{place}/disabled"}
         script = executable(place / wrapper, render(hook("slurm", wrapper), Site(), chain, **options))
         for _ in range(2):
             argv = [*shell(name), str(script), "a b"]

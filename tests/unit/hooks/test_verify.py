@@ -53,7 +53,7 @@ def test_an_upgrade_is_no_deviation(root: Path, monkeypatch: pytest.MonkeyPatch,
     done = call(root, "verify", "slurm")
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "ok")
     reported = [line for line in done.stdout.splitlines() if "9.1 gives another" in line]
-    assert len(reported) == 4
+    assert len(reported) == 5
     assert all(line.startswith("note ") and "mingle hooks install slurm" in line for line in reported)
     assert (quiet(root), capfd.readouterr().out) == (0, "")
 
@@ -79,16 +79,16 @@ def test_other_settings_since_the_installation_are_a_note(root: Path) -> None:
 
 def test_what_was_edited_by_hand_is_shown_as_a_difference(root: Path, capfd: pytest.CaptureFixture) -> None:
     """With the mend, and what becomes of it."""
-    path = at(root, f"{OURS}/prolog")
+    path = at(root, f"{OURS}/job")
     path.write_text(path.read_text().replace("umask 077", "umask 022"))
     done = call(root, "verify", "slurm")
     assert done.exit_code == 1
-    assert f"BAD  {OURS}/prolog: was edited by hand; fix: mingle hooks install slurm, which keeps" in done.stdout
+    assert f"BAD  {OURS}/job: was edited by hand; fix: mingle hooks install slurm, which keeps" in done.stdout
     assert [line for line in done.stdout.splitlines() if "umask 0" in line and line[0] in "+-"] == [
-        "-  umask 077", "+  umask 022",
+        "-umask 077", "+umask 022",
     ]  # fmt: skip
     assert quiet(root) == 1
-    assert capfd.readouterr().out.startswith(f"BAD  {OURS}/prolog: was edited by hand; fix: ")
+    assert capfd.readouterr().out.startswith(f"BAD  {OURS}/job: was edited by hand; fix: ")
 
 
 def test_a_whole_hook_that_is_not_in_the_manifest_is_not_edited(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,8 @@ def test_a_report_has_all_that_must_be_the_same(node: Path) -> None:
     conf(node, f"Prolog={OURS}/prolog")
     text = report(node)
     output = json.loads(text)
-    assert [*output["hooks"]] == [f"{OURS}/{name}" for name in ("epilog", "prolog", "taskprolog", "taskprolog-all")]
+    names = ("epilog", "job", "prolog", "taskprolog", "taskprolog-all")
+    assert [*output["hooks"]] == [f"{OURS}/{name}" for name in names]
     assert output["chain"] == {"prolog": "none", "epilog": "none", "taskprolog": "none"}
     assert (output["slurm.conf"], output["problems"]) == ({"Prolog": [f"{OURS}/prolog"]}, [])
     assert KEY[:16] not in text
