@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from mingle_hooks import values
-from mingle_hooks.errors import SettingsError, UsageError
+from mingle_hooks.errors import SettingsError, UsageError, printable
 from mingle_hooks.files import config_directory, settings_tree
 from mingle_hooks.net.addresses import Preference
 from mingle_hooks.net.ports import DEFAULT_RANGE
@@ -232,13 +232,16 @@ def load(environ: Mapping[str, str], options: Mapping[str, object], *, system_fi
     return Settings(**found, sections=sections, sources=sources, left_out=tuple(left_out))
 
 
+_SHOWN = 100  # of a wrong value, so that an error has room for where it is
+
+
 def _value(setting: Setting, value: object, source: str) -> Any:
     try:
         return setting.read(value)
     except UsageError as wrong:
         kind = UsageError if source == setting.option else SettingsError
         where = f"{setting.key} in {source}" if "/" in source else source
-        error = kind(wrong.expected, f"{wrong.seen} ({where})", wrong.remedy)
+        error = kind(wrong.expected, f"{printable(wrong.seen, _SHOWN)} ({where})", wrong.remedy)
         error.is_of_arguments = kind is UsageError
         raise error from None
 

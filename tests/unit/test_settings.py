@@ -186,7 +186,7 @@ def test_an_empty_id_is_refused_with_a_guess_why(place: Place) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *(f"timeout = {value}" for value in ("true", "[]", "nan", "inf", "0x" + "f" * 5000)),
+        *(f"timeout = {value}" for value in ("true", "[]", "nan", "inf", "0x" + "f" * 5000, '"' + "9" * 5000 + '"')),
         *("via = [1]", "via = {}", 'quiet = "perhaps"', "quiet = 7", "port_range = 20000", "port_hold = 2"),
         *('key_file = "relative"', "iface = 1", "shell = 1979-05-27", "multicast = 3", "multicast.ttl = true"),
         "hooks = []",
