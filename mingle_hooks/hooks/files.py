@@ -15,7 +15,7 @@ import signal
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
@@ -251,6 +251,53 @@ def installation_lock(root: str) -> Iterator[None]:
         if is_ours and not root:
             remove_file(LOCK_PATH)
         os.close(descriptor)
+
+
+# One node at a time in a directory that nodes may share, where flock may be each node's own. A link is made at once
+# with what it says: the node. Slurm's globs match no such name.
+_NODES_LOCK = ".mingle-hooks.lock"
+# A thousand nodes that install at once need most of a minute; what is ten minutes old is left of a node that crashed.
+_LOCK_S, _STALE_S = 60.0, 600.0
+
+
+@contextmanager
+def directory_locks(root: str, paths: Iterable[str]) -> Iterator[None]:
+    """Keep other nodes out of the directories that have a manifest beside these hooks. Raises PlaceError."""
+    with ExitStack() as held:
+        for path in sorted({strip_root(root, lock_beside(path)) for path in paths if manifest_beside(path)}):
+            if os.path.isdir(os.path.dirname(path)):
+                _lock(path)
+                held.callback(remove_file, path)
+        with _signals_wait():
+            yield
+            held.close()
+
+
+def lock_beside(path: str) -> str:
+    """Return the path of the lock beside a hook."""
+    return f"{os.path.dirname(path)}/{_NODES_LOCK}"
+
+
+def _lock(path: str) -> None:
+    node, deadline = os.uname().nodename, time.monotonic() + _LOCK_S
+    while True:
+        try:
+            os.symlink(node, path)
+        except FileExistsError:
+            with suppress(OSError):  # it has just been removed
+                holder = os.readlink(path)
+                # One of this node's is left of a process that was killed, as no other process installs here now.
+                if holder == node or time.time() - os.lstat(path).st_mtime > _STALE_S:
+                    os.unlink(path)
+                    continue
+                if time.monotonic() > deadline:
+                    seen = f"{path} of {holder}, which is at work"
+                    raise PlaceError("one node at a time", seen, "again when that ends") from None
+            time.sleep(0.05)
+        except OSError as wrong:
+            raise PlaceError("a place to write", f"{path}: {wrong.strerror}", "running it as root") from None
+        else:
+            return
 
 
 # The time since when a file is there, whatever somebody does to the wall clock.
