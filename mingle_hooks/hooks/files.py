@@ -260,44 +260,43 @@ _NODES_LOCK = ".mingle-hooks.lock"
 _LOCK_S, _STALE_S = 60.0, 600.0
 
 
+def lock_beside(path: str) -> str:
+    """Return the path of the lock beside a hook."""
+    return f"{os.path.dirname(path)}/{_NODES_LOCK}"
+
+
 @contextmanager
 def directory_locks(root: str, paths: Iterable[str]) -> Iterator[None]:
     """Keep other nodes out of the directories that have a manifest beside these hooks. Raises PlaceError."""
     with ExitStack() as held:
         for path in sorted({strip_root(root, lock_beside(path)) for path in paths if manifest_beside(path)}):
-            if os.path.isdir(os.path.dirname(path)):
-                _lock(path)
+            if _lock(path):
                 held.callback(remove_file, path)
         with _signals_wait():
             yield
             held.close()
 
 
-def lock_beside(path: str) -> str:
-    """Return the path of the lock beside a hook."""
-    return f"{os.path.dirname(path)}/{_NODES_LOCK}"
-
-
-def _lock(path: str) -> None:
+def _lock(path: str) -> bool:
+    """Lock a directory, and return whether it is; where no link can be made, nothing else can be written either."""
     node, deadline = os.uname().nodename, time.monotonic() + _LOCK_S
     while True:
         try:
             os.symlink(node, path)
         except FileExistsError:
-            with suppress(OSError):  # it has just been removed
+            with suppress(FileNotFoundError):  # the other has just ended
                 holder = os.readlink(path)
                 # One of this node's is left of a process that was killed, as no other process installs here now.
                 if holder == node or time.time() - os.lstat(path).st_mtime > _STALE_S:
                     os.unlink(path)
-                    continue
-                if time.monotonic() > deadline:
+                elif time.monotonic() > deadline:
                     seen = f"{path} of {holder}, which is at work"
                     raise PlaceError("one node at a time", seen, "again when that ends") from None
-            time.sleep(0.05)
-        except OSError as wrong:
-            raise PlaceError("a place to write", f"{path}: {wrong.strerror}", "running it as root") from None
+            time.sleep(0.02)
+        except OSError:
+            return False
         else:
-            return
+            return True
 
 
 # The time since when a file is there, whatever somebody does to the wall clock.
@@ -631,15 +630,6 @@ def render_hook(
         place=place,
     )
     return with_checksum(text)
-
-
-def write_hook(place: str, site: Site, hook: Hook, state: str) -> None:
-    """Write a hook into a directory to simulate it, with its files in `state`."""
-    path = f"{place}/{hook.name}"
-    text = render_hook(hook, site, place=place, state_directory=state, kill_switch=f"{place}/disabled")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.chmod(path, 0o755)  # noqa: S103 - as an installed hook
 
 
 @functools.cache
