@@ -253,7 +253,8 @@ def uninstall_command(
         if needs_confirmation:
             click.confirm("Continue?", abort=True, err=True)
         if not dry_run:
-            plans.uninstall(where.root, scheduler, found)
+            with files.directory_locks(where.root, [removal.entry.path for removal in found]):
+                plans.uninstall(where.root, scheduler, found)
         left = () if dry_run else TARGETS[scheduler].clear(where)
     if not needs_confirmation and not as_json:
         _show_removals(where.root, found, undo)

@@ -15,7 +15,7 @@ import signal
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
@@ -251,6 +251,52 @@ def installation_lock(root: str) -> Iterator[None]:
         if is_ours and not root:
             remove_file(LOCK_PATH)
         os.close(descriptor)
+
+
+# One node at a time in a directory that nodes may share, where flock may be each node's own. A link is made at once
+# with what it says: the node. Slurm's globs match no such name.
+_NODES_LOCK = ".mingle-hooks.lock"
+# A thousand nodes that install at once need most of a minute; what is ten minutes old is left of a node that crashed.
+_LOCK_S, _STALE_S = 60.0, 600.0
+
+
+def lock_beside(path: str) -> str:
+    """Return the path of the lock beside a hook."""
+    return f"{os.path.dirname(path)}/{_NODES_LOCK}"
+
+
+@contextmanager
+def directory_locks(root: str, paths: Iterable[str]) -> Iterator[None]:
+    """Keep other nodes out of the directories that have a manifest beside these hooks. Raises PlaceError."""
+    with ExitStack() as held:
+        for path in sorted({strip_root(root, lock_beside(path)) for path in paths if manifest_beside(path)}):
+            if _lock(path):
+                held.callback(remove_file, path)
+        with _signals_wait():
+            yield
+            held.close()
+
+
+def _lock(path: str) -> bool:
+    """Lock a directory, and return whether it is; where no link can be made, nothing else can be written either."""
+    node, deadline = os.uname().nodename, time.monotonic() + _LOCK_S
+    while True:
+        try:
+            os.symlink(node, path)
+        except FileExistsError:
+            with suppress(FileNotFoundError):  # the other has just ended
+                holder = os.readlink(path)
+                # One of this node's is left of a process that was killed, as no other process installs here now.
+                if holder == node or time.time() - os.lstat(path).st_mtime > _STALE_S:
+                    os.unlink(path)
+                elif time.monotonic() > deadline:
+                    seen = f"{path} of {holder}, which is at work"
+                    raise PlaceError("one node at a time", seen, "again when that ends") from None
+            time.sleep(0.02)
+        except OSError:
+            return False
+        else:
+            return True
 
 
 # The time since when a file is there, whatever somebody does to the wall clock.
@@ -584,15 +630,6 @@ def render_hook(
         place=place,
     )
     return with_checksum(text)
-
-
-def write_hook(place: str, site: Site, hook: Hook, state: str) -> None:
-    """Write a hook into a directory to simulate it, with its files in `state`."""
-    path = f"{place}/{hook.name}"
-    text = render_hook(hook, site, place=place, state_directory=state, kill_switch=f"{place}/disabled")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.chmod(path, 0o755)  # noqa: S103 - as an installed hook
 
 
 @functools.cache

@@ -91,6 +91,12 @@ class File:
             return "keep"
         return "create" if self.present.now is None else "replace"
 
+    def is_begun(self, root: str) -> bool:
+        """Tell whether something is left beside it of an installation that was cut, or another node is at work."""
+        paths = filter(None, (self.entry.path, files.manifest_beside(self.entry.path), self.present.original))
+        temporary = [files.lock_beside(self.entry.path), *map(files.unfinished_files, paths)]
+        return any(os.path.lexists(files.strip_root(root, path)) for path in temporary)
+
     @property
     def before(self) -> str:
         """Return the text that is there now, for people; empty if there is none."""
@@ -113,7 +119,8 @@ class Plan:
     @property
     def changes(self) -> bool:
         """Tell whether there is anything to write. Raises FactsError."""
-        return not all(file.is_right for file in self.files) or self.manifest != files.read_manifest(self.root)
+        is_right = all(file.is_right and not file.is_begun(self.root) for file in self.files)
+        return not is_right or self.manifest != files.read_manifest(self.root)
 
 
 class Draft:
@@ -328,7 +335,7 @@ def apply(plan: Plan) -> None:
 
     All are on disk before the first gets its name. Copies of the site's originals get theirs first, then the manifest,
     so that everything that is ever written can be found again, then the hooks, each of which works beside an older or
-    newer other.
+    newer other. In a directory that nodes may share all are written, as another node may have been there since.
     """
     if not plan.changes:
         return
@@ -336,9 +343,12 @@ def apply(plan: Plan) -> None:
     wanted: list[tuple[str, Found]] = [file.present.copy for file in plan.files if file.present.copy]
     wanted += plan.manifest.files(plan.root)
     wanted += [
-        (file.entry.path, Found(file.text.encode(), file.entry.mode, owner)) for file in plan.files if not file.is_right
+        (file.entry.path, Found(file.text.encode(), file.entry.mode, owner))
+        for file in plan.files
+        if not file.is_right or files.manifest_beside(file.entry.path)
     ]
-    files.put_files([(files.strip_root(plan.root, path), found) for path, found in wanted])
+    with files.directory_locks(plan.root, [file.entry.path for file in plan.files]):
+        files.put_files([(files.strip_root(plan.root, path), found) for path, found in wanted])
 
 
 # Removing the hooks, and restoring what was there before.
@@ -388,12 +398,8 @@ def _unlisted(where: Where, target: Target, site: Site, old: Manifest) -> Iterat
         return
     for file in plan.files:
         present, entry = file.present, file.entry
-        begun = [
-            os.path.lexists(files.strip_root(where.root, files.unfinished_files(path)))
-            for path in filter(None, (entry.path, files.manifest_beside(entry.path), present.original))
-        ]
-        has_copy = present.original and not present.copy
-        if entry.path not in old.entries and (has_copy or any(begun) or present.origin in {"ours", "edited"}):
+        is_left = file.is_begun(where.root) or (present.original and not present.copy)
+        if entry.path not in old.entries and (is_left or present.origin in {"ours", "edited"}):
             yield entry
 
 

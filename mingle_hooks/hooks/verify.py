@@ -19,7 +19,7 @@ from mingle_hooks import __version__
 from mingle_hooks.errors import MingleError, PlaceError, UsageError
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files, plan as plans, slurm
-from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, read_header, render_hook, write_hook
+from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, read_header, render_hook
 from mingle_hooks.hooks.plan import TRIAL_S, File, Finding, Hook, Plan, Removal, Target, Trial, Where
 from mingle_hooks.hooks.targets import TARGETS, hook
 from mingle_hooks.net.addresses import is_hostname
@@ -103,7 +103,7 @@ _RIVALS = {
     "where they are unset; with these hooks they are set already"
 }
 _COMMAND_S = 5.0
-_NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum", "logger", "chroot", "id")
+_NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum", "logger", "chroot", "id", "grep")
 
 
 def doctor(site: Site, where: Where) -> Iterator[Finding]:
@@ -238,7 +238,8 @@ def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
         os.chmod(place, 0o755)  # noqa: S103 - as what is above a hook
         row, state = TARGETS[scheduler], f"{place}/state"
         for each in row.hooks.values():
-            write_hook(place, site, each, state)
+            text = render_hook(each, site, place=place, state_directory=state, kill_switch=f"{place}/disabled")
+            files.write_whole(f"{place}/{each.name}", text.encode(), 0o755)
         try:
             yield from row.trials(place)
             for name in row.scripts:

@@ -8,8 +8,11 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.hooks_image import LINES, MOM, NO_CHAIN, OURS, at, call, conf, image, install, key, program, tree
@@ -283,6 +286,51 @@ def test_a_directory_that_nodes_share_has_one_manifest(
     assert (f"{SHARED} has the manifest of node7: other nodes run" in install(node).stderr) != is_network
     call(node, "uninstall", "slurm", "--yes")
     assert os.listdir(at(node, SHARED)) == ["50-site"]
+
+
+def test_nodes_that_install_into_one_directory_at_once_take_turns(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another node begins between the manifest and the hook of the first one: what is there in the end is its own."""
+    program(node, f"{SHARED}/50-site")
+    conf(node, f"Prolog={SHARED}/*")
+    key(node)
+    children, rename = [], os.rename
+
+    def meanwhile(old: str, new: str) -> None:
+        if new.endswith("/10-mingle") and not children:
+            children.append(os.fork())
+            if not children[0]:
+                try:
+                    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="other"))
+                    monkeypatch.setattr(files, "__version__", "9.1")
+                    monkeypatch.setattr(files, "installation_lock", nullcontext)
+                    install(node)
+                finally:
+                    os._exit(0)
+            time.sleep(0.5)
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", meanwhile)
+    install(node)
+    os.waitpid(children[0], 0)
+    assert "9.1" in at(node, f"{SHARED}/10-mingle").read_text()
+    assert main.run(["hooks", "verify", "slurm", "--quiet", "--root", str(node)]) == 0
+    assert sorted(os.listdir(at(node, SHARED))) == [".mingle-hooks.json", "10-mingle", "50-site"]
+
+
+@pytest.mark.parametrize(
+    ("holder", "seconds", "is_free"), [("node7", 0, False), ("node7", 601, True), (os.uname().nodename, 0, True)]
+)
+def test_another_node_s_lock_is_waited_for(
+    node: Path, monkeypatch: pytest.MonkeyPatch, holder: str, seconds: int, *, is_free: bool
+) -> None:
+    """For a minute, unless it is ten minutes old; one of this node's own is left of a process that was killed."""
+    monkeypatch.setattr(files, "_LOCK_S", 0)
+    lock = at(node, f"{MOM}/.mingle-hooks.lock")
+    lock.symlink_to(holder)
+    os.utime(lock, (time.time() - seconds,) * 2, follow_symlinks=False)
+    with nullcontext() if is_free else pytest.raises(PlaceError, match=r"saw \S+lock of node7"):
+        assert call(node, "install", "torque", "--yes").exit_code == 0
+    assert lock.is_symlink() != is_free
 
 
 Rows = list[dict[str, object]]

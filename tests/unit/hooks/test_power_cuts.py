@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import shutil
 import signal
 import stat
@@ -111,8 +112,8 @@ def made(root: Path, case: Case) -> None:
 
 
 def whole(root: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Return all files and directories but unfinished files."""
-    return {path: its for path, its in tree(root).items() if files.TEMPORARY not in path}
+    """Return all files and directories but unfinished files and locks."""
+    return {path: its for path, its in tree(root).items() if not re.search(rf"{files.TEMPORARY}|hooks\.lock$", path)}
 
 
 def is_completed(root: Path, case: Case, before: dict[str, object], after: dict[str, object]) -> None:
