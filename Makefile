@@ -42,8 +42,8 @@ quick: $(VENV)/.test ## run the tests without test hosts and schedulers, as any 
 
 .PHONY: mutants
 SAMPLE ?= 30
-mutants: $(VENV)/.test ## break the package in SAMPLE places, one at a time, and count what the quick tests notice (SEED=1)
-	$(BIN)/python benchmarks/mutants.py --sample $(SAMPLE) $(if $(filter-out 0,$(SEED)),--seed $(SEED)) $(ARGS)
+mutants: $(VENV)/.test ## break the package in SAMPLE places, one at a time, and count what the tests notice (SEED=1 JOBS=2)
+	$(BIN)/python benchmarks/mutants.py --sample $(SAMPLE) --jobs $(JOBS) $(if $(filter-out 0,$(SEED)),--seed $(SEED)) $(ARGS)
 
 .PHONY: chaos
 SCHEDULES ?= 100000

@@ -1,8 +1,9 @@
-"""`make mutants SAMPLE=30 SEED=1`: break the package in one place at a time, and count what the quick tests notice.
+"""`make mutants SAMPLE=30 SEED=1`: break the package in one place at a time, and count what the tests notice.
 
 A mutant changes one operator, number, truth value or name of a variable, or drops one statement, in a copy of the
-package in build/mutants. The quick tests that ran the changed block run against it, those of its module first, then its
-room's, the fastest first, until one fails, fails again by itself, and passes without the change.
+package in build/mutants. The tests that ran the changed block run against it, those of its module first, then its
+room's, the fastest first, until one fails, fails again by itself, and passes without the change. Those with test hosts
+and schedulers come last, where there are any.
 Which tests run which block is recorded once, and again for each test file that changes. Prints the score, by room, and
 what survived: a survivor is a test to write, or a change that makes no difference.
 
@@ -10,7 +11,8 @@ As with mutmut, annotations, decorators and texts stay as they are. So does what
 defect: numbers whose name ends with a unit or says that it is a limit (MOST_LINKS), round ones and powers of two, and
 whether such a limit, or a time, may just be reached (< or <=). A socket's option is on with 2 as with 1. Unlike with
 mutmut, code outside of functions changes, too.
-A block's tests are all that ran it, also those of its callers, up to SHARE of the time of all quick tests.
+A block's tests are all that ran it, also those of its callers, up to SHARE of the time of all without hosts; those
+with hosts are up to MOST_ON_HOSTS, of up to LONG_S each.
 
 A mutant of what ends processes may end all processes of its user. As root, mutants see only their own, by a namespace;
 another user should have no other work on the machine.
@@ -30,7 +32,6 @@ import random
 import shutil
 import signal
 import site
-import statistics
 import subprocess
 import sys
 import time
@@ -43,14 +44,26 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-HOME = ROOT / "build" / "mutants"
-RECORD = HOME / "record.json"
+ALL = ROOT / "build" / "mutants"
+# Each of several processes has an environment of its own.
+HOME = Path(sys.prefix) if Path(sys.prefix).parent == ALL else ALL / "0"
+RECORD, ENDS = ALL / "record.json", "ends.json"
 FAILED = HOME / "failed"
-# How much of the time of all quick tests a mutant's tests may take: those that notice a mutant do so early.
-SHARE = 0.1
+# How much of the time of all tests without hosts a mutant's may take: those that notice a mutant do so early.
+SHARE = 0.05
+# A Slurm starts in some seconds, and most of these tests wait.
+MOST_ON_HOSTS, LONG_S = 8, 12.0
+CAUGHT, ON_HOSTS = "caught", "caught on hosts"
+# Processes and a network of a mutant's own: it may end all processes of its user, and its tests take ports. The shell
+# stays, to collect what is left behind.
+_NETWORK = "ip link add eth0 type veth peer name eth1; ip addr add 192.0.2.1/24 dev eth0"
+_NETWORK += "; ip link set lo up; ip link set eth0 up; ip link set eth1 up"
+ALONE = ["unshare", "--fork", "--pid", "--kill-child", "--mount-proc", "--net"]
+ALONE += ["sh", "-c", f'{_NETWORK}; "$@"; exit', "sh"]
 # A mutant may make a test wait for ever: that counts as noticed. Their process, which a mutant may stop, too, gets this
 # and four times what the tests usually take: a busy machine is no defect.
 TEST_LIMIT_S = 15
+HOSTS_LIMIT_S = 60
 LIMIT_S, TIMES = 90, 4
 # pytest's statuses where no test failed, and where there was none.
 PASSED = (0, 5)
@@ -82,21 +95,26 @@ LIMITS = ("MOST", "LONGEST", "LARGEST", "LEAST", "FEW")
 CLOCKS = ("clock()", "time()", "monotonic()", "boottime()")
 # What each process with the package notes in a file of its own: the name of a test, and the blocks that it runs.
 SEEN = f"""
-from os import O_APPEND, O_CREAT, O_WRONLY, close, environ, getpid, open, write
+from os import O_APPEND, O_CREAT, O_WRONLY, close, environ, getpid, getuid, open, write
 from os.path import exists
 _at, _test, _known = 0, "", set()
+def _read(path):
+    with __builtins__["open"](path, errors="replace") as file:
+        return file.read()
 def _outer():
-    process = getpid()
-    while process > 1:
-        with __builtins__["open"](f"/proc/{{process}}/stat") as file:
-            process = int(file.read().rpartition(")")[2].split()[1])
-        if exists(f"{HOME}/tests/{{process}}"):
-            with __builtins__["open"](f"{HOME}/tests/{{process}}") as file:
-                return file.read()
+    try:
+        owner = _read("/proc/self/mountinfo").rpartition(" mingle-hosts:")[2].partition(":")[0]
+        process = int(owner) if owner.isdigit() else getpid()
+        while process > 1:
+            if exists(f"{HOME}/tests/{{process}}"):
+                return _read(f"{HOME}/tests/{{process}}")
+            process = int(_read(f"/proc/{{process}}/stat").rpartition(")")[2].split()[1])
+    except OSError:
+        pass
     return ""
 def _write(line):
     try:
-        file = open(f"{HOME}/seen/{{getpid()}}", O_APPEND | O_CREAT | O_WRONLY, 0o666)
+        file = open(f"{HOME}/seen/{{getpid()}}-{{getuid()}}", O_APPEND | O_CREAT | O_WRONLY, 0o666)
         write(file, line.encode())
         close(file)
     except OSError:
@@ -130,7 +148,7 @@ class Mutant(NamedTuple):
 
     def is_of_room(self, test: str) -> bool:
         """Tell whether a test is in the folder of the module's room."""
-        return test.startswith(f"tests/unit/{self.path.parts[1]}/")
+        return f"/{self.path.parts[1]}/" in test.partition("::")[0]
 
     def text(self) -> tuple[str, str]:
         """Return the module's text with the change, and the change as people read it."""
@@ -271,27 +289,27 @@ def _instrument(package: Path) -> list[str]:
     return names
 
 
-def _site_packages() -> Path:
-    return next((HOME / "lib").glob("python*")) / "site-packages"
+def _site_packages(home: Path = HOME) -> Path:
+    return next((home / "lib").glob("python*")) / "site-packages"
 
 
-def make_environment() -> None:
+def make_environment(home: Path) -> None:
     """Make an environment whose Python finds our copy of the package first, whatever variables a test gives it."""
-    shutil.rmtree(HOME / "bin", ignore_errors=True)
-    venv.EnvBuilder(symlinks=True).create(HOME)
+    shutil.rmtree(home / "bin", ignore_errors=True)
+    venv.EnvBuilder(symlinks=True).create(home)
     outer = Path(sys.executable).parent
     lines = "".join(f"import site; site.addsitedir({place!r})\n" for place in site.getsitepackages())
-    (_site_packages() / "outer.pth").write_text(lines)
+    (_site_packages(home) / "outer.pth").write_text(lines)
     for script in outer.iterdir():
-        if not (HOME / "bin" / script.name).exists() and (text := script.read_bytes()).startswith(b"#!"):
-            (HOME / "bin" / script.name).write_bytes(text.replace(bytes(outer), bytes(HOME / "bin")))
-            (HOME / "bin" / script.name).chmod(0o755)
-    copy_package()
+        if not (home / "bin" / script.name).exists() and (text := script.read_bytes()).startswith(b"#!"):
+            (home / "bin" / script.name).write_bytes(text.replace(bytes(outer), bytes(home / "bin")))
+            (home / "bin" / script.name).chmod(0o755)
+    copy_package(home)
 
 
-def copy_package() -> Path:
+def copy_package(home: Path = HOME) -> Path:
     """Copy the package as a wheel has it, and return where it is."""
-    package = _site_packages() / "mingle_hooks"
+    package = _site_packages(home) / "mingle_hooks"
     shutil.rmtree(package, ignore_errors=True)
     for part, inside in (("mingle_hooks", ""), ("templates", "mingle_hooks"), ("docs", "mingle_hooks")):
         ignored = shutil.ignore_patterns("__pycache__")
@@ -334,7 +352,7 @@ class Chosen:
 
 
 class Record:
-    """Which of the quick tests run each block, by test file: its digest, and for each test seconds and blocks."""
+    """Which tests run each block, by test file: its digest, and for each test seconds and blocks."""
 
     def __init__(self) -> None:
         known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
@@ -344,7 +362,7 @@ class Record:
         }
         self.files = {name: kept for name, kept in known.items() if kept[0] == digests.get(name)}
         if missing := [name for name in digests if name not in self.files]:
-            print(f"recording which blocks the quick tests of {len(missing)} files run", flush=True)
+            print(f"recording which blocks the tests of {len(missing)} files run", flush=True)
             found = self._run(missing)
             self.files |= {name: (digests[name], found[name]) for name in missing}
             RECORD.write_text(json.dumps(self.files))
@@ -365,7 +383,7 @@ class Record:
         (_site_packages() / "mutants_seen.py").write_text(SEEN)
         names = _instrument(copy_package())
         durations = Durations()
-        words = ["--quick", "-q", "-n2", "-p", "no:randomly", "-p", "no:rerunfailures", "-p", "mutants_worker"]
+        words = ["-q", "-n9", "-p", "no:randomly", "-p", "no:rerunfailures", "-p", "mutants_worker"]
         worker = "import os\ndef pytest_runtest_setup(item):\n"
         worker += f"    with open(f'{HOME}/tests/{{os.getpid()}}', 'w') as file: file.write(item.nodeid + ' (')\n"
         (_site_packages() / "mutants_worker.py").write_text(worker)
@@ -387,19 +405,27 @@ class Record:
                 found[test.partition("::")[0]][test] = (round(seconds, 4), sorted(seen[test]))
         return found
 
-    def of(self, mutant: Mutant) -> list[str]:
-        """Return the tests that run a mutant's block: its module's first, then its room's, up to a limit."""
+    def of(self, mutant: Mutant) -> list[list[str]]:
+        """Return the tests that run a mutant's block: its module's, the others, and those on hosts, up to a limit."""
         block, function, module = mutant.block, mutant.block.partition("#")[0], f"{mutant.path}:"
         tests = next((self.tests[name] for name in (block, function, module) if name in self.tests), set[str]())
-        left = SHARE * sum(self.seconds.values())
-        chosen = []
-        far = {test: (not mutant.is_own(test), not mutant.is_of_room(test), self.seconds[test], test) for test in tests}
+        cases: Counter[str] = Counter()  # one case of each test comes before the others
+        far = {}
+        for test in sorted(tests, key=self.seconds.__getitem__):
+            cases[name := test.partition("[")[0]] += 1
+            far[test] = (not mutant.is_own(test), not mutant.is_of_room(test), cases[name], self.seconds[test], test)
+        parts: list[list[str]] = [[], [], []]
+        left = SHARE * sum(seconds for test, seconds in self.seconds.items() if not _has_hosts(test))
         for test in sorted(tests, key=far.__getitem__):
-            left -= self.seconds[test]
-            if left < 0:
-                break
-            chosen.append(test)
-        return chosen
+            if _has_hosts(test):
+                parts[2] += [test] * (self.seconds[test] <= LONG_S)
+            elif (left := left - self.seconds[test]) > 0:
+                parts[not mutant.is_own(test)].append(test)
+        return [*parts[:2], parts[2][:MOST_ON_HOSTS]]
+
+
+def _has_hosts(test: str) -> bool:
+    return not test.startswith(("tests/unit/", "tests/simulator/"))
 
 
 def _in_fork(words: Sequence[str], plugin: Durations | Chosen, output: Path, limit_s: float) -> int | None:
@@ -434,15 +460,14 @@ def _in_fork(words: Sequence[str], plugin: Durations | Chosen, output: Path, lim
 def run(mutant: Mutant, record: Record) -> tuple[str, str]:
     """Return how a mutant ended, and what it is."""
     tests, (text, what) = record.of(mutant), mutant.text()
-    if not tests:
-        return "survived, as no quick test runs it", what
+    if not any(tests):
+        return "survived, as no test runs it", what
     changed = _site_packages() / mutant.path
-    unit = [test for test in tests if mutant.is_own(test)]
     try:
-        is_noticed = any(_notice(part, text, changed, record) for part in (unit, tests[len(unit) :]) if part)
+        part = next((part for part in tests if part and _notice(part, text, changed, record)), None)
     finally:
         shutil.copy(ROOT / mutant.path, changed)
-    return "caught" if is_noticed else "survived", what
+    return "survived" if part is None else ON_HOSTS if part is tests[2] else CAUGHT, what
 
 
 def _notice(tests: list[str], text: str, changed: Path, record: Record) -> bool:
@@ -467,7 +492,8 @@ def _notice(tests: list[str], text: str, changed: Path, record: Record) -> bool:
 def _status(tests: Sequence[str], record: Record) -> int | None:
     """Return pytest's status for these tests, of which FAILED names the one that fails."""
     words = ["-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:rerunfailures", "-p", "no:xdist"]
-    words += [f"--timeout={TEST_LIMIT_S}", *dict.fromkeys(test.partition("::")[0] for test in tests)]
+    words += [f"--timeout={HOSTS_LIMIT_S if _has_hosts(tests[0]) else TEST_LIMIT_S}"]
+    words += [*dict.fromkeys(test.partition("::")[0] for test in tests)]
     FAILED.write_text("")
     limit_s = LIMIT_S + TIMES * sum(record.seconds.get(test, 0.0) for test in tests)
     return _in_fork(words, Chosen(tests), HOME / "output.txt", limit_s)
@@ -478,33 +504,53 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, default=30)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--jobs", type=int, default=2, help="how many run at a time; most tests with hosts wait")
     parser.add_argument("--only", default="", help="part of the paths to change, such as cli/")
     given = parser.parse_args()
-    if Path(sys.prefix) != HOME:
-        make_environment()
-        line = [str(HOME / "bin/python"), str(Path(__file__)), *sys.argv[1:], "--seed", str(given.seed)]
-        if os.geteuid() == 0:  # the shell stays, to collect what is left behind
-            line = ["unshare", "--fork", "--pid", "--kill-child", "--mount-proc", "sh", "-c", '"$@"; exit', "sh", *line]
-        raise SystemExit(subprocess.call(line, cwd=ROOT, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}))
+    if Path(sys.prefix) == HOME:
+        run_part(given)
+        return
+    given.jobs = 1 if os.geteuid() else given.jobs  # tests that take the same ports need a network each
+    homes = [ALL / str(number) for number in range(given.jobs)]
+    words = [str(Path(__file__)), "--seed", str(given.seed), "--only", given.only, "--jobs", str(given.jobs)]
+    environ = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    for home in homes:
+        make_environment(home)
+    for sample, some in (0, homes[:1]), (given.sample, homes):  # the first one records
+        lines = [
+            [*ALONE * (not os.geteuid()), str(home / "bin/python"), *words, "--sample", str(sample)] for home in some
+        ]
+        running = [subprocess.Popen(line, cwd=ROOT, env=environ) for line in lines]
+        statuses = [process.wait() for process in running]
+        if any(statuses):
+            raise SystemExit("mutants: a process failed")
+    rooms: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for home in homes:
+        for room, ends in json.loads((home / ENDS).read_text()).items():
+            rooms[room].update(ends)
+    for room, ends in sorted(rooms.items()):
+        print(f"{room:12} caught {ends[CAUGHT]} and {ends[ON_HOSTS]} on hosts of {ends.total()}")
+    caught, count = (sum(map(of, rooms.values())) for of in (_caught, Counter.total))
+    print(f"caught {caught} of {count} mutants: {100 * caught // max(count, 1)} %")
+
+
+def _caught(ends: Counter[str]) -> int:
+    return ends[CAUGHT] + ends[ON_HOSTS]
+
+
+def run_part(given: argparse.Namespace) -> None:
+    """Run the mutants that are this process's, and write how many of each room ended how."""
     sys.path.remove(str(Path(__file__).parent))
     record = Record()
     known = [mutant for mutant in sites() if given.only in str(mutant.path)]
     chosen = random.Random(given.seed).sample(known, min(given.sample, len(known)))
-    print(f"{len(chosen)} of {len(known)} mutants, --seed {given.seed}", flush=True)
     rooms: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    seconds = []
-    for mutant in chosen:
-        begun = time.monotonic()
+    for mutant in chosen[int(HOME.name) :: given.jobs]:
         end, what = run(mutant, record)
-        seconds.append(time.monotonic() - begun)
         rooms[mutant.path.parts[1] if len(mutant.path.parts) > 2 else "root"][end.split(",")[0]] += 1
-        if end != "caught":
+        if end != CAUGHT:
             print(f"{end}: {what}", flush=True)
-    for room, ends in sorted(rooms.items()):
-        print(f"{room:12} caught {ends['caught']} of {ends.total()}")
-    caught = sum(ends["caught"] for ends in rooms.values())
-    took = f"{statistics.median(seconds):.1f} s each in the median"
-    print(f"caught {caught} of {len(chosen)} mutants: {100 * caught // max(len(chosen), 1)} %, {took}")
+    (HOME / ENDS).write_text(json.dumps(rooms))
 
 
 if __name__ == "__main__":

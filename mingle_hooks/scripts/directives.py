@@ -527,12 +527,16 @@ def _lsf_addresses(value: str) -> str:
 
 def _lsf_selection(value: str) -> str:
     """Return an expression for `select`: Slurm's single & and | are LSF's double ones."""
-    depths = [*accumulate((char == "(") - (char == ")") for char in value)]
-    if not _LSF_SELECTION.fullmatch(value) or min(depths) < 0 or depths[-1]:
+    if not _is_selection(value):
         works = re.sub(r"(?<!&)&(?!&)", "&&", re.sub(r"(?<!\|)\|(?!\|)", "||", value))
-        remedy = f"--constraint {works!r}" if works != value and _LSF_SELECTION.fullmatch(works) else ""
+        remedy = f"--constraint {works!r}" if _is_selection(works) else ""
         raise refused("constraint", value, "an expression of LSF, such as 'ib && maxmem>64000'", remedy)
     return value
+
+
+def _is_selection(text: str) -> bool:
+    depths = [*accumulate((char == "(") - (char == ")") for char in text)]
+    return _LSF_SELECTION.fullmatch(text) is not None and min(depths) == depths[-1] == 0
 
 
 def _lsf_quoted(field: str, value: str) -> str:

@@ -89,6 +89,8 @@ VALUES = (
 TABLE = toml((FOLDER.parent / "directives.toml").read_bytes())
 CARRIED: dict[str, dict[str, list[str]]] = TABLE["carried"]
 ONLY_SLURM: dict[str, list[str]] = TABLE["only_slurm"]
+TAKES: dict[str, dict[str, list[str]]] = TABLE["takes"]
+REFUSES: dict[str, dict[str, list[str]]] = TABLE["refuses"]
 
 
 def script_with(scheduler: str, field: str, value: str) -> str | None:

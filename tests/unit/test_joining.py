@@ -7,16 +7,19 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import pytest
+from hypothesis import given, strategies as st
 from support.recorded import STEP, assigned
 
+from mingle_hooks import joining
 from mingle_hooks.errors import ConflictError, MingleError
 from mingle_hooks.job import member_spec
 from mingle_hooks.joining import MOST_AGE_S, join, reachable, rejoin_or_join, resolvable
 from mingle_hooks.rendezvous.member import Observer
 from mingle_hooks.rendezvous.wire import Material
-from mingle_hooks.world import Member, View
+from mingle_hooks.world import Assignment, Member, View, World
 
 NOBODY = "no-such-host.invalid"
 
@@ -33,6 +36,30 @@ def test_names_wait_for_no_name_server_once_their_time_is_up() -> None:
     """Without time nobody is asked."""
     assert resolvable(["10.0.0.1"]) == {"10.0.0.1"}
     assert resolvable(["10.0.0.1"], timeout_s=0) == set()
+
+
+SOURCES: dict[str, Any] = {
+    "interface_of": lambda _address: "eth0",
+    "active_rdma_ports": lambda: [("mlx5_0:1", "IB")],
+    "has_accelerator": lambda _environ: False,
+    "resolvable": lambda _hosts: set(),
+    "addresses": SimpleNamespace(nccl_settings=lambda _environ: {"NCCL": "site"}),
+}
+
+
+@given(st.sets(st.sampled_from(["names", "iface", "hcas", "site", "cpu_only"])), st.integers(1, 2), st.integers(0, 1))
+def test_a_view_has_what_its_frameworks_need(needed: set[str], nodes: int, hosts: int) -> None:
+    """A scheduler's names of hosts are its own."""
+    settings, facts = SimpleNamespace(frameworks=(), scope="node"), SimpleNamespace(hosts=["a"] * hosts)
+    spec: Any = SimpleNamespace(settings=settings, facts=facts, binding=None, user_environ={})
+    world = World("a", nodes, 2, "10.0.0.1", 1, "", (Member(0, "a", "10.0.0.1", 1),))
+    with mock.patch.multiple(joining, needs=lambda _: needed, **SOURCES):
+        seen = joining._with_network(spec, world, Assignment(0, 1, 0, "10.0.0.1"))
+    wants_names = "names" in needed and nodes > 1
+    assert (seen.place.iface, seen.hcas) == ("eth0" * ("iface" in needed) or None, ("mlx5_0:1",) * ("hcas" in needed))
+    assert (seen.is_cpu_only, seen.site) == ("cpu_only" in needed, {"NCCL": "site"} if "site" in needed else {})
+    assert seen.is_named == (not (wants_names and hosts))
+    assert seen.world.roster[0].host == ("10.0.0.1" if wants_names and not hosts else "a")
 
 
 def notes_of(kept: list[str]) -> Observer:

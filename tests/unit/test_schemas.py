@@ -12,7 +12,7 @@ from typing import Any
 import fastjsonschema
 import pytest
 
-from mingle_hooks import schemas
+from mingle_hooks import files, schemas
 from mingle_hooks.errors import MingleError
 from mingle_hooks.scripts.job import FIELDS
 from mingle_hooks.scripts.script import describe
@@ -22,78 +22,10 @@ from unit.scripts.test_script import OPTIONS as GOLDEN_JOB
 ROOT = Path(__file__).parents[2]
 JOB, MINGLE = fastjsonschema.compile(schemas.job()), fastjsonschema.compile(schemas.settings())
 COMMAND = {"command": ["train.py"]}
-SITE = """
-iface = ["ib0", "10.2.0.0/16"]
-via = "multicast,directory"
-port_range = "20000-24999"
-port_hold = "Off"
-strict = ["driver", "rdma"]
-rdma = true
-timeout = 90.5
-for = ["torchrun", "nccl,gloo"]
-scope = "task"
-slots = "gpus"
-key_file = "~/key"
-host_suffix = "-ib"
-quiet = true
-[multicast]
-ttl = "2"
-[template]
-directories = ["/a", "~/b"]
-launcher = "plain"
-[hooks]
-observe = "yes"
-hosts = "node1,node2"
-partitions = []
-opt_in = "mingle"
-"""
-# What both refuse, one each: fields of a job, then settings.
-WRONG_VALUES: dict[str, list[Any]] = {
-    "nodez": [2],
-    "nodes": [0, 2.5, True, "two", []],
-    "ntasks": [[1, 2]],
-    "gpus-per-node": ["a100:", -1],
-    "gres": ["fpga:2"],
-    "mem": ["much", 0],
-    "time": ["", -5],
-    "job-name": [7, "", "x" * 4097],
-    "exclusive": ["yes"],
-    "requeue": [1],
-    "mail-type": ["END,SOMETIMES"],
-    "mail-user": ["a b"],
-    "array": ["1..9"],
-    "signal": ["KILL@60"],
-    "max-restarts": [1001],
-    "for": ["Torch"],
-    "env": ["2X=1", {"X": 1.5}, {}],
-    "module": [[], [7]],
-    "setup": ["# nothing"],
-    "command": [[], [7]],
-}
-WRONG_IN_SETTINGS: dict[str, list[Any]] = {
-    "timout": [5],
-    "timeout": [0, "soon", True],
-    "scope": ["host"],
-    "shell": ["my shell"],
-    "for": [7, ["a/b"]],
-    "iface": [[1]],
-    "port_range": [20000, "20000"],
-    "port_hold": ["sometimes"],
-    "strict": [7],
-    "rdma": [7],
-    "slots": ["threads", 0],
-    "key_file": ["key"],
-    "directory": [7],
-    "host_suffix": ["_ib"],
-    "multicast": [{"ttl": 33}, 3, {"hops": 3}],
-    "template": [{"directories": ["a"]}],
-    "hooks": [{"observe": 2}],
-    "insecure": [True],
-    "id": ["a"],
-}
-TABLES = (("job", WRONG_VALUES), ("settings", WRONG_IN_SETTINGS))
-WRONG = [(kind, {name: value}) for kind, table in TABLES for name, values in table.items() for value in values]
-WRONG.append(("job", {"command": ["train.py", ""], "directive": {}}))
+SITE = (ROOT / "tests/data/site.toml").read_text()
+REFUSED = files.toml((ROOT / "tests/data/refused.toml").read_bytes())
+WRONG = [(kind, {name: value}) for kind, table in REFUSED.items() for name, values in table.items() for value in values]
+WRONG += [("job", {"command": ["train.py", ""], "directive": {}}), ("job", {"job-name": "x" * 4097})]
 
 
 def toml(tree: Mapping[str, Any]) -> str:

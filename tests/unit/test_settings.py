@@ -279,6 +279,12 @@ def test_every_setting_of_the_table_is_a_field_or_in_a_section_and_no_two_share_
     for column in ("name", "key", "variable", "option"):
         used = [getattr(setting, column) for setting in TABLE if getattr(setting, column)]
         assert sorted(used) == sorted(set(used))
+    defaults = {s.name: s.default for s in TABLE if s.default not in (None, (), "", False)}
+    assert " ".join(f"{name}={value}" for name, value in defaults.items()) == (
+        "scope=node shell=sh port_range=range(20000, 25000) port_hold=True timeout=300.0 order=scheduler bind=none "
+        "on_failure=exit multicast_ttl=1 version=1 "
+        "template.launcher=torchrun hooks.cluster=cluster hooks.key_file=/etc/mingle/key hooks.containers=auto"
+    )
 
 
 def test_names_of_a_later_version_are_left_out_and_noted(place: Place) -> None:

@@ -4,6 +4,7 @@ import os
 import time
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.gathering import PATIENCE_S, until
@@ -29,9 +30,18 @@ def test_a_healthy_gpu_has_no_faults(tmp_path: Path) -> None:
     """Nor does a host without any."""
     root = tree(tmp_path, **{f"{CARD}/config": b"\xde\x10\x30\x23", f"{CARD}/aer_dev_fatal": "TOTAL_ERR_FATAL 0\n"})
     assert (gpus.has_gpu(root), gpus.gpu_faults(root)) == (True, [])
+    assert gpus.has_gpu(tree(tmp_path / "off", **{f"{CARD}/vendor": "", "proc/driver/nvidia/gpus/0": ""}))
     assert (gpus.has_gpu(str(tmp_path / "none")), gpus.gpu_faults(str(tmp_path / "none"))) == (False, [])
     for name, text in (("vendor", "0x8086\n"), ("class", "0x040300\n")):  # another's, and a GPU's sound
         assert not gpus.has_gpu(tree(tmp_path / name, **{f"{CARD}/{name}": text}))
+
+
+def test_space_without_a_free_inode_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that has no inodes has space all the same."""
+    for inodes, free, expected in ((5, 1, [2, 10]), (5, 0, [0, 10]), (0, 0, [2, 10])):
+        found = SimpleNamespace(f_bavail=2, f_frsize=1 << 20, f_blocks=10, f_files=inodes, f_favail=free)
+        monkeypatch.setattr(os, "statvfs", lambda _path, found=found: found)
+        assert gpus.space_of("/") == expected
 
 
 def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:

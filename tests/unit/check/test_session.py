@@ -12,12 +12,13 @@ import pytest
 from support.check_reports import host
 
 from mingle_hooks.check import report
-from mingle_hooks.check.report import Address, Measured, Pair, Report, parse_report_host
+from mingle_hooks.check.report import Address, Host, Measured, Pair, Report, parse_report_host
 from mingle_hooks.check.session import (
     CheckRequest,
     ProbeListener,
     Session,
     Verdict,
+    _name_to_look_up,
     assemble_report as assembled,
     datagram_rounds as datagrams,
     other_hosts,
@@ -290,6 +291,11 @@ def test_slow_transfers_are_tried_twice_more_alone_and_the_best_counts(answered:
     assert [len(order) for order in sent] == [2, 2, 2, 2, 1, 1, 1, 1]
     assert sent[0][0] == {"do": "send", "number": 1, "theirs": "10.0.0.2", "port": 20_001, "limit_ms": 2000}
     assert {limit_s for _, limit_s in session.orders[2:]} == {3.0}
+
+
+def test_a_host_is_looked_up_by_its_name_in_the_job_unless_that_is_none() -> None:
+    own, none = Host("node2", hostname="own"), ("fd00::2", "10.0.0.2", "localhost", "a b")
+    assert [_name_to_look_up(own._replace(name=name)) for name in ("node2", *none)] == ["node2"] + ["own"] * 4
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,7 @@ def written(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, progress: Prog
     with answer.ProgressPrinter(stream, quiet=quiet) as printer:
         for _ in range(1, 500):
             printer.progress(progress)
+        printer.note("a note")
     return stream.getvalue()
 
 
@@ -188,12 +189,12 @@ def written(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, progress: Prog
 def test_a_log_gets_plain_lines_now_and_then(monkeypatch: pytest.MonkeyPatch, progress: Progress, said: str) -> None:
     """No control characters, and by far not one line a second."""
     lines = written(monkeypatch, io.StringIO(), progress).splitlines()
-    assert lines == [f"mingle: {said.format(after)}" for after in (1, 11, 41, 101, 401)]
+    assert lines == [*(f"mingle: {said.format(after)}" for after in (1, 11, 41, 101, 401)), "mingle: a note"]
 
 
 def test_a_terminal_sees_one_live_line_that_is_wiped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many are in and who is awaited, rewritten in place; nothing at all with --quiet."""
     first, *lives, last = written(monkeypatch, Terminal(), Progress(1, 2, "rank 1")).split("\r\x1b[K")
     said = [f"mingle: 1 of 2 nodes checked in after {after} s; waiting for rank 1" for after in range(1, 500)]
-    assert (first, lives, last) == ("", said, "")
+    assert (first, lives, last) == ("", said, "mingle: a note\n")
     assert written(monkeypatch, Terminal(), Progress(1, 2, "rank 1"), quiet=True) == ""

@@ -11,7 +11,7 @@ from support.hooks import written
 from support.hooks_image import LINES, NO_CHAIN, OURS, aged, at, call, conf, install, program, tree
 from support.recorded import STEP
 
-from mingle_hooks.errors import FactsError
+from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.hooks import files, slurm, verify
 from mingle_hooks.hooks.files import Site, render_hook as render
 from mingle_hooks.hooks.plan import Plan, Where
@@ -80,6 +80,13 @@ def test_settings_and_slurm_conf_may_not_contradict(root: Path) -> None:
         program(root, "/etc/mingle/mingle.toml", text)
         with pytest.raises(FactsError, match=r'prolog = "/opt/other" in \[hooks\]'):
             install(root)
+
+
+def test_a_slurm_before_22_05_is_refused(root: Path) -> None:
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    install(root, "--slurm-version", "22.05")
+    with pytest.raises(UsageError, match=r"22\.05 or later; saw 21\.8"):
+        install(root, "--slurm-version", "21.08")
 
 
 def test_a_hook_never_calls_itself(root: Path) -> None:
@@ -151,7 +158,9 @@ def test_stubs_run_the_sites_own_until_slurm_runs_none_of_them(root: Path, monke
     """Each stays while slurmctld names it, and from then on until a slurmd that lags has read slurm.conf too."""
     program(root, "/etc/mingle/mingle.toml", SITES)
     taken_out(root, monkeypatch, f"Prolog = {OURS}/prolog", "Epilog = (null)")
+    ours = at(root, f"{OURS}/prolog").read_bytes()
     assert fates(root) == ["stub"] * 4
+    assert at(root, f"{OURS}/prolog").read_bytes() != ours
     for name, output in (("prolog", b"/opt/prolog\n"), ("epilog", b""), ("taskprolog-all", b"/opt/task\n")):
         text = at(root, f"{OURS}/{name}").read_text().replace("/opt/", f"{root}/opt/")
         assert subprocess.run(["/bin/sh", "-c", text], capture_output=True, check=True).stdout == output

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from support.gathering import PATIENCE_S, Clock, until
 
 from mingle_hooks.rendezvous import connection
-from mingle_hooks.rendezvous.connection import READ, WRITE, Connection, Loop, Poller, dial
+from mingle_hooks.rendezvous.connection import LONGEST_SLEEP_S, READ, WRITE, Connection, Loop, Poller, dial
 from mingle_hooks.rendezvous.wire import HEADER, MOST_LEADER_BYTES, WireError, frame
 
 # The poller's promises, by epoll(7) and by poll(2).
@@ -74,11 +74,16 @@ def test_a_wait_lasts_at_least_its_timeout(poller: Poller, wait_s: float) -> Non
 def test_timers_ring_in_the_order_of_their_time_and_cancelled_ones_do_not() -> None:
     """Two of the same time ring in the order they were set; cancelling one that has rung is harmless."""
     clock, rung = Clock(), []
+    clock.stop()
     with Loop(clock) as loop:
+        dues = [loop.due_in()]
         loop.after(2.0, lambda: rung.append("late"))
-        loop.after(1.0, lambda: rung.append("never")).cancel()
-        soon = loop.after(1.0, lambda: rung.append("soon"))
+        dues.append(loop.due_in())
+        loop.after(0.5, lambda: rung.append("never")).cancel()
+        soon = loop.after(0.5, lambda: rung.append("soon"))
+        dues.append(loop.due_in())
         clock.ahead = 3.0
+        assert [*dues, loop.due_in()] == pytest.approx([LONGEST_SLEEP_S, LONGEST_SLEEP_S, 0.5, 0.0])
         loop.run(lambda: len(rung) >= 2)
         soon.cancel()
     assert rung == ["soon", "late"]

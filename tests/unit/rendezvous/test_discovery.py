@@ -109,6 +109,37 @@ def test_a_backend_that_cannot_be_opened_is_a_reason_and_the_others_go_on(broken
         assert broken in text.partition("no multicast: ")[2]
 
 
+@pytest.mark.parametrize(
+    ("ticket", "detects_rivals", "at_once", "later"),
+    [
+        (None, False, [("search", True)], []),
+        (7, False, [("announce",), ("search", True)], []),
+        (0, False, [("announce",)], [("search", True)]),
+        (0, True, [("announce",)], []),
+    ],
+)
+def test_a_leader_by_right_looks_for_another_once_it_has_served_the_first(
+    monkeypatch: pytest.MonkeyPatch, ticket: int | None, at_once: list[Any], later: list[Any], *, detects_rivals: bool
+) -> None:
+    calls: list[object] = []
+    backend: Any = SimpleNamespace(
+        announce=lambda _notice: calls.append(("announce",)), search=lambda *, wanted: calls.append(("search", wanted))
+    )
+    monkeypatch.setitem(BACKENDS, "hosts", discovery.Row(lambda _context: backend, detects_rivals=detects_rivals))
+    clock, its = Clock(), SimpleNamespace(state="gathering")
+    with Loop(clock) as loop:
+        some: Any = SimpleNamespace(loop=loop, joined=lambda: None, leader=its)
+        search = Discovery(some)
+        if ticket is not None:
+            search.candidate = some
+            some.advertisement = ADVERTISED._replace(ticket=ticket)
+        search.open(["hosts"])
+        assert calls == at_once
+        clock.ahead += discovery.HEAD_START_S
+        loop.turn(0.0)
+    assert calls == at_once + later
+
+
 @pytest.mark.parametrize("hosts", [["hosts"], []], ids=["another way", "the last way"])
 def test_a_directory_that_vanishes_in_use_leaves_the_other_backends(tmp_path: Path, hosts: list[str]) -> None:
     """A leader that cannot write its file any more is still found by name; by no way, it does not wait for members."""

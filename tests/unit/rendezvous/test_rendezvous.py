@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.local_tasks import follow_first_task, serve_local_tasks
 from mingle_hooks.rendezvous.member import Request
-from mingle_hooks.rendezvous.rendezvous import Listeners, meet, stand_as_candidate
+from mingle_hooks.rendezvous.rendezvous import Listeners, Rendezvous, meet, stand_as_candidate
 from mingle_hooks.rendezvous.wire import Attempt, Body
 
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
@@ -204,6 +205,14 @@ def test_a_named_port_that_is_taken_is_refused_for_rank_0_and_left_to_the_other_
         assert not loop.poller.watched
 
 
+def test_only_rank_0_leads_before_another_has_checked_in() -> None:
+    for rank, members, leads in ((0, 1, True), (None, 1, False), (None, 2, True)):
+        with Loop(Clock()) as loop, closing(stand(loop, rank=rank)) as candidate:
+            assert (candidate.leader.terms.ticket == candidate.advertisement.ticket == 0) == (rank == 0)
+            its: Any = SimpleNamespace(_leader=SimpleNamespace(terms=candidate.leader.terms, roster=range(members)))
+            assert Rendezvous._leads(its) is leads
+
+
 def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
     """What `mingle exec` becomes finds its user's limit, also after an error."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -219,9 +228,7 @@ def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_the_first_connection_at_the_worlds_port_is_treated_like_all_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_first_connection_at_the_worlds_port_is_treated_like_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection has what its listener has when it arrives, and a member may dial as soon as anybody listens."""
     early: list[socket.socket] = []
 

@@ -106,7 +106,7 @@ NO_TEXTS = ["x" * 11, "a\nb", "\x1b[2J", "\u202e", "\x7f", 3, None, ["a"]]
 NO_OCTETS = ["", "ab", "abc", "zz" * 2, "ab cd", "abcdef", "\uff41\uff42\uff43\uff44"]
 # Names would make connect() ask the resolver.
 NO_ADDRESSES = [
-    *("node1", "dead", "1.2.3", "127.1", "fe80::1%eth0", "fe80::1%", "fe80::1%9999999999", "::1;reboot", "", "0", None),
+    *("node1", "dead", "1.2.3", "127.1", "fe80::1%eth0", "fe80::1%", "fe80::1%9999999999", "::1;reboot", "", "0", None)
 ]
 
 

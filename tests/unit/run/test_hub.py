@@ -168,6 +168,7 @@ def test_what_is_dropped_when_another_is_lost_is_no_more_looked_at(scenes: Calla
 )
 def test_a_host_that_acknowledges_has_longer(silent_s: float, unacknowledged_s: float, *, is_over: bool) -> None:
     assert Silence().is_over(silent_s, unacknowledged_s) == is_over
+    assert [Silence(host_s=seconds).probe_s for seconds in (1.0, 6.5, 60.0)] == [1, 2, 5]
 
 
 def test_a_silence_is_over_in_its_time_and_not_at_the_next_look(scene: Scene) -> None:

@@ -180,11 +180,7 @@ LATE = [Lost(2, 15.0), Swept("c", is_clean=False)]
         ([machine.Quiet(2), ended(0, 1), clean(0), *DONE, *LATE], 75, ["silent c"]),
         ([machine.Quiet(2), ended(0, 1), machine.Alive(2), clean(0), *over([1, 2])], 1, ["ended a"]),
         # The runner's own host was cut off, and not the first host that it misses.
-        (
-            [Isolated("a", 15.0), Lost(1, 15.0), *over([0]), *LATE, Swept("b", is_clean=True)],
-            75,
-            ["isolated a"],
-        ),
+        ([Isolated("a", 15.0), Lost(1, 15.0), *over([0]), *LATE, Swept("b", is_clean=True)], 75, ["isolated a"]),
         # A request to stop during a failure gives the status.
         ([ended(0, 1), Noticed(None, TERM), clean(0), *over([1, 2])], 143, ["ended a"]),
     ],

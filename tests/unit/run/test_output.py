@@ -116,6 +116,25 @@ def test_a_lost_terminal_is_a_reader_that_has_gone(monkeypatch: pytest.MonkeyPat
     assert gone == [True]
 
 
+@pytest.mark.parametrize("is_file", [True, False])
+def test_who_has_gone_ends_a_stream_and_any_other_error_is_reported_once(tmp_path: Path, *, is_file: bool) -> None:
+    """What was closed from the beginning is neither; a file may be written again."""
+    reading, writing = os.pipe()
+    with (tmp_path / "file").open("wb") as file, Loop() as loop:
+        files = FileWriter(loop, lambda: None)
+        for number in (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF, errno.ENOSPC):
+            writer = output.Writer(loop, files, file.fileno() if is_file else writing)
+            seen: list[str] = []
+            writer.on_gone, writer.on_fault = lambda seen=seen: seen.append("gone"), seen.append
+            for _ in range(2):
+                writer._fail(OSError(number, "fault"))
+            is_lost = number in (errno.EPIPE, errno.ECONNRESET) or (number == errno.EIO and not is_file)
+            assert seen == (["gone"] * 2 if is_lost else ["fault"] * (number != errno.EBADF)), number
+        files.close()
+    os.close(reading)
+    os.close(writing)
+
+
 def test_a_file_that_cannot_be_closed_is_reported_and_others_are_written(tmp_path: Path) -> None:
     """NFS and quotas report a full disk only then."""
     errors: list[OSError] = []

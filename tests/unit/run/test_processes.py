@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -122,7 +123,8 @@ def test_who_catches_a_signal_and_whose_child_one_is_are_read_from_proc() -> Non
     assert not processes.catches_signal(os.getpid(), signal.SIGUSR1)
     gone = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
     assert not processes.catches_signal(gone, signal.SIGUSR1)
-    assert (processes.children(gone), processes.parent(gone)) == ([], 0)
+    assert (processes.children(gone), processes.parent(gone), processes.is_running(gone)) == ([], 0, False)
+    assert processes.is_running(os.getpid())
     assert processes.parent(os.getpid()) == os.getppid()
     assert os.getpid() in processes.children(os.getppid())
     processes.send_signal([gone], signal.SIGTERM)
@@ -200,6 +202,17 @@ def test_a_stopped_agent_is_swept_with_all_that_it_started(agent: Runner) -> Non
     assert (status, agent.processes()) == (0, {})
     assert said.endswith("0 left\n")
     assert agent.exit_status() == -signal.SIGKILL
+
+
+def test_a_program_is_of_the_mingle_that_it_lies_in(tmp_path: Path) -> None:
+    """Another one may be installed."""
+    own = tmp_path / "mingle_hooks"
+    (own / "run").mkdir(parents=True)
+    for package in (own, own / "run"):
+        (package / "__init__.py").touch()
+    (own / "run/processes.py").write_text("def run_sweep(_arguments):\n    return 3\n")
+    program = shutil.copy(START[-1], own)
+    assert subprocess.run([*START[:-1], program, "sweep"], check=False).returncode == 3
 
 
 V1 = "9:name=systemd:/\n4:cpuset,memory:/slurm/uid_0/job_7/step_0\n0::/\n"

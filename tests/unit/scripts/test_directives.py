@@ -1,42 +1,15 @@
 """Directives: each value is carried as the scheduler reads it, or refused by its field's name."""
 
 import re
+from ast import literal_eval
 
 import pytest
-from support.directives import CARRIED, ONLY_SLURM, READERS, VALUES, lines, script_with, words_for
+from hypothesis import example, given, strategies as st
+from support.directives import CARRIED, ONLY_SLURM, READERS, REFUSES, TAKES, VALUES, lines, script_with, words_for
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.scripts import directives
 from mingle_hooks.scripts.script import describe, render_script as render
-
-# What the manuals show, or the like: no rule of ours may refuse it.
-TAKES = {
-    "lsf": {
-        "job-name": ["myArray", "a.b-c_1", "x" * 300], "partition": ["short", "queue1 queue2", "all,other"],
-        "account": ["my project", "a/b"], "output": ["out.%j", "/scratch/%x-%A_%a.out", "a b"],
-        "constraint": ["fast", "swp>15 && maxmem>100", "(a||!b)&&c>=1.5", "type==any", "defined(gpu)", "mem>4GB"],
-        "mail-user": ["me", "me@example.org,you@example.org"], "array": ["1-100", "1,3-5", "1-9:2%3"],
-        "dependency": ["done(1)", "exit(1, >= 2)||done(3[1-4])", "numdone(1,*)", "done(1) && ended(a_b*)", "afterok:1"],
-        "gpus-per-node": ["4", "a100:2", "NVIDIA-A100-40GB:1"],
-    },
-    "sge": {
-        "job-name": ["train", "_x+1"], "partition": ["all.q", "all.q@@gpus,long.q", "*.q@node1", "!short.q"],
-        "account": ["physics", "a.b-c"], "reservation": ["12"], "constraint": ["arch=lx-amd64", "ib,h=a*"],
-        "output": ["/x/$USER.$JOB_ID", "logs/%x-%j.out", "a b"], "mail-user": ["me@example.org,you"],
-        "array": ["1-100", "5", "1-9:2%3"], "dependency": ["12,13", "afterany:12:13"], "gpus-per-node": ["4"],
-    },
-    "pbs": {
-        "account": ["a b", "it's", 'say "hi"', "é 漢", "$HOME", "a;b", "-x", "back\\slash"],
-        "output": ["a b", 'say "hi"', "$HOME", "-x", "node2:/y", "%", "%%", "%x.out", "%a"],
-        "mail-user": ["a@b", "user@host.example", "it's"], "partition": ["plain", "R12@server"],
-    },
-    "torque": {
-        "job-name": ["train", "x" * 15], "partition": ["batch", "batch@server.example", "@server"],
-        "account": ["my project", 'say "hi"'], "qos": ["high"], "reservation": ["maint.1"],
-        "constraint": ["infiniband", "fast:bigmem"], "output": ["node2:/y", "$HOME/%x.out", "logs/out"],
-        "mail-user": ["me@example.org,you"], "array": ["0-9", "1,10,50-100%5", "7"], "gpus-per-node": ["4", "k80:2"],
-        "dependency": ["afterok:123.big.iron.com", "before:234.a:235.a", "on:2", "synccount:1", "afterokarray:12[]"],
-    },
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("field", [*CARRIED["slurm"]])
@@ -61,35 +34,6 @@ def test_what_the_manuals_show_is_not_refused(scheduler: str, field: str) -> Non
     assert [value for value in TAKES[scheduler][field] if script_with(scheduler, field, value) is None] == []
 
 
-# Values that a directive cannot hold, beside those of the remedies below.
-REFUSES = {
-    "slurm": {"job-name": ["a\nb"], "directive": ["--x\n#SBATCH -n9"], "array": ["5-1", "1-9:0"]},
-    "pbs": {
-        "output": ["x" * 513, "é", "%j.out", "a:b", " lead", "my_x:/y", "%J", "%a%a", "--", "a\tb"],
-        "account": ["--", "a\\,b", "a\nb"], "mail-user": ["#c", "é 漢", '"'], "qos": ["high"], "setup": ["a\nb"],
-        "partition": ["a,b", "a b", "-x", "*", "--"], "array": ["3-3", "5-1", "1-2,4-5", "1,3", "1-9:0"],
-        "dependency": ["singleton"], "constraint": ["gpu&ib"], "container": ["x.sqsh"],
-        # A real qsub looks for the backslash that goes on to the next line before any spaces at the end.
-        "directive": ["-h \\", "-h \\  ", "-A a\n#PBS -h"],
-    },
-    "torque": {
-        "job-name": ["x" * 16, "1a", "a b"], "dependency": ["aftercorr:1", "on:0", "singleton"],
-        "output": ["a b", "é", "%j", "a:b"], "gpus-per-node": ["3090:1"], "partition": ["a@b@c"],
-        "array": ["5-1", "1-9:0", "1-9:2", "1-9%0"],
-    },
-    "lsf": {
-        "job-name": ["a b", "a[1]"], "output": ["%5j.out", "%%J"], "constraint": ["a&b", "a b", "(a", "a)(b", "a!b"],
-        "dependency": ["afterok(1)", "done(1) & done(2)", "done(1a)"], "partition": ["default", "a/b"],
-        "array": ["0-9", "5-1", "1-9:0", "1-9%0"], "mail-type": ["REQUEUE"],
-    },
-    "sge": {
-        "job-name": ["1a", "a:b", "a@b"], "account": ["a/b", "a b"], "output": ["a:b:c", "/x/$PWD", "%t", "a#b"],
-        "array": ["0-3", "1-3,5", "5-1", "1-9:0", "1-9%0"], "dependency": ["afterok:1"], "mail-user": ["me,"],
-        "partition": ["a/b"], "qos": ["high"],
-    },
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(("scheduler", "field"), [(name, field) for name in REFUSES for field in REFUSES[name]])
 def test_what_a_scheduler_cannot_carry_is_refused_by_name(scheduler: str, field: str) -> None:
     """The error names the field."""
@@ -103,6 +47,7 @@ def test_what_a_scheduler_cannot_carry_is_refused_by_name(scheduler: str, field:
         ("slurm", {"ntasks-per-node": "1+2", "nodes": "1+1"}, "ntasks-per-node"),
         ("pbs", {"array": "1-2", "requeue": True}, "requeue"),
         ("lsf", {"job-name": "x" * 251, "array": "1-9"}, "job-name"),  # 255 characters with the indices
+        ("pbs", {"output": "x" * 513}, "output"),
     ],
 )
 def test_fields_that_exclude_each_other_are_refused(scheduler: str, options: dict[str, object], field: str) -> None:
@@ -141,6 +86,20 @@ def test_the_remedy_works(scheduler: str, options: dict[str, object], works: dic
     assert render(scheduler, describe(works, ["train.py"]))
 
 
+@given(st.text("ab1()&|!=< ", max_size=12))
+@example("a&b")
+@example("(a&b")
+def test_an_expression_that_is_advised_for_lsf_is_taken(text: str) -> None:
+    """Its parentheses come out even, too."""
+    try:
+        assert directives._lsf_selection(text).count("(") == text.count(")")
+    except UsageError as refused:
+        if found := re.match("--constraint ('.*'),", f"{refused.remedy},"):
+            directives._lsf_selection(literal_eval(found[1]))
+        else:
+            assert text != "a&b"
+
+
 @pytest.mark.parametrize(
     ("scheduler", "options", "directives"),
     [
@@ -152,6 +111,7 @@ def test_the_remedy_works(scheduler: str, options: dict[str, object], works: dic
         ("torque", {"qos": "high", "reservation": "maint.1"}, ["-l qos=high", "-l advres=maint.1"]),
         # Limits in whole minutes, rounded up; lists with blanks; memory for each host.
         ("lsf", {"nodes": "2", "ntasks-per-node": "3", "time": "61s"}, ["-n 6", "-W 0:02"]),
+        ("lsf", {"job-name": "x" * 300}, [f"-J {'x' * 300}"]),
         ("lsf", {"ntasks-per-node": "3", "cpus-per-task": "4", "mem": "1000", "constraint": ["a||b"]},
          ['-R "select[a||b] span[ptile=3] affinity[core(4)] rusage[mem=1000MB/host]"']),
         ("lsf", {"gpus-per-node": "a100:2", "partition": "a,b", "array": "1-9:2%3", "exclusive": True, "requeue": True},

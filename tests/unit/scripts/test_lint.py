@@ -224,6 +224,10 @@ def test_what_single_quotes_keep_is_blank() -> None:
     assert len(line.here) == len(line.text)
 
 
+def test_only_what_stands_in_the_text_for_another_shell_is_expanded_early() -> None:
+    assert [line.early for line in split_lines('bash -c "$(mingle a)"\n$(mingle b)\n')[1]] == [(9,), ()]
+
+
 def test_what_others_start_is_marked() -> None:
     """The bodies of functions and here-documents are not run where they stand."""
     script = "a() { b; }\nc\nfunction d {\n  e\n  if f; then { g; }\n  fi\n}\nh\ncat <<A\ni\nA\nj() (\n  k\n)\nl\n"
