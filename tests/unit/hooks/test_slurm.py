@@ -498,6 +498,7 @@ def test_enroot_s_hook_hands_on_what_all_tasks_of_a_container_share(tmp_path: Pa
     assert ranks or tasks == "1(x2)"
     environ_file.write_text("PATH=/image\n")
     subprocess.run(["/bin/sh", "-c", text], env=environ, check=True)
-    assert {*environ_file.read_text().splitlines()} == {"PATH=/image"} | (wanted - ranks if tasks == "2(x2)" else wanted)
+    shared = wanted - ranks if tasks == "2(x2)" else wanted
+    assert {*environ_file.read_text().splitlines()} == {"PATH=/image"} | shared
     for broken in ({}, {**environ, "ENROOT_ENVIRON": f"{tmp_path}/none/x"}, {**environ, "SLURM_JOB_ID": "x y"}):
         subprocess.run(["/bin/sh", "-c", text], env=broken, check=True)
