@@ -15,17 +15,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, shell_complete, split_arg_string
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    shell_complete,
+)
 
-from mingle_hooks import __version__, files, plugins, values
+from mingle_hooks import __version__, plugins, values
 from mingle_hooks.errors import MingleError, UsageError
 from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
 from mingle_hooks.files import send_stderr, send_stdout, write_stdout
 from mingle_hooks.schedulers.facts import SCHEDULER, SOURCES
-from mingle_hooks.settings import BACKENDS, FLAGS, OPTIONS, TABLE, split_call
-from mingle_hooks.values import nearest, number
+from mingle_hooks.settings import BACKENDS, FLAGS, TABLE
+from mingle_hooks.values import nearest
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -338,102 +345,25 @@ def own_options(command: Callable[..., Any], table: dict[str, Shown], **more: di
     return command
 
 
-# `mingle completion`: completion scripts for bash, zsh and fish, and the completions themselves.
-#
-# The scripts call mingle with _MINGLE_COMPLETE set, as click does. After the options of `mingle exec` and `mingle run`
-# the words belong to COMMAND: then the answer is its position, and the shell completes it as usual.
+# `mingle completion`: click's scripts for bash, zsh and fish, which call mingle with _MINGLE_COMPLETE set.
 
-_MOST_ARGUMENTS = 1 << 20  # of a command line
+COMPLETERS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
-class _Bash(ShellComplete):
-    """bash's completion, most of which the other shells share."""
-
-    name = "bash"
-
-    def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the cursor, without mingle itself, and the word at it."""
-        words = split_arg_string(os.environ.get("COMP_WORDS", ""))
-        current = self.current(words)
-        self._current, self._places = current, _merge_words(words[1:current])
-        # bash gives the end of `--for=`, which is among the words before, as a word.
-        incomplete = "" if words[current : current + 1] in ([], ["="]) else words[current]
-        return [word for word, _ in self._places], incomplete
-
-    def current(self, words: list[str]) -> int:
-        """Return the index of the word at the cursor."""
-        position = number(os.environ.get("COMP_CWORD", ""), most=_MOST_ARGUMENTS)
-        return len(words) if position is None else position
-
-    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
-        """Return the completions of the word at the cursor."""
-        found = _parse_command(args)
-        if found is not None and (found[1] or not incomplete.startswith("-")):
-            words = found[1][1:] if found[1][:1] == ("--",) else found[1]
-            at = self._places[len(args) - len(words)][1] + 1 if words else self._current
-            return [CompletionItem(str(at), type="command")]
-        option, is_joined, begun = incomplete.partition("=")
-        if not (is_joined and option.startswith("--")):
-            return super().get_completions(args, incomplete)
-        items = super().get_completions([*args, option], begun)
-        return [CompletionItem(f"{option}={item.value}", item.type, item.help) for item in items]
-
-    def source(self) -> str:
-        """Return the shell's completion script."""
-        return files.shipped_text(f"templates/completion/{self.name}") % self.source_vars()
-
-    def format_completion(self, item: CompletionItem[str]) -> str:
-        """Return one line, as bash reads it."""
-        return f"{item.type},{item.value}"
+def complete_file(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Let the shell complete a file's name, as in COMMAND's words."""
+    return [CompletionItem(incomplete, type="file")]
 
 
-def _parse_command(args: list[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
-    """Return the options and COMMAND of `exec` and `run`; None for other commands."""
-    if args[:1] == ["run"]:
-        own = {f"--{name.replace('_', '-')}": name for name in RUN}
-        flags = {option: name for option, name in own.items() if not RUN[name].metavar}
-        texts = {option: name for option, name in own.items() if RUN[name].metavar}
-        return split_call(args[1:], FLAGS | flags, OPTIONS | texts)
-    return split_call(args[1:]) if args[:1] == ["exec"] else None
-
-
-def _merge_words(words: list[str]) -> list[tuple[str, int]]:
-    """Return each word with its index; bash splits `--name=value` into three words, which are joined."""
-    found: list[tuple[str, int]] = []
-    for place, word in enumerate(words):
-        if word == "=" and found and found[-1][0].startswith("--"):
-            found[-1] = (f"{found[-1][0]}=", found[-1][1])
-        elif found and words[place - 1] == "=" and found[-1][0].endswith("="):
-            found[-1] = (found[-1][0] + word, found[-1][1])
-        else:
-            found.append((word, place))
-    if found and found[-1][0].endswith("=") and words[-1] == "=":  # the value is being typed
-        found[-1] = (found[-1][0][:-1], found[-1][1])
-    return found
-
-
-class _Zsh(_Bash):
-    name = "zsh"
-
-    def format_completion(self, item: CompletionItem[str]) -> str:
-        """Return three lines: the type, the value, and the help or _."""
-        return f"{item.type}\n{item.value}\n{' '.join((item.help or '_').split())}"
-
-
-class _Fish(_Bash):
-    name = "fish"
-
-    def current(self, words: list[str]) -> int:
-        """Return the index of the word at the cursor; in fish COMP_CWORD holds the word itself."""
-        return len(words) - bool(os.environ.get("COMP_CWORD"))
-
-    def format_completion(self, item: CompletionItem[str]) -> str:
-        """Return one line, with the help after a tab."""
-        description = "\t" + " ".join(item.help.split()) if item.help else ""
-        return f"{item.type},{item.value}{description}"
-
-
-COMPLETERS = {completer.name: completer for completer in (_Bash, _Zsh, _Fish)}
+# COMMAND of `exec` and `run`, with its arguments.
+command_argument = click.argument(
+    "command",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    metavar="COMMAND [ARG]...",
+    shell_complete=complete_file,
+)
 _COMPLETION_EXAMPLES = """\
 bash: echo 'eval "$(mingle completion bash)"' >> ~/.bashrc
 zsh: echo 'eval "$(mingle completion zsh)"' >> ~/.zshrc # after compinit
@@ -442,8 +372,6 @@ fish: mingle completion fish > ~/.config/fish/completions/mingle.fish"""
 
 def respond(cli: click.Command, instruction: str) -> int:
     """Print the completions for an instruction such as bash_complete; return the exit code. Raises UsageError."""
-    for completer in COMPLETERS.values():
-        add_completion_class(completer)
     if instruction.partition("_")[0] not in COMPLETERS:
         raise UsageError(f"{COMPLETE} such as bash_complete", instruction, "`mingle completion bash`")
     return shell_complete(cli, {}, "mingle", COMPLETE, instruction)

@@ -71,7 +71,7 @@ srun mingle exec --scope task python train.py    # one process per task"""
     context_settings={"allow_interspersed_args": False},
 )
 @partial(settings_options, hidden=ONLY_PRINTED)
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND [ARG]...")
+@commands.command_argument
 def exec(*, command: tuple[str, ...], **options: Any) -> int:  # noqa: A001 - the command's own name
     """Set the variables, then become COMMAND.
 
@@ -162,7 +162,7 @@ _NO_RUN_OPTIONS = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 )
 @partial(own_options, table=RUN, warn_signal={"default": "USR1"}, start_option={"multiple": True})
 @partial(settings_options, without=_NO_RUN_OPTIONS)
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND [ARG]...")
+@commands.command_argument
 def run(*, command: tuple[str, ...], **options: Any) -> int:
     """Run COMMAND on all hosts of the job as one.
 

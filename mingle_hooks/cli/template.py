@@ -6,10 +6,9 @@ import os
 import sys
 
 import click
-from click.shell_completion import CompletionItem
 
 from mingle_hooks import files, settings
-from mingle_hooks.cli.commands import FIELD_GROUPS, FIELD_VALUES, Group, Grouped, Option, Shown
+from mingle_hooks.cli.commands import FIELD_GROUPS, FIELD_VALUES, Group, Grouped, Option, Shown, complete_file
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.files import config_directory, write_stdout
 from mingle_hooks.keys import fresh
@@ -108,10 +107,6 @@ def _places(given: tuple[str, ...]) -> tuple[str, ...]:
     return script.template_path(given or settings.load(os.environ, {}).section("template")["directories"], os.environ)
 
 
-def _file(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    return [CompletionItem(incomplete, type="file")]
-
-
 def _option(field: Field) -> click.Option:
     names = [field.option, *filter(None, [field.short]), *_ALIASES.get(field.name, ()), f"{field.attribute}_"]
     if field.kind == "flag":
@@ -160,7 +155,9 @@ def _command(name: str) -> click.Command:
         f"mingle template {name} --nodes 2 --gpus-per-node 8 --time 4:00:00 -- train.py",
         common=_COMMON,
         params=[
-            click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND", shell_complete=_file),
+            click.Argument(
+                ["command"], nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND", shell_complete=complete_file
+            ),
             *(_option(field) for field in FIELDS.values()),
             click.Option(["--spec"], metavar="FILE", help="job description in TOML; options win over it"),
             click.Option(["--template-dir"], multiple=True, metavar="DIR", help="directory with your own templates"),
