@@ -149,10 +149,10 @@ def test_a_tab_completes_what_is_typed_in_a_terminal(shell: str, place: Path) ->
 
 def test_fish_offers_the_same(place: Path) -> None:
     need("fish")
-    script = "mingle completion fish | source; complete -C 'mingle env --for nccl,g'; complete -C 'mingle run some-f'"
+    script = "mingle completion fish | source; complete -C 'mingle env --for gl'; complete -C 'mingle run some-f'"
     argv = ["fish", "--no-config", "-c", script]
     done = subprocess.run(argv, env=environ(place), cwd=place, capture_output=True, text=True, check=True)
-    assert (done.stdout.split(), done.stderr) == (["nccl,gloo", "some-file"], "")
+    assert (done.stdout.split(), done.stderr) == (["gloo", "some-file"], "")
 
 
 @pytest.mark.parametrize(
