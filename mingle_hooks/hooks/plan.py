@@ -477,6 +477,7 @@ _ALL_ENTER = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 _KEY_DIGITS = range(64, 129, 2)
 UNHEALTHY = 1  # the exit status of `mingle hooks verify` with findings
 VERIFY_S = 10.0  # a node health check that takes longer is a problem of its own
+AGAIN_S = 1.0  # the first look may have met an installation between two of its files
 
 
 class Finding(NamedTuple):
@@ -508,10 +509,16 @@ def quick_findings(root: str, scheduler: str, seconds: float = VERIFY_S) -> list
     """Return what the health check of a node finds. Raises PlaceError and SettingsError."""
     if hung := hung_finding(root, scheduler, seconds):
         return [hung]
-    installed = files.read_manifest(root)
-    given = load({}, {}, system_file=files.below_root(root, SYSTEM_FILE))
-    health = check_health(root, installed, scheduler, given.section("hooks")["key_file"])
-    return [finding for finding in health if not finding.note]
+    found: list[Finding] = []
+    for wait_s in (0, AGAIN_S):
+        time.sleep(wait_s)
+        installed = files.read_manifest(root)
+        given = load({}, {}, system_file=files.below_root(root, SYSTEM_FILE))
+        health = check_health(root, installed, scheduler, given.section("hooks")["key_file"])
+        found = [finding for finding in health if not finding.note]
+        if not found:
+            break
+    return found
 
 
 def hung_finding(root: str, scheduler: str, seconds: float, more: Iterable[str] = ()) -> Finding | None:

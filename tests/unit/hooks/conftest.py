@@ -6,6 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from mingle_hooks.hooks import plan
+
+
+@pytest.fixture(autouse=True)
+def looks_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look again at once, as what is wrong in a test stays so."""
+    monkeypatch.setattr(plan, "AGAIN_S", 0)
+
 
 @pytest.fixture(autouse=True)
 def no_mount_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -20,7 +20,7 @@ import mingle_hooks
 from mingle_hooks.cli import main
 from mingle_hooks.cli.hooks import hooks
 from mingle_hooks.errors import UsageError
-from mingle_hooks.hooks import files, slurm, verify
+from mingle_hooks.hooks import files, plan, slurm, verify
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import Finding, Where, hung_finding
 from mingle_hooks.hooks.verify import preview_job, why_nothing
@@ -56,6 +56,14 @@ def test_an_upgrade_is_no_deviation(root: Path, monkeypatch: pytest.MonkeyPatch,
     assert len(reported) == 5
     assert all(line.startswith("note ") and "mingle hooks install slurm" in line for line in reported)
     assert (quiet(root), capfd.readouterr().out) == (0, "")
+
+
+def test_no_node_is_blamed_while_an_installation_is_at_work(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The health check looks again before it says BAD: meanwhile the manifest, or the other hooks, get their names."""
+    at(root, f"{OURS}/epilog").unlink()
+    monkeypatch.setattr(plan, "AGAIN_S", 1)
+    monkeypatch.setattr(time, "sleep", lambda seconds: seconds and install(root))
+    assert quiet(root) == 0
 
 
 def test_a_hook_that_only_the_later_version_has_is_a_note(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
