@@ -11,8 +11,8 @@ As with mutmut, annotations, decorators and texts stay as they are. So does what
 defect: numbers whose name ends with a unit or says that it is a limit (MOST_LINKS), round ones and powers of two, and
 whether such a limit, or a time, may just be reached (< or <=). A socket's option is on with 2 as with 1. Unlike with
 mutmut, code outside of functions changes, too.
-A block's tests are all that ran it, also those of its callers, up to SHARE of the time of all without hosts; those
-with hosts are up to MOST_ON_HOSTS, of up to LONG_S each.
+A block's tests are all that ran it, also those of its callers: its module's, its room's and others, each up to SHARE
+of the time of all without hosts; those with hosts are up to MOST_ON_HOSTS, of up to LONG_S each.
 
 A mutant of what ends processes may end all processes of its user. As root, mutants see only their own, by a namespace;
 another user should have no other work on the machine.
@@ -49,8 +49,8 @@ ALL = ROOT / "build" / "mutants"
 HOME = Path(sys.prefix) if Path(sys.prefix).parent == ALL else ALL / "0"
 RECORD, ENDS = ALL / "record.json", "ends.json"
 FAILED = HOME / "failed"
-# How much of the time of all tests without hosts a mutant's may take: those that notice a mutant do so early.
-SHARE = 0.05
+# How much of the time of all tests without hosts its module's, its room's and other tests may take, each.
+SHARE = 0.02
 # A Slurm starts in some seconds, and most of these tests wait.
 MOST_ON_HOSTS, LONG_S = 8, 12.0
 CAUGHT, ON_HOSTS = "caught", "caught on hosts"
@@ -406,22 +406,24 @@ class Record:
         return found
 
     def of(self, mutant: Mutant) -> list[list[str]]:
-        """Return the tests that run a mutant's block: its module's, the others, and those on hosts, up to a limit."""
+        """Return the tests that run a mutant's block, up to limits: its module's, its room's, others, then on hosts."""
         block, function, module = mutant.block, mutant.block.partition("#")[0], f"{mutant.path}:"
         tests = next((self.tests[name] for name in (block, function, module) if name in self.tests), set[str]())
         cases: Counter[str] = Counter()  # one case of each test comes before the others
         far = {}
         for test in sorted(tests, key=self.seconds.__getitem__):
             cases[name := test.partition("[")[0]] += 1
-            far[test] = (not mutant.is_own(test), not mutant.is_of_room(test), cases[name], self.seconds[test], test)
-        parts: list[list[str]] = [[], [], []]
-        left = SHARE * sum(seconds for test, seconds in self.seconds.items() if not _has_hosts(test))
+            far[test] = (not mutant.is_of_room(test), cases[name], self.seconds[test], test)
+        parts: list[list[str]] = [[], [], [], []]
+        left = [SHARE * sum(seconds for test, seconds in self.seconds.items() if not _has_hosts(test))] * 3
         for test in sorted(tests, key=far.__getitem__):
-            if _has_hosts(test):
-                parts[2] += [test] * (self.seconds[test] <= LONG_S)
-            elif (left := left - self.seconds[test]) > 0:
-                parts[not mutant.is_own(test)].append(test)
-        return [*parts[:2], parts[2][:MOST_ON_HOSTS]]
+            part = 3 if _has_hosts(test) else 0 if mutant.is_own(test) else 1 if mutant.is_of_room(test) else 2
+            if part == 3:
+                parts[3] += [test] * (self.seconds[test] <= LONG_S)
+            elif self.seconds[test] <= left[part]:
+                left[part] -= self.seconds[test]
+                parts[part].append(test)
+        return [*parts[:3], parts[3][:MOST_ON_HOSTS]]
 
 
 def _has_hosts(test: str) -> bool:
@@ -467,7 +469,7 @@ def run(mutant: Mutant, record: Record) -> tuple[str, str]:
         part = next((part for part in tests if part and _notice(part, text, changed, record)), None)
     finally:
         shutil.copy(ROOT / mutant.path, changed)
-    return "survived" if part is None else ON_HOSTS if part is tests[2] else CAUGHT, what
+    return "survived" if part is None else ON_HOSTS if part is tests[3] else CAUGHT, what
 
 
 def _notice(tests: list[str], text: str, changed: Path, record: Record) -> bool:
@@ -514,6 +516,7 @@ def main() -> None:
     homes = [ALL / str(number) for number in range(given.jobs)]
     words = [str(Path(__file__)), "--seed", str(given.seed), "--only", given.only, "--jobs", str(given.jobs)]
     environ = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    print(f"{given.sample} mutants, --seed {given.seed}", flush=True)
     for home in homes:
         make_environment(home)
     for sample, some in (0, homes[:1]), (given.sample, homes):  # the first one records

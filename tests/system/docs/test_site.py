@@ -1,11 +1,13 @@
 """`make site`: the pages as a site that is sound, needs nobody else's machine, and is searched by what people type."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from documents import DOCS, ROOT
@@ -44,6 +46,35 @@ def test_a_link_that_leads_nowhere_fails_and_nothing_else_is_wrong(built: subpro
     assert "Aborted with 2 warnings in strict mode" in built.stdout
     assert [name in built.stderr for name in ("'none.md'", "'run.md#none'")] == [True, True]
     assert built.returncode != 0
+
+
+def pages_with(site: Path, words: str) -> set[str]:
+    """Return the pages of the search's index with a section in which each of these words begins one."""
+    sections: list[dict[str, Any]] = json.loads((site / "search/search_index.json").read_text())["docs"]
+    found = set()
+    for section in sections:
+        text = re.sub(r"<[^>]*>", " ", f"{section['title']} {section['text']}")
+        if all(re.search(rf"\b{re.escape(word)}", text, re.IGNORECASE) for word in words.split()):
+            found.add(section["location"].partition("/#")[0].strip("/"))
+    return found
+
+
+def test_the_search_finds_what_people_type(site: Path) -> None:
+    """All words in one section of that page."""
+    for words in ("NCCL_SOCKET_IFNAME", "trains alone", "init_process_group", "29500"):
+        assert "faq" in pages_with(site, words)
+    assert "networks" in pages_with(site, "NCCL_SOCKET_IFNAME")
+    assert "admin" in pages_with(site, "drain")
+
+
+def test_what_is_typed_is_not_torn_on_a_narrow_screen(site: Path) -> None:
+    """An option stays in one line, a message is wrapped, and a table or a listing is not."""
+    page = (site / "troubleshooting/index.html").read_text()
+    assert '<code><span class="word">--timeout</span></code>' in page
+    assert '<pre class="message"><span></span><code>mingle: expected all 2 nodes of the job' in page
+    assert "<pre><span></span><code>node1: NAME " in page
+    assert "\n.md-typeset .message code { white-space: pre-wrap }\n" in (site / "site.css").read_text()
+    assert re.search(r'<link rel="stylesheet" href="[./]*site\.css">', page)
 
 
 def test_every_page_is_in_the_navigation(site: Path) -> None:

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGING = ROOT / "packaging"
 VERSION = mingle_hooks.__version__
 PROJECT = (ROOT / "pyproject.toml").read_text()
+known_or_not = pytest.mark.parametrize("source", ["https://forge.example/mingle", ""], ids=["known", "not known"])
 # Neither Spack nor conda-forge has it; mingle does without, and both recipes name it for those who have it.
 OPTIONAL = "multicast-expert"
 
@@ -60,7 +61,14 @@ def test_spack_knows_the_same_version_and_dependencies() -> None:
     assert its["versions"][-1] == VERSION
 
 
-@pytest.mark.parametrize("source", ["https://forge.example/mingle", ""], ids=["known", "not known"])
+@known_or_not
+def test_spack_has_the_address_of_the_variable(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """And none where it is not set."""
+    monkeypatch.setenv("MINGLE_SOURCE_URL", source)
+    assert (spack()["class"].git, spack()["class"].homepage) == (source, source)
+
+
+@known_or_not
 def test_conda_knows_the_same_version_dependencies_and_address(source: str) -> None:
     """As jinja2 fills it in; without an address it builds the checkout that it is in."""
     text = (PACKAGING / "conda/meta.yaml").read_text()
@@ -113,3 +121,12 @@ def test_every_python_that_ci_runs_is_a_classifier() -> None:
     versions = re.findall(r'"(3\.\d+)"', listed)
     assert re.findall(r'"Programming Language :: Python :: (3\.\d+)"', PROJECT) == versions
     assert versions[0] == NEEDED["python"]
+
+
+def test_no_file_has_a_placeholder_for_an_address() -> None:
+    """Where an address is not known, the field is left out."""
+    kept = [*(ROOT / "packaging").rglob("*"), *ROOT.glob("*.*"), *(ROOT / "docs").rglob("*.md")]
+    texts = {path: path.read_text(errors="replace") for path in kept if path.is_file() and path.suffix != ".pyc"}
+    assert [
+        path for path, text in texts.items() if re.search(r"git\.example|example\.(org|com)/mingle|\.invalid\b", text)
+    ] == []

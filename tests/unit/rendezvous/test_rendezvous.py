@@ -19,7 +19,7 @@ from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.local_tasks import follow_first_task, serve_local_tasks
 from mingle_hooks.rendezvous.member import Request
-from mingle_hooks.rendezvous.rendezvous import Listeners, Rendezvous, meet, stand_as_candidate
+from mingle_hooks.rendezvous.rendezvous import Listeners, Rendezvous, _named_addresses, meet, stand_as_candidate
 from mingle_hooks.rendezvous.wire import Attempt, Body
 
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
@@ -203,6 +203,23 @@ def test_a_named_port_that_is_taken_is_refused_for_rank_0_and_left_to_the_other_
                 stand(loop, rank=0, **named)
             assert stand(loop, rank=None, **named) is None
         assert not loop.poller.watched
+
+
+@pytest.mark.parametrize(
+    ("addr", "hosts", "rank", "is_own"),
+    [
+        ("127.0.0.1", ("a",), 0, True),  # of one host
+        ("127.0.0.1", ("a", "b"), 0, False),
+        ("192.0.2.9", ("a", "b"), 0, False),
+        ("192.0.2.9", ("a", "b"), None, True),  # another host's, which is rank 0 then
+        ("no-such-host.invalid", ("a",), 0, False),
+    ],
+)
+def test_an_exported_address_has_to_be_rank_0s(
+    addr: str, hosts: tuple[str, ...], rank: int | None, *, is_own: bool
+) -> None:
+    _, failure = _named_addresses(any_request(nodes=len(hosts), hosts=hosts, rank=rank, pinned={"MASTER_ADDR": addr}))
+    assert (failure is None) == is_own
 
 
 def test_only_rank_0_leads_before_another_has_checked_in() -> None:

@@ -208,8 +208,7 @@ def test_a_program_is_of_the_mingle_that_it_lies_in(tmp_path: Path) -> None:
     """Another one may be installed."""
     own = tmp_path / "mingle_hooks"
     (own / "run").mkdir(parents=True)
-    for package in (own, own / "run"):
-        (package / "__init__.py").touch()
+    (own / "__init__.py").touch()
     (own / "run/processes.py").write_text("def run_sweep(_arguments):\n    return 3\n")
     program = shutil.copy(START[-1], own)
     assert subprocess.run([*START[:-1], program, "sweep"], check=False).returncode == 3

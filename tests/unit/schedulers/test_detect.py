@@ -56,9 +56,9 @@ job id alone: JOB_ID=9
 -> scheduler=none
 flux: FLUX_JOB_ID=\u0192abc1 FLUX_JOB_SIZE=8 FLUX_JOB_NNODES=2 FLUX_TASK_RANK=5 FLUX_TASK_LOCAL_ID=1 \
     PMI_RANK=5 PMI_SIZE=8
--> scheduler=flux job_id=fabc1 nodes=2 node_rank=1 task_rank=5 local_rank=1
+-> scheduler=flux job_id=fabc1 nodes=2 node_rank=1 task_rank=5 local_rank=1 local_count=None
 flux on one node: FLUX_JOB_ID=f1 FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=1 FLUX_TASK_RANK=3 FLUX_TASK_LOCAL_ID=3
--> nodes=1 node_rank=0 task_rank=3
+-> nodes=1 node_rank=0 task_rank=3 local_count=4
 indexed job: KUBERNETES_SERVICE_HOST=10.0.0.1 JOB_COMPLETION_INDEX=2 HOSTNAME=train-2
 -> scheduler=kubernetes node_rank=2 job_id=train nodes=None
 a pod whose name ends in another number: KUBERNETES_SERVICE_HOST=10.0.0.1 JOB_COMPLETION_INDEX=2 HOSTNAME=train-3
