@@ -77,10 +77,8 @@ GPU = {**UNEVEN, "CUDA_VISIBLE_DEVICES": "0"}
 
 def view(environ: dict[str, str], options: dict[str, Any], notes: list[str] | None = None) -> View:
     """Return what --no-wait gives on a host without GPUs; without a key, and with one port to choose from."""
-    spec = member_spec(
-        {"HOME": "/nowhere", "CUDA_VISIBLE_DEVICES": "", **environ},
-        {"insecure": True, "port_range": "29500-29500", **options},
-    )
+    options = {"insecure": True, "port_range": "29500-29500", **options}
+    spec = member_spec({"HOME": "/nowhere", "CUDA_VISIBLE_DEVICES": "", **environ}, options)
     return join(spec, notes_of([] if notes is None else notes), no_wait=True)
 
 

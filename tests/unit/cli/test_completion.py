@@ -37,14 +37,16 @@ WORDS = {
     "mingle env --shell ": {*SHELLS},
     "mingle env --via ": {*BACKENDS},
     "mingle env --scope ": {"node", "task"},
-    "mingle env --on-failure ": {"exit", "status"},
     "mingle env --slots ": {"gpus", "tasks", "cpus"},
-    "mingle env --nodes 4 --id a --scope ": {"node", "task"},
     "mingle template ": {*SCHEDULERS, "list", "show", "eject"},
     "mingle template slurm --launcher ": {*LAUNCHERS},
     "mingle hooks render ": {"slurm", "pbs", "torque"},
     "mingle hooks render pbs ": {*TARGETS["pbs"].hooks},
     "mingle completion ": {*SPOKEN},
+    # Behind a mistake, without an error: a person's line is no place for a message.
+    "mingle =": {*COMMANDS},
+    'mingle env "unclosed': set(),
+    "mingle env --nosuch ": set(),
 }
 # What is typed -> the one thing that a Tab makes of it.
 BECOMES = {
@@ -52,7 +54,6 @@ BECOMES = {
     "mingle env --for nccl,g": "mingle env --for nccl,gloo",
     "mingle env --on": "mingle env --on-failure",
     "mingle exec --nodes 4 python some-f": "mingle exec --nodes 4 python some-file",
-    "mingle exec -- python some-f": "mingle exec -- python some-file",
     "mingle run --restarts 3 some-f": "mingle run --restarts 3 some-file",
     "mingle run --log-dir some-d": "mingle run --log-dir some-directory/",
     "mingle env --key-file some-f": "mingle env --key-file some-file",
@@ -153,12 +154,3 @@ def test_fish_offers_the_same(place: Path) -> None:
     argv = ["fish", "--no-config", "-c", script]
     done = subprocess.run(argv, env=environ(place), cwd=place, capture_output=True, text=True, check=True)
     assert (done.stdout.split(), done.stderr) == (["gloo", "some-file"], "")
-
-
-@pytest.mark.parametrize(
-    "typed", ['mingle env "unclosed', "mingle nosuch --for ", "mingle env --nosuch ", "mingle =", " "]
-)
-@pytest.mark.parametrize("shell", SPOKEN)
-def test_a_tab_behind_a_mistake_is_answered_without_an_error(forked: Forked, shell: str, typed: str) -> None:
-    """Whatever stands there: a person's line is no place for a message."""
-    answer(forked, shell, typed)
