@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.check import facts, report
+from mingle_hooks.check import facts, gpus, report
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLookups
 from mingle_hooks.check.report import Address, Measured, Peer, ProbeOrder, SendOrder
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
@@ -657,8 +657,12 @@ class Probe:
     def _report(self) -> None:
         """Send this host's facts, once all are known."""
         if self._link is not None and self._devices.is_known:
-            faults = [*self._faults, *self._devices.faults]
-            self._link.send_message(report.FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
+            known = {
+                "fingerprint": gpus.with_gpus(self._body["fingerprint"], self._devices.parts),
+                "spaces": self._devices.spaces,
+                "faults": [*self._faults, *self._devices.faults],
+            }
+            self._link.send_message(report.FACTS, {**self._body, **known})
 
     # --- Orders.
 

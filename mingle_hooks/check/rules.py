@@ -698,7 +698,8 @@ RULES: tuple[tuple[Callable[[Report], Iterator[Finding]], str], ...] = (
 # Fields of a fingerprint that have remedies of their own.
 _USERS_FIELDS = ("environment", "program", "git", "torch", "nccl", "cuda", "jax", "python", "mingle", "image")
 _FIELD_REMEDIES = dict.fromkeys(_USERS_FIELDS, "user: run the same program in the same environment on all hosts") | {
-    "limits": "admin: set one limit for all hosts (limits.conf, LimitMEMLOCK of slurmd and sshd)"
+    "limits": "admin: set one limit for all hosts (limits.conf, LimitMEMLOCK of slurmd and sshd)",
+    "gpus": "admin: compare nvidia-smi -q there and on another node; set the limit (-pl), reset, reseat or drain it",
 }
 
 
