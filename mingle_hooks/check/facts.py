@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from io import FileIO
@@ -16,7 +17,7 @@ from mingle_hooks.check.report import MOST_ADDRESSES, MOST_OF_HOST, Address, Spa
 from mingle_hooks.errors import MingleError, NetworkError, printable
 from mingle_hooks.files import network_type
 from mingle_hooks.net import addresses, devices
-from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, read_attribute
+from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, list_entries, read_attribute
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
 from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits
 from mingle_hooks.rendezvous.wire import Body
@@ -49,7 +50,14 @@ def _address(end: UsableAddress) -> Address:
     name, mtu = end.interface.name, read_attribute(f"{_NET}/{end.interface.name}/mtu")
     kind = "bridge" if os.path.isdir(f"{_NET}/{name}/bridge") else end.interface.kind
     mtu_bytes = int(mtu) if mtu.isdecimal() else None
-    return Address(name, kind, end.host, end.address.network.prefixlen, mtu_bytes, end.interface.speed_mbps, 0)
+    found = Address(name, kind, end.host, end.address.network.prefixlen, mtu_bytes, end.interface.speed_mbps, 0)
+    return found._replace(mac=printable(read_attribute(f"{_NET}/{name}/address"), _LONGEST))
+
+
+def ephemeral_ports() -> tuple[int, int]:
+    """Return the first and the last port of those that the kernel gives to programs which ask for any."""
+    low, *high = read_attribute("/proc/sys/net/ipv4/ip_local_port_range").split() or ("32768", "60999")
+    return int(low), int(*high)
 
 
 def all_addresses() -> list[str]:
@@ -69,6 +77,42 @@ def own_facts(environ: Mapping[str, str]) -> Body:
         "gpus": devices.visible_gpus(environ),
         "fingerprint": text,
     }
+
+
+# Rows of Amount: what a host has of these, and what it has counted.
+
+SYMBOL_ERRORS, LINK_DOWNS, WRITE_MS = "symbol errors", "link failures", "ms to write 1 MiB of scratch"
+CORES, MEMORY = "cores", "MiB of memory"
+_COUNTERS = {SYMBOL_ERRORS: "symbol_error", LINK_DOWNS: "link_downed"}
+
+
+def own_amounts(root: str = "/") -> list[tuple[str, int]]:
+    """Return cores and memory of the whole host, whatever of it the job has."""
+    memory = read_attribute(f"{root}/proc/meminfo").split()[1:2]  # MemTotal: 2113420340 kB
+    return [(CORES, os.cpu_count() or 0), *((MEMORY, int(kib) >> 10) for kib in memory)]
+
+
+def rdma_errors(root: str = "/") -> list[tuple[str, int]]:
+    """Return the most errors that a port has counted since it was started; reading them waits for the device."""
+    cards = f"{root}/sys/class/infiniband"
+    ports = [
+        f"{cards}/{card}/ports/{port}" for card in list_entries(cards) for port in list_entries(f"{cards}/{card}/ports")
+    ]
+    counts = {name: [read_attribute(f"{port}/counters/{file}") for port in ports] for name, file in _COUNTERS.items()}
+    known = {name: [int(text) for text in texts if text.isdecimal()] for name, texts in counts.items()}
+    return [(name, max(values)) for name, values in known.items() if values]
+
+
+def write_time(folder: str) -> list[tuple[str, int]]:
+    """Return how long it takes to write to a directory, nothing if it takes no file that has no name."""
+    began = time.monotonic()
+    try:
+        with FileIO(os.open(folder, os.O_TMPFILE | os.O_WRONLY), "w") as file:
+            file.write(bytes(_MIB))
+            os.fdatasync(file.fileno())
+    except OSError:
+        return []
+    return [(WRITE_MS, int((time.monotonic() - began) * 1000))]
 
 
 def space_places(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -244,6 +288,7 @@ class DeviceFacts:
         self._loop, self._on_known, self._pending = loop, on_known, 0
         self._free: dict[str, list[int] | None] = {}
         self._faults: dict[str, str] = {}
+        self.amounts = own_amounts()
         self.parts: dict[str, str] = {}
         for path in space_places(environ):
             if network_type(path):
@@ -251,6 +296,9 @@ class DeviceFacts:
                 self._read(partial(space_of, path), partial(self._free.__setitem__, path))
             else:
                 self._free[path] = space_of(path)
+        scratch = partial(write_time, environ.get("TMPDIR") or "/tmp")  # noqa: S108 - what programs use
+        self._read(rdma_errors, lambda found: self.amounts.extend(found or ()))
+        self._read(scratch, lambda found: self.amounts.extend([(WRITE_MS, 1000)] if found is None else found))
         if gpus.has_gpu():
             late = f"its GPUs did not report their state within {_DEVICE_LIMIT_S:g} s"
             self._read(gpus.gpu_state, partial(self._take_state, ([late], {})))

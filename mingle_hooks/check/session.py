@@ -189,6 +189,8 @@ def _offsets(count: int) -> tuple[int, ...]:
 # Of more hosts than this, only this many send multicast; all listen.
 _MOST_SPEAKERS = 64
 _MTU = 1500  # of an interface that does not report one
+# A port that the kernel chose is tried in the first turns only: a few hosts suffice to find a firewall.
+_FREE_TURNS = 4
 
 Rows = dict[tuple[int, int, int], report.Measured]  # from host, to host, network
 Arrivals = dict[tuple[int, int, int], int]  # the same -> datagrams that arrived
@@ -212,8 +214,9 @@ def probe_orders(hosts: Sequence[Host], here: Sequence[int], shared: Sequence[Ne
                     mine, theirs = ends.get(hosts[number].name), ends.get(host.name)
                     if mine and theirs and mine.address != theirs.address and theirs.port:  # 0: it found no free port
                         mtu = min(theirs.mtu or _MTU, mine.mtu or _MTU)
-                        peer = report.Peer(other, turn, begins, network, mine.address, theirs.address, theirs.port, mtu)
-                        orders[number]["peers"].append(peer._asdict())
+                        free_port = theirs.free_port if turn < _FREE_TURNS else 0
+                        ways = mine.address, theirs.address, theirs.port, mtu, free_port
+                        orders[number]["peers"].append(report.Peer(other, turn, begins, network, *ways)._asdict())
     return orders, len(turns)
 
 
@@ -297,11 +300,12 @@ def _pairs(
             came_back = min(arrived.get((b, a, network), 0), back.sent)
             ends = hosts[a].name, hosts[b].name, shared_network.name
             counts = there.sent, came, back.sent, came_back
-            pair = Pair(*ends, *counts, there.rtt_us, there.mtu, there.closed, back.closed)
+            closed = there.closed, back.closed, there.free_closed, back.free_closed
+            pair = Pair(*ends, *counts, there.rtt_us, there.mtu, *closed)
             is_busy = any(hosts[number].late_s or hosts[number].dropped for number in (a, b))
             if is_busy or there.had_no_room or back.had_no_room:
                 is_whole = pair.there == pair.back == count and pair.open_there == pair.open_back == ""
-                yield pair._replace(mtu=None), is_whole
+                yield pair._replace(mtu=None, free_there=None, free_back=None), is_whole
             else:
                 yield pair, True
 

@@ -94,9 +94,10 @@ def test_seventy_hosts_probe_eight_others_each() -> None:
     """Nothing is found between them; that one clock is ahead is. Each has said what it allows its processes."""
     found = check(70, Simulated)
     assert (len(found.here), len(found.pairs), found.others) == (70, 280, 8)
-    assert {(pair.sent, pair.there, pair.sent_back, pair.back, pair.mtu) for pair in found.pairs} == {
-        (10, 10, 10, 10, 9000)
-    }
+    assert {
+        (pair.sent, pair.there, pair.sent_back, pair.back, pair.mtu, pair.free_there, pair.free_back)
+        for pair in found.pairs
+    } == {(10, 10, 10, 10, 9000, "", "")}
     assert "127.1.0.2: its clock is 5.0 s ahead" in [finding.text for finding in found.findings]
     assert all("limits.memlock=" in host.fingerprint for host in found.hosts)
 

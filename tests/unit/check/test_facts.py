@@ -1,7 +1,9 @@
-"""Deadlines that count running time only, and calls that may hang."""
+"""What a host has and has counted, deadlines that count running time only, and calls that may hang."""
 
+import os
 import time
 from itertools import accumulate
+from pathlib import Path
 
 import pytest
 from support.gathering import PATIENCE_S, until
@@ -10,6 +12,26 @@ from support.running import children
 from mingle_hooks.check import facts, gpus
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, ChildCall
 from mingle_hooks.rendezvous.connection import Loop
+
+PORTS = "sys/class/infiniband/mlx5_0/ports"
+
+
+def test_what_a_host_has_and_has_counted(tmp_path: Path) -> None:
+    """The most errors of a port count; where nothing can be read there is nothing to compare."""
+    files = {
+        f"{PORTS}/1/counters/symbol_error": "7\n",
+        f"{PORTS}/2/counters/symbol_error": "9\n",
+        f"{PORTS}/1/state": "",
+    }
+    for path, text in {**files, "proc/meminfo": "MemTotal:       2113420340 kB\nMemFree: 1 kB\n"}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert dict(facts.own_amounts(str(tmp_path))) == {"cores": os.cpu_count(), "MiB of memory": 2063887}
+    assert facts.rdma_errors(str(tmp_path)) == [("symbol errors", 9)]
+    (took,) = facts.write_time(str(tmp_path))
+    assert (took[0], list(tmp_path.glob("*.tmp"))) == ("ms to write 1 MiB of scratch", [])
+    empty = str(tmp_path / "none")
+    assert (len(facts.own_amounts(empty)), facts.rdma_errors(empty), facts.write_time(empty)) == (1, [], [])
 
 
 @pytest.mark.parametrize(
