@@ -26,6 +26,7 @@ _MIB = 1 << 20
 _LOOPBACK = ("127.", "::1")
 _NET = "/sys/class/net"
 _LONGEST = 300
+_SCRATCH = ("/dev/shm", "/tmp")  # noqa: S108 - that of all programs
 
 # The network and the software.
 
@@ -117,17 +118,21 @@ def write_time(folder: str) -> list[tuple[str, int]]:
 
 def space_places(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the directories that need free space."""
-    wanted = ("/dev/shm", "/tmp", environ.get("TMPDIR", ""), environ.get("HOME", ""), os.getcwd())  # noqa: S108
+    wanted = (*_SCRATCH, environ.get("TMPDIR", ""), environ.get("HOME", ""), os.getcwd())
     return tuple(dict.fromkeys(os.path.normpath(path) for path in wanted if path.startswith("/") and path != "/"))
 
 
 def space_of(path: str) -> list[int]:
-    """Return a file system's free space for this user and its size, in MiB; nothing if the path does not exist."""
+    """Return a file system's free space for this user and its size, in MiB; nothing if the path does not exist.
+
+    Scratch that is read-only has none; a home or a program's directory may be so by intent.
+    """
     try:
         found = os.statvfs(path)
     except OSError:
         return []
-    free = found.f_bavail if found.f_favail or not found.f_files else 0  # no inode is left
+    is_read_only = found.f_flag & os.ST_RDONLY and path in _SCRATCH
+    free = 0 if is_read_only or (found.f_files and not found.f_favail) else found.f_bavail  # or no inode is left
     return [free * found.f_frsize // _MIB, found.f_blocks * found.f_frsize // _MIB]
 
 

@@ -29,7 +29,7 @@ def with_gpus(fingerprint: str, parts: Mapping[str, str]) -> str:
     known = load_fingerprint(fingerprint)
     count, _, model = known.get("gpus", "").partition(" ")
     if count.isdecimal() and int(parts.get("gpus", count)) < int(count):
-        known["gpus"] = f"{parts['gpus']} {model}"
+        known["gpus"] = f"{parts['gpus']} {model}".strip()
     return dump_fingerprint({**parts, **known})
 
 
@@ -53,7 +53,7 @@ _GENERATIONS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
 def gpu_state(root: str = "/") -> GpuState:
     """Return what /sys and /proc tell."""
     faults = [*_of_bus(root), *_of_memory(root), *_of_log(f"{root}/dev/kmsg"), *_of_processes(root, _users(root))]
-    links = [link for name in _cards(root) if (link := _link(f"{root}/sys/bus/pci/devices/{name}"))]
+    links = _links(root)
     return faults, {"gpus.PCIe": _counted(links)} if links else {}
 
 
@@ -82,6 +82,10 @@ def _of_bus(root: str) -> Iterator[str]:
             total = "".join(read_attribute(f"{path}/aer_dev_{kind}").split()[-1:])  # the last line is the sum
             if total.isdecimal() and int(total):
                 yield f"GPU {name}: {total} PCIe errors ({kind})"
+
+
+def _links(root: str) -> list[str]:
+    return [link for name in _cards(root) if (link := _link(f"{root}/sys/bus/pci/devices/{name}"))]
 
 
 def _link(path: str) -> str:
@@ -203,6 +207,8 @@ def nvml_state(environ: Mapping[str, str], root: str = "/") -> GpuState:
                 users.setdefault(pid, set()).add(f"nvidia{number}")
     names = dict.fromkeys(name for name, _ in values)
     parts = {f"gpus.{name}": _counted(value for its, value in values if its == name) for name in names}
+    if _links(root):
+        parts.pop("gpus.PCIe", None)
     if "MIG-" not in (mask or ""):  # there are more instances than GPUs
         parts["gpus"] = str(count)
     return [*faults, *_of_processes(root, users)], {"gpus.NVML": "ok", **parts}

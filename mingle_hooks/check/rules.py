@@ -706,17 +706,15 @@ def others_names(report: Report) -> Iterator[Finding]:
             text = cause.text(_NAMES, "", _SILENT if is_silent else _UNKNOWN)
             if cause.direction in ("in", "way"):
                 text = text.replace("its name are", "its name is").replace("its name get", "its name gets")
-            yield Finding("node", cause.named, text)
+            yield Finding("node", cause.named, text, cause.named if cause.direction == "out" else ())
     for host in report.here:
         own = {*host.every, *(address.address for address in host.addresses)}
-        wrong = [
-            (addresses[0], resolver)
-            for (resolver, name), addresses in tested.items()
-            if name == host.name and addresses and own.isdisjoint(addresses)
-        ]
+        known_as = [(its, resolver) for (resolver, name), its in tested.items() if name == host.name and its]
+        wrong = [(its[0], resolver) for its, resolver in known_as if own.isdisjoint(its)]
         for address, resolvers in _by_value(wrong).items():
             text = f"{fold(resolvers)}: {host.name} is {address} there, an address that it does not have"
-            yield Finding("node", (*resolvers, host.name), text)
+            suspects = resolvers if len(wrong) * 2 < len(known_as) else ()
+            yield Finding("node", (*resolvers, host.name), text, suspects)
 
 
 # All rules.
@@ -766,5 +764,8 @@ _FIELD_REMEDIES = dict.fromkeys(_USERS_FIELDS, "user: run the same program in th
 
 def judge(report: Report) -> Report:
     """Return the report with the findings of all rules."""
-    found = (f._replace(remedy=f.remedy or remedy) for rule, remedy in RULES for f in rule(report))
+    clashing = {host for finding in address_clashes(report) for host in finding.hosts}
+    # What reaches two hosts with one address proves nothing.
+    sound = report._replace(pairs=tuple(pair for pair in report.pairs if clashing.isdisjoint((pair.one, pair.other))))
+    found = (f._replace(remedy=f.remedy or remedy) for rule, remedy in RULES for f in rule(sound))
     return reports.with_findings(report, tuple(found))

@@ -212,7 +212,8 @@ def probe_orders(hosts: Sequence[Host], here: Sequence[int], shared: Sequence[Ne
                 orders[number]["names"].append({"number": other, "name": _name_to_look_up(host)})
                 for network, ends in enumerate(networks):
                     mine, theirs = ends.get(hosts[number].name), ends.get(host.name)
-                    if mine and theirs and mine.address != theirs.address and theirs.port:  # 0: it found no free port
+                    # A port is 0 if it found none that is free.
+                    if mine and theirs and mine.address != theirs.address and mine.port and theirs.port:
                         mtu = min(theirs.mtu or _MTU, mine.mtu or _MTU)
                         free_port = theirs.free_port if turn < _FREE_TURNS else 0
                         ways = mine.address, theirs.address, theirs.port, mtu, free_port

@@ -1,13 +1,14 @@
 """What a host says of its GPUs, by files as a host with GPUs has them, and by a driver that is made up."""
 
+import json
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support import fake_pynvml
 from support.check_reports import bad, fingerprint, report
 from support.gathering import until
 from support.needs import only_with
@@ -92,66 +93,19 @@ def test_the_link_of_a_gpu_is_as_wide_as_now_and_as_fast_as_its_slot(
     assert gpus.gpu_state(root) == ([], {"gpus.PCIe": link} if link else {})
 
 
-class Error(Exception):
-    """One of NVML's errors, by its number."""
-
-    def __init__(self, value: int) -> None:
-        super().__init__(f"error {value}")
-        self.value = value
-
-
-ANSWERS: dict[str, Any] = {
-    "UUID": "GPU-00",
-    "TotalEccErrors": 0,
-    "RemappedRows": (3, 0, 0, 0),
-    "CurrentClocksThrottleReasons": 0x05,  # idle, and at its power limit
-    "CurrPcieLinkWidth": 16,
-    "MaxPcieLinkGeneration": 5,
-    "PowerManagementLimit": 700_000,
-    "EccMode": [1, 1],
-    "NvLinkState": 1,
-    "ComputeRunningProcesses": [],
-}
 SOUND = {"gpus.PCIe": "gen5 x16", "gpus.power": "700 W", "gpus.ECC": "on", "gpus.NVLinks": "18"}
-LOST, RESET, UNSUPPORTED, FORBIDDEN = Error(15), Error(16), Error(3), Error(4)
+LOST, RESET, UNSUPPORTED, FORBIDDEN = ({"error": number} for number in (15, 16, 3, 4))
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Make NVML answer for so many GPUs, otherwise of the second; an error is raised."""
+def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Make NVML answer for four GPUs, otherwise of the second."""
+    monkeypatch.setitem(sys.modules, "pynvml", fake_pynvml)
+    monkeypatch.setattr(fake_pynvml, "DRIVER", tmp_path)
 
-    def make(count: int = 4, **second: Any) -> None:
-        def ask(name: str, number: int | None, *_more: object) -> Any:
-            answer = {
-                **ANSWERS,
-                "UUID": f"GPU-{number:02}",
-                "HandleByIndex": number,
-                **(second if number == 1 else {}),
-            }[name]
-            if isinstance(answer, Error):
-                raise answer
-            return answer
-
-        def answered(name: str) -> Callable[..., Any]:
-            return lambda *its: ask(name, *its)
-
-        names = {*ANSWERS, "HandleByIndex"} - {name for name, its in second.items() if its is AttributeError}
-        fake = SimpleNamespace(
-            NVMLError=Error,
-            NVML_ERROR_GPU_IS_LOST=15,
-            NVML_ERROR_RESET_REQUIRED=16,
-            NVML_ERROR_LIBRARY_NOT_FOUND=12,
-            NVML_ERROR_DRIVER_NOT_LOADED=9,
-            NVML_MEMORY_ERROR_TYPE_UNCORRECTED=1,
-            NVML_VOLATILE_ECC=0,
-            NVML_NVLINK_MAX_LINKS=18,
-            nvmlInit=lambda: None,
-            nvmlDeviceGetCount=lambda: count,
-            **{f"nvmlDeviceGet{name}": answered(name) for name in names},
-        )
-        if "Init" in second:
-            fake.nvmlInit = lambda: ask("Init", 1)
-        monkeypatch.setitem(sys.modules, "pynvml", fake)
+    def make(**second: Any) -> None:
+        for name, content in {"count": 4, "1.json": second}.items():
+            (tmp_path / name).write_text(json.dumps(content))
 
     return make
 
@@ -179,8 +133,7 @@ def odd(value: str, usual: str) -> str:
         ({"NvLinkState": 0}, [], {"gpus.NVLinks": odd("0", "18")}),
         # Another job's, and what a GPU, its driver or the package does not have.
         ({"HandleByIndex": FORBIDDEN}, [], {"gpus": "3"}),
-        (dict.fromkeys(ANSWERS, UNSUPPORTED), [], {}),
-        ({"RemappedRows": AttributeError}, [], {}),
+        (dict.fromkeys(("EccMode", "NvLinkState", "RemappedRows", "PowerManagementLimit"), UNSUPPORTED), [], {}),
     ],
 )
 def test_what_the_driver_reports(
@@ -207,14 +160,17 @@ def test_another_jobs_gpus_do_not_count(driver: Callable[..., None], mask: str, 
 def test_processes_of_others_on_a_gpu_are_named(driver: Callable[..., None], tmp_path: Path) -> None:
     """By NVML, which lists those of all users; services are left out."""
     root = tree(tmp_path, **{"proc/42/comm": "train\n", "proc/43/comm": "nvidia-cuda-mps-server\n"})
-    driver(ComputeRunningProcesses=[SimpleNamespace(pid=pid) for pid in (42, 43, 44)])
+    driver(ComputeRunningProcesses=[42, 43, 44])
     assert gpus.nvml_state({}, root)[0] == ["process 42 (train) of root has nvidia1 open"]
 
 
 @pytest.mark.parametrize(("value", "faults"), [(12, []), (9, []), (18, ["NVML does not start: error 18"])])
-def test_nothing_is_known_without_library_or_driver(driver: Callable[..., None], value: int, faults: list[str]) -> None:
+def test_nothing_is_known_without_library_or_driver(
+    driver: Callable[..., None], tmp_path: Path, value: int, faults: list[str]
+) -> None:
     """That the two do not fit each other is a fault, as of a node that was not restarted after an update."""
-    driver(Init=Error(value))
+    driver()
+    (tmp_path / "init").write_text(str(value))
     assert gpus.nvml_state({}) == (faults, {})
 
 

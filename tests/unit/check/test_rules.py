@@ -125,6 +125,9 @@ CASES = {
     "clash": Case(["node[3-4]: the same address, 10.77.0.3",
                    "node[1-3]: node4 is 10.77.0.4 there, an address that it does not have"], ("node4",),
                   only("node4", addresses=address(4, address="10.77.0.3"))),
+    "a clash, and what follows": Case(["node[3-4]: the same MAC, 02:00"], ("node4",), host=lambda host: host._replace(
+        addresses=address(int(host.name[-1]), mac="02:00")) if host.name > "node2" else host,
+        pair=between("node3", there=0)),
     "a bridge on all": Case([], host=lambda host: host._replace(addresses=(*host.addresses, BRIDGE)),
                             note="node[1-4]: 172.30.0.1 is on each node"),
     "off": Case([f"node4: no address on {FAST}, where 3 others are"], ("node4",),
@@ -136,7 +139,7 @@ CASES = {
     "no names": Case(["the hosts' names are not known to each other"], host=lambda host: host._replace(
         names=names(host, **dict.fromkeys(("node1", "node2", "node3", "node4"), ())))),
     "a name server that hangs": Case(["node1: others' names get no answer in time from the name service of it"],
-                                     host=lambda host: host._replace(names=tuple(
+                                     ("node1",), status=76, host=lambda host: host._replace(names=tuple(
                                          name._replace(addresses=None) for name in host.names))
                                      if host.name == "node1" else host),
     "elsewhere": Case(["node[1,3-4]: node2 is 10.99.0.2 there, an address that it does not have"],
