@@ -20,7 +20,6 @@ from mingle_hooks.rendezvous.fingerprint import dump_fingerprint, load_fingerpri
 # A line for each fault, and parts of a fingerprint: what should be alike on all hosts.
 GpuState = tuple[list[str], dict[str, str]]
 
-
 NVML_IS_SILENT: GpuState = [], {"gpus.NVML": "without an answer"}
 
 
@@ -39,10 +38,7 @@ _NVIDIA, _AMD = "10de", "1002"
 # PCI classes of VGA and 3D controllers, and of accelerators.
 _CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 # Services that have a GPU open and do not use it.
-_SERVICES = (
-    *("nvidia-persiste", "nv-hostengine", "nvidia-fabricma", "nv-fabricmanage", "nvidia-smi", "dcgm", "Xorg"),
-    "nvidia-cuda-mps",
-)
+_SERVICES = ("nvidia-", "nv-hostengine", "nv-fabricmanage", "dcgm", "Xorg")
 _DEVICES = ("/dev/nvidia", "/dev/dri/renderD", "/dev/kfd")
 _KMSG_BYTES, _MOST_LINES = 8192, 20_000
 _SHOWN = 200
@@ -223,8 +219,10 @@ class _NvidiaGpu:
 
     def is_visible(self, mask: str | None) -> bool:
         """Tell whether CUDA_VISIBLE_DEVICES, if it is set, has this GPU; another job may have the others."""
-        if self._handle is None or mask is None or "MIG-" in mask:
-            return bool(self._lost) or self._handle is not None
+        if self._handle is None:
+            return bool(self._lost)
+        if mask is None or "MIG-" in mask:
+            return True
         wanted = mask.replace(" ", "").split(",")
         return str(self._number) in wanted or str(self._get("UUID")).startswith(tuple(its for its in wanted if its[4:]))
 
@@ -272,9 +270,7 @@ class _NvidiaGpu:
             return None
         try:
             return getattr(self._nvml, function)(*arguments)
-        except self._nvml.NVMLError as error:
-            if error.value in (self._nvml.NVML_ERROR_GPU_IS_LOST, self._nvml.NVML_ERROR_RESET_REQUIRED):
-                self._lost = str(error)
-        except AttributeError:
-            pass
-        return None
+        except (self._nvml.NVMLError, AttributeError) as error:
+            lost = self._nvml.NVML_ERROR_GPU_IS_LOST, self._nvml.NVML_ERROR_RESET_REQUIRED
+            self._lost = str(error) if getattr(error, "value", None) in lost else ""
+            return None

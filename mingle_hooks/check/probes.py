@@ -372,6 +372,8 @@ _SIZES = (65520, 9000, 8900, 4092, 2044, 1500, 1460, 1450, 1400, 1280, 576)
 # The largest is sent first, alone. Until it is confirmed, all are sent after each of these seconds: one may be lost.
 _AGAIN_S = (0.1, 0.3, 0.7)
 _LARGEST = 65535
+# A connection that is not answered is tried again after these seconds: each loses a second for each lost packet.
+_CALL_S = (0.0, 1.0, 2.0)
 # A bit of the network's number in datagrams to the port that the kernel chose.
 _FREE = 1 << 15
 # A datagram for which the kernel had no room is sent again after these seconds: each try makes it look for room.
@@ -455,14 +457,23 @@ class ProbeRun:
         """Connect to a peer, and send it the sizes, once the kernel has room for it."""
         peer = way.peer
         for port in way.ports:
-            ended = partial(way.closed.__setitem__, port)
-            way.calls.append(Call(self._loop, self._secret, peer.number, (peer.theirs, port), ended))
+            for after_s in _CALL_S:
+                self._loop.after(after_s, partial(self._call, way, port))
         for after_s in (0.0, *_AGAIN_S) if peer.free_port else ():
             self._loop.after(after_s, lambda: self._ping_free(way))
         if peer.begins:
             self._loop.after(self._turn_s, lambda: self._send_size(way, way.want))
             for after_s in _AGAIN_S:
                 self._loop.after(self._turn_s + after_s, lambda: self._sizes(way))
+
+    def _call(self, way: Way, port: int) -> None:
+        def ended(reason: str) -> None:
+            if way.closed.get(port) != "":
+                way.closed[port] = reason
+
+        if port not in way.closed and not self._is_over:
+            where = way.peer.theirs, port
+            way.calls.append(Call(self._loop, self._secret, way.peer.number, where, ended))
 
     def _ping(self, way: Way) -> None:
         """Send one datagram, and the next later, so that a slow host reads in between."""
