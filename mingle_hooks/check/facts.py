@@ -15,7 +15,7 @@ from mingle_hooks import values
 from mingle_hooks.check import gpus
 from mingle_hooks.check.report import MOST_ADDRESSES, MOST_OF_HOST, Address, Space
 from mingle_hooks.errors import MingleError, NetworkError, printable
-from mingle_hooks.files import network_type
+from mingle_hooks.files import file_system, network_type
 from mingle_hooks.net import addresses, devices
 from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, list_entries, read_attribute
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
@@ -301,12 +301,17 @@ class DeviceFacts:
                 self._read(partial(space_of, path), partial(self._free.__setitem__, path))
             else:
                 self._free[path] = space_of(path)
-        scratch = partial(write_time, environ.get("TMPDIR") or "/tmp")  # noqa: S108 - what programs use
-        self._read(rdma_errors, lambda found: self.amounts.extend(found or ()))
-        self._read(scratch, lambda found: self.amounts.extend([(WRITE_MS, 1000)] if found is None else found))
+        scratch = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - what programs use
+        if os.path.isdir("/sys/class/infiniband"):
+            self._read(rdma_errors, lambda found: self.amounts.extend(found or ()))
+        if file_system(scratch) != "tmpfs":  # which is no disk
+            late = [(WRITE_MS, int(_DEVICE_LIMIT_S * 1000))]
+            self._read(
+                partial(write_time, scratch), lambda found: self.amounts.extend(late if found is None else found)
+            )
         if gpus.has_gpu():
-            late = f"its GPUs did not report their state within {_DEVICE_LIMIT_S:g} s"
-            self._read(gpus.gpu_state, partial(self._take_state, ([late], {})))
+            fault = f"its GPUs did not report their state within {_DEVICE_LIMIT_S:g} s"
+            self._read(gpus.gpu_state, partial(self._take_state, ([fault], {})))
             self._read(partial(gpus.nvml_state, environ), partial(self._take_state, gpus.NVML_IS_SILENT))
 
     @property

@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.check import facts, gpus, report
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLookups
-from mingle_hooks.check.report import NO_ECHO, Address, Measured, Peer, ProbeOrder, SendOrder
+from mingle_hooks.check.report import LATE, NO_ECHO, Address, Measured, Peer, ProbeOrder, SendOrder
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
 from mingle_hooks.net.addresses import Preference
 from mingle_hooks.net.ports import DEFAULT_RANGE, GONE_AT_ONCE, bound, candidates
@@ -155,7 +154,6 @@ class _Caller:
 _PIECE = memoryview(bytes(256 * 1024))
 _PIECES_AT_ONCE = 8
 OTHER = "another host answers there"
-LATE = "no answer"
 
 
 class Call:
@@ -372,8 +370,8 @@ _SIZES = (65520, 9000, 8900, 4092, 2044, 1500, 1460, 1450, 1400, 1280, 576)
 # The largest is sent first, alone. Until it is confirmed, all are sent after each of these seconds: one may be lost.
 _AGAIN_S = (0.1, 0.3, 0.7)
 _LARGEST = 65535
-# A connection that is not answered is tried again after these seconds: each loses a second for each lost packet.
-_CALL_S = (0.0, 1.0, 2.0)
+# A connection that is not answered is tried again after these seconds: by itself TCP waits for one and for two more.
+_CALL_S, _CALLS = 0.3, 3
 # A bit of the network's number in datagrams to the port that the kernel chose.
 _FREE = 1 << 15
 # A datagram for which the kernel had no room is sent again after these seconds: each try makes it look for room.
@@ -457,8 +455,7 @@ class ProbeRun:
         """Connect to a peer, and send it the sizes, once the kernel has room for it."""
         peer = way.peer
         for port in way.ports:
-            for after_s in _CALL_S:
-                self._loop.after(after_s, partial(self._call, way, port))
+            self._call(way, port)
         for after_s in (0.0, *_AGAIN_S) if peer.free_port else ():
             self._loop.after(after_s, lambda: self._ping_free(way))
         if peer.begins:
@@ -466,14 +463,14 @@ class ProbeRun:
             for after_s in _AGAIN_S:
                 self._loop.after(self._turn_s + after_s, lambda: self._sizes(way))
 
-    def _call(self, way: Way, port: int) -> None:
+    def _call(self, way: Way, port: int, tries: int = _CALLS) -> None:
         def ended(reason: str) -> None:
             if way.closed.get(port) != "":
                 way.closed[port] = reason
 
-        if port not in way.closed and not self._is_over:
-            where = way.peer.theirs, port
-            way.calls.append(Call(self._loop, self._secret, way.peer.number, where, ended))
+        if tries and port not in way.closed and not self._is_over:
+            way.calls.append(Call(self._loop, self._secret, way.peer.number, (way.peer.theirs, port), ended))
+            self._loop.after(_CALL_S, lambda: self._call(way, port, tries - 1))
 
     def _ping(self, way: Way) -> None:
         """Send one datagram, and the next later, so that a slow host reads in between."""

@@ -268,7 +268,8 @@ FACTS, ORDER, ANSWER = 48, 49, 50
 # Variables of a probe, beside its key and the addresses of `mingle check`.
 IFACE, PORTS = "MINGLE_IFACE", "MINGLE_PORT_RANGE"
 PROBE, COUNT, SEND = "probe", "count", "send"
-NO_ECHO = "no answer to datagrams"  # why a port is closed that TCP reaches
+# Why a port is closed: to TCP, and to UDP alone.
+LATE, NO_ECHO = "no answer", "no answer to datagrams"
 
 MOST_ADDRESSES, MOST_OF_HOST = 32, 256
 MOST_HOSTS = 1 << 16

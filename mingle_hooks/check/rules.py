@@ -434,9 +434,11 @@ def is_cut(pair: Pair) -> bool:
 def closed_ports(report: Report, *, is_free: bool = False) -> Iterator[Finding]:
     """Find ports that cannot be reached by TCP, between hosts that datagrams reach.
 
-    If it `is_free`, ports that the kernel chose, by TCP and UDP: that UDP alone does not pass is a note.
+    If it `is_free`, ports that the kernel chose, by TCP and UDP: that UDP alone does not pass is a note. So is one way
+    without an answer on a network that loses packets.
     """
     for name, pairs in _by_network(report).items():
+        is_lossy = any(_loss(counts)[1] for pair in pairs if not is_cut(pair) for counts in [_datagrams(pair).values()])
         tried: dict[Way, str] = {}
         for pair in pairs:
             reasons = (pair.open_there, pair.open_back)
@@ -447,9 +449,9 @@ def closed_ports(report: Report, *, is_free: bool = False) -> Iterator[Finding]:
         for cause in find_causes([way for way, reason in tried.items() if reason], tried):
             why = tried[min(cause.ways)]
             found = _finding(cause, _CLOSED, name, f"{why}, of those that NCCL and Gloo use" if is_free else why)
-            yield found._replace(
-                is_note=why == reports.NO_ECHO, exclude=() if why == reports.NO_ECHO else found.exclude
-            )
+            is_chance = is_lossy and why == reports.LATE and cause.direction in ("way", "pair")
+            is_note = is_chance or why == reports.NO_ECHO
+            yield found._replace(is_note=is_note, exclude=() if is_note else found.exclude)
 
 
 def lost_datagrams(report: Report) -> Iterator[Finding]:

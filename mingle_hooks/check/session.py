@@ -189,8 +189,9 @@ def _offsets(count: int) -> tuple[int, ...]:
 # Of more hosts than this, only this many send multicast; all listen.
 _MOST_SPEAKERS = 64
 _MTU = 1500  # of an interface that does not report one
-# A port that the kernel chose is tried in the first turns only: a few hosts suffice to find a firewall.
-_FREE_TURNS = 4
+# A port that the kernel chose is tried in the first turns only, as two hosts or four suffice to find a firewall: in a
+# turn of many hosts, each meets two.
+_FREE_TURNS, _FREE_TURNS_OF_MANY = 4, 1
 
 Rows = dict[tuple[int, int, int], report.Measured]  # from host, to host, network
 Arrivals = dict[tuple[int, int, int], int]  # the same -> datagrams that arrived
@@ -199,6 +200,7 @@ Arrivals = dict[tuple[int, int, int], int]  # the same -> datagrams that arrived
 def probe_orders(hosts: Sequence[Host], here: Sequence[int], shared: Sequence[Network]) -> tuple[dict[int, Body], int]:
     """Return the order of each host's probe, and how many turns that takes."""
     turns = probe_rounds(len(here))
+    free_turns = _FREE_TURNS if other_hosts(len(here)) is None else _FREE_TURNS_OF_MANY
     step = -(-len(here) // _MOST_SPEAKERS)
     orders: dict[int, Body] = {
         number: {"peers": [], "names": [], "count": datagram_rounds(len(here)), "multicast": place % step == 0}
@@ -215,7 +217,7 @@ def probe_orders(hosts: Sequence[Host], here: Sequence[int], shared: Sequence[Ne
                     # A port is 0 if it found none that is free.
                     if mine and theirs and mine.address != theirs.address and mine.port and theirs.port:
                         mtu = min(theirs.mtu or _MTU, mine.mtu or _MTU)
-                        free_port = theirs.free_port if turn < _FREE_TURNS else 0
+                        free_port = theirs.free_port if turn < free_turns else 0
                         ways = mine.address, theirs.address, theirs.port, mtu, free_port
                         orders[number]["peers"].append(report.Peer(other, turn, begins, network, *ways)._asdict())
     return orders, len(turns)

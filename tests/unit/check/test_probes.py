@@ -234,4 +234,4 @@ def test_a_connection_that_is_not_answered_is_tried_again(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(probes, "Call", call)
     assert met(kernel, 3.0).closed == ""
-    assert began == [0.0, 1.0]
+    assert began == [0.0, 0.3]

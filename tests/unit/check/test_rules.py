@@ -187,6 +187,9 @@ CASES = {
     "a firewall on NCCL": Case([f"node4: others do not reach its port on {SLOW} (no answer, {THEIRS}); {RANGE}"],
                                ("node4",), pair=lambda pair: pair._replace(free_there="no answer")
                                          if (pair.other, pair.network) == ("node4", SLOW) else pair),
+    "a lost connection": Case([], note=f"node1: does not reach the port of node2 on {SLOW} (no answer)",
+                              pair=lambda pair: pair._replace(there=9, open_there="no answer")
+                              if (pair.one, pair.other, pair.network) == ("node1", "node2", SLOW) else pair),
     "of which UDP": Case([], note=f"{SLOW}: ports cannot be reached ({NO_ECHO}, {THEIRS})",
                          pair=between(network=SLOW, free_there=NO_ECHO, free_back=NO_ECHO)),
     "a closed port, and those": Case([], pair=between(there=0, back=0, rtt_us=None, mtu=None, free_there="no answer")),
