@@ -26,7 +26,8 @@ _MIB = 1 << 20
 _LOOPBACK = ("127.", "::1")
 _NET = "/sys/class/net"
 _LONGEST = 300
-_SCRATCH = ("/dev/shm", "/tmp")  # noqa: S108 - that of all programs
+SHM = "/dev/shm"  # noqa: S108 - that of all programs, as the next
+_SCRATCH = (SHM, "/tmp")  # noqa: S108
 
 # The network and the software.
 

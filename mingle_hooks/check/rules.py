@@ -135,7 +135,8 @@ def odd_amounts(report: Report) -> Iterator[Finding]:
     for names in kinds.values():
         amounts: dict[str, dict[str, int]] = {}
         for host in report.here:
-            sizes = ((f"MiB in {space.path}", space.total_mb) for space in host.spaces if space.total_mb)
+            spaces = (space for space in host.spaces if not _fault(space, host))
+            sizes = ((f"MiB in {space.path}", space.total_mb or 0) for space in spaces)
             for name, value in (*host.amounts, *sizes) if host.name in names else ():
                 amounts.setdefault(name, {})[host.name] = value
         for name, values in amounts.items():
@@ -264,6 +265,9 @@ def slow_flows(flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
 _CLOCK_S = 1.0
 # A directory is full if less than this is free, and not most of it.
 _FULL_MB = 64
+# The /dev/shm of hosts with several GPUs is at least this large; Docker gives a container 64 MiB.
+_LEAST_SHM_MB = 512
+_ONLY, _SHM = "has only", "user: start the container with --ipc=host or --shm-size; admin: mount it larger"
 
 
 def missing_hosts(report: Report) -> Iterator[Finding]:
@@ -311,16 +315,20 @@ def wrong_clocks(report: Report) -> Iterator[Finding]:
 
 def full_directories(report: Report) -> Iterator[Finding]:
     """Find directories that are full or do not answer; one that is so on all hosts excludes none."""
-    faults = [(space.path, fault, host) for host in report.here for space in host.spaces if (fault := _fault(space))]
+    all_spaces = [(space, host) for host in report.here for space in host.spaces]
+    faults = [(space.path, fault, host) for space, host in all_spaces if (fault := _fault(space, host))]
     for (path, fault), names in _by_value(((path, fault), host.name) for path, fault, host in faults).items():
         suspects = names if len(names) < len(report.here) or len(names) == 1 else ()
-        yield Finding("node", names, f"{fold(names)}: {path} {fault}", suspects)
+        remedy = _SHM if fault.startswith(_ONLY) else ""
+        yield Finding("node", names, f"{fold(names)}: {path} {fault}", suspects, remedy=remedy)
 
 
-def _fault(space: Space) -> str:
+def _fault(space: Space, host: Host) -> str:
     """Return what is wrong with a directory, "" for nothing."""
     if space.free_mb is None or space.total_mb is None:
         return "does not answer"
+    if space.path == facts.SHM and space.total_mb < _LEAST_SHM_MB and (host.gpus or 0) > 1:
+        return f"{_ONLY} {space.total_mb} MiB, which NCCL and data loaders fill"
     if space.free_mb >= _FULL_MB or (space.total_mb and space.free_mb > space.total_mb / 2):
         return ""
     return f"is full: {space.free_mb} of {space.total_mb} MiB are free"

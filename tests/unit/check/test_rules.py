@@ -93,6 +93,7 @@ GONE = "ssh: connect to host node3 port 22: No route to host"
 SMALL = "no packet larger than 1500 octets passes"
 BRIDGE = Address("br0", "ethernet", "172.30.0.1", 16, 1500, None, 20_001)
 RANGE = "a firewall, or another --port-range"
+ONLY_64 = f"{SHM} has only 64 MiB, which NCCL and data loaders fill"
 ONE_NAME = "2 machines with one host name"
 THEIRS = "of those that NCCL and Gloo use"
 CASES = {
@@ -103,9 +104,11 @@ CASES = {
     "busy hosts' clocks": Case([], host=lambda host: host._replace(clock=(-4.0, 0.0)) if host.name > "node1" else host),
     "shm": Case(["node2: /dev/shm is full: 3 of 99999 MiB are free"], ("node2",),
                 only("node2", spaces=(Space(SHM, 3, 99_999),)), 76),
-    "a small one, and empty": Case(["node2: 64 MiB in /dev/shm, 100000 is usual"], ("node2",),
-                                   only("node2", spaces=(Space(SHM, 60, 64),)), 76),
-    "small ones": Case([], host=every(spaces=(Space(SHM, 60, 64),))),
+    "a small one, and empty": Case([f"node2: {ONLY_64}"], ("node2",), only("node2", spaces=(Space(SHM, 60, 64),)), 76),
+    "a smaller one": Case(["node2: 600 MiB in /dev/shm, 100000 is usual"], ("node2",),
+                          only("node2", spaces=(Space(SHM, 600, 600),)), 76),
+    "small ones": Case([f"node[1-4]: {ONLY_64}"], host=every(spaces=(Space(SHM, 60, 64),))),
+    "small ones for no GPU": Case([], host=every(spaces=(Space(SHM, 60, 64),), gpus=None)),
     "hung": Case(["node2: /tmp does not answer"], ("node2",), only("node2", spaces=(Space(TMP, None, None),)), 76),
     "shared and full": Case(["node[1-4]: /home is full: 0 of 99 MiB are free"],
                             host=every(spaces=(Space("/home", 0, 99),))),
