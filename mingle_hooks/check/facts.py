@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from io import FileIO
 from typing import Any
 
 from mingle_hooks import values
+from mingle_hooks.check import gpus
 from mingle_hooks.check.report import MOST_ADDRESSES, MOST_OF_HOST, Address, Space
 from mingle_hooks.errors import MingleError, NetworkError, printable
-from mingle_hooks.files import network_type
+from mingle_hooks.files import file_system, network_type
 from mingle_hooks.net import addresses, devices
 from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, list_entries, read_attribute
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
@@ -25,6 +26,8 @@ _MIB = 1 << 20
 _LOOPBACK = ("127.", "::1")
 _NET = "/sys/class/net"
 _LONGEST = 300
+SHM = "/dev/shm"  # noqa: S108 - that of all programs, as the next
+_SCRATCH = (SHM, "/tmp")  # noqa: S108
 
 # The network and the software.
 
@@ -49,7 +52,14 @@ def _address(end: UsableAddress) -> Address:
     name, mtu = end.interface.name, read_attribute(f"{_NET}/{end.interface.name}/mtu")
     kind = "bridge" if os.path.isdir(f"{_NET}/{name}/bridge") else end.interface.kind
     mtu_bytes = int(mtu) if mtu.isdecimal() else None
-    return Address(name, kind, end.host, end.address.network.prefixlen, mtu_bytes, end.interface.speed_mbps, 0)
+    found = Address(name, kind, end.host, end.address.network.prefixlen, mtu_bytes, end.interface.speed_mbps, 0)
+    return found._replace(mac=printable(read_attribute(f"{_NET}/{name}/address"), _LONGEST))
+
+
+def ephemeral_ports() -> tuple[int, int]:
+    """Return the first and the last port of those that the kernel gives to programs which ask for any."""
+    low, *high = read_attribute("/proc/sys/net/ipv4/ip_local_port_range").split() or ("32768", "60999")
+    return int(low), int(*high)
 
 
 def all_addresses() -> list[str]:
@@ -71,135 +81,60 @@ def own_facts(environ: Mapping[str, str]) -> Body:
     }
 
 
+# Rows of Amount: what a host has of these, and what it has counted.
+
+SYMBOL_ERRORS, LINK_DOWNS, WRITE_MS = "symbol errors", "link failures", "ms to write 1 MiB of scratch"
+CORES, MEMORY = "cores", "MiB of memory"
+_COUNTERS = {SYMBOL_ERRORS: "symbol_error", LINK_DOWNS: "link_downed"}
+
+
+def own_amounts(root: str = "/") -> list[tuple[str, int]]:
+    """Return cores and memory of the whole host, whatever of it the job has."""
+    memory = read_attribute(f"{root}/proc/meminfo").split()[1:2]  # MemTotal: 2113420340 kB
+    return [(CORES, os.cpu_count() or 0), *((MEMORY, int(kib) >> 10) for kib in memory)]
+
+
+def rdma_errors(root: str = "/") -> list[tuple[str, int]]:
+    """Return the most errors that a port has counted since it was started; reading them waits for the device."""
+    cards = f"{root}/sys/class/infiniband"
+    ports = [
+        f"{cards}/{card}/ports/{port}" for card in list_entries(cards) for port in list_entries(f"{cards}/{card}/ports")
+    ]
+    counts = {name: [read_attribute(f"{port}/counters/{file}") for port in ports] for name, file in _COUNTERS.items()}
+    known = {name: [int(text) for text in texts if text.isdecimal()] for name, texts in counts.items()}
+    return [(name, max(values)) for name, values in known.items() if values]
+
+
+def write_time(folder: str) -> list[tuple[str, int]]:
+    """Return how long it takes to write to a directory, nothing if it takes no file that has no name."""
+    began = time.monotonic()
+    try:
+        with FileIO(os.open(folder, os.O_TMPFILE | os.O_WRONLY), "w") as file:
+            file.write(bytes(_MIB))
+            os.fdatasync(file.fileno())
+    except OSError:
+        return []
+    return [(WRITE_MS, int((time.monotonic() - began) * 1000))]
+
+
 def space_places(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the directories that need free space."""
-    wanted = ("/dev/shm", "/tmp", environ.get("TMPDIR", ""), environ.get("HOME", ""), os.getcwd())  # noqa: S108
+    wanted = (*_SCRATCH, environ.get("TMPDIR", ""), environ.get("HOME", ""), os.getcwd())
     return tuple(dict.fromkeys(os.path.normpath(path) for path in wanted if path.startswith("/") and path != "/"))
 
 
 def space_of(path: str) -> list[int]:
-    """Return a file system's free space for this user and its size, in MiB; nothing if the path does not exist."""
+    """Return a file system's free space for this user and its size, in MiB; nothing if the path does not exist.
+
+    Scratch that is read-only has none; a home or a program's directory may be so by intent.
+    """
     try:
         found = os.statvfs(path)
     except OSError:
         return []
-    free = found.f_bavail if found.f_favail or not found.f_files else 0  # no inode is left
+    is_read_only = found.f_flag & os.ST_RDONLY and path in _SCRATCH
+    free = 0 if is_read_only or (found.f_files and not found.f_favail) else found.f_bavail  # or no inode is left
     return [free * found.f_frsize // _MIB, found.f_blocks * found.f_frsize // _MIB]
-
-
-# Faults of the GPUs, as far as any user may read them: errors, GPUs off the bus, processes that use them.
-#
-# They are read in a child: reading the registers of a device, or its driver's counters, waits for the device. Nothing
-# reads /proc/driver/nvidia/gpus/*/information, which takes the driver's power lock.
-
-MOST_FAULTS = 16
-_NVIDIA, _AMD = "10de", "1002"
-# PCI classes of VGA and 3D controllers, and of accelerators.
-_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
-# Services that have a GPU open and do not use it.
-_SERVICES = ("nvidia-persiste", "nv-hostengine", "nvidia-fabricma", "nv-fabricmanage", "nvidia-smi", "dcgm", "Xorg")
-_DEVICES = ("/dev/nvidia", "/dev/dri/renderD", "/dev/kfd")
-_KMSG_BYTES, _MOST_LINES = 8192, 20_000
-_SHOWN = 200
-
-
-def gpu_faults(root: str = "/") -> list[str]:
-    """Return one line for each fault."""
-    return [*_of_bus(root), *_of_memory(root), *_of_log(f"{root}/dev/kmsg"), *_users(root)][:MOST_FAULTS]
-
-
-def has_gpu(root: str = "/") -> bool:
-    """Tell whether there is a GPU, without reading from it."""
-    return next(_cards(root), None) is not None or bool(list_entries(f"{root}/proc/driver/nvidia/gpus"))
-
-
-def _cards(root: str) -> Iterator[str]:
-    """Yield the PCI names of NVIDIA's and AMD's GPUs."""
-    devices = f"{root}/sys/bus/pci/devices"
-    for name in sorted(list_entries(devices)):
-        vendor, kind = read_attribute(f"{devices}/{name}/vendor"), read_attribute(f"{devices}/{name}/class")
-        if vendor.removeprefix("0x") in (_NVIDIA, _AMD) and kind.startswith(_CLASSES):
-            yield name
-
-
-def _of_bus(root: str) -> Iterator[str]:
-    for name in _cards(root):
-        path = f"{root}/sys/bus/pci/devices/{name}"
-        with suppress(OSError), open(f"{path}/config", "rb") as file:
-            if file.read(4) == b"\xff\xff\xff\xff":
-                yield f"GPU {name} has fallen off the bus"
-                continue
-        for kind in ("fatal", "nonfatal"):
-            total = "".join(read_attribute(f"{path}/aer_dev_{kind}").split()[-1:])  # the last line is the sum
-            if total.isdecimal() and int(total):
-                yield f"GPU {name}: {total} PCIe errors ({kind})"
-
-
-def _of_memory(root: str) -> Iterator[str]:
-    """Yield the uncorrected errors that AMD's driver counts."""
-    for card in sorted(list_entries(f"{root}/sys/class/drm")):
-        folder = f"{root}/sys/class/drm/{card}/device/ras"
-        for name in sorted(list_entries(folder)) if "-" not in card else ():
-            parts = read_attribute(f"{folder}/{name}").replace(":", " ").split()
-            counts = dict(zip(parts[::2], parts[1::2], strict=False))
-            if name.endswith("_err_count") and counts.get("ue", "0") not in ("0", ""):
-                yield f"GPU {card}: {counts['ue']} uncorrected errors ({name.removesuffix('_err_count')})"
-
-
-def _of_log(path: str) -> Iterator[str]:
-    """Yield the last Xid of each GPU, if this user may read the kernel's log."""
-    last: dict[str, str] = {}
-    with suppress(OSError), FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK)) as log:
-        for _ in range(_MOST_LINES):
-            try:
-                line = log.read(_KMSG_BYTES)
-            except BrokenPipeError:  # the log went on meanwhile
-                continue
-            if not line:  # the end, for now
-                break
-            _, found, rest = line.decode(errors="replace").partition("NVRM: Xid (")
-            if found:
-                card, _, text = rest.partition("): ")
-                last[card] = text.splitlines()[0][:_SHOWN]
-    for card, text in sorted(last.items()):
-        yield f"GPU {card.removeprefix('PCI:')}: Xid {text}"
-
-
-def _users(root: str) -> Iterator[str]:
-    """Yield the processes that have a GPU open: this user's, for root all, and for AMD all."""
-    found: dict[str, set[str]] = {}
-    for pid in list_entries(f"{root}/proc"):
-        if pid.isdecimal() and (devices := _open(f"{root}/proc/{pid}/fd")):
-            found.setdefault(pid, set()).update(devices)
-    for pid in list_entries(f"{root}/sys/class/kfd/kfd/proc"):
-        found.setdefault(pid, set()).add("/dev/kfd")
-    for pid, devices in sorted(found.items()):
-        name = read_attribute(f"{root}/proc/{pid}/comm")
-        if pid != str(os.getpid()) and name and not name.startswith(_SERVICES):
-            which = ", ".join(sorted(device.removeprefix("/dev/") for device in devices))
-            yield f"process {pid} ({name}) of {_owner(f'{root}/proc/{pid}')} has {which} open"
-
-
-def _open(folder: str) -> set[str]:
-    found = set()
-    for descriptor in list_entries(folder):
-        with suppress(OSError):
-            target = os.readlink(f"{folder}/{descriptor}")
-            if target.startswith(_DEVICES) and target[-1].isdecimal():
-                found.add(target)
-    return found
-
-
-def _owner(path: str) -> str:
-    import pwd
-
-    try:
-        number = os.stat(path).st_uid
-        return pwd.getpwuid(number).pw_name
-    except OSError:
-        return "?"
-    except KeyError:
-        return str(number)
 
 
 # Names as this host resolves them, a few at a time.
@@ -346,28 +281,49 @@ def _write_result(function: Callable[[], object], writing: int) -> None:
 
 # How long a network file system, or a device, may take to answer, in seconds.
 _DEVICE_LIMIT_S = 1.0
+_MOST_FAULTS = 16
 
 
 class DeviceFacts:
-    """Free space and GPU faults, read in children if that may hang; `on_known()` is called after each result."""
+    """Free space and GPUs, read in children if that may hang; `on_known()` is called after each result.
+
+    `parts` are of a fingerprint.
+    """
 
     def __init__(self, loop: Loop, environ: Mapping[str, str], on_known: Callable[[], None]) -> None:
         self._loop, self._on_known, self._pending = loop, on_known, 0
         self._free: dict[str, list[int] | None] = {}
-        self.faults: list[str] = []
+        self._faults: dict[str, str] = {}
+        self.amounts = own_amounts()
+        self.parts: dict[str, str] = {}
         for path in space_places(environ):
             if network_type(path):
                 self._free[path] = None  # keeps the order
                 self._read(partial(space_of, path), partial(self._free.__setitem__, path))
             else:
                 self._free[path] = space_of(path)
-        if has_gpu():
-            self._read(gpu_faults, self._take_faults)
+        scratch = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - what programs use
+        if os.path.isdir("/sys/class/infiniband"):
+            self._read(rdma_errors, lambda found: self.amounts.extend(found or ()))
+        if file_system(scratch) != "tmpfs":  # which is no disk
+            late = [(WRITE_MS, int(_DEVICE_LIMIT_S * 1000))]
+            self._read(
+                partial(write_time, scratch), lambda found: self.amounts.extend(late if found is None else found)
+            )
+        if gpus.has_gpu():
+            fault = f"its GPUs did not report their state within {_DEVICE_LIMIT_S:g} s"
+            self._read(gpus.gpu_state, partial(self._take_state, ([fault], {})))
+            self._read(partial(gpus.nvml_state, environ), partial(self._take_state, gpus.NVML_IS_SILENT))
 
     @property
     def is_known(self) -> bool:
         """Whether all results have arrived."""
         return not self._pending
+
+    @property
+    def faults(self) -> list[str]:
+        """The faults of the GPUs, a line each."""
+        return [*self._faults.values()][:_MOST_FAULTS]
 
     @property
     def spaces(self) -> list[Body]:
@@ -385,7 +341,8 @@ class DeviceFacts:
 
         ChildCall(self._loop, function, _DEVICE_LIMIT_S, take)
 
-    def _take_faults(self, faults: list[str] | None) -> None:
-        if faults is None:
-            faults = [f"its GPUs did not report their state within {_DEVICE_LIMIT_S:g} s"]
-        self.faults += [printable(fault, _LONGEST) for fault in faults]
+    def _take_state(self, otherwise: gpus.GpuState, state: gpus.GpuState | None) -> None:
+        faults, parts = state or otherwise
+        for fault in faults:  # both may know of a process
+            self._faults.setdefault(fault.partition(" has ")[0], printable(fault, _LONGEST))
+        self.parts |= parts

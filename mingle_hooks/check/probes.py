@@ -9,12 +9,12 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.check import facts, report
+from mingle_hooks.check import facts, gpus, report
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLookups
-from mingle_hooks.check.report import Address, Measured, Peer, ProbeOrder, SendOrder
+from mingle_hooks.check.report import LATE, NO_ECHO, Address, Measured, Peer, ProbeOrder, SendOrder
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
 from mingle_hooks.net.addresses import Preference
 from mingle_hooks.net.ports import DEFAULT_RANGE, GONE_AT_ONCE, bound, candidates
@@ -154,7 +154,6 @@ class _Caller:
 _PIECE = memoryview(bytes(256 * 1024))
 _PIECES_AT_ONCE = 8
 OTHER = "another host answers there"
-LATE = "no answer"
 
 
 class Call:
@@ -280,7 +279,7 @@ class Datagrams:
         except OSError:
             sock.close()
             return False
-        self._sockets[address] = sock
+        self._sockets[f"{address} {port}" if address in self._sockets else address] = sock  # sends from the first one
         self._loop.watch(sock, READ, lambda events: self._ready(sock, events))
         return True
 
@@ -371,6 +370,10 @@ _SIZES = (65520, 9000, 8900, 4092, 2044, 1500, 1460, 1450, 1400, 1280, 576)
 # The largest is sent first, alone. Until it is confirmed, all are sent after each of these seconds: one may be lost.
 _AGAIN_S = (0.1, 0.3, 0.7)
 _LARGEST = 65535
+# A connection that is not answered is tried again after these seconds: by itself TCP waits for one and for two more.
+_CALL_S, _CALLS = 0.3, 3
+# A bit of the network's number in datagrams to the port that the kernel chose.
+_FREE = 1 << 15
 # A datagram for which the kernel had no room is sent again after these seconds: each try makes it look for room.
 _ROOM_S = 0.5
 
@@ -383,8 +386,9 @@ class Way:
     sent: int = 0
     echoes: int = 0
     had_no_room: bool = False
-    call: Call | None = None
-    closed: str | None = None
+    calls: list[Call] = field(default_factory=list)
+    closed: dict[int, str] = field(default_factory=dict)  # port -> why TCP failed, "" if it did not
+    free_echo: bool = False
     rtt_ns: int | None = None
     mtu: int | None = None
 
@@ -392,6 +396,11 @@ class Way:
     def want(self) -> int:
         """The largest packet that both interfaces take, in octets."""
         return min(self.peer.mtu, _LARGEST)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports to try."""
+        return (self.peer.port, self.peer.free_port) if self.peer.free_port else (self.peer.port,)
 
 
 class ProbeRun:
@@ -408,7 +417,8 @@ class ProbeRun:
     def is_done(self) -> bool:
         """Whether all is known that can be."""
         return all(
-            way.closed is not None
+            len(way.closed) == len(way.ports)
+            and (way.free_echo or not way.peer.free_port)
             and way.sent == self._count
             and (not way.peer.begins or (way.echoes == self._count and (way.mtu or 0) >= way.want))
             for way in self._ways.values()
@@ -416,10 +426,12 @@ class ProbeRun:
 
     def back(self, packet: Packet) -> None:
         """Take an answer."""
-        way = self._ways.get((packet.sender, packet.network))
+        way = self._ways.get((packet.sender, packet.network & ~_FREE))
         if way is None:
             return
-        if packet.kind == ECHO:
+        if packet.network & _FREE:
+            way.free_echo = True
+        elif packet.kind == ECHO:
             took_ns = time.monotonic_ns() - packet.time
             way.echoes += 1
             way.rtt_ns = took_ns if way.rtt_ns is None else min(way.rtt_ns, took_ns)
@@ -434,23 +446,31 @@ class ProbeRun:
         """Stop, and return the rows; connections that have not been answered by now have failed."""
         self.stop()
         for way in self._ways.values():
-            if way.call is not None:
-                way.call.read()
-                way.call.end(LATE)
+            for call in way.calls:
+                call.read()
+                call.end(LATE)
         return [_row(way)._asdict() for way in self._ways.values()]
 
     def _begin(self, way: Way) -> None:
         """Connect to a peer, and send it the sizes, once the kernel has room for it."""
         peer = way.peer
-
-        def ended(reason: str) -> None:
-            way.closed = reason
-
-        way.call = Call(self._loop, self._secret, peer.number, (peer.theirs, peer.port), ended)
+        for port in way.ports:
+            self._call(way, port)
+        for after_s in (0.0, *_AGAIN_S) if peer.free_port else ():
+            self._loop.after(after_s, lambda: self._ping_free(way))
         if peer.begins:
             self._loop.after(self._turn_s, lambda: self._send_size(way, way.want))
             for after_s in _AGAIN_S:
                 self._loop.after(self._turn_s + after_s, lambda: self._sizes(way))
+
+    def _call(self, way: Way, port: int, tries: int = _CALLS) -> None:
+        def ended(reason: str) -> None:
+            if way.closed.get(port) != "":
+                way.closed[port] = reason
+
+        if tries and port not in way.closed and not self._is_over:
+            way.calls.append(Call(self._loop, self._secret, way.peer.number, (way.peer.theirs, port), ended))
+            self._loop.after(_CALL_S, lambda: self._call(way, port, tries - 1))
 
     def _ping(self, way: Way) -> None:
         """Send one datagram, and the next later, so that a slow host reads in between."""
@@ -465,6 +485,10 @@ class ProbeRun:
         way.sent += 1
         self._loop.after(self._turn_s / self._count, lambda: self._ping(way))
 
+    def _ping_free(self, way: Way) -> None:
+        if not way.free_echo:
+            self._send(way, PING, 0, _FREE)
+
     def _sizes(self, way: Way) -> None:
         if (way.mtu or 0) < way.want:
             for size in dict.fromkeys((way.want, *(size for size in _SIZES if size < way.want))):
@@ -473,16 +497,17 @@ class ProbeRun:
     def _send_size(self, way: Way, size: int) -> None:
         self._send(way, SIZE, size)
 
-    def _send(self, way: Way, kind: int, value: int) -> bool:
+    def _send(self, way: Way, kind: int, value: int, free: int = 0) -> bool:
         peer = way.peer
-        packet = Packet(kind, self._datagrams.number, peer.number, peer.network, value, time.monotonic_ns())
-        return self._datagrams.send(peer.mine, (peer.theirs, peer.port), packet)
+        packet = Packet(kind, self._datagrams.number, peer.number, peer.network | free, value, time.monotonic_ns())
+        return self._datagrams.send(peer.mine, (peer.theirs, peer.free_port if free else peer.port), packet)
 
 
 def _row(way: Way) -> Measured:
     rtt_us = None if way.rtt_ns is None else way.rtt_ns // 1000
-    closed = LATE if way.closed is None else way.closed
-    return Measured(way.peer.number, way.peer.network, way.sent, rtt_us, way.mtu, closed, way.had_no_room)
+    closed, *free = (way.closed.get(port, LATE) for port in way.ports)
+    row = way.peer.number, way.peer.network, way.sent, rtt_us, way.mtu, closed, way.had_no_room
+    return Measured(*row, free_closed=(free[0] or ("" if way.free_echo else NO_ECHO)) if free else None)
 
 
 # Multicast: one group, joined on each interface that carries any; some hosts send to it, all listen.
@@ -634,18 +659,26 @@ class Probe:
         return Multicast(self._loop, self._secret, prefer)
 
     def _open(self, address: Address, wanted: str) -> Address:
-        """Return an address with the port of the range that is now open there for TCP and UDP; 0 if none is free."""
-        for port in candidates(os.urandom(16), _PORT_CANDIDATES, parse_ports(wanted) if wanted else DEFAULT_RANGE):
+        """Return an address with the ports that are now open there: one of the range, and one as the kernel chooses."""
+        port = self._open_port(address.address, parse_ports(wanted) if wanted else DEFAULT_RANGE)
+        if not port:
+            self._faults.append(f"no port of the range is free on {address.address}")
+            return address
+        low, high = facts.ephemeral_ports()
+        return address._replace(port=port, free_port=self._open_port(address.address, range(low, high + 1)))
+
+    def _open_port(self, address: str, ports: range) -> int:
+        """Return the port that is now open for TCP and UDP; 0 if none is free."""
+        for port in candidates(os.urandom(16), _PORT_CANDIDATES, ports):
             try:
-                if not self._server.open(address.address, port):
+                if not self._server.open(address, port):
                     continue
             except MingleError:  # the address has gone
                 break
-            if self._datagrams.open(address.address, port):
-                return address._replace(port=port)
+            if self._datagrams.open(address, port):
+                return port
             self._server.shut()
-        self._faults.append(f"no port of the range is free on {address.address}")
-        return address
+        return 0
 
     def _welcome(self, _address: RunnerAddress, link: Link, welcome: Welcome) -> None:
         self._link = link
@@ -657,8 +690,13 @@ class Probe:
     def _report(self) -> None:
         """Send this host's facts, once all are known."""
         if self._link is not None and self._devices.is_known:
-            faults = [*self._faults, *self._devices.faults]
-            self._link.send_message(report.FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
+            known = {
+                "fingerprint": gpus.with_gpus(self._body["fingerprint"], self._devices.parts),
+                "spaces": self._devices.spaces,
+                "amounts": self._devices.amounts,
+                "faults": [*self._faults, *self._devices.faults],
+            }
+            self._link.send_message(report.FACTS, {**self._body, **known})
 
     # --- Orders.
 

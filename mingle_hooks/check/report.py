@@ -38,6 +38,8 @@ class Address(NamedTuple):
     mtu: Mtu | None
     speed_mbps: Count | None
     port: PortNumber  # 0: none is open
+    free_port: PortNumber = 0  # one that the kernel may give to any program, as it does to NCCL and Gloo
+    mac: Text = ""
 
 
 class Space(NamedTuple):
@@ -46,6 +48,13 @@ class Space(NamedTuple):
     path: Text
     free_mb: Count | None
     total_mb: Count | None
+
+
+class Amount(NamedTuple):
+    """How much a host has of something, such as cores, or has counted, such as errors."""
+
+    name: Text
+    value: Count
 
 
 class Name(NamedTuple):
@@ -77,6 +86,7 @@ class Host(NamedTuple):
     every: tuple[str, ...] = ()  # all of its addresses, also those of networks that --iface leaves out
     guests: tuple[tuple[str, str], ...] = ()  # interface and address of bridges to its own containers and guests
     spaces: tuple[Space, ...] = ()
+    amounts: tuple[Amount, ...] = ()
     faults: tuple[str, ...] = ()  # of its GPUs, and of its network as it sees it
     own_name: tuple[str, ...] | None = ()  # the addresses of its own name, as in Name
     names: tuple[Name, ...] = ()  # the other hosts' names, as it resolves them
@@ -113,7 +123,8 @@ class Pair(NamedTuple):
 
     Of `sent` datagrams to `other`, `there` arrived; of `sent_back` to `one`, `back` arrived. `mtu` is the largest
     packet that arrived, in octets. `open_there` and `open_back` are about TCP: "" if the port was open, else why it
-    was not; None if it was not tried.
+    was not; None if it was not tried. `free_there` and `free_back` are about TCP and UDP to a port
+    such as the kernel chooses.
     """
 
     one: str
@@ -127,6 +138,8 @@ class Pair(NamedTuple):
     mtu: int | None = None
     open_there: str | None = None
     open_back: str | None = None
+    free_there: str | None = None
+    free_back: str | None = None
 
 
 class Flow(NamedTuple):
@@ -255,6 +268,8 @@ FACTS, ORDER, ANSWER = 48, 49, 50
 # Variables of a probe, beside its key and the addresses of `mingle check`.
 IFACE, PORTS = "MINGLE_IFACE", "MINGLE_PORT_RANGE"
 PROBE, COUNT, SEND = "probe", "count", "send"
+# Why a port is closed: to TCP, and to UDP alone.
+LATE, NO_ECHO = "no answer", "no answer to datagrams"
 
 MOST_ADDRESSES, MOST_OF_HOST = 32, 256
 MOST_HOSTS = 1 << 16
@@ -279,11 +294,13 @@ class Peer(NamedTuple):
     theirs: IpAddress
     port: PortNumber
     mtu: Mtu  # the smaller one of the two interfaces'
+    free_port: PortNumber = 0  # 0: it is not tried
 
 
 class Measured(NamedTuple):
     """What a probe measured to another host on one network; `closed` is why TCP failed, "" if it did not.
 
+    `free_closed` is the same of the other port, and of UDP; None if it was not tried.
     `had_no_room`: its kernel's neighbour table had no room for that host, at least once.
     """
 
@@ -294,6 +311,7 @@ class Measured(NamedTuple):
     mtu: Mtu | None
     closed: Text
     had_no_room: bool
+    free_closed: Text | None = None
 
 
 class HeardRow(NamedTuple):
@@ -377,6 +395,7 @@ class _Facts(NamedTuple):
     guests: Annotated[tuple[_Guest, ...], Most(MOST_ADDRESSES)]
     spaces: Annotated[tuple[Space, ...], Most(MOST_ADDRESSES)]
     faults: Annotated[tuple[Text, ...], Most(MOST_ADDRESSES)]
+    amounts: Annotated[tuple[Amount, ...], Most(MOST_ADDRESSES)] = ()
 
 
 def parse_report_host(name: str, body: Body) -> Host:

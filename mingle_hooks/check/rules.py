@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import exp, lgamma
-from statistics import median
+from statistics import median, median_low
 from typing import Literal, NamedTuple, TypeVar
 
-from mingle_hooks.check import report as reports
+from mingle_hooks.check import facts, report as reports
 from mingle_hooks.check.report import Finding, Flow, Heard, Host, Network, Pair, Report, Space
+from mingle_hooks.rendezvous.fingerprint import load_fingerprint
 from mingle_hooks.rendezvous.report import KINDS, MAJORITY, Compared, compare_members
 from mingle_hooks.schedulers.hostlist import fold
 
@@ -120,6 +121,37 @@ def odd_hosts(report: Report) -> Iterator[Finding]:
             )
 
 
+# Less than this share of what is usual is too little, for what is not the same everywhere.
+_SHARES = {facts.CORES: 1.0, facts.MEMORY: 0.95}
+_SHARE = 0.5
+# Too many are at least these, and so many times what is usual.
+_LEASTS = {facts.SYMBOL_ERRORS: 1000, facts.LINK_DOWNS: 10, facts.WRITE_MS: 250}
+_TIMES = 10
+
+
+def odd_amounts(report: Report) -> Iterator[Finding]:
+    """Find hosts that have less than others with the same GPUs, or have counted more; a slow disk is a note."""
+    kinds = _by_value((load_fingerprint(host.fingerprint).get("gpus", ""), host.name) for host in report.here)
+    for names in kinds.values():
+        amounts: dict[str, dict[str, int]] = {}
+        for host in report.here:
+            spaces = (space for space in host.spaces if not _fault(space, host))
+            sizes = ((f"MiB in {space.path}", space.total_mb or 0) for space in spaces)
+            for name, value in (*host.amounts, *sizes) if host.name in names else ():
+                amounts.setdefault(name, {})[host.name] = value
+        for name, values in amounts.items():
+            usual, least, share = median_low(values.values()), _LEASTS.get(name), _SHARES.get(name, _SHARE)
+            odd = {
+                one: value
+                for one, value in values.items()
+                if (value < usual * share if least is None else value >= max(least, usual * _TIMES))
+            }
+            for one, value in odd.items() if len(odd) <= len(values) * (1 - MAJORITY) else ():
+                is_note = name == facts.WRITE_MS  # other programs may have used it, too
+                text = f"{one}: {value} {name}, {usual} is usual"
+                yield Finding("node", (one,), text, () if is_note else (one,), is_note)
+
+
 def different_nodes(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
     """Find hosts that differ in one thing from three quarters of the hosts; without such a majority, all are named."""
     groups = _by_value((value, host) for host, value in values.items())
@@ -141,11 +173,15 @@ def different_nodes(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def address_clashes(report: Report) -> Iterator[Finding]:
-    """Find hosts that have the same address, except for that of a bridge for guests."""
+    """Find hosts that have the same address, except for that of a bridge for guests, or two with the same MAC."""
     guests = bridge_addresses(report.here)
     for address, hosts in _owners(report.here).items():
         if len(hosts) > 1 and address not in guests:
             yield Finding("network", hosts, f"{fold(hosts)}: the same address, {address}", hosts[1:])
+    macs = _by_value((end.mac, host.name) for host in report.here for end in host.addresses if end.mac)
+    for mac, hosts in macs.items():
+        if len(hosts) == _MOST_CLASHING:
+            yield Finding("network", hosts, f"{fold(hosts)}: the same MAC, {mac}", hosts[1:])
 
 
 def guest_bridges(report: Report) -> Iterator[Finding]:
@@ -229,6 +265,9 @@ def slow_flows(flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
 _CLOCK_S = 1.0
 # A directory is full if less than this is free, and not most of it.
 _FULL_MB = 64
+# The /dev/shm of hosts with several GPUs is at least this large; Docker gives a container 64 MiB.
+_LEAST_SHM_MB = 512
+_ONLY, _SHM = "has only", "user: start the container with --ipc=host or --shm-size; admin: mount it larger"
 
 
 def missing_hosts(report: Report) -> Iterator[Finding]:
@@ -245,10 +284,18 @@ def missing_hosts(report: Report) -> Iterator[Finding]:
 
 
 def same_machine_twice(report: Report) -> Iterator[Finding]:
-    """Find hosts that are one machine under several names."""
-    for names in _by_value((host.identity, host.name) for host in report.here).values():
+    """Find hosts that are one machine under several names, and machines with one name."""
+    machines = _by_value((host.identity, host.name) for host in report.here)
+    for names in machines.values():
         if len(names) > 1:
             yield Finding("node", names, f"{fold(names)}: one machine under {len(names)} names", names[1:])
+    first = {names[0] for names in machines.values()}
+    own = _by_value((host.hostname, host.name) for host in report.here if host.name in first)
+    for hostname, names in own.items():
+        if len(names) > 1:
+            odd = tuple(name for name in names if name.partition(".")[0] != hostname.partition(".")[0])
+            text = f"{fold(names)}: {len(names)} machines with one host name, {hostname}"
+            yield Finding("node", names, text, odd if 0 < len(odd) < len(names) else names[1:], remedy=_HOST_NAME)
 
 
 def wrong_clocks(report: Report) -> Iterator[Finding]:
@@ -268,16 +315,20 @@ def wrong_clocks(report: Report) -> Iterator[Finding]:
 
 def full_directories(report: Report) -> Iterator[Finding]:
     """Find directories that are full or do not answer; one that is so on all hosts excludes none."""
-    faults = [(space.path, fault, host) for host in report.here for space in host.spaces if (fault := _fault(space))]
+    all_spaces = [(space, host) for host in report.here for space in host.spaces]
+    faults = [(space.path, fault, host) for space, host in all_spaces if (fault := _fault(space, host))]
     for (path, fault), names in _by_value(((path, fault), host.name) for path, fault, host in faults).items():
         suspects = names if len(names) < len(report.here) or len(names) == 1 else ()
-        yield Finding("node", names, f"{fold(names)}: {path} {fault}", suspects)
+        remedy = _SHM if fault.startswith(_ONLY) else ""
+        yield Finding("node", names, f"{fold(names)}: {path} {fault}", suspects, remedy=remedy)
 
 
-def _fault(space: Space) -> str:
+def _fault(space: Space, host: Host) -> str:
     """Return what is wrong with a directory, "" for nothing."""
     if space.free_mb is None or space.total_mb is None:
         return "does not answer"
+    if space.path == facts.SHM and space.total_mb < _LEAST_SHM_MB and (host.gpus or 0) > 1:
+        return f"{_ONLY} {space.total_mb} MiB, which NCCL and data loaders fill"
     if space.free_mb >= _FULL_MB or (space.total_mb and space.free_mb > space.total_mb / 2):
         return ""
     return f"is full: {space.free_mb} of {space.total_mb} MiB are free"
@@ -371,7 +422,7 @@ _LEAST_SHARE_OF_ALL = 0.02
 # A loss is a host's or a pair's only if chance would put it there this seldom: once in 10,000 checks.
 _LEAST_CHANCE = 1e-4
 # A host is far off if its round trips take this many times, and this many microseconds, more than the others'.
-_FAR, _FAR_US = 10, 2000
+_FAR, _FAR_US = 20, 2000
 
 
 def unreachable(report: Report) -> Iterator[Finding]:
@@ -388,16 +439,27 @@ def is_cut(pair: Pair) -> bool:
     return not pair.there and not pair.back and "" not in (pair.open_there, pair.open_back)
 
 
-def closed_ports(report: Report) -> Iterator[Finding]:
-    """Find ports that cannot be reached by TCP, between hosts that datagrams reach."""
+def closed_ports(report: Report, *, is_free: bool = False) -> Iterator[Finding]:
+    """Find ports that cannot be reached by TCP, between hosts that datagrams reach.
+
+    If it `is_free`, ports that the kernel chose, by TCP and UDP: that UDP alone does not pass is a note. So is one way
+    without an answer on a network that loses packets.
+    """
     for name, pairs in _by_network(report).items():
+        is_lossy = any(_loss(counts)[1] for pair in pairs if not is_cut(pair) for counts in [_datagrams(pair).values()])
         tried: dict[Way, str] = {}
         for pair in pairs:
+            reasons = (pair.open_there, pair.open_back)
+            if is_free:
+                reasons = (pair.free_there, pair.free_back) if reasons == ("", "") and pair.there else (None, None)
             if not is_cut(pair) and bool(pair.there) == bool(pair.back):  # else it is a loss in one direction
-                reasons = zip(_ways(pair), (pair.open_there, pair.open_back), strict=True)
-                tried |= {way: reason for way, reason in reasons if reason is not None}
+                tried |= {way: why for way, why in zip(_ways(pair), reasons, strict=True) if why is not None}
         for cause in find_causes([way for way, reason in tried.items() if reason], tried):
-            yield _finding(cause, _CLOSED, name, tried[min(cause.ways)])
+            why = tried[min(cause.ways)]
+            found = _finding(cause, _CLOSED, name, f"{why}, of those that NCCL and Gloo use" if is_free else why)
+            is_chance = is_lossy and why == reports.LATE and cause.direction in ("way", "pair")
+            is_note = is_chance or why == reports.NO_ECHO
+            yield found._replace(is_note=is_note, exclude=() if is_note else found.exclude)
 
 
 def lost_datagrams(report: Report) -> Iterator[Finding]:
@@ -503,7 +565,7 @@ def small_packets(report: Report) -> Iterator[Finding]:
 
 
 def slow_round_trips(report: Report) -> Iterator[Finding]:
-    """Note hosts that are much farther off than the others."""
+    """Find hosts that are much farther off than the others."""
     for name, pairs in _by_network(report).items():
         rtts: dict[str, list[int]] = {}
         for pair in pairs:
@@ -512,12 +574,12 @@ def slow_round_trips(report: Report) -> Iterator[Finding]:
                 rtts.setdefault(pair.other, []).append(pair.rtt_us)
         if len(rtts) <= 2:  # noqa: PLR2004 - of two, neither is the slow one
             continue
-        usual = median(median(values) for values in rtts.values())
-        for host, values in rtts.items():
-            own = median(values)
-            if own > usual * _FAR and own > usual + _FAR_US:
-                text = f"{host}: round trips of {own / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms is usual"
-                yield Finding("network", (host,), text, is_note=True)
+        own = {host: median_low(values) for host, values in rtts.items()}
+        usual = median_low(own.values())
+        for host, rtt_us in own.items():
+            if rtt_us > max(usual * _FAR, usual + _FAR_US):
+                text = f"{host}: round trips of {rtt_us / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms is usual"
+                yield Finding("network", (host,), text, (host,))
 
 
 def _by_network(report: Report) -> dict[str, list[Pair]]:
@@ -634,6 +696,8 @@ def _own_name_fault(host: Host) -> str:
         return f"its own name is {loop}: other nodes cannot reach servers that listen on it (/etc/hosts)"
     if host.own_name is None and not host.late_s:
         return "the name service does not answer in time for its own name"
+    if host.own_name and host.every and set(host.every).isdisjoint(host.own_name):
+        return f"its own name is {host.own_name[0]}, an address that it does not have (/etc/hosts)"
     return "its own name is not known there" if host.own_name == () else ""
 
 
@@ -652,21 +716,21 @@ def others_names(report: Report) -> Iterator[Finding]:
             text = cause.text(_NAMES, "", _SILENT if is_silent else _UNKNOWN)
             if cause.direction in ("in", "way"):
                 text = text.replace("its name are", "its name is").replace("its name get", "its name gets")
-            yield Finding("node", cause.named, text)
+            yield Finding("node", cause.named, text, cause.named if cause.direction == "out" else ())
     for host in report.here:
         own = {*host.every, *(address.address for address in host.addresses)}
-        wrong = [
-            (addresses[0], resolver)
-            for (resolver, name), addresses in tested.items()
-            if name == host.name and addresses and own.isdisjoint(addresses)
-        ]
+        known_as = [(its, resolver) for (resolver, name), its in tested.items() if name == host.name and its]
+        wrong = [(its[0], resolver) for its, resolver in known_as if own.isdisjoint(its)]
         for address, resolvers in _by_value(wrong).items():
             text = f"{fold(resolvers)}: {host.name} is {address} there, an address that it does not have"
-            yield Finding("node", (*resolvers, host.name), text)
+            suspects = resolvers if len(wrong) * 2 < len(known_as) else ()
+            yield Finding("node", (*resolvers, host.name), text, suspects)
 
 
 # All rules.
 
+_HOST_NAME = "admin: give it its own name (hostnamectl set-hostname)"
+_FREE_PORTS = "admin: open the ports of net.ipv4.ip_local_port_range between the hosts of a job"
 _SWITCH = "admin: look at its cable, its interface's counters (ethtool -S, ibqueryerrors) and the switch's port"
 _ADDRESSES = "admin: give every host its own address on each network, with one prefix"
 _NAME_SERVICE = "admin: have the name service, or /etc/hosts, give one address of each host on all hosts"
@@ -678,6 +742,7 @@ RULES: tuple[tuple[Callable[[Report], Iterator[Finding]], str], ...] = (
     (absent_from_network, "admin: bring its interface up with an address there; user: choose another by --iface"),
     (unreachable, _SWITCH),
     (closed_ports, "admin: open the ports of --port-range between the hosts; user: choose open ones by --port-range"),
+    (partial(closed_ports, is_free=True), _FREE_PORTS),
     (lost_datagrams, _SWITCH),
     (_different_mtus, "admin: set one MTU on all hosts (ip link set dev IFACE mtu N) and on the switch"),
     (small_packets, "admin: raise the MTU of the switch's ports, or lower that of the interfaces"),
@@ -691,6 +756,10 @@ RULES: tuple[tuple[Callable[[Report], Iterator[Finding]], str], ...] = (
     (wrong_clocks, "admin: start chronyd there, and step its clock (chronyc makestep)"),
     (full_neighbour_tables, "admin: raise net.ipv4.neigh.default.gc_thresh3 (and net.ipv6) above the number of hosts"),
     (odd_hosts, "admin: bring the node to the state of the others"),
+    (
+        odd_amounts,
+        "admin: look for what is off (dmidecode, lscpu), mounted otherwise, or badly plugged (ibqueryerrors)",
+    ),
     (guest_bridges, "user: nothing; or name the networks to use by --iface"),
     (slow_round_trips, "admin: look at its route and switch; user: ask for hosts of one rack or switch (--switches)"),
     (unknown_pairs, "user: check again when the hosts are idle, or with a longer --timeout"),
@@ -698,11 +767,15 @@ RULES: tuple[tuple[Callable[[Report], Iterator[Finding]], str], ...] = (
 # Fields of a fingerprint that have remedies of their own.
 _USERS_FIELDS = ("environment", "program", "git", "torch", "nccl", "cuda", "jax", "python", "mingle", "image")
 _FIELD_REMEDIES = dict.fromkeys(_USERS_FIELDS, "user: run the same program in the same environment on all hosts") | {
-    "limits": "admin: set one limit for all hosts (limits.conf, LimitMEMLOCK of slurmd and sshd)"
+    "limits": "admin: set one limit for all hosts (limits.conf, LimitMEMLOCK of slurmd and sshd)",
+    "gpus": "admin: compare nvidia-smi -q there and on another node; set the limit (-pl), reset, reseat or drain it",
 }
 
 
 def judge(report: Report) -> Report:
     """Return the report with the findings of all rules."""
-    found = (f._replace(remedy=f.remedy or remedy) for rule, remedy in RULES for f in rule(report))
+    clashing = {host for finding in address_clashes(report) for host in finding.hosts}
+    # What reaches two hosts with one address proves nothing.
+    sound = report._replace(pairs=tuple(pair for pair in report.pairs if clashing.isdisjoint((pair.one, pair.other))))
+    found = (f._replace(remedy=f.remedy or remedy) for rule, remedy in RULES for f in rule(sound))
     return reports.with_findings(report, tuple(found))

@@ -189,6 +189,9 @@ def _offsets(count: int) -> tuple[int, ...]:
 # Of more hosts than this, only this many send multicast; all listen.
 _MOST_SPEAKERS = 64
 _MTU = 1500  # of an interface that does not report one
+# A port that the kernel chose is tried in the first turns only, as two hosts or four suffice to find a firewall: in a
+# turn of many hosts, each meets two.
+_FREE_TURNS, _FREE_TURNS_OF_MANY = 4, 1
 
 Rows = dict[tuple[int, int, int], report.Measured]  # from host, to host, network
 Arrivals = dict[tuple[int, int, int], int]  # the same -> datagrams that arrived
@@ -197,6 +200,7 @@ Arrivals = dict[tuple[int, int, int], int]  # the same -> datagrams that arrived
 def probe_orders(hosts: Sequence[Host], here: Sequence[int], shared: Sequence[Network]) -> tuple[dict[int, Body], int]:
     """Return the order of each host's probe, and how many turns that takes."""
     turns = probe_rounds(len(here))
+    free_turns = _FREE_TURNS if other_hosts(len(here)) is None else _FREE_TURNS_OF_MANY
     step = -(-len(here) // _MOST_SPEAKERS)
     orders: dict[int, Body] = {
         number: {"peers": [], "names": [], "count": datagram_rounds(len(here)), "multicast": place % step == 0}
@@ -210,10 +214,12 @@ def probe_orders(hosts: Sequence[Host], here: Sequence[int], shared: Sequence[Ne
                 orders[number]["names"].append({"number": other, "name": _name_to_look_up(host)})
                 for network, ends in enumerate(networks):
                     mine, theirs = ends.get(hosts[number].name), ends.get(host.name)
-                    if mine and theirs and mine.address != theirs.address and theirs.port:  # 0: it found no free port
+                    # A port is 0 if it found none that is free.
+                    if mine and theirs and mine.address != theirs.address and mine.port and theirs.port:
                         mtu = min(theirs.mtu or _MTU, mine.mtu or _MTU)
-                        peer = report.Peer(other, turn, begins, network, mine.address, theirs.address, theirs.port, mtu)
-                        orders[number]["peers"].append(peer._asdict())
+                        free_port = theirs.free_port if turn < free_turns else 0
+                        ways = mine.address, theirs.address, theirs.port, mtu, free_port
+                        orders[number]["peers"].append(report.Peer(other, turn, begins, network, *ways)._asdict())
     return orders, len(turns)
 
 
@@ -297,11 +303,12 @@ def _pairs(
             came_back = min(arrived.get((b, a, network), 0), back.sent)
             ends = hosts[a].name, hosts[b].name, shared_network.name
             counts = there.sent, came, back.sent, came_back
-            pair = Pair(*ends, *counts, there.rtt_us, there.mtu, there.closed, back.closed)
+            closed = there.closed, back.closed, there.free_closed, back.free_closed
+            pair = Pair(*ends, *counts, there.rtt_us, there.mtu, *closed)
             is_busy = any(hosts[number].late_s or hosts[number].dropped for number in (a, b))
             if is_busy or there.had_no_room or back.had_no_room:
                 is_whole = pair.there == pair.back == count and pair.open_there == pair.open_back == ""
-                yield pair._replace(mtu=None), is_whole
+                yield pair._replace(mtu=None, free_there=None, free_back=None), is_whole
             else:
                 yield pair, True
 

@@ -55,7 +55,7 @@ def report(count: int = 4, change: Callable[[Host], Host] = lambda its: its, **p
         at = dict(zip(network.hosts, network.addresses, strict=True))
         for one, other in combinations(network.hosts, 2):
             mtu = min(mtus[at[one]] or 0, mtus[at[other]] or 0)
-            made.append(Pair(one, other, network.name, 10, 10, 10, 10, 100, mtu, "", ""))
+            made.append(Pair(one, other, network.name, 10, 10, 10, 10, 100, mtu, "", "", "", ""))
     change_pair = pairs.get("pair", lambda its: its)
     return judged(Report(hosts, networks, tuple(map(change_pair, made)), took_s=1.0))
 

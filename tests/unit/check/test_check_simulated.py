@@ -44,7 +44,12 @@ class Simulated(Session):
             task = Task(bytes.fromhex(self._launching.environ[KEY]), where, name, 0)
             its = Address("lo", "ethernet", name, 16, 9000, None, 0)
             self.probes.append(
-                Probe(self._loop, task, {"MINGLE_IFACE": "lo"}, lambda _prefer, its=its: ((its,), (), ""))
+                Probe(
+                    self._loop,
+                    task,
+                    {"MINGLE_IFACE": "lo", "TMPDIR": "/dev/shm"},  # noqa: S108 - no disk, which would be read in a child
+                    lambda _prefer, its=its: ((its,), (), ""),
+                )
             )
         send = self.probes[1]._answer
         self.probes[1]._answer = lambda body: send(  # type: ignore[method-assign]
@@ -94,9 +99,10 @@ def test_seventy_hosts_probe_eight_others_each() -> None:
     """Nothing is found between them; that one clock is ahead is. Each has said what it allows its processes."""
     found = check(70, Simulated)
     assert (len(found.here), len(found.pairs), found.others) == (70, 280, 8)
-    assert {(pair.sent, pair.there, pair.sent_back, pair.back, pair.mtu) for pair in found.pairs} == {
-        (10, 10, 10, 10, 9000)
-    }
+    assert {
+        (pair.sent, pair.there, pair.sent_back, pair.back, pair.mtu, pair.free_there, pair.free_back)
+        for pair in found.pairs
+    } == {(10, 10, 10, 10, 9000, its, its) for its in ("", None)}
     assert "127.1.0.2: its clock is 5.0 s ahead" in [finding.text for finding in found.findings]
     assert all("limits.memlock=" in host.fingerprint for host in found.hosts)
 

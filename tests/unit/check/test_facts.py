@@ -1,4 +1,4 @@
-"""What a host says of its GPUs, deadlines that count running time only, and calls that may hang."""
+"""What a host has and has counted, deadlines that count running time only, and calls that may hang."""
 
 import os
 import time
@@ -10,30 +10,29 @@ import pytest
 from support.gathering import PATIENCE_S, until
 from support.running import children
 
-from mingle_hooks.check import facts as gpus
+from mingle_hooks.check import facts, gpus
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, ChildCall
 from mingle_hooks.rendezvous.connection import Loop
 
-CARD = "sys/bus/pci/devices/0000:17:00.0"
+PORTS = "sys/class/infiniband/mlx5_0/ports"
 
 
-def tree(root: Path, **files: str | bytes) -> str:
-    """Make files by path, and return the root."""
-    for path, text in {f"{CARD}/vendor": "0x10de\n", f"{CARD}/class": "0x030200\n", **files}.items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return str(root)
-
-
-def test_a_healthy_gpu_has_no_faults(tmp_path: Path) -> None:
-    """Nor does a host without any."""
-    root = tree(tmp_path, **{f"{CARD}/config": b"\xde\x10\x30\x23", f"{CARD}/aer_dev_fatal": "TOTAL_ERR_FATAL 0\n"})
-    assert (gpus.has_gpu(root), gpus.gpu_faults(root)) == (True, [])
-    assert gpus.has_gpu(tree(tmp_path / "off", **{f"{CARD}/vendor": "", "proc/driver/nvidia/gpus/0": ""}))
-    assert (gpus.has_gpu(str(tmp_path / "none")), gpus.gpu_faults(str(tmp_path / "none"))) == (False, [])
-    for name, text in (("vendor", "0x8086\n"), ("class", "0x040300\n")):  # another's, and a GPU's sound
-        assert not gpus.has_gpu(tree(tmp_path / name, **{f"{CARD}/{name}": text}))
+def test_what_a_host_has_and_has_counted(tmp_path: Path) -> None:
+    """The most errors of a port count; where nothing can be read there is nothing to compare."""
+    files = {
+        f"{PORTS}/1/counters/symbol_error": "7\n",
+        f"{PORTS}/2/counters/symbol_error": "9\n",
+        f"{PORTS}/1/state": "",
+    }
+    for path, text in {**files, "proc/meminfo": "MemTotal:       2113420340 kB\nMemFree: 1 kB\n"}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert dict(facts.own_amounts(str(tmp_path))) == {"cores": os.cpu_count(), "MiB of memory": 2063887}
+    assert facts.rdma_errors(str(tmp_path)) == [("symbol errors", 9)]
+    (took,) = facts.write_time(str(tmp_path))
+    assert (took[0], list(tmp_path.glob("*.tmp"))) == ("ms to write 1 MiB of scratch", [])
+    empty = str(tmp_path / "none")
+    assert (len(facts.own_amounts(empty)), facts.rdma_errors(empty), facts.write_time(empty)) == (1, [], [])
 
 
 def test_space_without_a_free_inode_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,42 +40,7 @@ def test_space_without_a_free_inode_is_none(monkeypatch: pytest.MonkeyPatch) -> 
     for inodes, free, expected in ((5, 1, [2, 10]), (5, 0, [0, 10]), (0, 0, [2, 10])):
         found = SimpleNamespace(f_bavail=2, f_frsize=1 << 20, f_blocks=10, f_files=inodes, f_favail=free)
         monkeypatch.setattr(os, "statvfs", lambda _path, found=found: found)
-        assert gpus.space_of("/") == expected
-
-
-def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:
-    """Off the bus, errors of PCIe and of memory, the last Xid, and who else has it open."""
-    other = "sys/bus/pci/devices/0000:18:00.0"
-    root = tree(
-        tmp_path,
-        **{
-            f"{CARD}/config": b"\xff\xff\xff\xff",
-            f"{other}/vendor": "0x1002\n",
-            f"{other}/class": "0x120000\n",
-            f"{other}/aer_dev_fatal": "Undefined 0\nDLP 0\n" * 20 + "TOTAL_ERR_FATAL 3\n",
-            "sys/class/drm/card1/device/ras/umc_err_count": "ue: 2\nce: 7\n",
-            "sys/class/kfd/kfd/proc/41/vram_1": "1\n",
-            "proc/41/comm": "python\n",
-            "proc/42/comm": "train\n",
-            "proc/43/comm": "nvidia-persiste\n",
-        },
-    )
-    for pid, device in (("42", "/dev/nvidia3"), ("43", "/dev/nvidia3")):
-        (tmp_path / "proc" / pid / "fd").mkdir()
-        (tmp_path / "proc" / pid / "fd" / "7").symlink_to(device)
-    (tmp_path / "dev").mkdir()
-    os.mkfifo(tmp_path / "dev/kmsg")
-    with (tmp_path / "dev/kmsg").open("r+b", buffering=0) as log:
-        log.write(b"6,1,1,-;NVRM: Xid (PCI:0000:17:00): 79, pid=1, GPU has fallen off the bus.\n")
-        found = gpus.gpu_faults(root)
-    assert found == [
-        "GPU 0000:17:00.0 has fallen off the bus",
-        "GPU 0000:18:00.0: 3 PCIe errors (fatal)",
-        "GPU card1: 2 uncorrected errors (umc)",
-        "GPU 0000:17:00: Xid 79, pid=1, GPU has fallen off the bus.",
-        "process 41 (python) of root has kfd open",
-        "process 42 (train) of root has nvidia3 open",
-    ]
+        assert facts.space_of("/") == expected
 
 
 @pytest.mark.parametrize(
@@ -119,3 +83,16 @@ def test_a_question_that_hangs_is_left_behind() -> None:
         until(loop, lambda: len(answers) == 3)
         assert answers == [{"free": 1}, None, None]
         until(loop, lambda: set(children()) <= before)
+
+
+def test_a_driver_that_hangs_is_compared_with_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may only start slowly on all hosts; what else is known of the GPUs is kept."""
+    monkeypatch.setattr(facts, "_DEVICE_LIMIT_S", 0.05)
+    monkeypatch.setattr(gpus, "has_gpu", lambda: True)
+    monkeypatch.setattr(gpus, "gpu_state", lambda: (["process 9 (a) of b has kfd open", "GPU 0: Xid 79"], {}))
+    monkeypatch.setattr(gpus, "nvml_state", lambda _environ: time.sleep(3 * PATIENCE_S))
+    before = set(children())
+    with Loop() as loop:
+        known = facts.DeviceFacts(loop, {}, lambda: None)
+        until(loop, lambda: known.is_known and set(children()) <= before)
+    assert (known.faults, known.parts) == (["process 9 (a) of b has kfd open", "GPU 0: Xid 79"], gpus.NVML_IS_SILENT[1])

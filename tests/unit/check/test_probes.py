@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.gathering import PATIENCE_S, until
@@ -218,3 +219,19 @@ def test_what_the_kernel_does_not_take_is_sent_again(has_room_at: float) -> None
     count = COUNT if has_room_at < 3.0 else 0
     assert (found.sent, kernel.sent, found.had_no_room) == (count, count, has_room_at > 0.0)
     assert (found.closed in ("", probes.LATE)) == (count == 0)
+
+
+def test_a_connection_that_is_not_answered_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one packet or two may be lost; the first that is answered counts."""
+    kernel, began, ends = Kernel(0.0), [], []
+
+    def call(_loop: object, _secret: object, _number: int, _where: object, on_end: Callable[[str], None]) -> Any:
+        began.append(round(kernel.now, 1))
+        ends.append(on_end)
+        if len(ends) == 2:
+            on_end("")
+        return SimpleNamespace(read=lambda: None, end=on_end)
+
+    monkeypatch.setattr(probes, "Call", call)
+    assert met(kernel, 3.0).closed == ""
+    assert began == [0.0, 0.3]

@@ -80,12 +80,12 @@ def test_json_holds_all_of_it() -> None:
 
 
 def test_the_table_in_the_documentation_is_one_that_is_made() -> None:
-    """Letter by letter."""
+    """Letter by letter, without notes."""
 
     def change(pair: Pair) -> Pair:
         if pair.network == FAST and pair.other == "node3":
             return pair._replace(there=6)
         return pair._replace(back=7) if pair.network == FAST and pair.one == "node3" else pair
 
-    made = table_lines(report(4, pair=change))
+    made = [line for line in table_lines(report(4, pair=change)) if not line.startswith("note ")]
     assert "```text\n" + "\n".join(made) + "\n```\n" in (Path(__file__).parents[3] / "docs/check.md").read_text()

@@ -8,7 +8,21 @@ from typing import Any, NamedTuple
 import pytest
 from support.check_reports import FAST, SHM, SLOW, TMP, bad, between, fingerprint, notes, only, report
 
-from mingle_hooks.check.report import Address, Flow, Heard, Host, Name, Pair, Report, Space, table_lines, verdict_text
+from mingle_hooks.check.facts import CORES, LINK_DOWNS, MEMORY, SYMBOL_ERRORS, WRITE_MS
+from mingle_hooks.check.report import (
+    NO_ECHO,
+    Address,
+    Amount,
+    Flow,
+    Heard,
+    Host,
+    Name,
+    Pair,
+    Report,
+    Space,
+    table_lines,
+    verdict_text,
+)
 from mingle_hooks.check.rules import find_causes, judge
 
 BOTH = (FAST, SLOW)
@@ -57,6 +71,11 @@ def heard(host: Host, *mute: str) -> tuple[Heard, ...]:
     return tuple(one._replace(hosts=tuple(name for name in one.hosts if name not in mute)) for one in host.multicast)
 
 
+def having(what: str, usual: int, odd: int) -> Callable[[Host], Host]:
+    """Return what gives all hosts an amount, and the last one another."""
+    return lambda host: host._replace(amounts=(Amount(what, odd if host.name == "node4" else usual),))
+
+
 class Case(NamedTuple):
     """A fault of hosts, or of pairs, among four hosts; what is found, and the beginning of a note."""
 
@@ -74,15 +93,22 @@ GONE = "ssh: connect to host node3 port 22: No route to host"
 SMALL = "no packet larger than 1500 octets passes"
 BRIDGE = Address("br0", "ethernet", "172.30.0.1", 16, 1500, None, 20_001)
 RANGE = "a firewall, or another --port-range"
+ONLY_64 = f"{SHM} has only 64 MiB, which NCCL and data loaders fill"
+ONE_NAME = "2 machines with one host name"
+THEIRS = "of those that NCCL and Gloo use"
 CASES = {
     "missing": Case([f"node3: {GONE}"], ("node3",), only("node3", missing=GONE), 69),
     "twice": Case(["node[1,4]: one machine under 2 names"], ("node4",), only("node4", identity=f"{1:016x}"), 76),
     "clock": Case(["node2: its clock is 5.0 s ahead"], ("node2",), only("node2", clock=(4.9, 5.1)), 76),
     "a clock not known that well": Case([], host=only("node2", clock=(-2.0, 2.5))),
     "busy hosts' clocks": Case([], host=lambda host: host._replace(clock=(-4.0, 0.0)) if host.name > "node1" else host),
-    "shm": Case(["node2: /dev/shm is full: 3 of 64 MiB are free"], ("node2",),
-                only("node2", spaces=(Space(SHM, 3, 64),)), 76),
-    "a small one, and empty": Case([], host=only("node2", spaces=(Space(SHM, 60, 64),))),
+    "shm": Case(["node2: /dev/shm is full: 3 of 99999 MiB are free"], ("node2",),
+                only("node2", spaces=(Space(SHM, 3, 99_999),)), 76),
+    "a small one, and empty": Case([f"node2: {ONLY_64}"], ("node2",), only("node2", spaces=(Space(SHM, 60, 64),)), 76),
+    "a smaller one": Case(["node2: 600 MiB in /dev/shm, 100000 is usual"], ("node2",),
+                          only("node2", spaces=(Space(SHM, 600, 600),)), 76),
+    "small ones": Case([f"node[1-4]: {ONLY_64}"], host=every(spaces=(Space(SHM, 60, 64),))),
+    "small ones for no GPU": Case([], host=every(spaces=(Space(SHM, 60, 64),), gpus=None)),
     "hung": Case(["node2: /tmp does not answer"], ("node2",), only("node2", spaces=(Space(TMP, None, None),)), 76),
     "shared and full": Case(["node[1-4]: /home is full: 0 of 99 MiB are free"],
                             host=every(spaces=(Space("/home", 0, 99),))),
@@ -102,6 +128,9 @@ CASES = {
     "clash": Case(["node[3-4]: the same address, 10.77.0.3",
                    "node[1-3]: node4 is 10.77.0.4 there, an address that it does not have"], ("node4",),
                   only("node4", addresses=address(4, address="10.77.0.3"))),
+    "a clash, and what follows": Case(["node[3-4]: the same MAC, 02:00"], ("node4",), host=lambda host: host._replace(
+        addresses=address(int(host.name[-1]), mac="02:00")) if host.name > "node2" else host,
+        pair=between("node3", there=0)),
     "a bridge on all": Case([], host=lambda host: host._replace(addresses=(*host.addresses, BRIDGE)),
                             note="node[1-4]: 172.30.0.1 is on each node"),
     "off": Case([f"node4: no address on {FAST}, where 3 others are"], ("node4",),
@@ -113,7 +142,7 @@ CASES = {
     "no names": Case(["the hosts' names are not known to each other"], host=lambda host: host._replace(
         names=names(host, **dict.fromkeys(("node1", "node2", "node3", "node4"), ())))),
     "a name server that hangs": Case(["node1: others' names get no answer in time from the name service of it"],
-                                     host=lambda host: host._replace(names=tuple(
+                                     ("node1",), status=76, host=lambda host: host._replace(names=tuple(
                                          name._replace(addresses=None) for name in host.names))
                                      if host.name == "node1" else host),
     "elsewhere": Case(["node[1,3-4]: node2 is 10.99.0.2 there, an address that it does not have"],
@@ -155,9 +184,38 @@ CASES = {
                         pair=between("node1", "node2", network=FAST, mtu=1500)),
     "a small port of the switch": Case([f"node2: {SMALL} on {FAST}, though the interfaces' MTU is larger"], ("node2",),
                                        pair=between("node2", network=FAST, mtu=1500)),
-    # Its share of a switch may be another: that alone is no reason to leave it out.
-    "far off": Case([], pair=between("node2", rtt_us=9000),
-                    note=f"node2: round trips of 9.0 ms on {FAST}, 0.1 ms is usual"),
+    "far off": Case([f"node2: round trips of 9.0 ms on {network}, 0.1 ms is usual" for network in BOTH], ("node2",),
+                    pair=between("node2", rtt_us=9000)),
+    "in another rack": Case([], pair=between("node2", rtt_us=1900)),
+    "a firewall on NCCL": Case([f"node4: others do not reach its port on {SLOW} (no answer, {THEIRS}); {RANGE}"],
+                               ("node4",), pair=lambda pair: pair._replace(free_there="no answer")
+                                         if (pair.other, pair.network) == ("node4", SLOW) else pair),
+    "a lost connection": Case([], note=f"node1: does not reach the port of node2 on {SLOW} (no answer)",
+                              pair=lambda pair: pair._replace(there=9, open_there="no answer")
+                              if (pair.one, pair.other, pair.network) == ("node1", "node2", SLOW) else pair),
+    "of which UDP": Case([], note=f"{SLOW}: ports cannot be reached ({NO_ECHO}, {THEIRS})",
+                         pair=between(network=SLOW, free_there=NO_ECHO, free_back=NO_ECHO)),
+    "a closed port, and those": Case([], pair=between(there=0, back=0, rtt_us=None, mtu=None, free_there="no answer")),
+    "one name": Case([f"node[2,4]: {ONE_NAME}, node2"], ("node4",), only("node4", hostname="node2"), 76),
+    "another's name": Case([f"node[2,4]: {ONE_NAME}, gpu7"], ("node4",), host=lambda host: host._replace(
+        hostname="gpu7") if host.name in ("node2", "node4") else host, status=76),
+    "one MAC": Case(["node[3-4]: the same MAC, 02:00"], ("node4",), host=lambda host: host._replace(
+        addresses=address(int(host.name[-1]), mac="02:00")) if host.name > "node2" else host),
+    "a MAC on all": Case([], host=lambda host: host._replace(addresses=address(int(host.name[-1]), mac="02:00"))),
+    "its name is another's": Case(["node4: its own name is 10.77.0.3, an address that it does not have (/etc/hosts)"],
+                                  ("node4",), only("node4", own_name=("10.77.0.3",), every=("10.77.0.4",)), 76),
+    "memory": Case(["node4: 900 MiB of memory, 1000 is usual"], ("node4",), having(MEMORY, 1000, 900), 76),
+    "memory that its kernel keeps": Case([], host=having(MEMORY, 1000, 960)),
+    "cores": Case(["node4: 127 cores, 128 is usual"], ("node4",), having(CORES, 128, 127), 76),
+    "more of them": Case([], host=having(CORES, 128, 256)),
+    "others with other cores": Case([], host=lambda host: host._replace(
+        amounts=(Amount(CORES, 64 if host.name > "node2" else 128),))),
+    "errors of RDMA": Case(["node4: 99999 symbol errors, 1000 is usual"], ("node4",),
+                           having(SYMBOL_ERRORS, 1000, 99_999), 76),
+    "few errors": Case([], host=having(SYMBOL_ERRORS, 0, 999)),
+    "a loose cable": Case(["node4: 30 link failures, 2 is usual"], ("node4",), having(LINK_DOWNS, 2, 30), 76),
+    "a slow disk": Case([], host=having(WRITE_MS, 3, 1000),
+                        note="node4: 1000 ms to write 1 MiB of scratch, 3 is usual"),
 }  # fmt: skip
 
 
