@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from statistics import median
 from typing import Annotated, Any, Literal, NamedTuple
 
-from mingle_hooks import files
+from mingle_hooks import __version__, files
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.fingerprint import LONGEST
 from mingle_hooks.rendezvous.wire import Body, Key, Most, address, parse, printable_text, within
@@ -419,7 +423,7 @@ def table_lines(report: Report) -> list[str]:
     """Return the table, the findings and the verdict as lines."""
     named = named_hosts(report)
     shown = [host for host in report.hosts if len(report.hosts) <= _MOST_ROWS or host.name in named]
-    rows = [table_columns(report), *(table_cells(report, host, is_named=host.name in named) for host in shown)]
+    rows = [table_columns(report), *table_rows(report, shown)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows] if shown else []
     hidden = len(report.hosts) - len(shown)
@@ -445,30 +449,45 @@ def _finding_lines(report: Report) -> list[str]:
             lines.append(f"     {finding.remedy}")
     if len(report.findings) > _MOST_LINES:
         lines.append(f"and {len(report.findings) - _MOST_LINES} more (--json)")
-    if report.exclude:
-        lines.append(f"--exclude={fold(report.exclude)}")
-    elif report.suspects:
-        many = f"{len(report.suspects)} of {len(report.hosts)} hosts seem to be at fault, more than a quarter"
-        lines.append(f"{many}: suspect what they share, and leave none out (--force)")
-    return lines
+    return [*lines, advice] if (advice := advice_text(report)) else lines
 
 
-def table_cells(report: Report, host: Host, *, is_named: bool) -> tuple[str, ...]:
-    """Return the row of one host."""
-    state = "missing" if host.missing is not None else "BAD" if is_named else "ok"
+def advice_text(report: Report) -> str:
+    """Return the option that leaves out the hosts at fault, or why there is none; "" if no host is at fault."""
+    if report.exclude or not report.suspects:
+        return f"--exclude={fold(report.exclude)}" if report.exclude else ""
+    many = f"{len(report.suspects)} of {len(report.hosts)} hosts seem to be at fault, more than a quarter"
+    return f"{many}: suspect what they share, and leave none out (--force)"
+
+
+def table_rows(report: Report, hosts: Sequence[Host]) -> list[tuple[str, ...]]:
+    """Return the rows of these hosts."""
+    named = named_hosts(report)
+    pairs, flows = defaultdict[str, list[Pair]](list), defaultdict[str, list[Flow]](list)
+    for pair in report.pairs:
+        pairs[pair.one].append(pair)
+        pairs[pair.other].append(pair)
+    for flow in report.flows:
+        flows[flow.sender].append(flow)
+        flows[flow.receiver].append(flow)
+    return [_table_cells(it, named, pairs[it.name], flows[it.name] if report.flows else None) for it in hosts]
+
+
+def _table_cells(host: Host, named: set[str], pairs: list[Pair], flows: list[Flow] | None) -> tuple[str, ...]:
+    state = "missing" if host.missing is not None else "BAD" if host.name in named else "ok"
     best = host.addresses[0] if host.addresses else None
-    rtts = [pair.rtt_us for pair in report.pairs if host.name in (pair.one, pair.other) and pair.rtt_us is not None]
+    rtts = [pair.rtt_us for pair in pairs if pair.rtt_us is not None]
     free = {space.path: space.free_mb for space in host.spaces}
     cells = (
         host.name,
         state,
         *((best.address, best.iface, best.mtu) if best else (None, None, None)),
         f"{median(rtts) / 1000:.2f} ms" if rtts else None,
-        _lost_text(report, host.name),
+        _lost_text(pairs),
         host.gpus,
         *(_space_text(free.get(path)) for path in ("/dev/shm", "/tmp")),  # noqa: S108 - what is checked
     )
-    speeds = host_speeds(report.flows, host.name) if report.flows else ()
+    speeds = () if flows is None else host_speeds(flows, host.name)
     known = (*cells, *(speed_text(max(mbits)) if mbits else None for mbits in speeds))
     return tuple("-" if cell is None else str(cell) for cell in known)
 
@@ -479,11 +498,10 @@ def host_speeds(flows: Iterable[Flow], host: str) -> tuple[list[int], list[int]]
     return sent, [flow.mbits or 0 for flow in flows if flow.receiver == host]
 
 
-def _lost_text(report: Report, host: str) -> str | None:
-    """Return the share of a host's datagrams that were lost, in both directions together."""
-    mine = [pair for pair in report.pairs if host in (pair.one, pair.other)]
-    sent = sum(pair.sent + pair.sent_back for pair in mine)
-    return f"{100 * (sent - sum(pair.there + pair.back for pair in mine)) / sent:.0f} %" if sent else None
+def _lost_text(pairs: Sequence[Pair]) -> str | None:
+    """Return the share of the datagrams that were lost, in both directions together."""
+    sent = sum(pair.sent + pair.sent_back for pair in pairs)
+    return f"{100 * (sent - sum(pair.there + pair.back for pair in pairs)) / sent:.0f} %" if sent else None
 
 
 def _space_text(free_mb: int | None) -> str | None:
@@ -494,29 +512,37 @@ def _space_text(free_mb: int | None) -> str | None:
 
 # The report as a page: templates/check, with all that it needs in one file.
 
-# The table of more hosts than this is folded away: the findings stand above it.
+# Of more hosts than this, those that are alike are one row of the table, which opens.
 _MOST_OPEN = 32
+# Two alike are not worth a row of their own.
+_FEWEST_FOLDED = 3
+# A longer list of hosts or addresses is shown as its ends, in characters.
+_LONGEST_FOLDED = 28
+# Names are taken for racks' only if a rack has this many hosts or more, on average.
+_FEWEST_OF_RACK = 4
 _MEASURES = {"state": "all of it", "loss": "loss", "rtt": "round trip", "size": "packets' size", "speed": "bandwidth"}
 
 
-def report_page(report: Report) -> str:
+def report_page(report: Report, job_id: str | None, date: str) -> str:
     """Return the page. Raises MingleError if the installation lacks a part of it."""
     filters: dict[str, Callable[..., str]] = {"digest": _digest, "fold": fold, "printable": printable}
     environment = files.template_environment(files.template_loader("check"), filters).overlay(autoescape=True)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    named = named_hosts(report)
-    order = sorted(report.hosts, key=lambda host: (host.missing is None, host.name not in named))
+    racks = _racks([host.name for host in report.hosts])
     return environment.get_template("page.html.j2").render(
         report=report,
         verdict=verdict_text(report),
+        advice=advice_text(report),
+        job_id=job_id,
+        date=date,
+        version=__version__,
         style=files.shipped_text("templates/check/page.css"),
         script=files.shipped_text("templates/check/page.js"),
         networks=[(number, network.name) for number, network in enumerate(report.networks)],
         measures=[(name, text) for name, text in _MEASURES.items() if name != "speed" or report.flows],
         columns=table_columns(report),
-        rows=[table_cells(report, host, is_named=host.name in named) for host in order],
-        most_open=_MOST_OPEN,
-        data=_page_data(report),
+        groups=_row_groups(report, racks),
+        data=_page_data(report, racks),
     )
 
 
@@ -525,31 +551,52 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _page_data(report: Report) -> dict[str, Any]:
-    """Return what page.js draws: hosts and networks by number, and each way once."""
+def _racks(names: Sequence[str]) -> dict[str, str]:
+    """Return host -> its rack: its name up to the first number that differs, if another one follows; else ""."""
+    start = len(os.path.commonprefix(names).rstrip("0123456789"))  # noqa: RUF071 - these are no paths
+    found = [re.match(r"\D*\d+(?=\D.*\d)", name.partition(".")[0][start:]) for name in names]
+    racks = {name: name[:start] + its[0] if its else "" for name, its in zip(names, found, strict=True)}
+    return racks if len({*racks.values()}) * _FEWEST_OF_RACK <= len(names) else dict.fromkeys(names, "")
+
+
+def _row_groups(report: Report, racks: dict[str, str]) -> list[tuple[tuple[str, ...] | None, list[tuple[str, ...]]]]:
+    """Return the rows in groups of hosts that are alike, each with a row for all of it, or None: it is not folded."""
+    alike: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for row in table_rows(report, report.hosts):
+        name, state, _, iface, mtu, _, _, gpus, *_ = row
+        alike.setdefault((state, racks[name], iface, mtu, gpus), []).append(row)
+    groups = [alike[key] for key in sorted(alike, key=lambda key: ("missing", "BAD", "ok").index(key[0]))]
+    fewest = _FEWEST_FOLDED if len(report.hosts) > _MOST_OPEN else len(report.hosts) + 1
+    return [(tuple(map(_in_one, zip(*rows, strict=True))) if len(rows) >= fewest else None, rows) for rows in groups]
+
+
+def _in_one(cells: Sequence[str]) -> str:
+    """Return the cells of one column as one: the least and the greatest amount, or all of them as short as possible."""
+    known = sorted({*cells} - {"-"}, key=lambda cell: (" G" in cell, len(cell), cell))  # amounts by their sizes
+    if not all(re.fullmatch(r"[\d.]+ (ms|%|[MG]iB|[MG]bit/s)", cell) for cell in known):
+        return folded if len(folded := fold(tuple(cells))) <= _LONGEST_FOLDED else f"{cells[0]} … {cells[-1]}"
+    return " … ".join(known[:: max(len(known) - 1, 1)]) or "-"
+
+
+def _page_data(report: Report, racks: dict[str, str]) -> dict[str, Any]:
+    """Return what page.js draws: hosts, networks and what pairs have in common by number, and each pair once."""
     numbers = {host.name: number for number, host in enumerate(report.hosts)}
     networks = {network.name: number for number, network in enumerate(report.networks)}
-    mtus = {
-        (network.name, host): end.mtu
-        for network in report.networks
-        for host, end in network_ends(report.here, network).items()
-    }
-    speeds = {(flow.sender, flow.receiver, flow.network): flow.mbits or 0 for flow in report.flows}
-    ways: list[list[object]] = []
+    kinds: dict[tuple[object, ...], int] = {}
+    pairs: list[dict[int, list[int | None]]] = [{} for _ in networks]
     for pair in report.pairs:
-        ends = [mtus.get((pair.network, host)) for host in (pair.one, pair.other)]
-        want = min((mtu for mtu in ends if mtu is not None), default=None)
-        for one, other, sent, arrived, is_open in (
-            (pair.one, pair.other, pair.sent, pair.there, pair.open_there),
-            (pair.other, pair.one, pair.sent_back, pair.back, pair.open_back),
-        ):
-            speed = speeds.get((one, other, pair.network))
-            row = (numbers[one], numbers[other], networks[pair.network], sent, arrived, pair.rtt_us, pair.mtu, want)
-            ways.append([*row, is_open, speed])
+        # Of its fields, the eighth and later ones are what fits and which ports are open.
+        kind = kinds.setdefault((pair.sent, pair.there, pair.sent_back, pair.back, *pair[8:]), len(kinds))
+        its = pairs[networks[pair.network]].setdefault(numbers[pair.one], [])
+        its += [numbers[pair.other], kind, pair.rtt_us]
+    ends = [network_ends(report.here, network) for network in report.networks]
     return {
         "hosts": [printable(host.name) for host in report.hosts],
-        "named": sorted(numbers[name] for name in named_hosts(report)),
-        "networks": [*networks],
-        "ways": ways,
+        "racks": [len([*its]) for _, its in groupby(racks.values())],
+        "findings": [[numbers[name] for name in finding.hosts if name in numbers] for finding in report.findings],
+        "mtus": [[host.name in of and of[host.name].mtu for host in report.hosts] for of in ends],
+        "kinds": [*kinds],
+        "pairs": [[(one, *rest) for one, rest in its.items()] for its in pairs],
+        "flows": [(numbers[it.sender], numbers[it.receiver], networks[it.network], it.mbits) for it in report.flows],
         "some": report.others is not None,
     }

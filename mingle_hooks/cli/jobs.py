@@ -208,7 +208,8 @@ def check(*, command: str | None, bandwidth: bool, exclude: bool, force: bool, j
     if command is not None:
         options = Options(hosts=hosts, limit=limit)
         trials = Trials(_split_command(command), options, more, lambda line: write_stderr(f"mingle check: {line}\n"))
-    found = run_check(check_request(more, hosts, timeout, start, is_bandwidth=bandwidth))
+    request = check_request(more, hosts, timeout, start, is_bandwidth=bandwidth)
+    found = run_check(request)
     found = found._replace(is_forced=force)
     if trials is not None and found.here:
         found = with_findings(found, trials.findings(tuple(host.name for host in found.here)))
@@ -221,7 +222,7 @@ def check(*, command: str | None, bandwidth: bool, exclude: bool, force: bool, j
     if html is not None:
         try:
             with open(html, "w", encoding="utf-8") as file:
-                file.write(report_page(found))
+                file.write(report_page(found, request.job.job_id, time.strftime("%Y-%m-%d %H:%M:%S %z")))
         except OSError as error:
             raise PlaceError("to write the page", f"{html}: {error.strerror}", "another --html") from None
     return found.status

@@ -6,7 +6,7 @@ from typing import Any
 
 from mingle_hooks.check.report import Address, Finding, Heard, Host, Name, Pair, Report, Space
 from mingle_hooks.check.rules import judge as judged
-from mingle_hooks.check.session import shared_networks as shared
+from mingle_hooks.check.session import MOST_WITH_ALL, other_hosts, probe_rounds, shared_networks as shared
 from mingle_hooks.rendezvous.fingerprint import dump_fingerprint as dumps
 
 SHM, TMP = "/dev/shm", "/tmp"
@@ -22,7 +22,7 @@ def fingerprint(**parts: str) -> str:
 def host(number: int, count: int) -> Host:
     """Return a healthy host of so many, with an Ethernet and a fast network, and docker's bridge."""
     prefix = 24 if count <= _MOST_OF_24 else 16
-    names = tuple(f"node{its}" for its in range(1, count + 1))
+    names = tuple(f"node{its}" for its in range(1, min(count, MOST_WITH_ALL) + 1))
     return Host(
         name=f"node{number}",
         hostname=f"node{number}",
@@ -37,7 +37,9 @@ def host(number: int, count: int) -> Host:
         spaces=(Space(SHM, 100_000, 100_000), Space(TMP, 50_000, 100_000)),
         own_name=(f"10.77.{number >> 8}.{number & 255}",),
         names=tuple(
-            Name(name, (f"10.77.{its >> 8}.{its & 255}",)) for its, name in enumerate(names, 1) if its != number
+            Name(name, (f"10.77.{its >> 8}.{its & 255}",))
+            for its, name in enumerate(names[: other_hosts(count)], 1)
+            if its != number
         ),
         multicast=tuple(Heard(iface, tuple(n for n in names if n != f"node{number}")) for iface in ("ib0", "eth0")),
         clock=(-0.01, 0.01),
@@ -53,11 +55,14 @@ def report(count: int = 4, change: Callable[[Host], Host] = lambda its: its, **p
     made = []
     for network in networks:
         at = dict(zip(network.hosts, network.addresses, strict=True))
-        for one, other in combinations(network.hosts, 2):
+        some = [pair for turn in probe_rounds(len(here)) for pair in turn] if other_hosts(len(here)) else None
+        for a, b in some or combinations(range(len(network.hosts)), 2):
+            one, other = network.hosts[a], network.hosts[b]
             mtu = min(mtus[at[one]] or 0, mtus[at[other]] or 0)
             made.append(Pair(one, other, network.name, 10, 10, 10, 10, 100, mtu, "", "", "", ""))
     change_pair = pairs.get("pair", lambda its: its)
-    return judged(Report(hosts, networks, tuple(map(change_pair, made)), took_s=1.0))
+    pairs_made = tuple(map(change_pair, made))
+    return judged(Report(hosts, networks, pairs_made, took_s=1.0, others=other_hosts(len(here))))
 
 
 def only(name: str, **fields: Any) -> Callable[[Host], Host]:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from support.check_reports import FAST, between, fingerprint, only, report
 
-from mingle_hooks.check.report import Pair, report_page, table_lines
+from mingle_hooks import __version__
+from mingle_hooks.check.report import Host, Pair, report_page, table_lines
 
+WHEN = "2026-11-26 15:06:44 +0000"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{data}"
 
 
@@ -23,7 +25,7 @@ def inside(page: str, element: str) -> list[str]:
 @pytest.mark.parametrize("count", [1, 4, 70])
 def test_the_page_needs_nothing_else(count: int) -> None:
     """No address, no file; a browser is told to run its one script and its one style, and nothing else."""
-    page = report_page(report(count))
+    page = report_page(report(count), None, WHEN)
     assert not re.search(r"<[^>]*\s(src|href|style|onclick|action)\s*=", page)
     (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy"\s+content="([^"]*)"', page)
     for kind, (text, *_) in (("script", inside(page, "script")[1:]), ("style", inside(page, "style"))):
@@ -37,21 +39,69 @@ def test_text_of_hosts_stays_text_in_the_page() -> None:
     made = report(4, only("node2", faults=(HOSTILE,), addresses=()))
     made = made._replace(hosts=(made.hosts[0]._replace(name=HOSTILE, missing=HOSTILE), *made.hosts[1:]))
     made = made._replace(pairs=(), findings=(made.findings[-1]._replace(text=HOSTILE, hosts=("node2",)),))
-    page = report_page(made)
+    page = report_page(made, HOSTILE, WHEN)
     assert re.findall(r"<(script|img)\b", page) == ["script", "script"]
     assert json.loads(inside(page, "script")[0])["hosts"][0] == HOSTILE
     assert not re.search(r"[<>&]", inside(page, "script")[0])
 
 
-def test_each_way_is_there_once_with_what_is_known_of_it() -> None:
-    """From whom, to whom, network, sent, arrived, microseconds, packet, expected packet, TCP, Mbit/s."""
+def test_each_pair_is_there_once_with_what_is_known_of_it() -> None:
+    """By the number of the first host: the other one, what the pair shares with others, and microseconds."""
     made = report(3, pair=between(there=4, mtu=1500))
-    data = json.loads(inside(report_page(made), "script")[0])
-    assert (data["hosts"], data["networks"][0], data["some"]) == (["node1", "node2", "node3"], FAST, False)
-    ways = {(way[0], way[1]): way[3:] for way in data["ways"] if way[2] == 0}
-    assert len(ways) == 6
-    assert ways[0, 1] == [10, 4, 100, 1500, 4092, "", None]
-    assert ways[1, 0] == [10, 10, 100, 1500, 4092, "", None]
+    data = json.loads(inside(report_page(made, None, WHEN), "script")[0])
+    assert (data["hosts"], data["some"], data["mtus"]) == (["node1", "node2", "node3"], False, [[4092] * 3, [1500] * 3])
+    assert data["pairs"] == [[[0, 1, 0, 100, 2, 0, 100], [1, 2, 0, 100]]] * 2
+    assert data["kinds"] == [[10, 4, 10, 10, 1500, "", "", "", ""]]
+
+
+def test_the_page_says_when_for_whom_and_by_which_version() -> None:
+    """And each finding has its remedy, which a person may filter by who can do it."""
+    page = report_page(report(4, only("node3", missing="not there")), "4711", WHEN)
+    for text in (WHEN, "4711", f"mingle {__version__}", "4: node[1-4]", "--exclude=node3", "node3: not there"):
+        assert f">{text}<" in page or f"</b> {text}" in page
+    assert re.search(r'<li class="bad user"><b>missing</b> .*<p>user: .*</p></li>', page)
+
+
+def test_long_lists_are_short_in_the_page() -> None:
+    """Of hosts, their ends are there, and all of what is said of them; the last ones of many findings are folded."""
+    made = report(80, lambda its: its._replace(name=f"a{its.name[4:]}b{its.name[4:]}"))
+    assert "</b> a1b1 … a80b80: 172.17.0.1 is on each node, " in report_page(made, None, WHEN)
+    made = report(80, lambda its: its._replace(missing="off") if int(its.name[4:]) <= 20 else its)
+    assert f"<summary>and {len(made.findings) - 16} more</summary>" in report_page(made, None, WHEN)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "folded"),
+    [
+        ("node{0}", 8, []),
+        ("node{0}", 40, ["37 node[1-3,7-40]"]),
+        ("r{1}-n{0}", 40, ["6 r0-n[1-3,7-9]", "10 r1-n[10-19]", "10 r2-n[20-29]", "10 r3-n[30-39]"]),
+        ("n{0}-ib0", 40, ["37 n1-ib0 … n40-ib0"]),
+    ],
+)
+def test_rows_of_many_hosts_that_are_alike_are_one(name: str, count: int, folded: list[str]) -> None:
+    """By rack where names tell it; hosts with findings come first."""
+
+    def change(its: Host) -> Host:
+        number = int(its.name.removeprefix("node"))
+        return its._replace(
+            name=name.format(number, number // 10),
+            missing="off" if number == 5 else None,
+            gpus=7 if number == 4 else 8,
+            faults=("GPU 0 has fallen off the bus",) if number == 6 else (),
+        )
+
+    page = report_page(report(count, change), None, WHEN)
+    heads = re.findall(r'<tr class="all (?:ok|bad)">.*\n <b>(\d+)</b> (.*?)</label>', page)
+    assert [" ".join(head) for head in heads] == folded
+    states = re.findall(r'<tr class="(\w+)"><td>', page)
+    assert (states[:2], len(states)) == (["missing", "bad"], count)
+
+
+def test_the_page_of_many_hosts_is_small() -> None:
+    """At 1,024 hosts it has less than 300 KB."""
+    small, large = (len(report_page(report(count), None, WHEN).encode()) for count in (128, 256))
+    assert large + (large - small) * 6 < 300_000
 
 
 def test_the_table_has_a_line_for_each_host_and_a_verdict() -> None:
