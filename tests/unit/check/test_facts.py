@@ -36,11 +36,11 @@ def test_what_a_host_has_and_has_counted(tmp_path: Path) -> None:
 
 
 def test_space_without_a_free_inode_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system that has no inodes has space all the same."""
-    for inodes, free, expected in ((5, 1, [2, 10]), (5, 0, [0, 10]), (0, 0, [2, 10])):
-        found = SimpleNamespace(f_bavail=2, f_frsize=1 << 20, f_blocks=10, f_files=inodes, f_favail=free)
+    """A file system that has no inodes has space all the same, and scratch that is read-only has none."""
+    for inodes, free, flags, expected in ((5, 1, 0, 2), (5, 0, 0, 0), (0, 0, 0, 2), (5, 1, os.ST_RDONLY, 0)):
+        found = SimpleNamespace(f_bavail=2, f_frsize=1 << 20, f_blocks=10, f_files=inodes, f_favail=free, f_flag=flags)
         monkeypatch.setattr(os, "statvfs", lambda _path, found=found: found)
-        assert facts.space_of("/") == expected
+        assert facts.space_of(facts.SHM) == [expected, 10]
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,11 @@ def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:
             "proc/41/comm": "python\n",
             "proc/42/comm": "train\n",
             "proc/43/comm": "nvidia-persiste\n",
+            "proc/44/comm": "python\n",
+            "proc/44/cmdline": "/usr/bin/python3\0-I\0/opt/lib/mingle_hooks/__main__.py\0probe\0",
         },
     )
-    for pid, device in (("42", "/dev/nvidia3"), ("43", "/dev/nvidia3")):
+    for pid, device in (("42", "/dev/nvidia3"), ("43", "/dev/nvidia3"), ("44", "/dev/nvidia0")):
         (tmp_path / "proc" / pid / "fd").mkdir()
         (tmp_path / "proc" / pid / "fd" / "7").symlink_to(device)
     (tmp_path / "dev").mkdir()
