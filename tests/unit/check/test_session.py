@@ -184,6 +184,9 @@ def without(row: Body, field: str) -> Body:
         ("spaces", [{**SPACE, "free_mb": 1.5}]),
         ("spaces", [without(SPACE, "free_mb")]),  # None would be that the file system does not answer
         ("faults", ["f"] * 33),
+        ("addresses", [{**ADDRESS, "mac": "\x1b[31m"}]),
+        ("amounts", [["cores", -1]]),
+        ("amounts", [["\x1b[31m", 1]]),
     ],
 )
 def test_facts_of_a_wrong_type_or_without_a_field_are_refused(field: str, value: object) -> None:
