@@ -59,7 +59,7 @@ def test_a_slurmd_that_lags_behind_the_controller_drains_no_node(site: SlurmClus
     last.run(["sh", "-ec", old], check=True)
     uninstall = [*MINGLE_HOOKS, "uninstall", "slurm", "--yes"]
     try:
-        site.reconfigure()
+        site.reconfigure("PrologFlags=Alloc")  # without it the controller announces no Prolog, for which slurmd waits
         stubs = host.run(uninstall, check=True).stdout
         assert site.srun("-N4", "true", user="alice").returncode == 0
         site.wait_idle()
