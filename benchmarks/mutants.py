@@ -50,9 +50,9 @@ HOME = Path(sys.prefix) if Path(sys.prefix).parent == ALL else ALL / "0"
 RECORD, ENDS = ALL / "record.json", "ends.json"
 FAILED = HOME / "failed"
 # How much of the time of all tests without hosts its module's, its room's and other tests may take, each.
-SHARE = 0.02
+SHARE = 0.04
 # A Slurm starts in some seconds, and most of these tests wait.
-MOST_ON_HOSTS, LONG_S = 8, 12.0
+MOST_ON_HOSTS, LONG_S = 12, 12.0
 CAUGHT, ON_HOSTS = "caught", "caught on hosts"
 # Processes and a network of a mutant's own: it may end all processes of its user, and its tests take ports. The shell
 # stays, to collect what is left behind.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -29,10 +30,10 @@ HOSTS: dict[str, Callable[[str], object]] = {
 }
 
 
-def is_read(read: Callable[[str], object], text: str) -> bool:
-    """Tell whether a text is taken."""
+def is_read(read: Callable[[Any], object], value: object) -> bool:
+    """Tell whether a value is taken."""
     try:
-        read(text)
+        read(value)
     except MingleError:
         return False
     return True
@@ -60,7 +61,12 @@ def test_a_duration_with_units_is_the_same_for_settings_and_job_scripts(text: st
 @pytest.mark.parametrize("text", ["7", " 7 ", "+7", "7.0", "\u0667", "7_0", "", "99999999999"])
 def test_a_whole_number_is_one_everywhere(text: str) -> None:
     """In decimal digits of ASCII, few enough to be counted."""
-    assert is_read(values.nodes, text) == is_read(job.count_field, text)
+    assert is_read(values.nodes, text) == is_read(job.count_field, text) == (text.strip(" ") == "7")
+
+
+def test_a_whole_number_is_no_truth_value_and_within_its_bounds() -> None:
+    taken = [value for value in (0, 1, values.MOST_NODES, values.MOST_NODES + 1, 2.0) if is_read(values.nodes, value)]
+    assert (taken, is_read(values.nodes, value=True)) == ([1, values.MOST_NODES], False)
 
 
 @pytest.mark.parametrize("line", ["PBS_HOME=/opt/x", "PBS_HOME = /opt/x ", "PBS_HOME='/opt/x'", '  PBS_HOME="/opt/x"'])

@@ -15,7 +15,7 @@ from cluster.hosts import Hosts
 from forked import Forked
 
 from mingle_hooks.cli import answer
-from mingle_hooks.errors import PlaceError
+from mingle_hooks.errors import MingleError, PlaceError
 from mingle_hooks.rendezvous.member import Progress
 
 MINGLE = str(Path(sys.executable).with_name("mingle"))
@@ -194,6 +194,9 @@ def test_a_log_gets_plain_lines_now_and_then(monkeypatch: pytest.MonkeyPatch, pr
 
 def test_a_terminal_sees_one_live_line_that_is_wiped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many are in and who is awaited, rewritten in place; nothing at all with --quiet."""
+    with answer.ProgressPrinter(stream := io.StringIO(), quiet=True) as printer:
+        printer.failed(MingleError("a world", "none", "again"))
+    assert stream.getvalue() == "mingle: expected a world; saw none; try again\n"
     first, *lives, last = written(monkeypatch, Terminal(), Progress(1, 2, "rank 1")).split("\r\x1b[K")
     said = [f"mingle: 1 of 2 nodes checked in after {after} s; waiting for rank 1" for after in range(1, 500)]
     assert (first, lives, last) == ("", said, "mingle: a note\n")

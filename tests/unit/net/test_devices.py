@@ -75,6 +75,7 @@ ANY = ("dxg", "kfd", "accel0", "accel/accel0", "hl1", "neuron0", "davinci3", "mt
 def test_any_accelerators_device_file_keeps_a_program_from_the_cpu(tmp_path: Path) -> None:
     others = dict.fromkeys(("dev/vfio/vfio", "dev/accelerate", "dev/hl", "dev/0"), "")
     assert not has_accelerator({}, made(tmp_path / "others", **others))
+    assert not has_accelerator({"CUDA_VISIBLE_DEVICES": ""}, made(tmp_path / "hidden", **{f"dev/{ANY[0]}": ""}))
     for name in ANY:
         assert has_accelerator({}, made(tmp_path / name, **{f"dev/{name}": ""})), name
 

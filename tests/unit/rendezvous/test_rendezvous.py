@@ -228,6 +228,7 @@ def test_only_rank_0_leads_before_another_has_checked_in() -> None:
             assert (candidate.leader.terms.ticket == candidate.advertisement.ticket == 0) == (rank == 0)
             its: Any = SimpleNamespace(_leader=SimpleNamespace(terms=candidate.leader.terms, roster=range(members)))
             assert Rendezvous._leads(its) is leads
+            assert stand(loop, rank=1) is None
 
 
 def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:

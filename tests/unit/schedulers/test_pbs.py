@@ -1,6 +1,7 @@
 """PBS: recorded jobs, and variables that contradict each other."""
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from support.recorded import FOLDER, OPENPBS, environ, names
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers import pbs
-from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.schedulers.facts import JobFacts, Variables
 
 # What the members of each recorded job are told: hosts, and slots on each.
 JOBS = {
@@ -190,3 +191,10 @@ def test_tasks_of_one_pbsdsh_have_the_places_on_their_host_in_order(job: str, ho
             places.setdefault(rank, []).append(task.slot)
     assert places == {rank: list(range(count)) for rank, count in enumerate(JOBS[job][1])}
     assert facts_of(environ(OPENPBS, f"job.{job}"), home).slot is None
+
+
+def test_a_slot_comes_from_the_lower_bits_of_a_tasks_number() -> None:
+    """The upper ones are the host's; on the first one the script is task 1."""
+    for host, task in product(range(3), range(6)):
+        number = host << (32 - (9).bit_length()) | task + (1 if host else 2)
+        assert pbs._slot(Variables({"PBS_TASKNUM": f"{number:08X}"}), host, 3, 9) == task % 3
