@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import exp, lgamma
@@ -717,9 +717,13 @@ def others_names(report: Report) -> Iterator[Finding]:
             if cause.direction in ("in", "way"):
                 text = text.replace("its name are", "its name is").replace("its name get", "its name gets")
             yield Finding("node", cause.named, text, cause.named if cause.direction == "out" else ())
+    answers: defaultdict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
+    for (resolver, name), addresses in tested.items():
+        if addresses:
+            answers[name].append((addresses, resolver))
     for host in report.here:
         own = {*host.every, *(address.address for address in host.addresses)}
-        known_as = [(its, resolver) for (resolver, name), its in tested.items() if name == host.name and its]
+        known_as = answers[host.name]
         wrong = [(its[0], resolver) for its, resolver in known_as if own.isdisjoint(its)]
         for address, resolvers in _by_value(wrong).items():
             text = f"{fold(resolvers)}: {host.name} is {address} there, an address that it does not have"
