@@ -15,9 +15,12 @@ KEY, OTHER_KEY = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
 CAUSE = Cause("ended", "node2", 1, 12.0, status=7, tail="a line\nred \x1b[31m and a bell \x07\n")._asdict()
 
 
+# One time for all runs of a test, however long it takes to make them.
+BEGAN = int(time.time())
+
+
 def status_of(name: str = "4711", run: str = "00112233aabbccdd") -> RunStatus:
     """Return the status of a run of two nodes, by this process."""
-    now = int(time.time())
     return RunStatus(
         id=name,
         run=run,
@@ -26,8 +29,8 @@ def status_of(name: str = "4711", run: str = "00112233aabbccdd") -> RunStatus:
         wanted=2,
         attempt=1,
         restarts=3,
-        began=now,
-        since=now,
+        began=BEGAN,
+        since=BEGAN,
         host="node1",
         command="torchrun train.py",
         process=RunnerProcess.own(),
