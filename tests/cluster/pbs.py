@@ -104,6 +104,7 @@ class Job:
     leader: subprocess.Popen[str] | None = None  # the login shell that runs the script
     tasks: list[tuple[int, subprocess.Popen[str]]] = field(default_factory=list)  # with the host's index
     streams: list[socket.socket] = field(default_factory=list)  # pbs_demux's ends
+    demuxes: list[threading.Thread] = field(default_factory=list)
     limit: threading.Timer | None = None
     was_terminated: bool = False  # TERM
     was_over_limit: bool = False
@@ -187,7 +188,7 @@ class PbsStandIn(StandIn):
         with its:
             task = host.popen(words, user="alice", stdout=its, stderr=subprocess.STDOUT, umask=0o077)
         job.streams.append(ours)
-        self._start_thread(self._demux, ours, job.output)
+        job.demuxes.append(self._start_thread(self._demux, ours, job.output))
         return task
 
     def _demux(self, stream: socket.socket, output: Path) -> None:
@@ -267,6 +268,8 @@ class PbsStandIn(StandIn):
             job.limit.cancel()
             job.limit.join()
         kill_groups([*([job.leader] if job.leader else []), *(task for _, task in job.tasks)], KILL_DELAY_S)
+        for demux in job.demuxes:
+            demux.join(1.0)  # the end of the output, unless somebody has left the job and holds it open
 
     def output(self, job_id: str) -> str:
         """Return what the job wrote."""

@@ -57,9 +57,10 @@ class StandIn:
     def _end_all(self) -> None:
         raise NotImplementedError
 
-    def _start_thread(self, target: Any, *words: Any) -> None:
+    def _start_thread(self, target: Any, *words: Any) -> threading.Thread:
         self._threads.append(threading.Thread(target=target, args=words))
         self._threads[-1].start()
+        return self._threads[-1]
 
     def _serve(self) -> None:
         while True:
