@@ -565,7 +565,7 @@ def small_packets(report: Report) -> Iterator[Finding]:
 
 
 def slow_round_trips(report: Report) -> Iterator[Finding]:
-    """Find hosts that are much farther off than the others."""
+    """Find hosts that are much farther off than the others; where all are, the hosts that measure are too busy."""
     for name, pairs in _by_network(report).items():
         rtts: dict[str, list[int]] = {}
         for pair in pairs:
@@ -577,7 +577,7 @@ def slow_round_trips(report: Report) -> Iterator[Finding]:
         own = {host: median_low(values) for host, values in rtts.items()}
         usual = median_low(own.values())
         for host, rtt_us in own.items():
-            if rtt_us > max(usual * _FAR, usual + _FAR_US):
+            if usual <= _FAR_US and rtt_us > max(usual * _FAR, usual + _FAR_US):
                 text = f"{host}: round trips of {rtt_us / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms is usual"
                 yield Finding("network", (host,), text, (host,))
 

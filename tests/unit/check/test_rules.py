@@ -186,6 +186,8 @@ CASES = {
                                        pair=between("node2", network=FAST, mtu=1500)),
     "far off": Case([f"node2: round trips of 9.0 ms on {network}, 0.1 ms is usual" for network in BOTH], ("node2",),
                     pair=between("node2", rtt_us=9000)),
+    "far off where all are slow": Case([], pair=lambda pair: pair._replace(
+        rtt_us=900_000 if "node2" in (pair.one, pair.other) else 40_000)),
     "in another rack": Case([], pair=between("node2", rtt_us=1900)),
     "a firewall on NCCL": Case([f"node4: others do not reach its port on {SLOW} (no answer, {THEIRS}); {RANGE}"],
                                ("node4",), pair=lambda pair: pair._replace(free_there="no answer")
