@@ -27,8 +27,8 @@ NEXT = "/root/slurm.conf.next"
 # A home of root's that all hosts share holds what is on PATH before this machine's own: clush, and on one host alone
 # /run/next, where its mingle is another version.
 BIN = "/root/bin"
-# In place of the minute that stubs wait; the slurmd of a busy node takes seconds to read slurm.conf.
-AGE_STUBS = """sleep 5; clush -a "find /etc/mingle/hooks/manifest.json /etc/slurm -name '*.json' -exec sed -i -E \
+# In place of the minute that stubs wait.
+AGE_STUBS = """clush -a "find /etc/mingle/hooks/manifest.json /etc/slurm -name '*.json' -exec sed -i -E \
 's/(\\"stub\\": ?\\"[^ ]+ )[0-9]+/\\10/' '{}' + ; true\""""
 
 
