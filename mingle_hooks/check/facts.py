@@ -17,7 +17,7 @@ from mingle_hooks.check.report import MOST_ADDRESSES, MOST_OF_HOST, Address, Spa
 from mingle_hooks.errors import MingleError, NetworkError, printable
 from mingle_hooks.files import file_system, network_type
 from mingle_hooks.net import addresses, devices
-from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, list_entries, read_attribute
+from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, read_attribute
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
 from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits
 from mingle_hooks.rendezvous.wire import Body
@@ -96,10 +96,7 @@ def own_amounts(root: str = "/") -> list[tuple[str, int]]:
 
 def rdma_errors(root: str = "/") -> list[tuple[str, int]]:
     """Return the most errors that a port has counted since it was started; reading them waits for the device."""
-    cards = f"{root}/sys/class/infiniband"
-    ports = [
-        f"{cards}/{card}/ports/{port}" for card in list_entries(cards) for port in list_entries(f"{cards}/{card}/ports")
-    ]
+    ports = devices.rdma_ports(f"{root}{devices.RDMA}").values()
     counts = {name: [read_attribute(f"{port}/counters/{file}") for port in ports] for name, file in _COUNTERS.items()}
     known = {name: [int(text) for text in texts if text.isdecimal()] for name, texts in counts.items()}
     return [(name, max(values)) for name, values in known.items() if values]
@@ -303,7 +300,7 @@ class DeviceFacts:
             else:
                 self._free[path] = space_of(path)
         scratch = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - what programs use
-        if os.path.isdir("/sys/class/infiniband"):
+        if os.path.isdir(devices.RDMA):
             self._read(rdma_errors, lambda found: self.amounts.extend(found or ()))
         if file_system(scratch) != "tmpfs":  # which is no disk
             late = [(WRITE_MS, int(_DEVICE_LIMIT_S * 1000))]

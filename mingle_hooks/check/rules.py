@@ -576,8 +576,10 @@ def slow_round_trips(report: Report) -> Iterator[Finding]:
             continue
         own = {host: median_low(values) for host, values in rtts.items()}
         usual = median_low(own.values())
+        if usual > _FAR_US:
+            continue
         for host, rtt_us in own.items():
-            if usual <= _FAR_US and rtt_us > max(usual * _FAR, usual + _FAR_US):
+            if rtt_us > max(usual * _FAR, usual + _FAR_US):
                 text = f"{host}: round trips of {rtt_us / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms is usual"
                 yield Finding("network", (host,), text, (host,))
 

@@ -509,15 +509,15 @@ def quick_findings(root: str, scheduler: str, seconds: float = VERIFY_S) -> list
     """Return what the health check of a node finds. Raises PlaceError and SettingsError."""
     if hung := hung_finding(root, scheduler, seconds):
         return [hung]
-    found: list[Finding] = []
-    for wait_s in (0, AGAIN_S):
-        time.sleep(wait_s)
-        installed = files.read_manifest(root)
-        given = load({}, {}, system_file=files.below_root(root, SYSTEM_FILE))
-        health = check_health(root, installed, scheduler, given.section("hooks")["key_file"])
-        found = [finding for finding in health if not finding.note]
-        if not found:
-            break
+    key_file = load({}, {}, system_file=files.below_root(root, SYSTEM_FILE)).section("hooks")["key_file"]
+
+    def look() -> list[Finding]:
+        health = check_health(root, files.read_manifest(root), scheduler, key_file)
+        return [finding for finding in health if not finding.note]
+
+    if found := look():
+        time.sleep(AGAIN_S)
+        found = look()
     return found
 
 

@@ -195,16 +195,24 @@ def _fork() -> int:
 # The active ports of this host's RDMA devices, as NCCL_IB_HCA and UCX_NET_DEVICES name them.
 
 
-def active_rdma_ports(root: str = "/sys/class/infiniband") -> tuple[tuple[str, str], ...] | None:
-    """Return (port, link layer), such as ("mlx5_0:1", "InfiniBand"), in numeric order; () without RDMA devices.
+RDMA = "/sys/class/infiniband"
 
-    The link layer is "InfiniBand", or "Ethernet" for RoCE. Returns None if a device does not answer.
-    """
-    ports = {
+
+def rdma_ports(root: str = RDMA) -> dict[str, str]:
+    """Return port -> directory, such as "mlx5_0:1", in numeric order."""
+    return {
         f"{device}:{port}": f"{root}/{device}/ports/{port}"
         for device in sorted(list_entries(root), key=_natural)
         for port in sorted(list_entries(f"{root}/{device}/ports"), key=_natural)
     }
+
+
+def active_rdma_ports(root: str = RDMA) -> tuple[tuple[str, str], ...] | None:
+    """Return (port, link layer), such as ("mlx5_0:1", "InfiniBand"), in numeric order; () without RDMA devices.
+
+    The link layer is "InfiniBand", or "Ethernet" for RoCE. Returns None if a device does not answer.
+    """
+    ports = rdma_ports(root)
     # Each read of a state queries the device, which may take a minute if it is broken.
     states = read_in_child([f"{path}/state" for path in ports.values()]) if ports else {}
     if states is None:

@@ -282,9 +282,7 @@ def network_of(request: FingerprintRequest) -> tuple[dict[str, str], str]:
 
     Raises NetworkError.
     """
-    net, infiniband = f"{request.root}/sys/class/net", f"{request.root}/sys/class/infiniband"
-    folders = [f"{infiniband}/{card}/ports" for card in list_entries(infiniband)]
-    ports = [f"{folder}/{port}" for folder in folders for port in list_entries(folder)]
+    net, ports = f"{request.root}/sys/class/net", [*devices.rdma_ports(f"{request.root}{devices.RDMA}").values()]
     usable = [one for one in request.listed() if _is_usable(one.address)]
     names = [name for name in dict.fromkeys(one.name for one in usable) if _is_up(net, name)]
     paths = [f"{net}/{name}/speed" for name in names]
