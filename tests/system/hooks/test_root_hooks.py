@@ -49,8 +49,8 @@ def test_recorded_jobs_come_and_go(host: Host) -> None:
         key = host.outside(f"/run/mingle/{job}/key").read_text()
         assert key == key_of(job, env["SLURM_JOB_UID"], env["SLURM_JOB_RESTART_COUNT"]) + "\n", path
         after = _slurms(path.parent.name, path.name.replace("prolog", "epilog"))
-        for _ in range(2):
-            run_hook(host, "slurm/epilog", env=after)
+        for count in ("-", "0"):  # of restarts, which it does not need
+            run_hook(host, "slurm/epilog", env={**after, "SLURM_JOB_RESTART_COUNT": count})
             assert list(host.outside("/run/mingle").iterdir()) == [], path
 
 
@@ -94,13 +94,16 @@ def test_a_hostile_number_or_id_makes_nothing(host: Host) -> None:
         for script in ("slurm/prolog", "slurm/epilog")
         if "COUNT" not in name or script == "slurm/prolog"
     )
+    clusters = (
+        ("slurm/prolog", (), {**JOB, "SLURM_CLUSTER_NAME": bad}) for bad in ("a|b", "a b", "$(touch /run/owned)")
+    )
     classic = (
         (script, arguments, {})
         for bad in ("", "..", "../x", "1/2", "x", "1;id", "1 2", "$(id)", "1..2", "-1")
         for script in ("torque/prologue", "torque/epilogue", "pbs/prologue", "pbs/epilogue")
         for arguments in ((bad, "alice", "alice"), ("5.ctl", bad or "nobody-here", "alice"))
     )
-    run_hooks(host, (*slurms, *classic), "[ ! -e /run/mingle ] && [ ! -e /run/owned ]")
+    run_hooks(host, (*slurms, *clusters, *classic), "[ ! -e /run/mingle ] && [ ! -e /run/owned ]")
     assert host.files("/run") == before
 
 
@@ -119,6 +122,7 @@ def test_another_user_can_neither_read_nor_plant_a_key(host: Host) -> None:
 # User of a process, what alice records of it, and whether it ends: with another start time the pid is another one.
 RECORDS = {
     ("alice", "{pid} {start}\n"): True, ("alice", "x y\n\n1 1\n{pid} {start}\n"): True, ("alice", "{pid} 1\n"): False,
+    ("alice", "1 1\n" * 64 + "{pid} {start}\n"): False,
     ("alice", "{pid}\n"): False, ("root", "{pid} {start}\n"): False, ("bob", "{pid} {start}\n"): False,
 }  # fmt: skip
 
