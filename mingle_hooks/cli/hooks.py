@@ -274,7 +274,7 @@ def _show_removals(root: str, found: Sequence[Removal], undo: Sequence[str]) -> 
     if any(removal.what in {"stub", "wait"} for removal in found):
         click.echo(
             "stub: runs your own hooks only, as a slurmd may not have read slurm.conf yet; "
-            f"run this again after scontrol reconfigure and {plans.STUB_S} s"
+            f"after {plans.STUB_S} s, run scontrol reconfigure, then this again"
         )
 
 
