@@ -470,6 +470,7 @@ COMMANDS = {
     "hosts": ("mingle_hooks.cli.jobs", "Print the hosts of the world, for MPI and other programs."),
     "key": ("mingle_hooks.cli.template", "Print a new key for the members of a world."),
     "template": ("mingle_hooks.cli.template", "Write a job script from a job description."),
+    "lint": ("mingle_hooks.cli.template", "Report what goes wrong at run time in job scripts."),
     "hooks": ("mingle_hooks.cli.hooks", "Install the hooks of a cluster: prolog, epilog, task prolog."),
     "schema": ("mingle_hooks.cli.template", "Print the JSON schema of job files, mingle.toml or events."),
     "docs": ("mingle_hooks.cli.template", "Print a page of the documentation."),

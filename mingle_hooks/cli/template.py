@@ -1,8 +1,9 @@
-"""`mingle template`, `schema`, `docs` and `key`, which need no job."""
+"""`mingle template`, `lint`, `schema`, `docs` and `key`, which need no job."""
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 
 import click
@@ -12,6 +13,7 @@ from mingle_hooks.cli.commands import FIELD_GROUPS, FIELD_VALUES, Group, Grouped
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.files import config_directory, write_stdout
 from mingle_hooks.keys import fresh
+from mingle_hooks.schedulers.facts import MOST_NODES
 from mingle_hooks.scripts import directives
 from mingle_hooks.scripts.directives import SCHEDULERS
 from mingle_hooks.scripts.job import FIELDS, LAUNCHERS, Field
@@ -37,7 +39,7 @@ _template_dir = click.option("--template-dir", multiple=True, metavar="DIR", hel
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@click.option("--lint", metavar="FILE", help="Report the mistakes in an existing job script.")
+@click.option("--lint", metavar="FILE", help="The same as mingle lint FILE.")
 @click.pass_context
 def template(ctx: click.Context, lint: str | None) -> None:
     """Write a job script from a job description.
@@ -50,13 +52,103 @@ def template(ctx: click.Context, lint: str | None) -> None:
     if ctx.invoked_subcommand is not None or lint is None:
         seen = "none" if lint is None else "both"
         raise UsageError(f"one of {', '.join(template.commands)}, or --lint FILE", seen, "`mingle template --help`")
-    from mingle_hooks.scripts.lint import lint_script, read_script
+    _lint((lint,))
 
-    findings = lint_script(read_script(lint))
-    for found in findings:
-        click.echo(f"{lint}:{found.line}: {found.mistake}; instead: {found.remedy}")
-    if findings:
+
+def _lint(files: tuple[str, ...], nodes: int | None = None, *, as_json: bool = False) -> None:
+    """Print the findings, and exit with 1 if there are any."""
+    import json
+
+    from mingle_hooks.scripts.lint import lint_script
+
+    found = [(file, finding) for file in files for finding in lint_script(_read(file), nodes)]
+    if as_json:
+        write_stdout(json.dumps([{"file": file, **finding._asdict()} for file, finding in found], indent=2) + "\n")
+    for file, finding in found if not as_json else ():
+        sure = "" if finding.certainty == "sure" else f" ({finding.certainty})"
+        write_stdout(f"{file}:{finding.line}: {finding.kind}{sure}: {finding.mistake}; instead: {finding.remedy}\n")
+    if found:
         raise click.exceptions.Exit(1)
+
+
+def _read(file: str) -> str:
+    """Return a script's text, with bytes that are not UTF-8 as surrogates. Raises UsageError."""
+    from mingle_hooks.scripts.job import LARGEST_BYTES, read_file
+
+    if file != "-":
+        return read_file(file, "script", "the path of a job script").decode(errors="surrogateescape")
+    data = sys.stdin.buffer.read(LARGEST_BYTES + 1)
+    if len(data) > LARGEST_BYTES:
+        raise UsageError(
+            f"a script of at most {LARGEST_BYTES} bytes", "a longer one on stdin", "the path of a job script"
+        )
+    return data.decode(errors="surrogateescape")
+
+
+_LINT_EXAMPLES = """\
+mingle lint job.sh                 # what goes wrong at run time, and what to write instead
+mingle lint --nodes 4 *.sbatch     # for `sbatch --nodes 4`
+mingle lint --diff job.sh          # the same script with mingle in it
+mingle lint --fix job.sh           # writes it; the old one is job.sh.orig"""
+
+
+@click.command(cls=Grouped, examples=_LINT_EXAMPLES)
+@click.argument("files", metavar="FILE…", nargs=-1, shell_complete=complete_file)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, MOST_NODES),
+    metavar="N",
+    help="Nodes that sbatch or qsub get on their command line.",
+)
+@click.option("--diff", "mode", flag_value="diff", help="Print each script with mingle in it, as a unified diff.")
+@click.option("--fix", "mode", flag_value="fix", help="Write each script with mingle in it, and keep FILE.orig.")
+@click.option("--json", "mode", flag_value="json", help="Print the findings as JSON.")
+def lint(files: tuple[str, ...], nodes: int | None, mode: str | None) -> None:
+    """Report what goes wrong at run time in job scripts.
+
+    Status 1: there are findings, or a script was not changed, as that is not certain. `-` reads stdin.
+    """
+    if not files:
+        raise UsageError("job scripts, or - for stdin", "none", "`mingle lint job.sh`")
+    if mode in (None, "json"):
+        _lint(files, nodes, as_json=mode == "json")
+        return
+    unsure = [file for file in files if not _fix(file, nodes, writes=mode == "fix")]
+    if unsure:
+        raise click.exceptions.Exit(1)
+
+
+def _fix(file: str, nodes: int | None, *, writes: bool) -> bool:
+    """Print the diff of a script, or write it; return whether that was certain."""
+    import difflib
+
+    from mingle_hooks.scripts.rewrite import fix_script
+
+    text = _read(file)
+    fixed = fix_script(text, nodes)
+    for reason in fixed.unsure:
+        click.echo(f"{file}: left as it is: {printable(reason, 400)}", err=True)
+    if writes and file == "-":
+        write_stdout(fixed.text)
+    elif writes and fixed.text != text:
+        _replace(file, fixed.text.encode(errors="surrogateescape"))
+    elif not writes:
+        lines = (text.splitlines(keepends=True), fixed.text.splitlines(keepends=True))
+        for line in difflib.unified_diff(*lines, file, file):
+            write_stdout(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return not fixed.unsure
+
+
+def _replace(file: str, data: bytes) -> None:
+    """Write a script, and keep the old one as FILE.orig. Raises UsageError."""
+    path = os.path.realpath(file)
+    try:
+        os.link(path, f"{path}.orig")
+        files.write_new(f"{path}.new", data, mode=stat.S_IMODE(os.stat(path).st_mode))
+        os.replace(f"{path}.new", path)
+    except OSError as wrong:
+        remedy = f"moving {wrong.filename2 or wrong.filename} away, or --diff"
+        raise UsageError(f"a place for {file}.orig", str(wrong.strerror), remedy) from None
 
 
 @template.command("list")

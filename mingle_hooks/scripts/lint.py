@@ -1,447 +1,469 @@
-"""Lint of job scripts: the classic mistakes of multi-node jobs."""
+"""`mingle lint`: what goes wrong at run time in a job script of several nodes, and the shortest remedy.
+
+`launches` reads the script. Each rule is a function from a job to findings; all of them are in RULES.
+"""
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
-from mingle_hooks.scripts.job import read_file
-
-# Mistakes that one line shows by itself.
-#
-# In no pattern can two repetitions match the same text, so that each reads a hostile line in one pass.
-
-
-class Pattern(NamedTuple):
-    """A mistake: what it looks like, what is wrong, and what to write."""
-
-    looks: re.Pattern[str]
-    mistake: str
-    remedy: str
-
-
-_OWN = (
-    r"(?:\$\{\w{1,64}:?[-=])?"
-    r"(?:(?:\$\(|`)\s{0,8}(?:hostname\b(?!\s{1,8}-(?:\w{0,8}[iI]|-ip|-all))|uname -n)|\$\{?HOSTNAME\b"
-    r"|localhost\b|127\.\d|0\.0\.0\.0)"
+from mingle_hooks.scripts.launches import (
+    EACH,
+    NAMES,
+    NODES,
+    RANK,
+    TASKS,
+    Arg,
+    Job,
+    Launch,
+    Place,
+    count,
+    read_jobs,
 )
-ANYWHERE = (
-    Pattern(
-        re.compile(
-            r"\bMASTER_PORT=[\"']?(?:\d|\$\{\w{1,64}:?[-=]\d|\$\(\(\s{0,8}\d{1,9}\s{0,8}\)\))"
-            r"|--(?:master|main_process)[_-]port[=\s]\s{0,64}\d|--rdzv[_-]endpoint[=\s]\s{0,64}\S{1,253}:\d"
-        ),
-        "a fixed MASTER_PORT: two jobs on one node collide",
-        'eval "$(mingle env || echo exit 1)" on every node, and "$MASTER_PORT"',
-    ),
-    Pattern(
-        re.compile(r"\bhostname\s{1,64}(?:-\w{0,8}[iI]\w{0,8}|--ip-address|--all-ip-addresses)\b"),
-        "hostname -i: the name may resolve to 127.0.1.1 or to a slow network",
-        'the address that mingle env finds, "$MASTER_ADDR"',
-    ),
-    Pattern(
-        re.compile(r"\|\|\s{0,64}(?:echo\s{1,8}|export\s{1,8})?(?:\w{1,64}=)?[\"']?(?:localhost|127\.0\.0\.1)"),
-        "|| echo localhost: when the command fails, every node forms a world of its own and the job hangs",
-        "|| exit",
-    ),
-    Pattern(
-        re.compile(r"\b(?:GLOO|TP)_SOCKET_IFNAME=[\"']?\^"),
-        "^ in GLOO_SOCKET_IFNAME: exclusion is NCCL's syntax only, and Gloo fails on it",
-        "one interface's name, or mingle env --for nccl,gloo",
-    ),
-)
-# These are right on one node. Where one overlaps with one of the above, only that is found.
-ON_SEVERAL_NODES = (
-    Pattern(
-        re.compile(
-            r"(?:\bMASTER_ADDR=|--(?:master[_-]addr|main_process_ip|rdzv[_-]endpoint)[=\s]\s{0,64})[\"']?" + _OWN
-        ),
-        "a host's own name as MASTER_ADDR: each node that runs this takes itself for rank 0",
-        'eval "$(mingle env || echo exit 1)" on every node, and "$MASTER_ADDR"',
-    ),
-    Pattern(
-        re.compile(
-            r"(?:PORT=|--(?:master|main_process)[_-]port[=\s])"
-            r"(?:[^\n;]{0,160}?\b(?:RANDOM|shuf)\b|[^\n]{0,160}?(?:getsockname|\.bind\())"
-        ),
-        "a random MASTER_PORT: different on each node that runs this, and perhaps in use",
-        'eval "$(mingle env || echo exit 1)" on every node, and "$MASTER_PORT"',
-    ),
-    Pattern(
-        re.compile(r"\b(?:torchrun|torch\.distributed\.run)\s[^\n]{0,160}?--standalone\b"),
-        "--standalone: each node trains alone",
-        "leaving it out, behind srun mingle exec",
-    ),
-)
+from mingle_hooks.scripts.shell import Command, Text, unquote
 
-
-# A shell script as logical lines: what quotes, parentheses and backslashes join, and which shell runs it.
-#
-# One pass over the text. A script with an unmatched quote is read line by line.
-
-# Each match takes at least one character, and none is looked at twice.
-_PIECE = re.compile(r"[^\\'\"`$()#<\n]+|\\.|\$?\(\(?|\$|.", re.DOTALL)
-_HERE = re.compile(r"<<-?[ \t]*[\\'\"]?(\w{1,255})['\"]?")
-_ESCAPED = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)  # what follows $'
-_DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|\$)\s")
-_COMMAND_TEXT = re.compile(r"\s-[a-z]{0,8}c\s{1,4}$")  # bash -c, bash -lc
-_FUNCTION = re.compile(r"(?:function[ \t]+[\w:.-]+|[\w:.-]+[ \t]*\([ \t]*\))(?:[ \t]*\([ \t]*\))?\s*[{(]")
-
-
-class Line(NamedTuple):
-    """A logical line without comments, with the line feeds of the lines that it joins.
-
-    `here` is `text` with blanks for single-quoted text, which another shell expands. `early` has the positions at
-    which this shell runs `$(mingle …)` within the text of `bash -c "…"`. `is_inside`: it is in a function's body or a
-    here-document, and does not run where it stands.
-    """
-
-    number: int  # of its first line in the file, from 1
-    text: str
-    here: str
-    early: tuple[int, ...] = ()
-    is_inside: bool = False
-
-
-def split_lines(text: str) -> tuple[list[Line], list[Line]]:
-    """Return the scheduler's directives and the lines of shell that are not empty."""
-    scanner = _Scanner(text, joins=True)
-    if scanner.frames:  # an unmatched quote, at least for this reader
-        scanner = _Scanner(text, joins=False)
-    return scanner.directives, _with_functions([line for line in scanner.lines if line.text.strip()])
-
-
-class _Scanner:
-    """Reads a script, piece by piece: the open quotes and parentheses, and the logical line so far."""
-
-    def __init__(self, text: str, *, joins: bool) -> None:
-        self.source, self.joins = text, joins
-        self.directives: list[Line] = []
-        self.lines: list[Line] = []
-        # Open quotes and parentheses: " and c (the same, after bash -c), ( also for $(, a for arithmetic.
-        self.frames: list[str] = []
-        self.commands = 0  # how many of them are c
-        self.ends = {line.strip() for line in text.split("\n")}  # the words that can end a here-document
-        self.pending: deque[str] = deque()
-        self.number = self.first = 1
-        self._clear()
-        at, size = 0, len(text)
-        while at < size:
-            piece = _PIECE.match(text, at)[0]  # type: ignore[index]  # every character matches
-            at = self._step(piece, at, at + len(piece))
-        self._emit()
-
-    def _clear(self) -> None:
-        self.texts: list[str] = []
-        self.heres: list[str] = []
-        self.early: list[int] = []
-        self.length = 0
-
-    def _step(self, piece: str, at: int, after: int) -> int:
-        """Take one piece, and return the position of the next."""
-        is_quoted = bool(self.frames) and self.frames[-1] in '"c'
-        if piece == "\n":
-            self._add(piece)
-            return self._newline(after)
-        if piece == "\\\n":
-            self.number += 1
-            self._add("\n")
-        elif "(" in piece and piece[0] in ("$" if is_quoted else "$("):
-            self._open(piece, after)
-        elif is_quoted:
-            if piece == '"':
-                self.commands -= self.frames.pop() == "c"
-            elif piece == "`":
-                self._expanded(after)
-            self._add(piece)
-        else:
-            return self._outside(piece, at, after)
-        return after
-
-    def _outside(self, piece: str, at: int, after: int) -> int:
-        if piece == "'":
-            return self._single(at)
-        if piece == "#" and (at == 0 or self.source[at - 1] in " \t\n;&|("):
-            return self._comment(at)
-        if piece == "<" and self.source.startswith("<<", at):
-            return self._here_document(at)
-        if piece == '"':
-            self.frames.append("c" if _COMMAND_TEXT.search(self.source[max(0, at - 16) : at]) else '"')
-            self.commands += self.frames[-1] == "c"
-        elif piece == ")" and self.frames:
-            self.frames.pop()
-        self._add(piece)
-        return after
-
-    def _add(self, text: str, here: str | None = None) -> None:
-        self.texts.append(text)
-        self.heres.append(text if here is None else here)
-        self.length += len(text)
-
-    def _open(self, piece: str, after: int) -> None:
-        parens = piece.count("(")
-        self.frames += ["(" if parens == 1 else "a"] * parens
-        if piece == "$(":
-            self._expanded(after)
-        self._add(piece)
-
-    def _expanded(self, after: int) -> None:
-        if self.commands and self.source.startswith("mingle ", after):
-            self.early.append(self.length)
-
-    def _single(self, at: int) -> int:
-        if self.source[at - 1 : at] == "$":
-            found = _ESCAPED.match(self.source, at + 1)
-            end = found.end() - 1 if found else -1
-        else:
-            end = self.source.find("'", at + 1)
-        if end < 0 or (not self.joins and self.source.find("\n", at + 1, end) >= 0):
-            self._add("'")
-            return at + 1
-        text = self.source[at : end + 1]
-        self._add(text, re.sub(r"[^\n]", " ", text))
-        self.number += text.count("\n")
-        return end + 1
-
-    def _comment(self, at: int) -> int:
-        end = self.source.find("\n", at)
-        end = len(self.source) if end < 0 else end
-        if self.source[at - 1 : at] in ("", "\n"):
-            self._directive(self.source[at:end])
-        return end
-
-    def _directive(self, text: str) -> bool:
-        if _DIRECTIVE.match(text):
-            self.directives.append(Line(self.number, text, text))
-            return True
-        return False
-
-    def _here_document(self, at: int) -> int:
-        if self.source.startswith("<<<", at):
-            self._add("<<<")
-            return at + 3
-        found = _HERE.match(self.source, at)
-        if not found or found[1] not in self.ends or self.frames[-1:] == ["a"]:
-            self._add("<<")
-            return at + 2
-        self.pending.append(found[1])
-        self._add(found[0])
-        return found.end()
-
-    def _newline(self, at: int) -> int:
-        self.number += 1
-        if not self.joins:
-            self.frames.clear()
-            self.commands = 0
-        bodies = []
-        while self.pending and at < len(self.source):
-            end = self.source.find("\n", at)
-            end = len(self.source) if end < 0 else end
-            text = self.source[at:end]
-            at = end + 1
-            if text.strip() == self.pending[0]:
-                self.pending.popleft()
-            elif not self._directive(text) and not text.lstrip().startswith("#"):
-                bodies.append(Line(self.number, text, text, (), is_inside=True))
-            self.number += 1
-        if not self.frames:
-            self._emit()
-        self.lines += bodies
-        return at
-
-    def _emit(self) -> None:
-        self.lines.append(Line(self.first, "".join(self.texts), "".join(self.heres), tuple(self.early)))
-        self.first = self.number
-        self._clear()
-
-
-def _with_functions(lines: list[Line]) -> list[Line]:
-    """Mark the bodies of functions, which end at a brace with the indentation of their name."""
-    found, indent = [], -1
-    for line in lines:
-        text = line.text.strip()
-        here = len(line.text) - len(line.text.lstrip())
-        begins = indent < 0 and bool(_FUNCTION.match(text))
-        is_inside = line.is_inside or begins or indent >= 0
-        found.append(line._replace(is_inside=is_inside))
-        if begins and text[-1] not in "})":
-            indent = here
-        elif indent == here and text[0] in "})":
-            indent = -1
-    return found
-
-
-# The nodes and tasks that a job script requests, and steps of srun that do not fit them.
-
-# Launchers that start a node's processes themselves, so that Slurm has to start one on each node.
-_LAUNCHERS = r"torchrun|torch\.distributed\.(?:run|launch)|accelerate\s{1,8}launch"
-_LAUNCHER = re.compile(rf"\b(?:{_LAUNCHERS})\b")
-_SLURMS = re.compile(r"(?:--nodes[= ]|(?<!\S)-N\s{0,8})(\d{1,9})(?:-(\d{1,9}))?")
-_TORQUES = re.compile(r"-l\s{1,8}nodes=(\d{1,9})")
-_CHUNKS = re.compile(r"select=(\S+)")
-_EACH = re.compile(r"--ntasks-per-node[= ](\d{1,9})")
-_ALL = re.compile(r"(?:--ntasks[= ]|(?<!\S)-n\s{0,8})(\d{1,9})")
-_CARRIED = re.compile(r"\bdeclare -f\b")
-_STEP = re.compile(r"\bsrun\b((?:\s+-\S+(?:[ \t]+[^\s-]\S*)?)*)")
-
-
-class Requested(NamedTuple):
-    """The nodes that directives request, and the tasks on all of them with the line of that; None if there is none."""
-
-    nodes: int
-    tasks: int | None = None
-    line: int = 0
-
-
-def requested_tasks(directives: Iterable[Line]) -> Requested:
-    """Return what a script's directives request."""
-    nodes, each, tasks, number = 0, None, None, 0
-    for line in directives:
-        nodes = nodes or _nodes(line.text)
-        if line.text.startswith("#SBATCH"):
-            line_each, line_all = _count(_EACH, line.text), _count(_ALL, line.text)
-            number = line.number if line_each or line_all else number
-            each, tasks = line_each or each, line_all or tasks
-    if not nodes:
-        nodes = -(-tasks // each) if each and tasks else 1
-    return Requested(nodes, tasks or (each and each * nodes), number)
-
-
-def _nodes(text: str) -> int:
-    """Return the number of nodes that a directive requests, 0 for none."""
-    if match := _CHUNKS.search(text):
-        counts = [re.match(r"\d*", chunk) for chunk in match[1].split("+")]
-        return sum(int(count[0][:9] or 1) for count in counts if count)
-    match = _SLURMS.search(text) if text.startswith("#SBATCH") else None
-    return max(int(group) for group in match.groups() if group) if match else _count(_TORQUES, text) or 0
-
-
-def _count(pattern: re.Pattern[str], text: str) -> int | None:
-    match = pattern.search(text)
-    return int(match[1]) if match else None
-
-
-_TRAINS = re.compile(rf"\b(?:{_LAUNCHERS}|mingle\s{{1,8}}exec)\b")
-_ASKS = re.compile(r"\bmingle\s{1,8}env\b(?![^\n]{0,160}--no-wait)")
-# The same as the command of a line, and not as an argument.
-_COMMAND = re.compile(
-    r"\s*(?:(?:exec|time|nohup|env)\s{1,8}|[A-Za-z_]\w{0,254}=[^\s\"'$(]{0,255}\s{1,8}){0,16}"
-    r"(?:[\w.-]{0,255}/){0,32}(?:torchrun|accelerate\s{1,8}launch|mingle\s{1,8}exec"
-    r"|python[\d.]{0,8}\s{1,8}-m\s{1,8}torch\.distributed\.(?:run|launch))\b"
-)
-# Programs that start something on the other nodes.
-_SPREADS = re.compile(
-    r"\b(?:srun|pbs_tmrsh|pbsdsh|mpirun|mpiexec|blaunch|qrsh|ssh|pdsh|clush|parallel|mingle\s{1,8}run)\b"
-)
-_ITSELF = re.compile(r"\$\{?(?:0|BASH_SOURCE)\b")
-_RANK_OF_BATCH = re.compile(
-    r"(?:\b(?:NODE_|GROUP_)?RANK=|--(?:node|machine)[_-]rank[=\s]\s{0,64})[\"']?\$\{?(SLURM_(?:NODEID|PROCID)|PBS_NODENUM)\b"
-)
-_ALONE = "without srun: it runs on the first node only"
-_SPREAD = "mingle run in front of it, or srun on Slurm; or mingle template"
+Certainty = Literal["sure", "likely"]
 
 
 class Finding(NamedTuple):
-    """A mistake: the line, what is wrong, and what to write."""
+    """A trap: its line, its name, what happens at run time, what to write, and how sure that is."""
 
     line: int
+    kind: str
     mistake: str
     remedy: str
+    certainty: Certainty = "sure"
 
 
-def read_script(path: str) -> str:
-    """Return a script's text. Raises UsageError."""
-    return read_file(path, "script", "the path of an sbatch or PBS script").decode(errors="replace")
+_PORT_NAME = re.compile(r"(?:\w*_)?(?:MASTER|RDZV|MAIN_PROCESS|HEAD|RAY|DIST|MAIN)_?PORT|MPORT", re.IGNORECASE)
+_SERVER = re.compile("SERVE|API|HTTP|DASHBOARD|VLLM")  # users of it have to know its port
+_PORT_OPTIONS = ("--master-port", "--main-process-port", "--rdzv-port")
+_ENDPOINTS = ("--rdzv-endpoint",)
+_ADDRESS_OPTIONS = ("--master-addr", "--main-process-ip", "--rdzv-endpoint")
+_ADDRESS_NAME = re.compile(
+    r"(?:\w*_)?(?:MASTER|HEAD|MAIN|RDZV|COORDINATOR)_?(?:ADDR(?:ESS)?|IP|HOST|NODE|ENDPOINT|NODE_IP|PROCESS_IP)",
+    re.IGNORECASE,
+)
+_WITH_PORT = re.compile(r":\d{2,5}[\"']?\Z")
+_NUMBER = re.compile(
+    r"[\"']?(?:\$\{\w{1,128}:?[-=][\"']?)?(?:\$\(\(\s{0,8})?(\d{1,5})(?:\s{0,8}\)\))?\s?[\"']?\}?[\"']?"
+)
+_VARIABLE = re.compile(r"[\"']?\$(?:(\w{1,128})|\{(\w{1,128})\})[\"']?")
+_OWN_NAME = re.compile(
+    r"[\"']?(?:\$\{\w{1,64}:?[-=])?[\"']?"
+    r"(?:(?:\$\(|`)\s{0,8}(?:/usr)?(?:/bin/)?(?:hostname\b(?!\s{1,8}-(?:\w{0,8}[iI]|-ip|-all))|uname -n)"
+    r"|\$\{?(?:HOSTNAME|HOST)\b)"
+)
+_OWN_WORD = re.compile(r"[\"']?(?:\$\(hostname\)|\$\{?HOSTNAME\}?)[\"']?")
+_RAY = re.compile(r"(?<![a-zA-Z])ray(?![a-z])", re.IGNORECASE)
+_LOOPBACK = re.compile(r"[\"']?(?:tcp://)?(?:\$\{\w{1,64}:?[-=])?(?:localhost\b|127\.\d|0\.0\.0\.0|\[?::1\b)")
+_DEFAULT_HOST = re.compile(r"[\"']?\$\{(\w{1,64}):?[-=][\"']?(?:localhost|127\.)")
+_ADDRESSES = ("MASTER_ADDR", "MASTER_HOST")  # which may come from the environment
+_ALONE_ON_FAILURE = "when the command fails, every node becomes rank 0 of a world of its own, and the job hangs"
+_HOSTNAME_I = re.compile(r"\bhostname\s{1,64}(?:-\w{0,8}[iI]\w{0,8}|--ip-address|--all-ip-addresses)\b")
+_FALLBACK = re.compile(r"\|\|\s{0,64}(?:echo\s{1,8}|export\s{1,8})?(?:\w{1,64}=)?[\"']?(?:localhost|127\.0\.0\.1)")
+_RANDOM = re.compile(r"\$\{?RANDOM\b|\bRANDOM\b|\bshuf\b|getsockname|\.bind\(|/dev/urandom")
+_RANK_NAME = re.compile(
+    r"(?:NODE_|GROUP_|MACHINE_|LOCAL_|GLOBAL_|WORLD_)?RANK|NODE_?ID|NODEID|MACHINE_ID", re.IGNORECASE
+)
+_RANK_OPTIONS = ("--node-rank", "--machine-rank", "--rank", "--local-rank")
+_INTERFACE = re.compile(
+    r"(?:^|[\s\"'=,])((?:NCCL|RCCL|GLOO|TP)_SOCKET_IFNAME)=[\"']?(?:\$\{\w{1,64}:?-)?(\^?)=?([a-zA-Z][\w.,-]*)?"
+)
+MULTI = {"torchrun", "accelerate", "deepspeed"}  # launchers that start the processes of a node
+# What tells each of the other nodes: one option of every row.
+_RENDEZVOUS: dict[str, list[tuple[str, ...]]] = {
+    "torchrun": [("--rdzv-endpoint", "--master-addr")],
+    "accelerate": [("--machine-rank", "--rdzv-backend"), ("--main-process-ip", "--config-file")],
+    "c10d": [("--rdzv-endpoint", "--main-process-ip")],  # which reads no --master-addr
+    "deepspeed": [("--hostfile", "-H", "--no-ssh", "--node-rank")],
+}
+_TASKS_GIVEN = re.compile(r"--ntasks[= ]|\s-n")
+_HOSTFILE = re.compile(r"HOSTFILE|--hostfile")  # a program of the user's may reach the others by it
+_ITSELF = re.compile(r"\$\{?(?:0|BASH_SOURCE)\b")  # a script that starts itself on the nodes
+_NODES_OPTIONS = ("--nnodes", "--num-machines", "--num-nodes")
 
 
-def lint_script(text: str) -> list[Finding]:
-    """Return the mistakes in a script, by line, in a time proportional to its length."""
-    directives, lines = split_lines(text)
-    job = requested_tasks(directives)
-    patterns = (*ANYWHERE, *(ON_SEVERAL_NODES if job.nodes > 1 else ()))
-    found = {finding for line in lines for finding in _of_patterns(line, patterns)}
-    if job.nodes > 1:
-        found |= {*_alone(lines), *_expanded_early(lines), *_steps(job, lines)}
-    return sorted(found)
+def lint_script(text: str, nodes: int | None = None) -> list[Finding]:
+    """Return the traps in a script, by line; `nodes` is what the command line of sbatch or qsub requests."""
+    found: set[Finding] = set()
+    for job in read_jobs(text, nodes):
+        for rule in RULES:
+            found.update(rule(job))
+    firsts: dict[tuple[int, str], Finding] = {}
+    for finding in sorted(found):
+        firsts.setdefault((finding.line, finding.kind), finding)
+    return [*firsts.values()]
 
 
-def _of_patterns(line: Line, patterns: Iterable[Pattern]) -> Iterator[Finding]:
-    """Find the patterns in a line; of two that overlap, the first."""
-    taken: set[int] = set()
-    for pattern in patterns:
-        for number, match in _numbered(line, pattern.looks.finditer(line.text)):
-            span = range(*match.span())
-            if taken.isdisjoint(span):
-                yield Finding(number, pattern.mistake, pattern.remedy)
-            taken.update(span)
+def _remedy(job: Job, launch: Launch) -> str:
+    """Return the shortest line that forms the world for this launcher."""
+    program = {"accelerate": "accelerate launch", "python": "--scope task python"}.get(launch.program, launch.program)
+    steps = [name for name in launch.chain if name in ("srun", "mpirun", "mpiexec")]
+    if not steps and job.requested.scheduler not in ("slurm", ""):
+        return f"`mingle run {program} …`"
+    return f"`{steps[-1] if steps else 'srun'} mingle exec {program} …`"
 
 
-def _numbered(line: Line, matches: Iterable[re.Match[str]]) -> Iterator[tuple[int, re.Match[str]]]:
-    """Yield each match with the number of the line in the file where it begins; no text is read twice for that."""
-    number, counted = line.number, 0
-    for match in matches:
-        number += line.text.count("\n", counted, match.start())
-        counted = match.start()
-        yield number, match
+def _advice(job: Job) -> str:
+    """Return the remedy for the first launcher of a job."""
+    launches = [launch for launch in job.launches if launch.program in MULTI]
+    return _remedy(job, launches[0]) if launches else "`mingle exec`"
 
 
-def _finding(line: Line, at: int, mistake: str, remedy: str) -> Finding:
-    """Return a finding at a position in a logical line."""
-    return Finding(line.number + line.text.count("\n", 0, at), mistake, remedy)
+def _port(job: Job) -> Iterator[Finding]:
+    """Find ports that are the same in all jobs."""
+    mistake = "this port is the same in all your jobs: two of them on one node collide, or join each other's world"
+    remedy = f"leave it out: {_advice(job)} finds a free one"
+    for at in _ports(job):
+        yield Finding(job.lines.line(at), "fixed-port", mistake, remedy)
 
 
-def _alone(lines: list[Line]) -> Iterator[Finding]:
-    """Find launchers that the batch script starts, on its own node only."""
-    # A command substitution is no training.
-    spreading = [line for line in lines if _SPREADS.search(re.sub(r"\$\([^()]*\)|`[^`]*`", "", line.text))]
-    if spreading:
-        starts_itself = any(_ITSELF.search(line.text) for line in spreading)
-        for line in () if starts_itself else lines:
-            if not line.is_inside and (match := _COMMAND.match(line.text)):
-                yield _finding(line, match.end(), f"a launcher {_ALONE}", _SPREAD)
+def _ports(job: Job) -> Iterator[int]:
+    if any(_standalone(job, launch) for launch in job.launches):
+        return  # which takes a free one
+    texts = [arg.text for launch in job.launches for arg in launch.args]
+    texts += [word.text for command in job.steps for word in command.words]
+    given = {name for text in texts for name in NAMES.findall(text)}
+    of_ray = [arg for its in job.launches if its.program[:3] == "ray" and (arg := its.option("--address"))]
+    heads = {name for arg in of_ray for name in NAMES.findall(arg.text)} | {"RAY_ADDRESS"}
+    # Which reads no MASTER_PORT.
+    only_torchrun = bool(job.launches) and all(launch.program == "torchrun" for launch in job.launches)
+    for name, values in job.assignments.items():
+        is_given = name in given and "PORT" in name.upper() and not _SERVER.search(name.upper())
+        if is_given or (_PORT_NAME.fullmatch(name) and name in (job.referred if only_torchrun else job.used)):
+            yield from (value.value.start for value in values if _NUMBER.fullmatch(value.value.text))
+        elif name in heads or _ADDRESS_NAME.fullmatch(name):
+            with_port = [value.value for value in values if _WITH_PORT.search(value.value.text)]
+            yield from (value.start for value in with_port if "http" not in value.text)
+    for launch in job.launches:
+        yield from _option_ports(job, launch)
+
+
+def _option_ports(job: Job, launch: Launch) -> Iterator[int]:
+    options = [launch.option(option) for option in _PORT_OPTIONS]
+    if launch.program.startswith("ray"):
+        heads = [other for other in job.launches if other.program == "ray start" and other.has("--port")]
+        options += [launch.option("--port"), None if heads else launch.option("--address")]
+    for value in options:
+        at = _fixed(job, re.split("[=:]", value.text)[-1], value.word) if value else None
+        if at is not None:
+            yield at
+    if value := launch.option(*_ENDPOINTS):
+        yield from _endpoint(job, launch, value)
+    elif not launch.has(*_PORT_OPTIONS, "--config-file") and launch.program in MULTI:
+        yield from (value.word.start for value in [launch.option(*_ADDRESS_OPTIONS)] if value)  # 29500
+
+
+def _standalone(job: Job, launch: Launch) -> bool:
+    alone = next((arg for arg in launch.args if arg.text == "--standalone"), None)
+    return alone is not None and not job.is_conditional(alone.word.start)
+
+
+def _fixed(job: Job, text: str, word: Text) -> int | None:
+    """Return where a port that is written down stands."""
+    if _NUMBER.fullmatch(text):
+        return word.start
+    if match := _VARIABLE.fullmatch(text):
+        values = job.assignments.get(match[1] or match[2], [])
+        return next((value.value.start for value in values if _NUMBER.fullmatch(value.value.text)), None)
+    return None
+
+
+def _endpoint(job: Job, launch: Launch, value: Arg) -> Iterator[int]:
+    text = value.text.partition("=")[2] if value.text.startswith("--") else value.text
+    at = value.word.start
+    for _ in range(4):
+        match = _VARIABLE.fullmatch(text)
+        values = job.assignments.get(match[1] or match[2], []) if match else []
+        if not values:
+            break
+        if re.match(r"[\"']?(?:\$\(|`|\()", values[-1].value.text):  # a host
+            text = "host"
+            break
+        text, at = values[-1].value.plain, values[-1].value.start
+    host, colon, port = text.rpartition(":")
+    if colon and not host.endswith("$("):
+        if (found := _fixed(job, port.strip("\"'"), value.word)) is not None:
+            yield found if found != value.word.start else at
+    elif not _VARIABLE.fullmatch(text) and not re.search(r"\$\{?\d|\$[@*]", text):
+        backend = launch.option("--rdzv-backend")
+        if not backend or "static" not in backend.text:
+            yield value.word.start
+
+
+def _addresses(job: Job) -> Iterator[tuple[str, int, Place]]:
+    """Yield the addresses of rank 0 as they are written, their position, and where they are expanded."""
+    used: set[str] = set()
+    for launch in job.launches:
+        of_ray = ("--address", "--node-ip-address") if launch.program == "ray start" else ()
+        if value := launch.option(*_ADDRESS_OPTIONS, *of_ray):
+            text = value.text.partition("=")[2] if value.text.startswith("--") else value.text
+            used.update(NAMES.findall(text))
+            is_early = not value.early.isdisjoint(range(value.word.start, value.word.end))
+            yield text, value.word.start, "batch" if is_early else launch.place
+    places = {id(command): place for command, place in job.commands}
+    for name, values in job.assignments.items():
+        if _ADDRESS_NAME.fullmatch(name) or name in used:
+            for found in values:
+                is_early = not found.value.early.isdisjoint(range(found.value.start, found.value.end))
+                place = places.get(id(found.command), "batch")
+                yield found.value.text, found.value.start, "batch" if is_early else place
+    for command in job.steps:  # the name, handed to a script of the user's
+        for before, word in pairwise(command.words):
+            if places[id(command)] == "batch" and _OWN_WORD.fullmatch(word.text) and before.text[0] != "-":
+                yield word.text, word.start, "batch"
+
+
+def _own_address(job: Job) -> Iterator[Finding]:
+    """Find a node's own name, or loopback, as the address of rank 0."""
+    if not job.is_several:
         return
-    training = [(line, match) for line in lines if (match := _TRAINS.search(line.text))]
-    program = "a launcher" if training else "mingle env"
-    for line, match in training or [(line, match) for line in lines if (match := _ASKS.search(line.text))]:
-        yield _finding(line, match.start(), f"{program} {_ALONE}", _SPREAD)
+    alone = "each node takes itself for rank 0, and waits for the others or trains alone"
+    remedy = f"leave it out: {_advice(job)} finds rank 0"
+    for text, at, place in _addresses(job):
+        line = job.lines.line(at)
+        if not job.assignments.keys().isdisjoint({"HOST", "HOSTNAME"}.intersection(NAMES.findall(text))):
+            continue
+        if (match := _DEFAULT_HOST.match(text)) and match[1] in job.assignments and match[1] not in _ADDRESSES:
+            yield Finding(line, "localhost-fallback", _ALONE_ON_FAILURE, "|| exit")
+        elif _LOOPBACK.match(text) or (place == "step" and _OWN_NAME.match(text)):
+            yield Finding(line, "each-itself", alone, remedy)
+        elif _OWN_NAME.match(text) and not job.is_conditional(at):
+            mistake = "the host's own name may resolve to 127.0.1.1 there, or on the other nodes to another network"
+            yield Finding(line, "own-name", mistake, remedy, "likely")
 
 
-def _expanded_early(lines: list[Line]) -> Iterator[Finding]:
-    """Find variables and commands that the batch script expands, but that are meant for every node."""
-    for line in lines:
-        for number, match in _numbered(line, _RANK_OF_BATCH.finditer(line.here)):
-            mistake = f"${match[1]} taken in the batch script, where it is the first node's"
-            remedy = "single quotes, as in srun bash -c '…', or mingle env on every node"
-            yield Finding(number, mistake, remedy)
-        if line.early and _SPREADS.search(line.text):
-            mistake = "$(mingle …) within double quotes: the batch script runs it, before any node does"
-            remedy = "single quotes: srun bash -c 'eval \"$(mingle env)\"; …', or srun mingle exec"
-            yield _finding(line, line.early[0], mistake, remedy)
+def _hostname_i(job: Job) -> Iterator[Finding]:
+    mistake = "hostname -i gives 127.0.1.1 on Debian, and hostname -I whatever network comes first"
+    for all_of in job.assignments.values():
+        for found in all_of:
+            if match := _HOSTNAME_I.search(found.value.text):
+                at = found.value.at[match.start()]
+                yield Finding(
+                    job.lines.line(at),
+                    "hostname-i",
+                    mistake,
+                    f"leave it out: {_advice(job)} finds the address",
+                    "likely",
+                )
+    for launch in job.launches:
+        for arg in launch.args:
+            if match := _HOSTNAME_I.search(arg.text):
+                yield Finding(
+                    job.lines.line(arg.word.start),
+                    "hostname-i",
+                    mistake,
+                    f"leave it out: {_advice(job)} finds the address",
+                    "likely",
+                )
 
 
-def _steps(job: Requested, lines: list[Line]) -> Iterator[Finding]:
+def _fallback(job: Job) -> Iterator[Finding]:
+    mistake = _ALONE_ON_FAILURE
+    for command, _ in job.commands:
+        for word in (*command.assignments, *command.words):
+            if match := _FALLBACK.search(word.text):
+                yield Finding(job.lines.line(word.at[match.start()]), "localhost-fallback", mistake, "|| exit")
+        if command.before != "||":
+            continue
+        text = " ".join(word.plain for word in (*command.words, *command.assignments))
+        if re.match(r"(?:echo |export )?(?:\w+=)?(?:localhost|127\.0\.0\.1)", text):
+            yield Finding(job.lines.line(command.start), "localhost-fallback", mistake, "|| exit")
+
+
+def _batch_rank(job: Job) -> Iterator[Finding]:
+    """Find a rank that the batch script expands, where it is the first node's."""
+    if not job.is_several or not (job.requested.scheduler or job.steps):
+        return  # perhaps each node runs this script
+    remedy = f"{_advice(job)}, or single quotes: srun bash -c '…'"
+    for name, at in _batch_ranks(job):
+        mistake = f"the batch script expands ${name}, on the first node: every node gets the same rank"
+        yield Finding(job.lines.line(at), "batch-rank", mistake, remedy)
+
+
+def _batch_ranks(job: Job) -> Iterator[tuple[str, int]]:
+    # With c10d torchrun ranks the nodes itself, whatever --node-rank says.
+    launches = [its for its in job.launches if not its.has_value("--rdzv-backend", "c10d")]
+    places = {id(command): place for command, place in job.commands}
+    for name, values in job.assignments.items():
+        is_read = launches or not job.launches or name in ("RANK", "LOCAL_RANK")
+        for value in values if is_read and _RANK_NAME.fullmatch(name) and name in job.used else ():
+            is_batch = places.get(id(value.command)) == "batch"
+            yield from _expanded(value.value, value.value.early, everywhere=is_batch)
+    for launch in launches:
+        for option in _RANK_OPTIONS:
+            if arg := launch.option(option):
+                yield from _expanded(unquote(arg.word), arg.early)
+    for command in job.steps:
+        for word in command.words if places[id(command)] == "batch" else ():
+            if match := re.search(r"--export[= ]\S*?RANK=(?=\$)", word.text):
+                yield from _expanded(word.part(match.end(), len(word.text)), frozenset(), everywhere=True)
+
+
+def _expanded(text: Text, early: frozenset[int], *, everywhere: bool = False) -> Iterator[tuple[str, int]]:
+    """Yield the first rank in a text, if the batch script expands it."""
+    match = RANK.search(text.text)
+    if match and (everywhere or text.at[match.start()] in early):
+        yield match[1], text.at[match.start()]
+
+
+def _first_node_only(job: Job) -> Iterator[Finding]:
+    """Find launchers that the batch part starts, on its own node."""
+    itself = any(_ITSELF.search(word.text) for command in job.steps for word in command.words)
+    if not (job.is_several and job.requested.scheduler) or itself:
+        return
+    if any(launch.place == "host" for launch in job.launches):
+        return  # and this is the first node's
+    has_steps = any(not command.has_frame("substitution") for command in job.steps)
+    for launch in job.launches:
+        reaches = launch.has("--hostfile", "-H", "--mpirun-hostfile")  # the others, by ssh
+        is_one = not has_steps and len(job.launches) == 1 and not _HOSTFILE.search(job.text)
+        trains = launch.program in MULTI or (launch.program == "python" and is_one)
+        if launch.place == "batch" and trains and not reaches and "mingle run" not in launch.chain:
+            mistake = f"{launch.program} runs on the first node only, as no srun starts it on the others"
+            yield Finding(job.lines.line(launch.at.start), "first-node-only", mistake, _remedy(job, launch))
+
+
+def _rendezvous(job: Job) -> Iterator[Finding]:
+    """Find launchers on several nodes that are not told of the others, or of another number of them."""
+    asks = any("mingle env" in word.text for command, _ in job.commands for word in command.words)
+    for launch in job.launches if job.is_several else ():
+        if launch.program not in MULTI or launch.place == "batch":
+            continue
+        remedy = _remedy(job, launch)
+        alone = next((arg for arg in launch.args if arg.text == "--standalone"), None)
+        nodes = launch.option(*_NODES_OPTIONS)
+        number = nodes.text.rpartition("=")[2] if nodes else ""
+        at = alone or nodes
+        if at and (alone or number == "1"):
+            if not job.is_conditional(at.word.start) and not job.is_conditional(launch.at.start):
+                mistake = "each node trains alone, and knows nothing of the others"
+                yield Finding(job.lines.line(launch.at.start), "each-alone", mistake, f"leave out {at.text}: {remedy}")
+        elif nodes and number.isdigit() and (started := started_tasks(job, launch)[0]) and int(number) != started:
+            mistake = f"{launch.program} waits for {number} nodes, and starts on {started}"
+            yield Finding(job.lines.line(nodes.word.start), "node-count", mistake, f"leave it out: {remedy}")
+        rows = _RENDEZVOUS["c10d" if launch.has_value("--rdzv-backend", "c10d") else launch.program]
+        is_told = launch.is_mingle or asks or launch.is_open or all(launch.has(*row) for row in rows)
+        if launch.place == "step" and not is_told and not alone and number != "1":
+            mistake = f"{launch.program} is not told of the other nodes: each trains alone, or waits"
+            yield Finding(job.lines.line(launch.at.start), "no-rendezvous", mistake, remedy)
+
+
+def _too_many_nodes(job: Job) -> Iterator[Finding]:
+    """Find steps of more nodes than the job has."""
+    for command in job.steps if not job.is_several else ():
+        nodes = count(NODES, " ".join(word.plain for word in command.words)) if command.name == "srun" else None
+        if nodes and nodes > (job.requested.nodes or nodes):
+            mistake = f"srun asks for {nodes} nodes, and the job has {job.requested.nodes}: Slurm refuses the step"
+            yield Finding(job.lines.line(command.start), "node-count", mistake, f"#SBATCH --nodes={nodes}")
+
+
+def started_tasks(job: Job, launch: Launch) -> tuple[int | None, int | None]:
+    """Return the nodes and the tasks that the step of a launch starts, None where the script does not say."""
+    step = " ".join(arg.text for arg in launch.step)
+    each, tasks = count(EACH, step), count(TASKS, step)
+    nodes = count(NODES, step) or job.requested.nodes or None
+    if tasks is None and job.requested.tasks is None and nodes:
+        return nodes, (each or 1) * nodes
+    return nodes, tasks or job.requested.tasks
+
+
+def _tasks(job: Job) -> Iterator[Finding]:
     """Find steps of srun that start other tasks than is meant.
 
     Seen with Slurm 22.05: --ntasks-per-node of srun has no effect if the directives request a number of tasks.
     """
-    is_inside = any(line.is_inside and _LAUNCHER.search(line.text) for line in lines)
-    for line in lines:
-        steps = [*_STEP.finditer(line.text)]
-        ends = [*(step.start() for step in steps[1:]), len(line.text)]
-        for (number, step), end in zip(_numbered(line, steps), ends, strict=False):
-            each, tasks = _count(_EACH, step[1]), _count(_ALL, step[1])
-            nodes = _count(_SLURMS, step[1]) or job.nodes
-            # A function's launcher gets into a step by `declare -f`.
-            launches = _LAUNCHER.search(line.text, step.start(), end) or (
-                is_inside and _CARRIED.search(line.text, step.start(), end)
+    for launch in job.launches:
+        name = launch.step[0].text.rpartition("/")[2] if launch.step else ""
+        nodes, tasks = started_tasks(job, launch)
+        if name not in ("srun", "pbsdsh") or launch.place != "step" or launch.program not in MULTI:
+            continue
+        if nodes and tasks and tasks > nodes and nodes <= (job.requested.nodes or nodes):
+            mistake = f"more than one {launch.program} starts on a node, and each starts all processes of the node"
+            line = job.lines.line(launch.step[0].word.start)
+            yield Finding(line, "tasks", mistake, "--ntasks-per-node=1, and the launcher's own --nproc-per-node")
+    for command in job.steps:
+        step = " ".join(word.plain for word in command.words)
+        each, nodes, tasks = count(EACH, step), count(NODES, step) or job.requested.nodes, job.requested.tasks
+        if command.name != "srun" or not (each and nodes and tasks) or _TASKS_GIVEN.search(step):
+            continue
+        if tasks != each * nodes and nodes <= (job.requested.nodes or nodes):
+            mistake = f"--ntasks-per-node={each} of srun has no effect: srun starts the {tasks} tasks of #SBATCH"
+            remedy = f"--ntasks={each * nodes} beside it, and no fewer in #SBATCH"
+            yield Finding(job.lines.line(command.start), "step-tasks", mistake, remedy)
+
+
+def _random(job: Job) -> Iterator[Finding]:
+    """Find a port that each node draws."""
+    if not job.is_several:
+        return
+    places = {id(command): place for command, place in job.commands}
+    for name, all_of in job.assignments.items():
+        for found in all_of if _PORT_NAME.fullmatch(name) else ():
+            if _RANDOM.search(found.value.text) and places.get(id(found.command)) == "step":
+                yield Finding(
+                    job.lines.line(found.value.start),
+                    "random-port",
+                    "each node draws another port",
+                    f"leave it out: {_advice(job)}",
+                )
+
+
+def _interfaces(job: Job) -> Iterator[Finding]:
+    """Find names of interfaces that are written down."""
+    exclusion = "^ is NCCL's syntax only: Gloo looks for an interface of that name, and fails"
+    named = "interfaces have other names on other nodes and clusters, and NCCL takes each that begins with this one"
+    for command, _ in job.commands:
+        is_local = not command.words  # NAME=VALUE, which an `export NAME` may follow
+        for word in (*command.assignments, *command.words):
+            for match in _INTERFACE.finditer(word.text):
+                if is_local and match[1] not in job.used:
+                    continue
+                line = job.lines.line(word.at[match.start(1)])
+                if match[2] == "^":
+                    if not match[1].startswith("NCCL"):
+                        yield Finding(line, "gloo-exclusion", exclusion, "`mingle exec --for nccl,gloo`")
+                elif match[3] and job.is_several:
+                    yield Finding(line, "interface", named, "`mingle exec --for nccl,gloo`", "likely")
+    for launch in job.launches if job.is_several else ():
+        if value := launch.option("--network-interface", "--network-interfaces"):  # horovodrun
+            yield Finding(job.lines.line(value.word.start), "interface", named, _remedy(job, launch), "likely")
+
+
+def _loop(job: Job) -> Iterator[Finding]:
+    """Find loops that start each node's launcher in the background."""
+    mistake = "when one node fails, the others wait for it until the time limit, and the job ends with 0"
+    for launch in job.launches:
+        if launch.place == "host" and launch.loop is not None and not launch.program.startswith("ray"):
+            at = (launch.step[0].word if launch.step else launch.at).start
+            in_loop = _is_in_loop(launch.outer)
+            remedy = f"`mingle run {launch.program} …` in place of the loop"
+            yield Finding(job.lines.line(at if in_loop else launch.loop), "loop", mistake, remedy)
+    started = {id(launch.outer) for launch in job.launches}
+    for command in job.steps:  # a script of the user's
+        words = " ".join(word.plain for word in command.words)
+        is_one = command.name in ("ssh", "pbs_tmrsh") or re.search(r"\s-(?:n|w|z|N\s?1)\b|--nodelist", words)
+        if (
+            is_one
+            and id(command) not in started
+            and _is_in_loop(command)
+            and command.after == "&"
+            and not _RAY.search(words)
+        ):
+            yield Finding(
+                job.lines.line(command.start), "loop", mistake, "`mingle run COMMAND` in place of the loop", "likely"
             )
-            if each and not tasks and job.tasks and job.tasks != each * nodes:
-                mistake = f"--ntasks-per-node={each} of srun, which starts the {job.tasks} of #SBATCH"
-                remedy = f"--ntasks={each * nodes} beside it, and no fewer in #SBATCH"
-                yield Finding(number, mistake, remedy)
-            elif launches and (tasks or job.tasks or (each or 1) * nodes) > nodes:
-                mistake = "more than one task for each node, with a launcher that starts the others"
-                remedy = "--ntasks-per-node=1, and the launcher's own --nproc-per-node"
-                yield Finding(number if tasks or not job.tasks else job.line, mistake, remedy)
+
+
+def _is_in_loop(command: Command) -> bool:
+    return any(frame.kind == "loop" for frame in command.frames)
+
+
+RULES = (
+    *(_port, _own_address, _hostname_i, _fallback, _random, _interfaces),
+    *(_batch_rank, _first_node_only, _rendezvous, _too_many_nodes, _tasks, _loop),
+)

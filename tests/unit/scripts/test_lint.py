@@ -1,93 +1,137 @@
-"""The classic mistakes of multi-node scripts, and scripts as logical lines."""
+"""The traps of job scripts: found on their lines, and nowhere else."""
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+import tomllib
 
 from mingle_hooks.scripts.job import LARGEST_BYTES
-from mingle_hooks.scripts.lint import lint_script as lint, split_lines
+from mingle_hooks.scripts.lint import lint_script as lint
 
 HERE = Path(__file__).resolve()
 SCRIPTS = [*sorted(HERE.parent.glob("golden/*.sh")), *sorted(HERE.parents[3].glob("examples/*/*.sh"))]
-FREE_PORT = """PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')"""
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
 
 
-# Mistake -> scripts that have it in the line with the mark, or in the first one behind HEAD, which begins them.
-MISTAKES = {
-    "fixed MASTER_PORT": [
+FORMS = [
+    form
+    for path in sorted((HERE.parents[2] / "data" / "lint").glob("*.toml"))
+    for form in tomllib.loads(path.read_text())["form"]
+]
+# Kind of trap -> scripts that have it in the line with the mark, or in the first one behind HEAD, which begins them.
+TRAPS = {
+    "fixed-port": [
         "srun torchrun \\\n  --nnodes=2 \\\n§  --rdzv_endpoint=$H:29400 \\\n  x.py", 'export MASTER_PORT="$((29500))"',
-        "srun bash -c '\n§  export MASTER_PORT=29500\n  torchrun x.py\n'", "MASTER_PORT=${MASTER_PORT:-29500}",
-        "cat >x.sh <<EOF\n§MASTER_PORT=29500\nEOF\nsrun bash x.sh", "srun torchrun \\\n§  --master_port 29500 x.py",
+        "srun bash -c '\n§  export MASTER_PORT=29500\n  python x.py\n'", "MASTER_PORT=${MASTER_PORT:-29500}",
+        "cat >x.sh <<EOF\n§export MASTER_PORT=29500\nEOF\nsrun bash x.sh",
+        "srun torchrun \\\n§  --master_port 29500 x.py",
         "srun torchrun --rdzv-endpoint=$H:29400 x.py", "export MASTER_PORT=29500",
+        "H=$(x)\n§srun torchrun --rdzv-endpoint=$H x.py",
+        'P=6379\nip_head="$h:$P"\nsrun x\n§RAY_ADDRESS=$h:6379', "§: ${MASTER_PORT:=29500}\nsrun run.sh $MASTER_PORT",
+        "sbatch --wrap='srun torchrun --master_port=23456 x.py'",
     ],
-    "hostname -i": ["\n§MASTER_ADDR=$(hostname -i)", "A=$(hostname -I | cut -d' ' -f1)", "A=$(hostname --ip-address)"],
-    "world of its own": [
+    "hostname-i": ["\n§MASTER_ADDR=$(hostname -i)", "A=$(hostname -I | cut -d' ' -f1)", "A=$(hostname --ip-address)"],
+    "localhost-fallback": [
         "A=$(scontrol show hostnames | head -1 || echo localhost)", "A=$(x) || export MASTER_ADDR=127.0.0.1",
     ],
-    "more than one task": [
-        '§#SBATCH -N2 -n8\nnode() {\n  torchrun x.py\n}\nsrun bash -c "$(declare -f node); node"',
-        "#SBATCH -N 2\n§#SBATCH --ntasks-per-node=8\nsrun torchrun x.py", "srun -n 16 mingle exec torchrun x.py",
+    "tasks": [
+        '#SBATCH -N2 -n8\nnode() {\n  torchrun x.py\n}\n§srun bash -c "$(declare -f node); node"',
+        "#SBATCH -N 2\n#SBATCH --ntasks-per-node=8\n§srun torchrun x.py", "srun -n 16 mingle exec torchrun x.py",
         "#SBATCH --nodes=2\n§srun -N 2 -n 16 accelerate launch x.py", "srun hostname\n§srun --ntasks=16 torchrun x.py",
-        "#SBATCH -N 2\n§#SBATCH --ntasks=16\nsrun torchrun x.py", "§#SBATCH --ntasks=8 -N 2\nsrun torchrun x.py",
+        "#SBATCH -N 2\n#SBATCH --ntasks=16\n§srun torchrun x.py",
+        "#SBATCH --tasks-per-node=8 -N 2\n§srun torchrun x.py",
         "#SBATCH -N2-4\n§srun --ntasks-per-node=8 torchrun x.py",
     ],
-    "without srun": [
+    "first-node-only": [
         "#PBS -l select=1:ncpus=4+1:ncpus=8\n§torchrun x.py", "A=$(srun -N1 -n1 hostname)\n§torchrun x.py",
         "#PBS -l select=2:ncpus=4\n§torchrun x.py", "torchrun x.py",
+        "srun -n2 true\n§python3 -m torch.distributed.run \\\n  x.py",
+        "#PBS -l select=2\n§mingle exec torchrun x.py", 'eval "$(mingle env || echo exit 1)"\n§torchrun x.py',
+        "srun -N2 hostname\n§exec mingle exec torchrun x.py", "srun nvidia-smi\n§OMP_NUM_THREADS=4 torchrun x.py",
+        "#SBATCH -n 8 --ntasks-per-node 4\n§torchrun x.py", "mingle exec python x.py", "deepspeed x.py",
+        'eval "$(mingle env)"\n§python x.py', 'CMD="torchrun x.py"\neval $CMD'.replace("CMD=", "§CMD="), "python x.py",
     ],
-    "first node's": [
+    "batch-rank": [
         "#PBS -l nodes=2:ppn=8\n§pbsdsh torchrun --node_rank $PBS_NODENUM x.py", "export NODE_RANK=$SLURM_NODEID",
         'srun bash -c "torchrun --node_rank $SLURM_PROCID x.py"', 'srun torchrun --node_rank "$SLURM_NODEID" x.py',
-        "export RANK=${SLURM_PROCID}",
+        "export RANK=${SLURM_PROCID}", "srun --export=ALL,NODE_RANK=$SLURM_NODEID run.sh",
     ],
-    "exclusion": ["export GLOO_SOCKET_IFNAME=^lo,docker0", "export TP_SOCKET_IFNAME='^lo'"],
-    "which starts the 2 of #SBATCH": ["srun --ntasks-per-node=8 torchrun x.py"],
-    "--ntasks-per-node=4 of srun": ["srun --ntasks-per-node=4 python x.py"],
-    "which starts the 8 of #SBATCH": ["#SBATCH -N 2 -n 8\n§srun --ntasks-per-node=1 torchrun x.py"],
-    "launcher without srun": [
-        "srun -n2 true\n§python3 -m torch.distributed.run \\\n  x.py", "#PBS -l select=2\n§mingle exec torchrun x.py",
-        'eval "$(mingle env || echo exit 1)"\n§torchrun x.py', "srun -N2 hostname\n§exec mingle exec torchrun x.py",
-        "srun nvidia-smi\n§OMP_NUM_THREADS=4 torchrun x.py", "#SBATCH -n 8 --ntasks-per-node 4\n§torchrun x.py",
-        "mingle exec torchrun x.py", "mingle exec python x.py",
+    "gloo-exclusion": ["export GLOO_SOCKET_IFNAME=^lo,docker0", "export TP_SOCKET_IFNAME='^lo'"],
+    "interface": [
+        "export NCCL_SOCKET_IFNAME=eth0", "GLOO_SOCKET_IFNAME=ib0 srun x",
+        "srun env NCCL_SOCKET_IFNAME=eth0 x",
     ],
-    "mingle env without srun": ['eval "$(mingle env)"\npython x.py'],
-    "own name as MASTER_ADDR": [
-        "srun accelerate launch --main_process_ip $HOSTNAME x.py", "srun bash -c $'it\\'s'; MASTER_ADDR=localhost",
-        "srun torchrun --master_addr=$(uname -n) x.py", "srun torchrun --rdzv_endpoint localhost x.py",
-        "MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}", 'export MASTER_ADDR="`hostname -s`"', "MASTER_ADDR=localhost",
-        "echo it's\n§MASTER_ADDR=localhost", "export MASTER_ADDR=$(hostname)", "MASTER_ADDR=$HOSTNAME",
+    "step-tasks": [
+        "srun --ntasks-per-node=8 torchrun x.py", "srun --ntasks-per-node=4 python x.py",
+        "#SBATCH -N 2 -n 8\n§srun --ntasks-per-node=1 torchrun x.py",
     ],
-    "random MASTER_PORT": [
-        "PORT=$(comm -23 <(seq 1 9) <(ss -tan) | shuf | head -n 1)", "export MASTER_PORT=$(shuf -i 20000-30000 -n 1)",
-        "export MASTER_PORT=$((RANDOM % 1000 + 20000))", "srun torchrun --master_port $RANDOM x.py", FREE_PORT,
-        "MASTER_PORT=$((20000 + RANDOM % 1000))", "MASTER_PORT=$RANDOM",
+    "no-rendezvous": ["srun torchrun x.py", "srun accelerate launch --num_machines 2 x.py", "srun deepspeed x.py"],
+    "each-alone": ["srun torchrun --standalone x.py", "srun torchrun --nnodes=1 x.py"],
+    "node-count": ["srun torchrun --nnodes=4 --rdzv-endpoint=$H:$P x.py", "#SBATCH -N1\n§srun -N2 x"],
+    "own-name": [
+        "srun accelerate launch --main_process_ip $HOSTNAME x.py", "srun torchrun --master_addr=$(uname -n) x.py",
+        'export MASTER_ADDR="`hostname -s`"', "export MASTER_ADDR=$(hostname)", "MASTER_ADDR=$HOSTNAME",
     ],
-    "trains alone": ["srun torchrun --standalone x.py"],
-    "within double quotes": [
-        'srun bash -lc "\n§  eval \\"$(mingle env)\\"\n  torchrun x.py"', 'srun sh -c "`mingle env`; torchrun x.py"',
-        'srun bash -c "eval \\"$(mingle env)\\"; torchrun x.py"', 'srun bash -c "eval $(mingle env); python x.py"',
+    "each-itself": [
+        "srun bash -c $'it\\'s'; MASTER_ADDR=localhost", "srun torchrun --rdzv_endpoint localhost x.py",
+        "MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}", "MASTER_ADDR=localhost", "echo it's\n§MASTER_ADDR=localhost",
+        "srun bash -c 'MASTER_ADDR=$(hostname) torchrun x.py'",
+    ],
+    "random-port": [
+        f"srun bash -c '{draw} torchrun x.py'"
+        for draw in ("MASTER_PORT=$RANDOM", "MASTER_PORT=$((20000 + RANDOM % 1000))", "MASTER_PORT=$(shuf -i 1-9 -n 1)")
+    ],
+    "loop": [
+        "for h in $(cat $PBS_NODEFILE); do\n§ssh $h torchrun x.py &\ndone",
+        "for h in a b; do\n§srun -w $h -N1 -n1 run.sh &\ndone",
+        "f() { ssh $1 torchrun x.py & }\n§for h in a b; do f $h; done",
     ],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("mistake", "script"), [(name, script) for name, found in MISTAKES.items() for script in found]
-)
-def test_a_mistake_is_found_on_its_line(mistake: str, script: str) -> None:
-    """Each classic mistake is named with its line and what to write instead."""
+@pytest.mark.parametrize(("kind", "script"), [(kind, script) for kind, found in TRAPS.items() for script in found])
+def test_a_trap_is_found_on_its_line(kind: str, script: str) -> None:
+    """Each kind of trap is named on its line, with what happens and what to write instead."""
     has_head = script.lstrip("§").startswith("#")
     marked = script if has_head else HEAD + ("" if "§" in script else "§") + script
     line = marked.partition("§")[0].count("\n") + 1
-    (found,) = lint(marked.replace("§", ""))
-    assert (found.line, mistake in found.mistake, bool(found.remedy)) == (line, True, True)
+    found = {its.kind: its for its in lint(marked.replace("§", ""))}
+    assert found[kind].line == line
+    assert found[kind].mistake
+    assert found[kind].remedy
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["name"])
+def test_forms_of_public_scripts_have_their_traps(form: dict[str, Any]) -> None:
+    """Each form is a script of somebody's, made small; whoever wrote it down judged it before this linter was seen."""
+    found = [f"{its.kind} {its.line}" for its in lint(form["script"], form.get("nodes"))]
+    assert sorted(found) == sorted(trap for trap in form["traps"] if not trap.startswith("other"))
+
+
+def test_several_jobs_of_one_file_are_read_apart() -> None:
+    """A script that submits another has one node here, and what sbatch gets there."""
+    script = "#SBATCH -N1\ntorchrun x.py\nsbatch --nodes=2 <<EOF\n#!/bin/sh\ntorchrun x.py\nEOF\n"
+    assert [(its.kind, its.line) for its in lint(script)] == [("first-node-only", 5)]
+
+
+@pytest.mark.parametrize(
+    ("script", "nodes"),
+    [
+        ("torchrun --nnodes=$NNODES x.py", 0), ("torchrun x.py", 2),
+        ("for i in $SLURM_JOB_NODELIST; do :; done\ntorchrun x.py", 0),
+        ("#PBS -l ncpus=96,ngpus=4\nN=$(wc -l < $PBS_NODEFILE)\ntorchrun x.py", 0),
+    ],
+)  # fmt: skip
+def test_the_script_or_the_command_line_shows_several_nodes(script: str, nodes: int) -> None:
+    """No directive is needed."""
+    assert [its.kind for its in lint(f"#SBATCH -J x\n{script}", nodes or None)] == ["first-node-only"]
 
 
 def test_mistakes_are_in_the_order_of_their_lines() -> None:
     """Whatever found them."""
-    lines = ["A=$(hostname -i)", "export MASTER_PORT=29500", "export GLOO_SOCKET_IFNAME=^lo", "torchrun x.py"]
+    lines = ["A=$(hostname -i)", "export MASTER_PORT=29500", "export GLOO_SOCKET_IFNAME=^lo", "deepspeed x.py"]
     found = [its.line for its in lint(HEAD + "\n".join(lines * 4))]
     assert found == sorted(found)
     assert len(found) == 16
@@ -99,28 +143,35 @@ def test_mistakes_are_in_the_order_of_their_lines() -> None:
 )
 def test_the_nodes_that_a_job_may_have_count(directive: str) -> None:
     """The larger of a range, and each chunk of PBS, of which one without a number is one."""
-    assert ["without srun" in its.mistake for its in lint(f"{directive}\ntorchrun x.py")] == [True]
+    assert [its.kind for its in lint(f"{directive}\ntorchrun x.py")] == ["first-node-only"]
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "srun bash -c 'torchrun --node_rank $SLURM_NODEID x.py'", "srun --ntasks-per-node=1 torchrun x.py",
-        "export NCCL_SOCKET_IFNAME=^lo", "# MASTER_PORT=29500", 'srun torchrun --master_port "$MASTER_PORT" x.py',
+        "srun bash -c 'torchrun --node_rank $SLURM_NODEID --rdzv-endpoint=$H:$P x.py'",
+        "srun --ntasks-per-node=1 torchrun --rdzv-endpoint=$H:$P x.py",
+        "export NCCL_SOCKET_IFNAME=^lo", "# MASTER_PORT=29500",
+        'srun torchrun --master_addr $H --master_port "$MASTER_PORT" x.py',
         "export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))", "echo ready # MASTER_PORT=29500",
-        "srun -N2 -n2 torchrun x.py", 'v=$(mingle env) || exit; eval "$v"; srun torchrun x.py',
-        'eval "$(mingle env --id $JOB || echo exit 1)"; srun torchrun x.py',
-        "srun bash -c 'eval \"$(mingle env)\"; torchrun x.py'",
-        'srun bash -c "eval \\"\\$(mingle env)\\"; torchrun x.py"',
-        'srun bash -c "$(declare -f node); node"\nnode() {\n  torchrun x.py\n}',
-        "node() {\n  torchrun x.py\n}\nexport -f node\nsrun bash -c node",
-        "cat >x.sh <<'EOF'\ntorchrun x.py\nEOF\nsrun bash x.sh", 'LAUNCHER="torchrun --nnodes=2"\nsrun $LAUNCHER x.py',
-        'if [ -n "$SLURM_PROCID" ]; then\ntorchrun x.py\nexit\nfi\nsrun bash "$0"', "srun mingle exec torchrun x.py",
-        "srun \\\n  mingle exec \\\n  torchrun x.py", "srun --ntasks=2 --ntasks-per-node=1 torchrun x.py",
+        "srun -N2 -n2 torchrun --rdzv-endpoint=$H:$P x.py",
+        'v=$(mingle env) || exit; eval "$v"; srun torchrun --rdzv-endpoint=$H:$P x.py',
+        'eval "$(mingle env --id $JOB || echo exit 1)"; srun torchrun --rdzv-endpoint=$H:$P x.py',
+        "srun bash -c 'eval \"$(mingle env)\"; torchrun --rdzv-endpoint=$H:$P x.py'",
+        'srun bash -c "eval \\"\\$(mingle env)\\"; torchrun --rdzv-endpoint=$H:$P x.py"',
+        'srun bash -c "$(declare -f node); node"\nnode() {\n  torchrun --rdzv-endpoint=$H:$P x.py\n}',
+        "node() {\n  torchrun --rdzv-endpoint=$H:$P x.py\n}\nexport -f node\nsrun bash -c node",
+        "cat >x.sh <<'EOF'\ntorchrun --rdzv-endpoint=$H:$P x.py\nEOF\nsrun bash x.sh",
+        'LAUNCHER="torchrun --nnodes=2 --rdzv-endpoint=$H:$P"\nsrun $LAUNCHER x.py',
+        'if [ -n "$SLURM_PROCID" ]; then\ntorchrun --rdzv-endpoint=$H:$P x.py\nexit\nfi\nsrun bash "$0"',
+        "srun mingle exec torchrun --rdzv-endpoint=$H:$P x.py",
+        "srun \\\n  mingle exec \\\n  torchrun --rdzv-endpoint=$H:$P x.py",
+        "srun --ntasks=2 --ntasks-per-node=1 torchrun --rdzv-endpoint=$H:$P x.py",
         "MASTER_ADDR=$(scontrol show hostnames | head -1)",
-        "seed=$RANDOM; export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))", "echo $((1 << 4)); srun torchrun x.py",
+        "seed=$RANDOM; export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
+        "echo $((1 << 4)); srun torchrun --rdzv-endpoint=$H:$P x.py",
         'eval "$(mingle env --no-wait)"; echo $MASTER_ADDR',
-        'srun bash -c "torchrun --node_rank \\$SLURM_NODEID x.py"',
+        'srun bash -c "torchrun --node_rank \\$SLURM_NODEID --rdzv-endpoint=$H:$P x.py"',
     ],
 )  # fmt: skip
 def test_what_is_right_is_left_alone(line: str) -> None:
@@ -149,7 +200,7 @@ def test_the_work_grows_as_the_script_does(head: str, word: str) -> None:
     count = (1 << 10) // len(word)
     calls = [calls_of(head + word * times) for times in (count, 2 * count)]
     assert calls[1] <= 2.2 * calls[0]
-    assert calls[1] <= 100 * 2 * (1 << 10)
+    assert calls[1] <= 300 * 2 * (1 << 10)
 
 
 def calls_of(text: str) -> int:
@@ -175,11 +226,12 @@ def test_a_large_script_is_read_to_its_end(word: str) -> None:
     lint(HEAD + word * (LARGEST_BYTES // 32 // len(word)))
 
 
-def test_each_finding_in_one_long_line_has_its_own_number() -> None:
-    """Without a count from the beginning for each: that took twelve seconds for a script of the largest size."""
-    step = "srun -n 9 torchrun\n"
-    count = LARGEST_BYTES // len(step) - 10
-    assert [found.line for found in lint(f"{HEAD}A='{step * count}'")] == [*range(4, count + 4)]
+def test_each_finding_in_one_long_word_has_its_own_line() -> None:
+    """Without a count from the beginning for each."""
+    launch = "torchrun x.py\n"
+    count = LARGEST_BYTES // 16 // len(launch)
+    found = lint(f"{HEAD}srun bash -c '{launch * count}'")
+    assert [its.line for its in found] == [*range(4, count + 4)]
 
 
 def test_one_node_needs_no_srun() -> None:
@@ -191,71 +243,3 @@ def test_one_node_needs_no_srun() -> None:
 def test_golden_scripts_and_examples_have_none_of_them(path: Path) -> None:
     """Nothing is found in the scripts that the project shows."""
     assert lint(path.read_text()) == []
-
-
-GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.sh"))
-PIECES = [
-    "'", '"', "\\", "\n", "$(", ")", "((", "`", "#", " ", "<<A", "A", "$'", "f() {\n", "}\n", "#SBATCH -N2\n", "é",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("script", "texts"),
-    [
-        ("a \\\n b\nc", [(1, "a \n b\n"), (3, "c")]), ("a 'b\nc' d\ne", [(1, "a 'b\nc' d\n"), (3, "e")]),
-        ('a "$(b "c\nd")"\ne', [(1, 'a "$(b "c\nd")"\n'), (3, "e")]), ("a # 'b\nc", [(1, "a \n"), (2, "c")]),
-        ("a $# ${#b} c#d\n", [(1, "a $# ${#b} c#d\n")]), ("a $'it\\'s' # b\nc", [(1, "a $'it\\'s' \n"), (2, "c")]),
-        ("a $'it\\'s' # 'b\nc", [(1, "a $'it\\'s' \n"), (2, "c")]),
-        ("echo $((1 << 4))\nA\n", [(1, "echo $((1 << 4))\n"), (2, "A\n")]),
-        ("cat <<<'A'\nA\n", [(1, "cat <<<'A'\n"), (2, "A\n")]),
-        ("cat <<'A' <<B\nit's\nA\n\"\nB\nc", [(1, "cat <<'A' <<B\n"), (2, "it's"), (4, '"'), (6, "c")]),
-        ("echo it's\nb 'c\n", [(1, "echo it's\nb 'c\n")]), ("echo it's\nb\n", [(1, "echo it's\n"), (2, "b\n")]),
-    ],
-)  # fmt: skip
-def test_quotes_and_backslashes_join(script: str, texts: list[tuple[int, str]]) -> None:
-    """Each logical line has the number of its first, and where quotes do not come out even each is for itself."""
-    assert [(line.number, line.text) for line in split_lines(script)[1]] == texts
-
-
-def test_what_single_quotes_keep_is_blank() -> None:
-    """Double quotes keep nothing, and single ones within them are text."""
-    (line,) = split_lines("""srun sh -c 'a $B' "c '$D'" """)[1]
-    assert line.here.split() == ["srun", "sh", "-c", '"c', "'$D'\""]
-    assert len(line.here) == len(line.text)
-
-
-def test_only_what_stands_in_the_text_for_another_shell_is_expanded_early() -> None:
-    assert [line.early for line in split_lines('bash -c "$(mingle a)"\n$(mingle b)\n')[1]] == [(9,), ()]
-
-
-def test_what_others_start_is_marked() -> None:
-    """The bodies of functions and here-documents are not run where they stand."""
-    script = "a() { b; }\nc\nfunction d {\n  e\n  if f; then { g; }\n  fi\n}\nh\ncat <<A\ni\nA\nj() (\n  k\n)\nl\n"
-    inside = {line.text.strip(): line.is_inside for line in split_lines(script)[1]}
-    assert [text for text, is_inside in inside.items() if not is_inside] == ["c", "h", "cat <<A", "l"]
-
-
-def test_directives_begin_their_line() -> None:
-    """In the script, or in one that it submits as a here-document."""
-    directives, _ = split_lines("#SBATCH -N2\n #SBATCH -N3\nsbatch <<A\n#SBATCH -n4\nA\necho '\n#SBATCH -n5'\n")
-    assert [(line.number, line.text) for line in directives] == [(1, "#SBATCH -N2"), (4, "#SBATCH -n4")]
-
-
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_a_golden_script_comes_out_even(path: Path) -> None:
-    """No quote is left open: the last line is one, with the command."""
-    text = path.read_text()
-    lines = split_lines(text)[1]
-    last = [line for line in lines if line.text.startswith("exec mingle run ")]
-    assert [line.is_inside for line in last] == [False]
-    assert last[0].text.split()[-3:] == ["train.py", "--lr", "1e-3"]
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
-def test_any_text_is_read(text: str) -> None:
-    """Whatever stands in a file, each line has a number within it, and what is blanked keeps its place."""
-    directives, lines = split_lines(text)
-    for line in (*directives, *lines):
-        assert 1 <= line.number <= text.count("\n") + 1
-        assert len(line.here) == len(line.text)
-        assert all(line.text.startswith(("$(", "`"), at) for at in line.early)

@@ -1,0 +1,577 @@
+"""What a job script requests, what it starts, where, and with which words.
+
+A script's batch part runs once, on the first node; a step runs on every node or for each task, as srun, mpirun, ssh and
+their like start it. Variables that stand alone in a word are followed to the words of their values.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from mingle_hooks.export.launchers import TABLE, hyphens
+from mingle_hooks.scripts import shell
+from mingle_hooks.scripts.shell import Command, Frame, Lines, Text, unquote
+
+Place = Literal["batch", "step", "host"]
+
+# What a job requests.
+
+NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N\s{0,8})(\d{1,9})(?:-(\d{1,9}))?")
+_TORQUES = re.compile(r"-l\s{1,8}\S{0,99}?nodes=(\d{1,9})")
+_CHUNKS = re.compile(r"select=(\S+)")
+EACH = re.compile(r"--(?:n?tasks-per-node)[= ](\d{1,9})")
+TASKS = re.compile(r"(?:--ntasks[= ]|(?<!\S)-n\s{0,8})(\d{1,9})")
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:SBATCH|PBS|BSUB|\$)[ \t][^\n]*", re.MULTILINE)
+_DIRECTIVES = {"SBATCH": "slurm", "PBS": "pbs", "BSUB": "lsf", "$": "sge"}
+# What only a script of several nodes writes.
+_SEVERAL = re.compile(
+    r"SLURM_(?:JOB_)?(?:NUM_NODES|NNODES|NODELIST)|PBS_NODEFILE|PBS_NUM_NODES|LSB_(?:HOSTS|DJOB_HOSTFILE|MCPU_HOSTS)"
+    r"|PE_HOSTFILE|NHOSTS|SGE_JOB_HOSTLIST|--nodes[= ]\$"
+    r"|--(?:nnodes|num[_-]machines|num[_-]nodes)[= ]\"?(?:\$|[2-9]|1\d)"
+)
+
+
+class Requested(NamedTuple):
+    """The nodes that a job requests, 0 if it does not say; tasks in all, with the line of that; its scheduler."""
+
+    nodes: int
+    tasks: int | None = None
+    line: int = 0
+    scheduler: str = ""
+
+
+def requested(text: str, nodes: int | None = None) -> Requested:
+    """Return what a script's directives request, on the `nodes` of the command line if they are given."""
+    each, tasks, line, scheduler = 0, None, 0, ""
+    found = 0
+    lines = Lines(text)
+    processes = 0
+    for match in _DIRECTIVE.finditer(text):
+        directive = re.sub(r"\s#.*", "", match[0].strip())
+        scheduler = scheduler or _DIRECTIVES[directive[1:].split()[0]]
+        found = found or _nodes(directive)
+        processes = processes or _processes(directive)
+        if directive.startswith("#SBATCH"):
+            line_each, line_all = count(EACH, directive), count(TASKS, directive)
+            line = lines.line(match.start()) if line_each or line_all else line
+            each, tasks = line_each or each, line_all or tasks
+    found = nodes or found
+    if not found and tasks:
+        found = -(-tasks // each) if each else 1 if tasks == 1 else 0
+    elif not found and scheduler == "slurm" and each and not re.search(r"(?:--nodes[= ]|-N ?)\$", text):
+        found = 1
+    return Requested(found, tasks or (each * found or None) or processes or None, line, scheduler)
+
+
+def _processes(directive: str) -> int:
+    """Return the MPI processes that a directive of PBS requests, 0 for none."""
+    match = _CHUNKS.search(directive)
+    chunks = (
+        [re.match(r"(\d{0,9})(?::\S*?mpiprocs=(\d{1,9}))?", chunk) for chunk in match[1].split("+")] if match else []
+    )
+    return sum(int(chunk[1] or 1) * int(chunk[2] or 0) for chunk in chunks if chunk)
+
+
+def _nodes(directive: str) -> int:
+    """Return the number of nodes that a directive requests, 0 for none."""
+    if match := _CHUNKS.search(directive):
+        counts = [re.match(r"\d*", chunk) for chunk in match[1].split("+")]
+        return sum(int(count[0][:9] or 1) for count in counts if count)
+    if directive.startswith("#BSUB"):
+        return count(re.compile(r"-nnodes\s{1,8}(\d{1,9})"), directive) or 0
+    match = NODES.search(directive) if directive.startswith("#SBATCH") else None
+    return max(int(group) for group in match.groups() if group) if match else count(_TORQUES, directive) or 0
+
+
+def count(pattern: re.Pattern[str], text: str) -> int | None:
+    """Return the number that a pattern finds."""
+    match = pattern.search(text)
+    return int(match[1]) if match else None
+
+
+# What a script starts.
+
+# Programs that start something on other nodes, or once for each task.
+STEPS = {
+    *("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "aprun", "jsrun", "pbsdsh", "pbs_tmrsh"),
+    *("blaunch", "qrsh", "ssh", "pdsh", "clush", "parallel", "lrun", "flux"),
+}
+_ONE_HOST = {"ssh", "pbs_tmrsh", "qrsh"}  # each call reaches one host
+CONTAINERS = {"singularity", "apptainer", "docker", "podman", "shifter", "podman-hpc", "enroot", "ch-run", "sarus"}
+_WRAPPERS = {
+    *(
+        "env",
+        "exec",
+        "time",
+        "nohup",
+        "command",
+        "nice",
+        "numactl",
+        "taskset",
+        "timeout",
+        "stdbuf",
+        "nsys",
+        "ncu",
+        "uv",
+    ),
+    *("strace", "poetry", "conda", "micromamba", "mamba", "pixi", "xvfb-run", "catchsegv", "builtin", "eval", "wait"),
+    *("setsid", "script", "sudo", "nvprof", "rocprof", "pipenv", "run", "unbuffer"),
+}
+_SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
+# Programs and modules that start training processes -> the launcher's name.
+_TRAINS = [row for row in TABLE if row.starts == "node" or row.name == "horovodrun"]
+_LAUNCHERS = {program: row.name for row in _TRAINS for program in row.programs}
+_MODULES = {module: row.name for row in TABLE for module in row.modules} | {"deepspeed": "deepspeed"}
+_PYTHON = re.compile(r"python[\d.]{0,8}")
+_REFERENCE = re.compile(r"\"?\$(?:(\w{1,128})|\{(\w{1,128})(?:\[[@*]\])?\})\"?")
+RANK = re.compile(
+    r"(?:\$\{?|\(\(\s{0,8})(SLURM_(?:NODEID|PROCID|LOCALID)|PBS_(?:NODENUM|TASKNUM|VNODENUM)"
+    r"|OMPI_COMM_WORLD_(?:LOCAL_)?RANK|PMIX?_RANK|PALS_RANKID)\b"
+)
+_STARTS = re.compile(r"\b(?:srun|mpirun|mpiexec|pbsdsh|ssh|blaunch|sbatch|qsub)\b")
+_MOST_EXPANDED = 12
+_MOST_APPENDED = 64
+_MOST_WORDS = 20_000
+NAMES = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
+_VALUE = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]\s]*\])?(\+?)=")
+_COMMENT = re.compile(r"(?:(?<=\s)|\A)#[^\n]*")
+_DEFAULT = re.compile(r"\$\{(\w+):?=")
+_DECLARES = {"export", "declare", "local", "readonly", "typeset"}
+
+
+class Assignment(NamedTuple):
+    """A variable's value, as it is written, where its shell runs, and the whole `NAME=VALUE`."""
+
+    name: str
+    value: Text
+    command: Command
+    span: Text
+    is_appended: bool
+    is_array: bool
+
+
+class Arg(NamedTuple):
+    """A word of a command that is started: without quotes, and which of its `$` the batch script expands.
+
+    `word` is where it is written, and `use` the variable that stands for it alone, or the same.
+    """
+
+    text: str
+    word: Text
+    use: Text
+    early: frozenset[int]
+
+
+class Launch(NamedTuple):
+    """A program that trains, what starts it, and where.
+
+    `place`: "batch" for the first node, "step" for every node or task, "host" for one node that is named.
+    `chain` has the names of the programs around it, from the outside in; `step` the words of the innermost that
+    starts it on nodes.
+    """
+
+    program: str
+    args: tuple[Arg, ...]  # those after the program
+    at: Text  # the program's word
+    command: Command
+    place: Place
+    chain: tuple[str, ...]
+    step: tuple[Arg, ...]
+    outer: Command  # what stands in the script itself
+    loop: int | None  # where the loop begins that starts it on each host
+
+    def option(self, *names: str) -> Arg | None:
+        """Return the argument with an option's value; names have hyphens."""
+        for index, arg in enumerate(self.args):
+            name, joined, _ = arg.text.partition("=")
+            if hyphens(name) in names:
+                return arg if joined or index + 1 == len(self.args) else self.args[index + 1]
+        return None
+
+    def has(self, *names: str) -> bool:
+        """Tell whether an option is given."""
+        return self.option(*names) is not None
+
+    def has_value(self, option: str, value: str) -> bool:
+        """Tell whether an option is given with a value."""
+        arg = self.option(option)
+        return arg is not None and arg.text.rpartition("=")[2] == value
+
+    @property
+    def is_mingle(self) -> bool:
+        """Tell whether mingle starts it."""
+        return any(name.startswith("mingle ") for name in self.chain)
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether it may have options that the script does not show."""
+        pairs = pairwise(["", *(arg.text for arg in self.args[: self.script])])
+        return any(re.fullmatch(r"\$[\w@*{]\S{0,160}", text) and not before.startswith("-") for before, text in pairs)
+
+    @property
+    def script(self) -> int:
+        """Return the position of the training script among the arguments, or their number."""
+        for index, arg in enumerate(self.args):
+            if arg.text.endswith(".py") or arg.text in ("-m", "--module", "--no-python", "--no_python"):
+                return index
+        return len(self.args)
+
+
+class Job(NamedTuple):
+    """A job script as it was read."""
+
+    text: str
+    lines: Lines
+    requested: Requested
+    script: shell.Script
+    commands: tuple[tuple[Command, Place], ...]  # all of them, nested ones too, with their place
+    assignments: dict[str, list[Assignment]]
+    launches: tuple[Launch, ...]
+    steps: tuple[Command, ...]  # those that start something on nodes, with srun and its like
+    is_several: bool
+    conditions: tuple[tuple[int, int], ...]  # where `if` and `case` begin and end, in order and apart
+    referred: frozenset[str]  # variables that it uses
+    used: frozenset[str]  # those, and the ones that it exports
+
+    def is_conditional(self, position: int) -> bool:
+        """Tell whether what stands there may not run."""
+        index = bisect_right(self.conditions, (position, sys.maxsize)) - 1
+        return index >= 0 and position < self.conditions[index][1]
+
+
+_SUBMITS = ("sbatch", "qsub", "bsub")
+_PROGRAMS = STEPS | CONTAINERS | _WRAPPERS | _SHELLS | {"mingle"} | {name.split()[0] for name in _LAUNCHERS}
+
+
+def read_jobs(text: str, nodes: int | None = None) -> list[Job]:
+    """Return the job script, and those that it writes in here-documents."""
+    source = shell.whole(text)
+    script = shell.read(source)
+    jobs = [_Walk(text, source, script, text, nodes).job()]
+    for command in script.commands:
+        for body in (*command.here_documents, *_wrapped(command)):
+            if _is_job(command, body):
+                # What the command line of sbatch or qsub requests counts like the first directive.
+                asked = " ".join(
+                    ["#SBATCH" if command.name == "sbatch" else "#PBS", *(word.plain for word in command.words[1:])]
+                )
+                own = "\n".join(([asked] if command.name in _SUBMITS else []) + _DIRECTIVE.findall(body.text))
+                jobs.append(_Walk(text, body, shell.read(body), own, nodes).job())
+    return jobs
+
+
+def _wrapped(command: Command) -> Iterator[Text]:
+    """Yield the script in `sbatch --wrap=SCRIPT`."""
+    for index, word in enumerate(command.words if command.name == "sbatch" else ()):
+        text = unquote(word)
+        if text.text.startswith("--wrap="):
+            yield text.part(len("--wrap="), len(text.text))
+        elif text.text == "--wrap" and index + 1 < len(command.words):
+            yield unquote(command.words[index + 1])
+
+
+def _is_job(command: Command, body: Text) -> bool:
+    return command.name in _SUBMITS or bool(_DIRECTIVE.search(body.text))
+
+
+class _Walk:
+    """Follows a script: what it starts, with the values of its variables."""
+
+    def __init__(self, text: str, source: Text, script: shell.Script, directives: str, nodes: int | None) -> None:
+        self.text, self.source, self.script = text, source, script
+        self.lines = Lines(text)
+        self.requested = requested(directives, nodes)
+        # Without directives and steps, a script that reads a task's rank is one that each task runs.
+        is_of_tasks = RANK.search(source.text) and not (self.requested.scheduler or _STARTS.search(source.text))
+        self.place: Place = "step" if is_of_tasks else "batch"
+        self.assignments: dict[str, list[Assignment]] = {}
+        self.commands: list[tuple[Command, Place]] = []
+        self.launches: list[Launch] = []
+        self.steps: list[Command] = []
+        self.words = 0
+        self.functions: dict[str, set[Place]] = {
+            frame.name: set() for command in script.commands for frame in command.frames if frame.kind == "function"
+        }
+        self.files: dict[str, set[Place]] = {}
+        self.loops: dict[str, int] = {}  # where the loop begins that calls a function
+        self.starts: dict[str, tuple[Arg, ...]] = {}  # the step that starts a function or a file
+
+    def job(self) -> Job:
+        """Return what was found."""
+        for command in self.script.commands:
+            self._assignments(command)
+            for output in command.outputs if command.here_documents else ():
+                self.files.setdefault(output.plain.rpartition("/")[2], set())
+        self._uses()
+        for command in self.script.commands:
+            for place in self._places(command):
+                self._command(command, place, command)
+        is_several = self.requested.nodes > 1 or (not self.requested.nodes and bool(_SEVERAL.search(self.source.text)))
+        exported = {
+            word.text.partition("=")[0]
+            for command, _ in self.commands
+            if command.words
+            for word in (command.words if command.name in STEPS | {"export", "declare"} else command.assignments)
+        }
+        referred = frozenset(NAMES.findall(self.source.text))
+        return Job(
+            self.text,
+            self.lines,
+            self.requested,
+            self.script,
+            tuple(self.commands),
+            self.assignments,
+            tuple(self.launches),
+            tuple(self.steps),
+            is_several,
+            self._conditions(),
+            referred,
+            referred | exported,
+        )
+
+    def _conditions(self) -> tuple[tuple[int, int], ...]:
+        frames = {frame for command, _ in self.commands for frame in command.frames if frame.kind in ("if", "case")}
+        apart: list[tuple[int, int]] = []
+        for start, end in sorted((frame.start, self.script.ends.get(frame.start, frame.start)) for frame in frames):
+            if not apart or start >= apart[-1][1]:
+                apart.append((start, end))
+        return tuple(apart)
+
+    def _uses(self) -> None:
+        """Find where functions and files that the script writes run: in the batch part or in steps."""
+        for _ in range(2 if self.functions or self.files else 0):
+            for command in self.script.commands:
+                places = self._places(command)
+                args = [_arg(*pair, "batch") for pair in self.expand(command.words)]
+                names = [arg.text for arg in args]
+                step = next((at for at, name in enumerate(names) if name.rpartition("/")[2] in STEPS), len(names))
+                spreads = step < len(names)
+                for word in names:
+                    for name in set(re.findall(r"[\w.-]+", word)) if spreads else ():
+                        self.functions.get(name, set()).add("step")
+                        self.starts[name] = tuple(args[step : step + 20])
+                    base = word.rpartition("/")[2].strip("\"'")
+                    if base in self.files and not (command.here_documents or command.name in ("chmod", "rm", "cat")):
+                        self.files[base].update({"step"} if spreads else places)
+                        self.starts[base] = tuple(args[step : step + 20]) if spreads else ()
+                if not spreads and command.name in self.functions:
+                    self.functions[command.name].update(places)
+                    if (loop := self._loop(command)) is not None:
+                        self.loops[command.name] = loop
+
+    def _places(self, command: Command) -> set[Place]:
+        functions = [frame.name for frame in command.frames if frame.kind == "function"]
+        return set(self.functions[functions[-1]]) if functions and functions[-1] in self.functions else {self.place}
+
+    def _assignments(self, command: Command) -> None:
+        words = command.words[1:] if command.name in _DECLARES or command.name in STEPS else ()
+        for word in (*command.assignments, *words):
+            if match := _VALUE.match(word.text):
+                value = word.part(match.end(), len(word.text))
+                is_array = value.text.startswith("(")
+                found = Assignment(match[1], value, command, word, bool(match[2]), is_array)
+                insort(self.assignments.setdefault(match[1], []), found, key=lambda assignment: assignment.span.start)
+        for word in command.words if command.name == ":" else ():
+            if match := _DEFAULT.search(word.text):
+                value = word.part(match.end(), word.text.rfind("}"))
+                found = Assignment(match[1], value, command, word, is_appended=False, is_array=False)
+                insort(self.assignments.setdefault(match[1], []), found, key=lambda assignment: assignment.span.start)
+
+    def value(self, name: str, before: int) -> list[Assignment]:
+        """Return the assignments that make a variable's value at a position, the last one and what it appends to."""
+        known = self.assignments.get(name, [])
+        end = bisect_left(known, before, key=lambda assignment: assignment.span.start) or len(known)
+        found: list[Assignment] = []
+        for assignment in reversed(known[max(0, end - _MOST_APPENDED) : end]):
+            found.insert(0, assignment)
+            if not assignment.is_appended:
+                break
+        return found
+
+    def expand(self, words: Iterable[Text], depth: int = 0) -> Iterator[tuple[Text, Text]]:
+        """Yield words with the values of the variables that stand alone in a word, and where each is used."""
+        for word in words:
+            self.words += 1
+            match = _REFERENCE.fullmatch(word.text)
+            values = self.value(match[1] or match[2], word.start) if match and depth < _MOST_EXPANDED else []
+            if not values or self.words > _MOST_WORDS:
+                yield word, word
+                continue
+            if word.text.startswith('"') and len(values) == 1 and not values[0].is_array:
+                yield values[0].value, word
+                continue
+            found = [pair for value in values for pair in self.expand(self._split(value), depth + 1)]
+            yield from found if len(found) > 1 else [(found[0][0] if found else word, word)]
+
+    def _split(self, assignment: Assignment) -> Iterable[Text]:
+        value = assignment.value
+        if re.fullmatch(r"[\"']?(?:\$\(|`)[^()`]*[)`][\"']?", value.text):
+            return ()
+        inner = value.part(1, max(1, len(value.text) - 1)) if assignment.is_array else unquote(value)
+        if assignment.is_array:
+            inner = inner._replace(text=_COMMENT.sub(lambda found: " " * len(found[0]), inner.text))
+        text = re.sub(r"\\?\n", lambda found: " " * len(found[0]), inner.text)
+        commands = [its for its in shell.read(Text(text, inner.at, inner.early)).commands if not its.frames]
+        return [word for command in commands for word in (*command.assignments, *command.words)]
+
+    def _command(self, command: Command, place: Place, outer: Command) -> None:
+        self.commands.append((command, place))
+        if command.has_frame("substitution"):
+            return
+        args = [_arg(*pair, place) for pair in self.expand(command.words)]
+        function = next((frame.name for frame in reversed(command.frames) if frame.kind == "function"), "")
+        self._chain(args, command, place, outer, *self._start(function if place == "step" else ""))
+        bodies = command.here_documents
+        if not bodies or _is_job(command, bodies[0]):
+            return
+        names = [arg.text.rpartition("/")[2] for arg in args]
+        if any(name in _SHELLS for name in names) or (names and names[0] == "ssh"):
+            inner = "host" if "ssh" in names else "step" if any(name in STEPS for name in names) else place
+            self._text(bodies[0], command, inner, outer, tuple(names[:1]), tuple(args))
+            return
+        for output in command.outputs:
+            name = output.plain.rpartition("/")[2]
+            for used in self.files.get(name, ()):
+                self._text(bodies[0], command, used, outer, *self._start(name))
+
+    def _loop(self, command: Command) -> int | None:
+        """Return where the loop around a command begins, or around the calls of its function."""
+        loops = [frame.start for frame in command.frames if frame.kind == "loop"]
+        functions = [frame.name for frame in command.frames if frame.kind == "function"]
+        return loops[0] if loops else self.loops.get(functions[-1]) if functions else None
+
+    def _start(self, name: str) -> tuple[tuple[str, ...], tuple[Arg, ...]]:
+        """Return the chain and the step that start a function or a file."""
+        step = self.starts.get(name, ())
+        return (step[0].text.rpartition("/")[2],) if step else (), step
+
+    def _text(
+        self, text: Text, command: Command, place: Place, outer: Command, chain: tuple[str, ...], step: tuple[Arg, ...]
+    ) -> None:
+        """Follow text that a shell runs."""
+        if len(command.frames) > shell.MOST_NESTED:
+            return
+        script = shell.read(text, (*command.frames, Frame("text", "", text.start)))
+        for inner in script.commands:
+            self._assignments(inner)
+        for inner in script.commands:
+            self.commands.append((inner, place))
+            if not inner.has_frame("substitution"):
+                args = [_arg(*pair, place) for pair in self.expand(inner.words)]
+                self._chain(args, inner, place, outer, chain, step)
+
+    def _chain(
+        self,
+        args: list[Arg],
+        command: Command,
+        place: Place,
+        outer: Command,
+        chain: tuple[str, ...],
+        step: tuple[Arg, ...],
+    ) -> None:
+        """Follow the programs that start each other in one command."""
+        at = 0
+        while at < len(args):
+            name = args[at].text.rpartition("/")[2]
+            if launcher := _launcher(args, at):
+                program, after = launcher
+                its = tuple(args[after:])
+                self.launches.append(
+                    Launch(program, its, args[at].use, command, place, chain, step, outer, self._loop(outer))
+                )
+                return
+            if name in _SHELLS:
+                if (text := _command_text(args, at)) is not None:
+                    self._text(text, command, place, outer, (*chain, name), step)
+                return
+            if name not in _PROGRAMS:
+                return
+            following = _following(args, at)
+            chain = (*chain, f"mingle {_next(args, at)}" if name == "mingle" else name)
+            if name in STEPS:
+                if not self.steps or self.steps[-1] is not command:
+                    self.steps.append(command)
+                step = tuple(args[at:following])
+                place = _place(name, args[at:following], self.requested)
+            if (name == "ssh" and " " in args[-1].text.strip()) or (name == "eval" and following == len(args) > at + 1):
+                self._text(_source(args[-1]), command, place, outer, chain, step)
+                return
+            at = following
+
+
+def _next(args: list[Arg], at: int) -> str:
+    return args[at + 1].text if at + 1 < len(args) else ""
+
+
+def _command_text(args: list[Arg], at: int) -> Text | None:
+    """Return the text of `bash -c TEXT`."""
+    for index in range(at + 1, len(args) - 1):
+        if re.fullmatch(r"-[a-z]{0,8}c", args[index].text):
+            return _source(args[index + 1])
+    return None
+
+
+def _arg(word: Text, use: Text, place: Place) -> Arg:
+    plain = unquote(word)
+    return Arg(plain.text, word, use, plain.early if place == "batch" else word.early)
+
+
+def _source(arg: Arg) -> Text:
+    """Return the text that a shell gets as this word."""
+    plain = unquote(arg.word)
+    return Text(plain.text, plain.at, arg.early)
+
+
+def _following(args: list[Arg], at: int) -> int:
+    """Return the position of the next program in a command, or the number of words if it is none that is known."""
+    is_srun = args[at].text.rpartition("/")[2] == "srun"
+    for index in range(at + 1, len(args)):
+        text, before = args[index].text, args[index - 1].text
+        name = text.rpartition("/")[2]
+        if (name in _PROGRAMS or _PYTHON.fullmatch(name)) and not before.endswith(("=", "--job-name", "-J")):
+            return index
+        if is_srun and not text.startswith(("-", "$")) and not before.startswith("-"):
+            return len(args)  # a program of the user's
+    return len(args)
+
+
+def _launcher(args: list[Arg], at: int) -> tuple[str, int] | None:
+    """Return the launcher at a position and where its arguments begin."""
+    name, follows = args[at].text.rpartition("/")[2], _next(args, at)
+    if name in _LAUNCHERS:
+        return _LAUNCHERS[name], at + 1
+    if f"{name} {follows}" in _LAUNCHERS:
+        launcher = _LAUNCHERS[f"{name} {follows}"]
+        return f"ray {follows}" if launcher == "ray" else launcher, at + 2
+    return _python(args, at) if _PYTHON.fullmatch(name) else None
+
+
+def _python(args: list[Arg], at: int) -> tuple[str, int] | None:
+    """Return what `python` at a position trains with, and where its arguments begin."""
+    for index in range(at + 1, len(args)):
+        text = args[index].text
+        if text == "-m" and index + 1 < len(args):
+            module = args[index + 1].text
+            return (_MODULES[module], index + 2) if module in _MODULES else ("python", index + 1)
+        if not text.startswith("-") or text == "-c":
+            return ("python", index) if text.endswith(".py") or text.startswith("$") else None
+    return None
+
+
+def _place(name: str, args: list[Arg], job: Requested) -> Place:
+    """Return what a step starts: a program on every node, or on one."""
+    text = " ".join(arg.text for arg in args)
+    if name in _ONE_HOST:
+        return "host"
+    if re.search({"pbsdsh": r"\s-n\s", "blaunch": r"\s-z\s"}.get(name, r"\A\Z"), text):
+        return "host"
+    if name == "srun" and job.nodes != 1:
+        nodes, tasks = count(NODES, text), count(TASKS, text)
+        if nodes == 1 or (nodes is None and tasks == 1):
+            return "host"
+    return "step"

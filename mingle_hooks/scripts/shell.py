@@ -1,0 +1,538 @@
+"""A reader of shell scripts: their simple commands, with the position of every word.
+
+It knows quotes, expansions, substitutions, functions, loops, here-documents and arrays, as bash and POSIX shells have
+them, in one pass and without running anything. Where a quote has no end, it takes all quotes as text, and says so.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+MOST_NESTED = 40  # quotes within substitutions within quotes: real scripts have four
+_MOST_FRAMES = 60
+
+
+class Text(NamedTuple):
+    """Text of a script: `at` has the position in the file of each character, and of the end.
+
+    `early` has the positions of the `$` and backquotes that the shell around it expands.
+    """
+
+    text: str
+    at: Sequence[int]
+    early: frozenset[int] = frozenset()
+
+    @property
+    def start(self) -> int:
+        """Return where it begins in the file."""
+        return self.at[0]
+
+    @property
+    def end(self) -> int:
+        """Return where it ends in the file."""
+        return self.at[-1]
+
+    def part(self, start: int, end: int) -> Text:
+        """Return a part of it."""
+        return Text(self.text[start:end], self.at[start : end + 1], self.early)
+
+    @property
+    def plain(self) -> str:
+        """Return it without quotes, and with its expansions as they are written."""
+        return self.text if _BARE.fullmatch(self.text) else unquote(self).text
+
+
+FrameKind = Literal["loop", "function", "if", "case", "group", "subshell", "substitution", "text"]
+
+
+class Frame(NamedTuple):
+    """What a command stands in: a loop, a function's body, text that another shell runs."""
+
+    kind: FrameKind
+    name: str  # of a function; the first word of a loop
+    start: int  # in the file
+
+
+@dataclass(slots=True)
+class Command:
+    """A simple command. `before` and `after` are the operators around it, such as `||` and `&`."""
+
+    assignments: tuple[Text, ...]
+    words: tuple[Text, ...]
+    frames: tuple[Frame, ...]
+    before: str
+    after: str
+    start: int
+    end: int  # of its last word or redirection
+    early: frozenset[int] = frozenset()  # positions of `$` that the shell around this one expands
+    outputs: tuple[Text, ...] = ()  # files that it writes
+    here_documents: list[Text] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Return its first word without quotes and directories."""
+        return self.words[0].plain.rpartition("/")[2] if self.words else ""
+
+    def has_frame(self, *kinds: FrameKind) -> bool:
+        """Tell whether it stands in one of these."""
+        return any(frame.kind in kinds for frame in self.frames)
+
+
+class Script(NamedTuple):
+    """A script's commands in order.
+
+    `is_whole` is false if a part could not be read. `ends` has the end of each frame, by its start.
+    """
+
+    commands: tuple[Command, ...]
+    is_whole: bool
+    ends: dict[int, int]
+
+
+class _UnreadableError(Exception):
+    """A quote or a substitution without an end, or too many within each other."""
+
+
+class Lines:
+    """The line of each position in a file, from 1."""
+
+    def __init__(self, text: str) -> None:
+        self._ends = [match.start() for match in re.finditer("\n", text)]
+
+    def line(self, position: int) -> int:
+        """Return the line of a position."""
+        return bisect_right(self._ends, position - 1) + 1
+
+
+def whole(text: str) -> Text:
+    """Return a file's text."""
+    return Text(text, range(len(text) + 1))
+
+
+def read(source: Text, frames: tuple[Frame, ...] = ()) -> Script:
+    """Return the commands of a script, or of text that a shell runs within one."""
+    try:
+        reader, is_whole = _Reader(source, frames), True
+    except _UnreadableError:
+        reader, is_whole = _Reader(source, frames, is_literal=True), False
+    commands = sorted(reader.commands, key=lambda command: command.start)
+    return Script(tuple(commands), is_whole, reader.ends)
+
+
+_BARE = re.compile(r"[^\\'\"$`]*")
+_PLAIN = re.compile(r"[^\s\\'\"`$<>|&;()]+")
+_BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n)+")
+_DOUBLE = re.compile(r'[^"\\`$]+')
+_BRACE = re.compile(r"[^}\\'\"`$]+")
+_ARITHMETIC = re.compile(r"[^()'\"`$\\]+")
+_BACKQUOTED = re.compile(r"(?:[^`\\]|\\.)*`", re.DOTALL)
+_ANSI = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
+_OPERATOR = re.compile(r"&&|\|\||\|&|;;&|;;|;&|[;&|]")
+_REDIRECT = re.compile(r"(?:\d+|\{\w+\})?(?:<<<|<<-?|<>|<&|>&|>>|>\||&>>|&>|[<>])")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]\s]*\])?\+?=")
+_FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
+_SPACE = re.compile(r"(?:\s|\\\r?\n|#[^\n]*(?=\n|\Z))+")
+_TEST = re.compile(r"(?:[^\\'\"`$\]]|\](?!\]))+")
+
+
+class _Reader:
+    """Reads one source. Every method takes a position and returns the next."""
+
+    def __init__(self, source: Text, frames: tuple[Frame, ...], *, is_literal: bool = False) -> None:
+        self.frames = frames
+        self.is_literal = is_literal  # quotes and what begins with $ are text
+        self.commands: list[Command] = []
+        self.ends: dict[int, int] = {}
+        self.pending: list[tuple[str, bool, bool, list[Text]]] = []  # here-documents whose text follows the line
+        self.depth = 0
+        self._read(source)
+
+    def _read(self, source: Text) -> None:
+        self.source, self.text, self.size = source, source.text, len(source.text)
+        self._list(0, "")
+
+    def _enter(self) -> None:
+        self.depth += 1
+        if self.depth > MOST_NESTED:
+            raise _UnreadableError
+
+    def _list(self, at: int, closing: str) -> int:
+        """Read commands up to `closing`, which is `)` in a substitution."""
+        self._enter()
+        part, self.part = getattr(self, "part", None), _Part()
+        frames = self.frames
+        while True:
+            if blank := _BLANK.match(self.text, at):
+                at = blank.end()
+            if at >= self.size:
+                if closing:
+                    raise _UnreadableError
+                self._finish("")
+                break
+            if self.text[at] == ")":
+                self._finish(")")
+                if len(self.frames) > len(frames) and self.frames[-1].kind == "subshell":
+                    self._leave(self.source.at[at + 1], "subshell")
+                elif closing and not (self.frames and self.frames[-1].kind == "case"):
+                    at += 1
+                    break
+                at += 1
+            else:
+                at = self._piece(at)
+        self.frames = frames
+        if part is not None:
+            self.part = part
+        self.depth -= 1
+        return at
+
+    def _piece(self, at: int) -> int:
+        """Read a word, an operator, a redirection, a comment or the end of a line."""
+        text, char = self.text, self.text[at]
+        if char == "\n":
+            self._finish("\n")
+            return self._here_documents(at + 1)
+        if char == "#":
+            end = text.find("\n", at)
+            return self.size if end < 0 else end
+        if char == "(":
+            return self._parenthesis(at)
+        if (char not in "<>" or text[at + 1 : at + 2] != "(") and (found := _REDIRECT.match(text, at)):
+            return self._redirect(found)
+        if operator := _OPERATOR.match(text, at):
+            self._finish(operator[0])
+            return operator.end()
+        end = self._word(at)
+        if not self.part.words and text[at:end] == "[[" and not self.is_literal:
+            end = self._test(end)
+        self._take(self.source.part(at, end), at, end)
+        return end
+
+    def _take(self, word: Text, start: int, end: int) -> None:
+        """Take a word: a reserved one, an assignment, or a word of the command."""
+        part = self.part
+        if not (part.words or part.assignments) and word.text in _RESERVED:
+            if self._reserved(word):
+                return
+        elif part.is_function:
+            part.function, part.is_function = word.text, False
+            return
+        if part.start < 0:
+            part.start = start
+        part.end = end
+        if not part.words and _ASSIGNMENT.match(word.text):
+            part.assignments.append(word)
+        else:
+            part.words.append(word)
+
+    def _reserved(self, word: Text) -> bool:
+        """Follow the structure; return whether the word is no part of a command."""
+        name = word.text
+        if name in _LOOPS:
+            self._push("loop", name, word.start)
+            return not _LOOPS[name]
+        if name == "case":
+            self._push("case", "", word.start)
+            return False
+        if name in ("if", "{"):
+            function, self.part.function = self.part.function, ""
+            self._push("function" if function else "if" if name == "if" else "group", function, word.start)
+        elif name == "function":
+            self.part.is_function = True
+        elif name in _ENDS:
+            self._leave(word.end, *_ENDS[name])
+        return True
+
+    def _push(self, kind: FrameKind, name: str, start: int) -> None:
+        if len(self.frames) < _MOST_FRAMES:
+            self.frames = (*self.frames, Frame(kind, name, start))
+
+    def _leave(self, end: int, *kinds: FrameKind) -> None:
+        if self.frames and self.frames[-1].kind in kinds:
+            self.ends[self.frames[-1].start] = end
+            self.frames = self.frames[:-1]
+
+    def _finish(self, operator: str) -> None:
+        """End a command."""
+        part = self.part
+        if part.words or part.assignments or part.outputs:
+            self.commands.append(
+                Command(
+                    tuple(part.assignments), tuple(part.words), self.frames, part.before, operator,
+                    self.source.at[part.start], self.source.at[part.end], self.source.early,
+                    tuple(part.outputs), part.here_documents,
+                )
+            )  # fmt: skip
+        self.part = _Part(operator, part.function if operator == "\n" else "")
+
+    def _parenthesis(self, at: int) -> int:
+        part = self.part
+        if len(part.words) == 1 and (found := _FUNCTION.match(self.text, at)):
+            self.part = _Part(part.before, part.words[0].text)
+            return found.end()
+        if part.function and (found := _FUNCTION.match(self.text, at)):  # function NAME ()
+            return found.end()
+        if not part.words and self.text.startswith("((", at) and not self.is_literal:
+            return self._arithmetic(at + 2, 2)
+        if not part.words:
+            function, part.function = part.function, ""
+            self._push("function" if function else "subshell", function, self.source.at[at])
+        return at + 1
+
+    def _test(self, at: int) -> int:
+        """Read up to `]]`, with operators that elsewhere end a command."""
+        while at < self.size:
+            if plain := _TEST.match(self.text, at):
+                at = plain.end()
+            elif self.text.startswith("]]", at):
+                return at + 2
+            else:
+                at = at + 2 if self.text[at] == "\\" else self._quoted(at)
+        raise _UnreadableError
+
+    def _redirect(self, found: re.Match[str]) -> int:
+        part = self.part
+        operator, at = found[0].lstrip("0123456789"), found.end()
+        if part.start < 0:
+            part.start = found.start()
+        if blank := _BLANK.match(self.text, at):
+            at = blank.end()
+        end = self._word(at) if at < self.size and self.text[at] not in "\n;&|()" else at
+        word = self.source.part(at, end)
+        part.end = max(end, found.end())
+        if operator.startswith("<<") and operator != "<<<" and not self.is_literal:
+            if word.text:
+                is_quoted = not _BARE.fullmatch(word.text)
+                self.pending.append((word.plain, is_quoted, operator == "<<-", part.here_documents))
+        elif ">" in operator and not operator.endswith("&"):
+            part.outputs.append(word)
+        return part.end
+
+    def _here_documents(self, at: int) -> int:
+        """Read the texts of here-documents that the last line announced."""
+        pending, self.pending = self.pending, []
+        for delimiter, is_quoted, has_tabs, found in pending:
+            start = at
+            while at < self.size:
+                end = self.text.find("\n", at)
+                end = self.size if end < 0 else end
+                line = self.text[at:end]
+                if (line.lstrip("\t") if has_tabs else line).rstrip("\r") == delimiter:
+                    break
+                at = min(end + 1, self.size)
+            else:
+                raise _UnreadableError
+            body = self.source.part(start, at)
+            found.append(body if is_quoted else _unescape(body, "$`\\"))
+            at = min(end + 1, self.size)
+        return at
+
+    def _word(self, at: int) -> int:
+        start, text = at, self.text
+        while at < self.size:
+            if plain := _PLAIN.match(text, at):
+                at = plain.end()
+                if at >= self.size:
+                    break
+            char = text[at]
+            if char in "\\'\"`$" and self.is_literal:
+                at += 1
+            elif char == "\\":
+                at = min(at + 2, self.size)
+            elif char in "'\"`$":
+                at = self._quoted(at)
+            elif char in "<>" and at == start and text[at + 1 : at + 2] == "(":
+                at = self._substitution(at + 2)
+            elif char == "(" and not self.is_literal and _ASSIGNMENT.fullmatch(text, start, at):
+                at = self._array(at + 1)
+            elif char == "(" and not self.is_literal and at > start and text[at - 1] in "@?*+!":
+                at = self._arithmetic(at + 1, 1)
+            else:
+                break
+        return max(at, start + 1)
+
+    def _single(self, at: int) -> int:
+        end = self.text.find("'", at + 1)
+        if end < 0:
+            raise _UnreadableError
+        return end + 1
+
+    def _double(self, at: int) -> int:
+        self._enter()
+        while at < self.size:
+            if plain := _DOUBLE.match(self.text, at):
+                at = plain.end()
+                continue
+            char = self.text[at]
+            if char == '"':
+                self.depth -= 1
+                return at + 1
+            at = at + 2 if char == "\\" else self._backquoted(at) if char == "`" else self._dollar(at, is_quoted=True)
+        raise _UnreadableError
+
+    def _backquoted(self, at: int) -> int:
+        found = _BACKQUOTED.match(self.text, at + 1)
+        if not found:
+            raise _UnreadableError
+        self._enter()
+        outer, source = self.frames, self.source
+        self._push("substitution", "", source.at[at])
+        self._read(source.part(at + 1, found.end() - 1))
+        self.source, self.text, self.size = source, source.text, len(source.text)
+        self.frames = outer
+        self.depth -= 1
+        return found.end()
+
+    def _dollar(self, at: int, *, is_quoted: bool = False) -> int:
+        follows = self.text[at + 1 : at + 2]
+        if follows == "(":
+            if self.text.startswith("((", at + 1):
+                return self._arithmetic(at + 3, 2)
+            return self._substitution(at + 2)
+        if follows == "{":
+            return self._brace(at + 2, is_quoted=is_quoted)
+        if follows == "'" and not is_quoted:
+            found = _ANSI.match(self.text, at + 2)
+            if not found:
+                raise _UnreadableError
+            return found.end()
+        return at + 1
+
+    def _substitution(self, at: int) -> int:
+        outer = self.frames
+        self._push("substitution", "", self.source.at[at])
+        at = self._list(at, ")")
+        self.frames = outer
+        return at
+
+    def _brace(self, at: int, *, is_quoted: bool) -> int:
+        self._enter()
+        while at < self.size:
+            if plain := _BRACE.match(self.text, at):
+                at = plain.end()
+                continue
+            char = self.text[at]
+            if char == "}":
+                self.depth -= 1
+                return at + 1
+            if char == "\\":
+                at += 2
+            elif char == '"':
+                at = self._double(at + 1)
+            elif char == "`":
+                at = self._backquoted(at)
+            elif char == "$":
+                at = self._dollar(at, is_quoted=is_quoted)
+            else:
+                at = at + 1 if is_quoted else self._single(at)
+        raise _UnreadableError
+
+    def _arithmetic(self, at: int, opened: int) -> int:
+        self._enter()
+        while at < self.size:
+            if plain := _ARITHMETIC.match(self.text, at):
+                at = plain.end()
+                continue
+            char = self.text[at]
+            if char in "()":
+                opened += 1 if char == "(" else -1
+                at += 1
+                if not opened:
+                    self.depth -= 1
+                    return at
+            elif char == "\\":
+                at += 2
+            else:
+                at = self._quoted(at)
+        raise _UnreadableError
+
+    def _quoted(self, at: int) -> int:
+        char = self.text[at]
+        if char == "'":
+            return self._single(at)
+        if char == '"':
+            return self._double(at + 1)
+        return self._backquoted(at) if char == "`" else self._dollar(at)
+
+    def _array(self, at: int) -> int:
+        self._enter()
+        while True:
+            if space := _SPACE.match(self.text, at):
+                at = space.end()
+            if at >= self.size:
+                raise _UnreadableError
+            if self.text[at] == ")":
+                self.depth -= 1
+                return at + 1
+            at = self._word(at)
+
+
+class _Part:
+    """A command so far."""
+
+    def __init__(self, before: str = "", function: str = "") -> None:
+        self.assignments: list[Text] = []
+        self.words: list[Text] = []
+        self.outputs: list[Text] = []
+        self.here_documents: list[Text] = []
+        self.before, self.function = before, function
+        self.start = self.end = -1
+        self.is_function = False  # the next word is a function's name
+
+
+_LOOPS = {"for": True, "select": True, "while": False, "until": False}  # does the word belong to a command
+_ENDS: dict[str, tuple[FrameKind, ...]] = {
+    "done": ("loop",),
+    "fi": ("if",),
+    "}": ("group", "function"),
+    "esac": ("case",),
+}
+_RESERVED = {"case", "if", "{", "function", "do", "then", "else", "elif", "!", *_LOOPS, *_ENDS}
+
+
+_ESCAPE = re.compile(r"\\(.)|[$`]", re.DOTALL)
+
+
+def _unescape(source: Text, escaped: str) -> Text:
+    """Return text without the backslashes before `escaped`, and say which `$` the shell around it expands."""
+    kept: list[str] = []
+    at: list[int] = []
+    early: set[int] = set(source.early)
+    done = 0
+    for match in _ESCAPE.finditer(source.text):
+        start = match.start()
+        if match[1] is None:
+            early.add(source.at[start])
+        elif match[1] in escaped:  # the backslash goes, and its position is the character's
+            kept += [source.text[done:start], match[1]]
+            at += [*source.at[done:start], source.at[start]]
+            done = match.end()
+    return Text("".join([*kept, source.text[done:]]), [*at, *source.at[done:]], frozenset(early))
+
+
+_QUOTED = re.compile(r"'([^']*)'|\$?\"((?:[^\"\\]|\\.)*)\"|\\(.)|\$'((?:[^'\\]|\\.)*)'|[^'\"\\$]+|\$|.", re.DOTALL)
+
+
+def unquote(word: Text) -> Text:
+    """Return a word without its quotes: what a program gets, or the text that `bash -c` runs."""
+    if _BARE.fullmatch(word.text):
+        return word
+    pieces: list[str] = []
+    at: list[int] = []
+    end = word.start
+    early: set[int] = set(word.early)
+    for match in _QUOTED.finditer(word.text):
+        start, after = match.span(match.lastindex or 0)
+        text, positions = word.text[start:after], word.at[start : after + 1]
+        if match.lastindex == 2:  # noqa: PLR2004  # in double quotes
+            text, positions, inner = _unescape(Text(text, positions), '$`\\"')
+            early |= inner
+        elif not match.lastindex and ("$" in text or "`" in text):
+            early.update(positions[found.start()] for found in re.finditer(r"[$`]", text))
+        pieces.append(text)
+        at += positions[:-1]
+        end = positions[-1]
+    return Text("".join(pieces), [*at, end], frozenset(early))
