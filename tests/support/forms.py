@@ -1,0 +1,310 @@
+"""Job scripts run on a real Slurm with stand-ins for training: which world formed, or which trap showed.
+
+A form is a row of tests/data/lint/*.toml. Each runs on a lane: two hosts of its own, so that forms that run side by side
+with the same port do not meet. On a plain lane names resolve everywhere and interfaces are eth0 and ib0. On a hard lane
+a host's own name is 127.0.1.1 there and nothing elsewhere, interfaces have another name on each host, and the first
+address is a bridge's that all have.
+"""
+
+import json
+import py_compile
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from cluster.host import Host
+from cluster.hosts import Hosts
+from cluster.slurm import ENDED, SlurmCluster
+from typing_extensions import Self
+
+from mingle_hooks.files import toml
+
+PROGRAMS = Path(__file__).parent / "programs"
+sys.path.append(str(PROGRAMS))
+import surroundings  # noqa: E402 the options that a test cluster has are listed once
+
+MODULES = ("launchers", "meeting", "surroundings")
+NAMES = {
+    "launchers": ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "ray", "python", "python3"),
+    "surroundings": ("srun", "ssh", "mpirun", "mpiexec", "scontrol", *surroundings.INSIDE, *surroundings.NOTHING),
+}
+PROGRAM = "#!{python} -IS\nimport sys\nsys.path.append({place!r})\nimport {module}\n{module}.main()\n"
+# Read by each bash that a script is or starts: a login shell makes PATH anew, and what a script enters is not there.
+PRELUDE = """
+case $PATH in {bin}:*) ;; *) PATH={bin}:$PATH ;; esac
+sleep() {{ command sleep 0.3; }}
+cd() {{ builtin cd "$@" 2>/dev/null || :; }}
+source() {{ [ -e "$1" ] || return 0; builtin source "$@"; }}
+"""
+HOSTS_OF_LANE = 2
+CPUS, GPUS = 32, 2 * surroundings.MOST_GPUS  # for two jobs at once
+CONF_LINES = ("GresTypes=gpu",)
+DEADLINE_S, END_S, ASK_S = 8.0, 15.0, 0.2
+
+# What a job is run as, so that a trap may show: alone, beside another of its kind, without scontrol, or with a member
+# that fails.
+ONCE, TWICE, LACKS, FAILS = "once", "two at once", "no scontrol", "a member fails"
+# A trap's run, its lane, and what shows it. `one world` shows none of them.
+HANGS = ("hang", "error", "nothing")
+ALONE = ("each alone", "separate worlds", "first node only", *HANGS)
+TRAPS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
+    "fixed-port": (TWICE, False, ("clash",)),
+    "own-name": (ONCE, True, HANGS),
+    "each-itself": (ONCE, False, ALONE),
+    "hostname-i": (ONCE, True, (*ALONE, "twice")),
+    "localhost-fallback": (LACKS, False, (*ALONE, "twice")),
+    "batch-rank": (ONCE, False, ("twice", *HANGS)),
+    "no-rendezvous": (ONCE, False, ("clash", *ALONE)),
+    "first-node-only": (ONCE, False, ALONE),
+    "each-alone": (ONCE, False, ("clash", *ALONE)),
+    "node-count": (ONCE, False, ("clash", "twice", *ALONE)),
+    "tasks": (ONCE, False, ("clash", "twice", *ALONE)),
+    "step-tasks": (ONCE, False, ALONE),
+    "random-port": (ONCE, False, ALONE),
+    "interface": (ONCE, True, ("error",)),
+    "gloo-exclusion": (ONCE, False, ("error",)),
+    "loop": (FAILS, False, ("hang",)),
+    "early": (ONCE, False, ALONE),
+}
+# From the worst on: what a run of several jobs is called.
+WORST = ("clash", "twice", "error", "nothing", "hang", "separate worlds", "each alone", "first node only", "ended", "one world")
+
+
+class Form(NamedTuple):
+    """A script, where it was seen, its nodes on the command line (0: as it says), its traps as (kind, line)."""
+
+    name: str
+    seen: str
+    nodes: int
+    traps: tuple[tuple[str, int], ...]
+    sure: bool
+    script: str
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of its traps, each once."""
+        return list(dict.fromkeys(kind for kind, _ in self.traps))
+
+
+class Outcome(NamedTuple):
+    """What became of a run: one of WORST, the members' lines, each job's output, and seconds."""
+
+    verdict: str
+    why: str
+    seconds: float
+    lines: list[dict[str, Any]]
+    output: str
+
+
+def forms(*paths: Path) -> Iterator[Form]:
+    """Yield the forms of these files."""
+    for path in paths:
+        for row in toml(path.read_bytes())["form"]:
+            traps = tuple((kind, int(line)) for kind, line in map(str.split, row.get("traps", ())))
+            its = (row["name"], row.get("seen", ""), int(row.get("nodes", 0)), traps, bool(row.get("sure", True)))
+            yield Form(*its, row["script"])
+
+
+def adapted(script: str, hosts: int = HOSTS_OF_LANE) -> str:
+    """Return a script with what the lane can give: the one place where it changes before it runs.
+
+    - Directives other than those of `surroundings.JOB` are dropped: partition, account, QOS, time, memory, CPUs of a
+      task, constraints, output, exclusive nodes, arrays. A GPU's type is dropped, and more than eight are eight.
+    - More nodes than there are become as many as there are: in directives, and where the same number is written down
+      behind the name of a number of nodes, in any part of the script. Numbers of processes shrink in proportion.
+    - srun's own options are treated so when it runs (surroundings.srun).
+    """
+    lines, found = script.splitlines(keepends=True), {}
+    for at, line in enumerate(lines):
+        if line.startswith("#SBATCH") and "hetjob" not in line:
+            words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
+            kept, _ = surroundings.split(words, surroundings.JOB)
+            found.update({name: its[-1].rpartition("=")[2].lstrip("-nN") for name, its in kept})
+            lines[at] = f"#SBATCH {shlex.join(word for _, its in kept for word in its)}\n" if kept else "#\n"
+    each = found.get("ntasks-per-node", found.get("tasks-per-node", ""))
+    nodes = max(map(int, re.findall(r"\d+", found.get("nodes", "")) or [0]))
+    if not nodes and each.isdecimal() and found.get("ntasks", "").isdecimal():
+        nodes = -(-int(found["ntasks"]) // int(each))
+    return smaller("".join(lines), nodes, hosts) if nodes > hosts else "".join(lines)
+
+
+OF_NODES = r"((?:--?n?nodes|-N|--num[_-](?:machines|nodes)|\b(?:N?NODES|NUM_NODES|NUM_MACHINES))(?:[= ]\"?|\b))%d\b(?!:)"
+OF_PROCESSES = r"((?:--num[_-]processes|--?ntasks|-np?|\bWORLD_SIZE|--world[_-]size)(?:[= ]\"?))(\d+)\b"
+
+
+def smaller(script: str, nodes: int, hosts: int) -> str:
+    """Return a script for so many nodes as one for fewer."""
+    script = re.sub(rf"(--nodes=|--nodes |-N ?)\d+-{nodes}\b", rf"\g<1>{hosts}", script)
+    script = re.sub(OF_NODES % nodes, rf"\g<1>{hosts}", script)
+
+    def fewer(match: re.Match[str]) -> str:
+        count = int(match[2])
+        return f"{match[1]}{count * hosts // nodes}" if count % nodes == 0 else match[0]
+
+    return re.sub(OF_PROCESSES, fewer, script)
+
+
+def judged(lines: Sequence[dict[str, Any]], hosts: Iterable[str]) -> tuple[str, str]:
+    """Return what these members' lines of one job mean on hosts that should all be in its world, and why."""
+    said = [line for line in lines if line["program"] == "ray"] or lines
+    for verdict in ("clash", "twice", "error", "hang"):
+        for line in said:
+            if line["outcome"] == verdict:
+                where = f" at {line['address']}:{line['port']}" if "address" in line else ""
+                return verdict, f"{line['host']}{where}: {line.get('why', line.get('members', ''))}"
+    if any(line["outcome"] == "failed" for line in said):
+        return "ended", "the others ended with the one that failed"
+    if not said:
+        return "nothing", "no member came to the meeting"
+    wanted = set(hosts)
+    worlds = {line["world"]: {member.rpartition(":")[0] for member in line["members"]} for line in said}
+    if all(its == wanted for its in worlds.values()):
+        return "one world", f"of {len(said[0]['members'])} on {len(wanted)} hosts"
+    if all(len(line["members"]) == 1 for line in said):
+        came = {line["host"] for line in said}
+        return ("each alone" if came == wanted else "first node only"), f"{len(worlds)} worlds of one on {sorted(came)}"
+    return "separate worlds", str([sorted(its) for its in worlds.values()])
+
+
+class Lane(NamedTuple):
+    """Two hosts, and whether they are hard."""
+
+    hosts: tuple[str, ...]
+    is_hard: bool
+
+
+class Proof:
+    """A Slurm whose hosts are lanes, as a context manager, and stand-ins in a directory that all hosts see."""
+
+    def __init__(self, place: Path, plain: int = 3, hard: int = 1, *, deadline_s: float = DEADLINE_S) -> None:
+        self.place, self.plain, self.hard, self.deadline_s = place, plain, hard, deadline_s
+        self.lanes: dict[bool, SimpleQueue[Lane]] = {False: SimpleQueue(), True: SimpleQueue()}
+        self._stack, self._number = ExitStack(), 0
+
+    def __enter__(self) -> Self:
+        self.place.chmod(0o755)
+        install(self.place)
+        with ExitStack() as stack:
+            hosts = stack.enter_context(Hosts(HOSTS_OF_LANE * (self.plain + self.hard), share=[self.place]))
+            for at in range(self.plain + self.hard):  # the controller's must be plain
+                its = hosts[HOSTS_OF_LANE * at], hosts[HOSTS_OF_LANE * at + 1]
+                is_hard = at >= self.plain
+                for host in its if is_hard else ():
+                    harden(host, hosts)
+                self.lanes[is_hard].put(Lane(tuple(host.name for host in its), is_hard))
+            (self.place / "hosts").write_text("".join(f"{host.name} {host.pid}\n" for host in hosts))
+            self.slurm = stack.enter_context(SlurmCluster(hosts, cpus=CPUS, gpus=GPUS, conf_lines=CONF_LINES, by_address=True))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+    @contextmanager
+    def lane(self, *, is_hard: bool) -> Iterator[Lane]:
+        """Wait for a free lane."""
+        its = self.lanes[is_hard].get()
+        try:
+            yield its
+        finally:
+            self.lanes[is_hard].put(its)
+
+    def run(self, script: str, nodes: int = 0, *, how: str = ONCE, is_hard: bool = False) -> Outcome:
+        """Run a form's script on a free lane."""
+        with self.lane(is_hard=is_hard) as lane:
+            self._number += 1
+            place = self.place / f"run{self._number}-{lane.hosts[0]}"
+            place.mkdir()
+            return run_form(self.slurm, lane.hosts, script, nodes, place=place, how=how, deadline_s=self.deadline_s)
+
+
+def run_form(
+    slurm: SlurmCluster,
+    hosts: Sequence[str],
+    script: str,
+    nodes: int = 0,
+    *,
+    place: Path,
+    how: str = ONCE,
+    deadline_s: float = DEADLINE_S,
+) -> Outcome:
+    """Run a script on these hosts, with the stand-ins beside `place`, which is new, and tell what became of it.
+
+    `nodes` are those of sbatch's command line, 0 for what the script says. A job that has not ended some seconds
+    after the stand-ins' deadline is cancelled.
+    """
+    began = time.monotonic()
+    text, jobs = adapted(script, len(hosts)), ["a", "b"] if how == TWICE else ["a"]
+    (place / "lines").touch()
+    path = place.parent / "bin"
+    env = {
+        "PATH": f"{path}:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+        "BASH_ENV": f"{path}/prelude",
+        "PROOF_PLACE": str(place),
+        "PROOF_DEADLINE_S": str(deadline_s),
+        "PROOF_JOBS": str(len(jobs)),
+        **({"PROOF_LACKS": "scontrol"} if how == LACKS else {}),
+        **({"PROOF_FAILS": hosts[-1]} if how == FAILS else {}),
+    }
+    words = [f"--nodelist={','.join(hosts)}", *([f"--nodes={min(nodes, len(hosts))}"] if nodes else [])]
+    words = [its for its in words if nodes != 1 or "nodelist" not in its] + ([f"--nodelist={hosts[0]}"] if nodes == 1 else [])
+    ids = {}
+    for job in jobs:
+        out = f"--output={place}/{job}.out"
+        try:
+            ids[job] = slurm.submit(text, *words, out, env={**env, "PROOF_JOB": job}, cwd=str(place))
+        except AssertionError as refused:
+            return Outcome("error", str(refused).partition("\n")[0], time.monotonic() - began, [], text)
+    cancelled = _end(slurm, list(ids.values()), began + deadline_s + END_S)
+    lines = [json.loads(line) for line in (place / "lines").read_text().splitlines()]
+    wanted = [hosts[0]] if slurm.job(ids["a"])["NumNodes"].startswith("1") else hosts
+    found = [judged([line for line in lines if line["job"] == job], wanted) for job in jobs]
+    verdict, why = min(found, key=lambda its: WORST.index(its[0]))
+    output = "".join((place / f"{job}.out").read_text() for job in jobs if (place / f"{job}.out").exists())
+    if cancelled and verdict in ("nothing", "one world"):
+        verdict, why = "hang", f"the job did not end: {why}"
+    return Outcome(verdict, why, time.monotonic() - began, lines, output)
+
+
+def _end(slurm: SlurmCluster, ids: list[str], until: float) -> bool:
+    """Wait for the end of jobs, or cancel them, and tell whether that was so."""
+    cancelled = False
+    while left := [job for job in ids if not set(slurm.states(job)) <= ENDED]:
+        if time.monotonic() > until and not cancelled:
+            slurm.controller.run(["scancel", *left], check=True)
+            cancelled = True
+        time.sleep(ASK_S)
+    return cancelled
+
+
+def install(place: Path) -> None:
+    """Write the stand-ins into `bin` of a directory, compiled once and not by each of thousands of starts."""
+    (place / "bin").mkdir()
+    (place / "lib").mkdir()
+    for module in MODULES:
+        py_compile.compile(str(PROGRAMS / f"{module}.py"), cfile=str(place / "lib" / f"{module}.pyc"), doraise=True)
+    for module, names in NAMES.items():
+        for name in names:
+            program = place / "bin" / name
+            program.write_text(PROGRAM.format(python=sys.executable, place=str(place / "lib"), module=module))
+            program.chmod(0o755)
+    (place / "bin/activate").write_text(":\n")  # it is read, and not started
+    (place / "bin/prelude").write_text(PRELUDE.format(bin=place / "bin"))
+
+
+def harden(host: Host, hosts: Hosts) -> None:
+    """Give a host a name that nobody else resolves, interfaces with names of its own, and a bridge's address first."""
+    own = f"ip-10-77-0-{host.number}"
+    names = "".join(f"{other.addr()} {other.name}\n" for other in hosts)
+    host.write("/etc/hosts", f"127.0.0.1 localhost\n127.0.1.1 {own}\n{names}")
+    host.run(["hostname", own], check=True)
+    lines = [f"link set eth0 down name enp{host.number}s0", f"link set enp{host.number}s0 up"]
+    lines += [f"link set ib0 down name ibp{host.number}s0", f"link set ibp{host.number}s0 up"]
+    lines += ["link add docker0 type bridge", "addr add 172.17.0.1/16 dev docker0", "link set docker0 up"]
+    hosts.ip(lines, host)

@@ -1,0 +1,232 @@
+"""Stand-ins for programs that start training, this file under each name: they read what the real ones read, and meet.
+
+Read in torch 2.13 (distributed/run.py, elastic/rendezvous/{c10d_rendezvous_backend,static_tcp_rendezvous,utils}.py),
+accelerate 1.15 (commands/launch.py, utils/launch.py), deepspeed 0.19 (launcher/runner.py), lightning 2.6
+(fabric/plugins/environments/slurm.py) and ray 2.60 (scripts/scripts.py, scripts/symmetric_run.py).
+
+A launcher counts as one member, whatever its processes, and so does a `python train.py`.
+"""
+
+import argparse
+import ipaddress
+import os
+import re
+import socket
+import sys
+from contextlib import suppress
+
+from meeting import NAME, meet, tell
+
+TORCH = (
+    "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts monitor-interval start-method "
+    "event-log-handler role log-dir redirects tee local-ranks-filter duplicate-stdout-filters duplicate-stderr-filters "
+    "node-rank master-addr master-port local-addr logs-specs numa-binding signals-to-handle shutdown-timeout"
+).split()
+TORCH_DEFAULTS = {"nnodes": "1:1", "nproc_per_node": "1", "rdzv_backend": "static", "rdzv_endpoint": "", "rdzv_id": "none",
+                  "rdzv_conf": "", "node_rank": "0", "master_addr": "127.0.0.1", "max_restarts": "0"}  # fmt: skip
+NUMBERS = ("node_rank", "master_port", "max_restarts")
+SHORT = {"redirects": "-r", "tee": "-t", "module": "-m"}
+
+
+class Parser(argparse.ArgumentParser):
+    """Tells of what it does not understand."""
+
+    def error(self, message):
+        tell("error", why=message)
+
+
+def torchrun(argv):
+    """PET_<DEST> is the default of each option; --standalone takes nnodes as well; c10d listens where it is at home."""
+    parser = Parser(prog="torchrun")
+    for option in TORCH:
+        dest = option.replace("-", "_")
+        default = os.environ.get(f"PET_{dest.upper()}", TORCH_DEFAULTS.get(dest))
+        names = [f"--{option}", *{f"--{dest}"} - {f"--{option}"}, *filter(None, [SHORT.get(option)])]
+        parser.add_argument(*names, dest=dest, default=default, type=int if dest in NUMBERS else str)
+    for flag in ("standalone", "module", "no-python", "run-path", "virtual-local-rank", "use-env"):
+        is_set = bool(int(os.environ.get(f"PET_{flag.upper().replace('-', '_')}", "0")))
+        names = [*{f"--{flag}", f"--{flag.replace('-', '_')}"}, *filter(None, [SHORT.get(flag)])]
+        parser.add_argument(*names, action="store_true", default=is_set)
+    parser.add_argument("training_script")
+    parser.add_argument("rest", nargs=argparse.REMAINDER)
+    args = parser.parse_args(argv)
+    if not re.fullmatch(r"[1-9]\d*|auto|cpu|gpu|xpu", args.nproc_per_node):
+        tell("error", why=f"Unsupported nproc_per_node value: {args.nproc_per_node}")
+    if not re.fullmatch(r"\d+(:\d+)?", args.nnodes):
+        tell("error", why=f"nnodes={args.nnodes} is no number")
+    least, most = map(int, (args.nnodes.split(":") * 2)[:2])
+    is_static = args.rdzv_backend == "static"
+    if args.standalone or (is_static and not args.rdzv_endpoint and args.master_port is None and most == 1):
+        meet("localhost", 0, None, most, least=least, listens=True)
+    endpoint = args.rdzv_endpoint or (f"{args.master_addr}:{args.master_port or 29500}" if is_static else "localhost")
+    host, _, port = endpoint.rpartition(":") if re.search(r"(^[^:]*|\]):[^:]*$", endpoint) else (endpoint, "", "")
+    if port and not port.isdecimal():
+        tell("error", why=f"the port of {endpoint} is no number")
+    if is_static:
+        if not port:
+            tell("error", why=f"Port is absent in endpoint: {endpoint}")
+        meet(host.strip("[]"), int(port), args.node_rank, most, run=args.rdzv_id)
+    conf = re.search(r"is_host=(\w+)", args.rdzv_conf)
+    listens = conf[1].lower() in ("1", "true", "yes", "t", "y") if conf else is_home(host.strip("[]"))
+    rest = {"least": least, "listens": listens, "run": args.rdzv_id, "may_join": not conf}
+    meet(host.strip("[]"), int(port or 29400), None, most, **rest)
+
+
+def is_home(host):
+    """torch's _matches_machine_hostname: by name, or an address that this host's own name resolves to."""
+    with suppress(ValueError):
+        if ipaddress.ip_address(host).is_loopback:
+            return True
+    addresses = []
+    for name in (host, socket.gethostname()):
+        try:
+            addresses.append({info[4][0] for info in socket.getaddrinfo(name, None, proto=socket.IPPROTO_TCP)})
+        except socket.gaierror:
+            addresses.append(set())
+    return host in ("localhost", socket.gethostname()) or bool(addresses[0] & addresses[1])
+
+
+ACCELERATE_FLAGS = (
+    "help quiet cpu multi_gpu tpu use_deepspeed use_fsdp use_megatron_lm use_parallelism_config same_network debug module "
+    "no_python enable_cpu_affinity tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 dynamo_use_fullgraph "
+    "dynamo_use_dynamic dynamo_use_regional_compilation fp8_use_autocast_during_eval m q h"
+).split()
+KINDS = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm")
+
+
+def options(argv, flags):
+    """Return the options before the program that a launcher starts, with underscores, and the rest."""
+    found, at = {}, 0
+    while at < len(argv) and argv[at].startswith("-"):
+        name, is_joined, value = argv[at].partition("=")
+        name, at = name.lstrip("-").replace("-", "_"), at + 1
+        if not is_joined and name not in flags:
+            value, at = "".join(argv[at : at + 1]), at + 1
+        found[name] = value
+    return found, argv[at:]
+
+
+def accelerate(argv):
+    """Machines are what options say, or the configuration file; torchrun's PET_* apply to what it does not set."""
+    if argv[:1] != ["launch"]:
+        sys.exit(0)
+    given, rest = options(argv[1:], ACCELERATE_FLAGS)
+    with suppress(KeyError), open(given["config_file"], encoding="utf-8") as file:
+        read = dict(re.findall(r"""^(\w+): *['"]?([^'"\n]*)""", file.read(), re.MULTILINE))
+        given = {name: value for name, value in read.items() if value != "null"} | given
+    machines, port = int(given.get("num_machines") or 1), given.get("main_process_port") or "29500"
+    is_one = "cpu" in given or (given.get("num_processes") == "1" and not any(kind in given for kind in KINDS))
+    if is_one or given.get("distributed_type", "").strip() in ("NO", "MULTI_CPU"):
+        where = {"MASTER_ADDR": given.get("main_process_ip", "127.0.0.1"), "MASTER_PORT": port} if machines > 1 else {}
+        os.environ.update(where)
+        train(rest)
+    words = [f"--nproc_per_node={max(int(given.get('num_processes') or 8) // machines, 1)}"]
+    words += [f"--rdzv_backend={given.get('rdzv_backend', 'static')}", f"--rdzv_conf={given.get('rdzv_conf', '')}"]
+    if machines > 1:
+        if not given.get("machine_rank", "").isdecimal():
+            tell("error", why=f"int() of machine_rank {given.get('machine_rank')}")
+        words += [f"--nnodes={machines}", f"--node_rank={given['machine_rank']}"]
+        at = f"{given.get('main_process_ip')}:{port}"
+        words += [f"--master_addr={at.rpartition(':')[0]}"] if "same_network" in given else [f"--rdzv_endpoint={at}"]
+    elif not socket.socket().connect_ex(("127.0.0.1", int(port))):
+        words.append("--standalone")  # somebody else has that port, and nobody else is to be met
+    torchrun([*words, f"--master_port={port}", *(rest or ["train.py"])])
+
+
+DEEPSPEED_FLAGS = (
+    "help module no_python no_local_rank no_ssh no_ssh_check force_multi save_pid elastic_training bind_cores_to_rank h"
+).split()
+
+
+def deepspeed(argv):
+    """All from its options and the hostfile, whatever the environment says; without a hostfile this node alone."""
+    given, rest = options(argv, DEEPSPEED_FLAGS)
+    hosts, port = [], int(given.get("master_port") or 29500)
+    with suppress(FileNotFoundError), open(given.get("hostfile") or given.get("H") or "/job/hostfile") as file:
+        hosts = re.findall(r"^(\S+)\s+slots=\d+", file.read(), re.MULTILINE)
+    most = int(given.get("num_nodes") or -1)
+    if not hosts:
+        if most > 1:
+            tell("error", why="Num nodes is >1 but no extra nodes available via hostfile")
+        meet("127.0.0.1", port, 0, 1)
+    hosts = hosts[:most] if most > 0 else hosts
+    address, rank = given.get("master_addr") or hosts[0], int(given.get("node_rank") or -1)
+    if "no_ssh" in given or len(hosts) == 1:
+        if "no_ssh" in given and not 0 <= rank < len(hosts):
+            tell("error", why="Launching training without ssh, but --node_rank is not set correctly.")
+        meet(address, port, max(rank, 0), len(hosts))
+    import subprocess
+
+    with open("hostfile.all", "w", encoding="utf-8") as file:
+        file.writelines(f"{host} slots=8\n" for host in hosts)
+    more = ["--no_ssh", f"--hostfile={os.path.realpath('hostfile.all')}", f"--master_addr={address}", *rest]
+    each = [f"deepspeed --node_rank={rank} --master_port={port} {' '.join(more)}" for rank in range(len(hosts))]
+    started = [subprocess.Popen(["ssh", host, words]) for host, words in zip(hosts, each, strict=True)]
+    sys.exit(max(its.wait() for its in started))
+
+
+LAUNCHERS = {"torch.distributed.run": torchrun, "torch.distributed.launch": torchrun, "deepspeed": deepspeed,
+             "deepspeed.launcher.runner": deepspeed, "accelerate.commands.launch": lambda argv: accelerate(["launch", *argv])}  # fmt: skip
+NO_TRAINING = r"(^|/)\w*(prepare|preprocess|download|convert|merge|report|plot|setup)\w*\.py$"
+
+
+def python(argv):
+    """Train, where a file that is not there is to be run; all else is for the real Python."""
+    at = next((i for i, word in enumerate(argv) if not re.match(r"-[uBEsOX]", word)), len(argv))
+    word, rest = "".join(argv[at : at + 1]), argv[at + 1 :]
+    if word == "-m" and rest[0] in LAUNCHERS:
+        LAUNCHERS[rest[0]](rest[1:])
+    is_module = word == "-m" and rest[0].partition(".")[0] not in {*sys.stdlib_module_names, "pip"}
+    if is_module or (word.endswith(".py") and not os.path.exists(word)):
+        if re.search(NO_TRAINING, rest[0] if is_module else word):
+            sys.exit(0)
+        train(rest if is_module else argv[at:])
+    os.execv(sys.executable, [sys.executable, *argv])
+
+
+def train(argv):
+    """A script's own options, env://, then MPI's and Slurm's places, and Lightning's address where none is said."""
+    env, given = os.environ, options([word for word in argv[1:] if word], ())[0]
+    url = next((given[name] for name in ("dist_url", "init_method", "dist_init") if name in given), "")
+    host, _, port = url.partition("://")[2].rpartition(":")
+    slurm = "SLURM_STEP_ID" in env and env["SLURM_STEP_ID"] != "-5"
+    ranks = (given.get("rank"), given.get("node_rank"), env.get("RANK"), env.get("OMPI_COMM_WORLD_RANK"))
+    rank = next(filter(None, ranks), env.get("SLURM_PROCID") if "SLURM_NTASKS" in env else None) or "0"
+    sizes = (given.get("world_size"), given.get("nnodes"), env.get("WORLD_SIZE"), env.get("OMPI_COMM_WORLD_SIZE"))
+    size = next(filter(None, sizes), None) or env.get("SLURM_STEP_NUM_TASKS" if slurm else "SLURM_NTASKS") or "1"
+    if not (rank.isdecimal() and size.isdecimal()):
+        tell("error", why=f"rank {rank} of {size}")
+    host = host or given.get("master_addr") or env.get("MASTER_ADDR") or ""
+    if size == "1":
+        meet("localhost", 0, 0, 1)
+    if not host:
+        nodes = env.get("SLURM_NODELIST", "127.0.0.1")
+        host = re.sub(r"\[(.*?)\]", r"\1", re.sub(r"\[(.*?)[,-].*\]", r"\1", nodes)).split(",")[0]
+    port = port or given.get("master_port") or env.get("MASTER_PORT") or str(int(env.get("SLURM_JOB_ID", "0")[-4:]) + 15000)
+    if not port.isdecimal():
+        tell("error", why=f"MASTER_PORT={port}")
+    meet(host, int(port), int(rank), int(size))
+
+
+def ray(argv):
+    """`start --head` listens for the job's nodes, another `start` joins; `symmetric-run` listens where it is at home."""
+    given, rest = options(argv[1:], ["head", "block", "disable_usage_stats", "include_log_monitor", "v", "verbose"])
+    if argv[:1] not in (["start"], ["symmetric-run"]):
+        sys.exit(0)
+    if "block" not in given and argv[0] == "start" and os.fork():
+        sys.exit(0)
+    host, _, port = given.get("address", "").rpartition(":")
+    is_head = "head" in given or (argv[0] == "symmetric-run" and is_home(host))
+    most = int(given.get("min_nodes") or os.environ.get("SLURM_JOB_NUM_NODES") or 1)
+    if is_head and not host:
+        host, port = given.get("node_ip_address") or "127.0.0.1", given.get("port") or "6379"
+    if not port.isdecimal():
+        tell("error", why=f"ray's address is {given.get('address')}")
+    meet(host, int(port), 0 if is_head else None, most)
+
+
+def main():
+    """Do what the program does whose name this process has."""
+    if NAME == "accelerate-launch":
+        accelerate(["launch", *sys.argv[1:]])
+    {"torchrun": torchrun, "accelerate": accelerate, "deepspeed": deepspeed, "ray": ray}.get(NAME, python)(sys.argv[1:])

@@ -1,0 +1,136 @@
+"""How the stand-ins of launchers.py meet: rank 0 listens, and all connect, rank 0 too, as with torch's store.
+
+Each member writes one line of JSON to $PROOF_PLACE/lines: its job, host, program, rank, size, address, port and outcome,
+which is `formed` (with all members), `alone`, `twice` (a rank is taken twice), `clash`, `hang`, `error` or `failed`.
+With $PROOF_JOBS=2 the one that listens goes on until another job has tried. On the host $PROOF_FAILS a member fails
+before it meets anybody.
+"""
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+
+DEADLINE_S = float(os.environ.get("PROOF_DEADLINE_S", "8"))
+AGAIN_S, SETTLE_S, LAST_CALL_S, HELLO_BYTES = 0.1, 0.5, 1.0, 4096
+PLACE, JOB = os.environ.get("PROOF_PLACE", "."), os.environ.get("PROOF_JOB", "")
+HOST = os.environ.get("SLURMD_NODENAME") or os.environ.get("PROOF_HOST") or socket.gethostname()
+NAME = os.path.basename(sys.argv[0])
+BEGAN = time.monotonic()
+
+
+def tell(outcome, **more):
+    """Write this member's line and end, with 0 where a world formed."""
+    line = json.dumps({"job": JOB, "host": HOST, "program": NAME, "outcome": outcome, **more})
+    with open(f"{PLACE}/lines", "a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    print(line, file=sys.stderr, flush=True)
+    Store.outlive()
+    sys.exit(outcome not in ("formed", "alone"))
+
+
+def left_s():
+    """Return the seconds until the deadline."""
+    return DEADLINE_S - (time.monotonic() - BEGAN)
+
+
+class Store:
+    """What rank 0 listens with: answers all members of a group once it is whole, and nobody of another job."""
+
+    one = None
+
+    def __init__(self, port, least, most):
+        self.most, self.groups, self.lock, Store.one = most, {}, threading.Lock(), self
+        self.server = socket.create_server(("", port), backlog=256)  # with SO_REUSEADDR, as torch's
+        threading.Thread(target=self._serve, daemon=True).start()
+        if least < most:  # an elastic job goes on with fewer when nobody comes any more
+            threading.Thread(target=self._last_call, args=(least,), daemon=True).start()
+
+    def _serve(self):
+        while True:
+            connection, _ = self.server.accept()
+            threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
+
+    def _greet(self, connection):
+        hello = json.loads(connection.recv(HELLO_BYTES) or "{}")
+        if hello.get("job") != JOB:
+            connection.sendall(b'{"outcome": "clash", "why": "another job listens there"}\n')
+            return
+        with self.lock:
+            group = self.groups.setdefault(hello["run"], [])
+            group.append((hello, connection))
+            is_whole = len(group) == self.most
+        if is_whole:
+            self._answer(group)
+
+    def _last_call(self, least):
+        time.sleep(max(left_s() - LAST_CALL_S, 0))
+        for group in self.groups.values():
+            if least <= len(group) < self.most:
+                self._answer(group)
+
+    def _answer(self, group):
+        given = [hello["rank"] for hello, _ in group if hello["rank"] is not None]
+        outcome = "twice" if len(set(given)) < len(given) else "formed" if len(group) > 1 else "alone"
+        members = [f"{hello['host']}:{at if hello['rank'] is None else hello['rank']}" for at, (hello, _) in enumerate(group)]
+        answer = {"outcome": outcome, "world": f"{HOST} {os.getpid()}", "members": sorted(members)}
+        # This process ends with its own answer.
+        for _, connection in sorted(group, key=lambda its: its[0]["pid"] == os.getpid()):
+            connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    @classmethod
+    def outlive(cls):
+        """Listen until another job has tried, where there is to be one."""
+        waits = cls.one is not None and os.environ.get("PROOF_JOBS", "1") != "1"
+        while waits and left_s() > 0:
+            with open(f"{PLACE}/lines", encoding="utf-8") as file:
+                waits = all(json.loads(line)["job"] == JOB for line in file if line.endswith("\n"))
+            time.sleep(AGAIN_S)
+
+
+def meet(address, port, rank, most, *, least=0, listens=None, run="", may_join=False):
+    """Meet the others of a world of `most` at an address, and tell how it went; by default rank 0 listens.
+
+    Without a rank they are numbered as they come. Where `may_join`, one that cannot listen meets those that do.
+    """
+    check_interfaces()
+    its = {"rank": rank, "size": most, "address": address, "port": port}
+    if os.environ.get("PROOF_FAILS") == HOST:
+        time.sleep(SETTLE_S)
+        tell("failed", **its)
+    if listens if listens is not None else rank == 0:
+        try:
+            port = Store(port, least or most, most).server.getsockname()[1]
+        except OSError as error:
+            if not may_join:
+                tell("clash", why=str(error), **its)
+    answer, why = {}, "nobody listens there"
+    while not answer and left_s() > 0:
+        try:
+            with socket.create_connection((address, port), max(left_s(), AGAIN_S)) as connection:
+                hello = {"job": JOB, "host": HOST, "pid": os.getpid(), "rank": rank, "run": run}
+                connection.sendall(json.dumps(hello).encode())
+                why = "the others do not come"
+                answer = json.loads(connection.makefile().readline() or "{}")
+        except socket.gaierror:
+            tell("error", why=f"no host is called {address}", **its)
+        except OSError:
+            time.sleep(AGAIN_S)
+    tell(**its, **(answer or {"outcome": "hang", "why": why}))
+
+
+def check_interfaces():
+    """NCCL takes prefixes, `=` and `^`; Gloo and TensorPipe bare names. An interface that is not there ends it."""
+    names = [name for _, name in socket.if_nameindex()]
+    nccl = os.environ.get("NCCL_SOCKET_IFNAME", "")
+    wanted = nccl.lstrip("^=").split(",")
+    found = [name for name in names if (name in wanted if "=" in nccl[:2] else name.startswith(tuple(wanted)))]
+    found = set(names) - set(found) if nccl.startswith("^") else found
+    missing = [] if found or not nccl else [f"NCCL_SOCKET_IFNAME={nccl}"]
+    for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
+        value = os.environ.get(name)
+        missing += [f"{name}={value}"] if value and not set(value.split(",")) <= set(names) else []
+    if missing:
+        tell("error", why=f"no such interface: {' '.join(missing)}")
