@@ -1,9 +1,9 @@
 """Job scripts run on a real Slurm with stand-ins for training: which world formed, or which trap showed.
 
-A form is a row of tests/data/lint/*.toml. Each runs on a lane: two hosts of its own, so that forms that run side by side
-with the same port do not meet. On a plain lane names resolve everywhere and interfaces are eth0 and ib0. On a hard lane
-a host's own name is 127.0.1.1 there and nothing elsewhere, interfaces have another name on each host, and the first
-address is a bridge's that all have.
+A form is a row of tests/data/lint/*.toml. Each runs on a lane: two hosts of its own, so that forms that run side by
+side with the same port do not meet. On a plain lane names resolve everywhere, and interfaces are eth0 and ib0. On a
+hard lane a host's own name is 127.0.1.1 there and nothing elsewhere, interfaces have another name on each host, and
+there is a bridge with an address that all have.
 """
 
 import json
@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 from cluster.host import Host
 from cluster.hosts import Hosts
+from cluster.paths import MINGLE
 from cluster.slurm import ENDED, SlurmCluster
+from support.programs import surroundings
 from typing_extensions import Self
 
 from mingle_hooks.files import toml
 
-PROGRAMS = Path(__file__).parent / "programs"
-sys.path.append(str(PROGRAMS))
-import surroundings  # noqa: E402 the options that a test cluster has are listed once
+PROGRAMS = Path(surroundings.__file__).parent
 
 MODULES = ("launchers", "meeting", "surroundings")
 NAMES = {
@@ -37,7 +37,7 @@ NAMES = {
 PROGRAM = "#!{python} -IS\nimport sys\nsys.path.append({place!r})\nimport {module}\n{module}.main()\n"
 # Read by each bash that a script is or starts: a login shell makes PATH anew, and what a script enters is not there.
 PRELUDE = """
-case $PATH in {bin}:*) ;; *) PATH={bin}:$PATH ;; esac
+case $PATH in {path}:*) ;; *) PATH={path}:$PATH ;; esac
 sleep() {{ command sleep 0.3; }}
 cd() {{ builtin cd "$@" 2>/dev/null || :; }}
 source() {{ [ -e "$1" ] || return 0; builtin source "$@"; }}
@@ -73,7 +73,18 @@ TRAPS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
     "early": (ONCE, False, ALONE),
 }
 # From the worst on: what a run of several jobs is called.
-WORST = ("clash", "twice", "error", "nothing", "hang", "separate worlds", "each alone", "first node only", "ended", "one world")
+WORST = (
+    "clash",
+    "twice",
+    "error",
+    "nothing",
+    "hang",
+    "separate worlds",
+    "each alone",
+    "first node only",
+    "ended",
+    "one world",
+)
 
 
 class Form(NamedTuple):
@@ -91,6 +102,20 @@ class Form(NamedTuple):
         """The kinds of its traps, each once."""
         return list(dict.fromkeys(kind for kind, _ in self.traps))
 
+    @property
+    def is_for_slurm(self) -> bool:
+        """Whether sbatch would take it."""
+        return not re.search(r"^#(PBS|BSUB|\$) ", self.script, re.MULTILINE)
+
+    @property
+    def runs(self) -> list[tuple[str, bool]]:
+        """How, and whether on a hard lane, it is to run so that each of its traps may show; once where it has none."""
+        return sorted({TRAPS[kind][:2] for kind in self.kinds} or {(ONCE, False)})
+
+    def shown(self, outcomes: Mapping[tuple[str, bool], "Outcome"]) -> list[str]:
+        """Return the kinds of its traps that these outcomes of its runs show."""
+        return [kind for kind in self.kinds if outcomes[TRAPS[kind][:2]].verdict in TRAPS[kind][2]]
+
 
 class Outcome(NamedTuple):
     """What became of a run: one of WORST, the members' lines, each job's output, and seconds."""
@@ -101,6 +126,11 @@ class Outcome(NamedTuple):
     lines: list[dict[str, Any]]
     output: str
 
+    @property
+    def is_well(self) -> bool:
+        """Whether that is what a script without a trap does: one world, or the end of all after a failure."""
+        return self.verdict in ("one world", "ended")
+
 
 def forms(*paths: Path) -> Iterator[Form]:
     """Yield the forms of these files."""
@@ -108,7 +138,7 @@ def forms(*paths: Path) -> Iterator[Form]:
         for row in toml(path.read_bytes())["form"]:
             traps = tuple((kind, int(line)) for kind, line in map(str.split, row.get("traps", ())))
             its = (row["name"], row.get("seen", ""), int(row.get("nodes", 0)), traps, bool(row.get("sure", True)))
-            yield Form(*its, row["script"])
+            yield Form(*its, row["script"].lstrip("\n"))
 
 
 def adapted(script: str, hosts: int = HOSTS_OF_LANE) -> str:
@@ -119,7 +149,9 @@ def adapted(script: str, hosts: int = HOSTS_OF_LANE) -> str:
     - More nodes than there are become as many as there are: in directives, and where the same number is written down
       behind the name of a number of nodes, in any part of the script. Numbers of processes shrink in proportion.
     - srun's own options are treated so when it runs (surroundings.srun).
+    - Python programs are looked for in the job's own directory, whichever the script names before them.
     """
+    script = re.sub(r"""[^\s"'=:]*/(?=[\w.-]+\.py\b)""", "", script)
     lines, found = script.splitlines(keepends=True), {}
     for at, line in enumerate(lines):
         if line.startswith("#SBATCH") and "hetjob" not in line:
@@ -134,7 +166,9 @@ def adapted(script: str, hosts: int = HOSTS_OF_LANE) -> str:
     return smaller("".join(lines), nodes, hosts) if nodes > hosts else "".join(lines)
 
 
-OF_NODES = r"((?:--?n?nodes|-N|--num[_-](?:machines|nodes)|\b(?:N?NODES|NUM_NODES|NUM_MACHINES))(?:[= ]\"?|\b))%d\b(?!:)"
+OF_NODES = (
+    r"((?:--?n?nodes|-N|--num[_-](?:machines|nodes)|\b(?:N?NODES|NUM_NODES|NUM_MACHINES))(?:[= ]\"?|\b))%d\b(?!:)"
+)
 OF_PROCESSES = r"((?:--num[_-]processes|--?ntasks|-np?|\bWORLD_SIZE|--world[_-]size)(?:[= ]\"?))(\d+)\b"
 
 
@@ -199,7 +233,9 @@ class Proof:
                     harden(host, hosts)
                 self.lanes[is_hard].put(Lane(tuple(host.name for host in its), is_hard))
             (self.place / "hosts").write_text("".join(f"{host.name} {host.pid}\n" for host in hosts))
-            self.slurm = stack.enter_context(SlurmCluster(hosts, cpus=CPUS, gpus=GPUS, conf_lines=CONF_LINES, by_address=True))
+            self.slurm = stack.enter_context(
+                SlurmCluster(hosts, cpus=CPUS, gpus=GPUS, conf_lines=CONF_LINES, by_address=True)
+            )
             self._stack = stack.pop_all()
         return self
 
@@ -242,10 +278,10 @@ def run_form(
     began = time.monotonic()
     text, jobs = adapted(script, len(hosts)), ["a", "b"] if how == TWICE else ["a"]
     (place / "lines").touch()
-    path = place.parent / "bin"
+    trainings(text, place)
     env = {
-        "PATH": f"{path}:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
-        "BASH_ENV": f"{path}/prelude",
+        "PATH": f"{programs_of(place.parent)}:/usr/sbin:/usr/bin:/sbin:/bin",
+        "BASH_ENV": f"{place.parent}/bin/prelude",
         "PROOF_PLACE": str(place),
         "PROOF_DEADLINE_S": str(deadline_s),
         "PROOF_JOBS": str(len(jobs)),
@@ -253,7 +289,9 @@ def run_form(
         **({"PROOF_FAILS": hosts[-1]} if how == FAILS else {}),
     }
     words = [f"--nodelist={','.join(hosts)}", *([f"--nodes={min(nodes, len(hosts))}"] if nodes else [])]
-    words = [its for its in words if nodes != 1 or "nodelist" not in its] + ([f"--nodelist={hosts[0]}"] if nodes == 1 else [])
+    words = [its for its in words if nodes != 1 or "nodelist" not in its] + (
+        [f"--nodelist={hosts[0]}"] if nodes == 1 else []
+    )
     ids = {}
     for job in jobs:
         out = f"--output={place}/{job}.out"
@@ -283,6 +321,19 @@ def _end(slurm: SlurmCluster, ids: list[str], until: float) -> bool:
     return cancelled
 
 
+def programs_of(place: Path) -> str:
+    """Return the beginning of PATH: the stand-ins of a directory, and mingle."""
+    return f"{place}/bin:{MINGLE.parent}"
+
+
+def trainings(script: str, place: Path) -> None:
+    """Make the Python programs that a script names: the stand-in for Python takes empty ones for training."""
+    for name in re.findall(r"[\w./-]+\.py\b", script):
+        path = place / name.lstrip("/.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
 def install(place: Path) -> None:
     """Write the stand-ins into `bin` of a directory, compiled once and not by each of thousands of starts."""
     (place / "bin").mkdir()
@@ -295,16 +346,21 @@ def install(place: Path) -> None:
             program.write_text(PROGRAM.format(python=sys.executable, place=str(place / "lib"), module=module))
             program.chmod(0o755)
     (place / "bin/activate").write_text(":\n")  # it is read, and not started
-    (place / "bin/prelude").write_text(PRELUDE.format(bin=place / "bin"))
+    (place / "bin/prelude").write_text(PRELUDE.format(path=programs_of(place)))
 
 
 def harden(host: Host, hosts: Hosts) -> None:
-    """Give a host a name that nobody else resolves, interfaces with names of its own, and a bridge's address first."""
-    own = f"ip-10-77-0-{host.number}"
+    """Give a host a name that nobody else resolves, interfaces with names of its own, and docker0's address first.
+
+    `hostname -I` lists interfaces in the order of their numbers: docker0 is what eth0 was, and eth0's address is on a
+    macvlan above it.
+    """
+    own, first, second = f"ip-10-77-0-{host.number}", f"enp{host.number}s0", f"ibp{host.number}s0"
     names = "".join(f"{other.addr()} {other.name}\n" for other in hosts)
     host.write("/etc/hosts", f"127.0.0.1 localhost\n127.0.1.1 {own}\n{names}")
     host.run(["hostname", own], check=True)
-    lines = [f"link set eth0 down name enp{host.number}s0", f"link set enp{host.number}s0 up"]
-    lines += [f"link set ib0 down name ibp{host.number}s0", f"link set ibp{host.number}s0 up"]
-    lines += ["link add docker0 type bridge", "addr add 172.17.0.1/16 dev docker0", "link set docker0 up"]
+    lines = ["link set eth0 down name docker0", "addr flush dev docker0", "addr add 172.17.0.1/16 dev docker0"]
+    lines += ["link set docker0 up", f"link add {first} link docker0 type macvlan mode bridge"]
+    lines += [f"addr add {host.addr()}/24 brd + dev {first}", f"link set {first} up"]
+    lines += [f"link set ib0 down name {second}", f"link set {second} up"]
     hosts.ip(lines, host)

@@ -7,23 +7,31 @@ accelerate 1.15 (commands/launch.py, utils/launch.py), deepspeed 0.19 (launcher/
 A launcher counts as one member, whatever its processes, and so does a `python train.py`.
 """
 
+from __future__ import annotations
+
 import argparse
-import ipaddress
 import os
 import re
 import socket
 import sys
 from contextlib import suppress
 
-from meeting import NAME, meet, tell
+from meeting import NAME, is_home, meet, tell
 
-TORCH = (
-    "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts monitor-interval start-method "
-    "event-log-handler role log-dir redirects tee local-ranks-filter duplicate-stdout-filters duplicate-stderr-filters "
-    "node-rank master-addr master-port local-addr logs-specs numa-binding signals-to-handle shutdown-timeout"
-).split()
-TORCH_DEFAULTS = {"nnodes": "1:1", "nproc_per_node": "1", "rdzv_backend": "static", "rdzv_endpoint": "", "rdzv_id": "none",
-                  "rdzv_conf": "", "node_rank": "0", "master_addr": "127.0.0.1", "max_restarts": "0"}  # fmt: skip
+TYPE_CHECKING = False  # typing would take longer than all else here
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import NoReturn
+
+TORCH = """
+nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts monitor-interval start-method role
+event-log-handler log-dir redirects tee local-ranks-filter duplicate-stdout-filters duplicate-stderr-filters node-rank
+master-addr master-port local-addr logs-specs numa-binding signals-to-handle shutdown-timeout
+""".split()  # noqa: SIM905 a line for each otherwise
+TORCH_DEFAULTS = {
+    "nnodes": "1:1", "nproc_per_node": "1", "rdzv_backend": "static", "rdzv_endpoint": "", "rdzv_id": "none",
+    "rdzv_conf": "", "node_rank": "0", "master_addr": "127.0.0.1", "max_restarts": "0",
+}  # fmt: skip
 NUMBERS = ("node_rank", "master_port", "max_restarts")
 SHORT = {"redirects": "-r", "tee": "-t", "module": "-m"}
 
@@ -31,11 +39,11 @@ SHORT = {"redirects": "-r", "tee": "-t", "module": "-m"}
 class Parser(argparse.ArgumentParser):
     """Tells of what it does not understand."""
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         tell("error", why=message)
 
 
-def torchrun(argv):
+def torchrun(argv: list[str]) -> NoReturn:
     """PET_<DEST> is the default of each option; --standalone takes nnodes as well; c10d listens where it is at home."""
     parser = Parser(prog="torchrun")
     for option in TORCH:
@@ -72,29 +80,15 @@ def torchrun(argv):
     meet(host.strip("[]"), int(port or 29400), None, most, **rest)
 
 
-def is_home(host):
-    """torch's _matches_machine_hostname: by name, or an address that this host's own name resolves to."""
-    with suppress(ValueError):
-        if ipaddress.ip_address(host).is_loopback:
-            return True
-    addresses = []
-    for name in (host, socket.gethostname()):
-        try:
-            addresses.append({info[4][0] for info in socket.getaddrinfo(name, None, proto=socket.IPPROTO_TCP)})
-        except socket.gaierror:
-            addresses.append(set())
-    return host in ("localhost", socket.gethostname()) or bool(addresses[0] & addresses[1])
-
-
-ACCELERATE_FLAGS = (
-    "help quiet cpu multi_gpu tpu use_deepspeed use_fsdp use_megatron_lm use_parallelism_config same_network debug module "
-    "no_python enable_cpu_affinity tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 dynamo_use_fullgraph "
-    "dynamo_use_dynamic dynamo_use_regional_compilation fp8_use_autocast_during_eval m q h"
-).split()
+ACCELERATE_FLAGS = """
+help h quiet q cpu multi_gpu tpu use_deepspeed use_fsdp use_megatron_lm use_parallelism_config same_network debug m
+module no_python enable_cpu_affinity tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 dynamo_use_fullgraph
+dynamo_use_dynamic dynamo_use_regional_compilation fp8_use_autocast_during_eval
+""".split()  # noqa: SIM905 a line for each otherwise
 KINDS = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm")
 
 
-def options(argv, flags):
+def options(argv: list[str], flags: Collection[str]) -> tuple[dict[str, str], list[str]]:
     """Return the options before the program that a launcher starts, with underscores, and the rest."""
     found, at = {}, 0
     while at < len(argv) and argv[at].startswith("-"):
@@ -106,19 +100,19 @@ def options(argv, flags):
     return found, argv[at:]
 
 
-def accelerate(argv):
+def accelerate(argv: list[str]) -> NoReturn:
     """Machines are what options say, or the configuration file; torchrun's PET_* apply to what it does not set."""
     if argv[:1] != ["launch"]:
         sys.exit(0)
     given, rest = options(argv[1:], ACCELERATE_FLAGS)
-    with suppress(KeyError), open(given["config_file"], encoding="utf-8") as file:
+    with suppress(KeyError, FileNotFoundError), open(given["config_file"], encoding="utf-8") as file:
         read = dict(re.findall(r"""^(\w+): *['"]?([^'"\n]*)""", file.read(), re.MULTILINE))
         given = {name: value for name, value in read.items() if value != "null"} | given
     machines, port = int(given.get("num_machines") or 1), given.get("main_process_port") or "29500"
-    is_one = "cpu" in given or (given.get("num_processes") == "1" and not any(kind in given for kind in KINDS))
+    is_one = "cpu" in given or (given.get("num_processes") == "1" and not {*KINDS, "config_file"}.intersection(given))
     if is_one or given.get("distributed_type", "").strip() in ("NO", "MULTI_CPU"):
-        where = {"MASTER_ADDR": given.get("main_process_ip", "127.0.0.1"), "MASTER_PORT": port} if machines > 1 else {}
-        os.environ.update(where)
+        if machines > 1:
+            os.environ |= {"MASTER_ADDR": given.get("main_process_ip", "127.0.0.1"), "MASTER_PORT": port}
         train(rest)
     words = [f"--nproc_per_node={max(int(given.get('num_processes') or 8) // machines, 1)}"]
     words += [f"--rdzv_backend={given.get('rdzv_backend', 'static')}", f"--rdzv_conf={given.get('rdzv_conf', '')}"]
@@ -133,12 +127,12 @@ def accelerate(argv):
     torchrun([*words, f"--master_port={port}", *(rest or ["train.py"])])
 
 
-DEEPSPEED_FLAGS = (
-    "help module no_python no_local_rank no_ssh no_ssh_check force_multi save_pid elastic_training bind_cores_to_rank h"
-).split()
+DEEPSPEED_FLAGS = """
+help h module no_python no_local_rank no_ssh no_ssh_check force_multi save_pid elastic_training bind_cores_to_rank
+""".split()  # noqa: SIM905 a line for each otherwise
 
 
-def deepspeed(argv):
+def deepspeed(argv: list[str]) -> NoReturn:
     """All from its options and the hostfile, whatever the environment says; without a hostfile this node alone."""
     given, rest = options(argv, DEEPSPEED_FLAGS)
     hosts, port = [], int(given.get("master_port") or 29500)
@@ -165,28 +159,34 @@ def deepspeed(argv):
     sys.exit(max(its.wait() for its in started))
 
 
-LAUNCHERS = {"torch.distributed.run": torchrun, "torch.distributed.launch": torchrun, "deepspeed": deepspeed,
-             "deepspeed.launcher.runner": deepspeed, "accelerate.commands.launch": lambda argv: accelerate(["launch", *argv])}  # fmt: skip
+LAUNCHERS = {
+    "torch.distributed.run": torchrun,
+    "torch.distributed.launch": torchrun,
+    "deepspeed": deepspeed,
+    "deepspeed.launcher.runner": deepspeed,
+    "accelerate.commands.launch": lambda argv: accelerate(["launch", *argv]),
+}
 NO_TRAINING = r"(^|/)\w*(prepare|preprocess|download|convert|merge|report|plot|setup)\w*\.py$"
 
 
-def python(argv):
-    """Train, where a file that is not there is to be run; all else is for the real Python."""
+def python(argv: list[str]) -> NoReturn:
+    """Train, where a file is to be run that is empty or not there; all else is for the real Python."""
     at = next((i for i, word in enumerate(argv) if not re.match(r"-[uBEsOX]", word)), len(argv))
     word, rest = "".join(argv[at : at + 1]), argv[at + 1 :]
     if word == "-m" and rest[0] in LAUNCHERS:
         LAUNCHERS[rest[0]](rest[1:])
     is_module = word == "-m" and rest[0].partition(".")[0] not in {*sys.stdlib_module_names, "pip"}
-    if is_module or (word.endswith(".py") and not os.path.exists(word)):
+    if is_module or (word.endswith(".py") and not (os.path.exists(word) and os.path.getsize(word))):
         if re.search(NO_TRAINING, rest[0] if is_module else word):
             sys.exit(0)
         train(rest if is_module else argv[at:])
-    os.execv(sys.executable, [sys.executable, *argv])
+    os.execv(sys.executable, [sys.executable, *argv])  # noqa: S606 as a shell would
 
 
-def train(argv):
-    """A script's own options, env://, then MPI's and Slurm's places, and Lightning's address where none is said."""
-    env, given = os.environ, options([word for word in argv[1:] if word], ())[0]
+def train(argv: list[str]) -> NoReturn:
+    """Read a script's options, env://, MPI's and Slurm's places, and take Lightning's address where none is said."""
+    env, words = os.environ, re.findall(r"--?([\w-]+)[= ](\S+)", " ".join(argv))
+    given = {name.replace("-", "_"): value for name, value in words}
     url = next((given[name] for name in ("dist_url", "init_method", "dist_init") if name in given), "")
     host, _, port = url.partition("://")[2].rpartition(":")
     slurm = "SLURM_STEP_ID" in env and env["SLURM_STEP_ID"] != "-5"
@@ -202,15 +202,20 @@ def train(argv):
     if not host:
         nodes = env.get("SLURM_NODELIST", "127.0.0.1")
         host = re.sub(r"\[(.*?)\]", r"\1", re.sub(r"\[(.*?)[,-].*\]", r"\1", nodes)).split(",")[0]
-    port = port or given.get("master_port") or env.get("MASTER_PORT") or str(int(env.get("SLURM_JOB_ID", "0")[-4:]) + 15000)
+    port = (
+        port
+        or given.get("master_port")
+        or env.get("MASTER_PORT")
+        or str(int(env.get("SLURM_JOB_ID", "0")[-4:]) + 15000)
+    )
     if not port.isdecimal():
         tell("error", why=f"MASTER_PORT={port}")
     meet(host, int(port), int(rank), int(size))
 
 
-def ray(argv):
-    """`start --head` listens for the job's nodes, another `start` joins; `symmetric-run` listens where it is at home."""
-    given, rest = options(argv[1:], ["head", "block", "disable_usage_stats", "include_log_monitor", "v", "verbose"])
+def ray(argv: list[str]) -> NoReturn:
+    """Listen for the job's nodes with `start --head` or where `symmetric-run` is at home, else join."""
+    given, _ = options(argv[1:], ["head", "block", "disable_usage_stats", "include_log_monitor", "v", "verbose"])
     if argv[:1] not in (["start"], ["symmetric-run"]):
         sys.exit(0)
     if "block" not in given and argv[0] == "start" and os.fork():
@@ -225,7 +230,7 @@ def ray(argv):
     meet(host, int(port), 0 if is_head else None, most)
 
 
-def main():
+def main() -> None:
     """Do what the program does whose name this process has."""
     if NAME == "accelerate-launch":
         accelerate(["launch", *sys.argv[1:]])

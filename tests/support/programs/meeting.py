@@ -1,17 +1,25 @@
 """How the stand-ins of launchers.py meet: rank 0 listens, and all connect, rank 0 too, as with torch's store.
 
-Each member writes one line of JSON to $PROOF_PLACE/lines: its job, host, program, rank, size, address, port and outcome,
+Each member writes a line of JSON to $PROOF_PLACE/lines: its job, host, program, rank, size, address, port and outcome,
 which is `formed` (with all members), `alone`, `twice` (a rank is taken twice), `clash`, `hang`, `error` or `failed`.
 With $PROOF_JOBS=2 the one that listens goes on until another job has tried. On the host $PROOF_FAILS a member fails
 before it meets anybody.
 """
 
+from __future__ import annotations
+
+import ipaddress
 import json
 import os
 import socket
 import sys
 import threading
 import time
+from contextlib import suppress
+
+TYPE_CHECKING = False  # typing would take longer than all else here
+if TYPE_CHECKING:
+    from typing import Any, ClassVar, NoReturn
 
 DEADLINE_S = float(os.environ.get("PROOF_DEADLINE_S", "8"))
 AGAIN_S, SETTLE_S, LAST_CALL_S, HELLO_BYTES = 0.1, 0.5, 1.0, 4096
@@ -21,7 +29,7 @@ NAME = os.path.basename(sys.argv[0])
 BEGAN = time.monotonic()
 
 
-def tell(outcome, **more):
+def tell(outcome: str, **more: Any) -> NoReturn:
     """Write this member's line and end, with 0 where a world formed."""
     line = json.dumps({"job": JOB, "host": HOST, "program": NAME, "outcome": outcome, **more})
     with open(f"{PLACE}/lines", "a", encoding="utf-8") as file:
@@ -31,7 +39,7 @@ def tell(outcome, **more):
     sys.exit(outcome not in ("formed", "alone"))
 
 
-def left_s():
+def left_s() -> float:
     """Return the seconds until the deadline."""
     return DEADLINE_S - (time.monotonic() - BEGAN)
 
@@ -39,21 +47,21 @@ def left_s():
 class Store:
     """What rank 0 listens with: answers all members of a group once it is whole, and nobody of another job."""
 
-    one = None
+    one: ClassVar[Store | None] = None
 
-    def __init__(self, port, least, most):
+    def __init__(self, port: int, least: int, most: int) -> None:
         self.most, self.groups, self.lock, Store.one = most, {}, threading.Lock(), self
         self.server = socket.create_server(("", port), backlog=256)  # with SO_REUSEADDR, as torch's
         threading.Thread(target=self._serve, daemon=True).start()
         if least < most:  # an elastic job goes on with fewer when nobody comes any more
             threading.Thread(target=self._last_call, args=(least,), daemon=True).start()
 
-    def _serve(self):
+    def _serve(self) -> None:
         while True:
             connection, _ = self.server.accept()
             threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
 
-    def _greet(self, connection):
+    def _greet(self, connection: socket.socket) -> None:
         hello = json.loads(connection.recv(HELLO_BYTES) or "{}")
         if hello.get("job") != JOB:
             connection.sendall(b'{"outcome": "clash", "why": "another job listens there"}\n')
@@ -65,23 +73,25 @@ class Store:
         if is_whole:
             self._answer(group)
 
-    def _last_call(self, least):
+    def _last_call(self, least: int) -> None:
         time.sleep(max(left_s() - LAST_CALL_S, 0))
         for group in self.groups.values():
             if least <= len(group) < self.most:
                 self._answer(group)
 
-    def _answer(self, group):
+    def _answer(self, group: list[tuple[dict[str, Any], socket.socket]]) -> None:
         given = [hello["rank"] for hello, _ in group if hello["rank"] is not None]
         outcome = "twice" if len(set(given)) < len(given) else "formed" if len(group) > 1 else "alone"
-        members = [f"{hello['host']}:{at if hello['rank'] is None else hello['rank']}" for at, (hello, _) in enumerate(group)]
+        members = [
+            f"{hello['host']}:{at if hello['rank'] is None else hello['rank']}" for at, (hello, _) in enumerate(group)
+        ]
         answer = {"outcome": outcome, "world": f"{HOST} {os.getpid()}", "members": sorted(members)}
         # This process ends with its own answer.
         for _, connection in sorted(group, key=lambda its: its[0]["pid"] == os.getpid()):
             connection.sendall(json.dumps(answer).encode() + b"\n")
 
     @classmethod
-    def outlive(cls):
+    def outlive(cls) -> None:
         """Listen until another job has tried, where there is to be one."""
         waits = cls.one is not None and os.environ.get("PROOF_JOBS", "1") != "1"
         while waits and left_s() > 0:
@@ -90,7 +100,17 @@ class Store:
             time.sleep(AGAIN_S)
 
 
-def meet(address, port, rank, most, *, least=0, listens=None, run="", may_join=False):
+def meet(
+    address: str,
+    port: int,
+    rank: int | None,
+    most: int,
+    *,
+    least: int = 0,
+    listens: bool | None = None,
+    run: str = "",
+    may_join: bool = False,
+) -> NoReturn:
     """Meet the others of a world of `most` at an address, and tell how it went; by default rank 0 listens.
 
     Without a rank they are numbered as they come. Where `may_join`, one that cannot listen meets those that do.
@@ -121,7 +141,7 @@ def meet(address, port, rank, most, *, least=0, listens=None, run="", may_join=F
     tell(**its, **(answer or {"outcome": "hang", "why": why}))
 
 
-def check_interfaces():
+def check_interfaces() -> None:
     """NCCL takes prefixes, `=` and `^`; Gloo and TensorPipe bare names. An interface that is not there ends it."""
     names = [name for _, name in socket.if_nameindex()]
     nccl = os.environ.get("NCCL_SOCKET_IFNAME", "")
@@ -134,3 +154,17 @@ def check_interfaces():
         missing += [f"{name}={value}"] if value and not set(value.split(",")) <= set(names) else []
     if missing:
         tell("error", why=f"no such interface: {' '.join(missing)}")
+
+
+def is_home(host: str) -> bool:
+    """As torch's _matches_machine_hostname: by name, or an address that this host's own name resolves to."""
+    with suppress(ValueError):
+        if ipaddress.ip_address(host).is_loopback:
+            return True
+    addresses = []
+    for name in (host, socket.gethostname()):
+        try:
+            addresses.append({info[4][0] for info in socket.getaddrinfo(name, None, proto=socket.IPPROTO_TCP)})
+        except socket.gaierror:
+            addresses.append(set())
+    return host in ("localhost", socket.gethostname()) or bool(addresses[0] & addresses[1])

@@ -1,13 +1,20 @@
-"""Stand-ins for what scripts find on a cluster beside training: this file under each name. And what a script may ask for.
+"""Stand-ins for what scripts find on a cluster beside training, this file under each name; what a script may ask for.
 
 srun is the real one without what a test cluster does not have. ssh enters the host of that name with an environment of
-its own. mpirun starts its ranks by srun, as Open MPI does its daemons. Containers, `uv run` and the like run their command
-here. modules, conda and scontrol's absence ($PROOF_LACKS) need no more than a name.
+its own. mpirun starts its ranks by srun, as Open MPI does its daemons. Containers, `uv run` and the like run their
+command here. modules, conda and scontrol's absence ($PROOF_LACKS) need no more than a name.
 """
+
+from __future__ import annotations
 
 import os
 import re
 import sys
+
+TYPE_CHECKING = False  # typing would take longer than all else here
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from typing import NoReturn
 
 # What a test cluster can give, for `#SBATCH` and srun: the long name, the short one, and whether it takes no value.
 JOB = {
@@ -22,7 +29,8 @@ STEP = {
 FLAGS = {
     "overlap": "", "label": "l", "unbuffered": "u", "overcommit": "O", "no-kill": "k", "quiet": "Q", "verbose": "v",
     "kill-on-bad-exit": "K", "requeue": "", "no-requeue": "", "multi-prog": "", "preserve-env": "E", "pty": "",
-    "exclusive": "", "oversubscribe": "s", "contiguous": "", "spread-job": "", "use-min-nodes": "", "disable-status": "X",
+    "exclusive": "", "oversubscribe": "s", "contiguous": "", "spread-job": "", "use-min-nodes": "",
+    "disable-status": "X",
     "immediate": "I", "no-container-mount-home": "", "container-mount-home": "", "container-writable": "",
     "container-readonly": "", "container-remap-root": "", "no-container-remap-root": "", "no-container-entrypoint": "",
     "hold": "H", "reboot": "", "parsable": "", "test-only": "", "get-user-env": "",
@@ -31,9 +39,10 @@ GONE = ("exclusive", "oversubscribe", "contiguous", "hold", "reboot", "pty", "ge
 MOST_GPUS = 8
 
 
-def split(words, known):
+def split(words: list[str], known: Container[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:
     """Return the options that a test cluster has, as (long name, words), and what follows the options."""
-    kept, at = [], 0
+    kept: list[tuple[str, list[str]]] = []
+    at = 0
     shorts = {short: name for name, short in {**FLAGS, **STEP}.items() if short}
     while at < len(words) and words[at].startswith("-") and words[at] != "-":
         word, at = words[at], at + 1
@@ -43,7 +52,7 @@ def split(words, known):
             name, is_joined, value = word[2:].partition("=")
         else:
             name, value = shorts.get(word[1], word[1]), word[2:].removeprefix("=")
-            is_joined = bool(value)
+            is_joined = value
         its = [word]
         if not is_joined and name not in FLAGS and at < len(words):
             value, at = words[at], at + 1
@@ -58,13 +67,13 @@ def split(words, known):
     return kept, words[at:]
 
 
-def srun(argv):
+def srun(argv: list[str]) -> NoReturn:
     """Run the real one."""
     kept, rest = split(argv, STEP)
     become(["/usr/bin/srun", *(word for _, its in kept for word in its), *rest])
 
 
-def ssh(argv):
+def ssh(argv: list[str]) -> NoReturn:
     """Enter the host, with what a login has and the tests' own variables."""
     while argv[0].startswith("-"):
         argv = argv[1 if argv[0][1:] in ("n", "q", "t", "tt", "T", "x", "A", "f") or len(argv[0]) > 2 else 2 :]
@@ -79,43 +88,79 @@ def ssh(argv):
     become([*where, *(f"{name}={value}" for name, value in its.items()), "bash", "-c", " ".join(argv[1:]) or "true"])
 
 
-WITH_VALUE = ("x", "np", "n", "c", "H", "host", "hostfile", "machinefile", "map-by", "bind-to", "rank-by", "ppn", "hosts", "N")
+WITH_VALUE = (
+    "x",
+    "np",
+    "n",
+    "c",
+    "H",
+    "host",
+    "hostfile",
+    "machinefile",
+    "map-by",
+    "bind-to",
+    "rank-by",
+    "ppn",
+    "hosts",
+    "N",
+)
 
 
-def mpirun(argv):
+def mpirun(argv: list[str]) -> NoReturn:
     """Start so many ranks over the job's hosts, with Open MPI's variables; --mca takes two words."""
     at, given = 0, {}
     while at < len(argv) and argv[at].startswith("-"):
         name, takes = argv[at].lstrip("-"), 3 if argv[at].endswith("mca") else 2
         given[name] = "".join(argv[at + 1 : at + 2])
         if name == "x" and "=" in given[name]:
-            os.environ.update([given[name].split("=", 1)])
+            variable, _, value = given[name].partition("=")
+            os.environ[variable] = value
         at += takes if takes == 3 or name in WITH_VALUE else 1
     ranks = next((given[name] for name in ("np", "n", "c") if name in given), os.environ.get("SLURM_NTASKS", "1"))
     nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
-    place = "export OMPI_COMM_WORLD_RANK=$SLURM_PROCID OMPI_COMM_WORLD_SIZE=$SLURM_NTASKS OMPI_COMM_WORLD_LOCAL_RANK=$SLURM_LOCALID"
+    its = {"RANK": "PROCID", "SIZE": "NTASKS", "LOCAL_RANK": "LOCALID"}
+    place = "; ".join(f"export OMPI_COMM_WORLD_{name}=$SLURM_{of}" for name, of in its.items())
     each = str(-(-int(ranks) // int(nodes)))
     step = ["--overlap", "--overcommit", "-N", nodes if int(ranks) >= int(nodes) else "1", "-n", ranks]
     gone = "unset SLURM_PROCID SLURM_LOCALID SLURM_NODEID"
-    become(["/usr/bin/srun", *step, f"--ntasks-per-node={each}", "bash", "-c", f'{place}; {gone}; exec "$@"', "bash", *argv[at:]])
+    become(
+        [
+            "/usr/bin/srun",
+            *step,
+            f"--ntasks-per-node={each}",
+            "bash",
+            "-c",
+            f'{place}; {gone}; exec "$@"',
+            "bash",
+            *argv[at:],
+        ]
+    )
 
 
-def inside(argv):
+def inside(argv: list[str]) -> NoReturn:
     """Run the command of `apptainer exec [option]… IMAGE`, `uv run`, `conda run -n NAME` here."""
     verb = next((at for at, word in enumerate(argv) if word in ("exec", "run")), None)
     if verb is None:
         sys.exit(0)
     rest, image = argv[verb + 1 :], NAME in ("apptainer", "singularity")
     while rest and rest[0].startswith("-"):
-        joined = "=" in rest[0] or rest[0] in ("--nv", "--rocm", "--cleanenv", "-e", "--contain", "-c", "--writable-tmpfs")
+        joined = "=" in rest[0] or rest[0] in (
+            "--nv",
+            "--rocm",
+            "--cleanenv",
+            "-e",
+            "--contain",
+            "-c",
+            "--writable-tmpfs",
+        )
         rest = rest[1 if joined or rest[0] in ("--no-capture-output", "--frozen", "--no-sync") else 2 :]
     become(rest[1:] if image else rest)
 
 
-def become(argv):
+def become(argv: list[str]) -> NoReturn:
     """Become a program."""
     try:
-        os.execvp(argv[0], argv)
+        os.execvp(argv[0], argv)  # noqa: S606 as the script itself would
     except OSError as error:
         sys.exit(f"{argv[0]}: {error}")
 
@@ -126,7 +171,7 @@ INSIDE = ("apptainer", "singularity", "uv", "poetry", "pixi", "conda", "mamba", 
 NOTHING = ("module", "ml", "spack", "wandb", "hf", "huggingface-cli", "pip", "nvidia-smi", "pkill", "git", "activate")
 
 
-def main():
+def main() -> None:
     """Do what the program does whose name this process has."""
     if NAME == "scontrol":
         lacks = os.environ.get("PROOF_LACKS") == NAME
