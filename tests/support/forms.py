@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from cluster.host import Host
 from cluster.hosts import Hosts
+from cluster.layouts import LOCALHOST
 from cluster.paths import MINGLE
 from cluster.slurm import ENDED, SlurmCluster
 from support.programs import surroundings
@@ -31,29 +32,43 @@ PROGRAMS = Path(surroundings.__file__).parent
 
 MODULES = ("launchers", "meeting", "surroundings")
 NAMES = {
-    "launchers": ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "ray", "python", "python3"),
-    "surroundings": ("srun", "ssh", "mpirun", "mpiexec", "scontrol", *surroundings.INSIDE, *surroundings.NOTHING),
+    "launchers": (
+        *("torchrun", "torchrun_jsc", "accelerate", "accelerate-launch", "deepspeed", "ray", "python", "python3"),
+        *(f"python3.{minor}" for minor in range(6, 14)),
+    ),
+    "surroundings": (
+        "srun",
+        "ssh",
+        *surroundings.MPI,
+        "scontrol",
+        *surroundings.RESOLVERS,
+        *surroundings.INSIDE,
+        *surroundings.NOTHING,
+    ),
 }
 PROGRAM = "#!{python} -IS\nimport sys\nsys.path.append({place!r})\nimport {module}\n{module}.main()\n"
 # Read by each bash that a script is or starts: a login shell makes PATH anew, and what a script enters is not there.
-PRELUDE = """
+PRELUDE = r"""
 case $PATH in {path}:*) ;; *) PATH={path}:$PATH ;; esac
 sleep() {{ command sleep 0.3; }}
 cd() {{ builtin cd "$@" 2>/dev/null || :; }}
+for its in cp mv tar unzip rsync wget curl; do eval "$its() {{ command $its \"\$@\" 2>/dev/null || :; }}"; done
 source() {{ [ -e "$1" ] || return 0; builtin source "$@"; }}
 """
 HOSTS_OF_LANE = 2
 CPUS, GPUS = 32, 2 * surroundings.MOST_GPUS  # for two jobs at once
-CONF_LINES = ("GresTypes=gpu",)
+# A lane is a partition, so that Slurm itself gives a job its one or two nodes.
+PARTITION = "PartitionName={name} Nodes={nodes} MaxTime=INFINITE State=UP OverSubscribe=NO"
 DEADLINE_S, END_S, ASK_S = 8.0, 15.0, 0.2
 
 # What a job is run as, so that a trap may show: alone, beside another of its kind, without scontrol, or with a member
 # that fails.
 ONCE, TWICE, LACKS, FAILS = "once", "two at once", "no scontrol", "a member fails"
 # A trap's run, its lane, and what shows it. `one world` shows none of them.
-HANGS = ("hang", "error", "nothing")
+HANGS = ("hang", "error")
 ALONE = ("each alone", "separate worlds", "first node only", *HANGS)
-TRAPS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
+Trap = tuple[str, bool, tuple[str, ...]]
+TRAPS: dict[str, Trap] = {
     "fixed-port": (TWICE, False, ("clash",)),
     "own-name": (ONCE, True, HANGS),
     "each-itself": (ONCE, False, ALONE),
@@ -72,6 +87,7 @@ TRAPS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
     "loop": (FAILS, False, ("hang",)),
     "early": (ONCE, False, ALONE),
 }
+OTHER: Trap = (ONCE, False, ("clash", "twice", *ALONE))
 # From the worst on: what a run of several jobs is called.
 WORST = (
     "clash",
@@ -104,17 +120,20 @@ class Form(NamedTuple):
 
     @property
     def is_for_slurm(self) -> bool:
-        """Whether sbatch would take it."""
-        return not re.search(r"^#(PBS|BSUB|\$) ", self.script, re.MULTILINE)
+        """Whether sbatch would take it: not a script for another scheduler, or for a node."""
+        header = self.script[: re.search(r"^(?!#|\s*$)|\Z", self.script, re.MULTILINE).start()]  # type: ignore[union-attr]
+        return self.nodes > 0 or "\n#SBATCH" in header
 
     @property
     def runs(self) -> list[tuple[str, bool]]:
         """How, and whether on a hard lane, it is to run so that each of its traps may show; once where it has none."""
-        return sorted({TRAPS[kind][:2] for kind in self.kinds} or {(ONCE, False)})
+        return sorted({TRAPS.get(kind, OTHER)[:2] for kind in self.kinds} or {(ONCE, False)})
 
     def shown(self, outcomes: Mapping[tuple[str, bool], "Outcome"]) -> list[str]:
         """Return the kinds of its traps that these outcomes of its runs show."""
-        return [kind for kind in self.kinds if outcomes[TRAPS[kind][:2]].verdict in TRAPS[kind][2]]
+        return [
+            kind for kind in self.kinds if outcomes[TRAPS.get(kind, OTHER)[:2]].verdict in TRAPS.get(kind, OTHER)[2]
+        ]
 
 
 class Outcome(NamedTuple):
@@ -136,7 +155,9 @@ def forms(*paths: Path) -> Iterator[Form]:
     """Yield the forms of these files."""
     for path in paths:
         for row in toml(path.read_bytes())["form"]:
-            traps = tuple((kind, int(line)) for kind, line in map(str.split, row.get("traps", ())))
+            traps = tuple(
+                (kind, int(line)) for kind, _, line in (trap.rpartition(" ") for trap in row.get("traps", ()))
+            )
             its = (row["name"], row.get("seen", ""), int(row.get("nodes", 0)), traps, bool(row.get("sure", True)))
             yield Form(*its, row["script"].lstrip("\n"))
 
@@ -207,8 +228,9 @@ def judged(lines: Sequence[dict[str, Any]], hosts: Iterable[str]) -> tuple[str, 
 
 
 class Lane(NamedTuple):
-    """Two hosts, and whether they are hard."""
+    """A partition of two hosts, and whether they are hard."""
 
+    name: str
     hosts: tuple[str, ...]
     is_hard: bool
 
@@ -226,16 +248,18 @@ class Proof:
         install(self.place)
         with ExitStack() as stack:
             hosts = stack.enter_context(Hosts(HOSTS_OF_LANE * (self.plain + self.hard), share=[self.place]))
-            for at in range(self.plain + self.hard):  # the controller's must be plain
-                its = hosts[HOSTS_OF_LANE * at], hosts[HOSTS_OF_LANE * at + 1]
-                is_hard = at >= self.plain
-                for host in its if is_hard else ():
-                    harden(host, hosts)
-                self.lanes[is_hard].put(Lane(tuple(host.name for host in its), is_hard))
+            conf_lines = ["GresTypes=gpu"]
+            for number in range(self.plain + self.hard):  # the controller's must be plain
+                at = HOSTS_OF_LANE * number
+                its = [hosts[at + more] for more in range(HOSTS_OF_LANE)]
+                lane = Lane(f"lane{number}", tuple(host.name for host in its), number >= self.plain)
+                for host in its:
+                    (harden if lane.is_hard else ease)(host, hosts)
+                self.lanes[lane.is_hard].put(lane)
+                conf_lines.append(PARTITION.format(name=lane.name, nodes=",".join(lane.hosts)))
             (self.place / "hosts").write_text("".join(f"{host.name} {host.pid}\n" for host in hosts))
-            self.slurm = stack.enter_context(
-                SlurmCluster(hosts, cpus=CPUS, gpus=GPUS, conf_lines=CONF_LINES, by_address=True)
-            )
+            slurm = SlurmCluster(hosts, cpus=CPUS, gpus=GPUS, conf_lines=conf_lines, by_address=True)
+            self.slurm = stack.enter_context(slurm)
             self._stack = stack.pop_all()
         return self
 
@@ -255,14 +279,14 @@ class Proof:
         """Run a form's script on a free lane."""
         with self.lane(is_hard=is_hard) as lane:
             self._number += 1
-            place = self.place / f"run{self._number}-{lane.hosts[0]}"
+            place = self.place / f"run{self._number}-{lane.name}"
             place.mkdir()
-            return run_form(self.slurm, lane.hosts, script, nodes, place=place, how=how, deadline_s=self.deadline_s)
+            return run_form(self.slurm, lane, script, nodes, place=place, how=how, deadline_s=self.deadline_s)
 
 
 def run_form(
     slurm: SlurmCluster,
-    hosts: Sequence[str],
+    lane: Lane,
     script: str,
     nodes: int = 0,
     *,
@@ -270,13 +294,13 @@ def run_form(
     how: str = ONCE,
     deadline_s: float = DEADLINE_S,
 ) -> Outcome:
-    """Run a script on these hosts, with the stand-ins beside `place`, which is new, and tell what became of it.
+    """Run a script on a lane, with the stand-ins beside `place`, which is new, and tell what became of it.
 
     `nodes` are those of sbatch's command line, 0 for what the script says. A job that has not ended some seconds
     after the stand-ins' deadline is cancelled.
     """
     began = time.monotonic()
-    text, jobs = adapted(script, len(hosts)), ["a", "b"] if how == TWICE else ["a"]
+    text, jobs = adapted(script), ["a", "b"] if how == TWICE else ["a"]
     (place / "lines").touch()
     trainings(text, place)
     env = {
@@ -286,12 +310,10 @@ def run_form(
         "PROOF_DEADLINE_S": str(deadline_s),
         "PROOF_JOBS": str(len(jobs)),
         **({"PROOF_LACKS": "scontrol"} if how == LACKS else {}),
-        **({"PROOF_FAILS": hosts[-1]} if how == FAILS else {}),
+        **({"PROOF_FAILS": lane.hosts[-1]} if how == FAILS else {}),
+        **({"PROOF_INTERFACES": "as they are"} if lane.is_hard else {}),
     }
-    words = [f"--nodelist={','.join(hosts)}", *([f"--nodes={min(nodes, len(hosts))}"] if nodes else [])]
-    words = [its for its in words if nodes != 1 or "nodelist" not in its] + (
-        [f"--nodelist={hosts[0]}"] if nodes == 1 else []
-    )
+    words = [f"--partition={lane.name}", *([f"--nodes={min(nodes, HOSTS_OF_LANE)}"] if nodes else [])]
     ids = {}
     for job in jobs:
         out = f"--output={place}/{job}.out"
@@ -301,8 +323,14 @@ def run_form(
             return Outcome("error", str(refused).partition("\n")[0], time.monotonic() - began, [], text)
     cancelled = _end(slurm, list(ids.values()), began + deadline_s + END_S)
     lines = [json.loads(line) for line in (place / "lines").read_text().splitlines()]
-    wanted = [hosts[0]] if slurm.job(ids["a"])["NumNodes"].startswith("1") else hosts
-    found = [judged([line for line in lines if line["job"] == job], wanted) for job in jobs]
+    nodes_of = {job: slurm.job(number)["NodeList"] for job, number in ids.items()}
+    found = [
+        judged(
+            [line for line in lines if line["job"] == job],
+            [nodes_of[job]] if nodes_of[job] in lane.hosts else lane.hosts,
+        )
+        for job in jobs
+    ]
     verdict, why = min(found, key=lambda its: WORST.index(its[0]))
     output = "".join((place / f"{job}.out").read_text() for job in jobs if (place / f"{job}.out").exists())
     if cancelled and verdict in ("nothing", "one world"):
@@ -349,6 +377,16 @@ def install(place: Path) -> None:
     (place / "bin/prelude").write_text(PRELUDE.format(path=programs_of(place)))
 
 
+def names(hosts: Hosts) -> str:
+    """Return the lines of /etc/hosts for Slurm's names, and for those of a second network, as some sites have them."""
+    return "".join(f"{host.addr()} {host.name}\n{host.addr('ib0')} {host.name}-ib {host.name}i\n" for host in hosts)
+
+
+def ease(host: Host, hosts: Hosts) -> None:
+    """Let a host know all names."""
+    host.write("/etc/hosts", LOCALHOST + names(hosts))
+
+
 def harden(host: Host, hosts: Hosts) -> None:
     """Give a host a name that nobody else resolves, interfaces with names of its own, and docker0's address first.
 
@@ -356,8 +394,7 @@ def harden(host: Host, hosts: Hosts) -> None:
     macvlan above it.
     """
     own, first, second = f"ip-10-77-0-{host.number}", f"enp{host.number}s0", f"ibp{host.number}s0"
-    names = "".join(f"{other.addr()} {other.name}\n" for other in hosts)
-    host.write("/etc/hosts", f"127.0.0.1 localhost\n127.0.1.1 {own}\n{names}")
+    host.write("/etc/hosts", f"{LOCALHOST}127.0.1.1 {own}\n{names(hosts)}")
     host.run(["hostname", own], check=True)
     lines = ["link set eth0 down name docker0", "addr flush dev docker0", "addr add 172.17.0.1/16 dev docker0"]
     lines += ["link set docker0 up", f"link add {first} link docker0 type macvlan mode bridge"]

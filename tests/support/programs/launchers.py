@@ -197,7 +197,7 @@ def train(argv: list[str]) -> NoReturn:
     if not (rank.isdecimal() and size.isdecimal()):
         tell("error", why=f"rank {rank} of {size}")
     host = host or given.get("master_addr") or env.get("MASTER_ADDR") or ""
-    if size == "1":
+    if size == "1" and not (host and "MASTER_PORT" in env):
         meet("localhost", 0, 0, 1)
     if not host:
         nodes = env.get("SLURM_NODELIST", "127.0.0.1")
@@ -234,4 +234,6 @@ def main() -> None:
     """Do what the program does whose name this process has."""
     if NAME == "accelerate-launch":
         accelerate(["launch", *sys.argv[1:]])
-    {"torchrun": torchrun, "accelerate": accelerate, "deepspeed": deepspeed, "ray": ray}.get(NAME, python)(sys.argv[1:])
+    {"torchrun": torchrun, "torchrun_jsc": torchrun, "accelerate": accelerate, "deepspeed": deepspeed, "ray": ray}.get(
+        NAME, python
+    )(sys.argv[1:])

@@ -62,6 +62,8 @@ def split(words: list[str], known: Container[str]) -> tuple[list[tuple[str, list
             gpus = min(int(count[1]) if count else 1, MOST_GPUS)
             if name != "gpus" and "gpu" in value + name:
                 kept.append((name, [f"--{name}={'gpu:' * (name == 'gres')}{gpus}"]))
+        elif name == "cpus-per-task":
+            kept.append((name, [f"--{name}=1"]))
         elif name in known or (name in FLAGS and name not in GONE and "container" not in name):
             kept.append((name, its))
     return kept, words[at:]
@@ -88,22 +90,12 @@ def ssh(argv: list[str]) -> NoReturn:
     become([*where, *(f"{name}={value}" for name, value in its.items()), "bash", "-c", " ".join(argv[1:]) or "true"])
 
 
-WITH_VALUE = (
-    "x",
-    "np",
-    "n",
-    "c",
-    "H",
-    "host",
-    "hostfile",
-    "machinefile",
-    "map-by",
-    "bind-to",
-    "rank-by",
-    "ppn",
-    "hosts",
-    "N",
-)
+# Open MPI's, and Horovod's, which is mostly a way to it.
+MPI = ("mpirun", "mpiexec", "orterun", "horovodrun")
+WITH_VALUE = """
+x np n c N H host hosts hostfile machinefile map-by bind-to rank-by ppn p num-proc start-timeout ssh-port cycle-time-ms
+network-interfaces fusion-threshold-mb timeline-filename log-level
+""".split()  # noqa: SIM905 a line for each otherwise
 
 
 def mpirun(argv: list[str]) -> NoReturn:
@@ -116,7 +108,9 @@ def mpirun(argv: list[str]) -> NoReturn:
             variable, _, value = given[name].partition("=")
             os.environ[variable] = value
         at += takes if takes == 3 or name in WITH_VALUE else 1
-    ranks = next((given[name] for name in ("np", "n", "c") if name in given), os.environ.get("SLURM_NTASKS", "1"))
+    ranks = next(
+        (given[name] for name in ("np", "n", "c", "num-proc") if name in given), os.environ.get("SLURM_NTASKS", "1")
+    )
     nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
     its = {"RANK": "PROCID", "SIZE": "NTASKS", "LOCAL_RANK": "LOCALID"}
     place = "; ".join(f"export OMPI_COMM_WORLD_{name}=$SLURM_{of}" for name, of in its.items())
@@ -157,6 +151,22 @@ def inside(argv: list[str]) -> NoReturn:
     become(rest[1:] if image else rest)
 
 
+def resolve(argv: list[str]) -> NoReturn:
+    """Say a name's address as nslookup, host and `dig +short` do."""
+    import socket
+
+    try:
+        address = socket.gethostbyname(argv[-1])
+    except OSError as error:
+        sys.exit(f"{argv[-1]}: {error}")
+    said = {"host": f"{argv[-1]} has address {address}", "dig": address}
+    print(said.get(NAME, f"Server: 127.0.0.1\n\nName: {argv[-1]}\nAddress: {address}"))
+    sys.exit(0)
+
+
+RESOLVERS = ("nslookup", "host", "dig")
+
+
 def become(argv: list[str]) -> NoReturn:
     """Become a program."""
     try:
@@ -167,7 +177,7 @@ def become(argv: list[str]) -> NoReturn:
 
 NAME = os.path.basename(sys.argv[0])
 SAID = {"nvidia-smi": "".join(f"GPU {number}: NVIDIA H100\n" for number in range(MOST_GPUS))}
-INSIDE = ("apptainer", "singularity", "uv", "poetry", "pixi", "conda", "mamba", "micromamba")
+INSIDE = ("apptainer", "singularity", "singularity_wrapper", "uv", "poetry", "pixi", "conda", "mamba", "micromamba")
 NOTHING = ("module", "ml", "spack", "wandb", "hf", "huggingface-cli", "pip", "nvidia-smi", "pkill", "git", "activate")
 
 
@@ -179,4 +189,5 @@ def main() -> None:
     if NAME in NOTHING:
         sys.stdout.write(SAID.get(NAME, ""))
         sys.exit(0)
-    {"srun": srun, "ssh": ssh, "mpirun": mpirun, "mpiexec": mpirun}.get(NAME, inside)(sys.argv[1:])
+    named = {"srun": srun, "ssh": ssh, **dict.fromkeys(MPI, mpirun), **dict.fromkeys(RESOLVERS, resolve)}
+    named.get(NAME, inside)(sys.argv[1:])
