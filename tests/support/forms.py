@@ -33,7 +33,8 @@ PROGRAMS = Path(surroundings.__file__).parent
 MODULES = ("launchers", "meeting", "surroundings")
 NAMES = {
     "launchers": (
-        *("torchrun", "torchrun_jsc", "accelerate", "accelerate-launch", "deepspeed", "ray", "python", "python3"),
+        *("torchrun", "torchrun_jsc", "accelerate", "accelerate-launch", "deepspeed", "composer", "ray"),
+        *("python", "python3"),
         *(f"python3.{minor}" for minor in range(6, 14)),
     ),
     "surroundings": (
@@ -52,7 +53,8 @@ PRELUDE = r"""
 case $PATH in {path}:*) ;; *) PATH={path}:$PATH ;; esac
 sleep() {{ command sleep 0.3; }}
 cd() {{ builtin cd "$@" 2>/dev/null || :; }}
-for its in cp mv tar unzip rsync wget curl; do eval "$its() {{ command $its \"\$@\" 2>/dev/null || :; }}"; done
+for its in cp mv tar unzip rsync wget; do eval "$its() {{ command $its \"\$@\" 2>/dev/null || :; }}"; done
+for its in curl vllm; do eval "$its() {{ command sleep 2; }}"; done
 source() {{ [ -e "$1" ] || return 0; builtin source "$@"; }}
 """
 HOSTS_OF_LANE = 2
@@ -68,14 +70,14 @@ ONCE, TWICE, LACKS, FAILS = "once", "two at once", "no scontrol", "a member fail
 HANGS = ("hang", "error")
 ALONE = ("each alone", "separate worlds", "first node only", *HANGS)
 Trap = tuple[str, bool, tuple[str, ...]]
-TRAPS: dict[str, Trap] = {
+OF_TRAPS: dict[str, Trap] = {
     "fixed-port": (TWICE, False, ("clash",)),
     "own-name": (ONCE, True, HANGS),
     "each-itself": (ONCE, False, ALONE),
     "hostname-i": (ONCE, True, (*ALONE, "twice")),
     "localhost-fallback": (LACKS, False, (*ALONE, "twice")),
     "batch-rank": (ONCE, False, ("twice", *HANGS)),
-    "no-rendezvous": (ONCE, False, ("clash", *ALONE)),
+    "no-rendezvous": (ONCE, False, ("clash", "twice", *ALONE)),
     "first-node-only": (ONCE, False, ALONE),
     "each-alone": (ONCE, False, ("clash", *ALONE)),
     "node-count": (ONCE, False, ("clash", "twice", *ALONE)),
@@ -127,12 +129,14 @@ class Form(NamedTuple):
     @property
     def runs(self) -> list[tuple[str, bool]]:
         """How, and whether on a hard lane, it is to run so that each of its traps may show; once where it has none."""
-        return sorted({TRAPS.get(kind, OTHER)[:2] for kind in self.kinds} or {(ONCE, False)})
+        return sorted({OF_TRAPS.get(kind, OTHER)[:2] for kind in self.kinds} or {(ONCE, False)})
 
     def shown(self, outcomes: Mapping[tuple[str, bool], "Outcome"]) -> list[str]:
         """Return the kinds of its traps that these outcomes of its runs show."""
         return [
-            kind for kind in self.kinds if outcomes[TRAPS.get(kind, OTHER)[:2]].verdict in TRAPS.get(kind, OTHER)[2]
+            kind
+            for kind in self.kinds
+            if outcomes[OF_TRAPS.get(kind, OTHER)[:2]].verdict in OF_TRAPS.get(kind, OTHER)[2]
         ]
 
 
@@ -170,9 +174,11 @@ def adapted(script: str, hosts: int = HOSTS_OF_LANE) -> str:
     - More nodes than there are become as many as there are: in directives, and where the same number is written down
       behind the name of a number of nodes, in any part of the script. Numbers of processes shrink in proportion.
     - srun's own options are treated so when it runs (surroundings.srun).
-    - Python programs are looked for in the job's own directory, whichever the script names before them.
+    - Python programs are looked for in the job's own directory, whichever the script names, and launchers on PATH.
     """
-    script = re.sub(r"""[^\s"'=:]*/(?=[\w.-]+\.py\b)""", "", script)
+    first, end, rest = script.partition("\n")
+    programs = "|".join(NAMES["launchers"])
+    script = first + end + re.sub(rf"""[^\s"'=:`(]*/(?=(?:[\w.-]+\.py|{programs})\b)""", "", rest)
     lines, found = script.splitlines(keepends=True), {}
     for at, line in enumerate(lines):
         if line.startswith("#SBATCH") and "hetjob" not in line:
@@ -208,16 +214,19 @@ def smaller(script: str, nodes: int, hosts: int) -> str:
 def judged(lines: Sequence[dict[str, Any]], hosts: Iterable[str]) -> tuple[str, str]:
     """Return what these members' lines of one job mean on hosts that should all be in its world, and why."""
     said = [line for line in lines if line["program"] == "ray"] or lines
-    for verdict in ("clash", "twice", "error", "hang"):
+    for outcome in ("clash", "twice", "error", "hang", "failed", "stopped"):
         for line in said:
-            if line["outcome"] == verdict:
+            if line["outcome"] == outcome:
                 where = f" at {line['address']}:{line['port']}" if "address" in line else ""
-                return verdict, f"{line['host']}{where}: {line.get('why', line.get('members', ''))}"
-    if any(line["outcome"] == "failed" for line in said):
-        return "ended", "the others ended with the one that failed"
+                verdict = {"failed": "ended", "stopped": "hang"}.get(outcome, outcome)
+                return verdict, f"{line['host']}{where}: {line.get('why', line.get('members', outcome))}"
     if not said:
         return "nothing", "no member came to the meeting"
-    wanted = set(hosts)
+    return formed(said, set(hosts))
+
+
+def formed(said: Sequence[dict[str, Any]], wanted: set[str]) -> tuple[str, str]:
+    """Return what worlds there are, where each member is in one."""
     worlds = {line["world"]: {member.rpartition(":")[0] for member in line["members"]} for line in said}
     if all(its == wanted for its in worlds.values()):
         return "one world", f"of {len(said[0]['members'])} on {len(wanted)} hosts"
@@ -296,8 +305,9 @@ def run_form(
 ) -> Outcome:
     """Run a script on a lane, with the stand-ins beside `place`, which is new, and tell what became of it.
 
-    `nodes` are those of sbatch's command line, 0 for what the script says. A job that has not ended some seconds
-    after the stand-ins' deadline is cancelled.
+    Each node gives half its processors, and eight GPUs where the script asks for none, as on sites with whole nodes.
+    `nodes` are those of sbatch's command line, 0 for what the script says. A job that has not ended some seconds after
+    the stand-ins' deadline is cancelled.
     """
     began = time.monotonic()
     text, jobs = adapted(script), ["a", "b"] if how == TWICE else ["a"]
@@ -311,9 +321,14 @@ def run_form(
         "PROOF_JOBS": str(len(jobs)),
         **({"PROOF_LACKS": "scontrol"} if how == LACKS else {}),
         **({"PROOF_FAILS": lane.hosts[-1]} if how == FAILS else {}),
-        **({"PROOF_INTERFACES": "as they are"} if lane.is_hard else {}),
+        **({"PROOF_INTERFACES": "as they are" if lane.is_hard else "any"} if how == ONCE else {}),
     }
-    words = [f"--partition={lane.name}", *([f"--nodes={min(nodes, HOSTS_OF_LANE)}"] if nodes else [])]
+    words = [
+        f"--partition={lane.name}",
+        f"--mincpus={CPUS // 2}",
+        *([f"--nodes={min(nodes, HOSTS_OF_LANE)}"] if nodes else []),
+    ]
+    words += [] if re.search(r"^#SBATCH.*(gpu|-G)", text, re.MULTILINE) else [f"--gres=gpu:{surroundings.MOST_GPUS}"]
     ids = {}
     for job in jobs:
         out = f"--output={place}/{job}.out"
@@ -333,7 +348,7 @@ def run_form(
     ]
     verdict, why = min(found, key=lambda its: WORST.index(its[0]))
     output = "".join((place / f"{job}.out").read_text() for job in jobs if (place / f"{job}.out").exists())
-    if cancelled and verdict in ("nothing", "one world"):
+    if cancelled and verdict == "nothing":  # a world of servers may stay
         verdict, why = "hang", f"the job did not end: {why}"
     return Outcome(verdict, why, time.monotonic() - began, lines, output)
 

@@ -66,18 +66,17 @@ def torchrun(argv: list[str]) -> NoReturn:
     is_static = args.rdzv_backend == "static"
     if args.standalone or (is_static and not args.rdzv_endpoint and args.master_port is None and most == 1):
         meet("localhost", 0, None, most, least=least, listens=True)
-    endpoint = args.rdzv_endpoint or (f"{args.master_addr}:{args.master_port or 29500}" if is_static else "localhost")
-    host, _, port = endpoint.rpartition(":") if re.search(r"(^[^:]*|\]):[^:]*$", endpoint) else (endpoint, "", "")
-    if port and not port.isdecimal():
-        tell("error", why=f"the port of {endpoint} is no number")
+    text = args.rdzv_endpoint or (f"{args.master_addr}:{args.master_port or 29500}" if is_static else "localhost")
+    found = re.fullmatch(r"\[([\w.:]+)\](?::(\d+))?|([\w.:-]+):(\d+)|([\w.-]+)", text)
+    host, port = (found[1] or found[3] or found[5], found[2] or found[4]) if found else ("", "")
+    if not host or (is_static and not port):
+        tell("error", why=f"the endpoint {text} is no host and port")
     if is_static:
-        if not port:
-            tell("error", why=f"Port is absent in endpoint: {endpoint}")
-        meet(host.strip("[]"), int(port), args.node_rank, most, run=args.rdzv_id)
+        meet(host, int(port), args.node_rank, most, run=args.rdzv_id)
     conf = re.search(r"is_host=(\w+)", args.rdzv_conf)
-    listens = conf[1].lower() in ("1", "true", "yes", "t", "y") if conf else is_home(host.strip("[]"))
+    listens = conf[1].lower() in ("1", "true", "yes", "t", "y") if conf else is_home(host)
     rest = {"least": least, "listens": listens, "run": args.rdzv_id, "may_join": not conf}
-    meet(host.strip("[]"), int(port or 29400), None, most, **rest)
+    meet(host, int(port or 29400), None, most, **rest)
 
 
 ACCELERATE_FLAGS = """
@@ -101,7 +100,10 @@ def options(argv: list[str], flags: Collection[str]) -> tuple[dict[str, str], li
 
 
 def accelerate(argv: list[str]) -> NoReturn:
-    """Machines are what options say, or the configuration file; torchrun's PET_* apply to what it does not set."""
+    """Machines are what options say, or the configuration file; torchrun's PET_* apply to what it does not set.
+
+    A file that is not there is as `accelerate config default` writes it: of one machine of several GPUs, with rank 0.
+    """
     if argv[:1] != ["launch"]:
         sys.exit(0)
     given, rest = options(argv[1:], ACCELERATE_FLAGS)
@@ -113,13 +115,14 @@ def accelerate(argv: list[str]) -> NoReturn:
     if is_one or given.get("distributed_type", "").strip() in ("NO", "MULTI_CPU"):
         if machines > 1:
             os.environ |= {"MASTER_ADDR": given.get("main_process_ip", "127.0.0.1"), "MASTER_PORT": port}
+        if "mpirun_hostfile" in given:
+            mpirun = ["mpirun", "-np", given.get("num_processes", "1"), "python", *rest]
+            os.execvp("mpirun", mpirun)  # noqa: S606 as accelerate starts it
         train(rest)
     words = [f"--nproc_per_node={max(int(given.get('num_processes') or 8) // machines, 1)}"]
     words += [f"--rdzv_backend={given.get('rdzv_backend', 'static')}", f"--rdzv_conf={given.get('rdzv_conf', '')}"]
     if machines > 1:
-        if not given.get("machine_rank", "").isdecimal():
-            tell("error", why=f"int() of machine_rank {given.get('machine_rank')}")
-        words += [f"--nnodes={machines}", f"--node_rank={given['machine_rank']}"]
+        words += [f"--nnodes={machines}", f"--node_rank={given.get('machine_rank') or 0}"]
         at = f"{given.get('main_process_ip')}:{port}"
         words += [f"--master_addr={at.rpartition(':')[0]}"] if "same_network" in given else [f"--rdzv_endpoint={at}"]
     elif not socket.socket().connect_ex(("127.0.0.1", int(port))):
@@ -171,7 +174,9 @@ NO_TRAINING = r"(^|/)\w*(prepare|preprocess|download|convert|merge|report|plot|s
 
 def python(argv: list[str]) -> NoReturn:
     """Train, where a file is to be run that is empty or not there; all else is for the real Python."""
-    at = next((i for i, word in enumerate(argv) if not re.match(r"-[uBEsOX]", word)), len(argv))
+    at = 0
+    while at < len(argv) and re.match(r"-[uBEsSIOXW]", argv[at]):
+        at += 2 if argv[at] in ("-X", "-W") else 1
     word, rest = "".join(argv[at : at + 1]), argv[at + 1 :]
     if word == "-m" and rest[0] in LAUNCHERS:
         LAUNCHERS[rest[0]](rest[1:])
@@ -187,13 +192,15 @@ def train(argv: list[str]) -> NoReturn:
     """Read a script's options, env://, MPI's and Slurm's places, and take Lightning's address where none is said."""
     env, words = os.environ, re.findall(r"--?([\w-]+)[= ](\S+)", " ".join(argv))
     given = {name.replace("-", "_"): value for name, value in words}
-    url = next((given[name] for name in ("dist_url", "init_method", "dist_init") if name in given), "")
-    host, _, port = url.partition("://")[2].rpartition(":")
+    url = next((given[name] for name in ("dist_url", "init_method", "dist_init_addr") if name in given), "")
+    host, _, port = url.removeprefix("tcp://").rpartition(":")
     slurm = "SLURM_STEP_ID" in env and env["SLURM_STEP_ID"] != "-5"
     ranks = (given.get("rank"), given.get("node_rank"), env.get("RANK"), env.get("OMPI_COMM_WORLD_RANK"))
     rank = next(filter(None, ranks), env.get("SLURM_PROCID") if "SLURM_NTASKS" in env else None) or "0"
     sizes = (given.get("world_size"), given.get("nnodes"), env.get("WORLD_SIZE"), env.get("OMPI_COMM_WORLD_SIZE"))
     size = next(filter(None, sizes), None) or env.get("SLURM_STEP_NUM_TASKS" if slurm else "SLURM_NTASKS") or "1"
+    if "node_rank" in given and "rank" not in given:  # it starts the processes of its node itself
+        size = given.get("nnodes") or env.get("SLURM_JOB_NUM_NODES", size)
     if not (rank.isdecimal() and size.isdecimal()):
         tell("error", why=f"rank {rank} of {size}")
     host = host or given.get("master_addr") or env.get("MASTER_ADDR") or ""
@@ -211,6 +218,22 @@ def train(argv: list[str]) -> NoReturn:
     if not port.isdecimal():
         tell("error", why=f"MASTER_PORT={port}")
     meet(host, int(port), int(rank), int(size))
+
+
+def composer(argv: list[str]) -> NoReturn:
+    """Take its options, and RANK's relatives for those that are not given; more processes than here are on others."""
+    env, (given, _) = os.environ, options(argv, ["verbose", "v", "m", "module_mode", "c", "command_mode"])
+    each = int(given.get("nproc") or given.get("n") or env.get("LOCAL_WORLD_SIZE") or 8)
+    its = ("world_size", "base_rank", "node_rank", "master_addr", "master_port")
+    size, base, node, host, port = (given.get(name) or env.get(name.upper()) for name in its)
+    nodes = int(size or each) // each
+    if nodes <= 1:
+        meet(host or "127.0.0.1", int(port or 0), 0, 1)
+    if not (host and port and (base or node)):
+        tell(
+            "error", why=f"node_rank {node} or base_rank {base}, master_addr {host} and master_port {port} are required"
+        )
+    meet(host, int(port), int(node) if node else int(base or 0) // each, nodes)
 
 
 def ray(argv: list[str]) -> NoReturn:
@@ -234,6 +257,8 @@ def main() -> None:
     """Do what the program does whose name this process has."""
     if NAME == "accelerate-launch":
         accelerate(["launch", *sys.argv[1:]])
-    {"torchrun": torchrun, "torchrun_jsc": torchrun, "accelerate": accelerate, "deepspeed": deepspeed, "ray": ray}.get(
-        NAME, python
-    )(sys.argv[1:])
+    named = {
+        "torchrun_jsc": torchrun,
+        **{its.__name__: its for its in (torchrun, accelerate, deepspeed, composer, ray)},
+    }
+    named.get(NAME, python)(sys.argv[1:])

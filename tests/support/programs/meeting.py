@@ -1,7 +1,8 @@
 """How the stand-ins of launchers.py meet: rank 0 listens, and all connect, rank 0 too, as with torch's store.
 
 Each member writes a line of JSON to $PROOF_PLACE/lines: its job, host, program, rank, size, address, port and outcome,
-which is `formed` (with all members), `alone`, `twice` (a rank is taken twice), `clash`, `hang`, `error` or `failed`.
+which is `formed` (with all members), `alone`, `twice` (a rank is taken twice), `clash`, `hang`, `stopped` (by a signal,
+while it waited), `error` or `failed`.
 With $PROOF_JOBS=2 the one that listens goes on until another job has tried. On the host $PROOF_FAILS a member fails
 before it meets anybody.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -63,6 +65,9 @@ class Store:
 
     def _greet(self, connection: socket.socket) -> None:
         hello = json.loads(connection.recv(HELLO_BYTES) or "{}")
+        if hello.get("asks"):
+            connection.sendall(json.dumps({"job": JOB}).encode() + b"\n")
+            return
         if hello.get("job") != JOB:
             connection.sendall(b'{"outcome": "clash", "why": "another job listens there"}\n')
             return
@@ -100,6 +105,17 @@ class Store:
             time.sleep(AGAIN_S)
 
 
+def ask(where: tuple[str, int], hello: dict[str, Any]) -> dict[str, Any]:
+    """Send a line to whoever listens there, and return the answer, empty where none comes."""
+    with socket.create_connection(where, max(left_s(), AGAIN_S)) as connection:
+        connection.sendall(json.dumps(hello).encode())
+        try:
+            answer: dict[str, Any] = json.loads(connection.makefile().readline() or "{}")
+        except TimeoutError:
+            return {}
+    return answer
+
+
 def meet(
     address: str,
     port: int,
@@ -115,8 +131,9 @@ def meet(
 
     Without a rank they are numbered as they come. Where `may_join`, one that cannot listen meets those that do.
     """
-    check_interfaces()
     its = {"rank": rank, "size": most, "address": address, "port": port}
+    signal.signal(signal.SIGTERM, lambda *_: tell("stopped", **its))
+    check_interfaces()
     if os.environ.get("PROOF_FAILS") == HOST:
         time.sleep(SETTLE_S)
         tell("failed", **its)
@@ -125,15 +142,14 @@ def meet(
             port = Store(port, least or most, most).server.getsockname()[1]
         except OSError as error:
             if not may_join:
-                tell("clash", why=str(error), **its)
+                is_own = ask(("127.0.0.1", port), {"asks": "whose is it"}).get("job") == JOB
+                tell("twice" if is_own else "clash", why=str(error), **its)
     answer, why = {}, "nobody listens there"
     while not answer and left_s() > 0:
         try:
-            with socket.create_connection((address, port), max(left_s(), AGAIN_S)) as connection:
-                hello = {"job": JOB, "host": HOST, "pid": os.getpid(), "rank": rank, "run": run}
-                connection.sendall(json.dumps(hello).encode())
-                why = "the others do not come"
-                answer = json.loads(connection.makefile().readline() or "{}")
+            hello = {"job": JOB, "host": HOST, "pid": os.getpid(), "rank": rank, "run": run}
+            answer = ask((address, port), hello)
+            why = "the others do not come"
         except socket.gaierror:
             tell("error", why=f"no host is called {address}", **its)
         except OSError:
@@ -144,9 +160,11 @@ def meet(
 def check_interfaces() -> None:
     """NCCL takes prefixes, `=` and `^`; Gloo and TensorPipe bare names. An interface that is not there ends it.
 
-    Without $PROOF_INTERFACES every name is taken for one that is there.
+    With $PROOF_INTERFACES=any every name is taken for one that is there.
     """
-    is_real = "PROOF_INTERFACES" in os.environ
+    if "PROOF_INTERFACES" not in os.environ:
+        return
+    is_real = os.environ["PROOF_INTERFACES"] != "any"
     names = [name for _, name in socket.if_nameindex()]
     nccl = os.environ.get("NCCL_SOCKET_IFNAME", "")
     wanted = nccl.lstrip("^=").split(",")

@@ -94,7 +94,7 @@ def ssh(argv: list[str]) -> NoReturn:
 MPI = ("mpirun", "mpiexec", "orterun", "horovodrun")
 WITH_VALUE = """
 x np n c N H host hosts hostfile machinefile map-by bind-to rank-by ppn p num-proc start-timeout ssh-port cycle-time-ms
-network-interfaces fusion-threshold-mb timeline-filename log-level
+network-interfaces network-interface gloo-timeout-seconds fusion-threshold-mb timeline-filename log-level
 """.split()  # noqa: SIM905 a line for each otherwise
 
 
@@ -107,7 +107,8 @@ def mpirun(argv: list[str]) -> NoReturn:
         if name == "x" and "=" in given[name]:
             variable, _, value = given[name].partition("=")
             os.environ[variable] = value
-        at += takes if takes == 3 or name in WITH_VALUE else 1
+        has_value = takes == 3 or name in WITH_VALUE or given[name].isdecimal()
+        at += takes if has_value else 1
     ranks = next(
         (given[name] for name in ("np", "n", "c", "num-proc") if name in given), os.environ.get("SLURM_NTASKS", "1")
     )
@@ -132,23 +133,25 @@ def mpirun(argv: list[str]) -> NoReturn:
 
 
 def inside(argv: list[str]) -> NoReturn:
-    """Run the command of `apptainer exec [option]… IMAGE`, `uv run`, `conda run -n NAME` here."""
-    verb = next((at for at, word in enumerate(argv) if word in ("exec", "run")), None)
+    """Run the command of `apptainer exec [option]… IMAGE`, `uv run`, `conda run -n NAME`, `numactl [option]…` here."""
+    import shutil
+
+    verb = -1 if NAME in BARE else next((at for at, word in enumerate(argv) if word in ("exec", "run")), None)
     if verb is None:
         sys.exit(0)
-    rest, image = argv[verb + 1 :], NAME in ("apptainer", "singularity")
+    rest = argv[verb + 1 :]
     while rest and rest[0].startswith("-"):
-        joined = "=" in rest[0] or rest[0] in (
-            "--nv",
-            "--rocm",
-            "--cleanenv",
-            "-e",
-            "--contain",
-            "-c",
-            "--writable-tmpfs",
-        )
-        rest = rest[1 if joined or rest[0] in ("--no-capture-output", "--frozen", "--no-sync") else 2 :]
-    become(rest[1:] if image else rest)
+        rest = rest[1 if "=" in rest[0] or rest[0] in ALONE else 2 :]
+    while rest and shutil.which(rest[0]) is None:  # an image, unless the site's module names it
+        rest = rest[1:]
+    become(rest or ["true"])
+
+
+BARE = ("numactl", "taskset", "shifter")
+ALONE = """
+--nv --rocm --cleanenv -e --contain -c --containall -C --writable-tmpfs --no-capture-output --frozen --no-sync --all
+--localalloc -l --entrypoint
+""".split()  # noqa: SIM905 a line for each otherwise
 
 
 def resolve(argv: list[str]) -> NoReturn:
@@ -177,7 +180,18 @@ def become(argv: list[str]) -> NoReturn:
 
 NAME = os.path.basename(sys.argv[0])
 SAID = {"nvidia-smi": "".join(f"GPU {number}: NVIDIA H100\n" for number in range(MOST_GPUS))}
-INSIDE = ("apptainer", "singularity", "singularity_wrapper", "uv", "poetry", "pixi", "conda", "mamba", "micromamba")
+INSIDE = (
+    *BARE,
+    "apptainer",
+    "singularity",
+    "singularity_wrapper",
+    "uv",
+    "poetry",
+    "pixi",
+    "conda",
+    "mamba",
+    "micromamba",
+)
 NOTHING = ("module", "ml", "spack", "wandb", "hf", "huggingface-cli", "pip", "nvidia-smi", "pkill", "git", "activate")
 
 
