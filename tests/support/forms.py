@@ -34,7 +34,7 @@ MODULES = ("launchers", "meeting", "surroundings")
 NAMES = {
     "launchers": (
         *("torchrun", "torchrun_jsc", "accelerate", "accelerate-launch", "deepspeed", "composer", "ray"),
-        *("python", "python3"),
+        *("llamafactory-cli", "swift", "axolotl", "python", "python3"),
         *(f"python3.{minor}" for minor in range(6, 14)),
     ),
     "surroundings": (
@@ -48,9 +48,11 @@ NAMES = {
     ),
 }
 PROGRAM = "#!{python} -IS\nimport sys\nsys.path.append({place!r})\nimport {module}\n{module}.main()\n"
-# Read by each bash that a script is or starts: a login shell makes PATH anew, and what a script enters is not there.
+# Read by each bash that a script is or starts: a login shell makes PATH anew, what a script enters is not there, and
+# processors of a task are not asked for.
 PRELUDE = r"""
 case $PATH in {path}:*) ;; *) PATH={path}:$PATH ;; esac
+export SLURM_CPUS_PER_TASK=${{SLURM_CPUS_PER_TASK:-1}}
 sleep() {{ command sleep 0.3; }}
 cd() {{ builtin cd "$@" 2>/dev/null || :; }}
 for its in cp mv tar unzip rsync wget; do eval "$its() {{ command $its \"\$@\" 2>/dev/null || :; }}"; done

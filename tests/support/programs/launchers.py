@@ -180,6 +180,8 @@ def python(argv: list[str]) -> NoReturn:
     word, rest = "".join(argv[at : at + 1]), argv[at + 1 :]
     if word == "-m" and rest[0] in LAUNCHERS:
         LAUNCHERS[rest[0]](rest[1:])
+    if os.path.basename(word) == "deepy.py":  # GPT-NeoX's own way to deepspeed
+        deepspeed(["--hostfile", os.environ.get("DLTS_HOSTFILE", "/job/hostfile"), *rest])
     is_module = word == "-m" and rest[0].partition(".")[0] not in {*sys.stdlib_module_names, "pip"}
     if is_module or (word.endswith(".py") and not (os.path.exists(word) and os.path.getsize(word))):
         if re.search(NO_TRAINING, rest[0] if is_module else word):
@@ -236,6 +238,23 @@ def composer(argv: list[str]) -> NoReturn:
     meet(host, int(port), int(node) if node else int(base or 0) // each, nodes)
 
 
+def by_variables(argv: list[str]) -> NoReturn:
+    """Give torchrun what NNODES and others say, as `llamafactory-cli train` and `swift sft` do."""
+    names = {"nnodes": "1", "node_rank": "0", "nproc_per_node": "8", "master_addr": "127.0.0.1", "master_port": ""}
+    its = {name: os.environ.get(name.upper(), default) for name, default in names.items()}
+    torchrun([*(f"--{name}={value}" for name, value in its.items() if value), *argv])
+
+
+def axolotl(argv: list[str]) -> NoReturn:
+    """Start what --launcher says, accelerate by default, with what follows `--`."""
+    if argv[:1] != ["train"]:
+        sys.exit(0)
+    more = argv[argv.index("--") + 1 :] if "--" in argv else []
+    if re.search(r"--launcher[= ]torchrun", " ".join(argv)):
+        torchrun([*more, "train.py"])
+    accelerate(["launch", "--multi_gpu", *more, "train.py"])
+
+
 def ray(argv: list[str]) -> NoReturn:
     """Listen for the job's nodes with `start --head` or where `symmetric-run` is at home, else join."""
     given, _ = options(argv[1:], ["head", "block", "disable_usage_stats", "include_log_monitor", "v", "verbose"])
@@ -257,8 +276,6 @@ def main() -> None:
     """Do what the program does whose name this process has."""
     if NAME == "accelerate-launch":
         accelerate(["launch", *sys.argv[1:]])
-    named = {
-        "torchrun_jsc": torchrun,
-        **{its.__name__: its for its in (torchrun, accelerate, deepspeed, composer, ray)},
-    }
+    named = {its.__name__: its for its in (torchrun, accelerate, deepspeed, composer, axolotl, ray)}
+    named |= {"torchrun_jsc": torchrun, "llamafactory-cli": by_variables, "swift": by_variables}
     named.get(NAME, python)(sys.argv[1:])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DEADLINE_S = float(os.environ.get("PROOF_DEADLINE_S", "8"))
 AGAIN_S, SETTLE_S, LAST_CALL_S, HELLO_BYTES = 0.1, 0.5, 1.0, 4096
+IS_BESIDE_ANOTHER = os.environ.get("PROOF_JOBS", "1") != "1"
 PLACE, JOB = os.environ.get("PROOF_PLACE", "."), os.environ.get("PROOF_JOB", "")
 HOST = os.environ.get("SLURMD_NODENAME") or os.environ.get("PROOF_HOST") or socket.gethostname()
 NAME = os.path.basename(sys.argv[0])
@@ -98,7 +99,7 @@ class Store:
     @classmethod
     def outlive(cls) -> None:
         """Listen until another job has tried, where there is to be one."""
-        waits = cls.one is not None and os.environ.get("PROOF_JOBS", "1") != "1"
+        waits = cls.one is not None and IS_BESIDE_ANOTHER
         while waits and left_s() > 0:
             with open(f"{PLACE}/lines", encoding="utf-8") as file:
                 waits = all(json.loads(line)["job"] == JOB for line in file if line.endswith("\n"))
@@ -114,6 +115,14 @@ def ask(where: tuple[str, int], hello: dict[str, Any]) -> dict[str, Any]:
         except TimeoutError:
             return {}
     return answer
+
+
+def is_anothers(port: int) -> bool:
+    """Tell whether another job listens on a port of this host; without another there, it is this one."""
+    try:
+        return IS_BESIDE_ANOTHER and ask(("127.0.0.1", port), {"asks": "whose is it"}).get("job") != JOB
+    except OSError:
+        return True
 
 
 def meet(
@@ -142,8 +151,7 @@ def meet(
             port = Store(port, least or most, most).server.getsockname()[1]
         except OSError as error:
             if not may_join:
-                is_own = ask(("127.0.0.1", port), {"asks": "whose is it"}).get("job") == JOB
-                tell("twice" if is_own else "clash", why=str(error), **its)
+                tell("clash" if is_anothers(port) else "twice", why=str(error), **its)
     answer, why = {}, "nobody listens there"
     while not answer and left_s() > 0:
         try:

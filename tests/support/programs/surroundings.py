@@ -62,8 +62,6 @@ def split(words: list[str], known: Container[str]) -> tuple[list[tuple[str, list
             gpus = min(int(count[1]) if count else 1, MOST_GPUS)
             if name != "gpus" and "gpu" in value + name:
                 kept.append((name, [f"--{name}={'gpu:' * (name == 'gres')}{gpus}"]))
-        elif name == "cpus-per-task":
-            kept.append((name, [f"--{name}=1"]))
         elif name in known or (name in FLAGS and name not in GONE and "container" not in name):
             kept.append((name, its))
     return kept, words[at:]
