@@ -30,7 +30,7 @@ from mingle_hooks.files import toml
 
 PROGRAMS = Path(surroundings.__file__).parent
 
-MODULES = ("launchers", "meeting", "surroundings")
+MODULES = ("elastic", "launchers", "meeting", "surroundings")
 NAMES = {
     "launchers": (
         *("torchrun", "torchrun_jsc", "accelerate", "accelerate-launch", "deepspeed", "composer", "ray"),

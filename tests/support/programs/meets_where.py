@@ -39,6 +39,7 @@ def real() -> Meets:
 
 def stand_in() -> Meets:
     """Return what runs the stand-ins up to where they meet."""
+    import elastic
     import launchers
 
     def meet(address: str, port: int, rank: int | None, most: int, **_more: Any) -> None:
@@ -47,7 +48,8 @@ def stand_in() -> Meets:
     def tell(outcome: str, **more: Any) -> None:
         raise ValueError(outcome, more)
 
-    launchers.meet, launchers.tell = meet, tell  # type: ignore[assignment]
+    for module in (elastic, launchers):
+        module.meet, module.tell = meet, tell  # type: ignore[assignment]
     return lambda words: getattr(launchers, words[0])(words[1:])
 
 
