@@ -23,6 +23,7 @@ NAMES = {
     "causes": "mingle run: which first lines of the report name what torchrun's worker failed of",
     "silence": "mingle run: 1,024 supervisors at rest where 30 % of the signs of life are lost both ways",
     "canary": "200 jobs while the hooks of four nodes change one by one: steps whose nodes disagree",
+    "scripts": "job scripts on a real Slurm: which traps show, and what the fixed ones do",
     "hooks": "what prolog and task prolog add to srun, on a real Slurm",
 }
 RESULTS = Path(__file__).parent / "results"

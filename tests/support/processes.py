@@ -8,6 +8,7 @@ ON_THIS_MACHINE = {"unit/cli", "unit/export", "unit/net", "unit/rendezvous"}
 # Tests of one file that share what cannot be there twice, or takes long to make.
 TOGETHER = {
     "test_all_end_together": "many hosts",
+    "test_lint_forms": "lanes",  # of a Slurm that is started once
     "test_life_on_slurm": "life",  # its Slurm is started once
     "test_installing": "installing",  # its installations take 12 s each
     "test_extending": "copy",  # of the package, with what the page shows
@@ -20,7 +21,15 @@ TOGETHER = {
 # Files of tests that wait or compute for ten seconds and more: begun last, they would be waited for alone.
 LONG = {
     *("test_alone", "test_begin_again", "test_eval_in_job_scripts", "test_extending", "test_forms", "test_frameworks"),
-    *("test_installing", "test_messages", "test_model", "test_port_hold", "test_power_cuts", "test_sbatch_accepts"),
+    *(
+        "test_installing",
+        "test_lint_forms",
+        "test_messages",
+        "test_model",
+        "test_port_hold",
+        "test_power_cuts",
+        "test_sbatch_accepts",
+    ),
     *("test_simulator", "test_time_limit_on_slurm", "test_usual_jobs"),
 }
 

@@ -1,0 +1,123 @@
+"""A job script with each kind of trap on a real Slurm: the trap shows, and with mingle one world forms."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from cluster import hosts as cluster_hosts, slurm as cluster_slurm
+from cluster.paths import PROJECT
+from support.forms import OF_TRAPS, Form, Outcome, Proof, adapted, forms, judged
+from support.needs import skip_for_want_of
+
+from mingle_hooks.files import toml
+
+TRAPS = PROJECT / "tests/data/traps.toml"
+FORMS = {form.name: form for form in forms(TRAPS)}
+FIXED = {row["name"]: row["fixed"].lstrip("\n") for row in toml(TRAPS.read_bytes())["form"]}
+PLAIN, HARD = 4, 2
+DEADLINE_S = 4.0  # how long each member of what does not form a world waits; a busy machine starts them one by one
+
+
+@pytest.fixture(scope="module")
+def proof(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proof]:
+    """Start lanes for all tests here."""
+    skip_for_want_of(cluster_hosts.missing() + cluster_slurm.missing())
+    tmp_path_factory.getbasetemp().chmod(0o755)
+    with Proof(tmp_path_factory.mktemp("proof"), PLAIN, HARD, deadline_s=DEADLINE_S) as started:
+        yield started
+
+
+def outcomes(proof: Proof, scripts: dict[str, str]) -> dict[str, Outcome]:
+    """Run scripts as the trap of their name wants it, as many at a time as there are lanes."""
+
+    def run(name: str, script: str) -> Outcome:
+        how, is_hard, _ = OF_TRAPS[name]
+        return proof.run(script, how=how, is_hard=is_hard)
+
+    with ThreadPoolExecutor(2 * (PLAIN + HARD)) as pool:
+        return dict(zip(scripts, pool.map(run, scripts, scripts.values()), strict=True))
+
+
+def test_each_trap_shows(proof: Proof) -> None:
+    """In the way that is its own; each kind that can keep a world from forming is there."""
+    assert {*FORMS, "early"} == {*OF_TRAPS}
+    found = outcomes(proof, {name: form.script for name, form in FORMS.items()})
+    hidden = {name: its for name, its in found.items() if its.verdict not in OF_TRAPS[name][2]}
+    assert not hidden
+
+
+def test_with_mingle_one_world_forms(proof: Proof) -> None:
+    """Beside another job, with hard names and interfaces and without scontrol; when a member fails all end."""
+    found = outcomes(proof, FIXED)
+    wanted = dict.fromkeys(FIXED, "one world") | {"loop": "ended"}
+    assert {name: its.verdict for name, its in found.items()} == wanted, found
+
+
+def test_a_script_becomes_one_for_two_nodes() -> None:
+    """What a test cluster does not have is dropped; counts of nodes and processes shrink, and nothing else changes."""
+    script = """#!/bin/bash
+#SBATCH --nodes=8 --partition=gpu   # all of it
+#SBATCH -A us --gres=gpu:a100:16
+#SBATCH --exclusive
+#SBATCH --ntasks-per-node=8
+srun -N 8 /opt/bin/torchrun --nnodes=8 --nproc_per_node=8 "$HOME/train.py" --lr 8
+WORLD_SIZE=64 accelerate launch --num_machines 8 --num_processes=64 train.py
+"""
+    assert (
+        adapted(script)
+        == """#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --gres=gpu:8
+#
+#SBATCH --ntasks-per-node=8
+srun -N 2 torchrun --nnodes=2 --nproc_per_node=8 "train.py" --lr 8
+WORLD_SIZE=16 accelerate launch --num_machines 2 --num_processes=16 train.py
+"""
+    )
+
+
+def test_only_scripts_for_sbatch_are_run() -> None:
+    """Neither those of other schedulers, nor those that a node runs."""
+
+    def is_run(script: str, nodes: int = 0) -> bool:
+        return Form("", "", nodes, (), sure=True, script=script).is_for_slurm
+
+    assert is_run("#!/bin/bash\n\n# a comment\n#SBATCH -N2\nsrun true\n")
+    assert is_run("srun true\n", nodes=2)
+    assert not is_run("#!/bin/bash\n#PBS -l select=2\nmpirun true\n")
+    assert not is_run("#!/bin/bash\nsbatch <<EOF\n#SBATCH -N2\nEOF\n")
+
+
+@pytest.mark.parametrize(
+    ("worlds", "verdict"),
+    [
+        ([["node1:0", "node2:1"]], "one world"),
+        ([["node1:0", "node2:1"], ["node1:0", "node2:1"]], "one world"),  # one after the other
+        ([["node1:0"], ["node2:0"]], "each alone"),
+        ([["node1:0"]], "first node only"),
+        ([["node1:0", "node1:1"], ["node2:0", "node2:1"]], "separate worlds"),
+        ([], "nothing"),
+    ],
+)
+def test_worlds_are_told_apart(worlds: list[list[str]], verdict: str) -> None:
+    """By which hosts are in each."""
+    lines = [
+        {"program": "torchrun", "host": member[:5], "outcome": "formed", "world": str(number), "members": members}
+        for number, members in enumerate(worlds)
+        for member in members
+    ]
+    assert judged(lines, ["node1", "node2"])[0] == verdict
+
+
+def test_the_worst_is_what_a_job_is_called() -> None:
+    """A member that hangs hangs because another clashed."""
+    hang, clash = ({"program": "torchrun", "host": "node1", "outcome": its} for its in ("hang", "clash"))
+    assert judged([hang, clash], ["node1"])[0] == "clash"
+
+
+def test_the_place_is_the_only_thing_left(proof: Proof, tmp_path: Path) -> None:
+    """A form's processes have ended with it."""
+    assert not proof.slurm.strays()
+    assert proof.slurm.has_no_job()
+    assert not list(tmp_path.iterdir())
