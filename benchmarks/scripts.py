@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from cluster.paths import PROJECT
 from forms import FAILS, ONCE, Form, Outcome, Proof, forms
+
+from mingle_hooks.scripts.rewrite import fix_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,8 +53,6 @@ def is_well(outcomes: Outcomes) -> bool:
 def figures(paths: Iterable[Path] = ()) -> dict[str, object]:
     """Return how many traps showed and how many fixed scripts formed one world, and each form's outcomes."""
     its = [form for form in forms(*(paths or sorted(FORMS.glob("*.toml")))) if form.is_for_slurm]
-    # Without it only the originals run.
-    fix_script = getattr(import_module("mingle_hooks.scripts.lint"), "fix_script", None)
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory() as place,
@@ -68,8 +67,6 @@ def figures(paths: Iterable[Path] = ()) -> dict[str, object]:
 
         def row(form: Form) -> Row:
             original = outcomes(form, form.script, form.runs)
-            if fix_script is None:
-                return Row(form, original, {}, ("there is no fix",))
             fixed = fix_script(form.script, form.nodes or None)
             if fixed.unsure:
                 return Row(form, original, {}, tuple(fixed.unsure))

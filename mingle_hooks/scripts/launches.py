@@ -177,13 +177,18 @@ class Launch(NamedTuple):
 
     program: str
     args: tuple[Arg, ...]  # those after the program
-    at: Text  # the program's word
+    head: tuple[Arg, ...]  # the program's own words, such as python -m torch.distributed.run
     command: Command
     place: Place
     chain: tuple[str, ...]
     step: tuple[Arg, ...]
     outer: Command  # what stands in the script itself
     loop: int | None  # where the loop begins that starts it on each host
+
+    @property
+    def at(self) -> Text:
+        """Return the program's first word, where it is used."""
+        return self.head[0].use
 
     def option(self, *names: str) -> Arg | None:
         """Return the argument with an option's value; names have hyphens."""
@@ -298,6 +303,7 @@ class _Walk:
             frame.name: set() for command in script.commands for frame in command.frames if frame.kind == "function"
         }
         self.files: dict[str, set[Place]] = {}
+        self.ends = dict(script.ends)
         self.loops: dict[str, int] = {}  # where the loop begins that calls a function
         self.starts: dict[str, tuple[Arg, ...]] = {}  # the step that starts a function or a file
 
@@ -337,7 +343,7 @@ class _Walk:
     def _conditions(self) -> tuple[tuple[int, int], ...]:
         frames = {frame for command, _ in self.commands for frame in command.frames if frame.kind in ("if", "case")}
         apart: list[tuple[int, int]] = []
-        for start, end in sorted((frame.start, self.script.ends.get(frame.start, frame.start)) for frame in frames):
+        for start, end in sorted((frame.start, self.ends.get(frame.start, frame.start)) for frame in frames):
             if not apart or start >= apart[-1][1]:
                 apart.append((start, end))
         return tuple(apart)
@@ -457,6 +463,7 @@ class _Walk:
         if len(command.frames) > shell.MOST_NESTED:
             return
         script = shell.read(text, (*command.frames, Frame("text", "", text.start)))
+        self.ends.update(script.ends)
         for inner in script.commands:
             self._assignments(inner)
         for inner in script.commands:
@@ -475,15 +482,13 @@ class _Walk:
         step: tuple[Arg, ...],
     ) -> None:
         """Follow the programs that start each other in one command."""
-        at = 0
+        at = next((at for at, arg in enumerate(args) if not _VALUE.match(arg.text)), len(args))
         while at < len(args):
             name = args[at].text.rpartition("/")[2]
             if launcher := _launcher(args, at):
                 program, after = launcher
-                its = tuple(args[after:])
-                self.launches.append(
-                    Launch(program, its, args[at].use, command, place, chain, step, outer, self._loop(outer))
-                )
+                its, head = tuple(args[after:]), tuple(args[at:after])
+                self.launches.append(Launch(program, its, head, command, place, chain, step, outer, self._loop(outer)))
                 return
             if name in _SHELLS:
                 if (text := _command_text(args, at)) is not None:

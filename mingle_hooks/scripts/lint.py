@@ -111,6 +111,8 @@ def _remedy(job: Job, launch: Launch) -> str:
 def _advice(job: Job) -> str:
     """Return the remedy for the first launcher of a job."""
     launches = [launch for launch in job.launches if launch.program in MULTI]
+    if launches and not job.is_several:
+        return "`torchrun --standalone`"
     return _remedy(job, launches[0]) if launches else "`mingle exec`"
 
 

@@ -42,7 +42,7 @@ _FLAGS = ("--standalone", "--no-ssh", "--same-network")
 # Variables that mingle sets on every node. The script's own ranks may count for other commands too, and then stay.
 _ADDRESSES = {"MASTER_ADDR", "MASTER_PORT"}
 _RANKS = {"RANK", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
-_INTERFACES = {"NCCL_SOCKET_IFNAME": "nccl", "GLOO_SOCKET_IFNAME": "gloo"}
+_INTERFACES = {"NCCL_SOCKET_IFNAME": "nccl", "GLOO_SOCKET_IFNAME": "gloo", "TP_SOCKET_IFNAME": "gloo"}
 # Values that only find addresses, ports, nodes and ranks.
 _FINDS = re.compile(
     r"scontrol|hostname|HOSTNAME|uname|getent|nslookup|localhost|127\.0\.0\.1|getsockname|shuf|RANDOM"
@@ -52,6 +52,8 @@ _DECLARES = ("export", "declare", "local", "readonly", "typeset", ":")
 _SAYS = ("echo", "printf")
 # What an echo of addresses may say besides.
 _OF_JOB = re.compile(r"SLURM_\w+|PBS_\w+|LSB_\w+|HOSTNAME|HOST|USER|HOME|PWD")
+_STEP_NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N ?)(\S+)")
+_ALL_NODES = re.compile(r"\d+|\"?\$\{?SLURM_(?:JOB_NUM_NODES|NNODES)\}?\"?")
 _JOINS = ("&&", "||", "|", "|&", "&")
 _GONE = "\0"
 _LONGEST = 1 << 15  # each variable is looked for in all of the script
@@ -83,6 +85,8 @@ class _Rewrite:
 
     def text(self) -> str:
         """Return the script with all edits. Raises _UnsureError."""
+        if not self.job.is_several:
+            raise _UnsureError("it uses one node: torchrun --standalone takes a free port")
         if len(self.source) > _LONGEST:
             raise _UnsureError(f"it is longer than {_LONGEST} characters")
         if self.has_several:
@@ -129,24 +133,42 @@ class _Rewrite:
 
     def _launcher(self, launch: Launch, frameworks: tuple[str, ...]) -> None:
         """Put `mingle exec` before the program."""
-        at = launch.at
-        if any(arg.text.startswith("--container") for arg in launch.step) or CONTAINERS.intersection(launch.chain):
-            raise self._unsure(at, "mingle has to be installed in the container, or to stand before it")
         options = [f"--for {','.join(frameworks)}"] if frameworks else []
+        if reason := self._doubt(launch):
+            raise self._unsure(launch.at, reason)
         if launch.place == "host":
             self._loop(launch, options)
             return
-        nodes, tasks = started_tasks(self.job, launch)
-        if launch.program in MULTI and (tasks or 1) > (nodes or tasks or 1):
-            raise self._unsure(at, f"{launch.program} needs one task on each node, and {tasks} start on {nodes}")
         if launch.program == "python":
             options.append("--scope task")
         start = "mingle exec"
         if launch.place == "batch":
             start = "srun mingle exec" if self.job.requested.scheduler == "slurm" else "mingle run"
-            if launch.chain:
-                raise self._unsure(at, f"{launch.chain[0]} stands before {launch.program}")
-        self.edits[at.start, at.start] = " ".join([start, *options, ""])
+        self.edits[launch.at.start, launch.at.start] = " ".join([start, *options, ""])
+
+    def _doubt(self, launch: Launch) -> str:
+        """Return why `mingle exec` before a program may not do the same, "" if it does."""
+        job, step = self.job, " ".join(arg.text for arg in launch.step)
+        nodes, tasks = started_tasks(job, launch)
+        given = _STEP_NODES.search(step)
+        is_some = (nodes or 0) < job.requested.nodes or (given and not _ALL_NODES.fullmatch(given[1]))
+        is_contained = " --container" in step or CONTAINERS.intersection(launch.chain)
+        is_elsewhere = not job.requested.scheduler or not (launch.step or launch.place == "batch")
+        is_conditional = job.is_conditional(launch.at.start) or job.is_conditional(launch.command.start)
+        is_host = launch.place == "host"
+        reasons = (
+            (is_contained, "mingle has to be installed in the container, or to stand before it"),
+            (is_elsewhere, "how it is started on the nodes is not in this script"),
+            (is_conditional, "it starts in a condition"),
+            (launch.program == "python" and _ADDRESSES.isdisjoint(job.assignments), "it finds its ranks itself"),
+            (not is_host and is_some, "it may start on some of the job's nodes only"),
+            (
+                not is_host and launch.program in MULTI and (tasks or 1) > (nodes or tasks or 1),
+                f"{launch.program} needs one task on each node, and {tasks} start on {nodes}",
+            ),
+            (launch.place == "batch" and launch.chain, f"{' '.join(launch.chain)} stands before it"),
+        )
+        return next((reason for is_so, reason in reasons if is_so), "")
 
     def _loop(self, launch: Launch, options: list[str]) -> None:
         """Put one `mingle run` in place of a loop over hosts."""
@@ -156,7 +178,7 @@ class _Rewrite:
             raise self._unsure(at, "it starts on one host, and not in a loop over all")
         start, end = loops[0].start, script.ends[loops[0].start]
         inside = [its for its in script.commands if start <= its.start < end and not its.has_frame("substitution")]
-        made = {word.text for its in inside if its.name == "for" for word in its.words[1:2]}
+        made = {name for its in inside if its.name == "for" for name in re.findall(r"\w+", its.words[1].text)}
         for command in inside:
             if command.words and command is not launch.outer and command.name not in ("for", "sleep", "export", *_SAYS):
                 raise self._unsure(command.start, "the loop does more than to start the launcher")
@@ -166,8 +188,8 @@ class _Rewrite:
         ]
         if any(its.name not in ("cd", launch.command.name) for its in nested if its.frames[-1].kind == "text"):
             raise self._unsure(at, "more than the launcher runs on each host")
-        words = [arg.use for arg in launch.args if (arg.use.start, arg.use.end) not in self.edits]
-        line = " ".join(["mingle run", *options, at.text, *(word.text for word in words)])
+        words = [arg.use for arg in (*launch.head, *launch.args) if (arg.use.start, arg.use.end) not in self.edits]
+        line = " ".join(["mingle run", *options, *(word.text for word in words)])
         if used := made.intersection(NAMES.findall(line)):
             raise self._unsure(at, f"the command uses ${min(used)} of the loop")
         self._clear(start, end)
@@ -186,15 +208,13 @@ class _Rewrite:
 
     def _interfaces(self) -> tuple[str, ...]:
         """Leave out interfaces that are written down; return the frameworks that get each node's own."""
-        found = [
-            (framework, self.job.assignments[name])
-            for name, framework in _INTERFACES.items()
-            if name in self.job.assignments
-        ]
-        for _, values in found:
-            for value in values:
-                self._leave_out(value)
-        return tuple(framework for framework, _ in found)
+        found = []
+        for name, framework in _INTERFACES.items():
+            for value in self.job.assignments.get(name, []):
+                if framework != "nccl" or not value.value.plain.startswith("^"):  # which may stay
+                    self._leave_out(value)
+                    found.append(framework)
+        return tuple(dict.fromkeys(found))
 
     def _assignments(self) -> None:
         """Leave out the variables that mingle sets, and then those that only served what is left out."""
@@ -211,13 +231,17 @@ class _Rewrite:
         if not values or not (is_address or all(_finds(value) for value in values)):
             return
         uses = self._uses(name)
-        others = [use for use in uses if not self._only_says(use)]
+        exports = [use for use in uses if use.name in _DECLARES and name in [word.text for word in use.words]]
+        others = [use for use in uses if not self._only_says(use) and use not in exports]
         if others and is_address:
             raise self._unsure(others[0].start, f"this line uses {name}, which only the nodes know")
         if others or not (is_address or name in _RANKS or self._served(name)):
             return
         for use in uses:
-            self._leave_out_command(use)
+            if use in exports and len(use.words) > 2:  # noqa: PLR2004  # export NAME OTHER
+                self._remove(next(word for word in use.words if word.text == name))
+            else:
+                self._leave_out_command(use)
         for value in values:
             self._leave_out(value)
 
@@ -233,7 +257,7 @@ class _Rewrite:
         pattern = re.compile(
             rf"\$\{{?[#!]?{name}\b|\b(?:export|unset)[ \t][^\n;]*?\b{name}\b(?![+=])|\(\([^\n]*?\b{name}\b"
         )
-        positions = [match.start() for match in pattern.finditer(self.source)]
+        positions = [match.end() - 1 for match in pattern.finditer(self.source)]
         spans = [*self.edits, *((value.span.start, value.span.end) for value in self.job.assignments[name])]
         kept = [at for at in positions if not any(start <= at < end for start, end in spans)]
         found = [self._command_at(at) for at in kept]
@@ -286,13 +310,13 @@ class _Rewrite:
         if command.after in _JOINS or command.before in _JOINS[:-1]:
             raise self._unsure(command.start, "this line is joined with another command")
         frame = command.frames[-1] if command.frames else None
-        if frame is not None and frame.kind != "function":
-            raise self._unsure(command.start, "this line stands in a condition, a loop or quotes")
-        others = [its for its in self.job.script.commands if its is not command and its.frames == command.frames]
+        if frame is not None and frame.kind not in ("function", "text"):
+            raise self._unsure(command.start, "this line stands in a condition or a loop")
+        others = [its for its, _ in self.job.commands if its is not command and its.frames == command.frames]
         if frame is not None and all((its.start, its.end) in self.edits for its in others):
             raise self._unsure(command.start, "nothing would be left of this function")
         self._clear(command.start, command.end)
-        semicolon = re.match(r"[ \t]*;(?!;)[ \t]*(?=\S)", self.source[command.end : command.end + 99])
+        semicolon = re.match(r"[ \t]*;(?!;)(?=[ \t]*\S)", self.source[command.end : command.end + 99])
         self.edits[command.start, command.end + (semicolon.end() if semicolon else 0)] = ""
 
 
@@ -318,6 +342,6 @@ def _edited(text: str, edits: dict[tuple[int, int], str]) -> str:
             if not kept[1] and lines and re.search(r"\\\r?\n\Z", lines[-1]):
                 lines[-1] = re.sub(r"[ \t]*\\(\r?\n)\Z", r"\1", lines[-1])
         else:
-            line = re.sub(r"(\A[ \t]*|[\"'(`])\0[ \t]*", r"\1", line)  # noqa: PLW2901
+            line = re.sub(r"(\A[ \t]*|[\"'(`])\0(?:[ \t]*\0)*[ \t]*", r"\1", line)  # noqa: PLW2901
             lines.append(re.sub(r"[ \t]*\0", "", line))
     return "".join(lines)

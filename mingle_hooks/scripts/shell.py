@@ -125,7 +125,7 @@ def read(source: Text, frames: tuple[Frame, ...] = ()) -> Script:
 
 _BARE = re.compile(r"[^\\'\"$`]*")
 _PLAIN = re.compile(r"[^\s\\'\"`$<>|&;()]+")
-_BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n)+")
+_BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n(?=[\s\\]|\Z)|(?<=\s)\\\r?\n)+")
 _DOUBLE = re.compile(r'[^"\\`$]+')
 _BRACE = re.compile(r"[^}\\'\"`$]+")
 _ARITHMETIC = re.compile(r"[^()'\"`$\\]+")
@@ -175,8 +175,8 @@ class _Reader:
                 break
             if self.text[at] == ")":
                 self._finish(")")
-                if len(self.frames) > len(frames) and self.frames[-1].kind == "subshell":
-                    self._leave(self.source.at[at + 1], "subshell")
+                if len(self.frames) > len(frames) and self.frames[-1].kind in ("subshell", "function"):
+                    self._leave(self.source.at[at + 1], "subshell", "function")
                 elif closing and not (self.frames and self.frames[-1].kind == "case"):
                     at += 1
                     break
@@ -275,8 +275,11 @@ class _Reader:
             return found.end()
         if part.function and (found := _FUNCTION.match(self.text, at)):  # function NAME ()
             return found.end()
-        if not part.words and self.text.startswith("((", at) and not self.is_literal:
-            return self._arithmetic(at + 2, 2)
+        is_loop = [word.text for word in part.words] == ["for"]
+        if (is_loop or not part.words) and self.text.startswith("((", at) and not self.is_literal:
+            end = self._arithmetic(at + 2, 2)
+            self._take(self.source.part(at, end), at, end)
+            return end
         if not part.words:
             function, part.function = part.function, ""
             self._push("function" if function else "subshell", function, self.source.at[at])
@@ -335,24 +338,35 @@ class _Reader:
         while at < self.size:
             if plain := _PLAIN.match(text, at):
                 at = plain.end()
-                if at >= self.size:
-                    break
+            if at >= self.size:
+                break
             char = text[at]
             if char in "\\'\"`$" and self.is_literal:
                 at += 1
+            elif _BLANK.match(text, at):  # a backslash at the end of a line, and blanks on the next
+                break
             elif char == "\\":
                 at = min(at + 2, self.size)
             elif char in "'\"`$":
                 at = self._quoted(at)
-            elif char in "<>" and at == start and text[at + 1 : at + 2] == "(":
-                at = self._substitution(at + 2)
-            elif char == "(" and not self.is_literal and _ASSIGNMENT.fullmatch(text, start, at):
-                at = self._array(at + 1)
-            elif char == "(" and not self.is_literal and at > start and text[at - 1] in "@?*+!":
-                at = self._arithmetic(at + 1, 1)
+            elif (after := self._opened(start, at)) is not None:
+                at = after
             else:
                 break
         return max(at, start + 1)
+
+    def _opened(self, start: int, at: int) -> int | None:
+        """Read what `<(`, `NAME=(` or `@(` opens within a word, None if it is no part of it."""
+        text = self.text
+        if self.is_literal:
+            return None
+        if text[at] in "<>" and at == start and text[at + 1 : at + 2] == "(":
+            return self._substitution(at + 2)
+        if text[at] != "(" or at == start:
+            return None
+        if _ASSIGNMENT.fullmatch(text, start, at):
+            return self._array(at + 1)
+        return self._arithmetic(at + 1, 1) if text[at - 1] in "@?*+!" else None
 
     def _single(self, at: int) -> int:
         end = self.text.find("'", at + 1)

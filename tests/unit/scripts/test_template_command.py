@@ -1,5 +1,6 @@
 """`mingle template` as a user runs it."""
 
+import json
 import os
 import re
 import subprocess
@@ -100,14 +101,90 @@ def test_list_show_and_eject(mingle: Mingle, tmp_path: Path) -> None:
     assert "\nchanged\n" in mingle("sbatch", "--", "train.py", HOME=str(tmp_path)).stdout
 
 
-def test_lint_prints_line_and_remedy(mingle: Mingle, tmp_path: Path) -> None:
-    """Each finding is a line with file, line, mistake and remedy, and the exit code is 1; a clean script has 0."""
-    (tmp_path / "job.sh").write_text("#!/bin/bash\nexport MASTER_PORT=29500\n")
-    done = mingle("--lint", "job.sh", cwd=tmp_path)
-    assert (done.returncode, done.stdout.count("\n")) == (1, 1)
-    assert done.stdout.startswith("job.sh:2: a fixed MASTER_PORT")
-    (tmp_path / "job.sh").write_text(mingle("sbatch", "--", "train.py").stdout)
-    assert mingle("--lint", "job.sh", cwd=tmp_path).returncode == 0
+TRAP = "#!/bin/bash\n#SBATCH --nodes=2\nsrun deepspeed train.py \udcff\n"
+FIXED = TRAP.replace("deepspeed", "mingle exec deepspeed")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Return a script with one trap, and a byte that is not UTF-8."""
+    path = tmp_path / "job.sh"
+    path.write_bytes(TRAP.encode(errors="surrogateescape"))
+    return path
+
+
+def lint(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run `mingle lint`."""
+    command = [sys.executable, "-m", "mingle_hooks", *arguments]
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, errors="surrogateescape", cwd=cwd, check=False, timeout=60
+    )
+
+
+@pytest.mark.parametrize("arguments", [["lint", "job.sh"], ["template", "--lint", "job.sh"], ["lint", "-"]])
+def test_lint_prints_line_trap_and_remedy(arguments: list[str], job: Path, tmp_path: Path) -> None:
+    """Each finding is a line, and the exit code is 1; a script without findings has 0."""
+    done = lint(*arguments, cwd=tmp_path, stdin=TRAP)
+    begin = "-" if arguments[-1] == "-" else "job.sh"
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (1, 1, "")
+    assert done.stdout.startswith(f"{begin}:3: no-rendezvous: deepspeed is not told of the other nodes")
+    assert done.stdout.endswith("; instead: `srun mingle exec deepspeed …`\n")
+    job.write_text(FIXED, errors="surrogateescape")
+    assert lint(*arguments, cwd=tmp_path, stdin=FIXED).returncode == 0
+
+
+def test_lint_reads_many_files_and_prints_json(job: Path, tmp_path: Path) -> None:
+    """Each finding has its file, line, kind, certainty, what happens and what to write."""
+    (tmp_path / "b.sh").write_text("torchrun --master_port=1 x.py\n")
+    done = lint("lint", "--json", "--nodes", "2", job.name, "b.sh", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert [(its["file"], its["line"], its["kind"], its["certainty"]) for its in found] == [
+        ("job.sh", 3, "no-rendezvous", "sure"),
+        ("b.sh", 1, "fixed-port", "sure"),
+    ]
+    assert found[0].keys() == {"file", "line", "kind", "mistake", "remedy", "certainty"}
+    assert done.returncode == 1
+
+
+def test_lint_prints_a_diff_that_patch_takes(job: Path, tmp_path: Path) -> None:
+    """The script with mingle in it; where that is not certain, the reason, on stderr, and 1."""
+    done = lint("lint", "--diff", "job.sh", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    subprocess.run(["git", "apply"], input=done.stdout.encode(errors="surrogateescape"), cwd=tmp_path, check=True)
+    assert job.read_bytes() == FIXED.encode(errors="surrogateescape")
+    unsure = TRAP.replace("srun", "srun -n9")
+    done = lint("lint", "--diff", "-", cwd=tmp_path, stdin=unsure)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("-: left as it is: line 3: deepspeed needs one task on each node")
+
+
+def test_lint_writes_the_fixed_script_and_keeps_the_old_one(job: Path, tmp_path: Path) -> None:
+    """With its mode, and not over an older FILE.orig; from stdin it goes to stdout."""
+    job.chmod(0o750)
+    assert lint("lint", "--fix", "job.sh", cwd=tmp_path).returncode == 0
+    assert job.read_bytes() == FIXED.encode(errors="surrogateescape")
+    assert (tmp_path / "job.sh.orig").read_bytes() == TRAP.encode(errors="surrogateescape")
+    assert (job.stat().st_mode & 0o777, sorted(os.listdir(tmp_path))) == (0o750, ["job.sh", "job.sh.orig"])
+    job.write_bytes(TRAP.encode(errors="surrogateescape"))
+    done = lint("lint", "--fix", "job.sh", cwd=tmp_path)
+    assert (done.returncode, job.read_bytes()) == (64, TRAP.encode(errors="surrogateescape"))
+    assert "job.sh.orig" in done.stderr
+    assert lint("lint", "--fix", "-", cwd=tmp_path, stdin=TRAP).stdout == FIXED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["lint"], "expected job scripts, or - for stdin; saw none"),
+        (["lint", "none.sh"], "none.sh: No such file"),
+        (["lint", "--nodes", "0", "-"], "0 is not in the range"),
+        (["lint", "--fix", "none.sh"], "none.sh: No such file"),
+    ],
+)
+def test_the_error_of_lint_has_a_remedy(arguments: list[str], expected: str, tmp_path: Path) -> None:
+    """One line, and nothing on stdout."""
+    done = lint(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout, expected in done.stderr) == (64, "", True)
 
 
 def test_jinja2_is_loaded_only_for_a_script() -> None:

@@ -1,0 +1,135 @@
+"""`mingle lint --diff`: what is left out, what is put in, and when a script stays as it is."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomllib
+from hypothesis import given, strategies as st
+
+from mingle_hooks.scripts.lint import lint_script
+from mingle_hooks.scripts.rewrite import fix_script
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "lint"
+FORMS = [form for path in sorted(DATA.glob("*.toml")) for form in tomllib.loads(path.read_text())["form"]]
+HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
+R = "--rdzv-backend=c10d --rdzv-endpoint=$H:29500"
+
+
+@pytest.mark.parametrize(
+    ("script", "fixed"),
+    [
+        (f"srun torchrun --nnodes=2 {R} x.py", "srun mingle exec torchrun x.py"),
+        ("torchrun --standalone \\\n  x.py \\\n  --lr 1", "srun mingle exec torchrun \\\n  x.py \\\n  --lr 1"),
+        (
+            f"H=$(hostname) # c\nsrun torchrun \\\n  --nnodes 2 \\\n  {R} \\\n  x.py",
+            "srun mingle exec torchrun \\\n  x.py",
+        ),
+        (f"H=`hostname`\necho $H\nA='torchrun {R}'\nsrun $A x.py", "A='mingle exec torchrun'\nsrun $A x.py"),
+        (
+            f'A=(\n  {R}\n  -v # c\n)\nsrun torchrun "${{A[@]}}" x.py',
+            'A=(\n  -v # c\n)\nsrun mingle exec torchrun "${A[@]}" x.py',
+        ),
+        (
+            "export MASTER_PORT=1 B=2\nMASTER_ADDR=a\nsrun python x.py",
+            "export B=2\nsrun mingle exec --scope task python x.py",
+        ),
+        ("srun bash -c 'torchrun --master_addr $A --master_port 1 x.py'", "srun bash -c 'mingle exec torchrun x.py'"),
+        ("export NCCL_SOCKET_IFNAME=eth0\nsrun deepspeed x.py", "srun mingle exec --for nccl deepspeed x.py"),
+        (
+            "i=0\nfor h in a b; do\n  ssh $h torchrun --node_rank $i x.py &\n  i=$((i+1))\ndone\nwait\nls",
+            "mingle run torchrun x.py\nls",
+        ),
+        (
+            "srun accelerate launch --machine_rank $SLURM_PROCID --main_process_ip $A x.py",
+            "srun mingle exec accelerate launch x.py",
+        ),
+        (
+            "export A=1; export MASTER_PORT=1; B=2\nsrun deepspeed x.py",
+            "export A=1; B=2\nsrun mingle exec deepspeed x.py",
+        ),
+        (
+            "if a; then\n  b\nfi\r\nsrun deepspeed x.py\r\n",
+            "if a; then\n  b\nfi\r\nsrun mingle exec deepspeed x.py\r\n",
+        ),
+    ],
+)  # fmt: skip
+def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed: str) -> None:
+    """And nothing else changes; the new script has no trap, and is not changed again."""
+    found = fix_script(HEAD + script)
+    assert (found.text, found.unsure) == (HEAD + fixed, ())
+    assert fix_script(found.text) == found
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("MASTER_ADDR=a\ncurl $MASTER_ADDR\nsrun deepspeed x.py", "line 5: this line uses MASTER_ADDR"),
+        ("if a; then\nMASTER_PORT=1\nfi\nsrun deepspeed x.py", "line 5: this line stands in a condition"),
+        ("a || MASTER_ADDR=b\nsrun deepspeed x.py", "line 4: this line is joined"),
+        ("srun --container-image=x deepspeed x.py", "line 4: mingle has to be installed in the container"),
+        ("srun apptainer exec x.sif deepspeed x.py", "line 4: mingle has to be installed in the container"),
+        ("srun -n16 deepspeed x.py", "line 4: deepspeed needs one task on each node, and 16 start on 2"),
+        ("srun -N $((N-1)) deepspeed x.py", "line 4: it may start on some of the job's nodes only"),
+        ("if a; then srun deepspeed x.py; fi", "line 4: it starts in a condition"),
+        ("ray start --head --port=6379\nsrun ray start --address=$H:6379", "line 4: ray start needs its own lines"),
+        (
+            "for h in a b; do\nssh $h torchrun --node_rank 0 --log $h x.py &\ndone",
+            "line 5: the command uses $h of the loop",
+        ),
+        ("for h in a b; do\ncp x $h\nssh $h torchrun x.py &\ndone", "line 5: the loop does more than"),
+        ("srun run.sh $HOSTNAME", "it starts no launcher that mingle knows"),
+        ("srun torchrun $EXTRA --nnodes=1 x.py", "line 4: $EXTRA may hold options of torchrun"),
+        ("srun deepspeed x.py 'a", "a quote or a parenthesis has no end"),
+        ("cat > x.sh <<E\n#SBATCH -N2\nsrun deepspeed x.py\nE", "it writes another job script"),
+        ("srun deepspeed x.py\n#" + "x" * (1 << 15), "it is longer than"),
+    ],
+)  # fmt: skip
+def test_a_script_of_which_that_is_not_certain_stays_as_it_is(script: str, reason: str) -> None:
+    """And the line that makes it uncertain is named."""
+    found = fix_script(HEAD + script)
+    assert found.text == HEAD + script
+    assert found.unsure[0].startswith(reason)
+
+
+def test_one_node_needs_no_world() -> None:
+    """A free port is enough."""
+    assert "torchrun --standalone" in fix_script("#SBATCH -N1\ntorchrun --master_port=1 x.py").unsure[0]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["name"])
+def test_forms_are_changed_only_where_their_judge_is_sure(form: dict[str, Any]) -> None:
+    """What is changed is a script for bash and has no trap; what is not has a reason, or no trap."""
+    found = fix_script(form["script"], form.get("nodes"))
+    if found.text != form["script"]:
+        assert form["sure"]
+        assert not lint_script(found.text, form.get("nodes"))
+        subprocess.run(["bash", "-n"], input=found.text, text=True, check=True)
+    else:
+        assert bool(found.unsure) == bool(lint_script(form["script"], form.get("nodes")))
+
+
+def test_most_forms_that_can_be_changed_are() -> None:
+    """Of those of which their judge is sure."""
+    sure = [form for form in FORMS if form["sure"] and form["traps"]]
+    changed = [form for form in sure if not fix_script(form["script"], form.get("nodes")).unsure]
+    assert len(changed) / len(sure) > 0.7
+
+
+PIECES = [
+    "srun ", "torchrun ", "x.py", "\n", " \\\n  ", "MASTER_ADDR=", "$(hostname)", "export ", "MASTER_PORT=29500",
+    "'", '"', "--nnodes=2 ", "--rdzv_endpoint=$MASTER_ADDR:1 ", "for h in a b; do ", "ssh $h ", "& ", "done", "wait",
+    "A=(", ")", "bash -c ", "$MASTER_ADDR", "echo ", "if a; then ", "fi", "; ", "#c", "f() { ", "}", "${A[@]} ",
+    "\r\n", "accelerate launch ",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+def test_any_script_is_changed_to_a_whole_one_or_not_at_all(text: str) -> None:
+    """What is changed keeps each line without an address, a port, a rank or a launcher."""
+    found = fix_script(HEAD + text)
+    if found.text != HEAD + text:
+        assert not found.unsure
+        assert not lint_script(found.text)
+        assert "mingle" in found.text
