@@ -86,10 +86,10 @@ def _read(file: str) -> str:
 
 
 _LINT_EXAMPLES = """\
-mingle lint job.sh                 # what goes wrong at run time, and what to write instead
-mingle lint --nodes 4 *.sbatch     # for `sbatch --nodes 4`
-mingle lint --diff job.sh          # the same script with mingle in it
-mingle lint --fix job.sh           # writes it; the old one is job.sh.orig"""
+mingle lint job.sh               # traps, and what to write instead
+mingle lint --nodes 4 *.sbatch   # for `sbatch --nodes 4`
+mingle lint --diff job.sh        # the same script with mingle in it
+mingle lint --fix job.sh         # writes it; the old one is job.sh.orig"""
 
 
 @click.command(cls=Grouped, examples=_LINT_EXAMPLES)
@@ -300,7 +300,8 @@ _SUBJECTS = {
     "security": "key keys",
     "schedulers/given-ranks": "kubeflow toolkit vessl",
     "schedulers/mpi": "mpirun pals",
-    "lint": "nodes-differ",
+    "differences": "nodes-differ",
+    "lint": "from-recipes traps",
     "schedulers/pbs": "openpbs pbspro",
     "extending": "plugins",
     "api": "python",

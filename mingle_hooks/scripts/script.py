@@ -68,7 +68,8 @@ def launcher(name: str) -> Launcher:
     """Return the launcher of this name. Raises UsageError, with the nearest name, for an unknown one."""
     if name in LAUNCHERS:
         return LAUNCHERS[name]
-    raise UsageError(f"a launcher out of {', '.join(LAUNCHERS)}", name, f"--launcher {nearest(name, LAUNCHERS)}")
+    remedy = "process" if name in FRAMEWORKS else nearest(name, LAUNCHERS)  # one process for each task
+    raise UsageError(f"a launcher out of {', '.join(LAUNCHERS)}", name, f"--launcher {remedy}")
 
 
 def program(command: tuple[str, ...], launcher: Launcher) -> tuple[str, ...]:

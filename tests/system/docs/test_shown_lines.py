@@ -105,12 +105,15 @@ def test_a_line_with_mingle_template_makes_a_script(four: Hosts, tmp_path: Path)
         assert "\n  torchrun train.py\n" in done.stdout
 
 
-def test_the_recipe_to_leave_is_found_by_lint(four: Hosts, tmp_path: Path) -> None:
-    """As job.sh."""
-    (tmp_path / "job.sh").write_text(find("from-recipes.md", "MASTER_PORT=29500").text)
+def test_the_recipe_to_leave_is_found_by_lint_and_changed(four: Hosts, tmp_path: Path) -> None:
+    """As job.sh: --fix writes what the page shows."""
+    (tmp_path / "job.sh").write_text(find("lint.md", "MASTER_PORT=29500").text)
     done = four[0].run(["bash", "-c", OWN["lint"]], cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "job.sh:5: a fixed MASTER_PORT" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "job.sh:5: fixed-port: this port is the same in all your jobs" in done.stdout
+    assert "+srun mingle exec --for nccl torchrun" in done.stdout
+    four[0].run(["mingle", "lint", "--fix", "job.sh"], cwd=tmp_path, check=True)
+    assert (tmp_path / "job.sh").read_text() == find("lint.md", "srun mingle exec --for nccl").text
 
 
 def command(block: Block, start: str) -> str:

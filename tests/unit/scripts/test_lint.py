@@ -1,5 +1,6 @@
 """The traps of job scripts: found on their lines, and nowhere else."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,15 @@ def test_forms_of_public_scripts_have_their_traps(form: dict[str, Any]) -> None:
     """Each form is a script of somebody's, made small; whoever wrote it down judged it before this linter was seen."""
     found = [f"{its.kind} {its.line}" for its in lint(form["script"], form.get("nodes"))]
     assert sorted(found) == sorted(trap for trap in form["traps"] if not trap.startswith("other"))
+
+
+def test_the_page_says_how_often_each_trap_was_seen() -> None:
+    """docs/lint.md has each kind once, with the number of forms that have it."""
+    page = (HERE.parents[3] / "docs" / "lint.md").read_text()
+    shown = {kind: int(number) for kind, number in re.findall(r"^\| `([\w-]+)` \| (\d+) \|", page, re.MULTILINE)}
+    kinds = [{trap.split()[0] for trap in form["traps"]} - {"other:"} for form in FORMS]
+    assert shown == {kind: sum(kind in its for its in kinds) for kind in TRAPS}
+    assert f"in {len(FORMS)} public scripts, of which {sum(map(bool, kinds))} have one" in page
 
 
 def test_several_jobs_of_one_file_are_read_apart() -> None:

@@ -67,6 +67,7 @@ def test_options_are_sbatchs_own_letters(mingle: Mingle) -> None:
     ("arguments", "expected"),
     [
         (["pbs", "--time", "soon", "--", "train.py"], "mingle: expected a duration; saw --time: 'soon'; try "),
+        (["pbs", "--launcher", "jax", "--", "train.py"], "saw jax; try --launcher process"),
         ([], "saw none; try `mingle template --help`"),
         (["--lint", "x", "list"], "saw both"),
         (["pbs"], "expected a training command; saw none; try -- train.py"),
