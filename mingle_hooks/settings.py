@@ -159,8 +159,10 @@ NO_SETTINGS = (
 )
 
 
-# Options of `mingle exec` only.
-ONLY_STARTED = ("together", "verbatim", "keep_key")
+# Options of `mingle exec` only, and those about output.
+ONLY_STARTED, ONLY_PRINTED = ("together", "verbatim", "keep_key"), ("shell", "on_failure")
+# What `mingle run` sets for each member, or has an option of its own for, and output.
+NOT_OF_RUN = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 # Option -> name: options without a value, which are settings or flags of one call, and options with one.
 FLAGS = {f"--{name.replace('_', '-')}": name for name in ("explain", "no_wait", "no_strict", *ONLY_STARTED)}
 _SWITCHES = (values.switch, values.differences)  # the readers of settings whose option has no value

@@ -195,8 +195,6 @@ KILL_TIMEOUT = Shown(END, "SECONDS", default="60s")
 ALL = "--all"
 # The options that `mingle env` and `mingle exec` show first.
 COMMON = ("id", "nodes", "alone", "rank", "slots", "scope", "master", "timeout", "iface", "frameworks")
-# Options about output, which `mingle exec` does not have.
-ONLY_PRINTED = ("shell", "on_failure")
 
 # Fields of a job description, by heading; scripts/job.py has their options.
 FIELDS = {

@@ -18,7 +18,7 @@ import click
 from mingle_hooks import keys, values
 from mingle_hooks.cli import commands
 from mingle_hooks.cli.answer import Flags, ProgressPrinter, execute, print_variables
-from mingle_hooks.cli.commands import CHECK, ONLY_PRINTED, RUN, SETTINGS, Grouped, Option, own_options, settings_options
+from mingle_hooks.cli.commands import CHECK, RUN, SETTINGS, Grouped, Option, own_options, settings_options
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
@@ -29,7 +29,7 @@ from mingle_hooks.run.starters import listed
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.settings import ONLY_STARTED, load, option_arguments
+from mingle_hooks.settings import NOT_OF_RUN, ONLY_PRINTED, ONLY_STARTED, load
 
 # `mingle hosts`, and `env` with unusual options, run on every node: what only `run`, `ls`, `show` and `kill` need takes
 # 50 ms, and is loaded there.
@@ -149,8 +149,6 @@ _RUN_COMMON = (
     *("hosts", "nodes", "spares", "restarts", "stall", "limit", "warn", "log_dir", "no_label"),
     *("slots", "scope", "timeout", "alone"),
 )
-# Options that the run sets for each member, and options about output.
-_NO_RUN_OPTIONS = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 
 
 @click.command(
@@ -161,7 +159,7 @@ _NO_RUN_OPTIONS = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
     context_settings={"allow_interspersed_args": False},
 )
 @partial(own_options, table=RUN, warn_signal={"default": "USR1"}, start_option={"multiple": True})
-@partial(settings_options, without=_NO_RUN_OPTIONS)
+@partial(settings_options, without=NOT_OF_RUN)
 @commands.command_argument
 def run(*, command: tuple[str, ...], **options: Any) -> int:
     """Run COMMAND on all hosts of the job as one.
@@ -172,9 +170,7 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     """
     from mingle_hooks.run import runner
 
-    own = runner.Options(**{name: options.pop(name) for name in runner.Options._fields})
-    settings = {name: value for name, value in options.items() if name not in ("explain", "verbatim", "keep_key")}
-    return runner.run_command(runner.plan_request(command, own, settings, option_arguments(options)))
+    return runner.run(command, options)
 
 
 # `mingle check`: find the node that differs before training starts.

@@ -15,7 +15,7 @@ from mingle_hooks.errors import LONGEST, MingleError, UsageError, limit, printab
 from mingle_hooks.export import shells
 from mingle_hooks.export.variables import leftovers
 from mingle_hooks.files import fill_standard_descriptors, write_stderr, write_stdout
-from mingle_hooks.settings import ONLY_STARTED, split_call
+from mingle_hooks.settings import FLAGS, NOT_OF_RUN, ONLY_STARTED, OPTIONS, split_call
 
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -114,9 +114,13 @@ def _run(arguments: list[str]) -> int:
 
         code = commands.run_click(arguments)
         return _fail(arguments, None, code) if code else 0
+    options, command = call
+    if arguments[0] == "run":
+        from mingle_hooks.run import runner
+
+        return runner.run(command, options)
     from mingle_hooks.cli import answer
 
-    options, command = call
     flags = answer.Flags(*(options.pop(flag, False) is True for flag in answer.Flags._fields))
     if command:
         return answer.execute(command, options, flags)
@@ -125,13 +129,21 @@ def _run(arguments: list[str]) -> int:
 
 
 def read_call(arguments: Sequence[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
-    """Return the options and flags of a plain call of `env` or `exec`, and for `exec` the command.
+    """Return the options and flags of a plain call of `env`, `exec` or `run`, and the command of the last two.
 
-    A plain one has only known options, with values that do not look like options; those of `exec` end at `--` or at the
-    first argument that is no option. None means that click, which knows the same options, must parse it: help and
-    mistakes too.
+    A plain one has only known options, with values that do not look like options; those before a command end at `--` or
+    at the first argument that is no option. None means that click, which knows the same options, must parse it: help
+    and mistakes too.
     """
-    found = split_call(arguments[1:]) if arguments and arguments[0] in ("env", "exec") else None
+    flags, texts = FLAGS, OPTIONS
+    if arguments[:1] == ["run"]:
+        from mingle_hooks.run.runner import Options
+
+        flags, texts = ({name: to for name, to in table.items() if to not in NOT_OF_RUN} for table in (FLAGS, OPTIONS))
+        own = {f"--{name.replace('_', '-')}": name for name in Options._fields if name != "start_option"}  # repeated
+        flags["--no-label"] = own.pop("--no-label")
+        texts |= own
+    found = split_call(arguments[1:], flags, texts) if arguments and arguments[0] in ("env", "exec", "run") else None
     if found is None:
         return None
     options, command = found

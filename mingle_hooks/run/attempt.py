@@ -33,7 +33,6 @@ class Plan(NamedTuple):
     window_s: float = 30.0
     warn_at_s: float | None = None
     limit_at_s: float | None = None
-    end_at_s: float | None = None  # the scheduler's own limit: TERM means it from then on
     stall_s: float | None = None  # a stall: no member writes for so long
     warn_signal: int = 10
     signals_reach_command: bool = False  # a signal of the scheduler reaches COMMAND as well as its agent
@@ -169,7 +168,7 @@ class Stopping:
         self._warning: float | None = None  # when the warning is due, or was
         self._warn_at: float | None = None  # when it is still to come
         self._limit_at: float | None = None
-        self._end_at = math.inf
+        self.end_at = math.inf  # the scheduler's own limit: TERM means it from then on
         self.is_hurried = self.was_warned = self._warned_by_clock = False
 
     def begin(self, now: float) -> None:
@@ -177,8 +176,6 @@ class Stopping:
         warn_s, limit_s, grace_s = self._plan.warn_at_s, self._plan.limit_at_s, self._plan.grace_s
         if warn_s is not None:
             self._warning = self._warn_at = now + warn_s
-        if self._plan.end_at_s is not None:
-            self._end_at = now + self._plan.end_at_s
         if limit_s is not None:
             usual_s, short_s = limit_s - grace_s - BEFORE_LIMIT_S, limit_s / 2  # COMMAND gets half of a short time
             self._limit_at = now + max(usual_s, short_s)
@@ -190,7 +187,7 @@ class Stopping:
 
     def is_limit(self, number: int, now: float) -> bool:
         """Tell whether a signal is the scheduler's at the time limit: TERM after the warning, or at the job's end."""
-        return number == TERM and (self.was_warned or now > self._end_at - _CLOCKS_S)
+        return number == TERM and (self.was_warned or now > self.end_at - _CLOCKS_S)
 
     def stop(self, number: int, now: float, status: int | None = None) -> bool:
         """Record a request to stop; tell whether it is the first."""

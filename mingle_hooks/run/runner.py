@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from io import FileIO
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from mingle_hooks import keys, values
 from mingle_hooks.errors import FactsError, MissingError, NetworkError, PlaceError, SecretError, UsageError, printable
@@ -37,7 +37,7 @@ from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.run.status import KillListener, RunnerProcess, RunState, RunStatus, StatusWriter, registry_directory
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
-from mingle_hooks.settings import Settings, load
+from mingle_hooks.settings import Settings, load, option_arguments
 from mingle_hooks.world import View
 
 MOST_RESTARTS = 1000
@@ -64,6 +64,17 @@ class Options(NamedTuple):
     again: str | None = None
     start_option: tuple[str, ...] = ()
     no_label: bool = False
+
+
+def run(command: tuple[str, ...], options: Mapping[str, Any]) -> int:
+    """Return the exit status of `mingle run`, by its options as they were typed.
+
+    Raises UsageError and FactsError, and what `run_command` raises.
+    """
+    own_options = Options(**{name: value for name, value in options.items() if name in Options._fields})
+    others = {name: value for name, value in options.items() if name not in Options._fields}
+    settings = {name: value for name, value in others.items() if name not in ("explain", "verbatim", "keep_key")}
+    return run_command(plan_request(command, own_options, settings, option_arguments(others)))
 
 
 class Request(NamedTuple):
@@ -101,6 +112,8 @@ def plan_request(
     else:
         starter, job = plan_hosts(facts, users, options.hosts, is_per_task=loaded.scope == "task")
     job = starters.with_options(starter, job, options.start_option)
+    if options.warn is not None and options.limit is None and job.end is None:
+        job = job._replace(end=starter.asked_end(job))
     needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
     key = keys.fresh() if needs_key else None
     return Request(
@@ -222,7 +235,6 @@ def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation)
         window_s=option_seconds(options.window, "--window", 30.0),
         warn_at_s=None if limit is None or warn is None else max(limit - warn, 0.0),
         limit_at_s=limit,
-        end_at_s=None if job.end is None else job.end - time.time(),
         stall_s=option_seconds(options.stall, "--stall", None),
         warn_signal=int(getattr(signal, f"SIG{name}")),
         signals_reach_command=starter.signals_reach_command,
@@ -443,6 +455,9 @@ class Runner:
         # Schedulers give a job's shell its script on stdin.
         if self._request.job.job_id is None and processes.has_input():
             self._warn("COMMAND does not get stdin; to read FILE on each host, run `sh -c 'COMMAND < FILE'`")
+        job = self._request.job
+        if (end := job.end or self._request.starter.asked_end(job)) is not None:
+            self.machine.stopping.end_at = self._loop.clock() + end - time.time()
         self._announce()
 
     def _announce(self) -> None:

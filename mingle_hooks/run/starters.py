@@ -116,6 +116,8 @@ class Starter(NamedTuple):
     keeps: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     completed: Callable[[Allocation], Allocation] = lambda job: job
+    # When it ends the job, where no variable says so: to ask takes 20 ms and more, so the agents are started before.
+    asked_end: Callable[[Allocation], int | None] = lambda _: None
 
     def launches(self, job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
         """Return what starts a program once on each of these hosts, with no arguments or variables but its own."""
@@ -299,14 +301,14 @@ def _tmrsh(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) ->
     return tuple(Launch((tmrsh, host, *program), (host,)) for host in hosts)
 
 
-def _pbs_completed(job: Allocation) -> Allocation:
-    """Return the allocation with the job's end by its walltime, which no variable has. Source: qstat(1B)."""
+def _pbs_end(job: Allocation) -> int | None:
+    """Return when PBS ends a job by its walltime, which no variable has. Source: qstat(1B)."""
     said = _asked(_of_pbs("qstat", job.environ), "-f", job.job_id or "")
     found = re.search(r"^\s*Resource_List\.walltime = (\d{1,6}):(\d\d):(\d\d)$", said, re.MULTILINE)
     if found is None:  # no limit, or no answer
-        return job
+        return None
     hours, minutes, seconds = map(int, found.groups())
-    return job._replace(end=end_of_job(str((hours * 60 + minutes) * 60 + seconds)))
+    return end_of_job(str((hours * 60 + minutes) * 60 + seconds))
 
 
 def _asked(*argv: str) -> str:
@@ -472,16 +474,16 @@ def _total(text: str) -> int:
 def _slurm_completed(job: Allocation) -> Allocation:
     """Return the allocation with what Slurm knows beyond its facts. Raises FactsError."""
     slots = _component_slots(job.environ) or _slots_in_order(job)
-    end = number(job.environ.get("SLURM_JOB_END_TIME") or "", least=1, most=2**32) or _slurm_end(job.job_id)
+    end = number(job.environ.get("SLURM_JOB_END_TIME") or "", least=1, most=2**32)
     wait = number(_slurm_setting(job.environ, "KillWait") or "", most=10**6)
     wait_s = job.kill_wait_s if wait is None else float(wait)
     return job._replace(hosts=tuple(slots), slots=tuple(slots.values()), end=end, kill_wait_s=wait_s)
 
 
-def _slurm_end(job_id: str | None) -> int | None:
+def _slurm_end(job: Allocation) -> int | None:
     """Return when Slurm ends a job, in seconds since 1970, as squeue says: before 23.02 no variable has it."""
     try:
-        said = _asked("squeue", "--noheader", "--format=%e", f"--jobs={job_id}").split()[0]
+        said = _asked("squeue", "--noheader", "--format=%e", f"--jobs={job.job_id}").split()[0]
         return int(time.mktime(time.strptime(said, "%Y-%m-%dT%H:%M:%S")))
     except (ValueError, IndexError, OverflowError):  # no limit, or no answer
         return None
@@ -564,6 +566,7 @@ TABLE = (
         takes_options=True,
         reads=_SLURM_READS,
         completed=_slurm_completed,
+        asked_end=_slurm_end,
     ),
     # It takes argv as it is. Source: pbsdsh(1) of Torque: -h names a host, -o hands the output to its caller.
     Starter(
@@ -596,7 +599,7 @@ TABLE = (
             *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
         ),
         reads=_PBS_READS,
-        completed=_pbs_completed,
+        asked_end=_pbs_end,
     ),
     # Source: blaunch(1). Sites differ in what it hands on.
     Starter(
@@ -691,7 +694,8 @@ def find(
         environ={name: value for name, value in environ.items() if name.startswith(starter.reads)},
     )
     is_here = not is_in_flux and count == 1 and not starter.is_at_once and own is not None
-    return (_BY_NAME["local"] if is_here else starter), starter.completed(job)
+    local = _BY_NAME["local"]._replace(asked_end=starter.asked_end)
+    return (local if is_here else starter), starter.completed(job)
 
 
 def with_options(starter: Starter, job: Allocation, options: tuple[str, ...]) -> Allocation:

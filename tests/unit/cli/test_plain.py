@@ -8,12 +8,18 @@ from typing import Any
 import click
 from hypothesis import given, strategies as st
 
-from mingle_hooks.cli.commands import settings_options
+from mingle_hooks.cli.commands import RUN, own_options, settings_options
 from mingle_hooks.cli.main import read_call
-from mingle_hooks.settings import FLAGS, ONLY_STARTED, OPTIONS
+from mingle_hooks.settings import FLAGS, NOT_OF_RUN, ONLY_STARTED, OPTIONS
 
+OF_RUN = [f"--{name.replace('_', '-')}" for name in RUN]
 WORDS = st.sampled_from(
-    [*OPTIONS, *FLAGS, *("x", "4", "--", "-h", "--help", "", "--id=a", "--id=", "--quiet=1", "a b", "=", "-", "--no")]
+    [
+        *OPTIONS,
+        *FLAGS,
+        *OF_RUN,
+        *("x", "4", "--", "-h", "--help", "", "--id=a", "--id=", "--quiet=1", "a b", "=", "-", "--no"),
+    ]
 )
 
 
@@ -23,8 +29,11 @@ def by_click(command: str, words: list[str]) -> tuple[dict[str, Any], tuple[str,
     def callback(**options: Any) -> dict[str, Any]:
         return options
 
-    wrapped = settings_options(callback, without=ONLY_STARTED if command == "env" else ())
-    if command == "exec":
+    without = {"env": ONLY_STARTED, "exec": (), "run": NOT_OF_RUN}[command]
+    wrapped = settings_options(callback, without=without)
+    if command == "run":
+        wrapped = own_options(wrapped, RUN)
+    if command != "env":
         wrapped = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)(wrapped)
     settings = {"allow_interspersed_args": command == "env"}
     try:
@@ -37,7 +46,7 @@ def by_click(command: str, words: list[str]) -> tuple[dict[str, Any], tuple[str,
     return {name: value for name, value in found.items() if value not in (None, False)}, rest
 
 
-@given(command=st.sampled_from(["env", "exec"]), words=st.lists(WORDS, max_size=8))
+@given(command=st.sampled_from(["env", "exec", "run"]), words=st.lists(WORDS, max_size=8))
 def test_a_call_that_is_read_is_the_one_that_click_reads(command: str, words: list[str]) -> None:
     """Whatever stands there, both readers agree on options, flags and the command to become."""
     call = read_call([command, *words])
@@ -54,11 +63,12 @@ PLAIN = {
     "exec --id a python3 -c pass --": ({"id": "a"}, "python3 -c pass --"),
     "exec --nodes=1 a.py --timeout 60": ({"nodes": "1"}, "a.py --timeout 60"),
     "exec -- -- x": ({}, "-- x"),
+    "run --no-label --hosts=a,b --nodes 1:2 x": ({"no_label": True, "hosts": "a,b", "nodes": "1:2"}, "x"),
 }
 # Help, mistakes and other commands.
 OTHERS = (
     *("", "key", "env --help", "env x", "env --id", "env --id --nodes", "exec --unknown true", "exec --id -- true"),
-    "exec --",
+    *("exec --", "run", "run --rank 1 x", "run --start-option=-x true"),
 )
 
 

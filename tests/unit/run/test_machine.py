@@ -353,7 +353,8 @@ def test_a_signal_that_ends_is_no_warning_at_another_time() -> None:
     ("number", "at", "status"), [(TERM, 597, 143), (TERM, 599, 75), (TERM, 640, 75), (INT, 640, 130)]
 )
 def test_term_at_the_jobs_end_is_its_time_limit(number: int, at: int, status: int) -> None:
-    run = started(end_at_s=600)
+    run = started()
+    run.machine.stopping.end_at = run.now + 600
     run.take(Noticed(None, number), *over(range(3)), after_s=at)
     assert run.status() == status
     assert [stop["why"] for stop in run.reports("stopped")] == ["its time limit has come" if status == 75 else ""]

@@ -40,6 +40,13 @@ def found(environ: dict[str, str], hostname: str = "node1", hosts: str | None = 
     return starter.name, job
 
 
+def asked_end(environ: dict[str, str]) -> int | None:
+    """Return when the scheduler of a job says that it ends."""
+    starter, job = starters.find(detect(environ, "node1"), environ)
+    assert job.end is None
+    return starter.asked_end(job)
+
+
 TABLE = toml((FOLDER.parent / "starters.toml").read_bytes())
 OTHERS = {
     "lsf": {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "node1 4 node2 2"},
@@ -88,7 +95,7 @@ def test_squeue_says_when_a_job_of_slurm_22_05_ends(
 ) -> None:
     executable(tmp_path / "squeue", f'#!/bin/sh\n[ "$*" = "--noheader --format=%e --jobs=1" ] && echo {said}\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert found(recorded("slurm-22.05.8/batch.1"))[1].end == end
+    assert asked_end(recorded("slurm-22.05.8/batch.1")) == end
 
 
 @pytest.mark.parametrize(
@@ -287,13 +294,16 @@ def test_qstat_says_when_a_job_of_pbs_ends(
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     environ = recorded("openpbs-23.06.06/job.0.ctl") | {"PATH": os.environ["PATH"]}
-    assert found(environ)[1].end is None  # there is no qstat
+    assert asked_end(environ) is None  # there is no qstat
     program = tmp_path / "qstat"
     program.write_text(
         f'#!/bin/sh\n[ "$*" = "-f 0.ctl" ] && printf "Job Id: %s\\n    Resource_List.walltime = {said}\\n" 0.ctl\n'
     )
     program.chmod(0o755)
-    assert found(environ)[1].end == (None if seconds is None else starters.end_of_job(seconds))
+    one = environ | {"PBS_NODEFILE": str(tmp_path / "one")}  # whose agent is started here
+    (tmp_path / "one").write_text("node1\n")
+    for its in (environ, one):
+        assert asked_end(its) == (None if seconds is None else starters.end_of_job(seconds))
 
 
 HEADS = {"lsf": "blaunch node2", "sge": "qrsh -inherit node2", "torque": "pbsdsh -o -h node2"}
