@@ -418,6 +418,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal
 # Events that are also written into all members' log files.
 _NOTED = ("failed", "stopped", "again")
 _LOOK_S = 0.005
+# The scheduler is asked for the job's end so long after the start: a squeue beside an srun delays it by 40 ms.
+ASK_S = 1.0
 # At the end, without any progress, the runner waits so long for output; then for agents; then for starters, which may
 # wait for hosts that are lost; then for starters that have got TERM.
 DRAIN_S, LEAVE_S, ALONE_S, END_S = 5.0, 5.0, 2.0, 1.0
@@ -455,10 +457,14 @@ class Runner:
         # Schedulers give a job's shell its script on stdin.
         if self._request.job.job_id is None and processes.has_input():
             self._warn("COMMAND does not get stdin; to read FILE on each host, run `sh -c 'COMMAND < FILE'`")
+        self._announce()
+        self._loop.after(ASK_S, self._ask_end)
+
+    def _ask_end(self) -> None:
+        """Learn when the scheduler ends the job."""
         job = self._request.job
         if (end := job.end or self._request.starter.asked_end(job)) is not None:
             self.machine.stopping.end_at = self._loop.clock() + end - time.time()
-        self._announce()
 
     def _announce(self) -> None:
         """Let `mingle ls`, `show` and `kill` find the run, if there is a home."""

@@ -116,7 +116,7 @@ class Starter(NamedTuple):
     keeps: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     completed: Callable[[Allocation], Allocation] = lambda job: job
-    # When it ends the job, where no variable says so: to ask takes 20 ms and more, so the agents are started before.
+    # When it ends the job, where no variable says so: to ask takes 20 ms and more.
     asked_end: Callable[[Allocation], int | None] = lambda _: None
 
     def launches(self, job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
