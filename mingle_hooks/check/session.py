@@ -18,11 +18,11 @@ from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer, parse
-from mingle_hooks.run import runner
-from mingle_hooks.run.hub import Launching, Sockets
+from mingle_hooks.run.launching import Launching, Sockets
 from mingle_hooks.run.messages import JOIN, Join, Leave, Link, Reception, Welcome
 from mingle_hooks.run.processes import shell_status
-from mingle_hooks.run.runner import Options, Request, facts_of, option_seconds, plan_hosts
+from mingle_hooks.run.request import Options, Request, facts_of, option_seconds, plan_hosts, plan_request
+from mingle_hooks.run.start import run_command
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.run.status import wait_for
 from mingle_hooks.schedulers.hostlist import fold
@@ -640,7 +640,7 @@ class Trials:
         self, command: tuple[str, ...], options: Options, settings: Mapping[str, object], note: Callable[[str], None]
     ) -> None:
         """Plan the runs. Raises UsageError and FactsError."""
-        self._request, self._note, self._count = runner.plan_request(command, options, settings, ()), note, 0
+        self._request, self._note, self._count = plan_request(command, options, settings, ()), note, 0
         if self._request.is_of_job:
             raise UsageError(
                 "a command that mingle starts on each host",
@@ -675,7 +675,7 @@ def _run_and_exit(request: Request) -> None:
     status = 70  # a bug in mingle
     try:
         os.dup2(_STDERR, _STDOUT)
-        status = runner.run_command(request)
+        status = run_command(request)
     except Exception as error:  # noqa: BLE001 - the caller's handlers belong to another process
         os.write(_STDERR, f"mingle check: {printable(error)}\n".encode())
     finally:

@@ -181,20 +181,20 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], flags:
 
     Raises what become_command() raises, and what a run raises.
     """
-    from mingle_hooks.run import runner
+    from mingle_hooks.run import start
 
     spec = member_spec(os.environ, options)
     if spec.nodes == 1 or FORMED in os.environ:
         return become_command(command, options, flags)
     launchers.check_command(command, spec, verbatim=flags.verbatim)
     launcher = None if flags.verbatim else launchers.recognise(command)
-    runner.check_together(spec, launcher and launcher.starts, no_wait=flags.no_wait)
+    start.check_together(spec, launcher and launcher.starts, no_wait=flags.no_wait)
     obstacle = obstacle_to(command, spec, verbatim=flags.verbatim)
     with ProgressPrinter(sys.stderr, quiet=spec.settings.quiet) as observer:
         # The run's own members are compared.
         view = join(spec, observer, wants_roster=True, command=None, obstacle=obstacle)
-    own = {**options, **flags._replace(no_wait=False, together=False)._asdict(), **runner.world_options(spec, view)}
-    return runner.run_together(command, spec, view, option_arguments(own))
+    own = {**options, **flags._replace(no_wait=False, together=False)._asdict(), **start.world_options(spec, view)}
+    return start.run_together(command, spec, view, option_arguments(own))
 
 
 def _starts_mingle(command: tuple[str, ...]) -> bool:

@@ -168,9 +168,9 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     status is that of the first failure, or 75 if a host or the network failed.
     Put options of mingle before COMMAND.
     """
-    from mingle_hooks.run import runner
+    from mingle_hooks.run import start
 
-    return runner.run(command, options)
+    return start.run(command, options)
 
 
 # `mingle check`: find the node that differs before training starts.
@@ -197,7 +197,7 @@ def check(*, command: str | None, bandwidth: bool, exclude: bool, force: bool, j
     # Only this command needs the package, which takes 20 ms to import.
     from mingle_hooks.check.report import report_page, table_lines, with_findings
     from mingle_hooks.check.session import Trials, check_request, run_check
-    from mingle_hooks.run.runner import Options
+    from mingle_hooks.run.request import Options
 
     hosts, start, timeout, limit, html = (more.pop(name) for name in ("hosts", "start", "timeout", "limit", "html"))
     trials = None
@@ -430,9 +430,9 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
     does not answer, its job is cancelled. The exit status is 0 only if the run
     has ended.
     """
-    from mingle_hooks.run import runner, status
+    from mingle_hooks.run import request, status
 
-    limit_s = runner.option_seconds(timeout, "--timeout", 0.0)
+    limit_s = request.option_seconds(timeout, "--timeout", 0.0)
     until = time.monotonic() + limit_s
     known = find_runs()
     run = known.one(name)

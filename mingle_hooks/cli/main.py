@@ -116,9 +116,9 @@ def _run(arguments: list[str]) -> int:
         return _fail(arguments, None, code) if code else 0
     options, command = call
     if arguments[0] == "run":
-        from mingle_hooks.run import runner
+        from mingle_hooks.run import start
 
-        return runner.run(command, options)
+        return start.run(command, options)
     from mingle_hooks.cli import answer
 
     flags = answer.Flags(*(options.pop(flag, False) is True for flag in answer.Flags._fields))
@@ -137,7 +137,7 @@ def read_call(arguments: Sequence[str]) -> tuple[dict[str, object], tuple[str, .
     """
     flags, texts = FLAGS, OPTIONS
     if arguments[:1] == ["run"]:
-        from mingle_hooks.run.runner import Options
+        from mingle_hooks.run.request import Options
 
         flags, texts = ({name: to for name, to in table.items() if to not in NOT_OF_RUN} for table in (FLAGS, OPTIONS))
         own = {f"--{name.replace('_', '-')}": name for name in Options._fields if name != "start_option"}  # repeated

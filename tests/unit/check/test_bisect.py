@@ -7,8 +7,9 @@ from itertools import combinations
 
 import pytest
 
+from mingle_hooks.check import session
 from mingle_hooks.check.session import MOST_RUNS, Trials, Verdict, bisect
-from mingle_hooks.run import runner
+from mingle_hooks.run.request import Options
 
 Passes = Callable[[tuple[str, ...]], bool]
 
@@ -99,9 +100,9 @@ def test_a_run_that_a_signal_ends_has_failed_with_the_status_of_a_shell(
     end: Callable[[], int], status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """128 and the signal's number."""
-    monkeypatch.setattr(runner, "run_command", lambda _request: end())
+    monkeypatch.setattr(session, "run_command", lambda _request: end())
     notes: list[str] = []
-    options = runner.Options(hosts="node1,node2", limit="10m")
+    options = Options(hosts="node1,node2", limit="10m")
     found = Trials(("true",), options, {}, notes.append).findings(("node1", "node2"))
     assert notes[0].startswith(f"run 1 on node[1-2]: failed with status {status} after ")
     assert [(finding.exclude, finding.remedy[:6]) for finding in found] == [((), "user: ")]

@@ -30,7 +30,7 @@ from mingle_hooks.check.session import (
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, body_of
 from mingle_hooks.run import starters
-from mingle_hooks.run.hub import Sockets
+from mingle_hooks.run.launching import Sockets
 from mingle_hooks.run.messages import JOIN, Join, Leave, Welcome
 from mingle_hooks.run.starters import Allocation
 from mingle_hooks.settings import load

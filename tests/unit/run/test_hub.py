@@ -16,7 +16,8 @@ from mingle_hooks.errors import NetworkError, NotExecutableError, PlaceError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import hub, messages, starters
-from mingle_hooks.run.hub import MOST_OUTPUT, EventCommand, Hub, Launching, Limit, Process, Processes, Sockets
+from mingle_hooks.run.hub import EventCommand, Hub
+from mingle_hooks.run.launching import MOST_OUTPUT, Launching, Limit, Process, Processes, Sockets
 from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet
 from mingle_hooks.run.messages import AGENT, WELCOME, Join, Link, Silence
 from mingle_hooks.run.starters import Allocation, Launch, Place

@@ -15,12 +15,13 @@ from cluster.waiting import until
 from mingle_hooks.errors import MissingError, UsageError
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.run import messages, output, runner as member, starters
+from mingle_hooks.run import messages, output, request as wanted, runner as member, start as started, starters
 from mingle_hooks.run.attempt import Plan
-from mingle_hooks.run.hub import Launching
+from mingle_hooks.run.launching import Launching
 from mingle_hooks.run.machine import Begin, Joined, Lost, Received
 from mingle_hooks.run.messages import Dump, End, Leave, Signal, Stacks, Start
-from mingle_hooks.run.runner import Options, Request, Requeues, Runner
+from mingle_hooks.run.request import Options, Request
+from mingle_hooks.run.runner import Requeues, Runner
 from mingle_hooks.run.starters import Starter
 from mingle_hooks.schedulers.detect import placed_by_run as placed
 from mingle_hooks.schedulers.facts import JobFacts
@@ -67,6 +68,7 @@ class Scene:
         self.loop = Loop(clock=lambda: self.now)
         starter = Starter("local", "", self._launches, 30.0, environment="own")
         self.launching = Launching(self.loop, starter, run.job, "agent", run.settings, None)
+        self.launching.start(run.plan.hosts)  # as run_command does
         self.runner = Runner(self.loop, run._replace(starter=starter), self.launching)
         self.agents = Agents()
         self.runner._hub = cast("Any", self.agents)
@@ -244,10 +246,10 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
     machine = SimpleNamespace(had_world=had_world, stopping=SimpleNamespace(was_warned=was_warned))
     ended: Any = SimpleNamespace(status=status, machine=machine)
     if isinstance(expected, tuple):
-        assert (member._again(of_job, ended), capfd.readouterr().out) == expected
+        assert (member.run_again(of_job, ended), capfd.readouterr().out) == expected
     else:
         with pytest.raises(MissingError, match=expected):
-            member._again(of_job, ended)
+            member.run_again(of_job, ended)
     if had_world or isinstance(expected, str):  # it counts anew
         assert Requeues(of_job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on()
 
@@ -259,7 +261,7 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
 def test_what_cannot_run_together_is_refused(scope: str, starts: str | None, *, no_wait: bool, seen: str) -> None:
     spec: Any = SimpleNamespace(settings=SimpleNamespace(scope=scope))
     with pytest.raises(UsageError, match=seen):
-        member.check_together(spec, starts, no_wait=no_wait)
+        started.check_together(spec, starts, no_wait=no_wait)
 
 
 def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) -> None:
@@ -476,10 +478,10 @@ def test_how_many_hosts_an_attempt_needs_and_takes(
 ) -> None:
     options = Options(nodes=nodes, spares=spares)
     if isinstance(expected, tuple):
-        assert member._counts(options, hosts) == expected
+        assert wanted._counts(options, hosts) == expected
     else:
         with pytest.raises(UsageError, match=expected):
-            member._counts(options, hosts)
+            wanted._counts(options, hosts)
 
 
 @pytest.mark.parametrize(
@@ -487,7 +489,7 @@ def test_how_many_hosts_an_attempt_needs_and_takes(
     [(None, (15.0, 600.0)), ("20", (20.0, 600.0)), ("700", (700.0, 700.0)), ("20,30", (20.0, 30.0))],
 )
 def test_silence_is_a_hosts_and_a_processs(text: str | None, silence: tuple[float, float]) -> None:
-    assert member._silence(text) == silence
+    assert wanted._silence(text) == silence
 
 
 @pytest.mark.parametrize(
@@ -505,7 +507,7 @@ def test_the_limit_is_the_users_or_if_there_is_a_warning_the_schedulers(
     options: Options, end_s: int | None, expected: tuple[float | None, float | None]
 ) -> None:
     job = starters.Allocation(("a",), (1,), end=None if end_s is None else int(time.time()) + end_s)
-    plan = member._plan(options, load({}, {}), starters.TABLE[0], job)
+    plan = wanted._plan(options, load({}, {}), starters.TABLE[0], job)
     assert (plan.warn_at_s, plan.limit_at_s) == (
         pytest.approx(expected[0], abs=1.5),
         pytest.approx(expected[1], abs=1.5),
@@ -515,11 +517,11 @@ def test_the_limit_is_the_users_or_if_there_is_a_warning_the_schedulers(
 def test_options_become_the_plan() -> None:
     job = starters.Allocation(("a", "b"), (3, 2), is_per_task=True)
     options = Options(restarts="3", grace="9", window="7", stall="20", warn_signal="SIGusr2")
-    plan = member._plan(options, load({}, {"timeout": 5.0}), starters.TABLE[0], job)
+    plan = wanted._plan(options, load({}, {"timeout": 5.0}), starters.TABLE[0], job)
     assert (plan.hosts, plan.slots, plan.restarts, plan.grace_s, plan.window_s) == (("a", "b"), (3, 2), 3, 9.0, 7.0)
     assert (plan.join_s, plan.stall_s, plan.warn_signal) == (5.0, 20.0, signal.SIGUSR2)
     with pytest.raises(UsageError, match="USR1, USR2, HUP, INT, TERM, QUIT; saw KILL"):
-        member._plan(Options(warn_signal="KILL"), load({}, {}), starters.TABLE[0], job)
+        wanted._plan(Options(warn_signal="KILL"), load({}, {}), starters.TABLE[0], job)
 
 
 @pytest.mark.parametrize(
@@ -541,5 +543,5 @@ def test_members_find_their_world_again_at_rank_0_unless_told_where(
     )
     settings = SimpleNamespace(master=master, source=lambda _name: via)
     spec: Any = SimpleNamespace(settings=settings, attempt=SimpleNamespace(id="7"), pinned=pinned)
-    assert member.world_options(spec, view) == {"id": "7", "nodes": None, "rank": None, **expected}
-    assert member._member_hosts(view) == ("a", "a.2", "b")
+    assert started.world_options(spec, view) == {"id": "7", "nodes": None, "rank": None, **expected}
+    assert started._member_hosts(view) == ("a", "a.2", "b")
