@@ -368,6 +368,20 @@ def test_what_stops_a_run_reaches_all_agents_once(
     assert scene.end() == (status, [status, status])
 
 
+@pytest.mark.parametrize(("after_s", "status"), [(0.5, 143), (1.5, 75)])
+def test_the_scheduler_tells_the_jobs_end_a_second_after_the_start(
+    scenes: Callable[..., Scene], after_s: float, status: int
+) -> None:
+    scene = scenes()
+    request = scene.runner._request
+    over = request.starter._replace(asked_end=lambda _: int(time.time()))
+    scene.runner._request = request._replace(starter=over)
+    scene.passes(after_s)
+    scene.signal(signal.SIGTERM)
+    scene.ended("ab")
+    assert scene.end() == (status, [status, status])
+
+
 def test_the_third_ctrl_c_ends_it_at_once(scenes: Callable[..., Scene]) -> None:
     scene = scenes()
     for _ in range(3):
