@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages
-from mingle_hooks.run.launching import IP_PKTINFO, Process, Processes, Sockets
+from mingle_hooks.run.launching import IP_PKTINFO, Sockets
 from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet, Received
 from mingle_hooks.run.messages import JOIN, RUNNER, Join, Leave, Link, RunnerMessage, Silence, Welcome
-from mingle_hooks.run.starters import Launch, Place
+from mingle_hooks.run.starters import Place
 
 Address = tuple[object, ...]
 
@@ -249,50 +246,3 @@ class Hub:
                     agent.is_quiet = True
                     self.on_event(Quiet(place))
         self._loop.after(max(next_s, _SHORTEST_LOOK_S), self._look)
-
-
-# An event's command has so long, in seconds; and so many events may wait for it.
-EVENT_S, MOST_EVENTS = 10.0, 1000
-
-
-class EventCommand:
-    """--on-event: runs a shell line for each event, which it gets on stdin, one after another.
-
-    `note(text)` comes once if that fails, or if too many events wait: then some are left out.
-    """
-
-    def __init__(self, loop: Loop, processes: Processes, line: str, note: Callable[[str], None]) -> None:
-        self._loop, self._processes, self._line, self._note = loop, processes, line, note
-        self._waiting: deque[bytes] = deque()
-        self.running: Process | None = None
-        self.done, self._has_failed = 0, False
-
-    def take(self, event: bytes) -> None:
-        """Run the line for an event, once it has ended for those before."""
-        if len(self._waiting) < MOST_EVENTS:
-            self._waiting.append(event)
-        else:
-            self._fail(f"{MOST_EVENTS} events wait for it")
-        self._next()
-
-    def _next(self) -> None:
-        if self.running is not None or not self._waiting:
-            return
-        launch = Launch(("/bin/sh", "-c", self._line), (), stdin=self._waiting.popleft())
-        try:
-            process = self.running = self._processes.start(launch, self._ended, os.environ)
-        except OSError as error:
-            self._fail(str(error.strerror))
-        else:
-            self._loop.after(EVENT_S, lambda: process.kill(signal.SIGKILL))
-
-    def _ended(self, _process: Process, status: int) -> None:
-        self.running, self.done = None, self.done + 1
-        if status:
-            self._fail(f"it ended with status {status}")
-        self._next()
-
-    def _fail(self, why: str) -> None:
-        if not self._has_failed:
-            self._has_failed = True
-            self._note(f"--on-event: {why}")

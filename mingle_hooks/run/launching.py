@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -161,6 +162,53 @@ class Processes:
         if not process.pipe.closed:
             self._loop.unwatch(process.pipe)
             process.pipe.close()
+
+
+# An event's command has so long, in seconds; and so many events may wait for it.
+EVENT_S, MOST_EVENTS = 10.0, 1000
+
+
+class EventCommand:
+    """--on-event: runs a shell line for each event, which it gets on stdin, one after another.
+
+    `note(text)` comes once if that fails, or if too many events wait: then some are left out.
+    """
+
+    def __init__(self, loop: Loop, processes: Processes, line: str, note: Callable[[str], None]) -> None:
+        self._loop, self._processes, self._line, self._note = loop, processes, line, note
+        self._waiting: deque[bytes] = deque()
+        self.running: Process | None = None
+        self.done, self._has_failed = 0, False
+
+    def take(self, event: bytes) -> None:
+        """Run the line for an event, once it has ended for those before."""
+        if len(self._waiting) < MOST_EVENTS:
+            self._waiting.append(event)
+        else:
+            self._fail(f"{MOST_EVENTS} events wait for it")
+        self._next()
+
+    def _next(self) -> None:
+        if self.running is not None or not self._waiting:
+            return
+        launch = Launch(("/bin/sh", "-c", self._line), (), stdin=self._waiting.popleft())
+        try:
+            process = self.running = self._processes.start(launch, self._ended, os.environ)
+        except OSError as error:
+            self._fail(str(error.strerror))
+        else:
+            self._loop.after(EVENT_S, lambda: process.kill(signal.SIGKILL))
+
+    def _ended(self, _process: Process, status: int) -> None:
+        self.running, self.done = None, self.done + 1
+        if status:
+            self._fail(f"it ended with status {status}")
+        self._next()
+
+    def _fail(self, why: str) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            self._note(f"--on-event: {why}")
 
 
 # Descriptors of each agent: two connections, its starter's output, its log; and those of this process itself, with

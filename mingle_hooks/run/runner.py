@@ -18,8 +18,8 @@ from mingle_hooks.net.addresses import hostname, interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.run import attempt, machine, messages, processes, starters, status as runs
 from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED
-from mingle_hooks.run.hub import EVENT_S, EventCommand, Hub
-from mingle_hooks.run.launching import Launching, Process
+from mingle_hooks.run.hub import Hub
+from mingle_hooks.run.launching import EVENT_S, EventCommand, Launching, Process
 from mingle_hooks.run.machine import Begin, Event, Machine
 from mingle_hooks.run.messages import DRAINED, Start
 from mingle_hooks.run.output import Logs, Output

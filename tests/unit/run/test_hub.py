@@ -1,27 +1,21 @@
-"""The hub: which agents are here and alive; and the starters, real programs on this host."""
+"""The hub: which agents are here and alive."""
 
 import math
-import os
-import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.gathering import no_descriptor_left
 
-from mingle_hooks.errors import NetworkError, NotExecutableError, PlaceError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
-from mingle_hooks.run import hub, messages, starters
-from mingle_hooks.run.hub import EventCommand, Hub
-from mingle_hooks.run.launching import MOST_OUTPUT, Launching, Limit, Process, Processes, Sockets
+from mingle_hooks.run import messages
+from mingle_hooks.run.hub import Hub
+from mingle_hooks.run.launching import Sockets
 from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet
 from mingle_hooks.run.messages import AGENT, WELCOME, Join, Link, Silence
-from mingle_hooks.run.starters import Allocation, Launch, Place
-from mingle_hooks.settings import load
+from mingle_hooks.run.starters import Place
 
 SECRET = Secret(b"s" * 32)
 # The second is as short as the first: kernels here acknowledge by the real clock, and not by the test's.
@@ -238,18 +232,6 @@ def test_welcome_has_the_number_and_the_port_for_heartbeats(scene: Scene) -> Non
     assert said == [(WELCOME, {"number": 0, "port": scene.sockets.port, "silence": 15000, "pause": 15000})]
 
 
-def test_the_sockets_are_on_a_port_of_the_range() -> None:
-    chosen = range(17987, 17989)
-    with (
-        closing(Sockets(is_local=False, port_range=chosen)) as first,
-        closing(Sockets(is_local=False, port_range=chosen)) as second,
-    ):
-        assert {first.port, second.port} == {*chosen}
-        assert {sock.getsockname()[1] for sock in (*first.listeners, *first.datagrams)} == {first.port}
-        with pytest.raises(NetworkError, match="2 of 17987-17988 are taken"):
-            Sockets(is_local=False, port_range=chosen)
-
-
 def test_agents_wait_while_the_runner_is_out_of_descriptors(scene: Scene) -> None:
     link = scene.link()
     with no_descriptor_left(256):
@@ -260,137 +242,3 @@ def test_agents_wait_while_the_runner_is_out_of_descriptors(scene: Scene) -> Non
     link.send_record(Join("a", 0, 1, is_output=False))
     scene.turn()
     assert [*scene.hub.here] == [0]
-
-
-ENVIRON = {"PATH": "/usr/bin:/bin", "LANG": "C"}
-# A bound on what hangs, not a measure.
-PATIENCE_S = 30.0
-
-
-class Started:
-    """Processes of one loop, and what came of them."""
-
-    def __init__(self, loop: Loop) -> None:
-        self.loop, self.output = loop, b""
-        self.ended: list[tuple[Process, int]] = []
-        self.processes = Processes(loop, ENVIRON, self._say, Limit(1))
-
-    def start(self, *argv: str, stdin: bytes | None = None) -> Process:
-        return self.processes.start(Launch(argv, ("node1",), stdin), lambda *how: self.ended.append(how))
-
-    def until(self, holds: Callable[[], object]) -> None:
-        def look() -> None:
-            self.processes.poll()
-            self.loop.after(0.01, look)
-
-        look()
-        end = self.loop.clock() + PATIENCE_S
-        self.loop.run(lambda: bool(holds()) or self.loop.clock() > end)
-        assert holds()
-
-    def done(self, *argv: str, stdin: bytes | None = None) -> tuple[int, str]:
-        """Return the status and the output of one."""
-        process = self.start(*argv, stdin=stdin)
-        self.until(lambda: self.ended)
-        assert self.ended[0][0] is process
-        return self.ended[0][1], self.output.decode()
-
-    def _say(self, data: bytes) -> None:
-        self.output += data
-
-
-@pytest.fixture
-def started() -> Iterator[Started]:
-    with Loop() as loop:
-        made = Started(loop)
-        yield made
-        for process in made.processes.running:
-            process.kill(signal.SIGKILL)
-        made.until(lambda: not made.processes.running)
-
-
-@pytest.mark.parametrize(
-    ("line", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("exit 255", 255)]
-)
-def test_its_status_is_a_shells(started: Started, line: str, status: int) -> None:
-    assert started.done("sh", "-c", f"echo out; echo err >&2; {line}") == (status, "out\nerr\n")
-
-
-def test_it_reads_what_it_is_given_or_nothing(started: Started) -> None:
-    data = os.urandom(300_000).hex().encode()  # more than a pipe holds
-    assert started.done("sh", "-c", "wc -c; cat", stdin=data)[1].startswith(str(len(data)))
-    started.ended.clear()
-    started.output = b""
-    assert started.done("cat") == (0, "")
-
-
-def test_only_the_end_of_what_it_wrote_is_kept(started: Started) -> None:
-    started.done("sh", "-c", f"head -c {MOST_OUTPUT * 3} /dev/zero; echo end")
-    assert len(started.ended[0][0].output) == MOST_OUTPUT
-    assert started.ended[0][0].output.endswith(b"end\n")
-    assert len(started.output) == MOST_OUTPUT * 3 + 4
-
-
-def test_it_has_three_streams_a_session_of_its_own_and_no_signal_ignored_that_was_not() -> None:
-    """Though this process's parent left something open; Python ignores two signals for itself."""
-    left, right = os.pipe()
-    os.set_inheritable(left, True)  # noqa: FBT003 - os's own
-    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
-    try:
-        with Loop() as loop:
-            status, text = Started(loop).done(
-                "sh", "-c", "ls /proc/$$/fd; ps -o sid= $$; echo $$; grep SigI /proc/$$/status"
-            )
-    finally:
-        os.close(left)
-        os.close(right)
-    *descriptors, session, own, _, ignored = text.split()
-    assert (status, descriptors, session) == (0, ["0", "1", "2"], own)
-    assert not int(ignored, 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
-
-
-def test_a_program_that_is_not_there_is_the_callers_error(started: Started) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(FileNotFoundError):
-        started.start("no-such-program")
-    assert started.processes.running == ()
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-
-    def no_place(*_words: object) -> None:
-        raise PlaceError("a directory for the environment", "none", "a home")
-
-    monkeypatch.setattr(starters, "write_environ", no_place)
-    job = Allocation(("node1",), (1,), own="node1")
-    starter = next(row for row in starters.TABLE if row.name == "lsf")
-    with Loop() as loop, closing(Launching(loop, starter, job, "agent", load({}, {}), None)) as launching:
-        with pytest.raises(PlaceError):
-            launching.start(("node1",))
-        assert launching.processes.running == ()
-
-
-def test_where_a_python_cannot_start_programs_the_command_is_refused(
-    started: Started, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """PyPy has no posix_spawnp."""
-    monkeypatch.delattr(os, "posix_spawnp")
-    with pytest.raises(NotExecutableError, match="expected CPython for this command; saw cpython; try mingle exec"):
-        started.start("true")
-
-
-def test_a_line_for_events_that_hangs_is_ended_and_what_it_cannot_take_is_left_out(
-    started: Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(hub, "EVENT_S", 0.05)
-    monkeypatch.setattr(hub, "MOST_EVENTS", 2)
-    notes: list[str] = []
-    line = f"read event; echo $event >>{tmp_path}/events; [ $event != first ] || sleep 60"
-    events = EventCommand(started.loop, started.processes, line, notes.append)
-    for event in (b"first\n", b"second\n", b"third\n", b"fourth\n"):
-        events.take(event)
-    assert notes == ["--on-event: 2 events wait for it"]
-    started.until(lambda: events.done == 3)
-    assert (tmp_path / "events").read_text() == "first\nsecond\nthird\n"
-    assert started.processes.running == ()

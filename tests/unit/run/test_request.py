@@ -1,0 +1,86 @@
+"""What the options of a run make of its plan."""
+
+import signal
+import time
+
+import pytest
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.run import request, starters
+from mingle_hooks.run.request import Options
+from mingle_hooks.settings import load
+
+ONE = "a run on all 4 hosts; saw 1 \\(--nodes\\); try no --nodes, --spares 3"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "spares", "hosts", "expected"),
+    [
+        (None, None, 4, (4, 4)),
+        (None, "1", 4, (3, 3)),
+        ("2", None, 4, (2, 2)),
+        ("4", None, 4, (4, 4)),
+        ("2:3", "1", 4, (2, 3)),
+        ("2:9", "1", 4, (2, 3)),
+        ("1:2", None, 4, (1, 2)),
+        ("1", None, 1, (1, 1)),
+        ("1", "3", 4, (1, 1)),
+        ("1", None, 4, ONE),
+        ("5", None, 4, "5 hosts that train; saw 4 of them; try a smaller"),
+        ("4", "1", 4, "4 hosts that train; saw 4 of them, 1 of these spares"),
+        ("3:2", None, 4, "3 hosts that train"),
+        (None, "4", 4, "a host that trains"),
+        ("0", None, 4, "--nodes"),
+        ("2:0", None, 4, "--nodes"),
+        (None, "x", 4, "--spares"),
+    ],
+)
+def test_how_many_hosts_an_attempt_needs_and_takes(
+    nodes: str | None, spares: str | None, hosts: int, expected: tuple[int, int] | str
+) -> None:
+    options = Options(nodes=nodes, spares=spares)
+    if isinstance(expected, tuple):
+        assert request._counts(options, hosts) == expected
+    else:
+        with pytest.raises(UsageError, match=expected):
+            request._counts(options, hosts)
+
+
+@pytest.mark.parametrize(
+    ("text", "silence"),
+    [(None, (15.0, 600.0)), ("20", (20.0, 600.0)), ("700", (700.0, 700.0)), ("20,30", (20.0, 30.0))],
+)
+def test_silence_is_a_hosts_and_a_processs(text: str | None, silence: tuple[float, float]) -> None:
+    assert request._silence(text) == silence
+
+
+@pytest.mark.parametrize(
+    ("options", "end_s", "expected"),
+    [
+        (Options(), None, (None, None)),
+        (Options(limit="60"), None, (None, 60.0)),
+        (Options(limit="60", warn="50"), 90, (10.0, 60.0)),
+        (Options(limit="60", warn="70"), None, (0.0, 60.0)),
+        (Options(), 90, (None, None)),
+        (Options(warn="50"), 90, (40.0, 90.0)),
+    ],
+)
+def test_the_limit_is_the_users_or_if_there_is_a_warning_the_schedulers(
+    options: Options, end_s: int | None, expected: tuple[float | None, float | None]
+) -> None:
+    job = starters.Allocation(("a",), (1,), end=None if end_s is None else int(time.time()) + end_s)
+    plan = request._plan(options, load({}, {}), starters.TABLE[0], job)
+    assert (plan.warn_at_s, plan.limit_at_s) == (
+        pytest.approx(expected[0], abs=1.5),
+        pytest.approx(expected[1], abs=1.5),
+    )
+
+
+def test_options_become_the_plan() -> None:
+    job = starters.Allocation(("a", "b"), (3, 2), is_per_task=True)
+    options = Options(restarts="3", grace="9", window="7", stall="20", warn_signal="SIGusr2")
+    plan = request._plan(options, load({}, {"timeout": 5.0}), starters.TABLE[0], job)
+    assert (plan.hosts, plan.slots, plan.restarts, plan.grace_s, plan.window_s) == (("a", "b"), (3, 2), 3, 9.0, 7.0)
+    assert (plan.join_s, plan.stall_s, plan.warn_signal) == (5.0, 20.0, signal.SIGUSR2)
+    with pytest.raises(UsageError, match="USR1, USR2, HUP, INT, TERM, QUIT; saw KILL"):
+        request._plan(Options(warn_signal="KILL"), load({}, {}), starters.TABLE[0], job)
