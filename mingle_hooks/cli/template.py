@@ -66,7 +66,7 @@ def _lint(files: tuple[str, ...], nodes: int | None = None, *, as_json: bool = F
         write_stdout(json.dumps([{"file": file, **finding._asdict()} for file, finding in found], indent=2) + "\n")
     for file, finding in found if not as_json else ():
         sure = "" if finding.certainty == "sure" else f" ({finding.certainty})"
-        write_stdout(f"{file}:{finding.line}: {finding.kind}{sure}: {finding.mistake}; instead: {finding.remedy}\n")
+        write_stdout(f"{file}:{finding.line}: {finding.kind}{sure}: {finding.mistake}; try {finding.remedy}\n")
     if found:
         raise click.exceptions.Exit(1)
 

@@ -63,8 +63,6 @@ def requested(text: str, nodes: int | None = None) -> Requested:
     found = nodes or found
     if not found and tasks:
         found = -(-tasks // each) if each else 1 if tasks == 1 else 0
-    elif not found and scheduler == "slurm" and each and not re.search(r"(?:--nodes[= ]|-N ?)\$", text):
-        found = 1
     return Requested(found, tasks or (each * found or None) or processes or None, line, scheduler)
 
 
@@ -384,7 +382,8 @@ class _Walk:
                 insort(self.assignments.setdefault(match[1], []), found, key=lambda assignment: assignment.span.start)
         for word in command.words if command.name == ":" else ():
             if match := _DEFAULT.search(word.text):
-                value = word.part(match.end(), word.text.rfind("}"))
+                end = word.text.find("}", match.end())
+                value = word.part(match.end(), len(word.text) if end < 0 else end)
                 found = Assignment(match[1], value, command, word, is_appended=False, is_array=False)
                 insort(self.assignments.setdefault(match[1], []), found, key=lambda assignment: assignment.span.start)
 

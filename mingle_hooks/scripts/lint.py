@@ -113,13 +113,14 @@ def _advice(job: Job) -> str:
     launches = [launch for launch in job.launches if launch.program in MULTI]
     if launches and not job.is_several:
         return "`torchrun --standalone`"
+    launches += [launch for launch in job.launches if launch.program == "python" and launch.place == "step"]
     return _remedy(job, launches[0]) if launches else "`mingle exec`"
 
 
 def _port(job: Job) -> Iterator[Finding]:
     """Find ports that are the same in all jobs."""
     mistake = "this port is the same in all your jobs: two of them on one node collide, or join each other's world"
-    remedy = f"leave it out: {_advice(job)} finds a free one"
+    remedy = f"leaving it out: {_advice(job)} finds a free one"
     for at in _ports(job):
         yield Finding(job.lines.line(at), "fixed-port", mistake, remedy)
 
@@ -225,7 +226,7 @@ def _own_address(job: Job) -> Iterator[Finding]:
     if not job.is_several:
         return
     alone = "each node takes itself for rank 0, and waits for the others or trains alone"
-    remedy = f"leave it out: {_advice(job)} finds rank 0"
+    remedy = f"leaving it out: {_advice(job)} finds rank 0"
     for text, at, place in _addresses(job):
         line = job.lines.line(at)
         if not job.assignments.keys().isdisjoint({"HOST", "HOSTNAME"}.intersection(NAMES.findall(text))):
@@ -249,7 +250,7 @@ def _hostname_i(job: Job) -> Iterator[Finding]:
                     job.lines.line(at),
                     "hostname-i",
                     mistake,
-                    f"leave it out: {_advice(job)} finds the address",
+                    f"leaving it out: {_advice(job)} finds the address",
                     "likely",
                 )
     for launch in job.launches:
@@ -259,7 +260,7 @@ def _hostname_i(job: Job) -> Iterator[Finding]:
                     job.lines.line(arg.word.start),
                     "hostname-i",
                     mistake,
-                    f"leave it out: {_advice(job)} finds the address",
+                    f"leaving it out: {_advice(job)} finds the address",
                     "likely",
                 )
 
@@ -344,10 +345,12 @@ def _rendezvous(job: Job) -> Iterator[Finding]:
         if at and (alone or number == "1"):
             if not job.is_conditional(at.word.start) and not job.is_conditional(launch.at.start):
                 mistake = "each node trains alone, and knows nothing of the others"
-                yield Finding(job.lines.line(launch.at.start), "each-alone", mistake, f"leave out {at.text}: {remedy}")
+                yield Finding(
+                    job.lines.line(launch.at.start), "each-alone", mistake, f"leaving out {at.text}: {remedy}"
+                )
         elif nodes and number.isdigit() and (started := started_tasks(job, launch)[0]) and int(number) != started:
             mistake = f"{launch.program} waits for {number} nodes, and starts on {started}"
-            yield Finding(job.lines.line(nodes.word.start), "node-count", mistake, f"leave it out: {remedy}")
+            yield Finding(job.lines.line(nodes.word.start), "node-count", mistake, f"leaving it out: {remedy}")
         rows = _RENDEZVOUS["c10d" if launch.has_value("--rdzv-backend", "c10d") else launch.program]
         is_told = launch.is_mingle or asks or launch.is_open or all(launch.has(*row) for row in rows)
         if launch.place == "step" and not is_told and not alone and number != "1":

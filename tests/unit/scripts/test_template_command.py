@@ -129,7 +129,7 @@ def test_lint_prints_line_trap_and_remedy(arguments: list[str], job: Path, tmp_p
     begin = "-" if arguments[-1] == "-" else "job.sh"
     assert (done.returncode, done.stdout.count("\n"), done.stderr) == (1, 1, "")
     assert done.stdout.startswith(f"{begin}:3: no-rendezvous: deepspeed is not told of the other nodes")
-    assert done.stdout.endswith("; instead: `srun mingle exec deepspeed …`\n")
+    assert done.stdout.endswith("; try `srun mingle exec deepspeed …`\n")
     job.write_text(FIXED, errors="surrogateescape")
     assert lint(*arguments, cwd=tmp_path, stdin=FIXED).returncode == 0
 
