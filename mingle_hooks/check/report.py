@@ -9,7 +9,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from statistics import median
 from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import __version__, files
@@ -482,7 +481,7 @@ def _table_cells(host: Host, named: set[str], pairs: list[Pair], flows: list[Flo
         host.name,
         state,
         *((best.address, best.iface, best.mtu) if best else (None, None, None)),
-        f"{median(rtts) / 1000:.2f} ms" if rtts else None,
+        f"{sorted(rtts)[len(rtts) // 2] / 1000:.2f} ms" if rtts else None,
         _lost_text(pairs),
         host.gpus,
         *(_space_text(free.get(path)) for path in ("/dev/shm", "/tmp")),  # noqa: S108 - what is checked
