@@ -367,9 +367,14 @@ def _forget_errors(sock: socket.socket) -> None:
 
 # The MTUs of networks; those above the MTU of either interface are not tried.
 _SIZES = (65520, 9000, 8900, 4092, 2044, 1500, 1460, 1450, 1400, 1280, 576)
-# The largest is sent first, alone. Until it is confirmed, all are sent after each of these seconds: one may be lost.
-_AGAIN_S = (0.1, 0.3, 0.7)
+# The largest is sent first, alone. Until it is confirmed, all are sent after so many seconds more: one may be lost.
+_AGAIN_S = (0.1, 0.2, 0.4)
+# Where an answer has taken as long as this, or none has come yet, what is sent again waits twice as long, and at most
+# three times: busy hosts' answers are late and not lost, and each more is more to do for them.
+_SLOW_S, _MOST_SLOWER = 0.05, 2.0
 _LARGEST = 65535
+# One datagram of so many is answered, and the last one: for the round trip, and to know when all have arrived.
+_ECHOED = 3
 # A connection that is not answered is tried again after these seconds: by itself TCP waits for one and for two more.
 _CALL_S, _CALLS = 0.3, 3
 # A bit of the network's number in datagrams to the port that the kernel chose.
@@ -410,6 +415,8 @@ class ProbeRun:
         self._loop, self._secret, self._datagrams = loop, secret, datagrams
         self._count, self._turn_s, self._is_over = order.datagrams, order.turn_us / 10**6, False
         self._ways = {(peer.number, peer.network): Way(peer) for peer in order.peers}
+        self._pings = -(-self._count // _ECHOED)
+        self._slowest_s: float | None = None
         for way in self._ways.values():
             loop.after(way.peer.turn * self._turn_s, lambda way=way: self._ping(way))  # type: ignore[misc]
 
@@ -420,7 +427,7 @@ class ProbeRun:
             len(way.closed) == len(way.ports)
             and (way.free_echo or not way.peer.free_port)
             and way.sent == self._count
-            and (not way.peer.begins or (way.echoes == self._count and (way.mtu or 0) >= way.want))
+            and (not way.peer.begins or (way.echoes == self._pings and (way.mtu or 0) >= way.want))
             for way in self._ways.values()
         )
 
@@ -433,6 +440,7 @@ class ProbeRun:
             way.free_echo = True
         elif packet.kind == ECHO:
             took_ns = time.monotonic_ns() - packet.time
+            self._slowest_s = max(self._slowest_s or 0.0, took_ns / 10**9)
             way.echoes += 1
             way.rtt_ns = took_ns if way.rtt_ns is None else min(way.rtt_ns, took_ns)
         else:
@@ -456,12 +464,19 @@ class ProbeRun:
         peer = way.peer
         for port in way.ports:
             self._call(way, port)
-        for after_s in (0.0, *_AGAIN_S) if peer.free_port else ():
-            self._loop.after(after_s, lambda: self._ping_free(way))
+        if peer.free_port:
+            self._ping_free(way)
         if peer.begins:
-            self._loop.after(self._turn_s, lambda: self._send_size(way, way.want))
-            for after_s in _AGAIN_S:
-                self._loop.after(self._turn_s + after_s, lambda: self._sizes(way))
+            self._loop.after(self._turn_s, lambda: self._send_sizes(way, (way.want,)))
+
+    def _again(self, after_s: float, call: Callable[[], None]) -> None:
+        """Call after so many seconds, or later where answers are slow."""
+
+        def wait() -> None:
+            slower = _MOST_SLOWER if self._slowest_s is None else min(self._slowest_s / _SLOW_S, _MOST_SLOWER)
+            self._loop.after(after_s * slower, call)
+
+        self._loop.after(after_s, wait)
 
     def _call(self, way: Way, port: int, tries: int = _CALLS) -> None:
         def ended(reason: str) -> None:
@@ -470,13 +485,14 @@ class ProbeRun:
 
         if tries and port not in way.closed and not self._is_over:
             way.calls.append(Call(self._loop, self._secret, way.peer.number, (way.peer.theirs, port), ended))
-            self._loop.after(_CALL_S, lambda: self._call(way, port, tries - 1))
+            self._again(_CALL_S, lambda: self._call(way, port, tries - 1))
 
     def _ping(self, way: Way) -> None:
         """Send one datagram, and the next later, so that a slow host reads in between."""
         if self._is_over or way.sent == self._count:
             return
-        if not self._send(way, PING if way.peer.begins else NOTE, way.sent):
+        is_ping = way.peer.begins and (way.sent + 1 - self._count) % _ECHOED == 0
+        if not self._send(way, PING if is_ping else NOTE, way.sent):
             way.had_no_room = True
             self._loop.after(_ROOM_S, lambda: self._ping(way))
             return
@@ -485,17 +501,21 @@ class ProbeRun:
         way.sent += 1
         self._loop.after(self._turn_s / self._count, lambda: self._ping(way))
 
-    def _ping_free(self, way: Way) -> None:
-        if not way.free_echo:
-            self._send(way, PING, 0, _FREE)
+    def _ping_free(self, way: Way, again_s: tuple[float, ...] = _AGAIN_S) -> None:
+        if way.free_echo or self._is_over:
+            return
+        self._send(way, PING, 0, _FREE)
+        if again_s:
+            self._again(again_s[0], lambda: self._ping_free(way, again_s[1:]))
 
-    def _sizes(self, way: Way) -> None:
-        if (way.mtu or 0) < way.want:
-            for size in dict.fromkeys((way.want, *(size for size in _SIZES if size < way.want))):
-                self._send_size(way, size)
-
-    def _send_size(self, way: Way, size: int) -> None:
-        self._send(way, SIZE, size)
+    def _send_sizes(self, way: Way, sizes: tuple[int, ...], again_s: tuple[float, ...] = _AGAIN_S) -> None:
+        if (way.mtu or 0) >= way.want or self._is_over:
+            return
+        for size in sizes:
+            self._send(way, SIZE, size)
+        if again_s:
+            every = way.want, *(size for size in _SIZES if size < way.want)
+            self._again(again_s[0], lambda: self._send_sizes(way, every, again_s[1:]))
 
     def _send(self, way: Way, kind: int, value: int, free: int = 0) -> bool:
         peer = way.peer
@@ -524,6 +544,7 @@ class Multicast:
         self._loop, self._secret, self.number = loop, secret, 0
         self._links: list[multicast.Link] = []
         self._heard: dict[str, set[int]] = {}
+        self._known: set[tuple[str, bytes]] = set()  # what each interface has heard; each comes several times
         self._faults: dict[str, str] = {}
         digest = secret.mac(b"group")
         self._ports = candidates(digest, _PORTS)
@@ -572,13 +593,16 @@ class Multicast:
             self._faults[info.machine_name] = reason(error)
 
     def _read(self, link: multicast.Link, sock: socket.socket) -> None:
+        name = link.info.machine_name
         for _ in range(_READ_AT_ONCE):
             try:
-                packet = unpack_packet(self._secret, sock.recv(BYTES + 1))
+                data = sock.recv(BYTES + 1)
             except OSError:
                 return
+            packet = None if (name, data) in self._known else unpack_packet(self._secret, data)
             if packet is not None and packet.kind == ALL and packet.sender != self.number:
-                self._heard[link.info.machine_name].add(packet.sender)
+                self._known.add((name, data))
+                self._heard[name].add(packet.sender)
 
 
 def _is_free(family: int, port: int) -> bool:
