@@ -416,7 +416,7 @@ class ProbeRun:
         self._count, self._turn_s, self._is_over = order.datagrams, order.turn_us / 10**6, False
         self._ways = {(peer.number, peer.network): Way(peer) for peer in order.peers}
         self._pings = -(-self._count // _ECHOED)
-        self._slowest_s: float | None = None
+        self._slowest_s = None if any(peer.begins for peer in order.peers) else 0.0
         for way in self._ways.values():
             loop.after(way.peer.turn * self._turn_s, lambda way=way: self._ping(way))  # type: ignore[misc]
 
