@@ -18,6 +18,8 @@ from mingle_hooks.rendezvous.wire import Body, Key, Most, address, parse, printa
 from mingle_hooks.schedulers.hostlist import fold
 
 Kind = Literal["missing", "network", "node"]
+# A fact, or what several others saw alike; what two saw, or may be chance; and what one saw: the other may be at fault.
+Confidence = Literal["certain", "likely", "possible"]
 
 # Exit statuses, those of MissingError, NetworkError and ConflictError: the first that applies.
 STATUSES: dict[Kind, int] = {"missing": 69, "network": 71, "node": 76}
@@ -155,14 +157,28 @@ class Flow(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One line for a person: which hosts it is about, which to leave out, and what to do. A note needs no action."""
+    """One line for a person: which hosts it is about, which to leave out, and what to do. A note needs no action.
+
+    `text` has what was seen, and what was expected unless that is plain.
+    """
 
     kind: Kind
     hosts: tuple[str, ...]
     text: str
     exclude: tuple[str, ...] = ()
     is_note: bool = False
-    remedy: str = ""  # one line that begins with who can do it: "user: " or "admin: "
+    remedy: str = ""  # one line: what to do, after who can do it: "user: " or "admin: "
+    confidence: Confidence = "certain"
+
+    @property
+    def who(self) -> tuple[str, ...]:
+        """Return who can do something: users, admins, or both."""
+        return tuple(who for who in ("user", "admin") if f"{who}: " in self.remedy)
+
+    @property
+    def line(self) -> str:
+        """Return the text, and how sure it is if that is in doubt."""
+        return self.text if self.confidence == "certain" else f"{self.text} ({self.confidence})"
 
 
 class Report(NamedTuple):
@@ -213,7 +229,8 @@ class Report(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return what --json prints."""
-        return {**_plain(self), "exclude": [*self.exclude], "status": self.status}
+        findings = [{**_plain(finding), "who": [*finding.who]} for finding in self.findings]
+        return {**_plain(self), "findings": findings, "exclude": [*self.exclude], "status": self.status}
 
 
 def _plain(value: Any) -> Any:
@@ -443,7 +460,7 @@ def table_columns(report: Report) -> tuple[str, ...]:
 def _finding_lines(report: Report) -> list[str]:
     lines = []
     for finding in report.findings[:_MOST_LINES]:
-        lines.append(f"{'note' if finding.is_note else 'BAD':5}{printable(finding.text)}")
+        lines.append(f"{'note' if finding.is_note else 'BAD':5}{printable(finding.line)}")
         if finding.remedy and not finding.is_note:
             lines.append(f"     {finding.remedy}")
     if len(report.findings) > _MOST_LINES:

@@ -703,7 +703,8 @@ def verdict_findings(verdict: Verdict, command: str) -> tuple[Finding, ...]:
     if verdict.outcome == "unsteady":
         suspects = f"; {fold(verdict.suspects)} took part in each of these" if verdict.suspects else ""
         text = f"`{command}` fails at times {among}{suspects}"
-        return (Finding("node", verdict.suspects, text, remedy="user: run it again, with a longer --limit"),)
+        remedy = "user: run it again, with a longer --limit"
+        return (Finding("node", verdict.suspects, text, remedy=remedy, confidence="possible"),)
     found = []
     for hosts in verdict.culprits:
         where = "with it, and passes without it" if len(hosts) == 1 else "where both take part"
