@@ -369,8 +369,7 @@ def _forget_errors(sock: socket.socket) -> None:
 _SIZES = (65520, 9000, 8900, 4092, 2044, 1500, 1460, 1450, 1400, 1280, 576)
 # The largest is sent first, alone. Until it is confirmed, all are sent after so many seconds more: one may be lost.
 _AGAIN_S = (0.1, 0.2, 0.4)
-# Where an answer has taken as long as this, or none has come yet, what is sent again waits twice as long, and at most
-# three times: busy hosts' answers are late and not lost, and each more is more to do for them.
+# Where an answer took so long, what is sent again waits twice as long; thrice, where one took longer or none has come.
 _SLOW_S, _MOST_SLOWER = 0.05, 2.0
 _LARGEST = 65535
 # One datagram of so many is answered, and the last one: for the round trip, and to know when all have arrived.
@@ -415,7 +414,6 @@ class ProbeRun:
         self._loop, self._secret, self._datagrams = loop, secret, datagrams
         self._count, self._turn_s, self._is_over = order.datagrams, order.turn_us / 10**6, False
         self._ways = {(peer.number, peer.network): Way(peer) for peer in order.peers}
-        self._pings = -(-self._count // _ECHOED)
         self._slowest_s = None if any(peer.begins for peer in order.peers) else 0.0
         for way in self._ways.values():
             loop.after(way.peer.turn * self._turn_s, lambda way=way: self._ping(way))  # type: ignore[misc]
@@ -423,11 +421,12 @@ class ProbeRun:
     @property
     def is_done(self) -> bool:
         """Whether all is known that can be."""
+        pings = -(-self._count // _ECHOED)
         return all(
             len(way.closed) == len(way.ports)
             and (way.free_echo or not way.peer.free_port)
             and way.sent == self._count
-            and (not way.peer.begins or (way.echoes == self._pings and (way.mtu or 0) >= way.want))
+            and (not way.peer.begins or (way.echoes == pings and (way.mtu or 0) >= way.want))
             for way in self._ways.values()
         )
 
@@ -502,20 +501,18 @@ class ProbeRun:
         self._loop.after(self._turn_s / self._count, lambda: self._ping(way))
 
     def _ping_free(self, way: Way, again_s: tuple[float, ...] = _AGAIN_S) -> None:
-        if way.free_echo or self._is_over:
-            return
-        self._send(way, PING, 0, _FREE)
-        if again_s:
-            self._again(again_s[0], lambda: self._ping_free(way, again_s[1:]))
+        if not way.free_echo and not self._is_over:
+            self._send(way, PING, 0, _FREE)
+            if again_s:
+                self._again(again_s[0], lambda: self._ping_free(way, again_s[1:]))
 
     def _send_sizes(self, way: Way, sizes: tuple[int, ...], again_s: tuple[float, ...] = _AGAIN_S) -> None:
-        if (way.mtu or 0) >= way.want or self._is_over:
-            return
-        for size in sizes:
-            self._send(way, SIZE, size)
-        if again_s:
+        if (way.mtu or 0) < way.want and not self._is_over:
+            for size in sizes:
+                self._send(way, SIZE, size)
             every = way.want, *(size for size in _SIZES if size < way.want)
-            self._again(again_s[0], lambda: self._send_sizes(way, every, again_s[1:]))
+            if again_s:
+                self._again(again_s[0], lambda: self._send_sizes(way, every, again_s[1:]))
 
     def _send(self, way: Way, kind: int, value: int, free: int = 0) -> bool:
         peer = way.peer
@@ -543,8 +540,7 @@ class Multicast:
     def __init__(self, loop: Loop, secret: Secret, prefer: Sequence[Preference]) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
         self._links: list[multicast.Link] = []
-        self._heard: dict[str, set[int]] = {}
-        self._known: set[tuple[str, bytes]] = set()  # what each interface has heard; each comes several times
+        self._heard: dict[str, dict[bytes, int]] = {}  # interface -> datagram, which comes several times -> its sender
         self._faults: dict[str, str] = {}
         digest = secret.mac(b"group")
         self._ports = candidates(digest, _PORTS)
@@ -572,10 +568,10 @@ class Multicast:
 
     def received(self) -> list[Body]:
         """Return each interface with the hosts that were heard there."""
-        names = dict.fromkeys((*self._heard, *self._faults))
         return [
-            {"iface": name, "hosts": sorted(self._heard.get(name, ())), "fault": self._faults.get(name, "")[:_LONGEST]}
-            for name in names
+            {"iface": name, "hosts": sorted(heard.values()), "fault": self._faults.get(name, "")[:_LONGEST]}
+            for name in dict.fromkeys((*self._heard, *self._faults))
+            for heard in [self._heard.get(name, {})]
         ]
 
     def close(self) -> None:
@@ -586,23 +582,22 @@ class Multicast:
     def _open(self, info: IfaceInfo) -> None:
         family, group = (socket.AF_INET, self._groups[0]) if info.ip4_addrs else (socket.AF_INET6, self._groups[1])
         port = next((port for port in self._ports if _is_free(family, port)), self._ports[-1])
-        self._heard[info.machine_name] = set()
+        self._heard[info.machine_name] = {}
         try:
             self._links.append(multicast.Link(self._loop, self._read, info, group, port, ttl=1))
         except (OSError, RuntimeError) as error:  # it has gone, or multicast_expert refuses
             self._faults[info.machine_name] = reason(error)
 
     def _read(self, link: multicast.Link, sock: socket.socket) -> None:
-        name = link.info.machine_name
+        heard = self._heard[link.info.machine_name]
         for _ in range(_READ_AT_ONCE):
             try:
                 data = sock.recv(BYTES + 1)
             except OSError:
                 return
-            packet = None if (name, data) in self._known else unpack_packet(self._secret, data)
+            packet = None if data in heard else unpack_packet(self._secret, data)
             if packet is not None and packet.kind == ALL and packet.sender != self.number:
-                self._known.add((name, data))
-                self._heard[name].add(packet.sender)
+                heard[data] = packet.sender
 
 
 def _is_free(family: int, port: int) -> bool:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -20,6 +20,8 @@ from mingle_hooks.schedulers.hostlist import fold
 Kind = Literal["missing", "network", "node"]
 # A fact, or what several others saw alike; what two saw, or may be chance; and what one saw: the other may be at fault.
 Confidence = Literal["certain", "likely", "possible"]
+# So many hosts that saw it: two may share a fault of their own.
+_CERTAIN, _LIKELY = 3, 2
 
 # Exit statuses, those of MissingError, NetworkError and ConflictError: the first that applies.
 STATUSES: dict[Kind, int] = {"missing": 69, "network": 71, "node": 76}
@@ -179,6 +181,11 @@ class Finding(NamedTuple):
     def line(self) -> str:
         """Return the text, and how sure it is if that is in doubt."""
         return self.text if self.confidence == "certain" else f"{self.text} ({self.confidence})"
+
+
+def confidence_of(witnesses: Collection[str]) -> Confidence:
+    """Return how sure is what these hosts saw alike of another one."""
+    return "certain" if len(witnesses) >= _CERTAIN else "likely" if len(witnesses) >= _LIKELY else "possible"
 
 
 class Report(NamedTuple):

@@ -363,8 +363,6 @@ Direction = Literal["in", "out", "both", "pair", "way", "all"]
 _LEAST_OF_A_HOST = 2
 # If more than two thirds of all ways are bad, no single host is the cause.
 _MOST_OF_HOSTS = 2 / 3
-# So many hosts that see one at fault: two may share a fault of their own, one may be it itself.
-_CERTAIN, _LIKELY = 3, 2
 
 
 class Cause(NamedTuple):
@@ -382,16 +380,11 @@ class Cause(NamedTuple):
     @property
     def confidence(self) -> reports.Confidence:
         """How sure it is, by how many others saw it."""
-        return confidence_of({host for way in self.ways for host in way}.difference(self.named))
+        return reports.confidence_of({host for way in self.ways for host in way}.difference(self.named))
 
     def text(self, texts: Mapping[str, str], network: str, detail: str = "") -> str:
         """Return the text of its direction, with hosts a and b, network n and a detail d."""
         return texts[self.direction].format(**dict(zip("ab", self.named, strict=False)), n=network, d=detail)
-
-
-def confidence_of(witnesses: Collection[str]) -> reports.Confidence:
-    """Return how sure is what these hosts saw alike of another one."""
-    return "certain" if len(witnesses) >= _CERTAIN else "likely" if len(witnesses) >= _LIKELY else "possible"
 
 
 def find_causes(bad: Iterable[Way], tested: Collection[Way]) -> tuple[Cause, ...]:
@@ -596,7 +589,7 @@ def slow_round_trips(report: Report) -> Iterator[Finding]:
         for host, rtt_us in own.items():
             if rtt_us > max(usual * _FAR, usual + _FAR_US):
                 text = f"{host}: round trips of {rtt_us / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms is usual"
-                yield Finding("network", (host,), text, (host,), confidence=confidence_of(rtts.keys() - {host}))
+                yield Finding("network", (host,), text, (host,), confidence=reports.confidence_of(rtts.keys() - {host}))
 
 
 def _by_network(report: Report) -> dict[str, list[Pair]]:

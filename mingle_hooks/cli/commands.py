@@ -471,7 +471,7 @@ COMMANDS = {
     "key": ("mingle_hooks.cli.template", "Print a new key for the members of a world."),
     "template": ("mingle_hooks.cli.template", "Write a job script from a job description."),
     "hooks": ("mingle_hooks.cli.hooks", "Install the hooks of a cluster: prolog, epilog, task prolog."),
-    "schema": ("mingle_hooks.cli.template", "Print the JSON schema of job files, mingle.toml, events or checks."),
+    "schema": ("mingle_hooks.cli.template", "Print the JSON schema of job files, settings, events or checks."),
     "docs": ("mingle_hooks.cli.template", "Print a page of the documentation."),
     "completion": ("mingle_hooks.cli.commands", "Print the completion script for bash, zsh or fish."),
 }
