@@ -295,6 +295,8 @@ FACTS, ORDER, ANSWER = 48, 49, 50
 # Variables of a probe, beside its key and the addresses of `mingle check`.
 IFACE, PORTS = "MINGLE_IFACE", "MINGLE_PORT_RANGE"
 PROBE, COUNT, SEND = "probe", "count", "send"
+# A round trip that takes no more than this is never long, in microseconds.
+FAR_US = 2000
 # Why a port is closed: to TCP, and to UDP alone.
 LATE, NO_ECHO = "no answer", "no answer to datagrams"
 

@@ -429,8 +429,8 @@ _LEAST_LOST, _LEAST_SHARE = 2, 0.1
 _LEAST_SHARE_OF_ALL = 0.02
 # A loss is a host's or a pair's only if chance would put it there this seldom: once in 10,000 checks.
 _LEAST_CHANCE = 1e-4
-# A host is far off if its round trips take this many times, and this many microseconds, more than the others'.
-_FAR, _FAR_US = 20, 2000
+# A host is far off if three quarters of its round trips take this many times as long as the others', and FAR_US more.
+_FAR = 20
 
 
 def unreachable(report: Report) -> Iterator[Finding]:
@@ -582,12 +582,12 @@ def slow_round_trips(report: Report) -> Iterator[Finding]:
                 rtts.setdefault(pair.other, []).append(pair.rtt_us)
         if len(rtts) <= 2:  # noqa: PLR2004 - of two, neither is the slow one
             continue
-        own = {host: median_low(values) for host, values in rtts.items()}
+        own = {host: sorted(values)[len(values) // 4] for host, values in rtts.items()}
         usual = median_low(own.values())
-        if usual > _FAR_US:
+        if usual > reports.FAR_US:
             continue
         for host, rtt_us in own.items():
-            if rtt_us > max(usual * _FAR, usual + _FAR_US):
+            if rtt_us > max(usual * _FAR, usual + reports.FAR_US):
                 text = f"{host}: round trips of {rtt_us / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms is usual"
                 yield Finding("network", (host,), text, (host,), confidence=reports.confidence_of(rtts.keys() - {host}))
 

@@ -258,8 +258,33 @@ def test_where_answers_are_late_nothing_is_sent_again_soon(late_s: float | None,
     assert kernel.sized_at[1] - kernel.sized_at[0] == pytest.approx(again_s, abs=0.05)
 
 
-def test_the_last_datagram_and_some_before_are_answered() -> None:
-    """Of a host that begins; the others count what arrives."""
+@pytest.mark.parametrize("rtt_ms", [0, 3])
+def test_a_round_trip_that_takes_long_is_measured_again(rtt_ms: int) -> None:
+    """By the largest packet alone, as a host may have stood still for a moment; in vain if it is far off."""
     kernel = Kernel(0.0)
-    met(kernel, 0.05, PEER._replace(begins=True))
-    assert kernel.kinds[:COUNT] == [probes.NOTE, probes.NOTE, probes.PING]
+
+    def answer(run: ProbeRun) -> None:
+        run.back(Packet(probes.ECHO, 1, 0, time=time.monotonic_ns() - 10**9))
+        for _ in kernel.sized_at[len(answered) :]:
+            answered.append(time.monotonic_ns() - rtt_ms * 10**6)
+            run.back(Packet(probes.SIZED, 1, 0, value=PEER.mtu, time=answered[-1]))
+
+    answered: list[int] = []
+    found = met(kernel, 5.0, PEER._replace(begins=True), answer)
+    assert (found.rtt_us or 0) // 1000 >= rtt_ms
+    assert len(kernel.sized_at) == kernel.kinds.count(probes.SIZE)
+    assert len(kernel.sized_at) == 4 if rtt_ms else len(kernel.sized_at) < 4
+
+
+@pytest.mark.parametrize(("count", "kinds"), [(32, [probes.PING] * 3), (33, [probes.NOTE, probes.NOTE, probes.PING])])
+def test_of_many_ways_the_last_datagram_and_some_before_are_answered(count: int, kinds: list[int]) -> None:
+    """To know that all have arrived; each answer is one more to make."""
+    kernel = Kernel(0.0)
+    datagrams: Datagrams = kernel  # type: ignore[assignment]
+    peers = tuple(PEER._replace(number=number, begins=True, turn=number * 1000) for number in range(count))
+    with Loop(clock=lambda: kernel.now) as loop:
+        ProbeRun(loop, SECRET, datagrams, ORDER._replace(peers=peers))
+        while len(kernel.kinds) < COUNT:
+            loop.turn(0.0)
+            kernel.now += TURN_S / COUNT / 4
+    assert [kind for kind in kernel.kinds if kind != probes.SIZE] == kinds

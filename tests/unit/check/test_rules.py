@@ -189,6 +189,8 @@ CASES = {
     "far off where all are slow": Case([], pair=lambda pair: pair._replace(
         rtt_us=900_000 if "node2" in (pair.one, pair.other) else 40_000)),
     "in another rack": Case([], pair=between("node2", rtt_us=1900)),
+    "still for two turns of three": Case([], pair=lambda pair: pair._replace(
+        rtt_us=9000 if "node2" in (pair.one, pair.other) and "node4" not in (pair.one, pair.other) else 100)),
     "a firewall on NCCL": Case([f"node4: others do not reach its port on {SLOW} (no answer, {THEIRS}); {RANGE}"],
                                ("node4",), pair=lambda pair: pair._replace(free_there="no answer")
                                          if (pair.other, pair.network) == ("node4", SLOW) else pair),
