@@ -369,8 +369,8 @@ def _forget_errors(sock: socket.socket) -> None:
 _SIZES = (65520, 9000, 8900, 4092, 2044, 1500, 1460, 1450, 1400, 1280, 576)
 # The largest is sent first, alone. Until it is confirmed, all are sent after so many seconds more: one may be lost.
 _AGAIN_S = (0.1, 0.2, 0.4, 0.4)
-# Where an answer took so long, what is sent again waits twice as long; thrice, where one took longer or none has come.
-_SLOW_S, _MOST_SLOWER = 0.05, 2.0
+# Where an answer took so long, what is sent again waits twice as long; at most five times, as where none has come yet.
+_SLOW_S, _MOST_SLOWER = 0.05, 4.0
 # Of more ways than these, one datagram of three is answered, and the last; of fewer, a long round trip is tried again.
 _FEW_WAYS, _ECHOED = 32, 3
 # A connection that is not answered is tried again after these seconds: by itself TCP waits for one and for two more.

@@ -19,7 +19,7 @@ from mingle_hooks.run.agent import Task
 from mingle_hooks.run.messages import KEY
 from mingle_hooks.settings import load
 
-FILES_OF_A_HOST = 24
+FILES_OF_A_HOST = 48
 
 
 def only_address(its: Address, _prefer: object) -> tuple[tuple[Address, ...], tuple[tuple[str, str], ...], str]:
