@@ -21,6 +21,7 @@ NAMES = {
     "run": "mingle run: its start and end, a gigabyte of output, and what it is at rest",
     "ending": "mingle run: from a loss on one of eight hosts to the end of all, under Slurm and bare; its peers",
     "causes": "mingle run: which first lines of the report name what torchrun's worker failed of",
+    "check": "mingle check of healthy hosts: 800 simulated ones; 64 here; with loss, busy processors, slow logins",
     "silence": "mingle run: 1,024 supervisors at rest where 30 % of the signs of life are lost both ways",
     "canary": "200 jobs while the hooks of four nodes change one by one: steps whose nodes disagree",
     "scripts": "job scripts on a real Slurm: which traps show, and what the fixed ones do",

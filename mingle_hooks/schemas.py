@@ -1,4 +1,4 @@
-"""JSON schemas of the job file and of mingle.toml, built from the tables that read them; and of events.jsonl.
+"""JSON schemas of the job file and of mingle.toml, built from the tables that read them; of events.jsonl; of a check.
 
 A schema accepts everything that the tables accept. The tables refuse more: fields that contradict each other, and
 numbers as text that are out of bounds.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from mingle_hooks import values
 from mingle_hooks.scripts import job as fields
@@ -58,6 +59,33 @@ def events() -> Schema:
     always = {"schema": {"const": EVENT_SCHEMA}, "event": {"oneOf": kinds}, **_EVENT_FIELDS}
     found = _object("An event of mingle run", {**always, **_SOME_EVENTS_FIELDS})
     return {**found, "required": [*always], "additionalProperties": True}  # later versions add fields
+
+
+def check() -> Schema:
+    """Return the schema of what `mingle check --json` prints."""
+    from mingle_hooks.check.report import Report
+
+    found = _record(Report)
+    texts = {"type": "array", "items": {"type": "string"}}
+    found["properties"] |= {"exclude": texts, "status": {"type": "integer"}}
+    found["properties"]["findings"]["items"]["properties"]["who"] = texts
+    return {"$schema": DRAFT, "title": "A report of mingle check", **found, "required": [*found["properties"]]}
+
+
+_PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+
+
+def _record(hint: Any) -> Schema:
+    """Return the schema of a record, with which later versions may have more fields, or of a field's type."""
+    parts = [_record(part) for part in get_args(hint) if not isinstance(part, str) and part is not ...]
+    if hasattr(hint, "_fields"):
+        properties = {name: _record(of) for name, of in get_type_hints(hint).items()}
+        return {"type": "object", "properties": properties, "required": [*properties]}
+    if get_origin(hint) is Literal:
+        return {"enum": [*get_args(hint)]}
+    if get_origin(hint) is tuple:
+        return {"type": "array", "items": parts[0] if ... in get_args(hint) else parts}
+    return {"anyOf": parts} if parts else {"type": _PLAIN[hint]}
 
 
 def _object(title: str, properties: Schema) -> Schema:

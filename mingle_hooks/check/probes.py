@@ -367,9 +367,12 @@ def _forget_errors(sock: socket.socket) -> None:
 
 # The MTUs of networks; those above the MTU of either interface are not tried.
 _SIZES = (65520, 9000, 8900, 4092, 2044, 1500, 1460, 1450, 1400, 1280, 576)
-# The largest is sent first, alone. Until it is confirmed, all are sent after each of these seconds: one may be lost.
-_AGAIN_S = (0.1, 0.3, 0.7)
-_LARGEST = 65535
+# The largest is sent first, alone. Until it is confirmed, all are sent after so many seconds more: one may be lost.
+_AGAIN_S = (0.1, 0.2, 0.4, 0.4)
+# Where an answer took so long, what is sent again waits twice as long; at most five times, as where none has come yet.
+_SLOW_S, _MOST_SLOWER = 0.05, 4.0
+# Of more ways than these, one datagram of three is answered, and the last; of fewer, a long round trip is tried again.
+_FEW_WAYS, _ECHOED = 32, 3
 # A connection that is not answered is tried again after these seconds: by itself TCP waits for one and for two more.
 _CALL_S, _CALLS = 0.3, 3
 # A bit of the network's number in datagrams to the port that the kernel chose.
@@ -391,11 +394,7 @@ class Way:
     free_echo: bool = False
     rtt_ns: int | None = None
     mtu: int | None = None
-
-    @property
-    def want(self) -> int:
-        """The largest packet that both interfaces take, in octets."""
-        return min(self.peer.mtu, _LARGEST)
+    tries: int = 0  # of sizes
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -410,33 +409,35 @@ class ProbeRun:
         self._loop, self._secret, self._datagrams = loop, secret, datagrams
         self._count, self._turn_s, self._is_over = order.datagrams, order.turn_us / 10**6, False
         self._ways = {(peer.number, peer.network): Way(peer) for peer in order.peers}
+        self._step = 1 if len(self._ways) <= _FEW_WAYS else _ECHOED
+        self._slowest_s = None if any(peer.begins for peer in order.peers) else 0.0
         for way in self._ways.values():
             loop.after(way.peer.turn * self._turn_s, lambda way=way: self._ping(way))  # type: ignore[misc]
 
     @property
     def is_done(self) -> bool:
         """Whether all is known that can be."""
+        pings = -(-self._count // self._step)
         return all(
             len(way.closed) == len(way.ports)
             and (way.free_echo or not way.peer.free_port)
             and way.sent == self._count
-            and (not way.peer.begins or (way.echoes == self._count and (way.mtu or 0) >= way.want))
+            and (not way.peer.begins or (way.echoes == pings and self._is_measured(way)))
             for way in self._ways.values()
         )
 
     def back(self, packet: Packet) -> None:
         """Take an answer."""
         way = self._ways.get((packet.sender, packet.network & ~_FREE))
-        if way is None:
-            return
-        if packet.network & _FREE:
+        if way is not None and packet.network & _FREE:
             way.free_echo = True
-        elif packet.kind == ECHO:
+        elif way is not None:
             took_ns = time.monotonic_ns() - packet.time
-            way.echoes += 1
+            self._slowest_s = max(self._slowest_s or 0.0, took_ns / 10**9)
             way.rtt_ns = took_ns if way.rtt_ns is None else min(way.rtt_ns, took_ns)
-        else:
-            way.mtu = max(way.mtu or 0, packet.value)
+            way.echoes += packet.kind == ECHO
+            if packet.kind == SIZED:
+                way.mtu = max(way.mtu or 0, packet.value)
 
     def stop(self) -> None:
         """Send nothing more; answers may still arrive."""
@@ -456,12 +457,19 @@ class ProbeRun:
         peer = way.peer
         for port in way.ports:
             self._call(way, port)
-        for after_s in (0.0, *_AGAIN_S) if peer.free_port else ():
-            self._loop.after(after_s, lambda: self._ping_free(way))
+        if peer.free_port:
+            self._ping_free(way)
         if peer.begins:
-            self._loop.after(self._turn_s, lambda: self._send_size(way, way.want))
-            for after_s in _AGAIN_S:
-                self._loop.after(self._turn_s + after_s, lambda: self._sizes(way))
+            self._loop.after(self._turn_s, lambda: self._send_sizes(way))
+
+    def _again(self, after_s: float, call: Callable[[], None]) -> None:
+        """Call after so many seconds, or later where answers are slow."""
+
+        def wait() -> None:
+            slower = _MOST_SLOWER if self._slowest_s is None else min(self._slowest_s / _SLOW_S, _MOST_SLOWER)
+            self._loop.after(after_s * slower, call)
+
+        self._loop.after(after_s, wait)
 
     def _call(self, way: Way, port: int, tries: int = _CALLS) -> None:
         def ended(reason: str) -> None:
@@ -470,13 +478,14 @@ class ProbeRun:
 
         if tries and port not in way.closed and not self._is_over:
             way.calls.append(Call(self._loop, self._secret, way.peer.number, (way.peer.theirs, port), ended))
-            self._loop.after(_CALL_S, lambda: self._call(way, port, tries - 1))
+            self._again(_CALL_S, lambda: self._call(way, port, tries - 1))
 
     def _ping(self, way: Way) -> None:
         """Send one datagram, and the next later, so that a slow host reads in between."""
         if self._is_over or way.sent == self._count:
             return
-        if not self._send(way, PING if way.peer.begins else NOTE, way.sent):
+        is_ping = way.peer.begins and (way.sent + 1 - self._count) % self._step == 0
+        if not self._send(way, PING if is_ping else NOTE, way.sent):
             way.had_no_room = True
             self._loop.after(_ROOM_S, lambda: self._ping(way))
             return
@@ -485,17 +494,26 @@ class ProbeRun:
         way.sent += 1
         self._loop.after(self._turn_s / self._count, lambda: self._ping(way))
 
-    def _ping_free(self, way: Way) -> None:
-        if not way.free_echo:
+    def _ping_free(self, way: Way, again_s: tuple[float, ...] = _AGAIN_S) -> None:
+        if not way.free_echo and not self._is_over:
             self._send(way, PING, 0, _FREE)
+            if again_s:
+                self._again(again_s[0], lambda: self._ping_free(way, again_s[1:]))
 
-    def _sizes(self, way: Way) -> None:
-        if (way.mtu or 0) < way.want:
-            for size in dict.fromkeys((way.want, *(size for size in _SIZES if size < way.want))):
-                self._send_size(way, size)
+    def _is_measured(self, way: Way) -> bool:
+        """Tell whether its largest packet passes, and soon, as a host may have stood still; else after some tries."""
+        is_far = self._step == 1 and (way.rtt_ns or 0) > report.FAR_US * 1000 and way.tries <= len(_AGAIN_S)
+        return (way.mtu or 0) >= way.peer.mtu and not is_far
 
-    def _send_size(self, way: Way, size: int) -> None:
-        self._send(way, SIZE, size)
+    def _send_sizes(self, way: Way) -> None:
+        way.tries += 1
+        if self._is_over or self._is_measured(way) or way.tries > len(_AGAIN_S):
+            return
+        mtu = way.peer.mtu
+        is_alone = way.tries == 1 or (way.mtu or 0) >= mtu
+        for size in (mtu, *(size for size in _SIZES if size < mtu and not is_alone)):
+            self._send(way, SIZE, size)
+        self._again(_AGAIN_S[way.tries - 1], lambda: self._send_sizes(way))
 
     def _send(self, way: Way, kind: int, value: int, free: int = 0) -> bool:
         peer = way.peer
@@ -523,7 +541,7 @@ class Multicast:
     def __init__(self, loop: Loop, secret: Secret, prefer: Sequence[Preference]) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
         self._links: list[multicast.Link] = []
-        self._heard: dict[str, set[int]] = {}
+        self._heard: dict[str, dict[bytes, int]] = {}  # interface -> datagram, which comes several times -> its sender
         self._faults: dict[str, str] = {}
         digest = secret.mac(b"group")
         self._ports = candidates(digest, _PORTS)
@@ -551,10 +569,10 @@ class Multicast:
 
     def received(self) -> list[Body]:
         """Return each interface with the hosts that were heard there."""
-        names = dict.fromkeys((*self._heard, *self._faults))
         return [
-            {"iface": name, "hosts": sorted(self._heard.get(name, ())), "fault": self._faults.get(name, "")[:_LONGEST]}
-            for name in names
+            {"iface": name, "hosts": sorted(heard.values()), "fault": self._faults.get(name, "")[:_LONGEST]}
+            for name in dict.fromkeys((*self._heard, *self._faults))
+            for heard in [self._heard.get(name, {})]
         ]
 
     def close(self) -> None:
@@ -565,20 +583,22 @@ class Multicast:
     def _open(self, info: IfaceInfo) -> None:
         family, group = (socket.AF_INET, self._groups[0]) if info.ip4_addrs else (socket.AF_INET6, self._groups[1])
         port = next((port for port in self._ports if _is_free(family, port)), self._ports[-1])
-        self._heard[info.machine_name] = set()
+        self._heard[info.machine_name] = {}
         try:
             self._links.append(multicast.Link(self._loop, self._read, info, group, port, ttl=1))
         except (OSError, RuntimeError) as error:  # it has gone, or multicast_expert refuses
             self._faults[info.machine_name] = reason(error)
 
     def _read(self, link: multicast.Link, sock: socket.socket) -> None:
+        heard = self._heard[link.info.machine_name]
         for _ in range(_READ_AT_ONCE):
             try:
-                packet = unpack_packet(self._secret, sock.recv(BYTES + 1))
+                data = sock.recv(BYTES + 1)
             except OSError:
                 return
+            packet = None if data in heard else unpack_packet(self._secret, data)
             if packet is not None and packet.kind == ALL and packet.sender != self.number:
-                self._heard[link.info.machine_name].add(packet.sender)
+                heard[data] = packet.sender
 
 
 def _is_free(family: int, port: int) -> bool:
@@ -603,6 +623,7 @@ _STILL_S = 0.05
 _PORT_CANDIDATES = 64
 # Seconds after which a probe exits: one that has not reached the check, and any, as the host of the check may be gone.
 _APPROACH_S, _LONGEST_S = 30.0, 600.0
+_STDERR = 2
 
 
 class Probe:
@@ -763,9 +784,6 @@ class Probe:
 
         transfer = Transfer(self._loop, self._secret, order.number, (order.theirs, order.port), ended)
         self._loop.after(order.limit_ms / 1000, lambda: transfer.end(LATE))
-
-
-_STDERR = 2
 
 
 def run_probe(arguments: Sequence[str]) -> int:

@@ -7,9 +7,8 @@ import hashlib
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
-from statistics import median
 from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import __version__, files
@@ -19,6 +18,10 @@ from mingle_hooks.rendezvous.wire import Body, Key, Most, address, parse, printa
 from mingle_hooks.schedulers.hostlist import fold
 
 Kind = Literal["missing", "network", "node"]
+# A fact, or what several others saw alike; what two saw, or may be chance; and what one saw: the other may be at fault.
+Confidence = Literal["certain", "likely", "possible"]
+# So many hosts that saw it: two may share a fault of their own.
+_CERTAIN, _LIKELY = 3, 2
 
 # Exit statuses, those of MissingError, NetworkError and ConflictError: the first that applies.
 STATUSES: dict[Kind, int] = {"missing": 69, "network": 71, "node": 76}
@@ -156,14 +159,33 @@ class Flow(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One line for a person: which hosts it is about, which to leave out, and what to do. A note needs no action."""
+    """One line for a person: which hosts it is about, which to leave out, and what to do. A note needs no action.
+
+    `text` has what was seen, and what was expected unless that is plain.
+    """
 
     kind: Kind
     hosts: tuple[str, ...]
     text: str
     exclude: tuple[str, ...] = ()
     is_note: bool = False
-    remedy: str = ""  # one line that begins with who can do it: "user: " or "admin: "
+    remedy: str = ""  # one line: what to do, after who can do it: "user: " or "admin: "
+    confidence: Confidence = "certain"
+
+    @property
+    def who(self) -> tuple[str, ...]:
+        """Return who can do something: users, admins, or both."""
+        return tuple(who for who in ("user", "admin") if f"{who}: " in self.remedy)
+
+    @property
+    def line(self) -> str:
+        """Return the text, and how sure it is if that is in doubt."""
+        return self.text if self.confidence == "certain" else f"{self.text} ({self.confidence})"
+
+
+def confidence_of(witnesses: Collection[str]) -> Confidence:
+    """Return how sure is what these hosts saw alike of another one."""
+    return "certain" if len(witnesses) >= _CERTAIN else "likely" if len(witnesses) >= _LIKELY else "possible"
 
 
 class Report(NamedTuple):
@@ -214,7 +236,8 @@ class Report(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return what --json prints."""
-        return {**_plain(self), "exclude": [*self.exclude], "status": self.status}
+        findings = [{**_plain(finding), "who": [*finding.who]} for finding in self.findings]
+        return {**_plain(self), "findings": findings, "exclude": [*self.exclude], "status": self.status}
 
 
 def _plain(value: Any) -> Any:
@@ -272,6 +295,8 @@ FACTS, ORDER, ANSWER = 48, 49, 50
 # Variables of a probe, beside its key and the addresses of `mingle check`.
 IFACE, PORTS = "MINGLE_IFACE", "MINGLE_PORT_RANGE"
 PROBE, COUNT, SEND = "probe", "count", "send"
+# A round trip that takes no more than this is never long, in microseconds.
+FAR_US = 2000
 # Why a port is closed: to TCP, and to UDP alone.
 LATE, NO_ECHO = "no answer", "no answer to datagrams"
 
@@ -444,7 +469,7 @@ def table_columns(report: Report) -> tuple[str, ...]:
 def _finding_lines(report: Report) -> list[str]:
     lines = []
     for finding in report.findings[:_MOST_LINES]:
-        lines.append(f"{'note' if finding.is_note else 'BAD':5}{printable(finding.text)}")
+        lines.append(f"{'note' if finding.is_note else 'BAD':5}{printable(finding.line)}")
         if finding.remedy and not finding.is_note:
             lines.append(f"     {finding.remedy}")
     if len(report.findings) > _MOST_LINES:
@@ -482,7 +507,7 @@ def _table_cells(host: Host, named: set[str], pairs: list[Pair], flows: list[Flo
         host.name,
         state,
         *((best.address, best.iface, best.mtu) if best else (None, None, None)),
-        f"{median(rtts) / 1000:.2f} ms" if rtts else None,
+        f"{sorted(rtts)[len(rtts) // 2] / 1000:.2f} ms" if rtts else None,
         _lost_text(pairs),
         host.gpus,
         *(_space_text(free.get(path)) for path in ("/dev/shm", "/tmp")),  # noqa: S108 - what is checked

@@ -149,7 +149,8 @@ def odd_amounts(report: Report) -> Iterator[Finding]:
             for one, value in odd.items() if len(odd) <= len(values) * (1 - MAJORITY) else ():
                 is_note = name == facts.WRITE_MS  # other programs may have used it, too
                 text = f"{one}: {value} {name}, {usual} is usual"
-                yield Finding("node", (one,), text, () if is_note else (one,), is_note)
+                confidence: reports.Confidence = "possible" if is_note else "certain"
+                yield Finding("node", (one,), text, () if is_note else (one,), is_note, confidence=confidence)
 
 
 def different_nodes(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
@@ -242,15 +243,16 @@ def slow_hosts(report: Report) -> Iterator[Finding]:
             slow[host.name] = " and ".join(parts)
     if len(slow) > report.most_excluded:
         text = f"{fold(tuple(slow))}: slow together, less than a third of {usual_text}, which is usual"
-        yield Finding("network", tuple(slow), text)
+        yield Finding("network", tuple(slow), text, confidence="likely")
     else:
         for name, speeds_text in slow.items():
-            yield Finding("network", (name,), f"{name}: {speeds_text}, {usual_text} is usual", (name,))
+            text = f"{name}: {speeds_text}, {usual_text} is usual"
+            yield Finding("network", (name,), text, (name,), confidence="likely")
     for flow in slow_flows(report.flows):
         if slow.keys().isdisjoint((flow.sender, flow.receiver)):
             speed = reports.speed_text(flow.mbits or 0)
             text = f"{flow.sender}: sends {speed} to {flow.receiver}, {usual_text} is usual"
-            yield Finding("network", (flow.sender, flow.receiver), text)
+            yield Finding("network", (flow.sender, flow.receiver), text, confidence="possible")
 
 
 def slow_flows(flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
@@ -277,10 +279,11 @@ def missing_hosts(report: Report) -> Iterator[Finding]:
     if is_slow:
         names = tuple(host.name for host in late)
         text = f"starting is slow: {len(late)} of {len(report.hosts)} hosts are late, {fold(names)}: {late[0].missing}"
-        yield Finding("missing", names, text, remedy="user: check again with a longer --start")
+        yield Finding("missing", names, text, remedy="user: check again with a longer --start", confidence="likely")
     for host in report.hosts:
         if host.missing is not None and not (is_slow and host.is_late):
-            yield Finding("missing", (host.name,), f"{host.name}: {host.missing}", (host.name,))
+            confidence: reports.Confidence = "likely" if host.is_late else "certain"
+            yield Finding("missing", (host.name,), f"{host.name}: {host.missing}", (host.name,), confidence=confidence)
 
 
 def same_machine_twice(report: Report) -> Iterator[Finding]:
@@ -374,6 +377,11 @@ class Cause(NamedTuple):
         """The hosts to name: none if it is all of them."""
         return () if self.direction == "all" else self.hosts
 
+    @property
+    def confidence(self) -> reports.Confidence:
+        """How sure it is, by how many others saw it."""
+        return reports.confidence_of({host for way in self.ways for host in way}.difference(self.named))
+
     def text(self, texts: Mapping[str, str], network: str, detail: str = "") -> str:
         """Return the text of its direction, with hosts a and b, network n and a detail d."""
         return texts[self.direction].format(**dict(zip("ab", self.named, strict=False)), n=network, d=detail)
@@ -421,8 +429,8 @@ _LEAST_LOST, _LEAST_SHARE = 2, 0.1
 _LEAST_SHARE_OF_ALL = 0.02
 # A loss is a host's or a pair's only if chance would put it there this seldom: once in 10,000 checks.
 _LEAST_CHANCE = 1e-4
-# A host is far off if its round trips take this many times, and this many microseconds, more than the others'.
-_FAR, _FAR_US = 20, 2000
+# A host is far off if three quarters of its round trips take this many times as long as the others', and FAR_US more.
+_FAR = 20
 
 
 def unreachable(report: Report) -> Iterator[Finding]:
@@ -574,14 +582,14 @@ def slow_round_trips(report: Report) -> Iterator[Finding]:
                 rtts.setdefault(pair.other, []).append(pair.rtt_us)
         if len(rtts) <= 2:  # noqa: PLR2004 - of two, neither is the slow one
             continue
-        own = {host: median_low(values) for host, values in rtts.items()}
+        own = {host: sorted(values)[len(values) // 4] for host, values in rtts.items()}
         usual = median_low(own.values())
-        if usual > _FAR_US:
+        if usual > reports.FAR_US:
             continue
         for host, rtt_us in own.items():
-            if rtt_us > max(usual * _FAR, usual + _FAR_US):
+            if rtt_us > max(usual * _FAR, usual + reports.FAR_US):
                 text = f"{host}: round trips of {rtt_us / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms is usual"
-                yield Finding("network", (host,), text, (host,))
+                yield Finding("network", (host,), text, (host,), confidence=reports.confidence_of(rtts.keys() - {host}))
 
 
 def _by_network(report: Report) -> dict[str, list[Pair]]:
@@ -626,7 +634,8 @@ _SMALL = {
 
 def _finding(cause: Cause, texts: dict[str, str], network: str, detail: str) -> Finding:
     """Return the finding of a cause. Of a pair, leaving out one host is enough."""
-    return Finding("network", cause.named, cause.text(texts, network, detail), cause.named[-1:])
+    text = cause.text(texts, network, detail)
+    return Finding("network", cause.named, text, cause.named[-1:], confidence=cause.confidence)
 
 
 # The rule about multicast: hosts that receive none, and hosts that are not heard. A network without any is no fault.
@@ -666,7 +675,8 @@ def multicast_trouble(report: Report) -> Iterator[Finding]:
         for cause in find_causes([way for way in tested if way[0] not in heard_at[way[1]].hosts], tested):
             fault = next((f" ({heard_at[host].fault})" for host in cause.named if heard_at[host].fault), "")
             is_note = cause.direction == "all" or len(heard_at) == 2  # noqa: PLR2004 - of two, neither is the odd one
-            yield Finding("network", cause.named, cause.text(_MULTICAST, network.name) + fault, is_note=is_note)
+            text = cause.text(_MULTICAST, network.name) + fault
+            yield Finding("network", cause.named, text, is_note=is_note, confidence=cause.confidence)
 
 
 # Rules about names: what each host's name is on that host, and on the others.
@@ -718,7 +728,8 @@ def others_names(report: Report) -> Iterator[Finding]:
             text = cause.text(_NAMES, "", _SILENT if is_silent else _UNKNOWN)
             if cause.direction in ("in", "way"):
                 text = text.replace("its name are", "its name is").replace("its name get", "its name gets")
-            yield Finding("node", cause.named, text, cause.named if cause.direction == "out" else ())
+            suspects = cause.named if cause.direction == "out" else ()
+            yield Finding("node", cause.named, text, suspects, confidence=cause.confidence)
     answers: defaultdict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
     for (resolver, name), addresses in tested.items():
         if addresses:

@@ -188,7 +188,7 @@ def _offsets(count: int) -> tuple[int, ...]:
 
 # Of more hosts than this, only this many send multicast; all listen.
 _MOST_SPEAKERS = 64
-_MTU = 1500  # of an interface that does not report one
+_MTU, _LARGEST = 1500, 65535  # of an interface that does not report one, and of any packet
 # A port that the kernel chose is tried in the first turns only, as two hosts or four suffice to find a firewall: in a
 # turn of many hosts, each meets two.
 _FREE_TURNS, _FREE_TURNS_OF_MANY = 4, 1
@@ -216,7 +216,7 @@ def probe_orders(hosts: Sequence[Host], here: Sequence[int], shared: Sequence[Ne
                     mine, theirs = ends.get(hosts[number].name), ends.get(host.name)
                     # A port is 0 if it found none that is free.
                     if mine and theirs and mine.address != theirs.address and mine.port and theirs.port:
-                        mtu = min(theirs.mtu or _MTU, mine.mtu or _MTU)
+                        mtu = min(theirs.mtu or _MTU, mine.mtu or _MTU, _LARGEST)
                         free_port = theirs.free_port if turn < free_turns else 0
                         ways = mine.address, theirs.address, theirs.port, mtu, free_port
                         orders[number]["peers"].append(report.Peer(other, turn, begins, network, *ways)._asdict())
@@ -703,7 +703,8 @@ def verdict_findings(verdict: Verdict, command: str) -> tuple[Finding, ...]:
     if verdict.outcome == "unsteady":
         suspects = f"; {fold(verdict.suspects)} took part in each of these" if verdict.suspects else ""
         text = f"`{command}` fails at times {among}{suspects}"
-        return (Finding("node", verdict.suspects, text, remedy="user: run it again, with a longer --limit"),)
+        remedy = "user: run it again, with a longer --limit"
+        return (Finding("node", verdict.suspects, text, remedy=remedy, confidence="possible"),)
     found = []
     for hosts in verdict.culprits:
         where = "with it, and passes without it" if len(hosts) == 1 else "where both take part"

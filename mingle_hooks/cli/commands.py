@@ -470,7 +470,7 @@ COMMANDS = {
     "template": ("mingle_hooks.cli.template", "Write a job script from a job description."),
     "lint": ("mingle_hooks.cli.template", "Report what goes wrong at run time in job scripts."),
     "hooks": ("mingle_hooks.cli.hooks", "Install the hooks of a cluster: prolog, epilog, task prolog."),
-    "schema": ("mingle_hooks.cli.template", "Print the JSON schema of job files, mingle.toml or events."),
+    "schema": ("mingle_hooks.cli.template", "Print the JSON schema of job files, settings, events or checks."),
     "docs": ("mingle_hooks.cli.template", "Print a page of the documentation."),
     "completion": ("mingle_hooks.cli.commands", "Print the completion script for bash, zsh or fish."),
 }

@@ -262,7 +262,7 @@ for _name in SCHEDULERS:
     template.add_command(_command(_name))
 
 
-# `mingle schema`: JSON schemas of job files, mingle.toml and events.jsonl, for editors and validators.
+# `mingle schema`: JSON schemas of job files, mingle.toml, events.jsonl and checks, for editors and validators.
 
 _SCHEMA_EXAMPLES = """\
 mingle schema job > job.schema.json   # then a job file begins with
@@ -270,9 +270,9 @@ mingle schema job > job.schema.json   # then a job file begins with
 
 
 @click.command(cls=Grouped, examples=_SCHEMA_EXAMPLES)
-@click.argument("file", type=click.Choice(["job", "settings", "events"]))
+@click.argument("file", type=click.Choice(["job", "settings", "events", "check"]))
 def schema(file: str) -> None:
-    """Print the JSON schema of a job file, of mingle.toml or of events.jsonl."""
+    """Print the JSON schema of a job file, of mingle.toml, of events.jsonl or of a check's JSON."""
     import json
 
     from mingle_hooks import schemas

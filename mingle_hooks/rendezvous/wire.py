@@ -429,10 +429,10 @@ class Secret:
     `attempt_secret` is the key that all runs of the attempt share: by it a leader tells another run from a stranger.
     """
 
-    __slots__ = ("_hmac", "attempt_secret")
+    __slots__ = ("_key", "attempt_secret")
 
     def __init__(self, key: bytes, attempt_secret: Secret | None = None) -> None:
-        self._hmac = hmac.new(key, digestmod="sha256")
+        self._key = key
         self.attempt_secret = attempt_secret or self
 
     @classmethod
@@ -451,9 +451,7 @@ class Secret:
 
     def mac(self, purpose: bytes, *parts: bytes) -> bytes:
         """Return the MAC, 32 bytes, of the parts, each with its length: only holders of the key can compute it."""
-        mac = self._hmac.copy()  # the key is set up once
-        mac.update(_joined(purpose, *parts))
-        return mac.digest()
+        return hmac.digest(self._key, _joined(purpose, *parts), "sha256")
 
     def agrees(self, mac: bytes, purpose: bytes, *parts: bytes) -> bool:
         """Return, in constant time, whether mac is this key's MAC of the parts."""

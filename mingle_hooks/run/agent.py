@@ -387,6 +387,7 @@ class Agent:
 # The caller's environment, if the scheduler passes none on: from a private file, or from standard input.
 MOST_BYTES = 16 * 1024 * 1024
 _STDIN = 0
+_LIBRARIES = "LD_LIBRARY_PATH"
 
 
 def find_task(program: str, arguments: Sequence[str]) -> Task:
@@ -398,12 +399,17 @@ def find_task(program: str, arguments: Sequence[str]) -> Task:
 
 
 def take_environ(program: str, options: Options) -> None:
-    """Become the same program with that environment: by it a sweep finds the process in /proc.
+    """Take that environment; an agent becomes the same program with it: by it a sweep finds the process in /proc.
 
-    Raises UsageError if another user can read or write the file.
+    So does a probe whose libraries, such as NVML's, are elsewhere: the loader reads that variable once. Raises
+    UsageError if another user can read or write the file.
     """
     keep = tuple(filter(None, options.keep.split(",")))
-    become_program(program, options, merge_environ(os.environ, _read(options), keep))
+    environ = merge_environ(os.environ, _read(options), keep)
+    if program == "agent" or environ.get(_LIBRARIES) != os.environ.get(_LIBRARIES):
+        become_program(program, options, environ)
+    os.environ.clear()
+    os.environ.update(environ)
 
 
 def become_program(program: str, options: Options, environ: Mapping[str, str]) -> NoReturn:

@@ -7,6 +7,7 @@ import resource
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 
 from mingle_hooks.check.probes import Probe
 from mingle_hooks.check.report import PROBE, Address, Report
@@ -18,7 +19,12 @@ from mingle_hooks.run.agent import Task
 from mingle_hooks.run.messages import KEY
 from mingle_hooks.settings import load
 
-FILES_OF_A_HOST = 24
+FILES_OF_A_HOST = 48
+
+
+def only_address(its: Address, _prefer: object) -> tuple[tuple[Address, ...], tuple[tuple[str, str], ...], str]:
+    """Return what a host reports that has one address."""
+    return (its,), (), ""
 
 
 class Clock:
@@ -48,7 +54,7 @@ class Simulated(Session):
                     self._loop,
                     task,
                     {"MINGLE_IFACE": "lo", "TMPDIR": "/dev/shm"},  # noqa: S108 - no disk, which would be read in a child
-                    lambda _prefer, its=its: ((its,), (), ""),
+                    partial(only_address, its),
                 )
             )
         send = self.probes[1]._answer
@@ -75,7 +81,7 @@ class Stopping(Simulated):
 
 def check(count: int, kind: type[Simulated]) -> Report:
     """Return the report of so many hosts."""
-    hosts = tuple(f"127.1.0.{number + 1}" for number in range(count))
+    hosts = tuple(f"127.1.{number // 250}.{number % 250 + 1}" for number in range(count))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))

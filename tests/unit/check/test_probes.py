@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from types import SimpleNamespace
@@ -193,19 +194,25 @@ class Kernel:
 
     def __init__(self, has_room_at: float) -> None:
         self.has_room_at, self.now, self.sent = has_room_at, 0.0, 0
+        self.kinds: list[int] = []
+        self.sized_at: list[float] = []
 
-    def send(self, _mine: str, _where: tuple[str, int], _packet: Packet) -> bool:
+    def send(self, _mine: str, _where: tuple[str, int], packet: Packet) -> bool:
         self.sent += self.now >= self.has_room_at
+        self.kinds.append(packet.kind)
+        if packet.kind == probes.SIZE and packet.value == PEER.mtu:
+            self.sized_at.append(self.now)
         return self.now >= self.has_room_at
 
 
-def met(kernel: Kernel, for_s: float) -> Measured:
-    """Return what is known of the one peer after some seconds."""
+def met(kernel: Kernel, for_s: float, peer: Peer = PEER, echo: Callable[[ProbeRun], object] = id) -> Measured:
+    """Return what is known of the one peer after some seconds, in which its answers come by `echo`."""
     datagrams: Datagrams = kernel  # type: ignore[assignment]
     with Loop(clock=lambda: kernel.now) as loop:
-        meeting = ProbeRun(loop, SECRET, datagrams, ORDER)
+        meeting = ProbeRun(loop, SECRET, datagrams, ORDER._replace(peers=(peer,)))
         while kernel.now < for_s:
             loop.turn(0.0)
+            echo(meeting)
             kernel.now += TURN_S / COUNT
         (row,) = meeting.measured()
     return parse(Measured, row)
@@ -235,3 +242,49 @@ def test_a_connection_that_is_not_answered_is_tried_again(monkeypatch: pytest.Mo
     monkeypatch.setattr(probes, "Call", call)
     assert met(kernel, 3.0).closed == ""
     assert began == [0.0, 0.3]
+
+
+@pytest.mark.parametrize(("late_s", "again_s"), [(0.0, 0.1), (0.5, 0.5), (None, 0.5)])
+def test_where_answers_are_late_nothing_is_sent_again_soon(late_s: float | None, again_s: float) -> None:
+    """A host is busy then, or all are: each datagram more would make them later. All of it is sent in the end."""
+    kernel, peer = Kernel(0.0), PEER._replace(begins=True)
+
+    def echo(run: ProbeRun) -> None:
+        if late_s is not None:
+            run.back(Packet(probes.ECHO, 1, 0, time=time.monotonic_ns() - int(late_s * 10**9)))
+
+    met(kernel, 9.0, peer, echo)
+    assert len(kernel.sized_at) == 4
+    assert kernel.sized_at[1] - kernel.sized_at[0] == pytest.approx(again_s, abs=0.05)
+
+
+@pytest.mark.parametrize("rtt_ms", [0, 3])
+def test_a_round_trip_that_takes_long_is_measured_again(rtt_ms: int) -> None:
+    """By the largest packet alone, as a host may have stood still for a moment; in vain if it is far off."""
+    kernel = Kernel(0.0)
+
+    def answer(run: ProbeRun) -> None:
+        run.back(Packet(probes.ECHO, 1, 0, time=time.monotonic_ns() - 10**9))
+        for _ in kernel.sized_at[len(answered) :]:
+            answered.append(time.monotonic_ns() - rtt_ms * 10**6)
+            run.back(Packet(probes.SIZED, 1, 0, value=PEER.mtu, time=answered[-1]))
+
+    answered: list[int] = []
+    found = met(kernel, 9.0, PEER._replace(begins=True), answer)
+    assert (found.rtt_us or 0) // 1000 >= rtt_ms
+    assert len(kernel.sized_at) == kernel.kinds.count(probes.SIZE)
+    assert len(kernel.sized_at) == 4 if rtt_ms else len(kernel.sized_at) < 4
+
+
+@pytest.mark.parametrize(("count", "kinds"), [(32, [probes.PING] * 3), (33, [probes.NOTE, probes.NOTE, probes.PING])])
+def test_of_many_ways_the_last_datagram_and_some_before_are_answered(count: int, kinds: list[int]) -> None:
+    """To know that all have arrived; each answer is one more to make."""
+    kernel = Kernel(0.0)
+    datagrams: Datagrams = kernel  # type: ignore[assignment]
+    peers = tuple(PEER._replace(number=number, begins=True, turn=number * 1000) for number in range(count))
+    with Loop(clock=lambda: kernel.now) as loop:
+        ProbeRun(loop, SECRET, datagrams, ORDER._replace(peers=peers))
+        while len(kernel.kinds) < COUNT:
+            loop.turn(0.0)
+            kernel.now += TURN_S / COUNT / 4
+    assert [kind for kind in kernel.kinds if kind != probes.SIZE] == kinds

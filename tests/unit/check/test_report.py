@@ -7,11 +7,12 @@ import json
 import re
 from pathlib import Path
 
+import fastjsonschema
 import pytest
 from support.check_reports import FAST, between, fingerprint, only, report
 
-from mingle_hooks import __version__
-from mingle_hooks.check.report import Host, Pair, report_page, table_lines
+from mingle_hooks import __version__, schemas
+from mingle_hooks.check.report import Flow, Host, Pair, report_page, table_lines
 
 WHEN = "2026-11-26 15:06:44 +0000"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{data}"
@@ -123,10 +124,33 @@ def test_text_of_a_host_is_shown_in_one_line() -> None:
 
 
 def test_json_holds_all_of_it() -> None:
-    """With the exit status, and whom to leave out."""
+    """With the exit status, whom to leave out, and of each finding how sure it is and who can do something."""
     made = json.loads(json.dumps(report(4, only("node2", fingerprint=fingerprint(gpus="7 H100"))).to_json()))
     assert (made["status"], made["exclude"], len(made["hosts"]), len(made["pairs"])) == (76, ["node2"], 4, 12)
     assert made["hosts"][0]["addresses"][0]["iface"] == "ib0"
+    assert [(its["confidence"], its["who"]) for its in made["findings"]] == [
+        ("certain", ["admin"]),
+        ("certain", ["user"]),
+    ]
+
+
+def test_the_schema_is_that_of_the_json() -> None:
+    """Of all that a report may have, and of nothing else."""
+    check = fastjsonschema.compile(schemas.check())
+    flow = Flow("node1", "node2", FAST, None)
+    made = json.loads(json.dumps(report(4, only("node2", missing="off"))._replace(flows=(flow,)).to_json()))
+    check(made)
+    for wrong in ({"status": "0"}, {"findings": [{**made["findings"][0], "confidence": "sure"}]}, {"hosts": [{}]}):
+        with pytest.raises(fastjsonschema.JsonSchemaException):
+            check({**made, **wrong})
+
+
+def test_what_is_not_certain_says_so() -> None:
+    """In the text, and in the page."""
+    made = report(4, pair=between("node1", "node3", there=0, back=0, open_there="timed out", open_back="timed out"))
+    text = f"node1 and node3: do not reach each other on {FAST} (possible)"
+    assert f"BAD  {text}" in table_lines(made)
+    assert text in report_page(made, None, WHEN)
 
 
 def test_the_table_in_the_documentation_is_one_that_is_made() -> None:

@@ -189,6 +189,8 @@ CASES = {
     "far off where all are slow": Case([], pair=lambda pair: pair._replace(
         rtt_us=900_000 if "node2" in (pair.one, pair.other) else 40_000)),
     "in another rack": Case([], pair=between("node2", rtt_us=1900)),
+    "still for two turns of three": Case([], pair=lambda pair: pair._replace(
+        rtt_us=9000 if "node2" in (pair.one, pair.other) and "node4" not in (pair.one, pair.other) else 100)),
     "a firewall on NCCL": Case([f"node4: others do not reach its port on {SLOW} (no answer, {THEIRS}); {RANGE}"],
                                ("node4",), pair=lambda pair: pair._replace(free_there="no answer")
                                          if (pair.other, pair.network) == ("node4", SLOW) else pair),
@@ -230,6 +232,18 @@ def test_one_fault_is_one_line(name: str) -> None:
     assert (bad(made), made.exclude, made.status) == (case.bad, case.exclude, status)
     assert any(note.text.startswith(case.note) for note in notes(made))
     assert all(finding.remedy.startswith(("user: ", "admin: ")) for finding in made.findings)
+
+
+@pytest.mark.parametrize(("count", "confidence"), [(3, "likely"), (4, "certain")])
+def test_how_sure_a_finding_is_follows_from_how_many_saw_it(count: int, confidence: str) -> None:
+    """Of what a host tells of itself there is no doubt; of two that do not reach each other, either may be at fault."""
+    assert [its.confidence for its in report(count, pair=between("node3", network=FAST, **CUT)).findings[:1]] == [
+        confidence
+    ]
+    assert report(count, pair=between("node1", "node3", network=FAST, **CUT)).findings[0].confidence == "possible"
+    assert report(count, only("node3", faults=("GPU 0 is lost",))).findings[0].confidence == "certain"
+    late, ended = (report(count, only("node3", missing="off", is_late=is_late)) for is_late in (True, False))
+    assert [its.findings[0].confidence for its in (late, ended)] == ["likely", "certain"]
 
 
 def test_of_two_hosts_neither_is_named_for_a_network_that_is_cut() -> None:

@@ -128,6 +128,26 @@ def test_a_file_that_others_may_read_is_refused_in_one_line(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("library_path", "said"), [("", "{'A': 'given', 'TMPDIR': '/here'}\n"), ("LD_LIBRARY_PATH=/lib\0", "")]
+)
+def test_a_probe_starts_anew_only_for_libraries_that_are_elsewhere(
+    tmp_path: Path, library_path: str, said: str
+) -> None:
+    """Else it goes on with the caller's environment, and has begun in half the time."""
+    file = tmp_path / "environ"
+    file.write_text(f"A=given\0TMPDIR=/there\0{library_path}")
+    file.chmod(0o600)
+    code = f"""if True:
+        import os
+        from mingle_hooks.run import agent
+        agent.take_environ("probe", agent.Options(environ={str(file)!r}, keep="TMPDIR"))
+        print({{**os.environ}})"""
+    here = {"TMPDIR": "/here", "B": "dropped"}
+    done = subprocess.run([sys.executable, "-c", code], env=here, capture_output=True, text=True, check=False)
+    assert (done.stdout, "MINGLE_RUN_KEY" in done.stderr) == (said, not said)
+
+
+@pytest.mark.parametrize(
     ("arguments", "given", "seen"),
     [
         (("--nonsense",), {}, "--nonsense"),
