@@ -103,7 +103,7 @@ def _read(path):
         return file.read()
 def _outer():
     try:
-        owner = _read("/proc/self/mountinfo").rpartition(" mingle-hosts:")[2].partition(":")[0]
+        owner = _read("/proc/self/mountinfo").rpartition(" mingle-hosts-")[2].partition(":")[2].partition(":")[0]
         process = int(owner) if owner.isdigit() else getpid()
         while process > 1:
             if exists(f"{HOME}/tests/{{process}}"):
