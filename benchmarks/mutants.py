@@ -441,7 +441,9 @@ def _in_fork(words: Sequence[str], plugin: Durations | Chosen, output: Path, lim
         sys.dont_write_bytecode = False  # what pytest makes of the tests is kept
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), 1)
         os.dup2(1, 2)
-        status = int(pytest.main(list(words), plugins=[plugin]))
+        os.chdir(HOME)  # below ROOT, `python -c` in a test would find the package there
+        paths = [f"{ROOT}/{word}" if word.startswith("tests/") else word for word in words]
+        status = int(pytest.main([f"--rootdir={ROOT}", f"--config-file={ROOT}/pyproject.toml", *paths], [plugin]))
         if isinstance(plugin, Durations):
             told = {"seconds": plugin.seconds, "failed": sorted(plugin.failed)}
             (HOME / "durations.json").write_text(json.dumps(told))
