@@ -124,6 +124,13 @@ def test_what_cannot_be_known_alone_is_refused_and_a_script_is_told_who_trains()
             view(environ, options)
 
 
+def test_the_port_of_a_world_of_one_is_held_for_its_command() -> None:
+    held: list[socket.socket] = []
+    seen = join(member_spec({"HOME": "/nowhere"}, {"id": "a", "nodes": "1"}), notes_of([]), held=held)
+    with held[0]:
+        assert held[0].getsockname()[1] == seen.world.master_port
+
+
 def test_a_member_that_starts_again_has_its_place_while_rank_0_listens(tmp_path: Path) -> None:
     """Of an elastic world, for a month, and only what it has kept itself."""
     tmp_path.chmod(0o700)
