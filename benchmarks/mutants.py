@@ -12,7 +12,7 @@ defect: numbers whose name ends with a unit or says that it is a limit (MOST_LIN
 whether such a limit, or a time, may just be reached (< or <=). A socket's option is on with 2 as with 1. Unlike with
 mutmut, code outside of functions changes, too.
 A block's tests are all that ran it, also those of its callers: its module's, its room's and others, each up to SHARE
-of the time of all without hosts; those with hosts are up to MOST_ON_HOSTS, of up to LONG_S each.
+of the time of all without hosts; those with hosts are up to MOST_ON_HOSTS, each up to LONG of the time of all with.
 
 A mutant of what ends processes may end all processes of its user. As root, mutants see only their own, by a namespace;
 another user should have no other work on the machine.
@@ -51,8 +51,8 @@ RECORD, ENDS = ALL / "record.json", "ends.json"
 FAILED = HOME / "failed"
 # How much of the time of all tests without hosts its module's, its room's and other tests may take, each.
 SHARE = 0.04
-# A Slurm starts in some seconds, and most of these tests wait.
-MOST_ON_HOSTS, LONG_S = 12, 12.0
+# A Slurm starts in some seconds, and most of these tests wait: the longest takes 12 s where the machine is quiet.
+MOST_ON_HOSTS, LONG = 12, 0.0075
 CAUGHT, ON_HOSTS = "caught", "caught on hosts"
 # Processes and a network of a mutant's own: it may end all processes of its user, and its tests take ports. The shell
 # stays, to collect what is left behind.
@@ -103,7 +103,7 @@ def _read(path):
         return file.read()
 def _outer():
     try:
-        owner = _read("/proc/self/mountinfo").rpartition(" mingle-hosts:")[2].partition(":")[0]
+        owner = _read("/proc/self/mountinfo").rpartition(" mingle-hosts-")[2].partition(":")[2].partition(":")[0]
         process = int(owner) if owner.isdigit() else getpid()
         while process > 1:
             if exists(f"{HOME}/tests/{{process}}"):
@@ -227,8 +227,10 @@ def _makes_no_difference(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
         pairs = zip(node.targets[0].elts, node.value.elts, strict=False)
         return [value for target, value in pairs if _is_measure(target)]
-    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".setsockopt"):
-        return [word for word in node.args if isinstance(word, ast.Constant) and word.value == 1]
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func)  # a zip's strict=True looks whether we are right
+        words = node.args if name.endswith(".setsockopt") else [w.value for w in node.keywords if name == "zip"]
+        return [word for word in words if isinstance(word, ast.Constant) and word.value == 1]
     return [node] if _is_power(node) or (isinstance(node, ast.Assign) and _is_measure(node.targets[0])) else []
 
 
@@ -416,10 +418,11 @@ class Record:
             far[test] = (not mutant.is_of_room(test), cases[name], self.seconds[test], test)
         parts: list[list[str]] = [[], [], [], []]
         left = [SHARE * sum(seconds for test, seconds in self.seconds.items() if not _has_hosts(test))] * 3
+        longest_s = LONG * sum(seconds for test, seconds in self.seconds.items() if _has_hosts(test))
         for test in sorted(tests, key=far.__getitem__):
             part = 3 if _has_hosts(test) else 0 if mutant.is_own(test) else 1 if mutant.is_of_room(test) else 2
             if part == 3:
-                parts[3] += [test] * (self.seconds[test] <= LONG_S)
+                parts[3] += [test] * (self.seconds[test] <= longest_s)
             elif self.seconds[test] <= left[part]:
                 left[part] -= self.seconds[test]
                 parts[part].append(test)
@@ -438,7 +441,9 @@ def _in_fork(words: Sequence[str], plugin: Durations | Chosen, output: Path, lim
         sys.dont_write_bytecode = False  # what pytest makes of the tests is kept
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), 1)
         os.dup2(1, 2)
-        status = int(pytest.main(list(words), plugins=[plugin]))
+        os.chdir(HOME)  # below ROOT, `python -c` in a test would find the package there
+        paths = [f"{ROOT}/{word}" if word.startswith("tests/") else word for word in words]
+        status = int(pytest.main([f"--rootdir={ROOT}", f"--config-file={ROOT}/pyproject.toml", *paths], [plugin]))
         if isinstance(plugin, Durations):
             told = {"seconds": plugin.seconds, "failed": sorted(plugin.failed)}
             (HOME / "durations.json").write_text(json.dumps(told))

@@ -316,9 +316,7 @@ class Datagrams:
                 data, where = sock.recvfrom(_MOST_BYTES)
             except BlockingIOError:
                 return
-            except OSError as error:  # of an earlier datagram
-                if error.errno == errno.EBADF:
-                    return
+            except OSError:  # of an earlier datagram
                 continue
             packet = unpack_packet(self._secret, data)
             if packet is not None and packet.to == self.number:

@@ -51,24 +51,23 @@ class ProgressPrinter:
         self._is_terminal = stream.isatty()
         self._began = self._last = time.monotonic()
         self._lines = 0
-        self._is_dirty = False
+        self._is_live = False  # the last line is to be written over
 
     def __enter__(self) -> ProgressPrinter:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._clear()
+        if self._is_live:
+            self._write("")
 
     def failed(self, error: MingleError) -> None:
         """Write the error at once: a scheduler may kill this process as soon as another member has ended."""
-        self._clear()
         self._write(f"mingle: {printable(error, LONGEST)}\n")
         error.is_printed = True
 
     def note(self, text: str) -> None:
         """Write a line that stays."""
         if not self._quiet:
-            self._clear()
             self._write(f"mingle: {printable(text)}\n")
 
     def progress(self, progress: Progress) -> None:
@@ -79,20 +78,16 @@ class ProgressPrinter:
             return
         text = printable(_sentence(progress, waited), 200)
         if self._is_terminal:
-            self._write(f"{CLEAR}mingle: {text}")
-            self._is_dirty = True
+            self._write(f"mingle: {text}", is_live=True)
         elif now - self._last >= PLAIN_S[min(self._lines, len(PLAIN_S) - 1)]:
             self._last, self._lines = now, self._lines + 1
             self._write(f"mingle: {text}\n")
 
-    def _clear(self) -> None:
-        if self._is_dirty:
-            self._write(CLEAR)
-            self._is_dirty = False
-
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, *, is_live: bool = False) -> None:
+        clear = CLEAR if is_live or self._is_live else ""
+        self._is_live = is_live
         try:
-            self._stream.write(text)
+            self._stream.write(clear + text)
             self._stream.flush()
         except OSError:  # a full log must not stop the job
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import os
 import socket
 import struct
@@ -458,7 +459,7 @@ class MulticastBackend:
         self._answered_at = 0.0
         self._wanted = False
         self._interval = FIRST_BEACON_S
-        self._turn = 0
+        self._turns = itertools.count()
         self._questions_sent = 0
         self._holds = MOST_HOLDS
         clock = context.loop.clock
@@ -526,8 +527,7 @@ class MulticastBackend:
             self._fault(link.info, error)
 
     def _next_link(self) -> Link:
-        self._turn += 1
-        return self.links[(self._turn - 1) % len(self.links)]
+        return self.links[next(self._turns) % len(self.links)]
 
     def _fault(self, info: IfaceInfo, error: Exception) -> None:
         self.context.loop.missed(error)

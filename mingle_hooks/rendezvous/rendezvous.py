@@ -435,7 +435,7 @@ class Rendezvous:
                 self._observer.note(f"the world is formed, but {', '.join(hosts[:8])} did not confirm it")
             self._outcome.end()
 
-        self._loop.after(max(when - self._loop.clock(), 0.0), drained)
+        self._loop.after(when - self._loop.clock(), drained)
 
     # As a follower, or in search of a leader.
 

@@ -15,7 +15,7 @@ from io import FileIO
 from mingle_hooks import values
 from mingle_hooks.errors import printable
 from mingle_hooks.files import close_descriptors_except
-from mingle_hooks.rendezvous.connection import READ, Loop, Timer
+from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import parse
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.messages import MOST_STACKS, MOST_TAIL, AgentMessage, Link, Start
@@ -133,10 +133,10 @@ class Pipe:
 
 
 class Relay:
-    """Both streams of one attempt; `on_end()` comes when both have ended and all has been handed to the kernel."""
+    """Both streams of one attempt."""
 
-    def __init__(self, loop: Loop, link: Link, stdout: int, stderr: int, on_end: Callable[[], None]) -> None:
-        self._loop, self._link, self._on_end = loop, link, on_end
+    def __init__(self, loop: Loop, link: Link, stdout: int, stderr: int) -> None:
+        self._loop, self._link = loop, link
         self._pipes = [Pipe(stdout, messages.OUT), Pipe(stderr, messages.ERR)]
         self.is_paused = False  # the runner has to read first
         self._tail, self._stderr = b"", bytearray()
@@ -220,7 +220,6 @@ class Relay:
         self._pipes.remove(pipe)
         if not self._pipes:
             self._link.send_output(messages.DRAINED, b"")
-            self._on_end()
 
 
 # What COMMAND died of, by what it wrote to stderr.
@@ -401,20 +400,18 @@ class Attempt:
         self._loop, self._report, self.number = loop, report, start.attempt
         self._memory = processes.OomCounter.here()
         self._formed = False
-        self.is_clean = self.is_drained = False
-        self._drain = Timer()
+        self.is_clean = False
         self._own = own
         self._stacks: StackReader | None = None
         self.tree = Tree(loop, self._ended, self._empty)
         self._pid, stdout, stderr, formed = begin_command(own, start)
-        self._relay = Relay(loop, output, stdout, stderr, self._drained)
+        self._relay = Relay(loop, output, stdout, stderr)
         self._world = FileIO(formed)
         loop.watch(self._world, READ, lambda _events: self._take_world())
 
     def close(self) -> None:
         """Wait for no more output."""
-        if not self.is_drained:
-            self._relay.close()
+        self._relay.close()
 
     def dump(self, within_s: float) -> None:
         """Take the stacks of all Python processes, once, and send them to the runner."""
@@ -456,15 +453,10 @@ class Attempt:
             return
         self.is_clean = True
         self._report(messages.Clean(self.number, self.tree.killed))
-        if not self.is_drained:
-            self._drain = self._loop.after(_DRAIN_S, self._overdue)
+        self._loop.after(_DRAIN_S, self._overdue)
 
     def _overdue(self) -> None:
         if self._relay.is_paused:  # the runner is slow; that is no reason to lose output
-            self._drain = self._loop.after(_DRAIN_S, self._overdue)
+            self._loop.after(_DRAIN_S, self._overdue)
         else:
             self.close()
-
-    def _drained(self) -> None:
-        self.is_drained = True
-        self._drain.cancel()

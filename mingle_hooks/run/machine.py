@@ -5,6 +5,7 @@ It has no sockets and no clock: the caller passes each event with its time, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -359,10 +360,9 @@ class Machine:
             self._start(here, now)
         elif not self.roster.awaited():
             self._wait_for_missing(now)
-        elif len(here) >= plan.least and self._settle is None:
-            self._settle = now + (min(ORDER_S, plan.window_s) if len(here) >= plan.most else plan.window_s)
-        elif len(here) >= plan.most and self._settle is not None:
-            self._settle = min(self._settle, now + ORDER_S)
+        elif len(here) >= plan.least:
+            window_s = min(ORDER_S, plan.window_s) if len(here) >= plan.most else plan.window_s
+            self._settle = min(self._settle or math.inf, now + window_s)
 
     def _gathered_late(self, now: float) -> None:
         """Begin with the hosts that are here, if they are enough; the others are given up."""

@@ -3,8 +3,12 @@
 from collections.abc import Iterable
 from pathlib import PurePath
 
-# Tests in these folders of tests/unit use the ports of this machine; those in tests/system have hosts of their own.
-ON_THIS_MACHINE = {"unit/cli", "unit/export", "unit/net", "unit/rendezvous"}
+# These files of tests/unit use the ports of this machine; those in tests/system have hosts of their own.
+ON_THIS_MACHINE = {
+    *("net/test_ports", "rendezvous/test_connection", "rendezvous/test_dialer", "rendezvous/test_discovery"),
+    *("rendezvous/test_handshake", "rendezvous/test_leader", "rendezvous/test_member", "rendezvous/test_multicast"),
+    "rendezvous/test_rendezvous",
+}
 # Tests of one file that share what cannot be there twice, or takes long to make.
 TOGETHER = {
     "test_all_end_together": "many hosts",
@@ -12,7 +16,9 @@ TOGETHER = {
     "test_life_on_slurm": "life",  # its Slurm is started once
     "test_installing": "installing",  # its installations take 12 s each
     "test_extending": "copy",  # of the package, with what the page shows
-    "test_template_command": "forks",  # of one process that has loaded all of mingle
+    "test_output": "outputs",  # of forks of a process that has loaded all of mingle
+    **dict.fromkeys(("test_completion", "test_help", "test_jobs", "test_man", "test_mistakes"), "forks"),  # as above
+    "test_template_command": "forks",
     "test_site": "site",  # it is built once
     "test_structure": "structure",  # it reads every module once
     "test_verify": "simulate",  # each scheduler's hooks are simulated once
@@ -20,14 +26,15 @@ TOGETHER = {
 
 # Files of tests that wait or compute for ten seconds and more: begun last, they would be waited for alone.
 LONG = {
-    *("test_alone", "test_begin_again", "test_eval_in_job_scripts", "test_extending", "test_forms", "test_frameworks"),
+    *("test_alone", "test_begin_again", "test_broken_hooks_on_slurm", "test_eval_in_job_scripts", "test_extending"),
+    *("test_following", "test_forms", "test_frameworks", "test_hostile_text", "test_installing", "test_lint_forms"),
     *(
-        "test_installing",
-        "test_lint_forms",
         "test_messages",
         "test_model",
+        "test_networks",
         "test_port_hold",
         "test_power_cuts",
+        "test_run_on_slurm",
         "test_sbatch_accepts",
     ),
     *("test_simulator", "test_time_limit_on_slurm", "test_usual_jobs"),
@@ -58,7 +65,7 @@ def is_long(nodeid: str) -> bool:
 def process_of(nodeid: str) -> str:
     """Return a name that the tests share which must not run at the same time; for the others, their own."""
     path = PurePath(nodeid.partition("::")[0])
-    if "/".join(path.parts[-3:-1]) in ON_THIS_MACHINE:
+    if "/".join(path.with_suffix("").parts[-2:]) in ON_THIS_MACHINE:
         return "this machine"
     if path.parent.name == "packages":  # they are made once for all of its tests
         return "packages"

@@ -14,10 +14,11 @@ from hypothesis import given, strategies as st
 from support.recorded import STEP, assigned
 
 from mingle_hooks import joining
-from mingle_hooks.errors import ConflictError, MingleError
+from mingle_hooks.errors import ConflictError, MingleError, NotFoundError
 from mingle_hooks.job import member_spec
 from mingle_hooks.joining import MOST_AGE_S, join, reachable, rejoin_or_join, resolvable
 from mingle_hooks.rendezvous.member import Observer
+from mingle_hooks.rendezvous.messages import Failure
 from mingle_hooks.rendezvous.wire import Material
 from mingle_hooks.world import Assignment, Member, View, World
 
@@ -123,6 +124,13 @@ def test_what_cannot_be_known_alone_is_refused_and_a_script_is_told_who_trains()
             view(environ, options)
 
 
+def test_the_port_of_a_world_of_one_is_held_for_its_command() -> None:
+    held: list[socket.socket] = []
+    seen = join(member_spec({"HOME": "/nowhere"}, {"id": "a", "nodes": "1"}), notes_of([]), held=held)
+    with held[0]:
+        assert held[0].getsockname()[1] == seen.world.master_port
+
+
 def test_a_member_that_starts_again_has_its_place_while_rank_0_listens(tmp_path: Path) -> None:
     """Of an elastic world, for a month, and only what it has kept itself."""
     tmp_path.chmod(0o700)
@@ -133,10 +141,12 @@ def test_a_member_that_starts_again_has_its_place_while_rank_0_listens(tmp_path:
         fresh: Any = {"nodes": 2, "size": 2, "addr": "127.0.0.1", "port": port, "digest": "0" * 16, "epoch": 1}
         fresh |= {"rank": rank, "offset": rank, "own": "127.0.0.1"}
         spec = member_spec({"XDG_RUNTIME_DIR": str(tmp_path), name: value}, {"id": "a", "nodes": "2"})
-        answer = rejoin_or_join(spec, Material(b"k" * 32), notes_of(notes), lambda: fresh)
+        answer = rejoin_or_join(spec, Material(key.encode()), notes_of(notes), lambda: fresh)
         assert (answer["rank"], answer["port"]) == (rank, port)
         return answer is fresh
 
+    key, elastic = "0123456789abcdef" * 4, {"id": "a", "nodes": "2", "frameworks": "torchrun-elastic"}
+    of_elastic = member_spec({"MINGLE_KEY": key, "XDG_RUNTIME_DIR": str(tmp_path)}, elastic)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert [asks(0), asks(), asks(), asks()] == [True, True, False, False]
@@ -145,6 +155,8 @@ def test_a_member_that_starts_again_has_its_place_while_rank_0_listens(tmp_path:
             with pytest.raises(ConflictError, match=f"as in the running world; saw {wrong};"):
                 asks(1, name, wrong)
         (file,) = tmp_path.glob("mingle-*/1")
+        with pytest.raises(NotFoundError, match="saw a: gone;"):
+            join(of_elastic, notes_of(notes), obstacle=Failure("command", ("a", "gone")))
         text = file.read_bytes()
         os.utime(file, (time.time(), time.time() - MOST_AGE_S - 60))
         assert asks()

@@ -7,8 +7,7 @@ import shutil
 import signal
 import stat
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,13 +85,11 @@ def run_until(directory: str, left: int, words: list[str]) -> None:
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """Give a directory for all roots: in memory where there is one, as no power is really cut, and a disk is slow."""
+def place(tmp_path: Path) -> Path:
+    """Give a directory for all roots, once what each fork needs is loaded."""
     for hook in HOOKS:
-        render(hook, Site())  # so that each fork has the templates
-    memory = Path("/dev/shm")  # noqa: S108 -- the directory in it is nobody else's
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as made_here:
-        yield Path(made_here)
+        render(hook, Site())
+    return tmp_path
 
 
 def made(root: Path, case: Case) -> None:

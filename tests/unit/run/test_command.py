@@ -149,14 +149,14 @@ echo "Process $3"; echo "Thread $3 (idle): \\"MainThread\\""; echo "    hangs (<
 """
 
 
-def supervised(runner: Runner, how: str, **environ: str) -> None:
+def supervised(runner: Runner, how: str, script: str = HANGS, **environ: str) -> None:
     """Start a supervisor that finds this py-spy, and COMMAND, which hangs."""
     folder = runner.directory / "bin"
     if how:
         executable(folder / "py-spy", SPY)
     path = f"{folder}:{path_without('py-spy')}"
     runner.supervise(environ={"PATH": path, "SPY": how, "PYTHONFAULTHANDLER": "", **environ})
-    runner.begin(sys.executable, "-c", HANGS, shows=b"begun")
+    runner.begin(sys.executable, "-c", script, shows=b"begun")
 
 
 def dumped(runner: Runner, within_s: float = 10.0) -> str:
@@ -196,6 +196,13 @@ def test_without_both_there_are_no_stacks_and_no_signal(runner: Runner, how: str
     assert said.endswith(f": no stack ({why}, and PYTHONFAULTHANDLER=1 is not set)")
     runner.end()
     assert runner.wait_for(ENDED)["signal"] == signal.SIGTERM
+    runner.wait_for(CLEAN)
+
+
+def test_a_program_that_outlives_sigabrt_is_not_awaited(runner: Runner) -> None:
+    supervised(runner, "", f"import signal\nsignal.signal(signal.SIGABRT, lambda *_: None)\n{HANGS}")
+    assert dumped(runner, stacks.WRITE_S + 0.1).endswith("is in its output")
+    runner.end()
     runner.wait_for(CLEAN)
 
 

@@ -14,6 +14,7 @@ from cluster.waiting import until
 
 from mingle_hooks.errors import MissingError, UsageError
 from mingle_hooks.files import own_program_argv
+from mingle_hooks.job import member_spec
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.run import messages, output, runner as member, start as started, starters
 from mingle_hooks.run.attempt import Plan
@@ -27,7 +28,7 @@ from mingle_hooks.schedulers.detect import placed_by_run as placed
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load
 from mingle_hooks.values import to_json as dumps
-from mingle_hooks.world import Member
+from mingle_hooks.world import Assignment, Member, View, World
 
 KEY = b"0123456789abcdef" * 4
 
@@ -262,6 +263,24 @@ def test_what_cannot_run_together_is_refused(scope: str, starts: str | None, *, 
     spec: Any = SimpleNamespace(settings=SimpleNamespace(scope=scope))
     with pytest.raises(UsageError, match=seen):
         started.check_together(spec, starts, no_wait=no_wait)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "grace_s", "reaches"), [("slurm", 28.0, True), ("flux", 3.0, False), ("none", 28.0, False)]
+)
+def test_what_runs_together_ends_before_its_scheduler_kills_it(
+    monkeypatch: pytest.MonkeyPatch, scheduler: str, grace_s: float, *, reaches: bool
+) -> None:
+    """A signal that the scheduler itself sends to COMMAND is not sent twice."""
+    asked: list[Request] = []
+    monkeypatch.setattr(member, "run_command", asked.append)
+    spec = member_spec({"MINGLE_KEY": KEY.decode()}, {"id": "a", "nodes": "2"})
+    world = World("a", 2, 2, "10.0.0.1", 1, "", tuple(Member(n, "ab"[n], f"10.0.0.{n + 1}", 1) for n in (0, 1)))
+    view = View(world, Assignment(0, 1, 0, "10.0.0.1"), "node", {})
+    member.run_together((), spec._replace(facts=spec.facts._replace(scheduler=scheduler)), view, ())
+    plan = asked[0].plan
+    assert (plan.hosts, plan.slots, plan.least, plan.most) == (("a", "b"), (1, 1), 2, 2)
+    assert (plan.grace_s, plan.signals_reach_command) == (grace_s, reaches)
 
 
 def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) -> None:

@@ -130,6 +130,8 @@ def test_components_that_share_a_host_are_members_each() -> None:
     variables = {**HET, GROUPS[1]: "node[1-2]", **step("node1,node[1-2]", 3, 3, "1(x3)", "node[1-2]")}
     shared = facts_of({**variables, "SLURM_NODEID": "2", "SLURMD_NODENAME": "node2"})
     assert (shared.nodes, shared.node_rank, shared.hosts, shared.leader_hosts) == (3, 2, (), ("node1", "node2"))
+    overlap = {**HET, GROUPS[0]: "node[1-2]", GROUPS[1]: "node[2-3]", **step("node[1-3]", 3, 3, "1(x3)")}
+    assert facts_of(overlap).hosts == ()
 
 
 def test_steps_in_different_components_are_different_worlds() -> None:
