@@ -37,41 +37,33 @@ _SEVERAL = re.compile(
 
 
 class Requested(NamedTuple):
-    """The nodes that a job requests, 0 if it does not say; tasks in all, with the line of that; its scheduler."""
+    """The nodes that a job requests, 0 if it does not say; tasks in all; its scheduler, "" without directives."""
 
     nodes: int
-    tasks: int | None = None
-    line: int = 0
-    scheduler: str = ""
+    tasks: int | None
+    scheduler: str
 
 
 def requested(text: str, nodes: int | None = None) -> Requested:
     """Return what a script's directives request, on the `nodes` of the command line if they are given."""
-    each, tasks, line, scheduler = 0, None, 0, ""
-    found = 0
-    lines = Lines(text)
-    processes = 0
+    found, each, tasks, processes, scheduler = nodes or 0, 0, None, 0, ""
     for match in _DIRECTIVE.finditer(text):
         directive = re.sub(r"\s#.*", "", match[0].strip())
         scheduler = scheduler or _DIRECTIVES[directive[1:].split()[0]]
         found = found or _nodes(directive)
         processes = processes or _processes(directive)
         if directive.startswith("#SBATCH"):
-            line_each, line_all = count(EACH, directive), count(TASKS, directive)
-            line = lines.line(match.start()) if line_each or line_all else line
-            each, tasks = line_each or each, line_all or tasks
-    found = nodes or found
+            each, tasks = count(EACH, directive) or each, count(TASKS, directive) or tasks
     if not found and tasks:
         found = -(-tasks // each) if each else 1 if tasks == 1 else 0
-    return Requested(found, tasks or (each * found or None) or processes or None, line, scheduler)
+    return Requested(found, tasks or each * found or processes or None, scheduler)
 
 
 def _processes(directive: str) -> int:
     """Return the MPI processes that a directive of PBS requests, 0 for none."""
     match = _CHUNKS.search(directive)
-    chunks = (
-        [re.match(r"(\d{0,9})(?::\S*?mpiprocs=(\d{1,9}))?", chunk) for chunk in match[1].split("+")] if match else []
-    )
+    texts = match[1].split("+") if match else []
+    chunks = [re.match(r"(\d{0,9})(?::\S*?mpiprocs=(\d{1,9}))?", chunk) for chunk in texts]
     return sum(int(chunk[1] or 1) * int(chunk[2] or 0) for chunk in chunks if chunk)
 
 
@@ -102,23 +94,9 @@ STEPS = {
 _ONE_HOST = {"ssh", "pbs_tmrsh", "qrsh"}  # each call reaches one host
 CONTAINERS = {"singularity", "apptainer", "docker", "podman", "shifter", "podman-hpc", "enroot", "ch-run", "sarus"}
 _WRAPPERS = {
-    *(
-        "env",
-        "exec",
-        "time",
-        "nohup",
-        "command",
-        "nice",
-        "numactl",
-        "taskset",
-        "timeout",
-        "stdbuf",
-        "nsys",
-        "ncu",
-        "uv",
-    ),
+    *("env", "exec", "time", "nohup", "command", "nice", "numactl", "taskset", "timeout", "stdbuf", "nsys", "ncu"),
     *("strace", "poetry", "conda", "micromamba", "mamba", "pixi", "xvfb-run", "catchsegv", "builtin", "eval", "wait"),
-    *("setsid", "script", "sudo", "nvprof", "rocprof", "pipenv", "run", "unbuffer"),
+    *("setsid", "script", "sudo", "nvprof", "rocprof", "pipenv", "uv", "run", "unbuffer"),
 }
 _SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
 # Programs and modules that start training processes -> the launcher's name.
@@ -260,10 +238,9 @@ def read_jobs(text: str, nodes: int | None = None) -> list[Job]:
         for body in (*command.here_documents, *_wrapped(command)):
             if _is_job(command, body):
                 # What the command line of sbatch or qsub requests counts like the first directive.
-                asked = " ".join(
-                    ["#SBATCH" if command.name == "sbatch" else "#PBS", *(word.plain for word in command.words[1:])]
-                )
-                own = "\n".join(([asked] if command.name in _SUBMITS else []) + _DIRECTIVE.findall(body.text))
+                words = ["#SBATCH" if command.name == "sbatch" else "#PBS", *(word.plain for word in command.words[1:])]
+                asked = [" ".join(words)] if command.name in _SUBMITS else []
+                own = "\n".join([*asked, *_DIRECTIVE.findall(body.text)])
                 jobs.append(_Walk(text, body, shell.read(body), own, nodes).job())
     return jobs
 
@@ -570,9 +547,7 @@ def _python(args: list[Arg], at: int) -> tuple[str, int] | None:
 def _place(name: str, args: list[Arg], job: Requested) -> Place:
     """Return what a step starts: a program on every node, or on one."""
     text = " ".join(arg.text for arg in args)
-    if name in _ONE_HOST:
-        return "host"
-    if re.search({"pbsdsh": r"\s-n\s", "blaunch": r"\s-z\s"}.get(name, r"\A\Z"), text):
+    if name in _ONE_HOST or re.match(r"(?:\S*/)?(?:pbsdsh\s(?:.*\s)?-n\s|blaunch\s(?:.*\s)?-z\s)", text):
         return "host"
     if name == "srun" and job.nodes != 1:
         nodes, tasks = count(NODES, text), count(TASKS, text)
