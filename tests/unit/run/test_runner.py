@@ -273,11 +273,11 @@ def test_what_runs_together_ends_before_its_scheduler_kills_it(
 ) -> None:
     """A signal that the scheduler itself sends to COMMAND is not sent twice."""
     asked: list[Request] = []
-    monkeypatch.setattr(member, "run_command", asked.append)
+    monkeypatch.setattr(started, "run_command", asked.append)
     spec = member_spec({"MINGLE_KEY": KEY.decode()}, {"id": "a", "nodes": "2"})
     world = World("a", 2, 2, "10.0.0.1", 1, "", tuple(Member(n, "ab"[n], f"10.0.0.{n + 1}", 1) for n in (0, 1)))
     view = View(world, Assignment(0, 1, 0, "10.0.0.1"), "node", {})
-    member.run_together((), spec._replace(facts=spec.facts._replace(scheduler=scheduler)), view, ())
+    started.run_together((), spec._replace(facts=spec.facts._replace(scheduler=scheduler)), view, ())
     plan = asked[0].plan
     assert (plan.hosts, plan.slots, plan.least, plan.most) == (("a", "b"), (1, 1), 2, 2)
     assert (plan.grace_s, plan.signals_reach_command) == (grace_s, reaches)
