@@ -131,7 +131,9 @@ KINDS = sorted(messages._KINDS)
 def test_every_kind_of_failure_travels_with_the_same_text(kind: str, parts: list[str]) -> None:
     """Whatever its parts are: hostile text in them never makes it unreadable, nor a second line."""
     failure = Failure(kind, tuple(parts))
-    there = Failure.parse(decode(encode(failure.body())))
+    body = decode(encode(failure.body(age_s=3.0)))
+    there = Failure.parse(body)
+    assert messages.age_s(body) == 3.0
     assert str(there.error()) == str(failure.error())
     assert str(there.error()).isprintable()
     assert type(there.error()) is messages._KINDS[kind][0]
