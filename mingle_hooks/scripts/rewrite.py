@@ -6,6 +6,7 @@ Where it is not certain that the script does the same otherwise, it stays as it 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 from mingle_hooks.export.launchers import hyphens
@@ -54,6 +55,8 @@ _SAYS = ("echo", "printf")
 _OF_JOB = re.compile(r"SLURM_\w+|PBS_\w+|LSB_\w+|HOSTNAME|HOST|USER|HOME|PWD")
 _STEP_NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N ?)(\S+)")
 _ALL_NODES = re.compile(r"\d+|\"?\$\{?SLURM_(?:JOB_NUM_NODES|NNODES)\}?\"?")
+_HANDS_ON = ("apptainer", "singularity")
+_OWN_ENVIRONMENT = re.compile(r"-\w{0,8}[eC]\w{0,8}|--(?:cleanenv|containall)")
 _JOINS = ("&&", "||", "|", "|&", "&")
 _GONE = "\0"
 _LONGEST = 1 << 15  # each variable is looked for in all of the script
@@ -144,7 +147,15 @@ class _Rewrite:
         start = "mingle exec"
         if launch.place == "batch":
             start = "srun mingle exec" if self.job.requested.scheduler == "slurm" else "mingle run"
-        self.edits[launch.at.start, launch.at.start] = " ".join([start, *options, ""])
+        at = self._container(launch) or launch.at
+        self.edits[at.start, at.start] = " ".join([start, *options, ""])
+
+    def _container(self, launch: Launch) -> Text | None:
+        """Return the word of Apptainer, before which `mingle exec` stands and which hands its variables on."""
+        words = [(word, word.plain.rpartition("/")[2]) for word in launch.command.words]
+        found = [word for (word, name), (_, after) in pairwise(words) if name in _HANDS_ON and after == "exec"]
+        is_own = any(_OWN_ENVIRONMENT.fullmatch(name) for _, name in words)
+        return found[0] if found and launch.program == "torchrun" and not is_own else None
 
     def _doubt(self, launch: Launch) -> str:
         """Return why `mingle exec` before a program may not do the same, "" if it does."""
@@ -152,7 +163,8 @@ class _Rewrite:
         nodes, tasks = started_tasks(job, launch)
         given = _STEP_NODES.search(step)
         is_some = (nodes or 0) < job.requested.nodes or (given and not _ALL_NODES.fullmatch(given[1]))
-        is_contained = " --container" in step or CONTAINERS.intersection(launch.chain)
+        containers = CONTAINERS.intersection(launch.chain)
+        is_contained = " --container" in step or (containers and self._container(launch) is None)
         is_elsewhere = not job.requested.scheduler or not (launch.step or launch.place == "batch")
         is_conditional = job.is_conditional(launch.at.start) or job.is_conditional(launch.command.start)
         is_host = launch.place == "host"

@@ -89,7 +89,6 @@ OF_TRAPS: dict[str, Trap] = {
     "interface": (ONCE, True, ("error",)),
     "gloo-exclusion": (ONCE, False, ("error",)),
     "loop": (FAILS, False, ("hang",)),
-    "early": (ONCE, False, ALONE),
 }
 OTHER: Trap = (ONCE, False, ("clash", "twice", *ALONE))
 # From the worst on: what a run of several jobs is called.

@@ -69,6 +69,7 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         ("if a; then\nMASTER_PORT=1\nfi\nsrun deepspeed x.py", "line 5: this line stands in a condition"),
         ("a || MASTER_ADDR=b\nsrun deepspeed x.py", "line 4: this line is joined"),
         ("srun --container-image=x deepspeed x.py", "line 4: mingle has to be installed in the container"),
+        ("srun apptainer exec -e x.sif torchrun --nnodes=1 x.py", "line 4: mingle has to be installed"),
         ("srun apptainer exec x.sif deepspeed x.py", "line 4: mingle has to be installed in the container"),
         ("srun -n16 deepspeed x.py", "line 4: deepspeed needs one task on each node, and 16 start on 2"),
         ("srun -N $((N-1)) deepspeed x.py", "line 4: it may start on some of the job's nodes only"),
