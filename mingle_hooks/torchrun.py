@@ -39,7 +39,9 @@ def _join(params: RendezvousParameters) -> RendezvousHandler:
         options["master"] = params.endpoint
     if is_elastic := params.min_nodes < params.max_nodes:  # then a restarted node gets its rank back
         options["frameworks"] = [*load(os.environ, options).frameworks, "torchrun-elastic"]
-    view = join(**options)
+    # torchrun has read its own variables, which would be leftovers to mingle.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
+    view = join(environ=environ, **options)
     os.environ.update(variables(view))  # the interface, for the workers
     nodes, rank, name = view.processes, view.process, view.world.digest
     if is_elastic:
