@@ -49,7 +49,7 @@ def test_a_killed_node_rejoins_an_elastic_world(hosts: Callable[..., Hosts]) -> 
     """The others go on meanwhile, and the script is the one of `--for torchrun-elastic`."""
     need("torch")
     options = ["--nnodes", f"2:{NODES}", "--max-restarts", "3", "--rdzv-id", "job", "--rdzv-conf"]
-    script = [str(SCRIPTS / "train_elastic.py"), str(NODES), "60"]
+    script = [str(SCRIPTS / "train_elastic.py"), str(NODES), "30"]
     assert runs.rejoined(hosts(NODES), lambda n: shlex.join([*BACKEND, *options, f"rank={n}", *script])) == ""
 
 
