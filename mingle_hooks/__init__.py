@@ -1,13 +1,13 @@
 """Mingle Hooks: the same rank 0, address and port on every node of a job.
 
-`join`, `variables`, `render` and the errors are imported on first use: see docs/api.md.
+`join`, `world`, `variables`, `render` and the errors are imported on first use: see docs/api.md.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mingle_hooks.api import join as join, variables as variables
+    from mingle_hooks.api import join as join, variables as variables, world as world
     from mingle_hooks.errors import (
         ConflictError as ConflictError,
         FactsError as FactsError,
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
         UsageError as UsageError,
     )
     from mingle_hooks.scripts.script import render as render
-    from mingle_hooks.world import Assignment as Assignment, Member as Member, View as View, World as World
+    from mingle_hooks.view import Assignment as Assignment, Member as Member, View as View, World as World
 
 __version__ = "1.0.0"
 
 # Module -> its public names. Not __all__: `import *` would import every module.
 _PUBLIC = {
-    "mingle_hooks.api": ("join", "variables"),
+    "mingle_hooks.api": ("join", "variables", "world"),
     "mingle_hooks.errors": (
         *("MingleError", "UsageError", "FactsError", "MissingError", "NetworkError", "LimitError"),
         *("PlaceError", "ConflictError", "SecretError", "SettingsError"),
         *("NotExecutableError", "NotFoundError"),
     ),
     "mingle_hooks.scripts.script": ("render",),
-    "mingle_hooks.world": ("World", "Assignment", "Member", "View"),
+    "mingle_hooks.view": ("World", "Assignment", "Member", "View"),
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""The Python API: `join` and `variables`, with the errors of `mingle_hooks.errors`.
+"""The Python API: `join`, `world` and `variables`, with the errors of `mingle_hooks.errors`.
 
 They do what `mingle env` and `mingle exec` do, and read the same settings. `render` is in scripts/script.py.
 """
@@ -6,7 +6,8 @@ They do what `mingle env` and `mingle exec` do, and read the same settings. `ren
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypedDict
 
 from mingle_hooks import job, joining
@@ -15,7 +16,7 @@ from mingle_hooks.export import frameworks, variables as variables_variables
 from mingle_hooks.rendezvous.member import Progress
 from mingle_hooks.settings import TABLE, Bind, Order, Scope
 from mingle_hooks.values import Counted, nearest
-from mingle_hooks.world import View
+from mingle_hooks.view import View
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -92,6 +93,24 @@ def join(
         if (short := limit(error)) is not None:
             raise short from error
         raise
+
+
+@contextmanager
+def world(**options: Unpack[Options]) -> Iterator[View]:
+    """Join as `join` does, and set the variables in os.environ for the block, with its own values back afterwards.
+
+    Raises what `join` and `variables` raise.
+    """
+    view = join(**options)
+    found = variables(view)
+    before = {name: os.environ.get(name) for name in found}
+    os.environ.update(found)
+    try:
+        yield view
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
 
 
 def variables(view: View) -> dict[str, str]:

@@ -27,7 +27,7 @@ from mingle_hooks.rendezvous.wire import MASTER_PORTS, Material, Secret
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.settings import Settings
 from mingle_hooks.values import number
-from mingle_hooks.world import Assignment, Batch, Member, View, World, endpoint
+from mingle_hooks.view import Assignment, Batch, Member, View, World, endpoint
 
 # Time for name servers to resolve a whole roster, in seconds; the hosts left are listed by address.
 NAMES_S = 2.0

@@ -21,7 +21,7 @@ from mingle_hooks.joining import join
 from mingle_hooks.rendezvous.member import MemberSpec, Progress
 from mingle_hooks.rendezvous.messages import Failure
 from mingle_hooks.settings import option_arguments
-from mingle_hooks.world import File, View
+from mingle_hooks.view import File, View
 
 
 class Flags(NamedTuple):

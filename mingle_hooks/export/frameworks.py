@@ -15,7 +15,7 @@ from mingle_hooks import plugins
 from mingle_hooks.errors import NetworkError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.values import holds, nearest
-from mingle_hooks.world import File, View, endpoint
+from mingle_hooks.view import File, View, endpoint
 
 # What a framework may need the caller to find out. roster: World.roster; names: its hosts by names that this node can
 # resolve, else by address; iface: Assignment.iface and Assignment.address; hcas: net.devices.active_rdma_ports();

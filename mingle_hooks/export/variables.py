@@ -10,7 +10,7 @@ from mingle_hooks.export.frameworks import FRAMEWORKS, Framework, framework, plu
 from mingle_hooks.net.addresses import interface_of
 from mingle_hooks.schedulers import slurm
 from mingle_hooks.settings import left_behind
-from mingle_hooks.world import File, View
+from mingle_hooks.view import File, View
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.member import MemberSpec

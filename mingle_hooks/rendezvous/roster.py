@@ -12,7 +12,7 @@ from mingle_hooks.rendezvous.connection import Loop, Timer
 from mingle_hooks.rendezvous.messages import Failure, JoinRequest
 from mingle_hooks.schedulers.facts import SEPARATOR
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.world import Member
+from mingle_hooks.view import Member
 
 # Missing ranks that a message names.
 MOST_SHOWN = 64

@@ -40,7 +40,7 @@ from mingle_hooks.rendezvous.messages import Durations
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.values import number
-from mingle_hooks.world import View
+from mingle_hooks.view import View
 
 # Kinds of frames; the first two come before the connection is sealed.
 HELLO, CHALLENGE = 1, 2

@@ -24,7 +24,7 @@ from mingle_hooks.run.launching import Agreed, Launching
 from mingle_hooks.run.request import Options, Request, kill_keys, plan_request
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.settings import option_arguments
-from mingle_hooks.world import View
+from mingle_hooks.view import View
 
 
 def run(command: tuple[str, ...], options: Mapping[str, Any]) -> int:

@@ -353,6 +353,7 @@ def _rendezvous(job: Job) -> Iterator[Finding]:
             yield Finding(job.lines.line(nodes.word.start), "node-count", mistake, f"leaving it out: {remedy}")
         rows = _RENDEZVOUS["c10d" if launch.has_value("--rdzv-backend", "c10d") else launch.program]
         is_told = launch.is_mingle or asks or launch.is_open or all(launch.has(*row) for row in rows)
+        is_told |= launch.has_value("--rdzv-backend", "mingle")
         if launch.place == "step" and not is_told and not alone and number != "1":
             mistake = f"{launch.program} is not told of the other nodes: each trains alone, or waits"
             yield Finding(job.lines.line(launch.at.start), "no-rendezvous", mistake, remedy)

@@ -153,14 +153,18 @@ def serve_ssh(hosts: Hosts) -> None:
 
 def with_one_killed(hosts: Hosts) -> str:
     """Train elastically, kill one of three hosts' processes and start it again; return "" where all came to the end."""
-    return tried(REJOIN.name, partial(_rejoined, hosts), len(ALIKE))
+    world, command = f"--id elastic --nodes {len(ALIKE)} --rank", REJOIN.command(ALIKE, sys.executable)
+    return rejoined(hosts, lambda number: f"exec mingle exec {world} {number} {command}")
 
 
-def _rejoined(hosts: Hosts) -> Seen:
+def rejoined(hosts: Hosts, line: Callable[[int], str]) -> str:
+    """Run the line of each of three hosts as `with_one_killed` does; return "" where all came to the end."""
+    return tried(REJOIN.name, partial(_rejoined, hosts, line), len(ALIKE))
+
+
+def _rejoined(hosts: Hosts, line: Callable[[int], str]) -> Seen:
     def start(number: int) -> subprocess.Popen[str]:
-        world = f"--id elastic --nodes {len(ALIKE)} --rank {number}"
-        line = f"exec mingle exec {world} {REJOIN.command(ALIKE, sys.executable)}"
-        return hosts[number].popen(["bash", "-c", line], env={**KEY, **ENV})
+        return hosts[number].popen(["bash", "-c", line(number)], env={**KEY, **ENV})
 
     first, second, third = (start(number) for number in range(len(ALIKE)))
     assert first.stdout is not None

@@ -1,4 +1,4 @@
-"""`python train_lightning.py SIZE NODES DEVICES`: Lightning starts the other processes of its node itself."""
+"""`python train_lightning.py SIZE NODES DEVICES [mingle]`: Lightning starts the other processes of its node itself."""
 
 import sys
 
@@ -9,12 +9,18 @@ from lightning.pytorch.demos.boring_classes import BoringModel
 
 def main() -> None:
     """Train for a few steps."""
-    size, nodes, devices = (int(word) for word in sys.argv[1:])
+    size, nodes, devices = (int(word) for word in sys.argv[1:4])
+    plugins = None
+    if sys.argv[4:] == ["mingle"]:
+        from mingle_hooks.lightning import MingleEnvironment
+
+        plugins = [MingleEnvironment()]
     trainer = lightning.Trainer(
         accelerator="cpu",
         strategy="ddp",
         num_nodes=nodes,
         devices=devices,
+        plugins=plugins,
         max_steps=3,
         logger=False,
         enable_checkpointing=False,

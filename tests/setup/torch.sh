@@ -1,12 +1,12 @@
 #!/bin/sh
 # usage: torch.sh PYTHON
-# Installs torch, accelerate and jax for the tests that run real programs of theirs, torch when what pip would take is
-# a build for CPUs. Builds for GPUs are gigabytes that no test needs: TORCH=1 installs one all the same, and TORCH=0
-# asks for none of the three. Without them those tests are skipped, loudly.
+# Installs torch, accelerate, jax and lightning for the tests that run real programs of theirs, torch when what pip
+# would take is a build for CPUs. Builds for GPUs are gigabytes that no test needs: TORCH=1 installs one all the same,
+# and TORCH=0 asks for none of them. Without them those tests are skipped, loudly.
 set -u
 python=$1
 wanted=torch==2.13.0
-others='accelerate==1.15.0 jax==0.10.2'
+others='accelerate==1.15.0 jax==0.10.2 lightning==2.6.6'
 
 say() { printf '!!! %s\n' "$*" >&2; }
 
@@ -22,7 +22,7 @@ install_others() { # after torch, as accelerate would bring another one
     for other in $others; do
         if has "$other"; then continue; fi
         case $other in
-        accelerate*) has "$wanted" || continue ;;
+        accelerate* | lightning*) has "$wanted" || continue ;;
         esac
         "$python" -m pip install --quiet "$other" ||
             say "NO ${other%%=*}: the installation failed; the tests that need it will be skipped"

@@ -21,7 +21,7 @@ import importlib.metadata, importlib.readers, textwrap, zipfile  # what many cal
 import mingle_hooks.cli
 from mingle_hooks.cli.main import main
 for found in pkgutil.walk_packages(mingle_hooks.__path__, "mingle_hooks."):
-    if not found.name.endswith("__main__"):
+    if not found.name.endswith(("__main__", ".jax", ".lightning")):  # the last two load what no command does
         try:
             importlib.import_module(found.name)
         except ImportError:  # what mingle, too, loads only where it is

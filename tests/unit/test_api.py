@@ -80,6 +80,23 @@ def test_an_environment_can_be_given() -> None:
         mingle_hooks.join(environ={"WORLD_SIZE": "4"}, id="a", nodes=1, slots=3)
 
 
+def test_a_block_has_the_variables_and_ends_with_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends it; the view is one line, which shows nothing of the environment."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MINGLE_KEY", "5" * 64)
+    before = dict(os.environ)
+    with mingle_hooks.world(id="a", nodes=1, slots=3) as view:
+        assert os.environ["WORLD_SIZE"] == "3"
+        assert os.environ["MINGLE_WORLD"] == view.world.digest
+        assert str(view) == f"<world a: node 0 of 1, 3 slots, rank 0 at 127.0.0.1:{view.world.master_port}>"
+    assert dict(os.environ) == before
+    with pytest.raises(KeyError, match="mine"), mingle_hooks.world(id="a", nodes=1):
+        raise KeyError("mine")
+    assert dict(os.environ) == before
+    unsure = mingle_hooks.join(id="a", nodes=2, master="n1:29500", environ={}, no_wait=True)
+    assert repr(unsure) == "<world a: node ? of 2, ? slots, rank 0 at n1:29500>"
+
+
 def test_what_only_the_command_can_do_is_refused() -> None:
     """An option that only changes what is printed, or is none; a file, whose writer has to know when to remove it."""
     join: Any = mingle_hooks.join
@@ -112,7 +129,7 @@ def test_importing_it_loads_nothing() -> None:
     """Not even its own modules; and whatever was imported before, the names are the functions."""
     assert fresh("import sys, mingle_hooks; print([m for m in sys.modules if m.startswith('mingle_hooks.')])") == "[]\n"
     script = "import mingle_hooks.cli.answer, mingle_hooks.scripts.script, mingle_hooks\n"
-    script += "print(callable(mingle_hooks.join), mingle_hooks.render({'command': 'a.py'})[:2])"
+    script += "print(callable(mingle_hooks.world), mingle_hooks.render({'command': 'a.py'})[:2])"
     assert fresh(script) == "True #!\n"
     with pytest.raises(AttributeError, match="no attribute 'joyn'"):
         mingle_hooks.joyn  # noqa: B018 - it is the test

@@ -20,7 +20,7 @@ from mingle_hooks.joining import MOST_AGE_S, join, reachable, rejoin_or_join, re
 from mingle_hooks.rendezvous.member import Observer
 from mingle_hooks.rendezvous.messages import Failure
 from mingle_hooks.rendezvous.wire import Material
-from mingle_hooks.world import Assignment, Member, View, World
+from mingle_hooks.view import Assignment, Member, View, World
 
 NOBODY = "no-such-host.invalid"
 

@@ -12,7 +12,7 @@ from support.needs import need
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export import shells
 from mingle_hooks.export.variables import variables
-from mingle_hooks.world import Assignment, View, World
+from mingle_hooks.view import Assignment, View, World
 
 GOLDEN = Path(__file__).parent / "golden"
 POSIX = (["dash"], ["bash"], ["busybox", "sh"], ["mksh"], ["ksh93"], ["zsh", "-f"])

@@ -28,7 +28,7 @@ from mingle_hooks.schedulers.detect import placed_by_run as placed
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load
 from mingle_hooks.values import to_json as dumps
-from mingle_hooks.world import Assignment, Member, View, World
+from mingle_hooks.view import Assignment, Member, View, World
 
 KEY = b"0123456789abcdef" * 4
 

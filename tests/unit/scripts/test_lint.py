@@ -161,6 +161,7 @@ def test_the_nodes_that_a_job_may_have_count(directive: str) -> None:
     [
         "srun bash -c 'torchrun --node_rank $SLURM_NODEID --rdzv-endpoint=$H:$P x.py'",
         "srun --ntasks-per-node=1 torchrun --rdzv-endpoint=$H:$P x.py",
+        "srun torchrun --rdzv-backend mingle --nnodes 2 x.py",
         "export NCCL_SOCKET_IFNAME=^lo", "# MASTER_PORT=29500",
         'srun torchrun --master_addr $H --master_port "$MASTER_PORT" x.py',
         "export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))", "echo ready # MASTER_PORT=29500",

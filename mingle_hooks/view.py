@@ -71,6 +71,11 @@ class View(NamedTuple):
     batch: Batch | None = None  # in a batch shell whose nodes can resolve each other's names
     is_named: bool = True  # whether others can resolve this host's name; True unless requested
 
+    def __repr__(self) -> str:
+        """One line for a person, without the user's environment."""
+        rank, nodes, size = ("?" if n is None else n for n in (self.place.node_rank, self.world.nodes, self.world.size))
+        return f"<world {self.world.id}: node {rank} of {nodes}, {size} slots, rank 0 at {self.endpoint}>"
+
     @property
     def endpoint(self) -> str:
         """Rank 0's address and port as host:port."""

@@ -1,0 +1,57 @@
+"""`import mingle_hooks.jax` before `jax.distributed.initialize()`, which then needs no arguments.
+
+JAX 0.10 looks for no plugins before that call: a ClusterEnv, which only jax._src has, registers when it is defined.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+from jax._src.clusters import ClusterEnv
+
+from mingle_hooks.api import join, variables
+from mingle_hooks.view import View
+
+
+@cache
+def _view() -> View:
+    """Join once, as JAX asks for each value by itself."""
+    view = join()
+    os.environ.update(variables(view))
+    return view
+
+
+class MingleCluster(ClusterEnv):  # type: ignore[misc]  # jax need not be installed
+    """The world of `mingle_hooks.join()`, which reads the job, settings files and MINGLE_* variables."""
+
+    name = "mingle"
+
+    @classmethod
+    def is_env_present(cls) -> bool:
+        """Tell that it is: the script asks for it."""
+        return True
+
+    @classmethod
+    def get_coordinator_address(cls, timeout_secs: int | None, override_coordinator_port: str | None) -> str:  # noqa: ARG003 - JAX names them
+        """Return rank 0's address and port. Raises what `mingle_hooks.join` raises."""
+        return _view().endpoint
+
+    @classmethod
+    def get_process_count(cls) -> int | None:
+        """Return the number of processes."""
+        return _view().processes
+
+    @classmethod
+    def get_process_id(cls) -> int | None:
+        """Return this process's rank."""
+        return _view().process
+
+    @classmethod
+    def get_local_process_id(cls) -> int | None:
+        """Return the local rank in task scope, for which JAX then shows one device, else None."""
+        return _view().place.local_rank if _view().scope == "task" else None
+
+
+# JAX asks them in order, and under Slurm its own would come first.
+ClusterEnv._cluster_types.insert(0, ClusterEnv._cluster_types.pop())  # noqa: SLF001 - there is no public way

@@ -1,0 +1,55 @@
+"""`torchrun --rdzv-backend mingle`: torch's own rendezvous, at the address and port that mingle's world gives.
+
+torch finds it by the entry point group torchrun.handlers, and loads it in every torchrun: it imports nothing before it
+is chosen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
+
+
+def handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
+    """Return what makes torch's handler, as the entry point has to."""
+    return _join
+
+
+def _join(params: RendezvousParameters) -> RendezvousHandler:
+    """Wait for the other nodes, and return the static handler for --nnodes N, else c10d's for LEAST:MOST.
+
+    --rdzv-conf takes the options of `mingle_hooks.join` too. Raises what `mingle_hooks.join` raises.
+    """
+    from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
+
+    from mingle_hooks.api import Options, join, variables
+    from mingle_hooks.settings import load
+
+    # torch's own default of the timeout is no text, and its default of --rdzv-id is "none".
+    given = {name: value for name, value in params.config.items() if isinstance(value, str)}
+    options: Any = {name: value for name, value in given.items() if name in Options.__annotations__}
+    options["nodes"] = params.max_nodes
+    if params.run_id != "none":
+        options["id"] = params.run_id
+    if params.endpoint:
+        options["master"] = params.endpoint
+    if is_elastic := params.min_nodes < params.max_nodes:  # then a restarted node gets its rank back
+        options["frameworks"] = [*load(os.environ, options).frameworks, "torchrun-elastic"]
+    # torchrun has read its own variables, which would be leftovers to mingle.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
+    view = join(environ=environ, **options)
+    os.environ.update(variables(view))  # the interface, for the workers
+    nodes, rank, name = view.processes, view.process, view.world.digest
+    if is_elastic:
+        config = {**params.config, "is_host": rank == 0}
+        ends = ("c10d", view.endpoint, name, params.min_nodes, nodes, params.local_addr or view.place.address)
+    else:
+        config = {**params.config, "rank": rank}
+        ends = ("static", view.endpoint, name, nodes, nodes, params.local_addr)
+    found = rendezvous_handler_registry.create_handler(RendezvousParameters(*ends, **config))
+    found.get_backend = lambda: params.backend  # torch compares it with the name that was asked for
+    return found
