@@ -300,7 +300,7 @@ class _Rewrite:
     def _leave_out(self, value: Assignment) -> None:
         """Leave out an assignment, and its command if that does nothing else."""
         command = value.command
-        if command.name in STEPS:  # -x NAME=VALUE
+        if command.name in STEPS and value.span in command.words:  # -x NAME=VALUE
             before = command.words[command.words.index(value.span) - 1]
             if before.text != "-x":
                 raise self._unsure(value.span, f"how {command.name} gets {value.name} is not clear")
