@@ -51,7 +51,7 @@ class Launcher(NamedTuple):
 
 
 # Options for the number of nodes, a node's rank and rank 0's address, with hyphens.
-_NODES = ("--nnodes", "--num-machines", "--num-nodes")
+NODES = ("--nnodes", "--num-machines", "--num-nodes")
 _RANK = ("--node-rank", "--machine-rank")
 _ADDRESS = ("--master-addr", "--rdzv-endpoint", "--main-process-ip", "--address")
 _LOOPBACK = ("localhost", "127.", "::1", "[::1]")
@@ -62,7 +62,7 @@ def leaves_world(name: str, value: str, nodes: int | None, rank: int | None) -> 
     name = hyphens(name)
     return (
         name == "--standalone"
-        or (name in _NODES and nodes is not None and not holds(value, nodes))
+        or (name in NODES and nodes is not None and not holds(value, nodes))
         or (name in _RANK and value != str(rank))
         or (name in _ADDRESS and value.startswith(_LOOPBACK))
     )

@@ -11,6 +11,7 @@ import sys
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from os.path import basename
 from typing import Literal, NamedTuple
 
 from mingle_hooks.export.launchers import TABLE, hyphens
@@ -87,9 +88,8 @@ def count(pattern: re.Pattern[str], text: str) -> int | None:
 # What a script starts.
 
 # Programs that start something on other nodes, or once for each task.
-STEPS = {
-    *("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "aprun", "jsrun", "pbsdsh", "pbs_tmrsh"),
-    *("blaunch", "qrsh", "ssh", "pdsh", "clush", "parallel", "lrun", "flux"),
+STEPS = {program for row in TABLE if row.name in ("srun", "mpirun") for program in row.programs} | {
+    *("aprun", "jsrun", "pbsdsh", "pbs_tmrsh", "blaunch", "qrsh", "ssh", "pdsh", "clush", "parallel", "lrun", "flux"),
 }
 _ONE_HOST = {"ssh", "pbs_tmrsh", "qrsh"}  # each call reaches one host
 CONTAINERS = {"singularity", "apptainer", "docker", "podman", "shifter", "podman-hpc", "enroot", "ch-run", "sarus"}
@@ -117,7 +117,7 @@ NAMES = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
 _VALUE = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]\s]*\])?(\+?)=")
 _COMMENT = re.compile(r"(?:(?<=\s)|\A)#[^\n]*")
 _DEFAULT = re.compile(r"\$\{(\w+):?=")
-_DECLARES = {"export", "declare", "local", "readonly", "typeset"}
+DECLARES = {"export", "declare", "local", "readonly", "typeset"}
 
 
 class Assignment(NamedTuple):
@@ -167,11 +167,12 @@ class Launch(NamedTuple):
         return self.head[0].use
 
     def option(self, *names: str) -> Arg | None:
-        """Return the argument with an option's value; names have hyphens."""
+        """Return the value of an option, whose names have hyphens; the option itself where there is no value."""
         for index, arg in enumerate(self.args):
-            name, joined, _ = arg.text.partition("=")
+            name, joined, value = arg.text.partition("=")
             if hyphens(name) in names:
-                return arg if joined or index + 1 == len(self.args) else self.args[index + 1]
+                is_last = index + 1 == len(self.args)
+                return arg._replace(text=value) if joined else arg if is_last else self.args[index + 1]
         return None
 
     def has(self, *names: str) -> bool:
@@ -181,7 +182,12 @@ class Launch(NamedTuple):
     def has_value(self, option: str, value: str) -> bool:
         """Tell whether an option is given with a value."""
         arg = self.option(option)
-        return arg is not None and arg.text.rpartition("=")[2] == value
+        return arg is not None and arg.text == value
+
+    @property
+    def standalone(self) -> Arg | None:
+        """Return torchrun's --standalone, by which it trains alone."""
+        return next((arg for arg in self.args if arg.text == "--standalone"), None)
 
     @property
     def is_mingle(self) -> bool:
@@ -210,7 +216,8 @@ class Job(NamedTuple):
     lines: Lines
     requested: Requested
     script: shell.Script
-    commands: tuple[tuple[Command, Place], ...]  # all of them, nested ones too, with their place
+    commands: tuple[Command, ...]  # all of them, nested ones too
+    places: dict[int, Place]  # of commands, by their id()
     assignments: dict[str, list[Assignment]]
     launches: tuple[Launch, ...]
     steps: tuple[Command, ...]  # those that start something on nodes, with srun and its like
@@ -218,6 +225,10 @@ class Job(NamedTuple):
     conditions: tuple[tuple[int, int], ...]  # where `if` and `case` begin and end, in order and apart
     referred: frozenset[str]  # variables that it uses
     used: frozenset[str]  # those, and the ones that it exports
+
+    def place(self, command: Command) -> Place:
+        """Return where a command runs."""
+        return self.places.get(id(command), "batch")
 
     def is_conditional(self, position: int) -> bool:
         """Tell whether what stands there may not run."""
@@ -287,7 +298,7 @@ class _Walk:
         for command in self.script.commands:
             self._assignments(command)
             for output in command.outputs if command.here_documents else ():
-                self.files.setdefault(output.plain.rpartition("/")[2], set())
+                self.files.setdefault(basename(output.plain), set())
         self._uses()
         for command in self.script.commands:
             for place in self._places(command):
@@ -305,7 +316,8 @@ class _Walk:
             self.lines,
             self.requested,
             self.script,
-            tuple(self.commands),
+            tuple(command for command, _ in self.commands),
+            {id(command): place for command, place in self.commands},
             self.assignments,
             tuple(self.launches),
             tuple(self.steps),
@@ -330,13 +342,13 @@ class _Walk:
                 places = self._places(command)
                 args = [_arg(*pair, "batch") for pair in self.expand(command.words)]
                 names = [arg.text for arg in args]
-                step = next((at for at, name in enumerate(names) if name.rpartition("/")[2] in STEPS), len(names))
+                step = next((at for at, name in enumerate(names) if basename(name) in STEPS), len(names))
                 spreads = step < len(names)
                 for word in names:
                     for name in set(re.findall(r"[\w.-]+", word)) if spreads else ():
                         self.functions.get(name, set()).add("step")
                         self.starts[name] = tuple(args[step : step + 20])
-                    base = word.rpartition("/")[2].strip("\"'")
+                    base = basename(word).strip("\"'")
                     if base in self.files and not (command.here_documents or command.name in ("chmod", "rm", "cat")):
                         self.files[base].update({"step"} if spreads else places)
                         self.starts[base] = tuple(args[step : step + 20]) if spreads else ()
@@ -350,19 +362,18 @@ class _Walk:
         return set(self.functions[functions[-1]]) if functions and functions[-1] in self.functions else {self.place}
 
     def _assignments(self, command: Command) -> None:
-        words = command.words[1:] if command.name in _DECLARES or command.name in STEPS else ()
+        words = command.words[1:] if command.name in DECLARES or command.name in STEPS else ()
         for word in (*command.assignments, *words):
             if match := _VALUE.match(word.text):
-                value = word.part(match.end(), len(word.text))
-                is_array = value.text.startswith("(")
-                found = Assignment(match[1], value, command, word, bool(match[2]), is_array)
-                insort(self.assignments.setdefault(match[1], []), found, key=lambda assignment: assignment.span.start)
+                self._assign(match[1], word.part(match.end(), len(word.text)), command, word, bool(match[2]))
         for word in command.words if command.name == ":" else ():
             if match := _DEFAULT.search(word.text):
                 end = word.text.find("}", match.end())
-                value = word.part(match.end(), len(word.text) if end < 0 else end)
-                found = Assignment(match[1], value, command, word, is_appended=False, is_array=False)
-                insort(self.assignments.setdefault(match[1], []), found, key=lambda assignment: assignment.span.start)
+                self._assign(match[1], word.part(match.end(), len(word.text) if end < 0 else end), command, word)
+
+    def _assign(self, name: str, value: Text, command: Command, span: Text, is_appended: bool = False) -> None:  # noqa: FBT001, FBT002
+        found = Assignment(name, value, command, span, is_appended, value.text.startswith("("))
+        insort(self.assignments.setdefault(name, []), found, key=lambda assignment: assignment.span.start)
 
     def value(self, name: str, before: int) -> list[Assignment]:
         """Return the assignments that make a variable's value at a position, the last one and what it appends to."""
@@ -411,13 +422,13 @@ class _Walk:
         bodies = command.here_documents
         if not bodies or _is_job(command, bodies[0]):
             return
-        names = [arg.text.rpartition("/")[2] for arg in args]
+        names = [basename(arg.text) for arg in args]
         if any(name in _SHELLS for name in names) or (names and names[0] == "ssh"):
             inner = "host" if "ssh" in names else "step" if any(name in STEPS for name in names) else place
             self._text(bodies[0], command, inner, outer, tuple(names[:1]), tuple(args))
             return
         for output in command.outputs:
-            name = output.plain.rpartition("/")[2]
+            name = basename(output.plain)
             for used in self.files.get(name, ()):
                 self._text(bodies[0], command, used, outer, *self._start(name))
 
@@ -430,7 +441,7 @@ class _Walk:
     def _start(self, name: str) -> tuple[tuple[str, ...], tuple[Arg, ...]]:
         """Return the chain and the step that start a function or a file."""
         step = self.starts.get(name, ())
-        return (step[0].text.rpartition("/")[2],) if step else (), step
+        return (basename(step[0].text),) if step else (), step
 
     def _text(
         self, text: Text, command: Command, place: Place, outer: Command, chain: tuple[str, ...], step: tuple[Arg, ...]
@@ -460,7 +471,7 @@ class _Walk:
         """Follow the programs that start each other in one command."""
         at = next((at for at, arg in enumerate(args) if not _VALUE.match(arg.text)), len(args))
         while at < len(args):
-            name = args[at].text.rpartition("/")[2]
+            name = basename(args[at].text)
             if launcher := _launcher(args, at):
                 program, after = launcher
                 its, head = tuple(args[after:]), tuple(args[at:after])
@@ -510,10 +521,10 @@ def _source(arg: Arg) -> Text:
 
 def _following(args: list[Arg], at: int) -> int:
     """Return the position of the next program in a command, or the number of words if it is none that is known."""
-    is_srun = args[at].text.rpartition("/")[2] == "srun"
+    is_srun = basename(args[at].text) == "srun"
     for index in range(at + 1, len(args)):
         text, before = args[index].text, args[index - 1].text
-        name = text.rpartition("/")[2]
+        name = basename(text)
         if (name in _PROGRAMS or _PYTHON.fullmatch(name)) and not before.endswith(("=", "--job-name", "-J")):
             return index
         if is_srun and not text.startswith(("-", "$")) and not before.startswith("-"):
@@ -523,7 +534,7 @@ def _following(args: list[Arg], at: int) -> int:
 
 def _launcher(args: list[Arg], at: int) -> tuple[str, int] | None:
     """Return the launcher at a position and where its arguments begin."""
-    name, follows = args[at].text.rpartition("/")[2], _next(args, at)
+    name, follows = basename(args[at].text), _next(args, at)
     if name in _LAUNCHERS:
         return _LAUNCHERS[name], at + 1
     if f"{name} {follows}" in _LAUNCHERS:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+from os.path import basename
 from typing import Literal, NamedTuple
 
+from mingle_hooks.export import launchers
 from mingle_hooks.scripts.launches import (
     EACH,
     NAMES,
@@ -84,15 +86,16 @@ _RENDEZVOUS: dict[str, list[tuple[str, ...]]] = {
 _TASKS_GIVEN = re.compile(r"--ntasks[= ]|\s-n")
 _HOSTFILE = re.compile(r"HOSTFILE|--hostfile")  # a program of the user's may reach the others by it
 _ITSELF = re.compile(r"\$\{?(?:0|BASH_SOURCE)\b")  # a script that starts itself on the nodes
-_NODES_OPTIONS = ("--nnodes", "--num-machines", "--num-nodes")
 
 
 def lint_script(text: str, nodes: int | None = None) -> list[Finding]:
     """Return the traps in a script, by line; `nodes` is what the command line of sbatch or qsub requests."""
-    found: set[Finding] = set()
-    for job in read_jobs(text, nodes):
-        for rule in RULES:
-            found.update(rule(job))
+    return lint_jobs(read_jobs(text, nodes))
+
+
+def lint_jobs(jobs: list[Job]) -> list[Finding]:
+    """Return the traps in the jobs of a script, by line."""
+    found = {finding for job in jobs for rule in RULES for finding in rule(job)}
     firsts: dict[tuple[int, str], Finding] = {}
     for finding in sorted(found):
         firsts.setdefault((finding.line, finding.kind), finding)
@@ -126,7 +129,7 @@ def _port(job: Job) -> Iterator[Finding]:
 
 
 def _ports(job: Job) -> Iterator[int]:
-    if any(_standalone(job, launch) for launch in job.launches):
+    if any(its.standalone and not job.is_conditional(its.standalone.word.start) for its in job.launches):
         return  # which takes a free one
     texts = [arg.text for launch in job.launches for arg in launch.args]
     texts += [word.text for command in job.steps for word in command.words]
@@ -152,18 +155,13 @@ def _option_ports(job: Job, launch: Launch) -> Iterator[int]:
         heads = [other for other in job.launches if other.program == "ray start" and other.has("--port")]
         options += [launch.option("--port"), None if heads else launch.option("--address")]
     for value in options:
-        at = _fixed(job, re.split("[=:]", value.text)[-1], value.word) if value else None
+        at = _fixed(job, value.text.rpartition(":")[2], value.word) if value else None
         if at is not None:
             yield at
     if value := launch.option(*_ENDPOINTS):
         yield from _endpoint(job, launch, value)
     elif not launch.has(*_PORT_OPTIONS, "--config-file") and launch.program in MULTI:
         yield from (value.word.start for value in [launch.option(*_ADDRESS_OPTIONS)] if value)  # 29500
-
-
-def _standalone(job: Job, launch: Launch) -> bool:
-    alone = next((arg for arg in launch.args if arg.text == "--standalone"), None)
-    return alone is not None and not job.is_conditional(alone.word.start)
 
 
 def _fixed(job: Job, text: str, word: Text) -> int | None:
@@ -177,8 +175,7 @@ def _fixed(job: Job, text: str, word: Text) -> int | None:
 
 
 def _endpoint(job: Job, launch: Launch, value: Arg) -> Iterator[int]:
-    text = value.text.partition("=")[2] if value.text.startswith("--") else value.text
-    at = value.word.start
+    text, at = value.text, value.word.start
     for _ in range(4):
         match = _VARIABLE.fullmatch(text)
         values = job.assignments.get(match[1] or match[2], []) if match else []
@@ -204,20 +201,17 @@ def _addresses(job: Job) -> Iterator[tuple[str, int, Place]]:
     for launch in job.launches:
         of_ray = ("--address", "--node-ip-address") if launch.program == "ray start" else ()
         if value := launch.option(*_ADDRESS_OPTIONS, *of_ray):
-            text = value.text.partition("=")[2] if value.text.startswith("--") else value.text
-            used.update(NAMES.findall(text))
+            used.update(NAMES.findall(value.text))
             is_early = not value.early.isdisjoint(range(value.word.start, value.word.end))
-            yield text, value.word.start, "batch" if is_early else launch.place
-    places = {id(command): place for command, place in job.commands}
+            yield value.text, value.word.start, "batch" if is_early else launch.place
     for name, values in job.assignments.items():
         if _ADDRESS_NAME.fullmatch(name) or name in used:
             for found in values:
                 is_early = not found.value.early.isdisjoint(range(found.value.start, found.value.end))
-                place = places.get(id(found.command), "batch")
-                yield found.value.text, found.value.start, "batch" if is_early else place
+                yield found.value.text, found.value.start, "batch" if is_early else job.place(found.command)
     for command in job.steps:  # the name, handed to a script of the user's
         for before, word in pairwise(command.words):
-            if places[id(command)] == "batch" and _OWN_WORD.fullmatch(word.text) and before.text[0] != "-":
+            if job.place(command) == "batch" and _OWN_WORD.fullmatch(word.text) and before.text[0] != "-":
                 yield word.text, word.start, "batch"
 
 
@@ -242,40 +236,26 @@ def _own_address(job: Job) -> Iterator[Finding]:
 
 def _hostname_i(job: Job) -> Iterator[Finding]:
     mistake = "hostname -i gives 127.0.1.1 on Debian, and hostname -I whatever network comes first"
-    for all_of in job.assignments.values():
-        for found in all_of:
-            if match := _HOSTNAME_I.search(found.value.text):
-                at = found.value.at[match.start()]
-                yield Finding(
-                    job.lines.line(at),
-                    "hostname-i",
-                    mistake,
-                    f"leaving it out: {_advice(job)} finds the address",
-                    "likely",
-                )
-    for launch in job.launches:
-        for arg in launch.args:
-            if match := _HOSTNAME_I.search(arg.text):
-                yield Finding(
-                    job.lines.line(arg.word.start),
-                    "hostname-i",
-                    mistake,
-                    f"leaving it out: {_advice(job)} finds the address",
-                    "likely",
-                )
+    remedy = f"leaving it out: {_advice(job)} finds the address"
+    values = [found.value for all_of in job.assignments.values() for found in all_of]
+    for text in (*values, *(arg.word for launch in job.launches for arg in launch.args)):
+        if match := _HOSTNAME_I.search(text.text):
+            yield Finding(job.lines.line(text.at[match.start()]), "hostname-i", mistake, remedy, "likely")
 
 
 def _fallback(job: Job) -> Iterator[Finding]:
-    mistake = _ALONE_ON_FAILURE
-    for command, _ in job.commands:
+    def finding(at: int) -> Finding:
+        return Finding(job.lines.line(at), "localhost-fallback", _ALONE_ON_FAILURE, "|| exit")
+
+    for command in job.commands:
         for word in (*command.assignments, *command.words):
             if match := _FALLBACK.search(word.text):
-                yield Finding(job.lines.line(word.at[match.start()]), "localhost-fallback", mistake, "|| exit")
+                yield finding(word.at[match.start()])
         if command.before != "||":
             continue
         text = " ".join(word.plain for word in (*command.words, *command.assignments))
         if re.match(r"(?:echo |export )?(?:\w+=)?(?:localhost|127\.0\.0\.1)", text):
-            yield Finding(job.lines.line(command.start), "localhost-fallback", mistake, "|| exit")
+            yield finding(command.start)
 
 
 def _batch_rank(job: Job) -> Iterator[Finding]:
@@ -291,18 +271,17 @@ def _batch_rank(job: Job) -> Iterator[Finding]:
 def _batch_ranks(job: Job) -> Iterator[tuple[str, int]]:
     # With c10d torchrun ranks the nodes itself, whatever --node-rank says.
     launches = [its for its in job.launches if not its.has_value("--rdzv-backend", "c10d")]
-    places = {id(command): place for command, place in job.commands}
     for name, values in job.assignments.items():
         is_read = launches or not job.launches or name in ("RANK", "LOCAL_RANK")
         for value in values if is_read and _RANK_NAME.fullmatch(name) and name in job.used else ():
-            is_batch = places.get(id(value.command)) == "batch"
+            is_batch = job.place(value.command) == "batch"
             yield from _expanded(value.value, value.value.early, everywhere=is_batch)
     for launch in launches:
         for option in _RANK_OPTIONS:
             if arg := launch.option(option):
                 yield from _expanded(unquote(arg.word), arg.early)
     for command in job.steps:
-        for word in command.words if places[id(command)] == "batch" else ():
+        for word in command.words if job.place(command) == "batch" else ():
             if match := re.search(r"--export[= ]\S*?RANK=(?=\$)", word.text):
                 yield from _expanded(word.part(match.end(), len(word.text)), frozenset(), everywhere=True)
 
@@ -333,20 +312,23 @@ def _first_node_only(job: Job) -> Iterator[Finding]:
 
 def _rendezvous(job: Job) -> Iterator[Finding]:
     """Find launchers on several nodes that are not told of the others, or of another number of them."""
-    asks = any("mingle env" in word.text for command, _ in job.commands for word in command.words)
+    asks = any("mingle env" in word.text for command in job.commands for word in command.words)
     for launch in job.launches if job.is_several else ():
         if launch.program not in MULTI or launch.place == "batch":
             continue
         remedy = _remedy(job, launch)
-        alone = next((arg for arg in launch.args if arg.text == "--standalone"), None)
-        nodes = launch.option(*_NODES_OPTIONS)
-        number = nodes.text.rpartition("=")[2] if nodes else ""
+        alone = launch.standalone
+        nodes = launch.option(*launchers.NODES)
+        number = nodes.text if nodes else ""
         at = alone or nodes
         if at and (alone or number == "1"):
             if not job.is_conditional(at.word.start) and not job.is_conditional(launch.at.start):
                 mistake = "each node trains alone, and knows nothing of the others"
                 yield Finding(
-                    job.lines.line(launch.at.start), "each-alone", mistake, f"leaving out {at.text}: {remedy}"
+                    job.lines.line(launch.at.start),
+                    "each-alone",
+                    mistake,
+                    f"leaving out {'--standalone' if alone else 'the number of nodes'}: {remedy}",
                 )
         elif nodes and number.isdigit() and (started := started_tasks(job, launch)[0]) and int(number) != started:
             mistake = f"{launch.program} waits for {number} nodes, and starts on {started}"
@@ -384,7 +366,7 @@ def _tasks(job: Job) -> Iterator[Finding]:
     Seen with Slurm 22.05: --ntasks-per-node of srun has no effect if the directives request a number of tasks.
     """
     for launch in job.launches:
-        name = launch.step[0].text.rpartition("/")[2] if launch.step else ""
+        name = basename(launch.step[0].text) if launch.step else ""
         nodes, tasks = started_tasks(job, launch)
         if name not in ("srun", "pbsdsh") or launch.place != "step" or launch.program not in MULTI:
             continue
@@ -407,15 +389,14 @@ def _random(job: Job) -> Iterator[Finding]:
     """Find a port that each node draws."""
     if not job.is_several:
         return
-    places = {id(command): place for command, place in job.commands}
     for name, all_of in job.assignments.items():
         for found in all_of if _PORT_NAME.fullmatch(name) else ():
-            if _RANDOM.search(found.value.text) and places.get(id(found.command)) == "step":
+            if _RANDOM.search(found.value.text) and job.place(found.command) == "step":
                 yield Finding(
                     job.lines.line(found.value.start),
                     "random-port",
                     "each node draws another port",
-                    f"leave it out: {_advice(job)}",
+                    f"leaving it out: {_advice(job)}",
                 )
 
 
@@ -423,7 +404,7 @@ def _interfaces(job: Job) -> Iterator[Finding]:
     """Find names of interfaces that are written down."""
     exclusion = "^ is NCCL's syntax only: Gloo looks for an interface of that name, and fails"
     named = "interfaces have other names on other nodes and clusters, and NCCL takes each that begins with this one"
-    for command, _ in job.commands:
+    for command in job.commands:
         is_local = not command.words  # NAME=VALUE, which an `export NAME` may follow
         for word in (*command.assignments, *command.words):
             for match in _INTERFACE.finditer(word.text):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from os.path import basename
 from typing import NamedTuple
 
 from mingle_hooks.export.launchers import hyphens
-from mingle_hooks.scripts.launches import CONTAINERS, NAMES, STEPS, Assignment, Launch, read_jobs
-from mingle_hooks.scripts.lint import MULTI, lint_script, started_tasks
+from mingle_hooks.scripts.launches import CONTAINERS, DECLARES, NAMES, STEPS, Assignment, Job, Launch, read_jobs
+from mingle_hooks.scripts.lint import MULTI, lint_jobs, lint_script, started_tasks
 from mingle_hooks.scripts.shell import Command, Text
 
 
@@ -49,7 +50,7 @@ _FINDS = re.compile(
     r"scontrol|hostname|HOSTNAME|uname|getent|nslookup|localhost|127\.0\.0\.1|getsockname|shuf|RANDOM"
     r"|NODELIST|NODEFILE|HOSTFILE|NNODES|NUM_NODES|SLURM_(?:PROCID|NODEID|LOCALID|NTASKS|JOB_?ID)|SLURMD_NODENAME|LSB_"
 )
-_DECLARES = ("export", "declare", "local", "readonly", "typeset", ":")
+_DECLARES = DECLARES | {":"}
 _SAYS = ("echo", "printf")
 # What an echo of addresses may say besides.
 _OF_JOB = re.compile(r"SLURM_\w+|PBS_\w+|LSB_\w+|HOSTNAME|HOST|USER|HOME|PWD")
@@ -64,11 +65,12 @@ _LONGEST = 1 << 15  # each variable is looked for in all of the script
 
 def fix_script(text: str, nodes: int | None = None) -> Fixed:
     """Return a script with mingle in it, if all of its traps can be removed with certainty."""
-    found = lint_script(text, nodes)
+    jobs = read_jobs(text, nodes)
+    found = lint_jobs(jobs)
     if not found:
         return Fixed(text)
     try:
-        fixed = _Rewrite(text, nodes).text()
+        fixed = _Rewrite(text, jobs).text()
     except _UnsureError as reason:
         return Fixed(text, (str(reason),))
     left = lint_script(fixed, nodes)
@@ -80,9 +82,8 @@ def fix_script(text: str, nodes: int | None = None) -> Fixed:
 class _Rewrite:
     """Collects the edits of one script: pieces of the file, and what comes in their place."""
 
-    def __init__(self, text: str, nodes: int | None) -> None:
+    def __init__(self, text: str, jobs: list[Job]) -> None:
         self.source = text
-        jobs = read_jobs(text, nodes)
         self.job, self.has_several = jobs[0], len(jobs) > 1
         self.edits: dict[tuple[int, int], str] = {}
 
@@ -152,7 +153,7 @@ class _Rewrite:
 
     def _container(self, launch: Launch) -> Text | None:
         """Return the word of Apptainer, before which `mingle exec` stands and which hands its variables on."""
-        words = [(word, word.plain.rpartition("/")[2]) for word in launch.command.words]
+        words = [(word, basename(word.plain)) for word in launch.command.words]
         found = [word for (word, name), (_, after) in pairwise(words) if name in _HANDS_ON and after == "exec"]
         is_own = any(_OWN_ENVIRONMENT.fullmatch(name) for _, name in words)
         return found[0] if found and launch.program == "torchrun" and not is_own else None
@@ -196,7 +197,7 @@ class _Rewrite:
                 raise self._unsure(command.start, "the loop does more than to start the launcher")
             made.update(word.text.partition("=")[0].rstrip("+") for word in (*command.assignments, *command.words[1:]))
         nested = [
-            its for its, _ in self.job.commands if its.frames[:-1] == launch.outer.frames and its is not launch.outer
+            its for its in self.job.commands if its.frames[:-1] == launch.outer.frames and its is not launch.outer
         ]
         if any(its.name not in ("cd", launch.command.name) for its in nested if its.frames[-1].kind == "text"):
             raise self._unsure(at, "more than the launcher runs on each host")
@@ -324,7 +325,7 @@ class _Rewrite:
         frame = command.frames[-1] if command.frames else None
         if frame is not None and frame.kind not in ("function", "text"):
             raise self._unsure(command.start, "this line stands in a condition or a loop")
-        others = [its for its, _ in self.job.commands if its is not command and its.frames == command.frames]
+        others = [its for its in self.job.commands if its is not command and its.frames == command.frames]
         if frame is not None and all((its.start, its.end) in self.edits for its in others):
             raise self._unsure(command.start, "nothing would be left of this function")
         self._clear(command.start, command.end)

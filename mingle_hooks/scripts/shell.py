@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from os.path import basename
 from typing import Literal, NamedTuple
 
 MOST_NESTED = 40  # quotes within substitutions within quotes: real scripts have four
@@ -75,7 +76,7 @@ class Command:
     @property
     def name(self) -> str:
         """Return its first word without quotes and directories."""
-        return self.words[0].plain.rpartition("/")[2] if self.words else ""
+        return basename(self.words[0].plain) if self.words else ""
 
     def has_frame(self, *kinds: FrameKind) -> bool:
         """Tell whether it stands in one of these."""
@@ -207,7 +208,7 @@ class _Reader:
             return operator.end()
         end = self._word(at)
         if not self.part.words and text[at:end] == "[[" and not self.is_literal:
-            end = self._test(end)
+            end = self._enclosed(end, _TEST, "]]")  # operators in it end no command
         self._take(self.source.part(at, end), at, end)
         return end
 
@@ -284,17 +285,6 @@ class _Reader:
             function, part.function = part.function, ""
             self._push("function" if function else "subshell", function, self.source.at[at])
         return at + 1
-
-    def _test(self, at: int) -> int:
-        """Read up to `]]`, with operators that elsewhere end a command."""
-        while at < self.size:
-            if plain := _TEST.match(self.text, at):
-                at = plain.end()
-            elif self.text.startswith("]]", at):
-                return at + 2
-            else:
-                at = at + 2 if self.text[at] == "\\" else self._quoted(at)
-        raise _UnreadableError
 
     def _redirect(self, found: re.Match[str]) -> int:
         part = self.part
@@ -375,16 +365,21 @@ class _Reader:
         return end + 1
 
     def _double(self, at: int) -> int:
+        return self._enclosed(at, _DOUBLE, '"', is_quoted=True)
+
+    def _enclosed(self, at: int, plain: re.Pattern[str], closing: str, *, is_quoted: bool = False) -> int:
+        """Read up to `closing`, over what is `plain`, quotes and expansions."""
         self._enter()
         while at < self.size:
-            if plain := _DOUBLE.match(self.text, at):
-                at = plain.end()
-                continue
-            char = self.text[at]
-            if char == '"':
+            if found := plain.match(self.text, at):
+                at = found.end()
+            elif self.text.startswith(closing, at):
                 self.depth -= 1
-                return at + 1
-            at = at + 2 if char == "\\" else self._backquoted(at) if char == "`" else self._dollar(at, is_quoted=True)
+                return at + len(closing)
+            elif self.text[at] == "\\":
+                at += 2
+            else:
+                at = self._quoted(at, is_quoted=is_quoted)
         raise _UnreadableError
 
     def _backquoted(self, at: int) -> int:
@@ -407,7 +402,7 @@ class _Reader:
                 return self._arithmetic(at + 3, 2)
             return self._substitution(at + 2)
         if follows == "{":
-            return self._brace(at + 2, is_quoted=is_quoted)
+            return self._enclosed(at + 2, _BRACE, "}", is_quoted=is_quoted)
         if follows == "'" and not is_quoted:
             found = _ANSI.match(self.text, at + 2)
             if not found:
@@ -421,28 +416,6 @@ class _Reader:
         at = self._list(at, ")")
         self.frames = outer
         return at
-
-    def _brace(self, at: int, *, is_quoted: bool) -> int:
-        self._enter()
-        while at < self.size:
-            if plain := _BRACE.match(self.text, at):
-                at = plain.end()
-                continue
-            char = self.text[at]
-            if char == "}":
-                self.depth -= 1
-                return at + 1
-            if char == "\\":
-                at += 2
-            elif char == '"':
-                at = self._double(at + 1)
-            elif char == "`":
-                at = self._backquoted(at)
-            elif char == "$":
-                at = self._dollar(at, is_quoted=is_quoted)
-            else:
-                at = at + 1 if is_quoted else self._single(at)
-        raise _UnreadableError
 
     def _arithmetic(self, at: int, opened: int) -> int:
         self._enter()
@@ -463,13 +436,14 @@ class _Reader:
                 at = self._quoted(at)
         raise _UnreadableError
 
-    def _quoted(self, at: int) -> int:
+    def _quoted(self, at: int, *, is_quoted: bool = False) -> int:
+        """Read a quote or an expansion; in double quotes, a single one is text."""
         char = self.text[at]
         if char == "'":
-            return self._single(at)
+            return at + 1 if is_quoted else self._single(at)
         if char == '"':
             return self._double(at + 1)
-        return self._backquoted(at) if char == "`" else self._dollar(at)
+        return self._backquoted(at) if char == "`" else self._dollar(at, is_quoted=is_quoted)
 
     def _array(self, at: int) -> int:
         self._enter()

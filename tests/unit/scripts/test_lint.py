@@ -120,6 +120,14 @@ def test_the_page_says_how_often_each_trap_was_seen() -> None:
     assert f"in {len(FORMS)} public scripts, of which {sum(map(bool, kinds))} have one" in page
 
 
+@pytest.mark.parametrize("option", ["--standalone", "--nnodes=1", "--nnodes 1"])
+def test_the_remedy_names_what_to_leave_out(option: str) -> None:
+    """Not a value that stands for itself."""
+    (found,) = [its for its in lint(f"{HEAD}srun torchrun {option} x.py") if its.kind == "each-alone"]
+    what = option if option == "--standalone" else "the number of nodes"
+    assert found.remedy == f"leaving out {what}: `srun mingle exec torchrun …`"
+
+
 def test_several_jobs_of_one_file_are_read_apart() -> None:
     """A script that submits another has one node here, and what sbatch gets there."""
     script = "#SBATCH -N1\ntorchrun x.py\nsbatch --nodes=2 <<EOF\n#!/bin/sh\ntorchrun x.py\nEOF\n"
