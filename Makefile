@@ -52,6 +52,11 @@ JOBS ?= $(shell nproc)
 chaos: $(VENV)/.installed ## simulated meetings with everything that goes wrong, from SEED on (SCHEDULES=100000 SEED=0 JOBS=2)
 	@cd tests && ../$(BIN)/python -m simulator --schedules $(SCHEDULES) --from $(SEED) --jobs $(JOBS)
 
+.PHONY: fuzz
+SECONDS ?= 600
+fuzz: $(VENV)/.fuzz ## feed every decoder by coverage with what breaks others, each for SECONDS (TARGETS='job_script check' JOBS=2 SEED=1)
+	@cd tests && ../$(BIN)/python -m fuzz $(TARGETS) --seconds $(SECONDS) --jobs $(JOBS) --seed $(SEED) $(ARGS)
+
 .PHONY: cluster
 cluster: tools $(VENV)/.installed ## a shell on four hosts with a real Slurm, to play with; gone at its end (WHO=root)
 	@cd tests && ../$(BIN)/python -m cluster $(WHO)
@@ -115,6 +120,11 @@ $(VENV)/.installed: $(VENV)/bin/python $(SOURCES)
 $(VENV)/.test: $(VENV)/bin/python $(SOURCES)
 	$(INSTALL) '.[test,docs]' || $(NOT_INSTALLED)
 	@touch $@ $(VENV)/.installed $(VENV)/.docs
+
+# atheris has wheels for some Pythons only, and takes a compiler of its own elsewhere.
+$(VENV)/.fuzz: $(VENV)/bin/python $(SOURCES)
+	$(INSTALL) --only-binary=atheris '.[test,fuzz]' || { echo '!!! NOT INSTALLED: atheris; it needs an index and a Python with a wheel: make fuzz VENV=.venv-fuzz PYTHON=python3.11' >&2; exit 1; }
+	@touch $@ $(VENV)/.installed
 
 $(VENV)/.dev: $(VENV)/bin/python $(SOURCES)
 	$(INSTALL) '.[dev]' || $(NOT_INSTALLED)

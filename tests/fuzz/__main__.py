@@ -1,0 +1,169 @@
+"""`make fuzz`: run targets by coverage, each in a process of its own.
+
+python -m fuzz job_script settings_file --seconds 600 --jobs 2
+python -m fuzz --keep                        # and add what covers more to the corpus
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# An input that takes longer is a finding; so is a process with more memory.
+LONGEST_S, MOST_MB = 10, 2048
+# Inputs that take longer than this are told, each longer than the one before.
+SLOW_S = 0.1
+LONGEST_BYTES = 8192
+# Of a target's file in the corpus. What covers most with fewest bytes is kept.
+MOST_KEPT_BYTES, LONGEST_KEPT_BYTES = 16_000, 2000
+_STATUS = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)")
+_RUNS = re.compile(r"stat::number_of_executed_units: (\d+)")
+_SLOW = re.compile(r"^SLOW (\d+) ms, (\d+) bytes: (.*)$", re.MULTILINE)
+
+
+def main() -> int:
+    """Return 1 where a target has a finding."""
+    if sys.argv[1:2] == ["--child"]:
+        return _child(sys.argv[2], sys.argv[3:])
+    parser = argparse.ArgumentParser(prog="fuzz")
+    parser.add_argument("target", nargs="*", help="by default all of them")
+    parser.add_argument("--seconds", type=int, default=600, help="for each target")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at a time")
+    parser.add_argument("--seed", type=int, default=0, help="by default a new one")
+    parser.add_argument("--keep", action="store_true", help="add to tests/fuzz/corpus what covers more")
+    options = parser.parse_args()
+    from fuzz.targets import TARGETS
+
+    if unknown := set(options.target) - TARGETS.keys():
+        parser.error(f"no target {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
+    seed = options.seed or int(time.time())
+    print(f"seed {seed}, {options.seconds} s for each target", flush=True)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        calls = [
+            pool.submit(_run, name, options.seconds, seed, keeps=options.keep) for name in options.target or TARGETS
+        ]
+        bad = [call.result() for call in calls]
+    print(f"{sum(bad)} of {len(bad)} targets with a finding")
+    return int(any(bad))
+
+
+class Result(NamedTuple):
+    """What libFuzzer said at last."""
+
+    runs: int
+    coverage: tuple[int, int, int]  # places, features, inputs
+    slowest: str
+    finding: str
+
+
+def _run(name: str, seconds: int, seed: int, *, keeps: bool) -> bool:
+    """Fuzz one target, print a line, and tell whether there is a finding."""
+    from fuzz import corpus
+    from fuzz.targets import TARGETS
+
+    with tempfile.TemporaryDirectory(prefix=f"fuzz-{name}-") as made:
+        place = Path(made)
+        first = [*corpus.kept(name), *corpus.shapes(name)]
+        _fill(place / "kept", first)
+        (place / "new").mkdir()
+        words = place / "words"
+        words.write_text("".join(f'"{_quoted(word)}"\n' for word in TARGETS[name].words))
+        flags = [f"-max_total_time={seconds}", f"-seed={seed}", f"-dict={words}", "-print_final_stats=1"]
+        flags += [f"-artifact_prefix={place}/bad-"]
+        began = time.monotonic()
+        said = _libfuzzer(name, *flags, f"{place}/new", f"{place}/kept")
+        result = _read(said, sorted(place.glob("bad-*")))
+        places, features, inputs = result.coverage
+        text = (
+            f"{name:14} {result.runs:9} runs in {time.monotonic() - began:.0f} s, {places} places, {features} features"
+        )
+        print(f"{text}, {inputs} inputs{result.slowest}", flush=True)
+        if result.finding:
+            print(result.finding, flush=True)
+        if keeps:
+            _merge(name, place, [*corpus.kept(name), *(path.read_bytes() for path in sorted(place.glob("bad-*")))])
+        return bool(result.finding)
+
+
+def _fill(folder: Path, inputs: list[bytes]) -> None:
+    folder.mkdir()
+    for number, data in enumerate(inputs):
+        (folder / f"{number:05}").write_bytes(data)
+
+
+def _quoted(word: str) -> str:
+    return "".join(c if c.isalnum() else f"\\x{ord(c):02x}" for c in word if ord(c) < 128)
+
+
+def _libfuzzer(name: str, *arguments: str) -> str:
+    """Return what libFuzzer and the target's process said."""
+    limits = (f"-timeout={LONGEST_S}", f"-rss_limit_mb={MOST_MB}", f"-max_len={LONGEST_BYTES}")
+    argv = [sys.executable, "-m", "fuzz", "--child", name, *limits, *arguments]
+    streams: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(argv, **streams, text=True, errors="replace", check=False)
+    if not done.returncode or "stat::" in done.stdout:
+        return str(done.stdout)
+    return f"{done.stdout}\nFINDING the process ended with {done.returncode}\n"
+
+
+def _read(said: str, bad: list[Path]) -> Result:
+    from fuzz import corpus
+
+    covered = _STATUS.findall(said)
+    runs = _RUNS.findall(said) or re.findall(r"^#(\d+)", said, re.MULTILINE)
+    slow = _SLOW.findall(said)
+    slowest = f", slowest {slow[-1][0]} ms with {slow[-1][1]} bytes: {slow[-1][2][:80]}" if slow else ""
+    texts = [f"  {path.name}: {corpus.escaped(path.read_bytes())}" for path in bad]
+    if bad or "FINDING" in said:
+        at = said.find("Uncaught Python exception")
+        texts += [f"  {line}" for line in said[max(at, len(said) - 3000) if at < 0 else at :].splitlines()[:40]]
+    places, features, inputs = map(int, covered[-1] if covered else (0, 0, 0))
+    return Result(int(runs[-1] if runs else 0), (places, features, inputs), slowest, "\n".join(texts))
+
+
+def _merge(name: str, place: Path, first: list[bytes]) -> None:
+    """Keep all that is kept, and of the new inputs the shortest that cover more, as many as there is room for."""
+    from fuzz import corpus
+
+    (place / "merged").mkdir()
+    _libfuzzer(name, "-set_cover_merge=1", f"{place}/merged", f"{place}/kept", f"{place}/new")
+    found = sorted((path.read_bytes() for path in (place / "merged").iterdir()), key=len)
+    room = MOST_KEPT_BYTES - sum(map(len, map(corpus.escaped, first)))
+    for data in found:
+        if data not in first and len(data) <= LONGEST_KEPT_BYTES and len(corpus.escaped(data)) < room:
+            first.append(data)
+            room -= len(corpus.escaped(data)) + 1
+    print(f"{name:14} keeps {corpus.keep(name, first)} inputs", flush=True)
+
+
+def _child(name: str, flags: list[str]) -> int:
+    """Become the fuzzer of one target."""
+    import atheris  # type: ignore[import-not-found, import-untyped, unused-ignore]  # by the extra `fuzz` only
+
+    with atheris.instrument_imports(include=["mingle_hooks", "tomllib", "tomli"]):
+        from fuzz.targets import TARGETS
+
+    call, slowest = TARGETS[name].call, [SLOW_S]
+
+    def timed(data: bytes) -> Any:
+        began = time.perf_counter()
+        call(data)
+        if (took := time.perf_counter() - began) > slowest[0]:
+            slowest[0] = took
+            print(f"SLOW {took * 1000:.0f} ms, {len(data)} bytes: {data!r}", file=sys.stderr, flush=True)
+
+    atheris.Setup([sys.argv[0], *flags], timed)
+    atheris.Fuzz()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
