@@ -111,16 +111,25 @@ def settings_tree(path: str, *, site: bool) -> Mapping[str, object]:
 
 
 def toml(data: bytes) -> dict[str, Any]:
-    """Return TOML as a tree. Raises ValueError for invalid TOML or UTF-8, and for nesting that is too deep."""
+    """Return TOML as a tree, of which all can be shown in messages.
+
+    Raises ValueError for invalid TOML or UTF-8, for nesting too deep, and for a number with thousands of digits.
+    """
     if sys.version_info >= (3, 11):
         import tomllib  # 18 ms, so only if there is a file
     else:
         import tomli as tomllib
 
     try:
-        return tomllib.loads(data.decode())
+        tree = tomllib.loads(data.decode())
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    for key, value in tree.items():
+        try:
+            repr(value)
+        except (ValueError, RecursionError) as error:  # a hexadecimal number, or a name with a thousand dots
+            raise ValueError(f"{key} is nested too deeply, or has a number with thousands of digits") from error
+    return tree
 
 
 def write_new(path: str, data: bytes, *, mode: int = 0o600, uid: int = -1, gid: int = -1) -> None:

@@ -39,11 +39,7 @@ _SUFFIX_CHARACTERS = HOST_CHARACTERS.replace("_", "")
 
 
 def _wrong(expected: str, value: object, remedy: str) -> UsageError:
-    try:
-        seen = repr(value)
-    except ValueError:  # Python prints no integer of more than 4,300 digits; TOML reads one in hexadecimal
-        seen = "a number with thousands of digits"
-    return UsageError(expected, seen, remedy)
+    return UsageError(expected, repr(value), remedy)
 
 
 def text(value: object) -> str:
