@@ -14,7 +14,7 @@ from mingle_hooks import files, values
 from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, PlaceError, by_exit_code
 from mingle_hooks.rendezvous.connection import READ, Callers, Loop, boottime
 from mingle_hooks.rendezvous.messages import CLOSING_S, LINGER_S, Answer, Failure
-from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, Secret, WireError
+from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, Secret, WireError, decode
 
 # The tasks of one node meet at a socket in a private directory, and decide by a symbolic link to use the answer or not.
 
@@ -401,8 +401,8 @@ def _greeting(caller: socket.socket) -> tuple[int, float, Failure | None] | None
     if len(numbers) != 2:  # noqa: PLR2004 - a pair
         return None
     try:
-        obstacle = Failure.parse(values.from_json(fields[2])) if fields[2:] else None
-    except (ValueError, WireError, AttributeError):
+        obstacle = Failure.parse(decode(fields[2])) if fields[2:] else None
+    except WireError:
         return None
     return numbers[0], numbers[1] / 1000, obstacle
 
@@ -474,9 +474,10 @@ class _Reader:
         line = bytes(self._data[:end])
         del self._data[: end + 1]
         try:
-            body: Message = values.from_json(line)
-        except ValueError:  # it was interrupted
+            read: Any = decode(line)
+        except WireError:  # it was interrupted
             return {}
+        body: Message = read
         return body
 
     def _read(self) -> bool:
