@@ -144,16 +144,15 @@ def _with(text: bytes, world: str, lines: str) -> bytes:
 
 def _without(text: bytes, world: str) -> bytes:
     """Return a text without the block; a block without its end was edited, and is kept."""
-    begin, end = _marks(world)
-    at = 0 if text.startswith(begin) else text.find(b"\n" + begin) + 1
-    if not text.startswith(begin, at):
-        return text
-    last = text.find(end, at)
-    if last < 0:
-        return text
-    before, after = text[:at], text[last + len(end) :]
-    is_added = text[at : text.find(b"\n", at)] != begin
-    return before[:-1] if is_added and not after else before + after
+    begin, end = (b"\n" + mark for mark in _marks(world))
+    pieces = (b"\n" + text).split(begin)
+    for index in range(len(pieces) - 1, 0, -1):
+        inside, is_whole, after = pieces[index].partition(end)
+        if is_whole:
+            before, after = begin.join(pieces[:index]), begin.join([after, *pieces[index + 1 :]])
+            is_added = not inside.startswith(b"\n")
+            return before[1:] if is_added and not after else (before + b"\n" + after)[1:]
+    return text
 
 
 @contextmanager
