@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mingle_hooks.errors import ConflictError, FactsError, UsageError
+from mingle_hooks.errors import ConflictError, FactsError, UsageError, reason
 from mingle_hooks.files import ENVIRONMENTS, RUN_ROOT, shipped_names, shipped_text
 from mingle_hooks.hooks import files, plan as plans
 from mingle_hooks.hooks.files import DROP_INS, KEYS, SLURM_DIRECTORY, Chain, Entry, Site, is_glob, render_hook
@@ -110,8 +110,8 @@ def _read(root: str, path: str, values: dict[str, list[str]], depth: int) -> Non
     try:
         with open(files.below_root(root, path), encoding="utf-8", errors="replace") as file:
             text = file.read(_MOST_BYTES)
-    except OSError as wrong:
-        raise FactsError("a readable slurm.conf", f"{root}{path}: {wrong.strerror}", "--slurm-conf PATH") from None
+    except (OSError, ValueError) as wrong:  # a name with a NUL
+        raise FactsError("a readable slurm.conf", f"{root}{path}: {reason(wrong)}", "--slurm-conf PATH") from None
     for line in text.replace("\\\n", " ").splitlines():
         match = _LINE.fullmatch(re.sub(r"(?<!\\)#.*", "", line))
         if match is None:
