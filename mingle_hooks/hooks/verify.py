@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mingle_hooks import __version__
-from mingle_hooks.errors import MingleError, PlaceError, UsageError
+from mingle_hooks.errors import MingleError, PlaceError, UsageError, printable
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files, plan as plans, slurm
 from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, read_header, render_hook
@@ -393,7 +393,7 @@ def compare_reports(text: str, nodes: Iterable[str]) -> tuple[Finding, ...]:
             found.setdefault((f"no report{why}", _INSTALL), []).append(node)
     for node, what, mend in (*_different(reports), *_wrong(reports)):
         found.setdefault((what, mend), []).append(node)
-    return tuple(Finding(fold(affected), what, mend) for (what, mend), affected in found.items())
+    return tuple(Finding(fold(affected), printable(what), printable(mend)) for (what, mend), affected in found.items())
 
 
 def _read(text: str) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
@@ -405,7 +405,7 @@ def _read(text: str) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
             tree = json.loads(match["answer"])
         except (ValueError, RecursionError):
             tree = None
-        if isinstance(tree, dict) and "hooks" in tree:
+        if isinstance(tree, dict) and "hooks" in tree and isinstance(tree.get("problems", []), list):
             reports[match["node"]] = dict(_flat(tree))
         else:
             answers.setdefault(match["node"], match["answer"])
