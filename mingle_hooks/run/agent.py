@@ -14,14 +14,17 @@ from contextlib import suppress
 from io import FileIO
 from typing import Any, NamedTuple, NoReturn
 
+from mingle_hooks import values
 from mingle_hooks.errors import MingleError, NetworkError, UsageError
 from mingle_hooks.files import UnfitError, contents, fill_standard_descriptors, own_program_argv
 from mingle_hooks.net.addresses import hostname
+from mingle_hooks.net.ports import HIGHEST
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, hexadecimal, parse
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.command import Attempt
 from mingle_hooks.run.messages import AT, KEY, RUNNER, WELCOME, AgentMessage, Join, Link, Welcome
+from mingle_hooks.schedulers.facts import MOST_SLOTS
 from mingle_hooks.settings import split_call
 
 _STDERR = 2
@@ -66,23 +69,24 @@ class Task(NamedTuple):
     @classmethod
     def find(cls, options: Options, environ: Mapping[str, str]) -> Task:
         """Return an agent's task; Slurm names the place unless the starter does. Raises UsageError."""
-        local = options.local or environ.get("SLURM_LOCALID") or "0"
+        text = options.local or environ.get("SLURM_LOCALID") or "0"
         try:
             key = hexadecimal({KEY: environ.get(KEY)}, KEY, _KEY_BYTES)
         except WireError:
             raise _bad("a run's key", f"none in {KEY}") from None
-        if not local.isdecimal():
-            raise _bad("a number", f"{local} (--local)")
+        if (local := values.number(text, most=MOST_SLOTS - 1)) is None:
+            raise _bad("a number", f"{text} (--local)")
         host = options.host or environ.get("SLURMD_NODENAME") or hostname()
-        return cls(key, parse_addresses(environ.get(AT, "")), host, int(local))
+        return cls(key, parse_addresses(environ.get(AT, "")), host, local)
 
 
 def parse_addresses(text: str) -> tuple[RunnerAddress, ...]:
     """Return the addresses in MINGLE_RUN_AT: "10.77.0.1 4711,fd77::1 4711". Raises UsageError."""
     pairs = [pair.partition(" ") for pair in text.split(",")]
-    if not all(address and port.isdecimal() for address, _, port in pairs):
+    found = tuple((address, values.number(port, least=1, most=HIGHEST) or 0) for address, _, port in pairs)
+    if not all(address and port for address, port in found):
         raise _bad("addresses and ports", f"{text} ({AT})")
-    return tuple((address, int(port)) for address, _, port in pairs)
+    return found
 
 
 def _bad(expected: str, seen: str) -> UsageError:
