@@ -77,9 +77,12 @@ Rank = Annotated[int, wire.within(0, MOST_NODES * MOST_SLOTS)]
 def _argument(body: Body, name: str) -> str:
     """Return body[name], which execve(2) takes: text without NUL, no longer than the kernel's limit."""
     value = body.get(name)
-    if not isinstance(value, str) or "\0" in value or len(value) >= LONGEST_ARGUMENT:
-        raise WireError(f"{name}: not words")
-    return value
+    try:
+        if isinstance(value, str) and "\0" not in value and len(os.fsencode(value)) < LONGEST_ARGUMENT:
+            return value
+    except UnicodeEncodeError:  # half of a pair that JSON writes for one character
+        pass
+    raise WireError(f"{name}: not words")
 
 
 def _mapping(body: Body, name: str) -> Body:
@@ -91,6 +94,8 @@ def _mapping(body: Body, name: str) -> Body:
 
 def _environ(body: Body, name: str) -> Mapping[str, str]:
     variables = _mapping(body, name)
+    if any(not variable or "=" in variable for variable in variables):
+        raise WireError(f"{name}: not names of variables")
     for pair in variables.items():
         for value in pair:
             _argument({name: value}, name)
