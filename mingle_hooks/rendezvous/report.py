@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter, eq
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mingle_hooks.errors import printable
 from mingle_hooks.net.addresses import Interface, interfaces
 from mingle_hooks.rendezvous import fingerprint
 from mingle_hooks.rendezvous.fingerprint import DOWN, FULL, MORE, NO_DEVICE, NOTHING, SILENT, is_variable
@@ -153,7 +154,7 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
     if len(ordered) > room:
         last = [f"and {len(ordered) - room + 1} more differences", *last]
         ordered = ordered[: room - 1]
-    return [*(finding.text for finding in ordered), *last]
+    return [*(printable(finding.text) for finding in ordered), *last]  # values come from other hosts
 
 
 def exclude_line(findings: Iterable[Finding]) -> list[str]:

@@ -184,9 +184,10 @@ def test_a_member_without_a_fingerprint_is_not_compared() -> None:
 
 
 def test_a_finding_is_one_printable_line_for_any_fingerprint() -> None:
-    told = compare([*members(4)[:3], Compared("node04", "driver=%1b[2J%zz kernel == =x %% NCCL_X=%ff")])
+    told = compare([*members(4)[:3], Compared("node04", "driver=%1b[2J git=%zz kernel == =x %% NCCL_X=%ff")])
     assert {finding.field for finding in told} <= set(FIELDS)
     assert all(isinstance(finding, Finding) for finding in told)
+    assert all(line.isprintable() for line in lines(told))
 
 
 @pytest.mark.parametrize("count", [1024, 4096])
