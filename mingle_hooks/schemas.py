@@ -30,7 +30,9 @@ _NAMES_PATTERN = r"^\s*[A-Za-z0-9_.,\s-]*$"
 
 def job() -> Schema:
     """Return the schema of a job file: of `mingle template --spec`, and of `mingle_hooks.render`."""
-    text_or_list = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
+    # Only the first word of a command cannot be empty.
+    words: Schema = {"type": "array", "items": [_TEXT], "additionalItems": {"type": "string"}, "minItems": 1}
+    text_or_list = {"anyOf": [_TEXT, words]}
     found: Schema = {"command": {**text_or_list, "description": "the training command: its words, as a list"}}
     found |= {field.name: _field(field) for field in fields.FIELDS.values()}
     # Underscores are accepted instead of hyphens.
