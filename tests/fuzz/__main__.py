@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ LONGEST_S, MOST_MB = 10, 2048
 SLOW_S = 0.1
 LONGEST_BYTES = 8192
 # Of a target's file in the corpus. What covers most with fewest bytes is kept.
-MOST_KEPT_BYTES, LONGEST_KEPT_BYTES = 16_000, 2000
+MOST_KEPT_BYTES, LONGEST_KEPT_BYTES = 10_000, 1000
 _STATUS = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)")
 _RUNS = re.compile(r"stat::number_of_executed_units: (\d+)")
 _SLOW = re.compile(r"^SLOW (\d+) ms, (\d+) bytes: (.*)$", re.MULTILINE)
@@ -79,7 +80,10 @@ def _run(name: str, seconds: int, seed: int, *, keeps: bool) -> bool:
         flags = [f"-max_total_time={seconds}", f"-seed={seed}", f"-dict={words}", "-print_final_stats=1"]
         flags += [f"-artifact_prefix={place}/bad-"]
         began = time.monotonic()
-        said = _libfuzzer(name, *flags, f"{place}/new", f"{place}/kept")
+        again = place / "again"  # libFuzzer starts itself once more where it merges
+        again.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-m", "fuzz", "--child", name])} "$0" "$@"\n')
+        again.chmod(0o700)
+        said = _libfuzzer(again, *flags, f"{place}/new", f"{place}/kept")
         result = _read(said, sorted(place.glob("bad-*")))
         places, features, inputs = result.coverage
         text = (
@@ -103,10 +107,10 @@ def _quoted(word: str) -> str:
     return "".join(c if c.isalnum() else f"\\x{ord(c):02x}" for c in word if ord(c) < 128)
 
 
-def _libfuzzer(name: str, *arguments: str) -> str:
+def _libfuzzer(program: Path, *arguments: str) -> str:
     """Return what libFuzzer and the target's process said."""
     limits = (f"-timeout={LONGEST_S}", f"-rss_limit_mb={MOST_MB}", f"-max_len={LONGEST_BYTES}")
-    argv = [sys.executable, "-m", "fuzz", "--child", name, *limits, *arguments]
+    argv = [str(program), *limits, *arguments]
     streams: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     done = subprocess.run(argv, **streams, text=True, errors="replace", check=False)
     if not done.returncode or "stat::" in done.stdout:
@@ -134,7 +138,7 @@ def _merge(name: str, place: Path, first: list[bytes]) -> None:
     from fuzz import corpus
 
     (place / "merged").mkdir()
-    _libfuzzer(name, "-set_cover_merge=1", f"{place}/merged", f"{place}/kept", f"{place}/new")
+    _libfuzzer(place / "again", "-set_cover_merge=1", f"{place}/merged", f"{place}/kept", f"{place}/new")
     found = sorted((path.read_bytes() for path in (place / "merged").iterdir()), key=len)
     room = MOST_KEPT_BYTES - sum(map(len, map(corpus.escaped, first)))
     for data in found:
@@ -145,7 +149,7 @@ def _merge(name: str, place: Path, first: list[bytes]) -> None:
 
 
 def _child(name: str, flags: list[str]) -> int:
-    """Become the fuzzer of one target."""
+    """Become the fuzzer of one target; the first of its flags is its own path."""
     import atheris  # type: ignore[import-not-found, import-untyped, unused-ignore]  # by the extra `fuzz` only
 
     with atheris.instrument_imports(include=["mingle_hooks", "tomllib", "tomli"]):
@@ -160,7 +164,7 @@ def _child(name: str, flags: list[str]) -> int:
             slowest[0] = took
             print(f"SLOW {took * 1000:.0f} ms, {len(data)} bytes: {data!r}", file=sys.stderr, flush=True)
 
-    atheris.Setup([sys.argv[0], *flags], timed)
+    atheris.Setup(flags, timed)
     atheris.Fuzz()
     return 0
 
