@@ -13,6 +13,7 @@ from pathlib import Path
 NAMES = {
     "startup": "srun -N4, on four real hosts with a real Slurm",
     "scale": "from the last member's arrival to the last answer, simulated members",
+    "rooms": "what 65,536 and 100,000 members cost: packets counted, the rest computed from scale",
     "traffic": "datagrams in a minute's wait",
     "port": "MASTER_PORT against another user of rank 0's host, in a thousand worlds",
     "render": "job scripts: start-up of the command, and a thousand renderings",

@@ -42,3 +42,36 @@ def test_each_benchmark_is_on_the_list_and_loads() -> None:
 def test_simulated_members_form_a_world(how: str) -> None:
     """Eight of them."""
     assert python(FORMS, how) == "formed\n"
+
+
+SAVED = """
+import json
+from benchmarks import rooms
+saved = json.loads((rooms.RESULTS / "rooms.json").read_text())["figures"]
+rows = json.loads((rooms.RESULTS / "scale.json").read_text())["figures"]
+lines = rooms.costs(rows)
+assert {name: line._asdict() for name, line in lines.items()} == saved["lines"], "rooms.json is older than scale.json"
+assert rooms.packed_roster(1000) < 10_000
+print(rooms.tables(saved))
+"""
+
+
+def test_the_tables_of_scale_are_the_saved_figures() -> None:
+    """`python -m benchmarks rooms`, then `python -m benchmarks.rooms page`, writes them."""
+    page = (ROOT / "docs" / "scale.md").read_text()
+    between = page.partition("<!-- python -m benchmarks rooms -->")[2].partition("<!-- end -->")[0]
+    assert between.strip() == python(SAVED).strip()
+
+
+FITS = """
+from benchmarks.rooms import line
+straight = line([(1, 5), (2, 7), (4, 11)])
+assert abs(straight.at(100) - 203) < 1e-6 and straight.error < 1e-9 > abs(straight.held_out), straight
+bent = line([(1, 1), (2, 2), (4, 16)])
+assert bent.error > 0.2 and bent.held_out == 4 / 16 - 1, bent
+"""
+
+
+def test_the_line_through_figures_says_how_far_it_is_from_them() -> None:
+    """One that is straight is found, and one that is not is known by its error."""
+    python(FITS)

@@ -18,6 +18,7 @@ from mingle_hooks import values
 from mingle_hooks.errors import Shortage, printable
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import STALLED_S, Callers, Connection, Loop, Timer, notice_loss
+from mingle_hooks.rendezvous.limits import Capacity
 from mingle_hooks.rendezvous.messages import LEASE_S, Answer, Failure, JoinRequest, Kind, Leases
 from mingle_hooks.rendezvous.roster import AddressChoice, Entry, RejectedPeers, Roster, Terms, not_own
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, TAG_BYTES, Attempt, LeaderState, Secret
@@ -448,6 +449,7 @@ class Leader:
         self.failure: Failure | None = None
         self._began, self._failed = loop.clock(), 0.0
         self.answer: Answer | None = None  # this member's own, once formed
+        self.capacity: Capacity | None = None  # None: this host can hold all N
         self.one_way: Callable[[], Sequence[str]] = tuple  # whose multicast arrives, though they do not check in
         self.refused = {why: RejectedPeers() for why in wire.REASONS}
         self.moved_to: list[list[object]] = []
@@ -577,7 +579,7 @@ class Leader:
         if older is not None:  # its connection broke, and it has returned
             older.leave()
         self._sessions[join_request.member] = session
-        if (failure := self.roster.add(join_request, session.address)) is not None:
+        if (failure := self.roster.add(join_request, session.address) or self._over_capacity()) is not None:
             self.fail(failure)
             return
         session.entry = self.roster.entry(join_request.member)
@@ -594,6 +596,11 @@ class Leader:
         if self.roster.complete and len(self.terms.advertised) > 1:
             self._progress.all_in()
         self._on_change()
+
+    def _over_capacity(self) -> Failure | None:
+        if self.capacity is None or len(self.roster) < self.capacity.members:
+            return None
+        return self.capacity.failure
 
     def reached(self, member: bytes, offer: int, own_address: str) -> None:
         """Record that a member has reached one of the addresses that it was offered."""

@@ -124,7 +124,7 @@ def _roster(rows: object, nodes: int) -> list[list[Any]]:
 
 Kind = Limit | Literal[
     "missing", "unconfirmed", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size",
-    "address", "task", "tasks", "node_rank", "network", "protocol", "full",
+    "address", "task", "tasks", "node_rank", "network", "limits", "protocol", "full",
     "differs",
     "command", "permission", "output", "directory", "unwritable",
 ]  # fmt: skip
@@ -226,6 +226,7 @@ _TEXTS: dict[type[MingleError], dict[Kind, tuple[str, str, str]]] = {
             "{1}",
             "--iface with a network that all share, or opening the --port-range in the firewall",
         ),
+        "limits": ("limits for {0} nodes on {1}, rank 0's host", "{2}", "{3}"),
     },
     errors.NotFoundError: {"command": (_STARTS, "{0}: {1}", "the same files and PATH on every node, or the full path")},
     errors.NotExecutableError: {

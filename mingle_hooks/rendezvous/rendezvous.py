@@ -11,11 +11,12 @@ from typing import NamedTuple
 from mingle_hooks import files
 from mingle_hooks.errors import LIMITS, LimitError, NetworkError, Shortage
 from mingle_hooks.net import addresses, ports
-from mingle_hooks.rendezvous import report, wire
+from mingle_hooks.rendezvous import limits as host_limits, report, wire
 from mingle_hooks.rendezvous.connection import RESOLVE_S, Loop, boottime, is_local, resolve
 from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
 from mingle_hooks.rendezvous.discovery import BACKENDS, Advertisement
 from mingle_hooks.rendezvous.leader import Leader
+from mingle_hooks.rendezvous.limits import SPARE_DESCRIPTORS
 from mingle_hooks.rendezvous.member import GOODBYE_S, Follower, MemberSpec, Observer, Progress, Request, join_request
 from mingle_hooks.rendezvous.messages import LINGER_S, Answer, Failure, JoinRequest, Outcome
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms, not_own
@@ -95,8 +96,10 @@ class Listeners:
 
 # Named hosts that are looked up to find whether this host is one of them.
 MOST_NAMED = 8
-# Descriptors that a leader needs besides four per member: one for its check-in, others for its probes of addresses.
-SPARE_DESCRIPTORS = 512
+# Descriptors that a leader would like for each member: one for its check-in, others for its probes of addresses.
+OF_A_MEMBER = 4
+# A candidate that cannot hold N members has a ticket above all others.
+LAST_TICKETS = 1 << 62
 # Connections without proof that are open at once; the oldest is dropped first. The most is the largest world, arriving
 # at once; OWN_DESCRIPTORS are reserved for the leader's own calls and files.
 MOST_STRANGERS, FEWEST_STRANGERS, OWN_DESCRIPTORS = 16_384, 64, 128
@@ -109,6 +112,7 @@ class Candidate(NamedTuple):
     advertisement: Advertisement
     no_network: NetworkError | None  # why this host has no address for other hosts, if so
     limits: tuple[int, int]  # of open files, before they were raised
+    warning: str | None  # about limits of this host that only delay members
 
     def close(self, held: list[socket.socket] | None = None) -> None:
         """Close every socket, and restore the limit of open files, which COMMAND of `mingle exec` must inherit.
@@ -142,7 +146,10 @@ def stand_as_candidate(
 
         own, no_network = _own_addresses(spec)
         what, failure = (own, None) if "MASTER_ADDR" not in spec.pinned else _named_addresses(request)
-        ticket = 0 if spec.rank == 0 else max(1, int.from_bytes(os.urandom(8), "big") >> 1)
+        capacity, warning = _check_limits(spec.nodes, me.host, own)
+        ticket = 0 if spec.rank == 0 else max(1, int.from_bytes(os.urandom(8), "big") >> 2)
+        if ticket and capacity is not None:
+            ticket += LAST_TICKETS
         terms = Terms(what, opened.master, ticket)
         world = {name: value for name, value in me.pinned.items() if name != "NODE_RANK"}
         roster = Roster(me._replace(pinned=world), spec.hosts, by_switch=spec.settings.order != SCHEDULER)
@@ -150,6 +157,9 @@ def stand_as_candidate(
         leader = Leader(loop, spec.attempt, secret, roster, terms, opened.sockets, on_change, most_strangers)
         if "NODE_RANK" in me.pinned:
             failure = Failure("node_rank", (me.pinned["NODE_RANK"], str(me.rank), me.host))
+        leader.capacity = capacity
+        if ticket == 0 and capacity is not None:  # else another candidate may be able to hold all
+            failure = failure or capacity.failure
         if failure is not None:  # the leader stays to inform the others
             loop.after(0.0, lambda: leader.fail(failure))
     except BaseException:
@@ -159,12 +169,23 @@ def stand_as_candidate(
     addresses = tuple(offer.address for offer in own if not offer.loopback) or tuple(o.address for o in own)
     ports = tuple(opened.check_in) or (opened.master,)
     advertisement = Advertisement(me.member, terms.ticket, addresses, ports)
-    return Candidate(leader, advertisement, no_network, limits)
+    return Candidate(leader, advertisement, no_network, limits, None if ticket else warning)
+
+
+def _check_limits(
+    nodes: int | None, host: str, own: Iterable[AdvertisedAddress]
+) -> tuple[host_limits.Capacity | None, str | None]:
+    """Return what this host can hold, if that is fewer than N, and a warning about limits that only delay members."""
+    if nodes is None or nodes < host_limits.FEW_NODES:
+        return None, None
+    limits = host_limits.read(one.address for one in own if not one.loopback)
+    return host_limits.capacity(nodes, host, limits), host_limits.warning(nodes, host, limits)
 
 
 def _allow_open_files(nodes: int | None) -> int:
     """Raise the limit of open files to what N members need, and return how many connections may be without proof."""
-    left = files.raise_open_files_limit(4 * (nodes or MOST_NODES) + SPARE_DESCRIPTORS) - (nodes or 0) - OWN_DESCRIPTORS
+    allowed = files.raise_open_files_limit(OF_A_MEMBER * (nodes or MOST_NODES) + SPARE_DESCRIPTORS)
+    left = allowed - (nodes or 0) - OWN_DESCRIPTORS
     return max(FEWEST_STRANGERS, min(left, MOST_STRANGERS))
 
 
@@ -379,6 +400,8 @@ class Rendezvous:
         if candidate is not None:
             leader = candidate.leader
             leader.choice.is_alone, leader.one_way = self._search.is_alone, self._search.one_way
+            if candidate.warning is not None:
+                self._observer.note(candidate.warning)
             settings = self._request.spec.settings
             if settings.strict:
                 leader.choice.refuses = lambda offer: report.refuse_different_nodes(leader, settings, offer)
@@ -409,7 +432,7 @@ class Rendezvous:
 
     def _leader_failed(self, leader: Leader, failure: Failure) -> None:
         error = failure.error()
-        if len(leader.roster) == 1:  # a better reason may be known why no member has come
+        if len(leader.roster) == 1 and failure.kind != "limits":  # a better reason may be known why no member has come
             candidate = self._search.candidate
             no_network = candidate and candidate.no_network
             error = self._search.refusal() or no_network or self._search.with_local_faults(error)

@@ -34,8 +34,6 @@ FIGURES = {
         ("listens for half a second", rendezvous.QUIET_S == 0.5),
         ("multicast 0.2 s later", discovery.HEAD_START_S == 0.2),
         ("answers with this number within five seconds", multicast.OPEN_S == 5.0),
-        ("up to 128 members", multicast.MOST_NONCES == 128),
-        ("8 at once, then one every 2 s", multicast.CAUSED == (8, 1 / 2)),
         ("a quarter of a second", member.PROBE_NEXT_S == 0.25),
         ("3.5 seconds after the last node came", roster.SETTLE_S == 3.5),
         ("gets 30 seconds more", messages.CLOSING_S == 30.0),

@@ -138,3 +138,31 @@ sleep 0.5; ip link del tap0; wait $!"""
     done = four[0].run(["bash", "-c", script, "bash", *options, *role], env=KEYED)
     assert done.returncode == 69, done
     assert "multicast: tap0: " in done.stderr.splitlines()[-1], done.stderr
+
+
+MANY = ("exec", "--id", "many", "--nodes", "1500", "--timeout", "60", "--via", "master", "--master", "node1")
+
+
+def test_a_leader_that_cannot_hold_its_members_reports_it_at_once_to_those_that_wait(four: Hosts) -> None:
+    """They exit as rank 0 does, long before their deadline, and with its message."""
+    limited = ["bash", "-c", 'ulimit -n 1400; exec "$@"', "bash", "mingle", *MANY, "--rank", "0", "true"]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(four[1].run, ["mingle", *MANY, "--rank", "1", "true"], env=KEYED, timeout=30)
+        done = [four[0].run(limited, env=KEYED, timeout=30), waiting.result()]
+    seen = "mingle: expected limits for 1500 nodes on node1, rank 0's host; saw ulimit -Hn 1400; try LimitNOFILE=2012"
+    assert [one.returncode for one in done] == [71, 71]
+    assert [one.stderr.splitlines()[-1].partition(" for the scheduler")[0] for one in done] == [seen] * 2
+
+
+def test_a_limit_that_only_delays_members_is_a_warning(four: Hosts) -> None:
+    """The namespace of the host has its own."""
+    four[0].run(["sysctl", "-w", "net.core.somaxconn=128"], check=True)
+    try:
+        done = four[0].run(["mingle", *MANY[:6], "1", *MANY[7:], "--rank", "0", "true"], env=KEYED)
+    finally:
+        four[0].run(["sysctl", "-w", "net.core.somaxconn=4096"], check=True)
+    assert done.returncode == 69  # as all are missing
+    assert done.stderr.splitlines()[0] == (
+        "mingle: node1, rank 0's host, delays some of 1500 nodes that connect at once (net.core.somaxconn 128); "
+        "try `sysctl -w net.core.somaxconn=1500` there"
+    )

@@ -16,10 +16,18 @@ from support.gathering import SECRET, Clock, free_ports, join_request, observer,
 
 from mingle_hooks.errors import MingleError, MissingError, NetworkError, UsageError
 from mingle_hooks.net import ports
+from mingle_hooks.rendezvous import limits
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.local_tasks import follow_first_task, serve_local_tasks
 from mingle_hooks.rendezvous.member import Request
-from mingle_hooks.rendezvous.rendezvous import Listeners, Rendezvous, _named_addresses, meet, stand_as_candidate
+from mingle_hooks.rendezvous.rendezvous import (
+    LAST_TICKETS,
+    Listeners,
+    Rendezvous,
+    _named_addresses,
+    meet,
+    stand_as_candidate,
+)
 from mingle_hooks.rendezvous.wire import Attempt, Body
 
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
@@ -191,7 +199,7 @@ def test_a_named_port_is_taken_again_within_the_minute_that_it_is_in_time_wait()
 
 def stand(loop: Loop, **parts: Any) -> Any:
     """Have a member of two stand as a candidate."""
-    return stand_as_candidate(loop, any_request(nodes=2, **parts), SECRET, join_request(), lambda: None)
+    return stand_as_candidate(loop, any_request(**{"nodes": 2, **parts}), SECRET, join_request(), lambda: None)
 
 
 def test_a_named_port_that_is_taken_is_refused_for_rank_0_and_left_to_the_other_candidate() -> None:
@@ -244,6 +252,27 @@ def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
             assert not loop.poller.watched
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_host_that_cannot_hold_all_members_fails_as_rank_0_and_is_the_last_to_be_elected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may still be elected, as others may be no better: then it fails once it holds as many as it can."""
+    monkeypatch.setattr(limits, "read", lambda _addresses: limits.Limits(1400, 20, {}, 0))
+    for rank in (0, None):
+        with Loop(Clock()) as loop, closing(stand(loop, rank=rank, nodes=1500)) as candidate:
+            leader = candidate.leader
+            loop.turn(0.0)
+            assert (leader.state, leader.terms.ticket >= LAST_TICKETS) == (
+                ("failed", False) if rank == 0 else ("gathering", True)
+            )
+            assert leader.capacity.members == 1380
+            assert leader._over_capacity() is None
+            leader.capacity = leader.capacity._replace(members=1)
+            assert leader._over_capacity().kind == "limits"
+    with Loop(Clock()) as loop, closing(stand(loop, nodes=1300)) as candidate:
+        assert candidate.leader.capacity is None
+        assert 0 < candidate.leader.terms.ticket < LAST_TICKETS
 
 
 def test_the_first_connection_at_the_worlds_port_is_treated_like_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
