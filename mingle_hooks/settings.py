@@ -6,6 +6,7 @@ The table below has all of them: the command line, the README and the checks use
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -158,6 +159,9 @@ NO_SETTINGS = (
     *("MINGLE_RUN", "MINGLE_RUN_ID", "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT"),  # of `mingle run`
 )
 
+# What the kubelet sets in every pod for a Service of the namespace whose name begins with mingle. Source: Kubernetes'
+# documentation, "Service", "Environment variables".
+_OF_A_SERVICE = r"MINGLE_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)?)"
 
 # Options of `mingle exec` only, and those about output.
 ONLY_STARTED, ONLY_PRINTED = ("together", "verbatim", "keep_key"), ("shell", "on_failure")
@@ -265,8 +269,9 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Setting, object,
     ignored = {*NO_SETTINGS, *left_behind(environ)}
     if "MINGLE_WORLD" in environ:
         ignored.add("MINGLE_ID")
+    in_pod = bool(environ.get("KUBERNETES_SERVICE_HOST"))
     for variable in sorted(name for name in environ if name.startswith("MINGLE_")):
-        if variable in ignored:
+        if variable in ignored or (in_pod and variable not in known and re.fullmatch(_OF_A_SERVICE, variable)):
             continue
         if variable not in known:
             raise _unknown("a known MINGLE_* variable", variable, [*known, *NO_SETTINGS], "the environment")

@@ -15,6 +15,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from sbom import write as write_sbom
 from wheel import Entry, netifaces, pack
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,7 +41,7 @@ _EARLIEST = 315_532_800  # 1980, before which a zip file knows no time
 
 
 def main(directory: str) -> None:
-    """Make all four."""
+    """Make all four, and the bill of materials."""
     Path(directory).mkdir(parents=True, exist_ok=True)
     environ = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch())}
     command = [sys.executable, "-m", "hatchling", "build", "-d", os.path.abspath(directory)]
@@ -52,6 +53,7 @@ def main(directory: str) -> None:
     others = [entry for entries in needed for entry in entries]
     _write(archive, compiled([Entry("__main__.py", MAIN.encode()), *_unpacked(wheel), *others]))
     archive.chmod(0o755)
+    write_sbom(archive, epoch())
     offline(wheel, needed)
     for made in sorted(Path(directory).iterdir()):
         print(f"{made.stat().st_size:9} {made}")

@@ -9,8 +9,23 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from build import epoch
-from tree import BEFORE_REMOVAL, DESCRIPTION, DOC, NAME, SUMMARY, File, lay, maintainer, packed, source, tree, version
+from build import ROOT, epoch
+from tree import (
+    BEFORE_REMOVAL,
+    COPYRIGHT,
+    DESCRIPTION,
+    DOC,
+    NAME,
+    SUMMARY,
+    File,
+    lay,
+    maintainer,
+    packed,
+    signed,
+    source,
+    tree,
+    version,
+)
 
 TOOL = "dpkg-deb"
 ZSH = "vendor-completions"
@@ -33,15 +48,27 @@ CHANGELOG = """\
 
  -- {signed}  {date}
 """
+# Debian has the text, and lintian wants no other copy.
+APACHE = "The text is in /usr/share/common-licenses/Apache-2.0.\n"
+OVERRIDES = """\
+# The program is a zip file with Python in it, and no script: click looks for an editor, which mingle never opens.
+{name}: missing-depends-on-sensible-utils sensible-editor [usr/bin/mingle]
+{name}: chown-with-dot * [usr/bin/mingle:*]
+# No package of Debian's own: there is no bug to close.
+{name}: initial-upload-closes-no-bugs [{doc}/changelog.Debian.gz:1]
+"""
 
 
 def make(archive: Path, directory: Path, python: str) -> Path:
     """Write the package, with mingle.pyz as its program; return its path."""
     when = epoch()
     date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(when))
-    signed = maintainer() if maintainer().endswith(">") else f"{maintainer()} <>"  # dpkg reads no line without one
-    changelog = CHANGELOG.format(name=NAME, version=version(), signed=signed, date=date)
-    files = [*tree(archive, python, ZSH), File(f"{DOC}/changelog.Debian.gz", packed(changelog.encode()))]
+    changelog = CHANGELOG.format(name=NAME, version=version(), signed=signed(), date=date)
+    files = [
+        *map(_with_debians_licence, tree(archive, python, ZSH)),
+        File(f"{DOC}/changelog.Debian.gz", packed(changelog.encode())),
+        File(f"/usr/share/lintian/overrides/{NAME}", OVERRIDES.format(name=NAME, doc=DOC[1:]).encode()),
+    ]
     made = directory / f"{NAME}_{version()}-1_all.deb"
     with TemporaryDirectory() as place:
         lay([*files, *_control(files, python)], Path(place))
@@ -51,6 +78,12 @@ def make(archive: Path, directory: Path, python: str) -> Path:
         environ = {**os.environ, "SOURCE_DATE_EPOCH": str(when)}
         subprocess.run(command, env=environ, check=True, capture_output=True)
     return made
+
+
+def _with_debians_licence(file: File) -> File:
+    if file.path != COPYRIGHT:
+        return file
+    return file._replace(data=file.data.replace((ROOT / "LICENSE").read_bytes(), APACHE.encode()))
 
 
 def _control(files: list[File], python: str) -> list[File]:

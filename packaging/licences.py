@@ -8,6 +8,7 @@ from email.parser import HeaderParser
 from typing import TYPE_CHECKING
 
 from build import ROOT
+from sbom import licence
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -31,11 +32,10 @@ def notice(archive: Path, source: str) -> str:
 
 
 def _held(about: Message, text: str) -> str:
-    said = [name.rpartition(" :: ")[2] for name in about.get_all("Classifier", []) if name.startswith("License ::")]
     return HELD.format(
         name=about["Name"],
         version=about["Version"],
         who=about["Author"] or about["Author-email"] or f"its authors, {about['Home-page']}",
-        licence=about["License-Expression"] or about["License"] or ", ".join(said),
+        licence=licence(about),
         text=f"\n{text}" if text else "",
     )

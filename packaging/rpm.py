@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from build import epoch
-from tree import BEFORE_REMOVAL, COPYRIGHT, DESCRIPTION, DOC, NAME, SUMMARY, File, lay, source, tree, version
+from tree import (
+    BEFORE_REMOVAL,
+    COPYRIGHT,
+    DESCRIPTION,
+    DOC,
+    NAME,
+    SUMMARY,
+    File,
+    lay,
+    maintainer,
+    signed,
+    source,
+    tree,
+    version,
+)
 
 TOOL = "rpmbuild"
 ZSH = "site-functions"
@@ -18,7 +33,7 @@ Version: {version}
 Release: 1
 Summary: {summary}
 License: Apache-2.0 AND BSD-3-Clause AND MIT AND PSF-2.0
-{homepage}BuildArch: noarch
+{homepage}{packager}BuildArch: noarch
 AutoReqProv: no
 Requires: {requires}
 
@@ -34,6 +49,10 @@ cp -a {place}/. %{{buildroot}}/
 %defattr(-,root,root,0755)
 {directories}
 {files}
+
+%changelog
+* {date} {signed} - {version}-1
+- Made from the sources of {version}: see changelog.gz.
 """
 # The same on every machine: nothing of the builder's distribution, host, clock or cores.
 MACROS = {
@@ -67,7 +86,10 @@ def _spec(files: list[File], python: str, place: str) -> str:
     return SPEC.format(
         name=NAME,
         version=version(),
-        summary=SUMMARY,
+        summary=f"{SUMMARY[0].upper()}{SUMMARY[1:]}",
+        packager=f"Packager: {maintainer()}\n" if maintainer().endswith(">") else "",
+        date=time.strftime("%a %b %d %Y", time.gmtime(epoch())),
+        signed=signed(),
         homepage=f"URL: {source()}\n" if source() else "",
         requires=requires(python),
         description=DESCRIPTION,

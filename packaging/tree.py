@@ -42,11 +42,12 @@ COMPLETION = {
 SHEBANG = "#!/usr/bin/{} -I\n"
 # Of dpkg and of rpm: the first argument, when the package goes and no other version of it comes.
 BEFORE_REMOVAL = """\
+set -e
 case $1 in
 remove | 0)
     if [ -e "${DPKG_ROOT:-}/etc/mingle/hooks/manifest.json" ]; then
-        echo "mingle-hooks: the hooks in /etc/mingle stay, and work without this package. To remove them:" >&2
-        echo "mingle-hooks: install it again, then mingle hooks uninstall slurm (or pbs, torque)" >&2
+        echo "mingle-hooks: the hooks in /etc/mingle stay, and work without this package. To remove them:" >&2 || :
+        echo "mingle-hooks: install it again, then mingle hooks uninstall slurm (or pbs, torque)" >&2 || :
     fi
     ;;
 esac
@@ -113,6 +114,11 @@ def source() -> str:
 def maintainer() -> str:
     """Return whose package it is, as `Name <address>`; without an address where nobody has told it."""
     return os.environ.get("MINGLE_MAINTAINER", f"{NAME} maintainers")
+
+
+def signed() -> str:
+    """Return whose package it is as changelogs want it: dpkg and rpm read no line without the two brackets."""
+    return maintainer() if maintainer().endswith(">") else f"{maintainer()} <>"
 
 
 def version() -> str:

@@ -13,7 +13,7 @@ packages='
     shellcheck
     man-db groff-base
     environment-modules
-    rpm
+    rpm lintian rpmlint
     python3-venv
 '
 

@@ -1,12 +1,13 @@
 #!/bin/sh
 # usage: torch.sh PYTHON
-# Installs torch, accelerate, jax and lightning for the tests that run real programs of theirs, torch when what pip
+# Installs torch, accelerate, jax, lightning and Dask for the tests that run real programs of theirs, and CycloneDX's
+# schemas; torch when what pip
 # would take is a build for CPUs. Builds for GPUs are gigabytes that no test needs: TORCH=1 installs one all the same,
 # and TORCH=0 asks for none of them. Without them those tests are skipped, loudly.
 set -u
 python=$1
 wanted=torch==2.13.0
-others='accelerate==1.15.0 jax==0.10.2 lightning==2.6.6'
+others='accelerate==1.15.0 jax==0.10.2 lightning==2.6.6 distributed==2026.8.0 cyclonedx-python-lib[json-validation]==11.12.0'
 
 say() { printf '!!! %s\n' "$*" >&2; }
 
@@ -15,6 +16,7 @@ say() { printf '!!! %s\n' "$*" >&2; }
 has() { # NAME==VERSION, or a build of it such as 2.13.0+cpu
     "$python" -c 'import importlib.metadata as m, sys
 name, _, version = sys.argv[1].partition("==")
+name = name.partition("[")[0]
 sys.exit(m.version(name).partition("+")[0] != version)' "$1" 2>/dev/null
 }
 

@@ -234,6 +234,18 @@ def test_names_are_valid_only_where_they_belong(place: Place) -> None:
         place.load()
 
 
+def test_what_the_kubelet_sets_for_a_service_is_no_setting(place: Place) -> None:
+    """Of a Service named mingle or mingle-key, in a pod; a mistyped name is named there too."""
+    its = [*("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT"), *("PORT_80_TCP", "PORT_80_TCP_ADDR")]
+    of_services = {f"MINGLE_{name}{end}": "tcp://10.0.0.1:80" for name in ("", "KEY_") for end in its}
+    pod = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    assert place.load({**of_services, **pod, "MINGLE_PORT_RANGE": "30000-30010"}).port_range == range(30000, 30011)
+    with pytest.raises(SettingsError, match="MINGLE_KEY_PORT in the environment"):
+        place.load(of_services)
+    with pytest.raises(SettingsError, match="MINGLE_TIMEOT in the environment"):
+        place.load({**pod, "MINGLE_TIMEOT": "3"})
+
+
 @pytest.mark.parametrize("data", ["timeout =", b"\xff\xfe", "a = 1\na = 2", "a = " + "[" * 100_000])
 def test_what_is_not_toml_is_an_error_that_names_the_file(place: Place, data: str | bytes) -> None:
     place.write(place.user, data)

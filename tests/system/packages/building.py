@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[3]
 ZIP = "mingle.pyz"
 VERSION = mingle_hooks.__version__
 OFFLINE = f"mingle-hooks-{VERSION}-offline.tar"
+SBOM = f"mingle-hooks-{VERSION}.cdx.json"
 DEB, RPM = f"mingle-hooks_{VERSION}-1_all.deb", f"mingle-hooks-{VERSION}-1.noarch.rpm"
 EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}
 
@@ -45,11 +46,11 @@ def build(root: Path, place: Path) -> Path:
     return place
 
 
-def build_system(place: Path, archive: Path, umask: str = "022", path: str = os.environ["PATH"]) -> str:
+def build_system(place: Path, archive: Path, umask: str = "022", path: str = os.environ["PATH"], **given: str) -> str:
     """Make all system packages that this machine can in a directory, of this mingle.pyz; return what was said."""
     shutil.copy(archive, place / ZIP)
     script = f"umask {umask}; exec {sys.executable} {ROOT}/packaging/system.py {place}"
-    environ = {"PATH": path, "TZ": "Asia/Tokyo" if umask == "077" else "UTC", **EPOCH}
+    environ = {"PATH": path, "TZ": "Asia/Tokyo" if umask == "077" else "UTC", **EPOCH, **given}
     done = subprocess.run(["/bin/sh", "-c", script], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import OFFLINE, ROOT, ZIP, build, digests, output
+from building import OFFLINE, ROOT, SBOM, ZIP, build, digests, output
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 from cluster.ssh import ssh
@@ -32,7 +32,7 @@ def test_the_same_sources_make_the_same_octets(made: Path, tmp_path: Path) -> No
     subprocess.run(["tar", "-xzf", made / SDIST, "-C", tmp_path], check=True)
     again = build(tmp_path / NAME, tmp_path / "dist")
     assert digests(again) == digests(made)
-    assert set(digests(made)) == {WHEEL, SDIST, ZIP, OFFLINE}
+    assert set(digests(made)) == {WHEEL, SDIST, ZIP, OFFLINE, SBOM}
 
 
 def test_what_is_in_them(made: Path) -> None:

@@ -16,10 +16,11 @@ import mingle_hooks
 
 ROOT = Path(__file__).parents[3]
 PACKAGING = ROOT / "packaging"
+SPACK = PACKAGING / "spack/spack_repo/mingle/packages"
 VERSION = mingle_hooks.__version__
 PROJECT = (ROOT / "pyproject.toml").read_text()
 known_or_not = pytest.mark.parametrize("source", ["https://forge.example/mingle", ""], ids=["known", "not known"])
-# Neither Spack nor conda-forge has it; mingle does without, and both recipes name it for those who have it.
+# Not in conda-forge; mingle does without, and both recipes name it for those who have it.
 OPTIONAL = "multicast-expert"
 
 
@@ -42,8 +43,8 @@ def spack() -> dict[str, Any]:
         "variant": lambda name, **kwargs: recipe.__setitem__(name, kwargs),
         "depends_on": lambda spec, type, when="": recipe["depends"].__setitem__(spec, (type, when)),  # noqa: A006 - Spack's word
     }
-    text = (PACKAGING / "spack/py-mingle-hooks/package.py").read_text()
-    exec(compile(text.replace("from spack.package import *", ""), "package.py", "exec"), names)  # noqa: S102 - our own file
+    text = (SPACK / "py_mingle_hooks/package.py").read_text()
+    exec(compile(re.sub("^from spack.*", "", text, flags=re.MULTILINE), "package.py", "exec"), names)  # noqa: S102 - our own file
     return {**recipe, "class": names["PyMingleHooks"]}
 
 

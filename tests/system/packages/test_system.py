@@ -26,13 +26,16 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 MANIFEST = "etc/mingle/hooks/manifest.json"
 OF_BOTH = {
     *("usr/bin/mingle", "usr/share/bash-completion/completions/mingle"),
-    *("usr/share/fish/vendor_completions.d/mingle.fish", f"{DOC}/changelog.gz", f"{DOC}/copyright"),
+    *("usr/share/fish/vendor_completions.d/mingle.fish", f"{DOC}/changelog.gz"),
     *(f"{DOC}/examples/{name}" for name in ("mingle.toml", "ansible/defaults/main.yml", "ansible/tasks/main.yml")),
 }
 # Where each has its zsh completion, and what is in one alone.
 OWN = {
-    DEB: {"usr/share/zsh/vendor-completions/_mingle", f"{DOC}/changelog.Debian.gz"},
-    RPM: {"usr/share/zsh/site-functions/_mingle"},
+    DEB: {
+        *("usr/share/zsh/vendor-completions/_mingle", f"{DOC}/changelog.Debian.gz"),
+        *(f"{DOC}/copyright", "usr/share/lintian/overrides/mingle-hooks"),
+    },
+    RPM: {"usr/share/zsh/site-functions/_mingle", f"{DOC}/copyright"},
 }
 TOOLS = {DEB: ("dpkg-deb", "dpkg"), RPM: ("rpmbuild", "rpm", "rpm2archive")}
 # What has its maker's licence in the program.
@@ -99,7 +102,8 @@ def test_what_is_in_it(system: Path, name: str) -> None:
     assert files["usr/bin/mingle"].data.startswith(b"#!/usr/bin/python3 -I\nPK")
     assert gzip.decompress(files[min(pages)].data).startswith(b'.\\" Made from the help')
     text = files[f"{DOC}/copyright"].data.decode()
-    assert (ROOT / "LICENSE").read_text() in text
+    assert ((ROOT / "LICENSE").read_text() in text) == (name == RPM)
+    assert ("/usr/share/common-licenses/Apache-2.0" in text) == (name == DEB)
     assert {word.lower() for word in re.findall("contains ([^ ]+) ", text)} == HELD
     assert re.findall("^Licence: *$", text, re.MULTILINE) == []
 

@@ -63,6 +63,9 @@ indexed job: KUBERNETES_SERVICE_HOST=10.0.0.1 JOB_COMPLETION_INDEX=2 HOSTNAME=tr
 -> scheduler=kubernetes node_rank=2 job_id=train nodes=None
 a pod whose name ends in another number: KUBERNETES_SERVICE_HOST=10.0.0.1 JOB_COMPLETION_INDEX=2 HOSTNAME=train-3
 -> scheduler=kubernetes node_rank=2 job_id=None
+kubeflow trainer's torch policy: KUBERNETES_SERVICE_HOST=10.0.0.1 JOB_COMPLETION_INDEX=2 HOSTNAME=train-node-0-2 \
+    PET_NNODES=4 PET_NPROC_PER_NODE=auto PET_NODE_RANK=2 PET_MASTER_ADDR=train-node-0-0.train PET_MASTER_PORT=29500
+-> scheduler=kubernetes node_rank=2 job_id=train-node-0
 pod: KUBERNETES_SERVICE_HOST=10.0.0.1 HOSTNAME=x
 -> scheduler=kubernetes job_id=None
 vessl: MASTER_ADDR=10.0.0.7 NODE_RANK=1 NUM_NODES=2 GPUS_PER_NODE=8

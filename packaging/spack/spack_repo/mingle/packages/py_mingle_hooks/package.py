@@ -2,11 +2,13 @@
 
 import os
 
+from spack_repo.builtin.build_systems.python import PythonPackage
+
 from spack.package import *
 
 
 class PyMingleHooks(PythonPackage):
-    """One world for every node: rendezvous, job scripts and scheduler hooks for multi-node jobs."""
+    """One world for every node: rendezvous, job scripts and hooks for multi-node jobs."""
 
     # The repository's address: export MINGLE_SOURCE_URL, or write it here in your own copy.
     homepage = git = os.environ.get("MINGLE_SOURCE_URL", "")
@@ -17,7 +19,7 @@ class PyMingleHooks(PythonPackage):
     version("main", branch="main")
     version("1.0.0", tag="v1.0.0")
 
-    variant("multicast", default=False, description="Find rank 0 by multicast too; needs a py-multicast-expert")
+    variant("multicast", default=False, description="Find rank 0 by multicast too")
 
     depends_on("python@3.10:", type=("build", "run"))
     depends_on("py-hatchling@1.27:", type="build")
