@@ -46,11 +46,12 @@ mutants: $(VENV)/.test ## break the package in SAMPLE places, one at a time, and
 	$(BIN)/python benchmarks/mutants.py --sample $(SAMPLE) --jobs $(JOBS) $(if $(filter-out 0,$(SEED)),--seed $(SEED)) $(ARGS)
 
 .PHONY: chaos
-SCHEDULES ?= 100000
+SCHEDULES ?= $(if $(HOSTS),2000,100000)
 SEED ?= 0
-JOBS ?= $(shell nproc)
-chaos: $(VENV)/.installed ## simulated meetings with everything that goes wrong, from SEED on (SCHEDULES=100000 SEED=0 JOBS=2)
-	@cd tests && ../$(BIN)/python -m simulator --schedules $(SCHEDULES) --from $(SEED) --jobs $(JOBS)
+# Sets of hosts mostly wait.
+JOBS ?= $(if $(HOSTS),$(shell echo $$((4 * $$(nproc)))),$(shell nproc))
+chaos: $(if $(HOSTS),tools) $(VENV)/.installed ## simulated meetings with everything that goes wrong, from SEED on (SCHEDULES=100000 SEED=0 JOBS=2); real ones with HOSTS=3
+	@cd tests && ../$(BIN)/python -m $(if $(HOSTS),chaos --hosts $(HOSTS),simulator) --schedules $(SCHEDULES) --from $(SEED) --jobs $(JOBS)
 
 .PHONY: fuzz
 SECONDS ?= 600

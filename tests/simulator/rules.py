@@ -5,11 +5,8 @@ from itertools import pairwise
 from mingle_hooks.errors import MingleError
 from simulator.process import Process
 from simulator.schedules import Schedule
+from simulator.seats import CLOSING_S, LAST_WORD_S, Seat, count_worlds, latest, misplaced
 
-# What the design adds to a member's own deadline, in seconds: a lease, a farewell, and the turns of a slow host.
-CLOSING_S, FAREWELL_S, TURNS_S = 30.0, 12.0, 5.0
-# A member that cannot be reached for this long from the last word on may miss it: the one thing that cannot be closed.
-LAST_WORD_S = 4.0
 # The end of a killed process is known everywhere after this long, where no cut holds it up.
 DEAD_S = 1.0
 # From a leader's last look into the directory to its last word, where nothing happens.
@@ -47,18 +44,18 @@ def _latest(schedule: Schedule, process: Process) -> float:
     """Return when a process has to have ended, its own stops not counted."""
     stopped = sum(end - begin for begin, end, hosts in schedule.troubles if process.host.name in hosts)
     assert process.began is not None
-    return process.began + process.request.timeout_s + CLOSING_S + FAREWELL_S + TURNS_S + min(stopped, 100.0)
+    return latest(process.began, process.request.timeout_s, stopped)
 
 
 def _worlds(schedule: Schedule) -> list[str]:
     inside = [p for p in schedule.processes if p.answer is not None]
     if not inside:
         return []
-    worlds = {(p.answer["digest"], p.answer["addr"], p.answer["port"], p.answer["size"]) for p in inside if p.answer}
-    if len(worlds) > 1:
+    seats = [_seat(p) for p in inside]
+    if (count := count_worlds(seats)) > 1:
         ends = ", ".join(f"{p.name} {p.outcome()}" for p in inside)
-        return [] if _are_apart(schedule) else [f"{len(worlds)} worlds: {ends}"]
-    found = _places(inside)
+        return [] if _are_apart(schedule) else [f"{count} worlds: {ends}"]
+    found = misplaced(seats)
     found += [f"{p.name} is in with another key" for p in inside if p.request.key != schedule.key]
     leader = next((p for p in schedule.processes if p.leads), None)
     if leader is None:
@@ -90,22 +87,12 @@ def _are_apart(schedule: Schedule) -> bool:
     return schedule.plan.mode == "ranks+directory" and in_turn
 
 
-def _places(inside: list[Process]) -> list[str]:
-    """Return what is wrong with ranks, offsets and sizes; those who ended otherwise leave gaps."""
-    rows = [(p.answer["rank"], p.answer["offset"], p.request.spec.slots, p) for p in inside if p.answer]
-    rows.sort(key=lambda row: row[:3])
-    found = [f"rank {a[0]} twice" for a, b in pairwise(rows) if a[0] == b[0]]
-    for rank, offset, slots, process in rows:
-        spec, nodes = process.request.spec, process.answer["nodes"]
-        if spec.rank not in (None, rank):
-            found.append(f"{process.name}, rank {spec.rank}, was given rank {rank}")
-        if spec.nodes != nodes:
-            found.append(f"{process.name} asked for {spec.nodes} nodes and got {nodes}")
-        following = next((row[1] for row in rows if row[0] == rank + 1), None)
-        following = process.answer["size"] if rank == nodes - 1 else following
-        if following is not None and offset + slots != following:
-            found.append(f"{process.name}: {slots} slots from {offset}, and the next begins at {following}")
-    return found
+def _seat(process: Process) -> Seat:
+    answer, spec = process.answer, process.request.spec
+    assert answer is not None
+    world = (answer["digest"], answer["addr"], answer["port"])
+    place = (answer["rank"], answer["nodes"], answer["offset"], spec.slots, answer["size"])
+    return Seat(process.name, world, *place, asked_nodes=spec.nodes, asked_rank=spec.rank)
 
 
 def _is_excused(schedule: Schedule, process: Process, leader: Process) -> bool:
