@@ -254,7 +254,12 @@ class Runner:
         except OSError as error:
             self._lose(error.strerror or "no second connection")
             return
-        output = self.output = Link(self._loop, sock, self._secret, is_runner=False, on_end=self._lose)
+
+        def end_soon(reason: str) -> None:
+            # The runner closes both connections after LEAVE, and a cable that was out brings their ends in any order.
+            self._loop.after(welcome.silence.host_s, lambda: self._lose(reason))
+
+        output = self.output = Link(self._loop, sock, self._secret, is_runner=False, on_end=end_soon)
         output.on_proved = lambda: output.send_record(self._join._replace(is_output=True))
         output.on_message = lambda _kind, _body: beats.heard()
 

@@ -343,6 +343,26 @@ def test_a_runner_that_vanishes_ends_all_at_once(runner: Runner) -> None:
     assert "the runner is lost: it closed the connection" in runner.emergency()
 
 
+def test_a_connection_for_output_that_ends_first_leaves_time_for_the_runners_last_word(agent: Runner) -> None:
+    """A cable that was out brings the ends of two connections in any order; the status is the run's."""
+    agent.attempt("true")
+    assert agent.stream is not None
+    agent.stream.close()
+    known = len(agent.heartbeats)
+    agent.until(lambda: len(agent.heartbeats) > known)
+    assert agent.leave(9) == 9
+
+
+def test_a_connection_for_output_that_ends_alone_ends_all(tmp_path: Path) -> None:
+    with Runner(tmp_path, silence_s=1.0) as runner:
+        runner.supervise(stderr=subprocess.PIPE)
+        runner.begin("sleep", "1000")
+        assert runner.stream is not None
+        runner.stream.close()
+        assert (runner.exit_status(), runner.processes()) == (75, {})
+        assert "the runner is lost: it closed the connection" in runner.emergency()
+
+
 def test_without_a_runner_a_command_has_time_to_save(agent: Runner) -> None:
     """TERM comes first, and KILL after a grace."""
     saves = "trap 'sleep 0.2; touch saved; exit' TERM; echo there; while :; do sleep 0.01; done"
