@@ -75,10 +75,11 @@ def _run(name: str, seconds: int, seed: int, *, keeps: bool) -> bool:
         first = [*corpus.kept(name), *corpus.shapes(name)]
         _fill(place / "kept", first)
         (place / "new").mkdir()
-        words = place / "words"
-        words.write_text("".join(f'"{_quoted(word)}"\n' for word in TARGETS[name].words))
-        flags = [f"-max_total_time={seconds}", f"-seed={seed}", f"-dict={words}", "-print_final_stats=1"]
+        flags = [f"-max_total_time={seconds}", f"-seed={seed}", "-print_final_stats=1"]
         flags += [f"-artifact_prefix={place}/bad-"]
+        if words := TARGETS[name].words:  # libFuzzer refuses an empty dictionary
+            (place / "words").write_text("".join(f'"{_quoted(word)}"\n' for word in words))
+            flags.append(f"-dict={place}/words")
         began = time.monotonic()
         again = place / "again"  # libFuzzer starts itself once more where it merges
         again.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-m", "fuzz", "--child", name])} "$0" "$@"\n')
@@ -128,7 +129,8 @@ def _read(said: str, bad: list[Path]) -> Result:
     texts = [f"  {path.name}: {corpus.escaped(path.read_bytes())}" for path in bad]
     if bad or "FINDING" in said:
         at = said.find("Uncaught Python exception")
-        texts += [f"  {line}" for line in said[max(at, len(said) - 3000) if at < 0 else at :].splitlines()[:40]]
+        lines = [line for line in said[max(at, 0) :].splitlines() if not line.startswith("INFO: ")]
+        texts += [f"  {line}" for line in (lines[-20:] if at < 0 else lines[:40])]
     places, features, inputs = map(int, covered[-1] if covered else (0, 0, 0))
     return Result(int(runs[-1] if runs else 0), (places, features, inputs), slowest, "\n".join(texts))
 
