@@ -138,13 +138,19 @@ def _is_told(schedule: Schedule, outcome: Outcome, process: Process) -> bool:
     )
 
 
+def _heard_s(outcome: Outcome, hit: Hit) -> float:
+    """Return when the runner hears of it at the latest: after a cut, TCP may wait for as long again as that lasted."""
+    cuts = [its for its in outcome.hits if its.fault.kind == "unplug" and its.ended_s > hit.began_s]
+    return max((2 * its.ended_s - its.began_s for its in cuts if its is not hit), default=0.0)
+
+
 def _survivors(schedule: Schedule, outcome: Outcome) -> Iterator[str]:
     """Yield what is wrong after the loss of a part of a run that ends all together."""
     for hit in (hit for hit in outcome.hits if _breaks(schedule, outcome, hit)):
         waits_s = {"kill": REPORT_S, "unplug": SILENCE_S + 1.0 + SWEEP_S}.get(hit.fault.kind, hit.ended_s - hit.began_s)
         is_formed = any(its.job == "first" and its.at_s < hit.began_s for its in outcome.trained)
         waits_s += 0.0 if is_formed else max(schedule.timeout_s, APPROACH_S)
-        limit_s = hit.began_s + waits_s + GRACE_S + CLEAN_S + TURNS_S
+        limit_s = max(hit.began_s + waits_s, _heard_s(outcome, hit)) + GRACE_S + CLEAN_S + TURNS_S
         if outcome.over_s > limit_s:
             yield f"the run went on for {outcome.over_s - hit.began_s:.1f} s after: {hit.fault}"
         if all(its.status == 0 for its in outcome.processes if its.job == "first"):

@@ -173,6 +173,13 @@ def test_a_defect_is_noticed(name: str) -> None:
         ),
         (replace(CALM, way="srun run"), outcome(trained=(), processes=NO_WORLD)),
         (BROKEN, outcome(processes=ENDED, hits=(Hit(KILL, 1.5, 1.5, 1),), over_s=4.0)),
+        # The runner's host was cut off when another host's COMMAND was killed, and hears of it only afterwards.
+        (
+            replace(BROKEN, faults=(replace(UNPLUG, host=2), KILL)),
+            outcome(
+                processes=ENDED, hits=(Hit(replace(UNPLUG, host=2), 1.2, 11.2), Hit(KILL, 1.5, 1.5, 1)), over_s=20.0
+            ),
+        ),
         # What was stopped was there before COMMAND, and not all of the run on its host.
         (
             replace(CUT, faults=(FREEZE,)),

@@ -268,6 +268,8 @@ def records(data: bytes) -> None:
     except WireError:
         return
     written = record.body() if hasattr(record, "body") else wire.body_of(record)
+    if isinstance(record, member.Progress) and record.nodes is None:
+        written = {**written, "of": 0}  # as a leader says that it does not know it
     again = wire.parse(kind, wire.decode(wire.encode(written)))
     if isinstance(
         record, messages.JoinRequest
