@@ -62,8 +62,14 @@ fuzz: $(VENV)/.fuzz ## feed every decoder by coverage with what breaks others, e
 cluster: tools $(VENV)/.installed ## a shell on four hosts with a real Slurm, to play with; gone at its end (WHO=root)
 	@cd tests && ../$(BIN)/python -m cluster $(WHO)
 
+# NVRx brings a pynvml at whose import torch warns: tests that import torch want an environment without it.
+PEERS ?=
 .PHONY: bench
-bench: tools $(VENV)/.test torch ## measure speed and size, and compare with the limits
+bench: tools $(VENV)/.test torch ## measure speed and size, and compare with the limits (ARGS=peers PEERS=1: beside other tools)
+ifneq ($(PEERS),)
+	@tests/setup/packages.sh openmpi-bin mpich
+	@$(INSTALL) '.[peers]' || $(NOT_INSTALLED)
+endif
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: frameworks

@@ -10,6 +10,8 @@ import time
 from importlib import import_module
 from pathlib import Path
 
+from benchmarks import plots
+
 NAMES = {
     "startup": "srun -N4, on four real hosts with a real Slurm",
     "scale": "from the last member's arrival to the last answer, simulated members",
@@ -26,27 +28,32 @@ NAMES = {
     "silence": "mingle run: 1,024 supervisors at rest where 30 % of the signs of life are lost both ways",
     "canary": "200 jobs while the hooks of four nodes change one by one: steps whose nodes disagree",
     "scripts": "job scripts on a real Slurm: which traps show, and what the fixed ones do",
+    "peers": "mingle beside torchrun, MPI, Ray, NVRx, zeroconf and Slurm's own ways: start, loss, check-in",
     "hooks": "what prolog and task prolog add to srun, on a real Slurm",
 }
+# Reads what the others have written.
+PLOTS = ("plots", "the tables and plots of docs/benchmarks.md, from peers.json; made at the end of peers too")
 RESULTS = Path(__file__).parent / "results"
 
 
 def chosen(words: list[str]) -> list[str]:
     """Return the benchmarks that are named, all of them where none is; print the usage where that was asked for."""
-    known = "".join(f"  {name:9} {text}\n" for name, text in NAMES.items())
+    known = "".join(f"  {name:9} {text}\n" for name, text in [*NAMES.items(), PLOTS])
     usage = f"usage: python -m benchmarks [NAME ...]\n\nRun these benchmarks, all by default:\n{known}"
     if {"-h", "--help"}.intersection(words):
         sys.stdout.write(usage)
         sys.exit(0)
-    if unknown := [word for word in words if word not in NAMES]:
+    if unknown := [word for word in words if word not in {*NAMES, PLOTS[0]}]:
         sys.stderr.write(f"{usage}\nerror: no benchmark is called {' or '.join(unknown)}\n")
         sys.exit(2)
-    return words or list(NAMES)
+    return words or [*NAMES, PLOTS[0]]
 
 
 def main(names: list[str]) -> None:
     """Run each benchmark and write results/NAME.json."""
     for name in names:
+        if name == PLOTS[0]:
+            continue
         print(f"{name}: {NAMES[name]}")
         figures = import_module(f"benchmarks.{name}").figures()
         about = {
@@ -57,6 +64,8 @@ def main(names: list[str]) -> None:
         }
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{name}.json").write_text(json.dumps({**about, "figures": figures}, indent=2) + "\n")
+    if {"peers", PLOTS[0]}.intersection(names):
+        plots.write()
 
 
 if __name__ == "__main__":

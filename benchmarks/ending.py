@@ -22,7 +22,7 @@ from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 from runs_on_hosts import OF_COMMAND, OF_RUN, RUNNER, STUBBORN, TRAINING, Bare, Runs, UnderSlurm, begin
 
-from benchmarks import peers
+from benchmarks import losses as beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,7 +69,7 @@ def figures() -> dict[str, object]:
                     rows[loss] = _row(taken, limit_s + more_s)
                     shown = "   ".join(f"{what} {value:5.2f}" for what, value in rows[loss].items())
                     print(f"  {kind:5} {name:13} {loss:24} {shown}", flush=True)
-    return {**found, "peers": peers.figures()}
+    return {**found, "peers": beside.figures()}
 
 
 def _row(taken: list[Times], limit_s: float) -> Row:

@@ -104,7 +104,7 @@ def _idle(pid: int | None) -> None:
 class Crowds:
     """The processes of members of one world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, members: Callable[[World, range, Connection], None]) -> None:
         self.pipes: list[Connection] = []
         self.processes: list[SpawnProcess] = []
         self._deadline = time.monotonic() + TIMEOUT_S
@@ -112,7 +112,7 @@ class Crowds:
         for ranks in self._ranks:
             ours, theirs = multiprocessing.Pipe()
             process = multiprocessing.get_context("spawn").Process(
-                daemon=True, target=be_crowd, args=(world, ranks, theirs)
+                daemon=True, target=members, args=(world, ranks, theirs)
             )
             process.start()
             theirs.close()
@@ -161,13 +161,19 @@ class Crowds:
             process.terminate()
 
 
-def once(nodes: int, number: int, how: str) -> Run:
-    """Form one world of N, and return what it took."""
+def once(
+    nodes: int,
+    number: int,
+    how: str,
+    leader: Callable[[World, Connection], None] = endpoint,
+    members: Callable[[World, range, Connection], None] = be_crowd,
+) -> Run:
+    """Form one world of N, and return what it took; others may be its leader and members (checkin.py)."""
     port = PORTS[(os.getpid() + number) % len(PORTS)]
     world = World(f"benchmark-{os.getpid()}-{number}", nodes, port, wants_roster=how == ROSTER)
     ours, theirs = multiprocessing.Pipe()
-    crowds = Crowds(world)
-    process = multiprocessing.get_context("spawn").Process(daemon=True, target=endpoint, args=(world, theirs))
+    crowds = Crowds(world, members)
+    process = multiprocessing.get_context("spawn").Process(daemon=True, target=leader, args=(world, theirs))
     process.start()
     crowds.processes.append(process)
     theirs.close()
@@ -193,7 +199,7 @@ def once(nodes: int, number: int, how: str) -> Run:
     return Run(seconds, leader_s, sum(members_s), cpu_s, kilobytes)
 
 
-def _allowed(sizes: Sequence[int]) -> Sequence[int]:
+def allowed(sizes: Sequence[int]) -> Sequence[int]:
     """Return the sizes that this machine can hold, by the open files that it allows; say so where not all."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(sizes) + SPARE_FILES
@@ -243,7 +249,7 @@ def _growth(found: dict[str, Figures]) -> None:
 
 def figures(sizes: Sequence[int] = SIZES, runs: int = 3, arrivals: Sequence[str] = ARRIVALS) -> dict[str, Figures]:
     """Return, for each N and way to come, the medians of several runs."""
-    sizes = _allowed(sizes)
+    sizes = allowed(sizes)
     backlog = Path("/proc/sys/net/core/somaxconn").read_text().strip()
     print(f"  {os.cpu_count()} processors for leader and members, {backlog} connections wait in the kernel (somaxconn)")
     print(f"  the leader's memory a member at most {LIMIT_KB:g} KB")

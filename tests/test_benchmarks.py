@@ -1,12 +1,26 @@
 """The benchmarks load, and the one that is made of our own parts runs: what is renamed elsewhere is renamed there."""
 
+import json
+import re
 import subprocess
 import sys
+from itertools import combinations, pairwise
 from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree as ET
 
 import pytest
 
+# At the end: the package is the installed one.
+sys.path.append(str(Path(__file__).parents[1]))
+
+from benchmarks import plots
+
 ROOT = Path(__file__).parents[1]
+SVG = "{http://www.w3.org/2000/svg}"
+RESULT = json.loads(plots.RESULT.read_text())
+# The widest fonts that browsers take for system-ui, in pixels a letter at 13: a bold one is wider.
+LETTER, BOLD, LINE = 7.6, 8.4, 13.0
 LOADS = """
 from importlib import import_module
 from benchmarks.__main__ import NAMES
@@ -34,7 +48,7 @@ def python(program: str, *words: str) -> str:
 
 def test_each_benchmark_is_on_the_list_and_loads() -> None:
     """`make bench` runs those of the list; `make mutants` measures the tests."""
-    parts = {"__init__", "__main__", "crowd", "mutants", "peers"}
+    parts = {"__init__", "__main__", "checkin", "crowd", "losses", "mutants", "plots"}
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - parts == set(python(LOADS).split())
 
 
@@ -75,3 +89,95 @@ assert bent.error > 0.2 and bent.held_out == 4 / 16 - 1, bent
 def test_the_line_through_figures_says_how_far_it_is_from_them() -> None:
     """One that is straight is found, and one that is not is known by its error."""
     python(FITS)
+
+
+def test_the_page_and_the_plots_are_those_of_the_figures() -> None:
+    """`make bench` makes them: `python -m benchmarks plots` does so without measuring anew."""
+    text = plots.PAGE.read_text()
+    assert text == plots.page(text, RESULT)
+    assert {path.name: path.read_text() for path in plots.PLOTS.iterdir()} == plots.plots(RESULT)
+    assert [name for name in plots.plots(RESULT) if f"(plots/{name})" not in text] == []
+
+
+def test_a_table_shows_why_a_cell_has_no_figure() -> None:
+    """It lacks the tool, or the tool has no restart, was too late, or failed; a figure has two digits."""
+    cells = {
+        "a": {"median_s": 12.34},
+        "b": {"failed": "has none"},
+        "c": {"failed": "not within 20 s"},
+        "d": {"failed": "x"},
+    }
+    shown = [plots.seen(cells.get(name)) for name in "abcde"]
+    assert [one.why for one in shown] == ["", "none", ">20", "failed", ""]
+    assert [plots.said(seconds) for seconds in (12.34, 1.234, 0.01234, 123.4)] == ["12", "1.2", "0.012", "123"]
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance, as WCAG 2 defines it."""
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("palette", [plots.LIGHT, plots.DARK])
+def test_text_and_lines_stand_out_from_the_background(palette: str) -> None:
+    """By 4.5 to 1, what WCAG 2 asks of small text: names have the colours of their lines."""
+    back, text, _grid, *colours = map(luminance, palette.split())
+    for colour in (text, *colours):
+        low, high = sorted((back, colour))
+        assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+class Box(NamedTuple):
+    """Where a text of a plot stands, about."""
+
+    words: str
+    left: float
+    right: float
+    base: float
+
+
+def boxes(svg: str) -> list[Box]:
+    """Return the texts of a plot."""
+    found = []
+    for text in ET.fromstring(svg).iter(f"{SVG}text"):  # noqa: S314 - our own
+        words, x, style = text.text or "", float(text.attrib["x"]), text.attrib["class"]
+        width = len(words) * (BOLD if style in ("bold", "f0") else LETTER)
+        left = x - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[text.attrib["text-anchor"]]
+        found.append(Box(words, left, left + width, float(text.attrib["y"])))
+    return found
+
+
+@pytest.mark.parametrize("name", plots.plots(RESULT))
+def test_a_plot_can_be_read(name: str) -> None:
+    """It has a title and a description, and no text lies on another one or outside."""
+    svg = plots.plots(RESULT)[name]
+    root = ET.fromstring(svg)  # noqa: S314 - our own
+    assert [len(root.findtext(f"{SVG}{part}", "")) > 20 for part in ("title", "desc")] == [True, True]
+    *_, width, height = map(float, root.attrib["viewBox"].split())
+    texts = boxes(svg)
+    assert len(texts) > 8
+    assert [one for one in texts if one.left < 0 or one.right > width or not LINE <= one.base <= height] == []
+    over = [
+        (one.words, other.words)
+        for one, other in combinations(texts, 2)
+        if abs(one.base - other.base) < LINE and one.left < other.right and other.left < one.right
+    ]
+    assert over == []
+
+
+def test_a_plot_suits_light_and_dark() -> None:
+    """Each colour has a rule in both, and the plot has a background of its own, whatever the page's is."""
+    svg = plots.plots(RESULT)["loss.svg"]
+    light, _, dark = re.sub(r"\s", "", svg).partition("@media(prefers-color-scheme:dark){")
+    assert [colour for colour in plots.LIGHT.split() if colour not in light] == []
+    assert [colour for colour in plots.DARK.split() if colour not in dark] == []
+    assert '<rectclass="back"' in dark
+
+
+def test_names_of_lines_that_end_together_stand_apart() -> None:
+    """Even where all have the same value; ours is among them."""
+    table = {"2": {name: {"median_s": 1.0} for name in ("mingle", "b", "c", "d")}, "4": {"mingle": {"median_s": 1.0}}}
+    names = [one for one in boxes(plots.lines("title", "hosts", table)) if " s" in one.words]
+    assert [one.words for one in names] == ["mingle, 1.0 s", "b, 1.0 s at 2", "c, 1.0 s at 2", "d, 1.0 s at 2"]
+    assert min(later.base - one.base for one, later in pairwise(names)) >= LINE
