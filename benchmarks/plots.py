@@ -132,7 +132,7 @@ def lines(title: str, unit: str, table: dict[str, Cells]) -> str:
     numbers = [float(number) for number in table]
     values = [y for points in series.values() for _, y in points]
     x, y = _scale(min(numbers), max(numbers), LEFT + 14, RIGHT), _scale(*_decades(values), LOW, TOP)
-    body = [_text(LEFT - 8, y(tick) + 4, _tick(tick), "end") for tick in _ticks(values)]
+    body = [_text(LEFT - 8, y(tick) + 4, f"{tick:g}", "end") for tick in _ticks(values)]
     body += [f'<path class="grid" d="M{LEFT} {y(tick):.1f}H{RIGHT}"/>' for tick in _ticks(values)]
     body += [_text(x(number), LOW + 20, f"{number:,.0f}", "middle") for number in numbers]
     body += [_text((LEFT + RIGHT) / 2, LOW + 40, unit, "middle")]
@@ -166,18 +166,16 @@ def losses(table: dict[str, Cells]) -> str:
             shapes = ((end, MARKS[0]), (again, MARKS[3]))
             body.append(f'<path class="grid" d="M190 {at - 4}H{RIGHT}"/>')
             body += [_mark(x(one.seconds), at - 4, colour, shape) for one, shape in shapes if one.seconds]
-            words = [f"end {said(end.seconds)} s" if end.seconds else f"end {end.why}{' s' * (end.why[:1] == '>')}"]
-            words += [
-                f"restart {said(again.seconds)} s"
-                if again.seconds
-                else f"restart {again.why}{' s' * (again.why[:1] == '>')}"
-            ]
             body.append(_text(182, at, name, "end", f"f{colour}"))
-            body.append(_text(RIGHT + 12, at, ", ".join(words), "start", f"f{colour}"))
+            body.append(_text(RIGHT + 12, at, f"end {_short(end)}, restart {_short(again)}", "start", f"f{colour}"))
         at += 2 * LINE
-    body += [_text(x(tick), at, _tick(tick) + " s", "middle") for tick in (0.01, 0.1, 1.0, 10.0, 100.0)]
+    body += [_text(x(tick), at, f"{tick:g} s", "middle") for tick in (0.01, 0.1, 1.0, 10.0, 100.0)]
     title = "Seconds to the end on the other hosts (disc) and the restart on all (rhombus)"
     return _svg(title, at + 16, body)
+
+
+def _short(one: Seen) -> str:
+    return f"{said(one.seconds)} s" if one.seconds else one.why + " s" * one.why.startswith(">")
 
 
 def _colours(names: list[str]) -> dict[str, int]:
@@ -197,10 +195,6 @@ def _decades(values: list[float]) -> tuple[float, float]:
 def _ticks(values: list[float]) -> list[float]:
     low, high = (round(math.log10(value)) for value in _decades(values))
     return [10.0**power for power in range(low, high + 1)]
-
-
-def _tick(value: float) -> str:
-    return f"{value:g}"
 
 
 def _apart(places: list[float]) -> list[float]:
