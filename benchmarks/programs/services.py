@@ -30,7 +30,7 @@ if __name__ == "__main__":
     host, own = socket.gethostname(), socket.gethostbyname(socket.gethostname())
     with Zeroconf(interfaces=[own]) as zeroconf:
         found = Found(int(sys.argv[1]))
-        ServiceBrowser(zeroconf, KIND, found)  # type: ignore[arg-type]  # it is a listener by its methods
+        ServiceBrowser(zeroconf, KIND, found)  # type: ignore[arg-type, unused-ignore]  # it is a listener by its methods
         zeroconf.register_service(ServiceInfo(KIND, f"{host}.{KIND}", 20_000, addresses=[socket.inet_aton(own)]))
         found.all.wait()
         work(found.size)

@@ -8,13 +8,14 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from ipaddress import ip_address
 from itertools import groupby
 from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import __version__, files
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.fingerprint import LONGEST
-from mingle_hooks.rendezvous.wire import Body, Key, Most, address, parse, printable_text, within
+from mingle_hooks.rendezvous.wire import Body, Key, Most, WireError, address, parse, printable_text, within
 from mingle_hooks.schedulers.hostlist import fold
 
 Kind = Literal["missing", "network", "node"]
@@ -430,6 +431,9 @@ class _Facts(NamedTuple):
 def parse_report_host(name: str, body: Body) -> Host:
     """Return a host with its facts. Raises WireError."""
     facts = parse(_Facts, body)
+    for end in facts.addresses:
+        if end.prefix > ip_address(end.address).max_prefixlen:
+            raise WireError(f"addresses: no prefix of {end.address}")
     guests = tuple((iface, address) for iface, address in facts.guests)  # plain pairs, as JSON has them
     return Host(name=name, **{**facts._asdict(), "guests": guests})
 

@@ -176,6 +176,7 @@ def without(row: Body, field: str) -> Body:
         ("gpus", True),
         ("fingerprint", "x" * 1025),
         ("addresses", [{**ADDRESS, "address": "node1"}]),
+        ("addresses", [{**ADDRESS, "prefix": 33}]),  # one of IPv6
         ("addresses", [{**ADDRESS, "mtu": "1500"}]),
         ("addresses", [without(ADDRESS, "mtu")]),
         ("every", ["node1"]),
