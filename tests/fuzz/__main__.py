@@ -111,7 +111,7 @@ def _quoted(word: str) -> str:
 def _libfuzzer(program: Path, *arguments: str) -> str:
     """Return what libFuzzer and the target's process said."""
     limits = (f"-timeout={LONGEST_S}", f"-rss_limit_mb={MOST_MB}", f"-max_len={LONGEST_BYTES}")
-    argv = [str(program), *limits, *arguments]
+    argv = ["/bin/sh", str(program), *limits, *arguments]  # not by itself: another thread may just have forked
     streams: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     done = subprocess.run(argv, **streams, text=True, errors="replace", check=False)
     if not done.returncode or "stat::" in done.stdout:
