@@ -35,7 +35,7 @@ PYTHON = str(BIN / "python3")
 WORK = [PYTHON, str(PROGRAMS / "work.py")]
 SIZES = (2, 4, 8, 16)
 # A cell gets so many turns, but no more after so long: what imports much takes a quarter of a minute on 16 hosts.
-TURNS, ENOUGH_S = 3, 12.0
+TURNS, ENOUGH_S = 3, 5.0
 LIMIT_S, END_S, LOOK_S = 90.0, 5.0, 0.01
 FAILURE = re.compile(r"error|exception|timed out|failed to|cannot", re.IGNORECASE)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
