@@ -123,7 +123,7 @@ def settings_file(data: bytes) -> None:
         _schema("settings")(tree)
     os.makedirs(f"{place()}/home/.config/mingle", exist_ok=True)
     written("home/.config/mingle/mingle.toml", data)
-    documented(lambda: settings.load({"HOME": f"{place()}/home"}, {}, system_file="/nowhere"), SETTINGS)
+    documented(lambda: settings.load({"HOME": f"{place()}/home"}, {}, system_file=f"{place()}/none"), SETTINGS)
 
 
 def job_file(data: bytes) -> None:
@@ -355,7 +355,7 @@ def command_line(data: bytes) -> None:
         again = settings.split_call(settings.option_arguments(options))
         assert again == (options, ())
         of_settings = {name: value for name, value in options.items() if name in {*settings.BY_NAME, "no_strict"}}
-        documented(lambda: settings.load({}, of_settings, system_file="/nowhere"), USAGE)
+        documented(lambda: settings.load({}, of_settings, system_file=f"{place()}/none"), USAGE)
     found = launchers.find(words)
     if found is not None:
         launcher, end = found

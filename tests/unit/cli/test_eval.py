@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,15 @@ def run(shell: str, script: str, *, path: str = "", **environ: str) -> subproces
     """Run a script in a shell that finds the installed mingle, or only what lies in `path`."""
     need(shell)
     scripts = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return subprocess.run(
-        [shutil.which(shell) or shell, "-c", script],
-        env={"PATH": path or scripts, "HOME": "/nowhere", **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    with tempfile.TemporaryDirectory() as home:  # shells and mingle write there
+        return subprocess.run(
+            [shutil.which(shell) or shell, "-c", script],
+            env={"PATH": path or scripts, "HOME": home, **environ},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
 
 
 @pytest.mark.parametrize("shell", POSIX)
