@@ -91,11 +91,9 @@ def capacity(nodes: int, host: str, limits: Limits) -> Capacity | None:
     fatal = [one for one in shortfalls(nodes, limits) if one.is_fatal]
     if not fatal:
         return None
-    seen = ", ".join(f"{one.name} {one.value}" for one in fatal)
-    remedy = ", and ".join(one.remedy for one in fatal)
-    return Capacity(
-        min(one.value for one in fatal) - limits.opened, Failure("limits", (str(nodes), host, seen, remedy))
-    )
+    seen, remedies = ", ".join(map(str, fatal)), ", and ".join(one.remedy for one in fatal)
+    members = min(one.value for one in fatal) - limits.opened
+    return Capacity(members, Failure("limits", (str(nodes), host, seen, remedies)))
 
 
 def warning(nodes: int, host: str, limits: Limits) -> str | None:

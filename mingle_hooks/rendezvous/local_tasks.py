@@ -8,7 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from mingle_hooks import files, values
 from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, PlaceError, by_exit_code
@@ -474,11 +474,9 @@ class _Reader:
         line = bytes(self._data[:end])
         del self._data[: end + 1]
         try:
-            read: Any = decode(line)
+            return cast("Message", decode(line))
         except WireError:  # it was interrupted
             return {}
-        body: Message = read
-        return body
 
     def _read(self) -> bool:
         until = max(self._deadline, min(self._last_read + SILENCE_S, self._deadline + OVERTIME_S))
