@@ -32,7 +32,7 @@ NAMES = {
     "hooks": "what prolog and task prolog add to srun, on a real Slurm",
 }
 # Reads what the others have written.
-PLOTS = ("plots", "the tables and plots of docs/benchmarks.md, from peers.json; made at the end of peers too")
+PLOTS = ("plots", "docs/benchmarks.md and docs/scale.md, from peers.json and rooms.json; made at the end of these too")
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -64,8 +64,9 @@ def main(names: list[str]) -> None:
         }
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{name}.json").write_text(json.dumps({**about, "figures": figures}, indent=2) + "\n")
-    if {"peers", PLOTS[0]}.intersection(names):
+    if {"peers", "rooms", PLOTS[0]}.intersection(names):
         plots.write()
+        import_module("benchmarks.rooms").write()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import re
+from collections.abc import Iterable
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -92,17 +92,21 @@ def tables(result: dict[str, Any]) -> str:
 
 
 def _table(columns: list[str], names: list[str], row: Any) -> str:
-    lines = ["|".join(["", *columns, ""]), "|".join(["", *["-"] * len(columns), ""])]
-    for name in names:
-        cells = (said(one.seconds) if one.seconds is not None else one.why for one in map(seen, row(name)))
-        lines.append("|".join(["", name, *cells, ""]))
-    return "\n".join(lines)
+    shown = [
+        [said(one.seconds) if one.seconds is not None else one.why for one in map(seen, row(name))] for name in names
+    ]
+    return table([columns, ["-"] * len(columns), *([name, *cells] for name, cells in zip(names, shown, strict=True))])
 
 
-def page(text: str, result: dict[str, Any]) -> str:
-    """Return the page with what stands between the marks made anew."""
+def table(rows: Iterable[Iterable[str]]) -> str:
+    """Return rows of cells as a table in Markdown; the second one aligns the columns."""
+    return "\n".join(f"|{'|'.join(row)}|" for row in rows)
+
+
+def between(text: str, figures: str) -> str:
+    """Return a page with these figures between its marks."""
     before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + tables(result) + END + rest.partition(END)[2]
+    return before + BEGIN + figures + END + rest.partition(END)[2]
 
 
 def plots(result: dict[str, Any]) -> dict[str, str]:
@@ -138,7 +142,7 @@ def lines(title: str, unit: str, table: dict[str, Cells]) -> str:
     body += [_text((LEFT + RIGHT) / 2, LOW + 40, unit, "middle")]
     order = sorted(series, key=lambda name: -series[name][-1][1])
     places = _apart([y(series[name][-1][1]) + 4 for name in order])
-    colours = _colours(list(series))
+    colours, told = _colours(list(series)), []
     for name, place in zip(order, places, strict=True):
         points = [(x(at), y(value)) for at, value in series[name]]
         colour, (end_x, end_y) = colours[name], points[-1]
@@ -148,14 +152,15 @@ def lines(title: str, unit: str, table: dict[str, Cells]) -> str:
         body += [_mark(px, py, colour) for px, py in points]
         last = series[name][-1]
         fewer = "" if last[0] == numbers[-1] else f" at {last[0]:,.0f}"
-        body.append(_text(RIGHT + 28, place, f"{name}, {said(last[1])} s{fewer}", "start", f"f{colour}"))
-    return _svg(title, int(max(LOW + 56, max(places) + 16)), body)
+        told.append(f"{name}, {said(last[1])} s{fewer}")
+        body.append(_text(RIGHT + 28, place, told[-1], "start", f"f{colour}"))
+    return _svg(title, int(max(LOW + 56, max(places) + 16)), told, body)
 
 
 def losses(table: dict[str, Cells]) -> str:
     """Return a row for each tool, with a disc for the end elsewhere and a rhombus for the restart on all hosts."""
     x = _scale(0.01, 100.0, 190, RIGHT)
-    body, at = [], TOP
+    body, told, at = list[str](), list[str](), TOP
     for case, cells in table.items():
         names = list(dict.fromkeys(key.rpartition(": ")[0] for key in cells))
         body.append(_text(16, at, f"{case}, on one of four hosts", "start", "bold"))
@@ -166,12 +171,14 @@ def losses(table: dict[str, Cells]) -> str:
             shapes = ((end, MARKS[0]), (again, MARKS[3]))
             body.append(f'<path class="grid" d="M190 {at - 4}H{RIGHT}"/>')
             body += [_mark(x(one.seconds), at - 4, colour, shape) for one, shape in shapes if one.seconds]
+            words = f"end {_short(end)}, restart {_short(again)}"
+            told.append(f"{name}, {case}: {words}")
             body.append(_text(182, at, name, "end", f"f{colour}"))
-            body.append(_text(RIGHT + 12, at, f"end {_short(end)}, restart {_short(again)}", "start", f"f{colour}"))
+            body.append(_text(RIGHT + 12, at, words, "start", f"f{colour}"))
         at += 2 * LINE
     body += [_text(x(tick), at, f"{tick:g} s", "middle") for tick in (0.01, 0.1, 1.0, 10.0, 100.0)]
     title = "Seconds to the end on the other hosts (disc) and the restart on all (rhombus)"
-    return _svg(title, at + 16, body)
+    return _svg(title, at + 16, told, body)
 
 
 def _short(one: Seen) -> str:
@@ -222,16 +229,15 @@ def _style(palette: str) -> str:
     return "".join(rules)
 
 
-def _svg(title: str, height: int, body: list[str]) -> str:
+def _svg(title: str, height: int, told: list[str], body: list[str]) -> str:
     style = (
         "text{font:13px system-ui,sans-serif}.bold,.f0{font-weight:600}.line{fill:none;stroke-width:2}.thin{fill:none}"
     )
     style += f".line.c0{{stroke-width:3.5}}{_style(LIGHT)}@media(prefers-color-scheme:dark){{{_style(DARK)}}}"
-    drawn = "\n".join(body)
-    numbers = "; ".join(re.findall(r">([^<]* s\b[^<]*)</text>", drawn))
+    drawn, text = "\n".join(body), escape("; ".join(told))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="t d">\n'
-        f'<title id="t">{escape(title)}</title>\n<desc id="d">{numbers}</desc>\n<style>{style}</style>\n'
+        f'<title id="t">{escape(title)}</title>\n<desc id="d">{text}</desc>\n<style>{style}</style>\n'
         f'<rect class="back" width="{WIDTH}" height="{height}"/>\n'
         f"{_text(16, 28, title, 'start', 'bold')}\n{drawn}\n</svg>\n"
     )
@@ -240,7 +246,7 @@ def _svg(title: str, height: int, body: list[str]) -> str:
 def write() -> None:
     """Write the page and the plots."""
     result = json.loads(RESULT.read_text())
-    PAGE.write_text(page(PAGE.read_text(), result))
+    PAGE.write_text(between(PAGE.read_text(), tables(result)))
     PLOTS.mkdir(exist_ok=True)
     for name, svg in plots(result).items():
         (PLOTS / name).write_text(svg)

@@ -3,7 +3,7 @@
 Processor time, memory and seconds are those of `scale`, at most 16,384 members on real sockets. A line through them
 gives the figures of larger worlds, with its error. Packets are counted in a network namespace of their own, for smaller
 worlds: they are the same for each member. The roster's size is exact at any N. Run as root, for the namespaces.
-`python -m benchmarks.rooms page` writes the saved figures into docs/scale.md.
+`python -m benchmarks plots` writes the saved figures into docs/scale.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import scale
+from benchmarks import plots, scale
 from mingle_hooks import values
 from mingle_hooks.rendezvous import messages
 from mingle_hooks.rendezvous.limits import SPARE_DESCRIPTORS
@@ -205,7 +205,6 @@ def figures() -> dict[str, Any]:
 # The table of docs/scale.md.
 
 PAGE = RESULTS.parents[1] / "docs" / "scale.md"
-BEGIN, END = "<!-- python -m benchmarks rooms -->", "<!-- end -->"
 ROWS = (
     ("leader's CPU, s", "leader's processor s", ".0f"),
     ("its memory, MB", "leader's memory MB", ".0f"),
@@ -232,17 +231,14 @@ def tables(found: dict[str, Any]) -> str:
     for its in found["relays"].values():
         cells = its["members of a relay"], its["sockets of the leader"], its["rosters s at 10 Gb/s"]
         others.append([f"{cells[0]:.0f}", f"{cells[1]:,.0f}", f"{cells[2]:.1f}"])
-    return "\n\n".join("\n".join(f"|{'|'.join(row)}|" for row in table) for table in (rows, others))
+    return f"{plots.table(rows)}\n\n{plots.table(others)}\n\n"
 
 
-def write_page() -> None:
+def write() -> None:
     """Write the saved figures into docs/scale.md."""
     found = json.loads((RESULTS / "rooms.json").read_text())["figures"]
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{tables(found)}\n\n{END}{rest.partition(END)[2]}")
+    PAGE.write_text(plots.between(PAGE.read_text(), tables(found)))
 
 
-if __name__ == "__main__" and sys.argv[1:] == ["page"]:
-    write_page()
-elif __name__ == "__main__":
+if __name__ == "__main__":
     _alone(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -66,15 +66,14 @@ rows = json.loads((rooms.RESULTS / "scale.json").read_text())["figures"]
 lines = rooms.costs(rows)
 assert {name: line._asdict() for name, line in lines.items()} == saved["lines"], "rooms.json is older than scale.json"
 assert rooms.packed_roster(1000) < 10_000
-print(rooms.tables(saved))
+print(rooms.tables(saved), end="")
 """
 
 
 def test_the_tables_of_scale_are_the_saved_figures() -> None:
-    """`python -m benchmarks rooms`, then `python -m benchmarks.rooms page`, writes them."""
-    page = (ROOT / "docs" / "scale.md").read_text()
-    between = page.partition("<!-- python -m benchmarks rooms -->")[2].partition("<!-- end -->")[0]
-    assert between.strip() == python(SAVED).strip()
+    """`python -m benchmarks rooms` writes them."""
+    text = (ROOT / "docs" / "scale.md").read_text()
+    assert text == plots.between(text, python(SAVED))
 
 
 FITS = """
@@ -94,7 +93,7 @@ def test_the_line_through_figures_says_how_far_it_is_from_them() -> None:
 def test_the_page_and_the_plots_are_those_of_the_figures() -> None:
     """`make bench` makes them: `python -m benchmarks plots` does so without measuring anew."""
     text = plots.PAGE.read_text()
-    assert text == plots.page(text, RESULT)
+    assert text == plots.between(text, plots.tables(RESULT))
     assert {path.name: path.read_text() for path in plots.PLOTS.iterdir()} == plots.plots(RESULT)
     assert [name for name in plots.plots(RESULT) if f"(plots/{name})" not in text] == []
 
