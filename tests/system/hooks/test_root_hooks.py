@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import signal
 import subprocess
 import textwrap
 from collections.abc import Callable
@@ -131,8 +132,10 @@ def test_the_epilog_ends_no_process_of_another_user(host: Host) -> None:
     """Nor one that the record does not name exactly; what the job's user recorded of the user's own is ended."""
     for (user, record), ends in RECORDS.items():
         run_hook(host, "slurm/prolog")
-        process = host.popen(["sleep", "600"], user=user)
+        process = host.popen(["sh", "-c", "echo; exec sleep 600"], user=user)
         try:
+            assert process.stdout is not None
+            process.stdout.readline()  # before, it may still be root's
             start = started_at(host, process.pid)
             host.write("/run/mingle/7/processes", record.format(pid=process.pid, start=start), user="alice")
             run_hook(host, "slurm/epilog")
@@ -142,6 +145,21 @@ def test_the_epilog_ends_no_process_of_another_user(host: Host) -> None:
         finally:
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize("name", ["prolog", "epilog"])
+def test_a_hook_that_slurmd_ends_drains_no_node(host: Host, name: str) -> None:
+    """Slurm up to 22.05 does so when it is reconfigured. A skipped program of the site's own still drains the node."""
+    host.write("/etc/mingle/hooks/slurm/job", "#!/bin/sh\n: >/run/began; exec sleep 600\n", mode=0o755)
+    began = host.outside("/run/began")
+    for status in (0, 143):
+        process = host.popen([f"/etc/mingle/hooks/slurm/{name}"])
+        until(began.exists)
+        began.unlink()
+        os.killpg(process.pid, signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode == status
+        host.write(f"/etc/mingle/{name}.d/site", "#!/bin/sh\n", mode=0o755)
 
 
 BREAKABLE = ("stat", "mkdir", "chown", "mv", "sha256sum", "rm", "logger", "timeout", "cat", "mount", "umount")
