@@ -137,6 +137,7 @@ def main() -> None:
     told: list[int] = []
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, lambda its, _: told.append(its))
+    average([0.0])  # a process that cannot save yet would end on a signal
     step, slope, offset = 0, 0.0, 0.0
     if options.checkpoint.exists():
         step, slope, offset = json.loads(options.checkpoint.read_text())

@@ -37,7 +37,7 @@ LONG = {
         "test_run_on_slurm",
         "test_sbatch_accepts",
     ),
-    *("test_chaos", "test_simulator", "test_time_limit_on_slurm", "test_usual_jobs"),
+    *("test_chaos", "test_native", "test_simulator", "test_time_limit_on_slurm", "test_torchrun", "test_usual_jobs"),
 }
 
 
