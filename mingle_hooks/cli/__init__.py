@@ -1,1 +1,1 @@
-"""The command line: one file per command, no logic."""
+"""The command line: one file per group of commands, no logic."""

@@ -310,7 +310,7 @@ def exports(data: bytes) -> None:
         elif name == "taskprolog":
             lines = [line.removeprefix("export ") for line in text.split("\n")[:-1] if line.startswith("export ")]
             assert dict(line.split("=", 1) for line in lines) == given
-        else:
+        elif name == "csh":
             assert all(len(os.fsencode(line)) <= shells.LONGEST_CSH_LINE_BYTES for line in text.split("\n"))
             assert text.count("\n") == len(given) + len(left)
 
@@ -473,7 +473,7 @@ _SCHEDULERS = sorted(
     {name for table in (detect.LAUNCHERS, detect.MANAGERS, detect.PLATFORMS) for row in table for name in row.marks}
 )
 _NAMES = (
-    *(f"{name}=" for name in (*_SCHEDULERS, *_FILES, *settings.NO_SETTINGS)),
+    *(f"{name}=" for name in (*_SCHEDULERS, *_FILES, *settings.NOT_SETTINGS)),
     *(f"SLURM_{name}=" for name in ("JOB_NODELIST", "STEP_ID", "STEP_NODELIST", "STEP_NUM_NODES", "STEP_NUM_TASKS")),
     *(f"SLURM_{name}=" for name in ("STEP_TASKS_PER_NODE", "TASKS_PER_NODE", "NODEID", "PROCID", "LOCALID", "NTASKS")),
     *(

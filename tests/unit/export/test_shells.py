@@ -22,6 +22,8 @@ WORLD = World("job 7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef")
 NODE = Assignment(1, 4, 2, "10.0.0.2", "ib0")
 PLACES = {"node": NODE, "task": NODE._replace(local_rank=3, rank=5)}
 OF_SHELLS = ("  a  b ", "!! !a !$ a!", "a\ntouch pwned\n", "* ? [a-z] {a,b} ~ ~root", "^a^b^ %1 @", "", "x" * 3900)
+# One shell for each language.
+LANGUAGES = [*{row.success: name for name, row in reversed(shells.SHELLS.items())}.values()]
 EVERY = {f"MINGLE_{i}": value for i, value in enumerate((*NASTY, *OF_SHELLS))}
 # Language, shell, locale, and the script that evaluates the file `text`.
 CARRIERS = [
@@ -207,7 +209,7 @@ def test_stale_names_are_unset_and_names_that_are_set_again_are_not(command: lis
     assert "OLD" not in environment(tmp_path)
 
 
-@pytest.mark.parametrize("shell", ["sh", "csh", "fish", "json", "dotenv", "taskprolog"])
+@pytest.mark.parametrize("shell", LANGUAGES)
 def test_what_is_set_is_not_unset_before(shell: str) -> None:
     """A reader that takes the lines in another order, or keeps the first value of a name, sees the same."""
     assert shells.success(shell, {"A": "new"}, ["OLD", "A"]) == shells.success(shell, {"A": "new"}, ["OLD"])
@@ -228,7 +230,7 @@ def golden(shell: str, what: str) -> str:
     return shells.success(shell, found, ["OLD"])
 
 
-@pytest.mark.parametrize("shell", ["sh", "csh", "fish", "json", "dotenv", "taskprolog"])
+@pytest.mark.parametrize("shell", LANGUAGES)
 @pytest.mark.parametrize("what", ["node", "task", "failure"])
 def test_the_whole_text_is_as_reviewed(shell: str, what: str) -> None:
     """To the byte; csh joins the lines that it evaluates, so statements end with a semicolon, without comments."""
