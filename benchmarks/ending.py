@@ -33,7 +33,7 @@ AT_ONCE_S, SILENCE_S = 2.0, 15.0
 LOSSES: dict[str, tuple[Callable[[Runs, Path], str], float]] = {
     "COMMAND fails": (losses.fail, AT_ONCE_S),
     "COMMAND killed": (losses.kill_command, AT_ONCE_S),
-    "supervisor killed": (losses.kill_supervisor, AT_ONCE_S),
+    "supervisor killed": (losses.kill_agent, AT_ONCE_S),
     "warden killed": (losses.kill_warden, AT_ONCE_S),
     "runner killed": (losses.kill_runner, AT_ONCE_S),
     "host unplugged": (losses.unplug, SILENCE_S),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from mingle_hooks import job, joining
 from mingle_hooks.errors import MingleError, UsageError, limit
-from mingle_hooks.export import frameworks, variables as variables_variables
+from mingle_hooks.export import frameworks, variables as export_variables
 from mingle_hooks.rendezvous.member import Progress
 from mingle_hooks.settings import TABLE, Bind, Order, Scope
 from mingle_hooks.values import Counted, nearest
@@ -121,4 +121,4 @@ def variables(view: View) -> dict[str, str]:
     for name in view.frameworks:
         if frameworks.framework(name).files:
             raise UsageError("a framework that reads no file", name, f"`mingle exec --for {name}`")
-    return {variable.name: variable.value for variable in variables_variables.variables(view, view.frameworks)}
+    return {variable.name: variable.value for variable in export_variables.variables(view, view.frameworks)}

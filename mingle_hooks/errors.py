@@ -16,7 +16,7 @@
     └── NotFoundError                127  a command or its script does not exist
 
 The numbers are those of sysexits.h where it has one that fits, and for a command those of every shell.
-Two are no error's: a run whose infrastructure failed ends with 75 (os.EX_TEMPFAIL), what a signal ended with 128 + n.
+Two codes have no class: 75 (os.EX_TEMPFAIL) if a run's infrastructure failed, and 128 + n after signal n.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import errno
 import os
 from typing import Literal, NamedTuple
 
-Limit = Literal["files", "memory", "threads", "doors", "ports"]
+Limit = Literal["files", "memory", "threads", "check-in ports", "ports"]
 
 # A message is one line for a person. Bounds in characters: each part, the whole line, and a reason among several.
 LONGEST_PART = 400
@@ -36,7 +36,7 @@ LIMITS: dict[Limit, tuple[str, str]] = {
     "files": ("a free file descriptor", "a higher `ulimit -n`"),
     "memory": ("free memory", "a higher `ulimit -v`, or more memory"),
     "threads": ("a thread for a name look-up", "a higher `ulimit -u`"),
-    "doors": ("a free port for check-in", "ending what listens there (see `ss -ltnp`), or another --id"),
+    "check-in ports": ("a free port for check-in", "ending what listens there (see `ss -ltnp`), or another --id"),
     "ports": ("a free local port for a connection", "a wider net.ipv4.ip_local_port_range, or fewer connections"),
 }
 
@@ -51,9 +51,9 @@ class MingleError(Exception):
     """An error message in one line: what was expected, what was seen, and what to try."""
 
     exit_code = 70
-    # is_of_rank_0: rank 0 prints the same text. is_of_arguments: the arguments are wrong, so every process with them
+    # is_of_rank_0: rank 0 prints the same text. is_about_arguments: the arguments are wrong, so every process with them
     # fails alike. is_printed: this process has printed the message.
-    is_of_rank_0 = is_of_arguments = is_printed = False
+    is_of_rank_0 = is_about_arguments = is_printed = False
 
     def __init__(self, expected: str, seen: str, remedy: str) -> None:
         self.expected = printable(expected)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_SETTINGS_BYTES = 1 << 20
 
 
-class UnfitError(Exception):
+class UnusableFileError(Exception):
     """A file that must not be used, with what was expected, what was seen and what to try."""
 
     def __init__(self, expected: str, seen: str, remedy: str) -> None:
@@ -36,7 +36,7 @@ def contents(
 
     `refused_mode` holds the permission bits that the file must not have, `owners` the user ids that may own it (None:
     any). `within` is a descriptor of the path's directory: the file is opened there and must not be a symbolic link.
-    Raises UnfitError, and OSError if the file cannot be opened or read.
+    Raises UnusableFileError, and OSError if the file cannot be opened or read.
     """
     # O_NONBLOCK: opening a FIFO must not wait for its writer.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -51,20 +51,20 @@ def contents(
     finally:
         os.close(descriptor)
     if len(data) > most_bytes:
-        raise UnfitError(f"at most {most_bytes} bytes", f"{path}, which is larger", "a smaller file")
+        raise UnusableFileError(f"at most {most_bytes} bytes", f"{path}, which is larger", "a smaller file")
     return data
 
 
 def _check(path: str, found: os.stat_result, refused_mode: int, owners: Container[int] | None) -> None:
     mode = stat.S_IMODE(found.st_mode)
     if not stat.S_ISREG(found.st_mode):
-        raise UnfitError("a regular file", f"{path}, which is not one", "replacing it with a regular file")
+        raise UnusableFileError("a regular file", f"{path}, which is not one", "replacing it with a regular file")
     if owners is not None and found.st_uid not in owners:
         owner = f"{path} owned by uid {found.st_uid}"
-        raise UnfitError("a file owned by this user or root", owner, f"chown {os.getuid()} {path}")
+        raise UnusableFileError("a file owned by this user or root", owner, f"chown {os.getuid()} {path}")
     if mode & refused_mode:
         expected, seen = f"a file with none of the mode bits {refused_mode:03o}", f"{path} with mode {mode:04o}"
-        raise UnfitError(expected, seen, f"chmod {mode & ~refused_mode:04o} {path}")
+        raise UnusableFileError(expected, seen, f"chmod {mode & ~refused_mode:04o} {path}")
 
 
 def read_bounded(path: str, most: int, flags: int = 0) -> bytes:
@@ -73,7 +73,7 @@ def read_bounded(path: str, most: int, flags: int = 0) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path} is no file")
+            raise OSError(f"{path} is not a regular file")
         return os.read(descriptor, most)
     finally:
         os.close(descriptor)
@@ -99,7 +99,7 @@ def settings_tree(path: str, *, site: bool) -> Mapping[str, object]:
         data = contents(path, most_bytes=_MOST_SETTINGS_BYTES, refused_mode=stat.S_IWGRP | stat.S_IWOTH, owners=owners)
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except UnfitError as wrong:
+    except UnusableFileError as wrong:
         raise SettingsError(wrong.expected, wrong.seen, wrong.remedy) from None
     except OSError as wrong:
         raise SettingsError("a readable settings file", f"{path}: {wrong.strerror}", f"chmod go+r {path}") from None
@@ -133,7 +133,7 @@ def toml(data: bytes) -> dict[str, Any]:
 
 
 def write_new(path: str, data: bytes, *, mode: int = 0o600, uid: int = -1, gid: int = -1) -> None:
-    """Write a new file to disk; uid and gid -1 are this process's. Raises OSError, and then nothing of it is left."""
+    """Write a new file to disk; uid and gid -1 are this process's. Raises OSError and leaves no partial file."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "wb") as file:
@@ -345,7 +345,7 @@ def try_make_private(directory: str) -> bool:
 
 
 def is_taken_by_others(directory: str) -> bool:
-    """Tell whether the name exists and is not a private directory."""
+    """Return whether the name exists and is not a private directory."""
     return os.path.lexists(directory) and not is_private(directory)
 
 
@@ -386,7 +386,7 @@ def remove_private(directory: str) -> None:
 
 
 def is_private(directory: str) -> bool:
-    """Tell whether this is a directory, no link, that this user owns and can write and nobody else can enter."""
+    """Return whether this is a directory, no link, that this user owns and can write and nobody else can enter."""
     try:
         found = os.lstat(directory)
     except OSError:
@@ -481,7 +481,7 @@ def template_environment(loader: jinja2.BaseLoader, filters: Mapping[str, Callab
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        comment_start_string="{##",  # {# stands in every shell script that measures a variable or counts an array
+        comment_start_string="{##",  # {# occurs in shell scripts, as in ${#name} and ${#list[@]}
         comment_end_string="##}",
         autoescape=False,  # noqa: S701 -- no HTML; each place has its own filter
     )

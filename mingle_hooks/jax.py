@@ -1,6 +1,6 @@
 """`import mingle_hooks.jax` before `jax.distributed.initialize()`, which then needs no arguments.
 
-JAX 0.10 looks for no plugins before that call: a ClusterEnv, which only jax._src has, registers when it is defined.
+JAX 0.10 loads no plugins before that call. Defining a subclass of ClusterEnv, which only jax._src has, registers it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mingle_hooks.view import View
 
 @cache
 def _view() -> View:
-    """Join once, as JAX asks for each value by itself."""
+    """Join once: JAX asks for each value separately."""
     view = join()
     os.environ.update(variables(view))
     return view
@@ -29,7 +29,7 @@ class MingleCluster(ClusterEnv):  # type: ignore[misc]  # jax need not be instal
 
     @classmethod
     def is_env_present(cls) -> bool:
-        """Tell that it is: the script asks for it."""
+        """Return True: a script that imports this module wants mingle."""
         return True
 
     @classmethod
@@ -49,9 +49,9 @@ class MingleCluster(ClusterEnv):  # type: ignore[misc]  # jax need not be instal
 
     @classmethod
     def get_local_process_id(cls) -> int | None:
-        """Return the local rank in task scope, for which JAX then shows one device, else None."""
+        """Return the local rank in task scope, so that JAX uses one device; None in node scope."""
         return _view().place.local_rank if _view().scope == "task" else None
 
 
-# JAX asks them in order, and under Slurm its own would come first.
+# JAX asks the classes in order; under Slurm, its own would come first.
 ClusterEnv._cluster_types.insert(0, ClusterEnv._cluster_types.pop())  # noqa: SLF001 - there is no public way

@@ -328,7 +328,7 @@ def _command(command: Sequence[str], launcher: Launcher | None, end: int, enviro
 
 
 def _is_along(path: str, script: str) -> bool:
-    """Tell whether a shell, which looks for a script in PATH too, finds it there."""
+    """Return whether a shell, which looks for a script in PATH too, finds it there."""
     return any(os.path.exists(f"{directory}/{script}") for directory in path.split(":") if path)
 
 

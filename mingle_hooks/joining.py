@@ -14,7 +14,7 @@ from mingle_hooks.errors import ConflictError, PlaceError, UsageError
 from mingle_hooks.export.frameworks import needs
 from mingle_hooks.export.hostfiles import Addresses
 from mingle_hooks.export.launchers import everywhere, here, is_first_host
-from mingle_hooks.files import UnfitError, contents
+from mingle_hooks.files import UnusableFileError, contents
 from mingle_hooks.net import addresses, ports
 from mingle_hooks.net.addresses import LOOPBACK, hostname, interface_of, is_loopback, machine_id
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
@@ -52,7 +52,7 @@ def join(
     Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
     """
     for name in spec.settings.left_out:
-        observer.note(f"ignored {name}, which only a later mingle knows")
+        observer.note(f"ignored {name}, which only a later version of mingle knows")
     if spec.binding and spec.binding.note:
         observer.note(spec.binding.note)
     is_one = spec.nodes == 1
@@ -149,12 +149,12 @@ def _view(spec: MemberSpec, answer: Answer) -> View:
     if settings.scope == "task" and facts.local_rank is not None:
         rank = facts.task_rank if facts.task_rank is not None else answer["offset"] + facts.local_rank
         place = place._replace(local_rank=facts.local_rank, rank=rank)
-    return _with_network(spec, world, place)._replace(spent=tuple(answer.get("spent", ())))
+    return _with_network(spec, world, place)._replace(durations_ms=tuple(answer.get("spent", ())))
 
 
 def _bare_view(spec: MemberSpec, world: World, place: Assignment) -> View:
     settings, bound = spec.settings, spec.binding.variables if spec.binding else {}
-    return View(world, place, settings.scope, spec.user_environ, frameworks=settings.frameworks, bound=bound)
+    return View(world, place, settings.scope, spec.user_environ, frameworks=settings.frameworks, gpu_variables=bound)
 
 
 def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
@@ -244,12 +244,12 @@ def view_without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> 
         if spec.settings.scope == "task":
             place = place._replace(local_rank=facts.local_rank, rank=facts.task_rank)
         return _bare_view(spec, world, place)
-    leads_here, leads_there = _names_lead(facts)
-    iface = None if leads_here else interface_of(address)
+    can_reach_here, can_meet = _reachable_by_name(facts)
+    iface = None if can_reach_here else interface_of(address)
     place = Assignment(None, slots, rank_offset=None, iface=iface, local_rank=_local_rank_of_all(spec))
     counted = "gpu" if spec.slots_from == "gpus" else ""  # torchrun counts them on each node
     batch = Batch(max(1, int(spec.settings.timeout)), counted if slots is None else str(slots))
-    return _bare_view(spec, world, place)._replace(batch=batch if leads_there else None)
+    return _bare_view(spec, world, place)._replace(batch=batch if can_meet else None)
 
 
 def _local_rank_of_all(spec: MemberSpec) -> int | None:
@@ -262,8 +262,8 @@ def _local_rank_of_all(spec: MemberSpec) -> int | None:
     return 0 if is_one else None
 
 
-def _names_lead(facts: JobFacts) -> tuple[bool, bool]:
-    """Tell whether the other nodes can reach this host by its name, and whether torchruns can reach each other.
+def _reachable_by_name(facts: JobFacts) -> tuple[bool, bool]:
+    """Return whether the other nodes can reach this host by its name, and whether torchruns can reach each other.
 
     Gloo binds to the address of its host's name: if that is loopback on the first node, all nodes get that node's
     interface, without which Gloo would fail. A torchrun announces its host's full name only. One other host is
@@ -271,11 +271,11 @@ def _names_lead(facts: JobFacts) -> tuple[bool, bool]:
     localhost; with Debian's 127.0.1.1 it announces its own name.
     """
     own = resolve(here(facts), RESOLVE_S) if is_first_host(facts) else []
-    leads_here = not is_first_host(facts) or not all(map(is_loopback, own))
+    can_reach_here = not is_first_host(facts) or not all(map(is_loopback, own))
     if {"127.0.0.1", "::1"}.intersection(own):
-        return leads_here, False
+        return can_reach_here, False
     found = resolve(facts.hosts[-1], RESOLVE_S) if facts.hosts else []
-    return leads_here, bool(found) and not any(map(is_loopback, found))
+    return can_reach_here, bool(found) and not any(map(is_loopback, found))
 
 
 def _digest(spec: MemberSpec, *shared: object) -> str:
@@ -423,7 +423,7 @@ def _read(directory: str, rank: int, secret: Secret) -> Answer | None:
             return None
         body = values.from_json(text)
         return {**messages.parse_answer(body), "slots": wire.integer(body, "slots", 1, 1 << 16)}
-    except (OSError, UnfitError, ValueError, wire.WireError):
+    except (OSError, UnusableFileError, ValueError, wire.WireError):
         return None
 
 

@@ -1,12 +1,12 @@
-"""The key of this member: the first that applies. It is never sent, and is in no message.
+"""The key of this member: the first that applies. It is never sent and appears in no message.
 
 1. the given key: `--key-file`, else MINGLE_KEY, else the key file of the variable or the settings;
 2. the key that root's hook created for this job, /run/mingle/JOB/key;
 3. the key file in the home, ~/.config/mingle/key, created on first use if all nodes share the home.
 
 Keys are not stretched, and an attacker who receives a beacon or a connection can test guesses offline. So a key is 32
-random bytes, as `mingle key` prints them. No variable of a scheduler will do: PBS_JOBCOOKIE is four random() after
-srand(time()), which takes less than a second to guess.
+random bytes, as `mingle key` prints them. Scheduler variables are too weak: PBS_JOBCOOKIE is four random() calls
+after srand(time()), which takes less than a second to guess.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mingle_hooks.errors import SecretError
-from mingle_hooks.files import MOUNTS, RUN_ROOT, UnfitError, config_directory, contents, network_type, write_new
+from mingle_hooks.files import MOUNTS, RUN_ROOT, UnusableFileError, config_directory, contents, network_type, write_new
 from mingle_hooks.net.addresses import HOST_CHARACTERS
 from mingle_hooks.rendezvous.wire import Material
 from mingle_hooks.schedulers.facts import JobFacts
@@ -173,7 +173,7 @@ def _read(path: str, *, within: int | None = None) -> Key | None:
         data = contents(path, most_bytes=LONGEST, refused_mode=0o077, owners=(0, os.getuid()), within=within)
     except FileNotFoundError:
         return None
-    except UnfitError as wrong:
+    except UnusableFileError as wrong:
         raise SecretError(f"a private key: {wrong.expected}", wrong.seen, wrong.remedy) from None
     except OSError as wrong:
         raise _unreadable(path, wrong, f"chown {os.getuid()} and chmod 600 {path}") from None
@@ -192,7 +192,7 @@ def _key(data: bytes, source: str) -> Key:
 
 
 def _is_random(text: bytes) -> bool:
-    """Tell whether this encodes enough bytes in hexadecimal or base64; a phrase has spaces, or letters of one case."""
+    """Return whether this encodes enough bytes in hex or base64; a phrase has spaces, or letters of one case."""
     if len(set(text)) < _DIFFERENT:
         return False
     if len(text) >= 2 * _KEY_BYTES and not text.strip(_HEX):
@@ -203,7 +203,7 @@ def _is_random(text: bytes) -> bool:
 
 
 def _is_text(data: bytes) -> bool:
-    """Tell whether this is text in any language: random bytes are almost never UTF-8."""
+    """Return whether this is text in any language: random bytes are almost never UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -101,7 +101,7 @@ def _installed(group: str) -> dict[str, EntryPoint]:
 
 
 def _may_be_there(group: str) -> bool:
-    """Tell whether importlib.metadata may find the group: from entry_points.txt, or in a zip file or an egg."""
+    """Return whether importlib.metadata may find the group: from entry_points.txt, or in a zip file or an egg."""
     section = f"[{group}]".encode()
     for place in sys.path:
         try:

@@ -1,4 +1,4 @@
-"""JSON schemas of the job file and of mingle.toml, built from the tables that read them; of events.jsonl; of a check.
+"""JSON schemas of job files and mingle.toml, built from the tables that read them, of events.jsonl and of checks.
 
 A schema accepts everything that the tables accept. The tables refuse more: fields that contradict each other, and
 numbers as text that are out of bounds.
@@ -95,41 +95,41 @@ def _object(title: str, properties: Schema) -> Schema:
     return {**head, "type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _said(kind: str | list[str], what: str, **more: Any) -> Schema:
+def _described(kind: str | list[str], what: str, **more: Any) -> Schema:
     return {"type": kind, "description": what, **more}
 
 
 _SECONDS = {"type": ["number", "null"], "minimum": 0}
 _EVENT_FIELDS = {
-    "time": _said("number", "Seconds since 1970, by the runner's clock."),
-    "monotonic": _said("number", "Seconds of the runner's CLOCK_MONOTONIC."),
-    "job": _said(["string", "null"], "The job's id, or the one that --id gave."),
-    "run": _said("string", "The run's own id."),
-    "runner": _said("string", "The host of mingle run."),
+    "time": _described("number", "Seconds since 1970, by the runner's clock."),
+    "monotonic": _described("number", "Seconds of the runner's CLOCK_MONOTONIC."),
+    "job": _described(["string", "null"], "The job's id, or the one that --id gave."),
+    "run": _described("string", "The run's own id."),
+    "runner": _described("string", "The host of mingle run."),
 }
 _SOME_EVENTS_FIELDS = {
-    "attempt": _said("integer", "From 0."),
-    "host": _said(["string", "null"], "The host that the event is about."),
-    "local": _said("integer", "The member's number on its host, from 0."),
-    "rank": _said(["integer", "null"], "The member's rank; null before it has one."),
-    "hosts": _said("array", "Hosts in rank order.", items={"type": "string"}),
-    "nodes": _said("integer", "The number of members."),
-    "addr": _said("string", "MASTER_ADDR."),
-    "port": _said("integer", "MASTER_PORT."),
-    "last": _said("object", "The member that the others waited for, and why."),
-    "spent_ms": _said("array", "Durations of a member's start.", items={"type": "integer"}),
-    "status": _said("integer", "An exit status, as a shell has it."),
-    "signal": _said(["integer", "null"], "The signal that ended COMMAND."),
-    "number": _said("integer", "The signal that the run got or sent."),
-    "why": _said("string", "Why the run ends; empty for a signal."),
+    "attempt": _described("integer", "From 0."),
+    "host": _described(["string", "null"], "The host that the event is about."),
+    "local": _described("integer", "The member's number on its host, from 0."),
+    "rank": _described(["integer", "null"], "The member's rank; null before it has one."),
+    "hosts": _described("array", "Hosts in rank order.", items={"type": "string"}),
+    "nodes": _described("integer", "The number of members."),
+    "addr": _described("string", "MASTER_ADDR."),
+    "port": _described("integer", "MASTER_PORT."),
+    "last": _described("object", "The member that the others waited for, and why."),
+    "spent_ms": _described("array", "Durations of a member's start.", items={"type": "integer"}),
+    "status": _described("integer", "An exit status, as a shell has it."),
+    "signal": _described(["integer", "null"], "The signal that ended COMMAND."),
+    "number": _described("integer", "The signal that the run got or sent."),
+    "why": _described("string", "Why the run ends; empty for a signal."),
     "grace_s": {**_SECONDS, "description": "The grace period of COMMAND."},
     "within_s": {**_SECONDS, "description": "How long missing hosts are called."},
     "silent_s": {**_SECONDS, "description": "How long nothing was heard."},
     "after_s": {**_SECONDS, "description": "How long the attempt ran."},
-    "kind": _said("string", "The kind of a failure."),
-    "is_oom": _said("boolean", "Whether the kernel's OOM killer ended COMMAND."),
-    "tail": _said("string", "The last lines of COMMAND."),
-    "exception": _said("string", "The line of the exception that ended COMMAND."),
+    "kind": _described("string", "The kind of a failure."),
+    "is_oom": _described("boolean", "Whether the kernel's OOM killer ended COMMAND."),
+    "tail": _described("string", "The last lines of COMMAND."),
+    "exception": _described("string", "The line of the exception that ended COMMAND."),
 }
 
 

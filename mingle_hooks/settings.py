@@ -1,4 +1,4 @@
-"""The settings of site and user; the later wins: defaults, two files, MINGLE_* variables, options.
+"""Site and user settings. Later sources win: defaults, two files, MINGLE_* variables, options.
 
 The table below has all of them: the command line, the README and the checks use it.
 """
@@ -154,7 +154,7 @@ SECTIONS = ("template", "hooks")
 
 # MINGLE_* variables that are no settings: marks of mingle, the key itself, and the switch of the TaskProlog.
 # MINGLE_EXPORTS lists the other variables that mingle exported.
-NO_SETTINGS = (
+NOT_SETTINGS = (
     *("MINGLE_WORLD", "MINGLE_RANK_OFFSET", "MINGLE_EXPORTS", "MINGLE_KEY", "MINGLE_HOOKS"),
     *("MINGLE_RUN", "MINGLE_RUN_ID", "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT"),  # of `mingle run`
 )
@@ -164,11 +164,11 @@ NO_SETTINGS = (
 _OF_A_SERVICE = r"MINGLE_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)?)"
 
 # Options of `mingle exec` only, and those about output.
-ONLY_STARTED, ONLY_PRINTED = ("together", "verbatim", "keep_key"), ("shell", "on_failure")
+EXEC_ONLY, OUTPUT_ONLY = ("together", "verbatim", "keep_key"), ("shell", "on_failure")
 # What `mingle run` sets for each member, or has an option of its own for, and output.
-NOT_OF_RUN = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
+NOT_FOR_RUN = ("nodes", "rank", "no_wait", "together", *OUTPUT_ONLY)
 # Option -> name: options without a value, which are settings or flags of one call, and options with one.
-FLAGS = {f"--{name.replace('_', '-')}": name for name in ("explain", "no_wait", "no_strict", *ONLY_STARTED)}
+FLAGS = {f"--{name.replace('_', '-')}": name for name in ("explain", "no_wait", "no_strict", *EXEC_ONLY)}
 _SWITCHES = (values.switch, values.differences)  # the readers of settings whose option has no value
 FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read in _SWITCHES}
 OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
@@ -248,7 +248,7 @@ def _value(setting: Setting, value: object, source: str) -> Any:
         kind = UsageError if source == setting.option else SettingsError
         where = f"{setting.key} in {source}" if "/" in source else source
         error = kind(wrong.expected, f"{printable(wrong.seen, _SHOWN)} ({where})", wrong.remedy)
-        error.is_of_arguments = kind is UsageError
+        error.is_about_arguments = kind is UsageError
         raise error from None
 
 
@@ -266,7 +266,7 @@ def _from_options(options: Mapping[str, object]) -> Iterator[tuple[Setting, obje
 def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Setting, object, str]]:
     """Yield the settings of MINGLE_* variables, except empty ones and those that an earlier mingle exported."""
     known = {setting.variable: setting for setting in TABLE if setting.variable}
-    ignored = {*NO_SETTINGS, *left_behind(environ)}
+    ignored = {*NOT_SETTINGS, *left_behind(environ)}
     if "MINGLE_WORLD" in environ:
         ignored.add("MINGLE_ID")
     in_pod = bool(environ.get("KUBERNETES_SERVICE_HOST"))
@@ -274,7 +274,7 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Setting, object,
         if variable in ignored or (in_pod and variable not in known and re.fullmatch(_OF_A_SERVICE, variable)):
             continue
         if variable not in known:
-            raise _unknown("a known MINGLE_* variable", variable, [*known, *NO_SETTINGS], "the environment")
+            raise _unknown("a known MINGLE_* variable", variable, [*known, *NOT_SETTINGS], "the environment")
         if environ[variable]:
             yield known[variable], environ[variable], variable
 
@@ -324,7 +324,7 @@ def _unknown(expected: str, name: str, known: list[str], where: str) -> Settings
 def split_call(
     arguments: Sequence[str], flags: Mapping[str, str] = FLAGS, texts: Mapping[str, str] = OPTIONS
 ) -> tuple[dict[str, object], tuple[str, ...]] | None:
-    """Return the options, and the rest from the first argument that is none; None for an option that is not plain.
+    """Return the options, and the rest from the first argument that is not an option; None for an unusual option.
 
     `flags` and `texts` map the options without and with a value to their names.
     """

@@ -1,7 +1,7 @@
 """`torchrun --rdzv-backend mingle`: torch's own rendezvous, at the address and port that mingle's world gives.
 
-torch finds it by the entry point group torchrun.handlers, and loads it in every torchrun: it imports nothing before it
-is chosen.
+torch finds this module through the entry point group torchrun.handlers and loads it in every torchrun, so it imports
+nothing until it is chosen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
-    """Return what makes torch's handler, as the entry point has to."""
+    """Return the function that creates torch's handler, as the entry point requires."""
     return _join
 
 
@@ -39,7 +39,7 @@ def _join(params: RendezvousParameters) -> RendezvousHandler:
         options["master"] = params.endpoint
     if is_elastic := params.min_nodes < params.max_nodes:  # then a restarted node gets its rank back
         options["frameworks"] = [*load(os.environ, options).frameworks, "torchrun-elastic"]
-    # torchrun has read its own variables, which would be leftovers to mingle.
+    # torchrun has read its own PET_* variables already; mingle would take them for leftovers.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
     view = join(environ=environ, **options)
     os.environ.update(variables(view))  # the interface, for the workers

@@ -64,7 +64,7 @@ def number(text: str, *, least: int = 0, most: int) -> int | None:
 
 
 def holds(text: str, count: int) -> bool:
-    """Tell whether torchrun's N or LEAST:MOST includes a count."""
+    """Return whether torchrun's N or LEAST:MOST includes a count."""
     least, _, most = text.partition(":")
     return number(least, most=count) is not None and number(most or least, least=count, most=10**9) is not None
 
@@ -263,7 +263,7 @@ FIELDS = (
 
 # Corrections of mistyped names.
 
-# The name here -> names used elsewhere, whose similar letters would lead to another one.
+# mingle's name -> names used elsewhere, which a comparison of letters would match to a wrong one.
 _USED_ELSEWHERE = {
     "task": "process proc rank",
     "node": "host",

@@ -66,8 +66,8 @@ class View(NamedTuple):
     is_cpu_only: bool = False  # there is no accelerator of any make; False unless requested
     frameworks: tuple[str, ...] = ()  # those of this call; they decide whether there is a roster
     site: Mapping[str, NcclSetting] = MappingProxyType({})  # what NCCL reads from its files; empty unless requested
-    spent: tuple[int, ...] = ()  # this member's times in ms: Durations of rendezvous/messages.py
-    bound: Mapping[str, str] = MappingProxyType({})  # variables that --bind changes
+    durations_ms: tuple[int, ...] = ()  # this member's: Durations of rendezvous/messages.py
+    gpu_variables: Mapping[str, str] = MappingProxyType({})  # variables that --bind changes
     batch: Batch | None = None  # in a batch shell whose nodes can resolve each other's names
     is_named: bool = True  # whether others can resolve this host's name; True unless requested
 

@@ -1,1 +1,1 @@
-"""`mingle check`: what each node is, how they reach each other, and which one is the odd one."""
+"""`mingle check`: what each node has, how nodes reach each other, and which one is the odd one out."""

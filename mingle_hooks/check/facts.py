@@ -103,7 +103,7 @@ def rdma_errors(root: str = "/") -> list[tuple[str, int]]:
 
 
 def write_time(folder: str) -> list[tuple[str, int]]:
-    """Return how long it takes to write to a directory, nothing if it takes no file that has no name."""
+    """Return how long it takes to write to a directory, nothing if it does not support O_TMPFILE."""
     began = time.monotonic()
     try:
         with FileIO(os.open(folder, os.O_TMPFILE | os.O_WRONLY), "w") as file:

@@ -54,7 +54,7 @@ def gpu_state(root: str = "/") -> GpuState:
 
 
 def has_gpu(root: str = "/") -> bool:
-    """Tell whether there is a GPU, without reading from it."""
+    """Return whether there is a GPU, without reading from it."""
     return next(_cards(root), None) is not None or bool(devices.visible_gpus({}, root))
 
 
@@ -150,7 +150,7 @@ def _of_processes(root: str, users: Mapping[str, set[str]]) -> Iterator[str]:
 
 
 def _is_ours(root: str, pid: str) -> bool:
-    """Tell whether a process is a check's: while one of its children looks here, another one has GPUs open, by NVML."""
+    """Return whether a process is a check's: NVML of its other children has GPUs open meanwhile."""
     words = read_attribute(f"{root}/proc/{pid}/cmdline").split("\0")[:4]
     return pid == str(os.getpid()) or any(word.endswith(("/mingle", "mingle_hooks/__main__.py")) for word in words)
 
@@ -208,7 +208,7 @@ def nvml_state(environ: Mapping[str, str], root: str = "/") -> GpuState:
             for pid in gpu.processes():
                 users.setdefault(pid, set()).add(f"nvidia{number}")
     names = dict.fromkeys(name for name, _ in values)
-    parts = {f"gpus.{name}": _counted(value for its, value in values if its == name) for name in names}
+    parts = {f"gpus.{name}": _counted(value for key, value in values if key == name) for name in names}
     if _links(root):
         parts.pop("gpus.PCIe", None)
     if "MIG-" not in (mask or ""):  # there are more instances than GPUs
@@ -224,13 +224,13 @@ class _NvidiaGpu:
         self._handle = self._ask("nvmlDeviceGetHandleByIndex", number)
 
     def is_visible(self, mask: str | None) -> bool:
-        """Tell whether CUDA_VISIBLE_DEVICES, if it is set, has this GPU; another job may have the others."""
+        """Return whether CUDA_VISIBLE_DEVICES, if it is set, has this GPU; another job may have the others."""
         if self._handle is None:
             return bool(self._lost)
         if mask is None or "MIG-" in mask:
             return True
         wanted = mask.replace(" ", "").split(",")
-        return str(self._number) in wanted or str(self._get("UUID")).startswith(tuple(its for its in wanted if its[4:]))
+        return str(self._number) in wanted or str(self._get("UUID")).startswith(tuple(one for one in wanted if one[4:]))
 
     def faults(self) -> Iterator[str]:
         """Yield what is wrong with it by itself."""
@@ -271,7 +271,7 @@ class _NvidiaGpu:
         return self._ask(f"nvmlDeviceGet{what}", self._handle, *arguments)
 
     def _ask(self, function: str, *arguments: Any) -> Any:
-        """Return an answer, None without one: by far not all GPUs, drivers and versions of the package have all."""
+        """Return an answer, None without one: many GPUs, drivers and versions of the package lack some."""
         if self._lost:
             return None
         try:

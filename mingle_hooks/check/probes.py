@@ -17,7 +17,7 @@ from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLo
 from mingle_hooks.check.report import LATE, NO_ECHO, Address, Measured, Peer, ProbeOrder, SendOrder
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
 from mingle_hooks.net.addresses import Preference
-from mingle_hooks.net.ports import DEFAULT_RANGE, GONE_AT_ONCE, bound, candidates
+from mingle_hooks.net.ports import DEFAULT_RANGE, RESET_ON_CLOSE, bound, candidates
 from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
@@ -43,7 +43,7 @@ HEADERS_4, HEADERS_6 = 28, 48
 
 
 class Packet(NamedTuple):
-    """A datagram from host `sender` to host `to`; `value` is a counter, or a size in octets; `time` in nanoseconds."""
+    """A datagram from host `sender` to host `to`; `value` is a counter, or a size in bytes; `time` in nanoseconds."""
 
     kind: int
     sender: int
@@ -67,7 +67,7 @@ def unpack_packet(secret: Secret, data: bytes) -> Packet | None:
 
 
 def padding(where: str, size: int) -> int:
-    """Return how many zeros make a datagram to this address a packet of `size` octets."""
+    """Return how many zeros make a datagram to this address a packet of `size` bytes."""
     return max(size - (HEADERS_6 if ":" in where else HEADERS_4) - BYTES, 0)
 
 
@@ -76,7 +76,7 @@ def padding(where: str, size: int) -> int:
 # Octets that arrived, and in how many nanoseconds.
 COUNTED = struct.Struct("!QQ")
 _READ_BYTES = 1 << 20
-# How long octets are counted, from the first on, in seconds.
+# How long bytes are counted, from the first on, in seconds.
 COUNTED_S = 0.25
 
 
@@ -114,11 +114,11 @@ class ProbeServer:
 
 
 class _Caller:
-    """One connection, whose octets are counted."""
+    """One connection, whose bytes are counted."""
 
     def __init__(self, loop: Loop, sock: socket.socket) -> None:
         self._loop, self._sock = loop, sock
-        self._octets = self._began = 0
+        self._count = self._began = 0
         loop.watch(sock, READ, lambda _events: self._read())
 
     def close(self) -> None:
@@ -139,12 +139,12 @@ class _Caller:
         if not self._began:
             self._began = time.monotonic_ns()
             self._loop.after(COUNTED_S, self._report)
-        self._octets += len(data)
+        self._count += len(data)
 
     def _report(self) -> None:
         if self._sock.fileno() >= 0:
             try:
-                self._sock.send(COUNTED.pack(self._octets, time.monotonic_ns() - self._began))
+                self._sock.send(COUNTED.pack(self._count, time.monotonic_ns() - self._began))
             except OSError:
                 self.close()
 
@@ -180,7 +180,7 @@ class Call:
         self._is_over = True
         if self._sock is not None and self._sock.fileno() >= 0:
             self._loop.unwatch(self._sock)
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
             self._sock.close()
         self._on_end(reason)
 
@@ -210,7 +210,7 @@ class Call:
 
 
 class Transfer(Call):
-    """A call that sends as long as the other side counts; `count` is in octets and nanoseconds."""
+    """A call that sends as long as the other side counts; `count` is in bytes and nanoseconds."""
 
     count: tuple[int, int] | None = None
     _is_sending = False
@@ -499,7 +499,7 @@ class ProbeRun:
                 self._again(again_s[0], lambda: self._ping_free(way, again_s[1:]))
 
     def _is_measured(self, way: Way) -> bool:
-        """Tell whether its largest packet passes, and soon, as a host may have stood still; else after some tries."""
+        """Return whether its largest packet passes, and quickly: a host may have stalled, so a slow one is retried."""
         is_far = self._step == 1 and (way.rtt_ns or 0) > report.FAR_US * 1000 and way.tries <= len(_AGAIN_S)
         return (way.mtu or 0) >= way.peer.mtu and not is_far
 
@@ -600,7 +600,7 @@ class Multicast:
 
 
 def _is_free(family: int, port: int) -> bool:
-    """Tell whether a port can be shared by programs that listen to the group: none has it for itself."""
+    """Return whether a port can be shared by programs that listen to the group: none has it for itself."""
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -616,7 +616,7 @@ Reachable = Callable[[Any], tuple[tuple[Address, ...], tuple[tuple[str, str], ..
 
 # When multicast is sent after the order, in seconds: one datagram may be lost.
 _MULTICAST_S = (0.0, 0.1, 0.25)
-# How long after all have been sent datagrams are counted, in seconds.
+# Seconds to wait, once all have been sent, for datagrams on their way, before they are counted.
 _STILL_S = 0.05
 _PORT_CANDIDATES = 64
 # Seconds after which a probe exits: one that has not reached the check, and any, as the host of the check may be gone.

@@ -130,7 +130,7 @@ class Pair(NamedTuple):
     """What arrived between two hosts on one network.
 
     Of `sent` datagrams to `other`, `there` arrived; of `sent_back` to `one`, `back` arrived. `mtu` is the largest
-    packet that arrived, in octets. `open_there` and `open_back` are about TCP: "" if the port was open, else why it
+    packet that arrived, in bytes. `open_there` and `open_back` are about TCP: "" if the port was open, else why it
     was not; None if it was not tried. `free_there` and `free_back` are about TCP and UDP to a port
     such as the kernel chooses.
     """
@@ -185,7 +185,7 @@ class Finding(NamedTuple):
 
 
 def confidence_of(witnesses: Collection[str]) -> Confidence:
-    """Return how sure is what these hosts saw alike of another one."""
+    """Return how certain it is what these hosts all saw of another one."""
     return "certain" if len(witnesses) >= _CERTAIN else "likely" if len(witnesses) >= _LIKELY else "possible"
 
 
@@ -584,7 +584,7 @@ def _racks(names: Sequence[str]) -> dict[str, str]:
     """Return host -> its rack: its name up to the first number that differs, if another one follows; else ""."""
     start = len(os.path.commonprefix(names).rstrip("0123456789"))  # noqa: RUF071 - these are no paths
     found = [re.match(r"\D*\d+(?=\D.*\d)", name.partition(".")[0][start:]) for name in names]
-    racks = {name: name[:start] + its[0] if its else "" for name, its in zip(names, found, strict=True)}
+    racks = {name: name[:start] + match[0] if match else "" for name, match in zip(names, found, strict=True)}
     return racks if len({*racks.values()}) * _FEWEST_OF_RACK <= len(names) else dict.fromkeys(names, "")
 
 
@@ -616,16 +616,16 @@ def _page_data(report: Report, racks: dict[str, str]) -> dict[str, Any]:
     for pair in report.pairs:
         # Of its fields, the eighth and later ones are what fits and which ports are open.
         kind = kinds.setdefault((pair.sent, pair.there, pair.sent_back, pair.back, *pair[8:]), len(kinds))
-        its = pairs[networks[pair.network]].setdefault(numbers[pair.one], [])
-        its += [numbers[pair.other], kind, pair.rtt_us]
+        row = pairs[networks[pair.network]].setdefault(numbers[pair.one], [])
+        row += [numbers[pair.other], kind, pair.rtt_us]
     ends = [network_ends(report.here, network) for network in report.networks]
     return {
         "hosts": [printable(host.name) for host in report.hosts],
-        "racks": [len([*its]) for _, its in groupby(racks.values())],
+        "racks": [len([*members]) for _, members in groupby(racks.values())],
         "findings": [[numbers[name] for name in finding.hosts if name in numbers] for finding in report.findings],
         "mtus": [[host.name in of and of[host.name].mtu for host in report.hosts] for of in ends],
         "kinds": [*kinds],
-        "pairs": [[(one, *rest) for one, rest in its.items()] for its in pairs],
+        "pairs": [[(one, *rest) for one, rest in rows.items()] for rows in pairs],
         "flows": [(numbers[it.sender], numbers[it.receiver], networks[it.network], it.mbits) for it in report.flows],
         "some": report.others is not None,
     }

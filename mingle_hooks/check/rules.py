@@ -121,10 +121,10 @@ def odd_hosts(report: Report) -> Iterator[Finding]:
             )
 
 
-# Less than this share of what is usual is too little, for what is not the same everywhere.
+# A host with less than this share of the usual amount has too little.
 _SHARES = {facts.CORES: 1.0, facts.MEMORY: 0.95}
 _SHARE = 0.5
-# Too many are at least these, and so many times what is usual.
+# A count is too high from this value on, if it is also this many times the usual one.
 _LEASTS = {facts.SYMBOL_ERRORS: 1000, facts.LINK_DOWNS: 10, facts.WRITE_MS: 250}
 _TIMES = 10
 
@@ -443,7 +443,7 @@ def unreachable(report: Report) -> Iterator[Finding]:
 
 
 def is_cut(pair: Pair) -> bool:
-    """Tell whether nothing at all arrived between two hosts."""
+    """Return whether nothing at all arrived between two hosts."""
     return not pair.there and not pair.back and "" not in (pair.open_there, pair.open_back)
 
 
@@ -626,9 +626,9 @@ _LOST = {
     "all": "{n}: {d} of all datagrams are lost",
 }
 _SMALL = {
-    "both": "{a}: no packet larger than {d} octets passes on {n}, though the interfaces' MTU is larger",
-    "pair": "{a} and {b}: no packet larger than {d} octets passes between them on {n}, though their MTU is larger",
-    "all": "{n}: no packet larger than {d} octets passes, though the interfaces' MTU is larger",
+    "both": "{a}: no packet larger than {d} bytes passes on {n}, though the interfaces' MTU is larger",
+    "pair": "{a} and {b}: no packet larger than {d} bytes passes between them on {n}, though their MTU is larger",
+    "all": "{n}: no packet larger than {d} bytes passes, though the interfaces' MTU is larger",
 }
 
 
@@ -737,7 +737,7 @@ def others_names(report: Report) -> Iterator[Finding]:
     for host in report.here:
         own = {*host.every, *(address.address for address in host.addresses)}
         known_as = answers[host.name]
-        wrong = [(its[0], resolver) for its, resolver in known_as if own.isdisjoint(its)]
+        wrong = [(addresses[0], resolver) for addresses, resolver in known_as if own.isdisjoint(addresses)]
         for address, resolvers in _by_value(wrong).items():
             text = f"{fold(resolvers)}: {host.name} is {address} there, an address that it does not have"
             suspects = resolvers if len(wrong) * 2 < len(known_as) else ()

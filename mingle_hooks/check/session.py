@@ -159,14 +159,14 @@ def transfer_rounds(count: int) -> tuple[Round, ...]:
 
 
 def _tournament(count: int) -> tuple[Round, ...]:
-    """Return a round for each sum of two numbers; with an even count the last meets who is left.
+    """Return a round for each sum of two numbers; with an even count the last host meets whoever is left.
 
     Each host begins about half of its probes.
     """
     odd = count - 1 + count % 2
     pairs = [(one, other, (one + other) % odd) for one, other in combinations(range(odd), 2)]
     pairs += [(one, odd, 2 * one % odd) for one in range(odd if odd < count else 0)]
-    return tuple(tuple(_ordered(one, other) for one, other, its in pairs if its == turn) for turn in range(odd))
+    return tuple(tuple(_ordered(one, other) for one, other, number in pairs if number == turn) for turn in range(odd))
 
 
 def _ordered(one: int, other: int) -> tuple[int, int]:
@@ -269,7 +269,7 @@ def assemble_report(
     sound, unknown = (tuple(pair for pair, is_known in pairs if is_known == which) for which in (True, False))
     present = [hosts[number] for number in dropped]
     ends = [(network.name, network_ends(present, network)) for network in shared]
-    networks = [Network(name, tuple(its), tuple(end.address for end in its.values())) for name, its in ends]
+    networks = [Network(name, tuple(known), tuple(end.address for end in known.values())) for name, known in ends]
     return Report(tuple(found), tuple(networks), sound, unknown=unknown)
 
 
@@ -424,7 +424,7 @@ class Session:
     def _starter_ended(self, hosts: tuple[str, ...], status: int, output: str) -> None:
         lines = output.strip().splitlines()
         for name in hosts:
-            line = next((line for line in reversed(lines) if name in line), lines[-1] if lines else "no word")
+            line = next((line for line in reversed(lines) if name in line), lines[-1] if lines else "no output")
             self._ended[name] = f"did not start: {printable(line, _LONGEST_WHY)} (status {status})"
 
     def _is_complete(self) -> bool:
@@ -589,7 +589,7 @@ class _Search:
         return self._passes_alone
 
     def _smallest(self, part: Hosts, beside: Hosts) -> Hosts:
-        """Return the fewest hosts of a part that still fail beside others, by Zeller's dd.
+        """Return the fewest hosts of a part that still fail beside others, by Zeller's delta debugging.
 
         If neither half fails by itself, each has some of them: these are searched beside the whole other half.
         """
@@ -614,7 +614,7 @@ class _Search:
         return (smallest,) if len(among) == len(smallest) else tuple((host,) for host in smallest)
 
     def _is_contradicted(self, found: tuple[Hosts, ...]) -> bool:
-        """Tell whether a host that fails alone has passed beside others."""
+        """Return whether a host that fails alone has passed beside others."""
         alone = {culprit[0] for culprit in found if len(culprit) == 1 and self._known.get(culprit) is False}
         return any(passed and len(hosts) > 1 and not alone.isdisjoint(hosts) for hosts, passed in self.runs)
 

@@ -193,7 +193,7 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], flags:
 
 
 def _starts_mingle(command: tuple[str, ...]) -> bool:
-    """Tell whether a command starts mingle, as `bash -c 'eval "$(mingle env)"'` does: then it needs the key."""
+    """Return whether a command starts mingle, as `bash -c 'eval "$(mingle env)"'` does: then it needs the key."""
     words = (word for text in command for word in text.split())
     return any(word.rpartition("/")[2].strip("\"'`$();&|{}") == "mingle" for word in words)
 

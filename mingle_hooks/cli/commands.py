@@ -530,7 +530,7 @@ def run_click(arguments: list[str]) -> int:
         code = mingle.main(arguments, prog_name="mingle", standalone_mode=False)
     except click.ClickException as error:
         mistake = usage_error(error, arguments, COMMANDS)
-        mistake.is_of_arguments = True
+        mistake.is_about_arguments = True
         raise mistake from None
     except click.exceptions.Exit as error:
         return error.exit_code

@@ -40,7 +40,7 @@ def site_settings(places: Mapping[str, str | None], *, observe: bool = False) ->
     Raises SettingsError, and PlaceError also where such a file hangs.
     """
     if hung := plans.hung_finding(places["root"] or "", "slurm", plans.VERIFY_S, slurm.PLACES):
-        raise PlaceError("files that answer", f"{hung.where}, which {hung.what}", hung.mend)
+        raise PlaceError("files that answer", f"{hung.where}, which {hung.what}", hung.remedy)
     return _read_site(places, observe=observe)
 
 
@@ -49,7 +49,7 @@ def _read_site(places: Mapping[str, str | None], *, observe: bool = False) -> Si
     path = files.below_root(places["root"] or "", settings.SYSTEM_FILE)
     given = settings.load({}, {}, system_file=path)
     for name in given.left_out:
-        click.echo(f"note: ignored {name}, which only a later mingle knows", err=True)
+        click.echo(f"note: ignored {name}, which only a later version of mingle knows", err=True)
     found = files.read_site(given)
     return replace(found, observe=found.observe or observe)
 
@@ -93,15 +93,15 @@ def show_lines(plan: Plan, bad: Sequence[Finding]) -> None:
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
     for finding in bad:
-        click.echo(f"BAD  {finding.where}: {finding.what}; fix, before you reconfigure: {finding.mend}", err=True)
+        click.echo(f"BAD  {finding.where}: {finding.what}; fix, before you reconfigure: {finding.remedy}", err=True)
 
 
 def show(found: Sequence[Finding]) -> None:
     """Print findings in columns."""
     width = max((len(finding.where) for finding in found), default=0) + 2
     for finding in found:
-        mend = f"; fix: {finding.mend}" if finding.mend else ""
-        click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where + ':':{width}}{finding.what}{mend}")
+        remedy = f"; fix: {finding.remedy}" if finding.remedy else ""
+        click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where + ':':{width}}{finding.what}{remedy}")
 
 
 def show_difference(before: str, after: str, path: str, old: str = "", new: str = "new") -> None:
@@ -141,7 +141,9 @@ def render_command(scheduler: str, name: str | None, *, diff: bool, observe: boo
     if name is not None and not diff:
         click.echo(files.render_hook(hook(scheduler, name), site_settings(places, observe=observe)), nl=False)
         return
-    plan = TARGETS[scheduler].plan(site_settings(places, observe=observe), hook_places(places)._replace(is_shown=True))
+    plan = TARGETS[scheduler].plan(
+        site_settings(places, observe=observe), hook_places(places)._replace(is_preview=True)
+    )
     for file in [file for file in plan.files if name in (None, file.entry.name)]:
         if diff:
             show_difference(file.before, file.text, file.entry.path)
@@ -176,7 +178,7 @@ def install_command(
     if not needs_confirmation and not as_json:
         show_files(plan, diff=diff)
     entries = [file.entry for file in plan.files]
-    bad = (*plans.is_closed_to_others(plan.root, entries), *verify.suffix_findings(site, where, entries))
+    bad = (*plans.closed_directories(plan.root, entries), *verify.suffix_findings(site, where, entries))
     if as_json:
         click.echo(verify.installed_json(plan, changes=changes, bad=bad))
     else:
@@ -345,7 +347,7 @@ def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
         raise UsageError("the nodes that must report", "no answer from sinfo", "--nodes node[1-100]")
     found = verify.compare_reports(reports.read(_MOST_CHARACTERS), wanted)
     for finding in found:
-        click.echo(f"BAD  {finding.where}: {printable(finding.what)}; fix: {finding.mend}")
+        click.echo(f"BAD  {finding.where}: {printable(finding.what)}; fix: {finding.remedy}")
     if found:
         raise click.exceptions.Exit(UNHEALTHY)
     click.echo(f"ok: all reports from {fold(wanted)} agree; you can name the hooks in slurm.conf")

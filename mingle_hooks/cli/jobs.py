@@ -29,7 +29,7 @@ from mingle_hooks.run.starters import listed
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.settings import NOT_OF_RUN, ONLY_PRINTED, ONLY_STARTED, load
+from mingle_hooks.settings import EXEC_ONLY, NOT_FOR_RUN, OUTPUT_ONLY, load
 
 # `mingle hosts`, and `env` with unusual options, run on every node: what only `run`, `ls`, `show` and `kill` need takes
 # 50 ms, and is loaded there.
@@ -45,7 +45,7 @@ eval "`mingle env --shell csh`"                          # csh, tcsh"""
 
 
 @click.command(cls=Grouped, examples=_ENV_EXAMPLES, common=(*commands.COMMON, "shell", "key_file", "explain"))
-@partial(settings_options, without=ONLY_STARTED)
+@partial(settings_options, without=EXEC_ONLY)
 def env(*, explain: bool, no_wait: bool, **options: Any) -> None:
     """Print the variables of this node for eval.
 
@@ -70,7 +70,7 @@ srun mingle exec --scope task python train.py    # one process per task"""
     common=(*commands.COMMON, "together", "verbatim", "key_file", "explain"),
     context_settings={"allow_interspersed_args": False},
 )
-@partial(settings_options, hidden=ONLY_PRINTED)
+@partial(settings_options, hidden=OUTPUT_ONLY)
 @commands.command_argument
 def exec(*, command: tuple[str, ...], **options: Any) -> int:  # noqa: A001 - the command's own name
     """Set the variables, then become COMMAND.
@@ -90,7 +90,7 @@ mingle hosts --format mpi > hostfile         # in a job script
 mingle hosts --hosts 'node[1-4]' --slots 8   # without a scheduler
 srun mingle hosts --write-etc                # as root, in containers
 srun mingle hosts --remove-etc"""
-_WITHOUT_HOSTS = ("frameworks", "no_wait", "explain", *ONLY_PRINTED, *ONLY_STARTED)
+_WITHOUT_HOSTS = ("frameworks", "no_wait", "explain", *OUTPUT_ONLY, *EXEC_ONLY)
 
 
 @click.command(
@@ -159,7 +159,7 @@ _RUN_COMMON = (
     context_settings={"allow_interspersed_args": False},
 )
 @partial(own_options, table=RUN, warn_signal={"default": "USR1"}, start_option={"multiple": True})
-@partial(settings_options, without=NOT_OF_RUN)
+@partial(settings_options, without=NOT_FOR_RUN)
 @commands.command_argument
 def run(*, command: tuple[str, ...], **options: Any) -> int:
     """Run COMMAND on all hosts of the job as one.

@@ -15,7 +15,7 @@ from mingle_hooks.errors import LONGEST, MingleError, UsageError, limit, printab
 from mingle_hooks.export import shells
 from mingle_hooks.export.variables import leftovers
 from mingle_hooks.files import fill_standard_descriptors, write_stderr, write_stdout
-from mingle_hooks.settings import FLAGS, NOT_OF_RUN, ONLY_STARTED, OPTIONS, split_call
+from mingle_hooks.settings import EXEC_ONLY, FLAGS, NOT_FOR_RUN, OPTIONS, split_call
 
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -72,14 +72,14 @@ def run(arguments: list[str]) -> int:
 
 
 def _is_printed(error: MingleError) -> bool:
-    """Tell whether the job's output has this message already, from this process, rank 0 or task 0."""
+    """Return whether the job's output has this message already, from this process, rank 0 or task 0."""
     is_by_rank_0 = error.is_of_rank_0 and _is_of_step()
-    is_elsewhere = is_by_rank_0 or (error.is_of_arguments and _repeats_task_0())
+    is_elsewhere = is_by_rank_0 or (error.is_about_arguments and _repeats_task_0())
     return error.is_printed or is_elsewhere
 
 
 def _is_of_step() -> bool:
-    """Tell whether all tasks of a Slurm step share this stderr: slurmstepd reads it from a pipe and srun shows it.
+    """Return whether all tasks of a Slurm step share this stderr: slurmstepd reads it from a pipe and srun shows it.
 
     A file (`srun --error=%t`), a terminal (`srun --pty`) or a redirection is this task's own.
     """
@@ -91,7 +91,7 @@ _STARTERS = ("", "srun", "salloc", "sbatch")
 
 
 def _repeats_task_0() -> bool:
-    """Tell whether srun gave the same arguments to task 0 of this step, which prints the error about them.
+    """Return whether srun gave the same arguments to task 0 of this step, which prints the error about them.
 
     If slurmstepd did not start this process itself, a script may have chosen arguments for each task; `_` shows that
     `bash -c` became this process. Each component of a heterogeneous job has its own command. `srun --multi-prog` and
@@ -139,7 +139,7 @@ def read_call(arguments: Sequence[str]) -> tuple[dict[str, object], tuple[str, .
     if arguments[:1] == ["run"]:
         from mingle_hooks.run.request import Options
 
-        flags, texts = ({name: to for name, to in table.items() if to not in NOT_OF_RUN} for table in (FLAGS, OPTIONS))
+        flags, texts = ({name: to for name, to in table.items() if to not in NOT_FOR_RUN} for table in (FLAGS, OPTIONS))
         own = {f"--{name.replace('_', '-')}": name for name in Options._fields if name != "start_option"}  # repeated
         flags["--no-label"] = own.pop("--no-label")
         texts |= own
@@ -148,7 +148,7 @@ def read_call(arguments: Sequence[str]) -> tuple[dict[str, object], tuple[str, .
         return None
     options, command = found
     if arguments[0] == "env":
-        return None if command or not options.keys().isdisjoint(ONLY_STARTED) else found
+        return None if command or not options.keys().isdisjoint(EXEC_ONLY) else found
     command = command[1:] if command[:1] == ("--",) else command
     return (options, command) if command else None
 
@@ -169,7 +169,7 @@ def _fail(arguments: list[str], why: str | None, code: int) -> int:
 
 
 def _is_mistyped(arguments: list[str]) -> bool:
-    """Tell whether this may be a mistyped `mingle env` in an eval, such as `mingle evn` or `mingle --id a`."""
+    """Return whether this may be a mistyped `mingle env` in an eval, such as `mingle evn` or `mingle --id a`."""
     from mingle_hooks.cli.commands import COMMANDS
 
     return arguments[:1] != [] and arguments[0] not in COMMANDS and not sys.stdout.isatty()

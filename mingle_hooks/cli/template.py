@@ -106,7 +106,7 @@ mingle lint --fix job.sh         # writes it; the old one is job.sh.orig"""
 def lint(files: tuple[str, ...], nodes: int | None, mode: str | None) -> None:
     """Report what goes wrong at run time in job scripts.
 
-    Status 1: there are findings, or a script was not changed, as that is not certain. `-` reads stdin.
+    Exits with 1 if there are findings, or if a script could not be changed safely. `-` reads stdin.
     """
     if not files:
         raise UsageError("job scripts, or - for stdin", "none", "`mingle lint job.sh`")

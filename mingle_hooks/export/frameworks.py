@@ -156,7 +156,7 @@ def _cpu(view: View) -> dict[str, str]:
 # LOCAL_RANK and WORLD_SIZE. MULTI_GPU stands for torchrun, on CPUs too: MULTI_CPU would start one process on each
 # node.
 def _accelerate_files(view: View) -> tuple[File, ...]:
-    """Return this node's config file. YAML is JSON's superset, so it is JSON, quoted as such."""
+    """Return this node's config file. Valid JSON is valid YAML, so the file is JSON."""
     if view.place.node_rank is None or view.place.slots is None or view.world.nodes is None:
         return ()
     kind = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU"}

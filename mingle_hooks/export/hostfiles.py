@@ -91,7 +91,7 @@ def _etc(members: Sequence[Member]) -> str:
 
 
 def _is_of_one_host(address: str) -> bool:
-    """Tell whether other hosts cannot use the address: loopback, or with an interface's scope."""
+    """Return whether other hosts cannot use the address: loopback, or with an interface's scope."""
     return not address or is_loopback(address) or "%" in address
 
 

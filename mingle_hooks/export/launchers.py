@@ -58,7 +58,7 @@ _LOOPBACK = ("localhost", "127.", "::1", "[::1]")
 
 
 def leaves_world(name: str, value: str, nodes: int | None, rank: int | None) -> bool:
-    """Tell whether an option takes a launcher out of a world of several nodes, in which this node has this rank."""
+    """Return whether an option takes a launcher out of a world of several nodes, in which this node has this rank."""
     name = hyphens(name)
     return (
         name == "--standalone"
@@ -163,7 +163,7 @@ def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str
 
 
 def _starts_several(options: Mapping[str, str], environ: Mapping[str, str]) -> bool:
-    """Tell whether the user's options or file choose how processes are started; --cpu starts one."""
+    """Return whether the user's options or file choose how processes are started; --cpu starts one."""
     if "--cpu" in options or any(kind in options for kind in _ACCELERATE_KINDS):
         return True
     # By default the file of `accelerate config` (commands/config/config_args.py).
@@ -276,7 +276,7 @@ TABLE = (
 PROCESS_FRAMEWORKS = ("process",)
 
 # Programs that are no launchers, like Python and scripts: no plugin is searched for them.
-_NO_LAUNCHERS = (
+_NOT_LAUNCHERS = (
     *("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish", "env", "numactl", "true", "sleep", "hostname"),
 )
 
@@ -296,7 +296,7 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
     """Return the launcher that a command starts, and the position of its options."""
     before = prefix_length(command)
     command = command[before:]
-    end = behind_python(command)
+    end = after_python(command)
     is_module = end > 0 and "-m" in command[end : end + 1] and len(command) > end + 1
     end = end + 1 if is_module else 0
     name = command[end] if is_module else os.path.basename(command[0])
@@ -332,7 +332,7 @@ def assignments(command: Sequence[str]) -> int:
 
 def _of_plugin(program: str) -> Launcher | None:
     """Return the plugin's launcher for a program, or None."""
-    if program in _NO_LAUNCHERS or program.startswith("python") or program.endswith((".py", ".sh")):
+    if program in _NOT_LAUNCHERS or program.startswith("python") or program.endswith((".py", ".sh")):
         return None
     return plugins.find(plugins.LAUNCHERS, program, Launcher, _RETURNS)
 
@@ -359,7 +359,7 @@ def script_of(launcher: Launcher, arguments: Sequence[str]) -> str | None:
     return arguments[position] if scripts == [position] and not starts_another else None
 
 
-def behind_python(command: Sequence[str]) -> int:
+def after_python(command: Sequence[str]) -> int:
     """Return the position behind `python [option]…`, of a script, -m or -c; 0 for another program."""
     if not os.path.basename(command[0]).startswith("python"):
         return 0
@@ -391,7 +391,7 @@ def with_ranks(command: Sequence[str], spec: MemberSpec, view: View) -> View:
 
 
 def is_elsewhere(command: Sequence[str], view: View) -> bool:
-    """Tell whether rank 0's node, and not this one, starts the command for all nodes."""
+    """Return whether rank 0's node, and not this one, starts the command for all nodes."""
     launcher = recognise(command)
     return launcher is not None and launcher.starts == "job" and (view.process or 0) > 0
 
@@ -483,7 +483,7 @@ def here(facts: JobFacts) -> str:
 
 
 def is_first_host(facts: JobFacts) -> bool:
-    """Tell whether this host is the job's first: salloc's shell may run on none of them."""
+    """Return whether this host is the job's first: salloc's shell may run on none of them."""
     first = facts.hosts[0] if facts.hosts else ""
     return here(facts) == first or (facts.host is None and here(facts).partition(".")[0] == first.partition(".")[0])
 

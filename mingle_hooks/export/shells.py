@@ -1,7 +1,7 @@
 """The shells: how each exports a world and how it fails, one row in SHELLS and two functions for each.
 
-Every value is checked before it reaches a shell. Every text is one block, has its whole effect or none, and its `eval`
-succeeds only if there is a world.
+Every value is checked before it reaches a shell. Every text is one block that takes effect as a whole or not at all,
+and its `eval` succeeds only if there is a world.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _only_status(code: int, unset: Sequence[str], *, ends: bool) -> str:
 
 
 class Shell(NamedTuple):
-    """How a language exports and fails; a shell other than sh has its `programs`, and the `line` that evals.
+    """How a language exports and fails; other shells than sh have their `programs`, and the `line` to eval.
 
     `failure` takes the exit code, the names to unset, and whether it ends a shell that is not interactive.
     Such a shell ignores errors in text for sh, and would go on and train alone: see check_reader().

@@ -56,8 +56,8 @@ def variables(view: View, names: Iterable[str], paths: Mapping[str, str] | None 
     found = [_shared(view, name, value) for name, value in _world(view).items() if value is not None]
     wanted = _settings(view, names, paths)
     found += [_wanted(view, name, value, source) for name, (value, source) in wanted.items()]
-    found += [_bound(view, name, value) for name, value in view.bound.items()]
-    mine = [v.name for v in found if view.user_environ.get(v.name) != v.value and v.name not in view.bound]
+    found += [_bound(view, name, value) for name, value in view.gpu_variables.items()]
+    mine = [v.name for v in found if view.user_environ.get(v.name) != v.value and v.name not in view.gpu_variables]
     return (*found, Variable("MINGLE_EXPORTS", " ".join([*mine, "MINGLE_EXPORTS"]), "mingle"))
 
 

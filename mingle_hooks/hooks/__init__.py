@@ -1,1 +1,1 @@
-"""Hooks for a cluster: rendered, installed, checked, taken away and tried out."""
+"""Hooks for a cluster: rendered, installed, verified, uninstalled and simulated."""

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from mingle_hooks.hooks.plan import Hook
 
 
-# The start of a name that no glob in slurm.conf matches; left over only by a power cut. Nodes that write into one
-# directory at once each have a file of their own there.
+# The prefix of temporary names: no glob in slurm.conf matches it, and only a power cut leaves one behind. It has the
+# node's name, as several nodes may write into one directory at once.
 TEMPORARY = f".mingle-new.{os.uname().nodename}."
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40  # the kernel's own limit for one path
@@ -55,10 +55,10 @@ def owner_of() -> int:
     return os.geteuid()
 
 
-def strip_root(root: str, path: str, *, follow: bool = False) -> str:
-    """Return where a path is for a process whose root directory is `root`: no link leads out of there.
+def inside_root(root: str, path: str, *, follow: bool = False) -> str:
+    """Return where a path is for a process whose root directory is `root`: no link leads out of it.
 
-    The last part stays as it is, also where it is a link, unless `follow`. Raises PlaceError.
+    The last part is kept even if it is a link, unless `follow` is set. Raises PlaceError.
     """
     parts, done, links = path.split("/")[::-1], "", 0
     while parts:
@@ -81,7 +81,7 @@ def strip_root(root: str, path: str, *, follow: bool = False) -> str:
 
 def below_root(root: str, path: str) -> str:
     """Return what a path leads to below root, all of its links followed. Raises PlaceError."""
-    return strip_root(root, path, follow=True)
+    return inside_root(root, path, follow=True)
 
 
 def can_be_run(root: str, path: str) -> bool:
@@ -127,7 +127,7 @@ def look_at(path: str, *, links: bool = False) -> Found | None:
 
 def look_below(root: str, path: str) -> Found | None:
     """Return the file or link at a path below root, None where there is none and for no path. Raises PlaceError."""
-    return look_at(strip_root(root, path), links=True) if path else None
+    return look_at(inside_root(root, path), links=True) if path else None
 
 
 def write_whole(path: str, data: bytes, mode: int) -> None:
@@ -136,10 +136,10 @@ def write_whole(path: str, data: bytes, mode: int) -> None:
 
 
 def put_files(wanted: Sequence[tuple[str, Found]]) -> None:
-    """Write files beside their places, all of them on disk before the first gets its name; then rename them in order.
+    """Write all files to disk under temporary names, then rename them in order.
 
-    Their directories are made, for all to enter. A disk that is full leaves all old files. A power cut leaves of each
-    the old one or the new one, and no later one is new before an earlier one is. Raises PlaceError.
+    Missing directories are created, open to all users. A full disk leaves all old files. After a power cut each file
+    is either old or new, and none is new unless those before it are. Raises PlaceError.
     """
     path = ""
     try:
@@ -181,13 +181,13 @@ def _write(path: str, found: Found) -> None:
 
 
 def unfinished_files(path: str) -> str:
-    """Return the name that a file has until it is whole."""
+    """Return the temporary name of a file that is being written."""
     directory, name = os.path.split(path)
     return f"{directory}/{TEMPORARY}{name}"
 
 
 def _make(directory: str) -> None:
-    """Make a directory and what is missing above it, each on disk before anything is put into it."""
+    """Create a directory and its missing parents, each synced before anything is written into it."""
     if os.path.isdir(directory):
         return
     _make(os.path.dirname(directory))
@@ -212,7 +212,7 @@ def remove_file(path: str) -> None:
 
 
 def settle_directory(directory: str) -> None:
-    """Have a directory's names on disk."""
+    """Sync a directory's entries to disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -222,14 +222,14 @@ def settle_directory(directory: str) -> None:
 
 # One installation at a time: two at once would each write a manifest without the other's files.
 
-# Root's alone, as any user could hold a lock on a file that is open to all. It is no lock file by its presence, so
-# one that a power cut leaves is in nobody's way. Who has locked it removes it.
+# Only root can open it: any user could hold a lock on a file that all can open. The lock counts, not the file, so one
+# that a power cut leaves behind does no harm. The process that locked it removes it.
 LOCK_PATH = "/run/mingle-hooks.lock"
 
 
 @contextmanager
 def installation_lock(root: str) -> Iterator[None]:
-    """Keep other installations below root out meanwhile. Raises PlaceError where there is one already."""
+    """Exclude other installations below root. Raises PlaceError if one is in progress."""
     try:
         if root:  # nothing is written into an image but the hooks
             descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -244,7 +244,7 @@ def installation_lock(root: str) -> Iterator[None]:
         is_ours = False
     try:
         if not is_ours:
-            seen = f"another that is at work ({root or LOCK_PATH} is locked)"
+            seen = f"another one in progress ({root or LOCK_PATH} is locked)"
             raise PlaceError("one mingle hooks install or uninstall at a time", seen, "again when that ends")
         yield
     finally:
@@ -253,8 +253,8 @@ def installation_lock(root: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-# One node at a time in a directory that nodes may share, where flock may be each node's own. A link is made at once
-# with what it says: the node. Slurm's globs match no such name.
+# One node at a time in a directory that nodes may share, where flock may be local to each. A link is created
+# atomically with its content, the node's name. Slurm's globs match no such name.
 _NODES_LOCK = ".mingle-hooks.lock"
 # A thousand nodes that install at once need most of a minute; what is ten minutes old is left of a node that crashed.
 _LOCK_S, _STALE_S = 60.0, 600.0
@@ -269,7 +269,7 @@ def lock_beside(path: str) -> str:
 def directory_locks(root: str, paths: Iterable[str]) -> Iterator[None]:
     """Keep other nodes out of the directories that have a manifest beside these hooks. Raises PlaceError."""
     with ExitStack() as held:
-        for path in sorted({strip_root(root, lock_beside(path)) for path in paths if manifest_beside(path)}):
+        for path in sorted({inside_root(root, lock_beside(path)) for path in paths if manifest_beside(path)}):
             if _lock(path):
                 held.callback(remove_file, path)
         with _signals_wait():
@@ -303,7 +303,7 @@ def _lock(path: str) -> bool:
 
 
 def boot_clock() -> str:
-    """Return this boot's id and the seconds since it, with those of suspension."""
+    """Return the boot id and the seconds since boot, including suspension."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()
@@ -319,7 +319,7 @@ def seconds_since(then: str, root: str, path: str) -> float:
     """
     (boot, _, now), (old_boot, _, old) = boot_clock().partition(" "), then.partition(" ")
     if boot != old_boot and (manifest_beside(path) or shared_type(root, path)):
-        return abs(time.time() - os.stat(strip_root(root, path)).st_mtime)
+        return abs(time.time() - os.stat(inside_root(root, path)).st_mtime)
     seconds = values.number(old, least=0, most=1 << 40) if boot == old_boot else None
     return math.inf if seconds is None else int(now) - seconds
 
@@ -333,7 +333,7 @@ _HEADER_LINES = 10  # the header ends before
 
 
 class Header(NamedTuple):
-    """A file that mingle made, whatever somebody did to it since."""
+    """The header of a file that mingle made, even if it was edited since."""
 
     scheduler: str
     name: str
@@ -386,7 +386,7 @@ def checksum(data: bytes) -> str:
 MANIFEST_DIRECTORY = "/etc/mingle/hooks"
 MANIFEST_PATH = f"{MANIFEST_DIRECTORY}/manifest.json"
 _BESIDE = ".mingle-hooks.json"  # Slurm's globs match no such name
-# Copies of what was where an installed file is now. Outside of every directory that a scheduler runs.
+# Copies of the files that installed ones replaced, outside every directory whose files a scheduler runs.
 COPIES = f"{MANIFEST_DIRECTORY}/kept"
 
 
@@ -424,8 +424,8 @@ class Manifest(NamedTuple):
         node = "" if root else os.uname().nodename  # an image is for nodes of any name
         texts = {MANIFEST_PATH: _text(self.entries.values(), "")}
         for path in sorted(self.beside):
-            its = [entry for entry in self.entries.values() if manifest_beside(entry.path) == path]
-            texts[path] = _text([entry._replace(kept="", kept_sha256="") for entry in its], node)
+            entries = [entry for entry in self.entries.values() if manifest_beside(entry.path) == path]
+            texts[path] = _text([entry._replace(kept="", kept_sha256="") for entry in entries], node)
         return [(path, Found(text.encode(), 0o644, owner_of())) for path, text in texts.items()]
 
 
@@ -463,8 +463,8 @@ def read_manifest(root: str) -> Manifest:
     Raises PlaceError where one cannot be read.
     """
     own = node_manifest(root)
-    found = {path: look_at(strip_root(root, path)) for path in manifest_of(own.entries).beside}
-    beside = {path: _parsed(its.data) for path, its in found.items() if its}
+    found = {path: look_at(inside_root(root, path)) for path in manifest_of(own.entries).beside}
+    beside = {path: _parsed(file.data) for path, file in found.items() if file}
     entries = {**own.entries}
     for entry in itertools.chain.from_iterable(filter(None, beside.values())):
         if mine := own.entries.get(entry.path):
@@ -473,11 +473,11 @@ def read_manifest(root: str) -> Manifest:
 
 
 def node_manifest(root: str) -> Manifest:
-    """Return the node's own manifest; where it is lost or makes no sense, what the hooks there say of themselves.
+    """Return the node's own manifest; where it is lost or makes no sense, one rebuilt from the hooks' headers.
 
     Raises PlaceError where it cannot be read.
     """
-    found = look_at(strip_root(root, MANIFEST_PATH))
+    found = look_at(inside_root(root, MANIFEST_PATH))
     entries = _parsed(found.data) if found else None
     if entries is not None:
         return Manifest({entry.path: entry for entry in entries})
@@ -551,7 +551,7 @@ class Site:
     containers: str = "auto"
 
     def __post_init__(self) -> None:
-        """Refuse what no hook could carry, by its name in the settings file, whose readers have checked the rest."""
+        """Raise SettingsError for a value that no script can hold; the settings' readers checked the rest."""
         said = [(f"hooks.{key}", self.chain(key)) for key in KEYS.values()]
         programs = [(key, _PATH, program) for key, program in said if program not in {None, NONE}]
         checks = (("hooks.key_file", _PATH, self.key_file), ("host_suffix", _SUFFIX, self.host_suffix), *programs)
@@ -615,7 +615,7 @@ def render_hook(
 ) -> str:
     """Return the whole file; the same arguments always give the same text.
 
-    The three places are the ones on every host, except where a hook is tried out.
+    The three paths are the same on every host, except in a simulation.
     """
     template = _environment().get_template(hook.template)
     text = template.render(

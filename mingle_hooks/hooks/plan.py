@@ -21,7 +21,7 @@ from mingle_hooks.hooks import files
 from mingle_hooks.hooks.files import NO_CHAIN, Chain, Entry, Found, Manifest, Site, checksum, read_header, render_hook
 from mingle_hooks.settings import SYSTEM_FILE, load
 
-# What is where a hook is to be, and where a copy of it goes before the hook takes its place.
+# What is at a hook's path now, and where its copy goes before the hook replaces it.
 #
 # The site's original stays for good: a hook may call it, and uninstalling restores it. A hook of ours that somebody
 # edited is copied too, but never called. No copy is ever written over another.
@@ -92,10 +92,10 @@ class File:
         return "create" if self.present.now is None else "replace"
 
     def is_begun(self, root: str) -> bool:
-        """Tell whether something is left beside it of an installation that was cut, or another node is at work."""
+        """Return whether an interrupted installation left files beside it, or another node is installing."""
         paths = filter(None, (self.entry.path, files.manifest_beside(self.entry.path), self.present.original))
         temporary = [files.lock_beside(self.entry.path), *map(files.unfinished_files, paths)]
-        return any(os.path.lexists(files.strip_root(root, path)) for path in temporary)
+        return any(os.path.lexists(files.inside_root(root, path)) for path in temporary)
 
     @property
     def before(self) -> str:
@@ -106,7 +106,7 @@ class File:
 
 @dataclass(frozen=True)
 class Plan:
-    """All of it. Carrying it out twice is the same as once."""
+    """A whole installation. Applying it twice is the same as once."""
 
     scheduler: str
     root: str
@@ -118,7 +118,7 @@ class Plan:
 
     @property
     def changes(self) -> bool:
-        """Tell whether there is anything to write. Raises FactsError."""
+        """Return whether there is anything to write. Raises FactsError."""
         is_right = all(file.is_right and not file.is_begun(self.root) for file in self.files)
         return not is_right or self.manifest != files.read_manifest(self.root)
 
@@ -152,7 +152,7 @@ class Draft:
         self.files.append(File(entry, data.decode(), found, is_right))
 
     def _look(self, hook: Hook, path: str, classic: Collection[str]) -> Present:
-        now, entry = files.look_at(files.strip_root(self.root, path), links=bool(classic)), self.old.entries.get(path)
+        now, entry = files.look_at(files.inside_root(self.root, path), links=bool(classic)), self.old.entries.get(path)
         kept = f"{files.COPIES}/{hook.scheduler}-{hook.name}"
         base = f"{path}{SUFFIX}" if classic else kept
         origin, copies = origin_of(now, path, entry), self._copies(base)
@@ -199,7 +199,7 @@ class Draft:
         place, target = os.path.dirname(path), os.fsdecode(now.data)
         other = os.path.join(place, target)
         files.below_root(self.root, other)
-        is_beside = len({os.path.dirname(files.strip_root(self.root, each)) for each in (other, path)}) == 1
+        is_beside = len({os.path.dirname(files.inside_root(self.root, each)) for each in (other, path)}) == 1
         name = os.path.basename(other)
         if not is_beside or name not in classic:
             return now
@@ -280,7 +280,7 @@ class Where(NamedTuple):
     slurm_conf: str | None = None
     slurm_version: tuple[int, int] | None = None
     pbs_home: str | None = None
-    is_shown: bool = False  # nothing will be written, so what is in doubt may stay so
+    is_preview: bool = False  # a preview: nothing is written, so unknown values may stay unknown
 
 
 def classic_hook(_name: str) -> Iterator[Run]:
@@ -333,9 +333,9 @@ class Target(NamedTuple):
 def apply(plan: Plan) -> None:
     """Write what the plan says. Raises PlaceError; then installing again goes on from there.
 
-    All are on disk before the first gets its name. Copies of the site's originals get theirs first, then the manifest,
-    so that everything that is ever written can be found again, then the hooks, each of which works beside an older or
-    newer other. In a directory that nodes may share all are written, as another node may have been there since.
+    All files are on disk before the first is renamed. Copies of the site's originals come first, then the manifest, so
+    that everything written can be found again, then the hooks, each of which works beside older or newer ones. In a
+    directory that nodes may share all are written, as another node may have installed there since.
     """
     if not plan.changes:
         return
@@ -348,7 +348,7 @@ def apply(plan: Plan) -> None:
         if not file.is_right or files.manifest_beside(file.entry.path)
     ]
     with files.directory_locks(plan.root, [file.entry.path for file in plan.files]):
-        files.put_files([(files.strip_root(plan.root, path), found) for path, found in wanted])
+        files.put_files([(files.inside_root(plan.root, path), found) for path, found in wanted])
 
 
 # Removing the hooks, and restoring what was there before.
@@ -409,7 +409,7 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     The manifest goes last: until then, uninstalling again goes on from there.
     """
     for entry, what, stub in found:
-        path, copy = files.strip_root(root, entry.path), files.look_below(root, entry.kept)
+        path, copy = files.inside_root(root, entry.path), files.look_below(root, entry.kept)
         if what == "restore" and copy is not None:
             files.put_files([(path, restored(copy))])
         elif what == "remove":
@@ -417,7 +417,7 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
         elif what == "stub":
             files.write_whole(path, stub.encode(), entry.mode)
         if what in {"restore", "restored"}:
-            files.remove_file(files.strip_root(root, entry.kept))
+            files.remove_file(files.inside_root(root, entry.kept))
     places = f"{files.MANIFEST_DIRECTORY}/{scheduler}", files.COPIES, files.MANIFEST_DIRECTORY
     _remove_unfinished(root, found, places)
     old = files.read_manifest(root)
@@ -426,17 +426,17 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     _write_manifests(root, old, files.manifest_of(rest), {files.manifest_beside(entry.path) for entry, _, _ in found})
     for place in (*places, "/etc/mingle"):  # that installing made
         with suppress(OSError):  # something is in it, it is a link, or another node that shares it was first
-            os.rmdir(files.strip_root(root, place))
+            os.rmdir(files.inside_root(root, place))
 
 
 def _write_manifests(root: str, old: Manifest, left: Manifest, gone: Collection[str]) -> None:
     """Write what is left of the manifests, and remove those of `gone` that have nothing left; the node's goes last."""
     for path in sorted({*gone} - left.beside - {""}):
-        files.remove_file(files.strip_root(root, path))
+        files.remove_file(files.inside_root(root, path))
     if not left.entries:
-        files.remove_file(files.strip_root(root, files.MANIFEST_PATH))
+        files.remove_file(files.inside_root(root, files.MANIFEST_PATH))
     elif old != left:
-        files.put_files([(files.strip_root(root, path), found) for path, found in left.files(root)])
+        files.put_files([(files.inside_root(root, path), found) for path, found in left.files(root)])
 
 
 def _removal(root: str, entry: Entry, stub: Stub | None) -> Removal:
@@ -463,7 +463,7 @@ def _fate(root: str, entry: Entry) -> Fate:
 
 def _remove_unfinished(root: str, found: tuple[Removal, ...], places: tuple[str, ...]) -> None:
     paths = [path for entry, _, _ in found for path in (entry.path, files.manifest_beside(entry.path), entry.kept)]
-    unfinished = [files.strip_root(root, files.unfinished_files(path)) for path in paths if path]
+    unfinished = [files.inside_root(root, files.unfinished_files(path)) for path in paths if path]
     for directory in (files.below_root(root, place) for place in places):
         names = os.listdir(directory) if os.path.isdir(directory) else []
         unfinished += [f"{directory}/{name}" for name in names if name.startswith(files.TEMPORARY)]
@@ -477,15 +477,15 @@ _ALL_ENTER = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 _KEY_DIGITS = range(64, 129, 2)
 UNHEALTHY = 1  # the exit status of `mingle hooks verify` with findings
 VERIFY_S = 10.0  # a node health check that takes longer is a problem of its own
-AGAIN_S = 1.0  # the first look may have met an installation between two of its files
+AGAIN_S = 1.0  # the first check may have run in the middle of an installation
 
 
 class Finding(NamedTuple):
-    """One deviation: where, what is wrong, how to mend it. A `note` is worth knowing and is no deviation."""
+    """One deviation: where it is, what is wrong, how to fix it. A `note` is information, not a deviation."""
 
     where: str
     what: str
-    mend: str
+    remedy: str
     note: bool = False
 
 
@@ -499,7 +499,7 @@ def check_health(root: str, installed: Manifest, scheduler: str, key_file: str) 
     for entry in entries:
         yield from file_findings(root, entry, again)
         yield from _originals(root, entry, again)
-    yield from (*_parents(root, entries), *is_closed_to_others(root, entries), *_state(root))
+    yield from (*_parents(root, entries), *closed_directories(root, entries), *_state(root))
     # The host of PBS' server, which has no classic script, runs no jobs.
     if scheduler != "pbs" or any(entry.mode & stat.S_IXUSR for entry in entries):
         yield from site_key(root, key_file)
@@ -603,14 +603,14 @@ def _originals(root: str, entry: Entry, again: str) -> Iterator[Finding]:
             yield Finding(entry.kept, f"is missing: the site's own {entry.path}", "putting it back there")
             return
         if checksum(there.data) != entry.kept_sha256:
-            mend = f"putting the copy back, or, if this file is right: {again}"
-            yield Finding(entry.kept, f"is not the copy of the site's own {entry.path}", mend)
+            remedy = f"putting the copy back, or, if this file is right: {again}"
+            yield Finding(entry.kept, f"is not the copy of the site's own {entry.path}", remedy)
     if entry.chain and not files.can_be_run(root, entry.chain):
         yield Finding(entry.chain, f"cannot be run, and {entry.path} runs it", f"chmod +x {entry.chain}")
 
 
-def is_closed_to_others(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
-    """Find directories that keep users from a hook of theirs: Slurm then cancels every task of every job."""
+def closed_directories(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
+    """Find directories that users cannot enter to run a hook: Slurm then cancels every task of every job."""
     for place, status in _above(root, [entry.path for entry in entries if entry.is_users]):
         if status.st_mode & _ALL_ENTER != _ALL_ENTER:
             what = f"is closed to users (mode {stat.S_IMODE(status.st_mode):04o}), so every task fails"
@@ -618,7 +618,7 @@ def is_closed_to_others(root: str, entries: Iterable[Entry]) -> Iterator[Finding
 
 
 def _parents(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
-    """Look at all directories above the files: who can write one of them can put another file there."""
+    """Look at all directories above the files: whoever can write to one can replace a hook."""
     for place, status in _above(root, [entry.path for entry in entries]):
         if status.st_mode & files.OTHERS_WRITE:
             mode = stat.S_IMODE(status.st_mode)
@@ -642,7 +642,7 @@ def _above(root: str, paths: list[str]) -> Iterator[tuple[str, os.stat_result]]:
 
 def site_key(root: str, path: str) -> Iterator[Finding]:
     """Find what keeps the site's key from being used. Raises PlaceError."""
-    place = files.strip_root(root, path)
+    place = files.inside_root(root, path)
     try:
         found = os.lstat(place)
     except FileNotFoundError:
@@ -653,7 +653,7 @@ def site_key(root: str, path: str) -> Iterator[Finding]:
         return
     private = stat.S_IMODE(found.st_mode) in {0o400, 0o600} and found.st_uid == files.owner_of()
     if not stat.S_ISREG(found.st_mode) or not private:
-        yield Finding(path, "is not a regular file of root's with mode 0400", f"chown 0 {path}; chmod 0400 {path}")
+        yield Finding(path, "is not a regular file owned by root with mode 0400", f"chown 0 {path}; chmod 0400 {path}")
         return
     now = files.look_at(place)
     key = now.data.removesuffix(b"\n") if now else b""
@@ -662,9 +662,9 @@ def site_key(root: str, path: str) -> Iterator[Finding]:
 
 
 def _state(root: str) -> Iterator[Finding]:
-    path = files.strip_root(root, RUN_ROOT)
+    path = files.inside_root(root, RUN_ROOT)
     if os.path.lexists(path):
         found = os.lstat(path)
         if (found.st_uid, found.st_mode) != (files.owner_of(), stat.S_IFDIR | 0o755):
-            mend = f"rm -r {RUN_ROOT}; the next Prolog makes it"
-            yield Finding(RUN_ROOT, "is not a directory of root's with mode 0755", mend)
+            remedy = f"rm -r {RUN_ROOT}; the next Prolog makes it"
+            yield Finding(RUN_ROOT, "is not a directory of root's with mode 0755", remedy)

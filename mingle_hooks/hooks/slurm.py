@@ -30,7 +30,7 @@ _MOST_BYTES_OF_UNIT = 1 << 16
 
 
 def slurmd_option(root: str, name: str) -> str:
-    """Return the value of an option of slurmd's; empty where it has none. Of two, the last counts.
+    """Return the value of a slurmd option, empty if it is not set; if it is repeated, the last one counts.
 
     Options are in the environment file of its unit, and on this host in the command line of the slurmd that runs.
     """
@@ -57,7 +57,7 @@ def _text(path: str) -> str:
 
 # The lines of slurm.conf that concern hooks: read, never written.
 
-# Where packages, sites that build it themselves, old Debian, and slurmd of a configless site have it.
+# Where slurm.conf is: from packages, from source builds, on old Debian, and with a configless slurmd.
 CONFIGLESS = "/run/slurm/conf/slurm.conf"
 PLACES = ("/etc/slurm/slurm.conf", "/usr/local/etc/slurm.conf", "/etc/slurm-llnl/slurm.conf", CONFIGLESS)
 _MOST_BYTES = 16 << 20  # a file of 10,000 node lines is 1 MB
@@ -106,7 +106,7 @@ def find_slurm_conf(root: str, path: str | None = None) -> SlurmConf | None:
 
 
 def _read(root: str, path: str, values: dict[str, list[str]], depth: int) -> None:
-    """Add what a file says, and what the files say that it includes."""
+    """Add the values of a file and of the files that it includes."""
     try:
         with open(files.below_root(root, path), encoding="utf-8", errors="replace") as file:
             text = file.read(_MOST_BYTES)
@@ -123,7 +123,7 @@ def _read(root: str, path: str, values: dict[str, list[str]], depth: int) -> Non
 
 
 def _filled(name: str, path: str, values: Mapping[str, list[str]]) -> str:
-    """Return an included file's name with %c, the cluster's name, filled in: all that slurm.conf(5) knows of %."""
+    """Return an included file's name with the cluster's name for %c, the only % that slurm.conf(5) defines."""
     if "%" not in name:
         return name
     cluster = "".join(values.get(_CLUSTER, ())[-1:])
@@ -148,7 +148,7 @@ def running_config(where: Where) -> SlurmConf | None:
 
 
 def known_config(where: Where) -> SlurmConf:
-    """Return what slurm.conf says, or where there is no such file what the controller runs with; else NO_CONF.
+    """Return slurm.conf; without one, what the controller runs with; else NO_CONF.
 
     Raises FactsError for a file that cannot be read.
     """
@@ -197,7 +197,7 @@ def _output_of(conf: str | None, program: str, *arguments: str) -> str:
     return done.stdout
 
 
-# Slurm's hooks beyond their files: whether they are run, whether they may go, and how to simulate them.
+# Slurm's hooks beyond their files: whether Slurm runs them, whether they may be removed, and how to simulate them.
 
 # Programs of the site's own that run beside mingle's TaskProlog, where there is such a directory.
 TASK_PROLOGS = "/etc/slurm/task_prolog.d"
@@ -212,7 +212,7 @@ _HOSTILE = {
 
 
 def slurm_findings(plan: Plan, where: Where) -> Iterator[Finding]:
-    """Find what slurm.conf says otherwise, and what drains nodes or fails tasks. Raises FactsError."""
+    """Find where slurm.conf differs from the plan, and what drains nodes or fails tasks. Raises FactsError."""
     yield from chain_findings(plan.root, chained_programs(file.entry for file in plan.files))
     conf, now = find_slurm_conf(where.root, where.slurm_conf), running_config(where)
     if conf is not None and now is not None:
@@ -261,8 +261,8 @@ def task_prologs(root: str) -> str:
 def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
     """Return path -> the stub that runs the site's own alone; none in an image, where no slurmd runs.
 
-    slurm.conf no longer names the files, or this would be refused. But Slurm goes by what it read last, and a slurmd
-    may read it after slurmctld.
+    slurm.conf no longer names the files, else the removal is refused. But Slurm uses what it last read, and a slurmd
+    may read it later than slurmctld.
     """
     now = running_config(where)
     is_silent = now is None and _has_controller(where)
@@ -283,11 +283,11 @@ def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
 
 
 def clear_jobs(where: Where) -> list[str]:
-    """Do what the Epilog does for jobs that are over, as Slurm does not run it any more; return what is left."""
+    """Clean up after ended jobs, as Slurm no longer runs the Epilog that would; return what is left."""
     if where.root or not os.path.isdir(RUN_ROOT):
         return []
     found = {name.removesuffix(".stamp") for name in os.listdir(RUN_ROOT)}
-    # A Prolog runs after the controller knows the job, so it is asked later; without its answer all may still run.
+    # The controller knows a job before its Prolog runs, so ask it second; without an answer all may still run.
     answer = _output_of(where.slurm_conf, "squeue", "--all", "--format=%A") if found else ""
     text = render_hook(SLURM_HOOKS["job"], Site())
     for job in found - set(answer.split()) if answer else ():
@@ -321,13 +321,13 @@ def hook_runs(name: str) -> Iterator[Run]:
 
 
 def _task_prolog(plan: Plan, conf: SlurmConf) -> Iterator[Finding]:
-    """Find a TaskProlog of ours that the settings for containers do without."""
+    """Find our TaskProlog in slurm.conf although the settings for containers rule it out."""
     named = conf.one("TaskProlog")
     if not any(line.text.startswith("TaskProlog=") for line in plan.lines):
         own = next((file.entry.chain for file in plan.files if file.entry.name == "taskprolog-all"), "")
         if named in {file.entry.path for file in plan.files}:
-            mend = f"TaskProlog={own} instead" if own else "no TaskProlog line"
-            yield Finding(conf.path, f"names TaskProlog={named}, which fails every task in a container", mend)
+            remedy = f"TaskProlog={own} instead" if own else "no TaskProlog line"
+            yield Finding(conf.path, f"names TaskProlog={named}, which fails every task in a container", remedy)
         elif own and named != own:
             yield Finding(conf.path, f"does not name the site's own TaskProlog={own}", f"TaskProlog={own}")
 
@@ -351,12 +351,12 @@ def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
             yield Finding(f"{key}={value}", "matches no file, which drains every node", f"no {key} line")
         for path in found:
             if not files.can_be_run(root, path):
-                mend = f"moving it out of {key}={value}, or chmod +x"
-                yield Finding(path, "cannot be run, which drains every node", mend)
+                remedy = f"moving it out of {key}={value}, or chmod +x"
+                yield Finding(path, "cannot be run, which drains every node", remedy)
 
 
 def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
-    """Root's hooks take 7 s at the very worst (_run.sh.j2), so Slurm's must not be shorter."""
+    """Find timeouts of Slurm that are too short: root's hooks take up to 7 s (_run.sh.j2)."""
     for key in ("PrologTimeout", "EpilogTimeout", "PrologEpilogTimeout"):
         value = conf.one(key)
         if number(value, least=1, most=14) is not None:  # s: ours, and some for the site's own
@@ -397,7 +397,7 @@ def _own_program(draft: Draft, conf: SlurmConf, key: str, *ours: str) -> tuple[s
             raise FactsError("an absolute, plain path", f"{key}={theirs}", f"the whole path in {key}=")
         return _not_ours(key, theirs, ours), f'{name} = "{theirs}"'
     known = [draft.old.entries[path].chain for path in ours if path in draft.old.entries]
-    if not known and (conf is NO_CONF or named == ours[0]) and not draft.where.is_shown:
+    if not known and (conf is NO_CONF or named == ours[0]) and not draft.where.is_preview:
         raise FactsError(
             f"the site's own {key}, which mingle's calls at its end",
             "neither slurm.conf nor a controller"
@@ -416,7 +416,7 @@ def _not_ours(key: str, program: str, ours: tuple[str, ...]) -> str:
 
 
 def chain_findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
-    """Find what of the site's own cannot be run: as without ours, Slurm then drains the node or fails every task.
+    """Find the site's own programs that cannot run: Slurm then drains the node or fails tasks, even without ours.
 
     `chains` has the program for each name in KEYS that has one.
     """
@@ -435,15 +435,15 @@ def chain_findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
                 yield from _program(root, f"{place}/{entry}", bit, f"moving it out of {place}")
 
 
-def _program(root: str, path: str, bit: int, mend: str) -> Iterator[Finding]:
+def _program(root: str, path: str, bit: int, remedy: str) -> Iterator[Finding]:
     what = "cannot be run, which " + ("fails every task" if bit == stat.S_IXOTH else "drains the node")
     try:
         found = os.stat(files.below_root(root, path))
     except OSError as wrong:
-        yield Finding(path, f"{what}: {wrong.strerror}", f"putting it there, or {mend}")
+        yield Finding(path, f"{what}: {wrong.strerror}", f"putting it there, or {remedy}")
         return
     if not stat.S_ISREG(found.st_mode) or not found.st_mode & bit:
-        yield Finding(path, what, f"chmod a+rx {path}, or {mend}")
+        yield Finding(path, what, f"chmod a+rx {path}, or {remedy}")
     elif found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
         yield Finding(path, "can be changed by others than root", f"chown 0 {path}; chmod go-w {path}")
 
@@ -468,7 +468,7 @@ def containers(site: Site, where: Where, conf: SlurmConf) -> tuple[str, str]:
     enroot = next((place for place in _ENROOT if os.path.isdir(files.below_root(where.root, place))), "")
     way = site.containers
     if way != "auto":
-        if way in {"mount", "hook"} and not enroot and not where.is_shown:
+        if way in {"mount", "hook"} and not enroot and not where.is_preview:
             raise FactsError(f"enroot's {_ENROOT[0]}", "none", 'containers = "none" in [hooks]')
         return way, enroot
     if not _has_pyxis(where.root, conf):
@@ -476,7 +476,7 @@ def containers(site: Site, where: Where, conf: SlurmConf) -> tuple[str, str]:
     version = slurm_version(where)
     if enroot and version is not None and version < _NEEDS_LIBRARIES:
         return "mount", enroot
-    if where.is_shown:
+    if where.is_preview:
         return "", ""
     if not enroot:
         seen = f"no {_ENROOT[0]}, which would mount its file there"

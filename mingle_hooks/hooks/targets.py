@@ -18,7 +18,7 @@ from mingle_hooks.hooks.plan import EVIL, TRIAL_S, Draft, Hook, Line, Plan, Targ
 from mingle_hooks.schedulers.pbs import CONFIGURATION, home, starts_mom
 from mingle_hooks.values import nearest
 
-# The program with a fake of the `pbs` module of pbs_python, which runs a hook anywhere.
+# The program that runs a hook on any host, with a fake of pbs_python's `pbs` module.
 FAKE_PBS = "templates/hooks/pbs/fake_pbs.py"
 
 
@@ -104,10 +104,10 @@ def _add_scripts(draft: Draft, hooks: Collection[Hook], place: str) -> None:
 
 
 def _commands() -> Iterator[Line]:
-    """Yield them in order; the backup first, and enabled only when all else is in place.
+    """Yield the commands in order: the backup comes first; the hook is enabled last.
 
-    Carrying them out again changes nothing: the backup is made while mingle's own hook is not there. `print hook`
-    ends with 1 where there is no hook; `list hook` ends with 0 whatever happens, and says nothing then.
+    Running them again changes nothing: the backup is made only while mingle's own hook does not exist. `print hook`
+    exits with 1 if there is no hook; `list hook` always exits with 0, and prints nothing then.
     """
     none = '[ -z "$(qmgr -c "list hook" 2>&1)" ]'
     backup = f'{{ qmgr -c "print hook" > {_BACKUP}.new || {none}; }} && mv {_BACKUP}.new {_BACKUP}'

@@ -1,4 +1,4 @@
-"""Finds every deviation of what is installed, with the mend for it, and simulates the hooks."""
+"""Find every deviation of the installed hooks, each with its remedy, and simulate the hooks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
         if finding.where not in known
     ]
     found += (*suffix_findings(site, where, [file.entry for file in plan.files]), *_plan(plan, installed))
-    if os.path.lexists(files.strip_root(plan.root, KILL_SWITCH)):
+    if os.path.lexists(files.inside_root(plan.root, KILL_SWITCH)):
         found.append(Finding(KILL_SWITCH, "is there, so the hooks do nothing", f"rm {KILL_SWITCH}", note=True))
     notes = [note for note in plan.notes if not note.startswith(site.key_file)]  # the key has its own finding
     found += [Finding(plan.scheduler, note, "", note=True) for note in notes]
@@ -51,7 +51,7 @@ def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
 
 
 def suffix_findings(site: Site, where: Where, entries: Iterable[files.Entry]) -> Iterator[Finding]:
-    """Find a host_suffix that gives this node a name nobody knows. The host of a PBS server runs no jobs."""
+    """Find a host_suffix with which this node's name does not resolve. A PBS server's host runs no jobs."""
     name = os.uname().nodename.partition(".")[0] + site.host_suffix
     if where.root or not site.host_suffix or not any(entry.mode & stat.S_IXUSR for entry in entries):
         return
@@ -60,12 +60,12 @@ def suffix_findings(site: Site, where: Where, entries: Iterable[files.Entry]) ->
     except FileNotFoundError:  # a system without the GNU C library's
         return
     except (OSError, subprocess.SubprocessError):
-        mend = f"another host_suffix in {SYSTEM_FILE}, or this name in DNS or /etc/hosts"
-        yield Finding(name, "does not resolve, and jobs whose first host is this one get it as MASTER_ADDR", mend)
+        remedy = f"another host_suffix in {SYSTEM_FILE}, or this name in DNS or /etc/hosts"
+        yield Finding(name, "does not resolve, and jobs whose first host is this one get it as MASTER_ADDR", remedy)
 
 
 def _plan(plan: Plan, installed: Manifest) -> Iterator[Finding]:
-    """Find what installing now would change. That is a note: an upgrade must not fail a whole cluster's health."""
+    """Find what installing now would change. These are notes: an upgrade must not fail every node's health check."""
     again = f"mingle hooks install {plan.scheduler}"
     entries = installed.of(plan.scheduler)
     versions = {version for file in plan.files if (version := _version(file))}
@@ -85,8 +85,8 @@ def _plan(plan: Plan, installed: Manifest) -> Iterator[Finding]:
 def _older(file: File) -> str:
     version = _version(file)
     if version in {"", __version__}:
-        return "is as installed, and these settings give another"
-    return f"is as installed by mingle-hooks {version}, and {__version__} gives another"
+        return "is as installed, but these settings give another one"
+    return f"is as installed by mingle-hooks {version}, but {__version__} gives another one"
 
 
 def _version(file: File) -> str:
@@ -107,7 +107,7 @@ _NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum"
 
 
 def doctor(site: Site, where: Where) -> Iterator[Finding]:
-    """Yield findings in the order in which an admin would look. Raises FactsError for a manifest that is none."""
+    """Yield findings in the order in which an admin would look. Raises PlaceError if a file cannot be read."""
     yield Finding("mingle-hooks", __version__, "", note=True)
     installed = files.read_manifest(where.root)
     for scheduler, row in TARGETS.items():
@@ -153,7 +153,7 @@ def preview_job(site: Site, host: str, root: str = "") -> tuple[str, ...]:
         "SLURM_PROCID": "1", "SLURM_NODEID": "0", "SLURM_LOCALID": "1",
         "SLURM_JOB_PARTITION": "".join(site.partitions[:1]),
     }  # fmt: skip
-    text = render_hook(hook("slurm", "taskprolog"), site, kill_switch=files.strip_root(root, KILL_SWITCH))
+    text = render_hook(hook("slurm", "taskprolog"), site, kill_switch=files.inside_root(root, KILL_SWITCH))
     done = subprocess.run(
         ["/bin/sh", "-c", text], env=environ, capture_output=True, text=True, timeout=_COMMAND_S, check=True
     )
@@ -162,7 +162,7 @@ def preview_job(site: Site, host: str, root: str = "") -> tuple[str, ...]:
 
 def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
     """Yield the reasons for a TaskProlog that prints nothing on this host, with the kill switch below root."""
-    if os.path.lexists(files.strip_root(root, KILL_SWITCH)):
+    if os.path.lexists(files.inside_root(root, KILL_SWITCH)):
         yield f"{root}{KILL_SWITCH} is there"
     for name in dict.fromkeys((host, host + site.host_suffix)):
         if not is_hostname(name):  # is_host in the TaskProlog
@@ -176,7 +176,7 @@ def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
 
 
 def _daemon_version(row: Target) -> str:
-    """Return what a scheduler's daemon says of itself; empty where it is not on this host."""
+    """Return the version that a scheduler's daemon prints; empty if it is not on this host."""
     if not (path := plans.program_path(row.program)):
         return ""
     try:
@@ -223,7 +223,7 @@ def removed_json(scheduler: str, found: Iterable[Removal], undo: Sequence[str], 
 
 
 def _rows(found: Iterable[Finding]) -> list[dict[str, str]]:
-    return [{"where": finding.where, "what": finding.what, "mend": finding.mend} for finding in found]
+    return [{"where": finding.where, "what": finding.what, "remedy": finding.remedy} for finding in found]
 
 
 # Simulation: each hook as its scheduler would run it, in recorded and in hostile environments.
@@ -249,11 +249,11 @@ def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
 
 
 def _simulate_script(place: str, state: str, row: Target, hook: Hook) -> Iterator[Trial]:
-    """Run one script: a job's start finds nothing, and a job's end finds what a start has made."""
+    """Run one script: one for a job's start finds an empty state; one for its end finds what the start created."""
     for label, arguments, environ in row.runs(hook.name):
         _clear(state)
         if hook.after:
-            # The same job's start; where that makes nothing, another's, which must then stay.
+            # The same job's start; if that creates nothing, another job's, whose state must survive.
             for _, others, variables in ((label, arguments, environ), next(row.runs(hook.after))):
                 if not os.path.isdir(state):
                     _run([f"{place}/{hook.after}", *others], variables)
@@ -301,24 +301,24 @@ _DIGITS = 16  # 64 bits distinguish keys, and reveal nothing of one that cannot 
 
 
 def report_line(site: Site, where: Where) -> str:
-    """Return the report as JSON in one line. It asks no controller, as all nodes make theirs at the same time.
+    """Return the report as JSON in one line. It does not ask the controller, as all nodes report at once.
 
     Raises FactsError for a manifest or a slurm.conf that cannot be read.
     """
     entries = files.read_manifest(where.root).of("slurm")
     conf = slurm.find_slurm_conf(where.root, where.slurm_conf)
-    sums = {entry.path: _sum(files.strip_root(where.root, entry.path)) for entry in entries}
+    sums = {entry.path: _sum(files.inside_root(where.root, entry.path)) for entry in entries}
     known = {
         "version": __version__,
         "hooks": sums,
-        # Beside the programs that a glob matches, nothing has to be called.
+        # Slurm runs what a glob matches by itself: the hook need not call it.
         "chain": {
             name: site.chain(name) or (NONE if conf and files.is_glob(conf.one(key)) else UNKNOWN)
             for key, name in KEYS.items()
         },
         "key": hooks_fingerprint(where.root, site.key_file),
         "slurm.conf": {key: list(conf.all(key)) for key in _REPORTED_KEYS if conf.all(key)} if conf else {},
-        "off": os.path.lexists(files.strip_root(where.root, KILL_SWITCH)),
+        "off": os.path.lexists(files.inside_root(where.root, KILL_SWITCH)),
         "problems": sorted(_problems(where.root, entries)),
     }
     return json.dumps(known, sort_keys=True)
@@ -327,7 +327,7 @@ def report_line(site: Site, where: Where) -> str:
 def hooks_fingerprint(root: str, path: str) -> str:
     """Return a fingerprint of the site's key, which reveals nothing of the key."""
     try:
-        found = files.look_at(files.strip_root(root, path))
+        found = files.look_at(files.inside_root(root, path))
         if found is not None and any(plans.site_key(root, path)):
             return UNFIT
     except PlaceError:
@@ -374,7 +374,7 @@ _MOST_SHOWN = 80
 
 
 def compare_reports(text: str, nodes: Iterable[str]) -> tuple[Finding, ...]:
-    """Return what to mend before slurm.conf may name the files, each with its nodes.
+    """Return what to fix before slurm.conf may name the files, each with its nodes.
 
     `text` has a line "NODE: REPORT" for each. Raises UsageError where there is not one.
     """
@@ -391,9 +391,11 @@ def compare_reports(text: str, nodes: Iterable[str]) -> tuple[Finding, ...]:
         if node not in reports and node.partition(".")[0] not in short:
             why = f": {answers[node][:_MOST_SHOWN]}" if node in answers else ""
             found.setdefault((f"no report{why}", _INSTALL), []).append(node)
-    for node, what, mend in (*_different(reports), *_wrong(reports)):
-        found.setdefault((what, mend), []).append(node)
-    return tuple(Finding(fold(affected), printable(what), printable(mend)) for (what, mend), affected in found.items())
+    for node, what, remedy in (*_different(reports), *_wrong(reports)):
+        found.setdefault((what, remedy), []).append(node)
+    return tuple(
+        Finding(fold(affected), printable(what), printable(remedy)) for (what, remedy), affected in found.items()
+    )
 
 
 def _read(text: str) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
@@ -422,7 +424,7 @@ def _flat(tree: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _different(reports: dict[str, dict[str, str]]) -> Iterator[tuple[str, str, str]]:
-    """Yield node, what is different there from most others, and the mend."""
+    """Yield node, what is different there from most others, and the remedy."""
     for key in sorted({key for report in reports.values() for key in report if key != "problems"}):
         values = Counter(report.get(key, MISSING) for report in reports.values())
         (usual, count), *others = values.most_common()
@@ -430,10 +432,10 @@ def _different(reports: dict[str, dict[str, str]]) -> Iterator[tuple[str, str, s
             continue
         for node, report in reports.items():
             if (value := report.get(key, MISSING)) != usual:
-                yield node, f"{key} is {value[:_SHORT]}, and {usual[:_SHORT]} on {count} others", _mend(key)
+                yield node, f"{key} is {value[:_SHORT]}, and {usual[:_SHORT]} on {count} others", _remedy(key)
 
 
-def _mend(key: str) -> str:
+def _remedy(key: str) -> str:
     if key == "key":
         return "the same key there"
     if key.startswith("chain"):
@@ -444,7 +446,7 @@ def _mend(key: str) -> str:
 
 
 def _wrong(reports: dict[str, dict[str, str]]) -> Iterator[tuple[str, str, str]]:
-    """Yield node, what is wrong there though all may have it alike, and the mend."""
+    """Yield node, a problem that all nodes may share, and the remedy."""
     for node, report in reports.items():
         if report.get("hooks") != "some":
             yield node, "no hooks are installed", _INSTALL
@@ -453,7 +455,7 @@ def _wrong(reports: dict[str, dict[str, str]]) -> Iterator[tuple[str, str, str]]
         for key, value in report.items():
             if key.startswith("chain ") and value == UNKNOWN:
                 name = key.removeprefix("chain ")
-                mend = f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}'
-                yield node, f"{SYSTEM_FILE} does not name the site's own {name}", mend
+                remedy = f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}'
+                yield node, f"{SYSTEM_FILE} does not name the site's own {name}", remedy
         for problem in json.loads(report.get("problems", "[]")):
             yield node, str(problem), "mingle hooks verify slurm there"

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import NetworkError, UsageError, limit, reason
-from mingle_hooks.files import UnfitError, contents, read_bounded
+from mingle_hooks.files import UnusableFileError, contents, read_bounded
 
 Address = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
@@ -78,7 +78,7 @@ def list_entries(path: str) -> list[str]:
 # Which machine this is, so that members can tell whether they share a network stack.
 
 _LONGEST_HOST = 253  # RFC 1035
-# Of a host's name; it cannot begin with the last two. Compiling an expression takes longer than checking all names.
+# Of a host name, which cannot begin with the last two. Compiling a regular expression would cost more than it saves.
 HOST_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 
@@ -89,12 +89,12 @@ def hostname() -> str:
 
 
 def is_hostname(text: str) -> bool:
-    """Tell whether this can be a host's name, as hostname() returns it, of at most 253 characters."""
+    """Return whether this can be a host's name, as hostname() returns it, of at most 253 characters."""
     return 0 < len(text) <= _LONGEST_HOST and not text.strip(HOST_CHARACTERS) and text[0] not in ".-"
 
 
 def is_hostname_or_address(text: str) -> bool:
-    """Tell whether this can be a host's name, or an address without brackets, IPv6 with its zone too."""
+    """Return whether this can be a host's name, or an address without brackets, IPv6 with its zone too."""
     return 0 < len(text) <= _LONGEST_HOST and not text.strip(HOST_CHARACTERS + ":%") and text[0] not in ".-%"
 
 
@@ -168,7 +168,7 @@ class Preference(NamedTuple):
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
 
     def matches(self, name: str | None, *addresses: IPv4Address | IPv6Address) -> bool:
-        """Tell whether an interface of this name, or with one of these addresses, is meant."""
+        """Return whether an interface of this name, or with one of these addresses, is meant."""
         network = self.network
         return name == self.text if network is None else any(address in network for address in addresses)
 
@@ -238,7 +238,7 @@ def _kind(name: str, hardware: str) -> Kind:
 
 
 def is_virtual_name(name: str) -> bool:
-    """Tell whether a name is one that container and machine managers give to guests' networks."""
+    """Return whether a name is one that container and machine managers give to guests' networks."""
     bridge, _, digits = name.partition(_DOCKERS_BRIDGE)
     is_dockers = not bridge and len(digits) == _BRIDGE_DIGITS and not digits.strip("0123456789abcdef")
     return is_dockers or name.startswith(_VIRTUAL)
@@ -322,12 +322,12 @@ def _why_not(interface: Interface, address: Address, *, named: bool) -> str | No
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is a loopback address."""
+    """Return whether an address is a loopback address."""
     return host.startswith("127.") or host == "::1"
 
 
 def is_preferred(host: str, prefer: Sequence[Preference]) -> bool:
-    """Tell whether one of this host's own addresses is on a preferred network. Raises NetworkError."""
+    """Return whether one of this host's own addresses is on a preferred network. Raises NetworkError."""
     address, name = ipaddress.ip_address(host.partition("%")[0]), interface_of(host)
     return any(p.matches(name, address) for p in prefer)
 
@@ -392,7 +392,7 @@ def _rows(path: str, columns: int) -> Iterator[list[str]]:
 
 # Machines have one rail for each GPU, or for two. Fewer interfaces are a node's fast network, or that of its storage.
 FEWEST = 4
-# Only for its GPUs does a node have that many interfaces on one network.
+# A node has this many interfaces on one network only for its GPUs.
 FEWEST_OF_ONE_NETWORK = 8
 
 
@@ -437,7 +437,7 @@ class NcclSetting(NamedTuple):
 
 
 def nccl_settings(environ: Mapping[str, str], root: str = "/") -> dict[str, NcclSetting]:
-    """Return the settings that NCCL will take from its files in the user's environment.
+    """Return the settings that NCCL will take from its files, given the user's environment.
 
     The first file that sets a variable counts: NCCL_CONF_FILE, by default .nccl.conf in the account's home (not HOME),
     then /etc/nccl.conf.
@@ -459,7 +459,7 @@ def nccl_ifname(environ: Mapping[str, str], root: str = "/") -> NcclSetting | No
 
 
 def is_nccl_interface(text: str, name: str) -> bool:
-    """Tell whether NCCL_SOCKET_IFNAME=text selects this interface: eth matches eth0, =eth0 itself, ^eth the others."""
+    """Return whether NCCL_SOCKET_IFNAME=text selects an interface: eth takes eth0, =eth0 only that, ^eth the others."""
     is_others = text.startswith("^")
     rest = text[is_others:]
     is_exact = rest.startswith("=")
@@ -489,7 +489,7 @@ def _nccl_lines(path: str) -> Iterator[tuple[str, str]]:
     """Yield name and value of each line as NCCL reads it: nothing is stripped, and comments begin with `#`."""
     try:
         data = contents(path, most_bytes=_NCCL_MOST_BYTES, refused_mode=0, owners=None)
-    except (OSError, ValueError, UnfitError):
+    except (OSError, ValueError, UnusableFileError):
         return
     for line in data.decode(errors="surrogateescape").split("\n"):
         name, is_setting, value = line.partition("=")

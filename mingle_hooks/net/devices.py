@@ -59,7 +59,7 @@ def visible_gpus(environ: Mapping[str, str], root: str = "/") -> int | None:
 
 
 def has_accelerator(environ: Mapping[str, str], root: str = "/") -> bool:
-    """Tell whether this process may use an accelerator of any make; False only if nothing looks like one.
+    """Return whether this process may use an accelerator of any make; False only if nothing looks like one.
 
     A device file is enough, usable or not: otherwise a program would silently train on the CPU.
     """
@@ -146,7 +146,7 @@ def read_in_child(paths: Sequence[str]) -> dict[str, str] | None:
 
 
 def _send_attributes(pipe: int, paths: Sequence[str]) -> None:
-    """Write a line for each attribute and exit: the parent's code must not go on here."""
+    """Write a line for each attribute and exit: the child must not return to the parent's code."""
     try:
         # If this child is left behind, it must hold no leader's port, and no stream that is read to its end.
         close_descriptors_except(pipe)
@@ -177,7 +177,7 @@ def _receive(pipe: int, within_s: float, pid: int | None = None) -> str | None:
 
 
 def _is_runnable(pid: int) -> bool:
-    """Tell whether a process waits only for a processor: proc(5), field 3."""
+    """Return whether a process waits only for a processor: proc(5), field 3."""
     return read_attribute(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] == ["R"]
 
 
@@ -251,7 +251,7 @@ def gpu_binding(
     is_requested: bool,
     root: str = "/",
 ) -> GpuBinding:
-    """Return how a task can see all GPUs of its node; the scheduler `granted` that many to all of its tasks.
+    """Return the variables that show a task all GPUs of its node; the scheduler `granted` its tasks that many.
 
     There is nothing to change if the task sees several, or if the node has one.
     """

@@ -61,13 +61,13 @@ def listen(address: str, candidates: Sequence[int], port_range: range = DEFAULT_
             return listener
     raise NetworkError(
         f"a free port on {address}",
-        f"all of the {len(wanted)} ports tried are taken{over(wanted)}",
+        f"all of the {len(wanted)} ports tried are taken{time_wait_text(wanted)}",
         "a wider --port-range A-B, or ending what listens there (see `ss -tan`)",
     )
 
 
 def has_ipv6() -> bool:
-    """Tell whether Python and the kernel have IPv6 (not with ipv6.disable=1)."""
+    """Return whether Python and the kernel have IPv6 (not with ipv6.disable=1)."""
     if not socket.has_ipv6:
         return False
     try:
@@ -78,7 +78,7 @@ def has_ipv6() -> bool:
 
 
 # linger(on, 0 s), socket(7): a closed connection is gone at once, without TIME_WAIT.
-GONE_AT_ONCE = struct.pack("ii", 1, 0)
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 def bound(address: str, port: int, *, reuse: bool = False, hold: bool = True) -> socket.socket | None:
@@ -96,7 +96,7 @@ def bound(address: str, port: int, *, reuse: bool = False, hold: bool = True) ->
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))
         if not hold:  # accepted connections inherit it, and the first may come as soon as this listens
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         listener.listen(BACKLOG)
         if reuse:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # hold() needs that
@@ -128,8 +128,8 @@ def hold(listener: socket.socket) -> None:
 def keep(listener: socket.socket) -> None:
     """Hold the port of a listener from `listen`; once it is closed, reserve the port for the framework for 60 s.
 
-    A connection that the server closes first stays in TIME_WAIT: the kernel then gives the port to no bind to port 0,
-    and a plain bind fails, but one with SO_REUSEADDR, as of torch's store and most servers, succeeds. Raises
+    A connection that the server closes first stays in TIME_WAIT: the kernel then never picks the port for a bind to
+    port 0. A plain bind fails, but one with SO_REUSEADDR, as by torch's store and most servers, succeeds. Raises
     NetworkError if this host cannot reach its own address.
     """
     address = listener.getsockname()
@@ -168,7 +168,7 @@ def connect_error(error: OSError, family: int, where: tuple[object, ...]) -> OSE
     return NoPortError(error.errno, f"{which} (sysctl net.ipv4.ip_local_port_range: {among.start} to {among.stop - 1})")
 
 
-def over(wanted: Collection[int]) -> str:
+def time_wait_text(wanted: Collection[int]) -> str:
     """Return, for a message, how many of these ports are in use only by closed connections."""
     ports: dict[str, set[int]] = {_LISTEN: set(), _TIME_WAIT: set()}
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):

@@ -161,7 +161,7 @@ class Connection:
             self._end_soon("it does not read")
 
     def probe_peer(self, every_s: int) -> None:
-        """Have the kernel probe an idle peer so often; the peer's kernel answers for a process that is stopped."""
+        """Have the kernel probe an idle peer every `every_s`; the peer's kernel answers even for a stopped process."""
         _keep_alive(self._sock, {"TCP_KEEPIDLE": every_s, "TCP_KEEPINTVL": every_s, "TCP_KEEPCNT": MOST_KEEPALIVES})
 
     @property

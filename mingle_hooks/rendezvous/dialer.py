@@ -12,7 +12,7 @@ from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import BACKOFF_S, CALL_S, STALLED_S, Connection, Endpoint, dial, notice_loss
 from mingle_hooks.rendezvous.discovery import Context, Discovery
-from mingle_hooks.rendezvous.messages import LONGEST_PART, LOOK, MEMBER_BYTES
+from mingle_hooks.rendezvous.messages import CHECK_HOST, LONGEST_PART, MEMBER_BYTES
 from mingle_hooks.rendezvous.multicast import OneWay
 from mingle_hooks.rendezvous.roster import RejectedPeers, peer_label
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret
@@ -274,8 +274,8 @@ class Search(Discovery):
         expected = f"rank 0{spec.expected_leader} within {after_s} s"
         seen = f"no answer (tried {self.tried()})"
         # A variable left over from another job is likelier than a firewall.
-        mend = f"unset {spec.exported} if another job left it, or {LOOK}" if spec.exported else LOOK
-        return self.refusal() or self.with_local_faults(MissingError(expected, seen, mend))
+        remedy = f"unset {spec.exported} if another job left it, or {CHECK_HOST}" if spec.exported else CHECK_HOST
+        return self.refusal() or self.with_local_faults(MissingError(expected, seen, remedy))
 
     def reject(self, labels: Iterable[str]) -> None:
         """Report the first address that uses another key: further ones are likely the same host's."""
@@ -301,7 +301,7 @@ class Search(Discovery):
         return SecretError(f"the same key as {others} has for this id", here, remedy)
 
     def _relayed(self, endpoint: Endpoint, leader: Endpoint) -> None:
-        """Dial a leader directly instead of its relay: a thief's, or a service's address before a pod's own."""
+        """Dial a leader directly instead of its relay: an attacker's, or a service's address in front of a pod."""
         if endpoint.address not in self._relays and len(self._relays) < MOST_REPORTS:
             self._relays.add(endpoint.address)
             seen = f"{endpoint.address} only relays {leader.address}"

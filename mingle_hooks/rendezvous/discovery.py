@@ -1,4 +1,4 @@
-"""The discovery backends. All that apply run at once, none needs another; a new one is a row of BACKENDS."""
+"""The discovery backends. All that apply run at once and independently; to add one, add a row to BACKENDS."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class HostsBackend:
             self._timer.cancel()
 
     def announce(self, advertisement: Advertisement | None) -> None:
-        """Do nothing: a leader is found by its listening on the job's ports."""
+        """Do nothing: members find a leader because it listens on the job's ports."""
 
     def tried(self) -> str:
         """Return the hosts and ports."""

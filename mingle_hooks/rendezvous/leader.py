@@ -152,7 +152,7 @@ class Session:
 
     def _member_frame(self, kind: int, body: wire.Body) -> None:
         if self.entry is None:
-            raise wire.WireError("nothing to say")
+            raise wire.WireError("not checked in")
         member = self.entry.join_request.member
         if kind == wire.REACHED:
             self._leader.reached(member, wire.integer(body, "offer", 0, 255), wire.address(body, "own"))
@@ -232,7 +232,7 @@ class Acceptor:
     def refuse_replay(self, nonce: bytes) -> None:
         """Record this nonce. Raises WireError if it was used before: its frame may be replayed."""
         if nonce in self._nonces:
-            raise wire.WireError("said before")
+            raise wire.WireError("a repeated nonce")
         self._nonces[nonce] = None
         if len(self._nonces) > MOST_NONCES:
             del self._nonces[next(iter(self._nonces))]
@@ -269,7 +269,7 @@ class Closing:
             answers.send(session, member)
 
     def may_commit(self, member: bytes, lease_s: float, members: int) -> bool:
-        """Record a member's lease, and return whether all, so many besides the leader, now wait long enough."""
+        """Record a member's lease, and return whether all `members` besides the leader now wait long enough."""
         self.leases.promised(member, lease_s)
         # A member that is about to give up is not asked again: it sends GAVE_UP.
         if lease_s <= messages.COMMIT_DELIVERY_S or len(self.leases) != members:

@@ -25,7 +25,7 @@ FILES, BACKLOG, SYN_BACKLOG, SYN_COOKIES, NEIGHBOURS, TRACKED = _SYSCTLS = (
     "net.netfilter.nf_conntrack_max",
 )
 # The leader accepts connections while others come: 16,384 at once formed a world in 7.4 s with a queue of 4,096.
-MEMBERS_OF_A_PLACE = 4
+MEMBERS_PER_QUEUE_ENTRY = 4
 # In a route's flags: it goes through a gateway (linux/route.h).
 _GATEWAY = 2
 
@@ -73,7 +73,7 @@ def shortfalls(nodes: int, limits: Limits) -> list[Shortfall]:
     if limits.kernel.get(SYN_COOKIES) == 0:  # with cookies a full queue of SYNs drops none
         needs[SYN_BACKLOG] = nodes
     for name, needed in needs.items():
-        places = MEMBERS_OF_A_PLACE if name in (BACKLOG, SYN_BACKLOG) else 1
+        places = MEMBERS_PER_QUEUE_ENTRY if name in (BACKLOG, SYN_BACKLOG) else 1
         if places * limits.kernel.get(name, needed) < needed:
             found.append(Shortfall(name, limits.kernel[name], needed, is_fatal=False))
     return found

@@ -223,7 +223,7 @@ class LocalPeers:
     """This node's other tasks, which the first one watches in any loop.
 
     `deadline` is the earliest of all tasks'. `obstacle` is why one of them cannot start the command. `fault` is why
-    there must be no world, once one is gone or one too many.
+    no world may form, once a task is gone or there is one too many.
     """
 
     def __init__(self, listener: socket.socket, host: str, count: int, deadline: float) -> None:

@@ -96,7 +96,7 @@ class MemberSpec(NamedTuple):
 
     @property
     def trusts_addr(self) -> bool:
-        """Whether MASTER_ADDR may be no address of rank 0's host: --master names it too, or a service hides a pod."""
+        """Whether MASTER_ADDR need not be rank 0's own address: --master names it too, or a service fronts a pod."""
         return self.settings.master is not None or bool(self.user_environ.get("KUBERNETES_SERVICE_HOST"))
 
     @property
@@ -401,7 +401,7 @@ class Membership:
         return bool(address) and not is_loopback(address)
 
     def answered(self, offer: int, probe: Probe) -> None:
-        """Probe no worse address than this one, unless other members do not reach it."""
+        """Stop probing worse addresses, unless other members cannot reach this one."""
         if self.reached(offer, probe.own_address) and not self._needs_all and self._may_serve_all(probe.address):
             self._next.cancel()
 
@@ -419,7 +419,7 @@ class Membership:
 GOODBYE_S = 2.0
 # A lost leader is dialled again after so many seconds: it may have lost only this connection.
 CALL_AGAIN_S = 0.2
-# And then every so many seconds by a member that has promised to wait for COMMIT.
+# Seconds between further calls by a member that has promised to wait for COMMIT.
 ASK_AGAIN_S = 1.0
 # So many seconds before its lease ends, a member without COMMIT dials its leader again. A leader sends COMMIT only if
 # leases last longer (COMMIT_DELIVERY_S), so it has been sent by then, or will not be.
@@ -636,4 +636,4 @@ class Follower:
         else:
             missing = f", missing {self.progress.missing}" if self.progress is not None else ""
             expected, seen = f"an answer from rank 0, {label},", f"none{missing}"
-        return self._search.with_local_faults(MissingError(f"{expected} within {after_s} s", seen, messages.LOOK))
+        return self._search.with_local_faults(MissingError(f"{expected} within {after_s} s", seen, messages.CHECK_HOST))

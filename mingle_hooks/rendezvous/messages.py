@@ -139,7 +139,7 @@ LONGEST_AGE_MS = 10**9
 # counts only if other members can write to their directory: a program may not need to.
 OBSTACLES: tuple[Kind, ...] = ("command", "permission", "output", "directory", "unwritable")
 # What to try if a member is missing.
-LOOK = "checking that host's log and firewall, or a longer --timeout"
+CHECK_HOST = "checking that host's log and firewall, or a longer --timeout"
 _STARTS = "a command that every node can start"
 _ONE_LEADER = (
     "unset NODE_RANK if another job left it, --rank 0 on one member only, or another --id if these are two jobs"
@@ -147,7 +147,7 @@ _ONE_LEADER = (
 # Error -> kind -> (expected, seen, remedy); {0}, {1}… are the failure's parts.
 _TEXTS: dict[type[MingleError], dict[Kind, tuple[str, str, str]]] = {
     MissingError: {
-        "missing": ("{0} members within {1} s", "{2}, missing {3}", LOOK),
+        "missing": ("{0} members within {1} s", "{2}, missing {3}", CHECK_HOST),
         "unconfirmed": (
             "{0} members to confirm the world within {1} s",
             "{2}, missing {3}",
@@ -322,7 +322,7 @@ def _obstacle(body: Body, name: str) -> Failure:
 class JoinRequest(NamedTuple):
     """A member's check-in."""
 
-    member: Annotated[bytes, wire.octets(MEMBER_BYTES)]  # random, one per process
+    member: Annotated[bytes, wire.hex_bytes(MEMBER_BYTES)]  # random, one per process
     host: Annotated[str, wire.host_name]
     rank: Annotated[int, within(0, MOST_NODES - 1)] | None
     nodes: Annotated[int, within(1, MOST_NODES)] | None

@@ -242,8 +242,8 @@ GAP_S = 0.02
 # Seconds between the first, second, third… question to one leader: the question or its answer may have been lost. The
 # leader may also be gone, or receive nothing.
 AGAIN_S = (0.2, 0.3, 0.5, 0.5, 1.0, 2.0, 5.0, 20.0)
-# So many of these questions do not wait for its next beacon.
-UNBIDDEN = 2
+# How many of these questions do not wait for its next beacon.
+UNPROMPTED = 2
 # Leaders that are remembered: the one there is, or the candidates of an election.
 MOST_HEARD = 256
 # The budget of all questions that beacons cause: among recorded beacons the real leader waits 2 s at most.
@@ -277,7 +277,7 @@ class Questions:
     def retry_s(self, leader: bytes) -> float | None:
         """Return in how many seconds to ask this leader again without another beacon of it; None: not at all."""
         count, due = self._heard.get(leader, (_ANSWERED, 0.0))
-        return max(due - self._clock(), 0.0) if 0 < count <= UNBIDDEN else None
+        return max(due - self._clock(), 0.0) if 0 < count <= UNPROMPTED else None
 
     def may_ask(self) -> bool:
         """Return whether the budget allows one more question that a beacon causes."""
@@ -431,7 +431,7 @@ ASK_AGAIN_S = (0.1, 1.0, 5.0, 20.0, 30.0)
 HOLD_BACK_S = 0.5
 # The most times that it does so: a replayed beacon must not silence it for good.
 MOST_HOLDS = 4
-# In an election candidates start within so many seconds, the better the sooner, so that few ever send.
+# In an election candidates start within this many seconds, better ones sooner, so that few ever send.
 SPREAD_S = 0.25
 # Beacons under another key whose senders are dialled, so that the leader itself reports the mismatch.
 MOST_DOUBTS = 4

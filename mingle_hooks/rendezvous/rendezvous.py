@@ -55,7 +55,7 @@ class Listeners:
         """Open the port that the user named, for members and for the world. Raises NetworkError if it is in use."""
         # A user may run twice within a minute, while the port of the last run is in TIME_WAIT.
         if port not in self.check_in and not self._open(port, reuse=True, hold=self._hold):
-            seen = f"it in use{ports.over([port])}"
+            seen = f"it in use{ports.time_wait_text([port])}"
             raise NetworkError(f"port {port} free on this host, rank 0", seen, "another port, or leaving it out")
         self.master = port
 
@@ -68,7 +68,7 @@ class Listeners:
                 return
         raise NetworkError(
             f"a free port in {port_range.start}-{port_range.stop - 1} on this host, rank 0",
-            f"all {len(port_range)} are taken{ports.over(port_range)}",
+            f"all {len(port_range)} are taken{ports.time_wait_text(port_range)}",
             "a wider --port-range, or ending what listens there (see `ss -tan`)",
         )
 
@@ -97,7 +97,7 @@ class Listeners:
 # Named hosts that are looked up to find whether this host is one of them.
 MOST_NAMED = 8
 # Descriptors that a leader would like for each member: one for its check-in, others for its probes of addresses.
-OF_A_MEMBER = 4
+DESCRIPTORS_PER_MEMBER = 4
 # A candidate that cannot hold N members has a ticket above all others.
 LAST_TICKETS = 1 << 62
 # Connections without proof that are open at once; the oldest is dropped first. The most is the largest world, arriving
@@ -135,14 +135,14 @@ def stand_as_candidate(
     opened = Listeners(hold=spec.settings.port_hold)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        # First of all: members that dial from now on wait in the kernel, and not until their next attempt.
+        # Listen first: members that dial from now on wait in the kernel instead of for their next attempt.
         if not _open(opened, spec, secret):
             opened.close()
             return None
         if not opened.check_in:  # members that try only the check-in ports find no leader: it is reported if any miss
             first, second = check_in_ports(spec.attempt, secret, spec.settings.port_range)
             taken = f"all check-in ports are taken: {', '.join(map(str, first + second))}"
-            loop.missed(LimitError(Shortage("doors", taken)))
+            loop.missed(LimitError(Shortage("check-in ports", taken)))
 
         own, no_network = _own_addresses(spec)
         what, failure = (own, None) if "MASTER_ADDR" not in spec.pinned else _named_addresses(request)
@@ -184,7 +184,7 @@ def _check_limits(
 
 def _allow_open_files(nodes: int | None) -> int:
     """Raise the limit of open files to what N members need, and return how many connections may be without proof."""
-    allowed = files.raise_open_files_limit(OF_A_MEMBER * (nodes or MOST_NODES) + SPARE_DESCRIPTORS)
+    allowed = files.raise_open_files_limit(DESCRIPTORS_PER_MEMBER * (nodes or MOST_NODES) + SPARE_DESCRIPTORS)
     left = allowed - (nodes or 0) - OWN_DESCRIPTORS
     return max(FEWEST_STRANGERS, min(left, MOST_STRANGERS))
 

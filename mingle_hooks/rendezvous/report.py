@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # The comparison of the members' nodes: no files, no clock, no network.
 
-KINDS = "kinds"  # of nodes: no field, as a job may be heterogeneous
+KINDS = "kinds"  # the finding about kinds of node, which is not a field: a job may be heterogeneous
 
 
 class Compared(NamedTuple):
@@ -175,8 +175,8 @@ MOST_VALUES = 4  # in a line without a majority
 # Variables that differ on the same hosts; more of them share one line.
 MOST_VARIABLES = 2
 MOST_NAMES = 3  # of these in that line
-# A variable with so many values, at least half as many as members, differs by nature.
-FEWEST_OF_NATURE = 3
+# A variable with at least this many values, and half as many as members, is meant to differ.
+FEWEST_BY_DESIGN = 3
 # The ports' findings cover it.
 _NOT_COMPARED = "rdma.link"
 
@@ -196,7 +196,7 @@ def _of(key: str, groups: Sequence[Group]) -> list[Finding]:
         if value is not None:
             values.setdefault(value, []).extend(group.hosts)
     total = sum(len(hosts) for hosts in values.values())
-    if len(values) < 2 or (is_variable(key) and FEWEST_OF_NATURE <= len(values) >= total / 2):  # noqa: PLR2004 - all agree
+    if len(values) < 2 or (is_variable(key) and FEWEST_BY_DESIGN <= len(values) >= total / 2):  # noqa: PLR2004 - all agree
         return []
     ordered = sorted(values, key=lambda value: (-len(values[value]), value))
     field = "environment" if key == MORE else field_name(key)
@@ -252,7 +252,7 @@ _LOW = ("K", *(f"{size}M" for size in (1, 2, 4, 8, 16, 32)))
 
 def marked_without_rdma(groups: Sequence[Group], *, required: bool) -> list[Group]:
     """Return the groups, with `lack` set where they cannot use RDMA though it is required or most similar nodes can."""
-    excess: Counter[tuple[str, ...]] = Counter()  # of those that have RDMA, among those that should all, or all not
+    excess: Counter[tuple[str, ...]] = Counter()  # members with RDMA minus those without, among those that should agree
     for group in groups:
         excess[_base(group.parts)] += -len(group.hosts) if _lack(group.parts) else len(group.hosts)
     return [g._replace(lack=_lack(g.parts) if required or excess[_base(g.parts)] > 0 else "") for g in groups]

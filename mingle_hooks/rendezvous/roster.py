@@ -239,7 +239,7 @@ def _natural(host: str) -> list[tuple[int, int, str]]:
 
 
 def order_by_switch(paths: Sequence[str]) -> list[int]:
-    """Return the places of the members, whose paths are in the usual order, in the order by switch.
+    """Return the members' indices in the order by switch; `paths` are in the usual order.
 
     The first member stays the first. Switches are in the order of their first members, so that little changes; members
     without a known switch stay together, as if below one of their own.

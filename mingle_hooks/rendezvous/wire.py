@@ -240,7 +240,7 @@ def flag(body: Body, name: str) -> bool:
     return value
 
 
-def octets(size: int) -> Reader:
+def hex_bytes(size: int) -> Reader:
     """Return the reader of `size` bytes, written as hex digits."""
     return lambda body, name: hexadecimal(body, name, size)
 
@@ -383,7 +383,7 @@ class Material(bytes):
 
 
 class Attempt(NamedTuple):
-    """Id, step, restarts and run: a requeued job never meets its own past.
+    """Id, step, restarts and run: a requeued job never meets members of its earlier run.
 
     `run` distinguishes a rerun from the first run where the scheduler does not count them. It is part of the key and of
     no name: names are public, and on PBS it derives from the job's cookie, which starts tasks on the job's hosts.

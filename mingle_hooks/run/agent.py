@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from mingle_hooks import values
 from mingle_hooks.errors import MingleError, NetworkError, UsageError
-from mingle_hooks.files import UnfitError, contents, fill_standard_descriptors, own_program_argv
+from mingle_hooks.files import UnusableFileError, contents, fill_standard_descriptors, own_program_argv
 from mingle_hooks.net.addresses import hostname
 from mingle_hooks.net.ports import HIGHEST
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer, dial
@@ -49,7 +49,7 @@ class Options(NamedTuple):
         texts = {f"--{name}": name for name in ("host", "local", "environ", "keep")}
         found: tuple[dict[str, Any], tuple[str, ...]] | None = split_call(arguments, {"--stdin": "is_stdin"}, texts)
         if found is None or found[1]:
-            raise _bad("options of a supervisor's", " ".join(arguments))
+            raise _bad("options of an agent", " ".join(arguments))
         return cls(**found[0])
 
     def argv(self) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ class Approach:
             self._dial(address)
 
     def close(self, but: Link | None = None) -> None:
-        """Give up, but for one link."""
+        """Close all links but one, and give up."""
         self.is_over = True
         for link in self._links.values():
             if link is not but:
@@ -441,7 +441,7 @@ def _read(options: Options) -> bytes:
     private = stat.S_IRWXG | stat.S_IRWXO
     try:
         return contents(options.environ, most_bytes=MOST_BYTES, refused_mode=private, owners=(os.getuid(),))
-    except UnfitError as wrong:
+    except UnusableFileError as wrong:
         raise UsageError(wrong.expected, wrong.seen, wrong.remedy) from None
     except OSError as wrong:
         raise UsageError("the run's environment", f"{options.environ}: {wrong.strerror}", "mingle run again") from None

@@ -105,7 +105,7 @@ class Roster:
             self.absences.pop(self.host(place), None)
 
     def is_wanted(self, host: str) -> bool:
-        """Tell whether an attempt may take a host."""
+        """Return whether an attempt may take a host."""
         return not self._has_spares or self.failures[host] < MOST_FAILURES
 
     def here(self) -> list[str]:
@@ -133,7 +133,7 @@ class Roster:
         return tuple(dict.fromkeys(self.host(place) for place, state in enumerate(self.state) if state == "lost"))
 
     def is_complete(self, most: int) -> bool:
-        """Tell whether the hosts that are to train are here, and no host still to come would get a rank instead."""
+        """Return whether the hosts that are to train are here, and no host still to come would get a rank instead."""
         here = self.here()
         is_chosen = len(here) >= most and all(host in here for host in self._hosts[:most])
         return bool(here) and (is_chosen or not self.awaited())
@@ -186,7 +186,7 @@ class Stopping:
         return earliest(self.by, self._warn_at, self._limit_at)
 
     def is_limit(self, number: int, now: float) -> bool:
-        """Tell whether a signal is the scheduler's at the time limit: TERM after the warning, or at the job's end."""
+        """Return whether a signal is the scheduler's at the time limit: TERM after the warning, or at the job's end."""
         return number == TERM and (self.was_warned or now > self.end_at - _CLOCKS_S)
 
     def stop(self, number: int, now: float, status: int | None = None) -> bool:
@@ -198,7 +198,7 @@ class Stopping:
         return True
 
     def is_warning_due(self, now: float) -> bool:
-        """Tell once when the warning is due."""
+        """Return True once, when the warning is due."""
         if not is_past(self._warn_at, now):
             return False
         self._warn_at = None
@@ -206,21 +206,21 @@ class Stopping:
         return True
 
     def is_warning(self, number: int, now: float) -> bool:
-        """Tell whether a signal is the warning; one that otherwise ends the run is, only about the warning's time."""
+        """Return whether a signal is the warning; one that otherwise ends the run counts only near its time."""
         is_warning = number == self._plan.warn_signal and (number not in ENDS or self._is_near(now))
         if is_warning:
             self.was_warned, self._warn_at = True, None
         return is_warning
 
     def is_repeated(self, number: int, now: float) -> bool:
-        """Tell whether a signal is the warning that our clock has given."""
+        """Return whether a signal is the warning that our clock has given."""
         return self._warned_by_clock and number == self._plan.warn_signal and self._is_near(now)
 
     def _is_near(self, now: float) -> bool:
         return self._warning is not None and abs(now - self._warning) <= NEAR_S
 
     def is_limit_due(self, now: float) -> bool:
-        """Tell once when the time has come to end."""
+        """Return True once, when the time has come to end."""
         if not is_past(self._limit_at, now):
             return False
         self._limit_at = None
@@ -233,7 +233,7 @@ def earliest(*times: float | None) -> float | None:
 
 
 def is_past(at: float | None, now: float) -> bool:
-    """Tell whether a time has come; None never does."""
+    """Return whether a time has come; None never does."""
     return at is not None and now >= at
 
 
@@ -488,10 +488,10 @@ def _what(cause: Cause) -> str:
         what = "no sign of life" if cause.kind == "silent" else "cut off from all other nodes"
         return f"{what} for {cause.silent_s or 0:.0f} s"
     if cause.kind == "gone":
-        return f"its supervisor was killed or lost its connection {after}"
+        return f"its agent was killed or lost its connection {after}"
     if cause.kind == "absent":  # with the starter's last output, where that has ended
         how = "could not be started" if cause.tail else f"did not start within {cause.after_s:.0f} s"
-        return f"its supervisor {how}"
+        return f"its agent {how}"
     if cause.kind == "unformed":
         return f"no world formed {after} (status {cause.status})"
     oom = ": out of memory" if cause.is_oom else ""

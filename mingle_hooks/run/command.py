@@ -294,7 +294,7 @@ def _exceptions(text: str) -> list[tuple[str, str]]:
 # faulthandler.enable(): SIGABRT then makes a process write the stacks of all its threads, and end, which it would next
 # anyway. Other signals have other meanings: torchrun's agent ends its workers at SIGQUIT, and USR1 and USR2 warn.
 
-# The most py-spy at once, and the last seconds of the time, which processes that get SIGABRT have.
+# How many py-spy run at once, and the last seconds of the time, reserved for processes that get SIGABRT.
 MOST_AT_ONCE, WRITE_S = 8, 3.0
 _LOOK_S = 0.02
 _STACKS_BYTES = 64 * 1024
@@ -385,7 +385,7 @@ class StackReader:
         return f"process {pid}: no stack ({why}, and PYTHONFAULTHANDLER=1 is not set)"
 
 
-# What COMMAND leaves behind has so long after TERM, in seconds.
+# The grace after TERM for what COMMAND leaves behind, in seconds.
 _LEFTOVER_GRACE_S = 1.0
 # Wait for output so long after the last process has ended: somebody else may hold the pipe.
 _DRAIN_S = 1.0

@@ -216,7 +216,7 @@ class Hub:
             self.on_event(Paused(place, silent_s))
 
     def _is_isolated(self) -> bool:
-        """Tell whether this host is cut off: neither agents nor kernels of several other hosts answer."""
+        """Return whether this host is cut off: neither agents nor kernels of several other hosts answer."""
         others = [
             (self._places[at].host, agent) for at, agent in self.here.items() if self._places[at].host != self._own
         ]

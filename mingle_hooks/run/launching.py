@@ -45,7 +45,7 @@ class Sockets:
         self.port, sockets = open_listeners(chosen, (socket.SOCK_STREAM, socket.SOCK_DGRAM), is_local=is_local)
         if not self.port:
             seen = f"{len(chosen)} of {port_range.start}-{port_range.stop - 1} are taken"
-            raise NetworkError("a free port for the supervisors", seen, "a wider --port-range")
+            raise NetworkError("a free port for the agents", seen, "a wider --port-range")
         self.datagrams = [sock for sock in sockets if sock.type & socket.SOCK_DGRAM]
         self.listeners = [sock for sock in sockets if sock not in self.datagrams]
         six, four = (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO), (socket.IPPROTO_IP, IP_PKTINFO)
@@ -164,7 +164,7 @@ class Processes:
             process.pipe.close()
 
 
-# An event's command has so long, in seconds; and so many events may wait for it.
+# The time limit of an event's command, in seconds, and how many events may wait for it.
 EVENT_S, MOST_EVENTS = 10.0, 1000
 
 

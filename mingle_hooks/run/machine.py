@@ -243,7 +243,7 @@ class Machine:
         return self.phase not in ("gathering", "running") or self.stopping.request is not None
 
     def has_formed(self, place: int | None = None) -> bool:
-        """Tell whether the attempt's world has formed, at one place or at all."""
+        """Return whether the attempt's world has formed, at one place or at all."""
         return len(self._formed) == len(self.ranks) if place is None else place in self._formed
 
     def begin(self, now: float) -> list[Action]:

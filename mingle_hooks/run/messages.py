@@ -143,7 +143,7 @@ class Join(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """How long no heartbeat may come: from a host that does not answer, and from a process on a host that does.
+    """How long heartbeats may be missing: from a host that does not answer, and from a process on a host that does.
 
     The second is longer: the process may be stopped, by Ctrl-Z or by a file system that hangs, and go on later.
     """
@@ -157,7 +157,7 @@ class Silence(NamedTuple):
         return max(1, min(5, int(self.host_s / 3)))
 
     def is_over(self, silent_s: float, unacknowledged_s: float) -> bool:
-        """Tell whether the other side is lost, by its last heartbeat and its kernel's last acknowledgement."""
+        """Return whether the other side is lost, by its last heartbeat and its kernel's last acknowledgement."""
         does_host_answer = unacknowledged_s <= 2 * self.probe_s + 1
         return silent_s >= (self.process_s if does_host_answer else self.host_s)
 
@@ -354,7 +354,7 @@ def heartbeat_interval_s(silence_s: float) -> float:
 
 @lru_cache(maxsize=4)
 def _tag(secret: Secret) -> bytes:
-    """Return what all datagrams of a run begin with, so that those of others cost no MAC."""
+    """Return the prefix of all datagrams of a run, so that others are dropped without computing a MAC."""
     return secret.mac(b"run")[:_TAG_BYTES]
 
 
@@ -403,7 +403,7 @@ class Link(Connection):
         self._nonce = os.urandom(wire.NONCE_BYTES)
         self._secret, self.is_runner = secret, is_runner
         self._sealer: wire.Sealer | None = None
-        self._is_proved = False  # by a sealed wire.frame of the other side
+        self._is_proved = False  # by a sealed frame of the other side
         self.on_message: Callable[[int, Body], None] = lambda _kind, _body: None
         self.on_output: Callable[[int, bytes], None] = lambda _kind, _data: None
         self.on_proved: Callable[[], None] = lambda: None
@@ -434,7 +434,7 @@ class Link(Connection):
             self.on_message(kind, body)
 
     def _greet(self, kind: int, payload: bytes) -> None:
-        """Take the other side's nonce; the first sealed wire.frame proves the rest."""
+        """Take the other side's nonce; the first sealed frame proves the rest."""
         if kind != (HELLO if self.is_runner else CHALLENGE):
             raise WireError("not a greeting")
         theirs = wire.hexadecimal(wire.decode(payload), "nonce", wire.NONCE_BYTES)
@@ -513,9 +513,9 @@ def report_formed(descriptor: str, view: View) -> None:
     """Write the world to the pipe of this number, and close it. Raises UsageError."""
     pipe = number(descriptor, least=3, most=1 << 20) or -1
     address = {"addr": view.world.master_addr, "port": view.world.master_port}
-    world = {"nodes": view.world.nodes or 1, **address, "spent": view.spent}
+    world = {"nodes": view.world.nodes or 1, **address, "spent": view.durations_ms}
     try:
         os.write(pipe, values.to_json(world).encode())
         os.close(pipe)
     except OSError:
-        raise UsageError("a supervisor's pipe", f"none in MINGLE_RUN_FORMED={descriptor}", "to unset it") from None
+        raise UsageError("an agent's pipe", f"none in MINGLE_RUN_FORMED={descriptor}", "to unset it") from None

@@ -27,7 +27,7 @@ from mingle_hooks.run.messages import ERR, OUT
 from mingle_hooks.run.processes import widen_pipe
 
 
-def set_unblocked(descriptor: int) -> int | None:
+def open_nonblocking(descriptor: int) -> int | None:
     """Return a descriptor of the same pipe, terminal, socket or device that does not block; None for a file.
 
     It is opened anew: the flags of the stream itself belong to all processes that have it, the user's shell included.
@@ -80,7 +80,7 @@ class FileWriter:
         return self._given_bytes - self.taken_bytes
 
     def start(self) -> None:
-        """Start the thread, once. Raises LimitError for want of threads."""
+        """Start the thread, once. Raises LimitError if no thread is left."""
         if self._thread is not None:
             return
         # A daemon, as this process has to end though its file system may never answer.
@@ -174,7 +174,7 @@ class Writer:
         self.on_gone: Callable[[], None] = lambda: None
         self.on_room: Callable[[], None] = lambda: None
         self.on_fault: Callable[[str], None] = lambda _reason: None
-        own = set_unblocked(descriptor)
+        own = open_nonblocking(descriptor)
         self._is_file = own is None
         if self._is_file:
             files.start()

@@ -103,7 +103,7 @@ def spawn(argv: tuple[str, ...], environ: Mapping[str, str], stdin: int, **optio
 
 
 def catches_signal(pid: int, number: int) -> bool:
-    """Tell whether a process has a handler for a signal."""
+    """Return whether a process has a handler for a signal."""
     with suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
         for line in file:
             if line.startswith(b"SigCgt:"):
@@ -112,7 +112,7 @@ def catches_signal(pid: int, number: int) -> bool:
 
 
 def has_input() -> bool:
-    """Tell whether something waits at stdin that nobody types."""
+    """Return whether something waits at stdin that nobody types."""
     try:
         return not os.isatty(0) and any(fcntl.ioctl(0, termios.FIONREAD, bytes(4)))
     except OSError:  # closed, or a device
@@ -120,12 +120,12 @@ def has_input() -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     return (stat_fields(pid) or [b"X"])[0] not in (b"Z", b"X")
 
 
 def is_python(pid: int) -> bool:
-    """Tell whether a process is an interpreter, by the name of its program."""
+    """Return whether a process is an interpreter, by the name of its program."""
     try:
         return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
     except OSError:  # it ended meanwhile, or has become another user's
@@ -343,7 +343,7 @@ class OomCounter(NamedTuple):
         return cls("", 0)
 
     def has_grown(self) -> bool:
-        """Tell whether a process was killed since."""
+        """Return whether a process was killed since."""
         return (count_oom_kills(self.path) or 0) > self.before
 
 

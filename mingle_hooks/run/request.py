@@ -50,7 +50,7 @@ class Options(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One run: the plan, and what the state machine needs not know."""
+    """One run: the plan, and what the state machine need not know."""
 
     plan: Plan
     starter: Starter
@@ -195,7 +195,7 @@ def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation)
         limit = job.end - time.time()
     name = options.warn_signal.upper().removeprefix("SIG")
     if name not in _WARNINGS:
-        raise UsageError(f"a signal out of {', '.join(_WARNINGS)}", options.warn_signal, "--warn-signal USR1")
+        raise UsageError(f"a signal: {', '.join(_WARNINGS)}", options.warn_signal, "--warn-signal USR1")
     return Plan(
         hosts=job.hosts,
         slots=job.agents,

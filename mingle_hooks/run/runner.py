@@ -173,7 +173,7 @@ class Runner:
         self._writer = StatusWriter(self._loop, directory, lambda: self._state.status(fixed), self._warn)
 
     def close(self) -> None:
-        """Write no more, and tell who asks that the run has ended."""
+        """Stop writing, and tell waiting callers that the run has ended."""
         self._output.files.close()
         status = self.status if self.is_over else None
         if self._writer is not None:
@@ -418,7 +418,7 @@ def run_again(request: Request, runner: Runner) -> int:
     if not runner.machine.had_world and not requeues.may_go_on():
         requeues.reset()  # a person who queues it from now on has seen why it ended
         raise MissingError(
-            "a world", f"none, {MOST + 1} times in a row: the job is not requeued", "what mingle printed above"
+            "a world", f"none, {MOST_REQUEUES + 1} times in a row: the job is not requeued", "what mingle printed above"
         )
     import subprocess
 
@@ -426,8 +426,8 @@ def run_again(request: Request, runner: Runner) -> int:
     return max(status, 0) or INFRASTRUCTURE
 
 
-# So often in a row a job without a world is queued again: a lasting fault, such as a firewall, would do so for ever.
-MOST = 3
+# How often in a row a job without a world is requeued: a permanent fault, such as a firewall, would repeat forever.
+MOST_REQUEUES = 3
 # Schedulers whose job, queued again, is a new one with another id.
 _NEW_JOBS = ("pbs", "torque")
 
@@ -453,7 +453,7 @@ class Requeues:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             with open(self._path, "ab") as file:
                 file.write(b".")
-            return os.path.getsize(self._path) <= MOST
+            return os.path.getsize(self._path) <= MOST_REQUEUES
         except OSError:
             return True
 

@@ -57,11 +57,11 @@ def run_command(request: Request) -> int:
         launching.start(request.plan.hosts)
         from mingle_hooks.run import runner  # 10 ms, while the agents start
 
-        its = runner.Runner(loop, request, launching)
-        stack.callback(its.close)
-        its.begin(signals)
-        loop.run(lambda: its.is_over)
-    return runner.run_again(request, its) if request.options.again else its.status
+        active = runner.Runner(loop, request, launching)
+        stack.callback(active.close)
+        active.begin(signals)
+        loop.run(lambda: active.is_over)
+    return runner.run_again(request, active) if request.options.again else active.status
 
 
 # `mingle exec --together`: rank 0's process is the runner, and starts its own host's agent; each other member becomes

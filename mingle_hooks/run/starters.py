@@ -1,7 +1,7 @@
 """Starters: how each scheduler starts a program on the hosts of a job, a row each in the table at the end.
 
-Also which hosts a run has, and the environment of its agents: octets, and a file that only this user can read,
-for what hands on none.
+It also finds a run's hosts, and packs its agents' environment: as bytes, and in a file that only this user can read
+for starters that pass no environment on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.slurm import MOST_COMPONENTS, MOST_GPUS
 from mingle_hooks.values import number
 
-# A grace is so much shorter than the scheduler's own wait, which leaves time to report the end.
+# The grace period is this much shorter than the scheduler's own wait, to leave time to report the end.
 _MARGIN_S = 2.0
 # How long squeue and qstat may take, in seconds.
 _ASK_S = 2.0
@@ -237,7 +237,7 @@ _PLAIN = HOST_CHARACTERS + "/@%+=:,"
 
 
 def _is_plain(text: str) -> bool:
-    """Tell whether a shell reads this as one argument, unchanged."""
+    """Return whether a shell reads this as one argument, unchanged."""
     return bool(text) and not text.strip(_PLAIN)
 
 
@@ -369,7 +369,7 @@ _ALWAYS = (
 )
 # One on a host gets all that the job has there, and is no task of an MPI program: COMMAND may start one.
 _PER_NODE = ("--mem-bind=none", "--mpi=none")
-# What they do to a step that is not a user's: labels cut lines, a limit or a file name would end or hide it.
+# These harm a step that is not the user's own: labels cut lines, a limit would end it, a file name would hide it.
 _NEVER = (
     *("SLURM_LABELIO", "SLURM_UNBUFFEREDIO", "SLURM_TIMELIMIT", "SLURM_SRUN_MULTI", "SLURM_BCAST"),
     "SRUN_SEGMENT_SIZE",  # what a part of the hosts need not be a multiple of
@@ -595,7 +595,7 @@ TABLE = (
         # A task's own. PBS_NODEFILE is not: on the first host a task has none, and its path is the same everywhere.
         keeps=(
             *("PBS_NODENUM", "PBS_TASKNUM", "PBS_MOMPORT", "PBS_JOBDIR", "NCPUS", "TMPDIR", "HOSTNAME"),
-            # Of the hook that gives each job its GPUs: by their ids, which are others on each host.
+            # Set by the hook that gives each job its GPUs, by ids that differ between hosts.
             *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
         ),
         reads=_PBS_READS,
@@ -657,7 +657,7 @@ def cancel_argv(scheduler: str, job: str, environ: Mapping[str, str]) -> tuple[s
 
 
 def is_alone(facts: JobFacts) -> bool:
-    """Tell whether nothing has to be started elsewhere: no job, or one node's of a scheduler that has no starter."""
+    """Return whether nothing has to be started elsewhere: no job, or one node's of a scheduler that has no starter."""
     is_one = facts.nodes == 1 and facts.task_rank is None and facts.scheduler not in _BY_NAME
     return facts.scheduler == "none" or is_one
 

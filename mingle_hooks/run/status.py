@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import MingleError, NetworkError, PlaceError, SecretError, SettingsError, UsageError, reason
-from mingle_hooks.files import UnfitError, contents, write_new
+from mingle_hooks.files import UnusableFileError, contents, write_new
 from mingle_hooks.net import addresses
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Loop, dial
@@ -48,7 +48,7 @@ NodePhase = Literal["missing", "waiting", "forming", "running", "ended", "lost"]
 class RunnerProcess(NamedTuple):
     """A machine, as one boot and one pid namespace of it; a pid; when that process began (0: not known).
 
-    By it a runner that was killed differs from one that is out of reach.
+    It distinguishes a killed runner from one that is out of reach.
     """
 
     machine: Annotated[str, wire.printable_text(64)]
@@ -219,7 +219,7 @@ def _read(path: str, name: str, within: int, note: Callable[[str], None]) -> Run
         return status._replace(state=_state_now(status, age_s))
     except FileNotFoundError:  # it was a week old
         return None
-    except UnfitError as wrong:
+    except UnusableFileError as wrong:
         note(f"left out: {wrong.seen}; expected {wrong.expected}")
     except (OSError, ValueError, RecursionError, WireError) as error:
         note(f"left out: {where}, not a run's file: {reason(error)}")

@@ -1,4 +1,4 @@
-"""The schedulers but Slurm and PBS, and `detect`, which finds the one at work; a new one is a function and a row.
+"""All schedulers except Slurm and PBS, and `detect`, which finds the active one; to add one, add a function and a row.
 
 The innermost wins, in this order:
 
@@ -80,16 +80,16 @@ def lsf(environ: Mapping[str, str]) -> JobFacts | None:
 
 def _lsf_slots(read: Variables) -> hostlist.Slots:
     """Return host -> slots; LSB_HOSTS is not set if it would be too long, the others always are."""
-    if text := read.long("hosts", "LSB_MCPU_HOSTS"):
+    if text := read.raw("hosts", "LSB_MCPU_HOSTS"):
         return _counted_hosts(text, text.split())
-    if path := read.long("hosts", "LSB_DJOB_HOSTFILE"):
+    if path := read.raw("hosts", "LSB_DJOB_HOSTFILE"):
         return hostlist.read_nodefile(path)
-    text = read.long("hosts", "LSB_HOSTS") or ""
+    text = read.raw("hosts", "LSB_HOSTS") or ""
     return _counted_hosts(text, [part for host in text.split() for part in (host, "1")])
 
 
 def _counted_hosts(text: str, parts: list[str]) -> hostlist.Slots:
-    """Return host -> slots from hosts, each before its number, as in ``h1 4 h2 4``."""
+    """Return host -> slots from a list of hosts, each followed by its slots: ``h1 4 h2 4``."""
     if len(text) > LONGEST_TEXT:
         raise FactsError(f"a host list of at most {LONGEST_TEXT} characters", f"{len(text)}", "--nodes and --rank")
     slots: hostlist.Slots = {}
@@ -113,7 +113,7 @@ def oar(environ: Mapping[str, str]) -> JobFacts | None:
     job_id = read.text("job_id", "OAR_JOB_ID", "OAR_JOBID", pattern="[0-9]{1,12}")
     if job_id is None:
         return None
-    path = read.long("hosts", "OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES")
+    path = read.raw("hosts", "OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES")
     return facts.of_slots("oar", job_id, hostlist.read_nodefile(path) if path else {}, read.sources)
 
 
@@ -130,7 +130,7 @@ def sge(environ: Mapping[str, str]) -> JobFacts | None:
     read = Variables(environ)
     job_id = read.text("job_id", "JOB_ID", pattern="[0-9]{1,12}")
     task = read.text("array_task", "SGE_TASK_ID", pattern="undefined|[0-9]{1,12}")
-    path = read.long("hosts", "PE_HOSTFILE")
+    path = read.raw("hosts", "PE_HOSTFILE")
     if job_id is None or not (task or path):
         return None
     host_count = read.number("nodes", "NHOSTS", least=1, most=MOST_NODES)
@@ -266,7 +266,7 @@ def given(environ: Mapping[str, str]) -> JobFacts | None:
     )
 
 
-# A Kubernetes pod, best one of an Indexed Job.
+# A Kubernetes pod, preferably of an Indexed Job.
 #
 # Source: Kubernetes' documentation, "Indexed Job": JOB_COMPLETION_INDEX, and host names JOB-INDEX.
 def kubernetes(environ: Mapping[str, str]) -> JobFacts | None:

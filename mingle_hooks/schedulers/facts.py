@@ -163,7 +163,7 @@ class Variables:
         """Return the first set variable. Raises FactsError if it is too long, not printable or not like `pattern`."""
         import re  # 5 ms with its imports, which most members need for nothing else
 
-        value = self.long(fact, *names)
+        value = self.raw(fact, *names)
         if value is None:
             return None
         if len(value) > LONGEST_ID or not value.isprintable() or not re.fullmatch(pattern, value):
@@ -173,14 +173,14 @@ class Variables:
 
     def digits(self, fact: str, *names: str, longest: int, signed: bool = False) -> str | None:
         """Return the first set variable as text. Raises FactsError unless it has one to `longest` digits."""
-        value = self.long(fact, *names)
+        value = self.raw(fact, *names)
         if value is not None and number(value.removeprefix("-" * signed), most=10**longest - 1) is None:
             raise _bad(self.sources[fact], f"at most {longest} digits", value)
         return value
 
     def host(self, fact: str, *names: str, address: bool = False) -> str | None:
         """Return the first set variable. Raises FactsError unless it is a host name, or with `address` an address."""
-        value = self.long(fact, *names)
+        value = self.raw(fact, *names)
         fits = is_hostname_or_address if address else is_hostname
         if value is not None and not fits(value):
             raise _bad(self.sources[fact], "a host name of letters, digits and . _ -", value)
@@ -188,14 +188,14 @@ class Variables:
 
     def number(self, fact: str, *names: str, least: int = 0, most: int = MOST_TASKS) -> int | None:
         """Return the first set variable as a number. Raises FactsError unless it is from `least` to `most`."""
-        value = self.long(fact, *names)
+        value = self.raw(fact, *names)
         if value is None:
             return None
         if (found := number(value, least=least, most=most)) is None:
             raise _bad(self.sources[fact], f"a number from {least} to {most}", value)
         return found
 
-    def long(self, fact: str, *names: str) -> str | None:
+    def raw(self, fact: str, *names: str) -> str | None:
         """Return the first set variable unchecked: the caller parses it."""
         for name in names:
             if value := self.environ.get(name, ""):

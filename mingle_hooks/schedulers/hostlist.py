@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.files import UnfitError, contents
+from mingle_hooks.files import UnusableFileError, contents
 from mingle_hooks.net.addresses import HOST_CHARACTERS, is_hostname
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_TASKS
 from mingle_hooks.values import number
@@ -207,7 +207,7 @@ def read_pe_hostfile(path: str) -> Slots:
 
 
 def is_readable(path: str) -> bool:
-    """Tell whether this process may read a file; False for an invalid name."""
+    """Return whether this process may read a file; False for an invalid name."""
     try:
         return os.access(path, os.R_OK)
     except ValueError:
@@ -218,7 +218,7 @@ def _lines(path: str) -> list[str]:
     """Return the lines that are not blank, stripped."""
     try:
         data = contents(path, most_bytes=LONGEST_FILE, refused_mode=0, owners=None)
-    except UnfitError as wrong:
+    except UnusableFileError as wrong:
         raise _bad_nodefile(path, f"not {wrong.expected}") from None
     except (OSError, ValueError) as error:
         raise _bad_nodefile(path, getattr(error, "strerror", None) or str(error)) from None

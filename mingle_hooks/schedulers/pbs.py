@@ -3,7 +3,7 @@
 Source: the PBS User's Guide (environment variables, pbsdsh, pbs_tmrsh) and recorded environments.
 
 The job script runs on the first host only; the other hosts run only what it starts by pbs_tmrsh or pbsdsh. So the
-script of a job with several hosts is no member (`is_batch`): it would wait for hosts that it has still to start. It
+script of a job with several hosts is not a member (`is_batch`): it would wait for hosts that it has yet to start. It
 starts one task on each host, its own included, and these are the members; their `step` is "". pbsdsh starts a task for
 each slot instead: with `--scope task` PBS_TASKNUM gives each its slot.
 
@@ -39,7 +39,7 @@ def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> Job
     if job_id is None:
         return None
     node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
-    path = read.long("hosts", "PBS_NODEFILE") or _spooled_nodefile(read, job_id, configuration)
+    path = read.raw("hosts", "PBS_NODEFILE") or _spooled_nodefile(read, job_id, configuration)
     slots = hostlist.read_nodefile(path) if path else {}
     is_batch = len(slots) > 1 and node_rank in (0, None) and _is_script(read)
     found = _placed(read, of_slots("pbs", job_id, slots, read.sources), node_rank, is_batch=is_batch)
@@ -131,7 +131,7 @@ def torque(environ: Mapping[str, str]) -> JobFacts | None:
     if job_id is None or not any(environ.get(name) for name in ("PBS_NUM_NODES", "PBS_VNODENUM", "PBS_NP")):
         return None
     node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
-    path = read.long("hosts", "PBS_NODEFILE")
+    path = read.raw("hosts", "PBS_NODEFILE")
     if node_rank and path and not hostlist.is_readable(path):
         path = None
     slots = hostlist.read_nodefile(path) if path else {}
@@ -148,7 +148,7 @@ def torque(environ: Mapping[str, str]) -> JobFacts | None:
 
 def _torque_gpus(read: Variables, hosts: tuple[str, ...], node_rank: int | None) -> int | None:
     """Return the number of this host's lines ``host-gpuN`` in PBS_GPUFILE."""
-    path = read.long("gpus", "PBS_GPUFILE")
+    path = read.raw("gpus", "PBS_GPUFILE")
     if path is None or node_rank is None or node_rank >= len(hosts) or not hostlist.is_readable(path):
         return None
     if os.path.getsize(path) == 0:

@@ -141,7 +141,7 @@ def _components(read: Variables, job_id: str) -> list[tuple[str, ...]]:
 
 
 def _hosts(read: Variables, *names: str) -> tuple[str, ...]:
-    text = read.long("hosts", *names)
+    text = read.raw("hosts", *names)
     return () if text is None else tuple(dict.fromkeys(hostlist.expand(text)))
 
 
@@ -172,7 +172,7 @@ def _unless_sorted(in_order: tuple[str, ...], own: str | None, node_rank: int | 
 
 
 def _counts(read: Variables, name: str) -> tuple[int, ...]:
-    text = read.long("tasks_per_node", name)
+    text = read.raw("tasks_per_node", name)
     return hostlist.expand_counts(text) if text else _NO_COUNTS
 
 
@@ -202,7 +202,7 @@ def _local_count(read: Variables, per_node: tuple[int, ...], node_rank: int | No
 def _gpus(read: Variables) -> int | None:
     """Return the GPUs on this node: Slurm's count, else the length of its list such as ``0-3,6``."""
     number = read.number("gpus", "SLURM_GPUS_ON_NODE", most=MOST_GPUS)
-    listed = read.long("gpus", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS") if number is None else None
+    listed = read.raw("gpus", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS") if number is None else None
     return len(hostlist.expand(f"[{listed}]", most=MOST_GPUS)) if listed else number
 
 

@@ -1,1 +1,1 @@
-"""Job scripts: one job description, a script for each scheduler, and the lint of scripts that are there."""
+"""Job scripts: one job description, a script for each scheduler, and a linter for existing scripts."""

@@ -660,7 +660,7 @@ SCHEDULERS = {name: scheduler for scheduler in TABLE for name in (scheduler.name
 def scheduler(name: str) -> Scheduler:
     """Return the scheduler of this name. Raises UsageError."""
     if name not in SCHEDULERS:
-        raise UsageError(f"a scheduler out of {', '.join(SCHEDULERS)}", name, nearest(name, SCHEDULERS))
+        raise UsageError(f"a scheduler: {', '.join(SCHEDULERS)}", name, nearest(name, SCHEDULERS))
     return SCHEDULERS[name]
 
 
@@ -699,6 +699,6 @@ def _requested(job: Job) -> Iterator[tuple[str, object]]:
 def users_directive(text: str) -> str:
     """Return a directive of the user's as it is, if it is one line that does not go on. Raises UsageError."""
     if not text.isprintable() or text.rstrip().endswith("\\"):  # qsub looks for it before trailing spaces
-        can = "one printable line that no backslash ends"
+        can = "one printable line that does not end with a backslash"
         raise refused("directive", text, can, "another --directive for each line")
     return text

@@ -134,7 +134,7 @@ class Assignment(NamedTuple):
 class Arg(NamedTuple):
     """A word of a command that is started: without quotes, and which of its `$` the batch script expands.
 
-    `word` is where it is written, and `use` the variable that stands for it alone, or the same.
+    `word` is where it is written; `use` is the variable that expands to it, or `word` itself.
     """
 
     text: str
@@ -176,11 +176,11 @@ class Launch(NamedTuple):
         return None
 
     def has(self, *names: str) -> bool:
-        """Tell whether an option is given."""
+        """Return whether an option is given."""
         return self.option(*names) is not None
 
     def has_value(self, option: str, value: str) -> bool:
-        """Tell whether an option is given with a value."""
+        """Return whether an option is given with a value."""
         arg = self.option(option)
         return arg is not None and arg.text == value
 
@@ -191,12 +191,12 @@ class Launch(NamedTuple):
 
     @property
     def is_mingle(self) -> bool:
-        """Tell whether mingle starts it."""
+        """Return whether mingle starts it."""
         return any(name.startswith("mingle ") for name in self.chain)
 
     @property
     def is_open(self) -> bool:
-        """Tell whether it may have options that the script does not show."""
+        """Return whether it may have options that the script does not show."""
         pairs = pairwise(["", *(arg.text for arg in self.args[: self.script])])
         return any(re.fullmatch(r"\$[\w@*{]\S{0,160}", text) and not before.startswith("-") for before, text in pairs)
 
@@ -231,7 +231,7 @@ class Job(NamedTuple):
         return self.places.get(id(command), "batch")
 
     def is_conditional(self, position: int) -> bool:
-        """Tell whether what stands there may not run."""
+        """Return whether what stands there may not run."""
         index = bisect_right(self.conditions, (position, sys.maxsize)) - 1
         return index >= 0 and position < self.conditions[index][1]
 
@@ -409,7 +409,7 @@ class _Walk:
         if assignment.is_array:
             inner = inner._replace(text=_COMMENT.sub(lambda found: " " * len(found[0]), inner.text))
         text = re.sub(r"\\?\n", lambda found: " " * len(found[0]), inner.text)
-        commands = [its for its in shell.read(Text(text, inner.at, inner.early)).commands if not its.frames]
+        commands = [command for command in shell.read(Text(text, inner.at, inner.early)).commands if not command.frames]
         return [word for command in commands for word in (*command.assignments, *command.words)]
 
     def _command(self, command: Command, place: Place, outer: Command) -> None:
@@ -474,8 +474,8 @@ class _Walk:
             name = basename(args[at].text)
             if launcher := _launcher(args, at):
                 program, after = launcher
-                its, head = tuple(args[after:]), tuple(args[at:after])
-                self.launches.append(Launch(program, its, head, command, place, chain, step, outer, self._loop(outer)))
+                rest, head = tuple(args[after:]), tuple(args[at:after])
+                self.launches.append(Launch(program, rest, head, command, place, chain, step, outer, self._loop(outer)))
                 return
             if name in _SHELLS:
                 if (text := _command_text(args, at)) is not None:

@@ -76,7 +76,7 @@ _INTERFACE = re.compile(
     r"(?:^|[\s\"'=,])((?:NCCL|RCCL|GLOO|TP)_SOCKET_IFNAME)=[\"']?(?:\$\{\w{1,64}:?-)?(\^?)=?([a-zA-Z][\w.,-]*)?"
 )
 MULTI = {"torchrun", "accelerate", "deepspeed"}  # launchers that start the processes of a node
-# What tells each of the other nodes: one option of every row.
+# Options that tell each launcher about the other nodes: it needs one of every row.
 _RENDEZVOUS: dict[str, list[tuple[str, ...]]] = {
     "torchrun": [("--rdzv-endpoint", "--master-addr")],
     "accelerate": [("--machine-rank", "--rdzv-backend"), ("--main-process-ip", "--config-file")],
@@ -129,12 +129,12 @@ def _port(job: Job) -> Iterator[Finding]:
 
 
 def _ports(job: Job) -> Iterator[int]:
-    if any(its.standalone and not job.is_conditional(its.standalone.word.start) for its in job.launches):
+    if any(one.standalone and not job.is_conditional(one.standalone.word.start) for one in job.launches):
         return  # which takes a free one
     texts = [arg.text for launch in job.launches for arg in launch.args]
     texts += [word.text for command in job.steps for word in command.words]
     given = {name for text in texts for name in NAMES.findall(text)}
-    of_ray = [arg for its in job.launches if its.program[:3] == "ray" and (arg := its.option("--address"))]
+    of_ray = [arg for one in job.launches if one.program[:3] == "ray" and (arg := one.option("--address"))]
     heads = {name for arg in of_ray for name in NAMES.findall(arg.text)} | {"RAY_ADDRESS"}
     # Which reads no MASTER_PORT.
     only_torchrun = bool(job.launches) and all(launch.program == "torchrun" for launch in job.launches)
@@ -165,7 +165,7 @@ def _option_ports(job: Job, launch: Launch) -> Iterator[int]:
 
 
 def _fixed(job: Job, text: str, word: Text) -> int | None:
-    """Return where a port that is written down stands."""
+    """Return the position of a hard-coded port."""
     if _NUMBER.fullmatch(text):
         return word.start
     if match := _VARIABLE.fullmatch(text):
@@ -270,7 +270,7 @@ def _batch_rank(job: Job) -> Iterator[Finding]:
 
 def _batch_ranks(job: Job) -> Iterator[tuple[str, int]]:
     # With c10d torchrun ranks the nodes itself, whatever --node-rank says.
-    launches = [its for its in job.launches if not its.has_value("--rdzv-backend", "c10d")]
+    launches = [one for one in job.launches if not one.has_value("--rdzv-backend", "c10d")]
     for name, values in job.assignments.items():
         is_read = launches or not job.launches or name in ("RANK", "LOCAL_RANK")
         for value in values if is_read and _RANK_NAME.fullmatch(name) and name in job.used else ():
@@ -311,7 +311,7 @@ def _first_node_only(job: Job) -> Iterator[Finding]:
 
 
 def _rendezvous(job: Job) -> Iterator[Finding]:
-    """Find launchers on several nodes that are not told of the others, or of another number of them."""
+    """Find launchers on several nodes that do not know the others, or expect a different number."""
     asks = any("mingle env" in word.text for command in job.commands for word in command.words)
     for launch in job.launches if job.is_several else ():
         if launch.program not in MULTI or launch.place == "batch":
@@ -361,7 +361,7 @@ def started_tasks(job: Job, launch: Launch) -> tuple[int | None, int | None]:
 
 
 def _tasks(job: Job) -> Iterator[Finding]:
-    """Find steps of srun that start other tasks than is meant.
+    """Find srun steps that start other tasks than intended.
 
     Seen with Slurm 22.05: --ntasks-per-node of srun has no effect if the directives request a number of tasks.
     """

@@ -1,6 +1,6 @@
 """`mingle lint --diff` and `--fix`: the same job script with mingle in it, and nothing else changed.
 
-Where it is not certain that the script does the same otherwise, it stays as it is, and the reason is returned.
+If the script might then do something else, it stays unchanged, and the reason is returned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mingle_hooks.scripts.shell import Command, Text
 
 
 class Fixed(NamedTuple):
-    """A script with mingle in it; `unsure` says why it is as it was, and is empty where that is certain."""
+    """A script with mingle in it; `unsure` has the reasons why it was left unchanged, if any."""
 
     text: str
     unsure: tuple[str, ...] = ()
@@ -51,12 +51,12 @@ _FINDS = re.compile(
     r"|NODELIST|NODEFILE|HOSTFILE|NNODES|NUM_NODES|SLURM_(?:PROCID|NODEID|LOCALID|NTASKS|JOB_?ID)|SLURMD_NODENAME|LSB_"
 )
 _DECLARES = DECLARES | {":"}
-_SAYS = ("echo", "printf")
+_ECHO = ("echo", "printf")
 # What an echo of addresses may say besides.
 _OF_JOB = re.compile(r"SLURM_\w+|PBS_\w+|LSB_\w+|HOSTNAME|HOST|USER|HOME|PWD")
 _STEP_NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N ?)(\S+)")
 _ALL_NODES = re.compile(r"\d+|\"?\$\{?SLURM_(?:JOB_NUM_NODES|NNODES)\}?\"?")
-_HANDS_ON = ("apptainer", "singularity")
+_PASS_VARIABLES_ON = ("apptainer", "singularity")
 _OWN_ENVIRONMENT = re.compile(r"-\w{0,8}[eC]\w{0,8}|--(?:cleanenv|containall)")
 _JOINS = ("&&", "||", "|", "|&", "&")
 _GONE = "\0"
@@ -152,9 +152,9 @@ class _Rewrite:
         self.edits[at.start, at.start] = " ".join([start, *options, ""])
 
     def _container(self, launch: Launch) -> Text | None:
-        """Return the word of Apptainer, before which `mingle exec` stands and which hands its variables on."""
+        """Return the word `apptainer`, which passes variables on: `mingle exec` can go before it."""
         words = [(word, basename(word.plain)) for word in launch.command.words]
-        found = [word for (word, name), (_, after) in pairwise(words) if name in _HANDS_ON and after == "exec"]
+        found = [word for (word, name), (_, after) in pairwise(words) if name in _PASS_VARIABLES_ON and after == "exec"]
         is_own = any(_OWN_ENVIRONMENT.fullmatch(name) for _, name in words)
         return found[0] if found and launch.program == "torchrun" and not is_own else None
 
@@ -190,23 +190,23 @@ class _Rewrite:
         if len(loops) != 1 or len(launch.outer.frames) != 1 or loops[0].start not in script.ends:
             raise self._unsure(at, "it starts on one host, and not in a loop over all")
         start, end = loops[0].start, script.ends[loops[0].start]
-        inside = [its for its in script.commands if start <= its.start < end and not its.has_frame("substitution")]
-        made = {name for its in inside if its.name == "for" for name in re.findall(r"\w+", its.words[1].text)}
+        inside = [one for one in script.commands if start <= one.start < end and not one.has_frame("substitution")]
+        made = {name for one in inside if one.name == "for" for name in re.findall(r"\w+", one.words[1].text)}
         for command in inside:
-            if command.words and command is not launch.outer and command.name not in ("for", "sleep", "export", *_SAYS):
-                raise self._unsure(command.start, "the loop does more than to start the launcher")
+            if command.words and command is not launch.outer and command.name not in ("for", "sleep", "export", *_ECHO):
+                raise self._unsure(command.start, "the loop does more than start the launcher")
             made.update(word.text.partition("=")[0].rstrip("+") for word in (*command.assignments, *command.words[1:]))
         nested = [
-            its for its in self.job.commands if its.frames[:-1] == launch.outer.frames and its is not launch.outer
+            one for one in self.job.commands if one.frames[:-1] == launch.outer.frames and one is not launch.outer
         ]
-        if any(its.name not in ("cd", launch.command.name) for its in nested if its.frames[-1].kind == "text"):
+        if any(one.name not in ("cd", launch.command.name) for one in nested if one.frames[-1].kind == "text"):
             raise self._unsure(at, "more than the launcher runs on each host")
         words = [arg.use for arg in (*launch.head, *launch.args) if (arg.use.start, arg.use.end) not in self.edits]
         line = " ".join(["mingle run", *options, *(word.text for word in words)])
         if used := made.intersection(NAMES.findall(line)):
             raise self._unsure(at, f"the command uses ${min(used)} of the loop")
         self._clear(start, end)
-        after = next((its for its in script.commands if its.start >= end), None)
+        after = next((one for one in script.commands if one.start >= end), None)
         tail = re.match(r"[ \t]*&(?!&)", self.source[end : end + 99])
         self.edits[start, end + (tail.end() if tail else 0)] = line
         if after and after.name == "wait":
@@ -262,7 +262,7 @@ class _Rewrite:
         return any(start <= value.span.start and value.span.end <= end for start, end in self.edits)
 
     def _served(self, name: str) -> bool:
-        """Tell whether something that is left out used a variable."""
+        """Return whether something that is left out used a variable."""
         return any(name in NAMES.findall(self.source[start:end]) for start, end in self.edits if start < end)
 
     def _uses(self, name: str) -> list[Command]:
@@ -286,11 +286,11 @@ class _Rewrite:
         return found
 
     def _only_says(self, command: Command) -> bool:
-        """Tell whether a command only prints addresses, and what the scheduler says."""
+        """Return whether a command only prints addresses, and what the scheduler says."""
         names = {name for word in command.words for name in NAMES.findall(word.text)}
         known = {name for name in names if name in _ADDRESSES or _OF_JOB.fullmatch(name) or self._finds_all(name)}
         return (
-            command.name in _SAYS
+            command.name in _ECHO
             and names == known
             and not (command.outputs or "$(" in " ".join(word.text for word in command.words))
         )
@@ -325,8 +325,8 @@ class _Rewrite:
         frame = command.frames[-1] if command.frames else None
         if frame is not None and frame.kind not in ("function", "text"):
             raise self._unsure(command.start, "this line stands in a condition or a loop")
-        others = [its for its in self.job.commands if its is not command and its.frames == command.frames]
-        if frame is not None and all((its.start, its.end) in self.edits for its in others):
+        others = [one for one in self.job.commands if one is not command and one.frames == command.frames]
+        if frame is not None and all((one.start, one.end) in self.edits for one in others):
             raise self._unsure(command.start, "nothing would be left of this function")
         self._clear(command.start, command.end)
         semicolon = re.match(r"[ \t]*;(?!;)(?=[ \t]*\S)", self.source[command.end : command.end + 99])
@@ -334,13 +334,13 @@ class _Rewrite:
 
 
 def _finds(value: Assignment) -> bool:
-    """Tell whether a value only finds addresses, ports, nodes or ranks."""
+    """Return whether a value only finds addresses, ports, nodes or ranks."""
     text = value.value.text
     return bool(_FINDS.search(text) or NAMES.search(text)) or text.strip("\"'").isdigit()
 
 
 def _edited(text: str, edits: dict[tuple[int, int], str]) -> str:
-    """Return text with edits. A line of which nothing is left goes, with the backslash that continued it."""
+    """Return the text with its edits. An emptied line is dropped, with the backslash that continued it."""
     pieces: list[str] = []
     position = 0
     for (start, end), new in sorted(edits.items()):

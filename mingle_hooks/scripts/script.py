@@ -69,7 +69,7 @@ def launcher(name: str) -> Launcher:
     if name in LAUNCHERS:
         return LAUNCHERS[name]
     remedy = "process" if name in FRAMEWORKS else nearest(name, LAUNCHERS)  # one process for each task
-    raise UsageError(f"a launcher out of {', '.join(LAUNCHERS)}", name, f"--launcher {remedy}")
+    raise UsageError(f"a launcher: {', '.join(LAUNCHERS)}", name, f"--launcher {remedy}")
 
 
 def program(command: tuple[str, ...], launcher: Launcher) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ def _options_refused(prefix: str, argv: Argv) -> UsageError:
     if prefix == "srun" and rest and not rest[0].startswith("-"):
         works = f"{quote_argv(options)} {_line(('srun', *rest))}"
     else:
-        works = "the command alone behind --, and options of `mingle template` for what they ask"
+        works = "only the command after --, and options of `mingle template` for what they request"
     return UsageError(f"{prefix} without options of its own", quote_argv((prefix, *argv)), works)
 
 
@@ -176,7 +176,7 @@ def _without_python(argv: Argv) -> Argv:
     if argv[0] == "-m":
         return ("python3", *argv)
     argv = argv[launchers.assignments(argv) :] or argv
-    position = launchers.behind_python(argv)
+    position = launchers.after_python(argv)
     if not position:
         return argv
     rest = argv[position:]
@@ -521,7 +521,7 @@ def _binds(job: Job) -> tuple[str, ...]:
 
 
 def _is_pyxis(image: str) -> bool:
-    """Tell whether this is a squashfs file or REGISTRY#IMAGE, which enroot runs, and not Apptainer."""
+    """Return whether this is a squashfs file or REGISTRY#IMAGE, which enroot runs, and not Apptainer."""
     return image.endswith(".sqsh") or ("#" in image.partition("/")[0] and not image.endswith(".sif"))
 
 

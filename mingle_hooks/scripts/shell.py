@@ -1,7 +1,7 @@
 """A reader of shell scripts: their simple commands, with the position of every word.
 
 It knows quotes, expansions, substitutions, functions, loops, here-documents and arrays, as bash and POSIX shells have
-them, in one pass and without running anything. Where a quote has no end, it takes all quotes as text, and says so.
+them, in one pass and without running anything. If a quote never ends, it treats all quotes as text, and reports that.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Command:
         return basename(self.words[0].plain) if self.words else ""
 
     def has_frame(self, *kinds: FrameKind) -> bool:
-        """Tell whether it stands in one of these."""
+        """Return whether it stands in one of these."""
         return any(frame.kind in kinds for frame in self.frames)
 
 

@@ -169,10 +169,10 @@ def kill_command(runs: Runs, place: Path) -> str:
 
 def _kill_agent(runs: Runs, which: int) -> str:
     os.kill(of_run(runs.lost(), "__main__.py agent")[which], signal.SIGKILL)
-    return _of_lost(runs, "its supervisor was killed or lost its connection")
+    return _of_lost(runs, "its agent was killed or lost its connection")
 
 
-def kill_supervisor(runs: Runs, _place: Path) -> str:
+def kill_agent(runs: Runs, _place: Path) -> str:
     return _kill_agent(runs, 1)
 
 

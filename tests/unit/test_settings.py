@@ -8,7 +8,7 @@ from needs import only_with
 
 from mingle_hooks.api import join
 from mingle_hooks.errors import SettingsError, UsageError
-from mingle_hooks.settings import NO_SETTINGS, SECTIONS, TABLE, Settings, load
+from mingle_hooks.settings import NOT_SETTINGS, SECTIONS, TABLE, Settings, load
 from mingle_hooks.values import FIELDS
 
 
@@ -85,7 +85,7 @@ def test_lists_keep_their_order_however_they_are_written(place: Place) -> None:
 
 def test_what_an_earlier_mingle_exported_is_not_the_users(place: Place) -> None:
     left = {"MINGLE_EXPORTS": "MASTER_ADDR MINGLE_ID MINGLE_HOSTFILE", "MINGLE_ID": "old", "MINGLE_HOSTFILE": "/x"}
-    assert place.load(left) == place.load(dict.fromkeys(NO_SETTINGS, "x")) == place.load()
+    assert place.load(left) == place.load(dict.fromkeys(NOT_SETTINGS, "x")) == place.load()
     assert place.load({"MINGLE_ID": "mine"}).id == "mine"
     assert place.load({"MINGLE_ID": "old", "MINGLE_WORLD": "0123456789abcdef"}).id is None
 
@@ -337,4 +337,4 @@ def test_a_member_notes_what_is_left_out(place: Place) -> None:
     place.write(place.user, "version = 2\nnews = 1")
     notes: list[str] = []
     assert join(id="a", nodes=1, environ={"HOME": str(place.home)}, note=notes.append).world.digest
-    assert notes[0] == f"ignored news in {place.user}, which only a later mingle knows"
+    assert notes[0] == f"ignored news in {place.user}, which only a later version of mingle knows"

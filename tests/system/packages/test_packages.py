@@ -106,7 +106,7 @@ def test_a_host_that_does_not_see_the_zip_is_named(made: Path, hosts: Callable[.
     run = both[0].run(argv, env=environ, cwd="/tmp")
     assert (run.returncode, run.stdout) == (75, "")
     assert run.stderr.startswith(f"mingle run: {why}")
-    assert run.stderr.splitlines()[1:] == ["mingle run: node2: its supervisor could not be started"]
+    assert run.stderr.splitlines()[1:] == ["mingle run: node2: its agent could not be started"]
     argv[2:] = ["check", "--timeout", "60s", "--hosts", "node1,node2"]
     check = both[0].run(argv, env=environ, cwd="/tmp")
     assert check.returncode == 69

@@ -20,7 +20,7 @@ OPTIONS = ("--grace", "1", "--silence", f"{SILENCE_S},{SILENCE_S}")  # a process
 FAILED, INFRASTRUCTURE, KILLED, TERMINATED = 7, 75, 128 + signal.SIGKILL, 128 + signal.SIGTERM
 LOSSES: list[tuple[Callable[[Runs, Path], str], int]] = [
     (losses.fail, FAILED),
-    (losses.kill_supervisor, INFRASTRUCTURE),
+    (losses.kill_agent, INFRASTRUCTURE),
     (losses.kill_warden, INFRASTRUCTURE),
     (losses.unplug, INFRASTRUCTURE),
     (losses.freeze, INFRASTRUCTURE),

@@ -55,7 +55,7 @@ class Run:
         return self._run.wait(timeout=PATIENCE_S)
 
 
-def kill_supervisor(host: Host) -> None:
+def kill_agent(host: Host) -> None:
     os.kill(min(pid for pid, line in host.processes().items() if "__main__.py agent" in line), signal.SIGKILL)
 
 
@@ -63,7 +63,7 @@ def test_a_training_loses_rank_0_s_host_in_each_of_three_attempts(hosts: Callabl
     """A spare takes its rank; when that is lost the first one is taken again, and after two failures no more."""
     run = Run(hosts(4), tmp_path, "--spares", "1", "--restarts", "3", steps=170)
     first = run.begun(0)
-    kill_supervisor(first)
+    kill_agent(first)
     spare = run.begun(1)
     assert (first.name, spare.name) == ("node2", "node4")
     spare.unplug()

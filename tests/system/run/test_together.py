@@ -60,7 +60,7 @@ def test_all_end_with_the_first_failure(three: Together, tmp_path: Path) -> None
 
 def test_nothing_is_left_where_an_agent_is_killed(three: Together, tmp_path: Path) -> None:
     begin(three, tmp_path, TRAINING)
-    said = losses.kill_supervisor(three, tmp_path).replace("RANK", "1")
+    said = losses.kill_agent(three, tmp_path).replace("RANK", "1")
     statuses, text = three.end()
     assert (statuses, said in text) == ({75}, True), text
 

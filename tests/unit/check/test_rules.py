@@ -90,7 +90,7 @@ class Case(NamedTuple):
 LOOPED = "its own name is 127.0.1.1: other nodes cannot reach servers that listen on it (/etc/hosts)"
 FULL = "the kernel's neighbour table is full; up to 2 hosts are out of reach (net.ipv4.neigh.default.gc_thresh3)"
 GONE = "ssh: connect to host node3 port 22: No route to host"
-SMALL = "no packet larger than 1500 octets passes"
+SMALL = "no packet larger than 1500 bytes passes"
 BRIDGE = Address("br0", "ethernet", "172.30.0.1", 16, 1500, None, 20_001)
 RANGE = "a firewall, or another --port-range"
 ONLY_64 = f"{SHM} has only 64 MiB, which NCCL and data loaders fill"

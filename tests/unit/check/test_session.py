@@ -314,8 +314,8 @@ def test_a_host_is_looked_up_by_its_name_in_the_job_unless_that_is_none() -> Non
         ({"hostname": 5}, None, "it sent what no probe of this version sends: hostname", False),
         ({}, "a\nnode2: no route\nb\n", "did not start: node2: no route (status 255)", False),
         ({}, "a\nb \x1b\n", "did not start: b \\x1b (status 255)", False),
-        ({}, "", "did not start: no word (status 255)", False),
-        ({"gone": 1}, "", "did not start: no word (status 255)", False),
+        ({}, "", "did not start: no output (status 255)", False),
+        ({"gone": 1}, "", "did not start: no output (status 255)", False),
     ],
 )
 def test_why_a_host_is_missing(

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from mingle_hooks.cli.commands import RUN, own_options, settings_options
 from mingle_hooks.cli.main import read_call
-from mingle_hooks.settings import FLAGS, NOT_OF_RUN, ONLY_STARTED, OPTIONS
+from mingle_hooks.settings import EXEC_ONLY, FLAGS, NOT_FOR_RUN, OPTIONS
 
 OF_RUN = [f"--{name.replace('_', '-')}" for name in RUN]
 WORDS = st.sampled_from(
@@ -29,7 +29,7 @@ def by_click(command: str, words: list[str]) -> tuple[dict[str, Any], tuple[str,
     def callback(**options: Any) -> dict[str, Any]:
         return options
 
-    without = {"env": ONLY_STARTED, "exec": (), "run": NOT_OF_RUN}[command]
+    without = {"env": EXEC_ONLY, "exec": (), "run": NOT_FOR_RUN}[command]
     wrapped = settings_options(callback, without=without)
     if command == "run":
         wrapped = own_options(wrapped, RUN)

@@ -45,7 +45,7 @@ def test_a_node_without_the_interfaces_of_the_settings_says_so(monkeypatch: pyte
     """Its tasks lack variables that the other nodes' have; an image is for other hosts, and says nothing."""
     monkeypatch.setattr(slurm, "running_config", lambda _where: SlurmConf(""))
     site = Site(interfaces=("none0", "lo" if there else "none1"))
-    notes = "\n".join(slurm.plan_slurm(site, Where(is_shown=True)).notes)
+    notes = "\n".join(slurm.plan_slurm(site, Where(is_preview=True)).notes)
     assert ("This node has no none0 or none1 (iface)" in notes) != there
 
 

@@ -86,7 +86,7 @@ def test_other_settings_since_the_installation_are_a_note(root: Path) -> None:
 
 
 def test_what_was_edited_by_hand_is_shown_as_a_difference(root: Path, capfd: pytest.CaptureFixture) -> None:
-    """With the mend, and what becomes of it."""
+    """With the remedy, and what becomes of it."""
     path = at(root, f"{OURS}/job")
     path.write_text(path.read_text().replace("umask 077", "umask 022"))
     done = call(root, "verify", "slurm")
@@ -212,7 +212,7 @@ def test_verify_prints_json(root: Path) -> None:
     reported = json.loads(done.stdout)
     assert (done.exit_code, reported["ok"]) == (1, False)
     assert [row["where"] for row in reported["bad"]] == ["/etc/mingle/key"]
-    assert reported["notes"][0].keys() == {"where", "what", "mend"}
+    assert reported["notes"][0].keys() == {"where", "what", "remedy"}
 
 
 KEY = "ab" * 32
@@ -229,7 +229,7 @@ def node(tmp_path: Path) -> Path:
 
 
 def test_doctor_shows_what_is_wrong_and_how_to_mend_it(node: Path) -> None:
-    """Every finding that is no note has its mend, in one column; after all mends it is content."""
+    """Every finding that is no note has its remedy, in one column; after all remedies it is content."""
     done = call(node, "doctor")
     bad = [line for line in done.stdout.splitlines() if line.startswith("BAD")]
     assert (done.exit_code, len(bad)) == (1, 4)
@@ -347,7 +347,7 @@ DIFFERENCES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("how", DIFFERENCES)
 def test_a_node_that_differs_is_named(node: Path, how: str) -> None:
-    """By its name, with what is different there and the mend."""
+    """By its name, with what is different there and the remedy."""
     one = report(node)
     spoil, output = DIFFERENCES[how]
     spoil(node)

@@ -10,7 +10,7 @@ from support.gathering import ATTEMPT, SECRET, Room, relay, request
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Endpoint
-from mingle_hooks.rendezvous.dialer import FAIR_S, LOOK, MOST_CALLS, Dialer, ProvenLeader, Search
+from mingle_hooks.rendezvous.dialer import CHECK_HOST, FAIR_S, MOST_CALLS, Dialer, ProvenLeader, Search
 
 # Leads are dialled, and only a leader that proves itself, where it says it is, is handed over.
 
@@ -158,6 +158,6 @@ def test_a_missing_leader_is_named_with_what_may_have_led_astray(
     """By the scheduler's name; a variable left over is likelier than a firewall, which is named with it."""
     looking = search(pair, [], [], **parts)
     error = looking.no_leader(9)
-    remedy = f"unset {left_over} if another job left it, or {LOOK}" if left_over else LOOK
+    remedy = f"unset {left_over} if another job left it, or {CHECK_HOST}" if left_over else CHECK_HOST
     assert (error.expected, error.remedy) == (f"rank 0{where} within 9 s", remedy)
     looking.close()

@@ -293,6 +293,6 @@ def test_the_first_connection_at_the_worlds_port_is_treated_like_all_others(monk
     with closing(Listeners(hold=False)) as opened:
         opened.open_named(port)
         with opened.sockets[0].accept()[0] as accepted:
-            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == ports.GONE_AT_ONCE
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == ports.RESET_ON_CLOSE
     for sock in early:
         sock.close()

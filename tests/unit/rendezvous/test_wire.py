@@ -115,7 +115,7 @@ NO_ADDRESSES = [
     [
         *((wire.within(0, 10), value) for value in NO_INTEGERS),
         *((wire.printable_text(10), value) for value in NO_TEXTS),
-        *((wire.octets(2), value) for value in NO_OCTETS),
+        *((wire.hex_bytes(2), value) for value in NO_OCTETS),
         *((wire.address, value) for value in NO_ADDRESSES),
     ],
 )

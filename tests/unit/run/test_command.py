@@ -150,7 +150,7 @@ echo "Process $3"; echo "Thread $3 (idle): \\"MainThread\\""; echo "    hangs (<
 
 
 def supervised(runner: Runner, how: str, script: str = HANGS, **environ: str) -> None:
-    """Start a supervisor that finds this py-spy, and COMMAND, which hangs."""
+    """Start an agent that finds this py-spy, and COMMAND, which hangs."""
     folder = runner.directory / "bin"
     if how:
         executable(folder / "py-spy", SPY)

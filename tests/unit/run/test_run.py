@@ -76,7 +76,7 @@ def test_an_agent_that_never_comes(places: Places) -> None:
     status, _, err = places.done("true", hosts="node1,down")
     assert status == 75
     assert "No route to host" in err
-    assert "mingle run: down: its supervisor could not be started\n" in err
+    assert "mingle run: down: its agent could not be started\n" in err
 
 
 def test_stdin_that_nobody_gets_is_said(two: Places) -> None:

@@ -97,7 +97,7 @@ def test_a_launcher_that_agrees_is_no_contradiction(command: str, launcher: str)
         ("mpirun python train.py", "torchrun", "leaving --launcher out"),
         ("srun -N 2 -n8 --gres=gpu:2 python train.py", None, "-N 2 -n8 --gres=gpu:2 -- srun python train.py"),
         ("srun --exclusive torchrun train.py", None, "--exclusive -- srun torchrun train.py"),
-        ("mingle exec --for jax python train.py", None, "the command alone behind --"),
+        ("mingle exec --for jax python train.py", None, "only the command after --"),
         ("mpirun -np 8 python train.py", None, "-n 8 --launcher mpirun -- python train.py"),
         ("mpirun --bind-to none python train.py", None, "--launcher mpirun and the program"),
         ("mpirun torchrun train.py", None, "-- torchrun train.py"),
