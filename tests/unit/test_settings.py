@@ -202,7 +202,9 @@ def test_a_wrong_type_in_a_file_is_an_error_that_names_key_and_file(place: Place
 @pytest.mark.parametrize("line", ["timeout = 0x" + "f" * 5000, "timeout." + "a." * 1500 + "a = 1"])
 def test_what_no_message_can_show_is_an_error_that_names_key_and_file(place: Place, line: str) -> None:
     place.write(place.site, line)
-    with pytest.raises(SettingsError, match=f"{place.site}: timeout is nested too deeply, or has a number"):
+    # How deep a value may be before it cannot be read, or not be printed, differs between versions of Python.
+    shown = rf"{place.site}: (timeout is )?nested too deeply|\(timeout in {place.site}\)"
+    with pytest.raises(SettingsError, match=shown):
         place.load()
 
 

@@ -50,15 +50,15 @@ def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:
             f"{other}/class": "0x120000\n",
             f"{other}/aer_dev_fatal": "Undefined 0\nDLP 0\n" * 20 + "TOTAL_ERR_FATAL 3\n",
             "sys/class/drm/card1/device/ras/umc_err_count": "ue: 2\nce: 7\n",
-            "sys/class/kfd/kfd/proc/41/vram_1": "1\n",
-            "proc/41/comm": "python\n",
-            "proc/42/comm": "train\n",
-            "proc/43/comm": "nvidia-persiste\n",
-            "proc/44/comm": "python\n",
-            "proc/44/cmdline": "/usr/bin/python3\0-I\0/opt/lib/mingle_hooks/__main__.py\0probe\0",
+            "sys/class/kfd/kfd/proc/9900001/vram_1": "1\n",
+            "proc/9900001/comm": "python\n",
+            "proc/9900002/comm": "train\n",
+            "proc/9900003/comm": "nvidia-persiste\n",
+            "proc/9900004/comm": "python\n",
+            "proc/9900004/cmdline": "/usr/bin/python3\0-I\0/opt/lib/mingle_hooks/__main__.py\0probe\0",
         },
     )
-    for pid, device in (("42", "/dev/nvidia3"), ("43", "/dev/nvidia3"), ("44", "/dev/nvidia0")):
+    for pid, device in (("9900002", "/dev/nvidia3"), ("9900003", "/dev/nvidia3"), ("9900004", "/dev/nvidia0")):
         (tmp_path / "proc" / pid / "fd").mkdir()
         (tmp_path / "proc" / pid / "fd" / "7").symlink_to(device)
     (tmp_path / "dev").mkdir()
@@ -71,8 +71,8 @@ def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:
         "GPU 0000:18:00.0: 3 PCIe errors (fatal)",
         "GPU card1: 2 uncorrected errors (umc)",
         "GPU 0000:17:00: Xid 79, pid=1, GPU has fallen off the bus.",
-        "process 41 (python) of root has kfd open",
-        "process 42 (train) of root has nvidia3 open",
+        "process 9900001 (python) of root has kfd open",
+        "process 9900002 (train) of root has nvidia3 open",
     ]
 
 
@@ -161,9 +161,9 @@ def test_another_jobs_gpus_do_not_count(driver: Callable[..., None], mask: str, 
 
 def test_processes_of_others_on_a_gpu_are_named(driver: Callable[..., None], tmp_path: Path) -> None:
     """By NVML, which lists those of all users; services are left out."""
-    root = tree(tmp_path, **{"proc/42/comm": "train\n", "proc/43/comm": "nvidia-cuda-mps-server\n"})
-    driver(ComputeRunningProcesses=[42, 43, 44])
-    assert gpus.nvml_state({}, root)[0] == ["process 42 (train) of root has nvidia1 open"]
+    root = tree(tmp_path, **{"proc/9900002/comm": "train\n", "proc/9900003/comm": "nvidia-cuda-mps-server\n"})
+    driver(ComputeRunningProcesses=[9900002, 9900003, 9900004])
+    assert gpus.nvml_state({}, root)[0] == ["process 9900002 (train) of root has nvidia1 open"]
 
 
 @pytest.mark.parametrize(("value", "faults"), [(12, []), (9, []), (18, ["NVML does not start: error 18"])])
