@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -582,7 +582,8 @@ def _digest(text: str) -> str:
 
 def _racks(names: Sequence[str]) -> dict[str, str]:
     """Return host -> its rack: its name up to the first number that differs, if another one follows; else ""."""
-    start = len(os.path.commonprefix(names).rstrip("0123456789"))  # noqa: RUF071 - these are no paths
+    alike = itertools.takewhile(lambda column: len({*column}) == 1, zip(*names, strict=False))
+    start = len("".join(letters[0] for letters in alike).rstrip("0123456789"))
     found = [re.match(r"\D*\d+(?=\D.*\d)", name.partition(".")[0][start:]) for name in names]
     racks = {name: name[:start] + match[0] if match else "" for name, match in zip(names, found, strict=True)}
     return racks if len({*racks.values()}) * _FEWEST_OF_RACK <= len(names) else dict.fromkeys(names, "")
