@@ -51,9 +51,9 @@ class MingleError(Exception):
     """An error message in one line: what was expected, what was seen, and what to try."""
 
     exit_code = 70
-    # is_of_rank_0: rank 0 prints the same text. is_about_arguments: the arguments are wrong, so every process with them
-    # fails alike. is_printed: this process has printed the message.
-    is_of_rank_0 = is_about_arguments = is_printed = False
+    # repeats_rank_0: rank 0 prints the same text. is_about_arguments: the arguments are wrong, so every process fails
+    # alike. is_printed: this process has printed the message.
+    repeats_rank_0 = is_about_arguments = is_printed = False
 
     def __init__(self, expected: str, seen: str, remedy: str) -> None:
         self.expected = printable(expected)

@@ -162,7 +162,7 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
     needed, view = needs(spec.settings.frameworks), _bare_view(spec, world, place)
     if "names" in needed and world.nodes != 1:
         if spec.facts.hosts:  # a scheduler reaches its hosts by its own names
-            view = view._replace(is_named=bool(resolvable([hostname()])))
+            view = view._replace(has_known_name=bool(resolvable([hostname()])))
         else:
             view = view._replace(world=world._replace(roster=reachable(world.roster)))
     if "iface" in needed and place.address is not None:

@@ -20,7 +20,7 @@ def handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
 
 
 def _join(params: RendezvousParameters) -> RendezvousHandler:
-    """Wait for the other nodes, and return the static handler for --nnodes N, else c10d's for LEAST:MOST.
+    """Wait for the other nodes, and return the static handler for --nnodes N, else c10d's for MIN:MAX.
 
     --rdzv-conf takes the options of `mingle_hooks.join` too. Raises what `mingle_hooks.join` raises.
     """

@@ -64,7 +64,7 @@ def number(text: str, *, least: int = 0, most: int) -> int | None:
 
 
 def holds(text: str, count: int) -> bool:
-    """Return whether torchrun's N or LEAST:MOST includes a count."""
+    """Return whether torchrun's N or MIN:MAX includes a count."""
     least, _, most = text.partition(":")
     return number(least, most=count) is not None and number(most or least, least=count, most=10**9) is not None
 

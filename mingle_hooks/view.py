@@ -69,7 +69,7 @@ class View(NamedTuple):
     durations_ms: tuple[int, ...] = ()  # this member's: Durations of rendezvous/messages.py
     gpu_variables: Mapping[str, str] = MappingProxyType({})  # variables that --bind changes
     batch: Batch | None = None  # in a batch shell whose nodes can resolve each other's names
-    is_named: bool = True  # whether others can resolve this host's name; True unless requested
+    has_known_name: bool = True  # whether others can resolve this host's name; True unless requested
 
     def __repr__(self) -> str:
         """One line for a person, without the user's environment."""

@@ -73,7 +73,7 @@ def run(arguments: list[str]) -> int:
 
 def _is_printed(error: MingleError) -> bool:
     """Return whether the job's output has this message already, from this process, rank 0 or task 0."""
-    is_by_rank_0 = error.is_of_rank_0 and _is_of_step()
+    is_by_rank_0 = error.repeats_rank_0 and _is_of_step()
     is_elsewhere = is_by_rank_0 or (error.is_about_arguments and _repeats_task_0())
     return error.is_printed or is_elsewhere
 

@@ -225,7 +225,7 @@ def _mpi(view: View) -> dict[str, str]:
     mpirun starts its daemons by srun, which would wait for the CPUs of this step.
     """
     found = {"SLURM_OVERLAP": "1"} if "SLURM_STEP_ID" in view.user_environ else {}
-    return found | ({"HYDRA_IFACE": view.place.iface} if view.place.iface and not view.is_named else {})
+    return found | ({"HYDRA_IFACE": view.place.iface} if view.place.iface and not view.has_known_name else {})
 
 
 def _mpi_files(view: View) -> tuple[File, ...]:

@@ -152,7 +152,7 @@ def put_files(wanted: Sequence[tuple[str, Found]]) -> None:
         with _signals_wait():
             for path, _ in wanted:
                 os.rename(unfinished_files(path), path)
-                settle_directory(os.path.dirname(path))
+                sync_directory(os.path.dirname(path))
     except BaseException as wrong:
         for each, _ in wanted:
             remove_file(unfinished_files(each))
@@ -197,21 +197,21 @@ def _make(directory: str) -> None:
         os.mkdir(directory)
     finally:
         os.umask(before)
-    settle_directory(os.path.dirname(directory))
+    sync_directory(os.path.dirname(directory))
 
 
 def remove_file(path: str) -> None:
     """Remove a file, if it is there. Raises PlaceError."""
     try:
         os.unlink(path)
-        settle_directory(os.path.dirname(path))
+        sync_directory(os.path.dirname(path))
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as wrong:
         raise PlaceError("a file to remove", f"{path}: {wrong.strerror}", "running it as root") from None
 
 
-def settle_directory(directory: str) -> None:
+def sync_directory(directory: str) -> None:
     """Sync a directory's entries to disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -91,7 +91,7 @@ class File:
             return "keep"
         return "create" if self.present.now is None else "replace"
 
-    def is_begun(self, root: str) -> bool:
+    def is_unfinished(self, root: str) -> bool:
         """Return whether an interrupted installation left files beside it, or another node is installing."""
         paths = filter(None, (self.entry.path, files.manifest_beside(self.entry.path), self.present.original))
         temporary = [files.lock_beside(self.entry.path), *map(files.unfinished_files, paths)]
@@ -119,7 +119,7 @@ class Plan:
     @property
     def changes(self) -> bool:
         """Return whether there is anything to write. Raises FactsError."""
-        is_right = all(file.is_right and not file.is_begun(self.root) for file in self.files)
+        is_right = all(file.is_right and not file.is_unfinished(self.root) for file in self.files)
         return not is_right or self.manifest != files.read_manifest(self.root)
 
 
@@ -398,7 +398,7 @@ def _unlisted(where: Where, target: Target, site: Site, old: Manifest) -> Iterat
         return
     for file in plan.files:
         present, entry = file.present, file.entry
-        is_left = file.is_begun(where.root) or (present.original and not present.copy)
+        is_left = file.is_unfinished(where.root) or (present.original and not present.copy)
         if entry.path not in old.entries and (is_left or present.origin in {"ours", "edited"}):
             yield entry
 

@@ -406,7 +406,7 @@ def missing_members(leader: Leader, shortage: Shortage | None, after_s: int, sil
     """
     roster, host, one_way = leader.roster, leader.me.host, leader.one_way()
     if silent is None and roster.complete:
-        return Failure("network", (host, roster.short_of([offer.address for offer in leader.terms.advertised])))
+        return Failure("network", (host, roster.unreached_text([offer.address for offer in leader.terms.advertised])))
     nodes, inside, missing = str(roster.nodes or "all"), str(len(roster)), roster.missing()
     if silent is not None:
         inside = f"{len(roster) - len(silent)} of {inside} confirmed"

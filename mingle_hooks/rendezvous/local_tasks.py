@@ -447,7 +447,7 @@ def _reason(message: Message, timeout_s: float) -> MingleError:
     if "error" in message:
         code, expected, seen, remedy = message["error"]
         error = by_exit_code(code)(expected, seen, remedy)
-        error.is_of_rank_0 = True  # or of the first task, which prints it where rank 0 does not
+        error.repeats_rank_0 = True  # or of the first task, which prints it where rank 0 does not
         return error
     expected = f"an answer from this node's first task (local rank 0) within {timeout_s:g} s"
     return MissingError(expected, "it ended or stopped without one", "checking its output")

@@ -551,7 +551,7 @@ class Follower:
             else:
                 expected = membership.failure.error()
                 error = self._search.with_local_faults(expected)
-                error.is_of_rank_0 = str(error) == str(expected)
+                error.repeats_rank_0 = str(error) == str(expected)
                 self._outcome.fail(error)
         elif membership.state in ("moved", "lost"):
             self.membership = None
@@ -590,7 +590,7 @@ class Follower:
         is_bound = self.bound_to() is not None  # it has lost its connection, and asks for COMMIT
         if self.membership is None and not self._leads() and not is_bound and self._outcome.answer is None:
             error = failure.error()
-            error.is_of_rank_0 = True
+            error.repeats_rank_0 = True
             self._outcome.fail(error)
 
     def _seek_again(self, membership: Membership) -> None:

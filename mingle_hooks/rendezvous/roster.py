@@ -145,7 +145,7 @@ class Roster:
         """Return whether every member but the leader itself has reached this address."""
         return self._reached.get(offer, 0) == len(self._entries) - 1
 
-    def short_of(self, advertised: Sequence[str]) -> str:
+    def unreached_text(self, advertised: Sequence[str]) -> str:
         """Return, for each offered address, the hosts that have not reached it."""
         lines = []
         for index, address in enumerate(advertised):

@@ -114,11 +114,11 @@ class Approach:
         for address in addresses:
             self._dial(address)
 
-    def close(self, but: Link | None = None) -> None:
+    def close(self, keep: Link | None = None) -> None:
         """Close all links but one, and give up."""
         self.is_over = True
         for link in self._links.values():
-            if link is not but:
+            if link is not keep:
                 link.close()
 
     def _dial(self, address: RunnerAddress) -> None:
@@ -145,7 +145,7 @@ class Approach:
         if kind != WELCOME or self.is_over:
             return
         welcome, link = parse(Welcome, body), self._links[address]
-        self.close(but=link)
+        self.close(keep=link)
         self._on_welcome(address, link, welcome)
 
 

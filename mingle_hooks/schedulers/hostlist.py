@@ -246,7 +246,7 @@ def _bad_nodefile(path: str, seen: str) -> FactsError:
 
 # Slurm's counts per node: ``2(x3),1`` stands for 2, 2, 2, 1.
 
-MOST = 10**7 - 1
+LARGEST_COUNT = 10**7 - 1
 
 
 def expand_counts(text: str, *, most: int = MOST_NODES) -> tuple[int, ...]:
@@ -267,7 +267,7 @@ def _pair(part: str) -> tuple[int, int] | None:
     """Return a count and its number of nodes, 2 and 3 for ``2(x3)``, or None for invalid text."""
     count, mark, rest = part.partition("(x")
     repeat = rest.removesuffix(")") if mark else "1"
-    tasks, nodes = number(count, most=MOST), number(repeat, most=MOST)
+    tasks, nodes = number(count, most=LARGEST_COUNT), number(repeat, most=LARGEST_COUNT)
     if tasks is None or nodes is None or (mark and not rest.endswith(")")):
         return None
     return tasks, nodes

@@ -59,7 +59,7 @@ def test_a_view_has_what_its_frameworks_need(needed: set[str], nodes: int, hosts
     wants_names = "names" in needed and nodes > 1
     assert (seen.place.iface, seen.hcas) == ("eth0" * ("iface" in needed) or None, ("mlx5_0:1",) * ("hcas" in needed))
     assert (seen.is_cpu_only, seen.site) == ("cpu_only" in needed, {"NCCL": "site"} if "site" in needed else {})
-    assert seen.is_named == (not (wants_names and hosts))
+    assert seen.has_known_name == (not (wants_names and hosts))
     assert seen.world.roster[0].host == ("10.0.0.1" if wants_names and not hosts else "a")
 
 

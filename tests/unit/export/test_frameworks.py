@@ -77,7 +77,7 @@ OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID":
         ("jax", TASK_VIEW, JAX),
         ("mpi", NODE_VIEW, {}),
         ("mpi", OF_STEP, {"SLURM_OVERLAP": "1"}),  # else its daemons, started by srun, wait for the step's CPUs
-        ("mpi", NODE_VIEW._replace(is_named=False), {"HYDRA_IFACE": "ib0"}),
+        ("mpi", NODE_VIEW._replace(has_known_name=False), {"HYDRA_IFACE": "ib0"}),
         ("nccl", NODE_VIEW, {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET"}),
         ("nccl", IPV6_VIEW, {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET6"}),
         ("gloo", NODE_VIEW, {"GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": "ib0"}),

@@ -140,10 +140,10 @@ def test_an_address_that_not_all_reach_is_reported_with_the_others() -> None:
     """For the failure that no address is good for all."""
     roster = gathered({"rank": 0, "nodes": 3}, *({"rank": rank, "host": f"n{rank}"} for rank in (1, 2)))
     roster.entries()[0].reached = {0: "10.0.0.1"}
-    assert roster.short_of(["10.0.0.1"]) == "10.0.0.1 not reached by n[1-2]"
+    assert roster.unreached_text(["10.0.0.1"]) == "10.0.0.1 not reached by n[1-2]"
     for entry in roster.entries():
         entry.reached = {0: "10.0.0.1"}
-    assert roster.short_of(["10.0.0.1"]) == "10.0.0.1 reached too late"
+    assert roster.unreached_text(["10.0.0.1"]) == "10.0.0.1 reached too late"
 
 
 # Ranks by switch.
