@@ -276,7 +276,8 @@ def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
             hook = hook._replace(template="slurm/stub.sh.j2")
         elif hook is None or entry.name != "enroot-mounts":  # a TaskProlog in a container needs the mounts
             continue
-        text = render_hook(hook, Site(), Chain(entry.chain, task_prologs(where.root)))
+        own = task_prologs(where.root) if hook.is_users else ""
+        text = render_hook(hook, Site(), Chain(entry.chain, own))
         is_run = is_silent or (now is not None and _is_run(where.root, now, entry.path, ours))
         stubs[entry.path] = Stub(text, is_run)
     return stubs

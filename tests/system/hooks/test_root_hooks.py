@@ -26,6 +26,7 @@ from support.hooks import (
     started_at,
     with_hooks,
 )
+from support.needs import skip_for_want_of
 from support.recorded import environ
 
 from mingle_hooks.hooks.files import render_hook as render
@@ -243,6 +244,20 @@ def test_every_hook_is_readable_and_clean(tmp_path: Path, kind: str) -> None:
         env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
     )  # fmt: skip
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("script", ["slurm/prolog", "torque/prologue", "pbs/prologue"])
+def test_a_daemon_in_another_language_changes_nothing(host: Host, script: str) -> None:
+    """Where its translations are there, coreutils call a directory by its German name."""
+    spoken = {"LANG": "C.UTF-8", "LANGUAGE": "de"}
+    if host.run(["stat", "-c", "%F", "/run"], env=spoken, check=True).stdout == "directory\n":
+        skip_for_want_of(["German translations of coreutils"])
+    arguments = () if script.startswith("slurm") else ("7", "alice", "alice")
+    env = {**(JOB if script.startswith("slurm") else {}), **spoken}
+    run_hook(host, script, *arguments, env=env)
+    assert host.outside("/run/mingle/7").stat().st_uid == 61001
+    run_hook(host, script.replace("prolog", "epilog"), *arguments, env=env)
+    assert list(host.outside("/run/mingle").iterdir()) == []
 
 
 ARGUMENTS = ("12[3].ctl", "alice", "alice")

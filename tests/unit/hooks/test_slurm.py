@@ -1,6 +1,7 @@
 """slurm.conf, the programs of the site that hooks call, and sites with containers."""
 
 import os
+import re
 import subprocess
 import sys
 from itertools import product
@@ -157,12 +158,14 @@ def fates(root: Path) -> list[str]:
 def test_stubs_run_the_sites_own_until_slurm_runs_none_of_them(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stays while slurmctld names it, and from then on until a slurmd that lags has read slurm.conf too."""
     program(root, "/etc/mingle/mingle.toml", SITES)
+    program(root, "/etc/slurm/task_prolog.d/10-site", "#!/bin/sh\necho of a task\n")
     taken_out(root, monkeypatch, f"Prolog = {OURS}/prolog", "Epilog = (null)")
     ours = at(root, f"{OURS}/prolog").read_bytes()
     assert fates(root) == ["stub"] * 4
     assert at(root, f"{OURS}/prolog").read_bytes() != ours
-    for name, output in (("prolog", b"/opt/prolog\n"), ("epilog", b""), ("taskprolog-all", b"/opt/task\n")):
-        text = at(root, f"{OURS}/{name}").read_text().replace("/opt/", f"{root}/opt/")
+    outputs = {"prolog": b"/opt/prolog\n", "epilog": b"", "taskprolog-all": b"of a task\n/opt/task\n"}
+    for name, output in outputs.items():
+        text = re.sub("/(opt|etc/slurm)/", rf"{root}/\1/", at(root, f"{OURS}/{name}").read_text())
         assert subprocess.run(["/bin/sh", "-c", text], capture_output=True, check=True).stdout == output
     aged(root)
     assert fates(root) == ["remove", "stub", "remove", "remove"]
