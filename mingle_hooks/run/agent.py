@@ -186,6 +186,8 @@ class Heartbeats:
         self._heard_at += max(now - self._beat_at - 2 * self._interval_s, 0.0)
         self._beat_at = now
         self._receive()
+        if now - self._heard_at > self._silence.quiet_s / 2:
+            self._control.ping()
         if self._silence.is_over(now - self._heard_at, self._control.unacknowledged_s):
             self._on_silence()
             return
@@ -248,7 +250,7 @@ class Runner:
     def _welcome(self, address: RunnerAddress, link: Link, welcome: Welcome) -> None:
         beats = Heartbeats(self._loop, self._secret, address[0], welcome, link, lambda: self._lose("it is silent"))
         self._control, self._heartbeats = link, beats
-        link.on_message = lambda kind, body: self._take(beats, kind, body)
+        link.on_message = lambda kind, body: self._take(link, beats, kind, body)
         try:
             sock = dial(*address)
         except OSError as error:
@@ -263,9 +265,10 @@ class Runner:
         output.on_proved = lambda: output.send_record(self._join._replace(is_output=True))
         output.on_message = lambda _kind, _body: beats.heard()
 
-    def _take(self, heartbeats: Heartbeats, kind: int, body: Body) -> None:
+    def _take(self, link: Link, heartbeats: Heartbeats, kind: int, body: Body) -> None:
         heartbeats.heard()
-        self._on_message(kind, body)
+        if not link.takes_ping(kind):
+            self._on_message(kind, body)
 
     def _lose(self, reason: str) -> None:
         if not self._is_lost:

@@ -172,7 +172,7 @@ class Hub:
             self.on_event(Joined(place))
         elif not join.is_output and agent is None:
             self.here[place] = Agent(link, self._loop.clock())
-            link.on_message = lambda kind, body: self._take(place, kind, body)
+            link.on_message = lambda kind, body: self._take(place, link, kind, body)
             link.probe_peer(self._silence.probe_s)
             silences_ms = (int(silence_s * 1000) for silence_s in self._silence)
             link.send_record(Welcome(place, self._sockets.port, *silences_ms))
@@ -183,8 +183,10 @@ class Hub:
         self._heard(place)
         self.on_output(place, kind, data)
 
-    def _take(self, place: int, kind: int, body: Body) -> None:
+    def _take(self, place: int, link: Link, kind: int, body: Body) -> None:
         self._heard(place)
+        if link.takes_ping(kind):
+            return
         if kind not in messages.AGENT_MESSAGES:
             raise WireError("not an agent's message")
         self.on_event(Received(place, parse(messages.AGENT_MESSAGES[kind], body)))
@@ -240,7 +242,9 @@ class Hub:
                 self._silent(place, agent, silent_s)
                 continue
             next_s = min(next_s, self._silence.host_s - silent_s)
-            if silent_s > min(messages.PROBE_S, self._silence.host_s / 2):
+            if silent_s > self._silence.quiet_s / 2:
+                agent.control.ping()
+            if silent_s > self._silence.quiet_s:
                 self.heartbeats.probe(place)
                 if not agent.is_quiet:
                     agent.is_quiet = True

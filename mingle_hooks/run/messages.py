@@ -15,6 +15,8 @@
       STACKS    the stacks                 →
                                            ←  END       TERM, the grace, KILL
                                            ←  LEAVE     exit with this status
+      PING      no heartbeat has come      →
+                                           ←  PONG      the answer; either side may ask
 
 An agent has a second connection for COMMAND's output (OUT, ERR, DRAINED), so that a reader that stops reading delays no
 message.
@@ -44,7 +46,7 @@ from mingle_hooks.view import View
 
 # Kinds of frames; the first two come before the connection is sealed.
 HELLO, CHALLENGE = 1, 2
-JOIN, WELCOME, START, FORMED, ENDED, CLEAN, NOTICED, SIGNAL, END, LEAVE, DUMP, STACKS = range(16, 28)
+JOIN, WELCOME, START, FORMED, ENDED, CLEAN, NOTICED, SIGNAL, END, LEAVE, DUMP, STACKS, PING, PONG = range(16, 30)
 # On the second connection, after its own sealed JOIN: whole lines as they were written, and the end of an attempt's.
 OUT, ERR, DRAINED = 32, 33, 34
 
@@ -155,6 +157,11 @@ class Silence(NamedTuple):
     def probe_s(self) -> int:
         """How often the kernel asks the other kernel, in whole seconds: several times in a silence."""
         return max(1, min(5, int(self.host_s / 3)))
+
+    @property
+    def quiet_s(self) -> float:
+        """After how many seconds a peer is quiet; after half of them it gets a PING."""
+        return min(PROBE_S, self.host_s / 2)
 
     def is_over(self, silent_s: float, unacknowledged_s: float) -> bool:
         """Return whether the other side is lost, by its last heartbeat and its kernel's last acknowledgement."""
@@ -326,7 +333,8 @@ def _bound(sock: socket.socket, address: str, port: int) -> int:
 # Heartbeats: one small datagram a second, both ways, that only holders of the run's key can create.
 #
 # A datagram is ``tag (8) | number (4) | sequence (8) | MAC (16)``. Lost ones cost nothing; over TCP heartbeats would
-# wait behind its retransmissions, for more than 15 s where a third of the packets is lost.
+# wait behind its retransmissions, for more than 15 s where a third of the packets is lost. PING, over TCP, is for
+# networks that drop UDP.
 
 _FIELDS = struct.Struct("!8sIQ")
 _TAG_BYTES, _MAC_BYTES = 8, 16
@@ -404,6 +412,7 @@ class Link(Connection):
         self._secret, self.is_runner = secret, is_runner
         self._sealer: wire.Sealer | None = None
         self._is_proved = False  # by a sealed frame of the other side
+        self._is_pinged = False
         self.on_message: Callable[[int, Body], None] = lambda _kind, _body: None
         self.on_output: Callable[[int, bytes], None] = lambda _kind, _data: None
         self.on_proved: Callable[[], None] = lambda: None
@@ -418,6 +427,20 @@ class Link(Connection):
     def send_record(self, record: Join | Welcome | AgentMessage | RunnerMessage) -> None:
         """Send a sealed message that is a record of this file."""
         self.send_message(_KINDS[type(record)], wire.body_of(record))
+
+    def ping(self) -> None:
+        """Ask the other side whether it is alive, and not again before it answers: it may be stopped for days."""
+        if not self._is_pinged:
+            self._is_pinged = True
+            self.send_message(PING, {})
+
+    def takes_ping(self, kind: int) -> bool:
+        """Return whether a message is PING, which is answered here, or PONG."""
+        if kind == PING:
+            self.send_message(PONG, {})
+        elif kind == PONG:
+            self._is_pinged = False
+        return kind in (PING, PONG)
 
     def send_output(self, kind: int, *parts: bytes | memoryview) -> None:
         """Send output as it is, in one wire.frame."""

@@ -10,7 +10,7 @@ from support.gathering import no_descriptor_left
 
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
-from mingle_hooks.run import messages
+from mingle_hooks.run import agent as agents, hub, messages
 from mingle_hooks.run.hub import Hub
 from mingle_hooks.run.launching import Sockets
 from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet
@@ -130,6 +130,26 @@ def test_an_agent_whose_host_answers_is_paused_and_lost_only_after_minutes(scene
     assert scene.kinds() == [Joined, Quiet, Paused, Alive]
     scene.passes(61)
     assert scene.kinds()[4:] == [Quiet, Paused, Lost]
+
+
+@pytest.mark.parametrize("hole", ["both ways", "to the runner", "to the agent"])
+def test_a_firewall_that_drops_udp_makes_nobody_silent(
+    scenes: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch, hole: str
+) -> None:
+    """The second and the third begin in the middle of a run, and drop one way only."""
+    scene = scenes(Silence(15.0, 60.0))
+    if hole == "to the agent":
+        monkeypatch.setattr(hub.Heartbeats, "_send", lambda *_args: None)
+    task = agents.Task(b"s" * 32, (("127.0.0.1", scene.sockets.port),), "a", 0)
+    lost: list[str] = []
+    agent = agents.Runner(scene.loop, task, lambda *_message: None, lost.append)
+    scene.turn()
+    scene.passes(3 if hole == "to the runner" else 0)
+    for sock in scene.sockets.datagrams if hole != "to the agent" else ():
+        scene.loop.unwatch(sock)
+    scene.passes(130)
+    agent.close()
+    assert (scene.kinds(), lost) == ([Joined], [])
 
 
 @pytest.mark.parametrize(("unacknowledged_s", "count"), [(math.inf, 1), (1.0, 0)], ids=["cut off", "stopped"])
