@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -24,16 +25,15 @@ _V4, _V6 = struct.Struct("@I4s4s"), struct.Struct("@16sI")
 
 
 class Heartbeats:
-    """Sends heartbeats to all agents that have sent one, and calls `on_heartbeat(number)` for each new one of theirs.
+    """Sends heartbeats to all agents that have sent one.
 
     The runner sends on its own and not in answer: where packets are lost, fewer answers than heartbeats come through.
     """
 
-    def __init__(
-        self, loop: Loop, sockets: Sockets, secret: Secret, on_heartbeat: Callable[[int], None], interval_s: float
-    ) -> None:
+    def __init__(self, loop: Loop, sockets: Sockets, secret: Secret, interval_s: float) -> None:
         self._loop, self._interval_s, self._part = loop, interval_s, 0
-        self._secret, self._on_heartbeat = secret, on_heartbeat
+        self._secret = secret
+        self._expected: dict[int, Callable[[], None]] = {}
         self._latest: dict[int, int] = {}  # number -> sequence of its last heartbeat
         self._peers: dict[int, tuple[socket.socket, Address, messages.Control]] = {}
         self._sent = 0
@@ -41,9 +41,13 @@ class Heartbeats:
             loop.watch(sock, READ, lambda _events, sock=sock: self._take(sock))  # type: ignore[misc]
         self._beat()
 
+    def expect(self, number: int, on_heartbeat: Callable[[], None]) -> None:
+        """Call `on_heartbeat()` for each new heartbeat of this number, until it is forgotten."""
+        self._expected[number], self._latest[number] = on_heartbeat, 0
+
     def forget(self, number: int) -> None:
-        """Forget an agent; the next one of that number begins another sequence."""
-        self._latest.pop(number, None)
+        """Expect no more heartbeats of a number, and send none."""
+        del self._expected[number], self._latest[number]
         self._peers.pop(number, None)
 
     def probe(self, number: int) -> None:
@@ -53,14 +57,14 @@ class Heartbeats:
 
     def _take(self, sock: socket.socket) -> None:
         for (number, sequence), control, address in messages.heartbeats(sock, self._secret, messages.AGENT):
-            if sequence <= self._latest.get(number, 0):
+            if sequence <= self._latest.get(number, sequence):  # an old one, or of an agent that has been dropped
                 continue
             is_first = number not in self._peers
             self._latest[number] = sequence
             self._peers[number] = (sock, address, _from_same_address(control))
             if is_first:
                 self._send(number)
-            self._on_heartbeat(number)
+            self._expected[number]()
 
     def _beat(self) -> None:
         """Send a heartbeat to each; to many of them not all at once."""
@@ -97,10 +101,10 @@ _LOOKS, _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 6, 1.0, 0.1
 
 
 class Agent:
-    """An agent that has connected: its two connections, and when it last sent something."""
+    """An agent that has connected: its number, its two connections, and when it last sent something."""
 
-    def __init__(self, control: Link, now: float) -> None:
-        self.control, self.heard_at = control, now
+    def __init__(self, number: int, control: Link, now: float) -> None:
+        self.number, self.control, self.heard_at = number, control, now
         self.output: Link | None = None
         self.is_quiet = self.is_paused = False
 
@@ -116,10 +120,11 @@ class Hub:
         self.on_event: Callable[[Event], None] = lambda _event: None
         self.on_output: Callable[[int, int, bytes], None] = lambda _place, _kind, _data: None
         self._numbers = {place: number for number, place in enumerate(places)}
+        self._next_number = itertools.count()  # a late heartbeat of a place's earlier agent has another number
         self._is_held = False
         self.here: dict[int, Agent] = {}
         interval_s = messages.heartbeat_interval_s(silence.host_s)
-        self.heartbeats = Heartbeats(loop, sockets, secret, self._heard, interval_s)
+        self.heartbeats = Heartbeats(loop, sockets, secret, interval_s)
         self._reception = messages.Reception(loop, self._introduced, MOST_STRANGERS)
         self._reception.listen(sockets.listeners, secret)
         self._reception.on_end = self._ended
@@ -142,8 +147,10 @@ class Hub:
     def drop(self, place: int) -> None:
         """Forget an agent; another may come in its place."""
         agent = self.here.pop(place, None)
-        self.heartbeats.forget(place)
-        for link in (agent.control, agent.output) if agent is not None else ():
+        if agent is None:
+            return
+        self.heartbeats.forget(agent.number)
+        for link in (agent.control, agent.output):
             if link is not None:
                 link.close()
 
@@ -171,11 +178,13 @@ class Hub:
             link.listen(wanted=not self._is_held)
             self.on_event(Joined(place))
         elif not join.is_output and agent is None:
-            self.here[place] = Agent(link, self._loop.clock())
+            number = next(self._next_number)
+            self.here[place] = Agent(number, link, self._loop.clock())
+            self.heartbeats.expect(number, lambda: self._heard(place))
             link.on_message = lambda kind, body: self._take(place, link, kind, body)
             link.probe_peer(self._silence.probe_s)
             silences_ms = (int(silence_s * 1000) for silence_s in self._silence)
-            link.send_record(Welcome(place, self._sockets.port, *silences_ms))
+            link.send_record(Welcome(number, self._sockets.port, *silences_ms))
         else:
             raise WireError("a second one")
 
@@ -212,7 +221,7 @@ class Hub:
                 self.on_event(Isolated(self._own, silent_s))
             self._lost(place, silent_s)
             return
-        self.heartbeats.probe(place)
+        self.heartbeats.probe(agent.number)
         if not agent.is_paused:
             agent.is_paused = True
             self.on_event(Paused(place, silent_s))
@@ -245,7 +254,7 @@ class Hub:
             if silent_s > self._silence.quiet_s / 2:
                 agent.control.ping()
             if silent_s > self._silence.quiet_s:
-                self.heartbeats.probe(place)
+                self.heartbeats.probe(agent.number)
                 if not agent.is_quiet:
                     agent.is_quiet = True
                     self.on_event(Quiet(place))

@@ -170,9 +170,9 @@ class Silence(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """An agent's number, which its heartbeats carry, the runner's UDP port, and how long silences may last."""
+    """A number, new for each agent, which its heartbeats carry, the runner's UDP port, and how long silences last."""
 
-    number: Annotated[int, wire.within(0, 1 << 24)]
+    number: Annotated[int, wire.within(0, (1 << 32) - 1)]
     port: Port
     silence_ms: Annotated[int, wire.Key("silence"), wire.within(100, MOST_MS)]
     pause_ms: Annotated[int, wire.Key("pause"), wire.within(100, MOST_MS)] = 600_000
@@ -349,7 +349,7 @@ PROBE_S = 3.0
 
 
 class Heartbeat(NamedTuple):
-    """An agent's number, and a sequence number that only grows, so that no old heartbeat counts."""
+    """The number of WELCOME, and a sequence number that only grows, so that no old heartbeat counts."""
 
     number: int
     sequence: int

@@ -31,6 +31,7 @@ class Scene:
         self.loop = Loop(clock=lambda: self.now)
         self.sockets = Sockets(is_local=True)
         self.events: list[Event] = []
+        self.numbers: list[int] = []  # that WELCOME gave
         self.links: list[Link] = []
         places = [Place(host, 0) for host in hosts]
         self.hub = Hub(self.loop, self.sockets, SECRET, places, silence, "a")
@@ -67,6 +68,7 @@ class Scene:
     def join(self, host: str = "a", *, output: bool = False) -> Link:
         """Connect, and say who this is."""
         link = self.link()
+        link.on_message = lambda kind, body: self.numbers.append(body["number"]) if kind == WELCOME else None
         self.turn()
         link.send_record(Join(host, 0, 1, is_output=output))
         self.turn()
@@ -204,27 +206,30 @@ def test_a_stop_of_the_runner_is_nobodys_silence(scene: Scene) -> None:
     assert scene.kinds() == [Joined]
 
 
-def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_a_replayed_one_does_not_count(scene: Scene) -> None:
+def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_no_earlier_one_counts(scene: Scene) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(("127.0.0.1", scene.sockets.port))
 
-        def beat(sequence: int) -> None:
-            heartbeat = messages.Heartbeat(0, sequence)
+        def beat(agent: int, sequence: int) -> None:
+            heartbeat = messages.Heartbeat(scene.numbers[agent], sequence)
             sock.send(messages.pack_heartbeat(SECRET, AGENT, heartbeat))
             scene.turn()
 
         control, _ = scene.agent()
-        beat(9)
+        beat(0, 9)
         control.close()
         scene.turn()
+        beat(0, 10)  # the earlier agent was stopped, and goes on
         scene.agent()
+        beat(0, 11)
         scene.passes(5)
+        beat(0, 12)
         assert scene.kinds() == [Joined, Lost, Joined, Quiet]
         assert scene.events[1] == Lost(0, None)
-        beat(1)
+        beat(1, 1)
         assert scene.kinds()[4:] == [Alive]
         scene.passes(5)
-        beat(1)  # an old one, which somebody has kept
+        beat(1, 1)  # an old one, which somebody has kept
         assert scene.kinds()[5:] == [Quiet]
 
 
