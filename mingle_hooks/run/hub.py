@@ -93,8 +93,9 @@ def _from_same_address(control: messages.Control) -> messages.Control:
     return []
 
 
-# Callers that have not sent JOIN.
-MOST_STRANGERS = 4096
+# Callers that have not sent JOIN, beside two for each agent that is not here: half of what launching.Limit has for more
+# than agents, as log files and programs to start need descriptors too.
+MOST_STRANGERS = 256
 # Silent agents are looked for so often in the longest silence, and at least each second; also at the moment when a
 # silence has lasted that long, though not for each of a thousand hosts that a switch has lost.
 _LOOKS, _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 6, 1.0, 0.1
@@ -128,6 +129,7 @@ class Hub:
         self._reception = messages.Reception(loop, self._introduced, MOST_STRANGERS)
         self._reception.listen(sockets.listeners, secret)
         self._reception.on_end = self._ended
+        self._limit_strangers()
         self._look_s = min(silence.host_s / _LOOKS, _LONGEST_LOOK_S)
         self._looked_at = loop.clock()
         self._look()
@@ -149,10 +151,14 @@ class Hub:
         agent = self.here.pop(place, None)
         if agent is None:
             return
+        self._limit_strangers()
         self.heartbeats.forget(agent.number)
         for link in (agent.control, agent.output):
             if link is not None:
                 link.close()
+
+    def _limit_strangers(self) -> None:
+        self._reception.most = MOST_STRANGERS + 2 * (len(self._places) - len(self.here))
 
     def dismiss(self, status: int) -> None:
         """Have all agents exit."""
@@ -180,6 +186,7 @@ class Hub:
         elif not join.is_output and agent is None:
             number = next(self._next_number)
             self.here[place] = Agent(number, link, self._loop.clock())
+            self._limit_strangers()
             self.heartbeats.expect(number, lambda: self._heard(place))
             link.on_message = lambda kind, body: self._take(place, link, kind, body)
             link.probe_peer(self._silence.probe_s)

@@ -475,14 +475,14 @@ STRANGER_S = 10.0
 
 
 class Reception:
-    """Accepts holders of a key; drops a caller that is not admitted in time, and the oldest of too many.
+    """Accepts holders of a key; drops a caller that is not admitted in time, and the oldest of more than `most`.
 
     `on_message(link, kind, body)` gets what callers say, `on_end(link, reason)` comes when any of these connections
     ends. `close()` closes the listeners and all callers that are not admitted; the owner closes the others.
     """
 
     def __init__(self, loop: Loop, on_message: Callable[[Link, int, Body], None], most: int) -> None:
-        self._loop, self._on_message, self._most = loop, on_message, most
+        self._loop, self._on_message, self.most = loop, on_message, most
         self.on_end: Callable[[Link, str], None] = lambda _link, _reason: None
         self._strangers: dict[Link, Timer] = {}  # with their ends; oldest first
         self._callers: list[Callers] = []
@@ -508,7 +508,7 @@ class Reception:
         link = Link(self._loop, sock, secret, is_runner=True, on_end=lambda reason: self._ended(link, reason))
         link.on_message = lambda kind, body: self._on_message(link, kind, body)
         self._strangers[link] = self._loop.after(STRANGER_S, lambda: self._drop(link))
-        if len(self._strangers) > self._most:
+        while len(self._strangers) > self.most:
             self._make_room()
 
     def _ended(self, link: Link, reason: str) -> None:

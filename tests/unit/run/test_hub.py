@@ -1,8 +1,10 @@
 """The hub: which agents are here and alive."""
 
 import math
+import os
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -255,6 +257,27 @@ def test_welcome_has_the_number_and_the_port_for_heartbeats(scene: Scene) -> Non
     link.send_record(Join("a", 0, 1, is_output=False))
     scene.turn()
     assert said == [(WELCOME, {"number": 0, "port": scene.sockets.port, "silence": 15000, "pause": 15000})]
+
+
+def test_idle_callers_leave_descriptors_to_agents_starters_and_logs(scenes: Callable[..., Scene]) -> None:
+    """Beside a few they get those of agents that are not here, whose calls would else push each other out."""
+    count = 300
+
+    def held() -> int:
+        return len(os.listdir("/proc/self/fd")) - before - count
+
+    scene = scenes(SILENCE, "ab")
+    scene.agent("a")
+    before = len(os.listdir("/proc/self/fd"))
+    with ExitStack() as callers:
+        for _ in range(count):
+            callers.enter_context(socket.create_connection(("127.0.0.1", scene.sockets.port)))
+            scene.turn(1)
+        assert held() == hub.MOST_STRANGERS + 2
+        scene.agent("b")
+        assert held() <= hub.MOST_STRANGERS + 4  # both sides of two connections
+    scene.turn()
+    assert held() == 4 - count
 
 
 def test_agents_wait_while_the_runner_is_out_of_descriptors(scene: Scene) -> None:
