@@ -147,6 +147,8 @@ ENDS = (HUP, INT, TERM)
 BEFORE_LIMIT_S = 5.0
 # A scheduler's own warning may come so much earlier or later than ours.
 NEAR_S = 60.0
+# Where --warn does not tell when the scheduler warns: at most so long before the job's end.
+LONGEST_WARNING_S = 3600.0
 # How far the scheduler's clock may be ahead of ours, in whole seconds as schedulers tell times.
 _CLOCKS_S = 2.0
 
@@ -168,7 +170,7 @@ class Stopping:
         self._warning: float | None = None  # when the warning is due, or was
         self._warn_at: float | None = None  # when it is still to come
         self._limit_at: float | None = None
-        self.end_at = math.inf  # the scheduler's own limit: TERM means it from then on
+        self.end_at = math.inf  # the job's own limit, if known: TERM means it from then on
         self.is_hurried = self.was_warned = self._warned_by_clock = False
 
     def begin(self, now: float) -> None:
@@ -179,6 +181,13 @@ class Stopping:
         if limit_s is not None:
             usual_s, short_s = limit_s - grace_s - BEFORE_LIMIT_S, limit_s / 2  # COMMAND gets half of a short time
             self._limit_at = now + max(usual_s, short_s)
+            self.end_at = now + limit_s
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the run was warned of its time limit, and nobody stopped it."""
+        by_people = (SIGNALLED + INT, SIGNALLED + TERM)
+        return self.was_warned and (self.request is None or self.request.status not in by_people)
 
     @property
     def due(self) -> float | None:
@@ -207,7 +216,9 @@ class Stopping:
 
     def is_warning(self, number: int, now: float) -> bool:
         """Return whether a signal is the warning; one that otherwise ends the run counts only near its time."""
-        is_warning = number == self._plan.warn_signal and (number not in ENDS or self._is_near(now))
+        is_late = math.isinf(self.end_at) or now > self.end_at - LONGEST_WARNING_S
+        may_warn = self._is_near(now) or (number not in ENDS and is_late)
+        is_warning = number == self._plan.warn_signal and may_warn
         if is_warning:
             self.was_warned, self._warn_at = True, None
         return is_warning

@@ -88,6 +88,10 @@ class Hurry(NamedTuple):
     """A request to end at once."""
 
 
+class Killed(NamedTuple):
+    """`mingle kill` was called."""
+
+
 class ReaderGone(NamedTuple):
     """Nobody reads the run's output any more."""
 
@@ -97,7 +101,7 @@ class Time(NamedTuple):
 
 
 OfAgent = Joined | Received | Quiet | Alive | Paused | Lost
-Event = OfAgent | Noticed | Isolated | StarterEnded | Swept | Hurry | ReaderGone | Time
+Event = OfAgent | Noticed | Isolated | StarterEnded | Swept | Hurry | Killed | ReaderGone | Time
 
 # Actions.
 
@@ -219,6 +223,7 @@ class Machine:
         self._formed: dict[int, tuple[float, tuple[int, ...]]] = {}  # place -> when, and the member's phases
         self.had_world = False  # in any attempt
         self.stopping = attempt.Stopping(plan)
+        self._had_failed = False  # the attempt, before the request to stop
         self.stall = Stall(plan.stall_s)
         self._dumping: set[int] = set()  # places whose stacks are awaited
         self._deliveries = attempt.Deliveries(reaches=plan.signals_reach_command)
@@ -257,7 +262,7 @@ class Machine:
         """Take an event; return the actions that it leads to."""
         if self.phase == "over":  # only the rest of its output is awaited
             is_own = isinstance(event, Noticed) and event.place is None and event.number in attempt.ENDS
-            return [Exit(self._status(), at_once=True)] if is_own or isinstance(event, Hurry) else []
+            return [Exit(self._status(), at_once=True)] if is_own or isinstance(event, Hurry | Killed) else []
         match event:
             case Received(place, message):
                 self._received(place, message, now)
@@ -286,6 +291,8 @@ class Machine:
                 self._stop(attempt.INT, now)
                 if not self.stopping.is_hurried:
                     self._hurry(now)
+            case Killed():
+                self._stop(attempt.TERM, now, attempt.SIGNALLED + attempt.TERM)
             case ReaderGone():
                 self._stop(attempt.TERM, now, attempt.SIGNALLED + attempt.PIPE, why="its output is no longer read")
         self._do_what_is_due(now)
@@ -497,6 +504,7 @@ class Machine:
         if not why and status is None and self.stopping.is_limit(number, now):
             why = "its time limit has come"
         self._report("stopped", number=number, why=why, grace_s=self.plan.grace_s)
+        self._had_failed = self.phase in ("ending", "sweeping")
         if self.phase == "gathering":
             self._over()
         elif self.phase == "running":
@@ -574,9 +582,10 @@ class Machine:
         return is_allowed and not is_same
 
     def _status(self) -> int:
-        if self.stopping.request is not None:
-            return self.stopping.request.status
-        return 0 if self.root_cause.cause is None else self.root_cause.cause.status
+        """Return the request's status, unless the program had failed before: to queue that again would not help."""
+        request, status = self.stopping.request, 0 if self.root_cause.cause is None else self.root_cause.cause.status
+        is_broken = self._had_failed and status != attempt.INFRASTRUCTURE
+        return status if request is None or is_broken else request.status
 
     def _over(self) -> None:
         self._report_cause()

@@ -17,7 +17,7 @@ from mingle_hooks.files import own_program_argv
 from mingle_hooks.net.addresses import hostname, interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.run import attempt, machine, messages, processes, starters, status as runs
-from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED
+from mingle_hooks.run.attempt import INFRASTRUCTURE
 from mingle_hooks.run.hub import Hub
 from mingle_hooks.run.launching import EVENT_S, EventCommand, Launching, Process
 from mingle_hooks.run.machine import Begin, Event, Machine
@@ -199,7 +199,7 @@ class Runner:
 
     def _kill(self, is_now: bool) -> None:  # noqa: FBT001 - a callback
         self._warn("`mingle kill` was called")
-        self._soon(machine.Hurry() if is_now else machine.Noticed(None, attempt.TERM))
+        self._soon(machine.Hurry() if is_now else machine.Killed())
 
     def _signalled(self, reading: int) -> None:
         for number in os.read(reading, 4096):
@@ -411,9 +411,7 @@ def run_again(request: Request, runner: Runner) -> int:
     requeues = Requeues(request, os.environ)
     if runner.machine.had_world:
         requeues.reset()
-    is_stopped = runner.status == SIGNALLED + signal.SIGINT  # by a person
-    is_cut_short = runner.machine.stopping.was_warned and not is_stopped
-    if runner.status != INFRASTRUCTURE and not is_cut_short:
+    if runner.status != INFRASTRUCTURE and not runner.machine.stopping.is_cut_short:
         return runner.status
     if not runner.machine.had_world and not requeues.may_go_on():
         requeues.reset()  # a person who queues it from now on has seen why it ended

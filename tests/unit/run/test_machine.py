@@ -181,8 +181,9 @@ LATE = [Lost(2, 15.0), Swept("c", is_clean=False)]
         ([machine.Quiet(2), ended(0, 1), machine.Alive(2), clean(0), *over([1, 2])], 1, ["ended a"]),
         # The runner's own host was cut off, and not the first host that it misses.
         ([Isolated("a", 15.0), Lost(1, 15.0), *over([0]), *LATE, Swept("b", is_clean=True)], 75, ["isolated a"]),
-        # A request to stop during a failure gives the status.
-        ([ended(0, 1), Noticed(None, TERM), clean(0), *over([1, 2])], 143, ["ended a"]),
+        # A request to stop changes the status of a host's failure, which may be tried again, and not of a program's.
+        ([Lost(2, None), Noticed(None, TERM), *over([0, 1]), Swept("c", is_clean=True)], 143, ["gone c"]),
+        ([Lost(2, None), ended(0, 143), clean(0), *DONE, Noticed(None, INT), *LATE], 130, ["gone c"]),
     ],
 )
 def test_each_cause_has_its_status_and_is_reported_once(events: list[Event], status: int, causes: list[str]) -> None:
@@ -341,6 +342,25 @@ def test_the_schedulers_own_warning_and_ours_are_one(number: int, at: int) -> No
     assert run.now == 685  # TERM at the limit
     assert [action.message for action in run.sent(Signal)] == [(1, number)] * 3 + [(2, TERM)] * 3
     assert run.machine.stopping.was_warned
+
+
+@pytest.mark.parametrize(
+    "stop", [Noticed(None, TERM), Noticed(None, INT), machine.Time(), machine.ReaderGone(), machine.Killed()]
+)
+def test_a_stop_in_the_grace_after_a_failure_only_forbids_restarts(stop: Event) -> None:
+    """It is no reason to queue a program again that is broken."""
+    run = started(grace_s=10, limit_at_s=600, restarts=3)
+    run.take(ended(0, 7), clean(0), after_s=584)
+    run.take(stop, after_s=2)  # the limit is due a second before
+    run.take(*over([1, 2], status=143))
+    assert (run.status(), len(run.reports("stopped"))) == (7, 1)
+
+
+def test_the_signal_of_the_warning_long_before_the_end_does_not_replace_it() -> None:
+    run = started(warn_at_s=86000, limit_at_s=86400)
+    run.take(Noticed(None, USR1), after_s=100)
+    run.until(Signal, most_s=86400)
+    assert run.now == 86100
 
 
 def test_a_signal_that_ends_is_no_warning_at_another_time() -> None:

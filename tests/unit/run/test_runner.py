@@ -1,5 +1,6 @@
 """What one member of an attempt gets, and how often a job is queued again."""
 
+import math
 import os
 import signal
 import time
@@ -215,14 +216,13 @@ def test_a_new_job_in_place_of_the_same_one_counts_as_that(tmp_path: Path, sched
 
 
 @pytest.mark.parametrize(
-    ("status", "had_world", "was_warned", "counted", "line", "expected"),
+    ("status", "had_world", "is_cut_short", "counted", "line", "expected"),
     [
         (0, True, False, "", "echo again", (0, "")),
         (7, True, False, "", "echo again", (7, "")),
         (75, True, False, "", "echo again", (75, "again\n")),
         (75, True, False, "", "exit 99", (99, "")),  # Grid Engine queues again what exits with 99
         (0, True, True, "", "echo again", (75, "again\n")),
-        (130, True, True, "", "echo again", (130, "")),  # a person stopped it
         (75, False, False, "..", "echo again", (75, "again\n")),
         (75, True, False, "...", "echo again", (75, "again\n")),
         (75, False, False, "...", "echo again", "4 times in a row"),
@@ -235,7 +235,7 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
     status: int,
     *,
     had_world: bool,
-    was_warned: bool,
+    is_cut_short: bool,
     counted: str,
     line: str,
     expected: tuple[int, str] | str,
@@ -244,7 +244,7 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
     of_job = request()._replace(options=Options(again=line))
     for _ in counted:
         Requeues(of_job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on()
-    machine = SimpleNamespace(had_world=had_world, stopping=SimpleNamespace(was_warned=was_warned))
+    machine = SimpleNamespace(had_world=had_world, stopping=SimpleNamespace(is_cut_short=is_cut_short))
     ended: Any = SimpleNamespace(status=status, machine=machine)
     if isinstance(expected, tuple):
         assert (member.run_again(of_job, ended), capfd.readouterr().out) == expected
@@ -385,6 +385,36 @@ def test_what_stops_a_run_reaches_all_agents_once(
     assert ("mingle run: `mingle kill` was called" in scene.written()) == ("kill" in str(ends))
     scene.ended("ab")
     assert scene.end() == (status, [status, status])
+
+
+@pytest.mark.parametrize(
+    ("ends", "left_s", "status"),
+    [
+        ((signal.SIGUSR1,), math.inf, 99),  # it may be a warning
+        ((signal.SIGUSR1,), 600.0, 99),
+        ((signal.SIGUSR1, signal.SIGTERM), 600.0, 99),
+        # What a person ends is over, and USR1 long before the end is no warning.
+        ((signal.SIGUSR1,), 86400.0, 0),
+        ((signal.SIGUSR1, signal.SIGTERM), 86400.0, 143),
+        ((signal.SIGUSR1, "kill"), math.inf, 143),
+        ((signal.SIGUSR1, signal.SIGINT), math.inf, 130),
+        ((signal.SIGTERM, signal.SIGUSR1), math.inf, 143),
+    ],
+)
+def test_what_is_ended_after_a_warning_is_queued_again_unless_a_person_ended_it(
+    scenes: Callable[..., Scene], ends: tuple[int | str, ...], left_s: float, status: int
+) -> None:
+    scene = scenes(Options(again="exit 99"))
+    scene.runner.machine.stopping.end_at = scene.now + left_s
+    for end in ends:
+        if isinstance(end, int):
+            scene.signal(end)
+        else:
+            scene.runner._kill(False)  # noqa: FBT003 - a callback
+        scene.passes(0.5)
+    scene.ended("ab")
+    assert scene.end() is not None
+    assert member.run_again(scene.runner._request, scene.runner) == status
 
 
 @pytest.mark.parametrize(("after_s", "status"), [(0.5, 143), (1.5, 75)])
