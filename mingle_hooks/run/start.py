@@ -38,7 +38,8 @@ def run(command: tuple[str, ...], options: Mapping[str, Any]) -> int:
     return run_command(plan_request(command, own_options, settings, option_arguments(others)))
 
 
-# Signals that the runner takes; what is ignored stays ignored, as nohup(1) wants, but for the ends of children.
+# Signals that the runner takes besides the warning; what is ignored stays ignored, as nohup(1) wants, but for the ends
+# of children.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
 
 
@@ -53,7 +54,7 @@ def run_command(request: Request) -> int:
         loop = stack.enter_context(Loop())
         launching = Launching(loop, request.starter, request.job, "agent", request.settings, request.agreed)
         stack.callback(launching.close)
-        signals = processes.signal_pipe(_SIGNALS)
+        signals = processes.signal_pipe({*_SIGNALS, request.plan.warn_signal})
         launching.start(request.plan.hosts)
         from mingle_hooks.run import runner  # 10 ms, while the agents start
 

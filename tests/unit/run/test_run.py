@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -177,3 +178,12 @@ def test_a_job_that_saved_when_it_was_warned_is_queued_again(places: Places) -> 
     warned = ("--limit", "30", "--warn", "28.5", "--warn-signal", "USR2", "--grace", "1")
     saves = "trap 'exit 0' USR2; while :; do sleep 0.02; done"
     assert places.done(*warned, "--again", "echo again", "bash", "-c", saves, hosts="")[:2] == (75, "again\n")
+
+
+def test_a_warning_by_any_signal_that_may_be_one_does_not_end_the_runner(places: Places) -> None:
+    """QUIT is not taken otherwise."""
+    saves = "trap 'echo saved; exit 0' QUIT; touch begun.0.0; while :; do sleep 0.02; done"
+    run = places.start("--warn-signal", "QUIT", "bash", "-c", saves, hosts="")
+    places.begun(0)
+    run.send_signal(signal.SIGQUIT)
+    assert places.end(run)[:2] == (0, "saved\n")
