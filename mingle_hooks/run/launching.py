@@ -62,20 +62,20 @@ _READ_BYTES = 64 * 1024
 _STDERR = 2
 MOST_OUTPUT = 4096
 # Python ignores these for itself, and no program expects to inherit that.
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Process:
     """A process; `output` is the end of its output, `status` its exit status as in a shell, once it has ended."""
 
-    def __init__(self, launch: Launch, environ: Mapping[str, str]) -> None:
+    def __init__(self, launch: Launch, environ: Mapping[str, str], limit: Limit) -> None:
         self.hosts, self.output = launch.hosts, b""
         self.status: int | None = None
         if not hasattr(os, "posix_spawnp"):  # PyPy's
             raise NotExecutableError("CPython for this command", sys.implementation.name, "mingle exec on each node")
         stdin = os.open(os.devnull, os.O_RDONLY) if launch.stdin is None else _file_of(launch.stdin)
         try:  # in a session of its own: Ctrl-C goes to the runner alone
-            self.pid, self.pipe = spawn(launch.argv, environ, stdin, setsid=True, setsigdef=_IGNORED_BY_PYTHON)
+            self.pid, self.pipe = spawn(launch.argv, environ, stdin, limit, setsid=True, setsigdef=IGNORED_BY_PYTHON)
         finally:
             os.close(stdin)
 
@@ -129,8 +129,7 @@ class Processes:
         self, launch: Launch, on_end: Callable[[Process, int], None], environ: Mapping[str, str] | None = None
     ) -> Process:
         """Start one; `on_end(process, status)` comes later, and once. Raises OSError if that fails."""
-        with self._limit:
-            process = Process(launch, self._environ if environ is None else environ)
+        process = Process(launch, self._environ if environ is None else environ, self._limit)
         self._running[process] = on_end
         self._loop.watch(process.pipe, READ, lambda _events: self._read(process))
         return process

@@ -19,7 +19,7 @@ from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.run import attempt, machine, messages, processes, starters, status as runs
 from mingle_hooks.run.attempt import INFRASTRUCTURE
 from mingle_hooks.run.hub import Hub
-from mingle_hooks.run.launching import EVENT_S, EventCommand, Launching, Process
+from mingle_hooks.run.launching import EVENT_S, IGNORED_BY_PYTHON, EventCommand, Launching, Process
 from mingle_hooks.run.machine import Begin, Event, Machine
 from mingle_hooks.run.messages import DRAINED, Start
 from mingle_hooks.run.output import Logs, Output
@@ -418,10 +418,9 @@ def run_again(request: Request, runner: Runner) -> int:
         raise MissingError(
             "a world", f"none, {MOST_REQUEUES + 1} times in a row: the job is not requeued", "what mingle printed above"
         )
-    import subprocess
-
-    status = subprocess.run(["/bin/sh", "-c", str(request.options.again)], check=False).returncode  # noqa: S603 - the user's own
-    return max(status, 0) or INFRASTRUCTURE
+    argv = ["/bin/sh", "-c", str(request.options.again)]
+    pid = os.posix_spawn(argv[0], argv, os.environ, setsigdef=IGNORED_BY_PYTHON)  # unlike `subprocess`, without a pipe
+    return max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0) or INFRASTRUCTURE
 
 
 # How often in a row a job without a world is requeued: a permanent fault, such as a firewall, would repeat forever.

@@ -1,9 +1,10 @@
 """The starters, real programs on this host, and the port of the runner's sockets."""
 
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,21 @@ def test_a_program_that_is_not_there_is_the_callers_error(started: Started) -> N
         started.start("no-such-program")
     assert started.processes.running == ()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("stdin", [None, b"data"])
+def test_with_more_open_files_than_the_user_may_have_programs_start_and_have_the_users_limit(
+    stdin: bytes | None,
+) -> None:
+    own = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Loop() as loop, ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, own)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, own[1]))
+        started = Started(loop)
+        for _ in range(80):
+            stack.enter_context(open(os.devnull, "rb"))
+        assert started.done("sh", "-c", "ulimit -Sn; cat", stdin=stdin) == (0, f"64\n{(stdin or b'').decode()}")
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 80
 
 
 def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

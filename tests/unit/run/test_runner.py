@@ -2,6 +2,7 @@
 
 import math
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -253,6 +254,19 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
             member.run_again(of_job, ended)
     if had_world or isinstance(expected, str):  # it counts anew
         assert Requeues(of_job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on()
+
+
+def test_the_line_of_again_runs_with_more_open_files_than_the_user_may_have() -> None:
+    """Files of --log-dir may still be open."""
+    own = resource.getrlimit(resource.RLIMIT_NOFILE)
+    of_job = request()._replace(options=Options(again="exit 99"))
+    ended: Any = SimpleNamespace(status=75, machine=SimpleNamespace(had_world=True))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, own)
+        for _ in range(80):
+            stack.enter_context(open(os.devnull, "rb"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, own[1]))
+        assert member.run_again(of_job, ended) == 99
 
 
 @pytest.mark.parametrize(
