@@ -177,7 +177,7 @@ class EventCommand:
         self._loop, self._processes, self._line, self._note = loop, processes, line, note
         self._waiting: deque[bytes] = deque()
         self.running: Process | None = None
-        self.done, self._has_failed = 0, False
+        self._has_failed = False
 
     def take(self, event: bytes) -> None:
         """Run the line for an event, once it has ended for those before."""
@@ -186,6 +186,15 @@ class EventCommand:
         else:
             self._fail(f"{MOST_EVENTS} events wait for it")
         self._next()
+
+    def close(self) -> None:
+        """End the line that runs, and leave out the events that wait."""
+        if left := len(self._waiting) + (self.running is not None):
+            self._has_failed = True  # which needs no other note
+            self._note(f"--on-event: {left} events are left out at the end")
+        self._waiting.clear()
+        if self.running is not None:
+            self.running.kill(signal.SIGKILL)
 
     def _next(self) -> None:
         if self.running is not None or not self._waiting:
@@ -199,7 +208,7 @@ class EventCommand:
             self._loop.after(EVENT_S, lambda: process.kill(signal.SIGKILL))
 
     def _ended(self, _process: Process, status: int) -> None:
-        self.running, self.done = None, self.done + 1
+        self.running = None
         if status:
             self._fail(f"it ended with status {status}")
         self._next()

@@ -100,8 +100,8 @@ _NOTED = ("failed", "stopped", "again")
 _LOOK_S = 0.005
 # The scheduler is asked for the job's end so long after the start: a squeue beside an srun delays it by 40 ms.
 ASK_S = 1.0
-# At the end, without any progress, the runner waits so long for output; then for agents; then for starters, which may
-# wait for hosts that are lost; then for starters that have got TERM.
+# At the end, without any progress, the runner waits so long for output; then (after EVENT_S for all events) for agents;
+# then for starters, which may wait for hosts that are lost; then for starters that have got TERM.
 DRAIN_S, LEAVE_S, ALONE_S, END_S = 5.0, 5.0, 2.0, 1.0
 
 
@@ -368,9 +368,10 @@ class Runner:
             return any(self._undrained[place] > 0 for place in here)
 
         yield from self._while(is_undrained, lambda: output.taken_bytes + output.waiting_bytes, DRAIN_S)
-        if (events := self._events) is not None:
-            yield from self._while(lambda: events.running, lambda: events.done, EVENT_S)
         self._hub.dismiss(status)
+        if (events := self._events) is not None:
+            yield from self._while(lambda: events.running, lambda: 0, EVENT_S)
+            events.close()
         yield from self._while(lambda: started.running and here, lambda: len(here), LEAVE_S)
         yield from self._while(lambda: started.running and not here, lambda: 0, ALONE_S)
         started.kill(at_once=False)

@@ -160,7 +160,7 @@ def test_a_line_for_events_that_hangs_is_ended_and_what_it_cannot_take_is_left_o
     for event in (b"first\n", b"second\n", b"third\n", b"fourth\n"):
         events.take(event)
     assert notes == ["--on-event: 2 events wait for it"]
-    started.until(lambda: events.done == 3)
+    started.until(lambda: not events.running)
     assert (tmp_path / "events").read_text() == "first\nsecond\nthird\n"
     assert started.processes.running == ()
 

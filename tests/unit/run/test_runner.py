@@ -465,6 +465,22 @@ def test_output_is_awaited_while_some_comes(scenes: Callable[..., Scene]) -> Non
     assert "a: late" in scene.written()
 
 
+def test_events_that_wait_for_a_line_that_hangs_delay_the_end_once(
+    scenes: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agents do not wait for them."""
+    monkeypatch.setattr(member, "EVENT_S", 1.0)
+    scene = scenes(Options(on_event="sleep 60"))
+    scene.ended("ab")
+    assert (scene.end(0.5), len(scene.of(Leave))) == (None, 2)
+    scene.passes(1.0)
+    kinds = ("forming", "started", "started", "formed", "ended", "ended", "over")
+    assert scene.written()[1:] == [f"mingle run: --on-event: {len(kinds)} events are left out at the end"]
+    scene.until(lambda: not scene.launching.processes.running)
+    assert scene.end() == (0, [0, 0])
+    assert scene.written() == []
+
+
 def test_a_rank_that_writes_or_waits_for_a_reader_is_no_stall(scenes: Callable[..., Scene]) -> None:
     scene = scenes(stall_s=5.0)
     for _ in range(3):
