@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -87,17 +88,40 @@ def member_label(request: Request, begin: Begin, member: int) -> str:
     return f"{member} {host}: " if request.job.is_per_task else f"{host}: "
 
 
-def progress_mark(path: str | None) -> object:
+def progress_mark(path: str) -> object:
     """Return a value that differs each time that the file of --progress has changed; None without a file."""
     with suppress(OSError):
-        found = os.stat(path or "")
+        found = os.stat(path)
         return found.st_mtime_ns, found.st_size, found.st_ino
     return None
+
+
+class ProgressFile:
+    """The file of --progress, looked at by a thread, which hangs where the file system does."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._mark: object = None
+        self._thread: threading.Thread | None = None
+
+    def mark(self) -> object:
+        """Return its mark; while the file system does not answer, the last one."""
+        if self._path is not None and (self._thread is None or not self._thread.is_alive()):
+            self._thread = threading.Thread(target=self._look, args=(self._path,), daemon=True)
+            with suppress(RuntimeError):  # no thread is left
+                self._thread.start()
+                self._thread.join(_STAT_S)
+        return self._mark
+
+    def _look(self, path: str) -> None:
+        self._mark = progress_mark(path)
 
 
 # Events that are also written into all members' log files.
 _NOTED = ("failed", "stopped", "again")
 _LOOK_S = 0.005
+# The loop waits so long for the file system of --progress.
+_STAT_S = 0.5
 # The scheduler is asked for the job's end so long after the start: a squeue beside an srun delays it by 40 ms.
 ASK_S = 1.0
 # At the end, without any progress, the runner waits so long for output; then (after EVENT_S for all events) for agents;
@@ -114,6 +138,7 @@ class Runner:
         self._id, self._processes = launching.run, launching.processes
         self._output = Output(loop, lambda: self._soon(machine.ReaderGone()), self._hold)
         self._logs = Logs(request.options.log_dir, self._output.files, self._warn) if request.options.log_dir else None
+        self._progress = ProgressFile(request.options.progress)
         line = request.options.on_event
         self._events = None if line is None else EventCommand(loop, self._processes, line, self._warn)
         places, sockets = request.plan.places, launching.sockets
@@ -186,7 +211,7 @@ class Runner:
     def _take(self, event: Event) -> None:
         has_ended = isinstance(event, machine.Received) and isinstance(event.message, messages.Ended)
         if has_ended or isinstance(event, machine.Lost):
-            self.machine.root_cause.progress = progress_mark(self._request.options.progress)
+            self.machine.root_cause.progress = self._progress.mark()
         actions = self.machine.take(event, self._loop.clock())
         self._state.take(event)
         if self._writer is not None:

@@ -4,6 +4,7 @@ import math
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -463,6 +464,24 @@ def test_output_is_awaited_while_some_comes(scenes: Callable[..., Scene]) -> Non
     assert not scene.of(Leave)
     assert scene.end() == (0, [0, 0])
     assert "a: late" in scene.written()
+
+
+def test_a_progress_file_whose_file_system_hangs_holds_up_no_end(
+    scenes: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The last mark counts then."""
+    scene, goes_on, answers = scenes(Options(progress=str(tmp_path / "saved")), restarts=2), threading.Event(), []
+    (tmp_path / "saved").touch()
+    scene.ended("ab", 7)
+    mark = scene.runner.machine.root_cause.progress
+    assert mark is not None
+    scene.began(attempt=1)
+    monkeypatch.setattr(member, "progress_mark", lambda _: answers.append(goes_on.wait(10)))
+    scene.send("a", messages.Ended(1, 7, None, formed=True, is_oom=False, tail=""))
+    assert ([host for host, _ in scene.of(End)][-2:], answers) == (["a", "b"], [])
+    assert scene.runner.machine.root_cause.progress == mark
+    goes_on.set()
+    until(lambda: answers, answers, 20)
 
 
 def test_events_that_wait_for_a_line_that_hangs_delay_the_end_once(
