@@ -98,7 +98,7 @@ _WRAPPERS = {
     *("strace", "poetry", "conda", "micromamba", "mamba", "pixi", "xvfb-run", "catchsegv", "builtin", "eval", "wait"),
     *("setsid", "script", "sudo", "nvprof", "rocprof", "pipenv", "uv", "run", "unbuffer"),
 }
-_SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
+SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
 # Programs and modules that start training processes -> the launcher's name.
 _TRAINS = [row for row in TABLE if row.starts == "node" or row.name == "horovodrun"]
 _LAUNCHERS = {program: row.name for row in _TRAINS for program in row.programs}
@@ -117,6 +117,7 @@ NAMES = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
 _VALUE = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]\s]*\])?(\+?)=")
 _COMMENT = re.compile(r"(?:(?<=\s)|\A)#[^\n]*")
 _DEFAULT = re.compile(r"\$\{(\w+):?=")
+EXPORTS = {"export", "declare", "typeset"}
 DECLARES = {"export", "declare", "local", "readonly", "typeset"}
 
 
@@ -224,7 +225,8 @@ class Job(NamedTuple):
     is_several: bool
     conditions: tuple[tuple[int, int], ...]  # where `if` and `case` begin and end, in order and apart
     referred: frozenset[str]  # variables that it uses
-    used: frozenset[str]  # those, and the ones that it exports
+    exported: frozenset[str]  # those that a program gets
+    used: frozenset[str]
 
     def place(self, command: Command) -> Place:
         """Return where a command runs."""
@@ -237,7 +239,7 @@ class Job(NamedTuple):
 
 
 _SUBMITS = ("sbatch", "qsub", "bsub")
-_PROGRAMS = STEPS | CONTAINERS | _WRAPPERS | _SHELLS | {"mingle"} | {name.split()[0] for name in _LAUNCHERS}
+_PROGRAMS = STEPS | CONTAINERS | _WRAPPERS | SHELLS | {"mingle"} | {name.split()[0] for name in _LAUNCHERS}
 
 
 def read_jobs(text: str, nodes: int | None = None) -> list[Job]:
@@ -308,7 +310,7 @@ class _Walk:
             word.text.partition("=")[0]
             for command, _ in self.commands
             if command.words
-            for word in (command.words if command.name in STEPS | {"export", "declare"} else command.assignments)
+            for word in (*command.assignments, *(command.words if command.name in STEPS | EXPORTS else ()))
         }
         referred = frozenset(NAMES.findall(self.source.text))
         return Job(
@@ -324,6 +326,7 @@ class _Walk:
             is_several,
             self._conditions(),
             referred,
+            frozenset(exported),
             referred | exported,
         )
 
@@ -423,7 +426,7 @@ class _Walk:
         if not bodies or _is_job(command, bodies[0]):
             return
         names = [basename(arg.text) for arg in args]
-        if any(name in _SHELLS for name in names) or (names and names[0] == "ssh"):
+        if any(name in SHELLS for name in names) or (names and names[0] == "ssh"):
             inner = "host" if "ssh" in names else "step" if any(name in STEPS for name in names) else place
             self._text(bodies[0], command, inner, outer, tuple(names[:1]), tuple(args))
             return
@@ -477,7 +480,7 @@ class _Walk:
                 rest, head = tuple(args[after:]), tuple(args[at:after])
                 self.launches.append(Launch(program, rest, head, command, place, chain, step, outer, self._loop(outer)))
                 return
-            if name in _SHELLS:
+            if name in SHELLS:
                 if (text := _command_text(args, at)) is not None:
                     self._text(text, command, place, outer, (*chain, name), step)
                 return

@@ -6,14 +6,28 @@ If the script might then do something else, it stays unchanged, and the reason i
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from functools import cached_property
 from itertools import pairwise
 from os.path import basename
 from typing import NamedTuple
 
-from mingle_hooks.export.launchers import hyphens
-from mingle_hooks.scripts.launches import CONTAINERS, DECLARES, NAMES, STEPS, Assignment, Job, Launch, read_jobs
+from mingle_hooks.export.launchers import NODES, hyphens
+from mingle_hooks.scripts.launches import (
+    CONTAINERS,
+    DECLARES,
+    EXPORTS,
+    NAMES,
+    SHELLS,
+    STEPS,
+    Assignment,
+    Job,
+    Launch,
+    read_jobs,
+)
 from mingle_hooks.scripts.lint import MULTI, lint_jobs, lint_script, started_tasks
 from mingle_hooks.scripts.shell import Command, Text
+from mingle_hooks.values import holds
 
 
 class Fixed(NamedTuple):
@@ -56,6 +70,28 @@ _ECHO = ("echo", "printf")
 _OF_JOB = re.compile(r"SLURM_\w+|PBS_\w+|LSB_\w+|HOSTNAME|HOST|USER|HOME|PWD")
 _STEP_NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N ?)(\S+)")
 _ALL_NODES = re.compile(r"\d+|\"?\$\{?SLURM_(?:JOB_NUM_NODES|NNODES)\}?\"?")
+# What a loop over hosts may give to srun: `mingle run` starts one task on each node too.
+_PER_HOST = re.compile(
+    r"--(?:nodes|ntasks|ntasks-per-node|nodelist|relative|overlap|exact|exclusive|kill-on-bad-exit)(?:=.*)?|-[NnwrK]\S*"
+)
+_RANGE = re.compile(r"\{\d{1,5}(?:\.\.\d{1,5}){1,2}\}|(?:\$\(|`) *seq(?: +\d{1,5}){1,3} *[)`]")
+_COUNTING = re.compile(r"= *(\d{1,5}) *; *\w+ *<(=?) *(\d{1,5}) *;")
+_WORKERS = re.compile(r":1\}|= *1 *;[^;]*<[^=]|seq +1 [^;]*- *1\)")
+_HERE = re.compile(r"\$\{?PWD\}?|\$\(pwd\)|`pwd`")
+_SUBMITTED_IN = {"slurm": r"\$\{?SLURM_SUBMIT_DIR\}?", "lsf": r"\$\{?LS_SUBCWD\}?"}  # where a job starts
+_BACKGROUND = re.compile(r"(?<![&<>|])&(?![&>])")
+# Programs, and files that are sourced, that do not use addresses, ranks and interfaces.
+_HARMLESS = {
+    *("hostname", "nvidia-smi", "rocm-smi", "echo", "printf", "true", "sleep", "date"),
+    *("mkdir", "cp", "rm", "tar", "rsync", "ls", "cat", "sync"),
+}
+_STEP_VALUE = re.compile(r"\d+|\S*\$\S+")
+_ACTIVATES = re.compile(r"(?:\A|/)(?:activate|conda\.sh|\.?(?:bashrc|bash_profile|profile))\Z|\A/etc/profile")
+_ALL_EXPORTED = re.compile(r"\bset +(?:-\w*a|-o +allexport)")
+# What comes before a name that is used without `$`, and commands that use names within their words.
+_SUBSCRIPT = re.compile(r"(?:\[[^\]\n]*|\$\{[^}\n]*)\Z")
+_NEAR = 200
+_BY_NAME = ("let", "eval", "trap")
 _PASS_VARIABLES_ON = ("apptainer", "singularity")
 _OWN_ENVIRONMENT = re.compile(r"-\w{0,8}[eC]\w{0,8}|--(?:cleanenv|containall)")
 _JOINS = ("&&", "||", "|", "|&", "&")
@@ -86,6 +122,12 @@ class _Rewrite:
         self.source = text
         self.job, self.has_several = jobs[0], len(jobs) > 1
         self.edits: dict[tuple[int, int], str] = {}
+        self.launches: list[Launch] = []
+        own = [command for command in self.job.script.commands if not command.has_frame("substitution")]
+        spans = [(one.start, one.end, one) for one in own]
+        spans += [(body.start, body.end, one) for one in own for body in one.here_documents]
+        self.spans = sorted(spans, key=lambda span: span[:2])
+        self.starts = [start for start, _, _ in self.spans]
 
     def text(self) -> str:
         """Return the script with all edits. Raises _UnsureError."""
@@ -97,9 +139,7 @@ class _Rewrite:
             raise _UnsureError("it writes another job script")
         if not self.job.script.is_whole or _GONE in self.source:
             raise _UnsureError("a quote or a parenthesis has no end")
-        launches = [launch for launch in self.job.launches if not launch.is_mingle]
-        if not launches:
-            raise _UnsureError("it starts no launcher that mingle knows")
+        self.launches = launches = self._launches()
         for launch in launches:
             if launch.program not in _OPTIONS:
                 raise self._unsure(launch.at, f"{launch.program} needs its own lines: `mingle docs frameworks`")
@@ -108,7 +148,20 @@ class _Rewrite:
         for launch in launches:
             self._launcher(launch, frameworks)
         self._assignments()
+        for name in _INTERFACES:
+            if any(self._is_gone(value) for value in self.job.assignments.get(name, [])) and (uses := self._uses(name)):
+                raise self._unsure(uses[0].start, f"this line uses {name}, which differs between nodes")
         return _edited(self.source, self.edits)
+
+    def _launches(self) -> list[Launch]:
+        """Return what trains: a python on the first node does not, such as one that prepares data."""
+        found = [launch for launch in self.job.launches if not launch.is_mingle]
+        if not found:
+            raise _UnsureError("it starts no launcher that mingle knows")
+        launches = [launch for launch in found if (launch.program, launch.place) != ("python", "batch")]
+        if not launches:
+            raise self._unsure(found[0].at, "python may be meant to run once, on the first node")
+        return launches
 
     def _unsure(self, at: Text | int, reason: str) -> _UnsureError:
         return _UnsureError(f"line {self.job.lines.line(at if isinstance(at, int) else at.start)}: {reason}")
@@ -169,10 +222,18 @@ class _Rewrite:
         is_elsewhere = not job.requested.scheduler or not (launch.step or launch.place == "batch")
         is_conditional = job.is_conditional(launch.at.start) or job.is_conditional(launch.command.start)
         is_host = launch.place == "host"
+        count = launch.option(*NODES)
+        is_alone = len(self.launches) > 1 and (launch.standalone or (count and count.text == "1"))
+        is_alone = is_alone or (launch.place == "batch" and any(one.place != "batch" for one in self.launches))
         reasons = (
             (is_contained, "mingle has to be installed in the container, or to stand before it"),
             (is_elsewhere, "how it is started on the nodes is not in this script"),
             (is_conditional, "it starts in a condition"),
+            (
+                launch.program == "python" and any(one.program != "python" for one in self.launches),
+                "python may not train, beside another launcher",
+            ),
+            (is_alone, "it may be meant to train alone, beside another launcher"),
             (launch.program == "python" and _ADDRESSES.isdisjoint(job.assignments), "it finds its ranks itself"),
             (not is_host and is_some, "it may start on some of the job's nodes only"),
             (
@@ -205,12 +266,70 @@ class _Rewrite:
         line = " ".join(["mingle run", *options, *(word.text for word in words)])
         if used := made.intersection(NAMES.findall(line)):
             raise self._unsure(at, f"the command uses ${min(used)} of the loop")
-        self._clear(start, end)
-        after = next((one for one in script.commands if one.start >= end), None)
+        if used := made.intersection(NAMES.findall(self.source[end:])):
+            raise self._unsure(at, f"${min(used)} of the loop is used after it")
+        if reason := self._number_doubt(launch, inside[0]) or self._drops(launch, [*inside, *nested]):
+            raise self._unsure(at, reason)
         tail = re.match(r"[ \t]*&(?!&)", self.source[end : end + 99])
-        self.edits[start, end + (tail.end() if tail else 0)] = line
-        if after and after.name == "wait":
-            self.edits[after.start, after.end] = ""
+        after = next((one for one in script.commands if one.start >= end), None)
+        if after and after.name != "wait" and (tail or launch.outer.after == "&"):
+            raise self._unsure(after.start, "this line runs beside the loop")
+        self._clear(start, end)
+        end += tail.end() if tail else 0
+        self.edits[start, end] = line
+        if after and after.name == "wait" and not _BACKGROUND.search(self.source[:start] + self.source[end:]):
+            self._leave_out_command(after)
+
+    def _number_doubt(self, launch: Launch, loop: Command) -> str:
+        """Return why a loop may not start the launcher once on each node, "" if it does."""
+        job, given = self.job, launch.option(*NODES)
+        text = self.source[loop.start : loop.end]
+        numbers = [given.text] if given else []
+        numbers += [value.value.plain for one in numbers for name in NAMES.findall(one) for value in self._values(name)]
+        is_python = launch.program == "python"
+        others = [one for one in job.launches if is_python or (one.program, one.place) != ("python", "batch")]
+        times = _times(loop, text)
+        reasons = (
+            (len(others) > 1, "another launcher starts beside the loop"),
+            (times not in (None, job.requested.nodes), "the loop runs another number of times than the job has nodes"),
+            (_WORKERS.search(text), "the loop leaves out the first node"),
+            (
+                any(re.fullmatch(r"[\d:]+", one) and not holds(one, job.requested.nodes) for one in numbers),
+                "its number of nodes is not the job's",
+            ),
+            (launch.standalone, "each node trains alone"),
+        )
+        return next((reason for is_so, reason in reasons if is_so), "")
+
+    def _drops(self, launch: Launch, commands: list[Command]) -> str:
+        """Return what a loop does around the launcher that `mingle run` would not do, "" if nothing."""
+        job, loop = self.job, launch.outer.frames[0].start
+        before = [
+            one for one in job.script.commands if one.start < loop and not one.has_frame("substitution", "subshell")
+        ]
+        places = [one.words[-1].plain for one in before if one.name == "cd"]
+        here = re.escape(places[-1]) if places else _SUBMITTED_IN.get(job.requested.scheduler, _GONE)
+        moves = [one.words[-1].plain for one in commands if one.name == "cd"]
+        words = [word for one in commands if one.words for word in (*one.assignments, *_exported(one))]
+        names = [word.text.partition("=")[0] for word in words if not self._is_left_out(word)]
+        kept = [name for name in names if name not in _ADDRESSES | _RANKS]
+        around = [name for name in launch.chain if name not in STEPS | SHELLS]
+        given = [
+            arg.text
+            for arg in launch.step[1:]
+            if launch.chain[0] == "srun" and arg.text.startswith("-") and not _PER_HOST.fullmatch(arg.text)
+        ]
+        reasons = (
+            (
+                any(not (_HERE.fullmatch(to) or (to[:1] in "/$" and re.fullmatch(here, to))) for to in moves),
+                "it starts in another directory",
+            ),
+            (kept, f"the loop sets {' '.join(kept)}"),
+            (around, f"{' '.join(around)} stands before it"),
+            (any(one.outputs for one in commands), "its output goes to a file"),
+            (given, f"the loop gives {' '.join(given)} to srun"),
+        )
+        return next((reason for is_so, reason in reasons if is_so), "")
 
     def _clear(self, start: int, end: int) -> None:
         """Drop the edits within a piece that goes as a whole."""
@@ -225,6 +344,8 @@ class _Rewrite:
         for name, framework in _INTERFACES.items():
             for value in self.job.assignments.get(name, []):
                 if framework != "nccl" or not value.value.plain.startswith("^"):  # which may stay
+                    if reader := self._reader(name, [value.command]):
+                        raise self._unsure(reader.start, f"this line may use {name}, which differs between nodes")
                     self._leave_out(value)
                     found.append(framework)
         return tuple(dict.fromkeys(found))
@@ -238,8 +359,11 @@ class _Rewrite:
             if len(self.edits) == before:
                 return
 
+    def _values(self, name: str) -> list[Assignment]:
+        return self.job.assignments.get(name, [])
+
     def _variable(self, name: str) -> None:
-        values = [value for value in self.job.assignments[name] if not self._is_gone(value)]
+        values = [value for value in self._values(name) if not self._is_gone(value)]
         is_address = name in _ADDRESSES
         if not values or not (is_address or all(_finds(value) for value in values)):
             return
@@ -248,7 +372,13 @@ class _Rewrite:
         others = [use for use in uses if not self._only_says(use) and use not in exports]
         if others and is_address:
             raise self._unsure(others[0].start, f"this line uses {name}, which only the nodes know")
-        if others or not (is_address or name in _RANKS or self._served(name)):
+        # Any program may read what is exported.
+        is_served = is_address or name in _RANKS or (self._served(name) and not self._is_exported(name))
+        if others or not is_served:
+            return
+        if reader := self._reader(name, [*exports, *(value.command for value in values)]):
+            if is_address:
+                raise self._unsure(reader.start, f"this line may use {name}, which only the nodes know")
             return
         for use in uses:
             if use in exports and len(use.words) > 2:  # noqa: PLR2004  # export NAME OTHER
@@ -258,8 +388,53 @@ class _Rewrite:
         for value in values:
             self._leave_out(value)
 
+    def _is_exported(self, name: str) -> bool:
+        return name in self.job.exported or bool(_ALL_EXPORTED.search(self.source))
+
+    def _reader(self, name: str, setters: list[Command]) -> Command | None:
+        """Return a command after those that set a variable which may read it, though it does not name it."""
+        readers: list[Command] = [*self._sources, *(self._inheritors if self._is_exported(name) else ())]
+        for setter in setters:
+            if setter.words and setter.name not in _DECLARES:  # NAME=VALUE PROGRAM
+                continue
+            shells = {frame for frame in setter.frames if frame.kind in ("text", "subshell")}
+            for one in readers:
+                is_after = one.start > setter.start or one.has_frame("function", "loop")
+                if is_after and shells.issubset(one.frames):
+                    return one
+        return None
+
+    @cached_property
+    def _sources(self) -> list[Command]:
+        """Return the commands that read a file in their own shell."""
+        found = [one for one in self.job.commands if one.name in ("source", ".")]
+        return [one for one in found if not _ACTIVATES.search("".join(word.plain for word in one.words[1:2]))]
+
+    @cached_property
+    def _inheritors(self) -> list[Command]:
+        """Return the steps and scripts that start no launcher, and get what is exported."""
+        starts = [self._command_at(one.step[0].use.start) for one in self.job.launches if one.step]
+        starts += [one for launch in self.job.launches for one in (launch.command, launch.outer)]
+        launching, steps = {id(one) for one in starts}, {id(one) for one in self.job.steps}
+        nested: dict[int, list[Command]] = {}
+        for one in self.job.commands:
+            if one.has_frame("text"):
+                nested.setdefault(id(self._command_at(one.start)), []).append(one)
+        found = []
+        for one in self.job.commands:
+            words = [word.plain for word in one.words]
+            is_step = id(one) in steps and not _is_harmless(words, nested.get(id(one), []))
+            is_script = one.name in SHELLS and len(words) > 1 and not any(re.match(r"-\w*c", word) for word in words)
+            is_program = self.job.place(one) != "batch" and "/" in "".join(words[:1]) and one.name not in _HARMLESS
+            if is_step or is_script or one.name.endswith((".sh", "envsubst")) or (is_program and id(one) not in steps):
+                found.append(one)
+        return [one for one in found if id(one) not in launching and not one.has_frame("substitution")]
+
     def _is_gone(self, value: Assignment) -> bool:
-        return any(start <= value.span.start and value.span.end <= end for start, end in self.edits)
+        return self._is_left_out(value.span)
+
+    def _is_left_out(self, text: Text) -> bool:
+        return any(start <= text.start and text.end <= end for start, end in self.edits)
 
     def _served(self, name: str) -> bool:
         """Return whether something that is left out used a variable."""
@@ -267,31 +442,48 @@ class _Rewrite:
 
     def _uses(self, name: str) -> list[Command]:
         """Return the script's own commands that use a variable and stay."""
-        pattern = re.compile(
-            rf"\$\{{?[#!]?{name}\b|\b(?:export|unset)[ \t][^\n;]*?\b{name}\b(?![+=])|\(\([^\n]*?\b{name}\b"
+        spans = [*self.edits, *((value.span.start, value.span.end) for value in self._values(name))]
+        found: dict[int, Command] = {}
+        for match in re.finditer(rf"(?<!\w){name}(?!\w)", self.source):
+            at = match.start()
+            command = self._command_at(at)
+            if command is None or id(command) in found or any(start <= at < end for start, end in spans):
+                continue
+            if self._is_use(command, name, at):
+                found[id(command)] = command
+        return [*found.values()]
+
+    def _is_use(self, command: Command, name: str, at: int) -> bool:
+        """Return whether a command uses a variable that it names at a position: with `$`, or otherwise by its name."""
+        before, after = self.source[max(command.start, at - _NEAR) : at], self.source[at + len(name) :][:3]
+        is_evaluated = _SUBSCRIPT.search(before) or "((" in self.source[command.start : at]
+        if re.search(r"\$\{?[#!]?\Z", before) or (is_evaluated and (command.name not in _ECHO or "$" in before)):
+            return True
+        is_option = re.search(r"(?:\A|\s)(?:-x\s+|--?)\Z", before)
+        if is_option or re.match(r"\+?=(?!=)", after) or _is_message(command):
+            return False
+        is_read = (
+            self._is_exported(name)
+            or command.name in _BY_NAME
+            or any(word.text.startswith("[[") for word in command.words[:1])
         )
-        positions = [match.end() - 1 for match in pattern.finditer(self.source)]
-        spans = [*self.edits, *((value.span.start, value.span.end) for value in self.job.assignments[name])]
-        kept = [at for at in positions if not any(start <= at < end for start, end in spans)]
-        found = [self._command_at(at) for at in kept]
-        return [command for command in found if command is not None]
+        # What is assigned may be an integer, or a name for ${!NAME}.
+        words = [word.plain for word in (*command.assignments, *command.words[1:]) if word.start <= at < word.end]
+        return is_read or any(word == name or word.endswith(f"={name}") for word in words)
 
     def _command_at(self, position: int) -> Command | None:
         """Return the script's own command at a position, None in a comment."""
-        found = None
-        for command in self.job.script.commands:
-            bodies = [(command.start, command.end), *((body.start, body.end) for body in command.here_documents)]
-            if any(start <= position < end for start, end in bodies) and not command.has_frame("substitution"):
-                found = command
-        return found
+        index = bisect_right(self.starts, position) - 1
+        return self.spans[index][2] if index >= 0 and position < self.spans[index][1] else None
 
     def _only_says(self, command: Command) -> bool:
         """Return whether a command only prints addresses, and what the scheduler says."""
         names = {name for word in command.words for name in NAMES.findall(word.text)}
         known = {name for name in names if name in _ADDRESSES or _OF_JOB.fullmatch(name) or self._finds_all(name)}
         return (
-            command.name in _ECHO
+            _is_message(command)
             and names == known
+            and not command.has_frame("function")  # whose output may be used
             and not (command.outputs or "$(" in " ".join(word.text for word in command.words))
         )
 
@@ -331,6 +523,40 @@ class _Rewrite:
         self._clear(command.start, command.end)
         semicolon = re.match(r"[ \t]*;(?!;)(?=[ \t]*\S)", self.source[command.end : command.end + 99])
         self.edits[command.start, command.end + (semicolon.end() if semicolon else 0)] = ""
+
+
+def _is_message(command: Command) -> bool:
+    return command.name in _ECHO and not command.outputs and [word.plain for word in command.words[1:2]] != ["-v"]
+
+
+def _is_harmless(step: list[str], nested: list[Command]) -> bool:
+    """Return whether a step starts only programs that do not use addresses."""
+    if nested:
+        return all(one.name in _HARMLESS for one in nested)
+    for before, word in pairwise(step):
+        is_value = before.startswith("-") or before == "ssh"
+        if not word.startswith("-") and not (is_value and _STEP_VALUE.fullmatch(word)):
+            return basename(word) in _HARMLESS
+    return False
+
+
+def _exported(command: Command) -> tuple[Text, ...]:
+    return command.words[1:] if command.name in EXPORTS else ()
+
+
+def _times(loop: Command, text: str) -> int | None:
+    """Return how often a loop runs, None if that depends on variables."""
+    if counting := _COUNTING.search(text):
+        return int(counting[3]) - int(counting[1]) + bool(counting[2])
+    words = [word.text for word in loop.words[3:]]
+    if len(words) == 1 and _RANGE.fullmatch(words[0]):
+        first, *others = [int(number) for number in re.findall(r"\d+", words[0])]
+        if "{" in words[0]:
+            last, step = others[0], others[-1] if len(others) > 1 else 1
+        else:
+            last, step = ([first, *others])[-1], others[0] if len(others) > 1 else 1
+        return len(range(first if others else 1, last + 1, step or 1))
+    return None if not words or re.search(r"[$`]", " ".join(words)) else len(words)
 
 
 def _finds(value: Assignment) -> bool:

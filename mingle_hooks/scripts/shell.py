@@ -134,6 +134,7 @@ _BACKQUOTED = re.compile(r"(?:[^`\\]|\\.)*`", re.DOTALL)
 _ANSI = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 _OPERATOR = re.compile(r"&&|\|\||\|&|;;&|;;|;&|[;&|]")
 _REDIRECT = re.compile(r"(?:\d+|\{\w+\})?(?:<<<|<<-?|<>|<&|>&|>>|>\||&>>|&>|[<>])")
+_DESCRIPTOR = re.compile(r"\d*-?")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]\s]*\])?\+?=")
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
 _SPACE = re.compile(r"(?:\s|\\\r?\n|#[^\n]*(?=\n|\Z))+")
@@ -259,7 +260,7 @@ class _Reader:
     def _finish(self, operator: str) -> None:
         """End a command."""
         part = self.part
-        if part.words or part.assignments or part.outputs:
+        if part.start >= 0:  # words, or redirections alone, as those after `done`
             self.commands.append(
                 Command(
                     tuple(part.assignments), tuple(part.words), self.frames, part.before, operator,
@@ -300,7 +301,7 @@ class _Reader:
             if word.text:
                 is_quoted = not _BARE.fullmatch(word.text)
                 self.pending.append((word.plain, is_quoted, operator == "<<-", part.here_documents))
-        elif ">" in operator and not operator.endswith("&"):
+        elif ">" in operator and not (operator.endswith("&") and _DESCRIPTOR.fullmatch(word.text)):
             part.outputs.append(word)
         return part.end
 

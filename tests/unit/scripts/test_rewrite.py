@@ -15,6 +15,13 @@ DATA = Path(__file__).resolve().parents[2] / "data" / "lint"
 FORMS = [form for path in sorted(DATA.glob("*.toml")) for form in tomllib.loads(path.read_text())["form"]]
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
 R = "--rdzv-backend=c10d --rdzv-endpoint=$H:29500"
+A = "export MASTER_ADDR=$(scontrol show hostnames $SLURM_NODELIST | head -1)\nexport MASTER_PORT=29500\n"
+TRAINS = "srun torchrun --nnodes=$NUM_NODES$N --rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT x.py"
+
+
+def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
+    """Return a loop that starts torchrun on each host."""
+    return f'for h in {over}; do\nssh $h "{before}torchrun {after}" &\ndone'
 
 
 @pytest.mark.parametrize(
@@ -53,6 +60,28 @@ R = "--rdzv-backend=c10d --rdzv-endpoint=$H:29500"
             "if a; then\n  b\nfi\r\nsrun deepspeed x.py\r\n",
             "if a; then\n  b\nfi\r\nsrun mingle exec deepspeed x.py\r\n",
         ),
+        *[  # lines that stay beside a launcher
+            (f"{before}{A}{TRAINS}{after}", f"{before}{left}srun mingle exec torchrun x.py{after}")
+            for before, left, after in [
+                ("python prep.py\npython -m pip install foo\n", "", "\nRC=$?\n[ $RC -eq 0 ] && python -m notify\n"),
+                ("export NUM_NODES=$SLURM_NNODES\n", "", ""),
+                ("", "", "\nsrun -N1 -n1 hostname\nsrun bash -c 'rm -rf /tmp/x; mkdir /tmp/x'\npython eval.py"),
+                ("source env.sh\n", "", ""),
+                ("N=$SLURM_NNODES\n", "", "\n(( N > 1 )) && ls"),
+                ("N=$SLURM_NNODES\n", "", "\n[[ N -gt 1 ]] && ls"),
+                ("N=$SLURM_NNODES\n", "", '\nlet "M=N*2"'),
+                ("N=$SLURM_NNODES\n", "", "\necho ${a[N]}"),
+                ("N=$SLURM_NNODES\n", "", "\nls ${a:N:1} $[N]"),
+                ("N=$SLURM_NNODES\n", "", "\nV=N\nls ${!V}"),
+                ("N=$SLURM_NNODES\n", "", "\nread N"),
+                ("N=$SLURM_NNODES\n", "", '\nwhile read x; do ls; done <<< "$N"'),
+                ("N=$(hostname)\n", "", "\n{ cat; } <<E\n$N\nE"),
+                ("F=$PBS_NODEFILE\n", "", '\nwhile read x; do ls; done < "$F"'),
+            ]
+        ],
+        ("rsync a b &\n" + loop() + "\nwait", "rsync a b &\nmingle run torchrun x.py\nwait"),
+        (loop() + "\nwait; ls", "mingle run torchrun x.py\nls"),
+        (loop("cd $PWD && MASTER_PORT=1 "), "mingle run torchrun x.py"),
     ],
 )  # fmt: skip
 def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed: str) -> None:
@@ -82,6 +111,44 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         ("for h in a b; do\ncp x $h\nssh $h torchrun x.py &\ndone", "line 5: the loop does more than"),
         ("srun run.sh $HOSTNAME", "it starts no launcher that mingle knows"),
         ("srun torchrun $EXTRA --nnodes=1 x.py", "line 4: $EXTRA may hold options of torchrun"),
+        ("MASTER_PORT=1\npython x.py", "line 5: python may be meant to run once"),
+        ("MASTER_PORT=1\nsrun python prep.py\nsrun deepspeed x.py", "line 5: python may not train"),
+        ("srun deepspeed x.py\nsrun torchrun --nnodes=1 eval.py", "line 5: it may be meant to train alone"),
+        ("srun deepspeed x.py\ntorchrun --standalone eval.py", "line 5: it may be meant to train alone"),
+        (loop() + "\ntorchrun --node_rank 0 x.py\nwait", "line 5: another launcher starts beside"),
+        (loop(over="1 2 3"), "line 5: the loop runs another number of times than"),
+        (loop(over="{1..3}"), "line 5: the loop runs another number of times than"),
+        (loop(over="$(seq 0 2)"), "line 5: the loop runs another number of times than"),
+        (loop(over="${n[@]:1}"), "line 5: the loop leaves out the first node"),
+        (loop(after="--nnodes=3 x.py"), "line 5: its number of nodes is not the job's"),
+        (loop(after="--standalone x.py"), "line 5: each node trains alone"),
+        (loop("cd /scratch && "), "line 5: it starts in another directory"),
+        (loop("OMP_NUM_THREADS=8 "), "line 5: the loop sets OMP_NUM_THREADS"),
+        (loop("export OMP_NUM_THREADS=8; "), "line 5: more than the launcher runs on each host"),
+        (loop().replace("ssh", "export SEED=$h\nssh"), "line 6: the loop sets SEED"),
+        (loop("nsys profile -o out "), "line 5: nsys stands before it"),
+        (loop(after="x.py > $h.txt"), "line 5: its output goes to a file"),
+        (loop(after="x.py >& $h.txt"), "line 5: its output goes to a file"),
+        (loop().replace("ssh $h", "srun -N1 -w $h --chdir=/x").replace('"', ""),
+         "line 5: the loop gives --chdir=/x to srun"),
+        (loop() + "\n./monitor\nwait", "line 7: this line runs beside the loop"),
+        (loop().replace("&", "& p+=($!)") + '\nwait "${p[@]}"', "line 5: $p of the loop is used after it"),
+        *[
+            (A + TRAINS + "\n" + after, f"line {line}: {reason} MASTER_")
+            for after, line, reason in [
+                ("srun ./eval_binary", 7, "this line may use"),
+                ("envsubst < x > y", 7, "this line may use"),
+                ("bash eval.sh", 7, "this line may use"),
+                ("source ./env.sh", 7, "this line may use"),
+                ("python - <<E\nimport os; os.environ['MASTER_ADDR']\nE", 7, "this line uses"),
+                ("[[ -v MASTER_ADDR ]] || exit 3", 7, "this line uses"),
+                ('printf -v EP "%s:%s" "$MASTER_ADDR" "$MASTER_PORT"', 7, "this line uses"),
+                ('while read x; do ls; done <<< "$MASTER_ADDR"', 7, "this line uses"),
+                ("f() { ls; echo $MASTER_ADDR; }\nf > x", 7, "this line uses"),
+            ]
+        ],
+        ("export NCCL_SOCKET_IFNAME=eth0\nsrun ./nccl_test\nsrun deepspeed x.py", "line 5: this line may use NCCL_"),
+        ("NCCL_SOCKET_IFNAME=eth0\nip a show $NCCL_SOCKET_IFNAME\nsrun deepspeed x.py", "line 5: this line uses NCCL_"),
         ("srun deepspeed x.py 'a", "a quote or a parenthesis has no end"),
         ("cat > x.sh <<E\n#SBATCH -N2\nsrun deepspeed x.py\nE", "it writes another job script"),
         ("srun deepspeed x.py\n#" + "x" * (1 << 15), "it is longer than"),
@@ -122,7 +189,8 @@ PIECES = [
     "srun ", "torchrun ", "x.py", "\n", " \\\n  ", "MASTER_ADDR=", "$(hostname)", "export ", "MASTER_PORT=29500",
     "'", '"', "--nnodes=2 ", "--rdzv_endpoint=$MASTER_ADDR:1 ", "for h in a b; do ", "ssh $h ", "& ", "done", "wait",
     "A=(", ")", "bash -c ", "$MASTER_ADDR", "echo ", "if a; then ", "fi", "; ", "#c", "f() { ", "}", "${A[@]} ",
-    "\r\n", "accelerate launch ",
+    "\r\n", "accelerate launch ", "MASTER_ADDR ", "N=$SLURM_NNODES\n", "[[ N ]]", "((N))", "V=N ", "<<< $N", ">& f ",
+    "source x ", "srun ./x\n", "python x.py ", "cd $PWD; ", "for i in {1..2..0}; do ", "P+=($!)",
 ]  # fmt: skip
 
 
