@@ -54,12 +54,13 @@ class Launcher(NamedTuple):
 NODES = ("--nnodes", "--num-machines", "--num-nodes")
 _RANK = ("--node-rank", "--machine-rank")
 _ADDRESS = ("--master-addr", "--rdzv-endpoint", "--main-process-ip", "--address")
+_LEAVING = ("--standalone", *NODES, *_RANK, *_ADDRESS)
 _LOOPBACK = ("localhost", "127.", "::1", "[::1]")
 
 
 def leaves_world(name: str, value: str, nodes: int | None, rank: int | None) -> bool:
     """Return whether an option takes a launcher out of a world of several nodes, in which this node has this rank."""
-    name = hyphens(name)
+    name = _in_full(name, _LEAVING)
     return (
         name == "--standalone"
         or (name in NODES and nodes is not None and not holds(value, nodes))
@@ -114,6 +115,18 @@ def hyphens(name: str) -> str:
     return name.replace("_", "-")
 
 
+def _in_full(name: str, known: Collection[str]) -> str:
+    """Return an option's name with hyphens, in full if it is the beginning of one known name, as argparse reads it."""
+    name = hyphens(name)
+    found = [option for option in known if option.startswith(name)]
+    return found[0] if len(found) == 1 and name.startswith("--") else name
+
+
+def _with_flags_in_full(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
+    """Return the arguments without abbreviations of flags, so that an option behind one is not taken for its value."""
+    return [a if "=" in a or not a.startswith("--") else _in_full(a, flags) for a in arguments]
+
+
 # torchrun. Its options win over PET_*, so those that take it out of the world are refused.
 #
 # Read in torch 2.13, distributed/run.py. Many command lines were written for one node, with --standalone or
@@ -125,7 +138,8 @@ _TORCHRUN = ("--standalone", "-m", "--module", "--no-python", "--run-path", "--u
 
 def _check_torchrun(arguments: Sequence[str], spec: MemberSpec) -> None:
     """Raise UsageError for an option that contradicts the world of several nodes; `arguments` follow torchrun."""
-    check_options("torchrun", parse_options(arguments, _TORCHRUN), spec.nodes, spec.rank)
+    options = parse_options(_with_flags_in_full(arguments, _TORCHRUN), _TORCHRUN)
+    check_options("torchrun", options, spec.nodes, spec.rank)
 
 
 # `accelerate launch`, which takes its machines from options or its configuration file only.
@@ -189,7 +203,7 @@ _DEEPSPEED = (
 
 def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, str]) -> Argv:
     """Return the options for the hostfile, this node's rank and rank 0's address. Raises UsageError."""
-    options = parse_options(arguments, _DEEPSPEED)
+    options = parse_options(_with_flags_in_full(arguments, _DEEPSPEED), _DEEPSPEED)
     check_options("deepspeed", options, view.world.nodes, view.place.node_rank)
     found = {
         **({} if "-H" in options else {"--hostfile": exported["MINGLE_HOSTFILE"]}),

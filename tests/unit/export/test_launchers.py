@@ -77,6 +77,7 @@ def test_accelerate_s_own_file_decides_how_processes_start(text: str, tmp_path: 
         ("accelerate launch --machine_rank=0 t.py", "leaving that option out"),
         ("deepspeed --no_ssh_check --node_rank 0 t.py", "leaving that option out"),
         ("deepspeed --num_nodes 1 t.py", "leaving that option out"),
+        ("deepspeed --force --num_node 1 t.py", "leaving that option out"),
         ("ray start --address=localhost:6379", "leaving that option out"),
         ("ray start --head", "without --head"),
     ],
@@ -170,6 +171,8 @@ ALONE = (
     *("--standalone train.py", "--nnodes=1 --nproc_per_node=8 train.py", "--nproc-per-node 8 --nnodes 1 train.py"),
     *("--nnodes 3:4 train.py", "--nnodes=x train.py", "--node_rank=0 train.py", "--master_addr localhost train.py"),
     *("--rdzv-endpoint=127.0.0.1:29500 train.py", "--no-python --standalone program"),
+    # argparse takes the beginning of an option for it.
+    *("--nnode=1 train.py", "--nnode 1 train.py", "--master_add localhost train.py", "--no_py --nnodes 1 program"),
 )
 TOGETHER = (
     *("train.py --standalone --nnodes 1", "-m pkg.train --standalone", "--nproc-per-node 8 --max-restarts=3 train.py"),

@@ -110,6 +110,7 @@ def test_a_launcher_that_agrees_is_no_contradiction(command: str, launcher: str)
         ("srun nsys profile torchrun train.py", None, "--launcher plain -- nsys profile torchrun train.py"),
         ("torchrun --standalone train.py", None, "without --standalone"),
         ("torchrun --nnodes=1:2 train.py", None, "without --nnodes"),
+        ("torchrun --nnode=1 train.py", None, "without --nnode"),
         ("torchrun --master_addr=localhost train.py", None, "without --master_addr"),
         ("accelerate launch --main_process_ip 127.0.0.1 train.py", None, "without --main_process_ip"),
         ("torchrun --nnodes 2 train.py", None, "without --nnodes"),
