@@ -61,7 +61,7 @@ def _torchrun(view: View) -> dict[str, str]:
 
     Raises UsageError for a leftover variable that contradicts the world.
     """
-    if view.user_environ.get("PET_RDZV_BACKEND", "static") != "static":
+    if (view.user_environ.get("PET_RDZV_BACKEND") or "static") != "static":
         return _torchrun_elastic(view)
     agent = _one_torchrun(view)
     if agent is None:
@@ -451,7 +451,7 @@ _NETWORK = frozenset[Need]({"iface"})
 
 
 FRAMEWORKS = {
-    "torchrun": Framework(_torchrun, (*_PET, *_PET_RDZV, *NO_RANK)),
+    "torchrun": Framework(_torchrun, (*_PET, *_PET_RDZV, *NO_RANK, *_RESTARTS)),
     "torchrun-elastic": Framework(
         _torchrun_elastic, (*_PET[:3], *_PET_RDZV, *NO_RANK, *_RESTARTS), frozenset({"iface", "memory"})
     ),

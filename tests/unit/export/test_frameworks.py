@@ -104,6 +104,14 @@ def test_a_framework_gets_the_whole_set_that_it_reads(name: str, view: View, exp
     assert settings(name, view) == exported
 
 
+@pytest.mark.parametrize(("backend", "found"), [("", STATIC), ("c10d", ELASTIC), ("etcd-v2", ELASTIC)])
+def test_torchrun_gets_its_set_for_the_backend_that_the_user_exported(backend: str, found: dict[str, str]) -> None:
+    """An empty one is none."""
+    view = NODE_VIEW._replace(user_environ={"PET_RDZV_BACKEND": backend})
+    exported = {variable.name: variable.value for variable in variables(view, ["torchrun"])}
+    assert exported.items() >= (found | ({"PET_RDZV_BACKEND": backend} if backend else {})).items()
+
+
 def test_of_every_exported_name_it_is_known_where_it_is_read() -> None:
     """A name that no framework reads is no help, and none of the table is left over."""
     names = {name for row in FRAMEWORKS.values() for name in row.names if not name.startswith(OWN)}
