@@ -258,7 +258,7 @@ def obstacle_to(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = Fa
     """Return why this node cannot start the command, or None; without a command only stdout is checked."""
     launcher, end = (None, 0) if verbatim or not command else launchers.find(command) or (None, 0)
     starts_for_all = launcher is not None and launcher.starts == "job"
-    is_first = spec.nodes == 1 or (spec.rank == 0 and spec.settings.order == "scheduler")
+    is_first = spec.nodes == 1 or spec.certain_rank == 0
     if starts_for_all and not is_first:
         return None  # rank 0 starts it for this node too
     if (failure := _output()) or not command:

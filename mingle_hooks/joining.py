@@ -383,7 +383,7 @@ def rejoin_or_join(spec: MemberSpec, key: Material, observer: Observer, ask: Cal
 
 def saved_answer(directory: str, secret: Secret, spec: MemberSpec) -> Answer | None:
     """Return this member's answer in a running world, or None. Raises ConflictError."""
-    own_rank = spec.rank if spec.settings.order == "scheduler" else None
+    own_rank = spec.certain_rank
     saved = [number(name, most=MOST_NODES - 1) for name in addresses.list_entries(directory)]
     ranks = [rank for rank in (saved if own_rank is None else [own_rank]) if rank is not None]
     answers = {rank: body for rank in ranks if (body := _read(directory, rank, secret)) is not None}

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn, TextIO
 
 from mingle_hooks import files as files_files
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
-from mingle_hooks.export import launchers, shells, variables
+from mingle_hooks.export import frameworks, launchers, shells, variables
 from mingle_hooks.export.variables import Variable
 from mingle_hooks.files import write_stderr, write_stdout
 from mingle_hooks.job import along_path, member_spec, obstacle_to
@@ -215,7 +215,9 @@ def _become(command: tuple[str, ...], found: Mapping[str, str], *, keep_key: boo
 def _joined(
     spec: MemberSpec, obstacle: Failure | None, held: list[socket.socket], flags: Flags, command: tuple[str, ...] = ()
 ) -> tuple[View, list[str]]:
-    """Return this member's view of the world, and for --explain the notes on how it formed."""
+    """Return this member's view of the world, and for --explain the notes on how it formed. Raises UsageError."""
+    if spec.nodes != 1 and not flags.no_wait and not spec.facts.is_batch:
+        frameworks.check_leftovers(spec)
     notes: list[str] = []
     printer = ProgressPrinter(sys.stderr, quiet=spec.settings.quiet, explain=notes.append if flags.explain else None)
     with printer as observer:

@@ -8,14 +8,17 @@ read are here; MINGLE_* names are for the user's own command line.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mingle_hooks import plugins
 from mingle_hooks.errors import NetworkError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.values import holds, nearest
 from mingle_hooks.view import File, View, endpoint
+
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.member import MemberSpec
 
 # What a framework may need the caller to find out. roster: World.roster; names: its hosts by names that this node can
 # resolve, else by address; iface: Assignment.iface and Assignment.address; hcas: net.devices.active_rdma_ports();
@@ -82,7 +85,7 @@ def _torchrun_of_every_node(view: View) -> dict[str, str]:
     batch, nodes = view.batch, view.world.nodes
     if batch is None or nodes is None or (view.user_environ.get("PET_RDZV_BACKEND") or "c10d") != "c10d":
         return NO_RANK | {"PET_NODE_RANK": NOT_HERE}
-    _check_leftover(view, "PET_NNODES", nodes)
+    _check_leftover(view.user_environ, "PET_NNODES", nodes)
     # The store that all use may start later than this torchrun: connecting to it may take as long.
     configuration = f"is_host=1,join_timeout={batch.timeout_s},read_timeout={batch.timeout_s}"
     found = NO_RANK | {"PET_NNODES": str(nodes)} | _c10d(view, configuration)
@@ -104,17 +107,36 @@ def _one_torchrun(view: View) -> dict[str, str] | None:
     slots = 1 if view.scope == "task" else view.place.slots
     if view.process is None or view.processes is None or slots is None:
         return None
-    _check_leftover(view, "PET_NODE_RANK", view.process)
-    _check_leftover(view, "PET_NNODES", view.processes)
+    _check_leftover(view.user_environ, "PET_NODE_RANK", view.process)
+    _check_leftover(view.user_environ, "PET_NNODES", view.processes)
     return {"PET_NNODES": str(view.processes), "PET_NPROC_PER_NODE": str(slots), "PET_NODE_RANK": str(view.process)}
 
 
-def _check_leftover(view: View, name: str, world: int) -> None:
-    """Raise UsageError for a leftover such as PET_NNODES=1, with which torchrun would not join the world."""
-    user_value = view.user_environ.get(name) or str(world)
-    if not holds(user_value, world):
+def _check_leftover(user_environ: Mapping[str, str], name: str, world: int | None) -> None:
+    """Raise UsageError for a leftover such as PET_NNODES=1, with which torchrun would not join the world.
+
+    With None the world's value is unknown, and none is accepted.
+    """
+    user_value = user_environ.get(name)
+    if user_value and (world is None or not holds(user_value, world)):
         seen = f"{name}={printable(user_value, 60)}, as exported"
-        raise UsageError(f"{name}={world}, as in the world", seen, f"unset {name}")
+        expected = f"no {name} before ranks are known" if world is None else f"{name}={world}, as in the world"
+        raise UsageError(expected, seen, f"unset {name}")
+
+
+def check_leftovers(spec: MemberSpec) -> None:
+    """Raise UsageError, before check-in, for a leftover with which torchrun would start on some of the nodes only.
+
+    Numbers of nodes and of tasks that are unknown by then are compared once the world has formed.
+    """
+    if not {"torchrun", "torchrun-elastic"}.intersection(spec.settings.frameworks):
+        return
+    is_task = spec.settings.scope == "task"
+    if not is_task or spec.facts.task_rank is not None:
+        rank = spec.facts.task_rank if is_task else spec.certain_rank
+        _check_leftover(spec.user_environ, "PET_NODE_RANK", rank)
+    if not is_task and spec.nodes is not None:
+        _check_leftover(spec.user_environ, "PET_NNODES", spec.nodes)
 
 
 # torchrun with c10d rendezvous, for --max-restarts and a changing number of nodes.

@@ -72,11 +72,25 @@ def leaves_world(name: str, value: str, nodes: int | None, rank: int | None) -> 
 def check_options(launcher: str, options: Mapping[str, str], nodes: int | None, rank: int | None) -> None:
     """Raise UsageError for an option that takes a launcher out of the world of several nodes."""
     for option, value in options.items() if nodes != 1 else ():
-        if leaves_world(option, value, nodes, rank):
+        is_second_head = option == "--head" and rank != 0  # of Ray
+        if is_second_head or leaves_world(option, value, nodes, rank):
             option_text = printable(f"{option}={value}" if value else option, 80)
             seen = f"{option_text}, with which this node would train alone"
             expected = f"{launcher} in the world of {nodes or 'several'} nodes"
             raise UsageError(expected, seen, "leaving that option out, as mingle sets it")
+
+
+def _check(launcher: str, flags: Collection[str]) -> Callable[[Sequence[str], MemberSpec], None]:
+    """Return a function that raises UsageError, before check-in, for an option with which a node would train alone.
+
+    It refuses a rank that is not known by then on all nodes: with one command for all, some of them would start.
+    """
+
+    def check(arguments: Sequence[str], spec: MemberSpec) -> None:
+        options = parse_options(_with_flags_in_full(arguments, flags), flags)
+        check_options(launcher, options, spec.nodes, spec.certain_rank)
+
+    return check
 
 
 def parse_options(arguments: Sequence[str], flags: Collection[str]) -> dict[str, str]:
@@ -134,12 +148,6 @@ def _with_flags_in_full(arguments: Sequence[str], flags: Collection[str]) -> lis
 _TORCH_MODULES, _IN_SCRIPTS = ("torch.distributed.run", "torch.distributed.launch"), ("torchrun", "torchrun-elastic")
 # Options without a value; all others take the next argument, or the text after "=".
 _TORCHRUN = ("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "--virtual-local-rank")
-
-
-def _check_torchrun(arguments: Sequence[str], spec: MemberSpec) -> None:
-    """Raise UsageError for an option that contradicts the world of several nodes; `arguments` follow torchrun."""
-    options = parse_options(_with_flags_in_full(arguments, _TORCHRUN), _TORCHRUN)
-    check_options("torchrun", options, spec.nodes, spec.rank)
 
 
 # `accelerate launch`, which takes its machines from options or its configuration file only.
@@ -232,8 +240,6 @@ def _ray(name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) 
     check_options("ray", options, view.world.nodes, view.place.node_rank)
     if name[-1] == "symmetric-run":
         return missing_options({"--address": view.endpoint, "--min-nodes": view.world.nodes}, options)
-    if "--head" in options and view.place.node_rank != 0:
-        raise UsageError("one head, on rank 0's node", "ray start --head on every node", "ray start without --head")
     if "--head" in options or "--address" in options:
         return ()
     head = {"--head": None, "--port": view.world.master_port}
@@ -263,9 +269,26 @@ def _horovod(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, st
 
 TABLE = (
     Launcher(
-        "torchrun", ("torchrun",), _TORCH_MODULES, "node", None, ("cpu",), _check_torchrun, _IN_SCRIPTS, flags=_TORCHRUN
+        "torchrun",
+        ("torchrun",),
+        _TORCH_MODULES,
+        "node",
+        None,
+        ("cpu",),
+        _check("torchrun", _TORCHRUN),
+        _IN_SCRIPTS,
+        flags=_TORCHRUN,
     ),
-    Launcher("accelerate", _ACCELERATE_PROGRAMS, _ACCELERATE_MODULES, "node", _accelerate, ("cpu",), flags=_ACCELERATE),
+    Launcher(
+        "accelerate",
+        _ACCELERATE_PROGRAMS,
+        _ACCELERATE_MODULES,
+        "node",
+        _accelerate,
+        ("cpu",),
+        _check("accelerate", _ACCELERATE),
+        flags=_ACCELERATE,
+    ),
     Launcher(
         "deepspeed",
         ("deepspeed",),
@@ -273,9 +296,12 @@ TABLE = (
         "node",
         _deepspeed,
         ("deepspeed",),
+        _check("deepspeed", _DEEPSPEED),
         flags=_DEEPSPEED,
     ),
-    Launcher("ray", ("ray start", "ray symmetric-run"), _RAY_MODULES, "node", _ray, instead="ray"),
+    Launcher(
+        "ray", ("ray start", "ray symmetric-run"), _RAY_MODULES, "node", _ray, (), _check("ray", _RAY), instead="ray"
+    ),
     Launcher("composer", ("composer",), ("composer.cli.launcher",), "node", None, ("composer",)),
     Launcher("llamafactory", ("llamafactory-cli train", "lmf train"), (), "node", None, ("llamafactory", "cpu")),
     Launcher("swift", ("swift sft", "swift pt", "swift rlhf"), (), "node", None, ("swift", "cpu")),
@@ -477,7 +503,7 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         raise UsageError(f"{launcher.name} with options that name its nodes", seen, remedy)
     if launcher is not None and launcher.starts == "job":
         check_processes(launcher.name, command[end:], spec.nodes)
-    if launcher is not None and launcher.check is not None:
+    if launcher is not None and launcher.check is not None and not (verbatim and launcher.options):
         launcher.check(command[end:], spec)
 
 

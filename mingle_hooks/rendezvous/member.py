@@ -85,6 +85,11 @@ class MemberSpec(NamedTuple):
         return self.facts.host or machine_id()
 
     @property
+    def certain_rank(self) -> int | None:
+        """The node rank in the world, if it is known before the world forms: --order may assign another."""
+        return self.rank if self.settings.order == "scheduler" else None
+
+    @property
     def is_shared(self) -> bool:
         """Whether several tasks on this node share one member's answer."""
         return self.settings.scope == "task" and (self.facts.local_count or 1) > 1

@@ -1,14 +1,16 @@
 """Each framework's variables, as that framework reads them."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 from frameworks.reads import FOR_USER_CODE, OWN, READS
-from support.recorded import assigned
+from support.recorded import STEP, assigned
 
 from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.export.frameworks import FRAMEWORKS, NO_RANK, NOT_HERE, framework, needs, profiles
+from mingle_hooks.export.frameworks import FRAMEWORKS, NO_RANK, NOT_HERE, check_leftovers, framework, needs, profiles
 from mingle_hooks.export.variables import files, left_to_nccl, own, variables
+from mingle_hooks.job import member_spec
 from mingle_hooks.net.addresses import NcclSetting
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.view import Assignment, Batch, Member, View, World
@@ -154,6 +156,36 @@ def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str,
             settings("torchrun", view._replace(user_environ={name: value}))
     for held in ("2", "1:2", "2:8"):
         assert settings("torchrun", NODE_VIEW._replace(user_environ={"PET_NNODES": held}))["PET_NNODES"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("variable", "options", "is_refused"),
+    [
+        ("PET_NODE_RANK=0", {"rank": "1"}, True),
+        ("PET_NODE_RANK=1", {"rank": "1"}, False),
+        ("PET_NODE_RANK=1", {}, True),  # no rank is known yet
+        ("PET_NODE_RANK=", {}, False),
+        ("PET_NODE_RANK=0", {"frameworks": "none"}, False),
+        ("PET_NNODES=1", {}, True),
+        ("PET_NNODES=1:2", {}, False),
+    ],
+)
+def test_a_leftover_is_refused_before_check_in(variable: str, options: dict[str, str], *, is_refused: bool) -> None:
+    """Later, nodes whose rank it happens to be would start."""
+    name, _, value = variable.partition("=")
+    spec = member_spec({name: value}, {"id": "a", "nodes": "2", **options})
+    with pytest.raises(UsageError, match=f"{variable}.*unset {name}") if is_refused else nullcontext():
+        check_leftovers(spec)
+
+
+@pytest.mark.parametrize("rank", ["1", "2"])
+def test_a_task_s_leftover_is_refused_if_it_is_not_the_task_s_rank(rank: str) -> None:
+    """To torchrun each task is a node; two nodes with two tasks each."""
+    step = {**STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "2"}
+    step |= {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+    spec = member_spec({**step, "PET_NODE_RANK": rank, "PET_NNODES": "4"}, {"scope": "task"})
+    with pytest.raises(UsageError, match="unset PET_NODE_RANK") if rank == "1" else nullcontext():
+        check_leftovers(spec)
 
 
 def test_nothing_is_looked_up_that_no_framework_needs() -> None:

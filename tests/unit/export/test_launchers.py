@@ -21,6 +21,7 @@ ALIKE = SECOND._replace(world=WORLD._replace(size=2), place=Assignment(1, 1, 1, 
 EXPORTED = {"MINGLE_HOSTFILE": "/run/host file", "MINGLE_HOSTS": "n1:2,n2:4"}
 MACHINES = "--num_machines 2 --num_processes 8 --machine_rank 1 --main_process_ip 10.0.0.1 --main_process_port 29500"
 RANKED = MACHINES.replace("--machine_rank 1 ", "")
+JOB = {"id": "a", "nodes": "2", "rank": "1"}
 MASTER = "--master_addr 10.0.0.1 --master_port 29500"
 
 
@@ -79,13 +80,39 @@ def test_accelerate_s_own_file_decides_how_processes_start(text: str, tmp_path: 
         ("deepspeed --num_nodes 1 t.py", "leaving that option out"),
         ("deepspeed --force --num_node 1 t.py", "leaving that option out"),
         ("ray start --address=localhost:6379", "leaving that option out"),
-        ("ray start --head", "without --head"),
+        ("ray start --head", "leaving that option out"),
     ],
 )
 def test_an_option_that_takes_a_node_out_of_the_world_is_refused(line: str, why: str) -> None:
-    """Such a line was written for one node, and would train once on every node; --cpu starts one process on each."""
+    """Such a line was written for one node, and would train once on every node; --cpu starts one process on each.
+
+    Before check-in, so that no other node starts: also where ranks are not known yet, as they then cannot be right.
+    """
     with pytest.raises(UsageError, match=why):
         completed(line)
+    for spec in (member_spec({}, JOB), member_spec({}, JOB | {"rank": None})) if "--cpu" not in line else ():
+        with pytest.raises(UsageError, match=why):
+            launchers.check_command(line.split(), spec)
+
+
+@pytest.mark.parametrize(
+    "line", ["torchrun --node-rank 1", "accelerate launch --machine_rank=1", "deepspeed --node_rank 1"]
+)
+def test_a_rank_among_the_options_may_be_this_node_s(line: str) -> None:
+    """But --order may assign another."""
+    spec = member_spec({}, JOB)
+    launchers.check_command([*line.split(), "t.py"], spec)
+    with pytest.raises(UsageError, match="leaving that option out"):
+        launchers.check_command(
+            [*line.split(), "t.py"], spec._replace(settings=spec.settings._replace(order="topology"))
+        )
+
+
+@pytest.mark.parametrize("line", ["ray start --head", "accelerate launch --num_machines 2 --machine_rank 0 t.py"])
+def test_what_is_rank_0_s_is_accepted_there_and_with_verbatim(line: str) -> None:
+    """With --verbatim mingle adds no options, so the user's own ones may name other ranks."""
+    launchers.check_command(line.split(), member_spec({}, JOB | {"rank": "0"}))
+    launchers.check_command(line.split(), member_spec({}, JOB), verbatim=True)
 
 
 @pytest.mark.parametrize("line", ["accelerate launch t.py", "deepspeed t.py", "ray start", "horovodrun ./t"])
@@ -137,9 +164,6 @@ def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: st
 def test_any_other_program_is_none(line: str) -> None:
     """A launcher's name as an argument makes none."""
     assert recognise(shlex.split(line)) is None
-
-
-JOB = {"id": "a", "nodes": "2", "rank": "1"}
 
 
 @pytest.mark.parametrize(
