@@ -676,7 +676,7 @@ def _run_and_exit(request: Request) -> None:
     try:
         os.dup2(_STDERR, _STDOUT)
         status = run_command(request)
-    except Exception as error:  # noqa: BLE001 - the caller's handlers belong to another process
+    except BaseException as error:  # noqa: BLE001 - the caller's handlers belong to another process
         os.write(_STDERR, f"mingle check: {printable(error)}\n".encode())
     finally:
         os._exit(status)

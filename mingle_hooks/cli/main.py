@@ -20,8 +20,8 @@ from mingle_hooks.settings import EXEC_ONLY, FLAGS, NOT_FOR_RUN, OPTIONS, split_
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class StoppedError(Exception):
-    """A signal ends this process; raised so that `with` and `finally` clean up."""
+class StoppedError(BaseException):
+    """A signal ends this process; raised so that `with` and `finally` clean up, and no `except Exception` goes on."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")

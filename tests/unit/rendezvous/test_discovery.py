@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -107,6 +108,32 @@ def test_a_backend_that_cannot_be_opened_is_a_reason_and_the_others_go_on(broken
     for text in (caught.value.seen, tried):
         assert f"no directory: expected a shared directory that this user can write to, saw {tmp_path}/none" in text
         assert broken in text.partition("no multicast: ")[2]
+
+
+# Where code of others runs.
+LATE = {
+    "a backend": "discovery.BACKENDS['master'] = discovery.Row(end)",
+    "a plugin": "plugins._found['mingle.frameworks'] = {'x': SimpleNamespace(load=end, dist=None, value='x')}",
+}
+
+
+@pytest.mark.parametrize("where", LATE)
+def test_a_signal_while_a_backend_or_a_plugin_loads_ends_the_member_at_once(where: str) -> None:
+    """It is no fault of theirs, without which the member would go on."""
+    code = f"""
+import os, signal
+from types import SimpleNamespace
+from mingle_hooks import plugins
+from mingle_hooks.cli.main import main
+from mingle_hooks.rendezvous import discovery
+end = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+{LATE[where]}
+main()
+"""
+    words = "env --id a --nodes 2 --rank 1 --timeout 1 --insecure --via master --master 127.0.0.1 --for"
+    argv = [sys.executable, "-c", code, *words.split(), "x" if where == "a plugin" else "none"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (143, "mingle: stopped by SIGTERM"), done
 
 
 @pytest.mark.parametrize(
