@@ -349,12 +349,15 @@ def _same_everywhere(spec: MemberSpec) -> tuple[int | None, int | None]:
 #
 # The other members do not rendezvous again, so the answer is saved on the member's own node, in a private directory
 # with a name derived from the key. It is used by the same attempt (id, step, restarts) only, for MOST_AGE_S at most,
-# and only while there is a listener at the world's address and port, as torchrun's agent of rank 0 has to the end.
+# and only while there is a listener at the world's address and port, as torchrun's agent of rank 0 has to the end. A
+# leader of mingle there gathers the next world, as another run of the same id has the same port.
 # Rank 0 saves no answer, as the world ends with it.
 
 MOST_AGE_S = 30 * 24 * 3600  # seconds; jobs are shorter
 # Rank 0 answers within a round trip; TCP needs this many seconds if two packets are lost.
 PROBE_S = 4.0
+# A leader answers HELLO at once, and a framework's store closes the connection; another program may say nothing.
+HELLO_S = 1.0
 _PURPOSE = b"rejoin"
 
 
@@ -387,7 +390,7 @@ def saved_answer(directory: str, secret: Secret, spec: MemberSpec) -> Answer | N
     saved = [number(name, most=MOST_NODES - 1) for name in addresses.list_entries(directory)]
     ranks = [rank for rank in (saved if own_rank is None else [own_rank]) if rank is not None]
     answers = {rank: body for rank in ranks if (body := _read(directory, rank, secret)) is not None}
-    living = {rank: body for rank, body in answers.items() if _is_served(body["addr"], body["port"])}
+    living = {rank: body for rank, body in answers.items() if _is_served(body["addr"], body["port"], secret, spec)}
     for rank in answers.keys() - living.keys():
         os.unlink(f"{directory}/{rank}")
     if len(living) > 1:
@@ -427,12 +430,22 @@ def _read(directory: str, rank: int, secret: Secret) -> Answer | None:
         return None
 
 
-def _is_served(address: str, port: int) -> bool:
+def _is_served(address: str, port: int, secret: Secret, spec: MemberSpec) -> bool:
+    """Return whether a program listens there that is no leader of mingle."""
     try:
-        socket.create_connection((address, port), PROBE_S).close()
+        sock = socket.create_connection((address, port), PROBE_S)
     except OSError:
         return False
-    return True
+    with sock:
+        try:
+            sock.settimeout(HELLO_S)
+            at, nonce = wire.dialled(*sock.getpeername()[:2]), os.urandom(wire.NONCE_BYTES)
+            sock.sendall(wire.hello(secret, spec.attempt.tag.hex(), nonce, hostname(), at))
+            sock.shutdown(socket.SHUT_WR)  # without it torchrun's store would wait for more
+            answer = sock.recv(wire.HEADER.size)
+        except OSError:
+            return True
+    return len(answer) < wire.HEADER.size or wire.HEADER.unpack(answer)[1] not in (wire.CHALLENGE, wire.REFUSED)
 
 
 def _check(body: Answer, spec: MemberSpec) -> None:

@@ -15,7 +15,7 @@ from mingle_hooks.rendezvous.discovery import Context, Discovery
 from mingle_hooks.rendezvous.messages import CHECK_HOST, LONGEST_PART, MEMBER_BYTES
 from mingle_hooks.rendezvous.multicast import OneWay
 from mingle_hooks.rendezvous.roster import RejectedPeers, peer_label
-from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret
+from mingle_hooks.rendezvous.wire import Attempt, Secret
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.connection import Loop
@@ -127,17 +127,8 @@ class _Call:
 
     def greet(self) -> None:
         """Send HELLO, with a proof of the key; the call is registered before, as the refusal can come at once."""
-        dialer, at = self._dialer, self._at.encode()
-        hello = {
-            "tag": dialer.tag,
-            "version": PROTOCOL_VERSION,
-            "nonce": self._nonce.hex(),
-            "host": dialer.host,
-            "at": self._at,
-            "proof": dialer.secret.mac(b"hello", self._nonce, at).hex(),
-            "door": dialer.secret.attempt_secret.mac(b"door", self._nonce, at).hex(),
-        }
-        self._connection.send(wire.frame(wire.HELLO, wire.encode(hello)))
+        dialer = self._dialer
+        self._connection.send(wire.hello(dialer.secret, dialer.tag, self._nonce, dialer.host, self._at))
 
     def hang_up(self) -> None:
         """End this call, and let others have their turn."""

@@ -467,6 +467,20 @@ class Secret:
         return data if compare_digest(mac, self.mac(*purpose, data)[:mac_bytes]) else None
 
 
+def hello(secret: Secret, tag: str, nonce: bytes, host: str, at: str) -> bytes:
+    """Return HELLO with a proof of the key, for the endpoint that was dialled."""
+    body = {
+        "tag": tag,
+        "version": PROTOCOL_VERSION,
+        "nonce": nonce.hex(),
+        "host": host,
+        "at": at,
+        "proof": secret.mac(b"hello", nonce, at.encode()).hex(),
+        "door": secret.attempt_secret.mac(b"door", nonce, at.encode()).hex(),
+    }
+    return frame(HELLO, encode(body))
+
+
 def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the ports that members try: those that follow from the id, and those that follow from the key."""
     open_ports = ports.candidates(attempt.seed(b"check-in"), OPEN_PORTS, port_range)

@@ -7,7 +7,8 @@ from subprocess import CompletedProcess
 
 from cluster.host import Host
 from cluster.hosts import Hosts
-from support.members import KEYED, OTHER_KEY, SHARED, members, parsed, stop
+from cluster.waiting import until
+from support.members import KEYED, OTHER_KEY, SHARED, ended, members, parsed, stop
 
 # Rank 0's agent listens until its world ends.
 AGENT = """import os, socket, sys
@@ -84,6 +85,19 @@ def test_a_world_that_has_ended_takes_nobody_back(hosts: Callable[..., Hosts]) -
     assert again(two[1]).returncode == 69
     with world(two) as (after,):
         assert after["MINGLE_WORLD"] != before["MINGLE_WORLD"]
+
+
+def test_a_leader_that_gathers_the_next_world_is_not_the_last_one(hosts: Callable[..., Hosts]) -> None:
+    """It listens at the same port, once no connection of the last world is in TIME_WAIT there."""
+    two = list(hosts(2))
+    two[0].run(["sysctl", "-qw", "net.ipv4.tcp_max_tw_buckets=0"], check=True)
+    with world(two) as (before,):
+        pass
+    leader = two[0].popen(line("--rank", "0", "--timeout", "9"), env=KEYED)
+    until(lambda: two[0].run(["ss", "-Hltn", f"sport = :{before['MASTER_PORT']}"]).stdout)
+    after, first = again(two[1]), ended(leader)
+    assert (after.returncode, first.returncode) == (0, 0), (after, first)
+    assert parsed(after.stdout)["MINGLE_WORLD"] == parsed(first.stdout)["MINGLE_WORLD"] != before["MINGLE_WORLD"]
 
 
 def test_no_other_member_gets_the_place(hosts: Callable[..., Hosts]) -> None:
