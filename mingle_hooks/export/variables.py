@@ -207,7 +207,7 @@ def left_to_nccl(view: View) -> list[str]:
 
 
 def explain_sources(spec: MemberSpec, view: View) -> dict[str, str]:
-    """Return the source of each variable of the world: an option, a variable, a count. Raises NetworkError."""
+    """Return the source of each variable of the world: an option, a variable, a count."""
     settings, facts, address = spec.settings, spec.facts, view.place.address
     slots = {"--slots": settings.source("slots"), "gpus": "GPUs seen", "default": "the default"}
     slots["tasks"] = facts.sources.get("local_count", facts.scheduler)

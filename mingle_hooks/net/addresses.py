@@ -195,7 +195,8 @@ def interfaces(root: str = "/") -> tuple[Interface, ...]:
 
     Raises NetworkError.
     """
-    return describe({**dict.fromkeys(socket.if_nameindex(), ()), **by_index(list_addresses())}, root)
+    listed = by_index(list_addresses())  # first: without netlink sockets neither works, and this raises NetworkError
+    return describe({**dict.fromkeys(socket.if_nameindex(), ()), **listed}, root)
 
 
 def by_index(listed: Iterable[ListedAddress]) -> dict[tuple[int, str], list[Address]]:
@@ -328,19 +329,23 @@ def is_loopback(host: str) -> bool:
 
 def is_preferred(host: str, prefer: Sequence[Preference]) -> bool:
     """Return whether one of this host's own addresses is on a preferred network. Raises NetworkError."""
-    address, name = ipaddress.ip_address(host.partition("%")[0]), interface_of(host)
+    address, name = ipaddress.ip_address(host.partition("%")[0]), _carrier(host)
     return any(p.matches(name, address) for p in prefer)
 
 
 def interface_of(host: str) -> str | None:
-    """Return the name of the interface with this local address, or None.
-
-    Raises NetworkError.
-    """
+    """Return the name of the interface with this local address, or None, also if the kernel lists no addresses."""
     if host == LOOPBACK:  # the address of a world of one: no need to load ifaddr, which takes 13 ms
-        for _, name in socket.if_nameindex():
+        for name in list_entries(f"/{_NET}"):
             if read_attribute(f"/{_NET}/{name}/type") == _LOOPBACK:
                 return name
+    try:
+        return _carrier(host)
+    except NetworkError:  # the world has formed: frameworks choose an interface themselves
+        return None
+
+
+def _carrier(host: str) -> str | None:
     return next((found.name for found in list_addresses() if found.address == host), None)
 
 

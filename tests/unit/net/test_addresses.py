@@ -1,5 +1,6 @@
 """Interfaces and their addresses, on made-up and known machines, and the host and machine names."""
 
+import errno
 import os
 import pwd
 import re
@@ -145,6 +146,21 @@ def test_loopback_of_this_host_is_found_with_its_address_also_without_sysfs(tmp_
         assert (lo.kind, lo.up) == ("loopback", True)
         assert ip_interface("127.0.0.1/8") in lo.addresses
     assert (net.interface_of("127.0.0.1"), net.interface_of("192.0.2.254")) == ("lo", None)
+
+
+def test_without_netlink_sockets_only_loopback_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a container forbids them, the kernel lists neither interfaces nor addresses; one node can train."""
+
+    def forbidden() -> None:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+    monkeypatch.setattr("socket.if_nameindex", forbidden)
+    monkeypatch.setattr("ifaddr.get_adapters", forbidden)
+    # A member asks once all have started: its frameworks can still choose.
+    assert (net.interface_of("127.0.0.1"), net.interface_of("192.0.2.254")) == ("lo", None)
+    for asks in (net.interfaces, lambda: net.is_preferred("192.0.2.254", [net.preference("eth0")])):
+        with pytest.raises(NetworkError, match=r"Address family not supported by protocol; try .*allowing netlink"):
+            asks()
 
 
 # Which interface the world is on, on known machines and on made-up ones, from trees of /sys and /proc.
