@@ -13,6 +13,7 @@ import select
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -136,10 +137,13 @@ def read_in_child(paths: Sequence[str]) -> dict[str, str] | None:
     try:
         text = _receive(here, ANSWER_S, pid)
     finally:
-        os.kill(pid, _SIGKILL)
+        # Where SIGCHLD is ignored, as a caller may have it, the kernel reaps the child.
+        with suppress(ProcessLookupError):
+            os.kill(pid, _SIGKILL)
         # A child that hangs in the kernel cannot be killed yet; it ends by itself later.
         is_over = text is not None or _receive(here, END_S, pid) is not None
-        os.waitpid(pid, 0 if is_over else os.WNOHANG)
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0 if is_over else os.WNOHANG)
         os.close(here)
     values = text.split("\n") if text is not None else []
     return dict(zip(paths, values, strict=True)) if len(values) == len(paths) else None

@@ -1,6 +1,8 @@
 """GPUs and RDMA ports of this node, and which a task uses."""
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -192,6 +194,14 @@ def test_a_child_that_gets_no_processor_is_not_taken_for_a_device_that_hangs(mon
     began = time.monotonic()
     assert devices.read_in_child(["hangs"]) is None
     assert time.monotonic() - began < 30
+
+
+def test_a_child_is_read_also_where_the_kernel_reaps_it() -> None:
+    """A caller may ignore SIGCHLD, and a program keeps what is ignored."""
+    code = "from mingle_hooks.net import devices; print(devices.read_in_child(['/proc/sys/kernel/ostype']))"
+    ignoring = ["bash", "-c", 'trap "" CHLD; exec "$@"', "bash", sys.executable, "-c", code]
+    done = subprocess.run(ignoring, capture_output=True, text=True, check=False)
+    assert done.stdout == "{'/proc/sys/kernel/ostype': 'Linux'}\n", done.stderr
 
 
 IB = "InfiniBand"
