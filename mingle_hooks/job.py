@@ -164,7 +164,8 @@ def _rank(
         rank, source = _number(user_environ, "NODE_RANK", most=MOST_NODES - 1), "NODE_RANK"
     if rank is None:
         rank, source = facts.node_rank, facts.sources.get("node_rank", facts.scheduler)
-        if settings.scope == "task" and len(facts.leader_hosts) > 1:
+        is_launched = rank is not None and "+" in facts.scheduler  # as mpirun numbers nodes by its own tasks
+        if settings.scope == "task" and len(facts.leader_hosts) > 1 and not is_launched:
             # Tasks were placed by hand (srun -m arbitrary): MASTER_ADDR has to be where task 0 is.
             rank, source = 0 if facts.task_rank == 0 else None, facts.sources.get("task_rank", source)
     if rank is not None and nodes is not None and rank >= nodes:

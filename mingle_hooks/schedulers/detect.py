@@ -404,7 +404,7 @@ def _detect(environ: Mapping[str, str], hostname: str | None, *, asks_plugins: b
     of_another = {name for adapter in MANAGERS for name in adapter.of_process}
     outside = {name: value for name, value in environ.items() if name not in of_another}
     job = _first(MANAGERS, outside) or (_of_plugin(outside) if asks_plugins else None)
-    return _within(launched, job) if job else launched
+    return _within(launched, job, hostname) if job else launched
 
 
 def _first(table: tuple[Adapter, ...], environ: Mapping[str, str]) -> JobFacts | None:
@@ -434,17 +434,19 @@ _NO_JOB = JobFacts("none", shares_homes=False, without_nodes=("a job, or --nodes
 _RETURNS = {"facts": ("JobFacts or None", lambda found: found is None or isinstance(found, JobFacts))}
 
 
-def _within(launched: JobFacts, job: JobFacts) -> JobFacts:
+def _within(launched: JobFacts, job: JobFacts, hostname: str | None) -> JobFacts:
     """Return a launcher's facts completed by those of its job."""
     whole = launched.nodes is not None and launched.nodes == len(job.hosts)
+    place = _place(job.hosts, hostname)
+    in_order = whole and (place is None or launched.node_rank in (None, place))  # not mpirun --host node2,node1
     return launched._replace(
         scheduler=f"{job.scheduler}+{launched.scheduler}",
         job_id=job.job_id,
         restarts=job.restarts,
-        hosts=job.hosts if whole else (),
+        hosts=job.hosts if in_order else (),
         nodes_of_job=None if whole else len(job.hosts) or job.nodes,
         # A launcher on part of the job may leave out its first hosts.
-        leader_hosts=job.hosts[:1] if whole else job.hosts[:MOST_LEADER_HOSTS],
+        leader_hosts=job.hosts[:1] if in_order else job.hosts[:MOST_LEADER_HOSTS],
         cookie=job.cookie,
         shares_homes=job.shares_homes,
         sources={**job.sources, **launched.sources},
@@ -453,10 +455,16 @@ def _within(launched: JobFacts, job: JobFacts) -> JobFacts:
 
 def _numbered(found: JobFacts, hostname: str | None) -> JobFacts:
     """Return the facts with the node rank of this host's name, whole or to the first dot, if it is unique."""
-    if found.node_rank is not None or found.is_batch or not hostname:
+    if found.node_rank is not None or found.is_batch or (place := _place(found.hosts, hostname)) is None:
         return found
+    return found._replace(node_rank=place, sources={**found.sources, "node_rank": "host name"})
+
+
+def _place(hosts: tuple[str, ...], hostname: str | None) -> int | None:
+    if not hostname:
+        return None
     for same in (hostname.__eq__, lambda host: host.split(".")[0] == hostname.split(".")[0]):
-        places = [rank for rank, host in enumerate(found.hosts) if same(host)]
+        places = [place for place, host in enumerate(hosts) if same(host)]
         if len(places) == 1:
-            return found._replace(node_rank=places[0], sources={**found.sources, "node_rank": "host name"})
-    return found
+            return places[0]
+    return None

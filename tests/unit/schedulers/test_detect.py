@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, assigned, environ
 
 from mingle_hooks.errors import FactsError, MingleError
+from mingle_hooks.job import member_spec
 from mingle_hooks.schedulers import detect as table, hostlist
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
@@ -156,6 +157,25 @@ def test_lsf_names_a_number_for_each_host(listed: str) -> None:
     """A list that was cut off, or is none, is refused rather than guessed at."""
     with pytest.raises(FactsError):
         detect({"LSB_JOBID": "5", "LSB_MCPU_HOSTS": listed})
+
+
+PAIR = ("node1", "node2")
+
+
+@pytest.mark.parametrize(
+    ("hostname", "hosts", "leader_hosts"),
+    [("node2", PAIR, PAIR[:1]), ("elsewhere", PAIR, PAIR[:1]), ("node1.cluster", (), PAIR)],
+)
+def test_a_launcher_may_number_the_jobs_hosts_in_another_order(
+    monkeypatch: pytest.MonkeyPatch, hostname: str, hosts: tuple[str, ...], leader_hosts: tuple[str, ...]
+) -> None:
+    """`mpirun --host node2,node1` puts rank 0 on node2, and rank 1 on the job's first host."""
+    job = "SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST=node[1-2]"
+    variables = assigned(f"{job} {mpirun(2, 4, 0, 2)}")
+    found = detect(variables, hostname)
+    assert (found.node_rank, found.hosts, found.leader_hosts) == (1, hosts, leader_hosts)
+    monkeypatch.setattr("socket.gethostname", lambda: hostname)
+    assert member_spec(variables, {"scope": "task"}).rank == 1
 
 
 def test_a_launcher_in_a_requeued_job_has_the_jobs_restarts() -> None:
