@@ -131,6 +131,8 @@ def check_leftovers(spec: MemberSpec) -> None:
     """
     if not {"torchrun", "torchrun-elastic"}.intersection(spec.settings.frameworks):
         return
+    if spec.nodes != 1:
+        _check_leftover(spec.user_environ, "PET_STANDALONE", 0)
     is_task = spec.settings.scope == "task"
     if not is_task or spec.facts.task_rank is not None:
         rank = spec.facts.task_rank if is_task else spec.certain_rank

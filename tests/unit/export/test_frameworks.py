@@ -165,6 +165,8 @@ def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str,
         ("PET_NODE_RANK=1", {"rank": "1"}, False),
         ("PET_NODE_RANK=1", {}, True),  # no rank is known yet
         ("PET_NODE_RANK=", {}, False),
+        ("PET_STANDALONE=1", {}, True),
+        ("PET_STANDALONE=0", {}, False),
         ("PET_NODE_RANK=0", {"frameworks": "none"}, False),
         ("PET_NNODES=1", {}, True),
         ("PET_NNODES=1:2", {}, False),
