@@ -1,6 +1,8 @@
 """Directories and files that the tasks of one job share on a node."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -94,3 +96,16 @@ def test_a_process_is_recorded_with_its_start_time(tmp_path: Path) -> None:
         files.record_process("7", str(tmp_path))
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     assert record.read_text() == f"{os.getpid()} {start}\n" * 2
+
+
+@pytest.mark.parametrize(("wanted", "allowed"), [(100, 256), (400, 400), (1000, 512)])
+def test_open_files_are_allowed_up_to_the_hard_limit(wanted: int, allowed: int) -> None:
+    """The soft limit is never lowered."""
+    raised = f"from mingle_hooks import files; print(files.raise_open_files_limit({wanted}))"
+    argv = [
+        "sh",
+        "-c",
+        'ulimit -Sn 256 && ulimit -Hn 512 && exec "$0" -c "$1; import resource; print(*resource.getrlimit(7))"',
+    ]
+    done = subprocess.run([*argv, sys.executable, raised], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(allowed), str(allowed), "512"]

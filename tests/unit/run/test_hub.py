@@ -290,3 +290,17 @@ def test_agents_wait_while_the_runner_is_out_of_descriptors(scene: Scene) -> Non
     link.send_record(Join("a", 0, 1, is_output=False))
     scene.turn()
     assert [*scene.hub.here] == [0]
+
+
+def test_output_is_read_once_it_is_wanted_also_of_an_agent_that_joins_meanwhile(scene: Scene) -> None:
+    """A reader that has stopped reading holds up all output, and nothing else."""
+    lines: list[bytes] = []
+    scene.hub.on_output = lambda _place, _kind, data: lines.append(data)
+    scene.hub.hold(wanted=True)
+    _, output = scene.agent()
+    output.send_output(messages.OUT, b"early\n")
+    scene.turn()
+    assert lines == []
+    scene.hub.hold(wanted=False)
+    scene.turn()
+    assert lines == [b"early\n"]
