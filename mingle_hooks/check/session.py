@@ -19,7 +19,7 @@ from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer, parse
 from mingle_hooks.run.launching import Launching, Sockets
-from mingle_hooks.run.messages import JOIN, Join, Leave, Link, Reception, Welcome
+from mingle_hooks.run.messages import JOIN, MOST_STRANGERS, Join, Leave, Link, Reception, Welcome
 from mingle_hooks.run.processes import shell_status
 from mingle_hooks.run.request import Options, Request, facts_of, option_seconds, plan_hosts, plan_request
 from mingle_hooks.run.start import run_command
@@ -61,8 +61,6 @@ def check_request(
 
 # The probes' reports: which probes are connected, and what each has sent.
 
-# Callers that have not sent JOIN; hosts are a few thousand at most.
-_MOST_STRANGERS = 8192
 _SILENCE_MS = 60_000  # probes send no heartbeats, and expect none
 
 
@@ -77,7 +75,7 @@ class ProbeListener:
         self.answers: dict[int, Body] = {}
         self.arrived_at: dict[int, float] = {}  # when each host's last answer did
         self.gone: dict[int, str] = {}
-        self._reception = Reception(loop, self._introduced, _MOST_STRANGERS)
+        self._reception = Reception(loop, self._introduced, MOST_STRANGERS + len(hosts))
         self._reception.listen(sockets.listeners, secret)
         self._reception.on_end = self._ended
 

@@ -93,9 +93,6 @@ def _from_same_address(control: messages.Control) -> messages.Control:
     return []
 
 
-# Callers that have not sent JOIN, beside two for each agent that is not here: half of what launching.Limit has for more
-# than agents, as log files and programs to start need descriptors too.
-MOST_STRANGERS = 256
 # Silent agents are looked for so often in the longest silence, and at least each second; also at the moment when a
 # silence has lasted that long, though not for each of a thousand hosts that a switch has lost.
 _LOOKS, _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 6, 1.0, 0.1
@@ -126,7 +123,7 @@ class Hub:
         self.here: dict[int, Agent] = {}
         interval_s = messages.heartbeat_interval_s(silence.host_s)
         self.heartbeats = Heartbeats(loop, sockets, secret, interval_s)
-        self._reception = messages.Reception(loop, self._introduced, MOST_STRANGERS)
+        self._reception = messages.Reception(loop, self._introduced, messages.MOST_STRANGERS)
         self._reception.listen(sockets.listeners, secret)
         self._reception.on_end = self._ended
         self._limit_strangers()
@@ -158,7 +155,7 @@ class Hub:
                 link.close()
 
     def _limit_strangers(self) -> None:
-        self._reception.most = MOST_STRANGERS + 2 * (len(self._places) - len(self.here))
+        self._reception.most = messages.MOST_STRANGERS + 2 * (len(self._places) - len(self.here))
 
     def dismiss(self, status: int) -> None:
         """Have all agents exit."""

@@ -472,6 +472,9 @@ class Link(Connection):
 
 # Seconds that a caller may stay without being admitted.
 STRANGER_S = 10.0
+# Callers that are not admitted, beside those that are awaited: half of what launching.Limit has for more than agents,
+# as log files and programs to start need descriptors too.
+MOST_STRANGERS = 256
 
 
 class Reception:

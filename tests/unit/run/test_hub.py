@@ -273,9 +273,9 @@ def test_idle_callers_leave_descriptors_to_agents_starters_and_logs(scenes: Call
         for _ in range(count):
             callers.enter_context(socket.create_connection(("127.0.0.1", scene.sockets.port)))
             scene.turn(1)
-        assert held() == hub.MOST_STRANGERS + 2
+        assert held() == messages.MOST_STRANGERS + 2
         scene.agent("b")
-        assert held() <= hub.MOST_STRANGERS + 4  # both sides of two connections
+        assert held() <= messages.MOST_STRANGERS + 4  # both sides of two connections
     scene.turn()
     assert held() == 4 - count
 
