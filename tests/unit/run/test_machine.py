@@ -386,7 +386,7 @@ def test_command_has_half_of_a_short_time() -> None:
     assert run.now == 106
 
 
-@pytest.mark.parametrize(("status", "formed"), [(126, True), (127, True), (64, False)])
+@pytest.mark.parametrize(("status", "formed"), [(126, True), (127, True), (126, False), (127, False), (64, False)])
 def test_a_mistake_is_not_tried_again(status: int, *, formed: bool) -> None:
     """There is none of that name, or it is none; its host is as good as the others."""
     run = started(4, spares=1, restarts=3)
