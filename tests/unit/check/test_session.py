@@ -20,6 +20,7 @@ from mingle_hooks.check.session import (
     Verdict,
     _name_to_look_up,
     assemble_report as assembled,
+    check_request,
     datagram_rounds as datagrams,
     other_hosts,
     probe_rounds,
@@ -386,3 +387,11 @@ def test_the_findings_of_a_search(
     for finding in found:
         assert finding.text.startswith(text or "-")
         assert (finding.hosts, finding.exclude, finding.is_note) == (hosts, exclude, False)
+
+
+@pytest.mark.parametrize(("count", "timeout_s"), [(2, 5.0), (16, 5.0), (256, 15.0), (1000, 46.0)])
+def test_a_check_of_more_hosts_has_more_time(count: int, timeout_s: float) -> None:
+    """Unless --timeout gives it."""
+    hosts = f"n[1-{count}]"
+    assert check_request({}, hosts, None, None, is_bandwidth=False).timeout_s == timeout_s
+    assert check_request({}, hosts, "7", None, is_bandwidth=False).timeout_s == 7.0

@@ -23,6 +23,7 @@ from mingle_hooks.rendezvous.wire import Secret, body_of
 from mingle_hooks.run import agent as agents, messages, processes
 from mingle_hooks.run.agent import Approach, Options, RunnerAddress, Task
 from mingle_hooks.run.messages import Link
+from mingle_hooks.schedulers.facts import MOST_SLOTS
 
 JOIN = messages.Join("node1", 0, 7, is_output=False)
 
@@ -155,6 +156,7 @@ def test_a_probe_starts_anew_only_for_libraries_that_are_elsewhere(
         ((), {"MINGLE_RUN_KEY": KEY, "MINGLE_RUN_AT": "127.0.0.1"}, "MINGLE_RUN_AT"),
         ((), {"MINGLE_RUN_KEY": "xy" * 32, "MINGLE_RUN_AT": "127.0.0.1 1"}, "MINGLE_RUN_KEY"),
         (("--local", "x"), {"MINGLE_RUN_KEY": KEY, "MINGLE_RUN_AT": "127.0.0.1 1"}, "--local"),
+        (("--local", str(MOST_SLOTS)), {"MINGLE_RUN_KEY": KEY, "MINGLE_RUN_AT": "127.0.0.1 1"}, "--local"),
     ],
 )
 def test_what_no_starter_writes_is_refused(arguments: tuple[str, ...], given: dict[str, str], seen: str) -> None:

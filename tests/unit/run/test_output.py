@@ -159,3 +159,23 @@ def test_for_want_of_a_thread_nothing_starts(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with Loop() as loop, pytest.raises(LimitError, match="thread"):
         FileWriter(loop, lambda: None).start()
+
+
+def test_what_a_pipe_takes_in_pieces_arrives_whole() -> None:
+    """A non-blocking descriptor takes some parts and half of another at a time."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    parts = [bytes([65 + index]) * size for index, size in enumerate((10_000, 50_000, 1, 70_000, 3))]
+    arrived = bytearray()
+
+    def read() -> None:
+        while data := os.read(reading, 1000):
+            arrived.extend(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    output._write_all(writing, [*parts])
+    os.close(writing)
+    reader.join()
+    os.close(reading)
+    assert arrived == b"".join(parts)
