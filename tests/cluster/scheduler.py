@@ -82,9 +82,9 @@ class Scheduler:
                 raise TimeoutError(f"no {lacks} within {limit_s} s; ended: {ended}\n{self.logs()}")
             time.sleep(min(ASK_AGAIN_S + waited_s / 4, self.most_s))
 
-    def wait_idle(self) -> None:
+    def wait_idle(self, timeout: float = 0.0) -> None:
         """Wait until every host is free and no job is there; raise TimeoutError with the logs otherwise."""
-        self.until(self.is_idle, "idle hosts")
+        self.until(self.is_idle, "idle hosts", timeout)
 
     def logs(self) -> str:
         """Return the end of every daemon's log, for the message of a failed test."""

@@ -54,7 +54,8 @@ JOBS = read(TABLE.read_text())
 def outputs(slurm: SlurmCluster) -> dict[str, list[str]]:
     """Run all jobs at the same time and return what each printed, sorted, with its port as in the table."""
     slurm.controller.run(["sh", "-c", SUBMIT, "sh", PLACE], user="alice", env=GPUS | with_programs(slurm), check=True)
-    slurm.wait_idle()
+    # A heterogeneous job of which Slurm could start one part only begins again after two minutes.
+    slurm.wait_idle(200.0)
     place, found = slurm.controller.outside(PLACE), {}
     for number, job in enumerate(JOBS):
         texts = [path.read_text() for path in place.glob(f"{number:02}.*out")]
