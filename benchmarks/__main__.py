@@ -25,7 +25,7 @@ NAMES = {
     "ending": "mingle run: from a loss on one of eight hosts to the end of all, under Slurm and bare; its peers",
     "causes": "mingle run: which first lines of the report name what torchrun's worker failed of",
     "check": "mingle check of healthy hosts: 800 simulated ones; 64 here; with loss, busy processors, slow logins",
-    "silence": "mingle run: 1,024 supervisors at rest where 30 % of the signs of life are lost both ways",
+    "silence": "mingle run: 1,024 agents at rest where 30 % of the heartbeats are lost both ways",
     "canary": "200 jobs while the hooks of four nodes change one by one: steps whose nodes disagree",
     "scripts": "job scripts on a real Slurm: which traps show, and what the fixed ones do",
     "peers": "mingle beside torchrun, MPI, Ray, NVRx, zeroconf and Slurm's own ways: start, loss, check-in",

@@ -125,14 +125,13 @@ def _check_leftover(user_environ: Mapping[str, str], name: str, world: int | Non
 
 
 def check_leftovers(spec: MemberSpec) -> None:
-    """Raise UsageError, before check-in, for a leftover with which torchrun would start on some of the nodes only.
+    """Raise UsageError, before several nodes check in, for a leftover with which torchrun would not join all of them.
 
     Numbers of nodes and of tasks that are unknown by then are compared once the world has formed.
     """
     if not {"torchrun", "torchrun-elastic"}.intersection(spec.settings.frameworks):
         return
-    if spec.nodes != 1:
-        _check_leftover(spec.user_environ, "PET_STANDALONE", 0)
+    _check_leftover(spec.user_environ, "PET_STANDALONE", 0)
     is_task = spec.settings.scope == "task"
     if not is_task or spec.facts.task_rank is not None:
         rank = spec.facts.task_rank if is_task else spec.certain_rank

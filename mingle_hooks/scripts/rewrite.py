@@ -149,7 +149,7 @@ class _Rewrite:
             self._launcher(launch, frameworks)
         self._assignments()
         for name in _INTERFACES:
-            if any(self._is_gone(value) for value in self.job.assignments.get(name, [])) and (uses := self._uses(name)):
+            if any(self._is_left_out(value.span) for value in self._values(name)) and (uses := self._uses(name)):
                 raise self._unsure(uses[0].start, f"this line uses {name}, which differs between nodes")
         return _edited(self.source, self.edits)
 
@@ -342,7 +342,7 @@ class _Rewrite:
         """Leave out interfaces that are written down; return the frameworks that get each node's own."""
         found = []
         for name, framework in _INTERFACES.items():
-            for value in self.job.assignments.get(name, []):
+            for value in self._values(name):
                 if framework != "nccl" or not value.value.plain.startswith("^"):  # which may stay
                     if reader := self._reader(name, [value.command]):
                         raise self._unsure(reader.start, f"this line may use {name}, which differs between nodes")
@@ -363,7 +363,7 @@ class _Rewrite:
         return self.job.assignments.get(name, [])
 
     def _variable(self, name: str) -> None:
-        values = [value for value in self._values(name) if not self._is_gone(value)]
+        values = [value for value in self._values(name) if not self._is_left_out(value.span)]
         is_address = name in _ADDRESSES
         if not values or not (is_address or all(_finds(value) for value in values)):
             return
@@ -429,9 +429,6 @@ class _Rewrite:
             if is_step or is_script or one.name.endswith((".sh", "envsubst")) or (is_program and id(one) not in steps):
                 found.append(one)
         return [one for one in found if id(one) not in launching and not one.has_frame("substitution")]
-
-    def _is_gone(self, value: Assignment) -> bool:
-        return self._is_left_out(value.span)
 
     def _is_left_out(self, text: Text) -> bool:
         return any(start <= text.start and text.end <= end for start, end in self.edits)
