@@ -139,12 +139,12 @@ def odd(value: str, usual: str) -> str:
     ],
 )
 def test_what_the_driver_reports(
-    driver: Callable[..., None], second: dict[str, Any], faults: list[str], parts: dict[str, str]
+    driver: Callable[..., None], tmp_path: Path, second: dict[str, Any], faults: list[str], parts: dict[str, str]
 ) -> None:
     """Of one of four GPUs: a fault is a line, and what should be alike a part."""
     driver(**second)
     expected = {"gpus.NVML": "ok", "gpus": "4", **SOUND, **parts}
-    assert gpus.nvml_state({}) == ([f"GPU 1: {fault}" for fault in faults], expected)
+    assert gpus.nvml_state({}, str(tmp_path)) == ([f"GPU 1: {fault}" for fault in faults], expected)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tomllib
 
+from mingle_hooks.files import toml
 from mingle_hooks.scripts.job import LARGEST_BYTES
 from mingle_hooks.scripts.lint import lint_script as lint
 
@@ -19,7 +19,7 @@ HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
 FORMS = [
     form
     for path in sorted((HERE.parents[2] / "data" / "lint").glob("*.toml"))
-    for form in tomllib.loads(path.read_text())["form"]
+    for form in toml(path.read_bytes())["form"]
 ]
 # Kind of trap -> scripts that have it in the line with the mark, or in the first one behind HEAD, which begins them.
 TRAPS = {

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tomllib
 from hypothesis import given, strategies as st
 
+from mingle_hooks.files import toml
 from mingle_hooks.scripts.lint import lint_script
 from mingle_hooks.scripts.rewrite import fix_script
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "lint"
-FORMS = [form for path in sorted(DATA.glob("*.toml")) for form in tomllib.loads(path.read_text())["form"]]
+FORMS = [form for path in sorted(DATA.glob("*.toml")) for form in toml(path.read_bytes())["form"]]
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
 R = "--rdzv-backend=c10d --rdzv-endpoint=$H:29500"
 A = "export MASTER_ADDR=$(scontrol show hostnames $SLURM_NODELIST | head -1)\nexport MASTER_PORT=29500\n"
