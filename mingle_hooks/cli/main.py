@@ -38,6 +38,9 @@ def main() -> NoReturn:
         # An ignored signal stays ignored, as nohup(1) needs.
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
+    # While SIGCHLD is ignored, the kernel drops the status of a child. COMMAND of `mingle exec` inherits it as it is.
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN and sys.argv[1:2] not in (["env"], ["exec"]):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _fill_standard_descriptors()
     sys.exit(run(sys.argv[1:]))
 

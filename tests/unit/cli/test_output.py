@@ -141,6 +141,13 @@ def test_exec_hands_on_what_is_closed_or_ignored_and_starts_nothing_without_a_st
     assert (done.returncode, done.stdout) == (0, "on\n")
 
 
+@pytest.mark.parametrize("words", [("check", "--hosts", "localhost", "--command", "true"), ("hooks", "doctor")])
+def test_the_status_of_a_child_is_known_where_the_caller_ignores_sigchld(words: tuple[str, ...]) -> None:
+    ignoring = ["env", "--ignore-signal=CHLD", MINGLE, *words]
+    done = subprocess.run(ignoring, env=ENV, capture_output=True, text=True, check=False)
+    assert (done.returncode == MingleError.exit_code, "Traceback" in done.stderr) == (False, False)
+
+
 # Stops itself when it is about to say why it fails, as a supervisor stops a member that has just failed by itself.
 STOPPED = """\
 import os, signal, sys
