@@ -513,7 +513,7 @@ def _what(cause: Cause) -> str:
 
 def _lines(cause: Cause) -> str:
     lines = [line for line in cause.tail.splitlines() if line.strip()]
-    if not lines or cause.kind == "absent":  # a starter's output has been shown
+    if not lines or cause.kind in ("absent", "unformed"):  # what a starter, or mingle itself, printed has been shown
         return ""
     return "; its last lines:\n" + "\n".join(f"  {printable(line, LONGEST_LINE)}" for line in lines[-MOST_LINES:])
 

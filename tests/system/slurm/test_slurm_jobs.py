@@ -158,10 +158,10 @@ def test_a_user_who_is_not_root_gets_a_private_key_on_first_use(
 def test_two_tasks_of_a_node_that_both_join_as_nodes_fail_everybody_with_the_reason(
     slurm: SlurmCluster, tmp_path: Path
 ) -> None:
-    """Every one fails, also one that comes a second after both; one message names the rank, the host and a remedy."""
+    """Every one fails, also one that comes much later; one message names the rank, the host and a remedy."""
     script = """[ $SLURM_LOCALID = 1 ] && [ $SLURM_NODEID != 1 ] && exit 0
 [ $SLURM_NODEID != 1 ] || : >$1.$SLURM_LOCALID
-[ $SLURM_NODEID != 2 ] || { until [ -e $1.0 ] && [ -e $1.1 ]; do sleep 0.1; done; sleep 1; }
+[ $SLURM_NODEID != 2 ] || { until [ -e $1.0 ] && [ -e $1.1 ]; do sleep 0.1; done; sleep 3; }
 shift
 exec "$@" """
     tasks = ("-N3", "-n6", "--ntasks-per-node=2", "bash", "-c", script, "bash", str(tmp_path / "started"))

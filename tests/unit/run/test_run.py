@@ -38,6 +38,12 @@ def test_clean_on_all_is_clean_and_each_line_has_its_host(two: Places) -> None:
     assert sorted(err.splitlines()) == [f"node{number}: to stderr" for number in (1, 2)]
 
 
+def test_why_no_world_forms_is_printed_by_each_member_and_not_again_by_the_runner(two: Places) -> None:
+    status, _, err = two.done("no-such-command")
+    assert (status, err.count("no-such-command: No such file or directory")) == (127, 2)
+    assert re.search(r"(?m)^mingle run: node[12] \(rank [01]\): no world formed after \d+ s \(status 127\)$", err)
+
+
 def test_the_first_failure_is_the_status_and_all_others_end(places: Places) -> None:
     fails = "[ $RANK = 1 ] && while ! [ -e go ]; do sleep 0.01; done && echo it breaks >&2 && exit 7"
     run = places.start("--grace", "1", "--log-dir", "logs", "sh", "-c", f"{fails}; {STUBBORN}")
