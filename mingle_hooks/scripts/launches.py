@@ -64,7 +64,7 @@ def _processes(directive: str) -> int:
     """Return the MPI processes that a directive of PBS requests, 0 for none."""
     match = _CHUNKS.search(directive)
     texts = match[1].split("+") if match else []
-    chunks = [re.match(r"(\d{0,9})(?::\S*?mpiprocs=(\d{1,9}))?", chunk) for chunk in texts]
+    chunks = [re.match(r"(\d{0,9})(?:\S*?\bmpiprocs=(\d{1,9}))?", chunk) for chunk in texts]
     return sum(int(chunk[1] or 1) * int(chunk[2] or 0) for chunk in chunks if chunk)
 
 
