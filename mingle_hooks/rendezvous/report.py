@@ -247,7 +247,7 @@ _WHY = {
 }
 MEMLOCK = "memlock"
 # With such a limit NCCL cannot register its buffers, some ten megabytes for each peer; sites set it to unlimited.
-_LOW = ("K", *(f"{size}M" for size in (1, 2, 4, 8, 16, 32)))
+_LOW = {f"{size}M" for size in (1, 2, 4, 8, 16, 32)}  # or less than one M
 
 
 def marked_without_rdma(groups: Sequence[Group], *, required: bool) -> list[Group]:
@@ -277,7 +277,8 @@ def _lack(parts: Mapping[str, str]) -> str:
     ports = parts.get("rdma", NOTHING)
     if ports in _WHY:
         return ports
-    return MEMLOCK if parts.get("limits.memlock", "").endswith(_LOW) else ""
+    memlock = parts.get("limits.memlock", "")
+    return MEMLOCK if memlock in _LOW or memlock.endswith("K") else ""
 
 
 def _base(parts: Mapping[str, str]) -> tuple[str, ...]:

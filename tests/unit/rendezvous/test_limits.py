@@ -93,13 +93,14 @@ def test_the_limits_are_the_kernels(tmp_path: Path) -> None:
 
     (tmp_path / "net").mkdir()
     rows = [
-        route("0.0.0.0", 3, "0.0.0.0"),
         route("10.1.0.0", 1, "255.255.252.0"),
+        "short",
+        route("0.0.0.0", 3, "0.0.0.0"),
+        route("10.9.9.0", 1, "255.255.255.0"),
         route("10.0.0.0", 3, "255.0.0.0"),
         route("172.17.0.0", 1, "255.255.0.0"),
-        "short",
     ]
     (tmp_path / "net/route").write_text("\n".join(["Iface\tDestination", *rows]) + "\n")
-    found = limits.read(["fe80::1", "10.1.3.9"], str(tmp_path))
+    found = limits.read(["fe80::1", "10.1.3.9", "10.9.9.9"], str(tmp_path))
     assert found == Limits(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 7, {"net.core.somaxconn": 4096}, 1022)
     assert limits.read(["10.1.3.9"], str(tmp_path / "none"))[1:] == (0, {}, 0)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.gathering import Room
+from support.gathering import Room, request as any_request
 
 from mingle_hooks.rendezvous import fingerprint, report
 from mingle_hooks.rendezvous.connection import Lookup, Loop
@@ -166,6 +166,58 @@ def test_several_members_of_one_host_may_have_its_address() -> None:
     assert compare(its[:2] + [m._replace(addresses="10.0.0.2", host="node02") for m in its[2:]]) == []
 
 
+A100, RACE, ARM = {"gpus": "8 A100"}, {"kernel.machine": "aarch64", "rdma.link": "RoCE"}, {"kernel.machine": "aarch64"}
+
+
+@pytest.mark.parametrize(
+    ("count", "odd", "told"),
+    [
+        (4, {3: GONE, 4: GONE},
+         ["no majority for RDMA: node[03-04] none; node[01-02] 8x400G",
+          "no majority for RDMA firmware: node[03-04] none; node[01-02] 28.39.1002"]),
+        # Two of forty are a kind, and one of a kind of its own has the values of the most similar one.
+        (40, {39: A100, 40: A100}, ["2 kinds of node: 38 × 8 H100; 2 × 8 A100"]),
+        (17, dict.fromkeys(range(9, 17), A100 | RACE) | {17: RACE | {"gpus": "7 H100"}},
+         ["2 kinds of node: 9 × 8 A100; 8 × 8 H100", "node17: GPUs 7 H100, 8 others 8 A100",
+          "to leave out: --exclude=node17"]),
+        (8, dict.fromkeys(range(5, 9), A100 | GONE), ["2 kinds of node: 4 × 8 A100; 4 × 8 H100"]),
+        (8, dict.fromkeys(range(5, 9), ARM | GONE),
+         ["2 kinds of node: 4 × 8 H100 no RDMA aarch64; 4 × 8 H100 InfiniBand x86_64"]),
+        # Some values, many, and as many as there may be lines.
+        (8, {1: {"NCCL_DEBUG": "A"}, 2: {"NCCL_DEBUG": "B"}},
+         ["node01: NCCL_DEBUG A, 6 others WARN", "node02: NCCL_DEBUG B, 6 others WARN"]),
+        (6, {n: {"driver": str(n)} for n in range(1, 7)},
+         ["no majority for driver: node01 1; node02 2; node03 3; node04 4; 2 more values"]),
+        (32, {3: {"NCCL_0": "1"}, 7: {f"NCCL_{name}": "1" for name in "ABC"}},
+         ["node03: NCCL_0 1, 31 others not set", "node07: other NCCL_A, NCCL_B, NCCL_C"]),
+        *((32, {1: {"limits.memlock": enough}},
+           [f"node01: memlock {enough}, 31 others unlimited", "to leave out: --exclude=node01"])
+          for enough in ("64M", "128M", "256M", "512M")),
+        *((32, {1: {"limits.memlock": low}},
+           [f"node01: memlock {low}, too low for RDMA; RDMA on 31 others", "to leave out: --exclude=node01"])
+          for low in ("1M", "2M", "4M", "8M", "16M", "32M")),
+    ],
+)  # fmt: skip
+def test_all_that_is_said_of_members(count: int, odd: dict[int, dict[str, str]], told: list[str]) -> None:
+    assert said(count, odd) == told
+
+
+def test_all_that_is_said_of_clocks_and_addresses() -> None:
+    assert clocked((60, 60), (65, 65.1), (60, 60), (60, 60))[0] == "node02: clock 5.0 s ahead of 3 others"
+    assert clocked((0, 3), (1, 2), (9, 12), (10, 11)) == ["no majority for clock: node04 is 7.0 s ahead of node01"]
+    assert clocked(*[(0, 0)] * 6, (2, 2), (5, 5))[0] == "node[07-08]: clock 2.0 to 5.0 s ahead of 6 others"
+    assert addressed("a b", "a c", "a d", "e") == []  # three of four are no two
+    assert addressed(*"aaabcdefghij")[0] == "node[01-03]: a on each of them"
+
+
+def test_as_many_lines_as_there_are_findings_need_no_last_one() -> None:
+    findings = [Finding("driver", ("a",), str(number)) for number in range(MOST_LINES - 1)]
+    assert lines(findings) == [*"012345678", "to leave out: --exclude=a"]
+    told = ["node02: no RDMA device; RDMA on 1 other", "to leave out: --exclude=node02"]
+    assert said(2, {2: GONE}, asks_rdma=True) == told
+    assert compare(members(2, {1: GONE, 2: GONE})) == []
+
+
 def test_there_are_at_most_ten_lines_and_hosts_are_folded() -> None:
     odd = {1: {name: "odd" for name in HEALTHY if name not in ("gpus", "rdma.link", "kernel.machine")}}
     told = said(32, odd)
@@ -273,6 +325,29 @@ def test_no_member_is_late_if_all_come_together_or_have_no_durations() -> None:
     together = timeline(100.1, RANK_0, ("node2", 100.03, Durations(100, 0, 120)))
     assert together[-1] == "all were ready within 0.05 s"
     assert timeline(106.0, RANK_0, ("node2", 105.0, None)) == timeline(0.0) == []
+
+
+def test_the_last_member_s_times_are_those_of_a_report() -> None:
+    """A name service that answers only after rank 0 came counts from there; who says nothing is passed over."""
+    came = [
+        ("node1", 109.0, Durations(100, 0, 200)),
+        ("node2", 108.0, None),
+        ("node3", 109.5, Durations(20, 5000, 9100)),
+    ]
+    found = phases(came)
+    assert [(its.host, round(its.names_s, 3), round(its.network_s, 3)) for its in found] == [
+        *(("node1", 0.0, 0.0), ("node3", 0.5, 0.0)),
+    ]
+    assert report.last_to_arrive(phases([came[0], ("node4", 110.00012, Durations(100, 300, 1000))])) == {
+        "host": "node4",
+        "after": "node1",
+        "late_s": 1.1,
+        "began_s": 0.2,
+        "start_s": 0.1,
+        "names_s": 0.3,
+        "network_s": 0.6,
+    }
+    assert report.last_to_arrive([]) is None
 
 
 def test_durations_count_since_the_process_began() -> None:
@@ -389,3 +464,35 @@ def test_the_one_host_that_does_not_reach_a_better_network_is_named(room: Room) 
     for entry in room.leader.roster.entries()[1:]:
         entry.reached = {2: "x"}
     assert differences(room) == []
+
+
+def test_what_the_leader_knows_is_noted_and_explained(room: Room) -> None:
+    """Nodes without a known switch in any case, differences where nodes are compared, and all else on request."""
+    notes: list[str] = []
+    room.leader.roster.by_switch = True
+    come(room, fingerprint="driver=550 gpus=8%20H100", topology="s1.n3")
+    is_told = SimpleNamespace(note=notes.append, explain=notes.append)
+    lacking = "the switches of node[0-2] are unknown: these nodes get neighbouring ranks, in the usual order"
+    odd = ["node3: driver 550, 3 others 570", "to leave out: --exclude=node3"]
+    for its, facts, expected in (
+        (SimpleNamespace(note=notes.append, explain=None), None, [lacking]),
+        (SimpleNamespace(note=notes.append, explain=None), {}, [lacking, *odd]),
+        (is_told, None, [lacking, *report.leader_report(room.leader, "127.0.0.1")]),
+    ):
+        notes.clear()
+        report.note_by_leader(room.leader, any_request(node_facts=facts), its, "127.0.0.1")
+        assert notes == expected
+    assert notes[2:4] == [
+        "ranks by switch: node0,node1,node2,node3",
+        "ranks in the usual order: node0,node1,node2,node3",
+    ]
+    room.leader.roster.by_switch = False
+    loopback = AdvertisedAddress("127.0.0.1", loopback=True)
+    room.leader.terms = room.terms._replace(advertised=(loopback, AdvertisedAddress("fd78::1", why="given")))
+    first = report.leader_report(room.leader, "fd78::1")[:2]
+    assert first == [
+        "address 127.0.0.1 (lo, loopback): not reached by node[1-3]",
+        "address fd78::1: chosen: the best that all members reached",
+    ]
+    room.leader.roster.entry(room.me.member).join_request = room.me._replace(machine="there")
+    assert report.leader_report(room.leader, "fd78::1")[0] == first[1]
