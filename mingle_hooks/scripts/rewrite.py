@@ -381,7 +381,8 @@ class _Rewrite:
                 raise self._unsure(reader.start, f"this line may use {name}, which only the nodes know")
             return
         for use in uses:
-            if use in exports and len(use.words) > 2:  # noqa: PLR2004  # export NAME OTHER
+            left = [word for word in use.words[1:] if word.text != name and not self._is_left_out(word)]
+            if use in exports and any(not word.text.startswith("-") for word in left):  # export NAME OTHER
                 self._remove(next(word for word in use.words if word.text == name))
             else:
                 self._leave_out_command(use)

@@ -17,6 +17,7 @@ HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
 R = "--rdzv-backend=c10d --rdzv-endpoint=$H:29500"
 A = "export MASTER_ADDR=$(scontrol show hostnames $SLURM_NODELIST | head -1)\nexport MASTER_PORT=29500\n"
 TRAINS = "srun torchrun --nnodes=$NUM_NODES$N --rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT x.py"
+D, EXEC = "srun deepspeed x.py", "srun mingle exec deepspeed x.py"
 
 
 def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
@@ -82,6 +83,34 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
         ("rsync a b &\n" + loop() + "\nwait", "rsync a b &\nmingle run torchrun x.py\nwait"),
         (loop() + "\nwait; ls", "mingle run torchrun x.py\nls"),
         (loop("cd $PWD && MASTER_PORT=1 "), "mingle run torchrun x.py"),
+        ("srun torchrun --nnodes=2 -v --standalone -w x.py", "srun mingle exec torchrun -v -w x.py"),
+        ("torchrun --nnodes=2 \\\n\t --standalone \\\n# c\n x.py", "srun mingle exec torchrun \\\n# c\n x.py"),
+        ("srun nice apptainer exec --nv x.sif torchrun --nnodes=1 x.py",
+         "srun nice mingle exec apptainer exec --nv x.sif torchrun x.py"),
+        ("export NCCL_SOCKET_IFNAME=^lo\nexport GLOO_SOCKET_IFNAME=^lo\nsrun deepspeed x.py",
+         "export NCCL_SOCKET_IFNAME=^lo\nsrun mingle exec --for gloo deepspeed x.py"),
+        ("for h in a b; do ssh $h torchrun x.py; done &\nwait", "mingle run torchrun x.py\n"),
+        ("for h in a b; do ssh $h torchrun x.py; done\nls", "mingle run torchrun x.py\nls"),
+        (f"python prep.py\n{loop(after='--nnodes=1:2 x.py', over='$L')}", "python prep.py\nmingle run torchrun x.py"),
+        ("for h in a b; do srun -N1 -n1 -w $h --overlap torchrun x.py & done", "mingle run torchrun x.py"),
+        *[(f"{before}{loop(f'cd {to} && ')}", f"{before}mingle run torchrun x.py")
+          for before, to in (("cd /v\ncd /w\n", "/w"), ("", "$SLURM_SUBMIT_DIR"), ("", "$(pwd)"))],
+        (f"{A}export MASTER_ADDR B\nexport MASTER_ADDR\n{D}", f"export B\n{EXEC}"),
+        (f"{A}export MASTER_ADDR MASTER_PORT\ndeclare -gx MASTER_PORT\n{D}", EXEC),
+        (f"MASTER_PORT=1 ls\nsource a\n{D}", f"ls\nsource a\n{EXEC}"), (f"a; MASTER_PORT=1 ; b\n{D}", f"a; b\n{EXEC}"),
+        (f"source a\nMASTER_PORT=1 A=2\n{D}", f"source a\nA=2\n{EXEC}"),
+        (f"f() {{ MASTER_PORT=1; ls; }}\nf\n{D}", f"f() {{ ls; }}\nf\n{EXEC}"),
+        (f"srun -v sh -c 'MASTER_PORT=1; {D[5:]}'", f"srun -v sh -c '{EXEC[5:]}'"),
+        (f"{A}echo $MASTER_ADDR $HOSTNAME $N\nN=$SLURM_NNODES\n{D}", EXEC),
+        *[(f"{A}{D}\n{after}", f"{EXEC}\n{after}")  # which do not use addresses
+          for after in ("bash -c ls", "bash", "ls a.sh", "./a", "srun sh -c 'hostname; /bin/ls'", "ssh $h hostname",
+                        "srun -w $h -N 1 hostname", ": $(srun ./a)",
+                        ". ~/.bashrc; source activate x; . /etc/profile.d/a")],
+        *[(f"N=$SLURM_NNODES\n{A}{TRAINS}\n{after}", f"{left}srun mingle exec torchrun x.py\n{after}")
+          for left, texts in (("N=$SLURM_NNODES\n",
+                               ("N=N+1", "ls N", "ls a=N", "declare -i M=N", "trap 'ls N' 0", "ls [N]")),
+                              ("", ("ls -N", "echo N", "test N==a", "# N $N", "echo [N]")))
+          for after in texts],
     ],
 )  # fmt: skip
 def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed: str) -> None:
@@ -149,6 +178,36 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         ],
         ("export NCCL_SOCKET_IFNAME=eth0\nsrun ./nccl_test\nsrun deepspeed x.py", "line 5: this line may use NCCL_"),
         ("NCCL_SOCKET_IFNAME=eth0\nip a show $NCCL_SOCKET_IFNAME\nsrun deepspeed x.py", "line 5: this line uses NCCL_"),
+        (f"HEAD_PORT=6379\nsrun x $HEAD_PORT\n{D}", "line 4: this port is the same in all your jobs"),
+        ("export NCCL_SOCKET_IFNAME=eth0\nexport NCCL_SOCKET_IFNAME=^lo\nls $NCCL_SOCKET_IFNAME\n" + D,
+         "line 6: this line uses NCCL_SOCKET_IFNAME, which differs between nodes"),
+        ("srun apptainer run x.sif torchrun --nnodes=1 x.py", "line 4: mingle has to be installed in the container"),
+        ("srun docker exec c torchrun --nnodes=1 x.py", "line 4: mingle has to be installed in the container"),
+        ("f() { torchrun --nnodes=1 x.py; }\ng() { f; }\nsrun sh -c g", "line 4: how it is started on the nodes"),
+        ("if a; then C='torchrun --master_port=1'; fi\nsrun $C x.py", "line 4: it starts in a condition"),
+        ("C='torchrun --nnodes=1'\nif a; then srun $C x.py; fi", "line 4: it starts in a condition"),
+        (f"torchrun --nnodes=2 a.py\ntorchrun --nnodes=2 b.py\n{D}", "line 4: it may be meant to train alone"),
+        ("ssh h torchrun --master_port=1 x.py", "line 4: it starts on one host, and not in a loop over all"),
+        ("for i in 1; do for h in a b; do ssh $h torchrun x.py & done; done", "line 4: it starts on one host, and not"),
+        ("for ((i=0;i<2;i++)); do ssh $i torchrun --log $i x.py & done", "line 4: the command uses $i of the loop"),
+        ("for ((i=1;i<3;i++)); do ssh $i torchrun x.py & done", "line 4: the loop leaves out the first node"),
+        (f"{loop()}; ls", "line 6: this line runs beside the loop"),
+        ("for h in a b; do ssh $h torchrun x.py; done & ls", "line 4: this line runs beside the loop"),
+        ("MASTER_ADDR=a\npython prep.py\n" + loop().replace("torchrun", "python"), "line 7: another launcher starts"),
+        (f"N=3\n{loop(after='--nnodes=$N x.py')}", "line 6: its number of nodes is not the job's"),
+        *[(before + loop(f"cd {to} && ") + after, f"line {line}: it starts in another directory")
+          for before, to, after, line in 
+          (("(cd /w)\n", "/w", "", 6), ("", "/w", "\ncd /w", 5), ("cd w\n", "w", "", 6))],
+        (f"f() {{ source a; }}\nMASTER_PORT=1\nf\n{D}", "line 4: this line may use MASTER_PORT"),
+        (f"f() {{ MASTER_PORT=1; }}\nf\n{D}", "line 4: nothing would be left of this function"),
+        (f"a | MASTER_PORT=1\n{D}", "line 4: this line is joined"),
+        (f"MASTER_PORT=1 && a\n{D}", "line 4: this line is joined"),
+        ("srun env MASTER_PORT=1 A=2 deepspeed x.py", "line 4: how srun gets MASTER_PORT is not clear"),
+        *[(f"{A}{D}\n{after}", "line 7: this line may use MASTER_ADDR")
+          for after in ("bash -x a.sh", "./a.sh", "srun ./a", "srun sh -c './a'", "srun sh -c 'hostname; ./a'", "srun",
+                        "srun -w h hostname", "ssh h hostname")],
+        *[(f"{A}echo {words}\n{D}", "line 6: this line uses MASTER_ADDR")
+          for words in ("$MASTER_ADDR > x", "$(ls $MASTER_ADDR)", "$MASTER_ADDR $FOO")],
         ("srun deepspeed x.py 'a", "a quote or a parenthesis has no end"),
         ("cat > x.sh <<E\n#SBATCH -N2\nsrun deepspeed x.py\nE", "it writes another job script"),
         ("srun deepspeed x.py\n#" + "x" * (1 << 15), "it is longer than"),
@@ -159,6 +218,29 @@ def test_a_script_of_which_that_is_not_certain_stays_as_it_is(script: str, reaso
     found = fix_script(HEAD + script)
     assert found.text == HEAD + script
     assert found.unsure[0].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("over", "times"),
+    [
+        ("h in {0..2}", 3), ("h in {1..5..2}", 3), ("h in {1..6..2}", 3), ("h in {1..7..3}", 3), ("h in {1..2..0}", 2),
+        ("h in $(seq 3)", 3), ("h in `seq 2 4`", 3), ("h in $(seq 1 3 7)", 3), ("h in $(seq 0 3 7)", 3),
+        ("h in a b c", 3), ("((h=0;h<3;h++))", 3), ("((h=1;h<=3;h++))", 3), ("((h = 2; h < 5; h++))", 3),
+    ],
+)  # fmt: skip
+def test_a_loop_runs_as_often_as_the_job_has_nodes(over: str, times: int) -> None:
+    """Or it stays as it is."""
+    found = [fix_script(HEAD + loop().replace("h in a b", over), nodes) for nodes in (times, times + 1)]
+    assert [its.unsure[:1] for its in found] == [
+        *((), ("line 5: the loop runs another number of times than the job has nodes",)),
+    ]
+
+
+def test_where_a_script_starts_on_the_nodes_must_be_in_it() -> None:
+    """Without directives another script may start it."""
+    assert fix_script("torchrun --master_port=1 x.py", 2).unsure == (
+        "line 1: how it is started on the nodes is not in this script",
+    )
 
 
 def test_one_node_needs_no_world() -> None:
