@@ -1,5 +1,6 @@
 """Leads are dialled, and only a leader that proves itself, where it says it is, is handed over."""
 
+import errno
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +11,7 @@ from support.gathering import ATTEMPT, SECRET, Room, relay, request
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Endpoint
-from mingle_hooks.rendezvous.dialer import CHECK_HOST, FAIR_S, MOST_CALLS, Dialer, ProvenLeader, Search
+from mingle_hooks.rendezvous.dialer import CALL_S, CHECK_HOST, FAIR_S, MOST_CALLS, Dialer, ProvenLeader, Search
 
 # Leads are dialled, and only a leader that proves itself, where it says it is, is handed over.
 
@@ -43,16 +44,21 @@ def test_many_endpoints_that_do_not_answer_do_not_block_one_that_does() -> None:
         assert ("127.0.0.1", room.port) not in member.dialer._calls
         room.skip(FAIR_S)
         member.come()
+        assert len(member.dialer._calls) == MOST_CALLS
         room.until(lambda: member.state == "waiting")
+        room.skip(CALL_S + 1)
+        room.turn()
+        assert member.state == "waiting"
 
 
 def test_an_endpoint_is_dialled_once_at_a_time_and_less_often_without_an_answer() -> None:
     """So that others get their turn."""
     with Room(2) as room, deaf(1) as (server,):
         member, port = room.member(), server.getsockname()[1]
-        for _ in range(3):
-            member.come(port)
+        for backend in "abb":
+            member.dialer.dial(Endpoint("127.0.0.1", port, backend))
         assert len(member.dialer._calls) == 1
+        assert [member.dialer.is_calling(backend) for backend in "abc"] == [True, True, False]
         room.skip(6.0)
         room.until(lambda: not member.dialer._calls)
         member.come(port)
@@ -69,6 +75,31 @@ def test_an_endpoint_that_cannot_be_dialled_is_ignored(pair: Room) -> None:
         dialer.dial(Endpoint(address, 1, "test"))
     dialer.close()
     assert not dialer._calls
+
+
+def test_what_was_in_vain_is_told_and_forgotten(pair: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lack of descriptors is known at the end; of a thousand endpoints that failed, the first may be dialled anew."""
+    dialer = Dialer(pair.loop, ATTEMPT, SECRET, lambda _leader_proven: None, lambda *_who: None, lambda _a, _b: None)
+    with deaf(1) as (server,):
+        first = Endpoint("127.0.0.1", server.getsockname()[1], "test")
+        dialer.back_off(first, 1000.0)
+        for port in range(16 * MOST_CALLS):
+            dialer.back_off(Endpoint("10.0.0.1", port, "test"))
+            dialer.dial(first)
+        assert not dialer._calls
+        dialer.back_off(Endpoint("10.0.0.2", 1, "test"))
+        monkeypatch.setattr("mingle_hooks.rendezvous.dialer.dial", short_of_descriptors)
+        dialer.dial(first)
+        assert pair.loop.shortage is not None
+        monkeypatch.undo()
+        dialer.dial(first)
+        assert len(dialer._calls) == 1
+        dialer.close()
+
+
+def short_of_descriptors(*_to: object) -> socket.socket:
+    """Fail as a dial does."""
+    raise OSError(errno.EMFILE, "too many")
 
 
 def said(kind: int, body: wire.Body) -> bytes:
@@ -100,6 +131,8 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
             accepted, _ = server.accept()
             with accepted:
                 accepted.sendall(answer)
+                if answer:
+                    room.until(lambda: not member.dialer._calls)
             room.until(lambda: not member.dialer._calls)
         assert member.state == ""
         assert member.mismatches == [("127.0.0.1", *who) for who in (("h", "key"), ("r", "key"), ("v", "version"))]

@@ -196,7 +196,7 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         ("MASTER_ADDR=a\npython prep.py\n" + loop().replace("torchrun", "python"), "line 7: another launcher starts"),
         (f"N=3\n{loop(after='--nnodes=$N x.py')}", "line 6: its number of nodes is not the job's"),
         *[(before + loop(f"cd {to} && ") + after, f"line {line}: it starts in another directory")
-          for before, to, after, line in 
+          for before, to, after, line in
           (("(cd /w)\n", "/w", "", 6), ("", "/w", "\ncd /w", 5), ("cd w\n", "w", "", 6))],
         (f"f() {{ source a; }}\nMASTER_PORT=1\nf\n{D}", "line 4: this line may use MASTER_PORT"),
         (f"f() {{ MASTER_PORT=1; }}\nf\n{D}", "line 4: nothing would be left of this function"),
