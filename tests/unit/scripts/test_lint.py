@@ -128,6 +128,73 @@ def test_the_remedy_names_what_to_leave_out(option: str) -> None:
     assert found.remedy == f"leaving out {what}: `srun mingle exec torchrun …`"
 
 
+FREE = "leaving it out: {} finds a free one".format
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("#PBS -l select=2\naccelerate launch x.py", ["2 first-node-only `mingle run accelerate launch …`"]),
+        ("#PBS -l select=2\npython x.py", ["2 first-node-only `mingle run --scope task python …`"]),
+        ("#PBS -l select=2\nsrun mpirun torchrun x.py", ["2 no-rendezvous `mpirun mingle exec torchrun …`"]),
+        # Which launcher a port is for.
+        (f"{HEAD}export MASTER_PORT=1\npython prep.py\nsrun python x.py",
+         [f"4 fixed-port {FREE('`srun mingle exec --scope task python …`')}"]),
+        (f"{HEAD}export MASTER_PORT=1\npython prep.py\nsrun horovodrun x.py",
+         [f"4 fixed-port {FREE('`mingle exec`')}"]),
+        ("#SBATCH -N1\nexport MASTER_PORT=1\ntorchrun --rdzv-endpoint=$H:$MASTER_PORT x.py",
+         [f"2 fixed-port {FREE('`torchrun --standalone`')}"]),
+        ("#SBATCH -N1\nexport MASTER_PORT=1\npython x.py", [f"2 fixed-port {FREE('`mingle exec`')}"]),
+        (f"{HEAD}export MASTER_PORT=1\nsrun python x.py\nsrun accelerate launch --hostfile x.py",
+         [f"4 fixed-port {FREE('`srun mingle exec accelerate launch …`')}",
+          "6 no-rendezvous `srun mingle exec accelerate launch …`"]),
+        # Which ports are for the rendezvous, and where they are written.
+        (f"{HEAD}export SERVE_PORT=1 DIST_PORT=2\nexport A_PORT=4\nexport HEAD_ADDR=a:80 RDZV_ADDR=http://a:80\n"
+         "srun x $SERVE_PORT $A_PORT", [f"{line} fixed-port {FREE('`mingle exec`')}" for line in (4, 5, 6)]),
+        ("#SBATCH -N2\nray start --head --port=1\nsrun ray start --address=$H:2",
+         [f"2 fixed-port {FREE('`mingle exec`')}"]),
+        ("#SBATCH -N2\nsrun ray start --address=$H:1", [f"2 fixed-port {FREE('`mingle exec`')}"]),
+        *[(f"{HEAD}E=$H:{port}\nP=5\nsrun torchrun --rdzv-endpoint=$E x.py",
+           [f"{line} fixed-port {FREE('`srun mingle exec torchrun …`')}"]) for port, line in (("$P", 5), (5, 4))],
+        (f"{HEAD}srun torchrun --rdzv-backend=static --rdzv-endpoint=$H x.py\n"
+         "srun torchrun --rdzv-endpoint=$1 x.py", []),
+        (f"{HEAD}srun torchrun --rdzv-backend=c10d --master-addr=$H --master-port=$P x.py",
+         ["4 no-rendezvous `srun mingle exec torchrun …`"]),
+        # Addresses and ranks.
+        (f"{HEAD}srun x $HOSTNAME\nsrun --a=b -w $HOSTNAME",
+         ["4 own-name? leaving it out: `mingle exec` finds rank 0"]),
+        (f"{HEAD}A=${{B:-localhost}}\nB=1\nsrun x --master-addr=$A\nMASTER_ADDR=${{A:-localhost}}"
+         "\nHOST=a\nMASTER_ADDR=$HOST",
+         ["7 localhost-fallback || exit"]),
+        (f"{HEAD}A=$(hostname -i)\nA=$(b || echo localhost)"
+         "\nc || echo 127.0.0.1\nsrun deepspeed --no-ssh $(hostname -I)",
+         ["4 hostname-i? leaving it out: `srun mingle exec deepspeed …` finds the address",
+          "5 localhost-fallback || exit",
+          "6 localhost-fallback || exit",
+          "7 hostname-i? leaving it out: `srun mingle exec deepspeed …` finds the address"]),
+        (f"{HEAD}export RANK=$SLURM_PROCID\nsrun --export=ALL,RANK=$SLURM_NODEID torchrun --node_rank=$SLURM_NODEID "
+         "--rdzv-backend=c10d --rdzv-endpoint=$H:$P x.py",
+         [f"{line} batch-rank `srun mingle exec torchrun …`, or single quotes: srun bash -c '…'" for line in (4, 5)]),
+        (f"{HEAD}NCCL_SOCKET_IFNAME=ib0\nGLOO_SOCKET_IFNAME=^lo\nsrun horovodrun --network-interface eth0 x.py",
+         ["6 interface? `srun mingle exec horovodrun …`"]),
+        # Numbers of nodes and tasks.
+        ("#SBATCH -N1\nsrun -N3 a\nsrun a", ["2 node-count #SBATCH --nodes=3"]),
+        (f"{HEAD}if a; then srun torchrun --nnodes=1 x.py; fi\nsrun torchrun --nnodes=3 --rdzv-endpoint=$H:$P x.py",
+         ["5 node-count leaving it out: `srun mingle exec torchrun …`"]),
+        ("#SBATCH -N2 -n 8\nsrun --ntasks-per-node=2 a",
+         ["2 step-tasks --ntasks=4 beside it, and no fewer in #SBATCH"]),
+        # Loops.
+        ("for h in a b; do ssh \\\n$h torchrun x.py; done", ["1 loop `mingle run torchrun …` in place of the loop"]),
+        ("for h in a b; do\nssh $h run.sh &\nssh $h x\nsrun y &\nray start --head\n"
+         "ssh $h ray start --address=a &\ndone\nssh h run.sh &", ["2 loop? `mingle run COMMAND` in place of the loop"]),
+    ],
+)  # fmt: skip
+def test_all_traps_of_a_script_with_their_remedies(script: str, told: list[str]) -> None:
+    """By line, with a ? where it is only likely."""
+    found = [f"{its.line} {its.kind}{'' if its.certainty == 'sure' else '?'} {its.remedy}" for its in lint(script)]
+    assert found == told
+
+
 def test_several_jobs_of_one_file_are_read_apart() -> None:
     """A script that submits another has one node here, and what sbatch gets there."""
     script = "#SBATCH -N1\ntorchrun x.py\nsbatch --nodes=2 <<EOF\n#!/bin/sh\ntorchrun x.py\nEOF\n"

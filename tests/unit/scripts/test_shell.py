@@ -60,6 +60,67 @@ def test_a_command_knows_what_it_stands_in(script: str, kinds: list[str]) -> Non
     assert (after.name, after.frames, bool(inner)) == ("last", (), True)
 
 
+@pytest.mark.parametrize(
+    ("script", "expected", "ends"),
+    [
+        ("A=1 B+=2 d e=f | g |& h && i || j & k; l",
+         ["[A=1 B+=2 d e=f]|", "|[g]|&", "|&[h]&&", "&&[i]||", "||[j]&", "&[k];", ";[l]"], []),
+        ("a >b 2>>c &>d >&e >|f 2>&1 3>&- <g <>h {i}>j k\nl",
+         ["[a >b 2>>c &>d >&e >|f 2>&1 3>&- <g <>h {i}>j k]\n > b c d e f h j", "\n[l]"], []),
+        ("case a in b|c) d;; e) f;& g) h;;& esac; i",
+         ["case [case a in b]|", "case |[c])", "case )[d];;", "case ;;[e])", "case )[f];&", "case ;&[g])",
+          "case )[h];;&", ";[i]"], ["case a in b|c) d;; e) f;& g) h;;& esac"]),
+        ("f() { a; }; g () ( b ); function h { c; }; function i () { d; }; f",
+         ["function:f [a];", "function:g ;[b])", "function:h ;[c];", "function:i ;[d];", ";[f]"],
+         ["{ a; }", "( b )", "{ c; }", "{ d; }"]),
+        ("for x in a; do c; done >d; while e; do f; done; until g; do h; done; select i in j; do k; done",
+         ["loop:for [for x in a];", "loop:for ;[c];", ";[>d]; > d", "loop:while ;[e];", "loop:while ;[f];",
+          "loop:until ;[g];", "loop:until ;[h];", "loop:select ;[select i in j];", "loop:select ;[k];"],
+         ["for x in a; do c; done", "while e; do f; done", "until g; do h; done", "select i in j; do k; done"]),
+        ("if a; then b; elif c; then d; else { e; }; fi; ! f; done; } g",
+         ["if [a];", "if ;[b];", "if ;[c];", "if ;[d];", "if/group ;[e];", ";[f];", ";[g]"],
+         ["if a; then b; elif c; then d; else { e; }; fi", "{ e; }"]),
+        ("(a; (b)) > c; $(d; e) `f; g`",
+         ["subshell [a];", "subshell/subshell ;[b])", ")[> c]; > c", ";[$(d; e) `f; g`]", "substitution [d];",
+          "substitution ;[e])", "substitution [f];", "substitution ;[g]"], ["(a; (b))", "(b)"]),
+        ("cat <<A <<-'B' > c; d\n$e \\$f\nA\n\tg\n\tB\nh <<<i",
+         ["[cat <<A <<-'B' > c]; > c < '$e $f\\n' '\\tg\\n'", ";[d]\n", "\n[h <<<i]"], []),
+        ("[[ a && b ]] && ((c = (1 + 2))) || for ((i=0; i<2; i++)); do d; done",
+         ["[[[ a && b ]]]&&", "&&[((c = (1 + 2)))]||", "loop:for ||[for ((i=0; i<2; i++))];", "loop:for ;[d];"],
+         ["for ((i=0; i<2; i++)); do d; done"]),
+        ("A=(b 'c d' # e\n $(f)) g @(h|i)j k=(l) <(m) >(n)",
+         ["[A=(b 'c d' # e\n $(f)) g @(h|i)j k=(l) <(m) >(n)]", "substitution [f])", "substitution [m])",
+          "substitution [n])"], []),
+        ("a \"b $(c) ${d:-\"e\"} `f`\" $((1 + (2))) $'g\\'' \"h\\\"i\" ) j",
+         ["[a \"b $(c) ${d:-\"e\"} `f`\" $((1 + (2))) $'g\\'' \"h\\\"i\"])", "substitution [c])", "substitution [f]",
+          ")[j]"], []),
+    ],
+)  # fmt: skip
+def test_a_command_has_what_is_around_it(script: str, expected: list[str], ends: list[str]) -> None:
+    """`FRAMES BEFORE[COMMAND]AFTER > OUTPUTS < HERE-DOCUMENTS`, and the whole of each loop, function and so on."""
+    found = read(whole(script))
+    told = []
+    for its in found.commands:
+        frames = "/".join(f"{frame.kind}:{frame.name}".rstrip(":") for frame in its.frames)
+        outputs, texts = (
+            f" {sign} {' '.join(of)}" if of else ""
+            for sign, of in (
+                (">", [out.text for out in its.outputs]),
+                ("<", [repr(body.text) for body in its.here_documents]),
+            )
+        )
+        around = f"{its.before}[{script[its.start : its.end]}]{its.after}"
+        told.append(f"{frames} {around}{outputs}{texts}".removeprefix(" "))
+    assert told == expected
+    assert found.is_whole
+    assert [script[start:end] for start, end in sorted(found.ends.items())] == ends
+
+
+def test_positions_have_their_lines() -> None:
+    lines = Lines("a\n\nbc\n")
+    assert [lines.line(position) for position in range(6)] == [1, 1, 2, 3, 3, 3]
+
+
 def test_a_loop_ends_where_its_done_does() -> None:
     """Its end is known by its beginning."""
     script = "x\nfor i in a b; do c; done | d"
