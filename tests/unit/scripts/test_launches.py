@@ -21,23 +21,20 @@ def started(launch: Launch) -> str:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("srun -N9 x", (0, None, "")),
-        ("#SBATCH -N2\n#SBATCH -N 3 -n 4", (2, 4, "slurm")),
+        ("srun -N9 x", (0, None, "")), ("#SBATCH -N2\n#SBATCH -N 3 -n 4", (2, 4, "slurm")),
         ("  #SBATCH --nodes=4-2 # -n 9", (4, None, "slurm")),
         ("#SBATCH --nodes 2 --ntasks-per-node 3", (2, 6, "slurm")),
         ("#SBATCH -n 8 --ntasks-per-node=3", (3, 8, "slurm")),
         ("#SBATCH --tasks-per-node=9\n#SBATCH --tasks-per-node=2\n#SBATCH --ntasks=3\n#SBATCH -n4", (2, 4, "slurm")),
-        ("#SBATCH -n 1", (1, 1, "slurm")),
-        ("#SBATCH -n2", (0, 2, "slurm")),
+        ("#SBATCH -n 1", (1, 1, "slurm")), ("#SBATCH -n2", (0, 2, "slurm")),
         ("#SBATCH --ntasks-per-node=2", (0, None, "slurm")),
         ("#PBS -l select=2:ncpus=4:mpiprocs=3+4:mpiprocs=5+ncpus=1:mpiprocs=2+mpiprocs=1", (8, 29, "pbs")),
         ("#PBS -l select=1\n#PBS -l select=9:mpiprocs=2", (1, 18, "pbs")),
         ("#PBS -l walltime=1,nodes=3:ppn=8 -N 9", (3, None, "pbs")),
-        ("#BSUB -nnodes 3 -N 4\n#PBS -l nodes=2", (3, None, "lsf")),
-        ("#BSUB -n 8", (0, None, "lsf")),
+        ("#BSUB -nnodes 3 -N 4\n#PBS -l nodes=2", (3, None, "lsf")), ("#BSUB -n 8", (0, None, "lsf")),
         ("#$ -N 8", (0, None, "sge")),
     ],
-)
+)  # fmt: skip
 def test_what_a_job_requests(text: str, expected: tuple[int, int | None, str]) -> None:
     """Nodes, tasks and the scheduler, of which the first directive counts, and of srun's tasks the last."""
     assert requested(text) == Requested(*expected)
@@ -84,8 +81,7 @@ def test_nodes_of_the_command_line_come_first() -> None:
          "step torchrun <- mpirun: python3 -u -m torch.distributed.run | x.py [mpirun -np 2]"),
         ("mpiexec python -m pkg x", "step python <- mpiexec: python -m | pkg x [mpiexec]"),
         ("python $S", "batch python <- : python | $S []"), ("python -u x.py", "batch python <- : python -u | x.py []"),
-        ("python -c x.py", ""), ("python -c 1", ""), ("python a.sh x.py", ""),
-        ("python -m", ""), ("python", ""),
+        ("python -c x.py", ""), ("python -c 1", ""), ("python a.sh x.py", ""), ("python -m", ""), ("python", ""),
         # One host or all of them.
         ("srun -N1 -n1 torchrun x.py", "host torchrun <- srun: torchrun | x.py [srun -N1 -n1]"),
         ("srun -n 1 torchrun x.py", "host torchrun <- srun: torchrun | x.py [srun -n 1]"),
@@ -108,8 +104,7 @@ def test_nodes_of_the_command_line_come_first() -> None:
         # Texts that a shell reads.
         ("bash <<E\ntorchrun x.py\nE", "batch torchrun <- bash: torchrun | x.py [bash]"),
         ("srun bash <<E\ntorchrun \\$X x.py\nE", "step torchrun <- srun: torchrun | $X x.py [srun bash]"),
-        ("tee <<E\ntorchrun x.py\nE", ""),
-        (f"{F}", ""), (f"{F}f", "batch torchrun <- : torchrun | x.py []"),
+        ("tee <<E\ntorchrun x.py\nE", ""), (f"{F}", ""), (f"{F}f", "batch torchrun <- : torchrun | x.py []"),
         (f"{F}srun -n9 bash -c f", "step torchrun <- srun: torchrun | x.py [srun -n9 bash -c f]"),
         (f"{F}g() {{ f; }}\nsrun sh -c g", "step torchrun <- : torchrun | x.py []"),
         (f"{R}chmod +x d/r.sh; rm d/r.sh", ""), (f"{R}bash r.sh", "batch torchrun <- : torchrun | x.py []"),
@@ -188,18 +183,6 @@ def test_a_word_of_the_shell_may_hold_more_options(line: str, is_open: bool, scr
     """Unless it is an option's value, or the training script's."""
     (found,) = read_jobs(line)[0].launches
     assert (found.is_open, found.script) == (is_open, script)
-
-
-@pytest.mark.parametrize(
-    ("script", "is_several"),
-    [
-        ("#SBATCH -N1\necho $SLURM_NNODES", False), ("#SBATCH -N2", True), ("a", False), ("cat $PBS_NODEFILE", True),
-        ("torchrun --nnodes=$N", True), ("torchrun --nnodes=2", True), ("torchrun --nnodes=1", False),
-    ],
-)  # fmt: skip
-def test_a_job_of_several_nodes_is_known(script: str, is_several: bool) -> None:  # noqa: FBT001
-    """By its directives, or without any by what only such a script writes."""
-    assert read_jobs(script)[0].is_several is is_several
 
 
 def test_a_job_knows_its_variables_steps_and_conditions() -> None:

@@ -149,32 +149,29 @@ FREE = "leaving it out: {} finds a free one".format
          [f"4 fixed-port {FREE('`srun mingle exec accelerate launch …`')}",
           "6 no-rendezvous `srun mingle exec accelerate launch …`"]),
         # Which ports are for the rendezvous, and where they are written.
-        (f"{HEAD}export SERVE_PORT=1 DIST_PORT=2\nexport A_PORT=4\nexport HEAD_ADDR=a:80 RDZV_ADDR=http://a:80\n"
-         "srun x $SERVE_PORT $A_PORT", [f"{line} fixed-port {FREE('`mingle exec`')}" for line in (4, 5, 6)]),
+        ("A_PORT=1\nSERVE_PORT=1\nexport HEAD_IP=a:80 RDZV_ADDR=http://a:80\nsrun x $SERVE_PORT $A_PORT",
+         [f"{line} fixed-port {FREE('`mingle exec`')}" for line in (1, 3)]),
         ("#SBATCH -N2\nray start --head --port=1\nsrun ray start --address=$H:2",
          [f"2 fixed-port {FREE('`mingle exec`')}"]),
         ("#SBATCH -N2\nsrun ray start --address=$H:1", [f"2 fixed-port {FREE('`mingle exec`')}"]),
         *[(f"{HEAD}E=$H:{port}\nP=5\nsrun torchrun --rdzv-endpoint=$E x.py",
            [f"{line} fixed-port {FREE('`srun mingle exec torchrun …`')}"]) for port, line in (("$P", 5), (5, 4))],
-        (f"{HEAD}srun torchrun --rdzv-backend=static --rdzv-endpoint=$H x.py\n"
-         "srun torchrun --rdzv-endpoint=$1 x.py", []),
+        (f"{HEAD}srun torchrun --rdzv-backend=static --rdzv-endpoint=$H x.py", []),
+        (f"{HEAD}srun torchrun --rdzv-endpoint=$1 x.py", []),
         (f"{HEAD}srun torchrun --rdzv-backend=c10d --master-addr=$H --master-port=$P x.py",
          ["4 no-rendezvous `srun mingle exec torchrun …`"]),
         # Addresses and ranks.
         (f"{HEAD}srun x $HOSTNAME\nsrun --a=b -w $HOSTNAME",
          ["4 own-name? leaving it out: `mingle exec` finds rank 0"]),
-        (f"{HEAD}A=${{B:-localhost}}\nB=1\nsrun x --master-addr=$A\nMASTER_ADDR=${{A:-localhost}}"
-         "\nHOST=a\nMASTER_ADDR=$HOST",
-         ["7 localhost-fallback || exit"]),
-        (f"{HEAD}A=$(hostname -i)\nA=$(b || echo localhost)"
-         "\nc || echo 127.0.0.1\nsrun deepspeed --no-ssh $(hostname -I)",
+        (f"{HEAD}A=${{B:-localhost}}\nB=1\nMASTER_ADDR=${{A:-localhost}}\nHOST=a\nMASTER_ADDR=$HOST",
+         ["6 localhost-fallback || exit"]),
+        (f"{HEAD}A=$(hostname -i)\nA=$(b || echo localhost)\nc || echo 127.0.0.1\nsrun deepspeed -H $(hostname -I)",
          ["4 hostname-i? leaving it out: `srun mingle exec deepspeed …` finds the address",
           "5 localhost-fallback || exit",
           "6 localhost-fallback || exit",
           "7 hostname-i? leaving it out: `srun mingle exec deepspeed …` finds the address"]),
-        (f"{HEAD}export RANK=$SLURM_PROCID\nsrun --export=ALL,RANK=$SLURM_NODEID torchrun --node_rank=$SLURM_NODEID "
-         "--rdzv-backend=c10d --rdzv-endpoint=$H:$P x.py",
-         [f"{line} batch-rank `srun mingle exec torchrun …`, or single quotes: srun bash -c '…'" for line in (4, 5)]),
+        ("#SBATCH -N2\nexport RANK=$SLURM_PROCID\nsrun --export=ALL,RANK=$SLURM_NODEID deepspeed --no_ssh x.py",
+         [f"{line} batch-rank `srun mingle exec deepspeed …`, or single quotes: srun bash -c '…'" for line in (2, 3)]),
         (f"{HEAD}NCCL_SOCKET_IFNAME=ib0\nGLOO_SOCKET_IFNAME=^lo\nsrun horovodrun --network-interface eth0 x.py",
          ["6 interface? `srun mingle exec horovodrun …`"]),
         # Numbers of nodes and tasks.
@@ -185,8 +182,8 @@ FREE = "leaving it out: {} finds a free one".format
          ["2 step-tasks --ntasks=4 beside it, and no fewer in #SBATCH"]),
         # Loops.
         ("for h in a b; do ssh \\\n$h torchrun x.py; done", ["1 loop `mingle run torchrun …` in place of the loop"]),
-        ("for h in a b; do\nssh $h run.sh &\nssh $h x\nsrun y &\nray start --head\n"
-         "ssh $h ray start --address=a &\ndone\nssh h run.sh &", ["2 loop? `mingle run COMMAND` in place of the loop"]),
+        ("for h in a b; do\nssh $h a.sh &\nssh $h x\nsrun y &\nssh $h ray start --address=a &\ndone\nssh h a.sh &",
+         ["2 loop? `mingle run COMMAND` in place of the loop"]),
     ],
 )  # fmt: skip
 def test_all_traps_of_a_script_with_their_remedies(script: str, told: list[str]) -> None:
