@@ -485,6 +485,18 @@ def test_a_mistake_in_a_template_has_its_file_and_line(tmp_path: Path, file: str
         render("slurm", describe({}, ["train.py"]), places=(str(tmp_path),))
 
 
+def test_the_first_directory_with_a_template_of_that_name_counts(tmp_path: Path) -> None:
+    """By its path below the directory; other files are none, and the built-in ones come last."""
+    mine, site = (str(tmp_path / name) for name in ("mine", "site"))
+    for path in ("mine/a.sh.j2", "mine/b/c.sh.j2", "mine/d.sh", "site/a.sh.j2", "site/script.sh.j2"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    built_in = search.template_names(())
+    found = search.template_names((mine, site))
+    assert found == {**built_in, "a": mine, "b/c": mine, "script": site}
+    assert [*found] == sorted(found)
+
+
 def test_a_template_is_copied_out_once(tmp_path: Path) -> None:
     """Eject writes the built-in text, and never over a file that is there, and reads no file but templates."""
     place = ()
