@@ -1,15 +1,24 @@
 """Directories and files that the tasks of one job share on a node."""
 
+import errno
+import io
 import os
+import resource
+import select
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import jinja2
 import pytest
 
 from mingle_hooks import files
-from mingle_hooks.errors import PlaceError
+from mingle_hooks.errors import MingleError, PlaceError
 
 
 def private(path: Path) -> Path:
@@ -39,7 +48,8 @@ def test_a_jobs_directory_that_is_full_is_left_for_another(
     (tmp_path / "run").mkdir()
     private(tmp_path / "run" / "7")
     room = {"f_bavail": 256, "f_frsize": 4096, "f_favail": 16, "f_files": 1024}
-    for found, where in ((room, f"{tmp_path}/run/7/n"), (room | full, f"/tmp/mingle-{os.getuid()}-n")):  # noqa: S108
+    here, uncounted = f"{tmp_path}/run/7/n", {"f_favail": 0, "f_files": 0}
+    for found, where in ((room, here), (room | full, f"/tmp/mingle-{os.getuid()}-n"), (room | uncounted, here)):  # noqa: S108
         monkeypatch.setattr(os, "statvfs", lambda _, found=found: SimpleNamespace(**found))
         assert files.private_path({}, "7", "n", f"{tmp_path}/run") == where
     private(tmp_path / "up")
@@ -96,6 +106,7 @@ def test_a_process_is_recorded_with_its_start_time(tmp_path: Path) -> None:
         files.record_process("7", str(tmp_path))
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     assert record.read_text() == f"{os.getpid()} {start}\n" * 2
+    assert stat.S_IMODE(record.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize(("wanted", "allowed"), [(100, 256), (400, 400), (1000, 512)])
@@ -109,3 +120,226 @@ def test_open_files_are_allowed_up_to_the_hard_limit(wanted: int, allowed: int) 
     ]
     done = subprocess.run([*argv, sys.executable, raised], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(allowed), str(allowed), "512"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted", "allowed"),
+    [((256, resource.RLIM_INFINITY), 1000, 1000), ((256, 512), 1000, 512), ((256, 512), 100, 256)],
+)
+def test_without_a_hard_limit_as_many_files_as_are_wanted_are_allowed(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], wanted: int, allowed: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda *given: seen.append(given))
+    seen: list[tuple[object, ...]] = []
+    assert files.raise_open_files_limit(wanted) == allowed
+    assert seen == [(resource.RLIMIT_NOFILE, (allowed, limits[1]))]
+
+
+def test_descriptors_are_filled_up_to_stderr_s_and_closed_but_for_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has gone meanwhile is no failure."""
+    closed: list[int] = []
+
+    def close(descriptor: int) -> None:
+        closed.append(descriptor)
+        if descriptor == 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    numbers = iter((1, 2, 3))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", lambda *_: next(numbers))
+        patched.setattr(os, "close", close)
+        patched.setattr(os, "listdir", lambda _path: ["0", "4", "5", "9"])
+        files.fill_standard_descriptors(os.O_RDONLY)
+        files.close_descriptors_except(4, 9)
+    assert closed == [3, 0, 5]
+
+
+def test_one_process_holds_a_directory(tmp_path: Path) -> None:
+    """Until it lets go; nothing is left open where it cannot be had, and a link is none."""
+    path = str(private(tmp_path / "own"))
+    held = files.hold_private(path)
+    before = len(os.listdir("/proc/self/fd"))
+    assert held is not None
+    assert files.hold_private(path) is None
+    assert len(os.listdir("/proc/self/fd")) == before
+    os.close(held)
+    os.close(files.hold_private(path) or -1)
+    (tmp_path / "link").symlink_to("own")
+    for name in ("link", "none"):
+        with pytest.raises(PlaceError, match=f"to lock a directory; saw {tmp_path}/{name}: "):
+            files.hold_private(f"{tmp_path}/{name}")
+
+
+def test_a_file_is_read_only_as_it_shall_be(tmp_path: Path) -> None:
+    """As small, as private and as regular; below an open directory a link is none, and nothing stays open."""
+    path, user, before = tmp_path / "file", os.getuid(), len(os.listdir("/proc/self/fd"))
+
+    def refused(**other: Any) -> tuple[object, ...]:
+        with pytest.raises(files.UnusableFileError) as caught:
+            files.contents(str(path), **{"most_bytes": 8, "refused_mode": 0o077, "owners": {user}, **other})
+        return caught.value.args
+
+    path.write_text("12345678")
+    path.chmod(0o640)
+    assert files.contents(str(path), most_bytes=8, refused_mode=0o007, owners={user}) == b"12345678"
+    expected = ("a file with none of the mode bits 077", f"{path} with mode 0640", f"chmod 0600 {path}")
+    assert refused() == expected
+    path.chmod(0o600)
+    assert refused(most_bytes=7) == ("at most 7 bytes", f"{path}, which is larger", "a smaller file")
+    owned = ("a file owned by this user or root", f"{path} owned by uid {user}", f"chown {user} {path}")
+    assert refused(owners={user + 1}) == owned
+    assert files.read_bounded(str(path), 3) == b"123"
+    (tmp_path / "link").symlink_to("file")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(OSError, match="symbolic links"):
+        files.contents(str(tmp_path / "link"), most_bytes=8, refused_mode=0, owners=None, within=descriptor)
+    os.close(descriptor)
+    path.unlink()
+    os.mkfifo(path)
+    assert refused() == ("a regular file", f"{path}, which is not one", "replacing it with a regular file")
+    with pytest.raises(OSError, match="not a regular file"):
+        files.read_bounded(str(path), 3)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_new_file_has_its_mode_or_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the umask; NFS reports a full disk only at the end, and nothing is written over another."""
+    synced: list[bytes] = []
+    monkeypatch.setattr(os, "fsync", lambda _fd: synced.append((tmp_path / "new").read_bytes()))
+    before = os.umask(0o777)
+    try:
+        files.write_new(str(tmp_path / "new"), b"text", mode=0o640)
+        with pytest.raises(FileExistsError):
+            files.write_new(str(tmp_path / "new"), b"other")
+        files.write_new(str(tmp_path / "usual"), b"")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("new", "usual")] == [0o640, 0o600]
+    assert synced == [b"text"] * 2
+    monkeypatch.setattr(os, "fsync", lambda fd: os.write(fd + 1000, b""))
+    with pytest.raises(OSError, match="descriptor"):
+        files.write_new(str(tmp_path / "full"), b"")
+    assert sorted(os.listdir(tmp_path)) == ["new", "usual"]
+
+
+MOUNTS = r"""1 0 8:1 / / rw - ext4 /dev/sda rw
+2 1 0:2 / /home rw shared:1 - nfs4 server:/home rw
+3 1 0:3 / /home/a\040b rw - tmpfs none rw
+4 1 0:4 / /data rw - fuse.sshfs none rw
+5 1 0:5 / /data rw - fuse.squashfuse none rw
+6 1 0:6 / /work rw - fuse.sshfs none rw
+""".replace("\\\\", "\\")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "shared"),
+    [
+        ("/home", "nfs4", "nfs4"), ("/home/a", "nfs4", "nfs4"), ("/home/a b/c", "tmpfs", ""), ("/homes", "ext4", ""),
+        ("/data/x", "fuse.squashfuse", ""), ("/work", "fuse.sshfs", "fuse.sshfs"), ("/", "ext4", ""),
+    ],
+)  # fmt: skip
+def test_a_path_s_file_system_is_its_deepest_and_last_mount(tmp_path: Path, path: str, kind: str, shared: str) -> None:
+    """Which several hosts can mount, or one; without a table none is known."""
+    (tmp_path / "mounts").write_text(MOUNTS)
+    assert files.file_system(path, f"{tmp_path}/mounts") == kind
+    assert files.network_type(path, f"{tmp_path}/mounts") == shared
+    assert files.file_system(path, f"{tmp_path}/none") == ""
+
+
+# What is printed.
+
+
+@contextmanager
+def output(path: Path) -> Iterator[io.FileIO]:
+    """Let the standard output be a file with a text in it, which is where the next is written."""
+    before = os.dup(1)
+    with open(path, "w+b", buffering=0) as file:
+        file.write(b"before\n")
+        os.dup2(file.fileno(), 1)
+        try:
+            yield file
+        finally:
+            os.dup2(before, 1)
+            os.close(before)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "other", "left", "refusal"),
+    [
+        ([0], b"", b"before\n12345", None),
+        ([errno.EAGAIN, 0], b"", b"before\n12345", None),
+        ([0, errno.ENOSPC], b"", b"before\n", ("to write the output", "No space left on device")),
+        ([0, errno.ENOSPC], b"x", b"before\n12x", ("to write the output", "No space left on device")),
+        ([errno.EPIPE], b"", b"before\n", ("a reader of the output", "a closed pipe")),
+        ([errno.EBADF], b"", b"before\n", ("an open standard output", "a closed one")),
+    ],
+)  # fmt: skip
+def test_the_whole_text_is_printed_or_none_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: list[int], other: bytes, left: bytes,
+    refusal: tuple[str, str] | None,
+) -> None:  # fmt: skip
+    """In pieces; a full pipe is waited for, and a partial text taken back unless another process wrote after it."""
+    write, results, path = os.write, iter(numbers), tmp_path / "output"
+    waited: list[tuple[object, ...]] = []
+
+    def writes(descriptor: int, data: bytes) -> int:
+        if number := next(results, 0):
+            with path.open("ab") as file:
+                file.write(other)
+            raise OSError(number, os.strerror(number))
+        return write(descriptor, data[:2])
+
+    with output(path) as file, monkeypatch.context() as patched:
+        patched.setattr(os, "write", writes)
+        patched.setattr(select, "select", lambda *given: waited.append(given))
+        with nullcontext() if refusal is None else pytest.raises(PlaceError) as caught:
+            files.write_stdout("12345")
+        assert file.tell() == len(left) - len(other)
+    assert caught is None or (caught.value.expected, caught.value.seen) == refusal
+    assert waited == [([], [1], [])] * numbers.count(errno.EAGAIN)
+    assert path.read_bytes() == left
+
+
+def test_stderr_gets_what_its_encoding_can_say_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, bytes]] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", SimpleNamespace(encoding="ascii"))
+        patched.setattr(os, "write", lambda fd, data: (seen.append((fd, data)), 4)[1])
+        files.write_stderr("a\u20ac")
+        patched.setattr(os, "write", lambda *_: os.close(1 << 30))
+        files.write_stderr("a")
+    assert seen == [(2, b"a\\u20ac"), (2, b"0ac")]
+
+
+# What ships with the package.
+
+
+def test_a_shipped_file_is_found_and_none_else() -> None:
+    """In folders too; a program is started by its path, with the interpreter that runs this."""
+    names = files.shipped_names("templates/hooks")
+    assert {"_epilogue.sh.j2", "slurm/taskprolog.sh.j2"} < {*names}
+    assert names == tuple(sorted(names))
+    with pytest.raises(MingleError, match="templates/none in the package"):
+        files.shipped_text("templates/none")
+    assert files.own_archive() is None
+    assert files.own_program_argv("agent") == (
+        sys.executable,
+        "-I",
+        f"{Path(files.__file__).parent}/__main__.py",
+        "agent",
+    )
+
+
+def test_a_template_of_a_script_is_filled_in_as_it_is_written() -> None:
+    """No line of its own for a block, the last newline kept, a shell's # left alone; what is not known is an error."""
+    text = "{% if a %}\n  x{## no ##}{{ a | twice }} ${#b}\n  {% endif %}\nend\n"
+    loader = jinja2.DictLoader({"a": text, "b": "{{ unknown }}"})
+    environment = files.template_environment(loader, {"twice": lambda one: one * 2})
+    assert environment.get_template("a").render(a="<&") == "  x<&<& ${#b}\nend\n"
+    with pytest.raises(jinja2.UndefinedError):
+        environment.get_template("b").render()
+    shipped = files.template_environment(files.template_loader("hooks"), {})
+    for name in ("../job/x", "none"):
+        with pytest.raises(jinja2.TemplateNotFound):
+            shipped.get_template(name)

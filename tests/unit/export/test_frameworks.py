@@ -13,7 +13,7 @@ from mingle_hooks.export.variables import files, left_to_nccl, own, variables
 from mingle_hooks.job import member_spec
 from mingle_hooks.net.addresses import NcclSetting
 from mingle_hooks.schedulers.detect import detect
-from mingle_hooks.view import Assignment, Batch, Member, View, World
+from mingle_hooks.view import Assignment, Batch, File, Member, View, World
 
 SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
@@ -56,6 +56,7 @@ JAX6 = assigned(
     "JAX_COORDINATOR_ADDRESS=[fd00::1]:29500 JAX_NUM_PROCESSES=2 JAX_PROCESS_ID=1 JAX_LOCAL_DEVICE_IDS=0,1,2,3"
     " OMPI_MCA_orte_hnp_uri=0.0;tcp6://[fd00::1]:29500 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1"
 )
+TRACKER = "DMLC_TRACKER_PORT"
 XGBOOST = assigned("DMLC_TRACKER_URI=10.0.0.1 DMLC_TRACKER_PORT=29501 DMLC_TASK_ID=5 DMLC_NUM_WORKER=6")
 GPUS = NODE_VIEW._replace(is_cpu_only=False)
 BY_C10D = NODE_VIEW._replace(user_environ={"PET_RDZV_BACKEND": "c10d"})
@@ -75,6 +76,7 @@ OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID":
         ("torchrun-elastic", NODE_VIEW, ELASTIC),
         ("torchrun-elastic", IPV6_VIEW._replace(place=Assignment(0, 2, 0)), ELASTIC6),
         ("torchrun-elastic", BATCH_VIEW, OF_BATCH | RESTARTS),
+        ("torchrun", TASK_VIEW, STATIC | {"PET_NNODES": "6", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": "5"}),
         ("jax", IPV6_VIEW, JAX6),
         ("jax", TASK_VIEW, JAX),
         ("mpi", NODE_VIEW, {}),
@@ -88,6 +90,16 @@ OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID":
         ("ucx", NODE_VIEW._replace(hcas=None), {}),
         ("ray", IPV6_VIEW, {"RAY_ADDRESS": "[fd00::1]:29500"}),
         ("xgboost", TASK_VIEW, XGBOOST),
+        *(
+            (
+                "xgboost",
+                TASK_VIEW._replace(world=WORLD._replace(master_port=port)),
+                XGBOOST | {"DMLC_TRACKER_PORT": its},
+            )
+            for port, its in ((65_534, "65535"), (65_535, "65534"))
+        ),
+        ("horovod", NODE_VIEW, {"MINGLE_HOSTS": "n1:2,n2:4"}),
+        ("lightning", TASK_VIEW._replace(user_environ={"SLURM_JOB_ID": "7"}), {"TORCHELASTIC_RUN_ID": WORLD.digest}),
         ("cpu", NODE_VIEW, {"ACCELERATE_USE_CPU": "true"}),
         ("accelerate", NODE_VIEW, {"ACCELERATE_USE_CPU": "true"}),
         ("cpu", GPUS, {}),
@@ -170,6 +182,8 @@ def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str,
         ("PET_NODE_RANK=0", {"frameworks": "none"}, False),
         ("PET_NNODES=1", {}, True),
         ("PET_NNODES=1:2", {}, False),
+        ("PET_NNODES=1", {"frameworks": "torchrun-elastic"}, True),
+        ("PET_NNODES=1", {"nodes": "1"}, False),
     ],
 )
 def test_a_leftover_is_refused_before_check_in(variable: str, options: dict[str, str], *, is_refused: bool) -> None:
@@ -240,9 +254,34 @@ def test_tensorflow_and_mlx_list_every_worker() -> None:
 def test_accelerate_gets_a_config_file_for_this_node() -> None:
     """It divides num_processes by num_machines, so nodes may differ."""
     (file,) = files(NODE_VIEW, ["accelerate"])
-    config = json.loads(file.text)
-    assert config["num_processes"] // config["num_machines"] == NODE.slots
-    assert (config["machine_rank"], config["main_process_ip"], config["main_process_port"]) == (1, "10.0.0.1", 29_500)
+    assert file.variables == ("MINGLE_ACCELERATE_CONFIG",)
+    assert (
+        file.text
+        == """{
+  "compute_environment": "LOCAL_MACHINE",
+  "distributed_type": "MULTI_GPU",
+  "num_machines": 2,
+  "num_processes": 8,
+  "machine_rank": 1,
+  "main_process_ip": "10.0.0.1",
+  "main_process_port": 29500,
+  "rdzv_backend": "static",
+  "same_network": true
+}
+"""
+    )
+    for unknown in (NODE._replace(node_rank=None), NODE._replace(slots=None)):
+        assert files(NODE_VIEW._replace(place=unknown), ["accelerate"]) == ()
+    assert files(NODE_VIEW._replace(world=WORLD._replace(nodes=None)), ["accelerate"]) == ()
+
+
+def test_mpirun_gets_each_launcher_s_file_by_its_own_variables() -> None:
+    open_mpi = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
+    hydra = ("MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")
+    assert files(NODE_VIEW, ["mpi"]) == (
+        File("hostfile", "n1 slots=2\nn2 slots=4\n", ("MINGLE_HOSTFILE", *open_mpi)),
+        File("machinefile", "n1:2\nn2:4\n", hydra),
+    )
 
 
 def test_lightning_starts_the_node_s_processes_unless_each_has_its_rank() -> None:

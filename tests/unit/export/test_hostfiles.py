@@ -1,5 +1,7 @@
 """Host lists as other programs read them, and the block in /etc/hosts, which leaves every other octet as it was."""
 
+import errno
+import fcntl
 import json
 import os
 import stat
@@ -79,6 +81,9 @@ def test_nothing_but_a_hosts_name_gets_into_etc_hosts(name: str) -> None:
 
 
 LINES = "10.0.0.1 node1\n10.0.0.2 node2\n"
+
+
+BEFORE = b"127.0.0.1 localhost\n"
 
 
 def busy(_old: str, _new: str) -> None:
@@ -176,3 +181,59 @@ def test_a_full_disk_leaves_the_file_of_a_container_as_it_was(tmp_path: Path, mo
     with pytest.raises(PlaceError, match="No space"):
         hostfiles.write_etc_hosts("a", LINES, str(place))
     assert place.read_bytes() == b"127.0.0.1 localhost\n"
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """Return what is locked, written in place and brought to disk, in this order."""
+    seen: list[tuple[object, ...]] = []
+    write = hostfiles._write
+    monkeypatch.setattr(fcntl, "flock", lambda fd, how: seen.append((os.readlink(f"/proc/self/fd/{fd}"), how)))
+    monkeypatch.setattr(os, "fsync", lambda fd: seen.append((os.readlink(f"/proc/self/fd/{fd}"), "on disk")))
+    monkeypatch.setattr(hostfiles, "_write", lambda file, rest: (seen.append((file.tell(), rest)), write(file, rest)))
+    return seen
+
+
+@pytest.mark.parametrize("why", [errno.EBUSY, errno.EROFS, errno.EXDEV, errno.EACCES])
+def test_only_the_block_is_written_into_a_file_that_cannot_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[tuple[object, ...]], why: int
+) -> None:
+    """One world after the other, and not where the file may not be changed; a draft of before a power cut is gone."""
+    place, draft = tmp_path / "hosts", tmp_path / ".mingle-new.hosts"
+    place.write_bytes(BEFORE)
+    draft.write_text("half")
+
+    def fails(_old: str, _new: str) -> None:
+        raise OSError(why, os.strerror(why))
+
+    monkeypatch.setattr(os, "rename", fails)
+    if why == errno.EACCES:
+        with pytest.raises(PlaceError, match="Permission denied"):
+            hostfiles.write_etc_hosts("a", LINES, str(place))
+    else:
+        assert hostfiles.write_etc_hosts("a", LINES, str(place))
+    block = place.read_bytes().removeprefix(BEFORE)
+    assert seen[:2] == [(str(tmp_path), fcntl.LOCK_EX), (str(draft), "on disk")]
+    assert seen[2:] == ([(len(BEFORE), block), (str(place), "on disk")] if why != errno.EACCES else [])
+    assert os.listdir(tmp_path) == ["hosts"]
+
+
+def test_what_labels_the_file_stays_and_a_file_that_is_too_large_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SELinux's label and an access list, which tools read; what is larger than any such file is none."""
+    place, labels = tmp_path / "hosts", {}
+    place.write_bytes(BEFORE)
+    monkeypatch.setattr(os, "listxattr", lambda _path: ["security.selinux", "system.acl"])
+    monkeypatch.setattr(os, "getxattr", lambda path, label: f"{path} {label}".encode())
+    monkeypatch.setattr(os, "setxattr", lambda path, label, value: labels.update({(path, label): value}))
+    monkeypatch.setattr(hostfiles, "_MOST_BYTES", len(BEFORE))
+    assert hostfiles.write_etc_hosts("a", LINES, str(place))
+    assert labels == {
+        (f"{tmp_path}/.mingle-new.hosts", label): f"{place} {label}".encode()
+        for label in ("security.selinux", "system.acl")
+    }
+    place.write_bytes(larger := b"#" + BEFORE)
+    with pytest.raises(PlaceError, match=f"at most {len(BEFORE)} bytes"):
+        hostfiles.write_etc_hosts("a", LINES, str(place))
+    assert place.read_bytes() == larger

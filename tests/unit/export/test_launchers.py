@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from mingle_hooks import plugins
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export import launchers
 from mingle_hooks.export.launchers import find, is_first_host, recognise
 from mingle_hooks.job import member_spec
 from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.settings import Scope
 from mingle_hooks.view import Assignment, Member, View, World
 
 SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
@@ -143,6 +145,11 @@ def test_without_a_known_place_no_option_is_added(line: str) -> None:
         ("srun ./train", "srun", 1),
         ("apptainer exec --nv --bind=/data a.sif accelerate launch train.py", "accelerate", 7),
         ("/usr/bin/singularity exec a.sif python -m torch.distributed.run train.py", "torchrun", 6),
+        ("env torchrun train.py", "torchrun", 2),
+        ("env A=1 B=2 torchrun train.py", "torchrun", 4),
+        ("env A=1 apptainer exec a.sif swift pt", "swift", 7),
+        ("python -W x --check-hash-based-pycs always -m torch.distributed.run", "torchrun", 7),
+        ("lmf train", "llamafactory", 2),
     ],
 )
 def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: str, words: int) -> None:
@@ -158,7 +165,7 @@ def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: st
         *("python train.py", "python torchrun", "python -m torch.distributed.runner train.py", "python -m", "python"),
         *("python -X -m torch.distributed.run", "accelerate config", "accelerate", "ray stop", "bash -c torchrun"),
         *("my-torchrun train.py", "apptainer exec a.sif python train.py", "apptainer exec torchrun"),
-        "apptainer run a.sif torchrun train.py",
+        *("apptainer run a.sif torchrun train.py", "env -i torchrun train.py", "env A=1", "torchrun.sh"),
     ],
 )
 def test_any_other_program_is_none(line: str) -> None:
@@ -253,3 +260,116 @@ def test_the_first_host_is_known_by_the_schedulers_name_or_else_by_its_short_nam
     """A shell of salloc may be on a login host."""
     monkeypatch.setattr(socket, "gethostname", lambda: name)
     assert is_first_host(JobFacts("slurm", host=host, hosts=hosts)) is is_first
+
+
+BATCH = JobFacts("slurm", host="n1", nodes=2, is_batch=True, on_every_node="srun")
+HERE_ONLY = ("to start torchrun on every node of the job", "a shell that runs on n1 only")
+ONE_EACH = (
+    *("one torchrun on each node, as it starts the node's processes itself", "2 tasks on a node"),
+    "--ntasks-per-node=1 without --scope task, or the program without its launcher",
+)
+ALONE_IN_IT = "with which this node would train alone", "leaving that option out, as mingle sets it"
+
+
+@pytest.mark.parametrize(
+    ("line", "scope", "facts", "refusal"),
+    [
+        ("torchrun t.py", "node", BATCH, (*HERE_ONLY, "srun in front: srun mingle exec torchrun t.py")),
+        ("torchrun t.py", "node", BATCH._replace(on_every_node=""), (*HERE_ONLY, "mingle run torchrun t.py")),
+        ("mpirun ./t", "node", BATCH, None),
+        ("srun ./t", "node", BATCH, None),
+        ("torchrun t.py", "task", JobFacts("x", local_count=2), ONE_EACH),
+        ("torchrun t.py", "task", JobFacts("x", local_count=1, tasks_per_node=(1, 2, 1)), ONE_EACH),
+        ("torchrun t.py", "task", JobFacts("x", local_count=1, tasks_per_node=(1, 1)), None),
+        ("torchrun t.py", "task", JobFacts("x"), None),
+        ("torchrun t.py", "node", JobFacts("x", local_count=2), None),
+        ("python t.py", "task", JobFacts("x", local_count=2), None),
+        ("mpirun ./t", "task", JobFacts("x", local_count=2), None),
+        ("torchrun --nnodes=1 t.py", "node", JobFacts("x"),
+         ("torchrun in the world of 2 nodes", f"--nnodes=1, {ALONE_IN_IT[0]}", ALONE_IN_IT[1])),
+        ("torchrun --standalone t.py", "node", JobFacts("x"),
+         ("torchrun in the world of 2 nodes", f"--standalone, {ALONE_IN_IT[0]}", ALONE_IN_IT[1])),
+        ("mpirun -np 1 -n 3 ./t", "node", JobFacts("x"),
+         ("mpirun with a process on each of 2 nodes", "-np 1, which leaves some nodes out", "-np 2 or more")),
+    ],
+)  # fmt: skip
+def test_a_command_that_would_not_be_on_every_node_is_refused_with_the_line_that_works(
+    line: str, scope: Scope, facts: JobFacts, refusal: tuple[str, ...] | None
+) -> None:
+    """A launcher of all nodes and the scheduler's own reach them from a batch script, and start a process per task."""
+    spec = member_spec({}, JOB)
+    spec = spec._replace(facts=facts, settings=spec.settings._replace(scope=scope))
+    if refusal is None:
+        launchers.check_command(line.split(), spec)
+        return
+    with pytest.raises(UsageError) as caught:
+        launchers.check_command(line.split(), spec)
+    assert (caught.value.expected, caught.value.seen, caught.value.remedy) == refusal
+
+
+def test_a_world_of_one_or_of_an_unknown_number_keeps_its_options() -> None:
+    """Of one node nothing leaves; with verbatim only a run, which knows its hosts, needs no option that names them."""
+    one = member_spec({}, {"id": "a", "nodes": "1", "rank": "0"})
+    launchers.check_command(["torchrun", "--standalone", "t.py"], one)
+    for spec in (one, one._replace(nodes=None)):
+        launchers.check_command(["mpirun", "-n", "1", "./t"], spec)
+        launchers.check_command(["torchrun", "--nnodes", "1", "--max-restarts", "2", "t.py"], spec)
+    with pytest.raises(UsageError, match="in the world of several nodes"):
+        launchers.check_command(["torchrun", "--standalone", "t.py"], spec)
+    ran = member_spec({"MINGLE_RUN_FORMED": "1"}, JOB)
+    launchers.check_command(["mpirun", "./t"], ran, verbatim=True)
+    with pytest.raises(UsageError, match="leaving out --verbatim"):
+        launchers.check_command(["horovodrun", "./t"], ran, verbatim=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "script"),
+    [
+        ("torchrun --nnodes 2 --no-such=1 t.py a.py", "t.py"),
+        ("accelerate launch --cpu t.py", "t.py"),
+        *((f"torchrun {words}", None) for words in (
+            "", "--nnodes", "program t.py", "-m t.py", "-mt.py", "--modul p t.py", "--no-py t.py", "--new t.py u.py",
+            "--log=a.py t.py",
+        )),
+        ("composer t.py", None),
+    ],
+)  # fmt: skip
+def test_a_launcher_s_script_is_known_only_for_certain(line: str, script: str | None) -> None:
+    """An option of a later version may take the next word or not, and of some launchers no option is known."""
+    found = find(line.split())
+    assert found is not None
+    assert launchers.script_of(found[0], line.split()[found[1] :]) == script
+
+
+def test_what_is_tried_without_a_job_is_what_this_host_has(tmp_path: Path) -> None:
+    """A program that submits jobs, or else names of hosts; a quoted word stays one."""
+    line = "mingle run python 'a b'"
+    for name, tried in ((None, "mingle run --hosts node1,node2 python 'a b'"), ("bsub", f"{line} in a job script"),
+                        ("salloc", f"salloc -N2 {line}")):  # fmt: skip
+        if name:
+            (tmp_path / name).write_text("")
+            (tmp_path / name).chmod(0o755)
+        said = launchers.anywhere(["python", "a b"], {"PATH": str(tmp_path)})
+        assert said.replace(", for bsub", "") == f"{tried}; or --alone to train on this host only"
+
+
+def test_a_launcher_of_all_nodes_is_started_by_rank_0_s_alone() -> None:
+    """Every node starts any other command itself."""
+    for line, view, is_elsewhere in (
+        ("mpirun ./t", SECOND, True), ("mpirun ./t", FIRST, False), ("torchrun t.py", SECOND, False),
+        ("python t.py", SECOND, False), ("mpirun ./t", SECOND._replace(place=Assignment(None, 4, None)), False),
+    ):  # fmt: skip
+        assert launchers.is_elsewhere(line.split(), view) is is_elsewhere
+
+
+def test_a_plugin_s_launcher_is_known_by_its_words_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plugin is asked for a shell, Python, a script or a module."""
+    asked: list[str] = []
+    rows = {name: launchers.Launcher(name, (words,), (), "node") for name, words in (("a", "a"), ("b", "b run"))}
+    monkeypatch.setattr(plugins, "find", lambda _kind, name, *_: asked.append(name) or rows.get(name))
+    assert find(["env", "A=1", "/opt/a", "t.py"]) == (rows["a"], 3)
+    assert find(["apptainer", "exec", "i.sif", "b", "run", "t.py"]) == (rows["b"], 5)
+    assert [find(line.split()) for line in ("b stop", "b", "bash a", "python3 a", "a.py", "a.sh", "python -m a")] == (
+        [None] * 7
+    )
+    assert asked == ["a", "b", "b", "b"]
