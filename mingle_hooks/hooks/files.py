@@ -578,7 +578,7 @@ class Site:
 def read_site(settings: Settings) -> Site:
     """Return what the hooks need of the settings; networks given as CIDR are left out, as no script can look."""
     return Site(
-        interfaces=tuple(name for name in map(str, settings.iface) if _INTERFACE.fullmatch(name)),
+        interfaces=tuple(one.text for one in settings.iface if _INTERFACE.fullmatch(one.text)),
         host_suffix=settings.host_suffix,
         port_range=settings.port_range,
         **settings.section("hooks"),

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import jinja2
 import pytest
@@ -171,38 +170,6 @@ def test_one_process_holds_a_directory(tmp_path: Path) -> None:
             files.hold_private(f"{tmp_path}/{name}")
 
 
-def test_a_file_is_read_only_as_it_shall_be(tmp_path: Path) -> None:
-    """As small, as private and as regular; below an open directory a link is none, and nothing stays open."""
-    path, user, before = tmp_path / "file", os.getuid(), len(os.listdir("/proc/self/fd"))
-
-    def refused(**other: Any) -> tuple[object, ...]:
-        with pytest.raises(files.UnusableFileError) as caught:
-            files.contents(str(path), **{"most_bytes": 8, "refused_mode": 0o077, "owners": {user}, **other})
-        return caught.value.args
-
-    path.write_text("12345678")
-    path.chmod(0o640)
-    assert files.contents(str(path), most_bytes=8, refused_mode=0o007, owners={user}) == b"12345678"
-    expected = ("a file with none of the mode bits 077", f"{path} with mode 0640", f"chmod 0600 {path}")
-    assert refused() == expected
-    path.chmod(0o600)
-    assert refused(most_bytes=7) == ("at most 7 bytes", f"{path}, which is larger", "a smaller file")
-    owned = ("a file owned by this user or root", f"{path} owned by uid {user}", f"chown {user} {path}")
-    assert refused(owners={user + 1}) == owned
-    assert files.read_bounded(str(path), 3) == b"123"
-    (tmp_path / "link").symlink_to("file")
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-    with pytest.raises(OSError, match="symbolic links"):
-        files.contents(str(tmp_path / "link"), most_bytes=8, refused_mode=0, owners=None, within=descriptor)
-    os.close(descriptor)
-    path.unlink()
-    os.mkfifo(path)
-    assert refused() == ("a regular file", f"{path}, which is not one", "replacing it with a regular file")
-    with pytest.raises(OSError, match="not a regular file"):
-        files.read_bounded(str(path), 3)
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
 def test_a_new_file_has_its_mode_or_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the umask; NFS reports a full disk only at the end, and nothing is written over another."""
     synced: list[bytes] = []
@@ -221,30 +188,6 @@ def test_a_new_file_has_its_mode_or_is_not_there(tmp_path: Path, monkeypatch: py
     with pytest.raises(OSError, match="descriptor"):
         files.write_new(str(tmp_path / "full"), b"")
     assert sorted(os.listdir(tmp_path)) == ["new", "usual"]
-
-
-MOUNTS = r"""1 0 8:1 / / rw - ext4 /dev/sda rw
-2 1 0:2 / /home rw shared:1 - nfs4 server:/home rw
-3 1 0:3 / /home/a\040b rw - tmpfs none rw
-4 1 0:4 / /data rw - fuse.sshfs none rw
-5 1 0:5 / /data rw - fuse.squashfuse none rw
-6 1 0:6 / /work rw - fuse.sshfs none rw
-""".replace("\\\\", "\\")
-
-
-@pytest.mark.parametrize(
-    ("path", "kind", "shared"),
-    [
-        ("/home", "nfs4", "nfs4"), ("/home/a", "nfs4", "nfs4"), ("/home/a b/c", "tmpfs", ""), ("/homes", "ext4", ""),
-        ("/data/x", "fuse.squashfuse", ""), ("/work", "fuse.sshfs", "fuse.sshfs"), ("/", "ext4", ""),
-    ],
-)  # fmt: skip
-def test_a_path_s_file_system_is_its_deepest_and_last_mount(tmp_path: Path, path: str, kind: str, shared: str) -> None:
-    """Which several hosts can mount, or one; without a table none is known."""
-    (tmp_path / "mounts").write_text(MOUNTS)
-    assert files.file_system(path, f"{tmp_path}/mounts") == kind
-    assert files.network_type(path, f"{tmp_path}/mounts") == shared
-    assert files.file_system(path, f"{tmp_path}/none") == ""
 
 
 # What is printed.

@@ -105,10 +105,12 @@ def test_all_keys_of_the_user_are_held_unless_one_is_given(place: Place) -> None
 
 def test_a_run_makes_the_key_in_the_home_where_a_member_would(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not on a plain machine; and a home that cannot be written to is no failure."""
-    assert place.held(is_new=True) == []
+    assert place.held(is_new=True) == place.held(IN_SLURM) == []
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", lambda *_paths: os.open("/no/such/file", os.O_RDONLY))
         assert place.held(IN_SLURM, is_new=True) == []
+        assert f"to create a key in {place.of_home.parent}" in place.refusal(IN_SLURM).expected
+        assert os.listdir(place.of_home.parent) == []
     made = place.held(IN_SLURM, is_new=True)
     assert [place.of_home.read_bytes().strip()] == made == place.held(IN_SLURM)
 
@@ -251,7 +253,9 @@ def test_a_link_to_a_private_file_is_followed_as_dotfiles_often_are_links(place:
 @pytest.mark.parametrize("job", ["12", "12_4", "2[4].ctl", "12.node-1.site"])
 def test_the_prologs_key_is_found_by_the_jobs_id(place: Place, job: str) -> None:
     place.put_for_job(job)
+    before = len(os.listdir("/proc/self/fd"))
     assert place.find(JobFacts("slurm", job_id=job)).source == f"{place.run}/{job}/key"
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("job", ["..", ".", "", "a/b", "../run/7", "7\n", "$(id)", "x" * 256, "-7"])

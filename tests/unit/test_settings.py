@@ -8,7 +8,16 @@ from needs import only_with
 
 from mingle_hooks.api import join
 from mingle_hooks.errors import SettingsError, UsageError
-from mingle_hooks.settings import NOT_SETTINGS, SECTIONS, TABLE, Settings, load
+from mingle_hooks.settings import (
+    NOT_SETTINGS,
+    SECTIONS,
+    TABLE,
+    Settings,
+    left_behind,
+    load,
+    option_arguments,
+    split_call,
+)
 from mingle_hooks.values import FIELDS
 
 
@@ -102,24 +111,38 @@ def test_a_relative_path_of_an_option_is_relative_to_where_it_was_typed(
 
 
 ACCEPTED: dict[str, dict[str, object]] = {
-    "id": {"a b/ü": "a b/ü"},
-    "nodes": {"65536": 65_536},
-    "rank": {"0": 0},
+    "id": {"a b/ü": "a b/ü", "x" * 255: "x" * 255},
+    "nodes": {"1": 1, " 65536 ": 65_536},
+    "rank": {"0": 0, "65535": 65_535},
     "master": {
         "node1": ("node1", None),
+        "[fd00::1]": ("fd00::1", None),
+        "n:1": ("n", 1),
+        "n:65535": ("n", 65_535),
         "node1.site:80": ("node1.site", 80),
         "[fd00::1]:29500": ("fd00::1", 29_500),
         "fd00::1": ("fd00::1", None),
         "10.0.0.1:29500": ("10.0.0.1", 29_500),
     },
-    "timeout": {"1": 1.0, "1.5m": 90.0, "24h": 86_400.0, "1h30m": 5400.0, "2d": 172_800.0},
-    "slots": {"gpus": "gpus", "4": 4},
+    "timeout": {
+        "1": 1.0,
+        "1.5m": 90.0,
+        "24h": 86_400.0,
+        "1h30m": 5400.0,
+        "2d": 172_800.0,
+        "7d": 604_800.0,
+        ".5m": 30.0,
+    },
+    "slots": {"gpus": "gpus", "cpus": "cpus", "1": 1, "65536": 65_536},
     "port_range": {"2000-2010": range(2000, 2011)},
     "port_hold": {"off": False, "on": True},
     "strict": {"driver,rdma": ("driver", "rdma"), "off": (), "true": FIELDS},
-    "host_suffix": {".hsn.cm.site": ".hsn.cm.site"},
+    "host_suffix": {".hsn.cm.site": ".hsn.cm.site", "-" + "a" * 252: "-" + "a" * 252},
     "quiet": {"yes": True},
-    "key_file": {"/a/key": "/a/key"},
+    "key_file": {"/a/key": "/a/key", "/" + "a" * 4095: "/" + "a" * 4095},
+    "via": {"hosts, master": ("hosts", "master")},
+    "shell": {"a" * 64: "a" * 64},
+    "multicast_ttl": {"1": 1, "32": 32},
 }
 
 
@@ -128,27 +151,40 @@ def test_values_are_parsed_into_types(place: Place) -> None:
         assert {text: getattr(place.load(**{name: text}), name) for text in values} == values
     for name, given, value in (("strict", ["driver", "rdma"], ("driver", "rdma")), ("strict", True, FIELDS)):
         assert getattr(place.load(**{name: given}), name) == value
+    assert (place.load(strict="driver", no_strict=True).strict, place.load(strict="driver").strict) == ((), ("driver",))
     assert (place.load(rdma=True).rdma, place.load(insecure=True).insecure) == (True, True)
 
 
 NONE_OF_THEM: dict[str, tuple[str, ...]] = {
     "id": ("a\nb", "x" * 256, "a\x1b[0m", b"\xff".decode(errors="surrogateescape")),
     "nodes": ("0", "65537", "three", "1e3", "9" * 400),
-    "rank": ("-1", "\u0661"),
-    "master": ("", "node1:0", "node1:65536", "$(id)", "[fe80::1%eth0]:1", "a:b:c"),
+    "rank": ("-1", "65536", "\u0661"),
+    "master": (
+        "",
+        "node1:0",
+        "node1:65536",
+        "$(id)",
+        "[fe80::1%eth0]:1",
+        "a:b:c",
+        "n1:",
+        "[n1]:1",
+        "[::1",
+        "[::1]80",
+        "fe80::1%3",
+    ),
     "scope": ("nodes",),
-    "shell": ("sh;id",),
-    "via": ("a,,b", ",".join(["a"] * 65)),
+    "shell": ("sh;id", "_sh", "a" * 65),
+    "via": ("a,,b", "hosts,other", ",".join(["a"] * 65)),
     "frameworks": ("$(id)",),
     "iface": ("^lo",),
     "port_range": ("1-2",),
     "port_hold": ("maybe",),
     "strict": ("colour",),
-    "timeout": ("0", "169h", "nan", "5 minutes"),
-    "slots": ("gpu", "0"),
-    "key_file": ("",),
+    "timeout": ("0", "0.9", "604801", "1h x", "h", "169h", "nan", "5 minutes"),
+    "slots": ("gpu", "0", "65537"),
+    "key_file": ("", "/" + "a" * 4096),
     "directory": ("a\nb",),
-    "host_suffix": ("-ib;id",),
+    "host_suffix": ("-ib;id", "_ib", "a" * 254),
     "quiet": ("maybe",),
 }
 REFUSED = [(name, given) for name, texts in NONE_OF_THEM.items() for given in texts]
@@ -163,6 +199,7 @@ def test_a_value_out_of_bounds_is_an_error_that_names_its_source(place: Place, n
         with pytest.raises(kind) as caught:
             place.load(environ, **options)
         assert source in caught.value.seen or len(given) > 200
+        assert caught.value.is_about_arguments is (kind is UsageError)
         assert str(caught.value).isprintable()
 
 
@@ -340,3 +377,30 @@ def test_a_member_notes_what_is_left_out(place: Place) -> None:
     notes: list[str] = []
     assert join(id="a", nodes=1, environ={"HOME": str(place.home)}, note=notes.append).world.digest
     assert notes[0] == f"ignored news in {place.user}, which only a later version of mingle knows"
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "rest"),
+    [
+        ("", {}, ""),
+        ("--id a -q run --id b", {"id": "a", "quiet": True}, "run --id b"),
+        ("--id=a=b --for= -- -q", {"id": "a=b", "frameworks": ""}, "-- -q"),
+        ("--id a --for x --id b", {"id": "b", "frameworks": "x"}, ""),
+        *((line, None, "") for line in ("--id", "--id -q", "-q=1", "--other run", "-x", "-q --id")),
+    ],
+)
+def test_a_command_line_is_read_up_to_the_command(line: str, options: dict[str, object] | None, rest: str) -> None:
+    """What is unusual is left to click, which says what is wrong with it."""
+    found = split_call(line.split(), {"-q": "quiet"}, {"--id": "id", "--for": "frameworks"})
+    assert found == (None if options is None else (options, tuple(rest.split())))
+
+
+def test_options_are_handed_on_as_they_were_given() -> None:
+    given = {"id": "a b", "quiet": True, "nodes": None, "insecure": False, "timeout": 5}
+    assert option_arguments(given) == ("--id=a b", "--quiet", "--timeout=5")
+
+
+def test_what_an_earlier_mingle_exported_is_left_behind_unless_it_was_changed() -> None:
+    environ = {"MINGLE_EXPORTS": "A A=b=c B B=1 C", "A": "b=c", "B": "2", "C": "3"}
+    assert left_behind(environ) == {"A", "A=b=c", "B=1", "C"}
+    assert left_behind({"A": "1"}) == set()

@@ -69,6 +69,28 @@ def test_a_whole_number_is_no_truth_value_and_within_its_bounds() -> None:
     assert (taken, is_read(values.nodes, value=True)) == ([1, values.MOST_NODES], False)
 
 
+def test_a_range_of_nodes_holds_a_number_of_them() -> None:
+    """As torchrun reads it; a text that is none holds nothing."""
+    texts = (
+        "2",
+        "1:4",
+        "2:2",
+        "1:2",
+        "1:1000000000",
+        "1",
+        "3",
+        "1:",
+        "3:4",
+        "1:1",
+        "1:1000000001",
+        "2:3:4",
+        "x",
+        ":2",
+        "",
+    )
+    assert [text for text in texts if values.holds(text, 2)] == [*texts[:5]]
+
+
 @pytest.mark.parametrize("line", ["PBS_HOME=/opt/x", "PBS_HOME = /opt/x ", "PBS_HOME='/opt/x'", '  PBS_HOME="/opt/x"'])
 def test_the_home_of_pbs_is_the_same_for_a_task_and_for_the_hooks(tmp_path: Path, line: str) -> None:
     """However pbs.conf is written."""

@@ -1,0 +1,194 @@
+"""Where a path leads below a root, what is there, and what is written; headers, manifests and what a site says."""
+
+import json
+import math
+import os
+import signal
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from mingle_hooks.errors import PlaceError
+from mingle_hooks.hooks import files
+from mingle_hooks.hooks.files import Entry, Found, Header, Site
+from mingle_hooks.settings import load
+
+OURS = "/etc/mingle/hooks/slurm/prolog"
+SHARED = "/etc/slurm/prolog.d/10-mingle"
+
+
+@pytest.mark.parametrize(
+    ("path", "place", "followed"),
+    [
+        ("/a/./b//c", "/a/b/c", None),
+        ("/../a/../../b", "/b", None),
+        ("/out", "/out", "/x/y"),
+        ("/out/", "/out", "/x/y"),
+        ("/out/f", "/x/y/f", None),
+        ("/d/up/f", "/e/f", None),
+        ("/d/up", "/d/up", "/e"),
+        ("/far/f", "/f", None),
+        ("/40", "/40", "/end"),
+    ],
+)
+def test_no_link_leads_out_of_a_root(tmp_path: Path, path: str, place: str, followed: str | None) -> None:
+    """The last part stays a link unless it is followed; the kernel follows forty links, and so do we."""
+    (tmp_path / "d").mkdir()
+    links = {"out": "/x/y", "d/up": "../e", "far": "../../..", "1": "end"}
+    links |= {f"{number}": f"{number - 1}" for number in range(2, 42)}
+    for link, leads in links.items():
+        (tmp_path / link).symlink_to(leads)
+    assert files.inside_root(str(tmp_path), path) == f"{tmp_path}{place}"
+    assert files.below_root(str(tmp_path), path) == f"{tmp_path}{followed or place}"
+    with pytest.raises(PlaceError, match=f"a loop: {tmp_path}/41"):
+        files.below_root(str(tmp_path), "/41")
+
+
+def test_what_is_there_is_seen_as_it_is(tmp_path: Path) -> None:
+    """A file, a link where links count, nothing; anything else is an error, and so is what cannot be written."""
+    owned = os.geteuid(), (tmp_path / "file").parent.stat().st_gid
+    files.write_whole(f"{tmp_path}/file", b"text", 0o640)
+    files.put_files([(f"{tmp_path}/link", Found(b"file", 0o777, owned[0], is_link=True))])
+    assert files.look_at(f"{tmp_path}/file") == Found(b"text", 0o640, *owned)
+    assert files.look_below(str(tmp_path), "/link") == Found(b"file", 0o777, *owned, is_link=True)
+    assert [files.look_at(f"{tmp_path}/{path}") for path in ("none", "file/below")] == [None, None]
+    assert files.look_below(str(tmp_path), "") is None
+    for path in (tmp_path, tmp_path / "link"):
+        with pytest.raises(PlaceError, match="another kind of file"):
+            files.look_at(str(path))
+    can_be_run = {mode: files.can_be_run(str(tmp_path), "/link") for mode in (0o677, 0o100) if not (
+        tmp_path / "file").chmod(mode)}  # fmt: skip
+    assert (can_be_run, files.can_be_run(str(tmp_path), "/")) == ({0o677: False, 0o100: True}, False)
+    files.remove_file(f"{tmp_path}/link")
+    files.remove_file(f"{tmp_path}/link")
+    with pytest.raises(PlaceError, match="a file to remove"):
+        files.remove_file(str(tmp_path))
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_all_files_are_renamed_while_no_signal_ends_this_or_none_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over what a power cut left, in directories that users can enter; the lock beside them is gone afterwards."""
+    rename, seen = os.rename, []
+    blocked = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    monkeypatch.setattr(files, "sync_directory", lambda _path: None)
+
+    def renames(old: str, new: str) -> None:
+        seen.append((new, signal.pthread_sigmask(signal.SIG_BLOCK, ()) & blocked))
+        rename(old, new) if len(seen) < 4 else os.fsync(1 << 30)
+
+    monkeypatch.setattr(os, "rename", renames)
+    paths = [f"{tmp_path}/a/b/{number}" for number in range(2)]
+    (tmp_path / "a").mkdir()
+    before = os.umask(0o077)
+    try:
+        for _ in range(2):
+            if seen:
+                Path(files.unfinished_files(paths[0])).write_text("half")
+                with pytest.raises(PlaceError, match=f"a place to write; saw {paths[1]}: "):
+                    files.put_files([(path, Found(b"new", 0o600, os.geteuid())) for path in paths])
+            else:
+                with files.directory_locks(str(tmp_path), ["/a/b", OURS]):
+                    assert os.readlink(tmp_path / "a/.mingle-hooks.lock") == os.uname().nodename
+                    files.put_files([(path, Found(b"old", 0o600, os.geteuid())) for path in paths])
+    finally:
+        os.umask(before)
+    assert seen == [(path, blocked) for path in paths * 2]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & blocked
+    assert [Path(path).read_bytes() for path in paths] == [b"new", b"old"]
+    assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o755
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["0", "1", "a", "b"]
+
+
+def test_a_glob_matches_what_slurm_s_would(tmp_path: Path) -> None:
+    """In any part of the path, in order, and no hidden file."""
+    for name in ("p.d/2", "p.d/1", "p.d/.x", "q.d/1"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert files.glob_matches(str(tmp_path), "/p.d/*") == ["/p.d/1", "/p.d/2"]
+    assert files.glob_matches(str(tmp_path), "/[pq].d/1") == ["/p.d/1", "/q.d/1"]
+    assert [files.is_glob(path) for path in ("/a/*", "/a/?", "/a/[x]", "/a/b]")] == [True, True, True, False]
+
+
+def test_a_hook_s_header_says_what_made_it_and_whether_it_is_whole() -> None:
+    """In its first ten lines; another file has none."""
+    text = "#!/bin/sh\n" + files.header_lines("slurm", "prolog", "/opt/x") + "\nexit 0\n"
+    made = files.with_checksum(text).encode()
+    header = Header("slurm", "prolog", files.__version__, "/opt/x", is_whole=True)
+    assert files.read_header(made) == header
+    assert files.read_header(made.replace(b"exit 0", b"exit 1")) == header._replace(is_whole=False)
+    assert "Runs afterwards" not in files.header_lines("slurm", "prolog", "")
+    assert files.read_header(b"\n" * 5 + made) == header._replace(is_whole=False)  # line 10 is the last
+    for other in (b"exit 0\n", b"# Made by: mingle hooks render slurm (mingle-hooks 1).\n", b"\n" * 9 + made):
+        assert files.read_header(other) is None
+
+
+def test_a_manifest_is_written_and_read_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node's with its copies, and one beside each shared hook with the node's name, which counts more."""
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "n1", "", "", "")))
+    ours = Entry("slurm", "prolog", OURS, "0" * 64, 0o755)
+    shared = Entry("slurm", "prolog", SHARED, "1" * 64, 0o755, "/opt/x", "/kept/x", "2" * 64)
+    root, manifest = str(tmp_path), files.manifest_of({OURS: ours, SHARED: shared})
+    assert manifest.beside == {"/etc/slurm/prolog.d/.mingle-hooks.json"}
+    row = {"scheduler": "slurm", "name": "prolog", "path": OURS, "sha256": "0" * 64, "mode": 493, "chain": ""}
+    row |= {"kept": "", "kept_sha256": "", "is_users": False, "stub": ""}
+    other = row | {"path": SHARED, "sha256": "1" * 64, "chain": "/opt/x"}
+    kept = other | {"kept": "/kept/x", "kept_sha256": "2" * 64}
+    own, beside = (json.loads(found.data) for _, found in manifest.files(""))
+    assert own == {"version": 1, "files": [row, kept]}
+    assert beside == {"version": 1, "node": "n1", "files": [other]}
+    assert files.read_manifest(root) == files.Manifest()
+    files.put_files([(root + path, found) for path, found in manifest.files("")])
+    assert files.read_manifest(root) == manifest
+    assert (manifest.of("slurm"), manifest.of("pbs")) == ((ours, shared), ())
+    assert [files.other_node(root, path) for path in (SHARED, OURS)] == ["", ""]
+    newer = shared._replace(sha256="3" * 64, kept="", kept_sha256="")
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "n2", "", "", "")))
+    files.put_files([(root + path, found) for path, found in files.manifest_of({SHARED: newer}).files("")[1:]])
+    assert files.read_manifest(root).entries[SHARED] == shared._replace(sha256="3" * 64)
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "n1", "", "", "")))
+    assert files.other_node(root, SHARED) == "n2"
+    for spoilt in ([], [{**row, "mode": "7"}], [{**row, "stub": 1}], [{**row, "kept": "x"}], [{"path": OURS}]):
+        (tmp_path / files.MANIFEST_PATH[1:]).write_text(json.dumps({"files": spoilt}))
+        assert files.node_manifest(root) == files.Manifest(is_rebuilt=bool(spoilt))
+
+
+@pytest.mark.parametrize(
+    ("then", "path", "seconds"),
+    [
+        ("b1 900", OURS, 100), ("b1 1100", OURS, -100), ("b1 x", OURS, math.inf), ("", OURS, math.inf),
+        ("b2 900", OURS, math.inf), ("b2 900", SHARED, 60),
+    ],
+)  # fmt: skip
+def test_a_time_counts_since_this_boot_or_by_a_shared_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, path: str, seconds: float
+) -> None:
+    """Another boot is another node's there."""
+    boot, _, now = files.boot_clock().rpartition(" ")
+    assert (boot != "", abs(float(now) - time.clock_gettime(time.CLOCK_BOOTTIME)) < 60) == (True, True)
+    monkeypatch.setattr(files, "boot_clock", lambda: "b1 1000")
+    monkeypatch.setattr(files, "MOUNTS", f"{tmp_path}/none")
+    monkeypatch.setattr(time, "time", lambda: 1060.0)
+    place = tmp_path / path[1:]
+    place.parent.mkdir(parents=True)
+    place.touch()
+    os.utime(place, (1000, 1000))
+    assert files.seconds_since(then, str(tmp_path), path) == seconds
+
+
+@pytest.mark.parametrize(("first", "count", "stride"), [(20_000, 5000, 3091), (20_000, 10, 7), (20_000, 1, 1)])
+def test_a_site_s_ports_are_all_used_far_from_each_other(first: int, count: int, stride: int) -> None:
+    ports = range(first, first + count)
+    assert Site(port_range=ports).port_stride == stride
+    assert len({stride * job % count for job in range(count)}) == count
+
+
+def test_hooks_take_interfaces_by_name_alone(tmp_path: Path) -> None:
+    """No script can look for a network's address."""
+    file = tmp_path / "mingle.toml"
+    file.write_text('iface = "ib0,10.0.0.0/8,fd00::/8,bond0.1"\nhost_suffix = "-ib"\n[hooks]\nobserve = true\n')
+    site = files.read_site(load({}, {}, system_file=str(file)))
+    assert site == Site(interfaces=("ib0", "bond0.1"), host_suffix="-ib", observe=True)

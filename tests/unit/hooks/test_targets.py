@@ -1,0 +1,57 @@
+"""The schedulers' rows: events, commands and places."""
+
+from pathlib import Path
+
+import pytest
+from support.hooks_image import MOM
+
+from mingle_hooks.errors import FactsError, UsageError
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.plan import Where
+from mingle_hooks.hooks.targets import TARGETS, fake_event, hook
+
+PBS = "/etc/mingle/hooks/pbs"
+
+
+def test_a_recorded_event_is_read_line_by_line() -> None:
+    """What PBS had no value for is none; other attributes are left out, and a value may have an equals sign."""
+    text = "job.id=7.ctl\njob.run_count=2\njob.euser=None\njob.other=1\nenv A=b=c\nenv B=\nevent=launch\n"
+    job = {"id": "7.ctl", "euser": None, "run_count": 2, "exec_host": None, "exec_host2": None, "exec_vnode": None}
+    assert fake_event(text) == {"job": job, "env": {"A": "b=c", "B": ""}}
+
+
+def test_pbs_is_told_of_the_hook_in_an_order_in_which_no_task_loses(tmp_path: Path) -> None:
+    """A backup first, and enabled last; without pbs_mom's directory there are no classic scripts."""
+    plan = TARGETS["pbs"].plan(Site(), Where(str(tmp_path)))
+    *first, create, off, begin, end, alarm, order, text, on = (line.text for line in plan.lines)
+    assert (len(first), "print hook" in first[0]) == (1, True)
+    assert create.endswith('|| qmgr -c "create hook mingle"')
+    assert [line.partition("hook mingle ")[2] for line in (off, begin, end, alarm, order, text, on)] == [
+        'enabled=false"', 'event=execjob_launch"', 'event+=execjob_end"', 'alarm=10"', 'order=900"',
+        f'application/x-python default {PBS}/mingle.py"', 'enabled=true"',
+    ]  # fmt: skip
+    assert [(file.entry.path, file.entry.mode) for file in plan.files] == [(f"{PBS}/mingle.py", 0o644)]
+    assert not any(line.is_there for line in plan.lines)
+
+
+def test_torque_s_scripts_are_for_all_nodes_in_pbs_mom_s_directory(tmp_path: Path) -> None:
+    """Or in the one of --pbs-home; elsewhere there is nothing to write."""
+    with pytest.raises(FactsError, match=f"no {tmp_path}{MOM}; try --pbs-home"):
+        TARGETS["torque"].plan(Site(), Where(str(tmp_path)))
+    names = ("prologue", "prologue.parallel", "epilogue", "epilogue.parallel")
+    assert {hook.name: hook.after for hook in TARGETS["torque"].hooks.values()} == dict(
+        zip(names, ("", "", *names[:2]), strict=True)
+    )
+    for home, given in (("/var/spool/torque", None), ("/opt/t", "/opt/t")):
+        (tmp_path / f"{home}/mom_priv"[1:]).mkdir(parents=True)
+        plan = TARGETS["torque"].plan(Site(), Where(str(tmp_path), pbs_home=given))
+        assert [(file.entry.path, file.entry.mode) for file in plan.files] == [
+            (f"{home}/mom_priv/{name}", 0o700) for name in names
+        ]
+        assert (plan.lines, plan.notes) == ((), ())
+
+
+def test_a_hook_is_found_by_its_name() -> None:
+    assert hook("slurm", "epilog").after == "prolog"
+    with pytest.raises(UsageError, match=r"one of launch, prologue, epilogue; saw 'epilog'; try .*render pbs epilogue"):
+        hook("pbs", "epilog")
