@@ -90,6 +90,8 @@ LEFT_OUT = "lo 127.0.0.1, lo ::1 (loopback), docker0 172.17.0.1 (virtual), eth7 
     [
         ([LO, DOCKER, make("eth7", "10.7.0.1/24", up=False), make("eth8")], [], "an address that", LEFT_OUT),
         ([], [], "an address that", "no network interface"),
+        (MANY[:7], ["ib9"], "on ib9 that", f"{FEW} and 1 more (not on a requested network)"),
+        (MANY[:6], ["ib9"], "on ib9 that", f"{FEW} (not on a requested network)"),
         (MANY, ["ib9", "10.2.0.0/16"], "on ib9 or 10.2.0.0/16", f"{FEW} and 24 more (not on a requested network)"),
     ],
 )
@@ -130,6 +132,9 @@ def tree(root: Path, name: str, **attributes: str) -> str:
         ({"type": "772", "operstate": "unknown"}, ("loopback", None, True)),
         ({"type": "1", "speed": "-1", "operstate": "down"}, ("ethernet", None, False)),
         ({"type": "1", "speed": "4294967295", "operstate": "up"}, ("ethernet", None, True)),
+        ({"type": "1", "speed": "1", "operstate": "up"}, ("ethernet", 1, True)),
+        ({"type": "1", "speed": "0", "operstate": "up"}, ("ethernet", None, True)),
+        ({"type": "1", "speed": "4294967294", "operstate": "up"}, ("ethernet", 4_294_967_294, True)),
         ({"type": "768", "operstate": "unknown"}, ("virtual", None, True)),
     ],
 )
@@ -191,6 +196,9 @@ MADE_UP = {
     "a host whose other network has no known speed": ([carrier("ens3", "10.0.0.7/24"), *RAILS], "ens3"),
     "a host whose other network has IPv6 only": ([carrier("eno0", "fd00::7/64", speed=1_000), *RAILS], "eno0"),
     "rails, and docker's bridge": ([*RAILS, carrier("docker0", "172.17.0.1/16", kind="virtual")], "gpu0rdma0"),
+    "four rails": ([HOST, *RAILS[:4]], "eno0"),
+    "eight of one network are rails": ([HOST, *(rail(n, "192.168.0.{}/24") for n in range(8))], "eno0"),
+    "seven of one network are none": ([HOST, *(rail(n, "192.168.0.{}/24") for n in range(7))], "gpu0rdma0"),
     "three with RDMA are no rails": ([HOST, *RAILS[:3]], "gpu0rdma0"),
     "four of one network are no rails": ([HOST, *(rail(n, "192.168.0.{}/24") for n in range(4))], "gpu0rdma0"),
     "four of two speeds are no rails": ([HOST, *RAILS[:2], *(rail(n, speed=100_000) for n in (2, 3))], "gpu0rdma0"),
@@ -215,6 +223,7 @@ def test_azures_infiniband_comes_first_unless_its_own_file_says_otherwise(tmp_pa
     grow(tmp_path, one["interfaces"], one["rdma"], one["default_route"])
     assert first(tmp_path, one["interfaces"]) == "ib0"
     (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/nccl.conf").touch(0o777)
     (tmp_path / "etc/nccl.conf").write_text("NCCL_IB_PCI_RELAXED_ORDERING=1\nNCCL_SOCKET_IFNAME=eth0\n")
     assert first(tmp_path, one["interfaces"], environ={}) == "eth0"
     assert first(tmp_path, one["interfaces"], environ={"NCCL_SOCKET_IFNAME": "=ib3"}) == "ib3"
@@ -284,6 +293,12 @@ def test_a_faster_interface_comes_before_the_default_routes(tmp_path: Path) -> N
     interfaces = [LOOPBACK, carrier("eno1", "10.0.0.7/24", speed=1_000), carrier("eth9", "10.1.0.7/24", speed=25_000)]
     grow(tmp_path, interfaces, default="eno1")
     assert first(tmp_path, interfaces) == "eth9"
+
+
+def test_a_bridge_of_docker_s_is_known_by_its_network_s_id() -> None:
+    """A site's own bridge is no network of guests."""
+    names = ("br-0123456789ab", "docker0", "veth12", "br-0123456789ag", "br-01", "xbr-0123456789ab", "br0", "eth0")
+    assert [name for name in names if net.is_virtual_name(name)] == [*names[:3]]
 
 
 HOSTNAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")

@@ -60,11 +60,11 @@ def test_a_visibility_variable_decides_and_else_the_device_files(
 
 
 DRIVERS = {"proc__driver__nvidia__gpus__0000:01:00.0": "", "proc__driver__nvidia__gpus__0000:02:00.0": ""}
-AMD = {f"sys__class__kfd__kfd__topology__nodes__{n}__gpu_id": f"{id_}\n" for n, id_ in enumerate((0, 0, 4660, 22136))}
+AMD = {f"sys__class__kfd__kfd__topology__nodes__{n}__gpu_id": f"{id_}\n" for n, id_ in enumerate((0, 7, 4660, 22136))}
 
 
 @pytest.mark.parametrize(
-    ("files", "count"), [({"dev__nvidia3": "", **DRIVERS}, 1), (DRIVERS, 2), (AMD, 2), ({}, None)], ids=str
+    ("files", "count"), [({"dev__nvidia3": "", **DRIVERS}, 1), (DRIVERS, 2), (AMD, 3), ({}, None)], ids=str
 )
 def test_what_was_granted_comes_before_a_drivers_list(files: dict[str, str], count: int | None, tmp_path: Path) -> None:
     """A container lists the whole host's GPUs; AMD's nodes with an id are GPUs; nothing known is not zero."""
@@ -78,6 +78,7 @@ def test_any_accelerators_device_file_keeps_a_program_from_the_cpu(tmp_path: Pat
     others = dict.fromkeys(("dev/vfio/vfio", "dev/accelerate", "dev/hl", "dev/0"), "")
     assert not has_accelerator({}, made(tmp_path / "others", **others))
     assert not has_accelerator({"CUDA_VISIBLE_DEVICES": ""}, made(tmp_path / "hidden", **{f"dev/{ANY[0]}": ""}))
+    assert has_accelerator({"CUDA_VISIBLE_DEVICES": "0"}, str(tmp_path / "none"))
     for name in ANY:
         assert has_accelerator({}, made(tmp_path / name, **{f"dev/{name}": ""})), name
 
@@ -154,7 +155,7 @@ def test_a_note_explains_why_a_task_cannot_see_all_gpus(
     """What it may open counts, as the device cgroup hides no file."""
     root = host(tmp_path, gpus)
     open_to = [f"{root}/dev/nvidia{number}" for number in range(allowed)]
-    monkeypatch.setattr(os, "access", lambda path, _mode: path in open_to)
+    monkeypatch.setattr(os, "access", lambda path, mode: path in open_to and mode == os.R_OK | os.W_OK)
     found = seen(root, {"CUDA_VISIBLE_DEVICES": device}, tasks=tasks)
     assert found.variables == {}
     assert found.note.startswith("--bind gpu changes nothing: this task sees one of the node's 4 GPUs")

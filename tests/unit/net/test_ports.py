@@ -1,8 +1,10 @@
 """Everything here happens on real sockets of the loopback interface."""
 
 import errno
+import io
 import os
 import socket
+import struct
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,7 +15,8 @@ from cluster.hosts import Hosts
 from needs import only_with
 from support.gathering import free_ports
 
-from mingle_hooks.errors import NetworkError
+from mingle_hooks.errors import NetworkError, NoPortError
+from mingle_hooks.net import ports
 from mingle_hooks.net.ports import DEFAULT_RANGE, bound, candidates, ephemeral_range, hold, keep, listen
 
 REUSE = socket.SO_REUSEADDR
@@ -165,6 +168,63 @@ def test_candidates_follow_from_the_seed_and_never_change_between_versions() -> 
     assert candidates(b"job 1", 8) != candidates(b"job 2", 8)
     ports = range(2000, 2100)
     assert sorted(candidates(b"job", 1000, ports)) == list(ports)
+
+
+@pytest.mark.parametrize(("options", "linger"), [({}, (0, 0)), ({"hold": False, "reuse": True}, (1, 0))])
+def test_a_port_that_is_not_held_leaves_nothing_behind(
+    address: str, few: range, options: dict[str, bool], linger: tuple[int, int]
+) -> None:
+    """It lingers for no time, on one family alone, and would not be shared with another socket that reuses it."""
+    with bound(address, few[0], **options) or pytest.fail("not bound") as listener:
+        assert struct.unpack("ii", listener.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)) == linger
+        assert listener.getsockopt(socket.SOL_SOCKET, REUSE) == 0
+        assert bound(address, few[0]) is None
+        hold(listener)
+        with pytest.raises(NetworkError, match=f"this host's own {address} port {few[0]}; saw Connection refused"):
+            keep(listener)
+
+
+def test_where_no_port_is_left_the_range_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless there is no address to connect from either, or it is another error."""
+    monkeypatch.setattr(ports, "ephemeral_range", lambda: range(100, 201))
+    full, other = OSError(errno.EADDRNOTAVAIL, "no"), OSError(errno.ECONNREFUSED, "no")
+    found = ports.connect_error(full, socket.AF_INET, ("127.0.0.1", 9))
+    which = "all 101 local ports for connections are in use (sysctl net.ipv4.ip_local_port_range: 100 to 200)"
+    assert (type(found), found.errno, found.strerror) == (NoPortError, errno.EADDRNOTAVAIL, which)
+    assert ports.connect_error(other, socket.AF_INET, ("127.0.0.1", 9)) is other
+    assert ports.connect_error(full, socket.AF_INET6, ("127.0.0.1 9", 9)) is full
+
+
+def test_closed_connections_that_hold_ports_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the wanted ports, those on which nothing listens; one of the kernel's tables may be missing."""
+    states = {20_000: ("06",), 20_001: ("06", "0A"), 20_002: ("0A",), 20_003: ("06",), 20_004: ("01",)}
+    rows = [f"  0: 00000000:{port:04X} 0100007F:0050 {its} 0:0 0" for port, found in states.items() for its in found]
+    tables = {"/proc/net/tcp6": ["sl local_address rem_address st 4E24:4E24 06", *rows]}
+
+    def table(path: str) -> io.StringIO:
+        if path not in tables:
+            raise FileNotFoundError(path)
+        return io.StringIO("\n".join(tables[path]))
+
+    monkeypatch.setattr(ports, "open", table, raising=False)
+    closed = "by closed connections, for up to a minute (TIME_WAIT)"
+    assert ports.time_wait_text([20_000, 20_001, 20_002, 20_004]) == f", 1 of them {closed}"
+    assert ports.time_wait_text([20_000, 20_003]) == f", {closed}"
+    assert ports.time_wait_text([20_001, 20_004]) == ""
+
+
+@pytest.mark.parametrize(("python", "kernel"), [(True, True), (False, True), (True, False)])
+def test_ipv6_is_there_if_python_and_the_kernel_have_it(
+    monkeypatch: pytest.MonkeyPatch, *, python: bool, kernel: bool
+) -> None:
+    def opened(*_: object) -> io.StringIO:
+        return io.StringIO() if kernel else os.open("/none", os.O_RDONLY)  # type: ignore[return-value]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "has_ipv6", python)
+        patched.setattr(socket, "socket", opened)
+        found = ports.has_ipv6()
+    assert found is (python and kernel)
 
 
 NO_RANGES = ("32768", "32768 x", "x 32768 60999", "1 2 3", "32768 65536", "-1 60999", "٣ 60999")

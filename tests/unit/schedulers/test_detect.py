@@ -1,5 +1,6 @@
 """Which scheduler an environment is from, and what it says."""
 
+import json
 import re
 import shlex
 from contextlib import suppress
@@ -53,6 +54,20 @@ sge array: JOB_ID=9 SGE_TASK_ID=4
 -> job_id=9.4
 sge sister: JOB_ID=9 SGE_TASK_ID=undefined NHOSTS=3 PE_HOSTFILE=/nonexistent/pe_hostfile
 -> nodes=3 hosts= node_rank=None
+sge with nothing but its file: JOB_ID=9 SGE_TASK_ID=undefined
+-> scheduler=sge nodes=1 node_rank=0 task_count=None
+lsf's last element: LSB_JOBID=77 LSB_JOBINDEX=4294967295
+-> job_id=77[4294967295] nodes=None hosts= tasks_per_node= task_count=None
+a trial on one machine: MASTER_ADDR=127.0.0.1 RANK=0 WORLD_SIZE=1
+-> scheduler=none
+a world of one in a pod: MASTER_ADDR=localhost RANK=0 WORLD_SIZE=1 KUBERNETES_SERVICE_HOST=x
+-> scheduler=given nodes=1 node_rank=0
+pals on nodes of different size: PALS_RANKID=2 PALS_NODEID=1 PALS_SIZE=5 PALS_LOCAL_SIZE=2
+-> scheduler=pals nodes=None node_rank=1 task_rank=2 task_count=5 local_count=2 tasks_per_node=
+one task of mpirun: OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1
+-> nodes=1 node_rank=0 local_count=None tasks_per_node= shares_homes=False
+flux with an uneven last node: FLUX_JOB_ID=f1 FLUX_JOB_SIZE=5 FLUX_JOB_NNODES=2 FLUX_TASK_RANK=3 FLUX_TASK_LOCAL_ID=0
+-> nodes=2 node_rank=None task_rank=3 task_count=5
 job id alone: JOB_ID=9
 -> scheduler=none
 flux: FLUX_JOB_ID=\u0192abc1 FLUX_JOB_SIZE=8 FLUX_JOB_NNODES=2 FLUX_TASK_RANK=5 FLUX_TASK_LOCAL_ID=1 \
@@ -217,6 +232,46 @@ def test_no_adapter_finds_a_job_in_an_empty_environment() -> None:
     """Each is called only where one of its marks is set, and looks by itself too."""
     for adapter in (*table.LAUNCHERS, *table.MANAGERS, *table.PLATFORMS):
         assert adapter.facts({}) is None
+
+
+IN_JOB = JobFacts(
+    "slurm", "7", nodes=3, hosts=("a", "b", "c"), slot=0, local_count=2, tasks_per_node=(2, 2, 2), nodes_of_job=4,
+    is_batch=True, cpus=8, sources={"cpus": "CPUS"},
+)  # fmt: skip
+
+
+def test_a_run_places_its_members_itself() -> None:
+    """What it says replaces the scheduler's facts, and what these say of one process is nobody's then."""
+    run = {"step": "s", "restarts": 3, "nodes": 2, "node_rank": 1, "hosts": ["b", "c"], "local_rank": 0}
+    found = table.placed_by_run(IN_JOB, {"MINGLE_RUN": json.dumps(run)})
+    assert found == JobFacts(
+        "slurm", "7", "s", 3, 2, 1, ("b", "c"), ("b",), local_rank=0, local_count=2, cpus=8
+    )  # fmt: skip
+    assert found.sources == {"cpus": "CPUS"} | dict.fromkeys([*run, "leader_hosts"], "MINGLE_RUN")
+    assert table.placed_by_run(IN_JOB, {"MINGLE_RUN": ""}) is IN_JOB
+    assert table.placed_by_run(IN_JOB, {"MINGLE_RUN": '{"nodes": 3}'}).hosts == ("a", "b", "c")
+    most = {"nodes": 65_536, "node_rank": 65_535, "task_rank": 16_777_215, "task_count": 16_777_216}
+    most |= {"local_rank": 4095, "local_count": 4096, "job_id": "x" * 255, "restarts": 16_777_216}
+    found = table.placed_by_run(JobFacts("none"), {"MINGLE_RUN": json.dumps(most)})
+    assert {name: getattr(found, name) for name in most} == most
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        *((text, "one JSON object") for text in ("{", "[]", "7", '{"nodes": 2, "host": "a"}', "[" * 100_000)),
+        *((f'{{"{name}": {value}}}', f"a valid {name} from") for name, values in {
+            "nodes": (65_537, "true", '"2"', 2.0, "null"), "node_rank": (-1, 65_536), "local_rank": (4096,),
+            "local_count": (4097,), "restarts": (16_777_217,), "hosts": ('"a"', '["-a"]', "[1]"),
+            "job_id": (7, '"a\\n"', f'"{"x" * 256}"'), "step": (f'"{"x" * 256}"',),
+        }.items() for value in values),
+    ],
+)  # fmt: skip
+def test_what_no_run_says_is_refused(run: str, expected: str) -> None:
+    with pytest.raises(FactsError) as caught:
+        table.placed_by_run(IN_JOB, {"MINGLE_RUN": run})
+    assert caught.value.expected.startswith(expected)
+    assert caught.value.remedy == "unset MINGLE_RUN, which only `mingle run` sets"
 
 
 NAMES = sorted(

@@ -5,6 +5,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any
 
 import pytest
 
@@ -30,6 +32,72 @@ def test_a_bad_value_is_shown_unless_it_is_secret(secret: dict[str, bool], seen:
     with pytest.raises(FactsError, match=seen) as found:
         read.text("job_id", "NAME", pattern="[a-z]+", **secret)
     assert ("a b" in str(found.value)) is not bool(secret)
+
+
+def test_numbers_and_texts_are_read_up_to_their_bounds() -> None:
+    """A value that is one too many is an error that names its variable."""
+    read = Variables(
+        {"A": "-12", "B": "12", "TEXT": "x" * 255, "LONG": "x" * 256, "HOST": "n_1", "ADDRESS": "fe80::1%3"}
+    )
+    assert (read.number("nodes", "B", least=12, most=12), read.digits("step", "B", longest=2)) == (12, "12")
+    assert (read.digits("step", "A", longest=2, signed=True), read.raw("a", "C", "B")) == ("-12", "12")
+    assert (read.text("job_id", "TEXT", pattern="x+"), read.host("host", "HOST")) == ("x" * 255, "n_1")
+    assert read.host("leader_hosts", "ADDRESS", address=True) == "fe80::1%3"
+    for reads in (
+        lambda: read.number("nodes", "B", least=13), lambda: read.number("nodes", "B", most=11),
+        lambda: read.digits("step", "B", longest=1), lambda: read.digits("step", "A", longest=2),
+        lambda: read.text("job_id", "LONG", pattern="x+"), lambda: read.host("host", "ADDRESS"),
+    ):  # fmt: skip
+        with pytest.raises(FactsError, match=r"^expected (B|A|LONG|ADDRESS) with "):
+            reads()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected", "seen", "remedy"),
+    [
+        ({"nodes": 0}, "1 to 65536 nodes", "0 (x)", "--nodes N"),
+        ({"nodes": 65_537, "sources": {"nodes": "N"}}, "1 to 65536 nodes", "65537 (N)", "--nodes N"),
+        ({"node_rank": 2, "nodes": 2}, "a node rank of 0 to 1", "2 (x)", "--rank R"),
+        ({"node_rank": -1}, "a node rank of 0 or more", "-1 (x)", "--rank R"),
+        ({"task_rank": 2, "task_count": 2}, "a task rank of 0 to 1", "2 (x)", "--scope node"),
+        ({"local_rank": 1, "local_count": 1}, "a local rank of 0 to 0", "1 (x)", "--scope node"),
+        ({"slot": 1, "local_count": 1}, "a slot of 0 to 0", "1 (x)", "--scope node"),
+    ],
+)
+def test_facts_that_contradict_each_other_are_refused(
+    fields: dict[str, Any], expected: str, seen: str, remedy: str
+) -> None:
+    with pytest.raises(FactsError) as caught:
+        facts.JobFacts("x", **fields)
+    assert (caught.value.expected, caught.value.seen, caught.value.remedy) == (expected, seen, remedy)
+    with pytest.raises(FactsError):
+        facts.JobFacts("x")._replace(**fields)
+
+
+def test_facts_are_alike_whatever_their_sources_and_may_be_of_one_node() -> None:
+    """Of a job's facts those of this process stay; what may be a secret is in no text."""
+    found = facts.JobFacts(
+        "x", "7", "s", 1, 2, 1, ("a", "b"), ("a",), 3, 4, 1, 2, nodes_of_job=3, tasks_per_node=(2, 2), is_batch=True,
+        cookie="secret", sources={"nodes": "N"},
+    )  # fmt: skip
+    alone = facts.JobFacts("x", "7", "s", 1, 1, 0, (), (), 1, 2, 1, 2, tasks_per_node=(2,), cookie="secret")
+    assert found.by_itself() == alone
+    assert facts.JobFacts("x", nodes=2).by_itself() == facts.JobFacts("x", nodes=1, node_rank=0)
+    other = found._replace(sources={})
+    assert (found == other, hash(found) == hash(other), found == alone, found == tuple(found)) == (
+        True,
+        True,
+        False,
+        False,
+    )
+    assert "cookie" not in repr(found)
+    assert repr(facts.JobFacts("x", "7")).startswith(
+        "JobFacts(scheduler='x', job_id='7', step='', restarts=0, nodes=None"
+    )
+    assert facts.of_slots("x", "7", {"a": 2, "b": 1}, {}) == facts.JobFacts(
+        "x", "7", nodes=2, hosts=("a", "b"), leader_hosts=("a",), task_count=3, tasks_per_node=(2, 1)
+    )
+    assert facts.of_slots("x", "7", {}, {}) == facts.JobFacts("x", "7")
 
 
 # The switches above a node, as Slurm and the metadata services of clouds name them.
@@ -64,6 +132,8 @@ def test_a_long_or_odd_name_is_replaced_by_its_hash() -> None:
     assert len(switches) <= LONGEST_TOPOLOGY
     assert switches.isprintable()
     assert len(set(switches.split("/"))) == 4
+    assert slurm(f"{'a' * 24}.{'a' * 25}.n", "s.s.n").split("/") == ["a" * 24, sha256(b"a" * 25).hexdigest()[:16]]
+    assert slurm(".".join("abcdefghijn"), ".".join("s" * 10 + "n")) == "a/b/c/d/e/f/g/h"
     assert switches == slurm(f"{long}.node2", ".".join(["switch"] * 20 + ["node"]))
 
 

@@ -76,6 +76,9 @@ def test_expands_as_many_hosts_as_it_may() -> None:
     """The largest list that is allowed is complete, and one host more is refused, in a line that fits a terminal."""
     assert len(expand(f"n[1-{MOST_NODES}]")) == MOST_NODES
     assert expand("n[1-3]", most=3) == ("n1", "n2", "n3")
+    assert expand("x" * (LONGEST_HOST - 2) + "[01-02]") == ("x" * 251 + "01", "x" * 251 + "02")
+    assert expand(f"n[{'9' * 17}8-{'9' * 18}]") == (f"n{'9' * 17}8", f"n{'9' * 18}")
+    assert len(expand_counts(f"9999999,1(x{MOST_NODES - 1})")) == MOST_NODES
     for text in ("n[1-4]", "[" * LONGEST_TEXT):
         with pytest.raises(FactsError) as caught:
             expand(text, most=3)
@@ -92,6 +95,8 @@ FOLDED = {
     "rack1n[01-02],rack2n01": ["rack1n02", "rack1n01", "rack2n01"],
     "node[5-6]-ib": ["node5-ib", "node6-ib"],
     "n1,ctl": ["ctl", "n1"],
+    f"n1[{'2' * 17}2-{'2' * 17}3]": [f"n1{'2' * 17}3", f"n1{'2' * 18}"],
+    "[1-2],1a,a[3,5]b": ["2", "1", "1a", "a5b", "a3b"],
     "": [],
 }
 
