@@ -13,7 +13,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
-import jinja2
 import pytest
 
 from mingle_hooks import files
@@ -66,6 +65,8 @@ def test_a_private_directory_is_created_and_no_other_is_accepted(tmp_path: Path)
         assert not files.is_taken_by_others(str(tmp_path / name))
         files.make_private(str(tmp_path / name))
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
+    with pytest.raises(PlaceError, match=f"to create a directory; saw {tmp_path}/none/a: No such file"):
+        files.make_private(str(tmp_path / "none" / "a"))
     for name in ("open", "file", "link", "dead"):
         assert files.is_taken_by_others(str(tmp_path / name))
         with pytest.raises(PlaceError):
@@ -272,17 +273,3 @@ def test_a_shipped_file_is_found_and_none_else() -> None:
         f"{Path(files.__file__).parent}/__main__.py",
         "agent",
     )
-
-
-def test_a_template_of_a_script_is_filled_in_as_it_is_written() -> None:
-    """No line of its own for a block, the last newline kept, a shell's # left alone; what is not known is an error."""
-    text = "{% if a %}\n  x{## no ##}{{ a | twice }} ${#b}\n  {% endif %}\nend\n"
-    loader = jinja2.DictLoader({"a": text, "b": "{{ unknown }}"})
-    environment = files.template_environment(loader, {"twice": lambda one: one * 2})
-    assert environment.get_template("a").render(a="<&") == "  x<&<& ${#b}\nend\n"
-    with pytest.raises(jinja2.UndefinedError):
-        environment.get_template("b").render()
-    shipped = files.template_environment(files.template_loader("hooks"), {})
-    for name in ("../job/x", "none"):
-        with pytest.raises(jinja2.TemplateNotFound):
-            shipped.get_template(name)

@@ -1,4 +1,4 @@
-"""Where a path leads below a root, what is there, and what is written; headers, manifests and what a site says."""
+"""Where a path leads below a root, and what is written there; headers, manifests and what a site says."""
 
 import json
 import math
@@ -46,28 +46,6 @@ def test_no_link_leads_out_of_a_root(tmp_path: Path, path: str, place: str, foll
         files.below_root(str(tmp_path), "/41")
 
 
-def test_what_is_there_is_seen_as_it_is(tmp_path: Path) -> None:
-    """A file, a link where links count, nothing; anything else is an error, and so is what cannot be written."""
-    owned = os.geteuid(), (tmp_path / "file").parent.stat().st_gid
-    files.write_whole(f"{tmp_path}/file", b"text", 0o640)
-    files.put_files([(f"{tmp_path}/link", Found(b"file", 0o777, owned[0], is_link=True))])
-    assert files.look_at(f"{tmp_path}/file") == Found(b"text", 0o640, *owned)
-    assert files.look_below(str(tmp_path), "/link") == Found(b"file", 0o777, *owned, is_link=True)
-    assert [files.look_at(f"{tmp_path}/{path}") for path in ("none", "file/below")] == [None, None]
-    assert files.look_below(str(tmp_path), "") is None
-    for path in (tmp_path, tmp_path / "link"):
-        with pytest.raises(PlaceError, match="another kind of file"):
-            files.look_at(str(path))
-    can_be_run = {mode: files.can_be_run(str(tmp_path), "/link") for mode in (0o677, 0o100) if not (
-        tmp_path / "file").chmod(mode)}  # fmt: skip
-    assert (can_be_run, files.can_be_run(str(tmp_path), "/")) == ({0o677: False, 0o100: True}, False)
-    files.remove_file(f"{tmp_path}/link")
-    files.remove_file(f"{tmp_path}/link")
-    with pytest.raises(PlaceError, match="a file to remove"):
-        files.remove_file(str(tmp_path))
-    assert os.listdir(tmp_path) == ["file"]
-
-
 def test_all_files_are_renamed_while_no_signal_ends_this_or_none_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,16 +79,6 @@ def test_all_files_are_renamed_while_no_signal_ends_this_or_none_is_there(
     assert [Path(path).read_bytes() for path in paths] == [b"new", b"old"]
     assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o755
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["0", "1", "a", "b"]
-
-
-def test_a_glob_matches_what_slurm_s_would(tmp_path: Path) -> None:
-    """In any part of the path, in order, and no hidden file."""
-    for name in ("p.d/2", "p.d/1", "p.d/.x", "q.d/1"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert files.glob_matches(str(tmp_path), "/p.d/*") == ["/p.d/1", "/p.d/2"]
-    assert files.glob_matches(str(tmp_path), "/[pq].d/1") == ["/p.d/1", "/q.d/1"]
-    assert [files.is_glob(path) for path in ("/a/*", "/a/?", "/a/[x]", "/a/b]")] == [True, True, True, False]
 
 
 def test_a_hook_s_header_says_what_made_it_and_whether_it_is_whole() -> None:

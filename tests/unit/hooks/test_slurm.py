@@ -12,7 +12,7 @@ from support.hooks import written
 from support.hooks_image import LINES, NO_CHAIN, OURS, aged, at, call, conf, install, program, tree
 from support.recorded import STEP
 
-from mingle_hooks.errors import FactsError, UsageError
+from mingle_hooks.errors import ConflictError, FactsError, UsageError
 from mingle_hooks.hooks import files, slurm, verify
 from mingle_hooks.hooks.files import Site, render_hook as render
 from mingle_hooks.hooks.plan import Plan, Where
@@ -139,6 +139,20 @@ def test_without_a_known_configuration_nothing_is_removed(root: Path) -> None:
     with pytest.raises(FactsError, match="--slurm-conf with a copy"):
         call(root, "uninstall", "slurm", "--yes")
     assert (root / OURS.lstrip("/") / "prolog").exists()
+
+
+def test_a_glob_that_would_match_nothing_keeps_its_one_program(root: Path) -> None:
+    """Whether that is all of ours or one of them; others of the site's are enough."""
+    path = "/etc/slurm/prolog.d/10-mingle"
+    program(root, path)
+    conf(root, "Prolog=/etc/slurm/prolog.d/*")
+    entries = [files.Entry("slurm", "prolog", one, "", 0o755) for one in (path, f"{OURS}/job")]
+    for some in (entries[:1], entries):
+        with pytest.raises(ConflictError, match="drains every node"):
+            slurm.refuse_removal(Where(str(root)), tuple(some))
+    slurm.refuse_removal(Where(str(root)), tuple(entries[1:]))
+    program(root, "/etc/slurm/prolog.d/50-site")
+    slurm.refuse_removal(Where(str(root)), tuple(entries))
 
 
 def taken_out(root: Path, monkeypatch: pytest.MonkeyPatch, *running: str) -> None:

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from support.hooks_image import MOM
 
-from mingle_hooks.errors import FactsError, UsageError
+from mingle_hooks.errors import UsageError
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import Where
 from mingle_hooks.hooks.targets import TARGETS, fake_event, hook
@@ -32,23 +31,6 @@ def test_pbs_is_told_of_the_hook_in_an_order_in_which_no_task_loses(tmp_path: Pa
     ]  # fmt: skip
     assert [(file.entry.path, file.entry.mode) for file in plan.files] == [(f"{PBS}/mingle.py", 0o644)]
     assert not any(line.is_there for line in plan.lines)
-
-
-def test_torque_s_scripts_are_for_all_nodes_in_pbs_mom_s_directory(tmp_path: Path) -> None:
-    """Or in the one of --pbs-home; elsewhere there is nothing to write."""
-    with pytest.raises(FactsError, match=f"no {tmp_path}{MOM}; try --pbs-home"):
-        TARGETS["torque"].plan(Site(), Where(str(tmp_path)))
-    names = ("prologue", "prologue.parallel", "epilogue", "epilogue.parallel")
-    assert {hook.name: hook.after for hook in TARGETS["torque"].hooks.values()} == dict(
-        zip(names, ("", "", *names[:2]), strict=True)
-    )
-    for home, given in (("/var/spool/torque", None), ("/opt/t", "/opt/t")):
-        (tmp_path / f"{home}/mom_priv"[1:]).mkdir(parents=True)
-        plan = TARGETS["torque"].plan(Site(), Where(str(tmp_path), pbs_home=given))
-        assert [(file.entry.path, file.entry.mode) for file in plan.files] == [
-            (f"{home}/mom_priv/{name}", 0o700) for name in names
-        ]
-        assert (plan.lines, plan.notes) == ((), ())
 
 
 def test_a_hook_is_found_by_its_name() -> None:

@@ -241,6 +241,15 @@ def test_doctor_shows_what_is_wrong_and_how_to_mend_it(node: Path) -> None:
     assert (done.exit_code, "BAD" in done.stdout) == (0, False)
 
 
+def test_doctor_shows_which_scheduler_is_not_on_this_host(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its hooks are installed, or else nothing of it."""
+    for daemon in ("", "slurm 26.05"):
+        monkeypatch.setattr(verify, "_daemon_version", lambda row, its=daemon: its if row.name == "slurm" else "")
+        found = list(verify.doctor(Site(), Where(str(node))))
+        assert found[1] == Finding("slurm", daemon or "is not on this host", "", note=True)
+        assert not {"pbs", "torque"} & {each.where for each in found}
+
+
 def test_doctor_shows_what_a_job_here_would_get(node: Path) -> None:
     """The variables of a task, worked out by the hook itself with this site's settings."""
     (node / "etc/mingle/mingle.toml").write_text('port_range = "21000-21999"\nhost_suffix = "-ib"\n')
