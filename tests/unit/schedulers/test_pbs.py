@@ -90,6 +90,21 @@ def test_the_cookie_is_the_jobs_alone_and_never_shown(home: Path) -> None:
     assert len(cookies) == len(JOBS)
 
 
+def test_without_a_number_of_its_node_the_only_host_s_process_is_on_it(home: Path) -> None:
+    """And pbs.conf says where the programs are, and whether jobs run here."""
+    for job, place in (("1.ctl", (0, 3, False)), ("0.ctl", (None, 2, True))):
+        variables = {**environ(OPENPBS, f"job.{job}"), "PBS_NODENUM": ""}
+        found = facts_of(variables, home)
+        assert (found.node_rank, found.local_count, found.is_batch) == place
+    task = facts_of({**environ(OPENPBS, "job.0.ctl"), "PBS_NODENUM": "", "PBS_TASKNUM": "00000002"}, home)
+    assert (task.node_rank, task.local_count, task.slot, task.is_batch) == (None, None, None, False)
+    conf, none = str(home / "pbs.conf"), str(home / "none")
+    assert (pbs.programs(conf), pbs.programs(none)) == ("/opt/pbs/bin", None)
+    assert (pbs.starts_mom(conf), pbs.starts_mom(none)) == (True, True)
+    (home / "pbs.conf").write_text(" PBS_START_MOM = '0' \n")
+    assert (pbs.starts_mom(conf), pbs.programs(conf), pbs.home(conf)) == (False, None, pbs.HOME)
+
+
 FIRST = "tmrsh.0.ctl.node1"
 SISTER = "tmrsh.0.ctl.node2"
 
@@ -160,6 +175,19 @@ def test_torque_tasks_know_hosts_and_gpus_and_scripts_of_several_hosts_do_not_ta
     assert (last.nodes, last.node_rank, last.gpus, last.hosts) == (2, 1, 1, ("n1", "n2"))
     assert (last.job_id, last.local_count, last.task_count) == ("12.server", 4, 8)
     assert (script.is_batch, script.node_rank, script.gpus) == (True, None, 2)
+
+
+def test_torque_s_job_of_one_host_takes_part_and_its_gpus_may_be_unknown(files: dict[str, str]) -> None:
+    """Of a file that is empty there are none; without a node file the variables count, from one."""
+    Path(files["PBS_NODEFILE"]).write_text("n1\n")
+    script = {**TORQUE, **files, "PBS_NODENUM": "0", "PBS_TASKNUM": "1"}
+    found = pbs.torque(script)
+    assert (found.is_batch, found.node_rank, found.nodes, found.local_count, found.gpus) == (False, 0, 1, 1, 2)
+    assert pbs.torque({**script, "PBS_GPUFILE": "/none"}).gpus is None
+    Path(files["PBS_GPUFILE"]).write_text("")
+    assert pbs.torque(script).gpus == 0
+    alone = pbs.torque({"PBS_JOBID": "1.ctl", "PBS_NUM_NODES": "1", "PBS_NP": "1", "PBS_NUM_PPN": "1"})
+    assert (alone.nodes, alone.task_count, alone.local_count, alone.gpus) == (1, 1, 1, None)
 
 
 def test_torque_sisters_may_lack_the_node_file(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_batch_script_knows_its_job_and_has_no_place_in_it(version: str, name:
     script = facts_of(environ(version, name))
     assert (script.job_id, script.step, script.restarts) == (job_id, "", restarts)
     assert (script.nodes, script.hosts, script.leader_hosts) == (len(hosts), hosts, hosts[:1])
-    assert script.tasks_per_node == per_node
+    assert (script.tasks_per_node, script.local_count) == (per_node, per_node[0] if per_node else None)
     assert (script.is_batch, script.node_rank, script.task_rank, script.local_rank) == (True, None, None, None)
 
 
@@ -132,6 +132,7 @@ def test_components_that_share_a_host_are_members_each() -> None:
     assert (shared.nodes, shared.node_rank, shared.hosts, shared.leader_hosts) == (3, 2, (), ("node1", "node2"))
     overlap = {**HET, GROUPS[0]: "node[1-2]", GROUPS[1]: "node[2-3]", **step("node[1-3]", 3, 3, "1(x3)")}
     assert facts_of(overlap).hosts == ()
+    assert facts_of({**overlap, **step("node[2-3]", 2, 2, "1(x2)"), "SLURM_NODEID": "0"}).hosts == ("node2", "node3")
 
 
 def test_steps_in_different_components_are_different_worlds() -> None:
@@ -182,7 +183,7 @@ def test_gpus_are_counted(variables: dict[str, str], gpus: int) -> None:
     [
         *({name: value} for name, value in (("SLURM_NODEID", "3"), ("SLURM_PROCID", "6"), ("SLURM_LOCALID", "2"))),
         *({"SLURM_STEP_NUM_NODES": "2"}, {"SLURM_STEP_NUM_TASKS": "5"}, {"SLURM_STEP_TASKS_PER_NODE": "2(x4)"}),
-        {"SLURM_STEP_NODELIST": "node[1-2]"},
+        *({"SLURM_STEP_NODELIST": "node[1-2]"}, {"SLURM_JOB_ID": "1" * 11}),
     ],
 )
 def test_contradictions_are_errors(variables: dict[str, str]) -> None:
