@@ -435,6 +435,7 @@ def test_ranks_are_kept() -> None:
     assert rank_hosts((), ["a", "b", "c"], 2) == ("a", "b")
     assert rank_hosts(("a", "b", "c"), ["b", "c", "d"], 3) == ("d", "b", "c")
     assert rank_hosts(("a", "b", "c", "d"), ["b", "d"], 4) == ("d", "b")
+    assert rank_hosts(("a", "b", "c", "d"), ["e", "d", "c"], 2) == ("c", "d")
 
 
 class Chaos:

@@ -1,0 +1,238 @@
+"""What the runner and its agents say: bounds of messages, heartbeats, ports, and connections of holders of a key."""
+
+import json
+import os
+import socket
+import struct
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+from support.gathering import no_descriptor_left
+
+from mingle_hooks.errors import LimitError, UsageError
+from mingle_hooks.net import ports
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.wire import Secret, WireError, body_of, decode, encode, frame, parse
+from mingle_hooks.run import messages
+from mingle_hooks.run.messages import AGENT, RUNNER, Heartbeat, Join, Link, Silence, Start, Welcome
+from mingle_hooks.view import Assignment, View, World
+
+KEY, OTHER = Secret(b"s" * 32), Secret(b"t" * 32)
+MOST_MS = 604_800_000
+START = Start(0, {}, (), ("true",), {"A": "b"}, "/", 0)
+LONGEST = "x" * (128 * 1024 - 1)  # and a NUL, as execve(2) takes it
+ENDED = messages.Ended(0, 0, None, formed=False, is_oom=True, tail="", exception="")
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "wrong"),
+    [
+        (
+            Join("a", 0, 1, is_output=False),
+            {"pid": 2**31 - 1, "output": True},
+            {"pid": (0, 2**31), "local": (-1, True)},
+        ),
+        (
+            Welcome(0, 1, 100, 100),
+            {"number": 2**32 - 1, "port": 65535, "silence": MOST_MS, "pause": MOST_MS},
+            {"number": (-1, 2**32), "port": (0, 65536), "silence": (99, MOST_MS + 1), "pause": (99, MOST_MS + 1)},
+        ),
+        (
+            START,
+            {"attempt": 10**6, "command": ["", LONGEST], "environ": {"A": "", "B": "c=d"}, "umask": 0o777},
+            {
+                "attempt": (-1, 10**6 + 1, None),
+                "umask": (-1, 0o1000),
+                "facts": ([], None),
+                "command": ([LONGEST + "x"], ["a\0"], ["\ud800"], [1], "true"),
+                "environ": ({"": "b"}, {"A=": "b"}, {"A": 1}, {"A": "\0"}, {"A\0": ""}, {"A": LONGEST + "x"}, []),
+                "directory": ("", "a/b", "/\0", None),
+            },
+        ),
+        (
+            messages.Formed(0, 1, "::1", 1),
+            {"attempt": 1, "port": 65535, "spent": [1, 2, 3, 4]},
+            {"nodes": (0,), "port": (0,), "spent": ([1], [1, 2, 3, -1]), "addr": ("a\nb", "a" * 254)},
+        ),
+        (
+            ENDED,
+            {"status": 255, "signal": 64, "formed": True, "is_oom": False, "tail": "t" * 8192, "exception": "e" * 400},
+            {"status": (-1, 256), "signal": (0, 65), "formed": (1,), "tail": ("t" * 8193,), "exception": ("e" * 401,)},
+        ),
+        (messages.Clean(0, 0), {"killed": 5}, {"killed": (-1,)}),
+        (messages.Noticed(1), {"signal": 64}, {"signal": (0, 65, None)}),
+        (messages.Signal(0, 1), {"id": 5}, {"id": (-1,), "signal": (0, 65)}),
+        (messages.End(0, 0), {"grace_ms": MOST_MS}, {"grace_ms": (-1, MOST_MS + 1)}),
+        (messages.Leave(0), {"status": 255}, {"status": (-1, 256)}),
+        (messages.Dump(0, 0), {"within_ms": MOST_MS}, {"within_ms": (-1,)}),
+        (messages.Stacks(0, ""), {"text": "s" * 65536}, {"text": ("s" * 65537, None)}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_message_is_taken_within_its_bounds(least: Any, most: dict[str, Any], wrong: dict[str, Any]) -> None:
+    body = decode(encode(body_of(least)))
+    assert parse(type(least), body) == least
+    assert decode(encode(body_of(parse(type(least), {**body, **most})))) == {**body, **most}
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(WireError):
+                parse(type(least), {**body, name: value})
+
+
+def test_a_duration_is_a_finite_number_of_seconds_and_a_host_has_a_name_or_an_address() -> None:
+    assert [messages._seconds({"a": value}, "a") for value in (0, 0.5, 2**40)] == [0.0, 0.5, 2.0**40]
+    for value in (-0.1, 2.0**41, float("nan"), float("inf"), True, "1", None):
+        with pytest.raises(WireError, match="a: not seconds"):
+            messages._seconds({"a": value}, "a")
+    assert [messages._host({"a": host}, "a") for host in ("n" * 63, "fd77::1")] == ["n" * 63, "fd77::1"]
+    with pytest.raises(WireError, match="a: not a host"):
+        messages._host({"a": "-n"}, "a")
+
+
+def test_silences() -> None:
+    """A runner of an earlier version says nothing of processes."""
+    assert parse(Welcome, {"number": 1, "port": 2, "silence": 1500}).silence == Silence(1.5, 600.0)
+    assert [Silence(seconds).quiet_s for seconds in (15.0, 5.0)] == [3.0, 2.5]
+    assert [Silence(seconds).probe_s for seconds in (15.0, 9.0, 0.5)] == [5, 3, 1]
+    assert [messages.heartbeat_interval_s(seconds) for seconds in (15.0, 4.0, 2.0)] == [1.0, 1.0, 0.5]
+
+
+def test_a_heartbeat_of_this_run_and_side_is_taken_and_nothing_else() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with closing(ours), closing(theirs):
+        ours.setblocking(False)  # noqa: FBT003 - socket's own
+        tag, rest = KEY.mac(b"run")[:8], struct.pack("!IQ", 7, 1 << 40)
+        good = messages.pack_heartbeat(KEY, AGENT, Heartbeat(7, 1 << 40))
+        assert (good[:20], len(good)) == (tag + rest, 36)
+        for data in (
+            *(good, b"", good[:-1], good + b"x", good[:-1] + bytes([good[-1] ^ 1])),
+            messages.pack_heartbeat(KEY, RUNNER, Heartbeat(7, 1)),
+            messages.pack_heartbeat(OTHER, AGENT, Heartbeat(7, 2)),
+            # By a holder of the key, in another form.
+            *(KEY.sealed(its, 16, b"life", AGENT) for its in (tag + rest + b"x", tag + rest[1:], b"otherrun" + rest)),
+            messages.pack_heartbeat(KEY, AGENT, Heartbeat(8, 3)),
+        ):
+            theirs.send(data)
+        found = [(heartbeat, control) for heartbeat, control, _ in messages.heartbeats(ours, KEY, AGENT)]
+    assert found == [(Heartbeat(7, 1 << 40), []), (Heartbeat(8, 3), [])]
+
+
+TCP, UDP = socket.SOCK_STREAM, socket.SOCK_DGRAM
+
+
+def test_one_port_is_opened_in_all_kinds_and_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port of which another program has a part is not it."""
+    with ExitStack() as stack:
+
+        def opened(*chosen: int, **how: Any) -> tuple[int, list[tuple[object, ...]]]:
+            port, sockets = messages.open_listeners(chosen, **how)
+            for sock in sockets:
+                stack.callback(sock.close)
+            return port, [(s.getsockname()[0], s.getsockname()[1] == port, s.type, s.gettimeout()) for s in sockets]
+
+        taken, found = opened(0, kinds=(UDP,), is_local=True)
+        assert found == [("127.0.0.1", True, UDP, 0.0)]
+        assert opened(taken, kinds=(TCP, UDP), is_local=True) == (0, [])
+        port, found = opened(taken, 0, kinds=(TCP, UDP), is_local=True)
+        assert (port != taken, found) == (True, [("127.0.0.1", True, kind, 0.0) for kind in (TCP, UDP)])
+        stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        families = ["0.0.0.0", "::"] if ports.has_ipv6() else ["0.0.0.0"]
+        assert opened(0, kinds=(TCP, UDP))[1] == [(its, True, kind, 0.0) for its in families for kind in (TCP, UDP)]
+        monkeypatch.setattr(ports, "has_ipv6", lambda: False)
+        assert opened(0)[1] == [("0.0.0.0", True, TCP, 0.0)]
+        with no_descriptor_left(256), pytest.raises(LimitError):
+            messages.open_listeners((0,))
+
+
+class Pair:
+    """A runner's and an agent's end, or one of them and a plain socket; `said` has what comes, and why they end."""
+
+    def __init__(self, only: str = "runner agent") -> None:
+        self.loop = Loop()
+        self.said: list[tuple[object, ...]] = []
+        self.socks = dict(zip(("agent", "runner"), socket.socketpair(), strict=True))
+        self.links: dict[str, Link] = {}
+        for name in ("runner", "agent"):
+            self.socks[name].settimeout(0)
+            if name in only:
+                self.links[name] = self._link(name)
+
+    def _link(self, name: str) -> Link:
+        def note(*what: object) -> None:
+            self.said.append((name, *what))
+
+        link = Link(self.loop, self.socks[name], KEY, is_runner=name == "runner", on_end=note)
+        link.on_message = lambda kind, body: note(kind, body) if not link.takes_ping(kind) else note(kind)
+        link.on_output, link.on_proved = note, lambda: note("proved")
+        return link
+
+    def turn(self) -> list[tuple[object, ...]]:
+        """Serve what is ready; return what has come meanwhile."""
+        for _ in range(20):
+            self.loop.turn(0)
+        found, self.said = self.said, []
+        return found
+
+    def close(self) -> None:
+        for end in (*self.links.values(), *self.socks.values(), self.loop.poller):
+            end.close()
+
+
+def test_both_sides_prove_the_key_before_either_says_more() -> None:
+    with closing(Pair()) as pair:
+        runner, agent = pair.links["runner"], pair.links["agent"]
+        for link in (runner, agent):
+            link.send_message(messages.LEAVE, {"status": 1})  # nobody is known yet
+        assert pair.turn() == [("agent", "proved")]
+        agent.send_record(Join("a", 0, 7, is_output=True))
+        agent.send_output(messages.OUT, b"one\n", b"x" * 100_000)  # more than a stranger may send
+        runner.send_record(messages.Leave(3))
+        joined = {"host": "a", "local": 0, "pid": 7, "output": True}
+        output = ("runner", 32, b"one\n" + b"x" * 100_000)
+        assert sorted(pair.turn(), key=str) == [("agent", 25, {"status": 3}), ("runner", 16, joined), output]
+        for _ in range(3):
+            runner.ping()
+        assert pair.turn() == [("agent", messages.PING), ("runner", messages.PONG)]
+        runner.ping()
+        assert pair.turn() == [("agent", messages.PING), ("runner", messages.PONG)]
+        runner.send_message(messages.LEAVE, {"text": "x" * 100_000})
+        assert len(pair.turn()) == 1
+        runner.send_output(messages.OUT, b"no agent gets any")
+        assert pair.turn() == [("agent", "wrong MAC"), ("runner", "it closed the connection")]
+
+
+NONCE = encode({"nonce": "00" * wire.NONCE_BYTES})
+HELLO, CHALLENGE = frame(1, NONCE), frame(2, NONCE)
+
+
+@pytest.mark.parametrize(
+    ("side", "data", "said"),
+    [
+        ("runner", HELLO + frame(messages.OUT, b"line\n"), ["wrong MAC"]),
+        ("runner", CHALLENGE, ["not a greeting"]),
+        ("agent", HELLO, ["not a greeting"]),
+        ("agent", CHALLENGE + CHALLENGE, ["proved", "wrong MAC"]),
+        ("runner", frame(1, b"{}"), None),
+        ("runner", struct.pack("!IB", 2000, 1), None),
+    ],
+)
+def test_a_peer_that_does_not_greet_or_prove_is_dropped(side: str, data: bytes, said: list[str] | None) -> None:
+    with closing(Pair(side)) as pair:
+        pair.socks["agent" if side == "runner" else "runner"].send(data)
+        found = [what for _, what in pair.turn()]
+        assert found == said if said else len(found) == 1
+        assert pair.links[side].closed
+
+
+def test_mingle_exec_reports_its_world_once() -> None:
+    world = World("a", 2, 2, "10.0.0.1", 4711, "", ())
+    reading, writing = os.pipe()
+    view = View(world, Assignment(0, 1, 0, "10.0.0.1"), "node", {}, durations_ms=(1, 2, 3, 4))
+    messages.report_formed(str(writing), view)
+    with open(reading, "rb") as pipe:
+        assert json.load(pipe) == {"nodes": 2, "addr": "10.0.0.1", "port": 4711, "spent": [1, 2, 3, 4]}
+    for wrong in (str(writing), "x", ""):
+        with pytest.raises(UsageError, match=f"saw none in MINGLE_RUN_FORMED={wrong}; try to unset it"):
+            messages.report_formed(wrong, view)
