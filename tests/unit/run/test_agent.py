@@ -89,6 +89,27 @@ def test_a_runner_that_listens_later_is_found(loop: Loop) -> None:
     approach.close()
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_runner_that_is_left_or_lost_has_no_descriptor_any_more(loop: Loop, *, is_lost: bool) -> None:
+    """Of its two connections, the one for messages is its life."""
+    before = len(os.listdir("/proc/self/fd"))
+    listener, ends = Listener(loop, "127.0.0.1"), list[str]()
+    runner = agents.Runner(loop, Task(b"k" * 32, (listener.address,), "node1", 2), lambda *_: None, ends.append)
+    assert not runner.is_found
+    until(loop, lambda: len(listener.joins) == 2)
+    joins = [(join["host"], join["local"], join["pid"], join["output"]) for join in listener.joins]
+    assert (joins, runner.is_found) == ([("node1", 2, os.getpid(), is_output) for is_output in (False, True)], True)
+    if is_lost:
+        listener.links[0].close()
+        until(loop, lambda: ends)
+    else:
+        runner.close()
+    listener.reception.close()
+    for link in listener.links:
+        link.close()
+    assert (ends, len(os.listdir("/proc/self/fd"))) == (["it closed the connection"] * is_lost, before)
+
+
 def test_the_addresses_are_those_of_the_environment() -> None:
     """IPv6, and a zone's number, too."""
     assert agents.parse_addresses("10.77.0.1 4711,fd77::1 4712") == (("10.77.0.1", 4711), ("fd77::1", 4712))

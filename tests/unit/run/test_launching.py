@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mingle_hooks.errors import NetworkError, NotExecutableError, PlaceError
+from mingle_hooks.files import own_program_argv
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.run import launching, starters
 from mingle_hooks.run.launching import MOST_OUTPUT, EventCommand, Launching, Limit, Process, Processes, Sockets
@@ -138,6 +139,32 @@ def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.Mon
         with pytest.raises(PlaceError):
             launching.start(("node1",))
         assert launching.processes.running == ()
+
+
+def test_hosts_without_mingles_file_are_said_once_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The starter of several may hang, as others of its hosts have begun; Python's own message is left out."""
+    monkeypatch.setattr(launching, "_UNSEEN_S", 0.01)
+    program = own_program_argv("agent")[2]
+    lines = {"ac": f"echo \"python: can't open file '{program}'\"; echo other; exec sleep 60", "b": "echo fine; exit 3"}
+    launches = tuple(Launch(("sh", "-c", line), (*hosts,)) for hosts, line in lines.items())
+    starter = starters.Starter("local", "", lambda *_: launches, 30.0, environment="own", is_at_once=True)
+    ends, said = list[tuple[object, ...]](), list[bytes]()
+    with Loop() as loop:
+        job = Allocation(("a", "b", "c"), (1, 1, 1))
+        with closing(Launching(loop, starter, job, "agent", load({}, {}), None)) as its:
+            its.on_output, its.on_end = said.append, lambda *end: ends.append(end)
+            its.start(job.hosts)
+            end_s = loop.clock() + PATIENCE_S
+            while len(ends) < 2 and loop.clock() < end_s:
+                loop.turn(0.01)
+                its.processes.poll()
+        why = f"expected mingle's file {program} on every host; saw no such file on some of a,c; try a copy of it"
+        why += " there, or a directory that all hosts see"
+        assert sorted(ends) == [(("a", "c"), 127, why), (("b",), 3, "fine\n")]
+        assert sorted(b"".join(said).decode().splitlines()) == sorted(["other", "fine", f"mingle run: {why}"])
+        (left,) = its.processes.running
+        assert left.wait() == 128 + signal.SIGKILL
+        its.processes.poll()
 
 
 def test_where_a_python_cannot_start_programs_the_command_is_refused(

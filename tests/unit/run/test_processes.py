@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from fake_runner import PATIENCE_S, START, Runner
 
+from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.processes import OomCounter as Counter, oom_files as files
 
@@ -128,6 +129,38 @@ def test_who_catches_a_signal_and_whose_child_one_is_are_read_from_proc() -> Non
     assert processes.parent(os.getpid()) == os.getppid()
     assert os.getpid() in processes.children(os.getppid())
     processes.send_signal([gone], signal.SIGTERM)
+
+
+def test_an_end_goes_from_term_to_kill_and_on_until_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, sent, ends = [100.0], list[object](), list[object]()
+    reaped = iter([([], False)] * 3 + [([child := processes.Reaped(7, 137, 9)], False)] + [([], True)])  # type: ignore[list-item]
+    monkeypatch.setattr(processes, "descendants", lambda: [7, 8])
+    monkeypatch.setattr(processes, "send_signal", lambda pids, number: sent.append((now[0], *pids, int(number))))
+    monkeypatch.setattr(processes, "catches_signal", lambda pid, _number: pid == 8)
+    monkeypatch.setattr(processes, "reap", lambda: next(reaped))
+    with Loop(lambda: now[0]) as loop:
+
+        def passes(seconds: float) -> None:
+            now[0] += seconds
+            loop.turn(0)
+
+        tree = processes.Tree(loop, ends.append, lambda: ends.append(tree.killed))
+        tree.signal(10)
+        tree.signal(15)
+        assert (sent, tree.is_ending) == ([(100.0, 8, 10), (100.0, 7, 8, 15)], False)
+        tree.end(8.0)
+        tree.end(8.0)
+        passes(1)
+        tree.end(3.0)  # from now
+        assert (sent[2:], tree.is_ending, tree.killed) == ([(100.0, 7, 8, 15), (100.0, 7, 8, 18)], True, 0)
+        passes(2.75)
+        assert sent[4:] == []
+        for wait_s in (0.25, 0.0078125, 0.015625):
+            passes(wait_s)
+        assert sent[4:] == [(at, 7, 8, 9) for at in (104.0, 104.0078125, 104.0234375)]
+        assert (ends, tree.is_ending, tree.killed) == ([child, 2], False, 0)
+        passes(10)
+        assert len(sent) == 7
 
 
 # Of this process: a sweep would find those of a test beside it, too.

@@ -1,15 +1,22 @@
 """What the options of a run make of its plan."""
 
+import os
 import signal
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from mingle_hooks.errors import UsageError
+from mingle_hooks.errors import FactsError, UsageError
+from mingle_hooks.files import write_new
+from mingle_hooks.net.addresses import hostname
 from mingle_hooks.run import request, starters
+from mingle_hooks.run.messages import Silence
 from mingle_hooks.run.request import Options
 from mingle_hooks.settings import load
 
+KEY = "0123456789abcdef" * 4
 ONE = "a run on all 4 hosts; saw 1 \\(--nodes\\); try no --nodes, --spares 3"
 
 
@@ -84,3 +91,73 @@ def test_options_become_the_plan() -> None:
     assert (plan.join_s, plan.stall_s, plan.warn_signal) == (5.0, 20.0, signal.SIGUSR2)
     with pytest.raises(UsageError, match="USR1, USR2, HUP, INT, TERM, QUIT; saw KILL"):
         request._plan(Options(warn_signal="KILL"), load({}, {}), starters.TABLE[0], job)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., request.Request]:
+    """Ask for a run of COMMAND in a home with a key, with these variables and settings."""
+    (tmp_path / "mingle").mkdir()
+    write_new(f"{tmp_path}/mingle/key", KEY.encode())
+
+    def ask(line: str, options: Options, environ: dict[str, str] | None = None, **settings: object) -> request.Request:
+        monkeypatch.setattr(
+            os,
+            "environ",
+            {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "PATH": str(tmp_path), **(environ or {})},
+        )
+        words = ("--verbatim",) if settings.pop("verbatim", False) else ("--quiet",)
+        return request.plan_request(tuple(line.split()), options, settings, words)
+
+    return ask
+
+
+def test_what_is_asked_for_is_a_request(asked: Callable[..., request.Request]) -> None:
+    two, here = Options(hosts="a,b", silence="20"), (hostname(),)
+    usual = asked("true -v", two)
+    assert (usual.plan.hosts, usual.starter.name, usual.is_of_job, usual.id) == (("a", "b"), "ssh", False, None)
+    assert (usual.command, usual.exec_options, usual.silence) == (("true", "-v"), ("--quiet",), Silence(20.0, 600.0))
+    assert (len(usual.key or ""), usual.options) == (64, two)
+    assert usual.keys == (KEY.encode(), (usual.key or "").encode())
+    own = asked("true", two, {"MINGLE_KEY": KEY[::-1]}, id="7")
+    assert (own.key, own.keys, own.id) == (None, (KEY[::-1].encode(),), "7")
+    assert asked("true", two, insecure=True).key is None
+    mpi = asked("mpirun -n 2 true", two)
+    assert (mpi.plan.hosts, mpi.starter.name, mpi.is_of_job) == (here, "local", True)
+    assert mpi.exec_options == ("--quiet", "--verbatim")
+    verbatim = asked("mpirun -n 2 true", two, verbatim=True)
+    assert (verbatim.plan.hosts, verbatim.is_of_job, verbatim.exec_options) == (("a", "b"), False, ("--verbatim",))
+    for nodes in (None, "1"):
+        alone = asked("true", Options(nodes=nodes), alone=True)
+        assert (alone.plan.hosts, alone.plan.slots, alone.starter.name, alone.job.own) == (here, (1,), "local", here[0])
+    inside = asked("true", Options(), {"MINGLE_RUN": '{"nodes":1,"node_rank":0,"job_id":"7"}'})
+    assert (inside.plan.hosts, inside.starter.name) == (here, "local")
+
+
+NOT_ALONE = (Options(hosts="a"), Options(nodes="2"), Options(spares="1"))
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "settings", "wrong"),
+    [
+        (
+            Options(),
+            {},
+            {},
+            "to train on; saw no job here; try mingle run --hosts",
+        ),
+        *((options, {}, {"alone": True}, "with --alone; saw --hosts, --nodes or") for options in NOT_ALONE),
+        (Options(), {"MINGLE_RUN": '{"nodes":2,"node_rank":0,"job_id":"7"}'}, {}, "a command of a run on 2 nodes"),
+        (Options(hosts="a,b", start_option=("-v",)), {}, {}, "a starter that takes options"),
+        (Options(hosts="a,b", warn="60"), {}, {}, "a time limit to warn about; saw none from the scheduler"),
+        (Options(hosts="a,b", restarts="1001"), {}, {}, "from 0 to 1000; saw .1001. .--restarts."),
+    ],
+)
+def test_what_cannot_be_run_is_refused(
+    asked: Callable[..., request.Request],
+    options: Options,
+    environ: dict[str, str],
+    settings: dict[str, object],
+    wrong: str,
+) -> None:
+    with pytest.raises((UsageError, FactsError), match=wrong):
+        asked("true", options, environ, **settings)
