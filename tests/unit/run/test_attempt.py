@@ -66,44 +66,35 @@ def test_the_warning_and_the_limit_are_due_once() -> None:
     assert (its.due, stopping(FOREVER).due, stopping(FOREVER).end_at) == (7.0, None, float("inf"))
 
 
-@pytest.mark.parametrize(
-    ("plan", "number", "warnings"),
-    [
-        (LIMITED, USR1, [82_901, 86_039, 86_040, 86_160, 86_161]),
-        (LIMITED, TERM, []),
-        (LIMITED._replace(warn_signal=TERM), TERM, [86_040, 86_160]),
-        (LIMITED._replace(warn_signal=HUP, warn_at_s=None), HUP, []),
-        (FOREVER, USR1, [101, 82_900, 82_901, 86_039, 86_040, 86_160, 86_161]),
-    ],
-)
-def test_a_signal_is_the_warning_near_its_time_or_if_it_ends_nothing(
-    plan: Plan, number: int, warnings: list[int]
-) -> None:
-    for at in (101, 82_900, 82_901, 86_039, 86_040, 86_160, 86_161):
-        its = stopping(plan)
-        assert its.is_warning(number, at) is its.was_warned is (at in warnings)
-        assert its.is_warning_due(99_999) is (plan.warn_at_s is not None and at not in warnings)
+def test_a_signal_is_the_warning_near_its_time_or_if_it_ends_nothing() -> None:
+    times = (101, 82_900, 82_901, 86_039, 86_040, 86_160, 86_161)
+    for plan, number, warnings in (
+        (LIMITED, USR1, times[2:]),
+        (LIMITED, TERM, ()),
+        (LIMITED._replace(warn_signal=TERM), TERM, (86_040, 86_160)),
+        (LIMITED._replace(warn_signal=HUP, warn_at_s=None), HUP, ()),
+        (FOREVER, USR1, times),
+    ):
+        for at in times:
+            its = stopping(plan)
+            assert its.is_warning(number, at) is its.was_warned is (at in warnings)
+            assert its.is_warning_due(99_999) is (plan.warn_at_s is not None and at not in warnings)
 
 
-@pytest.mark.parametrize(
-    ("number", "now", "status", "got", "is_cut_short"),
-    [
-        (TERM, 86_498, None, 143, False),
-        (TERM, 86_499, None, 75, False),
-        (INT, 86_499, 141, 141, False),
-        (TERM, 86_110, None, 75, True),  # from here on after the warning
-        (INT, 86_110, None, 130, False),
-        (TERM, 86_110, 143, 143, False),
-        (HUP, 86_110, None, 129, True),
-    ],
-)
-def test_the_first_request_to_stop_counts(
-    number: int, now: float, status: int | None, got: int, *, is_cut_short: bool
-) -> None:
-    its = stopping()
-    assert now > 86_110 or (its.is_warning_due(86_100), its.is_cut_short) == (True, True)
-    assert [its.stop(number, now, status), its.stop(USR1, now)] == [True, False]
-    assert (its.request, its.is_cut_short) == (StopRequest(number, got), is_cut_short)
+@pytest.mark.parametrize("was_warned", [False, True])
+def test_the_first_request_to_stop_counts(*, was_warned: bool) -> None:
+    for number, now, status, got, is_cut_short in (
+        (TERM, 86_498, None, 75 if was_warned else 143, True),
+        (TERM, 86_499, None, 75, True),
+        (INT, 86_499, None, 130, False),
+        (HUP, 86_499, None, 129, True),
+        (INT, 86_499, 141, 141, True),
+        (TERM, 86_499, 143, 143, False),
+    ):
+        its = stopping()
+        assert (its.is_warning_due(86_100 if was_warned else 0), its.is_cut_short) == (was_warned, was_warned)
+        assert [its.stop(number, now, status), its.stop(USR1, now)] == [True, False]
+        assert (its.request, its.is_cut_short) == (StopRequest(number, got), was_warned and is_cut_short)
 
 
 def test_a_signal_that_hosts_notice_at_different_times_is_one() -> None:
@@ -184,19 +175,15 @@ def test_the_end_of_a_command_is_a_cause() -> None:
     assert {attempt.cause_of_end(end, "b", 1, 2.0).status for end in ends} == kept
 
 
-@pytest.mark.parametrize(
-    ("exception", "tail", "what"),
-    [
-        ("ValueError: 0xAf1 at 17", "ignored", ("ValueError: 0 at 0",)),
-        ("", "1\n2\n\n 3 \n4\n5\n6x\n", ("0", "0", "0", "0", "0x")),
-        ("", "a\nTraceback of 7\nb\nc\nd\ne\nf\nError\n", ("Traceback of 0", "b", "c", "d", "e")),
-        ("", "a\nan Error\nb\n", ("an Error", "b")),
-    ],
-)
-def test_two_failures_are_alike_by_exception_or_error_or_last_lines(
-    exception: str, tail: str, what: tuple[str, ...]
-) -> None:
-    assert CAUSE._replace(exception=exception, tail=tail, signal=6, is_oom=True).likeness == (1, 6, True, what)
+def test_two_failures_are_alike_by_exception_or_error_or_last_lines() -> None:
+    for exception, tail, what in (
+        ("ValueError: 0xAf1 at 17", "ignored", ["ValueError: 0 at 0"]),
+        ("", "1\n2\n\n 3 \n4\n5\n6x\n", ["0", "0", "0", "0", "0x"]),
+        ("", "a\nTraceback of 7\nb\nc\nd\ne\nf\nError\n", ["Traceback of 0", "b", "c", "d", "e"]),
+        ("", "a\nan Error\nb\n", ["an Error", "b"]),
+    ):
+        cause = CAUSE._replace(exception=exception, tail=tail, signal=6, is_oom=True)
+        assert cause.likeness == (1, 6, True, tuple(what))
 
 
 def failed(kind: Any = "ended", rank: int | None = 1, **its: Any) -> tuple[str, dict[str, Any]]:

@@ -133,31 +133,17 @@ def test_what_is_asked_for_is_a_request(asked: Callable[..., request.Request]) -
     assert (inside.plan.hosts, inside.starter.name) == (here, "local")
 
 
-NOT_ALONE = (Options(hosts="a"), Options(nodes="2"), Options(spares="1"))
-
-
-@pytest.mark.parametrize(
-    ("options", "environ", "settings", "wrong"),
-    [
-        (
-            Options(),
-            {},
-            {},
-            "to train on; saw no job here; try mingle run --hosts",
-        ),
-        *((options, {}, {"alone": True}, "with --alone; saw --hosts, --nodes or") for options in NOT_ALONE),
-        (Options(), {"MINGLE_RUN": '{"nodes":2,"node_rank":0,"job_id":"7"}'}, {}, "a command of a run on 2 nodes"),
+def test_what_cannot_be_run_is_refused(asked: Callable[..., request.Request]) -> None:
+    within = {"MINGLE_RUN": '{"nodes":2,"node_rank":0,"job_id":"7"}'}
+    for options, environ, settings, wrong in (
+        (Options(), {}, {}, "to train on; saw no job here; try mingle run --hosts"),
+        (Options(hosts="a"), {}, {"alone": True}, "with --alone; saw --hosts, --nodes or"),
+        (Options(nodes="2"), {}, {"alone": True}, "with --alone; saw --hosts, --nodes or"),
+        (Options(spares="1"), {}, {"alone": True}, "with --alone; saw --hosts, --nodes or"),
+        (Options(), within, {}, "a command of a run on 2 nodes"),
         (Options(hosts="a,b", start_option=("-v",)), {}, {}, "a starter that takes options"),
         (Options(hosts="a,b", warn="60"), {}, {}, "a time limit to warn about; saw none from the scheduler"),
         (Options(hosts="a,b", restarts="1001"), {}, {}, "from 0 to 1000; saw .1001. .--restarts."),
-    ],
-)
-def test_what_cannot_be_run_is_refused(
-    asked: Callable[..., request.Request],
-    options: Options,
-    environ: dict[str, str],
-    settings: dict[str, object],
-    wrong: str,
-) -> None:
-    with pytest.raises((UsageError, FactsError), match=wrong):
-        asked("true", options, environ, **settings)
+    ):
+        with pytest.raises((UsageError, FactsError), match=wrong):
+            asked("true", options, environ, **settings)

@@ -17,9 +17,8 @@ ROSTER = tuple(Member(n, host, f"10.0.0.{n + 1}", 1) for n, host in enumerate("a
 
 
 def view(rank: int, size: int = 3) -> View:
-    return View(
-        World("a", size, size, "10.0.0.1", 1, "", ROSTER[:size]), Assignment(rank, 1, 0, "10.0.0.9"), "node", {}
-    )
+    world = World("a", size, size, "10.0.0.1", 1, f"{size}", ROSTER[:size])
+    return View(world, Assignment(rank, 1, 0, "10.0.0.9"), "node", {})
 
 
 def test_the_first_member_runs_what_the_others_are_agents_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,18 +29,9 @@ def test_the_first_member_runs_what_the_others_are_agents_of(monkeypatch: pytest
     assert start.run_together(("true",), spec, view(0), ("--id=7",)) == 5
     (request,) = asked
     hosts, agreed, starter = ("a", "a.2", "b"), request.agreed, request.starter
-    assert isinstance(request, Request)
-    assert request == Request(
-        plan=Plan(hosts, (1, 1, 1), least=3, most=3, grace_s=28.0, join_s=99.0),
-        starter=starter,
-        job=Allocation(hosts, (1, 1, 1), own="a"),
-        command=("true",),
-        exec_options=("--id=7",),
-        settings=spec.settings,
-        id="7",
-        agreed=agreed,
-        keys=(KEY.encode(),),
-    )
+    plan, job = Plan(hosts, (1, 1, 1), 3, 3, grace_s=28.0, join_s=99.0), Allocation(hosts, (1, 1, 1), own="a")
+    expected = Request(plan, starter, job, ("true",), ("--id=7",), spec.settings)
+    assert request == expected._replace(id="7", agreed=agreed, keys=(KEY.encode(),))
     assert (starter.name, starter.kill_wait_s, starter.environment, starter.launches(request.job, hosts, ())) == (
         "given",
         30.0,
