@@ -3,9 +3,12 @@
 import math
 import os
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.gathering import no_descriptor_left
@@ -14,7 +17,7 @@ from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import agent as agents, hub, messages
 from mingle_hooks.run.hub import Hub
-from mingle_hooks.run.launching import Sockets
+from mingle_hooks.run.launching import IP_PKTINFO, Sockets
 from mingle_hooks.run.machine import Alive, Event, Isolated, Joined, Lost, Paused, Quiet
 from mingle_hooks.run.messages import AGENT, WELCOME, Join, Link, Silence
 from mingle_hooks.run.starters import Place
@@ -233,6 +236,54 @@ def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_no_earlier_one
         scene.passes(5)
         beat(1, 1)  # an old one, which somebody has kept
         assert scene.kinds()[5:] == [Quiet]
+
+
+@pytest.mark.parametrize(("count", "parts"), [(64, 1), (65, 10)])
+def test_heartbeats_to_many_agents_are_spread_over_the_interval(count: int, parts: int) -> None:
+    """Each agent's first heartbeat is answered at once."""
+    now, heard, numbers = [100.0], list[int](), [*range(count)]
+    with Loop(lambda: now[0]) as loop, ExitStack() as stack:
+        ours, theirs = (stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2))
+        for sock in (ours, theirs):
+            sock.bind(("127.0.0.1", 0))
+            sock.settimeout(0)
+        its = hub.Heartbeats(loop, cast("Any", SimpleNamespace(datagrams=[ours])), SECRET, 1.0)
+
+        def answers(*beats: tuple[int, int], after_s: float = 0.0) -> list[int]:
+            for beat in beats:
+                theirs.sendto(messages.pack_heartbeat(SECRET, AGENT, messages.Heartbeat(*beat)), ours.getsockname())
+            now[0] += after_s
+            loop.turn(0)
+            return [number for (number, _), *_ in messages.heartbeats(theirs, SECRET, messages.RUNNER)]
+
+        for number in numbers:
+            its.expect(number, lambda number=number: heard.append(number))  # type: ignore[misc]
+        assert answers(*((number, 7) for number in numbers)) == heard == numbers
+        assert answers((0, 7), (0, 6), (0, 8), (count, 1)) == []
+        assert heard == [*numbers, 0]
+        answers(after_s=1.0)  # the first beat was before any came
+        rounds = [answers(after_s=1 / parts) for _ in range(parts)]
+        assert sorted(chain(*rounds)) == numbers
+        assert {number % parts == beat[0] % parts for beat in rounds for number in beat} == {True}
+        its.probe(3)
+        its.probe(count)
+        assert answers() == [3]
+        its.forget(3)
+        assert 3 not in chain(*(answers((3, 9), after_s=1 / parts) for _ in range(parts)))
+
+
+def test_an_answer_comes_from_the_address_that_was_asked() -> None:
+    """The kernel chooses the interface itself for IPv4; IPv6's may be of one link."""
+    local, there = bytes((192, 0, 2, 1)), bytes((192, 0, 2, 9))
+    four = (socket.IPPROTO_IP, IP_PKTINFO, struct.pack("@I", 7) + local + there)
+    six = (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, bytes(15) + b"\1" + struct.pack("@I", 7))
+    other = (socket.IPPROTO_IP, IP_PKTINFO + 1, four[2])
+    for control, expected in (
+        ([other, four, six], [(*four[:2], bytes(4) + local + bytes(4))]),
+        ([(socket.SOL_SOCKET, *four[1:]), six, four], [six]),
+        ([(*four[:2], four[2] + b"x"), (*six[:2], six[2][1:]), (six[0], six[1] + 1, six[2]), other], []),
+    ):
+        assert hub._from_same_address(control) == expected
 
 
 def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(scene: Scene) -> None:

@@ -13,7 +13,7 @@ from support.gathering import until
 from mingle_hooks.errors import LimitError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.run import output
-from mingle_hooks.run.messages import OUT
+from mingle_hooks.run.messages import ERR, OUT
 from mingle_hooks.run.output import FileWriter, Output, label_lines as labelled
 
 
@@ -91,6 +91,49 @@ def test_what_waits_for_a_reader_is_bounded(pipes: Pipes) -> None:
     assert pipes.held == [True]
     assert pipes.read() == (b"a: " + line) * written
     assert pipes.held == [True, False]
+
+
+def test_a_terminal_has_coloured_labels_unless_none_are_wanted(pipes: Pipes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "isatty", lambda descriptor: descriptor == output.STDOUT)
+    plain = [f"{number}: " for number in range(7)]
+    coloured = [
+        f"\x1b[{colour}m{label}\x1b[0m" for colour, label in zip((36, 33, 32, 35, 34, 31, 36), plain, strict=True)
+    ]
+    for no_color, shown in (("", coloured), ("1", plain)):
+        monkeypatch.setenv("NO_COLOR", no_color)
+        for number, label in enumerate(plain):
+            pipes.output.begin(number, label, number)
+            pipes.output.take(number, ERR, b"e\n")
+            pipes.output.take(number, OUT, b"o\n")
+        assert pipes.read().decode() == "".join(f"{label}o\n" for label in shown)
+        assert os.read(pipes.err, 4096).decode() == "".join(f"{label}e\n" for label in plain)
+
+
+def test_one_file_for_both_streams_is_written_in_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as file, Loop() as loop:
+        monkeypatch.setattr(output, "STDOUT", file.fileno())
+        monkeypatch.setattr(output, "STDERR", file.fileno())
+        made = Output(loop, pytest.fail, pytest.fail)
+        made.begin(0, "a: ", 0)
+        for kind, data in ((OUT, b"one\n"), (ERR, b"two\n"), (OUT, b"x" * output.LONGEST_LINE), (ERR, b"rest")):
+            made.take(0, kind, data)
+        made.begin(0, "", 0)
+        made.show("four\n")
+        lines = ["a: one", "a: two", f"a: {'x' * output.LONGEST_LINE}", "a: rest", "four", ""]
+        assert (made.waiting_bytes, made.files.taken_bytes) == (len("\n".join(lines)), 0)
+        until(loop, lambda: not made.waiting_bytes)
+        made.files.close()
+        assert (made.taken_bytes, (tmp_path / "out").read_text().split("\n")) == (len("\n".join(lines)), lines)
+
+
+def test_what_waits_for_a_reader_that_goes_is_dropped(pipes: Pipes) -> None:
+    pipes.output.begin(0, "", 0)
+    pipes.output.take(0, OUT, b"x" * (3 << 20))
+    assert pipes.output.taken_bytes + pipes.output.waiting_bytes == 3 << 20
+    assert 0 < pipes.output.waiting_bytes < 3 << 20
+    os.close(pipes.out)
+    pipes.loop.turn(0)
+    assert (pipes.gone, pipes.output.waiting_bytes, pipes.output.give_up()) == ([True], 0, 0)
 
 
 def test_a_reader_that_goes_is_reported_once(pipes: Pipes) -> None:
