@@ -47,7 +47,15 @@ ENDED = messages.Ended(0, 0, None, formed=False, is_oom=True, tail="", exception
                 "umask": (-1, 0o1000),
                 "facts": ([], None),
                 "command": ([LONGEST + "x"], ["a\0"], ["\ud800"], [1], "true"),
-                "environ": ({"": "b"}, {"A=": "b"}, {"A": 1}, {"A": "\0"}, {"A\0": ""}, {"A": LONGEST + "x"}, []),
+                "environ": (
+                    {"A": "b", "": "b"},
+                    {"A": "b", "A=": "b"},
+                    {"A": 1},
+                    {"A": "\0"},
+                    {"A\0": ""},
+                    {"A": LONGEST + "x"},
+                    [],
+                ),
                 "directory": ("", "a/b", "/\0", None),
             },
         ),
@@ -117,6 +125,19 @@ def test_a_heartbeat_of_this_run_and_side_is_taken_and_nothing_else() -> None:
             theirs.send(data)
         found = [(heartbeat, control) for heartbeat, control, _ in messages.heartbeats(ours, KEY, AGENT)]
     assert found == [(Heartbeat(7, 1 << 40), []), (Heartbeat(8, 3), [])]
+
+
+def test_an_answer_that_nobody_listens_is_no_end_of_heartbeats() -> None:
+    with ExitStack() as stack:
+        ours, gone, back = (stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(3))
+        gone.bind(("127.0.0.1", 0))
+        ours.connect(there := gone.getsockname())
+        ours.settimeout(0)
+        gone.close()
+        ours.send(b"")
+        back.bind(there)
+        back.sendto(messages.pack_heartbeat(KEY, AGENT, Heartbeat(7, 1)), ours.getsockname())
+        assert [heartbeat for heartbeat, *_ in messages.heartbeats(ours, KEY, AGENT)] == [Heartbeat(7, 1)]
 
 
 TCP, UDP = socket.SOCK_STREAM, socket.SOCK_DGRAM
