@@ -167,80 +167,16 @@ def test_one_port_is_opened_in_all_kinds_and_families(monkeypatch: pytest.Monkey
             messages.open_listeners((0,))
 
 
-class Pair:
-    """A runner's and an agent's end, or one of them and a plain socket; `said` has what comes, and why they end."""
-
-    def __init__(self, only: str = "runner agent") -> None:
-        self.loop = Loop()
-        self.said: list[tuple[object, ...]] = []
-        self.socks = dict(zip(("agent", "runner"), socket.socketpair(), strict=True))
-        self.links: dict[str, Link] = {}
-        for name in ("runner", "agent"):
-            self.socks[name].settimeout(0)
-            if name in only:
-                self.links[name] = self._link(name)
-
-    def _link(self, name: str) -> Link:
-        def note(*what: object) -> None:
-            self.said.append((name, *what))
-
-        link = Link(self.loop, self.socks[name], KEY, is_runner=name == "runner", on_end=note)
-        link.on_message = lambda kind, body: note(kind, body) if not link.takes_ping(kind) else note(kind)
-        link.on_output, link.on_proved = note, lambda: note("proved")
-        return link
-
-    def turn(self) -> list[tuple[object, ...]]:
-        """Serve what is ready; return what has come meanwhile."""
-        for _ in range(20):
-            self.loop.turn(0)
-        found, self.said = self.said, []
-        return found
-
-    def close(self) -> None:
-        for end in (*self.links.values(), *self.socks.values(), self.loop.poller):
-            end.close()
-
-
-def test_both_sides_prove_the_key_before_either_says_more() -> None:
-    with closing(Pair()) as pair:
-        runner, agent = pair.links["runner"], pair.links["agent"]
-        for link in (runner, agent):
-            link.send_message(messages.LEAVE, {"status": 1})  # nobody is known yet
-        assert pair.turn() == [("agent", "proved")]
-        agent.send_record(Join("a", 0, 7, is_output=True))
-        agent.send_output(messages.OUT, b"one\n", b"x" * 100_000)  # more than a stranger may send
-        runner.send_record(messages.Leave(3))
-        joined = {"host": "a", "local": 0, "pid": 7, "output": True}
-        output = ("runner", 32, b"one\n" + b"x" * 100_000)
-        assert sorted(pair.turn(), key=str) == [("agent", 25, {"status": 3}), ("runner", 16, joined), output]
-        for _ in range(3):
-            runner.ping()
-        assert pair.turn() == [("agent", messages.PING), ("runner", messages.PONG)]
-        runner.ping()
-        assert pair.turn() == [("agent", messages.PING), ("runner", messages.PONG)]
-        runner.send_message(messages.LEAVE, {"text": "x" * 100_000})
-        assert len(pair.turn()) == 1
-        runner.send_output(messages.OUT, b"no agent gets any")
-        assert pair.turn() == [("agent", "wrong MAC"), ("runner", "it closed the connection")]
-
-
-NONCE = encode({"nonce": "00" * wire.NONCE_BYTES})
-HELLO, CHALLENGE = frame(1, NONCE), frame(2, NONCE)
-
-
-@pytest.mark.parametrize(
-    ("side", "data", "said"),
-    [
-        ("runner", HELLO + frame(messages.OUT, b"line\n"), ["wrong MAC"]),
-        ("runner", CHALLENGE, ["not a greeting"]),
-        ("agent", HELLO, ["not a greeting"]),
-        ("agent", CHALLENGE + CHALLENGE, ["proved", "wrong MAC"]),
-    ],
-)
-def test_a_peer_that_does_not_greet_or_prove_is_dropped(side: str, data: bytes, said: list[str]) -> None:
-    with closing(Pair(side)) as pair:
-        pair.socks["agent" if side == "runner" else "runner"].send(data)
-        assert ([what for _, what in pair.turn()], pair.links[side].closed) == (said, True)
+def test_output_before_a_proof_of_the_key_ends_the_connection() -> None:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(0)
+    said: list[object] = []
+    with Loop() as loop, closing(theirs):
+        link = Link(loop, ours, KEY, is_runner=True, on_end=said.append)
+        link.on_output = lambda *output: said.append(output)
+        theirs.send(frame(messages.HELLO, encode({"nonce": "00" * wire.NONCE_BYTES})) + frame(messages.OUT, b"line\n"))
+        loop.turn(0)
+    assert said == ["wrong MAC"]
 
 
 def test_mingle_exec_reports_its_world_once() -> None:
