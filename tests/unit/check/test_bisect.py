@@ -1,6 +1,7 @@
 """Who makes a command fail, found out by made-up failures."""
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from itertools import combinations
@@ -8,8 +9,10 @@ from itertools import combinations
 import pytest
 
 from mingle_hooks.check import session
+from mingle_hooks.check.report import Finding
 from mingle_hooks.check.session import MOST_RUNS, Trials, Verdict, bisect
-from mingle_hooks.run.request import Options
+from mingle_hooks.errors import UsageError
+from mingle_hooks.run.request import Options, Request
 
 Passes = Callable[[tuple[str, ...]], bool]
 
@@ -106,3 +109,96 @@ def test_a_run_that_a_signal_ends_has_failed_with_the_status_of_a_shell(
     found = Trials(("true",), options, {}, notes.append).findings(("node1", "node2"))
     assert notes[0].startswith(f"run 1 on node[1-2]: failed with status {status} after ")
     assert [(finding.exclude, finding.remedy[:6]) for finding in found] == [((), "user: ")]
+
+
+@pytest.mark.parametrize(
+    ("some", "passes", "runs", "outcome", "culprits"),
+    [
+        ("abcdefgh", failing("c"), "abcdefgh abcd ab cd h c c abdefgh", "found", "c"),
+        ("abcdefgh", needs_two(failing("c")), "abcdefgh abcd ab cd h fh cd ac ad abdefgh", "found", "c"),
+        ("abcde", failing("d", in_company=True), "abcde ab cde e c de d de ad ae abce", "found", "d"),
+        ("abcdef", failing(pairs=(("b", "e"),)), "abcdef abc def adef bcdef bdef bd bef be be ab ae abcdf",
+         "found", "be"),
+        ("abcdef", failing("a", "f"), "abcdef abc f df bf ef d a a bcdef bc def e f bcde", "found", "a f"),
+        ("abcd", failing("a", "c", in_company=True), "abcd ab d a b ab ad bd bcd cd c cd bc", "found", "a c"),
+        ("abcd", needs_two(failing(pairs=(("a", "c"),))), "abcd ab cd acd ac ac bc abd", "found", "ac"),
+        ("abcdef", lambda some: not {*"abf"} <= {*some},
+         "abcdef abc def adef bcdef abdef abd abef abe abf", "unsteady", "f"),
+        ("abc", lambda _some: False, "abc c bc ac b ab a a", "everywhere", ""),
+        ("ab", failing("a", "b", in_company=True), "ab b a ab", "found", "ab"),
+    ],
+)  # fmt: skip
+def test_which_runs_a_search_makes(some: str, passes: Passes, runs: str, outcome: str, culprits: str) -> None:
+    """In halves, then beside others; a failure is confirmed, and what is left out is run."""
+    made: list[str] = []
+
+    def run(on: tuple[str, ...]) -> bool:
+        made.append("".join(on))
+        return passes(on)
+
+    found = bisect(tuple(some), run)
+    named = ["".join(culprit) for culprit in found.culprits] or ["".join(found.suspects)]
+    assert (" ".join(made), found.outcome, " ".join(named)) == (runs, outcome, culprits)
+    assert (found.runs, found.failed) == (len(made), sum(not passes(tuple(on)) for on in made))
+
+
+@pytest.mark.parametrize(("bad", "outcome"), [("abcdefgh", "found"), ("abcdefghi", "unsteady")])
+def test_up_to_eight_are_found_one_after_another(bad: str, outcome: str) -> None:
+    assert bisect(tuple("abcdefghijklmnopqrst"), failing(*bad)).outcome == outcome
+
+
+def test_a_run_has_its_hosts_alone_and_its_output_on_stderr(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A run that mingle itself cannot make has failed."""
+
+    def run(request: Request) -> int:
+        plan = request.plan
+        os.write(1, f"{plan.hosts} {plan.slots} {plan.least} {plan.most} {request.settings.quiet}\n".encode())
+        if "node2" in plan.hosts:
+            raise ValueError("a\nbug")
+        return 0
+
+    monkeypatch.setattr(session, "run_command", run)
+    notes: list[str] = []
+    options = Options(hosts="node1,node2", limit="10m")
+    (finding,) = Trials(("false", "x"), options, {}, notes.append).findings(("node1", "node2"))
+    out, err = capfd.readouterr()
+    assert (out, err.splitlines()[:3]) == (
+        "",
+        [
+            "('node1', 'node2') (1, 1) 2 2 True",
+            "mingle check: a\\nbug",
+            "('node2',) (1,) 1 1 True",
+        ],
+    )
+    assert [re.sub(r"after 0\.\d s", "", note) for note in notes] == [
+        "run 1 on node[1-2]: failed with status 70 ",
+        "run 2 on node2: failed with status 70 ",
+        "run 3 on node1: passed ",
+        "run 4 on node2: failed with status 70 ",
+    ]
+    remedy = "user: leave it out, and report it to an admin"
+    text = "node2: `false x` fails with it, and passes without it (in 3 of 4 runs)"
+    assert finding == Finding("node", ("node2",), text, ("node2",), remedy=remedy)
+
+
+def test_an_interrupted_run_ends_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, int]] = []
+
+    def wait(pid: int, options: int) -> tuple[int, int]:
+        made.append((pid, options))
+        if len(made) == 1:
+            raise KeyboardInterrupt
+        return pid, 0
+
+    monkeypatch.setattr(os, "waitpid", wait)
+    monkeypatch.setattr(os, "kill", lambda *call: made.append(call))
+    with pytest.raises(KeyboardInterrupt):
+        session._wait(7)
+    assert made == [(7, 0), (7, signal.SIGTERM), (7, 0)]
+
+
+def test_a_command_that_reaches_the_hosts_by_itself_is_not_tried() -> None:
+    with pytest.raises(UsageError, match="mpirun, which reaches the hosts by itself"):
+        Trials(("mpirun", "true"), Options(hosts="node1,node2"), {}, print)

@@ -4,15 +4,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from itertools import combinations
+from itertools import combinations, count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.check_reports import host
+from support.gathering import Clock, until
+from support.running import children
 
-from mingle_hooks.check import report
-from mingle_hooks.check.report import Address, Host, Measured, Pair, Report, parse_report_host
+from mingle_hooks.check import report, session as session_of
+from mingle_hooks.check.report import Address, Host, Measured, Network, Pair, Report, parse_report_host
 from mingle_hooks.check.session import (
     CheckRequest,
     ProbeListener,
@@ -22,7 +24,9 @@ from mingle_hooks.check.session import (
     assemble_report as assembled,
     check_request,
     datagram_rounds as datagrams,
+    mbits,
     other_hosts,
+    probe_orders,
     probe_rounds,
     shared_networks as shared,
     transfer_rounds,
@@ -31,9 +35,10 @@ from mingle_hooks.check.session import (
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, body_of
 from mingle_hooks.run import starters
+from mingle_hooks.run.agent import Approach
 from mingle_hooks.run.launching import Sockets
-from mingle_hooks.run.messages import JOIN, Join, Leave, Welcome
-from mingle_hooks.run.starters import Allocation
+from mingle_hooks.run.messages import JOIN, KEY, Join, Leave, Link, Welcome
+from mingle_hooks.run.starters import Allocation, Launch
 from mingle_hooks.settings import load
 
 COUNT = datagrams(2)
@@ -90,8 +95,8 @@ def test_losses_prove_nothing_if_an_end_is_doubtful(met: Measured, late_ms: int,
 
 def test_what_a_host_drops_itself_is_not_lost_on_the_way() -> None:
     """As long as that is all of it."""
-    its = found(COMPLETE, came=COUNT - 5, dropped=7)
-    assert (its.pairs, len(its.unknown), its.hosts[0].dropped) == ((), 1, 7)
+    its = found(COMPLETE, came=COUNT - 5, dropped=5)
+    assert (its.pairs, len(its.unknown), its.hosts[0].dropped) == ((), 1, 5)
     its = found(COMPLETE, came=COUNT - 5, dropped=4)
     assert ([ends(pair) for pair in its.pairs], its.unknown) == ([(COUNT, COUNT, COUNT, COUNT - 5)], ())
 
@@ -394,4 +399,149 @@ def test_a_check_of_more_hosts_has_more_time(count: int, timeout_s: float) -> No
     """Unless --timeout gives it."""
     hosts = f"n[1-{count}]"
     assert check_request({}, hosts, None, None, is_bandwidth=False).timeout_s == timeout_s
-    assert check_request({}, hosts, "7", None, is_bandwidth=False).timeout_s == 7.0
+    its = check_request({}, hosts, "7", "9", is_bandwidth=True)
+    assert (its.timeout_s, its.start_s, its.is_bandwidth) == (7.0, 9.0, True)
+
+
+def test_who_meets_whom_and_when() -> None:
+    """All in a tournament, or the next host and some farther ones; transfers go along a ring."""
+    assert (probe_rounds(1), probe_rounds(2), [datagrams(count) for count in (8, 9)]) == (((),), (((0, 1),),), [20, 10])
+    assert probe_rounds(4) == (((1, 2), (0, 3)), ((0, 1), (2, 3)), ((2, 0), (3, 1)))
+    ends = [(turn[0], turn[-1], len(turn)) for turn in probe_rounds(65)]
+    assert ends == [((0, step), (64, step - 1), 65) for step in (1, 3, 8, 23)]
+    assert (other_hosts(64), transfer_rounds(2)) == (None, (((0, 1),), ((1, 0),)))
+    four = ((0, 1), (2, 3)), ((1, 0), (3, 2)), ((1, 2), (3, 0)), ((2, 1), (0, 3))
+    five = (*four[:2], ((1, 2), (3, 4)), ((2, 1), (4, 3)), ((4, 0),), ((0, 4),))
+    assert (transfer_rounds(4), transfer_rounds(5)) == (four, five)
+
+
+def test_each_probe_is_told_the_ways_to_its_peers() -> None:
+    """Not to one without a port or an address of its own there; the last turn of five leaves out the kernel's port."""
+
+    def its(number: int, mtu: int | None = 1500, port: int = 20_000) -> Host:
+        ends = (f"10.0.0.{number}", mtu, port, number), ("10.1.0.1", 1500, 20_000, 0)
+        made = (Address("e", "ethernet", ip, 24, mtu, None, port, free) for ip, mtu, port, free in ends)
+        return Host(f"node{number}", hostname="own", addresses=tuple(made))
+
+    hosts = Host("node0"), its(1, 9000), its(2, None), its(3, 70_000), its(4, port=0), its(5), its(6, 70_000)
+    names, one = (tuple(f"{of}{n}" for n in (1, 2, 3, 4, 6)) for of in ("node", "10.0.0."))
+    shared_by_all = Network("same", names, ("10.1.0.1",) * 5), Network("one", names, one)
+    orders, turns = probe_orders(hosts, range(1, 7), shared_by_all)
+    found = {
+        (of, peer["number"]): [
+            peer[name] for name in ("turn", "begins", "network", "mine", "theirs", "mtu", "free_port")
+        ]
+        for of, order in orders.items()
+        for peer in order["peers"]
+    }
+    pairs = {(1, 6): (0, 9000), (1, 2): (1, 1500), (3, 1): (2, 9000), (6, 2): (2, 1500), (2, 3): (3, 1500)}
+    assert (turns, found) == (
+        5,
+        {
+            (a, b): [turn, begins, 1, f"10.0.0.{a}", f"10.0.0.{b}", mtu, b if turn < 4 else 0]
+            for (one, other), (turn, mtu) in {**pairs, (3, 6): (4, 65_535)}.items()
+            for begins, a, b in ((True, one, other), (False, other, one))
+        },
+    )
+    assert [row["number"] for row in orders[4]["names"]] == [3, 6, 5, 1, 2]
+
+
+def test_of_many_hosts_every_second_sends_multicast_and_the_first_turn_alone_tries_the_kernels_port() -> None:
+    hosts = tuple(
+        Host(f"n{n}", addresses=(Address("e", "ethernet", f"10.0.0.{n}", 24, 1500, None, 1, 2),)) for n in range(65)
+    )
+    orders, _ = probe_orders(hosts, range(65), shared(hosts))
+    assert [number for number, order in orders.items() if order["multicast"]] == [*range(0, 65, 2)]
+    turns = sorted((peer["turn"], peer["begins"], peer["free_port"]) for peer in orders[7]["peers"])
+    assert turns == [(turn, begins, 0 if turn else 2) for turn in range(4) for begins in (False, True)]
+
+
+def test_answers_become_hosts_and_pairs() -> None:
+    """By the second network, the only one on which both measured; more than was sent has not arrived."""
+    hosts = tuple(host(number, 5) for number in range(1, 6))
+    met = COMPLETE._replace(number=1, network=1, sent=5), COMPLETE._replace(network=1, sent=7, closed="late")
+    heard = [[[1, 1, 9]], [[0, 1, 2], [9, 9, 1]], []]
+    rows = [{"iface": "e", "hosts": [3, 0, 3], "fault": "f"}], [], [{"iface": "e", "hosts": [5], "fault": ""}]
+    counted: dict[int, Body] = {
+        n: {"time_ms": 5000, "met": [m._asdict() for m in met[n : n + 1]], "heard": heard[n], "dropped": 1 + n}
+        | {"multicast": rows[n]}
+        for n in range(3)
+    }
+    names = [[1, ["10.0.0.9"]], [5, None]]
+    answers: dict[int, Body] = {n: {"names": names, "own": None, "late_ms": 0} for n in (0, 1, 2)}
+    here = range(4)
+    its = assembled(hosts, here, shared(hosts), answers, counted, 4.0, {0: 4.5, 1: 4.25})
+    heard_of = report.Heard("e", ("node1", "node4"), "f")
+    known = {"own_name": None, "names": (report.Name("node2", ("10.0.0.9",)),)}
+    missing, end = "it started, then did not answer in time", pytest.approx(1.001)
+    assert its.hosts == (
+        hosts[0]._replace(**known, multicast=(heard_of,), clock=(0.5, end), dropped=1),
+        hosts[1]._replace(**known, multicast=(), clock=(0.75, end)),
+        hosts[2]._replace(missing=f"{missing}: hosts: no host of this check"),
+        hosts[3]._replace(missing=missing, is_late=True),
+        hosts[4],
+    )
+    pair = Pair("node1", "node2", "10.77.0.0/24", 5, 2, 7, 7, 100, None, "", "late")
+    assert (its.pairs, its.unknown) == ((), (pair,))
+    assert [network.hosts for network in its.networks] == [("node1", "node2")] * 2
+    counted[0]["dropped"] = counted[0]["met"][0]["sent"] = 0
+    answers[0]["late_ms"] = 2500
+    late = assembled(hosts, here, shared(hosts), answers, counted, 4.0, {0: 4.5, 1: 4.25})
+    assert (late.hosts[0].late_s, late.pairs, [its.sent for its in late.unknown]) == (2.5, (), [0])
+
+
+@pytest.mark.parametrize(
+    ("answer", "speed"),
+    [(None, None), ({"octets": 9_000_000, "ns": 0}, None), ({"octets": -1, "ns": 1}, None),
+     ({"octets": 9_000_001, "ns": 72_000}, 1_000_000), ({"octets": 0, "ns": 1}, 0)],
+)  # fmt: skip
+def test_the_speed_of_a_transfer(answer: Body | None, speed: int | None) -> None:
+    assert mbits(answer) == speed
+
+
+def test_a_session_talks_to_its_probe_until_it_closes() -> None:
+    """Over TCP; the probe stays, who is silent or gone is not waited for any longer than said."""
+    clock, told = Clock(), []
+    settings = load({}, {"iface": "lo,10.0.0.0/8", "port_range": "20000-20010"})
+    request = CheckRequest(starters.TABLE[0], Allocation(("node1", "node2"), (1, 1)), settings, 60.0)
+    with Loop(clock) as loop, closing(Session(loop, request)) as session:
+        environ = session._launching.environ
+        assert (environ[report.PORTS], environ[report.IFACE]) == ("20000-20010", "lo,10.0.0.0/8")
+        where, secret = (("127.0.0.1", session._launching.sockets.port),), Secret(bytes.fromhex(environ[KEY]))
+
+        def welcomed(_address: object, link: Link, welcome: Welcome) -> None:
+            told.append(welcome)
+            link.on_message = lambda kind, body: answer(link, kind, body)
+
+        def answer(link: Link, kind: int, body: Body) -> None:
+            told.append((kind, body))
+            if body:
+                link.send_message(report.ANSWER, {"to": body.get("do")})
+
+        with closing(Approach(loop, secret, where, Join("node2", 0, 1, is_output=False), welcomed)) as approach:
+            until(loop, lambda: told)
+            clock.ahead += 600
+            loop.turn(0)
+            assert session.gather({1: {"do": "x"}}, 20.0) == {1: {"to": "x"}}
+            assert session.gather({0: {"do": "y"}, 1: {"do": "z"}}, 0.05) == {1: {"to": "z"}}
+            assert told == [Welcome(1, where[0][1], 60_000), (report.ORDER, {"do": "x"}), (report.ORDER, {"do": "z"})]
+            loop.after(0.02, approach.close)
+            assert (session.gather({1: {}}, 20.0), [*session.listener.gone]) == ({}, [1])
+    assert not any(sock.fileno() >= 0 for sock in session._launching.sockets.listeners)
+
+
+def test_starters_that_fail_are_reported_and_those_that_do_not_end_are_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = {"node1": ("sleep", "60"), "node2": ("sh", "-c", "echo oops; exit 3")}
+    starter = starters.TABLE[0]._replace(start=lambda _, hosts, _argv: (Launch(lines[hosts[0]], hosts),))
+    before, ticks = set(children()), count(100.0, 0.001)
+    monkeypatch.setattr(session_of, "_LEAVE_S", 0.05)
+    with Loop(ticks.__next__) as loop:
+        with closing(Answered(loop, 2)) as session:
+            session._launching._starter = starter
+            del session.listener.facts[1]
+            session.start()
+            assert session.report().hosts[1].missing == "did not start: oops (status 3)"
+            assert (len(session._processes.running), len({*children()} - before)) == (1, 1)
+        assert (session._processes.running, {*children()} - before) == ((), set())
