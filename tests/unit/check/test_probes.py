@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +12,26 @@ from typing import Any
 import pytest
 from support.gathering import PATIENCE_S, until
 
-from mingle_hooks.check import probes
-from mingle_hooks.check.probes import Call, Datagrams, Multicast, Packet, ProbeRun, ProbeServer, pack_packet
-from mingle_hooks.check.report import Measured, Peer, ProbeOrder
+from mingle_hooks.check import probes, report
+from mingle_hooks.check.probes import (
+    Call,
+    Datagrams,
+    Multicast,
+    Packet,
+    Probe,
+    ProbeRun,
+    ProbeServer,
+    Transfer,
+    pack_packet,
+)
+from mingle_hooks.check.report import Address, Measured, Peer, ProbeOrder
+from mingle_hooks.errors import NetworkError
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import Preference
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.wire import Secret, parse
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
+from mingle_hooks.run.agent import Task
+from mingle_hooks.run.messages import LEAVE, Welcome
 
 SECRET, ANOTHER = Secret(b"a" * 32), Secret(b"b" * 32)
 HERE = "127.0.0.1"
@@ -288,3 +301,413 @@ def test_of_many_ways_the_last_datagram_and_some_before_are_answered(count: int,
             loop.turn(0.0)
             kernel.now += TURN_S / COUNT / 4
     assert [kind for kind in kernel.kinds if kind != probes.SIZE] == kinds
+
+
+def test_a_datagram_is_as_long_as_its_packet_should_be() -> None:
+    data = pack_packet(SECRET, Packet(probes.PING, 1, 3))
+    found = [probes.unpack_packet(*its) for its in ((SECRET, data), (SECRET, data[:-1]), (ANOTHER, data))]
+    assert (len(data), found) == (31, [Packet(1, 1, 3, 0, 0, 0), None, None])
+    assert [probes.padding(*its) for its in ((HERE, 1500), ("fd00::1", 1500), (HERE, 40))] == [1441, 1421, 0]
+
+
+def test_no_datagram_is_fragmented_and_errors_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the options of linux/in.h and linux/in6.h."""
+    made: list[tuple[Any, ...]] = []
+
+    def make(family: int, _kind: int) -> Any:
+        def option(*its: int) -> None:
+            made.append((family, *its))
+
+        return SimpleNamespace(settimeout=id, setsockopt=option, bind=made.append)
+
+    monkeypatch.setattr(socket, "socket", make)
+    probe = Datagrams(SimpleNamespace(watch=lambda *_: None), SECRET)  # type: ignore[arg-type]
+    assert (probe.open("10.0.0.1", 5), probe.open("fd00::1", 6)) == (True, True)
+    buffer = socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20
+    four, six = ((family, *buffer) for family in (socket.AF_INET, socket.AF_INET6))
+    assert made[:4] == [four, (four[0], 0, 10, 2), (four[0], 0, 11, 1), ("10.0.0.1", 5)]
+    assert made[4:] == [six, (six[0], 41, 23, 2), (six[0], 41, 25, 1), ("fd00::1", 6)]
+
+
+def test_a_second_port_of_an_address_only_receives(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
+    """What is sent has the first one's; only answers to what this host sent are handed on."""
+    probe, port = datagrams(0)
+    second, back = opened(probe), []
+    probe.on_back = back.append
+    assert not probe.open(HERE, port)
+    notes = [Packet(probes.NOTE, 1, 0, 0, value) for value in (1, 1023, 1024)]
+    answers = [Packet(kind, 1, 0) for kind in (probes.ECHO, probes.SIZED)]
+    for packet in (*notes, *answers, Packet(probes.HERE, 1, 0)):
+        caller.sendto(pack_packet(SECRET, packet), (HERE, second))
+    until(loop, lambda: probe.heard() == [[1, 0, 2]] and len(back) == 2)
+    assert (back, probe.dropped()) == (answers, 0)
+    assert probe.send(HERE, (HERE, caller.getsockname()[1]), Packet(probes.SIZE, 0, 1, 0, 600))
+    data, where = caller.recvfrom(4096)
+    assert (len(data), where) == (572, (HERE, port))
+    probe.close()
+    assert probe.open(HERE, port)
+
+
+def test_a_caller_is_greeted_and_told_how_much_has_arrived(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once; a transfer sends until then."""
+    monkeypatch.setattr(probes, "COUNTED_S", 0.02)
+    with closing(ProbeServer(loop, SECRET)) as server, socket.socket() as caller:
+        server.number = 3
+        port = opened(server)
+        assert not server.open(HERE, port)
+        caller.connect((HERE, port))
+        caller.sendall(b"12345")
+        loop.after(0.1, server.close)
+        ends: list[str] = []
+        transfer = Transfer(loop, SECRET, 3, (HERE, port), ends.append)
+        until(loop, lambda: ends)
+        octets, took_ns = transfer.count or (0, 0)
+        assert (ends, octets >= 1 << 18, 2 * 10**7 <= took_ns < 10**10) == ([""], True, True)
+        until(loop, lambda: not server._open)
+        data = caller.recv(100)
+        count, took_ns = probes.COUNTED.unpack(data[probes.BYTES :])
+        assert (probes.unpack_packet(SECRET, data), count) == (Packet(probes.HERE, 3, 0), 5)
+        assert 2 * 10**7 <= took_ns < 10**10
+        with pytest.raises(ConnectionResetError):
+            caller.recv(1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "end"),
+    [
+        ([HELLO := pack_packet(SECRET, Packet(probes.HERE, 3, 0))], ""),
+        ([HELLO[:9], HELLO[9:] + b"more"], ""),
+        ([HELLO[:9], b""], "it closed the connection"),
+        ([pack_packet(SECRET, Packet(probes.NOTE, 3, 0))], probes.OTHER),
+        ([bytes(40)], probes.OTHER),
+        ([], "over"),
+    ],
+)
+def test_how_a_call_ends(loop: Loop, parts: list[bytes], end: str) -> None:
+    """Once, and at once on the other side too."""
+    with socket.create_server((HERE, 0)) as server:
+        ends: list[str] = []
+        call = Call(loop, SECRET, 3, server.getsockname(), ends.append)
+        there, _ = server.accept()
+        with there:
+            for part in parts:
+                if part:
+                    there.sendall(part)
+                else:
+                    there.shutdown(socket.SHUT_WR)
+                loop.turn(0.5)
+            for _ in range(2):
+                call.end("over")
+                call.read()
+            assert ends == [end]
+            with pytest.raises(ConnectionResetError):
+                there.recv(1)
+
+
+@pytest.mark.parametrize(("error", "end"), [(OSError(101, "No network"), "No network"), (OSError(), probes.LATE)])
+def test_a_call_that_cannot_begin_ends_later(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, error: OSError, end: str
+) -> None:
+    def dial(*_where: object) -> None:
+        raise error
+
+    monkeypatch.setattr(probes, "dial", dial)
+    ends: list[str] = []
+    Call(loop, SECRET, 3, (HERE, 9), ends.append)
+    assert ends == []
+    loop.turn(0)
+    assert ends == [end]
+
+
+class Traced(Kernel):
+    """One that knows what was sent when; and who was called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(0.0)
+        self.trace: list[tuple[float, int, int, int, int]] = []
+        self.calls: list[tuple[float, tuple[str, int]]] = []
+        self.ends: dict[int, Callable[[str], None]] = {}
+        monkeypatch.setattr(probes, "Call", self._call)
+
+    def send(self, mine: str, where: tuple[str, int], packet: Packet) -> bool:
+        self.trace.append((round(self.now, 1), packet.kind, packet.network, packet.value, where[1]))
+        return super().send(mine, where, packet)
+
+    def _call(
+        self, _loop: Loop, _secret: Secret, _number: int, where: tuple[str, int], end: Callable[..., None]
+    ) -> Any:
+        self.calls.append((round(self.now, 1), where))
+        self.ends[where[1]] = end
+        return SimpleNamespace(read=lambda: None, end=end)
+
+
+def test_what_is_sent_where_nothing_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest packet alone first, and all of it again, later and later."""
+    kernel = Traced(monkeypatch)
+    peer = PEER._replace(begins=True, turn=3, network=1, port=7, free_port=8, mtu=65_521)
+    late = Measured(1, 1, 3, None, None, probes.LATE, had_no_room=False, free_closed=probes.LATE)
+    assert met(kernel, 9.0, peer) == late
+    sizes = 65_521, 65_520, 9000, 8900, 4092, 2044, 1500, 1460, 1450, 1400, 1280, 576
+    pings = [row for row in kernel.trace if row[1] == probes.PING]
+    free = [(at, probes.PING, (1 << 15) + 1, 0, 8) for at in (0.1, 0.6, 1.7, 3.7, 5.7)]
+    assert pings == [(0.1, probes.PING, 1, 0, 7), free[0], *((0.1, probes.PING, 1, n, 7) for n in (1, 2)), *free[1:]]
+    sized = [(0.2, 65_521), *((at, size) for at in (0.7, 1.7, 3.7) for size in sizes)]
+    assert [row for row in kernel.trace if row not in pings] == [(at, probes.SIZE, 1, size, 7) for at, size in sized]
+    assert kernel.calls == [(at, (HERE, port)) for at in (0.1, 1.6, 3.1) for port in (7, 8)]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "changed"),
+    [
+        (None, {}),
+        ("echo", {}),
+        ("size", {"rtt_us": 2000, "mtu": 1400}),
+        ("free", {"free_closed": probes.NO_ECHO}),
+        ("port", {"closed": probes.LATE}),
+        ("port 8", {"free_closed": probes.LATE}),
+    ],
+)
+def test_all_is_known_once_the_last_answer_has_come(
+    monkeypatch: pytest.MonkeyPatch, left_out: str | None, changed: dict[str, Any]
+) -> None:
+    """Of a way to one that begins itself, its port is enough. Nothing is sent after that."""
+    kernel, now_ns = Traced(monkeypatch), 10**12
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
+    peers = PEER._replace(begins=True, port=7, free_port=8), PEER._replace(number=2, port=9)
+    datagrams: Datagrams = kernel  # type: ignore[assignment]
+    with Loop(clock=lambda: kernel.now) as loop:
+        run = ProbeRun(loop, SECRET, datagrams, ORDER._replace(peers=peers))
+        while len(kernel.trace) < 8:
+            assert not run.is_done
+            loop.turn(0.0)
+            kernel.now += TURN_S / COUNT
+        back = Packet(probes.ECHO, 1, 0, time=now_ns - 2_000_999)
+        packets = {"echo": back, "free": back._replace(network=1 << 15)}
+        packets["size"] = back._replace(kind=probes.SIZED, value=1500, time=now_ns - 1_234_567)
+        for packet in (back, back._replace(sender=5), packets["size"]._replace(value=1400, time=back.time), back):
+            run.back(packet)
+        for what, packet in packets.items():
+            if what != left_out:
+                run.back(packet)
+        for what, port in {"port": 7, "port 8": 8, "port 9": 9}.items():
+            if what != left_out:
+                kernel.ends[port]("")
+        kernel.ends[9]("too late")
+        assert run.is_done == (left_out is None)
+        rows = [parse(Measured, row) for row in run.measured()]
+        sent = len(kernel.trace)
+        for _ in range(9):
+            kernel.now += 1
+            loop.turn(0.0)
+    whole = Measured(1, 0, COUNT, 1234, 1500, "", had_no_room=False, free_closed="")
+    assert rows == [whole._replace(**changed), Measured(2, 0, COUNT, None, None, "", had_no_room=False)]
+    assert (len(kernel.trace), len(kernel.calls)) == (sent, 3)
+
+
+def test_who_is_heard_by_multicast_and_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each host once, and this one not; all hosts agree on groups and ports."""
+    made: list[tuple[Any, ...]] = []
+    links: list[Any] = []
+
+    def link(_loop: Loop, read: Callable[..., None], info: Any, group: str, port: int, ttl: int) -> Any:
+        if info.machine_name == "gone":
+            raise OSError(19, "No such device")
+        made.append((info.machine_name, group, port, ttl))
+        links.append(SimpleNamespace(info=info, read=read, send=lambda *its: send(info, *its), close=links.clear))
+        return links[-1]
+
+    def send(info: Any, data: bytes, port: int) -> None:
+        if info.machine_name == "ib0":
+            raise OSError(101, "No network")
+        made.append((probes.unpack_packet(SECRET, data), port))
+
+    infos = [
+        SimpleNamespace(machine_name=name, ip4_addrs=four) for name, four in (("eth0", [1]), ("ib0", []), ("gone", []))
+    ]
+    monkeypatch.setattr(probes.multicast, "carriers", lambda _prefer: infos)
+    monkeypatch.setattr(probes.multicast, "Link", link)
+    monkeypatch.setattr(probes, "_is_free", lambda family, port: family == socket.AF_INET and port == 21_113)
+    part = Multicast(Loop(), SECRET, [])
+    part.number = 1
+    part.send()
+    own, two, three, other = (Packet(kind, sender, 0) for kind, sender in ((7, 1), (7, 2), (7, 3), (1, 4)))
+    left = [pack_packet(SECRET, packet) for packet in (three, own, two, two, other)] + [bytes(40)]
+    links[0].read(links[0], SimpleNamespace(recv=lambda _most: left.pop(0) if left else exhausted()))
+    assert made == [("eth0", "239.255.42.160", 21_113, 1), ("ib0", "ff15::2aa0:9fdc", 20_139, 1)] + [
+        (own, port) for port in (24_028, 21_113, 20_139)
+    ]
+    assert part.received() == [
+        {"iface": "eth0", "hosts": [2, 3], "fault": ""},
+        {"iface": "ib0", "hosts": [], "fault": "No network"},
+        {"iface": "gone", "hosts": [], "fault": "No such device"},
+    ]
+    part.close()
+    assert links == []
+    monkeypatch.setattr(probes.multicast, "carriers", lambda _prefer: exhausted())
+    assert Multicast(Loop(), SECRET, []).received() == [{"iface": "", "hosts": [], "fault": "none"}]
+
+
+def exhausted() -> bytes:
+    """Raise what a socket does that has nothing to read."""
+    raise BlockingIOError(11, "none")
+
+
+class Told:
+    """A probe on loopback with what it has told; what reads this host is made up. Time passes by `wait`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **environ: str) -> None:
+        self.told: list[tuple[int, Body]] = []
+        self.multicast: list[float] = []
+        self.now, self.lookups = 0.0, SimpleNamespace(is_done=True, found={"n2": ["10.0.0.2"]}, close=lambda: None)
+        self.link: Any = SimpleNamespace(send_message=lambda *its: self.told.append(its), close=lambda: None)
+        known = {"is_known": True, "parts": {}, "spaces": [1], "amounts": [2], "faults": ["gpu"]}
+        cast = {
+            "send": lambda: self.multicast.append(round(self.now, 2)),
+            "received": lambda: [3],
+            "close": lambda: None,
+        }
+        monkeypatch.setattr(probes, "DeviceFacts", lambda *_: SimpleNamespace(**known))
+        monkeypatch.setattr(probes, "Multicast", lambda *_: SimpleNamespace(**cast))
+        monkeypatch.setattr(probes, "NameLookups", lambda *_: self.lookups)
+        monkeypatch.setattr(probes, "Approach", lambda *its: SimpleNamespace(close=lambda: None, welcome=its[-1]))
+        monkeypatch.setattr(probes.facts, "own_facts", lambda _environ: {"fingerprint": "a=1"})
+        monkeypatch.setattr(probes.facts, "all_addresses", list)
+        self.loop = Loop(clock=lambda: self.now)
+        task = Task(b"a" * 32, (), "node1", 0)
+        self.probe = Probe(self.loop, task, environ, self.reachable)
+
+    def reachable(self, prefer: Sequence[Preference]) -> Any:
+        """Return an address that is this host's, and one that is not."""
+        ends = [Address("lo", "ethernet", ip, 8, 1500, None, 0) for ip in (HERE, "192.0.2.1")]
+        if prefer:
+            raise NetworkError("an address", prefer[0].text, "another")
+        return ends, ("docker0",), "a fault\n"
+
+    def wait(self, for_s: float) -> None:
+        """Let time pass, in steps as long as a probe looks at its deadline."""
+        until_s = self.now + for_s
+        while self.now < until_s:
+            self.loop.turn(0.0)
+            self.now += 0.02
+
+    def welcome(self) -> None:
+        """Have the check take it, as the fifth host."""
+        self.probe._approach.welcome(None, self.link, Welcome(4, 1, 60_000))  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Told]]:
+    """Give what makes a probe with some variables."""
+    with ExitStack() as stack:
+
+        def make(**environ: str) -> Told:
+            made = Told(monkeypatch, **environ)
+            stack.callback(made.loop.__exit__)
+            stack.callback(made.probe.leave)
+            return made
+
+        yield make
+
+
+def test_a_probe_tells_what_its_host_is_and_where_it_listens(
+    told: Callable[..., Told], monkeypatch: pytest.MonkeyPatch, caller: socket.socket
+) -> None:
+    """Once it is welcome; its port is free for TCP and UDP, else there is none."""
+    with socket.socket() as one, socket.socket() as two:
+        for sock in (one, two, caller):
+            sock.bind((HERE, 0))
+        port, free, taken = (sock.getsockname()[1] for sock in (one, two, caller))
+    monkeypatch.setattr(probes.facts, "ephemeral_ports", lambda: (free, free))
+    its = told(MINGLE_PORT_RANGE=f"{port}-{port}")
+    assert its.told == []
+    its.welcome()
+    ends = [Address("lo", "ethernet", ip, 8, 1500, None, port, free)._asdict() for ip in (HERE, "192.0.2.1")]
+    ends[1] |= {"port": 0, "free_port": 0}
+    nowhere = [f"no port of the range is free on {ip}" for ip in ("192.0.2.1", HERE)]
+    facts = {
+        "fingerprint": "a=1",
+        "addresses": ends,
+        "guests": ("docker0",),
+        "every": [],
+        "spaces": [1],
+        "amounts": [2],
+    }
+    assert its.told == [(report.FACTS, {**facts, "faults": [nowhere[0], "a fault\\n", "gpu"]})]
+    none = told(MINGLE_PORT_RANGE=f"{taken}-{taken}", MINGLE_IFACE="lo")
+    none.welcome()
+    assert none.told[0][1]["faults"] == ["expected an address, saw lo", "gpu"]
+    none = told(MINGLE_PORT_RANGE=f"{taken}-{taken}")
+    none.welcome()
+    assert none.told[0][1]["faults"] == [nowhere[1], nowhere[0], "a fault\\n", "gpu"]
+    with pytest.raises(ConnectionRefusedError), socket.create_connection((HERE, taken)):
+        pass
+
+
+PROBE: Body = {"do": "probe", "peers": [], "names": [[2, "n2"], [3, "n3"]], "count": 10, "multicast": True}
+PROBE |= {"limit_ms": 1000, "most_ms": 2000, "turn_us": 1000}
+
+
+def test_a_probe_does_what_it_is_told(told: Callable[..., Told], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers once all is known, at its limit, or when nothing ran for as long as it may take."""
+    monkeypatch.setattr(time, "time", lambda: 5.0025)
+    its = told()
+    its.welcome()
+    say, answers = its.link.on_message, its.told
+    answers.clear()
+    names = [{"number": 2, "addresses": ["10.0.0.2"]}, {"number": 3, "addresses": None}]
+    found = {"names": names, "own": None, "late_ms": 0}
+    say(report.ORDER, {"do": "count"})
+    its.wait(0.04)
+    assert answers == []
+    its.wait(0.06)
+    counted = {"time_ms": 5002, "met": [], "heard": [], "dropped": 0, "multicast": [3]}
+    assert [answers.pop()] == [(report.ANSWER, counted)]
+    began = its.now
+    say(report.ORDER, PROBE)
+    its.wait(0.24)
+    assert (answers, [round(at - began, 1) for at in its.multicast]) == ([], [0.0, 0.1])
+    its.wait(0.1)
+    assert ([answers.pop()], len(its.multicast)) == ([(report.ANSWER, found)], 3)
+    its.lookups.is_done = False
+    say(report.ORDER, {**PROBE, "multicast": False})
+    its.wait(0.9)
+    assert answers == []
+    its.wait(0.2)
+    assert [answers.pop()] == [(report.ANSWER, found)]
+    say(report.ORDER, {**PROBE, "multicast": False})
+    its.now += 3.0
+    its.wait(0.1)
+    assert [answers.pop()] == [(report.ANSWER, {**found, "late_ms": 2960})]
+    say(report.ORDER, {"do": "send", "number": 5, "theirs": "192.0.2.1", "port": 9, "limit_ms": 100})
+    its.wait(0.2)
+    assert ([answers.pop()], answers, len(its.multicast)) == ([(report.ANSWER, {"octets": 0, "ns": 0})], [], 3)
+    for kind, order in ((report.ORDER, "x"), (report.FACTS, "probe")):
+        with pytest.raises(WireError, match="no order"):
+            say(kind, {"do": order})
+    assert (its.probe.is_over, its.probe.was_dismissed) == (False, False)
+    say(LEAVE, {})
+    assert (its.probe.is_over, its.probe.was_dismissed) == (True, True)
+
+
+def test_a_probe_ends_by_itself_if_nobody_wants_it(told: Callable[..., Told]) -> None:
+    its, other = told(), told()
+    other.welcome()
+    for probe, ages in ((its, (29, 2)), (other, (599, 2))):
+        for age, is_over in zip(ages, (False, True), strict=True):
+            probe.now += age
+            probe.loop.turn(0.0)
+            assert (probe.probe.is_over, probe.probe.was_dismissed) == (is_over, False)
+
+
+@pytest.mark.parametrize(("was_dismissed", "status"), [(True, 0), (False, 75)])
+def test_the_status_of_a_probe(monkeypatch: pytest.MonkeyPatch, status: int, *, was_dismissed: bool) -> None:
+    ended = SimpleNamespace(is_over=True, was_dismissed=was_dismissed)
+    monkeypatch.setattr(probes, "find_task", lambda *_: None)
+    monkeypatch.setattr(probes, "Probe", lambda *_: ended)
+    assert probes.run_probe([]) == status
+
+
+def test_a_probe_without_a_task_says_so(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("MINGLE_RUN_KEY", raising=False)
+    status = probes.run_probe([])
+    assert (status, capfd.readouterr().err[:31]) == (64, "mingle check: expected a run's ")
