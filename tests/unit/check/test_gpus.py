@@ -4,7 +4,9 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,7 +51,10 @@ def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:
             f"{other}/vendor": "0x1002\n",
             f"{other}/class": "0x120000\n",
             f"{other}/aer_dev_fatal": "Undefined 0\nDLP 0\n" * 20 + "TOTAL_ERR_FATAL 3\n",
-            "sys/class/drm/card1/device/ras/umc_err_count": "ue: 2\nce: 7\n",
+            "sys/class/drm/card1/device/ras/umc_err_count": "ce: 7\nue: 2\n",
+            "sys/class/drm/card1/device/ras/features": "ue: 3\n",
+            "sys/class/drm/card1/device/ras/xgmi_err_count": "ue: 0\nce: 1\n",
+            "sys/class/drm/card1-DP-1/device/ras/umc_err_count": "ue: 4\n",
             "sys/class/kfd/kfd/proc/9900001/vram_1": "1\n",
             "proc/9900001/comm": "python\n",
             "proc/9900002/comm": "train\n",
@@ -123,6 +128,13 @@ def odd(value: str, usual: str) -> str:
         ({}, [], {}),
         ({"TotalEccErrors": 2}, ["2 uncorrected memory errors since the driver started"], {}),
         ({"RemappedRows": (0, 1, 1, 0)}, ["bad memory is replaced at its next reset"], {}),
+        (
+            {"RemappedRows": UNSUPPORTED, "RetiredPagesPendingStatus": 1},
+            ["bad memory is replaced at its next reset"],
+            {},
+        ),
+        ({"CurrentClocksThrottleReasons": UNSUPPORTED, "MaxPcieLinkGeneration": UNSUPPORTED}, [], {}),
+        ({"CurrPcieLinkWidth": UNSUPPORTED, "ComputeRunningProcesses": UNSUPPORTED}, [], {}),
         ({"RemappedRows": (0, 1, 0, 1)}, ["bad memory could not be replaced"], {}),
         ({"CurrentClocksThrottleReasons": 0x88}, ["slowed down (by hardware, power brake)"], {}),
         ({"CurrentClocksThrottleReasons": 0x61}, ["slowed down (too hot, too hot, by hardware)"], {}),
@@ -164,6 +176,40 @@ def test_processes_of_others_on_a_gpu_are_named(driver: Callable[..., None], tmp
     root = tree(tmp_path, **{"proc/9900002/comm": "train\n", "proc/9900003/comm": "nvidia-cuda-mps-server\n"})
     driver(ComputeRunningProcesses=[9900002, 9900003, 9900004])
     assert gpus.nvml_state({}, root)[0] == ["process 9900002 (train) of root has nvidia1 open"]
+
+
+def test_the_link_is_taken_from_files_where_they_have_it(driver: Callable[..., None], tmp_path: Path) -> None:
+    files = {"current_link_width": "8", "max_link_speed": "16.0 GT/s PCIe"}
+    root = tree(tmp_path, **{f"{CARD}/{name}": text for name, text in files.items()})
+    driver()
+    rest = {name: part for name, part in SOUND.items() if name != "gpus.PCIe"}
+    assert gpus.nvml_state({}, root) == ([], {"gpus.NVML": "ok", "gpus": "4", **rest})
+
+
+def test_the_last_xid_of_each_gpu_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Though the log goes on meanwhile, and without waiting for its end; a process's owner may have no name."""
+    lines = [
+        b"6,1;NVRM: Xid (PCI:0000:18:00): 31, a\n more",
+        BrokenPipeError(),
+        b"6,2;NVRM: Xid (PCI:0000:17:00): 13, b",
+    ]
+    lines += [b"6,3;eth0: up", b"6,4;NVRM: Xid (PCI:0000:17:00): " + b"x" * 300, None, b"6,5;NVRM: Xid (PCI:1): 1"]
+
+    def read(_most: int) -> bytes | None:
+        line = lines.pop(0)
+        if isinstance(line, Exception):
+            raise line
+        return line
+
+    log = SimpleNamespace(read=read)
+    (tmp_path / "kmsg").write_text("")
+    monkeypatch.setattr(gpus, "FileIO", lambda file: os.close(file) or nullcontext(log))
+    found = [*gpus._of_log(str(tmp_path / "kmsg"))]
+    assert found == [f"GPU 0000:17:00: Xid {'x' * 200}", "GPU 0000:18:00: Xid 31, a"]
+    monkeypatch.setattr("pwd.getpwuid", lambda number: {}[number])
+    assert [gpus._owner(str(path)) for path in (tmp_path, tmp_path / "none")] == [str(os.getuid()), "?"]
+    monkeypatch.setattr(gpus.devices, "visible_gpus", lambda *_: 2)
+    assert gpus.has_gpu(str(tmp_path))
 
 
 @pytest.mark.parametrize(("value", "faults"), [(12, []), (9, []), (18, ["NVML does not start: error 18"])])

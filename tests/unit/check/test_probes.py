@@ -399,7 +399,7 @@ def test_how_a_call_ends(loop: Loop, parts: list[bytes], end: str) -> None:
             for _ in range(2):
                 call.end("over")
                 call.read()
-            assert ends == [end]
+            assert (ends, {*loop.poller.watched}) == ([end], set())
             with pytest.raises(ConnectionResetError):
                 there.recv(1)
 

@@ -12,7 +12,20 @@ import pytest
 from support.check_reports import FAST, between, fingerprint, only, report
 
 from mingle_hooks import __version__, schemas
-from mingle_hooks.check.report import Flow, Host, Pair, report_page, table_lines
+from mingle_hooks.check.report import (
+    Flow,
+    Host,
+    Pair,
+    _in_one,
+    _page_data,
+    _racks,
+    _space_text,
+    parse_report_host,
+    report_page,
+    speed_text,
+    table_lines,
+)
+from mingle_hooks.rendezvous.wire import WireError
 
 WHEN = "2026-11-26 15:06:44 +0000"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{data}"
@@ -163,3 +176,86 @@ def test_the_table_in_the_documentation_is_one_that_is_made() -> None:
 
     made = [line for line in table_lines(report(4, pair=change)) if not line.startswith("note ")]
     assert "```text\n" + "\n".join(made) + "\n```\n" in (Path(__file__).parents[3] / "docs/check.md").read_text()
+
+
+def test_the_table_and_what_the_page_draws_letter_by_letter() -> None:
+    """With transfers, of which one brought nothing, and a host that is missing."""
+
+    def change(pair: Pair) -> Pair:
+        return pair._replace(rtt_us=1234, there=4) if pair.other == "node2" else pair
+
+    flows = Flow("node1", "node2", FAST, 999), Flow("node2", "node1", FAST, 1000), Flow("node1", "node4", FAST, None)
+    made = report(4, only("node3", missing="not there"), pair=change)._replace(flows=flows)
+    assert table_lines(made)[:7] == [
+        "HOST   STATE    ADDRESS    IFACE  MTU   RTT      LOST  GPUS  SHM     TMP     SENDS       RECEIVES",
+        "node1  BAD      10.78.0.1  ib0    4092  1.23 ms  15 %  8     98 GiB  49 GiB  999 Mbit/s  1.0 Gbit/s",
+        "node2  BAD      10.78.0.2  ib0    4092  1.23 ms  15 %  8     98 GiB  49 GiB  1.0 Gbit/s  999 Mbit/s",
+        "node3  missing  10.78.0.3  ib0    4092  -        -     8     98 GiB  49 GiB  -           -",
+        "node4  ok       10.78.0.4  ib0    4092  0.10 ms  0 %   8     98 GiB  49 GiB  -           0 Mbit/s",
+        "",
+        "BAD  node3: not there",
+    ]
+    assert table_lines(made)[-2:] == [
+        "2 of 4 hosts seem to be at fault, more than a quarter: suspect what they share, and leave none out (--force)",
+        "3 of 4 hosts, 3 pairs on 2 networks in 1.0 s: 3 findings",
+    ]
+    assert _page_data(made, {"node1": "a", "node2": "a", "node3": "b", "node4": "b"}) == {
+        "hosts": ["node1", "node2", "node3", "node4"],
+        "racks": [2, 2],
+        "findings": [[2], [0, 1], [0, 1], [0, 1, 3]],
+        "mtus": [[4092, 4092, False, 4092], [1500, 1500, False, 1500]],
+        "kinds": [(10, there, 10, 10, mtu, "", "", "", "") for mtu in (4092, 1500) for there in (4, 10)],
+        "pairs": [[(0, 1, a, 1234, 3, b, 100), (1, 3, b, 100)] for a, b in ((0, 1), (2, 3))],
+        "flows": [(0, 1, 0, 999), (1, 0, 0, 1000), (0, 3, 0, None)],
+        "some": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("cells", "text"),
+    [
+        (("1.0 GiB", "900 MiB", "-"), "900 MiB … 1.0 GiB"),
+        (("2 %", "10 %", "0 %"), "0 % … 10 %"),
+        (("0.10 ms", "0.10 ms"), "0.10 ms"),
+        (("-", "-"), "-"),
+        (("1500", "9 %"), "1500,9 %"),
+        (tuple(f"a{number}b{number}" for number in range(1, 8)), "a1b1 … a7b7"),
+    ],
+)
+def test_a_column_of_many_hosts_is_one_cell(cells: tuple[str, ...], text: str) -> None:
+    assert _in_one(cells) == text
+
+
+def test_racks_are_told_by_names_of_hosts_if_each_has_four() -> None:
+    eight = [f"gpu-r1{rack}-n{number}" for rack in (1, 2) for number in range(1, 5)]
+    assert _racks(eight) == {name: name[:7] for name in eight}
+    for names in (eight[:7], ["n1", "n2", "n3", "n4"]):
+        assert _racks(names) == dict.fromkeys(names, "")
+    made = [(f"r1-n{number}.x1", "r1") for number in range(5)] + [(f"r2-n{number}.x1", "r2") for number in range(5)]
+    assert _racks([name for name, _ in made]) == dict(made)
+
+
+def test_of_many_findings_the_first_are_shown_and_of_many_hosts_those_with_any() -> None:
+    made = report(40, lambda its: its._replace(missing="off") if int(its.name[4:]) <= 33 else its)
+    assert f"and {len(made.findings) - 32} more (--json)" in table_lines(made)
+    assert "and 69 hosts without findings" in table_lines(report(70, only("node3", faults=("bad",))))
+    assert [len(table_lines(report(count))) for count in (64, 65)] == [68, 4]
+
+
+def test_small_amounts_and_plain_pairs() -> None:
+    assert [speed_text(mbits) for mbits in (999.4, 1000, 0)] == ["999 Mbit/s", "1.0 Gbit/s", "0 Mbit/s"]
+    assert [_space_text(free) for free in (1024, 1023, None)] == ["1 GiB", "1023 MiB", None]
+    assert (Pair("a", "b", "n")[3:9], Host("a").dropped) == ((0, 0, 0, 0, None, None), 0)
+    body = {"hostname": "h", "identity": "i", "gpus": None, "fingerprint": "", "every": [], "guests": [], "faults": []}
+    body |= {"spaces": [["/", 0, (1 << 63) - 1]]}
+    for ip, prefix, port, is_right in (
+        ("10.0.0.1", 32, 65_535, True),
+        ("fd00::1", 128, 0, True),
+        ("::1", 0, 65_536, False),
+    ):
+        whole = {**body, "addresses": [["e", "k", ip, prefix, 0, 0, port, port, ""]]}
+        if is_right:
+            assert parse_report_host("h", whole).addresses[0][2:8] == (ip, prefix, 0, 0, port, port)
+        else:
+            with pytest.raises(WireError):
+                parse_report_host("h", whole)
