@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from types import SimpleNamespace
 from typing import Any
@@ -12,26 +12,22 @@ from typing import Any
 import pytest
 from support.gathering import PATIENCE_S, until
 
-from mingle_hooks.check import probes, report
+from mingle_hooks.check import probes
 from mingle_hooks.check.probes import (
     Call,
     Datagrams,
     Multicast,
     Packet,
-    Probe,
     ProbeRun,
     ProbeServer,
     Transfer,
     pack_packet,
 )
-from mingle_hooks.check.report import Address, Measured, Peer, ProbeOrder
-from mingle_hooks.errors import NetworkError
+from mingle_hooks.check.report import Measured, Peer, ProbeOrder
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import Preference
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
-from mingle_hooks.run.agent import Task
-from mingle_hooks.run.messages import LEAVE, Welcome
+from mingle_hooks.rendezvous.wire import Secret, parse
 
 SECRET, ANOTHER = Secret(b"a" * 32), Secret(b"b" * 32)
 HERE = "127.0.0.1"
@@ -357,17 +353,17 @@ def test_a_caller_is_greeted_and_told_how_much_has_arrived(loop: Loop, monkeypat
         assert not server.open(HERE, port)
         caller.connect((HERE, port))
         caller.sendall(b"12345")
-        loop.after(0.1, server.close)
         ends: list[str] = []
         transfer = Transfer(loop, SECRET, 3, (HERE, port), ends.append)
         until(loop, lambda: ends)
         octets, took_ns = transfer.count or (0, 0)
-        assert (ends, octets >= 1 << 18, 2 * 10**7 <= took_ns < 10**10) == ([""], True, True)
-        until(loop, lambda: not server._open)
+        assert (ends, octets > 1 << 10, 2 * 10**7 <= took_ns < 10**12) == ([""], True, True)
+        until(loop, lambda: len(caller.recv(100, socket.MSG_PEEK)) > probes.BYTES)
         data = caller.recv(100)
         count, took_ns = probes.COUNTED.unpack(data[probes.BYTES :])
         assert (probes.unpack_packet(SECRET, data), count) == (Packet(probes.HERE, 3, 0), 5)
-        assert 2 * 10**7 <= took_ns < 10**10
+        assert 2 * 10**7 <= took_ns < 10**12
+        server.close()
         with pytest.raises(ConnectionResetError):
             caller.recv(1)
 
@@ -402,21 +398,6 @@ def test_how_a_call_ends(loop: Loop, parts: list[bytes], end: str) -> None:
             assert (ends, {*loop.poller.watched}) == ([end], set())
             with pytest.raises(ConnectionResetError):
                 there.recv(1)
-
-
-@pytest.mark.parametrize(("error", "end"), [(OSError(101, "No network"), "No network"), (OSError(), probes.LATE)])
-def test_a_call_that_cannot_begin_ends_later(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch, error: OSError, end: str
-) -> None:
-    def dial(*_where: object) -> None:
-        raise error
-
-    monkeypatch.setattr(probes, "dial", dial)
-    ends: list[str] = []
-    Call(loop, SECRET, 3, (HERE, 9), ends.append)
-    assert ends == []
-    loop.turn(0)
-    assert ends == [end]
 
 
 class Traced(Kernel):
@@ -550,164 +531,3 @@ def test_who_is_heard_by_multicast_and_where_there_is_none(monkeypatch: pytest.M
 def exhausted() -> bytes:
     """Raise what a socket does that has nothing to read."""
     raise BlockingIOError(11, "none")
-
-
-class Told:
-    """A probe on loopback with what it has told; what reads this host is made up. Time passes by `wait`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **environ: str) -> None:
-        self.told: list[tuple[int, Body]] = []
-        self.multicast: list[float] = []
-        self.now, self.lookups = 0.0, SimpleNamespace(is_done=True, found={"n2": ["10.0.0.2"]}, close=lambda: None)
-        self.link: Any = SimpleNamespace(send_message=lambda *its: self.told.append(its), close=lambda: None)
-        known = {"is_known": True, "parts": {}, "spaces": [1], "amounts": [2], "faults": ["gpu"]}
-        cast = {
-            "send": lambda: self.multicast.append(round(self.now, 2)),
-            "received": lambda: [3],
-            "close": lambda: None,
-        }
-        monkeypatch.setattr(probes, "DeviceFacts", lambda *_: SimpleNamespace(**known))
-        monkeypatch.setattr(probes, "Multicast", lambda *_: SimpleNamespace(**cast))
-        monkeypatch.setattr(probes, "NameLookups", lambda *_: self.lookups)
-        monkeypatch.setattr(probes, "Approach", lambda *its: SimpleNamespace(close=lambda: None, welcome=its[-1]))
-        monkeypatch.setattr(probes.facts, "own_facts", lambda _environ: {"fingerprint": "a=1"})
-        monkeypatch.setattr(probes.facts, "all_addresses", list)
-        self.loop = Loop(clock=lambda: self.now)
-        task = Task(b"a" * 32, (), "node1", 0)
-        self.probe = Probe(self.loop, task, environ, self.reachable)
-
-    def reachable(self, prefer: Sequence[Preference]) -> Any:
-        """Return an address that is this host's, and one that is not."""
-        ends = [Address("lo", "ethernet", ip, 8, 1500, None, 0) for ip in (HERE, "192.0.2.1")]
-        if prefer:
-            raise NetworkError("an address", prefer[0].text, "another")
-        return ends, ("docker0",), "a fault\n"
-
-    def wait(self, for_s: float) -> None:
-        """Let time pass, in steps as long as a probe looks at its deadline."""
-        until_s = self.now + for_s
-        while self.now < until_s:
-            self.loop.turn(0.0)
-            self.now += 0.02
-
-    def welcome(self) -> None:
-        """Have the check take it, as the fifth host."""
-        self.probe._approach.welcome(None, self.link, Welcome(4, 1, 60_000))  # type: ignore[attr-defined]
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Told]]:
-    """Give what makes a probe with some variables."""
-    with ExitStack() as stack:
-
-        def make(**environ: str) -> Told:
-            made = Told(monkeypatch, **environ)
-            stack.callback(made.loop.__exit__)
-            stack.callback(made.probe.leave)
-            return made
-
-        yield make
-
-
-def test_a_probe_tells_what_its_host_is_and_where_it_listens(
-    told: Callable[..., Told], monkeypatch: pytest.MonkeyPatch, caller: socket.socket
-) -> None:
-    """Once it is welcome; its port is free for TCP and UDP, else there is none."""
-    with socket.socket() as one, socket.socket() as two:
-        for sock in (one, two, caller):
-            sock.bind((HERE, 0))
-        port, free, taken = (sock.getsockname()[1] for sock in (one, two, caller))
-    monkeypatch.setattr(probes.facts, "ephemeral_ports", lambda: (free, free))
-    its = told(MINGLE_PORT_RANGE=f"{port}-{port}")
-    assert its.told == []
-    its.welcome()
-    ends = [Address("lo", "ethernet", ip, 8, 1500, None, port, free)._asdict() for ip in (HERE, "192.0.2.1")]
-    ends[1] |= {"port": 0, "free_port": 0}
-    nowhere = [f"no port of the range is free on {ip}" for ip in ("192.0.2.1", HERE)]
-    facts = {
-        "fingerprint": "a=1",
-        "addresses": ends,
-        "guests": ("docker0",),
-        "every": [],
-        "spaces": [1],
-        "amounts": [2],
-    }
-    assert its.told == [(report.FACTS, {**facts, "faults": [nowhere[0], "a fault\\n", "gpu"]})]
-    none = told(MINGLE_PORT_RANGE=f"{taken}-{taken}", MINGLE_IFACE="lo")
-    none.welcome()
-    assert none.told[0][1]["faults"] == ["expected an address, saw lo", "gpu"]
-    none = told(MINGLE_PORT_RANGE=f"{taken}-{taken}")
-    none.welcome()
-    assert none.told[0][1]["faults"] == [nowhere[1], nowhere[0], "a fault\\n", "gpu"]
-    with pytest.raises(ConnectionRefusedError), socket.create_connection((HERE, taken)):
-        pass
-
-
-PROBE: Body = {"do": "probe", "peers": [], "names": [[2, "n2"], [3, "n3"]], "count": 10, "multicast": True}
-PROBE |= {"limit_ms": 1000, "most_ms": 2000, "turn_us": 1000}
-
-
-def test_a_probe_does_what_it_is_told(told: Callable[..., Told], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It answers once all is known, at its limit, or when nothing ran for as long as it may take."""
-    monkeypatch.setattr(time, "time", lambda: 5.0025)
-    its = told()
-    its.welcome()
-    say, answers = its.link.on_message, its.told
-    answers.clear()
-    names = [{"number": 2, "addresses": ["10.0.0.2"]}, {"number": 3, "addresses": None}]
-    found = {"names": names, "own": None, "late_ms": 0}
-    say(report.ORDER, {"do": "count"})
-    its.wait(0.04)
-    assert answers == []
-    its.wait(0.06)
-    counted = {"time_ms": 5002, "met": [], "heard": [], "dropped": 0, "multicast": [3]}
-    assert [answers.pop()] == [(report.ANSWER, counted)]
-    began = its.now
-    say(report.ORDER, PROBE)
-    its.wait(0.24)
-    assert (answers, [round(at - began, 1) for at in its.multicast]) == ([], [0.0, 0.1])
-    its.wait(0.1)
-    assert ([answers.pop()], len(its.multicast)) == ([(report.ANSWER, found)], 3)
-    its.lookups.is_done = False
-    say(report.ORDER, {**PROBE, "multicast": False})
-    its.wait(0.9)
-    assert answers == []
-    its.wait(0.2)
-    assert [answers.pop()] == [(report.ANSWER, found)]
-    say(report.ORDER, {**PROBE, "multicast": False})
-    its.now += 3.0
-    its.wait(0.1)
-    assert [answers.pop()] == [(report.ANSWER, {**found, "late_ms": 2960})]
-    say(report.ORDER, {"do": "send", "number": 5, "theirs": "192.0.2.1", "port": 9, "limit_ms": 100})
-    its.wait(0.2)
-    assert ([answers.pop()], answers, len(its.multicast)) == ([(report.ANSWER, {"octets": 0, "ns": 0})], [], 3)
-    for kind, order in ((report.ORDER, "x"), (report.FACTS, "probe")):
-        with pytest.raises(WireError, match="no order"):
-            say(kind, {"do": order})
-    assert (its.probe.is_over, its.probe.was_dismissed) == (False, False)
-    say(LEAVE, {})
-    assert (its.probe.is_over, its.probe.was_dismissed) == (True, True)
-
-
-def test_a_probe_ends_by_itself_if_nobody_wants_it(told: Callable[..., Told]) -> None:
-    its, other = told(), told()
-    other.welcome()
-    for probe, ages in ((its, (29, 2)), (other, (599, 2))):
-        for age, is_over in zip(ages, (False, True), strict=True):
-            probe.now += age
-            probe.loop.turn(0.0)
-            assert (probe.probe.is_over, probe.probe.was_dismissed) == (is_over, False)
-
-
-@pytest.mark.parametrize(("was_dismissed", "status"), [(True, 0), (False, 75)])
-def test_the_status_of_a_probe(monkeypatch: pytest.MonkeyPatch, status: int, *, was_dismissed: bool) -> None:
-    ended = SimpleNamespace(is_over=True, was_dismissed=was_dismissed)
-    monkeypatch.setattr(probes, "find_task", lambda *_: None)
-    monkeypatch.setattr(probes, "Probe", lambda *_: ended)
-    assert probes.run_probe([]) == status
-
-
-def test_a_probe_without_a_task_says_so(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.delenv("MINGLE_RUN_KEY", raising=False)
-    status = probes.run_probe([])
-    assert (status, capfd.readouterr().err[:31]) == (64, "mingle check: expected a run's ")

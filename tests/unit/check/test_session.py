@@ -4,16 +4,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from itertools import combinations, count
+from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.check_reports import host
-from support.gathering import Clock, until
-from support.running import children
 
-from mingle_hooks.check import report, session as session_of
+from mingle_hooks.check import report
 from mingle_hooks.check.report import Address, Host, Measured, Network, Pair, Report, parse_report_host
 from mingle_hooks.check.session import (
     CheckRequest,
@@ -35,10 +33,9 @@ from mingle_hooks.check.session import (
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, body_of
 from mingle_hooks.run import starters
-from mingle_hooks.run.agent import Approach
 from mingle_hooks.run.launching import Sockets
-from mingle_hooks.run.messages import JOIN, KEY, Join, Leave, Link, Welcome
-from mingle_hooks.run.starters import Allocation, Launch
+from mingle_hooks.run.messages import JOIN, Join, Leave, Welcome
+from mingle_hooks.run.starters import Allocation
 from mingle_hooks.settings import load
 
 COUNT = datagrams(2)
@@ -497,51 +494,3 @@ def test_answers_become_hosts_and_pairs() -> None:
 )  # fmt: skip
 def test_the_speed_of_a_transfer(answer: Body | None, speed: int | None) -> None:
     assert mbits(answer) == speed
-
-
-def test_a_session_talks_to_its_probe_until_it_closes() -> None:
-    """Over TCP; the probe stays, who is silent or gone is not waited for any longer than said."""
-    clock, told = Clock(), []
-    settings = load({}, {"iface": "lo,10.0.0.0/8", "port_range": "20000-20010"})
-    request = CheckRequest(starters.TABLE[0], Allocation(("node1", "node2"), (1, 1)), settings, 60.0)
-    with Loop(clock) as loop, closing(Session(loop, request)) as session:
-        environ = session._launching.environ
-        assert (environ[report.PORTS], environ[report.IFACE]) == ("20000-20010", "lo,10.0.0.0/8")
-        where, secret = (("127.0.0.1", session._launching.sockets.port),), Secret(bytes.fromhex(environ[KEY]))
-
-        def welcomed(_address: object, link: Link, welcome: Welcome) -> None:
-            told.append(welcome)
-            link.on_message = lambda kind, body: answer(link, kind, body)
-
-        def answer(link: Link, kind: int, body: Body) -> None:
-            told.append((kind, body))
-            if body:
-                link.send_message(report.ANSWER, {"to": body.get("do")})
-
-        with closing(Approach(loop, secret, where, Join("node2", 0, 1, is_output=False), welcomed)) as approach:
-            until(loop, lambda: told)
-            clock.ahead += 600
-            loop.turn(0)
-            assert session.gather({1: {"do": "x"}}, 20.0) == {1: {"to": "x"}}
-            assert session.gather({0: {"do": "y"}, 1: {"do": "z"}}, 0.05) == {1: {"to": "z"}}
-            assert told == [Welcome(1, where[0][1], 60_000), (report.ORDER, {"do": "x"}), (report.ORDER, {"do": "z"})]
-            loop.after(0.02, approach.close)
-            assert (session.gather({1: {}}, 20.0), [*session.listener.gone]) == ({}, [1])
-    assert not any(sock.fileno() >= 0 for sock in session._launching.sockets.listeners)
-
-
-def test_starters_that_fail_are_reported_and_those_that_do_not_end_are_killed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lines = {"node1": ("sleep", "60"), "node2": ("sh", "-c", "echo oops; exit 3")}
-    starter = starters.TABLE[0]._replace(start=lambda _, hosts, _argv: (Launch(lines[hosts[0]], hosts),))
-    before, ticks = set(children()), count(100.0, 0.001)
-    monkeypatch.setattr(session_of, "_LEAVE_S", 0.05)
-    with Loop(ticks.__next__) as loop:
-        with closing(Answered(loop, 2)) as session:
-            session._launching._starter = starter
-            del session.listener.facts[1]
-            session.start()
-            assert session.report().hosts[1].missing == "did not start: oops (status 3)"
-            assert (len(session._processes.running), len({*children()} - before)) == (1, 1)
-        assert (session._processes.running, {*children()} - before) == ((), set())
