@@ -23,7 +23,7 @@ from mingle_hooks.check.report import (
     table_lines,
     verdict_text,
 )
-from mingle_hooks.check.rules import find_causes, judge
+from mingle_hooks.check.rules import _chance, find_causes, judge, slow_flows
 
 BOTH = (FAST, SLOW)
 CUT = {"there": 0, "back": 0, "rtt_us": None, "mtu": None, "open_there": "timed out", "open_back": "timed out"}
@@ -220,6 +220,27 @@ CASES = {
     "a loose cable": Case(["node4: 30 link failures, 2 is usual"], ("node4",), having(LINK_DOWNS, 2, 30), 76),
     "a slow disk": Case([], host=having(WRITE_MS, 3, 1000),
                         note="node4: 1000 ms to write 1 MiB of scratch, 3 is usual"),
+    "nearly full": Case([], host=only("node2", spaces=(Space(TMP, 64, 50_000),))),
+    "half of a small one": Case(["node2: /tmp is full: 30 of 60 MiB are free"], ("node2",), status=76, host=lambda host:
+                                host._replace(spaces=(Space(TMP, 30 + (host.name != "node2"), 60),))),
+    "of a size not known": Case(["node2: /tmp does not answer"], ("node2",),
+                                only("node2", spaces=(Space(TMP, 9, None),)), 76),
+    "a small one for a GPU": Case([], host=every(spaces=(Space(SHM, 60, 64),), gpus=1)),
+    "a clock that is slow": Case(["node2: its clock is 3.0 s behind"], ("node2",),
+                                 only("node2", clock=(-5.0, -1.1)), 76),
+    "errors from a thousand on": Case(["node4: 1000 symbol errors, 0 is usual"], ("node4",),
+                                      having(SYMBOL_ERRORS, 0, 1000), 76),
+    "a disk that is slow, too": Case([], host=having(WRITE_MS, 100, 999)),
+    "half of them without room": Case([f"node[1-2]: {FULL}"], host=lambda host: host._replace(
+        had_no_room=host.name < "node3", refused=2 * (host.name < "node3"))),
+    "half of them on loopback": Case([f"node[1-2]: {LOOPED}"], host=lambda host: host._replace(
+        own_name=("127.0.1.1",)) if host.name < "node3" else host),
+    "elsewhere for half of the others": Case(
+        ["node1: node2 is 10.99.0.2 there, an address that it does not have"], ("node1",), status=76, host=lambda host:
+        host._replace(names=names(host, node2=("10.99.0.2",))) if host.name == "node1" else host),
+    "lost, and small": Case([], pair=between("node1", "node2", network=FAST, mtu=1500, there=8)),
+    "lost one way, and closed": Case([f"node1: 100 % of the packets from it to node2 on {FAST} are lost"], ("node2",),
+                                     pair=between("node1", "node2", network=FAST, there=0, open_there="timed out")),
 }  # fmt: skip
 
 
@@ -401,3 +422,17 @@ def test_a_host_that_loses_more_than_its_network_is_named() -> None:
         return pair._replace(back=pair.back - 3) if pair.one == "node2" else pair
 
     assert report(16, pair=change).exclude == ("node2",)
+
+
+def test_how_likely_chance_loses_as_many() -> None:
+    found = [_chance(*its) for its in ((10, 3, 100, 5), (3, 3, 6, 3), (3, 1, 6, 3), (2, 1, 4, 3))]
+    assert found == [pytest.approx(chance) for chance in (0.0066379129, 0.05, 0.95, 1.0)]
+
+
+def test_a_flow_of_less_than_a_third_is_slow() -> None:
+    """So is one that brought nothing; the two hosts are named, as it may be either."""
+    flows = tuple(Flow(f"node{n}", f"node{n % 4 + 1}", FAST, mbits) for n, mbits in enumerate((900, 900, 300, None), 1))
+    assert (slow_flows(flows), slow_flows(())) == (flows[3:], ())
+    made = judge(report(4)._replace(findings=(), flows=flows))
+    assert bad(made) == ["node4: sends 0 Mbit/s to node1, 600 Mbit/s is usual"]
+    assert made.findings[0][:2] + made.findings[0][3:5] == ("network", ("node4", "node1"), (), False)
