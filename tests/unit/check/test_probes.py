@@ -485,7 +485,7 @@ def test_all_is_known_once_the_last_answer_has_come(
     assert (len(kernel.trace), len(kernel.calls)) == (sent, 3)
 
 
-def test_who_is_heard_by_multicast_and_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_heard_by_multicast_and_where_there_is_none(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each host once, and this one not; all hosts agree on groups and ports."""
     made: list[tuple[Any, ...]] = []
     links: list[Any] = []
@@ -508,7 +508,7 @@ def test_who_is_heard_by_multicast_and_where_there_is_none(monkeypatch: pytest.M
     monkeypatch.setattr(probes.multicast, "carriers", lambda _prefer: infos)
     monkeypatch.setattr(probes.multicast, "Link", link)
     monkeypatch.setattr(probes, "_is_free", lambda family, port: family == socket.AF_INET and port == 21_113)
-    part = Multicast(Loop(), SECRET, [])
+    part = Multicast(loop, SECRET, [])
     part.number = 1
     part.send()
     own, two, three, other = (Packet(kind, sender, 0) for kind, sender in ((7, 1), (7, 2), (7, 3), (1, 4)))
@@ -525,7 +525,7 @@ def test_who_is_heard_by_multicast_and_where_there_is_none(monkeypatch: pytest.M
     part.close()
     assert links == []
     monkeypatch.setattr(probes.multicast, "carriers", lambda _prefer: exhausted())
-    assert Multicast(Loop(), SECRET, []).received() == [{"iface": "", "hosts": [], "fault": "none"}]
+    assert Multicast(loop, SECRET, []).received() == [{"iface": "", "hosts": [], "fault": "none"}]
 
 
 def exhausted() -> bytes:
