@@ -11,12 +11,14 @@ from unittest import mock
 
 import pytest
 from hypothesis import given, strategies as st
+from support.members import KEYED
 from support.recorded import STEP, assigned
 
 from mingle_hooks import joining
 from mingle_hooks.errors import ConflictError, MingleError, NotFoundError
 from mingle_hooks.job import member_spec
-from mingle_hooks.joining import MOST_AGE_S, join, reachable, rejoin_or_join, resolvable
+from mingle_hooks.joining import MOST_AGE_S, join, members_of, reachable, rejoin_or_join, resolvable
+from mingle_hooks.rendezvous import rendezvous
 from mingle_hooks.rendezvous.member import Observer
 from mingle_hooks.rendezvous.messages import Failure
 from mingle_hooks.rendezvous.wire import Material
@@ -172,3 +174,127 @@ def test_a_member_that_starts_again_has_its_place_while_rank_0_listens(
             asks()
         other.unlink()
     assert [asks(), asks(), asks(0), file.exists()] == [True, True, True, False]
+
+
+# What a member asks the others, and what a script on the first node tells them without asking.
+
+ANSWER = {"nodes": 2, "size": 2, "addr": "10.0.0.1", "port": 7, "digest": "0" * 16, "rank": 1, "offset": 1}
+ANSWER |= {"own": "10.0.0.2", "roster": [[0, "node1", "10.0.0.1", 1], [1, "node2", "10.0.0.2", 1]], "spent": [1, 2]}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Have the others answer at once; give what they were asked."""
+    found: list[Any] = []
+
+    def meet(request: object, _observer: object) -> object:
+        found.append(request)
+        return ANSWER
+
+    monkeypatch.setattr(rendezvous, "meet", meet)
+    monkeypatch.setattr("mingle_hooks.files.record_process", found.append)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "notes", "has_roster"),
+    [
+        ({}, {}, [], False),
+        ({"frameworks": "deepspeed"}, {"command": None}, [], True),
+        ({"insecure": True}, {"wants_roster": True}, ["--insecure: anyone on this network can join or break"], True),
+        ({"scope": "task", "slots": "1"}, {"obstacle": Failure("unwritable", ("a", "b"))}, [], False),
+    ],
+)
+def test_a_member_asks_with_what_it_is(
+    asked: list[Any], options: dict[str, Any], more: dict[str, Any], notes: list[str], *, has_roster: bool
+) -> None:
+    """A command's node is compared with the others, and an uncertain obstacle is told to them."""
+    said: list[str] = []
+    spec = member_spec({"HOME": "/nowhere", **KEYED}, {"id": "a", "nodes": "2", **options})
+    seen = join(spec, notes_of(said), **more)
+    job, request = asked
+    assert (job, request.wants_roster, request.obstacle, request.held) == (None, has_roster, more.get("obstacle"), None)
+    assert (request.node_facts is None) == ("command" in more)
+    if request.node_facts is not None:
+        assert all(isinstance(text, str) for text in request.node_facts())
+    assert [note[:49] for note in said] == [note[:49] for note in notes]
+    assert seen.world[:6] == ("a", 2, 2, "10.0.0.1", 7, "0" * 16)
+    assert (seen.place[:3], seen.place.address, seen.durations_ms) == ((1, 1, 1), "10.0.0.2", (1, 2))
+    assert (seen.place.local_rank, seen.place.rank) == ((0, 1) if "scope" in options else (None, None))
+
+
+ON_FIRST = {**SCRIPT, "SLURMD_NODENAME": "node1"}
+LOCAL, DEBIAN, FAR = ["127.0.0.1"], ["127.0.1.1"], ["10.0.0.9"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "own", "last", "iface", "batch"),
+    [
+        (ON_FIRST, FAR, FAR, None, (300, "1")),
+        (ON_FIRST, [*DEBIAN, *FAR], FAR, None, (300, "1")),
+        (ON_FIRST, DEBIAN, FAR, "eth0", (300, "1")),
+        (ON_FIRST, LOCAL, FAR, "eth0", None),
+        (ON_FIRST, ["::1"], FAR, "eth0", None),
+        *((ON_FIRST, FAR, last, None, None) for last in ([], DEBIAN, [*DEBIAN, *FAR])),
+        ({**ON_FIRST, "CUDA_VISIBLE_DEVICES": "0"}, FAR, FAR, None, (300, "gpu")),
+        ({**UNEVEN, "SLURMD_NODENAME": "node1"}, FAR, FAR, None, (300, "")),
+        ({**SCRIPT, "SLURMD_NODENAME": "login"}, DEBIAN, FAR, None, (300, "1")),
+    ],
+)
+def test_a_script_on_the_first_node_tells_torchrun_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], own: list[str], last: list[str], iface: str, batch: object
+) -> None:
+    """By an address of its own and a port that is held; names only where they lead to the hosts."""
+    monkeypatch.setattr(joining, "resolve", lambda host, _seconds: {"node1": own, "node2": last}[host])
+    monkeypatch.setattr(joining, "interface_of", lambda address: {"127.0.0.1": "eth0", "node1": "eth0"}[address])
+    monkeypatch.setattr("mingle_hooks.net.addresses.usable", lambda *_, **__: [SimpleNamespace(host="127.0.0.1"), None])
+    held: list[socket.socket] = []
+    spec = member_spec({"HOME": "/nowhere", "CUDA_VISIBLE_DEVICES": "", **environ}, {"insecure": True})
+    seen = join(spec, notes_of([]), held=held)
+    is_first = environ["SLURMD_NODENAME"] == "node1"
+    assert [sock.getsockname() for sock in held] == [("127.0.0.1", seen.world.master_port)] * is_first
+    for sock in held:
+        sock.close()
+    assert seen.world.master_addr == ("127.0.0.1" if is_first else "node1")
+    assert (seen.place.iface, seen.batch, seen.place.node_rank) == (iface, batch, None)
+    assert join(spec, notes_of([])).world[:4] == seen.world[:4]
+
+
+ALONE = {**ON_FIRST, "SLURM_JOB_NODELIST": "node1", "SLURM_TASKS_PER_NODE": "1", "SLURM_NTASKS": "1"}
+BOTH = [(0, "node1", "", 1), (1, "node2", "", 1)]
+TOLD = [(0, "node1", "10.0.0.1", 1), (1, "node2", "10.0.0.2", 1)]
+
+
+@pytest.mark.parametrize(
+    ("environ", "addresses", "rows"),
+    [
+        *((ON_FIRST, addresses, BOTH) for addresses in ("unused", "shown")),
+        (
+            ON_FIRST,
+            "needed",
+            "an address from every host; saw a shell that runs on one host only; try `srun mingle hosts`",
+        ),
+        *((ALONE, addresses, BOTH[:1]) for addresses in ("unused", "needed")),
+        *((TASK, addresses, BOTH if addresses == "unused" else TOLD) for addresses in ("unused", "shown", "needed")),
+        (
+            {**ON_FIRST, "CUDA_VISIBLE_DEVICES": "0"},
+            "unused",
+            "the slots of every host from the scheduler; saw 1 here (gpus)",
+        ),
+        ({**TASK, "CUDA_VISIBLE_DEVICES": "0"}, "unused", TOLD),
+    ],
+)
+def test_the_members_are_the_schedulers_where_it_knows_them(
+    asked: list[Any], environ: dict[str, str], addresses: Any, rows: Any
+) -> None:
+    """Else they are asked, each for its address, and have the scheduler's names."""
+    spec = member_spec({"HOME": "/nowhere", "CUDA_VISIBLE_DEVICES": "", **environ}, {"insecure": True})
+    try:
+        found = members_of(spec, notes_of([]), addresses)
+    except MingleError as error:
+        refused = str(error).removeprefix("expected ")
+    else:
+        refused = ""
+        assert ([*found.members], [*found.by_own_names]) == (rows, TOLD if asked else [])
+    assert refused.startswith(rows) if isinstance(rows, str) else not refused
+    assert [(request.wants_roster, request.node_facts) for request in asked[1:]] == [(True, None)] * (rows == TOLD)

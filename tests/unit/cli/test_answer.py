@@ -1,6 +1,5 @@
 """`mingle env`, `exec` and `exec --together`: what is printed, what the command gets, and what comes before."""
 
-import io
 import json
 import os
 import re
@@ -14,10 +13,8 @@ from unittest import mock
 import pytest
 
 from mingle_hooks.cli import answer
-from mingle_hooks.cli.answer import FORMED, Flags, ProgressPrinter
+from mingle_hooks.cli.answer import FORMED, Flags
 from mingle_hooks.errors import MingleError, NotExecutableError, NotFoundError, PlaceError, UsageError
-from mingle_hooks.export import shells
-from mingle_hooks.rendezvous.member import Progress
 from mingle_hooks.run import start
 from mingle_hooks.view import Assignment, Member, View, World
 
@@ -137,49 +134,22 @@ def test_what_rank_0_starts_for_all_is_not_started_elsewhere(
 
 
 @pytest.mark.parametrize(
-    ("variables", "options", "flags", "refused"),
-    [
-        ({}, {}, {}, True),
-        ({}, {}, {"no_wait": True}, False),
-        ({}, {"nodes": "1", "rank": None}, {}, False),
-        (IN_SCRIPT, {"nodes": None, "rank": None}, {}, False),
-    ],
+    ("variables", "options", "is_refused"),
+    [({}, {}, True), ({}, {"nodes": "1", "rank": None}, False), (IN_SCRIPT, {"nodes": None, "rank": None}, False)],
 )
 def test_what_would_keep_torchrun_to_itself_is_refused_before_the_others_wait(
-    environ: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    variables: dict[str, str],
-    options: dict[str, object],
-    flags: dict[str, bool],
-    *,
-    refused: bool,
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], options: dict[str, object], *, is_refused: bool
 ) -> None:
-    """Where there is anybody to wait for."""
-    environ.update(variables, PET_STANDALONE="1")
+    """Where there is anybody to wait for; and nobody waits where a shell is unknown."""
+    os.environ.update(variables, PET_STANDALONE="1")
     join = meets(monkeypatch)
     join.side_effect = MingleError("to wait", "", "")
-    with pytest.raises(MingleError) as caught:
-        answer.print_variables({**TWO, "frameworks": "torchrun", **options}, Flags(**flags))
-    assert ("PET_STANDALONE" in str(caught.value), bool(join.mock_calls)) == (refused, not refused)
-    assert refused or join.call_args.kwargs["no_wait"] == bool(flags.get("no_wait"))
-
-
-def test_variables_are_for_the_shell_that_reads_them(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """In one that mingle knows, and that is known before the others wait."""
-    join = meets(monkeypatch)
-    monkeypatch.setattr(shells, "reader", lambda: "fish")
-    for options, says in (({}, "--shell fish, because fish evaluates"), ({"shell": "psh"}, "a shell: sh, ")):
-        with pytest.raises(MingleError, match=says):
-            answer.print_variables({**TWO, **options}, Flags())
-    assert join.mock_calls == []
-    answer.print_variables({**TWO, "shell": "sh"}, Flags())
-    out, err = capfd.readouterr()
-    assert ("export NODE_RANK='1';" in out, err) == (True, "")
-    answer.print_variables({**TWO, "shell": "json"}, Flags(explain=True))
-    out, err = capfd.readouterr()
-    assert (json.loads(out)["MASTER_ADDR"], "MASTER_ADDR" in err) == ("10.0.0.1", True)
+    for no_wait in (False, True):
+        with pytest.raises(MingleError, match="PET_STANDALONE" if is_refused and not no_wait else "expected to wait"):
+            answer.print_variables({**TWO, "frameworks": "torchrun", **options}, Flags(no_wait=no_wait))
+    assert [call.kwargs["no_wait"] for call in join.mock_calls] == [False, True][is_refused:]
+    with pytest.raises(MingleError, match="a shell: sh, "):
+        answer.print_variables({**TWO, "shell": "psh"}, Flags(no_wait=True))
 
 
 def test_a_file_of_a_framework_is_there_when_its_variable_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -214,23 +184,3 @@ def test_members_that_run_a_command_as_one_meet_without_comparing_it(monkeypatch
             answer.execute(tuple(words.split()), TWO, flags)
     assert became("true", ONE, together=True)[1] == "true"
     assert len(runs.mock_calls) == 1
-
-
-@pytest.mark.parametrize(
-    ("progress", "said"),
-    [
-        (Progress(1, None, "b"), "1 node checked in after 0 s; waiting for b"),
-        (Progress(2, None, "b"), "2 nodes checked in after 0 s; waiting for b"),
-        (Progress(1, 2, "b"), "1 of 2 nodes checked in after 0 s; waiting for b"),
-        (Progress(0, 2, "a"), "still looking for a after 0 s"),
-    ],
-)
-def test_progress_is_written_at_once(monkeypatch: pytest.MonkeyPatch, progress: Progress, said: str) -> None:
-    monkeypatch.setattr(answer, "SILENT_S", 0.0)
-    monkeypatch.setattr(answer, "PLAIN_S", (0.0,))
-    log, error = io.BytesIO(), MingleError("a", "b", "c")
-    with ProgressPrinter(io.TextIOWrapper(log), quiet=False) as printer:
-        printer.progress(progress)
-        assert log.getvalue().decode() == f"mingle: {said}\n"
-        printer.failed(error)
-        assert error.is_printed
