@@ -114,13 +114,9 @@ def called(monkeypatch: pytest.MonkeyPatch, words: str, looks: list[Any], *, tty
     ],
 )
 def test_what_watches_prints_what_changes(
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    words: str,
-    tty: bool,  # noqa: FBT001 - of a row
-    looks: list[Any],
-    said: list[str],
-) -> None:
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    words: str, tty: bool, looks: list[Any], said: list[str],  # noqa: FBT001 - of a row
+) -> None:  # fmt: skip
     """Also of runs that are gone; a terminal is drawn anew."""
     follows = "--watch" in words and looks[-1] != ENDED
     assert called(monkeypatch, words, looks, tty=tty) == ("watches" if follows else "0")
@@ -166,15 +162,9 @@ NO_FILE = "; [Errno 2] No such file or directory: '/no/such'"
     ],
 )
 def test_a_run_is_told_to_end_in_one_way_after_the_other(
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    words: str,
-    process: RunnerProcess,
-    ending: Ending | None,
-    looks: list[Any],
-    said: str,
-    done: list[object],
-) -> None:
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    words: str, process: RunnerProcess, ending: Ending | None, looks: list[Any], said: str, done: list[object],
+) -> None:  # fmt: skip
     """By its listener, by a signal on its own host, and by its scheduler on another; `kill` waits for its end."""
     seen: list[object] = []
 
