@@ -50,7 +50,7 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
     try:
         row: Any = point.load()
     except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message shows it
-        raise _broken(group, name, owner, f"{type(error).__name__}: {reason(error)}") from None
+        raise _broken(group, name, owner, reason(error)) from None
     is_row = isinstance(row, kind)
     if not is_row:
         raise _broken(group, name, owner, f"{point.value} is no {kind.__name__}")
@@ -95,7 +95,7 @@ def _installed(group: str) -> dict[str, EntryPoint]:
     except Exception as error:  # noqa: BLE001 - other installed packages may be broken in any way
         raise GROUPS[group](
             "installed packages whose entry points can be read",
-            f"{type(error).__name__}: {reason(error)}",
+            reason(error),
             "`pip check`, then reinstalling that package",
         ) from None
 

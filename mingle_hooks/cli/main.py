@@ -188,6 +188,10 @@ def _failure_text(arguments: list[str], code: int) -> str:
 
 def _last_value(arguments: list[str], option: str, variable: str) -> str:
     """Return the last value of an option, by default the variable's."""
-    found = [after for before, after in itertools.pairwise(arguments) if before == option]
-    found += [argument.removeprefix(f"{option}=") for argument in arguments if argument.startswith(f"{option}=")]
-    return (found or [os.environ.get(variable, "")])[-1]
+    found = os.environ.get(variable, "")
+    for before, argument in itertools.pairwise(["", *arguments]):
+        if before == option:
+            found = argument
+        elif argument.startswith(f"{option}="):
+            found = argument.removeprefix(f"{option}=")
+    return found

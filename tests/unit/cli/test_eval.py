@@ -68,7 +68,13 @@ def test_on_failure_status_leaves_the_choice_to_the_script() -> None:
 
 @pytest.mark.parametrize(
     ("options", "variable"),
-    [("--shell json --shell csh", ""), ("--shell=json --shell=csh", ""), ("--shell=csh", "json"), ("", "csh")],
+    [
+        ("--shell json --shell csh", ""),
+        ("--shell=json --shell csh", ""),
+        ("--shell json --shell=csh", ""),
+        ("--shell=csh", "json"),
+        ("", "csh"),
+    ],
 )
 def test_the_last_of_a_repeated_option_counts(options: str, variable: str) -> None:
     """A failure is in the language that a success would be in, also where another option is wrong."""
