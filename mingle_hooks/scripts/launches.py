@@ -303,7 +303,7 @@ class _Walk:
                 self.files.setdefault(basename(output.plain), set())
         self._uses()
         for command in self.script.commands:
-            for place in self._places(command):
+            for place in sorted(self._places(command)):  # in the same order each time
                 self._command(command, place, command)
         is_several = self.requested.nodes > 1 or (not self.requested.nodes and bool(_SEVERAL.search(self.source.text)))
         exported = {
