@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from mingle_hooks.check import gpus
 from mingle_hooks.check.facts import DeviceFacts, own_facts
 from mingle_hooks.rendezvous.connection import Loop
 
+ME = pwd.getpwuid(os.geteuid()).pw_name
 CARD = "sys/bus/pci/devices/0000:17:00.0"
 
 
@@ -76,8 +78,8 @@ def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:
         "GPU 0000:18:00.0: 3 PCIe errors (fatal)",
         "GPU card1: 2 uncorrected errors (umc)",
         "GPU 0000:17:00: Xid 79, pid=1, GPU has fallen off the bus.",
-        "process 9900001 (python) of root has kfd open",
-        "process 9900002 (train) of root has nvidia3 open",
+        f"process 9900001 (python) of {ME} has kfd open",
+        f"process 9900002 (train) of {ME} has nvidia3 open",
     ]
 
 
@@ -175,7 +177,7 @@ def test_processes_of_others_on_a_gpu_are_named(driver: Callable[..., None], tmp
     """By NVML, which lists those of all users; services are left out."""
     root = tree(tmp_path, **{"proc/9900002/comm": "train\n", "proc/9900003/comm": "nvidia-cuda-mps-server\n"})
     driver(ComputeRunningProcesses=[9900002, 9900003, 9900004])
-    assert gpus.nvml_state({}, root)[0] == ["process 9900002 (train) of root has nvidia1 open"]
+    assert gpus.nvml_state({}, root)[0] == [f"process 9900002 (train) of {ME} has nvidia1 open"]
 
 
 def test_the_link_is_taken_from_files_where_they_have_it(driver: Callable[..., None], tmp_path: Path) -> None:
