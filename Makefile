@@ -37,7 +37,7 @@ test: tools $(VENV)/.test torch ## run all tests (ARGS='-k slurm'); as root on D
 	$(BIN)/pytest --numprocesses=$(WORKERS) --reruns=$(AGAIN) $(ARGS)
 
 .PHONY: quick
-quick: $(VENV)/.test ## run the tests without test hosts and schedulers, as any user: 100 s on two processors
+quick: $(VENV)/.test ## run the tests without test hosts and schedulers, as any user: two minutes on two processors
 	$(BIN)/pytest --numprocesses=2 --quick $(ARGS)
 
 .PHONY: mutants
