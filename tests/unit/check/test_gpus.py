@@ -2,7 +2,6 @@
 
 import json
 import os
-import pwd
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -21,7 +20,7 @@ from mingle_hooks.check import gpus
 from mingle_hooks.check.facts import DeviceFacts, own_facts
 from mingle_hooks.rendezvous.connection import Loop
 
-ME = pwd.getpwuid(os.geteuid()).pw_name
+ME = gpus._owner("/proc/self")  # a user of a container may have no name
 CARD = "sys/bus/pci/devices/0000:17:00.0"
 
 
