@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.check import facts, gpus, report
+from mingle_hooks.check import facts, report
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLookups
 from mingle_hooks.check.report import LATE, NO_ECHO, Address, Measured, Peer, ProbeOrder, SendOrder
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
@@ -710,7 +710,7 @@ class Probe:
         """Send this host's facts, once all are known."""
         if self._link is not None and self._devices.is_known:
             known = {
-                "fingerprint": gpus.with_gpus(self._body["fingerprint"], self._devices.parts),
+                "fingerprint": facts.with_gpus(self._body["fingerprint"], self._devices.parts),
                 "spaces": self._devices.spaces,
                 "amounts": self._devices.amounts,
                 "faults": [*self._faults, *self._devices.faults],
