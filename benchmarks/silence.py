@@ -17,10 +17,10 @@ import time
 from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import Secret, parse
 from mingle_hooks.run import messages, messages as life
-from mingle_hooks.run.hub import Hub
 from mingle_hooks.run.launching import Sockets
 from mingle_hooks.run.machine import Joined, Lost
 from mingle_hooks.run.messages import AGENT, RUNNER, Link
+from mingle_hooks.run.runner import Hub
 from mingle_hooks.run.starters import Place
 
 COUNT, LOSS, SILENCE_S = 1024, 0.3, 15.0

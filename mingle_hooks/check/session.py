@@ -21,8 +21,15 @@ from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer, parse
 from mingle_hooks.run.launching import Launching, Sockets
 from mingle_hooks.run.messages import JOIN, MOST_STRANGERS, Join, Leave, Link, Reception, Welcome
 from mingle_hooks.run.processes import shell_status
-from mingle_hooks.run.request import Options, Request, facts_of, option_seconds, plan_hosts, plan_request
-from mingle_hooks.run.start import run_command
+from mingle_hooks.run.start import (
+    Options,
+    Request,
+    facts_of,
+    option_seconds,
+    plan_hosts,
+    plan_request,
+    run_command,
+)
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.run.status import wait_for
 from mingle_hooks.schedulers.hostlist import fold

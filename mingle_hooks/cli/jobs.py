@@ -197,7 +197,7 @@ def check(*, command: str | None, bandwidth: bool, exclude: bool, force: bool, j
     # Only this command needs the package, which takes 20 ms to import.
     from mingle_hooks.check.report import report_page, table_lines, with_findings
     from mingle_hooks.check.session import Trials, check_request, run_check
-    from mingle_hooks.run.request import Options
+    from mingle_hooks.run.start import Options
 
     hosts, start, timeout, limit, html = (more.pop(name) for name in ("hosts", "start", "timeout", "limit", "html"))
     trials = None
@@ -430,9 +430,9 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
     does not answer, its job is cancelled. The exit status is 0 only if the run
     has ended.
     """
-    from mingle_hooks.run import request, status
+    from mingle_hooks.run import start, status
 
-    limit_s = request.option_seconds(timeout, "--timeout", 0.0)
+    limit_s = start.option_seconds(timeout, "--timeout", 0.0)
     until = time.monotonic() + limit_s
     known = find_runs()
     run = known.one(name)

@@ -140,7 +140,7 @@ def read_call(arguments: Sequence[str]) -> tuple[dict[str, object], tuple[str, .
     """
     flags, texts = FLAGS, OPTIONS
     if arguments[:1] == ["run"]:
-        from mingle_hooks.run.request import Options
+        from mingle_hooks.run.start import Options
 
         flags, texts = ({name: to for name, to in table.items() if to not in NOT_FOR_RUN} for table in (FLAGS, OPTIONS))
         own = {f"--{name.replace('_', '-')}": name for name in Options._fields if name != "start_option"}  # repeated

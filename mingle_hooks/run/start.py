@@ -1,4 +1,4 @@
-"""The start of a run: its agents first, which take the longest; then what the runner needs, while they start.
+"""The start of a run: what is asked for, its plan, and its agents first, which take the longest.
 
 Also `mingle exec --together`: the members of a world, whoever started them, run COMMAND as one.
 """
@@ -7,24 +7,242 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
-from contextlib import ExitStack
-from typing import Any
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, TypeVar
 
-from mingle_hooks import keys
-from mingle_hooks.errors import UsageError
+from mingle_hooks import keys, values
+from mingle_hooks.errors import FactsError, SecretError, UsageError
+from mingle_hooks.export import launchers
+from mingle_hooks.export.variables import own
 from mingle_hooks.job import check_runner
 from mingle_hooks.net import ports
+from mingle_hooks.net.addresses import hostname
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import messages, processes, starters
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.launching import Agreed, Launching
-from mingle_hooks.run.request import Options, Request, kill_keys, plan_request
 from mingle_hooks.run.starters import Allocation, Starter
-from mingle_hooks.settings import option_arguments
+from mingle_hooks.schedulers.detect import detect
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.settings import Settings, load, option_arguments
 from mingle_hooks.view import View
+
+MOST_RESTARTS = 1000
+_WARNINGS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT")
+
+
+class Options(NamedTuple):
+    """The options that only `mingle run` has, as they were typed."""
+
+    hosts: str | None = None
+    nodes: str | None = None
+    spares: str | None = None
+    restarts: str | None = None
+    window: str | None = None
+    grace: str | None = None
+    silence: str | None = None
+    stall: str | None = None
+    limit: str | None = None
+    warn: str | None = None
+    warn_signal: str = "USR1"
+    progress: str | None = None
+    log_dir: str | None = None
+    on_event: str | None = None
+    again: str | None = None
+    start_option: tuple[str, ...] = ()
+    no_label: bool = False
+
+
+class Request(NamedTuple):
+    """One run: the plan, and what the state machine need not know."""
+
+    plan: Plan
+    starter: Starter
+    job: Allocation
+    command: tuple[str, ...]
+    exec_options: tuple[str, ...]  # for `mingle exec`
+    settings: Settings
+    options: Options = Options()
+    silence: messages.Silence = messages.Silence()
+    key: str | None = None  # of the members, if they would not find one by themselves
+    is_of_job: bool = False  # COMMAND, such as mpirun, is started once, here, and reaches the hosts by itself
+    id: str | None = None  # of the job, or of the world if a person named it
+    agreed: Agreed | None = None
+    keys: tuple[bytes, ...] = ()  # with which `mingle kill` reaches it
+
+
+def plan_request(
+    command: tuple[str, ...], options: Options, settings: Mapping[str, object], exec_options: tuple[str, ...]
+) -> Request:
+    """Return what this call asks for; `exec_options` are those of `mingle exec`. Raises UsageError and FactsError."""
+    users = own(os.environ)
+    loaded = load(users, settings)
+    facts = facts_of(users, loaded, options.hosts)
+    launcher, end = (None if "--verbatim" in exec_options else launchers.find(command)) or (None, 0)
+    is_of_job = launcher is not None and launcher.starts == "job"
+    _check_alone(command, options, loaded, facts)
+    if launcher is not None and is_of_job and not loaded.alone:
+        launchers.check_processes(launcher.name, command[end:], facts.nodes)
+    if is_of_job or loaded.alone:
+        starter, job = _here()
+    else:
+        starter, job = plan_hosts(facts, users, options.hosts, is_per_task=loaded.scope == "task")
+    job = starters.with_options(starter, job, options.start_option)
+    if options.warn is not None and options.limit is None and job.end is None:
+        job = job._replace(end=starter.asked_end(job))
+    needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
+    key = keys.fresh() if needs_key else None
+    return Request(
+        plan=_plan(options, loaded, starter, job),
+        starter=starter,
+        job=job,
+        command=command,
+        exec_options=(*exec_options, "--verbatim") if is_of_job else exec_options,
+        settings=loaded,
+        options=options,
+        silence=_silence(options.silence),
+        key=key,
+        is_of_job=is_of_job,
+        id=loaded.id or facts.job_id,
+        keys=kill_keys(facts, loaded, users, key),
+    )
+
+
+def _silence(text: str | None) -> messages.Silence:
+    """Return how long a host may be silent, and after a comma a process on a host that answers. Raises UsageError."""
+    host, comma, process = (text or "").partition(",")
+    default = messages.Silence()
+    host_s = option_seconds(host or None, "--silence", default.host_s)
+    process_s = option_seconds(process, "--silence", 0.0) if comma else max(default.process_s, host_s)
+    return messages.Silence(host_s, process_s)
+
+
+def _check_alone(command: tuple[str, ...], options: Options, loaded: Settings, facts: JobFacts) -> None:
+    """Refuse to train on this host alone without --alone, and name the line that works. Raises UsageError."""
+    if loaded.alone:
+        if options.hosts or options.nodes not in (None, "1") or options.spares:
+            raise UsageError("only this host with --alone", "--hosts, --nodes or --spares", "one of the two")
+    elif facts.scheduler == "none" and not (options.hosts or options.nodes or os.environ.get("MINGLE_RUN")):
+        raise UsageError("a job, or hosts, to train on", "no job here", launchers.anywhere(command, os.environ))
+
+
+def facts_of(environ: Mapping[str, str], loaded: Settings, hosts: str | None) -> JobFacts:
+    """Return the scheduler's facts of the whole job, also in a command of a run. Raises FactsError.
+
+    As for `mingle env`, plugins add their facts unless an option names the hosts or the world's id.
+    """
+    outside = {name: value for name, value in environ.items() if name != "MINGLE_RUN"}
+    return detect(outside, socket.gethostname(), asks_plugins=hosts is None and loaded.id is None)
+
+
+def kill_keys(facts: JobFacts, loaded: Settings, environ: Mapping[str, str], key: str | None) -> tuple[bytes, ...]:
+    """Return the keys of `mingle kill`: the user's own, and with these the run's `key`, which COMMAND has."""
+    try:
+        held = tuple(found.material for found in keys.held(facts, loaded, environ, is_new=True))
+    except SecretError:  # `mingle kill` reports it
+        return ()
+    return (*held, key.encode()) if held and key is not None else held
+
+
+def plan_hosts(
+    facts: JobFacts, environ: Mapping[str, str], hosts: str | None, *, is_per_task: bool = False
+) -> tuple[Starter, Allocation]:
+    """Return the starter of the agents, and their hosts; without a job and hosts, this host alone.
+
+    Raises FactsError and UsageError.
+    """
+    if hosts is None and (starters.is_alone(facts) or os.environ.get("MINGLE_RUN")):
+        inside = detect(os.environ, socket.gethostname())
+        if inside.nodes is not None and inside.nodes > 1:
+            raise FactsError(
+                "the job's script, or --hosts",
+                f"a command of a run on {inside.nodes} nodes",
+                "`mingle exec COMMAND` in its place",
+            )
+        return _here()
+    return starters.find(facts, environ, hosts, is_per_task=is_per_task)
+
+
+def _here() -> tuple[Starter, Allocation]:
+    """Return the starter of one agent on this host."""
+    name = hostname()
+    return starters.TABLE[0], Allocation((name,), (1,), own=name)
+
+
+def _counts(options: Options, hosts: int) -> tuple[int, int]:
+    """Return how many hosts an attempt needs, and takes at most. Raises UsageError."""
+    spares = _whole(options.spares or "0", "--spares", 0, MOST_NODES)
+    text = options.nodes or os.environ.get("MINGLE_NODES") or ""
+    least, colon, most = text.partition(":")
+    there = max(hosts - spares, 0)
+    high = _whole(most if colon else least, "--nodes", 1, MOST_NODES) if text else there
+    low = _whole(least, "--nodes", 1, MOST_NODES) if text else there
+    if not 1 <= low <= high or low > there:
+        seen = f"{hosts} of them" + (f", {spares} of these spares" if spares else "")
+        wanted = f"{low} hosts that train" if low else "a host that trains"
+        raise UsageError(wanted, seen, "a smaller --nodes or --spares, or more hosts")
+    if high == 1 < there:
+        source = "--nodes" if options.nodes else "MINGLE_NODES"
+        without = "no --nodes" if options.nodes else "unset MINGLE_NODES"
+        remedy = f"{without}, --spares {hosts - 1}, or --alone to train on this host only"
+        raise UsageError(f"a run on all {hosts} hosts", f"1 ({source})", remedy)
+    return low, min(high, there)
+
+
+def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation) -> Plan:
+    least, most = _counts(options, len(job.hosts))
+    limit = option_seconds(options.limit, "--limit", None)
+    warn = option_seconds(options.warn, "--warn", None)
+    if limit is None and warn is not None:
+        if job.end is None:
+            raise UsageError("a time limit to warn about", "none from the scheduler", "--limit 4h")
+        limit = job.end - time.time()
+    name = options.warn_signal.upper().removeprefix("SIG")
+    if name not in _WARNINGS:
+        raise UsageError(f"a signal: {', '.join(_WARNINGS)}", options.warn_signal, "--warn-signal USR1")
+    return Plan(
+        hosts=job.hosts,
+        slots=job.agents,
+        least=least,
+        most=most,
+        restarts=_whole(options.restarts or "0", "--restarts", 0, MOST_RESTARTS),
+        grace_s=option_seconds(options.grace, "--grace", job.grace_s),
+        join_s=loaded.timeout,
+        window_s=option_seconds(options.window, "--window", 30.0),
+        warn_at_s=None if limit is None or warn is None else max(limit - warn, 0.0),
+        limit_at_s=limit,
+        stall_s=option_seconds(options.stall, "--stall", None),
+        warn_signal=int(getattr(signal, f"SIG{name}")),
+        signals_reach_command=starter.signals_reach_command,
+    )
+
+
+_Default = TypeVar("_Default", float, None)
+
+
+def option_seconds(text: str | None, option: str, default: _Default) -> float | _Default:
+    """Return an option's time in seconds. Raises UsageError, which names the option."""
+    with _naming(option):
+        return default if text is None else values.seconds(text)
+
+
+def _whole(text: str, option: str, least: int, most: int) -> int:
+    with _naming(option):
+        return values.whole(text, least=least, most=most)
+
+
+@contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Name the option in an error about its value."""
+    try:
+        yield
+    except UsageError as wrong:
+        raise UsageError(wrong.expected, f"{wrong.seen} ({option})", wrong.remedy) from None
 
 
 def run(command: tuple[str, ...], options: Mapping[str, Any]) -> int:

@@ -11,7 +11,7 @@ import pytest
 from mingle_hooks.check import session
 from mingle_hooks.check.session import MOST_RUNS, Trials, Verdict, bisect
 from mingle_hooks.errors import UsageError
-from mingle_hooks.run.request import Options, Request
+from mingle_hooks.run.start import Options, Request
 
 Passes = Callable[[tuple[str, ...]], bool]
 

@@ -1,37 +1,40 @@
-"""What one member of an attempt gets, and how often a job is queued again."""
+"""The runner: what one member of an attempt gets, who is connected and alive, and how often a job is queued again."""
 
 import math
 import os
 import resource
 import signal
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from cluster.waiting import until
+from support.gathering import no_descriptor_left
 
-from mingle_hooks.errors import MissingError, UsageError
+from mingle_hooks.errors import MissingError
 from mingle_hooks.files import own_program_argv
-from mingle_hooks.job import member_spec
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.run import messages, output, runner as member, start as started, starters
+from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.run import agent as agents, messages, output, runner, starters
 from mingle_hooks.run.attempt import Plan
-from mingle_hooks.run.launching import Launching
-from mingle_hooks.run.machine import Begin, Joined, Lost, Received
-from mingle_hooks.run.messages import Dump, End, Leave, Signal, Stacks, Start
-from mingle_hooks.run.request import Options, Request
-from mingle_hooks.run.runner import Requeues, Runner
-from mingle_hooks.run.starters import Starter
+from mingle_hooks.run.launching import IP_PKTINFO, Launching, Sockets
+from mingle_hooks.run.machine import Alive, Begin, Event, Isolated, Joined, Lost, Paused, Quiet, Received
+from mingle_hooks.run.messages import AGENT, WELCOME, Dump, End, Join, Leave, Link, Signal, Silence, Stacks, Start
+from mingle_hooks.run.runner import Hub, Requeues, Runner
+from mingle_hooks.run.start import Options, Request
+from mingle_hooks.run.starters import Place, Starter
 from mingle_hooks.schedulers.detect import placed_by_run as placed
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load
 from mingle_hooks.values import to_json as dumps
-from mingle_hooks.view import Assignment, Member, View, World
 
 KEY = b"0123456789abcdef" * 4
 
@@ -178,26 +181,26 @@ def scenes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
 
 
 def test_each_attempt_is_a_step_of_its_own() -> None:
-    facts = [member.member_facts(request(), Begin(0, n, 0, ("a", "b"), (1, 1)), "5ec4e7") for n in range(2)]
+    facts = [runner.member_facts(request(), Begin(0, n, 0, ("a", "b"), (1, 1)), "5ec4e7") for n in range(2)]
     assert facts[0]["step"] != facts[1]["step"]
     assert {**facts[0], "step": ""} == {**facts[1], "step": ""}
 
 
 def test_a_member_gets_the_facts_of_a_job() -> None:
-    of_host = member.member_facts(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), "5ec4e7")
+    of_host = runner.member_facts(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), "5ec4e7")
     facts = placed(JobFacts(scheduler="none"), {"MINGLE_RUN": dumps(of_host)})
     assert (facts.job_id, facts.node_rank, facts.hosts, facts.nodes) == ("5ec4e7", 1, ("a", "c"), 2)
-    of_task = member.member_facts(request(slots=2, job_id="7"), Begin(5, 0, 1, ("a", "c"), (2, 2)), "5ec4e7")
+    of_task = runner.member_facts(request(slots=2, job_id="7"), Begin(5, 0, 1, ("a", "c"), (2, 2)), "5ec4e7")
     assert "job_id" not in of_task
     assert [of_task[name] for name in ("task_rank", "task_count", "local_rank", "local_count")] == [3, 4, 1, 2]
 
 
 def test_a_label_has_host_and_task_and_one_member_has_none() -> None:
-    assert member.member_label(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == "c: "
-    assert member.member_label(request(slots=2), Begin(5, 0, 1, ("a", "c"), (2, 2)), 3) == "3 c: "
-    assert member.member_label(request(), Begin(0, 0, 0, ("a",), (1,)), 0) == ""
+    assert runner.member_label(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == "c: "
+    assert runner.member_label(request(slots=2), Begin(5, 0, 1, ("a", "c"), (2, 2)), 3) == "3 c: "
+    assert runner.member_label(request(), Begin(0, 0, 0, ("a",), (1,)), 0) == ""
     unlabelled = request()._replace(options=Options(no_label=True))
-    assert member.member_label(unlabelled, Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == ""
+    assert runner.member_label(unlabelled, Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == ""
 
 
 def test_the_directory_is_the_callers_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +209,7 @@ def test_the_directory_is_the_callers_path(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     for path, expected in ((f"{tmp_path}/link",) * 2, ("/", str(tmp_path)), ("here", str(tmp_path))):
         monkeypatch.setenv("PWD", path)
-        assert member.member_directory() == expected
+        assert runner.member_directory() == expected
 
 
 @pytest.mark.parametrize(("scheduler", "may"), [("pbs", False), ("torque", False), ("slurm", True)])
@@ -249,10 +252,10 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
     machine = SimpleNamespace(had_world=had_world, stopping=SimpleNamespace(is_cut_short=is_cut_short))
     ended: Any = SimpleNamespace(status=status, machine=machine)
     if isinstance(expected, tuple):
-        assert (member.run_again(of_job, ended), capfd.readouterr().out) == expected
+        assert (runner.run_again(of_job, ended), capfd.readouterr().out) == expected
     else:
         with pytest.raises(MissingError, match=expected):
-            member.run_again(of_job, ended)
+            runner.run_again(of_job, ended)
     if had_world or isinstance(expected, str):  # it counts anew
         assert Requeues(of_job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on()
 
@@ -267,35 +270,7 @@ def test_the_line_of_again_runs_with_more_open_files_than_the_user_may_have() ->
         for _ in range(80):
             stack.enter_context(open(os.devnull, "rb"))
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, own[1]))
-        assert member.run_again(of_job, ended) == 99
-
-
-@pytest.mark.parametrize(
-    ("scope", "starts", "no_wait", "seen"),
-    [("node", None, True, "--no-wait"), ("task", None, False, "--scope task"), ("node", "job", False, "mingle run")],
-)
-def test_what_cannot_run_together_is_refused(scope: str, starts: str | None, *, no_wait: bool, seen: str) -> None:
-    spec: Any = SimpleNamespace(settings=SimpleNamespace(scope=scope))
-    with pytest.raises(UsageError, match=seen):
-        started.check_together(spec, starts, no_wait=no_wait)
-
-
-@pytest.mark.parametrize(
-    ("scheduler", "grace_s", "reaches"), [("slurm", 28.0, True), ("flux", 3.0, False), ("none", 28.0, False)]
-)
-def test_what_runs_together_ends_before_its_scheduler_kills_it(
-    monkeypatch: pytest.MonkeyPatch, scheduler: str, grace_s: float, *, reaches: bool
-) -> None:
-    """A signal that the scheduler itself sends to COMMAND is not sent twice."""
-    asked: list[Request] = []
-    monkeypatch.setattr(started, "run_command", asked.append)
-    spec = member_spec({"MINGLE_KEY": KEY.decode()}, {"id": "a", "nodes": "2"})
-    world = World("a", 2, 2, "10.0.0.1", 1, "", tuple(Member(n, "ab"[n], f"10.0.0.{n + 1}", 1) for n in (0, 1)))
-    view = View(world, Assignment(0, 1, 0, "10.0.0.1"), "node", {})
-    started.run_together((), spec._replace(facts=spec.facts._replace(scheduler=scheduler)), view, ())
-    plan = asked[0].plan
-    assert (plan.hosts, plan.slots, plan.least, plan.most) == (("a", "b"), (1, 1), 2, 2)
-    assert (plan.grace_s, plan.signals_reach_command) == (grace_s, reaches)
+        assert runner.run_again(of_job, ended) == 99
 
 
 def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) -> None:
@@ -305,7 +280,7 @@ def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) 
     assert (host, first.facts["node_rank"], start.facts["node_rank"]) == ("b", 0, 1)
     assert (start.attempt, start.facts["hosts"], start.options) == (0, ["a", "b"], ("--quiet",))
     assert start.command == ("true",)
-    assert (start.environ, start.directory) == ({"MINGLE_KEY": "ab" * 32}, member.member_directory())
+    assert (start.environ, start.directory) == ({"MINGLE_KEY": "ab" * 32}, runner.member_directory())
     assert scene.written() == ["mingle run: a,b are one world, rank 0 at 192.0.2.1 port 4711"]
     scene.send("b", b"one\ntw")
     scene.send("a", b"other\n")
@@ -429,7 +404,7 @@ def test_what_is_ended_after_a_warning_is_queued_again_unless_a_person_ended_it(
         scene.passes(0.5)
     scene.ended("ab")
     assert scene.end() is not None
-    assert member.run_again(scene.runner._request, scene.runner) == status
+    assert runner.run_again(scene.runner._request, scene.runner) == status
 
 
 @pytest.mark.parametrize(("after_s", "status"), [(0.5, 143), (1.5, 75)])
@@ -476,7 +451,7 @@ def test_a_progress_file_whose_file_system_hangs_holds_up_no_end(
     mark = scene.runner.machine.root_cause.progress
     assert mark is not None
     scene.began(attempt=1)
-    monkeypatch.setattr(member, "progress_mark", lambda _: answers.append(goes_on.wait(10)))
+    monkeypatch.setattr(runner, "progress_mark", lambda _: answers.append(goes_on.wait(10)))
     scene.send("a", messages.Ended(1, 7, None, formed=True, is_oom=False, tail=""))
     assert ([host for host, _ in scene.of(End)][-2:], answers) == (["a", "b"], [])
     assert scene.runner.machine.root_cause.progress == mark
@@ -488,7 +463,7 @@ def test_events_that_wait_for_a_line_that_hangs_delay_the_end_once(
     scenes: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agents do not wait for them."""
-    monkeypatch.setattr(member, "EVENT_S", 1.0)
+    monkeypatch.setattr(runner, "EVENT_S", 1.0)
     scene = scenes(Options(on_event="sleep 60"))
     scene.ended("ab")
     assert (scene.end(0.5), len(scene.of(Leave))) == (None, 2)
@@ -560,24 +535,336 @@ def test_output_that_nobody_reads_is_counted(scenes: Callable[..., Scene]) -> No
     assert kept_bytes + int(words[0]) == 20 * (100_000 + len("a: "))
 
 
-@pytest.mark.parametrize(
-    ("master", "via", "pinned", "expected"),
-    [
-        (None, "default", {}, {"master": "10.0.0.1"}),
-        (None, "option", {}, {}),
-        ("b", "default", {}, {}),
-        (None, "default", {"MASTER_ADDR": "b"}, {}),
-    ],
-)
-def test_members_find_their_world_again_at_rank_0_unless_told_where(
-    master: str | None, via: str, pinned: dict[str, str], expected: dict[str, str]
+SECRET = Secret(b"s" * 32)
+# The second is as short as the first: kernels here acknowledge by the real clock, and not by the test's.
+SILENCE = Silence(15.0, 15.0)
+
+
+class Hubbed:
+    """A hub with one place, and a clock that the test turns."""
+
+    def __init__(self, silence: Silence = SILENCE, hosts: str = "a") -> None:
+        self.now = 100.0
+        self.drops_all = False  # at the first agent that is lost
+        self.loop = Loop(clock=lambda: self.now)
+        self.sockets = Sockets(is_local=True)
+        self.events: list[Event] = []
+        self.numbers: list[int] = []  # that WELCOME gave
+        self.links: list[Link] = []
+        places = [Place(host, 0) for host in hosts]
+        self.its = Hub(self.loop, self.sockets, SECRET, places, silence, "a")
+        self.its.on_event = self.take
+
+    def take(self, event: Event) -> None:
+        """Take an event, as the runner does, which may drop agents at once."""
+        self.events.append(event)
+        if self.drops_all and isinstance(event, Lost):
+            for place in [*self.its.here]:
+                self.its.drop(place)
+
+    def link(self, secret: Secret = SECRET) -> Link:
+        """Connect as an agent does."""
+        sock = socket.create_connection(("127.0.0.1", self.sockets.port))
+        sock.settimeout(0)
+        self.ended = False
+
+        def end(_reason: str) -> None:
+            self.ended = True
+
+        self.links.append(Link(self.loop, sock, secret, is_runner=False, on_end=end))
+        return self.links[-1]
+
+    def kinds(self) -> list[type]:
+        """Return the kinds of all events."""
+        return [type(event) for event in self.events]
+
+    def turn(self, count: int = 20) -> None:
+        """Serve what is ready."""
+        for _ in range(count):
+            self.loop.turn(0.002)
+
+    def join(self, host: str = "a", *, output: bool = False) -> Link:
+        """Connect, and say who this is."""
+        link = self.link()
+        link.on_message = lambda kind, body: self.numbers.append(body["number"]) if kind == WELCOME else None
+        self.turn()
+        link.send_record(Join(host, 0, 1, is_output=output))
+        self.turn()
+        return link
+
+    def agent(self, host: str = "a") -> tuple[Link, Link]:
+        """Connect as a whole agent, for messages and for output."""
+        return self.join(host), self.join(host, output=True)
+
+    def passes(self, seconds: float, step_s: float = 1.0) -> None:
+        """Let time go by, second by second."""
+        for _ in range(int(seconds / step_s)):
+            self.now += step_s
+            self.turn(3)
+
+
+@pytest.fixture
+def hubs() -> Iterator[Callable[..., Hubbed]]:
+    """Make hubs, and close them."""
+    made: list[Hubbed] = []
+
+    def make(*how: Any) -> Hubbed:
+        made.append(Hubbed(*how))
+        return made[-1]
+
+    yield make
+    for hub in made:
+        for place in [*hub.its.here]:
+            hub.its.drop(place)
+        hub.sockets.close()
+        for link in hub.links:
+            link.close()
+        hub.loop.poller.close()
+
+
+@pytest.fixture
+def hub(hubs: Callable[..., Hubbed]) -> Hubbed:
+    """Give a hub with one place."""
+    return hubs()
+
+
+def test_an_agent_is_here_with_both_connections_and_lost_once_it_is_silent(hub: Hubbed) -> None:
+    hub.join()
+    assert hub.events == []
+    hub.join(output=True)
+    assert hub.kinds() == [Joined]
+    hub.passes(5)
+    assert hub.kinds() == [Joined, Quiet]
+    hub.passes(11)
+    assert hub.kinds() == [Joined, Quiet, Lost]
+    assert not hub.its.here
+
+
+def test_an_agent_whose_host_answers_is_paused_and_lost_only_after_minutes(hubs: Callable[..., Hubbed]) -> None:
+    hub = hubs(Silence(15.0, 60.0))
+    _, output = hub.agent()
+    hub.passes(58)
+    assert hub.kinds() == [Joined, Quiet, Paused]
+    output.send_output(32, b"line\n")
+    hub.turn()
+    assert hub.kinds() == [Joined, Quiet, Paused, Alive]
+    hub.passes(61)
+    assert hub.kinds()[4:] == [Quiet, Paused, Lost]
+
+
+@pytest.mark.parametrize("hole", ["both ways", "to the runner", "to the agent"])
+def test_a_firewall_that_drops_udp_makes_nobody_silent(
+    hubs: Callable[..., Hubbed], monkeypatch: pytest.MonkeyPatch, hole: str
 ) -> None:
-    """Replicas of one host have names of their own."""
-    hosts = enumerate(("a", "a", "b"))
-    view: Any = SimpleNamespace(
-        world=SimpleNamespace(roster=[Member(n, host, f"10.0.0.{n + 1}", 1) for n, host in hosts])
-    )
-    settings = SimpleNamespace(master=master, source=lambda _name: via)
-    spec: Any = SimpleNamespace(settings=settings, attempt=SimpleNamespace(id="7"), pinned=pinned)
-    assert started.world_options(spec, view) == {"id": "7", "nodes": None, "rank": None, **expected}
-    assert started._member_hosts(view) == ("a", "a.2", "b")
+    """The second and the third begin in the middle of a run, and drop one way only."""
+    hub = hubs(Silence(15.0, 60.0))
+    if hole == "to the agent":
+        monkeypatch.setattr(runner.Heartbeats, "_send", lambda *_args: None)
+    task = agents.Task(b"s" * 32, (("127.0.0.1", hub.sockets.port),), "a", 0)
+    lost: list[str] = []
+    agent = agents.Runner(hub.loop, task, lambda *_message: None, lost.append)
+    hub.turn()
+    hub.passes(3 if hole == "to the runner" else 0)
+    for sock in hub.sockets.datagrams if hole != "to the agent" else ():
+        hub.loop.unwatch(sock)
+    hub.passes(130)
+    agent.close()
+    assert (hub.kinds(), lost) == ([Joined], [])
+
+
+@pytest.mark.parametrize(("unacknowledged_s", "count"), [(math.inf, 1), (1.0, 0)], ids=["cut off", "stopped"])
+def test_the_runners_host_is_cut_off_if_no_other_host_answers(
+    hubs: Callable[..., Hubbed], monkeypatch: pytest.MonkeyPatch, unacknowledged_s: float, count: int
+) -> None:
+    """Where hosts answer, a file system that all of them use may have stopped their agents."""
+    monkeypatch.setattr(Link, "unacknowledged_s", unacknowledged_s)
+    hub = hubs(SILENCE, "abc")
+    (_, own), *_ = [hub.agent(host) for host in "abc"]
+    for _ in range(40):
+        hub.passes(1)
+        own.send_output(32, b"line\n")
+        hub.turn(3)
+    assert hub.kinds().count(Isolated) == count
+    assert [event.place for event in hub.events if isinstance(event, Lost)] == [1, 2]
+
+
+def test_what_is_dropped_when_another_is_lost_is_no_more_looked_at(hubs: Callable[..., Hubbed]) -> None:
+    hub = hubs(SILENCE, "ab")
+    hub.drops_all = True
+    for host in "ab":
+        hub.agent(host)
+    hub.passes(40)
+    assert hub.kinds().count(Lost) == 1
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "unacknowledged_s", "is_over"),
+    [(14.9, 15.0, False), (15.0, 15.0, True), (15.0, 11.0, False), (599.9, 5.0, False), (600.0, 5.0, True)],
+)
+def test_a_host_that_acknowledges_has_longer(silent_s: float, unacknowledged_s: float, *, is_over: bool) -> None:
+    assert Silence().is_over(silent_s, unacknowledged_s) == is_over
+    assert [Silence(host_s=seconds).probe_s for seconds in (1.0, 6.5, 60.0)] == [1, 2, 5]
+
+
+def test_a_silence_is_over_in_its_time_and_not_at_the_next_look(hub: Hubbed) -> None:
+    _, output = hub.agent()
+    hub.now += 0.5
+    output.send_output(32, b"line\n")
+    hub.turn()
+    hub.passes(14.75, step_s=0.25)
+    assert Lost not in hub.kinds()
+    hub.passes(0.25, step_s=0.25)
+    assert hub.events[-1] == Lost(0, 15.0)
+
+
+def test_a_stop_of_the_runner_is_nobodys_silence(hub: Hubbed) -> None:
+    hub.agent()
+    hub.now += 600
+    hub.turn()
+    assert hub.kinds() == [Joined]
+
+
+def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_no_earlier_one_counts(hub: Hubbed) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(("127.0.0.1", hub.sockets.port))
+
+        def beat(agent: int, sequence: int) -> None:
+            heartbeat = messages.Heartbeat(hub.numbers[agent], sequence)
+            sock.send(messages.pack_heartbeat(SECRET, AGENT, heartbeat))
+            hub.turn()
+
+        control, _ = hub.agent()
+        beat(0, 9)
+        control.close()
+        hub.turn()
+        beat(0, 10)  # the earlier agent was stopped, and goes on
+        hub.agent()
+        beat(0, 11)
+        hub.passes(5)
+        beat(0, 12)
+        assert hub.kinds() == [Joined, Lost, Joined, Quiet]
+        assert hub.events[1] == Lost(0, None)
+        beat(1, 1)
+        assert hub.kinds()[4:] == [Alive]
+        hub.passes(5)
+        beat(1, 1)  # an old one, which somebody has kept
+        assert hub.kinds()[5:] == [Quiet]
+
+
+@pytest.mark.parametrize(("count", "parts"), [(64, 1), (65, 10)])
+def test_heartbeats_to_many_agents_are_spread_over_the_interval(count: int, parts: int) -> None:
+    """Each agent's first heartbeat is answered at once."""
+    now, heard, numbers = [100.0], list[int](), [*range(count)]
+    with Loop(lambda: now[0]) as loop, ExitStack() as stack:
+        ours, theirs = (stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2))
+        for sock in (ours, theirs):
+            sock.bind(("127.0.0.1", 0))
+            sock.settimeout(0)
+        its = runner.Heartbeats(loop, cast("Any", SimpleNamespace(datagrams=[ours])), SECRET, 1.0)
+
+        def answers(*beats: tuple[int, int], after_s: float = 0.0) -> list[int]:
+            for beat in beats:
+                theirs.sendto(messages.pack_heartbeat(SECRET, AGENT, messages.Heartbeat(*beat)), ours.getsockname())
+            now[0] += after_s
+            loop.turn(0)
+            return [number for (number, _), *_ in messages.heartbeats(theirs, SECRET, messages.RUNNER)]
+
+        for number in numbers:
+            its.expect(number, lambda number=number: heard.append(number))  # type: ignore[misc]
+        assert answers(*((number, 7) for number in numbers)) == heard == numbers
+        assert answers((0, 7), (0, 6), (0, 8), (count, 1)) == []
+        assert heard == [*numbers, 0]
+        answers(after_s=1.0)  # the first beat was before any came
+        rounds = [answers(after_s=1 / parts) for _ in range(parts)]
+        assert sorted(chain(*rounds)) == numbers
+        assert {number % parts == beat[0] % parts for beat in rounds for number in beat} == {True}
+        its.probe(3)
+        its.probe(count)
+        assert answers() == [3]
+        its.forget(3)
+        assert 3 not in chain(*(answers((3, 9), after_s=1 / parts) for _ in range(parts)))
+
+
+def test_an_answer_comes_from_the_address_that_was_asked() -> None:
+    """The kernel chooses the interface itself for IPv4; IPv6's may be of one link."""
+    local, there = bytes((192, 0, 2, 1)), bytes((192, 0, 2, 9))
+    four = (socket.IPPROTO_IP, IP_PKTINFO, struct.pack("@I", 7) + local + there)
+    six = (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, bytes(15) + b"\1" + struct.pack("@I", 7))
+    other = (socket.IPPROTO_IP, IP_PKTINFO + 1, four[2])
+    for control, expected in (
+        ([other, four, six], [(*four[:2], bytes(4) + local + bytes(4))]),
+        ([(socket.SOL_SOCKET, *four[1:]), six, four], [six]),
+        ([(*four[:2], four[2] + b"x"), (*six[:2], six[2][1:]), (six[0], six[1] + 1, six[2]), other], []),
+    ):
+        assert runner._from_same_address(control) == expected
+
+
+def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(hub: Hubbed) -> None:
+    hub.join("b")
+    assert hub.ended
+    other = hub.link(Secret(b"t" * 32))
+    hub.turn()
+    other.send_record(Join("a", 0, 1, is_output=False))
+    hub.turn()
+    assert hub.ended
+    hub.join()
+    hub.join()
+    assert hub.ended
+    assert 0 in hub.its.here
+
+
+def test_welcome_has_the_number_and_the_port_for_heartbeats(hub: Hubbed) -> None:
+    link = hub.link()
+    said: list[tuple[int, dict[str, object]]] = []
+    link.on_message = lambda kind, body: said.append((kind, body))
+    hub.turn()
+    link.send_record(Join("a", 0, 1, is_output=False))
+    hub.turn()
+    assert said == [(WELCOME, {"number": 0, "port": hub.sockets.port, "silence": 15000, "pause": 15000})]
+
+
+def test_idle_callers_leave_descriptors_to_agents_starters_and_logs(hubs: Callable[..., Hubbed]) -> None:
+    """Beside a few they get those of agents that are not here, whose calls would else push each other out."""
+    count = 300
+
+    def held() -> int:
+        return len(os.listdir("/proc/self/fd")) - before - count
+
+    hub = hubs(SILENCE, "ab")
+    hub.agent("a")
+    before = len(os.listdir("/proc/self/fd"))
+    with ExitStack() as callers:
+        for _ in range(count):
+            callers.enter_context(socket.create_connection(("127.0.0.1", hub.sockets.port)))
+            hub.turn(1)
+        assert held() == messages.MOST_STRANGERS + 2
+        hub.agent("b")
+        assert held() <= messages.MOST_STRANGERS + 4  # both sides of two connections
+    hub.turn()
+    assert held() == 4 - count
+
+
+def test_agents_wait_while_the_runner_is_out_of_descriptors(hub: Hubbed) -> None:
+    link = hub.link()
+    with no_descriptor_left(256):
+        hub.turn()
+        assert not {listener.fileno() for listener in hub.sockets.listeners} & {*hub.loop.poller.watched}
+    hub.passes(1)
+    hub.turn()
+    link.send_record(Join("a", 0, 1, is_output=False))
+    hub.turn()
+    assert [*hub.its.here] == [0]
+
+
+def test_output_is_read_once_it_is_wanted_also_of_an_agent_that_joins_meanwhile(hub: Hubbed) -> None:
+    """A reader that has stopped reading holds up all output, and nothing else."""
+    lines: list[bytes] = []
+    hub.its.on_output = lambda _place, _kind, data: lines.append(data)
+    hub.its.hold(wanted=True)
+    _, output = hub.agent()
+    output.send_output(messages.OUT, b"early\n")
+    hub.turn()
+    assert lines == []
+    hub.its.hold(wanted=False)
+    hub.turn()
+    assert lines == [b"early\n"]

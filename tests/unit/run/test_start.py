@@ -1,18 +1,161 @@
-"""What a run is started with: typed options, and the members of a world that are one."""
+"""What a run is started with: what its options make of its plan, and the members of a world that are one."""
 
+import os
+import signal
 import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mingle_hooks.errors import FactsError, UsageError
+from mingle_hooks.files import write_new
 from mingle_hooks.job import member_spec
-from mingle_hooks.run import agent, messages, start
+from mingle_hooks.net.addresses import hostname
+from mingle_hooks.run import agent, messages, start, starters
 from mingle_hooks.run.attempt import Plan
-from mingle_hooks.run.request import Options, Request
+from mingle_hooks.run.messages import Silence
+from mingle_hooks.run.start import Options, Request
 from mingle_hooks.run.starters import Allocation
+from mingle_hooks.settings import load
 from mingle_hooks.view import Assignment, Member, View, World
 
 KEY = "0123456789abcdef" * 4
+ONE = "a run on all 4 hosts; saw 1 \\(--nodes\\); try no --nodes, --spares 3"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "spares", "hosts", "expected"),
+    [
+        (None, None, 4, (4, 4)),
+        (None, "1", 4, (3, 3)),
+        ("2", None, 4, (2, 2)),
+        ("4", None, 4, (4, 4)),
+        ("2:3", "1", 4, (2, 3)),
+        ("2:9", "1", 4, (2, 3)),
+        ("1:2", None, 4, (1, 2)),
+        ("1", None, 1, (1, 1)),
+        ("1", "3", 4, (1, 1)),
+        ("1", None, 4, ONE),
+        ("5", None, 4, "5 hosts that train; saw 4 of them; try a smaller"),
+        ("4", "1", 4, "4 hosts that train; saw 4 of them, 1 of these spares"),
+        ("3:2", None, 4, "3 hosts that train"),
+        (None, "4", 4, "a host that trains"),
+        ("0", None, 4, "--nodes"),
+        ("2:0", None, 4, "--nodes"),
+        (None, "x", 4, "--spares"),
+    ],
+)
+def test_how_many_hosts_an_attempt_needs_and_takes(
+    nodes: str | None, spares: str | None, hosts: int, expected: tuple[int, int] | str
+) -> None:
+    options = Options(nodes=nodes, spares=spares)
+    if isinstance(expected, tuple):
+        assert start._counts(options, hosts) == expected
+    else:
+        with pytest.raises(UsageError, match=expected):
+            start._counts(options, hosts)
+
+
+@pytest.mark.parametrize(
+    ("text", "silence"),
+    [(None, (15.0, 600.0)), ("20", (20.0, 600.0)), ("700", (700.0, 700.0)), ("20,30", (20.0, 30.0))],
+)
+def test_silence_is_a_hosts_and_a_processs(text: str | None, silence: tuple[float, float]) -> None:
+    assert start._silence(text) == silence
+
+
+@pytest.mark.parametrize(
+    ("options", "end_s", "expected"),
+    [
+        (Options(), None, (None, None)),
+        (Options(limit="60"), None, (None, 60.0)),
+        (Options(limit="60", warn="50"), 90, (10.0, 60.0)),
+        (Options(limit="60", warn="70"), None, (0.0, 60.0)),
+        (Options(), 90, (None, None)),
+        (Options(warn="50"), 90, (40.0, 90.0)),
+    ],
+)
+def test_the_limit_is_the_users_or_if_there_is_a_warning_the_schedulers(
+    options: Options, end_s: int | None, expected: tuple[float | None, float | None]
+) -> None:
+    job = starters.Allocation(("a",), (1,), end=None if end_s is None else int(time.time()) + end_s)
+    plan = start._plan(options, load({}, {}), starters.TABLE[0], job)
+    assert (plan.warn_at_s, plan.limit_at_s) == (
+        pytest.approx(expected[0], abs=1.5),
+        pytest.approx(expected[1], abs=1.5),
+    )
+
+
+def test_options_become_the_plan() -> None:
+    job = starters.Allocation(("a", "b"), (3, 2), is_per_task=True)
+    options = Options(restarts="3", grace="9", window="7", stall="20", warn_signal="SIGusr2")
+    plan = start._plan(options, load({}, {"timeout": 5.0}), starters.TABLE[0], job)
+    assert (plan.hosts, plan.slots, plan.restarts, plan.grace_s, plan.window_s) == (("a", "b"), (3, 2), 3, 9.0, 7.0)
+    assert (plan.join_s, plan.stall_s, plan.warn_signal) == (5.0, 20.0, signal.SIGUSR2)
+    with pytest.raises(UsageError, match="USR1, USR2, HUP, INT, TERM, QUIT; saw KILL"):
+        start._plan(Options(warn_signal="KILL"), load({}, {}), starters.TABLE[0], job)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Request]:
+    """Ask for a run of COMMAND in a home with a key, with these variables and settings."""
+    (tmp_path / "mingle").mkdir()
+    write_new(f"{tmp_path}/mingle/key", KEY.encode())
+
+    def ask(line: str, options: Options, environ: dict[str, str] | None = None, **settings: object) -> Request:
+        monkeypatch.setattr(
+            os,
+            "environ",
+            {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "PATH": str(tmp_path), **(environ or {})},
+        )
+        words = ("--verbatim",) if settings.pop("verbatim", False) else ("--quiet",)
+        return start.plan_request(tuple(line.split()), options, settings, words)
+
+    return ask
+
+
+def test_what_is_asked_for_is_a_request(asked: Callable[..., Request]) -> None:
+    two, here = Options(hosts="a,b", silence="20"), (hostname(),)
+    usual = asked("true -v", two)
+    assert (usual.plan.hosts, usual.starter.name, usual.is_of_job, usual.id) == (("a", "b"), "ssh", False, None)
+    assert (usual.command, usual.exec_options, usual.silence) == (("true", "-v"), ("--quiet",), Silence(20.0, 600.0))
+    assert (len(usual.key or ""), usual.options) == (64, two)
+    assert usual.keys == (KEY.encode(), (usual.key or "").encode())
+    own = asked("true", two, {"MINGLE_KEY": KEY[::-1]}, id="7")
+    assert (own.key, own.keys, own.id) == (None, (KEY[::-1].encode(),), "7")
+    assert asked("true", two, insecure=True).key is None
+    mpi = asked("mpirun -n 2 true", two)
+    assert (mpi.plan.hosts, mpi.starter.name, mpi.is_of_job) == (here, "local", True)
+    assert mpi.exec_options == ("--quiet", "--verbatim")
+    verbatim = asked("mpirun -n 2 true", two, verbatim=True)
+    assert (verbatim.plan.hosts, verbatim.is_of_job, verbatim.exec_options) == (("a", "b"), False, ("--verbatim",))
+    for nodes in (None, "1"):
+        alone = asked("true", Options(nodes=nodes), alone=True)
+        assert (alone.plan.hosts, alone.plan.slots, alone.starter.name, alone.job.own) == (here, (1,), "local", here[0])
+    inside = asked("true", Options(), {"MINGLE_RUN": '{"nodes":1,"node_rank":0,"job_id":"7"}'})
+    assert (inside.plan.hosts, inside.starter.name) == (here, "local")
+
+
+def test_what_cannot_be_run_is_refused(asked: Callable[..., Request]) -> None:
+    within = {"MINGLE_RUN": '{"nodes":2,"node_rank":0,"job_id":"7"}'}
+    for options, environ, settings, wrong in (
+        (Options(), {}, {}, "to train on; saw no job here; try mingle run --hosts"),
+        (Options(hosts="a"), {}, {"alone": True}, "with --alone; saw --hosts, --nodes or"),
+        (Options(nodes="2"), {}, {"alone": True}, "with --alone; saw --hosts, --nodes or"),
+        (Options(spares="1"), {}, {"alone": True}, "with --alone; saw --hosts, --nodes or"),
+        (Options(), within, {}, "a command of a run on 2 nodes"),
+        (Options(hosts="a,b", start_option=("-v",)), {}, {}, "a starter that takes options"),
+        (Options(hosts="a,b", warn="60"), {}, {}, "a time limit to warn about; saw none from the scheduler"),
+        (Options(hosts="a,b", restarts="1001"), {}, {}, "from 0 to 1000; saw .1001. .--restarts."),
+    ):
+        with pytest.raises((UsageError, FactsError), match=wrong):
+            asked("true", options, environ, **settings)
+
+
 ROSTER = tuple(Member(n, host, f"10.0.0.{n + 1}", 1) for n, host in enumerate("aab"))
 
 
@@ -59,3 +202,54 @@ def test_typed_options_are_the_runs_or_those_of_mingle_exec(monkeypatch: pytest.
     assert (request.options, request.command) == (Options(hosts="a,b", no_label=True), ("true",))
     assert (request.settings.timeout, request.plan.hosts) == (7.0, ("a", "b"))
     assert sorted(request.exec_options) == ["--explain", "--quiet", "--timeout=7", "--verbatim"]
+
+
+@pytest.mark.parametrize(
+    ("scope", "starts", "no_wait", "seen"),
+    [("node", None, True, "--no-wait"), ("task", None, False, "--scope task"), ("node", "job", False, "mingle run")],
+)
+def test_what_cannot_run_together_is_refused(scope: str, starts: str | None, *, no_wait: bool, seen: str) -> None:
+    spec: Any = SimpleNamespace(settings=SimpleNamespace(scope=scope))
+    with pytest.raises(UsageError, match=seen):
+        start.check_together(spec, starts, no_wait=no_wait)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "grace_s", "reaches"), [("slurm", 28.0, True), ("flux", 3.0, False), ("none", 28.0, False)]
+)
+def test_what_runs_together_ends_before_its_scheduler_kills_it(
+    monkeypatch: pytest.MonkeyPatch, scheduler: str, grace_s: float, *, reaches: bool
+) -> None:
+    """A signal that the scheduler itself sends to COMMAND is not sent twice."""
+    asked: list[Request] = []
+    monkeypatch.setattr(start, "run_command", asked.append)
+    spec = member_spec({"MINGLE_KEY": KEY}, {"id": "a", "nodes": "2"})
+    world = World("a", 2, 2, "10.0.0.1", 1, "", tuple(Member(n, "ab"[n], f"10.0.0.{n + 1}", 1) for n in (0, 1)))
+    view = View(world, Assignment(0, 1, 0, "10.0.0.1"), "node", {})
+    start.run_together((), spec._replace(facts=spec.facts._replace(scheduler=scheduler)), view, ())
+    plan = asked[0].plan
+    assert (plan.hosts, plan.slots, plan.least, plan.most) == (("a", "b"), (1, 1), 2, 2)
+    assert (plan.grace_s, plan.signals_reach_command) == (grace_s, reaches)
+
+
+@pytest.mark.parametrize(
+    ("master", "via", "pinned", "expected"),
+    [
+        (None, "default", {}, {"master": "10.0.0.1"}),
+        (None, "option", {}, {}),
+        ("b", "default", {}, {}),
+        (None, "default", {"MASTER_ADDR": "b"}, {}),
+    ],
+)
+def test_members_find_their_world_again_at_rank_0_unless_told_where(
+    master: str | None, via: str, pinned: dict[str, str], expected: dict[str, str]
+) -> None:
+    """Replicas of one host have names of their own."""
+    hosts = enumerate(("a", "a", "b"))
+    view: Any = SimpleNamespace(
+        world=SimpleNamespace(roster=[Member(n, host, f"10.0.0.{n + 1}", 1) for n, host in hosts])
+    )
+    settings = SimpleNamespace(master=master, source=lambda _name: via)
+    spec: Any = SimpleNamespace(settings=settings, attempt=SimpleNamespace(id="7"), pinned=pinned)
+    assert start.world_options(spec, view) == {"id": "7", "nodes": None, "rank": None, **expected}
+    assert start._member_hosts(view) == ("a", "a.2", "b")
