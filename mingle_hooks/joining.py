@@ -15,7 +15,7 @@ from mingle_hooks.export.frameworks import needs
 from mingle_hooks.export.hostfiles import Addresses
 from mingle_hooks.export.launchers import everywhere, here, is_first_host
 from mingle_hooks.files import UnusableFileError, contents
-from mingle_hooks.net import addresses, ports
+from mingle_hooks.net import addresses
 from mingle_hooks.net.addresses import LOOPBACK, hostname, interface_of, is_loopback, machine_id
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
 from mingle_hooks.rendezvous import messages, wire
@@ -314,15 +314,15 @@ def _seed(spec: MemberSpec) -> bytes:
 
 
 def _first_port(spec: MemberSpec) -> int:
-    return ports.candidates(_seed(spec), 1, spec.settings.port_range)[0]
+    return addresses.candidates(_seed(spec), 1, spec.settings.port_range)[0]
 
 
 def _reserved_port(spec: MemberSpec, address: str, seed: bytes, held: list[socket.socket] | None) -> int:
     port_range = spec.settings.port_range
-    listener = ports.listen(address, ports.candidates(seed, MASTER_PORTS, port_range), port_range)
+    listener = addresses.listen(address, addresses.candidates(seed, MASTER_PORTS, port_range), port_range)
     try:
         port: int = listener.getsockname()[1]
-        (ports.keep if spec.settings.port_hold else ports.hold)(listener)
+        (addresses.keep if spec.settings.port_hold else addresses.hold)(listener)
     except BaseException:
         listener.close()
         raise

@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple
 from mingle_hooks import values
 from mingle_hooks.errors import SettingsError, UsageError, printable
 from mingle_hooks.files import config_directory, settings_tree
-from mingle_hooks.net.addresses import Preference
-from mingle_hooks.net.ports import DEFAULT_RANGE
+from mingle_hooks.net.addresses import DEFAULT_RANGE, Preference
 from mingle_hooks.values import Counted, nearest
 
 Scope = Literal["node", "task"]

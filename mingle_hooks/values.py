@@ -15,8 +15,7 @@ from functools import partial
 from typing import Any, Literal
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.net.addresses import HOST_CHARACTERS, is_hostname, preference
-from mingle_hooks.net.ports import DEFAULT_RANGE, HIGHEST, LOWEST
+from mingle_hooks.net.addresses import DEFAULT_RANGE, HIGHEST, HOST_CHARACTERS, LOWEST, is_hostname, preference
 
 Counted = Literal["gpus", "tasks", "cpus"]
 Reader = Callable[[object], object]

@@ -15,7 +15,7 @@ from light import BIN as LIGHT_BIN, TRAIN as LIGHT, VENV
 
 from mingle_hooks import errors
 from mingle_hooks.export.frameworks import FRAMEWORKS
-from mingle_hooks.export.shells import SHELLS
+from mingle_hooks.export.variables import SHELLS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

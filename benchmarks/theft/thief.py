@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 
-from mingle_hooks.net import ports
+from mingle_hooks.net.addresses import candidates
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, Attempt
 
 RANGE = range(20_000, 25_000)
@@ -49,7 +49,7 @@ def bound(port: int) -> socket.socket | None:
 
 def main(way: str) -> None:
     """Try until the input ends."""
-    targets = dict.fromkeys(ports.candidates(Attempt("job").seed(b"master"), MASTER_PORTS), 0) if way == "id" else {}
+    targets = dict.fromkeys(candidates(Attempt("job").seed(b"master"), MASTER_PORTS), 0) if way == "id" else {}
     refused, kept, taken, tries = set[int](), dict[int, tuple[socket.socket, int]](), list[tuple[int, int]](), 0
     print("ready", flush=True)
     turn = 0

@@ -16,8 +16,7 @@ from mingle_hooks.check import facts, report
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLookups
 from mingle_hooks.check.report import LATE, NO_ECHO, Address, Measured, Peer, ProbeOrder, SendOrder
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
-from mingle_hooks.net.addresses import Preference
-from mingle_hooks.net.ports import DEFAULT_RANGE, RESET_ON_CLOSE, bound, candidates
+from mingle_hooks.net.addresses import DEFAULT_RANGE, RESET_ON_CLOSE, Preference, bound, candidates
 from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse

@@ -16,7 +16,7 @@ from mingle_hooks import __version__, files
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.fingerprint import LONGEST
 from mingle_hooks.rendezvous.wire import Body, Key, Most, WireError, address, parse, printable_text, within
-from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.schedulers.facts import fold
 
 Kind = Literal["missing", "network", "node"]
 # A fact, or what several others saw alike; what two saw, or may be chance; and what one saw: the other may be at fault.

@@ -14,7 +14,7 @@ from mingle_hooks.check import facts, report as reports
 from mingle_hooks.check.report import Finding, Flow, Heard, Host, Network, Pair, Report, Space
 from mingle_hooks.rendezvous.fingerprint import load_fingerprint
 from mingle_hooks.rendezvous.report import KINDS, MAJORITY, Compared, compare_members
-from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.schedulers.facts import fold
 
 T = TypeVar("T", bound=Hashable)
 

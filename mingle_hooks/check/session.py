@@ -32,7 +32,7 @@ from mingle_hooks.run.start import (
 )
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.run.status import wait_for
-from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.schedulers.facts import fold
 from mingle_hooks.settings import Settings, load
 
 # The options of one `mingle check`: hosts, networks, ports and deadlines.

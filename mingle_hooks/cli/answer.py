@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn, TextIO
 
 from mingle_hooks import files as files_files
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
-from mingle_hooks.export import frameworks, launchers, shells, variables
+from mingle_hooks.export import frameworks, launchers, variables
 from mingle_hooks.export.variables import Variable
 from mingle_hooks.files import write_stderr, write_stdout
 from mingle_hooks.job import along_path, member_spec, obstacle_to
@@ -122,16 +122,16 @@ def print_variables(options: Mapping[str, object], flags: Flags) -> None:
     Raises what member_spec() and join() raise, PlaceError and UsageError.
     """
     spec = member_spec(os.environ, options)
-    shells.find(spec.settings.shell)  # raises for an unknown one before the others wait
+    variables.shell_named(spec.settings.shell)  # raises for an unknown one before the others wait
     if "shell" not in spec.settings.sources:
-        shells.check_reader()
+        variables.check_reader()
     with _HeldSockets() as held:
         view, notes = _joined(spec, obstacle_to((), spec), held, flags)
         found = _exported(spec, view)
         if flags.explain:
             _print_explanation(spec, view, found, notes)
         values = {variable.name: variable.value for variable in found}
-        write_stdout(shells.success(spec.settings.shell, values, variables.stale(os.environ, values)))
+        write_stdout(variables.success(spec.settings.shell, values, variables.stale(os.environ, values)))
 
 
 def execute(command: tuple[str, ...], options: Mapping[str, object], flags: Flags) -> int:

@@ -28,7 +28,7 @@ from mingle_hooks import __version__, plugins, values
 from mingle_hooks.errors import MingleError, UsageError
 from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 from mingle_hooks.export.hostfiles import FORMATS
-from mingle_hooks.export.shells import SHELLS
+from mingle_hooks.export.variables import SHELLS
 from mingle_hooks.files import send_stderr, send_stdout, write_stdout
 from mingle_hooks.schedulers.facts import SCHEDULER, SOURCES
 from mingle_hooks.settings import BACKENDS, FLAGS, TABLE

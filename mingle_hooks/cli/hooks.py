@@ -19,7 +19,7 @@ from mingle_hooks.hooks import files, plan as plans, slurm, verify
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import UNHEALTHY, Finding, Plan, Removal, Where
 from mingle_hooks.hooks.targets import TARGETS, hook
-from mingle_hooks.schedulers.hostlist import expand, fold
+from mingle_hooks.schedulers.facts import expand, fold
 
 # Where `mingle hooks` works: root, slurm.conf, PBS_HOME, and the site's settings.
 

@@ -27,8 +27,7 @@ from mingle_hooks.job import member_spec, world_id
 from mingle_hooks.joining import members_of, named_members
 from mingle_hooks.run.starters import listed
 from mingle_hooks.schedulers.detect import detect
-from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.schedulers.facts import JobFacts, fold
 from mingle_hooks.settings import EXEC_ONLY, NOT_FOR_RUN, OUTPUT_ONLY, load
 
 # `mingle hosts`, and `env` with unusual options, run on every node: what only `run`, `ls`, `show` and `kill` need takes

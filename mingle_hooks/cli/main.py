@@ -12,8 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from mingle_hooks.errors import LONGEST, MingleError, UsageError, limit, printable
-from mingle_hooks.export import shells
-from mingle_hooks.export.variables import leftovers
+from mingle_hooks.export import variables
 from mingle_hooks.files import fill_standard_descriptors, write_stderr, write_stdout
 from mingle_hooks.settings import EXEC_ONLY, FLAGS, NOT_FOR_RUN, OPTIONS, split_call
 
@@ -180,10 +179,10 @@ def _is_mistyped(arguments: list[str]) -> bool:
 
 def _failure_text(arguments: list[str], code: int) -> str:
     """Return text that makes eval fail with `code`, for the --shell in the arguments, which may be invalid."""
-    shell = _last_value(arguments, "--shell", "MINGLE_SHELL") or shells.reader()
-    shell = shell if shell in shells.SHELLS else "sh"
+    shell = _last_value(arguments, "--shell", "MINGLE_SHELL") or variables.reader()
+    shell = shell if shell in variables.SHELLS else "sh"
     ends = _last_value(arguments, "--on-failure", "MINGLE_ON_FAILURE") != "status"
-    return shells.failure(shell, code, leftovers(os.environ), ends=ends)
+    return variables.failure(shell, code, variables.leftovers(os.environ), ends=ends)
 
 
 def _last_value(arguments: list[str], option: str, variable: str) -> str:

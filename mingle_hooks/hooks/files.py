@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mingle_hooks import __version__, values
 from mingle_hooks.errors import PlaceError, SettingsError
 from mingle_hooks.files import MOUNTS, RUN_ROOT, network_type, template_environment, template_loader, write_new
-from mingle_hooks.net.ports import DEFAULT_RANGE
+from mingle_hooks.net.addresses import DEFAULT_RANGE
 from mingle_hooks.settings import Settings
 from mingle_hooks.values import NONE
 

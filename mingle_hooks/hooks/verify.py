@@ -23,7 +23,7 @@ from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum
 from mingle_hooks.hooks.plan import TRIAL_S, File, Finding, Hook, Plan, Removal, Target, Trial, Where
 from mingle_hooks.hooks.targets import TARGETS, hook
 from mingle_hooks.net.addresses import is_hostname
-from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.schedulers.facts import fold
 from mingle_hooks.settings import SYSTEM_FILE
 from mingle_hooks.values import NONE
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from mingle_hooks.errors import NetworkError, Shortage, limit, shortage
-from mingle_hooks.net.ports import connect_error, hold
+from mingle_hooks.net.addresses import connect_error, hold
 from mingle_hooks.rendezvous.wire import HEADER, MOST_STRANGER_BYTES, WireError, endpoint
 
 # The sockets that are ready: by epoll(7), or poll(2) where there is none, without importing `selectors`.
@@ -419,7 +419,7 @@ class Callers:
             try:
                 sock.settimeout(0)
                 # A framework's bind with SO_REUSEADDR succeeds beside a connection in TIME_WAIT only if that connection
-                # has the option too. The listener must never have it: see ports.hold.
+                # has the option too. The listener must never have it: see hold().
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if where:  # else it is a socket of this host's file system
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

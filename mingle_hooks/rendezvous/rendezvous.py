@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mingle_hooks import files
 from mingle_hooks.errors import LIMITS, LimitError, NetworkError, Shortage
-from mingle_hooks.net import addresses, ports
+from mingle_hooks.net import addresses
 from mingle_hooks.rendezvous import limits as host_limits, report, wire
 from mingle_hooks.rendezvous.connection import RESOLVE_S, Loop, boottime, is_local, resolve
 from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
@@ -55,20 +55,20 @@ class Listeners:
         """Open the port that the user named, for members and for the world. Raises NetworkError if it is in use."""
         # A user may run twice within a minute, while the port of the last run is in TIME_WAIT.
         if port not in self.check_in and not self._open(port, reuse=True, hold=self._hold):
-            seen = f"it in use{ports.time_wait_text([port])}"
+            seen = f"it in use{addresses.time_wait_text([port])}"
             raise NetworkError(f"port {port} free on this host, rank 0", seen, "another port, or leaving it out")
         self.master = port
 
     def open_master(self, secret: Secret, port_range: range) -> None:
         """Open a free port for the world. Raises NetworkError if none of the range is free."""
-        first = ports.candidates(secret.master_seed, MASTER_PORTS, port_range)
+        first = addresses.candidates(secret.master_seed, MASTER_PORTS, port_range)
         for port in dict.fromkeys((*first, *port_range)):
             if port not in self.check_in and self._open(port, reuse=False, hold=self._hold):
                 self.master = port
                 return
         raise NetworkError(
             f"a free port in {port_range.start}-{port_range.stop - 1} on this host, rank 0",
-            f"all {len(port_range)} are taken{ports.time_wait_text(port_range)}",
+            f"all {len(port_range)} are taken{addresses.time_wait_text(port_range)}",
             "a wider --port-range, or ending what listens there (see `ss -tan`)",
         )
 
@@ -79,12 +79,12 @@ class Listeners:
 
     def _open(self, port: int, *, reuse: bool, hold: bool = True) -> bool:
         """Listen on a port in both families, or in neither, and return whether it could."""
-        four = ports.bound("0.0.0.0", port, reuse=reuse, hold=hold)  # noqa: S104 - members come over any network
+        four = addresses.bound("0.0.0.0", port, reuse=reuse, hold=hold)  # noqa: S104 - members come over any network
         if four is None:
             return False
         self.sockets.append(four)  # owned before anything else can fail
-        if ports.has_ipv6():
-            six = ports.bound("::", port, reuse=reuse, hold=hold)
+        if addresses.has_ipv6():
+            six = addresses.bound("::", port, reuse=reuse, hold=hold)
             if six is None:
                 self.sockets.pop().close()
                 return False

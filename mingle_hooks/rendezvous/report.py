@@ -13,7 +13,7 @@ from mingle_hooks.rendezvous import fingerprint
 from mingle_hooks.rendezvous.fingerprint import DOWN, FULL, MORE, NO_DEVICE, NOTHING, SILENT, is_variable
 from mingle_hooks.rendezvous.messages import Durations, Failure
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Entry, crossings
-from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.schedulers.facts import fold
 from mingle_hooks.values import FIELDS
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.connection import Loop, Timer
 from mingle_hooks.rendezvous.messages import Failure, JoinRequest
-from mingle_hooks.schedulers.facts import SEPARATOR
-from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.schedulers.facts import SEPARATOR, fold
 from mingle_hooks.view import Member
 
 # Missing ranks that a message names.

@@ -41,8 +41,7 @@ from types import UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mingle_hooks import values
-from mingle_hooks.net import ports
-from mingle_hooks.net.addresses import is_hostname
+from mingle_hooks.net.addresses import candidates, is_hostname
 
 HEADER = struct.Struct("!IB")
 MAC_BYTES = 32
@@ -483,13 +482,13 @@ def hello(secret: Secret, tag: str, nonce: bytes, host: str, at: str) -> bytes:
 
 def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the ports that members try: those that follow from the id, and those that follow from the key."""
-    open_ports = ports.candidates(attempt.seed(b"check-in"), OPEN_PORTS, port_range)
-    return open_ports, ports.candidates(secret.mac(b"check-in"), KEYED_PORTS, port_range)
+    open_ports = candidates(attempt.seed(b"check-in"), OPEN_PORTS, port_range)
+    return open_ports, candidates(secret.mac(b"check-in"), KEYED_PORTS, port_range)
 
 
 def multicast_port(attempt: Attempt) -> int:
     """Return the UDP port of this world's beacons; several worlds may share it."""
-    return ports.candidates(attempt.seed(b"beacon"), 1)[0]
+    return candidates(attempt.seed(b"beacon"), 1)[0]
 
 
 def run_material(cookie: str | None) -> Material:

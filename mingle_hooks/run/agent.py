@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 from mingle_hooks import values
 from mingle_hooks.errors import MingleError, NetworkError, UsageError
 from mingle_hooks.files import UnusableFileError, contents, fill_standard_descriptors, own_program_argv
-from mingle_hooks.net.addresses import hostname
-from mingle_hooks.net.ports import HIGHEST
+from mingle_hooks.net.addresses import HIGHEST, hostname
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, hexadecimal, parse
 from mingle_hooks.run import messages, processes

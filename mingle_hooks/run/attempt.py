@@ -17,7 +17,7 @@ from mingle_hooks.rendezvous.wire import any_text
 from mingle_hooks.run import messages
 from mingle_hooks.run.messages import MOST_EXCEPTION, MOST_TAIL, Duration, Ended, Host, Rank, SignalNumber, Status
 from mingle_hooks.run.starters import Place, places_on
-from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import fold
 
 
 class Plan(NamedTuple):
@@ -519,7 +519,7 @@ def _lines(cause: Cause) -> str:
 
 
 def _missing(fields: Fields) -> str:
-    return f"{hostlist.fold(fields['hosts'])} cannot be reached: called again for up to {_duration(fields['within_s'])}"
+    return f"{fold(fields['hosts'])} cannot be reached: called again for up to {_duration(fields['within_s'])}"
 
 
 def _paused(fields: Fields) -> str:
@@ -539,7 +539,7 @@ def _formed(fields: Fields) -> str | None:
     """Say where the world is, where it is more than this host."""
     hosts = fields["hosts"]
     where = f"rank 0 at {fields['addr']} port {fields['port']}"
-    return f"{hostlist.fold(hosts)} are one world, {where}" if len(hosts) > 1 else None
+    return f"{fold(hosts)} are one world, {where}" if len(hosts) > 1 else None
 
 
 # The version of an event's form: fields are added without a new one.

@@ -15,15 +15,14 @@ from typing import NamedTuple
 from mingle_hooks import files
 from mingle_hooks.errors import MissingError, NetworkError, NotExecutableError
 from mingle_hooks.files import own_program_argv
-from mingle_hooks.net import ports
-from mingle_hooks.net.addresses import interfaces, usable
+from mingle_hooks.net.addresses import DEFAULT_RANGE, candidates, interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import messages, starters
 from mingle_hooks.run.messages import open_listeners
 from mingle_hooks.run.processes import shell_status, spawn
 from mingle_hooks.run.starters import Allocation, Launch, Starter
-from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.schedulers.facts import fold
 from mingle_hooks.settings import Settings
 
 _TRIES = 64
@@ -37,11 +36,9 @@ class Sockets:
     chooses it.
     """
 
-    def __init__(
-        self, *, is_local: bool, port_range: range = ports.DEFAULT_RANGE, chosen: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, *, is_local: bool, port_range: range = DEFAULT_RANGE, chosen: tuple[int, ...] = ()) -> None:
         if not chosen:
-            chosen = (0,) * _TRIES if is_local else ports.candidates(os.urandom(16), _TRIES, port_range)
+            chosen = (0,) * _TRIES if is_local else candidates(os.urandom(16), _TRIES, port_range)
         self.port, sockets = open_listeners(chosen, (socket.SOCK_STREAM, socket.SOCK_DGRAM), is_local=is_local)
         if not self.port:
             seen = f"{len(chosen)} of {port_range.start}-{port_range.stop - 1} are taken"

@@ -34,8 +34,7 @@ from typing import Annotated, Any, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import UsageError, limit
-from mingle_hooks.net import ports
-from mingle_hooks.net.addresses import is_hostname_or_address
+from mingle_hooks.net.addresses import BACKLOG, has_ipv6, is_hostname_or_address
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Callers, Connection, Loop, Timer
 from mingle_hooks.rendezvous.messages import Durations
@@ -301,7 +300,7 @@ def open_listeners(
     With port 0 the kernel chooses. Stream sockets listen. Raises LimitError.
     """
     families: list[tuple[int, str]] = [(socket.AF_INET, "127.0.0.1" if is_local else "0.0.0.0")]  # noqa: S104 - any network of the hosts
-    if not is_local and ports.has_ipv6():
+    if not is_local and has_ipv6():
         families.append((socket.AF_INET6, "::"))
     for port in chosen:
         opened: list[socket.socket] = []
@@ -326,7 +325,7 @@ def _bound(sock: socket.socket, address: str, port: int) -> int:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     sock.bind((address, port))
     if sock.type & socket.SOCK_STREAM:
-        sock.listen(ports.BACKLOG)
+        sock.listen(BACKLOG)
     return int(sock.getsockname()[1])
 
 

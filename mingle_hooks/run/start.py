@@ -18,8 +18,7 @@ from mingle_hooks.errors import FactsError, SecretError, UsageError
 from mingle_hooks.export import launchers
 from mingle_hooks.export.variables import own
 from mingle_hooks.job import check_runner
-from mingle_hooks.net import ports
-from mingle_hooks.net.addresses import hostname
+from mingle_hooks.net.addresses import candidates, hostname
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.wire import Secret
@@ -321,7 +320,7 @@ def run_together(command: tuple[str, ...], spec: MemberSpec, view: View, exec_op
     agreed = Agreed(
         run=secret.mac(b"together id", world)[:_TOGETHER_ID_BYTES].hex(),
         key=secret.mac(b"together", world),
-        ports=ports.candidates(secret.mac(b"together ports", world), _TOGETHER_PORTS, spec.settings.port_range),
+        ports=candidates(secret.mac(b"together ports", world), _TOGETHER_PORTS, spec.settings.port_range),
     )
     if rank := view.place.node_rank:
         addresses = ",".join(f"{view.world.roster[0].address} {port}" for port in agreed.ports)

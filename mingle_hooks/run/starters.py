@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple
 from mingle_hooks.errors import FactsError, PlaceError, UsageError, reason
 from mingle_hooks.files import network_type, write_new
 from mingle_hooks.net.addresses import HOST_CHARACTERS, hostname
-from mingle_hooks.schedulers import hostlist, pbs
-from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.schedulers import pbs
+from mingle_hooks.schedulers.facts import JobFacts, expand, expand_counts, fold, is_readable, read_nodefile
 from mingle_hooks.schedulers.slurm import MOST_COMPONENTS, MOST_GPUS
 from mingle_hooks.values import number
 
@@ -155,7 +155,7 @@ _ON_EACH = "`mingle exec COMMAND` on each of its hosts, or --hosts node1,node2"
 def listed(text: str) -> tuple[str, ...]:
     """Return the hosts of --hosts in its order, such as ``a,b`` and ``node[1-4]``. Raises UsageError."""
     try:
-        hosts = hostlist.expand(text)
+        hosts = expand(text)
     except FactsError as error:
         raise UsageError("hosts such as node1,node2 or node[1-4]", error.seen, "--hosts node1,node2") from None
     if len(set(hosts)) != len(hosts):
@@ -346,7 +346,7 @@ def _flux_hosts(job: Allocation) -> Allocation:
         done = subprocess.run(_FLUX_HOSTS, stdin=subprocess.DEVNULL, capture_output=True, timeout=_FLUX_S, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
         raise FactsError("an answer of `flux getattr hostlist`", reason(error), "to run it yourself") from None
-    hosts = hostlist.expand(done.stdout.decode("ascii", "backslashreplace").strip())
+    hosts = expand(done.stdout.decode("ascii", "backslashreplace").strip())
     name = job.environ.get("FLUX_ENCLOSING_ID", "").replace("\u0192", "f")
     return job._replace(hosts=hosts, slots=(1,) * len(hosts), own=None, job_id=name or None)
 
@@ -418,7 +418,7 @@ def _srun(job: Allocation, hosts: list[str], component: int | None, each: int, g
     count = len(hosts)
     options = [
         *(() if component is None else (f"--het-group={component}",)),
-        *(f"--nodes={count}", f"--nodelist={hostlist.fold(hosts)}"),
+        *(f"--nodes={count}", f"--nodelist={fold(hosts)}"),
         *(f"--ntasks={count * each}", f"--ntasks-per-node={each}"),
         *(_of_tasks(job.environ) if job.is_per_task else (*_PER_NODE, *_unbound(job.environ))),
         *(() if gpus is None else (f"--gpus-per-node={gpus}",)),
@@ -493,10 +493,10 @@ def _slots_in_order(job: Allocation) -> dict[str, int]:
     """Return the job's hosts in rank order with their slots: those of the user's own list, if there is one."""
     usual = dict(zip(job.hosts, job.slots, strict=True))
     path = job.environ.get("SLURM_HOSTFILE")
-    if job.environ.get("SLURM_DISTRIBUTION") != "arbitrary" or not path or not hostlist.is_readable(path):
+    if job.environ.get("SLURM_DISTRIBUTION") != "arbitrary" or not path or not is_readable(path):
         return usual
     try:
-        own = hostlist.read_nodefile(path)
+        own = read_nodefile(path)
     except FactsError:  # ranges and other words that only srun reads
         return usual
     return own if own.keys() == usual.keys() else usual
@@ -506,7 +506,7 @@ def _component_slots(environ: Mapping[str, str]) -> dict[str, int]:
     """Return the hosts of a heterogeneous job with their slots; none of another."""
     slots: dict[str, int] = {}
     for component, hosts in _components(environ).items():
-        per_node = hostlist.expand_counts(environ.get(f"SLURM_TASKS_PER_NODE_HET_GROUP_{component}") or "1")
+        per_node = expand_counts(environ.get(f"SLURM_TASKS_PER_NODE_HET_GROUP_{component}") or "1")
         counts = per_node if len(per_node) == len(hosts) else (1,) * len(hosts)
         for host, count in zip(hosts, counts, strict=True):
             slots.setdefault(host, count)
@@ -518,7 +518,7 @@ def _components(environ: Mapping[str, str]) -> dict[int, tuple[str, ...]]:
     size = number(environ.get("SLURM_HET_SIZE") or "", most=MOST_COMPONENTS) or 0
     if environ.get("SLURM_JOB_ID") not in {environ.get(f"SLURM_JOB_ID_HET_GROUP_{n}", "") for n in range(size)}:
         return {}  # left over from the job that submitted this one
-    return {n: hostlist.expand(environ.get(f"SLURM_JOB_NODELIST_HET_GROUP_{n}") or "") for n in range(size)}
+    return {n: expand(environ.get(f"SLURM_JOB_NODELIST_HET_GROUP_{n}") or "") for n in range(size)}
 
 
 def _slurm_setting(environ: Mapping[str, str], name: str) -> str | None:

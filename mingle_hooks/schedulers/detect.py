@@ -19,9 +19,23 @@ from typing import NamedTuple
 from mingle_hooks import plugins, values
 from mingle_hooks.errors import FactsError
 from mingle_hooks.net.addresses import is_hostname
-from mingle_hooks.schedulers import facts, hostlist, pbs, slurm
-from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, MOST_NODES, MOST_SLOTS, MOST_TASKS, JobFacts, Variables
-from mingle_hooks.schedulers.hostlist import LONGEST_TEXT, check_host
+from mingle_hooks.schedulers import facts, pbs, slurm
+from mingle_hooks.schedulers.facts import (
+    LONGEST_TEXT,
+    MOST_LEADER_HOSTS,
+    MOST_NODES,
+    MOST_SLOTS,
+    MOST_TASKS,
+    JobFacts,
+    Slots,
+    Variables,
+    check_host,
+    is_readable,
+    node_rank_by_block,
+    nodes_by_block,
+    read_nodefile,
+    read_pe_hostfile,
+)
 from mingle_hooks.values import number
 
 
@@ -48,7 +62,7 @@ def flux(environ: Mapping[str, str]) -> JobFacts | None:
         # Flux prints an id with a leading florin sign, or f if the locale has none.
         job_id=job_id.replace("\u0192", "f"),
         nodes=nodes,
-        node_rank=0 if nodes == 1 else hostlist.node_rank_by_block(rank, local_rank, local_count),
+        node_rank=0 if nodes == 1 else node_rank_by_block(rank, local_rank, local_count),
         task_rank=rank,
         task_count=size,
         local_rank=local_rank,
@@ -78,21 +92,21 @@ def lsf(environ: Mapping[str, str]) -> JobFacts | None:
     return facts.of_slots("lsf", f"{job_id}[{index}]" if index else job_id, slots, read.sources)
 
 
-def _lsf_slots(read: Variables) -> hostlist.Slots:
+def _lsf_slots(read: Variables) -> Slots:
     """Return host -> slots; LSB_HOSTS is not set if it would be too long, the others always are."""
     if text := read.raw("hosts", "LSB_MCPU_HOSTS"):
         return _counted_hosts(text, text.split())
     if path := read.raw("hosts", "LSB_DJOB_HOSTFILE"):
-        return hostlist.read_nodefile(path)
+        return read_nodefile(path)
     text = read.raw("hosts", "LSB_HOSTS") or ""
     return _counted_hosts(text, [part for host in text.split() for part in (host, "1")])
 
 
-def _counted_hosts(text: str, parts: list[str]) -> hostlist.Slots:
+def _counted_hosts(text: str, parts: list[str]) -> Slots:
     """Return host -> slots from a list of hosts, each followed by its slots: ``h1 4 h2 4``."""
     if len(text) > LONGEST_TEXT:
         raise FactsError(f"a host list of at most {LONGEST_TEXT} characters", f"{len(text)}", "--nodes and --rank")
-    slots: hostlist.Slots = {}
+    slots: Slots = {}
     for host, count in zip(parts[::2], [*parts[1::2], ""], strict=False):
         if (counted := number(count, least=1, most=MOST_TASKS)) is None:
             raise FactsError("LSB_MCPU_HOSTS such as 'h1 4 h2 4'", repr(text[:80]), "--nodes and --rank")
@@ -114,7 +128,7 @@ def oar(environ: Mapping[str, str]) -> JobFacts | None:
     if job_id is None:
         return None
     path = read.raw("hosts", "OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES")
-    return facts.of_slots("oar", job_id, hostlist.read_nodefile(path) if path else {}, read.sources)
+    return facts.of_slots("oar", job_id, read_nodefile(path) if path else {}, read.sources)
 
 
 # Sun, Son of, Open and Univa Grid Engine.
@@ -134,9 +148,9 @@ def sge(environ: Mapping[str, str]) -> JobFacts | None:
     if job_id is None or not (task or path):
         return None
     host_count = read.number("nodes", "NHOSTS", least=1, most=MOST_NODES)
-    if path and host_count and not hostlist.is_readable(path):
+    if path and host_count and not is_readable(path):
         path = None
-    slots = hostlist.read_pe_hostfile(path) if path else {}
+    slots = read_pe_hostfile(path) if path else {}
     nodes = host_count or len(slots) or 1
     element = f"{job_id}.{task}" if task and task != "undefined" else job_id
     tasks = read.number("task_count", "NSLOTS", least=1)
@@ -179,7 +193,7 @@ def mpi(environ: Mapping[str, str]) -> JobFacts | None:
     local_count = read.number("local_count", family[3], least=1)
     read.sources["nodes"] = read.sources["node_rank"] = f"{family[1]} and {family[3]}"
     found = _launched(read, "mpi", RUNS, size, local_count)
-    node_rank = 0 if found.nodes == 1 else hostlist.node_rank_by_block(rank, local_rank, local_count)
+    node_rank = 0 if found.nodes == 1 else node_rank_by_block(rank, local_rank, local_count)
     return found._replace(shares_homes=False, node_rank=node_rank, task_rank=rank, local_rank=local_rank)
 
 
@@ -187,7 +201,7 @@ def _launched(
     read: Variables, scheduler: str, runs: tuple[str, ...], size: int | None, local_count: int | None
 ) -> JobFacts:
     """Return what is the same for all tasks of a launcher's run, if each node has as many tasks as this one."""
-    nodes = 1 if size == 1 else hostlist.nodes_by_block(size, local_count)
+    nodes = 1 if size == 1 else nodes_by_block(size, local_count)
     return JobFacts(
         scheduler,
         step=read.text("step", *runs, pattern=RUN) or "",

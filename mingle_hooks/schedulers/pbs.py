@@ -15,8 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from mingle_hooks.schedulers import hostlist
-from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts, Variables, of_slots
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts, Variables, is_readable, of_slots, read_nodefile
 
 CONFIGURATION = "/etc/pbs.conf"
 HOME = "/var/spool/pbs"
@@ -40,7 +39,7 @@ def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> Job
         return None
     node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
     path = read.raw("hosts", "PBS_NODEFILE") or _spooled_nodefile(read, job_id, configuration)
-    slots = hostlist.read_nodefile(path) if path else {}
+    slots = read_nodefile(path) if path else {}
     is_batch = len(slots) > 1 and node_rank in (0, None) and _is_script(read)
     found = _placed(read, of_slots("pbs", job_id, slots, read.sources), node_rank, is_batch=is_batch)
     if is_batch or found.local_count is None:
@@ -132,9 +131,9 @@ def torque(environ: Mapping[str, str]) -> JobFacts | None:
         return None
     node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
     path = read.raw("hosts", "PBS_NODEFILE")
-    if node_rank and path and not hostlist.is_readable(path):
+    if node_rank and path and not is_readable(path):
         path = None
-    slots = hostlist.read_nodefile(path) if path else {}
+    slots = read_nodefile(path) if path else {}
     is_batch = len(slots) > 1 and node_rank in (0, None) and read.number("task", "PBS_TASKNUM") in (0, 1)
     found = _placed(read, of_slots("torque", job_id, slots, read.sources), node_rank, is_batch=is_batch)
     if slots:
@@ -149,8 +148,8 @@ def torque(environ: Mapping[str, str]) -> JobFacts | None:
 def _torque_gpus(read: Variables, hosts: tuple[str, ...], node_rank: int | None) -> int | None:
     """Return the number of this host's lines ``host-gpuN`` in PBS_GPUFILE."""
     path = read.raw("gpus", "PBS_GPUFILE")
-    if path is None or node_rank is None or node_rank >= len(hosts) or not hostlist.is_readable(path):
+    if path is None or node_rank is None or node_rank >= len(hosts) or not is_readable(path):
         return None
     if os.path.getsize(path) == 0:
         return 0
-    return sum(gpu.startswith(f"{hosts[node_rank]}-gpu") for gpu in hostlist.read_nodefile(path))
+    return sum(gpu.startswith(f"{hosts[node_rank]}-gpu") for gpu in read_nodefile(path))

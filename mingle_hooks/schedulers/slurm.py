@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.schedulers import hostlist
-from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, MOST_NODES, JobFacts, Variables
+from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, MOST_NODES, JobFacts, Variables, expand, expand_counts
 from mingle_hooks.values import number
 
 # The batch script and salloc's shell have step ids too: -5 and -6, printed unsigned by some versions. Ids from here on
@@ -142,7 +141,7 @@ def _components(read: Variables, job_id: str) -> list[tuple[str, ...]]:
 
 def _hosts(read: Variables, *names: str) -> tuple[str, ...]:
     text = read.raw("hosts", *names)
-    return () if text is None else tuple(dict.fromkeys(hostlist.expand(text)))
+    return () if text is None else tuple(dict.fromkeys(expand(text)))
 
 
 def _rank_order(hosts: tuple[str, ...], nodes: int, components: list[tuple[str, ...]]) -> tuple[str, ...]:
@@ -173,7 +172,7 @@ def _unless_sorted(in_order: tuple[str, ...], own: str | None, node_rank: int | 
 
 def _counts(read: Variables, name: str) -> tuple[int, ...]:
     text = read.raw("tasks_per_node", name)
-    return hostlist.expand_counts(text) if text else _NO_COUNTS
+    return expand_counts(text) if text else _NO_COUNTS
 
 
 def _step_counts(read: Variables, nodes: int, task_count: int | None) -> tuple[int, ...]:
@@ -203,7 +202,7 @@ def _gpus(read: Variables) -> int | None:
     """Return the GPUs on this node: Slurm's count, else the length of its list such as ``0-3,6``."""
     number = read.number("gpus", "SLURM_GPUS_ON_NODE", most=MOST_GPUS)
     listed = read.raw("gpus", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS") if number is None else None
-    return len(hostlist.expand(f"[{listed}]", most=MOST_GPUS)) if listed else number
+    return len(expand(f"[{listed}]", most=MOST_GPUS)) if listed else number
 
 
 # Variables that enroot's PyTorch hook exports in a task of Slurm, unless the user has set them.
@@ -231,6 +230,6 @@ def of_enroot(environ: Mapping[str, str]) -> set[str]:
 
 def _first_host_of_step(environ: Mapping[str, str]) -> str | None:
     try:
-        return hostlist.expand(environ.get("SLURM_STEP_NODELIST", ""))[0]
+        return expand(environ.get("SLURM_STEP_NODELIST", ""))[0]
     except FactsError:  # an invalid list is reported where it is needed
         return None

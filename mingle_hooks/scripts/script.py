@@ -14,8 +14,9 @@ import jinja2
 
 from mingle_hooks import __version__, files, settings
 from mingle_hooks.errors import PlaceError, UsageError
-from mingle_hooks.export import launchers, shells
+from mingle_hooks.export import launchers
 from mingle_hooks.export.frameworks import FRAMEWORKS
+from mingle_hooks.export.variables import quote
 from mingle_hooks.files import config_directory, template_environment, template_loader
 from mingle_hooks.scripts import job as jobs
 from mingle_hooks.scripts.directives import Scheduler, directives, refused, scheduler
@@ -39,7 +40,7 @@ def quote_word(value: object) -> str:
     if NOT_CARRIED.intersection(text):
         raise UsageError("text that a shell can carry", repr(text), "leaving out the control characters")
     if text.isprintable():
-        return shells.quote(text)
+        return quote(text)
     return "$'" + "".join(_escaped(char) for char in text) + "'"
 
 

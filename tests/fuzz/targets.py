@@ -21,13 +21,13 @@ from mingle_hooks import files, job, schemas, settings, values
 from mingle_hooks.check import report, rules, session
 from mingle_hooks.cli import jobs
 from mingle_hooks.errors import LONGEST, MingleError
-from mingle_hooks.export import hostfiles, launchers, shells
+from mingle_hooks.export import hostfiles, launchers, variables as shells
 from mingle_hooks.hooks import files as hook_files, slurm as slurm_conf, targets as hook_targets, verify
 from mingle_hooks.net import addresses, devices
 from mingle_hooks.rendezvous import fingerprint, report as differences
 from mingle_hooks.rendezvous.wire import WireError, decode, parse
 from mingle_hooks.run import agent, attempt, command, starters, status
-from mingle_hooks.schedulers import detect, hostlist, pbs
+from mingle_hooks.schedulers import detect, facts, pbs
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_TASKS
 from mingle_hooks.scripts import directives, lint, rewrite, script
 from mingle_hooks.scripts.job import FIELDS
@@ -40,22 +40,22 @@ def host_list(data: bytes) -> None:
     """Check that a list gives no more hosts than allowed, each a host name, and the same ones once it is folded."""
     text = os.fsdecode(data)
     most = 1 + len(data) % 300
-    hosts = documented(lambda: hostlist.expand(text, most=most), FACTS)
+    hosts = documented(lambda: facts.expand(text, most=most), FACTS)
     if hosts is not None:
         assert 1 <= len(hosts) <= most
         assert all(map(addresses.is_hostname, hosts))
-        assert sorted(hostlist.expand(hostlist.fold(hosts))) == sorted(set(hosts))
-    counts = documented(lambda: hostlist.expand_counts(text, most=most), FACTS)
+        assert sorted(facts.expand(facts.fold(hosts))) == sorted(set(hosts))
+    counts = documented(lambda: facts.expand_counts(text, most=most), FACTS)
     if counts is not None:
         assert 1 <= len(counts) <= most
         again = ",".join(map(str, counts))
-        assert hostlist.expand_counts(again, most=most) == counts
+        assert facts.expand_counts(again, most=most) == counts
 
 
 def node_file(data: bytes) -> None:
     """Check that a file gives hosts with their slots, no more than it has lines, and is written the same."""
     path = written("nodes", data)
-    for read in (hostlist.read_nodefile, hostlist.read_pe_hostfile):
+    for read in (facts.read_nodefile, facts.read_pe_hostfile):
         slots = documented(functools.partial(read, path), FACTS)
         if slots is None:
             continue
@@ -63,9 +63,9 @@ def node_file(data: bytes) -> None:
         assert 1 <= sum(slots.values()) <= MOST_TASKS
         assert len(slots) <= data.count(b"\n") + 1
         members = [Member(rank, host, "", its) for rank, (host, its) in enumerate(slots.items()) if its]
-        if read is hostlist.read_nodefile:
+        if read is facts.read_nodefile:
             again = written("nodes", hostfiles.text("nodefile", members).encode())
-            assert hostlist.read_nodefile(again) == slots
+            assert facts.read_nodefile(again) == slots
 
 
 def hosts_file(data: bytes) -> None:

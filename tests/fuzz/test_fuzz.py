@@ -7,9 +7,9 @@ import pytest
 
 from fuzz import corpus
 from fuzz.targets import TARGETS
-from mingle_hooks.export import hostfiles, shells
+from mingle_hooks.export import hostfiles, variables
 from mingle_hooks.rendezvous.connection import Connection
-from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers import facts
 from mingle_hooks.scripts import rewrite
 
 
@@ -33,9 +33,9 @@ def test_a_line_has_any_bytes() -> None:
 
 
 BROKEN: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "exports": (shells, "quote", lambda value: f"'{value}'"),
+    "exports": (variables, "quote", lambda value: f"'{value}'"),
     "frames": (Connection, "_keep", lambda connection, rest: setattr(connection, "_come", len(rest))),
-    "host_list": (hostlist, "_hosts", lambda literals, _brackets: ["".join(literals)] * 2),
+    "host_list": (facts, "_hosts", lambda literals, _brackets: ["".join(literals)] * 2),
     "hosts_file": (hostfiles, "_without", lambda text, _world: text),
     "job_script": (rewrite, "lint_jobs", lambda _jobs: []),
 }

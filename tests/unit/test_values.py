@@ -13,8 +13,8 @@ from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import Where
 from mingle_hooks.hooks.targets import plan_pbs
 from mingle_hooks.hooks.verify import preview_job
-from mingle_hooks.schedulers import hostlist, pbs
-from mingle_hooks.schedulers.facts import Variables
+from mingle_hooks.schedulers import pbs
+from mingle_hooks.schedulers.facts import Variables, check_host
 from mingle_hooks.scripts import job
 from mingle_hooks.values import nearest
 
@@ -22,7 +22,7 @@ from mingle_hooks.values import nearest
 
 
 HOSTS: dict[str, Callable[[str], object]] = {
-    "host list": hostlist.check_host,
+    "host list": check_host,
     "scheduler's variable": lambda name: Variables({"HOST": name}).host("host", "HOST"),
     "MASTER_ADDR": lambda name: Variables({"MASTER_ADDR": name}).host("host", "MASTER_ADDR", address=True),
     "settings": values.hosts,

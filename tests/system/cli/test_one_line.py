@@ -5,7 +5,7 @@ import re
 import pytest
 from cluster.slurm import SlurmCluster
 
-from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import expand
 
 LACKING = "no-such-command: No such file or directory"
 
@@ -53,7 +53,7 @@ def test_srun_shows_a_mistake_in_the_options_once(slurm: SlurmCluster, words: li
     assert len(lines(done.stderr)) == 1, done.stderr
     assert seen in lines(done.stderr)[0]
     failed = re.findall(r"tasks? ([0-9,-]+): Exited with exit code 64", done.stderr)
-    assert sorted(task for text in failed for task in hostlist.expand(f"[{text}]")) == list("01234567"), done.stderr
+    assert sorted(task for text in failed for task in expand(f"[{text}]")) == list("01234567"), done.stderr
 
 
 @pytest.mark.parametrize(

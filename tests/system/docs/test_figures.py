@@ -3,7 +3,7 @@
 import pytest
 from documents import ROOT
 
-from mingle_hooks.net.ports import DEFAULT_RANGE
+from mingle_hooks.net.addresses import DEFAULT_RANGE
 from mingle_hooks.rendezvous import (
     connection,
     discovery,

@@ -19,7 +19,7 @@ from cluster.slurm import CONF, SlurmCluster, conf as conf_text
 from support.needs import skip_for_want_of
 
 from mingle_hooks.hooks.files import LOCK_PATH
-from mingle_hooks.schedulers.hostlist import expand
+from mingle_hooks.schedulers.facts import expand
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "admin.md"
 DATA = Path(__file__).resolve().parents[2] / "data"

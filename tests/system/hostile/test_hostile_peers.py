@@ -7,7 +7,7 @@ import pytest
 from cluster.hosts import Hosts
 from support.members import REDUCE, ended, evaluating, members, one_world, program, stop
 
-from mingle_hooks.net.ports import DEFAULT_RANGE
+from mingle_hooks.net.addresses import DEFAULT_RANGE
 from mingle_hooks.rendezvous.wire import Attempt, Secret, check_in_ports
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from cluster.hosts import Hosts
 from support.members import KEY, evaluating, members, one_world, program, stop
 
-from mingle_hooks.net.ports import DEFAULT_RANGE
+from mingle_hooks.net.addresses import DEFAULT_RANGE
 
 # Prints each packet of IPv4 and IPv6 that this host sends or receives, in hex; "ready" first.
 SNIFF = """

@@ -11,7 +11,7 @@ from support import members
 from support.members import KEY, KEYED, PROGRAMS, REDUCE, ended, evaluating, failed, one_world, program, stop
 from support.recorded import STEP
 
-from mingle_hooks.net.ports import DEFAULT_RANGE
+from mingle_hooks.net.addresses import DEFAULT_RANGE
 from mingle_hooks.rendezvous.wire import Attempt, Material, Secret, check_in_ports
 
 

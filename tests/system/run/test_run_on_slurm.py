@@ -13,7 +13,7 @@ from cluster.slurm import SlurmCluster
 from places import without_world
 from told import Told, batch, script, told
 
-from mingle_hooks.schedulers import hostlist as counts
+from mingle_hooks.schedulers import facts
 
 # Fewer open files than the runner wants, which srun hands on as they are.
 FILES = 512
@@ -141,13 +141,13 @@ def test_each_host_gets_one_with_the_scripts_environment(slurm: SlurmCluster, tm
         found = run(slurm, tmp_path / str(number), *options)
         hosts = [f"node{n + 1}" for n in range(int(options[0][2:]))]
         assert [*found] == [f"{host}.0" for host in hosts], name
-        granted = counts.expand_counts(batch(tmp_path / str(number))["SLURM_JOB_CPUS_PER_NODE"])
+        granted = facts.expand_counts(batch(tmp_path / str(number))["SLURM_JOB_CPUS_PER_NODE"])
         assert [int(its.environ["SLURM_CPUS_ON_NODE"]) for its in found.values()] == [*granted], name
 
 
 def test_each_task_gets_one_with_scope_task(slurm: SlurmCluster, tmp_path: Path) -> None:
     found = run(slurm, tmp_path / "uneven", "-N3", "-n4", words=("--scope", "task"))
-    per_node = counts.expand_counts(batch(tmp_path / "uneven")["SLURM_TASKS_PER_NODE"])
+    per_node = facts.expand_counts(batch(tmp_path / "uneven")["SLURM_TASKS_PER_NODE"])
     assert [*found] == [f"node{n + 1}.{local}" for n, count in enumerate(per_node) for local in range(count)]
 
 

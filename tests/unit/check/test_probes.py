@@ -24,8 +24,7 @@ from mingle_hooks.check.probes import (
     pack_packet,
 )
 from mingle_hooks.check.report import Measured, Peer, ProbeOrder
-from mingle_hooks.net import ports
-from mingle_hooks.net.addresses import Preference
+from mingle_hooks.net.addresses import Preference, candidates
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret, parse
 
@@ -183,7 +182,7 @@ def taken(sock: socket.socket) -> Secret:
     while True:
         secret = Secret(os.urandom(32))
         try:
-            sock.bind(("", *ports.candidates(secret.mac(b"group"), 1)))
+            sock.bind(("", *candidates(secret.mac(b"group"), 1)))
         except OSError:  # somebody else's by chance
             continue
         return secret

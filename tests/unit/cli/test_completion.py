@@ -16,7 +16,7 @@ from needs import need
 from mingle_hooks.cli.commands import COMMANDS, COMPLETERS as SPOKEN, matching as matches
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.hostfiles import FORMATS
-from mingle_hooks.export.shells import SHELLS
+from mingle_hooks.export.variables import SHELLS
 from mingle_hooks.hooks.targets import TARGETS
 from mingle_hooks.scripts.directives import SCHEDULERS
 from mingle_hooks.scripts.job import LAUNCHERS

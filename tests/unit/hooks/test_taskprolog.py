@@ -19,7 +19,7 @@ from support.recorded import environ
 
 from mingle_hooks.hooks.files import Chain, Site, render_hook as render
 from mingle_hooks.hooks.targets import hook
-from mingle_hooks.schedulers.hostlist import expand
+from mingle_hooks.schedulers.facts import expand
 
 TASKS = recorded("slurm-*/taskprolog.*")
 SH = ["/bin/sh"]

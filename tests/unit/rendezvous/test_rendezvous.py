@@ -15,7 +15,7 @@ import pytest
 from support.gathering import SECRET, Clock, free_ports, join_request, observer, request as any_request
 
 from mingle_hooks.errors import MingleError, MissingError, NetworkError, UsageError
-from mingle_hooks.net import ports
+from mingle_hooks.net import addresses
 from mingle_hooks.rendezvous import limits
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.local_tasks import follow_first_task, serve_local_tasks
@@ -148,8 +148,8 @@ def test_a_check_in_port_in_time_wait_is_taken_where_no_other_of_its_group_is_fr
     """An earlier run leaves it so, or a stranger that was turned away; a port with a listener is never taken."""
     three = free_ports(3)
     for port in three[:2]:
-        listener = ports.bound("0.0.0.0", port)
-        ports.keep(listener)
+        listener = addresses.bound("0.0.0.0", port)
+        addresses.keep(listener)
         listener.close()
     with listeners() as opened:
         opened.open_check_in([three])
@@ -190,8 +190,8 @@ def test_ports_in_time_wait_are_reported_as_such() -> None:
 def test_a_named_port_is_taken_again_within_the_minute_that_it_is_in_time_wait() -> None:
     """A user may run twice with the same port."""
     port = free_ports(1)[0]
-    first = ports.bound("127.0.0.1", port)
-    ports.keep(first)
+    first = addresses.bound("127.0.0.1", port)
+    addresses.keep(first)
     first.close()
     with listeners() as opened:
         assert not opened._open(port, reuse=False)
@@ -312,10 +312,10 @@ def test_the_first_connection_at_the_worlds_port_is_treated_like_all_others(monk
 
     with socket.create_server(("", 0)) as free:
         port = free.getsockname()[1]
-    monkeypatch.setattr(ports.socket, "socket", Dialled)
+    monkeypatch.setattr(addresses.socket, "socket", Dialled)
     with closing(Listeners(hold=False)) as opened:
         opened.open_named(port)
         with opened.sockets[0].accept()[0] as accepted:
-            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == ports.RESET_ON_CLOSE
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == addresses.RESET_ON_CLOSE
     for sock in early:
         sock.close()

@@ -17,9 +17,8 @@ from mingle_hooks.errors import FactsError, MingleError, PlaceError, UsageError
 from mingle_hooks.files import toml
 from mingle_hooks.run import starters
 from mingle_hooks.run.starters import Allocation, Launch, Place
-from mingle_hooks.schedulers import hostlist
 from mingle_hooks.schedulers.detect import detect
-from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.schedulers.facts import JobFacts, expand
 
 
 def recorded(name: str) -> dict[str, str]:
@@ -248,7 +247,7 @@ def test_a_thousand_hosts_are_a_short_word() -> None:
     (launch,) = starters.slurm(Allocation(hosts, (1,) * 1024), hosts, PROGRAM)
     word = next(word for word in launch.argv if word.startswith("--nodelist="))
     assert len(word) < 1024
-    assert hostlist.expand(word.removeprefix("--nodelist=")) == hosts
+    assert expand(word.removeprefix("--nodelist=")) == hosts
 
 
 @pytest.mark.parametrize(("plugins", "binds"), [("task/none", False), ("task/affinity,task/cgroup", True)])

@@ -13,9 +13,9 @@ from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, assigned, environ
 
 from mingle_hooks.errors import FactsError, MingleError
 from mingle_hooks.job import member_spec
-from mingle_hooks.schedulers import detect as table, hostlist
+from mingle_hooks.schedulers import detect as table
 from mingle_hooks.schedulers.detect import detect
-from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.schedulers.facts import JobFacts, node_rank_by_block, nodes_by_block
 
 STEP = environ(SLURM_VERSIONS[0], "task.1.0.2")
 BATCH = environ(SLURM_VERSIONS[0], "batch.1")
@@ -221,9 +221,9 @@ def test_hosts_without_numbers_are_found_by_a_unique_name(
 def test_tasks_that_fill_node_after_node_find_their_places(nodes: int, local: int) -> None:
     """Each task of a uniform run; if they are dealt out, only the node of task 0 is node 0."""
     for rank in range(nodes * local):
-        assert hostlist.nodes_by_block(nodes * local, local) == nodes
-        assert hostlist.node_rank_by_block(rank, rank % local, local) == rank // local
-    dealt = [hostlist.node_rank_by_block(rank, rank // nodes, local) for rank in range(nodes * local)]
+        assert nodes_by_block(nodes * local, local) == nodes
+        assert node_rank_by_block(rank, rank % local, local) == rank // local
+    dealt = [node_rank_by_block(rank, rank // nodes, local) for rank in range(nodes * local)]
     assert dealt[0] == 0
     assert nodes == 1 or 0 not in dealt[1:]
 
