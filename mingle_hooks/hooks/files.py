@@ -617,19 +617,10 @@ def render_hook(
 
     The three paths are the same on every host, except in a simulation.
     """
+    header = header_lines(hook.scheduler, hook.name, chain.program)
+    paths = {"place": place, "state_directory": state_directory, "kill_switch": kill_switch}
     template = _environment().get_template(hook.template)
-    text = template.render(
-        header=header_lines(hook.scheduler, hook.name, chain.program),
-        hook=hook,
-        site=site,
-        chain=chain.program,
-        directory=chain.directory,
-        drop_ins=chain.drop_ins,
-        kill_switch=kill_switch,
-        state_directory=state_directory,
-        place=place,
-    )
-    return with_checksum(text)
+    return with_checksum(template.render(header=header, hook=hook, site=site, chain=chain, **paths))
 
 
 @functools.cache

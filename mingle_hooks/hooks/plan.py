@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from mingle_hooks import values
-from mingle_hooks.errors import FactsError, MingleError, UsageError
+from mingle_hooks.errors import FactsError, MingleError, PlaceError, UsageError
 from mingle_hooks.files import RUN_ROOT, close_descriptors_except
 from mingle_hooks.hooks import files
 from mingle_hooks.hooks.files import NO_CHAIN, Chain, Entry, Found, Manifest, Site, checksum, read_header, render_hook
@@ -171,12 +170,9 @@ class Draft:
         """Return the copies of one file that are there by their numbers, the oldest first: X, X.2, X.3."""
         place, name = os.path.split(base)
         directory = files.below_root(self.root, place)
-        found = {1: base} if os.path.lexists(f"{directory}/{name}") else {}
-        for other in os.listdir(directory) if os.path.isdir(directory) else ():
-            end = other.removeprefix(f"{name}.")
-            if end != other and (number := values.number(end, least=2, most=10**6)) is not None:
-                found[number] = f"{place}/{other}"
-        return dict(sorted(found.items()))
+        names = os.listdir(directory) if os.path.isdir(directory) else []
+        numbered = filter(None, map(re.compile(re.escape(name) + r"(?:\.([2-9]|[1-9][0-9]{1,6}))?").fullmatch, names))
+        return dict(sorted((int(match[1] or 1), f"{place}/{match[0]}") for match in numbered))
 
     def _with_copy(self, base: str, now: Found, copy: Found, origin: Origin) -> Present:
         """Return where a copy is, or the first name that is free."""
@@ -243,11 +239,11 @@ class Trial(NamedTuple):
 
 # What pbs_mom gives a classic prologue and epilogue beside the job and the user, and what a hostile user could be.
 EVIL = "$(touch /tmp/mingle-simulate-owned);`id`'\"\nexport LD_PRELOAD=/tmp/evil.so\n\x1b[2J"
-_CLASSIC = (
-    ("a job", "12.server", "nobody"),
-    ("a job of an array", "12[3].server", "nobody"),
-    ("a hostile job id", "../../etc;" + EVIL, "nobody"),
-    ("a hostile user", "12.server", EVIL),
+_CLASSIC: tuple[Run, ...] = (
+    ("a job", ("12.server", "nobody", "nogroup"), {}),
+    ("a job of an array", ("12[3].server", "nobody", "nogroup"), {}),
+    ("a hostile job id", ("../../etc;" + EVIL, "nobody", "nogroup"), {}),
+    ("a hostile user", ("12.server", EVIL, "nogroup"), {}),
 )
 
 
@@ -285,8 +281,7 @@ class Where(NamedTuple):
 
 def classic_hook(_name: str) -> Iterator[Run]:
     """Yield how a prologue or epilogue of pbs_mom's kind is run, by good and by hostile users."""
-    for label, job, user in _CLASSIC:
-        yield label, (job, user, "nogroup"), {}
+    yield from _CLASSIC
 
 
 def _nothing(*_: object) -> tuple[()]:
@@ -474,7 +469,7 @@ def _remove_unfinished(root: str, found: tuple[Removal, ...], places: tuple[str,
 # Whether what was installed is still there: by the manifest's checksums alone, so that a health check is quick.
 
 _ALL_ENTER = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
-_KEY_DIGITS = range(64, 129, 2)
+_KEY = re.compile(rb"([0-9a-f]{2}){32,64}\n?")  # as _directory.sh.j2 and _key.py.j2 take it
 UNHEALTHY = 1  # the exit status of `mingle hooks verify` with findings
 VERIFY_S = 10.0  # a node health check that takes longer is a problem of its own
 AGAIN_S = 1.0  # the first check may have run in the middle of an installation
@@ -511,14 +506,10 @@ def quick_findings(root: str, scheduler: str, seconds: float = VERIFY_S) -> list
         return [hung]
     key_file = load({}, {}, system_file=files.below_root(root, SYSTEM_FILE)).section("hooks")["key_file"]
 
-    def look() -> list[Finding]:
-        health = check_health(root, files.read_manifest(root), scheduler, key_file)
-        return [finding for finding in health if not finding.note]
-
-    if found := look():
+    if any(check_health(root, files.read_manifest(root), scheduler, key_file)):
         time.sleep(AGAIN_S)
-        found = look()
-    return found
+        return [*check_health(root, files.read_manifest(root), scheduler, key_file)]
+    return []
 
 
 def hung_finding(root: str, scheduler: str, seconds: float, more: Iterable[str] = ()) -> Finding | None:
@@ -641,23 +632,17 @@ def _above(root: str, paths: list[str]) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def site_key(root: str, path: str) -> Iterator[Finding]:
-    """Find what keeps the site's key from being used. Raises PlaceError."""
-    place = files.inside_root(root, path)
+    """Find what keeps the site's key from being used."""
     try:
-        found = os.lstat(place)
-    except FileNotFoundError:
+        found = files.look_at(files.inside_root(root, path))
+    except PlaceError as wrong:
+        yield Finding(path, f"cannot be used: expected {wrong.expected}, saw {wrong.seen}", wrong.remedy)
+        return
+    if found is None:
         yield Finding(path, "is missing, so jobs get no key", "putting it there, the same on all nodes (mingle key)")
-        return
-    except OSError as wrong:
-        yield Finding(path, f"cannot be looked at: {wrong.strerror}", "running it as root")
-        return
-    private = stat.S_IMODE(found.st_mode) in {0o400, 0o600} and found.st_uid == files.owner_of()
-    if not stat.S_ISREG(found.st_mode) or not private:
+    elif found.mode not in {0o400, 0o600} or found.uid != files.owner_of():
         yield Finding(path, "is not a regular file owned by root with mode 0400", f"chown 0 {path}; chmod 0400 {path}")
-        return
-    now = files.look_at(place)
-    key = now.data.removesuffix(b"\n") if now else b""
-    if len(key) not in _KEY_DIGITS or key.strip(b"0123456789abcdef"):
+    elif not _KEY.fullmatch(found.data):
         yield Finding(path, "does not hold 64 to 128 lower-case hex digits", f"mingle key > {path}")
 
 

@@ -35,18 +35,13 @@ def slurmd_option(root: str, name: str) -> str:
     Options are in the environment file of its unit, and on this host in the command line of the slurmd that runs.
     """
     texts = [text for path in _FILES for text in _ASSIGNED.findall(_text(files.below_root(root, path)))]
-    given = [option for text in texts for option in text.strip().strip("\"'").split()]
+    given = [text.strip().strip("\"'") for text in texts]
     for path in () if root else sorted(glob.glob("/proc/[0-9]*/comm")):
         if _text(path) == "slurmd\n":
-            given += _text(path.removesuffix("comm") + "cmdline").split("\0")
+            given.append(_text(path.removesuffix("comm") + "cmdline").replace("\0", " "))
             break
-    found = ""
-    for index, option in enumerate(given):
-        if option == name:
-            found = "".join(given[index + 1 : index + 2])
-        elif option.startswith(f"{name}=") or (len(name) == len("-f") and option.startswith(name)):
-            found = option[len(name) :].removeprefix("=")
-    return found
+    found = re.findall(rf"(?:^|\s){name}[=\s]?(\S+)", " ".join(given))
+    return found[-1] if found else ""
 
 
 def _text(path: str) -> str:
@@ -71,11 +66,11 @@ class SlurmConf:
     """Keys in lower case, each with all of its values in order."""
 
     path: str
-    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    values: Mapping[str, list[str]] = field(default_factory=dict)
 
     def all(self, key: str) -> tuple[str, ...]:
         """Return the values of a key, of which old versions of Slurm take the last only."""
-        return self.values.get(key.lower(), ())
+        return tuple(self.values.get(key.lower(), ()))
 
     def one(self, key: str) -> str:
         """Return the last value of a key, or an empty text."""
@@ -101,7 +96,7 @@ def find_slurm_conf(root: str, path: str | None = None) -> SlurmConf | None:
         if named or os.path.exists(files.below_root(root, place)):
             values: dict[str, list[str]] = {}
             _read(root, place, values, 0)
-            return SlurmConf(place, {key: tuple(found) for key, found in values.items()})
+            return SlurmConf(place, values)
     return None
 
 
@@ -141,9 +136,7 @@ _VERSION = re.compile(r"slurm\S* ([0-9]{1,2})\.([0-9]{1,2})\b")
 
 def running_config(where: Where) -> SlurmConf | None:
     """Return what the controller runs with; None below a root, and where no controller answers in time."""
-    if where.root:
-        return None
-    text = _output_of(where.slurm_conf, "scontrol", "show", "config")
+    text = _output_of(where, "scontrol", "show", "config")
     return parse_config(text) if text else None
 
 
@@ -157,18 +150,15 @@ def known_config(where: Where) -> SlurmConf:
 
 def slurm_version(where: Where) -> tuple[int, int] | None:
     """Return Slurm's version: the one that was given, or the one of this host's programs if there is no root."""
-    if where.slurm_version is not None or where.root:
+    if where.slurm_version is not None:
         return where.slurm_version
-    for program in ("slurmd", "scontrol"):
-        if match := _VERSION.match(_output_of(where.slurm_conf, program, "-V")):
-            return int(match[1]), int(match[2])
-    return None
+    match = _VERSION.match(_output_of(where, "slurmd", "-V") or _output_of(where, "scontrol", "-V"))
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def slurm_nodes(where: Where) -> tuple[str, ...]:
     """Return the nodes that the controller knows; none where it does not answer."""
-    output = "" if where.root else _output_of(where.slurm_conf, "sinfo", "--noheader", "--Node", "--format=%N")
-    return tuple(sorted(set(output.split())))
+    return tuple(sorted(set(_output_of(where, "sinfo", "--noheader", "--Node", "--format=%N").split())))
 
 
 def parse_config(text: str) -> SlurmConf:
@@ -177,16 +167,16 @@ def parse_config(text: str) -> SlurmConf:
     for match in filter(None, map(_SHOWN_LINE.fullmatch, text.splitlines())):
         if match["value"].strip() not in {"", "(null)"}:
             values.setdefault(match["key"].lower(), []).append(match["value"].strip())
-    return SlurmConf("what slurmctld runs with", {key: tuple(found) for key, found in values.items()})
+    return SlurmConf("what slurmctld runs with", values)
 
 
 @functools.cache  # one run for each command, however many parts need it
-def _output_of(conf: str | None, program: str, *arguments: str) -> str:
-    """Return what a program of Slurm's prints; nothing where it fails or takes too long."""
+def _output_of(where: Where, program: str, *arguments: str) -> str:
+    """Return what a program of Slurm's prints; nothing below a root, and where it fails or takes too long."""
     path = plans.program_path(program)
-    if not path:
+    if where.root or not path:
         return ""
-    environ = os.environ | ({"SLURM_CONF": conf} if conf else {})
+    environ = os.environ | ({"SLURM_CONF": where.slurm_conf} if where.slurm_conf else {})
     try:
         done = subprocess.run(
             [path, *arguments], env=environ, stdin=subprocess.DEVNULL, capture_output=True, errors="replace",
@@ -203,7 +193,6 @@ def _output_of(conf: str | None, program: str, *arguments: str) -> str:
 TASK_PROLOGS = "/etc/slurm/task_prolog.d"
 # What a user, or another scheduler's leftovers, can put there.
 _HOSTILE = {
-    "no variables at all": None,
     "a hostile job id": {"SLURM_JOB_ID": "7/../../etc;" + EVIL},
     "hostile host lists": {"SLURM_JOB_NODELIST": EVIL, "SLURM_STEP_NODELIST": "n[1-$(id)]", "SLURM_NODELIST": EVIL},
     "hostile numbers": {"SLURM_PROCID": "a[$(id)]", "SLURM_NODEID": "08", "SLURM_JOB_UID": "-1", "SLURM_NNODES": EVIL},
@@ -289,7 +278,7 @@ def clear_jobs(where: Where) -> list[str]:
         return []
     found = {name.removesuffix(".stamp") for name in os.listdir(RUN_ROOT)}
     # The controller knows a job before its Prolog runs, so ask it second; without an answer all may still run.
-    answer = _output_of(where.slurm_conf, "squeue", "--all", "--format=%A") if found else ""
+    answer = _output_of(where, "squeue", "--all", "--format=%A") if found else ""
     text = render_hook(SLURM_HOOKS["job"], Site())
     for job in found - set(answer.split()) if answer else ():
         place = f"{RUN_ROOT}/{job}"
@@ -317,8 +306,9 @@ def hook_runs(name: str) -> Iterator[Run]:
             lines = shipped_text(f"{ENVIRONMENTS}/{file}").splitlines()
             last = dict(line.partition("=")[::2] for line in lines)
             yield label, (), last
+    yield "no variables at all", (), {}
     for label, spoilt in _HOSTILE.items():
-        yield label, (), {} if spoilt is None else {**last, **spoilt}
+        yield label, (), last | spoilt
 
 
 def _task_prolog(plan: Plan, conf: SlurmConf) -> Iterator[Finding]:

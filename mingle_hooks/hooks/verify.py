@@ -97,11 +97,6 @@ def _version(file: File) -> str:
 
 # What is installed on this host, what is in its way, and what a job here would get.
 
-# Others that set the same variables; where they are and what to do.
-_RIVALS = {
-    "/etc/enroot/hooks.d/50-slurm-pytorch.sh": "sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK in containers "
-    "where they are unset; with these hooks they are set already"
-}
 _COMMAND_S = 5.0
 _NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum", "logger", "chroot", "id", "grep")
 
@@ -124,22 +119,19 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
             yield Finding(scheduler, f"cannot be checked: saw {wrong.seen}", wrong.remedy)
     for name in _NEEDED:
         if shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
-            yield Finding(
-                name, "is not on this host, and root's hooks need it", f"installing {name} (coreutils, util-linux)"
-            )
-    for path, what in _RIVALS.items():
-        if os.path.exists(files.below_root(where.root, path)):
-            yield Finding(path, what, "keeping one of the two", note=True)
+            remedy = f"installing {name} (coreutils, util-linux)"
+            yield Finding(name, "is not on this host, and root's hooks need it", remedy)
 
 
 def _not_yet(target: Target, site: Site, where: Where) -> Finding:
     """Return the finding that nothing is installed, and why installing would be refused."""
+    what, remedy = "has no hooks installed", f"mingle hooks install {target.name}"
     try:
         target.plan(site, where)
     except MingleError as wrong:
-        refused = f"has no hooks installed, and install would refuse: expected {wrong.expected}, saw {wrong.seen}"
-        return Finding(target.name, refused, wrong.remedy, note=True)
-    return Finding(target.name, "has no hooks installed", f"mingle hooks install {target.name}", note=True)
+        what += f", and install would refuse: expected {wrong.expected}, saw {wrong.seen}"
+        remedy = wrong.remedy
+    return Finding(target.name, what, remedy, note=True)
 
 
 def preview_job(site: Site, host: str, root: str = "") -> tuple[str, ...]:
@@ -193,19 +185,13 @@ def _daemon_version(row: Target) -> str:
 
 def installed_json(plan: Plan, *, changes: bool, bad: Iterable[Finding]) -> str:
     """Return what installing changed, or would change, and what is left to do."""
-    tree = {
-        "changed": changes,
-        "scheduler": plan.scheduler,
-        "files": [
-            {"path": file.entry.path, "action": file.what, "kept": file.entry.kept, "calls": file.entry.chain}
-            for file in plan.files
-        ],
-        "lines_for": plan.where,
-        "lines": [{"text": line.text, "is_there": line.is_there} for line in plan.lines],
-        "notes": list(plan.notes),
-        "bad": _rows(bad),
-    }
-    return json.dumps(tree, indent=1)
+    rows = [
+        {"path": file.entry.path, "action": file.what, "kept": file.entry.kept, "calls": file.entry.chain}
+        for file in plan.files
+    ]
+    lines = [line._asdict() for line in plan.lines]
+    tree = {"changed": changes, "scheduler": plan.scheduler, "files": rows, "lines_for": plan.where, "lines": lines}
+    return json.dumps({**tree, "notes": plan.notes, "bad": _rows(bad)}, indent=1)
 
 
 def verified_json(scheduler: str, found: Sequence[Finding]) -> str:
@@ -326,13 +312,12 @@ def report_line(site: Site, where: Where) -> str:
 
 def hooks_fingerprint(root: str, path: str) -> str:
     """Return a fingerprint of the site's key, which reveals nothing of the key."""
-    try:
-        found = files.look_at(files.inside_root(root, path))
-        if found is not None and any(plans.site_key(root, path)):
-            return UNFIT
-    except PlaceError:
+    place = files.inside_root(root, path)
+    if not os.path.lexists(place):
+        return NONE
+    if any(plans.site_key(root, path)) or (found := files.look_at(place)) is None:
         return UNFIT
-    return hmac.new(found.data.strip(), _PURPOSE, "sha256").hexdigest()[:_DIGITS] if found else NONE
+    return hmac.new(found.data.strip(), _PURPOSE, "sha256").hexdigest()[:_DIGITS]
 
 
 def _sum(path: str) -> str:
@@ -369,6 +354,13 @@ To go back: remove the lines from slurm.conf, scontrol reconfigure, then clush -
 _INSTALL = "mingle hooks install slurm --yes there"
 # What clush and pdsh print: the node's name before each line, and messages of their own about a node.
 _LINE = re.compile(r"(?:(?:clush|pdsh@[^:\s]+): )?(?P<node>[A-Za-z0-9_.-]+): (?P<answer>.*)")
+# What to do where a part of the report is different.
+_REMEDIES = {
+    "key": "the same key there",
+    "chain": f"the same {SYSTEM_FILE} there, then {_INSTALL}",
+    "slurm.conf": "the same slurm.conf there",
+}
+_SAME_HOOKS = f"the same mingle and {SYSTEM_FILE} there, then {_INSTALL}"
 _SHORT = 12  # characters of a checksum
 _MOST_SHOWN = 80
 
@@ -432,17 +424,8 @@ def _different(reports: dict[str, dict[str, str]]) -> Iterator[tuple[str, str, s
             continue
         for node, report in reports.items():
             if (value := report.get(key, MISSING)) != usual:
-                yield node, f"{key} is {value[:_SHORT]}, and {usual[:_SHORT]} on {count} others", _remedy(key)
-
-
-def _remedy(key: str) -> str:
-    if key == "key":
-        return "the same key there"
-    if key.startswith("chain"):
-        return f"the same {SYSTEM_FILE} there, then {_INSTALL}"
-    if key.startswith("slurm.conf"):
-        return "the same slurm.conf there"
-    return f"the same mingle and {SYSTEM_FILE} there, then {_INSTALL}"
+                what = f"{key} is {value[:_SHORT]}, and {usual[:_SHORT]} on {count} others"
+                yield node, what, _REMEDIES.get(key.partition(" ")[0], _SAME_HOOKS)
 
 
 def _wrong(reports: dict[str, dict[str, str]]) -> Iterator[tuple[str, str, str]]:
