@@ -22,8 +22,13 @@ if TYPE_CHECKING:
         SettingsError as SettingsError,
         UsageError as UsageError,
     )
+    from mingle_hooks.rendezvous.messages import (
+        Assignment as Assignment,
+        Member as Member,
+        View as View,
+        World as World,
+    )
     from mingle_hooks.scripts.script import render as render
-    from mingle_hooks.view import Assignment as Assignment, Member as Member, View as View, World as World
 
 __version__ = "1.0.0"
 
@@ -36,7 +41,7 @@ _PUBLIC = {
         *("NotExecutableError", "NotFoundError"),
     ),
     "mingle_hooks.scripts.script": ("render",),
-    "mingle_hooks.view": ("World", "Assignment", "Member", "View"),
+    "mingle_hooks.rendezvous.messages": ("World", "Assignment", "Member", "View"),
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 

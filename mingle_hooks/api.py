@@ -14,9 +14,9 @@ from mingle_hooks import job, joining
 from mingle_hooks.errors import MingleError, UsageError, limit
 from mingle_hooks.export import frameworks, variables as export_variables
 from mingle_hooks.rendezvous.member import Progress
+from mingle_hooks.rendezvous.messages import View
 from mingle_hooks.settings import TABLE, Bind, Order, Scope
 from mingle_hooks.values import Counted, nearest
-from mingle_hooks.view import View
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

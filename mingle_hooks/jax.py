@@ -11,7 +11,7 @@ from functools import cache
 from jax._src.clusters import ClusterEnv
 
 from mingle_hooks.api import join, variables
-from mingle_hooks.view import View
+from mingle_hooks.rendezvous.messages import View
 
 
 @cache

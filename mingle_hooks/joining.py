@@ -1,33 +1,43 @@
-"""`join`: from a MemberSpec to this member's view of the world."""
+"""`join`: from a MemberSpec to this member's view of the world; and the key that this takes."""
 
 from __future__ import annotations
 
 import os
 import socket
+import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from mingle_hooks import files, keys, values
-from mingle_hooks.errors import ConflictError, PlaceError, UsageError
+from mingle_hooks import files, values
+from mingle_hooks.errors import ConflictError, PlaceError, SecretError, UsageError
 from mingle_hooks.export.frameworks import needs
 from mingle_hooks.export.hostfiles import Addresses
 from mingle_hooks.export.launchers import everywhere, here, is_first_host
-from mingle_hooks.files import UnusableFileError, contents
+from mingle_hooks.files import MOUNTS, RUN_ROOT, UnusableFileError, config_directory, contents, network_type, write_new
 from mingle_hooks.net import addresses
-from mingle_hooks.net.addresses import LOOPBACK, hostname, interface_of, is_loopback, machine_id
+from mingle_hooks.net.addresses import HOST_CHARACTERS, LOOPBACK, hostname, interface_of, is_loopback, machine_id
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import RESOLVE_S, resolve
 from mingle_hooks.rendezvous.local_tasks import LocalPeers, directory_names, follow_first_task, serve_local_tasks
 from mingle_hooks.rendezvous.member import MemberSpec, Observer, Request
-from mingle_hooks.rendezvous.messages import Answer, Failure, process_age_s
+from mingle_hooks.rendezvous.messages import (
+    Answer,
+    Assignment,
+    Batch,
+    Failure,
+    Member,
+    View,
+    World,
+    endpoint,
+    process_age_s,
+)
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, Material, Secret
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.settings import Settings
 from mingle_hooks.values import number
-from mingle_hooks.view import Assignment, Batch, Member, View, World, endpoint
 
 # Time for name servers to resolve a whole roster, in seconds; the hosts left are listed by address.
 NAMES_S = 2.0
@@ -72,7 +82,7 @@ def join(
     if is_offline:
         return _view(spec, single_member_answer(spec, held))
     wants_roster = wants_roster or "roster" in needs(spec.settings.frameworks)
-    key, timeout_s = keys.find(spec.facts, spec.settings, spec.user_environ), spec.settings.timeout
+    key, timeout_s = find_key(spec.facts, spec.settings, spec.user_environ), spec.settings.timeout
     request = Request(spec, key.material, hostname(), machine_id(), timeout_s, key.source, wants_roster)
     view = _view(spec, _answer(request._replace(obstacle=obstacle, held=held), observer, command))
     if certain is not None:  # it rejoined a running world
@@ -197,6 +207,209 @@ def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
     }
 
 
+# The key of this member: the first that applies. It is never sent and appears in no message.
+#
+# 1. the given key: `--key-file`, else MINGLE_KEY, else the key file of the variable or the settings;
+# 2. the key that root's hook created for this job, /run/mingle/JOB/key;
+# 3. the key file in the home, ~/.config/mingle/key, created on first use if all nodes share the home.
+#
+# Keys are not stretched, and an attacker who receives a beacon or a connection can test guesses offline. So a key is 32
+# random bytes, as `mingle key` prints them. Scheduler variables are too weak: PBS_JOBCOOKIE is four random() calls
+# after srand(time()), which takes less than a second to guess.
+
+# The public key of --insecure: the handshake stays the same and proves nothing.
+PUBLIC_KEY = Material(b"mingle-hooks --insecure: anybody may join")
+_KEY_BYTES = 32  # of randomness in a fresh key, as many as HMAC-SHA-256 puts out; no key may have fewer
+_LONGEST_KEY = 4096  # bytes of a key file
+_HEX = b"0123456789ABCDEFabcdef"
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
+_MOST_PADDING = 2  # of base64: "=" signs at its end
+# A key has at least this many different characters, as 64 random hex digits have; "a" typed 64 times is no key.
+_DIFFERENT = 6
+# As in the Prolog, which creates no directory for other job ids.
+_JOB_CHARACTERS = HOST_CHARACTERS + "[]"
+_LONGEST_JOB_ID = 255
+_ASK = "asking the cluster's administrator, or --key-file FILE"
+
+
+class Key(NamedTuple):
+    """Key material, and its source for --explain."""
+
+    material: Material
+    source: str
+
+
+def fresh_key() -> str:
+    """Return a new key: 64 hex digits."""
+    return os.urandom(_KEY_BYTES).hex()
+
+
+def find_key(
+    facts: JobFacts, settings: Settings, environ: Mapping[str, str], run_root: str = RUN_ROOT, mountinfo: str = MOUNTS
+) -> Key:
+    """Return the key of this call. Raises SecretError if a key is unfit, or none applies."""
+    if settings.insecure:
+        return Key(PUBLIC_KEY, "--insecure: a public key")
+    directory, job = config_directory(environ), f"{run_root}/{facts.job_id}"
+    if found := _pinned(settings, environ) or _of_job(facts.job_id, run_root):
+        return found
+    hooks = f", while {job} has no key from the site's hooks" if facts.job_id and os.path.isdir(job) else ""
+    if found := _of_home(facts, directory, mountinfo):
+        return found._replace(source=found.source + hooks)
+    path = f"{directory or '~/.config/mingle'}/key"
+    raise SecretError("a key that all members share", f"none given, and no file {path}{hooks}", _key_remedy(path))
+
+
+def held_keys(
+    facts: JobFacts,
+    settings: Settings,
+    environ: Mapping[str, str],
+    *,
+    is_new: bool = False,
+    run_root: str = RUN_ROOT,
+    mountinfo: str = MOUNTS,
+) -> tuple[Key, ...]:
+    """Return all keys that this user has here: the given one alone, else those of the job and the home.
+
+    With `is_new` the one in the home is created where find_key() would create it. The public key is never included.
+    Raises SecretError if a key is unfit.
+    """
+    pinned = _pinned(settings, environ)
+    if pinned is not None:
+        return (pinned,)
+    directory = config_directory(environ)
+    of_home = _key_in(f"{directory}/key") if directory else None
+    if of_home is None and is_new:
+        try:
+            of_home = _of_home(facts, directory, mountinfo)
+        except SecretError:  # a home that cannot be written to
+            pass
+    return tuple(key for key in (_of_job(facts.job_id, run_root), of_home) if key is not None)
+
+
+def _pinned(settings: Settings, environ: Mapping[str, str]) -> Key | None:
+    by_option = settings.source("key_file").startswith("--")
+    if "MINGLE_KEY" in environ and not by_option:
+        return _key(environ["MINGLE_KEY"].encode(errors="surrogateescape"), "MINGLE_KEY")
+    if settings.key_file is None:
+        return None
+    if (key := _key_in(settings.key_file)) is None:
+        seen = f"no {settings.key_file} ({settings.source('key_file')})"
+        raise SecretError("a key file", seen, _key_remedy(settings.key_file))
+    return key
+
+
+def _of_job(job_id: str | None, run_root: str) -> Key | None:
+    """Return the key in the job's directory, which root created and gave to the job's user."""
+    if not job_id or len(job_id) > _LONGEST_JOB_ID or job_id.strip(_JOB_CHARACTERS) or job_id[0] in ".-]":
+        return None
+    path = f"{run_root}/{job_id}"
+    try:
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:  # no Prolog of ours on this cluster
+        return None
+    except OSError as wrong:
+        raise _unreadable_key(path, wrong, _ASK) from None
+    try:
+        found = os.fstat(directory)
+        if found.st_uid not in (0, os.getuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            seen = f"{path} owned by uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}"
+            raise SecretError("a job directory that only root or this user can write to", seen, _ASK)
+        return _key_in(f"{path}/key", within=directory)
+    finally:
+        os.close(directory)
+
+
+def _of_home(facts: JobFacts, directory: str | None, mountinfo: str) -> Key | None:
+    """Return the key in the home, which is created if there is none and all nodes share the home."""
+    if directory is None:
+        return None
+    key = _key_in(f"{directory}/key")
+    if key is None and (facts.shares_homes or network_type(directory, mountinfo)):
+        _make_key(directory)
+        key = _key_in(f"{directory}/key")
+    return key
+
+
+def _key_remedy(path: str) -> str:
+    make = f"`umask 077; mkdir -p {os.path.dirname(path)} && mingle key > {path}`"
+    return f"{make} on one machine, then copying that file to the others; or MINGLE_KEY, or --insecure"
+
+
+def _make_key(directory: str) -> None:
+    """Create DIRECTORY/key atomically, even if other nodes do so at the same moment.
+
+    Each writes its own file and link(2)s it into place, which fails for all but the first. On NFS it may fail for the
+    first too, if the reply is lost: so the caller ignores the result and reads the file.
+    """
+    temporary = f"{directory}/.key.{socket.gethostname()}.{os.getpid()}.{os.urandom(8).hex()}"
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        write_new(temporary, f"{fresh_key()}\n".encode())
+        try:
+            os.link(temporary, f"{directory}/key")
+        finally:
+            os.unlink(temporary)
+    except FileExistsError:
+        return  # another node was faster
+    except OSError as wrong:
+        raise SecretError(
+            f"to create a key in {directory}", f"{wrong.strerror}", _key_remedy(f"{directory}/key")
+        ) from None
+
+
+def _key_in(path: str, *, within: int | None = None) -> Key | None:
+    """Return the key in a private file, or None if there is no such file.
+
+    A symbolic link is followed except in the job's directory, as dotfiles often are links: the owner of the file itself
+    is checked.
+    """
+    try:
+        data = contents(path, most_bytes=_LONGEST_KEY, refused_mode=0o077, owners=(0, os.getuid()), within=within)
+    except FileNotFoundError:
+        return None
+    except UnusableFileError as wrong:
+        raise SecretError(f"a private key: {wrong.expected}", wrong.seen, wrong.remedy) from None
+    except OSError as wrong:
+        raise _unreadable_key(path, wrong, f"chown {os.getuid()} and chmod 600 {path}") from None
+    return _key(data, path)
+
+
+def _key(data: bytes, source: str) -> Key:
+    """Return a key, without white space around it. Raises SecretError for a typed phrase."""
+    text = data.strip()
+    if len(data) <= _LONGEST_KEY and _is_random(text):
+        return Key(Material(text), source)
+    if _KEY_BYTES <= len(data) <= _LONGEST_KEY and not _is_text(data):
+        return Key(Material(data), source)
+    expected = f"a key of at least {_KEY_BYTES} random bytes, in hexadecimal or base64"
+    raise SecretError(expected, f"{len(text)} characters in {source} that are not a key", "`mingle key` to make one")
+
+
+def _is_random(text: bytes) -> bool:
+    """Return whether this encodes enough bytes in hex or base64; a phrase has spaces, or letters of one case."""
+    if len(set(text)) < _DIFFERENT:
+        return False
+    if len(text) >= 2 * _KEY_BYTES and not text.strip(_HEX):
+        return True
+    digits = text.rstrip(b"=")
+    is_base64 = not digits.strip(_BASE64) and len(text) - len(digits) <= _MOST_PADDING
+    return is_base64 and 6 * len(digits) >= 8 * _KEY_BYTES and not text.islower() and not text.isupper()
+
+
+def _is_text(data: bytes) -> bool:
+    """Return whether this is text in any language: random bytes are almost never UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _unreadable_key(path: str, wrong: OSError, remedy: str) -> SecretError:
+    return SecretError("a key that can be read", f"{path}: {wrong.strerror}", remedy)
+
+
 # Worlds without a network: one member, --no-wait, or a batch script.
 
 
@@ -309,8 +522,8 @@ def _own_address(spec: MemberSpec, held: list[socket.socket] | None) -> tuple[st
 
 def _seed(spec: MemberSpec) -> bytes:
     """Return the seed of the port: from the members' key, so that others cannot predict it, else from the id alone."""
-    found = () if spec.settings.insecure else keys.held(spec.facts, spec.settings, spec.user_environ)
-    return Secret.derive(found[0].material if found else keys.PUBLIC, spec.attempt).master_seed
+    found = () if spec.settings.insecure else held_keys(spec.facts, spec.settings, spec.user_environ)
+    return Secret.derive(found[0].material if found else PUBLIC_KEY, spec.attempt).master_seed
 
 
 def _first_port(spec: MemberSpec) -> int:

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mingle_hooks import keys, values
+from mingle_hooks import values
 from mingle_hooks.cli import commands
-from mingle_hooks.cli.answer import Flags, ProgressPrinter, execute, print_variables
 from mingle_hooks.cli.commands import CHECK, RUN, SETTINGS, Grouped, Option, own_options, settings_options
+from mingle_hooks.cli.main import Flags, ProgressPrinter, execute, print_variables
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
 from mingle_hooks.files import write_stderr, write_stdout
 from mingle_hooks.job import member_spec, world_id
-from mingle_hooks.joining import members_of, named_members
+from mingle_hooks.joining import held_keys, members_of, named_members
 from mingle_hooks.run.starters import listed
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts, fold
@@ -478,7 +478,7 @@ def _held_keys(key_file: str | None) -> list[bytes]:
         facts = detect(user_environ, socket.gethostname())
     except FactsError:  # the job's variables are not needed here
         facts = JobFacts(scheduler="none")
-    return [key.material for key in keys.held(facts, loaded, user_environ)]
+    return [key.material for key in held_keys(facts, loaded, user_environ)]
 
 
 def _cancel(run: RunStatus) -> None:

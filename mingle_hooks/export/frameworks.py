@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from mingle_hooks import plugins
 from mingle_hooks.errors import NetworkError, UsageError, printable
 from mingle_hooks.export import hostfiles
+from mingle_hooks.rendezvous.messages import File, View, endpoint
 from mingle_hooks.values import holds, nearest
-from mingle_hooks.view import File, View, endpoint
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.member import MemberSpec

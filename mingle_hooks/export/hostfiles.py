@@ -13,7 +13,7 @@ from mingle_hooks import values
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError
 from mingle_hooks.files import write_new
 from mingle_hooks.net.addresses import is_hostname, is_loopback
-from mingle_hooks.view import Member
+from mingle_hooks.rendezvous.messages import Member
 
 if TYPE_CHECKING:
     from io import FileIO

@@ -16,9 +16,9 @@ from mingle_hooks import plugins
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import ALWAYS, accelerate_machines
 from mingle_hooks.rendezvous.member import MemberSpec
+from mingle_hooks.rendezvous.messages import View
 from mingle_hooks.schedulers.facts import MOST_TASKS, JobFacts
 from mingle_hooks.values import holds, number
-from mingle_hooks.view import View
 
 Starts = Literal["node", "task", "job"]
 Argv = tuple[str, ...]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import FRAMEWORKS, Framework, framework, plugin_variables
 from mingle_hooks.net.addresses import interface_of
+from mingle_hooks.rendezvous.messages import File, View
 from mingle_hooks.schedulers import slurm
 from mingle_hooks.settings import left_behind
 from mingle_hooks.values import nearest
-from mingle_hooks.view import File, View
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.member import MemberSpec

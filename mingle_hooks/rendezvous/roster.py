@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.connection import Loop, Timer
-from mingle_hooks.rendezvous.messages import Failure, JoinRequest
+from mingle_hooks.rendezvous.messages import Failure, JoinRequest, Member
 from mingle_hooks.schedulers.facts import SEPARATOR, fold
-from mingle_hooks.view import Member
 
 # Missing ranks that a message names.
 MOST_SHOWN = 64

@@ -37,11 +37,10 @@ from mingle_hooks.errors import UsageError, limit
 from mingle_hooks.net.addresses import BACKLOG, has_ipv6, is_hostname_or_address
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Callers, Connection, Loop, Timer
-from mingle_hooks.rendezvous.messages import Durations
+from mingle_hooks.rendezvous.messages import Durations, View
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.values import number
-from mingle_hooks.view import View
 
 # Kinds of frames; the first two come before the connection is sealed.
 HELLO, CHALLENGE = 1, 2

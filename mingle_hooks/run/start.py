@@ -13,14 +13,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from mingle_hooks import keys, values
+from mingle_hooks import values
 from mingle_hooks.errors import FactsError, SecretError, UsageError
 from mingle_hooks.export import launchers
 from mingle_hooks.export.variables import own
 from mingle_hooks.job import check_runner
+from mingle_hooks.joining import find_key, fresh_key, held_keys
 from mingle_hooks.net.addresses import candidates, hostname
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.member import MemberSpec
+from mingle_hooks.rendezvous.messages import View
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import messages, processes, starters
 from mingle_hooks.run.attempt import Plan
@@ -29,7 +31,6 @@ from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.settings import Settings, load, option_arguments
-from mingle_hooks.view import View
 
 MOST_RESTARTS = 1000
 _WARNINGS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT")
@@ -95,7 +96,7 @@ def plan_request(
     if options.warn is not None and options.limit is None and job.end is None:
         job = job._replace(end=starter.asked_end(job))
     needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
-    key = keys.fresh() if needs_key else None
+    key = fresh_key() if needs_key else None
     return Request(
         plan=_plan(options, loaded, starter, job),
         starter=starter,
@@ -142,7 +143,7 @@ def facts_of(environ: Mapping[str, str], loaded: Settings, hosts: str | None) ->
 def kill_keys(facts: JobFacts, loaded: Settings, environ: Mapping[str, str], key: str | None) -> tuple[bytes, ...]:
     """Return the keys of `mingle kill`: the user's own, and with these the run's `key`, which COMMAND has."""
     try:
-        held = tuple(found.material for found in keys.held(facts, loaded, environ, is_new=True))
+        held = tuple(found.material for found in held_keys(facts, loaded, environ, is_new=True))
     except SecretError:  # `mingle kill` reports it
         return ()
     return (*held, key.encode()) if held and key is not None else held
@@ -315,7 +316,7 @@ def run_together(command: tuple[str, ...], spec: MemberSpec, view: View, exec_op
     `exec_options` are those of the members' `mingle exec`. Raises what `run_command` raises.
     """
     hosts = _member_hosts(view)
-    secret = Secret.derive(keys.find(spec.facts, spec.settings, spec.user_environ).material, spec.attempt)
+    secret = Secret.derive(find_key(spec.facts, spec.settings, spec.user_environ).material, spec.attempt)
     world = view.world.digest.encode()
     agreed = Agreed(
         run=secret.mac(b"together id", world)[:_TOGETHER_ID_BYTES].hex(),

@@ -17,21 +17,22 @@ from typing import Any, NamedTuple
 
 from fuzz import peers
 from fuzz.doubles import documented, place, variables, written
-from mingle_hooks import files, job, schemas, settings, values
+from mingle_hooks import files, job, settings, values
 from mingle_hooks.check import report, rules, session
 from mingle_hooks.cli import jobs
+from mingle_hooks.cli.template import SCHEMAS
 from mingle_hooks.errors import LONGEST, MingleError
 from mingle_hooks.export import hostfiles, launchers, variables as shells
 from mingle_hooks.hooks import files as hook_files, slurm as slurm_conf, targets as hook_targets, verify
 from mingle_hooks.net import addresses, devices
 from mingle_hooks.rendezvous import fingerprint, report as differences
+from mingle_hooks.rendezvous.messages import Member
 from mingle_hooks.rendezvous.wire import WireError, decode, parse
 from mingle_hooks.run import agent, attempt, command, starters, status
 from mingle_hooks.schedulers import detect, facts, pbs
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_TASKS
 from mingle_hooks.scripts import directives, lint, rewrite, script
 from mingle_hooks.scripts.job import FIELDS
-from mingle_hooks.view import Member
 
 USAGE, FACTS, SETTINGS = 64, 65, 78
 
@@ -159,7 +160,7 @@ def _is_argv(text: str, argv: Sequence[str]) -> None:
 def _schema(name: str) -> Callable[[object], object]:
     import fastjsonschema  # where pip has installed the tests' extra
 
-    return fastjsonschema.compile(getattr(schemas, name)())
+    return fastjsonschema.compile(SCHEMAS[name]())
 
 
 # The variables of schedulers that name a file: here they have its content.

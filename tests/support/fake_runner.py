@@ -15,7 +15,7 @@ from typing import Any
 from running import running
 
 import mingle_hooks
-from mingle_hooks import keys
+from mingle_hooks import joining
 from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import Secret, body_of, parse
 from mingle_hooks.run import messages
@@ -83,7 +83,7 @@ class Runner:
             "MINGLE_RUN_KEY": KEY,
             "MINGLE_RUN_AT": f"127.0.0.1 {self.port}",
             "MINGLE_RUN_ID": self.run_id,
-            "MINGLE_KEY": keys.fresh(),
+            "MINGLE_KEY": joining.fresh_key(),
         }
 
     def supervise(

@@ -128,7 +128,7 @@ def test_every_name_that_type_checkers_know_is_there() -> None:
 def test_importing_it_loads_nothing() -> None:
     """Not even its own modules; and whatever was imported before, the names are the functions."""
     assert fresh("import sys, mingle_hooks; print([m for m in sys.modules if m.startswith('mingle_hooks.')])") == "[]\n"
-    script = "import mingle_hooks.cli.answer, mingle_hooks.scripts.script, mingle_hooks\n"
+    script = "import mingle_hooks.cli.main, mingle_hooks.scripts.script, mingle_hooks\n"
     script += "print(callable(mingle_hooks.world), mingle_hooks.render({'command': 'a.py'})[:2])"
     assert fresh(script) == "True #!\n"
     with pytest.raises(AttributeError, match="no attribute 'joyn'"):

@@ -1,9 +1,14 @@
 """What a member's view is completed with, on the machine that the tests run on, and what needs no other member."""
 
+import base64
 import os
 import shutil
 import socket
+import stat
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,18 +16,35 @@ from unittest import mock
 
 import pytest
 from hypothesis import given, strategies as st
+from needs import only_with
+from support.executables import executable
 from support.members import KEYED
 from support.recorded import STEP, assigned
 
 from mingle_hooks import joining
-from mingle_hooks.errors import ConflictError, MingleError, NotFoundError
+from mingle_hooks.errors import ConflictError, MingleError, NotFoundError, SecretError
+from mingle_hooks.files import network_type
 from mingle_hooks.job import member_spec
-from mingle_hooks.joining import MOST_AGE_S, join, members_of, reachable, rejoin_or_join, resolvable
+from mingle_hooks.joining import (
+    MOST_AGE_S,
+    PUBLIC_KEY,
+    Key,
+    find_key,
+    fresh_key,
+    held_keys,
+    join,
+    members_of,
+    reachable,
+    rejoin_or_join,
+    resolvable,
+)
 from mingle_hooks.rendezvous import rendezvous
 from mingle_hooks.rendezvous.member import Observer
-from mingle_hooks.rendezvous.messages import Failure
+from mingle_hooks.rendezvous.messages import Assignment, Failure, Member, View, World
 from mingle_hooks.rendezvous.wire import Material
-from mingle_hooks.view import Assignment, Member, View, World
+from mingle_hooks.schedulers.detect import detect
+from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.settings import load
 
 NOBODY = "no-such-host.invalid"
 
@@ -297,3 +319,362 @@ def test_the_members_are_the_schedulers_where_it_knows_them(
         assert ([*found.members], [*found.by_own_names]) == (rows, TOLD if asked else [])
     assert refused.startswith(rows) if isinstance(rows, str) else not refused
     assert [(request.wants_roster, request.node_facts) for request in asked[1:]] == [(True, None)] * (rows == TOLD)
+
+
+# Keys are real files, raced for by real processes.
+
+ROOT_ONLY = only_with("root")
+TEXT = "00112233445566778899aabbccddeeff" * 2
+PINNED, OTHER, VARIABLE, PROLOGS, HOMES = (f"{digit}123456789abcdef" * 4 for digit in "89abc")
+COOKIE = "36A8E3141C32183E0A696B100289B68F"
+NO_JOB, IN_SLURM = detect({}), JobFacts("slurm", job_id="5")
+
+
+class Place:
+    """A home, a /run/mingle and a mount table of this test's own."""
+
+    def __init__(self, root: Path) -> None:
+        self.home, self.run, self.mounts = root / "home", root / "run", root / "mountinfo"
+        self.home.mkdir()
+        self.run.mkdir()
+        self.mounts.write_text("1 0 8:1 / / rw - ext4 /dev/sda rw\n")
+        self.of_home = self.home / ".config" / "mingle" / "key"
+
+    @staticmethod
+    def put(path: Path, text: str = TEXT, mode: int = 0o600) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+        path.chmod(mode)
+        return path
+
+    def put_for_job(self, job: str, text: str = PROLOGS) -> Path:
+        path = self.put(self.run / job / "key", text, 0o400)
+        path.parent.chmod(0o700)
+        return path
+
+    def _given(self, facts: JobFacts, environ: dict[str, str] | None, options: dict[str, Any]) -> dict[str, Any]:
+        environ = {"HOME": str(self.home)} if environ is None else environ
+        settings = load(environ, options, system_file=f"{self.home}/absent")
+        places = {"run_root": str(self.run), "mountinfo": str(self.mounts)}
+        return {"facts": facts, "settings": settings, "environ": environ, **places}
+
+    def find(self, facts: JobFacts = NO_JOB, environ: dict[str, str] | None = None, **options: Any) -> Key:
+        return find_key(**self._given(facts, environ, options))
+
+    def held(
+        self, facts: JobFacts = NO_JOB, environ: dict[str, str] | None = None, *, is_new: bool = False, **options: Any
+    ) -> list[bytes]:
+        return [key.material for key in held_keys(**self._given(facts, environ, options), is_new=is_new)]
+
+    def refusal(self, *args: Any, **options: Any) -> SecretError:
+        with pytest.raises(SecretError) as caught:
+            self.find(*args, **options)
+        assert TEXT not in str(caught.value)
+        return caught.value
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """Return places without any key."""
+    return Place(tmp_path)
+
+
+def test_the_first_key_that_applies_is_used(place: Place) -> None:
+    """Insecure, option, MINGLE_KEY, key file by variable, the job's, the home's."""
+    pinned, other = (str(place.put(place.home / name, text)) for name, text in (("given", PINNED), ("other", OTHER)))
+    place.put_for_job("7.ctl")
+    place.put(place.of_home, HOMES)
+    job, only_file = JobFacts("pbs", job_id="7.ctl", cookie=COOKIE), {"MINGLE_KEY_FILE": other}
+    both = {"MINGLE_KEY": VARIABLE, **only_file}
+    assert place.find(job, both, key_file=pinned, insecure=True).material == PUBLIC_KEY
+    found = [place.find(job, both, key_file=pinned), place.find(job, both), place.find(job, only_file), place.find(job)]
+    found.append(place.find(job._replace(job_id="8.ctl")))
+    assert [key.material.decode() for key in found] == [PINNED, VARIABLE, OTHER, PROLOGS, HOMES]
+
+
+def test_all_keys_of_the_user_are_held_unless_one_is_given(place: Place) -> None:
+    """The one that everybody knows is none of them, and none is made."""
+    assert place.held(IN_SLURM) == place.held(insecure=True) == []
+    place.put(place.of_home, HOMES)
+    place.put_for_job("5")
+    assert place.held() == place.held(insecure=True) == [HOMES.encode()]
+    assert place.held(IN_SLURM) == [PROLOGS.encode(), HOMES.encode()]
+    assert place.held(IN_SLURM, {"MINGLE_KEY": PINNED}) == [PINNED.encode()]
+    place.of_home.chmod(0o644)
+    with pytest.raises(SecretError, match="a private key"):
+        place.held()
+
+
+def test_a_run_makes_the_key_in_the_home_where_a_member_would(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not on a plain machine; and a home that cannot be written to is no failure."""
+    assert place.held(is_new=True) == place.held(IN_SLURM) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", lambda *_paths: os.open("/no/such/file", os.O_RDONLY))
+        assert place.held(IN_SLURM, is_new=True) == []
+        assert f"to create a key in {place.of_home.parent}" in place.refusal(IN_SLURM).expected
+        assert os.listdir(place.of_home.parent) == []
+    made = place.held(IN_SLURM, is_new=True)
+    assert [place.of_home.read_bytes().strip()] == made == place.held(IN_SLURM)
+
+
+@pytest.mark.parametrize("scheduler", ["pbs", "torque", "pbs+mpi"])
+def test_no_key_is_derived_from_the_cookie(place: Place, scheduler: str) -> None:
+    """Seen: found in half a second from one answer, as all cookies of a server follow from when it started."""
+    job = JobFacts(scheduler, job_id="7.ctl", cookie=COOKIE)
+    found = place.find(job)
+    assert found.source == str(place.of_home)  # of the home that all nodes share, made on first use
+    for form in (COOKIE.encode(), COOKIE.lower().encode(), bytes.fromhex(COOKIE)):
+        assert form not in found.material
+    place.of_home.unlink()
+    assert place.find(job).material != found.material
+
+
+@pytest.mark.parametrize("facts", [JobFacts("pbs", job_id="7.ctl", cookie=COOKIE), JobFacts("slurm")])
+def test_without_a_home_or_a_job_key_there_is_no_key_to_make(place: Place, facts: JobFacts) -> None:
+    """Though PBS's cookie is there; the message says what to do."""
+    refusal = place.refusal(facts, {})
+    assert "none given" in refusal.seen
+    assert "MINGLE_KEY" in refusal.remedy
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_node_to_whose_job_the_hooks_gave_no_key_says_so(place: Place, *, shared: bool) -> None:
+    """With the key in the home that it takes instead, and where there is none: others of the job may have theirs."""
+    (place.run / "41").mkdir(0o700, parents=True)
+    facts = JobFacts("slurm", job_id="41", shares_homes=shared)
+    said = place.find(facts).source if shared else str(place.refusal(facts))
+    assert f"{place.of_home}, while {place.run}/41 has no key from the site's hooks" in said
+
+
+def test_a_key_shows_its_source_and_never_itself(place: Place) -> None:
+    """White space around it does not count; a fresh one is 64 hex digits, and new each time."""
+    key = place.find(environ={"MINGLE_KEY": f"  {TEXT} \r\n"})
+    assert (key.source, key.material) == ("MINGLE_KEY", TEXT.encode())
+    assert TEXT not in repr(key)
+    assert place.find(key_file=str(place.put(place.home / "k"))).source == f"{place.home}/k"
+    assert len(bytes.fromhex(fresh_key())) == 32
+    assert fresh_key() != fresh_key()
+
+
+def test_a_key_that_others_may_touch_is_refused(place: Place) -> None:
+    for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o777):
+        path = place.put(place.home / "k", mode=mode)
+        refusal = place.refusal(key_file=str(path))
+        assert f"{path} with mode {mode:04o}" in refusal.seen
+        assert f"chmod {mode & 0o700:04o} {path}" in refusal.remedy
+
+
+@ROOT_ONLY
+def test_a_key_that_is_another_users_or_cannot_be_read_is_refused(place: Place) -> None:
+    path = place.put(place.home / "k")
+    os.chown(path, 12_345, -1)
+    assert "owned by uid 12345" in place.refusal(key_file=str(path)).seen
+    settings = load({}, {"key_file": str(path)}, system_file=f"{place.home}/absent")
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setuid(65_534)
+            with pytest.raises(SecretError, match="Permission denied"):
+                find_key(NO_JOB, settings, {}, mountinfo=str(place.mounts))
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+TYPED = {
+    "nothing": "",
+    "a word": "short",
+    "a phrase": "another key that nobody else has, at least 32",
+    "a phrase in one word": "correcthorsebatterystaplecorrecthorsebatterystaple",
+    "a phrase in capitals": "CORRECTHORSEBATTERYSTAPLECORRECTHORSEBATTERYSTAPLE",
+    "a phrase in another language": "правильная лошадь батарея скоба",
+    "half a key": "00112233445566778899aabbccddeeff",
+    "one digit less": TEXT[1:],
+    "one letter, again and again": "a" * 64,
+    "digits and more": TEXT + "!",
+    "two keys": f"{TEXT}\n{TEXT}",
+    "base64 of 31 octets": base64.b64encode(bytes(range(7, 38))).decode(),
+}
+
+
+@pytest.mark.parametrize("text", TYPED.values(), ids=TYPED)
+def test_a_key_that_a_person_typed_is_refused(place: Place, text: str) -> None:
+    """Nothing stretches it, and what is heard of the world is enough to test guesses against."""
+    place.put(place.of_home, text)
+    of_variable = place.refusal(NO_JOB, {"MINGLE_KEY": text})
+    for refusal, source in ((place.refusal(), str(place.of_home)), (of_variable, "MINGLE_KEY")):
+        assert source in refusal.seen
+        assert "`mingle key`" in refusal.remedy
+        assert not text or text not in str(refusal)
+
+
+def test_32_random_octets_from_elsewhere_are_a_key(place: Place) -> None:
+    """In hexadecimal digits or base64, or as they are in a file; every one of a thousand."""
+    for _ in range(1000):
+        octets = os.urandom(32)
+        in_base64 = base64.b64encode(octets).decode()
+        urlsafe, longer = base64.urlsafe_b64encode(octets).decode(), base64.b64encode(os.urandom(48)).decode()
+        for text in (fresh_key(), octets.hex().upper(), in_base64, in_base64.rstrip("="), urlsafe, longer):
+            assert place.find(environ={"MINGLE_KEY": text}).material == text.encode()
+
+
+def test_raw_octets_in_a_file_are_a_key_unless_it_is_too_long(place: Place) -> None:
+    """As /dev/urandom gives them, also where they begin or end with what looks like white space."""
+    place.put(place.of_home, TEXT * 100)
+    assert str(place.of_home) in place.refusal().seen
+    assert "MINGLE_KEY" in place.refusal(NO_JOB, {"MINGLE_KEY": TEXT * 100}).seen
+    for octets in (b"\n" + b"\xff" * 30 + b"\n", bytes(range(130, 162))):
+        place.of_home.write_bytes(octets)
+        assert place.find().material == octets
+
+
+@pytest.mark.parametrize(
+    ("make", "seen"),
+    [
+        (lambda path: path.parent.joinpath("other").touch(), "no {} (--key-file)"),  # and no other key is tried
+        (lambda path: os.mkfifo(path, 0o600), "not one"),
+        (lambda path: path.mkdir(), "not one"),
+        (lambda path: path.symlink_to(Place.put(path.with_name("k"), mode=0o644)), "mode 0644"),
+    ],
+    ids=["missing", "fifo", "directory", "link to a file that others may read"],
+)
+def test_what_is_no_private_file_is_refused_at_once(place: Place, make: Callable[[Path], None], seen: str) -> None:
+    place.put(place.of_home)
+    make(place.home / "it")
+    assert seen.format(f"{place.home}/it") in place.refusal(key_file=f"{place.home}/it").seen
+
+
+def test_a_link_to_a_private_file_is_followed_as_dotfiles_often_are_links(place: Place) -> None:
+    place.of_home.parent.mkdir(parents=True)
+    place.of_home.symlink_to(place.put(place.home / "dotfiles" / "key"))
+    assert place.find().material == TEXT.encode()
+
+
+@pytest.mark.parametrize("job", ["12", "12_4", "2[4].ctl", "12.node-1.site"])
+def test_the_prologs_key_is_found_by_the_jobs_id(place: Place, job: str) -> None:
+    place.put_for_job(job)
+    before = len(os.listdir("/proc/self/fd"))
+    assert place.find(JobFacts("slurm", job_id=job)).source == f"{place.run}/{job}/key"
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("job", ["..", ".", "", "a/b", "../run/7", "7\n", "$(id)", "x" * 256, "-7"])
+def test_a_hostile_job_id_leads_to_no_directory(place: Place, job: str) -> None:
+    place.put(place.run / "key")
+    place.put(place.run.parent / "key")
+    place.put_for_job("7")
+    assert "none given" in place.refusal(NO_JOB._replace(job_id=job)).seen
+
+
+def test_a_job_directory_that_others_own_or_may_write_is_refused(place: Place) -> None:
+    """So is one that is a link, or that holds a link."""
+    key = place.put_for_job("7")
+    (place.run / "8").mkdir(mode=0o700)
+    (place.run / "8" / "key").symlink_to(key)
+    (place.run / "9").symlink_to(place.run / "7")
+    for job, seen in (("8", f"{place.run}/8/key"), ("9", f"{place.run}/9")):
+        assert seen in place.refusal(JobFacts("slurm", job_id=job)).seen
+    for mode in (0o720, 0o702, 0o733):
+        key.parent.chmod(mode)
+        assert f"mode {mode:04o}" in place.refusal(JobFacts("slurm", job_id="7")).seen
+    if os.geteuid() == 0:
+        key.parent.chmod(0o700)
+        os.chown(key.parent, 12_345, -1)
+        assert "owned by uid 12345" in place.refusal(JobFacts("slurm", job_id="7")).seen
+
+
+@pytest.mark.parametrize("facts", [NO_JOB, JobFacts("kubernetes", shares_homes=False)], ids=["no job", "pod"])
+def test_a_home_that_nodes_may_not_share_gets_no_key_but_a_command_that_makes_one(
+    place: Place, tmp_path: Path, facts: JobFacts
+) -> None:
+    """The very text that a user pastes makes a key that is accepted."""
+    remedy = place.refusal(facts).remedy
+    assert not place.of_home.parent.exists()
+    assert f"mingle key > {place.of_home}" in remedy
+    assert "--insecure" in remedy
+    executable(tmp_path / "mingle", f"#!/bin/sh\necho {TEXT}\n")
+    assert os.system(f"PATH={tmp_path}:$PATH; {remedy.split('`')[1]}") == 0  # noqa: S605
+    assert place.find(facts).material == TEXT.encode()
+
+
+@pytest.mark.parametrize("facts", [JobFacts("slurm"), JobFacts("slurm+mpi"), NO_JOB], ids=lambda facts: facts.scheduler)
+def test_the_first_use_makes_a_private_key_in_a_home_that_nodes_share(place: Place, facts: JobFacts) -> None:
+    """Under a batch system, or on a network file system."""
+    if facts is NO_JOB:
+        place.mounts.write_text(f"1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / {place.home} rw shared:1 - nfs4 fs:/home rw\n")
+    made = place.find(facts)
+    assert (made.source, len(bytes.fromhex(made.material.decode()))) == (str(place.of_home), 32)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (place.of_home, place.of_home.parent)]
+    assert (modes, place.find(facts).material) == ([0o600, 0o700], made.material)
+
+
+def test_no_key_is_replaced_and_a_home_that_cannot_hold_one_stays_as_it_is(place: Place) -> None:
+    place.put(place.of_home, "bad", 0o600)
+    place.refusal(JobFacts("slurm"))
+    assert place.of_home.read_text() == "bad\n"
+    shutil.rmtree(place.home / ".config")
+    (place.home / ".config").write_text("a file")
+    assert f"{place.home}/.config/mingle" in str(place.refusal(JobFacts("slurm")))
+    assert os.listdir(place.home) == [".config"]
+
+
+RACE = """
+import os, sys
+from mingle_hooks.joining import find_key
+from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.settings import load
+home, run, mounts = sys.argv[1:]
+settings = load({"HOME": home}, {}, system_file=f"{home}/absent")
+gate, opener = os.pipe()
+for _ in range(50):
+    if not os.fork():
+        os.close(opener)
+        os.read(gate, 1)
+        key = find_key(JobFacts("slurm"), settings, {"HOME": home}, run_root=run, mountinfo=mounts)
+        os.write(1, key.material.hex().encode() + b"\\n")
+        os._exit(0)
+os.close(opener)
+sys.exit(any([os.wait()[1] for _ in range(50)]))
+"""
+
+
+def test_fifty_processes_that_make_the_key_at_once_agree_on_one(place: Place) -> None:
+    """They wait at a gate (a pipe that closes), so that they all start together."""
+    # Forks of a small process: one of this one, with all tests in it, costs many times as much.
+    argv = [sys.executable, "-c", RACE, place.home, place.run, place.mounts]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == [place.find().material.hex()] * 50
+    assert os.listdir(place.of_home.parent) == ["key"]
+
+
+ROOT = ("/", "ext4")
+NETWORK = (
+    *("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "fuse.ceph-fuse", "9p"),
+    *("virtiofs", "gfs2", "ocfs2", "afs", "pvfs2", "orangefs", "panfs", "glusterfs", "wekafs"),
+)
+
+
+@pytest.mark.parametrize(
+    ("mounts", "place", "shared"),
+    [
+        *(([ROOT, ("", kind), ("x", "xfs")], "/a/b", True) for kind in NETWORK),
+        *(([ROOT, ("", kind)], "/a/b", False) for kind in ("fuse.fuse-overlayfs", "ext4", "overlay", "nfsd")),
+        ([ROOT, ("/home", "nfs")], "/home/alice", True),
+        ([ROOT, ("/home", "nfs")], "/home2/alice", False),
+        ([ROOT, ("", "autofs"), ("", "nfs4")], "", True),
+        ([ROOT, ("/my\\040home", "lustre")], "/my home", True),
+        ([], "", False),
+    ],
+    ids=str,
+)
+def test_a_path_is_shared_by_the_kind_of_the_deepest_and_latest_mount(
+    tmp_path: Path, mounts: list[tuple[str, str]], place: str, *, shared: bool
+) -> None:
+    """As the kernel's table of mounts lists them; without one nothing is shared."""
+    table = tmp_path / "mountinfo"
+    for at, kind in mounts:
+        with table.open("a") as file:
+            file.write(f"1 0 0:1 / {at if at == '/' else f'{tmp_path}{at}'} rw master:1 - {kind} server:/x rw\n")
+    assert bool(network_type(f"{tmp_path}{place}", str(table))) is shared

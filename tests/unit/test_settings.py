@@ -320,7 +320,7 @@ def test_only_the_sites_file_may_be_anybodys_as_containers_map_owners(place: Pla
 
 
 def test_what_cannot_be_read_is_refused(place: Place) -> None:
-    """What is no regular file, too: tests/unit/test_keys.py has each kind."""
+    """What is no regular file, too: tests/unit/test_joining.py has each kind."""
     place.user.symlink_to(place.user)
     with pytest.raises(SettingsError, match="a readable settings file"):
         place.load()

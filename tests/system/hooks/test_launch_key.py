@@ -15,7 +15,7 @@ from support.needs import only_with
 from unit.hooks.test_pbs import LAUNCHES, event_of, python, run
 
 from mingle_hooks.hooks.files import Site
-from mingle_hooks.keys import find
+from mingle_hooks.joining import find_key
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load
 
@@ -108,7 +108,7 @@ def test_mingle_env_takes_that_key(place: Place) -> None:
     os.chown(place.state / "0.ctl", 0, -1)
     os.chown(place.state / "0.ctl" / "key", 0, -1)
     facts = JobFacts("pbs", job_id="0.ctl", cookie="36A8E3141C32183E0A696B100289B68F")
-    found = find(facts, load(environ, {}, system_file=f"{place.root}/absent"), environ, run_root=str(place.state))
+    found = find_key(facts, load(environ, {}, system_file=f"{place.root}/absent"), environ, run_root=str(place.state))
     assert found.material.decode() == key_of("0.ctl", str(NOBODY), cluster="")
 
 

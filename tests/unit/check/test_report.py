@@ -11,7 +11,7 @@ import fastjsonschema
 import pytest
 from support.check_reports import FAST, between, fingerprint, only, report
 
-from mingle_hooks import __version__, schemas
+from mingle_hooks import __version__
 from mingle_hooks.check.report import (
     Flow,
     Host,
@@ -25,6 +25,7 @@ from mingle_hooks.check.report import (
     speed_text,
     table_lines,
 )
+from mingle_hooks.cli.template import check_schema
 from mingle_hooks.rendezvous.wire import WireError
 
 WHEN = "2026-11-26 15:06:44 +0000"
@@ -149,7 +150,7 @@ def test_json_holds_all_of_it() -> None:
 
 def test_the_schema_is_that_of_the_json() -> None:
     """Of all that a report may have, and of nothing else."""
-    check = fastjsonschema.compile(schemas.check())
+    check = fastjsonschema.compile(check_schema())
     flow = Flow("node1", "node2", FAST, None)
     made = json.loads(json.dumps(report(4, only("node2", missing="off"))._replace(flows=(flow,)).to_json()))
     check(made)

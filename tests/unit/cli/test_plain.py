@@ -81,7 +81,7 @@ def test_plain_command_lines_need_no_click_and_everything_else_is_left_to_it() -
 def test_a_member_loads_nothing_that_it_does_not_use() -> None:
     """Each of these costs every node of every job 20 to 80 ms."""
     script = (
-        "import sys; from mingle_hooks.cli import main, answer; from mingle_hooks.rendezvous import rendezvous;"
+        "import sys; from mingle_hooks.cli import main; from mingle_hooks.rendezvous import rendezvous;"
         " from mingle_hooks.schedulers import slurm, detect; from mingle_hooks.job import launchers, member_spec;"
         # No plugin is looked for where a row of ours fits.
         "member_spec({'SLURM_JOB_ID': '1', 'SLURM_JOB_NUM_NODES': '1'}, {'frameworks': 'jax'});"

@@ -12,8 +12,8 @@ from mingle_hooks.export.frameworks import FRAMEWORKS, NO_RANK, NOT_HERE, check_
 from mingle_hooks.export.variables import files, left_to_nccl, own, variables
 from mingle_hooks.job import member_spec
 from mingle_hooks.net.addresses import NcclSetting
+from mingle_hooks.rendezvous.messages import Assignment, Batch, File, Member, View, World
 from mingle_hooks.schedulers.detect import detect
-from mingle_hooks.view import Assignment, Batch, File, Member, View, World
 
 SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError
 from mingle_hooks.export import hostfiles
-from mingle_hooks.view import Member
+from mingle_hooks.rendezvous.messages import Member
 
 # node2 is two members, as two replicas on one host are.
 MEMBERS = (

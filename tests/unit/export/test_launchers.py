@@ -11,9 +11,9 @@ from mingle_hooks.errors import UsageError
 from mingle_hooks.export import launchers
 from mingle_hooks.export.launchers import find, is_first_host, recognise
 from mingle_hooks.job import member_spec
+from mingle_hooks.rendezvous.messages import Assignment, Member, View, World
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import Scope
-from mingle_hooks.view import Assignment, Member, View, World
 
 SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)

@@ -13,7 +13,7 @@ from mingle_hooks.errors import UsageError
 from mingle_hooks.export import variables as shells
 from mingle_hooks.export.frameworks import FRAMEWORKS, Framework
 from mingle_hooks.export.variables import KNOWN, Variable, earlier, explain, files, leftovers, own, stale, variables
-from mingle_hooks.view import Assignment, Member, View, World
+from mingle_hooks.rendezvous.messages import Assignment, Member, View, World
 
 WORLD = World("job 7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef")
 PLACE = Assignment(1, 4, 2, "10.0.0.2", "ib0")

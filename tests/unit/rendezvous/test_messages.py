@@ -11,7 +11,7 @@ from support.gathering import ANSWER, Clock, join_request
 from mingle_hooks.errors import ConflictError, MissingError, by_exit_code
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.messages import Durations, Failure, JoinRequest, Kind, Outcome
+from mingle_hooks.rendezvous.messages import Assignment, Durations, Failure, JoinRequest, Kind, Outcome, View, World
 from mingle_hooks.rendezvous.roster import LONGEST_HOSTS, Roster
 from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, WireError, decode, encode, parse
 
@@ -318,3 +318,15 @@ def test_a_deadline_counts_from_its_beginning(clock: Clock) -> None:
         assert deadline.waited_s() == 4
         assert deadline.left_s() == pytest.approx(6.0 + messages.CLOSING_S)
         assert (deadline.is_before(3.9), deadline.is_before(4.1)) == (False, True)
+
+
+def test_a_process_is_a_node_or_a_task() -> None:
+    """What nobody asked for is not there, and others can resolve this host's name."""
+    view = View(World("a", 2, 8, "fd00::1", 29500, "0" * 16), Assignment(1, 4, 4, rank=5), "node", {})
+    assert (view.processes, view.process, view.is_cpu_only, view.has_known_name) == (2, 1, False, True)
+    assert (view._replace(scope="task").processes, view._replace(scope="task").process) == (8, 5)
+    assert repr(view) == "<world a: node 1 of 2, 8 slots, rank 0 at [fd00::1]:29500>"
+    view = view._replace(
+        world=view.world._replace(nodes=None, size=None, master_addr="n1"), place=Assignment(*[None] * 3)
+    )
+    assert repr(view) == "<world a: node ? of ?, ? slots, rank 0 at n1:29500>"

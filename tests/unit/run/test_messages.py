@@ -14,10 +14,10 @@ from mingle_hooks.errors import LimitError, UsageError
 from mingle_hooks.net.addresses import has_ipv6
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.messages import Assignment, View, World
 from mingle_hooks.rendezvous.wire import Secret, WireError, body_of, decode, encode, frame, parse
 from mingle_hooks.run import messages
 from mingle_hooks.run.messages import AGENT, RUNNER, Heartbeat, Join, Link, Silence, Start, Welcome
-from mingle_hooks.view import Assignment, View, World
 
 KEY, OTHER = Secret(b"s" * 32), Secret(b"t" * 32)
 MOST_MS = 604_800_000

@@ -13,9 +13,9 @@ import fastjsonschema
 import pytest
 from places import MINGLE, Places
 
-from mingle_hooks import schemas
+from mingle_hooks.cli.template import events_schema
 
-EVENT = fastjsonschema.compile(schemas.events())
+EVENT = fastjsonschema.compile(events_schema())
 
 # COMMAND that says it has begun, and goes on.
 STAY = "echo begun; touch begun.$RANK.$MINGLE_ATTEMPT; exec sleep 1000"

@@ -15,13 +15,13 @@ from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.files import write_new
 from mingle_hooks.job import member_spec
 from mingle_hooks.net.addresses import hostname
+from mingle_hooks.rendezvous.messages import Assignment, Member, View, World
 from mingle_hooks.run import agent, messages, start, starters
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.messages import Silence
 from mingle_hooks.run.start import Options, Request
 from mingle_hooks.run.starters import Allocation
 from mingle_hooks.settings import load
-from mingle_hooks.view import Assignment, Member, View, World
 
 KEY = "0123456789abcdef" * 4
 ONE = "a run on all 4 hosts; saw 1 \\(--nodes\\); try no --nodes, --spares 3"

@@ -11,15 +11,16 @@ from typing import Any
 import fastjsonschema
 import pytest
 
-from mingle_hooks import files, schemas
+from mingle_hooks import files
+from mingle_hooks.cli.template import SCHEMAS, job_schema, settings_schema
 from mingle_hooks.errors import MingleError
 from mingle_hooks.scripts.job import FIELDS
 from mingle_hooks.scripts.script import describe
 from mingle_hooks.settings import TABLE as SETTINGS, load
 from unit.scripts.test_script import OPTIONS as GOLDEN_JOB
 
-ROOT = Path(__file__).parents[2]
-JOB, MINGLE = fastjsonschema.compile(schemas.job()), fastjsonschema.compile(schemas.settings())
+ROOT = Path(__file__).parents[3]
+JOB, MINGLE = fastjsonschema.compile(job_schema()), fastjsonschema.compile(settings_schema())
 COMMAND = {"command": ["train.py"]}
 SITE = (ROOT / "tests/data/site.toml").read_text()
 REFUSED = files.toml((ROOT / "tests/data/refused.toml").read_bytes())
@@ -76,8 +77,8 @@ def test_settings_that_are_taken_pass(tmp_path: Path) -> None:
 
 def test_every_field_and_setting_is_described() -> None:
     """With the help that the command line gives."""
-    assert {name for name, one in schemas.job()["properties"].items() if one["description"]} == {*FIELDS, "command"}
-    known = schemas.settings()["properties"]
+    assert {name for name, one in job_schema()["properties"].items() if one["description"]} == {*FIELDS, "command"}
+    known = settings_schema()["properties"]
     for setting in SETTINGS:
         if setting.key:
             table, _, key = setting.key.rpartition(".")
@@ -89,4 +90,4 @@ def test_the_command_prints_it(name: str) -> None:
     """As JSON, and nothing else."""
     mingle = Path(sys.executable).with_name("mingle")
     done = subprocess.run([mingle, "schema", name], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == json.loads(json.dumps(getattr(schemas, name)()))
+    assert json.loads(done.stdout) == json.loads(json.dumps(SCHEMAS[name]()))
