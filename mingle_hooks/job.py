@@ -257,7 +257,7 @@ class _InterpreterError(OSError):
 
 def obstacle_to(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False) -> Failure | None:
     """Return why this node cannot start the command, or None; without a command only stdout is checked."""
-    launcher, end = (None, 0) if verbatim or not command else launchers.find(command) or (None, 0)
+    launcher, end = (None, 0) if verbatim or not command else launchers.find(command)
     starts_for_all = launcher is not None and launcher.starts == "job"
     is_first = spec.nodes == 1 or spec.certain_rank == 0
     if starts_for_all and not is_first:

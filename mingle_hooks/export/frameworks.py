@@ -32,7 +32,7 @@ class Framework(NamedTuple):
 
     settings: Callable[[View], dict[str, str]]
     names: tuple[str, ...]
-    needs: frozenset[Need] = frozenset()
+    needs: tuple[Need, ...] = ()
     files: Callable[[View], tuple[File, ...]] | None = None
 
 
@@ -463,43 +463,38 @@ def _ucx(view: View) -> dict[str, str]:
 
 _PET = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 _PET_RDZV = ("PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR")
-_OMPI = ("OMPI_MCA_orte_hnp_uri", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
 _RESTARTS = ("PET_MAX_RESTARTS", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
+_ELASTIC = (*_PET[:3], *_PET_RDZV, *NO_RANK, *_RESTARTS)
+_JAX = (
+    *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", _JAX_MARK),
+    *("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+)
 _CPU = ("ACCELERATE_USE_CPU",)
 _MPI = ("MINGLE_HOSTFILE", *_OPEN_MPI, *_HYDRA, "HYDRA_IFACE", "SLURM_OVERLAP")
-_DEVICES = frozenset[Need]({"cpu_only"})
-_HOSTS = frozenset[Need]({"roster"})
-_NAMED_HOSTS = frozenset[Need]({"roster", "names"})
-_NETWORK = frozenset[Need]({"iface"})
-
 
 FRAMEWORKS = {
     "torchrun": Framework(_torchrun, (*_PET, *_PET_RDZV, *NO_RANK, *_RESTARTS)),
-    "torchrun-elastic": Framework(
-        _torchrun_elastic, (*_PET[:3], *_PET_RDZV, *NO_RANK, *_RESTARTS), frozenset({"iface", "memory"})
-    ),
-    "accelerate": Framework(_cpu, ("MINGLE_ACCELERATE_CONFIG", *_CPU), _DEVICES, files=_accelerate_files),
-    "cpu": Framework(_cpu, _CPU, _DEVICES),
-    "process": Framework(_process, ("TORCHELASTIC_RUN_ID", *_CPU), _DEVICES),
+    "torchrun-elastic": Framework(_torchrun_elastic, _ELASTIC, ("iface", "memory")),
+    "accelerate": Framework(_cpu, ("MINGLE_ACCELERATE_CONFIG", *_CPU), ("cpu_only",), files=_accelerate_files),
+    "cpu": Framework(_cpu, _CPU, ("cpu_only",)),
+    "process": Framework(_process, ("TORCHELASTIC_RUN_ID", *_CPU), ("cpu_only",)),
     "lightning": Framework(_lightning, ("TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME")),
-    "deepspeed": Framework(lambda _view: {}, ("MINGLE_HOSTFILE",), _NAMED_HOSTS, files=_hostfile),
-    "mpi": Framework(_mpi, _MPI, _NAMED_HOSTS | _NETWORK, files=_mpi_files),
-    "horovod": Framework(_horovod, ("MINGLE_HOSTS",), _NAMED_HOSTS),
-    "jax": Framework(
-        _jax, ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", *_OMPI)
-    ),
-    "tensorflow": Framework(_tensorflow, ("TF_CONFIG",), _HOSTS),
+    "deepspeed": Framework(lambda _view: {}, ("MINGLE_HOSTFILE",), ("roster", "names"), files=_hostfile),
+    "mpi": Framework(_mpi, _MPI, ("roster", "names", "iface"), files=_mpi_files),
+    "horovod": Framework(_horovod, ("MINGLE_HOSTS",), ("roster", "names")),
+    "jax": Framework(_jax, _JAX),
+    "tensorflow": Framework(_tensorflow, ("TF_CONFIG",), ("roster",)),
     "ray": Framework(_ray, ("RAY_ADDRESS",)),
     "xgboost": Framework(_xgboost, ("DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER")),
-    "mlx": Framework(_mlx, ("MLX_RANK", "MLX_HOSTFILE"), _HOSTS, files=_mlx_files),
+    "mlx": Framework(_mlx, ("MLX_RANK", "MLX_HOSTFILE"), ("roster",), files=_mlx_files),
     "swift": Framework(_swift, ("NPROC_PER_NODE",)),
     "llamafactory": Framework(_llamafactory, ("FORCE_TORCHRUN", "NPROC_PER_NODE")),
     "composer": Framework(_composer, ("BASE_RANK",)),
     "vllm": Framework(_own_address("VLLM_HOST_IP"), ("VLLM_HOST_IP",)),
     "sglang": Framework(_own_address("SGLANG_HOST_IP"), ("SGLANG_HOST_IP",)),
-    "nccl": Framework(_nccl, ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"), frozenset({"iface", "site"})),
-    "gloo": Framework(_gloo, ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), _NETWORK),
-    "ucx": Framework(_ucx, ("UCX_NET_DEVICES",), frozenset({"iface", "hcas"})),
+    "nccl": Framework(_nccl, ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"), ("iface", "site")),
+    "gloo": Framework(_gloo, ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), ("iface",)),
+    "ucx": Framework(_ucx, ("UCX_NET_DEVICES",), ("iface", "hcas")),
 }
 
 # The defaults: torchrun's variables, as most people then type `torchrun train.py`, and the interface for Gloo, torch's

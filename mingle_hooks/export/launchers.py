@@ -31,11 +31,10 @@ class Launcher(NamedTuple):
 
     `starts` is "node" for a launcher that runs once on every node and starts the node's processes, "task" for one that
     the scheduler provides and that starts a process for each task, "job" for one that reaches all nodes itself.
-    `options` completes its command line, `check` refuses options that leave the world, and the variables of
-    `frameworks` are exported too. The launcher of job scripts that starts it has the same name; if there are several,
-    `in_scripts` lists them, the usual one first and then the elastic one. `instead` is the launcher that scripts use in
-    its place. `flags` are its options without a value, needed to find the Python script that it starts; None if that
-    is uncertain.
+    `options` completes its command line, and the variables of `frameworks` are exported too. `flags` are its options
+    without a value: with them, options that leave the world are refused and the Python script that it starts is found.
+    The launcher of job scripts that starts it has the same name; if there are several, `in_scripts` lists them, the
+    usual one first and then the elastic one. `instead` is the launcher that scripts use in its place.
     """
 
     name: str
@@ -44,10 +43,9 @@ class Launcher(NamedTuple):
     starts: Starts
     options: Options | None = None
     frameworks: tuple[str, ...] = ()
-    check: Callable[[Sequence[str], MemberSpec], None] | None = None
+    flags: Collection[str] | None = None
     in_scripts: tuple[str, ...] = ()
     instead: str = ""
-    flags: Collection[str] | None = None
 
 
 # Options for the number of nodes, a node's rank and rank 0's address, with hyphens.
@@ -78,19 +76,6 @@ def check_options(launcher: str, options: Mapping[str, str], nodes: int | None, 
             seen = f"{option_text}, with which this node would train alone"
             expected = f"{launcher} in the world of {nodes or 'several'} nodes"
             raise UsageError(expected, seen, "leaving that option out, as mingle sets it")
-
-
-def _check(launcher: str, flags: Collection[str]) -> Callable[[Sequence[str], MemberSpec], None]:
-    """Return a function that raises UsageError, before check-in, for an option with which a node would train alone.
-
-    It refuses a rank that is not known by then on all nodes: with one command for all, some of them would start.
-    """
-
-    def check(arguments: Sequence[str], spec: MemberSpec) -> None:
-        options = parse_options(_with_flags_in_full(arguments, flags), flags)
-        check_options(launcher, options, spec.nodes, spec.certain_rank)
-
-    return check
 
 
 def parse_options(arguments: Sequence[str], flags: Collection[str]) -> dict[str, str]:
@@ -129,16 +114,16 @@ def hyphens(name: str) -> str:
     return name.replace("_", "-")
 
 
+def _with_flags_in_full(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
+    """Return the arguments without abbreviations of flags, so that an option behind one is not taken for its value."""
+    return [a if "=" in a or not a.startswith("--") else _in_full(a, flags) for a in arguments]
+
+
 def _in_full(name: str, known: Collection[str]) -> str:
     """Return an option's name with hyphens, in full if it is the beginning of one known name, as argparse reads it."""
     name = hyphens(name)
     found = [option for option in known if option.startswith(name)]
     return found[0] if len(found) == 1 and name.startswith("--") else name
-
-
-def _with_flags_in_full(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
-    """Return the arguments without abbreviations of flags, so that an option behind one is not taken for its value."""
-    return [a if "=" in a or not a.startswith("--") else _in_full(a, flags) for a in arguments]
 
 
 # torchrun. Its options win over PET_*, so those that take it out of the world are refused.
@@ -203,6 +188,7 @@ def _starts_several(options: Mapping[str, str], environ: Mapping[str, str]) -> b
 #
 # Read in deepspeed 0.19, launcher/runner.py: with --no_ssh it starts the processes that the hostfile gives to node
 # --node_rank.
+_DEEPSPEED_MODULES = ("deepspeed.launcher.runner",)
 _DEEPSPEED = (
     *("-h", "--help", "--module", "--no-python", "--no-local-rank", "--no-ssh", "--no-ssh-check"),
     *("--force-multi", "--save-pid", "--bind-cores-to-rank", "-q", "--quiet"),
@@ -251,6 +237,7 @@ def _ray(name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) 
 # horovodrun, which reaches the nodes from rank 0's and takes them from options.
 #
 # Read in horovod 0.28, runner/launch.py: -np, or --num-proc, and -H, or --hosts, or a --hostfile.
+_HOROVOD_MODULES = ("horovod.runner.launch",)
 _HOROVOD = (
     *("-h", "--help", "-v", "--version", "-cb", "--check-build", "--disable-cache", "--verbose", "--gloo"),
     *("--mpi", "--jsrun", "--prefix-output-with-timestamp", "--tcp", "--autotune", "--no-autotune"),
@@ -268,46 +255,14 @@ def _horovod(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, st
 
 
 TABLE = (
-    Launcher(
-        "torchrun",
-        ("torchrun",),
-        _TORCH_MODULES,
-        "node",
-        None,
-        ("cpu",),
-        _check("torchrun", _TORCHRUN),
-        _IN_SCRIPTS,
-        flags=_TORCHRUN,
-    ),
-    Launcher(
-        "accelerate",
-        _ACCELERATE_PROGRAMS,
-        _ACCELERATE_MODULES,
-        "node",
-        _accelerate,
-        ("cpu",),
-        _check("accelerate", _ACCELERATE),
-        flags=_ACCELERATE,
-    ),
-    Launcher(
-        "deepspeed",
-        ("deepspeed",),
-        ("deepspeed.launcher.runner",),
-        "node",
-        _deepspeed,
-        ("deepspeed",),
-        _check("deepspeed", _DEEPSPEED),
-        flags=_DEEPSPEED,
-    ),
-    Launcher(
-        "ray", ("ray start", "ray symmetric-run"), _RAY_MODULES, "node", _ray, (), _check("ray", _RAY), instead="ray"
-    ),
+    Launcher("torchrun", ("torchrun",), _TORCH_MODULES, "node", None, ("cpu",), _TORCHRUN, _IN_SCRIPTS),
+    Launcher("accelerate", _ACCELERATE_PROGRAMS, _ACCELERATE_MODULES, "node", _accelerate, ("cpu",), _ACCELERATE),
+    Launcher("deepspeed", ("deepspeed",), _DEEPSPEED_MODULES, "node", _deepspeed, ("deepspeed",), _DEEPSPEED),
+    Launcher("ray", ("ray start", "ray symmetric-run"), _RAY_MODULES, "node", _ray, (), _RAY, instead="ray"),
     Launcher("composer", ("composer",), ("composer.cli.launcher",), "node", None, ("composer",)),
     Launcher("llamafactory", ("llamafactory-cli train", "lmf train"), (), "node", None, ("llamafactory", "cpu")),
     Launcher("swift", ("swift sft", "swift pt", "swift rlhf"), (), "node", None, ("swift", "cpu")),
-    Launcher(
-        "horovodrun", ("horovodrun",), ("horovod.runner.launch",), "job", _horovod, ("horovod",), instead="mpirun"
-    ),
+    Launcher("horovodrun", ("horovodrun",), _HOROVOD_MODULES, "job", _horovod, ("horovod",), instead="mpirun"),
     Launcher("mpirun", ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"), (), "job", frameworks=("mpi",)),
     Launcher("srun", ("srun",), (), "task"),
 )
@@ -328,12 +283,11 @@ _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
 def recognise(command: Sequence[str]) -> Launcher | None:
     """Return the launcher that a command starts, or None."""
-    found = find(command)
-    return found[0] if found else None
+    return find(command)[0]
 
 
-def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
-    """Return the launcher that a command starts, and the position of its options."""
+def find(command: Sequence[str]) -> tuple[Launcher, int] | tuple[None, int]:
+    """Return the launcher that a command starts, and the position of its options; (None, 0) without one."""
     before = prefix_length(command)
     command = command[before:]
     end = after_python(command)
@@ -349,7 +303,7 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
             return launcher, before + end + 2
     added = None if is_module else _of_plugin(name)
     if added is None or not {name, second}.intersection(added.programs):
-        return None
+        return None, 0
     return added, before + end + (1 if name in added.programs else 2)
 
 
@@ -442,9 +396,8 @@ def completed(command: Sequence[str], view: View, exported: Mapping[str, str]) -
     `exported` are its variables. The added options precede the user's own. Raises UsageError for options with which
     the launcher would not start this world.
     """
-    found = find(command)
+    launcher, end = find(command)
     is_known = None not in (view.world.nodes, view.place.node_rank, view.place.slots)
-    launcher, end = found or (None, 0)
     if launcher is None or launcher.options is None or not is_known:
         return tuple(command)
     added = launcher.options(tuple(command[:end]), tuple(command[end:]), view, exported)
@@ -484,7 +437,7 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
 
     With `verbatim` a launcher must have its own options for the nodes.
     """
-    facts, (launcher, end) = spec.facts, find(command) or (None, 0)
+    facts, (launcher, end) = spec.facts, find(command)
     if facts.is_batch and (launcher is None or launcher.starts == "node"):
         seen = f"a shell that runs on {here(facts)} only"
         raise UsageError(f"to start {command[0]} on every node of the job", seen, everywhere(facts, command))
@@ -503,8 +456,10 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         raise UsageError(f"{launcher.name} with options that name its nodes", seen, remedy)
     if launcher is not None and launcher.starts == "job":
         check_processes(launcher.name, command[end:], spec.nodes)
-    if launcher is not None and launcher.check is not None and not (verbatim and launcher.options):
-        launcher.check(command[end:], spec)
+    if launcher is not None and launcher.flags is not None and not (verbatim and launcher.options):
+        # A rank that not all nodes know by now is refused: with one command for all, some of them would start.
+        options = parse_options(_with_flags_in_full(command[end:], launcher.flags), launcher.flags)
+        check_options(launcher.name, options, spec.nodes, spec.certain_rank)
 
 
 def check_processes(launcher: str, arguments: Sequence[str], nodes: int | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import itertools
 import os
 import socket
 import struct
@@ -356,6 +357,7 @@ def _carrier(host: str) -> str | None:
 # linux/route.h: a usable route, and one that rejects.
 _ROUTE_UP, _REJECT = 0x1, 0x200
 _NOWHERE, _NOWHERE6 = "00000000", "0" * 32
+_IPV4_COLUMNS, _IPV6_COLUMNS = 11, 10
 
 
 def default_interface(root: str = "/") -> str | None:
@@ -369,25 +371,23 @@ def default_interface(root: str = "/") -> str | None:
 
 def _ipv4(path: str) -> Iterator[tuple[str, int, int]]:
     """Yield interface, flags and metric of each default route; of equal ones the kernel lists its choice first."""
-    for fields in _rows(path, 11):  # Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
-        if fields[1] == fields[7] == _NOWHERE:
+    for fields in _rows(path):  # Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
+        if len(fields) == _IPV4_COLUMNS and fields[1] == fields[7] == _NOWHERE:
             yield fields[0], int(fields[3], 16), int(fields[6])
 
 
 def _ipv6(path: str) -> Iterator[tuple[str, int, int]]:
     # destination, its length, source, its length, gateway, metric, 2 counts, flags, name
-    for fields in _rows(path, 10):
-        if fields[0] == _NOWHERE6 and fields[1] == "00":
+    for fields in _rows(path):
+        if len(fields) == _IPV6_COLUMNS and fields[:2] == [_NOWHERE6, "00"]:
             yield fields[9], int(fields[8], 16), int(fields[5], 16)
 
 
-def _rows(path: str, columns: int) -> Iterator[list[str]]:
+def _rows(path: str) -> Iterator[list[str]]:
+    """Yield the fields of each line of a table in /proc."""
     try:
         with open(path) as table:
-            for line in table:
-                fields = line.split()
-                if len(fields) == columns:
-                    yield fields
+            yield from map(str.split, table)
     except OSError:  # no /proc, or no IPv6
         return
 
@@ -459,9 +459,9 @@ def nccl_settings(environ: Mapping[str, str], root: str = "/") -> dict[str, Nccl
 
 def nccl_ifname(environ: Mapping[str, str], root: str = "/") -> NcclSetting | None:
     """Return the setting of NCCL's interfaces, or None; NCCL ignores a value of one character."""
-    value = environ.get(NCCL_IFNAME)
-    files = nccl_settings(environ, root) if value is None else {}
-    found = files.get(NCCL_IFNAME) if value is None else NcclSetting(value, "the environment")
+    found = nccl_settings(environ, root).get(NCCL_IFNAME)
+    if NCCL_IFNAME in environ:
+        found = NcclSetting(environ[NCCL_IFNAME], "the environment")
     return found if found is not None and len(found.value) > 1 else None
 
 
@@ -522,10 +522,8 @@ _LISTEN, _TIME_WAIT = "0A", "06"
 
 def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
     """Return the ports that the kernel gives to outgoing connections; without /proc IANA's."""
-    fields = read_attribute(path).split()
-    ends = [int(field) for field in fields if field.isascii() and field.isdigit()]
-    is_range = len(fields) == len(ends) == 2 and max(ends) <= HIGHEST  # noqa: PLR2004 - its two ends
-    return range(ends[0], ends[1] + 1) if is_range else range(49_152, 65_536)
+    first, last = (read_attribute(path) or "49152 65535").split()
+    return range(int(first), int(last) + 1)
 
 
 def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tuple[int, ...]:
@@ -559,17 +557,6 @@ def listen(address: str, candidates: Sequence[int], port_range: range = DEFAULT_
         f"all of the {len(wanted)} ports tried are taken{time_wait_text(wanted)}",
         "a wider --port-range A-B, or ending what listens there (see `ss -tan`)",
     )
-
-
-def has_ipv6() -> bool:
-    """Return whether Python and the kernel have IPv6 (not with ipv6.disable=1)."""
-    if not socket.has_ipv6:
-        return False
-    try:
-        socket.socket(socket.AF_INET6, socket.SOCK_STREAM).close()
-    except OSError:
-        return False
-    return True
 
 
 # linger(on, 0 s), socket(7): a closed connection is gone at once, without TIME_WAIT.
@@ -666,14 +653,9 @@ def connect_error(error: OSError, family: int, where: tuple[object, ...]) -> OSE
 def time_wait_text(wanted: Collection[int]) -> str:
     """Return, for a message, how many of these ports are in use only by closed connections."""
     ports: dict[str, set[int]] = {_LISTEN: set(), _TIME_WAIT: set()}
-    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(path) as table:
-                rows = [line.split()[1:4:2] for line in [*table][1:]]
-        except OSError:
-            continue
-        for local, state in rows:
-            ports.get(state, set()).add(int(local.rpartition(":")[2], 16))
+    for _, local, _, state, *_ in itertools.chain(_rows("/proc/net/tcp"), _rows("/proc/net/tcp6")):
+        if state in ports:
+            ports[state].add(int(local.rpartition(":")[2], 16))
     count = len((ports[_TIME_WAIT] - ports[_LISTEN]) & set(wanted))
     which = "" if count == len(wanted) else f"{count} of them "
     return f", {which}by closed connections, for up to a minute (TIME_WAIT)" if count else ""

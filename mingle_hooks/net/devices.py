@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 import select
-import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
@@ -22,11 +22,9 @@ from mingle_hooks.net.addresses import list_entries, read_attribute
 
 # How many GPUs this process may use: from variables and device files, without running anything.
 
-_DIGITS = "0123456789"
-# The prefix of a device's UUID in its runtime's variable; without it the entry is a number.
-_CUDA, _ROCM = ("GPU-", "MIG-"), ("GPU-",)
-_LEVEL_ZERO = ()  # device, or device.tile
-_UUID_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/-"
+# A device in its runtime's variable: a number or a UUID.
+_CUDA, _ROCM = "[0-9]+|(GPU|MIG)-[A-Za-z0-9/-]+", "[0-9]+|GPU-[A-Za-z0-9/-]+"
+_LEVEL_ZERO = r"[0-9]+(\.[0-9]+)?"  # device, or device.tile
 # NVIDIA (WSL's dxg too), AMD, Intel, Gaudi, Trainium, TPU, Ascend, Cambricon, Moore Threads.
 _DEVICES = ("nvidia", "dri/renderD", "accel/", "cambricon", "mtgpu")
 _WHOLE_DEVICES = ("dxg", "kfd")
@@ -72,34 +70,30 @@ def has_accelerator(environ: Mapping[str, str], root: str = "/") -> bool:
     return any(
         name.startswith(_DEVICES)
         or name in _WHOLE_DEVICES
-        or (name[-1] in _DIGITS and name.rstrip(_DIGITS) in _NUMBERED_DEVICES)
+        or (name[-1].isdigit() and name.rstrip("0123456789") in _NUMBERED_DEVICES)
         for name in names
     )
 
 
-def _listed(text: str, prefixes: tuple[str, ...]) -> int:
+def _listed(text: str, device: str) -> int:
     """Count up to the first entry that names no device: CUDA ignores what follows it (-1, NoDevFiles)."""
-    count = 0
-    for entry in text.split(","):
-        if not _is_device(entry.strip(), prefixes):
-            break
-        count += 1
-    return count
-
-
-def _is_device(name: str, prefixes: tuple[str, ...]) -> bool:
-    for prefix in prefixes:
-        if name.startswith(prefix):
-            return name != prefix and not name.strip(_UUID_CHARACTERS)
-    parts = name.split(".", 1) if prefixes == _LEVEL_ZERO else [name]  # device.tile
-    return all(part and not part.strip(_DIGITS) for part in parts)
+    is_device = [re.fullmatch(device, entry.strip()) is not None for entry in text.split(",")]
+    return [*is_device, False].index(False)
 
 
 def _nvidia(root: str) -> int:
     # In a CDI container /proc lists the whole host, and /dev only the granted devices; on a host on which nothing has
     # used CUDA since the boot, /dev is still empty.
-    devices = sum(1 for name in list_entries(f"{root}/dev") if name.startswith("nvidia") and name[6:].isdigit())
-    return devices or len(list_entries(f"{root}/proc/driver/nvidia/gpus"))
+    return len(_device_files(f"{root}/dev", "nvidia") or list_entries(f"{root}/proc/driver/nvidia/gpus"))
+
+
+def _device_files(folder: str, name: str) -> list[str]:
+    """Return the paths of the device files of this name and a number."""
+    return [
+        f"{folder}/{entry}"
+        for entry in list_entries(folder)
+        if entry.startswith(name) and entry.removeprefix(name).isdigit()
+    ]
 
 
 def amd_gpus(root: str) -> list[str]:
@@ -187,10 +181,6 @@ def _is_runnable(pid: int) -> bool:
 
 def _fork() -> int:
     """Fork without Python's warning about threads, such as those of JAX: the child uses none."""
-    if "threading" not in sys.modules:
-        return os.fork()
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return os.fork()
@@ -295,8 +285,5 @@ def _why_not(device: str, usable: int, count: int, local_count: int) -> str:
 
 def _usable(root: str) -> int:
     """Return the number of GPUs that this process may open: NVIDIA's, else those with a render device."""
-    for folder, begin in (f"{root}/dev", "nvidia"), (f"{root}/dev/dri", "renderD"):
-        names = [name for name in list_entries(folder) if name.startswith(begin) and name[len(begin) :].isdigit()]
-        if names:
-            return sum(os.access(f"{folder}/{name}", os.R_OK | os.W_OK) for name in names)
-    return 0
+    files = _device_files(f"{root}/dev", "nvidia") or _device_files(f"{root}/dev/dri", "renderD")
+    return sum(os.access(file, os.R_OK | os.W_OK) for file in files)

@@ -83,7 +83,7 @@ class Listeners:
         if four is None:
             return False
         self.sockets.append(four)  # owned before anything else can fail
-        if addresses.has_ipv6():
+        if socket.has_dualstack_ipv6():
             six = addresses.bound("::", port, reuse=reuse, hold=hold)
             if six is None:
                 self.sockets.pop().close()

@@ -34,7 +34,7 @@ from typing import Annotated, Any, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import UsageError, limit
-from mingle_hooks.net.addresses import BACKLOG, has_ipv6, is_hostname_or_address
+from mingle_hooks.net.addresses import BACKLOG, is_hostname_or_address
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Callers, Connection, Loop, Timer
 from mingle_hooks.rendezvous.messages import Durations, View
@@ -299,7 +299,7 @@ def open_listeners(
     With port 0 the kernel chooses. Stream sockets listen. Raises LimitError.
     """
     families: list[tuple[int, str]] = [(socket.AF_INET, "127.0.0.1" if is_local else "0.0.0.0")]  # noqa: S104 - any network of the hosts
-    if not is_local and has_ipv6():
+    if not is_local and socket.has_dualstack_ipv6():
         families.append((socket.AF_INET6, "::"))
     for port in chosen:
         opened: list[socket.socket] = []

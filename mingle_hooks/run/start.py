@@ -83,7 +83,7 @@ def plan_request(
     users = own(os.environ)
     loaded = load(users, settings)
     facts = facts_of(users, loaded, options.hosts)
-    launcher, end = (None if "--verbatim" in exec_options else launchers.find(command)) or (None, 0)
+    launcher, end = (None, 0) if "--verbatim" in exec_options else launchers.find(command)
     is_of_job = launcher is not None and launcher.starts == "job"
     _check_alone(command, options, loaded, facts)
     if launcher is not None and is_of_job and not loaded.alone:

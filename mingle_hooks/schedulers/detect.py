@@ -308,7 +308,6 @@ def kubernetes(environ: Mapping[str, str]) -> JobFacts | None:
 #
 # MINGLE_RUN is one JSON object with fields of JobFacts; the scheduler provides the others.
 RUN_VARIABLE = "MINGLE_RUN"
-_TEXTS = {"job_id": values.LONGEST_ID, "step": values.LONGEST_ID}
 _NUMBERS = {
     "restarts": MOST_TASKS,
     "nodes": MOST_NODES,
@@ -329,31 +328,30 @@ def placed_by_run(found: JobFacts, environ: Mapping[str, str]) -> JobFacts:
         run_facts = values.from_json(text.encode(errors="surrogateescape"))
     except (ValueError, RecursionError):
         run_facts = None
-    if not isinstance(run_facts, dict) or not run_facts.keys() <= {*_TEXTS, *_NUMBERS, "hosts"}:
-        raise _bad_run("one JSON object from `mingle run`")
-    fields: dict[str, object] = {name: _checked(name, value) for name, value in run_facts.items()}
-    hosts = fields.get("hosts", ())
-    fields |= {"leader_hosts": hosts[:1]} if isinstance(hosts, tuple) else {}
+    if not isinstance(run_facts, dict):
+        raise _bad_run("one JSON object")
+    for name, value in run_facts.items():
+        if not _is_valid(name, value):
+            raise _bad_run(f"a valid {name}")
+    hosts = tuple(run_facts.get("hosts", ()))
+    fields = {**run_facts, **({"hosts": hosts} if "hosts" in run_facts else {}), "leader_hosts": hosts[:1]}
     sources = {**found.sources, **dict.fromkeys(fields, RUN_VARIABLE)}
     none = {"slot": None, "is_batch": False, "nodes_of_job": None, "tasks_per_node": ()}
     return found._replace(**{**none, **fields, "sources": sources})
 
 
-def _checked(name: str, value: object) -> object:
-    if name in _TEXTS and isinstance(value, str) and value.isprintable() and len(value) <= _TEXTS[name]:
-        return value
-    if name in _NUMBERS and type(value) is int and 0 <= value <= _NUMBERS[name]:
-        return value
-    if name == "hosts" and isinstance(value, list) and len(value) <= MOST_NODES:
-        hosts = [host for host in value if isinstance(host, str) and is_hostname(host)]
-        if hosts == value:
-            return tuple(hosts)
-    raise _bad_run(f"a valid {name} from `mingle run`")
+def _is_valid(name: str, value: object) -> bool:
+    if name in ("job_id", "step"):
+        return isinstance(value, str) and value.isprintable() and len(value) <= values.LONGEST_ID
+    if name == "hosts":
+        hosts = value if isinstance(value, list) and len(value) <= MOST_NODES else [None]
+        return all(isinstance(host, str) and is_hostname(host) for host in hosts)
+    return type(value) is int and 0 <= value <= _NUMBERS.get(name, -1)
 
 
 def _bad_run(expected: str) -> FactsError:
     remedy = f"unset {RUN_VARIABLE}, which only `mingle run` sets"
-    return FactsError(expected, f"something else in {RUN_VARIABLE}", remedy)
+    return FactsError(f"{expected} from `mingle run`", f"something else in {RUN_VARIABLE}", remedy)
 
 
 # The tables, and the search in them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from mingle_hooks import values
 from mingle_hooks.errors import FactsError
 from mingle_hooks.files import UnusableFileError, contents
-from mingle_hooks.net.addresses import HOST_CHARACTERS, is_hostname, is_hostname_or_address
+from mingle_hooks.net.addresses import is_hostname, is_hostname_or_address
 from mingle_hooks.values import number
 
 # The same bounds as for settings.
@@ -163,8 +164,6 @@ class Variables:
 
     def text(self, fact: str, *names: str, pattern: str, secret: bool = False) -> str | None:
         """Return the first set variable. Raises FactsError if it is too long, not printable or not like `pattern`."""
-        import re  # 5 ms with its imports, which most members need for nothing else
-
         value = self.raw(fact, *names)
         if value is None:
             return None
@@ -217,12 +216,12 @@ def _bad_variable(name: str, expected: str, value: str, *, secret: bool = False)
 LONGEST_TEXT = 131_072
 # The longest host name that DNS can carry, in characters (RFC 1035).
 LONGEST_HOST = 253
-# The most digits of a number in a host name: more than any real one has, and few enough to stay cheap.
-LONGEST_NUMBER = 18
-
 _SEPARATORS = " \t\n,"  # those of scontrol
-_CHARACTERS = frozenset(HOST_CHARACTERS + _SEPARATORS + "[]")
-_DIGITS = "0123456789"
+_BRACKET = re.compile(r"\[([^][]*)\]")
+_ELEMENT = re.compile(r"(?:[A-Za-z0-9_.-]|\[[^][]*\])+")
+# At most 18 digits: more than any real host name has, and few enough to stay cheap.
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*\Z)")
 
 
 def expand(text: str, *, most: int = MOST_NODES) -> tuple[str, ...]:
@@ -262,20 +261,11 @@ def fold(hosts: tuple[str, ...] | list[str]) -> str:
     groups: dict[tuple[str, str], list[str]] = {}
     singles: list[str] = []
     for host in dict.fromkeys(hosts):
-        prefix, number, suffix = _last_number(host)
-        if number:
-            groups.setdefault((prefix, suffix), []).append(number)
+        if last := _LAST_NUMBER.search(host):
+            groups.setdefault((host[: last.start()], host[last.end() :]), []).append(last[0])
         else:
             singles.append(host)
     return ",".join([*(_folded(*ends, numbers) for ends, numbers in groups.items()), *singles])
-
-
-def _last_number(host: str) -> tuple[str, str, str]:
-    """Return the text before, in and after the last number of a host name."""
-    digits = [place for place, letter in enumerate(host) if letter in _DIGITS]
-    end = digits[-1] + 1 if digits else 0
-    start = max(len(host[:end].rstrip(_DIGITS)), end - LONGEST_NUMBER)
-    return host[:start], host[start:end], host[end:]
 
 
 def _elements(text: str) -> list[tuple[list[str], list[str]]]:
@@ -283,45 +273,23 @@ def _elements(text: str) -> list[tuple[list[str], list[str]]]:
 
     Returns for each element its literal parts and, one fewer, the contents of the brackets between them.
     """
-    if strange := set(text) - _CHARACTERS:
-        raise _bad("host names with matching brackets", f"{min(strange)!r} in {text[:80]!r}")
-    elements: list[tuple[list[str], list[str]]] = []
-    goes_on = False  # whether the last element continues, after a bracket or before one
-    parts = text.split("[")
-    for index, part in enumerate(parts):
-        outside = part
-        if index:
-            inside, closed, outside = part.partition("]")
-            if not closed:
-                raise _bad("host names with matching brackets", repr("[" + "[".join(parts[index:])[:40]))
-            if not goes_on:
-                elements.append(([""], []))
-            literals, insides = elements[-1]
-            literals.append("")
-            insides.append(inside)
-            goes_on = True
-        if "]" in outside:
-            raise _bad("host names with matching brackets", f"{outside[:40]!r}")
-        hosts = outside.replace(",", " ").split()
-        if goes_on and hosts and outside[0] not in _SEPARATORS:
-            elements[-1][0][-1] = hosts.pop(0)
-        elements += [([host], []) for host in hosts]
-        goes_on = outside[-1] not in _SEPARATORS if outside else goes_on
-    return elements
+    if strange := _ELEMENT.sub("", text).strip(_SEPARATORS):
+        raise _bad("host names with matching brackets", f"{strange[0]!r} in {text[:80]!r}")
+    parts = [_BRACKET.split(element) for element in _ELEMENT.findall(text)]
+    return [(element[::2], element[1::2]) for element in parts]
 
 
 def _ranges(inside: str) -> list[tuple[int, int, int]]:
     """Return (first, last, width in digits) for each range between two brackets."""
     found = []
     for part in inside.split(","):
-        low, dash, high = part.partition("-")
-        high = high if dash else low
-        if not low or not high or (low + high).strip(_DIGITS) or len(part) > 2 * LONGEST_NUMBER + 1:
+        ends = _RANGE.fullmatch(part)
+        if ends is None:
             raise _bad("ranges such as [1-3,07]", f"[{part[:40]}]")
-        first, last = int(low), int(high)
+        first, last = int(ends[1]), int(ends[2] or ends[1])
         if first > last:
             raise _bad("ascending ranges", f"[{part}]")
-        found.append((first, last, len(low)))
+        found.append((first, last, len(ends[1])))
     return found
 
 
@@ -447,7 +415,7 @@ def _bad_nodefile(path: str, seen: str) -> FactsError:
 
 # Slurm's counts per node: ``2(x3),1`` stands for 2, 2, 2, 1.
 
-LARGEST_COUNT = 10**7 - 1
+_COUNT = re.compile(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?")
 
 
 def expand_counts(text: str, *, most: int = MOST_NODES) -> tuple[int, ...]:
@@ -455,23 +423,13 @@ def expand_counts(text: str, *, most: int = MOST_NODES) -> tuple[int, ...]:
 
     The number of nodes is checked before anything is expanded.
     """
-    parts = text.split(",", most)
-    pairs = [pair for part in parts if (pair := _pair(part)) is not None]
+    parts = [_COUNT.fullmatch(part) for part in text.split(",", most)]
+    pairs = [(int(part[1]), int(part[2] or 1)) for part in parts if part]
     nodes = sum(repeat for _, repeat in pairs)
     if len(pairs) != len(parts) or not 1 <= nodes <= most:
         expected = f"counts for 1 to {most} nodes such as 2(x3),1"
         raise FactsError(expected, f"{text[:80]!r}", "unset the variable if it is left over from another job")
     return tuple(count for count, repeat in pairs for _ in range(repeat))
-
-
-def _pair(part: str) -> tuple[int, int] | None:
-    """Return a count and its number of nodes, 2 and 3 for ``2(x3)``, or None for invalid text."""
-    count, mark, rest = part.partition("(x")
-    repeat = rest.removesuffix(")") if mark else "1"
-    tasks, nodes = number(count, most=LARGEST_COUNT), number(repeat, most=LARGEST_COUNT)
-    if tasks is None or nodes is None or (mark and not rest.endswith(")")):
-        return None
-    return tasks, nodes
 
 
 # Nodes of launchers that number tasks but not nodes.

@@ -357,9 +357,8 @@ def command_line(data: bytes) -> None:
         assert again == (options, ())
         of_settings = {name: value for name, value in options.items() if name in {*settings.BY_NAME, "no_strict"}}
         documented(lambda: settings.load({}, of_settings, system_file=f"{place()}/none"), USAGE)
-    found = launchers.find(words)
-    if found is not None:
-        launcher, end = found
+    launcher, end = launchers.find(words)
+    if launcher is not None:
         assert 0 < end <= len(words)
         given = launchers.parse_options(words[end:], launcher.flags or ())
         documented(lambda: launchers.check_options(launcher.name, given, 2, 1), USAGE)

@@ -154,9 +154,9 @@ def test_without_a_known_place_no_option_is_added(line: str) -> None:
 )
 def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: str, words: int) -> None:
     """Whatever path and options of Python stand before it."""
-    launcher = find(shlex.split(line))
+    launcher, end = find(shlex.split(line))
     assert launcher is not None
-    assert (launcher[0].name, launcher[1]) == (name, words)
+    assert (launcher.name, end) == (name, words)
 
 
 @pytest.mark.parametrize(
@@ -336,9 +336,9 @@ def test_a_world_of_one_or_of_an_unknown_number_keeps_its_options() -> None:
 )  # fmt: skip
 def test_a_launcher_s_script_is_known_only_for_certain(line: str, script: str | None) -> None:
     """An option of a later version may take the next word or not, and of some launchers no option is known."""
-    found = find(line.split())
-    assert found is not None
-    assert launchers.script_of(found[0], line.split()[found[1] :]) == script
+    launcher, end = find(line.split())
+    assert launcher is not None
+    assert launchers.script_of(launcher, line.split()[end:]) == script
 
 
 def test_what_is_tried_without_a_job_is_what_this_host_has(tmp_path: Path) -> None:
@@ -370,6 +370,6 @@ def test_a_plugin_s_launcher_is_known_by_its_words_too(monkeypatch: pytest.Monke
     assert find(["env", "A=1", "/opt/a", "t.py"]) == (rows["a"], 3)
     assert find(["apptainer", "exec", "i.sif", "b", "run", "t.py"]) == (rows["b"], 5)
     assert [find(line.split()) for line in ("b stop", "b", "bash a", "python3 a", "a.py", "a.sh", "python -m a")] == (
-        [None] * 7
+        [(None, 0)] * 7
     )
     assert asked == ["a", "b", "b", "b"]

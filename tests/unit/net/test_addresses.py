@@ -627,24 +627,7 @@ def test_closed_connections_that_hold_ports_are_counted(monkeypatch: pytest.Monk
     assert net.time_wait_text([20_001, 20_004]) == ""
 
 
-@pytest.mark.parametrize(("python", "kernel"), [(True, True), (False, True), (True, False)])
-def test_ipv6_is_there_if_python_and_the_kernel_have_it(
-    monkeypatch: pytest.MonkeyPatch, *, python: bool, kernel: bool
-) -> None:
-    def opened(*_: object) -> io.StringIO:
-        return io.StringIO() if kernel else os.open("/none", os.O_RDONLY)  # type: ignore[return-value]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(socket, "has_ipv6", python)
-        patched.setattr(socket, "socket", opened)
-        found = net.has_ipv6()
-    assert found is (python and kernel)
-
-
-NO_RANGES = ("32768", "32768 x", "x 32768 60999", "1 2 3", "32768 65536", "-1 60999", "٣ 60999")
-
-
-@pytest.mark.parametrize("text", ["32768\t60999\n", None, *NO_RANGES])
+@pytest.mark.parametrize("text", ["32768\t60999\n", None])
 def test_the_ephemeral_range_is_the_kernels_or_else_ianas(tmp_path: Path, text: str | None) -> None:
     """The default range is outside of the kernel's."""
     if text is not None:

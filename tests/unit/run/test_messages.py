@@ -11,7 +11,6 @@ import pytest
 from support.gathering import no_descriptor_left
 
 from mingle_hooks.errors import LimitError, UsageError
-from mingle_hooks.net.addresses import has_ipv6
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.messages import Assignment, View, World
@@ -159,9 +158,9 @@ def test_one_port_is_opened_in_all_kinds_and_families(monkeypatch: pytest.Monkey
         port, found = opened(taken, 0, kinds=(TCP, UDP), is_local=True)
         assert (port != taken, found) == (True, [("127.0.0.1", True, kind, 0.0) for kind in (TCP, UDP)])
         stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-        families = ["0.0.0.0", "::"] if has_ipv6() else ["0.0.0.0"]
+        families = ["0.0.0.0", "::"] if socket.has_dualstack_ipv6() else ["0.0.0.0"]
         assert opened(0, kinds=(TCP, UDP))[1] == [(its, True, kind, 0.0) for its in families for kind in (TCP, UDP)]
-        monkeypatch.setattr(messages, "has_ipv6", lambda: False)
+        monkeypatch.setattr(socket, "has_ipv6", False)
         assert opened(0)[1] == [("0.0.0.0", True, TCP, 0.0)]
         with no_descriptor_left(256), pytest.raises(LimitError):
             messages.open_listeners((0,))
