@@ -15,7 +15,7 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.rendezvous import connection, dialer, member
+from mingle_hooks.rendezvous import connection, discovery, member
 from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.member import CALL_AGAIN_S, Membership
 from mingle_hooks.rendezvous.messages import JoinRequest
@@ -110,7 +110,7 @@ class Member:
             fingerprint=FINGERPRINT,
             addresses=f"10.{rank >> 16}.{rank >> 8 & 255}.{rank & 255}=400G,mtu4092",
         )
-        self._dialer = dialer.Dialer(
+        self._dialer = discovery.Dialer(
             crowd.loop, crowd.attempt, crowd.secret, self._leader_proven, self._refused, lambda _at, _leader: None
         )
         self._membership: Light | None = None
@@ -130,7 +130,7 @@ class Member:
     def _refused(self, *who: str) -> None:
         raise AssertionError(f"refused: {who}")
 
-    def _leader_proven(self, proven: dialer.ProvenLeader) -> None:
+    def _leader_proven(self, proven: discovery.ProvenLeader) -> None:
         crowd = self.crowd
         parts = crowd.loop, crowd.attempt, crowd.secret, proven, self._me
         self._membership = Light(*parts, lambda _own: True, lambda: TIMEOUT_S, self._changed)
@@ -204,7 +204,7 @@ source = Source()
 
 def be_crowd(world: World, ranks: range, pipe: Connection) -> None:
     """Be the members of some ranks until told to end; an error of any of them ends all."""
-    for module in (dialer, member):
+    for module in (discovery, member):
         vars(module)["dial"] = source.dial
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from benchmarks import plots, scale
 from mingle_hooks import values
 from mingle_hooks.rendezvous import messages
-from mingle_hooks.rendezvous.limits import SPARE_DESCRIPTORS
+from mingle_hooks.rendezvous.rendezvous import SPARE_DESCRIPTORS
 from mingle_hooks.schedulers.facts import MOST_NODES
 
 RESULTS = Path(__file__).parent / "results"

@@ -12,17 +12,19 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from mingle_hooks import values
 from mingle_hooks.errors import Shortage, printable
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import STALLED_S, Callers, Connection, Loop, Timer, notice_loss
-from mingle_hooks.rendezvous.limits import Capacity
 from mingle_hooks.rendezvous.messages import LEASE_S, Answer, Failure, JoinRequest, Kind, Leases, Member
 from mingle_hooks.rendezvous.roster import AddressChoice, Entry, RejectedPeers, Roster, Terms, not_own
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, TAG_BYTES, Attempt, LeaderState, Secret
 from mingle_hooks.schedulers.facts import fold
+
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.rendezvous import Capacity
 
 # One connection to the leader, from HELLO to its end.
 

@@ -20,7 +20,7 @@ from mingle_hooks.settings import Settings
 from mingle_hooks.values import Counted
 
 if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
+    from mingle_hooks.rendezvous.discovery import ProvenLeader, Search
     from mingle_hooks.rendezvous.local_tasks import LocalPeers
 
 

@@ -17,7 +17,7 @@ from fuzz.doubles import Wire, deliver, documented, quiet_loop, rows
 from mingle_hooks import values
 from mingle_hooks.check import probes, report as check_report
 from mingle_hooks.errors import MingleError
-from mingle_hooks.rendezvous import dialer, discovery, local_tasks, member, messages, multicast, wire
+from mingle_hooks.rendezvous import discovery, local_tasks, member, messages, multicast, wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, boottime
 from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms
@@ -198,7 +198,7 @@ def leaders(data: bytes) -> None:
     ours, theirs = (
         wire.Sealer(SECRET, NONCE, NONCE, *ends) for ends in ((b"member", b"leader"), (b"leader", b"member"))
     )
-    proven = dialer.ProvenLeader(Endpoint("10.0.0.1", 20_000, "fuzz"), link, ours, LEADER, 0, "node0")
+    proven = discovery.ProvenLeader(Endpoint("10.0.0.1", 20_000, "fuzz"), link, ours, LEADER, 0, "node0")
     me = messages.JoinRequest(b"m" * messages.MEMBER_BYTES, "node1", None, None, 1, "here", wants_roster=True)
     its = _Still(loop, ATTEMPT, SECRET, proven, me, lambda _own: True, lambda: 60.0, lambda: None)
     packed = b""
@@ -224,10 +224,10 @@ def answers_to_a_call(data: bytes) -> None:
     """Check that an answer to HELLO without a proof of the key leads to nothing but a message."""
     proven: list[object] = []
     loop = quiet_loop()
-    its = dialer.Dialer(loop, ATTEMPT, SECRET, proven.append, _told, lambda *ends: _told(*map(str, ends)), "node1")
+    its = discovery.Dialer(loop, ATTEMPT, SECRET, proven.append, _told, lambda *ends: _told(*map(str, ends)), "node1")
     for kind, text in rows(data):
         sock: Any = Wire()
-        call = dialer._Call(its, Endpoint("10.0.0.1", 20_000, "fuzz"), sock)
+        call = discovery._Call(its, Endpoint("10.0.0.1", 20_000, "fuzz"), sock)
         call.greet()
         deliver(call._connection, sock, wire.frame(kind, text))
     assert not proven

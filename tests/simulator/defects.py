@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mingle_hooks.rendezvous import connection, dialer, leader, member, messages, roster, wire
+from mingle_hooks.rendezvous import connection, discovery, leader, member, messages, roster, wire
 from simulator.process import replacing
 
 
@@ -69,12 +69,15 @@ DEFECTS: dict[str, tuple[int, list[tuple[object, str, Any]]]] = {
     "a rank is not compared": (87, [(roster.Roster, "_no_room", lambda _self, _entry: None)]),
     "a lost leader is not noticed": (3, [(member.Membership, "_ended", lambda _self, _reason: None)]),
     "numbers of nodes are not compared": (4, [(roster.Roster, "_contradiction", roster.Roster._no_room)]),
-    "a leader does not look who else is announced": (802, [(dialer.Search, "is_alone", lambda _self: True)]),
+    "a leader does not look who else is announced": (802, [(discovery.Search, "is_alone", lambda _self: True)]),
     "leases and deadlines stand still with a suspended host": (41, [(connection, "CLOCK", time.CLOCK_MONOTONIC)]),
     "leases and deadlines go by the time of day": (27, [(connection, "CLOCK", time.CLOCK_REALTIME)]),
     "a member does not check its leader's MAC": (767, [(wire.Sealer, "open", _believes(b"leader"))]),
     "a leader does not check its members' MACs": (3080, [(wire.Sealer, "open", _believes(b"member"))]),
-    "a half-open connection is not noticed": (67, [(module, "notice_loss", _unnoticed) for module in (leader, dialer)]),
+    "a half-open connection is not noticed": (
+        67,
+        [(module, "notice_loss", _unnoticed) for module in (leader, discovery)],
+    ),
     "a probe is left open": (8, [(member.Membership, "close", lambda self: self.proven.connection.close())]),
 }
 

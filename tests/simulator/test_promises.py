@@ -14,7 +14,7 @@ from support.gathering import request
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Endpoint
-from mingle_hooks.rendezvous.dialer import ProvenLeader
+from mingle_hooks.rendezvous.discovery import ProvenLeader
 from mingle_hooks.rendezvous.member import GOODBYE_S
 from mingle_hooks.rendezvous.messages import LEASE_S, LINGER_S, Failure
 from mingle_hooks.rendezvous.wire import Attempt, Material

@@ -14,8 +14,7 @@ from typing import Any
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Endpoint, Loop
-from mingle_hooks.rendezvous.dialer import Dialer, ProvenLeader
-from mingle_hooks.rendezvous.discovery import Context
+from mingle_hooks.rendezvous.discovery import Context, Dialer, ProvenLeader
 from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.member import Membership, MemberSpec, Request
 from mingle_hooks.rendezvous.messages import JoinRequest

@@ -5,8 +5,8 @@ from pathlib import PurePath
 
 # These files of tests/unit use the ports of this machine; those in tests/system have hosts of their own.
 ON_THIS_MACHINE = {
-    *("net/test_ports", "rendezvous/test_connection", "rendezvous/test_dialer", "rendezvous/test_discovery"),
-    *("rendezvous/test_handshake", "rendezvous/test_leader", "rendezvous/test_member", "rendezvous/test_multicast"),
+    *("net/test_ports", "rendezvous/test_connection", "rendezvous/test_discovery"),
+    *("rendezvous/test_leader", "rendezvous/test_member", "rendezvous/test_multicast"),
     "rendezvous/test_rendezvous",
 }
 # Tests of one file that share what cannot be there twice, or takes long to make.

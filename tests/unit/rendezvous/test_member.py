@@ -11,7 +11,7 @@ from support.gathering import ANSWER, ATTEMPT, SECRET, heard, join_request, prob
 from mingle_hooks.errors import MingleError
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop
-from mingle_hooks.rendezvous.dialer import ProvenLeader
+from mingle_hooks.rendezvous.discovery import ProvenLeader
 from mingle_hooks.rendezvous.member import CALL_AGAIN_S, Follower, Membership
 from mingle_hooks.rendezvous.messages import LINGER_S, pack_roster, roster_digest
 from mingle_hooks.rendezvous.wire import MOST_ADVERTISED
