@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from io import FileIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.check.report import MOST_ADDRESSES, MOST_OF_HOST, Address, Space
 from mingle_hooks.errors import MingleError, NetworkError, printable
 from mingle_hooks.files import file_system, network_type
 from mingle_hooks.net import addresses, devices
-from mingle_hooks.net.addresses import Preference, UsableAddress, list_addresses, list_entries, read_attribute
+from mingle_hooks.net.addresses import Preference, UsableAddress, list_entries, read_attribute
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
 from mingle_hooks.rendezvous.fingerprint import (
     FingerprintRequest,
@@ -35,7 +35,6 @@ from mingle_hooks.rendezvous.fingerprint import (
 from mingle_hooks.rendezvous.wire import Body
 
 _MIB = 1 << 20
-_LOOPBACK = ("127.", "::1")
 _NET = "/sys/class/net"
 _LONGEST = 300
 SHM = "/dev/shm"  # noqa: S108 - that of all programs, as the next
@@ -44,42 +43,36 @@ _SCRATCH = (SHM, "/tmp")  # noqa: S108
 # The network and the software.
 
 
-def reachable_addresses(prefer: Sequence[Preference]) -> tuple[tuple[Address, ...], tuple[tuple[str, str], ...], str]:
-    """Return the addresses that others may use, those for guests alone, and what is wrong if there are none."""
-    found = addresses.interfaces()
-    guests = tuple(
-        (interface.name, str(address.ip))
-        for interface in found
-        for address in interface.addresses
-        if interface.kind == "virtual" and not address.is_link_local
-    )[:MOST_ADDRESSES]
+class OwnNetwork(NamedTuple):
+    """The addresses that others may use, those for guests alone, all but loopback's; and what is wrong, if anything."""
+
+    addresses: tuple[Address, ...] = ()
+    guests: tuple[tuple[str, str], ...] = ()
+    every: tuple[str, ...] = ()
+    trouble: str = ""
+
+
+def own_network(prefer: Sequence[Preference]) -> OwnNetwork:
+    """Return what the kernel tells of this host's interfaces, as far as it does."""
+    found = OwnNetwork()
     try:
-        chosen = addresses.usable(found, prefer=prefer)
+        interfaces = addresses.interfaces()
+        ends = [(interface, address) for interface in interfaces for address in interface.addresses]
+        guests = [(its.name, str(end.ip)) for its, end in ends if its.kind == "virtual" and not end.is_link_local]
+        every = [str(end.ip) for _, end in ends if not end.ip.is_loopback]
+        found = OwnNetwork(guests=tuple(guests[:MOST_ADDRESSES]), every=tuple(every[:MOST_OF_HOST]))
+        chosen = addresses.usable(interfaces, prefer=prefer)[:MOST_ADDRESSES]
     except NetworkError as wrong:
-        return (), guests, f"expected {wrong.expected}, saw {wrong.seen}"
-    return tuple(_address(end) for end in chosen[:MOST_ADDRESSES]), guests, ""
+        return found._replace(trouble=f"expected {wrong.expected}, saw {wrong.seen}")
+    return found._replace(addresses=tuple(map(_address, chosen)))
 
 
 def _address(end: UsableAddress) -> Address:
-    name, mtu = end.interface.name, read_attribute(f"{_NET}/{end.interface.name}/mtu")
-    kind = "bridge" if os.path.isdir(f"{_NET}/{name}/bridge") else end.interface.kind
+    name, folder = end.interface.name, f"{_NET}/{end.interface.name}"
+    mtu, mac = read_attribute(f"{folder}/mtu"), printable(read_attribute(f"{folder}/address"), _LONGEST)
+    kind = "bridge" if os.path.isdir(f"{folder}/bridge") else end.interface.kind
     mtu_bytes = int(mtu) if mtu.isdecimal() else None
-    found = Address(name, kind, end.host, end.address.network.prefixlen, mtu_bytes, end.interface.speed_mbps, 0)
-    return found._replace(mac=printable(read_attribute(f"{_NET}/{name}/address"), _LONGEST))
-
-
-def ephemeral_ports() -> tuple[int, int]:
-    """Return the first and the last port of those that the kernel gives to programs which ask for any."""
-    low, *high = read_attribute("/proc/sys/net/ipv4/ip_local_port_range").split() or ("32768", "60999")
-    return int(low), int(*high)
-
-
-def all_addresses() -> list[str]:
-    """Return all addresses of this host except loopback; none if the kernel does not list them."""
-    try:
-        return [end.address for end in list_addresses() if not end.address.startswith(_LOOPBACK)][:MOST_OF_HOST]
-    except NetworkError:
-        return []
+    return Address(name, kind, end.host, end.address.network.prefixlen, mtu_bytes, end.interface.speed_mbps, 0, 0, mac)
 
 
 def own_facts(environ: Mapping[str, str]) -> Body:

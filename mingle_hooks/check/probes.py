@@ -16,7 +16,7 @@ from mingle_hooks.check import facts, report
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLookups
 from mingle_hooks.check.report import LATE, NO_ECHO, Address, Measured, Peer, ProbeOrder, SendOrder
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
-from mingle_hooks.net.addresses import DEFAULT_RANGE, RESET_ON_CLOSE, Preference, bound, candidates
+from mingle_hooks.net.addresses import RESET_ON_CLOSE, Preference, bound, candidates, ephemeral_range
 from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
@@ -611,8 +611,6 @@ def _is_free(family: int, port: int) -> bool:
 
 # The probe itself.
 
-Reachable = Callable[[Any], tuple[tuple[Address, ...], tuple[tuple[str, str], ...], str]]
-
 # When multicast is sent after the order, in seconds: one datagram may be lost.
 _MULTICAST_S = (0.0, 0.1, 0.25)
 # Seconds to wait, once all have been sent, for datagrams on their way, before they are counted.
@@ -626,10 +624,8 @@ _STDERR = 2
 class Probe:
     """Runs until `is_over`; `was_dismissed`: the check told it to exit."""
 
-    def __init__(
-        self, loop: Loop, task: Task, environ: Mapping[str, str], reachable: Reachable = facts.reachable_addresses
-    ) -> None:
-        self._loop, self._reachable = loop, reachable
+    def __init__(self, loop: Loop, task: Task, environ: Mapping[str, str]) -> None:
+        self._loop = loop
         self.is_over = self.was_dismissed = False
         self._secret = Secret(task.key)
         self._link: Link | None = None
@@ -658,32 +654,26 @@ class Probe:
     # --- Facts.
 
     def _open_network(self, environ: Mapping[str, str]) -> Multicast:
-        preferred = environ.get(report.IFACE, "")
-        prefer: Sequence[Any] = ()
-        try:
-            prefer = networks(preferred) if preferred else ()
-            chosen, guests, trouble = self._reachable(prefer)
-        except MingleError as wrong:
-            chosen, guests, trouble = (), (), f"expected {wrong.expected}, saw {wrong.seen}"
-        opened = [self._open(address, environ.get(report.PORTS, "")) for address in chosen]
-        if trouble:
-            self._faults.append(printable(trouble, _LONGEST))
+        wanted, ports = environ.get(report.IFACE), parse_ports(environ[report.PORTS])
+        prefer: Sequence[Any] = networks(wanted) if wanted else ()
+        own = facts.own_network(prefer)
         self._body = {
             **facts.own_facts(environ),
-            "addresses": [address._asdict() for address in opened],
-            "guests": guests,
-            "every": facts.all_addresses(),
+            "addresses": [self._open(address, ports)._asdict() for address in own.addresses],
+            "guests": own.guests,
+            "every": own.every,
         }
+        if own.trouble:
+            self._faults.append(printable(own.trouble, _LONGEST))
         return Multicast(self._loop, self._secret, prefer)
 
-    def _open(self, address: Address, wanted: str) -> Address:
+    def _open(self, address: Address, ports: range) -> Address:
         """Return an address with the ports that are now open there: one of the range, and one as the kernel chooses."""
-        port = self._open_port(address.address, parse_ports(wanted) if wanted else DEFAULT_RANGE)
+        port = self._open_port(address.address, ports)
         if not port:
             self._faults.append(f"no port of the range is free on {address.address}")
             return address
-        low, high = facts.ephemeral_ports()
-        return address._replace(port=port, free_port=self._open_port(address.address, range(low, high + 1)))
+        return address._replace(port=port, free_port=self._open_port(address.address, ephemeral_range()))
 
     def _open_port(self, address: str, ports: range) -> int:
         """Return the port that is now open for TCP and UDP; 0 if none is free."""

@@ -7,10 +7,9 @@ import resource
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
 from unittest import mock
 
-from mingle_hooks.check import report
+from mingle_hooks.check import facts, report
 from mingle_hooks.check.probes import Probe
 from mingle_hooks.check.report import PROBE, Address, Report
 from mingle_hooks.check.session import CheckRequest, Session
@@ -22,11 +21,6 @@ from mingle_hooks.run.messages import KEY
 from mingle_hooks.settings import load
 
 FILES_OF_A_HOST, LONGEST_US = 48, 120_000_000
-
-
-def only_address(its: Address, _prefer: object) -> tuple[tuple[Address, ...], tuple[tuple[str, str], ...], str]:
-    """Return what a host reports that has one address."""
-    return (its,), (), ""
 
 
 class Clock:
@@ -48,17 +42,12 @@ class Simulated(Session):
         """Begin a probe for each host, the second one with a clock of its own."""
         where = (("127.0.0.1", self._launching.sockets.port),)
         self.probes = []
+        env = {"MINGLE_IFACE": "lo", "MINGLE_PORT_RANGE": "20000-24999", "TMPDIR": facts.SHM}  # no disk
         for name in self._names:
+            own = facts.OwnNetwork((Address("lo", "ethernet", name, 16, 9000, None, 0),))
             task = Task(bytes.fromhex(self._launching.environ[KEY]), where, name, 0)
-            its = Address("lo", "ethernet", name, 16, 9000, None, 0)
-            self.probes.append(
-                Probe(
-                    self._loop,
-                    task,
-                    {"MINGLE_IFACE": "lo", "TMPDIR": "/dev/shm"},  # noqa: S108 - no disk, which would be read in a child
-                    partial(only_address, its),
-                )
-            )
+            with mock.patch.object(facts, "own_network", return_value=own):
+                self.probes.append(Probe(self._loop, task, env))
         send = self.probes[1]._answer
         self.probes[1]._answer = lambda body: send(  # type: ignore[method-assign]
             {name: value + 5000 if name == "time_ms" else value for name, value in body.items()}

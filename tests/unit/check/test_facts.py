@@ -29,30 +29,44 @@ from mingle_hooks.rendezvous.connection import Loop
 PORTS = "sys/class/infiniband/mlx5_0/ports"
 
 
+def tree(root: Path, **files: str | bytes) -> str:
+    """Make files by path, and return the root."""
+    for path, text in files.items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(root)
+
+
 def test_what_a_host_has_and_has_counted(tmp_path: Path) -> None:
     """The most errors of a port count; where nothing can be read there is nothing to compare."""
-    files = {
-        f"{PORTS}/1/counters/symbol_error": "7\n",
-        f"{PORTS}/2/counters/symbol_error": "9\n",
-        f"{PORTS}/1/state": "",
-    }
-    for path, text in {**files, "proc/meminfo": "MemTotal:       2113420340 kB\nMemFree: 1 kB\n"}.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    assert dict(facts.own_amounts(str(tmp_path))) == {"cores": os.cpu_count(), "MiB of memory": 2063887}
-    assert facts.rdma_errors(str(tmp_path)) == [("symbol errors", 9)]
-    (took,) = facts.write_time(str(tmp_path))
+    files = {f"{PORTS}/1/counters/symbol_error": "7\n", f"{PORTS}/2/counters/symbol_error": "9\n"}
+    root = tree(tmp_path, **files, **{"proc/meminfo": "MemTotal:       2113420340 kB\nMemFree: 1 kB\n"})
+    assert dict(facts.own_amounts(root)) == {"cores": os.cpu_count(), "MiB of memory": 2063887}
+    assert facts.rdma_errors(root) == [("symbol errors", 9)]
+    (took,) = facts.write_time(root)
     assert (took[0], list(tmp_path.glob("*.tmp"))) == ("ms to write 1 MiB of scratch", [])
     empty = str(tmp_path / "none")
     assert (len(facts.own_amounts(empty)), facts.rdma_errors(empty), facts.write_time(empty)) == (1, [], [])
 
 
-def test_space_without_a_free_inode_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system that has no inodes has space all the same, and scratch that is read-only has none."""
-    for inodes, free, flags, expected in ((5, 1, 0, 2), (5, 0, 0, 0), (0, 0, 0, 2), (5, 1, os.ST_RDONLY, 0)):
-        found = SimpleNamespace(f_bavail=2, f_frsize=1 << 20, f_blocks=10, f_files=inodes, f_favail=free, f_flag=flags)
-        monkeypatch.setattr(os, "statvfs", lambda _path, found=found: found)
-        assert facts.space_of(facts.SHM) == [expected, 10]
+@pytest.mark.parametrize(
+    ("path", "inodes", "favail", "flags", "free_mb"),
+    [
+        (facts.SHM, 5, 1, 0, 2),
+        (facts.SHM, 5, 0, 0, 0),
+        (facts.SHM, 0, 0, 0, 2),  # a file system that has no inodes
+        (facts.SHM, 5, 1, os.ST_RDONLY, 0),
+        ("/home", 0, 0, os.ST_RDONLY, 2),  # which may be by intent
+    ],
+)
+def test_how_much_space_is_free(
+    monkeypatch: pytest.MonkeyPatch, path: str, inodes: int, favail: int, flags: int, free_mb: int
+) -> None:
+    """There is none without an inode, nor in scratch that is read-only."""
+    found = SimpleNamespace(f_bavail=2, f_frsize=1 << 20, f_blocks=10, f_files=inodes, f_favail=favail, f_flag=flags)
+    monkeypatch.setattr(os, "statvfs", lambda _path: found)
+    assert facts.space_of(path) == [free_mb, 10]
 
 
 @pytest.mark.parametrize(
@@ -82,44 +96,27 @@ def test_a_deadline_counts_the_time_in_which_the_process_ran(
     assert (deadline.is_over, deadline.has_lasted, deadline.late_s) == (is_over, has_lasted, pytest.approx(late_s))
 
 
-def test_a_question_that_hangs_is_left_behind() -> None:
-    """And one that fails is no answer."""
-    with Loop() as loop:
-        answers: list[object] = []
-        before = set(children())
-        ChildCall(loop, lambda: {"free": 1}, PATIENCE_S, answers.append)
-        until(loop, lambda: answers)
-        ChildCall(loop, lambda: time.sleep(3 * PATIENCE_S), 0.05, answers.append)
-        until(loop, lambda: len(answers) == 2)
-        ChildCall(loop, object, PATIENCE_S, answers.append)
-        until(loop, lambda: len(answers) == 3)
-        assert answers == [{"free": 1}, None, None]
-        until(loop, lambda: set(children()) <= before)
-
-
-def test_a_driver_that_hangs_is_compared_with_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may only start slowly on all hosts; what else is known of the GPUs is kept."""
-    monkeypatch.setattr(facts, "_DEVICE_LIMIT_S", 0.5)  # time enough to look at the rest
-    monkeypatch.setattr(facts, "has_gpu", lambda: True)
-    monkeypatch.setattr(facts, "gpu_state", lambda: (["process 9 (a) of b has kfd open", "GPU 0: Xid 79"], {}))
-    monkeypatch.setattr(facts, "nvml_state", lambda _environ: time.sleep(3 * PATIENCE_S))
-    before = set(children())
-    with Loop() as loop:
-        known = facts.DeviceFacts(loop, {}, lambda: None)
-        until(loop, lambda: known.is_known and set(children()) <= before)
-    assert (known.faults, known.parts) == (
-        ["process 9 (a) of b has kfd open", "GPU 0: Xid 79"],
-        facts.NVML_IS_SILENT[1],
-    )
+def test_a_call_in_a_child_that_hangs_or_fails_has_no_result() -> None:
+    """A long result is taken whole, even if the host stood still for up to ten times the limit."""
+    clock, results, before = Clock(), [], set(children())
+    with Loop(clock) as loop:
+        for count, (function, limit_s) in enumerate(
+            ((lambda: time.sleep(3 * PATIENCE_S), 0.05), (object, PATIENCE_S)), 1
+        ):
+            ChildCall(loop, function, limit_s, results.append)
+            until(loop, lambda count=count: len(results) == count)
+        ChildCall(loop, lambda: [time.sleep(0.05), "x" * 200_000], 5.0, results.append)
+        clock.ahead += 30
+        until(loop, lambda: len(results) == 3 and set(children()) <= before)
+    assert results == [None, None, [None, "x" * 200_000]]
 
 
 def test_the_addresses_of_a_host_and_those_for_its_guests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With what the kernel says of their interfaces, or why there are none."""
-    for path, text in {"e0/mtu": "9000\n", "e0/address": "02:00\n", "e0/bridge/x": "", "e1/mtu": "-"}.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
+    tree(tmp_path, **{"e0/mtu": "9000\n", "e0/address": "02:00\n", "e0/bridge/x": "", "e1/mtu": "-"})
     ends = {"e0": ("10.0.0.1/24",), "e1": ("10.0.1.1/8",), "docker0": ("172.17.0.1/16", "169.254.0.1/16")}
-    kinds: dict[str, Any] = {"docker0": "virtual"}
+    ends["lo"] = ("127.0.0.1/8", "::1/128")
+    kinds: dict[str, Any] = {"docker0": "virtual", "lo": "loopback"}
     found = [
         Interface(name, 2, kinds.get(name, "ethernet"), 1000, up=True, addresses=tuple(map(ip_interface, its)))
         for name, its in ends.items()
@@ -128,23 +125,13 @@ def test_the_addresses_of_a_host_and_those_for_its_guests(monkeypatch: pytest.Mo
     monkeypatch.setattr(facts.addresses, "interfaces", lambda: found)
     one = Address("e0", "bridge", "10.0.0.1", 24, 9000, 1000, 0, mac="02:00")
     two = Address("e1", "ethernet", "10.0.1.1", 8, None, 1000, 0)
-    guests = (("docker0", "172.17.0.1"),)
-    assert facts.reachable_addresses(()) == ((one, two), guests, "")
+    guests, every = (("docker0", "172.17.0.1"),), ("10.0.0.1", "10.0.1.1", "172.17.0.1", "169.254.0.1")
+    assert facts.own_network(()) == ((one, two), guests, every, "")
     del found[:2]
-    none = facts.reachable_addresses(())
-    assert (none[:2], none[2].startswith("expected ")) == (((), guests), True)
-
-
-def test_what_the_kernel_says_of_ports_and_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or does not say."""
-    for text, expected in (("1024\t65535", (1024, 65_535)), ("", (32_768, 60_999))):
-        monkeypatch.setattr(facts, "read_attribute", lambda _path, text=text: text)
-        assert facts.ephemeral_ports() == expected
-    listed = [SimpleNamespace(address=ip) for ip in ("127.0.0.1", "10.0.0.1", "::1", "fd00::1")]
-    monkeypatch.setattr(facts, "list_addresses", lambda: listed)
-    assert facts.all_addresses() == ["10.0.0.1", "fd00::1"]
-    monkeypatch.setattr(facts, "list_addresses", lambda: raised(NetworkError("a", "b", "c")))
-    assert facts.all_addresses() == []
+    none = facts.own_network(())
+    assert (none[:3], none.trouble.startswith("expected ")) == (((), guests, every[2:]), True)
+    monkeypatch.setattr(facts.addresses, "interfaces", lambda: raised(NetworkError("a", "b", "c")))
+    assert facts.own_network(()) == ((), (), (), "expected a, saw b")
     monkeypatch.setattr("socket.gethostname", lambda: "h" * 300)
     assert facts.own_facts({})["hostname"] == "h" * 252 + "…"
 
@@ -154,14 +141,11 @@ def raised(error: Exception) -> Any:
 
 
 def test_which_directories_need_space(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each once, and no file system that is as it is; a home may be read-only by intent."""
+    """Each is there once; a relative one and the root of all are none."""
     monkeypatch.chdir(tmp_path)
     for home, places in (("/", ()), ("home", ()), ("/home//a", ("/home/a",))):
         assert facts.space_places({"TMPDIR": "/tmp/", "HOME": home}) == ("/dev/shm", "/tmp", *places, str(tmp_path))  # noqa: S108
     assert facts.space_of(str(tmp_path / "none")) == []
-    found = SimpleNamespace(f_bavail=2, f_frsize=1 << 20, f_blocks=10, f_files=0, f_favail=0, f_flag=os.ST_RDONLY)
-    monkeypatch.setattr(os, "statvfs", lambda _path: found)
-    assert facts.space_of("/home") == [2, 10]
 
 
 def test_names_are_looked_up_four_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,16 +171,6 @@ def test_names_are_looked_up_four_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
         begun[name](name, [])
     assert (names.is_done, [*begun], closed) == (True, [*"abcde"], [*"acde"])
     assert (facts.NameLookups(loop, ("none", "f")).is_done, "f" in begun) == (True, False)
-
-
-def test_a_long_answer_of_a_host_that_stood_still_is_taken() -> None:
-    """It may take ten times as long by the clock."""
-    clock, answers, before = Clock(), [], set(children())
-    with Loop(clock) as loop:
-        ChildCall(loop, lambda: [time.sleep(0.05), "x" * 200_000], 5.0, answers.append)
-        clock.ahead += 30
-        until(loop, lambda: answers and set(children()) <= before)
-    assert answers == [[None, "x" * 200_000]]
 
 
 @pytest.mark.parametrize("is_silent", [False, True])
@@ -252,28 +226,24 @@ ME = facts._owner("/proc/self")  # a user of a container may have no name
 CARD = "sys/bus/pci/devices/0000:17:00.0"
 
 
-def tree(root: Path, **files: str | bytes) -> str:
-    """Make files by path, and return the root."""
-    for path, text in {f"{CARD}/vendor": "0x10de\n", f"{CARD}/class": "0x030200\n", **files}.items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return str(root)
+def gpu_tree(root: Path, **files: str | bytes) -> str:
+    """Make a GPU, and files by path; return the root."""
+    return tree(root, **{f"{CARD}/vendor": "0x10de\n", f"{CARD}/class": "0x030200\n", **files})
 
 
 def test_a_healthy_gpu_has_no_faults(tmp_path: Path) -> None:
     """Nor does a host without any."""
-    root = tree(tmp_path, **{f"{CARD}/config": b"\xde\x10\x30\x23", f"{CARD}/aer_dev_fatal": "TOTAL_ERR_FATAL 0\n"})
+    root = gpu_tree(tmp_path, **{f"{CARD}/config": b"\xde\x10\x30\x23", f"{CARD}/aer_dev_fatal": "TOTAL_ERR_FATAL 0\n"})
     assert (facts.has_gpu(root), facts.gpu_state(root)) == (True, ([], {}))
     assert (facts.has_gpu(str(tmp_path / "none")), facts.gpu_state(str(tmp_path / "none"))) == (False, ([], {}))
     for name, text in (("vendor", "0x8086\n"), ("class", "0x040300\n")):  # another's, and a GPU's sound
-        assert not facts.has_gpu(tree(tmp_path / name, **{f"{CARD}/{name}": text}))
+        assert not facts.has_gpu(gpu_tree(tmp_path / name, **{f"{CARD}/{name}": text}))
 
 
 def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:
     """Off the bus, errors of PCIe and of memory, the last Xid, and who else has it open."""
     other = "sys/bus/pci/devices/0000:18:00.0"
-    root = tree(
+    root = gpu_tree(
         tmp_path,
         **{
             f"{CARD}/config": b"\xff\xff\xff\xff",
@@ -325,7 +295,7 @@ def test_the_link_of_a_gpu_is_as_wide_as_now_and_as_fast_as_its_slot(
 ) -> None:
     """AMD's too; the speed now says nothing, as an idle GPU lowers it."""
     files = {"vendor": "0x1002\n", "current_link_width": width, "max_link_speed": card, "../max_link_speed": slot}
-    root = tree(tmp_path, **{f"{CARD}/{name}": text for name, text in files.items()})
+    root = gpu_tree(tmp_path, **{f"{CARD}/{name}": text for name, text in files.items()})
     assert facts.gpu_state(root) == ([], {"gpus.PCIe": link} if link else {})
 
 
@@ -402,14 +372,14 @@ def test_another_jobs_gpus_do_not_count(driver: Callable[..., None], mask: str, 
 
 def test_processes_of_others_on_a_gpu_are_named(driver: Callable[..., None], tmp_path: Path) -> None:
     """By NVML, which lists those of all users; services are left out."""
-    root = tree(tmp_path, **{"proc/9900002/comm": "train\n", "proc/9900003/comm": "nvidia-cuda-mps-server\n"})
+    root = gpu_tree(tmp_path, **{"proc/9900002/comm": "train\n", "proc/9900003/comm": "nvidia-cuda-mps-server\n"})
     driver(ComputeRunningProcesses=[9900002, 9900003, 9900004])
     assert facts.nvml_state({}, root)[0] == [f"process 9900002 (train) of {ME} has nvidia1 open"]
 
 
 def test_the_link_is_taken_from_files_where_they_have_it(driver: Callable[..., None], tmp_path: Path) -> None:
     files = {"current_link_width": "8", "max_link_speed": "16.0 GT/s PCIe"}
-    root = tree(tmp_path, **{f"{CARD}/{name}": text for name, text in files.items()})
+    root = gpu_tree(tmp_path, **{f"{CARD}/{name}": text for name, text in files.items()})
     driver()
     rest = {name: part for name, part in SOUND.items() if name != "gpus.PCIe"}
     assert facts.nvml_state({}, root) == ([], {"gpus.NVML": "ok", "gpus": "4", **rest})
@@ -442,17 +412,13 @@ def test_the_last_xid_of_each_gpu_counts(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize(("value", "faults"), [(12, []), (9, []), (18, ["NVML does not start: error 18"])])
-def test_nothing_is_known_without_library_or_driver(
-    driver: Callable[..., None], tmp_path: Path, value: int, faults: list[str]
+def test_nothing_is_known_without_library_driver_or_package(
+    driver: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: int, faults: list[str]
 ) -> None:
-    """That the two do not fit each other is a fault, as of a node that was not restarted after an update."""
+    """That library and driver do not fit is a fault, as of a node that was not restarted after an update."""
     driver()
     (tmp_path / "init").write_text(str(value))
     assert facts.nvml_state({}) == (faults, {})
-
-
-def test_nothing_is_known_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is optional."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert facts.nvml_state({}) == ([], {})
 
