@@ -13,16 +13,7 @@ import pytest
 from support.gathering import PATIENCE_S, until
 
 from mingle_hooks.check import probes
-from mingle_hooks.check.probes import (
-    Call,
-    Datagrams,
-    Multicast,
-    Packet,
-    ProbeRun,
-    ProbeServer,
-    Transfer,
-    pack_packet,
-)
+from mingle_hooks.check.probes import Call, Datagrams, Multicast, Packet, ProbeRun, ProbeServer, Transfer, pack_packet
 from mingle_hooks.check.report import Measured, Peer, ProbeOrder
 from mingle_hooks.net.addresses import Preference, candidates
 from mingle_hooks.rendezvous.connection import Loop
@@ -67,16 +58,17 @@ def opened(part: Datagrams | ProbeServer) -> int:
 
 
 def test_only_what_is_signed_for_this_host_is_answered(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
-    """Another key, another host's number, noise and a size that is not its own get nothing."""
+    """Another key, another host's number, noise, and a datagram that is too short get no answer."""
     probe, port = datagrams(3)
     ping, size = Packet(probes.PING, 1, 3, 0, 5, 77), Packet(probes.SIZE, 1, 3, 0, 1500)
+    right = pack_packet(SECRET, ping), pack_packet(SECRET, size) + bytes(1500 - 28 - 31)
     for data in (
         pack_packet(ANOTHER, ping),
         pack_packet(SECRET, ping._replace(to=2)),
-        pack_packet(SECRET, size) + bytes(9),
+        right[0][:-1],
+        right[1][:-1],
         b"MCHK" + bytes(40),
-        pack_packet(SECRET, ping),
-        pack_packet(SECRET, size) + bytes(probes.padding(HERE, 1500)),
+        *right,
     ):
         caller.sendto(data, (HERE, port))
     until(loop, lambda: probe.heard() == [[1, 0, 1]])
@@ -86,14 +78,9 @@ def test_only_what_is_signed_for_this_host_is_answered(loop: Loop, datagrams: Ma
     with pytest.raises(BlockingIOError):
         caller.recv(4096)
     assert answers == [Packet(probes.ECHO, 3, 1, 0, 5, 77), Packet(probes.SIZED, 3, 1, 0, 1500)]
-
-
-def test_one_datagram_that_comes_twice_counts_once(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
-    """So that a copy does not make up for a loss."""
-    probe, port = datagrams(0)
-    for value in (0, 0, 1):
-        caller.sendto(pack_packet(SECRET, Packet(probes.PING, 1, 0, 2, value)), (HERE, port))
-    until(loop, lambda: probe.heard() == [[1, 2, 2]])
+    assert [probes.padding(*its) for its in ((HERE, 1500), ("fd00::1", 1500), (HERE, 40))] == [1441, 1421, 0]
+    options = [probe._sockets[HERE].getsockopt(socket.IPPROTO_IP, name) for name in (10, 11)]
+    assert options == [2, 1], "nothing is fragmented, and the kernel tells of errors (linux/in.h)"
 
 
 @pytest.mark.parametrize(
@@ -143,25 +130,6 @@ def test_an_error_of_a_datagram_is_read_once(loop: Loop, datagrams: Make, caller
         assert probe.send(HERE, (HERE, port), Packet(probes.NOTE, 0, 1, value=value))
     until(loop, lambda: other.heard() == [[0, 0, 3]])
     until(loop, lambda: not loop.poller.ready(0.0))
-
-
-def test_a_call_recognises_the_host_that_answers(loop: Loop) -> None:
-    """The host that is meant, another one of the check, a stranger, or none."""
-    with closing(ProbeServer(loop, SECRET)) as server:
-        server.number = 3
-        port = opened(server)
-        ends: list[str] = []
-        for secret, number, end in (
-            (SECRET, 3, ""),
-            (SECRET, 4, probes.OTHER),
-            (ANOTHER, 3, probes.OTHER),
-            (SECRET, 3, "Connection refused"),
-        ):
-            if end == "Connection refused":
-                server.shut()
-            Call(loop, secret, number, (HERE, port), ends.append)
-            until(loop, lambda: ends)
-            assert ends.pop() == end
 
 
 def test_multicast_passes_over_a_port_that_another_program_has(loop: Loop, caller: socket.socket) -> None:
@@ -236,22 +204,6 @@ def test_what_the_kernel_does_not_take_is_sent_again(has_room_at: float) -> None
     assert (found.closed in ("", probes.LATE)) == (count == 0)
 
 
-def test_a_connection_that_is_not_answered_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one packet or two may be lost; the first that is answered counts."""
-    kernel, began, ends = Kernel(0.0), [], []
-
-    def call(_loop: object, _secret: object, _number: int, _where: object, on_end: Callable[[str], None]) -> Any:
-        began.append(round(kernel.now, 1))
-        ends.append(on_end)
-        if len(ends) == 2:
-            on_end("")
-        return SimpleNamespace(read=lambda: None, end=on_end)
-
-    monkeypatch.setattr(probes, "Call", call)
-    assert met(kernel, 3.0).closed == ""
-    assert began == [0.0, 0.3]
-
-
 @pytest.mark.parametrize(("late_s", "again_s"), [(0.0, 0.1), (0.5, 0.5), (None, 0.5)])
 def test_where_answers_are_late_nothing_is_sent_again_soon(late_s: float | None, again_s: float) -> None:
     """A host is busy then, or all are: each datagram more would make them later. All of it is sent in the end."""
@@ -298,39 +250,13 @@ def test_of_many_ways_the_last_datagram_and_some_before_are_answered(count: int,
     assert [kind for kind in kernel.kinds if kind != probes.SIZE] == kinds
 
 
-def test_a_datagram_is_as_long_as_its_packet_should_be() -> None:
-    data = pack_packet(SECRET, Packet(probes.PING, 1, 3))
-    found = [probes.unpack_packet(*its) for its in ((SECRET, data), (SECRET, data[:-1]), (ANOTHER, data))]
-    assert (len(data), found) == (31, [Packet(1, 1, 3, 0, 0, 0), None, None])
-    assert [probes.padding(*its) for its in ((HERE, 1500), ("fd00::1", 1500), (HERE, 40))] == [1441, 1421, 0]
-
-
-def test_no_datagram_is_fragmented_and_errors_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the options of linux/in.h and linux/in6.h."""
-    made: list[tuple[Any, ...]] = []
-
-    def make(family: int, _kind: int) -> Any:
-        def option(*its: int) -> None:
-            made.append((family, *its))
-
-        return SimpleNamespace(settimeout=id, setsockopt=option, bind=made.append)
-
-    monkeypatch.setattr(socket, "socket", make)
-    probe = Datagrams(SimpleNamespace(watch=lambda *_: None), SECRET)  # type: ignore[arg-type]
-    assert (probe.open("10.0.0.1", 5), probe.open("fd00::1", 6)) == (True, True)
-    buffer = socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20
-    four, six = ((family, *buffer) for family in (socket.AF_INET, socket.AF_INET6))
-    assert made[:4] == [four, (four[0], 0, 10, 2), (four[0], 0, 11, 1), ("10.0.0.1", 5)]
-    assert made[4:] == [six, (six[0], 41, 23, 2), (six[0], 41, 25, 1), ("fd00::1", 6)]
-
-
 def test_a_second_port_of_an_address_only_receives(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
     """What is sent has the first one's; only answers to what this host sent are handed on."""
     probe, port = datagrams(0)
     second, back = opened(probe), []
     probe.on_back = back.append
     assert not probe.open(HERE, port)
-    notes = [Packet(probes.NOTE, 1, 0, 0, value) for value in (1, 1023, 1024)]
+    notes = [Packet(probes.NOTE, 1, 0, 0, value) for value in (1, 1, 1023, 1024)]
     answers = [Packet(kind, 1, 0) for kind in (probes.ECHO, probes.SIZED)]
     for packet in (*notes, *answers, Packet(probes.HERE, 1, 0)):
         caller.sendto(pack_packet(SECRET, packet), (HERE, second))
@@ -374,7 +300,8 @@ def test_a_caller_is_greeted_and_told_how_much_has_arrived(loop: Loop, monkeypat
         ([HELLO[:9], HELLO[9:] + b"more"], ""),
         ([HELLO[:9], b""], "it closed the connection"),
         ([pack_packet(SECRET, Packet(probes.NOTE, 3, 0))], probes.OTHER),
-        ([bytes(40)], probes.OTHER),
+        ([pack_packet(SECRET, Packet(probes.HERE, 4, 0))], probes.OTHER),
+        ([pack_packet(ANOTHER, Packet(probes.HERE, 3, 0))], probes.OTHER),
         ([], "over"),
     ],
 )

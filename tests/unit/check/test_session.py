@@ -23,7 +23,7 @@ from mingle_hooks.rendezvous.wire import Body, Secret, WireError, body_of
 from mingle_hooks.run import starters
 from mingle_hooks.run.launching import Sockets
 from mingle_hooks.run.messages import JOIN, Join, Leave, Welcome
-from mingle_hooks.run.request import Options, Request
+from mingle_hooks.run.start import Options, Request
 from mingle_hooks.run.starters import Allocation
 from mingle_hooks.settings import load
 
