@@ -277,7 +277,7 @@ class _Reader:
             return found.end()
         if part.function and (found := _FUNCTION.match(self.text, at)):  # function NAME ()
             return found.end()
-        is_loop = [word.text for word in part.words] == ["for"]
+        is_loop = len(part.words) == 1 and part.words[0].text == "for"
         if (is_loop or not part.words) and self.text.startswith("((", at) and not self.is_literal:
             end = self._arithmetic(at + 2, 2)
             self._take(self.source.part(at, end), at, end)
