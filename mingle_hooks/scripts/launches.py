@@ -144,6 +144,10 @@ class Arg(NamedTuple):
     early: frozenset[int]
 
 
+Args = tuple[Arg, ...]
+Chain = tuple[str, ...]
+
+
 class Launch(NamedTuple):
     """A program that trains, what starts it, and where.
 
@@ -153,12 +157,12 @@ class Launch(NamedTuple):
     """
 
     program: str
-    args: tuple[Arg, ...]  # those after the program
-    head: tuple[Arg, ...]  # the program's own words, such as python -m torch.distributed.run
+    args: Args  # those after the program
+    head: Args  # the program's own words, such as python -m torch.distributed.run
     command: Command
     place: Place
-    chain: tuple[str, ...]
-    step: tuple[Arg, ...]
+    chain: Chain
+    step: Args
     outer: Command  # what stands in the script itself
     loop: int | None  # where the loop begins that starts it on each host
 
@@ -210,51 +214,21 @@ class Launch(NamedTuple):
         return len(self.args)
 
 
-class Job(NamedTuple):
-    """A job script as it was read."""
-
-    text: str
-    lines: Lines
-    requested: Requested
-    script: shell.Script
-    commands: tuple[Command, ...]  # all of them, nested ones too
-    places: dict[int, Place]  # of commands, by their id()
-    assignments: dict[str, list[Assignment]]
-    launches: tuple[Launch, ...]
-    steps: tuple[Command, ...]  # those that start something on nodes, with srun and its like
-    is_several: bool
-    conditions: tuple[tuple[int, int], ...]  # where `if` and `case` begin and end, in order and apart
-    referred: frozenset[str]  # variables that it uses
-    exported: frozenset[str]  # those that a program gets
-    used: frozenset[str]
-
-    def place(self, command: Command) -> Place:
-        """Return where a command runs."""
-        return self.places.get(id(command), "batch")
-
-    def is_conditional(self, position: int) -> bool:
-        """Return whether what stands there may not run."""
-        index = bisect_right(self.conditions, (position, sys.maxsize)) - 1
-        return index >= 0 and position < self.conditions[index][1]
-
-
 _SUBMITS = ("sbatch", "qsub", "bsub")
 _PROGRAMS = STEPS | CONTAINERS | _WRAPPERS | SHELLS | {"mingle"} | {name.split()[0] for name in _LAUNCHERS}
 
 
 def read_jobs(text: str, nodes: int | None = None) -> list[Job]:
     """Return the job script, and those that it writes in here-documents."""
-    source = shell.whole(text)
-    script = shell.read(source)
-    jobs = [_Walk(text, source, script, text, nodes).job()]
-    for command in script.commands:
+    jobs = [Job(text, shell.whole(text), text, nodes)]
+    for command in jobs[0].script.commands:
         for body in (*command.here_documents, *_wrapped(command)):
             if _is_job(command, body):
                 # What the command line of sbatch or qsub requests counts like the first directive.
                 words = ["#SBATCH" if command.name == "sbatch" else "#PBS", *(word.plain for word in command.words[1:])]
                 asked = [" ".join(words)] if command.name in _SUBMITS else []
                 own = "\n".join([*asked, *_DIRECTIVE.findall(body.text)])
-                jobs.append(_Walk(text, body, shell.read(body), own, nodes).job())
+                jobs.append(Job(text, body, own, nodes))
     return jobs
 
 
@@ -272,97 +246,103 @@ def _is_job(command: Command, body: Text) -> bool:
     return command.name in _SUBMITS or bool(_DIRECTIVE.search(body.text))
 
 
-class _Walk:
-    """Follows a script: what it starts, with the values of its variables."""
+class Job:
+    """A job script, and what it starts, with the values of its variables.
 
-    def __init__(self, text: str, source: Text, script: shell.Script, directives: str, nodes: int | None) -> None:
-        self.text, self.source, self.script = text, source, script
+    `commands` has nested ones too, `steps` those that start something on nodes, with srun and its like. `conditions`
+    is where `if` and `case` begin and end, in order and apart. `referred` has the variables that it uses, `exported`
+    those that a program gets.
+    """
+
+    def __init__(self, text: str, source: Text, directives: str, nodes: int | None) -> None:
+        self.text, self.source, self.script = text, source, shell.read(source)
         self.lines = Lines(text)
         self.requested = requested(directives, nodes)
-        # Without directives and steps, a script that reads a task's rank is one that each task runs.
-        is_of_tasks = RANK.search(source.text) and not (self.requested.scheduler or _STARTS.search(source.text))
-        self.place: Place = "step" if is_of_tasks else "batch"
+        self.is_several = self.requested.nodes > 1 or (
+            not self.requested.nodes and _SEVERAL.search(source.text) is not None
+        )
         self.assignments: dict[str, list[Assignment]] = {}
-        self.commands: list[tuple[Command, Place]] = []
+        self.commands: list[Command] = []
         self.launches: list[Launch] = []
         self.steps: list[Command] = []
-        self.words = 0
-        self.functions: dict[str, set[Place]] = {
-            frame.name: set() for command in script.commands for frame in command.frames if frame.kind == "function"
+        # Without directives and steps, a script that reads a task's rank is one that each task runs.
+        is_of_tasks = RANK.search(source.text) and not (self.requested.scheduler or _STARTS.search(source.text))
+        self._place: Place = "step" if is_of_tasks else "batch"
+        self._places: dict[int, Place] = {}  # of commands, by their id()
+        self._words = 0
+        self._functions: dict[str, set[Place]] = {
+            frame.name: set()
+            for command in self.script.commands
+            for frame in command.frames
+            if frame.kind == "function"
         }
-        self.files: dict[str, set[Place]] = {}
-        self.ends = dict(script.ends)
-        self.loops: dict[str, int] = {}  # where the loop begins that calls a function
-        self.starts: dict[str, tuple[Arg, ...]] = {}  # the step that starts a function or a file
+        self._files: dict[str, set[Place]] = {}
+        self._ends = dict(self.script.ends)
+        self._loops: dict[str, int] = {}  # where the loop begins that calls a function
+        self._starts: dict[str, Args] = {}  # the step that starts a function or a file
+        self._follow()
+        self.conditions = self._conditions()
+        self.referred = frozenset(NAMES.findall(source.text))
+        self.exported = frozenset(
+            word.text.partition("=")[0]
+            for command in self.commands
+            if command.words
+            for word in (*command.assignments, *(command.words if command.name in STEPS | EXPORTS else ()))
+        )
+        self.used = self.referred | self.exported
 
-    def job(self) -> Job:
-        """Return what was found."""
+    def place(self, command: Command) -> Place:
+        """Return where a command runs."""
+        return self._places.get(id(command), "batch")
+
+    def is_conditional(self, position: int) -> bool:
+        """Return whether what stands there may not run."""
+        index = bisect_right(self.conditions, (position, sys.maxsize)) - 1
+        return index >= 0 and position < self.conditions[index][1]
+
+    def _follow(self) -> None:
         for command in self.script.commands:
             self._assignments(command)
             for output in command.outputs if command.here_documents else ():
-                self.files.setdefault(basename(output.plain), set())
+                self._files.setdefault(basename(output.plain), set())
         self._uses()
         for command in self.script.commands:
-            for place in sorted(self._places(command)):  # in the same order each time
+            for place in sorted(self._places_of(command)):  # in the same order each time
                 self._command(command, place, command)
-        is_several = self.requested.nodes > 1 or (not self.requested.nodes and bool(_SEVERAL.search(self.source.text)))
-        exported = {
-            word.text.partition("=")[0]
-            for command, _ in self.commands
-            if command.words
-            for word in (*command.assignments, *(command.words if command.name in STEPS | EXPORTS else ()))
-        }
-        referred = frozenset(NAMES.findall(self.source.text))
-        return Job(
-            self.text,
-            self.lines,
-            self.requested,
-            self.script,
-            tuple(command for command, _ in self.commands),
-            {id(command): place for command, place in self.commands},
-            self.assignments,
-            tuple(self.launches),
-            tuple(self.steps),
-            is_several,
-            self._conditions(),
-            referred,
-            frozenset(exported),
-            referred | exported,
-        )
 
-    def _conditions(self) -> tuple[tuple[int, int], ...]:
-        frames = {frame for command, _ in self.commands for frame in command.frames if frame.kind in ("if", "case")}
+    def _conditions(self) -> list[tuple[int, int]]:
+        frames = {frame for command in self.commands for frame in command.frames if frame.kind in ("if", "case")}
         apart: list[tuple[int, int]] = []
-        for start, end in sorted((frame.start, self.ends.get(frame.start, frame.start)) for frame in frames):
+        for start, end in sorted((frame.start, self._ends.get(frame.start, frame.start)) for frame in frames):
             if not apart or start >= apart[-1][1]:
                 apart.append((start, end))
-        return tuple(apart)
+        return apart
 
     def _uses(self) -> None:
         """Find where functions and files that the script writes run: in the batch part or in steps."""
-        for _ in range(2 if self.functions or self.files else 0):
+        for _ in range(2 if self._functions or self._files else 0):
             for command in self.script.commands:
-                places = self._places(command)
+                places = self._places_of(command)
                 args = [_arg(*pair, "batch") for pair in self.expand(command.words)]
                 names = [arg.text for arg in args]
                 step = next((at for at, name in enumerate(names) if basename(name) in STEPS), len(names))
                 spreads = step < len(names)
                 for word in names:
                     for name in set(re.findall(r"[\w.-]+", word)) if spreads else ():
-                        self.functions.get(name, set()).add("step")
-                        self.starts[name] = tuple(args[step : step + 20])
+                        self._functions.get(name, set()).add("step")
+                        self._starts[name] = tuple(args[step : step + 20])
                     base = basename(word).strip("\"'")
-                    if base in self.files and not (command.here_documents or command.name in ("chmod", "rm", "cat")):
-                        self.files[base].update({"step"} if spreads else places)
-                        self.starts[base] = tuple(args[step : step + 20]) if spreads else ()
-                if not spreads and command.name in self.functions:
-                    self.functions[command.name].update(places)
+                    if base in self._files and not (command.here_documents or command.name in ("chmod", "rm", "cat")):
+                        self._files[base].update({"step"} if spreads else places)
+                        self._starts[base] = tuple(args[step : step + 20]) if spreads else ()
+                if not spreads and command.name in self._functions:
+                    self._functions[command.name].update(places)
                     if (loop := self._loop(command)) is not None:
-                        self.loops[command.name] = loop
+                        self._loops[command.name] = loop
 
-    def _places(self, command: Command) -> set[Place]:
+    def _places_of(self, command: Command) -> set[Place]:
         functions = [frame.name for frame in command.frames if frame.kind == "function"]
-        return set(self.functions[functions[-1]]) if functions and functions[-1] in self.functions else {self.place}
+        return set(self._functions[functions[-1]]) if functions and functions[-1] in self._functions else {self._place}
 
     def _assignments(self, command: Command) -> None:
         words = command.words[1:] if command.name in DECLARES or command.name in STEPS else ()
@@ -392,10 +372,10 @@ class _Walk:
     def expand(self, words: Iterable[Text], depth: int = 0) -> Iterator[tuple[Text, Text]]:
         """Yield words with the values of the variables that stand alone in a word, and where each is used."""
         for word in words:
-            self.words += 1
+            self._words += 1
             match = _REFERENCE.fullmatch(word.text)
             values = self.value(match[1] or match[2], word.start) if match and depth < _MOST_EXPANDED else []
-            if not values or self.words > _MOST_WORDS:
+            if not values or self._words > _MOST_WORDS:
                 yield word, word
                 continue
             if word.text.startswith('"') and len(values) == 1 and not values[0].is_array:
@@ -416,7 +396,7 @@ class _Walk:
         return [word for command in commands for word in (*command.assignments, *command.words)]
 
     def _command(self, command: Command, place: Place, outer: Command) -> None:
-        self.commands.append((command, place))
+        self._add(command, place)
         if command.has_frame("substitution"):
             return
         args = [_arg(*pair, place) for pair in self.expand(command.words)]
@@ -432,45 +412,39 @@ class _Walk:
             return
         for output in command.outputs:
             name = basename(output.plain)
-            for used in self.files.get(name, ()):
+            for used in self._files.get(name, ()):
                 self._text(bodies[0], command, used, outer, *self._start(name))
+
+    def _add(self, command: Command, place: Place) -> None:
+        self.commands.append(command)
+        self._places[id(command)] = place
 
     def _loop(self, command: Command) -> int | None:
         """Return where the loop around a command begins, or around the calls of its function."""
         loops = [frame.start for frame in command.frames if frame.kind == "loop"]
         functions = [frame.name for frame in command.frames if frame.kind == "function"]
-        return loops[0] if loops else self.loops.get(functions[-1]) if functions else None
+        return loops[0] if loops else self._loops.get(functions[-1]) if functions else None
 
-    def _start(self, name: str) -> tuple[tuple[str, ...], tuple[Arg, ...]]:
+    def _start(self, name: str) -> tuple[Chain, Args]:
         """Return the chain and the step that start a function or a file."""
-        step = self.starts.get(name, ())
+        step = self._starts.get(name, ())
         return (basename(step[0].text),) if step else (), step
 
-    def _text(
-        self, text: Text, command: Command, place: Place, outer: Command, chain: tuple[str, ...], step: tuple[Arg, ...]
-    ) -> None:
+    def _text(self, text: Text, command: Command, place: Place, outer: Command, chain: Chain, step: Args) -> None:
         """Follow text that a shell runs."""
         if len(command.frames) > shell.MOST_NESTED:
             return
         script = shell.read(text, (*command.frames, Frame("text", "", text.start)))
-        self.ends.update(script.ends)
+        self._ends.update(script.ends)
         for inner in script.commands:
             self._assignments(inner)
         for inner in script.commands:
-            self.commands.append((inner, place))
+            self._add(inner, place)
             if not inner.has_frame("substitution"):
                 args = [_arg(*pair, place) for pair in self.expand(inner.words)]
                 self._chain(args, inner, place, outer, chain, step)
 
-    def _chain(
-        self,
-        args: list[Arg],
-        command: Command,
-        place: Place,
-        outer: Command,
-        chain: tuple[str, ...],
-        step: tuple[Arg, ...],
-    ) -> None:
+    def _chain(self, args: list[Arg], command: Command, place: Place, outer: Command, chain: Chain, step: Args) -> None:
         """Follow the programs that start each other in one command."""
         at = next((at for at, arg in enumerate(args) if not _VALUE.match(arg.text)), len(args))
         while at < len(args):
