@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from mingle_hooks.export.launchers import TABLE, hyphens
 from mingle_hooks.scripts import shell
-from mingle_hooks.scripts.shell import Command, Frame, Lines, Text, unquote
+from mingle_hooks.scripts.shell import Command, Frame, Text, unquote
 
 Place = Literal["batch", "step", "host"]
 
@@ -256,7 +256,7 @@ class Job:
 
     def __init__(self, text: str, source: Text, directives: str, nodes: int | None) -> None:
         self.text, self.source, self.script = text, source, shell.read(source)
-        self.lines = Lines(text)
+        self._line_ends = [match.start() for match in re.finditer("\n", text)]
         self.requested = requested(directives, nodes)
         self.is_several = self.requested.nodes > 1 or (
             not self.requested.nodes and _SEVERAL.search(source.text) is not None
@@ -290,6 +290,10 @@ class Job:
             for word in (*command.assignments, *(command.words if command.name in STEPS | EXPORTS else ()))
         )
         self.used = self.referred | self.exported
+
+    def line(self, position: int) -> int:
+        """Return the line of a position in the file, from 1."""
+        return bisect_right(self._line_ends, position - 1) + 1
 
     def place(self, command: Command) -> Place:
         """Return where a command runs."""

@@ -125,7 +125,7 @@ def _port(job: Job) -> Iterator[Finding]:
     mistake = "this port is the same in all your jobs: two of them on one node collide, or join each other's world"
     remedy = f"leaving it out: {_advice(job)} finds a free one"
     for at in _ports(job):
-        yield Finding(job.lines.line(at), "fixed-port", mistake, remedy)
+        yield Finding(job.line(at), "fixed-port", mistake, remedy)
 
 
 def _ports(job: Job) -> Iterator[int]:
@@ -222,7 +222,7 @@ def _own_address(job: Job) -> Iterator[Finding]:
     alone = "each node takes itself for rank 0, and waits for the others or trains alone"
     remedy = f"leaving it out: {_advice(job)} finds rank 0"
     for text, at, place in _addresses(job):
-        line = job.lines.line(at)
+        line = job.line(at)
         if not job.assignments.keys().isdisjoint({"HOST", "HOSTNAME"}.intersection(NAMES.findall(text))):
             continue
         if (match := _DEFAULT_HOST.match(text)) and match[1] in job.assignments and match[1] not in _ADDRESSES:
@@ -240,12 +240,12 @@ def _hostname_i(job: Job) -> Iterator[Finding]:
     values = [found.value for all_of in job.assignments.values() for found in all_of]
     for text in (*values, *(arg.word for launch in job.launches for arg in launch.args)):
         if match := _HOSTNAME_I.search(text.text):
-            yield Finding(job.lines.line(text.at[match.start()]), "hostname-i", mistake, remedy, "likely")
+            yield Finding(job.line(text.at[match.start()]), "hostname-i", mistake, remedy, "likely")
 
 
 def _fallback(job: Job) -> Iterator[Finding]:
     def finding(at: int) -> Finding:
-        return Finding(job.lines.line(at), "localhost-fallback", _ALONE_ON_FAILURE, "|| exit")
+        return Finding(job.line(at), "localhost-fallback", _ALONE_ON_FAILURE, "|| exit")
 
     for command in job.commands:
         for word in (*command.assignments, *command.words):
@@ -265,7 +265,7 @@ def _batch_rank(job: Job) -> Iterator[Finding]:
     remedy = f"{_advice(job)}, or single quotes: srun bash -c '…'"
     for name, at in _batch_ranks(job):
         mistake = f"the batch script expands ${name}, on the first node: every node gets the same rank"
-        yield Finding(job.lines.line(at), "batch-rank", mistake, remedy)
+        yield Finding(job.line(at), "batch-rank", mistake, remedy)
 
 
 def _batch_ranks(job: Job) -> Iterator[tuple[str, int]]:
@@ -307,7 +307,7 @@ def _first_node_only(job: Job) -> Iterator[Finding]:
         trains = launch.program in MULTI or (launch.program == "python" and is_one)
         if launch.place == "batch" and trains and not reaches and "mingle run" not in launch.chain:
             mistake = f"{launch.program} runs on the first node only, as no srun starts it on the others"
-            yield Finding(job.lines.line(launch.at.start), "first-node-only", mistake, _remedy(job, launch))
+            yield Finding(job.line(launch.at.start), "first-node-only", mistake, _remedy(job, launch))
 
 
 def _rendezvous(job: Job) -> Iterator[Finding]:
@@ -325,20 +325,20 @@ def _rendezvous(job: Job) -> Iterator[Finding]:
             if not job.is_conditional(at.word.start) and not job.is_conditional(launch.at.start):
                 mistake = "each node trains alone, and knows nothing of the others"
                 yield Finding(
-                    job.lines.line(launch.at.start),
+                    job.line(launch.at.start),
                     "each-alone",
                     mistake,
                     f"leaving out {'--standalone' if alone else 'the number of nodes'}: {remedy}",
                 )
         elif nodes and number.isdigit() and (started := started_tasks(job, launch)[0]) and int(number) != started:
             mistake = f"{launch.program} waits for {number} nodes, and starts on {started}"
-            yield Finding(job.lines.line(nodes.word.start), "node-count", mistake, f"leaving it out: {remedy}")
+            yield Finding(job.line(nodes.word.start), "node-count", mistake, f"leaving it out: {remedy}")
         rows = _RENDEZVOUS["c10d" if launch.has_value("--rdzv-backend", "c10d") else launch.program]
         is_told = launch.is_mingle or asks or launch.is_open or all(launch.has(*row) for row in rows)
         is_told |= launch.has_value("--rdzv-backend", "mingle")
         if launch.place == "step" and not is_told and not alone and number != "1":
             mistake = f"{launch.program} is not told of the other nodes: each trains alone, or waits"
-            yield Finding(job.lines.line(launch.at.start), "no-rendezvous", mistake, remedy)
+            yield Finding(job.line(launch.at.start), "no-rendezvous", mistake, remedy)
 
 
 def _too_many_nodes(job: Job) -> Iterator[Finding]:
@@ -347,7 +347,7 @@ def _too_many_nodes(job: Job) -> Iterator[Finding]:
         nodes = count(NODES, " ".join(word.plain for word in command.words)) if command.name == "srun" else None
         if nodes and nodes > (job.requested.nodes or nodes):
             mistake = f"srun asks for {nodes} nodes, and the job has {job.requested.nodes}: Slurm refuses the step"
-            yield Finding(job.lines.line(command.start), "node-count", mistake, f"#SBATCH --nodes={nodes}")
+            yield Finding(job.line(command.start), "node-count", mistake, f"#SBATCH --nodes={nodes}")
 
 
 def started_tasks(job: Job, launch: Launch) -> tuple[int | None, int | None]:
@@ -372,7 +372,7 @@ def _tasks(job: Job) -> Iterator[Finding]:
             continue
         if nodes and tasks and tasks > nodes and nodes <= (job.requested.nodes or nodes):
             mistake = f"more than one {launch.program} starts on a node, and each starts all processes of the node"
-            line = job.lines.line(launch.step[0].word.start)
+            line = job.line(launch.step[0].word.start)
             yield Finding(line, "tasks", mistake, "--ntasks-per-node=1, and the launcher's own --nproc-per-node")
     for command in job.steps:
         step = " ".join(word.plain for word in command.words)
@@ -382,7 +382,7 @@ def _tasks(job: Job) -> Iterator[Finding]:
         if tasks != each * nodes and nodes <= (job.requested.nodes or nodes):
             mistake = f"--ntasks-per-node={each} of srun has no effect: srun starts the {tasks} tasks of #SBATCH"
             remedy = f"--ntasks={each * nodes} beside it, and no fewer in #SBATCH"
-            yield Finding(job.lines.line(command.start), "step-tasks", mistake, remedy)
+            yield Finding(job.line(command.start), "step-tasks", mistake, remedy)
 
 
 def _random(job: Job) -> Iterator[Finding]:
@@ -393,7 +393,7 @@ def _random(job: Job) -> Iterator[Finding]:
         for found in all_of if _PORT_NAME.fullmatch(name) else ():
             if _RANDOM.search(found.value.text) and job.place(found.command) == "step":
                 yield Finding(
-                    job.lines.line(found.value.start),
+                    job.line(found.value.start),
                     "random-port",
                     "each node draws another port",
                     f"leaving it out: {_advice(job)}",
@@ -410,7 +410,7 @@ def _interfaces(job: Job) -> Iterator[Finding]:
             for match in _INTERFACE.finditer(word.text):
                 if is_local and match[1] not in job.used:
                     continue
-                line = job.lines.line(word.at[match.start(1)])
+                line = job.line(word.at[match.start(1)])
                 if match[2] == "^":
                     if not match[1].startswith("NCCL"):
                         yield Finding(line, "gloo-exclusion", exclusion, "`mingle exec --for nccl,gloo`")
@@ -418,7 +418,7 @@ def _interfaces(job: Job) -> Iterator[Finding]:
                     yield Finding(line, "interface", named, "`mingle exec --for nccl,gloo`", "likely")
     for launch in job.launches if job.is_several else ():
         if value := launch.option("--network-interface", "--network-interfaces"):  # horovodrun
-            yield Finding(job.lines.line(value.word.start), "interface", named, _remedy(job, launch), "likely")
+            yield Finding(job.line(value.word.start), "interface", named, _remedy(job, launch), "likely")
 
 
 def _loop(job: Job) -> Iterator[Finding]:
@@ -429,7 +429,7 @@ def _loop(job: Job) -> Iterator[Finding]:
             at = (launch.step[0].word if launch.step else launch.at).start
             in_loop = _is_in_loop(launch.outer)
             remedy = f"`mingle run {launch.program} …` in place of the loop"
-            yield Finding(job.lines.line(at if in_loop else launch.loop), "loop", mistake, remedy)
+            yield Finding(job.line(at if in_loop else launch.loop), "loop", mistake, remedy)
     started = {id(launch.outer) for launch in job.launches}
     for command in job.steps:  # a script of the user's
         words = " ".join(word.plain for word in command.words)
@@ -442,7 +442,7 @@ def _loop(job: Job) -> Iterator[Finding]:
             and not _RAY.search(words)
         ):
             yield Finding(
-                job.lines.line(command.start), "loop", mistake, "`mingle run COMMAND` in place of the loop", "likely"
+                job.line(command.start), "loop", mistake, "`mingle run COMMAND` in place of the loop", "likely"
             )
 
 

@@ -164,7 +164,7 @@ class _Rewrite:
         return launches
 
     def _unsure(self, at: Text | int, reason: str) -> _UnsureError:
-        return _UnsureError(f"line {self.job.lines.line(at if isinstance(at, int) else at.start)}: {reason}")
+        return _UnsureError(f"line {self.job.line(at if isinstance(at, int) else at.start)}: {reason}")
 
     def _remove(self, text: Text) -> None:
         self.edits[text.start, text.end] = ""
@@ -538,8 +538,8 @@ def _is_harmless(step: list[str], nested: list[Command]) -> bool:
     return False
 
 
-def _exported(command: Command) -> tuple[Text, ...]:
-    return command.words[1:] if command.name in EXPORTS else ()
+def _exported(command: Command) -> list[Text]:
+    return command.words[1:] if command.name in EXPORTS else []
 
 
 def _times(loop: Command, text: str) -> int | None:

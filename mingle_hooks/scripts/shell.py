@@ -7,7 +7,6 @@ them, in one pass and without running anything. If a quote never ends, it treats
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from os.path import basename
@@ -62,16 +61,15 @@ class Frame(NamedTuple):
 class Command:
     """A simple command. `before` and `after` are the operators around it, such as `||` and `&`."""
 
-    assignments: tuple[Text, ...]
-    words: tuple[Text, ...]
-    frames: tuple[Frame, ...]
-    before: str
-    after: str
-    start: int
-    end: int  # of its last word or redirection
-    early: frozenset[int] = frozenset()  # positions of `$` that the shell around this one expands
-    outputs: tuple[Text, ...] = ()  # files that it writes
+    before: str = ""
+    after: str = ""
+    assignments: list[Text] = field(default_factory=list)
+    words: list[Text] = field(default_factory=list)
+    outputs: list[Text] = field(default_factory=list)  # files that it writes
     here_documents: list[Text] = field(default_factory=list)
+    frames: tuple[Frame, ...] = ()
+    start: int = -1
+    end: int = -1  # of its last word or redirection
 
     @property
     def name(self) -> str:
@@ -98,17 +96,6 @@ class _UnreadableError(Exception):
     """A quote or a substitution without an end, or too many within each other."""
 
 
-class Lines:
-    """The line of each position in a file, from 1."""
-
-    def __init__(self, text: str) -> None:
-        self._ends = [match.start() for match in re.finditer("\n", text)]
-
-    def line(self, position: int) -> int:
-        """Return the line of a position."""
-        return bisect_right(self._ends, position - 1) + 1
-
-
 def whole(text: str) -> Text:
     """Return a file's text."""
     return Text(text, range(len(text) + 1))
@@ -127,6 +114,7 @@ def read(source: Text, frames: tuple[Frame, ...] = ()) -> Script:
 _BARE = re.compile(r"[^\\'\"$`]*")
 _PLAIN = re.compile(r"[^\s\\'\"`$<>|&;()]+")
 _BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n(?=[\s\\]|\Z)|(?<=\s)\\\r?\n)+")
+_SINGLE = re.compile("[^']*'")
 _DOUBLE = re.compile(r'[^"\\`$]+')
 _BRACE = re.compile(r"[^}\\'\"`$]+")
 _ARITHMETIC = re.compile(r"[^()'\"`$\\]+")
@@ -150,6 +138,8 @@ class _Reader:
         self.commands: list[Command] = []
         self.ends: dict[int, int] = {}
         self.pending: list[tuple[str, bool, bool, list[Text]]] = []  # here-documents whose text follows the line
+        self.part = Command()  # so far
+        self.function: str | None = ""  # whose body comes next; None: the next word is its name
         self.depth = 0
         self._read(source)
 
@@ -165,8 +155,8 @@ class _Reader:
     def _list(self, at: int, closing: str) -> int:
         """Read commands up to `closing`, which is `)` in a substitution."""
         self._enter()
-        part, self.part = getattr(self, "part", None), _Part()
-        frames = self.frames
+        frames, part, function = self.frames, self.part, self.function
+        self.part, self.function = Command(), ""
         while True:
             if blank := _BLANK.match(self.text, at):
                 at = blank.end()
@@ -185,9 +175,7 @@ class _Reader:
                 at += 1
             else:
                 at = self._piece(at)
-        self.frames = frames
-        if part is not None:
-            self.part = part
+        self.frames, self.part, self.function = frames, part, function
         self.depth -= 1
         return at
 
@@ -210,21 +198,21 @@ class _Reader:
         end = self._word(at)
         if not self.part.words and text[at:end] == "[[" and not self.is_literal:
             end = self._enclosed(end, _TEST, "]]")  # operators in it end no command
-        self._take(self.source.part(at, end), at, end)
+        self._take(self.source.part(at, end))
         return end
 
-    def _take(self, word: Text, start: int, end: int) -> None:
+    def _take(self, word: Text) -> None:
         """Take a word: a reserved one, an assignment, or a word of the command."""
         part = self.part
         if not (part.words or part.assignments) and word.text in _RESERVED:
             if self._reserved(word):
                 return
-        elif part.is_function:
-            part.function, part.is_function = word.text, False
+        elif self.function is None:
+            self.function = word.text
             return
         if part.start < 0:
-            part.start = start
-        part.end = end
+            part.start = word.start
+        part.end = word.end
         if not part.words and _ASSIGNMENT.match(word.text):
             part.assignments.append(word)
         else:
@@ -240,17 +228,17 @@ class _Reader:
             self._push("case", "", word.start)
             return False
         if name in ("if", "{"):
-            function, self.part.function = self.part.function, ""
+            function, self.function = self.function, ""
             self._push("function" if function else "if" if name == "if" else "group", function, word.start)
         elif name == "function":
-            self.part.is_function = True
+            self.function = None
         elif name in _ENDS:
             self._leave(word.end, *_ENDS[name])
         return True
 
-    def _push(self, kind: FrameKind, name: str, start: int) -> None:
+    def _push(self, kind: FrameKind, name: str | None, start: int) -> None:
         if len(self.frames) < _MOST_FRAMES:
-            self.frames = (*self.frames, Frame(kind, name, start))
+            self.frames = (*self.frames, Frame(kind, name or "", start))
 
     def _leave(self, end: int, *kinds: FrameKind) -> None:
         if self.frames and self.frames[-1].kind in kinds:
@@ -259,31 +247,27 @@ class _Reader:
 
     def _finish(self, operator: str) -> None:
         """End a command."""
-        part = self.part
-        if part.start >= 0:  # words, or redirections alone, as those after `done`
-            self.commands.append(
-                Command(
-                    tuple(part.assignments), tuple(part.words), self.frames, part.before, operator,
-                    self.source.at[part.start], self.source.at[part.end], self.source.early,
-                    tuple(part.outputs), part.here_documents,
-                )
-            )  # fmt: skip
-        self.part = _Part(operator, part.function if operator == "\n" else "")
+        if self.part.start >= 0:  # words, or redirections alone, as those after `done`
+            self.part.frames, self.part.after = self.frames, operator
+            self.commands.append(self.part)
+        self.part = Command(operator)
+        if operator != "\n":
+            self.function = ""
 
     def _parenthesis(self, at: int) -> int:
         part = self.part
         if len(part.words) == 1 and (found := _FUNCTION.match(self.text, at)):
-            self.part = _Part(part.before, part.words[0].text)
+            self.part, self.function = Command(part.before), part.words[0].text
             return found.end()
-        if part.function and (found := _FUNCTION.match(self.text, at)):  # function NAME ()
+        if self.function and (found := _FUNCTION.match(self.text, at)):  # function NAME ()
             return found.end()
         is_loop = len(part.words) == 1 and part.words[0].text == "for"
         if (is_loop or not part.words) and self.text.startswith("((", at) and not self.is_literal:
             end = self._arithmetic(at + 2, 2)
-            self._take(self.source.part(at, end), at, end)
+            self._take(self.source.part(at, end))
             return end
         if not part.words:
-            function, part.function = part.function, ""
+            function, self.function = self.function, ""
             self._push("function" if function else "subshell", function, self.source.at[at])
         return at + 1
 
@@ -291,19 +275,20 @@ class _Reader:
         part = self.part
         operator, at = found[0].lstrip("0123456789"), found.end()
         if part.start < 0:
-            part.start = found.start()
+            part.start = self.source.at[found.start()]
         if blank := _BLANK.match(self.text, at):
             at = blank.end()
         end = self._word(at) if at < self.size and self.text[at] not in "\n;&|()" else at
         word = self.source.part(at, end)
-        part.end = max(end, found.end())
+        end = max(end, found.end())
+        part.end = self.source.at[end]
         if operator.startswith("<<") and operator != "<<<" and not self.is_literal:
             if word.text:
                 is_quoted = not _BARE.fullmatch(word.text)
                 self.pending.append((word.plain, is_quoted, operator == "<<-", part.here_documents))
         elif ">" in operator and not (operator.endswith("&") and _DESCRIPTOR.fullmatch(word.text)):
             part.outputs.append(word)
-        return part.end
+        return end
 
     def _here_documents(self, at: int) -> int:
         """Read the texts of here-documents that the last line announced."""
@@ -359,14 +344,12 @@ class _Reader:
             return self._array(at + 1)
         return self._arithmetic(at + 1, 1) if text[at - 1] in "@?*+!" else None
 
-    def _single(self, at: int) -> int:
-        end = self.text.find("'", at + 1)
-        if end < 0:
+    def _closed(self, at: int, pattern: re.Pattern[str]) -> int:
+        """Read what `pattern` matches, to its end."""
+        found = pattern.match(self.text, at)
+        if not found:
             raise _UnreadableError
-        return end + 1
-
-    def _double(self, at: int) -> int:
-        return self._enclosed(at, _DOUBLE, '"', is_quoted=True)
+        return found.end()
 
     def _enclosed(self, at: int, plain: re.Pattern[str], closing: str, *, is_quoted: bool = False) -> int:
         """Read up to `closing`, over what is `plain`, quotes and expansions."""
@@ -384,17 +367,15 @@ class _Reader:
         raise _UnreadableError
 
     def _backquoted(self, at: int) -> int:
-        found = _BACKQUOTED.match(self.text, at + 1)
-        if not found:
-            raise _UnreadableError
+        end = self._closed(at + 1, _BACKQUOTED)
         self._enter()
         outer, source = self.frames, self.source
         self._push("substitution", "", source.at[at])
-        self._read(source.part(at + 1, found.end() - 1))
+        self._read(source.part(at + 1, end - 1))
         self.source, self.text, self.size = source, source.text, len(source.text)
         self.frames = outer
         self.depth -= 1
-        return found.end()
+        return end
 
     def _dollar(self, at: int, *, is_quoted: bool = False) -> int:
         follows = self.text[at + 1 : at + 2]
@@ -404,12 +385,7 @@ class _Reader:
             return self._substitution(at + 2)
         if follows == "{":
             return self._enclosed(at + 2, _BRACE, "}", is_quoted=is_quoted)
-        if follows == "'" and not is_quoted:
-            found = _ANSI.match(self.text, at + 2)
-            if not found:
-                raise _UnreadableError
-            return found.end()
-        return at + 1
+        return self._closed(at + 2, _ANSI) if follows == "'" and not is_quoted else at + 1
 
     def _substitution(self, at: int) -> int:
         outer = self.frames
@@ -441,9 +417,9 @@ class _Reader:
         """Read a quote or an expansion; in double quotes, a single one is text."""
         char = self.text[at]
         if char == "'":
-            return at + 1 if is_quoted else self._single(at)
+            return at + 1 if is_quoted else self._closed(at + 1, _SINGLE)
         if char == '"':
-            return self._double(at + 1)
+            return self._enclosed(at + 1, _DOUBLE, '"', is_quoted=True)
         return self._backquoted(at) if char == "`" else self._dollar(at, is_quoted=is_quoted)
 
     def _array(self, at: int) -> int:
@@ -457,19 +433,6 @@ class _Reader:
                 self.depth -= 1
                 return at + 1
             at = self._word(at)
-
-
-class _Part:
-    """A command so far."""
-
-    def __init__(self, before: str = "", function: str = "") -> None:
-        self.assignments: list[Text] = []
-        self.words: list[Text] = []
-        self.outputs: list[Text] = []
-        self.here_documents: list[Text] = []
-        self.before, self.function = before, function
-        self.start = self.end = -1
-        self.is_function = False  # the next word is a function's name
 
 
 _LOOPS = {"for": True, "select": True, "while": False, "until": False}  # does the word belong to a command
