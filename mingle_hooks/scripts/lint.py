@@ -12,20 +12,8 @@ from os.path import basename
 from typing import Literal, NamedTuple
 
 from mingle_hooks.export import launchers
-from mingle_hooks.scripts.launches import (
-    EACH,
-    NAMES,
-    NODES,
-    RANK,
-    TASKS,
-    Arg,
-    Job,
-    Launch,
-    Place,
-    count,
-    read_jobs,
-)
-from mingle_hooks.scripts.shell import Command, Text, unquote
+from mingle_hooks.scripts.launches import EACH, NAMES, NODES, RANK, TASKS, Arg, Job, Launch, Place, count, read_jobs
+from mingle_hooks.scripts.shell import Text, unquote
 
 Certainty = Literal["sure", "likely"]
 
@@ -43,7 +31,6 @@ class Finding(NamedTuple):
 _PORT_NAME = re.compile(r"(?:\w*_)?(?:MASTER|RDZV|MAIN_PROCESS|HEAD|RAY|DIST|MAIN)_?PORT|MPORT", re.IGNORECASE)
 _SERVER = re.compile("SERVE|API|HTTP|DASHBOARD|VLLM")  # users of it have to know its port
 _PORT_OPTIONS = ("--master-port", "--main-process-port", "--rdzv-port")
-_ENDPOINTS = ("--rdzv-endpoint",)
 _ADDRESS_OPTIONS = ("--master-addr", "--main-process-ip", "--rdzv-endpoint")
 _ADDRESS_NAME = re.compile(
     r"(?:\w*_)?(?:MASTER|HEAD|MAIN|RDZV|COORDINATOR)_?(?:ADDR(?:ESS)?|IP|HOST|NODE|ENDPOINT|NODE_IP|PROCESS_IP)",
@@ -158,7 +145,7 @@ def _option_ports(job: Job, launch: Launch) -> Iterator[int]:
         at = _fixed(job, value.text.rpartition(":")[2], value.word) if value else None
         if at is not None:
             yield at
-    if value := launch.option(*_ENDPOINTS):
+    if value := launch.option("--rdzv-endpoint"):
         yield from _endpoint(job, launch, value)
     elif not launch.has(*_PORT_OPTIONS, "--config-file") and launch.program in MULTI:
         yield from (value.word.start for value in [launch.option(*_ADDRESS_OPTIONS)] if value)  # 29500
@@ -244,18 +231,18 @@ def _hostname_i(job: Job) -> Iterator[Finding]:
 
 
 def _fallback(job: Job) -> Iterator[Finding]:
-    def finding(at: int) -> Finding:
-        return Finding(job.line(at), "localhost-fallback", _ALONE_ON_FAILURE, "|| exit")
+    for at in _fallbacks(job):
+        yield Finding(job.line(at), "localhost-fallback", _ALONE_ON_FAILURE, "|| exit")
 
+
+def _fallbacks(job: Job) -> Iterator[int]:
     for command in job.commands:
         for word in (*command.assignments, *command.words):
             if match := _FALLBACK.search(word.text):
-                yield finding(word.at[match.start()])
-        if command.before != "||":
-            continue
+                yield word.at[match.start()]
         text = " ".join(word.plain for word in (*command.words, *command.assignments))
-        if re.match(r"(?:echo |export )?(?:\w+=)?(?:localhost|127\.0\.0\.1)", text):
-            yield finding(command.start)
+        if command.before == "||" and re.match(r"(?:echo |export )?(?:\w+=)?(?:localhost|127\.0\.0\.1)", text):
+            yield command.start
 
 
 def _batch_rank(job: Job) -> Iterator[Finding]:
@@ -324,12 +311,8 @@ def _rendezvous(job: Job) -> Iterator[Finding]:
         if at and (alone or number == "1"):
             if not job.is_conditional(at.word.start) and not job.is_conditional(launch.at.start):
                 mistake = "each node trains alone, and knows nothing of the others"
-                yield Finding(
-                    job.line(launch.at.start),
-                    "each-alone",
-                    mistake,
-                    f"leaving out {'--standalone' if alone else 'the number of nodes'}: {remedy}",
-                )
+                what = f"leaving out {'--standalone' if alone else 'the number of nodes'}: {remedy}"
+                yield Finding(job.line(launch.at.start), "each-alone", mistake, what)
         elif nodes and number.isdigit() and (started := started_tasks(job, launch)[0]) and int(number) != started:
             mistake = f"{launch.program} waits for {number} nodes, and starts on {started}"
             yield Finding(job.line(nodes.word.start), "node-count", mistake, f"leaving it out: {remedy}")
@@ -389,15 +372,11 @@ def _random(job: Job) -> Iterator[Finding]:
     """Find a port that each node draws."""
     if not job.is_several:
         return
+    remedy = f"leaving it out: {_advice(job)}"
     for name, all_of in job.assignments.items():
         for found in all_of if _PORT_NAME.fullmatch(name) else ():
             if _RANDOM.search(found.value.text) and job.place(found.command) == "step":
-                yield Finding(
-                    job.line(found.value.start),
-                    "random-port",
-                    "each node draws another port",
-                    f"leaving it out: {_advice(job)}",
-                )
+                yield Finding(job.line(found.value.start), "random-port", "each node draws another port", remedy)
 
 
 def _interfaces(job: Job) -> Iterator[Finding]:
@@ -427,27 +406,16 @@ def _loop(job: Job) -> Iterator[Finding]:
     for launch in job.launches:
         if launch.place == "host" and launch.loop is not None and not launch.program.startswith("ray"):
             at = (launch.step[0].word if launch.step else launch.at).start
-            in_loop = _is_in_loop(launch.outer)
-            remedy = f"`mingle run {launch.program} …` in place of the loop"
-            yield Finding(job.line(at if in_loop else launch.loop), "loop", mistake, remedy)
+            line = job.line(at if launch.outer.has_frame("loop") else launch.loop)
+            yield Finding(line, "loop", mistake, f"`mingle run {launch.program} …` in place of the loop")
     started = {id(launch.outer) for launch in job.launches}
     for command in job.steps:  # a script of the user's
         words = " ".join(word.plain for word in command.words)
         is_one = command.name in ("ssh", "pbs_tmrsh") or re.search(r"\s-(?:n|w|z|N\s?1)\b|--nodelist", words)
-        if (
-            is_one
-            and id(command) not in started
-            and _is_in_loop(command)
-            and command.after == "&"
-            and not _RAY.search(words)
-        ):
-            yield Finding(
-                job.line(command.start), "loop", mistake, "`mingle run COMMAND` in place of the loop", "likely"
-            )
-
-
-def _is_in_loop(command: Command) -> bool:
-    return any(frame.kind == "loop" for frame in command.frames)
+        is_own = id(command) not in started and command.has_frame("loop") and not _RAY.search(words)
+        if is_one and is_own and command.after == "&":
+            remedy = "`mingle run COMMAND` in place of the loop"
+            yield Finding(job.line(command.start), "loop", mistake, remedy, "likely")
 
 
 RULES = (

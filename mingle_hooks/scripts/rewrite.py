@@ -13,18 +13,8 @@ from os.path import basename
 from typing import NamedTuple
 
 from mingle_hooks.export.launchers import NODES, hyphens
-from mingle_hooks.scripts.launches import (
-    CONTAINERS,
-    DECLARES,
-    EXPORTS,
-    NAMES,
-    SHELLS,
-    STEPS,
-    Assignment,
-    Job,
-    Launch,
-    read_jobs,
-)
+from mingle_hooks.scripts import launches
+from mingle_hooks.scripts.launches import DECLARES, NAMES, SHELLS, STEPS, Assignment, Job, Launch, read_jobs
 from mingle_hooks.scripts.lint import MULTI, lint_jobs, lint_script, started_tasks
 from mingle_hooks.scripts.shell import Command, Text
 from mingle_hooks.values import holds
@@ -123,9 +113,9 @@ class _Rewrite:
         self.job, self.has_several = jobs[0], len(jobs) > 1
         self.edits: dict[tuple[int, int], str] = {}
         self.launches: list[Launch] = []
-        own = [command for command in self.job.script.commands if not command.has_frame("substitution")]
-        spans = [(one.start, one.end, one) for one in own]
-        spans += [(body.start, body.end, one) for one in own for body in one.here_documents]
+        self.own = [command for command in self.job.script.commands if not command.has_frame("substitution")]
+        spans = [(one.start, one.end, one) for one in self.own]
+        spans += [(body.start, body.end, one) for one in self.own for body in one.here_documents]
         self.spans = sorted(spans, key=lambda span: span[:2])
         self.starts = [start for start, _, _ in self.spans]
 
@@ -139,13 +129,13 @@ class _Rewrite:
             raise _UnsureError("it writes another job script")
         if not self.job.script.is_whole or _GONE in self.source:
             raise _UnsureError("a quote or a parenthesis has no end")
-        self.launches = launches = self._launches()
-        for launch in launches:
+        self.launches = self._launches()
+        for launch in self.launches:
             if launch.program not in _OPTIONS:
                 raise self._unsure(launch.at, f"{launch.program} needs its own lines: `mingle docs frameworks`")
             self._options(launch)
         frameworks = self._interfaces()
-        for launch in launches:
+        for launch in self.launches:
             self._launcher(launch, frameworks)
         self._assignments()
         for name in _INTERFACES:
@@ -158,10 +148,10 @@ class _Rewrite:
         found = [launch for launch in self.job.launches if not launch.is_mingle]
         if not found:
             raise _UnsureError("it starts no launcher that mingle knows")
-        launches = [launch for launch in found if (launch.program, launch.place) != ("python", "batch")]
-        if not launches:
+        training = [launch for launch in found if (launch.program, launch.place) != ("python", "batch")]
+        if not training:
             raise self._unsure(found[0].at, "python may be meant to run once, on the first node")
-        return launches
+        return training
 
     def _unsure(self, at: Text | int, reason: str) -> _UnsureError:
         return _UnsureError(f"line {self.job.line(at if isinstance(at, int) else at.start)}: {reason}")
@@ -217,7 +207,7 @@ class _Rewrite:
         nodes, tasks = started_tasks(job, launch)
         given = _STEP_NODES.search(step)
         is_some = (nodes or 0) < job.requested.nodes or (given and not _ALL_NODES.fullmatch(given[1]))
-        containers = CONTAINERS.intersection(launch.chain)
+        containers = launches.CONTAINERS.intersection(launch.chain)
         is_contained = " --container" in step or (containers and self._container(launch) is None)
         is_elsewhere = not job.requested.scheduler or not (launch.step or launch.place == "batch")
         is_conditional = job.is_conditional(launch.at.start) or job.is_conditional(launch.command.start)
@@ -225,21 +215,18 @@ class _Rewrite:
         count = launch.option(*NODES)
         is_alone = len(self.launches) > 1 and (launch.standalone or (count and count.text == "1"))
         is_alone = is_alone or (launch.place == "batch" and any(one.place != "batch" for one in self.launches))
+        is_python = launch.program == "python"
+        is_beside = is_python and any(one.program != "python" for one in self.launches)
+        is_per_task = not is_host and launch.program in MULTI and (tasks or 1) > (nodes or tasks or 1)
         reasons = (
             (is_contained, "mingle has to be installed in the container, or to stand before it"),
             (is_elsewhere, "how it is started on the nodes is not in this script"),
             (is_conditional, "it starts in a condition"),
-            (
-                launch.program == "python" and any(one.program != "python" for one in self.launches),
-                "python may not train, beside another launcher",
-            ),
+            (is_beside, "python may not train, beside another launcher"),
             (is_alone, "it may be meant to train alone, beside another launcher"),
-            (launch.program == "python" and _ADDRESSES.isdisjoint(job.assignments), "it finds its ranks itself"),
+            (is_python and _ADDRESSES.isdisjoint(job.assignments), "it finds its ranks itself"),
             (not is_host and is_some, "it may start on some of the job's nodes only"),
-            (
-                not is_host and launch.program in MULTI and (tasks or 1) > (nodes or tasks or 1),
-                f"{launch.program} needs one task on each node, and {tasks} start on {nodes}",
-            ),
+            (is_per_task, f"{launch.program} needs one task on each node, and {tasks} start on {nodes}"),
             (launch.place == "batch" and launch.chain, f"{' '.join(launch.chain)} stands before it"),
         )
         return next((reason for is_so, reason in reasons if is_so), "")
@@ -251,15 +238,14 @@ class _Rewrite:
         if len(loops) != 1 or len(launch.outer.frames) != 1 or loops[0].start not in script.ends:
             raise self._unsure(at, "it starts on one host, and not in a loop over all")
         start, end = loops[0].start, script.ends[loops[0].start]
-        inside = [one for one in script.commands if start <= one.start < end and not one.has_frame("substitution")]
+        inside = [one for one in self.own if start <= one.start < end]
         made = {name for one in inside if one.name == "for" for name in re.findall(r"\w+", one.words[1].text)}
         for command in inside:
             if command.words and command is not launch.outer and command.name not in ("for", "sleep", "export", *_ECHO):
                 raise self._unsure(command.start, "the loop does more than start the launcher")
             made.update(word.text.partition("=")[0].rstrip("+") for word in (*command.assignments, *command.words[1:]))
-        nested = [
-            one for one in self.job.commands if one.frames[:-1] == launch.outer.frames and one is not launch.outer
-        ]
+        outer = launch.outer
+        nested = [one for one in self.job.commands if one.frames[:-1] == outer.frames and one is not outer]
         if any(one.name not in ("cd", launch.command.name) for one in nested if one.frames[-1].kind == "text"):
             raise self._unsure(at, "more than the launcher runs on each host")
         words = [arg.use for arg in (*launch.head, *launch.args) if (arg.use.start, arg.use.end) not in self.edits]
@@ -289,14 +275,12 @@ class _Rewrite:
         is_python = launch.program == "python"
         others = [one for one in job.launches if is_python or (one.program, one.place) != ("python", "batch")]
         times = _times(loop, text)
+        is_another = any(re.fullmatch(r"[\d:]+", one) and not holds(one, job.requested.nodes) for one in numbers)
         reasons = (
             (len(others) > 1, "another launcher starts beside the loop"),
             (times not in (None, job.requested.nodes), "the loop runs another number of times than the job has nodes"),
             (_WORKERS.search(text), "the loop leaves out the first node"),
-            (
-                any(re.fullmatch(r"[\d:]+", one) and not holds(one, job.requested.nodes) for one in numbers),
-                "its number of nodes is not the job's",
-            ),
+            (is_another, "its number of nodes is not the job's"),
             (launch.standalone, "each node trains alone"),
         )
         return next((reason for is_so, reason in reasons if is_so), "")
@@ -304,9 +288,7 @@ class _Rewrite:
     def _drops(self, launch: Launch, commands: list[Command]) -> str:
         """Return what a loop does around the launcher that `mingle run` would not do, "" if nothing."""
         job, loop = self.job, launch.outer.frames[0].start
-        before = [
-            one for one in job.script.commands if one.start < loop and not one.has_frame("substitution", "subshell")
-        ]
+        before = [one for one in self.own if one.start < loop and not one.has_frame("subshell")]
         places = [one.words[-1].plain for one in before if one.name == "cd"]
         here = re.escape(places[-1]) if places else _SUBMITTED_IN.get(job.requested.scheduler, _GONE)
         moves = [one.words[-1].plain for one in commands if one.name == "cd"]
@@ -314,16 +296,11 @@ class _Rewrite:
         names = [word.text.partition("=")[0] for word in words if not self._is_left_out(word)]
         kept = [name for name in names if name not in _ADDRESSES | _RANKS]
         around = [name for name in launch.chain if name not in STEPS | SHELLS]
-        given = [
-            arg.text
-            for arg in launch.step[1:]
-            if launch.chain[0] == "srun" and arg.text.startswith("-") and not _PER_HOST.fullmatch(arg.text)
-        ]
+        options = [arg.text for arg in launch.step[1:] if launch.chain[0] == "srun" and arg.text.startswith("-")]
+        given = [option for option in options if not _PER_HOST.fullmatch(option)]
+        is_away = any(not (_HERE.fullmatch(to) or (to[:1] in "/$" and re.fullmatch(here, to))) for to in moves)
         reasons = (
-            (
-                any(not (_HERE.fullmatch(to) or (to[:1] in "/$" and re.fullmatch(here, to))) for to in moves),
-                "it starts in another directory",
-            ),
+            (is_away, "it starts in another directory"),
             (kept, f"the loop sets {' '.join(kept)}"),
             (around, f"{' '.join(around)} stands before it"),
             (any(one.outputs for one in commands), "its output goes to a file"),
@@ -460,11 +437,8 @@ class _Rewrite:
         is_option = re.search(r"(?:\A|\s)(?:-x\s+|--?)\Z", before)
         if is_option or re.match(r"\+?=(?!=)", after) or _is_message(command):
             return False
-        is_read = (
-            self._is_exported(name)
-            or command.name in _BY_NAME
-            or any(word.text.startswith("[[") for word in command.words[:1])
-        )
+        is_test = any(word.text.startswith("[[") for word in command.words[:1])
+        is_read = is_test or self._is_exported(name) or command.name in _BY_NAME
         # What is assigned may be an integer, or a name for ${!NAME}.
         words = [word.plain for word in (*command.assignments, *command.words[1:]) if word.start <= at < word.end]
         return is_read or any(word == name or word.endswith(f"={name}") for word in words)
@@ -499,12 +473,8 @@ class _Rewrite:
             self._remove(value.span)
             return
         words = command.words[1:] if command.name in _DECLARES else command.words
-        others = [
-            word
-            for word in (*command.assignments, *words)
-            if word is not value.span and (word.start, word.end) not in self.edits and not word.text.startswith("-")
-        ]
-        if others:
+        left = [word for word in (*command.assignments, *words) if (word.start, word.end) not in self.edits]
+        if any(word is not value.span and not word.text.startswith("-") for word in left):
             self._remove(value.span)
         else:
             self._leave_out_command(command)
@@ -539,7 +509,7 @@ def _is_harmless(step: list[str], nested: list[Command]) -> bool:
 
 
 def _exported(command: Command) -> list[Text]:
-    return command.words[1:] if command.name in EXPORTS else []
+    return command.words[1:] if command.name in launches.EXPORTS else []
 
 
 def _times(loop: Command, text: str) -> int | None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from mingle_hooks.scripts.shell import Command, Lines, Text, read, unquote, whole
+from mingle_hooks.scripts.shell import Command, Text, read, unquote, whole
 
 
 def commands(script: str) -> list[Command]:
@@ -116,11 +116,6 @@ def test_a_command_has_what_is_around_it(script: str, expected: list[str], ends:
     assert [script[start:end] for start, end in sorted(found.ends.items())] == ends
 
 
-def test_positions_have_their_lines() -> None:
-    lines = Lines("a\n\nbc\n")
-    assert [lines.line(position) for position in range(6)] == [1, 1, 2, 3, 3, 3]
-
-
 def test_a_loop_ends_where_its_done_does() -> None:
     """Its end is known by its beginning."""
     script = "x\nfor i in a b; do c; done | d"
@@ -169,11 +164,10 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
 def test_any_text_is_read(text: str) -> None:
-    """Whatever stands in a file, each word is a part of it, in order, and on one of its lines."""
+    """Whatever stands in a file, each word is a part of it, and its characters are in order."""
     for command in read(whole(text)).commands:
         for word in (*command.assignments, *command.words):
             assert text[word.start : word.end] == word.text
-            assert 1 <= Lines(text).line(word.start) <= text.count("\n") + 1
             plain = unquote(word)
             assert len(plain.at) == len(plain.text) + 1
             assert all(before <= after for before, after in pairwise(plain.at))
