@@ -330,20 +330,6 @@ def test_the_warning_comes_once_and_what_ends_at_the_limit_may_be_tried_again() 
     assert run.status() == 75
 
 
-@pytest.mark.parametrize("number", [USR1, HUP, TERM])
-@pytest.mark.parametrize("at", [450, 480, 490])
-def test_the_schedulers_own_warning_and_ours_are_one(number: int, at: int) -> None:
-    run = started(**LIMITED, warn_signal=number)
-    if at > 480:
-        run.until(Signal)
-    run.now = 100.0 + at
-    run.take(Noticed(None, number))
-    run.until(Signal, End)
-    assert run.now == 685  # TERM at the limit
-    assert [action.message for action in run.sent(Signal)] == [(1, number)] * 3 + [(2, TERM)] * 3
-    assert run.machine.stopping.was_warned
-
-
 @pytest.mark.parametrize(
     "stop", [Noticed(None, TERM), Noticed(None, INT), machine.Time(), machine.ReaderGone(), machine.Killed()]
 )
@@ -354,19 +340,6 @@ def test_a_stop_in_the_grace_after_a_failure_only_forbids_restarts(stop: Event) 
     run.take(stop, after_s=2)  # the limit is due a second before
     run.take(*over([1, 2], status=143))
     assert (run.status(), len(run.reports("stopped"))) == (7, 1)
-
-
-def test_the_signal_of_the_warning_long_before_the_end_does_not_replace_it() -> None:
-    run = started(warn_at_s=86000, limit_at_s=86400)
-    run.take(Noticed(None, USR1), after_s=100)
-    run.until(Signal, most_s=86400)
-    assert run.now == 86100
-
-
-def test_a_signal_that_ends_is_no_warning_at_another_time() -> None:
-    run = started(**LIMITED, warn_signal=TERM)
-    run.take(Noticed(None, TERM), *over(range(3)), after_s=100)
-    assert run.status() == 143
 
 
 @pytest.mark.parametrize(
@@ -634,12 +607,6 @@ def test_a_run_that_stops_is_not_stalled() -> None:
     run.take(machine.Time(), after_s=70.0)
     assert not run.sent(Dump)
     assert run.machine.due is None or run.machine.due > run.now
-
-
-def test_without_the_option_there_is_no_stall() -> None:
-    run = started()
-    run.take(*all_formed())
-    assert run.machine.due is None
 
 
 def test_the_clock_of_a_stall() -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import pty
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,10 +69,7 @@ def test_pieces_of_a_line_become_one_and_the_rest_of_the_last_comes_at_its_end(p
         pipes.output.take(place, OUT, data)
     pipes.output.end(0)
     assert pipes.read() == b"a: one\nb: other\na: beginning\na: rest\n"
-
-
-def test_without_labels_all_is_as_it_was(pipes: Pipes) -> None:
-    pipes.output.begin(0, "", 0)
+    pipes.output.begin(0, "", 0)  # without a label all is as it was
     pipes.output.take(0, OUT, b"no\nend")
     pipes.output.end(0)
     assert pipes.read() == b"no\nend"
@@ -134,29 +130,6 @@ def test_what_waits_for_a_reader_that_goes_is_dropped(pipes: Pipes) -> None:
     os.close(pipes.out)
     pipes.loop.turn(0)
     assert (pipes.gone, pipes.output.waiting_bytes, pipes.output.give_up()) == ([True], 0, 0)
-
-
-def test_a_reader_that_goes_is_reported_once(pipes: Pipes) -> None:
-    os.close(pipes.out)
-    pipes.output.begin(0, "", 0)
-    for _ in range(3):
-        pipes.output.take(0, OUT, b"line\n")
-    assert (pipes.gone, pipes.output.waiting_bytes) == ([True], 0)
-
-
-def test_a_lost_terminal_is_a_reader_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its writes fail with EIO."""
-    ours, theirs = pty.openpty()
-    monkeypatch.setattr(output, "STDOUT", theirs)
-    monkeypatch.setattr(output, "STDERR", theirs)
-    gone: list[bool] = []
-    with Loop() as loop:
-        made = Output(loop, lambda: gone.append(True), lambda _wanted: None)
-        made.begin(0, "", 0)
-        os.close(ours)
-        made.take(0, OUT, b"line\n")
-    os.close(theirs)
-    assert gone == [True]
 
 
 @pytest.mark.parametrize("is_file", [True, False])

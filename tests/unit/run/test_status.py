@@ -100,12 +100,6 @@ def test_a_lost_node_is_missing_until_it_comes_again() -> None:
     assert state.failure.cause["silent_s"] == 15.0
 
 
-def test_the_status_of_many_places_fits_into_a_file() -> None:
-    hosts = tuple(f"node{number}" for number in range(1024))
-    state = Watched(Plan(hosts=hosts, slots=(8,) * 1024, least=1024, most=1024)).look()
-    assert (len(state.nodes), state.here) == (8192, 0)
-
-
 @pytest.mark.parametrize(("before", "code"), [((), 130), ((Noticed(None, TERM),), 143), ((Noticed(None, INT),), 130)])
 def test_the_end_at_once_comes_whoever_has_requested_the_end_before(before: tuple[Noticed, ...], code: int) -> None:
     run = Watched()
@@ -152,6 +146,7 @@ def stranger(run: RunStatus, key: int = 0) -> socket.socket:
 @pytest.mark.parametrize("key", [KEY, OTHER_KEY])
 def test_a_run_ends_on_request_of_each_of_its_keys_and_returns_its_status(served: Served, key: bytes) -> None:
     run, other = served.run(keys=(KEY, OTHER_KEY)), served.run("4712", "0011")
+    assert KEY not in (served.path / f"{run.run}.json").read_bytes()
     with served:
         assert kill(run, key, is_now=True) == (True, 130, True)
         assert kill(run) == (False, None, False)
@@ -323,12 +318,6 @@ def test_a_run_has_a_file_that_its_user_alone_reads_until_a_week_after_its_end(t
     assert (last.state, last.status, last.is_live, last.nodes, notes) == ("ended", 7, False, now[0].nodes, [])
 
 
-def test_the_file_of_a_run_holds_no_key(served: Served) -> None:
-    run = served.run()
-    assert run.listeners
-    assert KEY not in (served.path / f"{run.run}.json").read_bytes()
-
-
 def test_a_run_is_renewed_though_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "RENEW_S", 0.01)
     file = Path(f"{path(tmp_path)}/00112233aabbccdd.json")
@@ -409,37 +398,27 @@ def test_a_file_is_read_strictly(wrong: dict[str, object]) -> None:
         parse(RunStatus, {**body, **wrong})
 
 
-def hostile(where: Path) -> None:
-    """Put into a directory what no runner writes."""
-    text = values.to_json(status_of().body())
+def test_what_no_runner_writes_is_left_out_with_a_note(tmp_path: Path) -> None:
+    write(tmp_path, run := status_of())
+    where = tmp_path / "mingle" / "runs"
+    text = values.to_json(run.body())
     files = {
         "large": text + " " * (17 << 20),
         "text": "no JSON",
         "list": "[]",
         "deep": "[" * 5000,
+        "open": text,
         "control": text.replace("torchrun", "\\u001b[2J"),
         "binary": "\udcff\udcfe",
+        "link": "",
     }
     for name, said in files.items():
         (where / f"{name}.json").write_text(said, errors="surrogateescape")
-        (where / f"{name}.json").chmod(0o600)
-    for name, mode in (("open.json", 0o644), ("elsewhere", 0o600), ("other.json", 0o600)):
-        (where / name).write_text(text)
-        (where / name).chmod(mode)
-    (where / "link.json").symlink_to(where / "elsewhere")
-    (where / "directory.json").mkdir()
+        (where / f"{name}.json").chmod(0o644 if name == "open" else 0o600)
+    (where / "link.json").unlink()
+    (where / "link.json").symlink_to(where / f"{run.run}.json")
     (where / ".draft.json").touch(0o600)  # which is not looked at
     os.mkfifo(where / "fifo.json", 0o600)
-    if os.getuid() == 0:
-        os.chown(where / "other.json", 4711, 4711)
-    else:
-        (where / "other.json").unlink()
-
-
-def test_what_no_runner_writes_is_left_out_with_a_note(tmp_path: Path) -> None:
-    write(tmp_path, run := status_of())
-    where = tmp_path / "mingle" / "runs"
-    hostile(where)
     notes: list[str] = []
     assert status.read_runs(str(where), notes.append) == [run]
     assert len(notes) == len([*where.glob("[!.]*.json")]) - 1
@@ -456,30 +435,17 @@ def test_a_directory_that_others_can_write_is_refused(tmp_path: Path, mode: int)
         status.write_status(path(tmp_path), status_of())
 
 
-@pytest.mark.parametrize(
-    ("process", "age_s", "expected"),
-    [
-        (RunnerProcess.own(), 0, "running"),
-        (RunnerProcess.own(), 60, "silent"),
-        (RunnerProcess.own(), 3700, "lost"),
-        (RunnerProcess("elsewhere", 1, 1), 0, "running"),
-        (None, 0, "killed"),  # a process of this machine that has ended
-    ],
-)
-def test_a_run_s_state_follows_from_its_process_and_from_the_age_of_its_file(
-    tmp_path: Path, process: RunnerProcess | None, age_s: float, expected: str
-) -> None:
-    write(tmp_path, status_of()._replace(process=process or dead()), age_s=age_s)
-    write(tmp_path, status_of("2", "ended")._replace(state="ended"), age_s=age_s)
-    assert {run.id: run.state for run in runs(tmp_path, []).all()} == {"4711": expected, "2": "ended"}
-
-
-def test_a_pid_that_another_process_has_by_now_is_no_runner() -> None:
+def test_a_run_s_state_follows_from_its_process_and_from_the_age_of_its_file(tmp_path: Path) -> None:
+    """A pid that another process has by now is no runner."""
     own = RunnerProcess.own()
-    assert not own.has_ended
-    assert own._replace(start=own.start - 1).has_ended
-    assert not own._replace(start=0).has_ended
-    assert not own._replace(machine="elsewhere", pid=dead().pid).has_ended
+    for process, age_s, expected in (
+        *((own, 0, "running"), (own, 60, "silent"), (own, 3700, "lost")),
+        *((own._replace(start=own.start - 1), 0, "killed"), (own._replace(start=0), 0, "running")),
+        *((dead(), 0, "killed"), (dead()._replace(machine="elsewhere"), 0, "running")),
+    ):
+        write(tmp_path, status_of()._replace(process=process), age_s=age_s)
+        write(tmp_path, status_of("2", "ended")._replace(state="ended"), age_s=age_s)
+        assert {run.id: run.state for run in runs(tmp_path, []).all()} == {"4711": expected, "2": "ended"}
 
 
 def test_a_run_is_named_by_either_id_or_a_beginning_that_no_other_has(tmp_path: Path) -> None:
