@@ -292,14 +292,9 @@ def test_of_one_speed_the_default_routes_interface_is_first(ipv4: str, ipv6: str
     found = net.usable(seen(tmp_path, TWO))
     assert found[0].interface.name == wanted
     assert [one.address.version for one in found] == [4, 4, 6, 6]
-
-
-def test_a_faster_interface_comes_before_the_default_routes(tmp_path: Path) -> None:
-    """The default route is often that of a slow network for the machines' keepers; without tables there is none."""
-    assert net.default_interface(str(tmp_path)) is None
-    interfaces = [LOOPBACK, carrier("eno1", "10.0.0.7/24", speed=1_000), carrier("eth9", "10.1.0.7/24", speed=25_000)]
-    grow(tmp_path, interfaces, default="eno1")
-    assert first(tmp_path, interfaces) == "eth9"
+    faster = [*TWO, carrier("eth9", "10.9.0.7/24", speed=25_000)]
+    grow(tmp_path / "faster", faster, default="eth0")
+    assert first(tmp_path / "faster", faster) == "eth9"
 
 
 def test_a_bridge_of_docker_s_is_known_by_its_network_s_id() -> None:
@@ -321,25 +316,15 @@ def test_processes_of_one_machine_and_network_namespace_have_the_same_identity(b
 
 
 @given(st.text(alphabet="aZ09_.-$ \n`é²", max_size=6) | st.text(alphabet="a.", min_size=250, max_size=256))
-@example("node1")
-@example("")
-@example("-a")
-@example("a\n")
-def test_a_hosts_name_is_of_letters_digits_and_little_else(text: str) -> None:
-    """As the expression says, which would take longer to compile than all checks."""
-    assert net.is_hostname(text) == bool(HOSTNAME.fullmatch(text))
-
-
-@given(st.text(alphabet="aZ09_.-$ é²", max_size=6))
 @example(socket.gethostname())
 @example("")
 @example("-a.b")
-def test_whatever_a_host_is_called_others_take_its_name(name: str) -> None:
-    """What does not belong into a name is an underscore there."""
+def test_a_hosts_name_has_letters_digits_and_little_else_and_others_take_it(text: str) -> None:
+    """An underscore replaces what does not belong into a name."""
+    assert net.is_hostname(text) == bool(HOSTNAME.fullmatch(text))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(socket, "gethostname", lambda: name)
-        assert net.hostname() == (re.sub(r"[^A-Za-z0-9_.-]|^[.-]", "_", name) or "unnamed")
-        assert net.is_hostname(net.hostname())
+        patched.setattr(socket, "gethostname", lambda: text)
+        assert net.hostname() == (re.sub(r"[^A-Za-z0-9_.-]|^[.-]", "_", text) or "unnamed")
 
 
 # NCCL's files as NCCL 2.30 reads them, and its list of interfaces.
@@ -465,7 +450,8 @@ def kept(address: str, few: range) -> tuple[str, int]:
     """Return address and port of one that is kept."""
     listener = listen(address, few[:1], few)
     port = listener.getsockname()[1]
-    keep(listener)
+    with socket.create_connection((address, port)):  # another client is before its own
+        keep(listener)
     listener.close()
     return address, port
 
@@ -548,17 +534,6 @@ def test_the_kernel_gives_a_reserved_port_to_no_bind_to_any_port(hosts: Callable
     assert done.stdout.split() == ["EADDRINUSE", "EADDRINUSE", "27101", "27101"]
 
 
-def test_a_port_can_be_reserved_after_another_connection(address: str, few: range) -> None:
-    listener = listen(address, few, few)
-    port = listener.getsockname()[1]
-    with socket.create_connection((address, port)):
-        keep(listener)
-    listener.close()
-    with pytest.raises(OSError, match="in use"):
-        holding(address, port)
-    holding(address, port, reuse=True).close()
-
-
 def test_candidates_are_tried_in_order_and_then_the_rest(address: str, few: range) -> None:
     """A full range is an error that counts the ports; so is an address of another host."""
     first, second, third = few
@@ -569,9 +544,6 @@ def test_candidates_are_tried_in_order_and_then_the_rest(address: str, few: rang
             listen(address, few[:2], few)
     with pytest.raises(NetworkError, match=r"to listen on 192\.0\.2\.254"):
         listen("192.0.2.254", few, few)
-
-
-def test_an_ipv6_listener_leaves_the_ipv4_port_to_others(few: range) -> None:
     with listen("::", few[:1], few) as six, holding("0.0.0.0", six.getsockname()[1]) as four:
         assert four.getsockname()[1] == six.getsockname()[1]
 
@@ -627,11 +599,9 @@ def test_closed_connections_that_hold_ports_are_counted(monkeypatch: pytest.Monk
     assert net.time_wait_text([20_001, 20_004]) == ""
 
 
-@pytest.mark.parametrize("text", ["32768\t60999\n", None])
-def test_the_ephemeral_range_is_the_kernels_or_else_ianas(tmp_path: Path, text: str | None) -> None:
+def test_the_ephemeral_range_is_the_kernels_or_else_ianas(tmp_path: Path) -> None:
     """The default range is outside of the kernel's."""
-    if text is not None:
-        (tmp_path / "range").write_text(text)
-    expected = range(32_768, 61_000) if text == "32768\t60999\n" else range(49_152, 65_536)
-    assert ephemeral_range(str(tmp_path / "range")) == expected
+    assert ephemeral_range(str(tmp_path / "range")) == range(49_152, 65_536)
+    (tmp_path / "range").write_text("32768\t60999\n")
+    assert ephemeral_range(str(tmp_path / "range")) == range(32_768, 61_000)
     assert not set(DEFAULT_RANGE) & set(range(32_768, 61_000))

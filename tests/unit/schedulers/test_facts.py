@@ -23,27 +23,13 @@ from mingle_hooks.schedulers.facts import LONGEST_HOST, LONGEST_TEXT, MOST_NODES
 # Variables of a scheduler: which one is taken, and which is as good as none.
 
 
-def test_the_first_that_is_set_to_something_is_taken_and_remembered() -> None:
-    """Shells can hardly tell a variable that is set to nothing from one that is not set."""
-    read = Variables({"EMPTY": "", "SECOND": "7", "THIRD": "8"})
-    assert read.number("nodes", "MISSING", "EMPTY", "SECOND", "THIRD") == 7
-    assert read.sources == {"nodes": "SECOND"}
-    assert read.number("rank", "MISSING", "EMPTY") is None
-
-
-@pytest.mark.parametrize(("secret", "seen"), [({}, "a b"), ({"secret": True}, "something else")])
-def test_a_bad_value_is_shown_unless_it_is_secret(secret: dict[str, bool], seen: str) -> None:
-    read = Variables({"NAME": "a b"})
-    with pytest.raises(FactsError, match=seen) as found:
-        read.text("job_id", "NAME", pattern="[a-z]+", **secret)
-    assert ("a b" in str(found.value)) is not bool(secret)
-
-
-def test_numbers_and_texts_are_read_up_to_their_bounds() -> None:
-    """A value that is one too many is an error that names its variable."""
+def test_the_first_variable_that_is_not_empty_is_read_up_to_its_bounds() -> None:
+    """A value that is one too many is an error that names its variable, and shows the value unless it is secret."""
     read = Variables(
-        {"A": "-12", "B": "12", "TEXT": "x" * 255, "LONG": "x" * 256, "HOST": "n_1", "ADDRESS": "fe80::1%3"}
+        {"": "", "A": "-12", "B": "12", "TEXT": "x" * 255, "LONG": "x" * 256, "HOST": "n_1", "ADDRESS": "fe80::1%3"}
     )
+    assert (read.number("nodes", "MISSING", "", "B", "A"), read.number("rank", "MISSING", "")) == (12, None)
+    assert read.sources == {"nodes": "B"}
     assert (read.number("nodes", "B", least=12, most=12), read.digits("step", "B", longest=2)) == (12, "12")
     assert (read.digits("step", "A", longest=2, signed=True), read.raw("a", "C", "B")) == ("-12", "12")
     assert (read.text("job_id", "TEXT", pattern="x+"), read.host("host", "HOST")) == ("x" * 255, "n_1")
@@ -55,6 +41,10 @@ def test_numbers_and_texts_are_read_up_to_their_bounds() -> None:
     ):  # fmt: skip
         with pytest.raises(FactsError, match=r"^expected (B|A|LONG|ADDRESS) with "):
             reads()
+    for is_secret, seen in ((False, "'n_1'"), (True, "something else")):
+        with pytest.raises(FactsError) as caught:
+            read.text("job_id", "HOST", pattern="[a-z]+", secret=is_secret)
+        assert caught.value.seen == seen
 
 
 @pytest.mark.parametrize(
@@ -89,12 +79,8 @@ def test_facts_are_alike_whatever_their_sources_and_may_be_of_one_node() -> None
     assert found.by_itself() == alone
     assert facts.JobFacts("x", nodes=2).by_itself() == facts.JobFacts("x", nodes=1, node_rank=0)
     other = found._replace(sources={})
-    assert (found == other, hash(found) == hash(other), found == alone, found == tuple(found)) == (
-        True,
-        True,
-        False,
-        False,
-    )
+    assert (found, hash(found)) == (other, hash(other))
+    assert found not in (alone, tuple(found))
     assert "cookie" not in repr(found)
     assert repr(facts.JobFacts("x", "7")).startswith(
         "JobFacts(scheduler='x', job_id='7', step='', restarts=0, nodes=None"
@@ -126,8 +112,10 @@ def slurm(address: str, pattern: str) -> str:
     ],
 )
 def test_slurms_switches_are_before_the_nodes_name(address: str, pattern: str, switches: str) -> None:
-    """A tree and blocks; without a plugin there are none."""
+    """A tree and blocks; without a plugin there are none, nor with the scheduler's order."""
     assert slurm(address, pattern) == switches
+    environ = {"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": pattern}
+    assert facts.switches_above("scheduler", environ) == ""
 
 
 def test_a_long_or_odd_name_is_replaced_by_its_hash() -> None:
@@ -140,13 +128,6 @@ def test_a_long_or_odd_name_is_replaced_by_its_hash() -> None:
     assert slurm(f"{'a' * 24}.{'a' * 25}.n", "s.s.n").split("/") == ["a" * 24, sha256(b"a" * 25).hexdigest()[:16]]
     assert slurm(".".join("abcdefghijn"), ".".join("s" * 10 + "n")) == "a/b/c/d/e/f/g/h"
     assert switches == slurm(f"{long}.node2", ".".join(["switch"] * 20 + ["node"]))
-
-
-def test_the_schedulers_order_needs_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default costs nothing."""
-    monkeypatch.setattr(facts, "METADATA", ("", 0))
-    environ = {"SLURM_TOPOLOGY_ADDR": "a.b", "SLURM_TOPOLOGY_ADDR_PATTERN": "s.node"}
-    assert facts.switches_above("scheduler", environ) == ""
 
 
 @contextmanager

@@ -39,55 +39,35 @@ def facts_of(variables: Mapping[str, str], home: Path) -> JobFacts:
     return facts
 
 
-def members(job: str, home: Path) -> dict[str, JobFacts]:
-    """Return the facts of a job's recorded tasks by name."""
-    chosen = [name for name in names(OPENPBS, "tm", "tmrsh") if name.split(".", 1)[1].startswith(f"{job}.")]
-    return {name: facts_of(environ(OPENPBS, name), home) for name in chosen}
-
-
 def test_every_recorded_script_is_used() -> None:
     """No recorded job is left out of these tests."""
     assert {f"job.{job}" for job in JOBS} == set(names(OPENPBS, "job"))
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_the_tasks_of_a_job_agree_and_each_knows_its_host(job: str, home: Path) -> None:
-    """Tasks of pbsdsh and pbs_tmrsh agree on the job, and rank by their hosts' places in the node file."""
-    hosts, slots = JOBS[job]
-    tasks = members(job, home)
-    assert {task.node_rank for task in tasks.values()} == set(range(len(hosts)))
-    for name, task in tasks.items():
-        assert (task.job_id, task.step, task.restarts) == (job, "", 0)
-        assert (task.nodes, task.hosts, task.leader_hosts) == (len(hosts), hosts, hosts[:1])
-        assert task.node_rank is not None
-        assert f".{hosts[task.node_rank]}" in name
-        assert (task.tasks_per_node, task.task_count) == (slots, sum(slots))
-        assert task.local_count == slots[task.node_rank]
-        assert (task.task_rank, task.local_rank, task.is_batch) == (None, None, False)
-        assert task.cpus == int(environ(OPENPBS, name)["NCPUS"])
+def test_the_tasks_of_a_job_agree_and_its_script_takes_part_only_where_it_is_alone(job: str, home: Path) -> None:
+    """Tasks of pbsdsh and pbs_tmrsh rank by their hosts' places in the node file, and have the script's cookie.
 
-
-@pytest.mark.parametrize("job", JOBS)
-def test_the_job_script_takes_part_only_where_it_is_alone(job: str, home: Path) -> None:
-    """Its sisters run only what it starts, so the script of several hosts must not wait for them."""
+    The other hosts run only what the script starts, so it must not wait for them. Facts do not show the cookie.
+    """
     hosts, slots = JOBS[job]
     script = facts_of(environ(OPENPBS, f"job.{job}"), home)
-    assert (script.job_id, script.hosts, script.tasks_per_node) == (job, hosts, slots)
-    assert script.local_count == slots[0]
-    assert script.is_batch == (len(hosts) > 1)
-    assert script.node_rank == (None if script.is_batch else 0)
-
-
-def test_the_cookie_is_the_jobs_alone_and_never_shown(home: Path) -> None:
-    """All processes of a job hold the same; elements of an array do not share theirs. It is in no printed facts."""
-    cookies = set()
-    for job in JOBS:
-        script = facts_of(environ(OPENPBS, f"job.{job}"), home)
-        assert {script.cookie} == {task.cookie for task in members(job, home).values()}
-        assert script.cookie
-        assert script.cookie not in repr(script)
-        cookies.add(script.cookie)
-    assert len(cookies) == len(JOBS)
+    assert (script.is_batch, script.node_rank) == ((True, None) if len(hosts) > 1 else (False, 0))
+    assert (script.local_count, script.slot) == (slots[0], None)
+    recorded = [name for name in names(OPENPBS, "tm", "tmrsh") if name.split(".", 1)[1].startswith(f"{job}.")]
+    tasks = {name: facts_of(environ(OPENPBS, name), home) for name in recorded}
+    for found in (script, *tasks.values()):
+        assert (found.job_id, found.step, found.restarts) == (job, "", 0)
+        assert (found.nodes, found.hosts, found.leader_hosts) == (len(hosts), hosts, hosts[:1])
+        assert (found.tasks_per_node, found.task_count) == (slots, sum(slots))
+        assert (found.task_rank, found.local_rank, found.cookie) == (None, None, script.cookie)
+        assert str(script.cookie) not in repr(found)
+    for name, task in tasks.items():
+        assert task.node_rank is not None
+        assert f".{hosts[task.node_rank]}" in name
+        assert (task.local_count, task.is_batch) == (slots[task.node_rank], False)
+        assert task.cpus == int(environ(OPENPBS, name)["NCPUS"])
+    assert {task.node_rank for task in tasks.values()} == set(range(len(hosts)))
 
 
 def test_without_a_number_of_its_node_the_only_host_s_process_is_on_it(home: Path) -> None:
@@ -103,6 +83,8 @@ def test_without_a_number_of_its_node_the_only_host_s_process_is_on_it(home: Pat
     assert (pbs.starts_mom(conf), pbs.starts_mom(none)) == (True, True)
     (home / "pbs.conf").write_text(" PBS_START_MOM = '0' \n")
     assert (pbs.starts_mom(conf), pbs.programs(conf), pbs.home(conf)) == (False, None, pbs.HOME)
+    for configuration in (conf, none):
+        assert pbs.facts({"PBS_JOBID": "987654321.x", "PBS_NODENUM": "0"}, configuration).nodes is None
 
 
 FIRST = "tmrsh.0.ctl.node1"
@@ -117,14 +99,6 @@ def test_a_task_on_the_first_host_finds_the_node_file_that_no_variable_names(hom
     (home / "aux" / "0.ctl").unlink()
     task = facts_of(variables, home)
     assert (task.nodes, task.node_rank, task.hosts, task.is_batch) == (None, 0, (), False)
-
-
-def test_without_configuration_the_usual_home_is_searched(tmp_path: Path) -> None:
-    """A host without pbs.conf, or one without PBS_HOME in it, is no error."""
-    (tmp_path / "pbs.conf").write_text("PBS_SERVER=ctl\n")
-    for configuration in ("pbs.conf", "missing"):
-        facts = pbs.facts({"PBS_JOBID": "987654321.x", "PBS_NODENUM": "0"}, str(tmp_path / configuration))
-        assert facts.nodes is None
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\0\xff", b"n1\n$(id)\n"])
@@ -190,17 +164,13 @@ def test_torque_s_job_of_one_host_takes_part_and_its_gpus_may_be_unknown(files: 
     assert (alone.nodes, alone.task_count, alone.local_count, alone.gpus) == (1, 1, 1, None)
 
 
-def test_torque_sisters_may_lack_the_node_file(tmp_path: Path) -> None:
-    """There the variables count the nodes; on the first host the file must be there."""
-    gone = {**TORQUE, "PBS_NODEFILE": str(tmp_path / "gone")}
+def test_torque_sisters_may_lack_the_node_file() -> None:
+    """There the variables count the nodes; on the first host the file must be there. Other PBS have none of them."""
+    gone = {**TORQUE, "PBS_NODEFILE": "/gone"}
     sister = pbs.torque({**gone, "PBS_NODENUM": "1"})
     assert (sister.nodes, sister.node_rank, sister.hosts) == (2, 1, ())
     with pytest.raises(FactsError, match="gone"):
         pbs.torque({**gone, "PBS_NODENUM": "0"})
-
-
-def test_pbs_is_not_torque() -> None:
-    """None of Torque's own variables means that it is another PBS."""
     assert pbs.torque({"PBS_JOBID": "1.ctl", "PBS_NODENUM": "0"}) is None
     assert pbs.facts({"PBS_NODENUM": "0"}) is None
 
@@ -218,7 +188,6 @@ def test_tasks_of_one_pbsdsh_have_the_places_on_their_host_in_order(job: str, ho
             task = facts_of({**variables, "PBS_TASKNUM": f"{number:08X}"}, home)
             places.setdefault(rank, []).append(task.slot)
     assert places == {rank: list(range(count)) for rank, count in enumerate(JOBS[job][1])}
-    assert facts_of(environ(OPENPBS, f"job.{job}"), home).slot is None
 
 
 def test_a_slot_comes_from_the_lower_bits_of_a_tasks_number() -> None:

@@ -86,15 +86,14 @@ SCRIPT = environ(SLURM_VERSIONS[0], "batch.1")
 HET = environ(SLURM_VERSIONS[0], "task.5.0.0")
 
 
-def test_outside_of_slurm_there_are_no_facts() -> None:
-    """Without a job id it is not Slurm's process, whatever else is set."""
-    assert slurm.facts({"SLURM_CONF": "/etc/slurm/slurm.conf", "SLURM_PROCID": "0"}) is None
-
-
 def test_a_script_on_one_node_is_its_only_member() -> None:
-    """The batch script of a job with one node is rank 0 of one."""
+    """`--explain` can tell which variable gave which fact; without a job's id there are none."""
     script = facts_of({**SCRIPT, "SLURM_JOB_NODELIST": "node7", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "2"})
     assert (script.nodes, script.node_rank, script.is_batch, script.hosts) == (1, 0, False, ("node7",))
+    sources = {name: facts_of(TASK).sources[name] for name in ("hosts", "nodes", "node_rank")}
+    assert sources == {"hosts": "SLURM_STEP_NODELIST", "nodes": "SLURM_STEP_NUM_NODES", "node_rank": "SLURM_NODEID"}
+    assert facts_of(SCRIPT).sources["hosts"] == "SLURM_JOB_NODELIST"
+    assert slurm.facts({"SLURM_CONF": "/etc/slurm/slurm.conf", "SLURM_PROCID": "0"}) is None
 
 
 @pytest.mark.parametrize("step", ["-5", "-6", "4294967291", "4294967290"])
@@ -151,17 +150,14 @@ def test_with_one_task_on_each_node_an_arbitrary_distribution_ranks_nodes_as_tas
     assert found.sources["node_rank"] == "SLURM_PROCID"
 
 
-def test_an_arbitrary_distribution_may_put_rank_0_on_any_host() -> None:
-    """With `-m arbitrary` all hosts are asked, and no more than 64 of them."""
-    assert facts_of({**TASK, "SLURM_DISTRIBUTION": "arbitrary"}).leader_hosts == NODES
-    large = {**TASK, "SLURM_DISTRIBUTION": "arbitrary", **step("node[1-500]", 500, 500, "1(x500)")}
-    assert len(facts_of(large).leader_hosts) == 64
-
-
-def test_a_list_that_is_not_in_rank_order_is_not_taken_for_one() -> None:
-    """Where this node's own name contradicts its number, rank 0 may be on any host."""
-    step = facts_of({**TASK, "SLURMD_NODENAME": "node3"})
-    assert (step.hosts, step.tasks_per_node, step.leader_hosts, step.nodes) == ((), (), NODES, 3)
+def test_where_the_order_of_hosts_is_unknown_rank_0_may_be_on_any_of_64() -> None:
+    """With `-m arbitrary`, or where this node's own name contradicts its number."""
+    contradicted = facts_of({**TASK, "SLURMD_NODENAME": "node3"})
+    found = (contradicted.hosts, contradicted.tasks_per_node, contradicted.leader_hosts, contradicted.nodes)
+    assert found == ((), (), NODES, 3)
+    by_hand = {**TASK, "SLURM_DISTRIBUTION": "arbitrary"}
+    assert facts_of(by_hand).leader_hosts == NODES
+    assert len(facts_of({**by_hand, **step("node[1-500]", 500, 500, "1(x500)")}).leader_hosts) == 64
 
 
 @pytest.mark.parametrize(
@@ -194,11 +190,3 @@ def test_contradictions_are_errors(variables: dict[str, str]) -> None:
         with pytest.raises(FactsError, match="2 hosts"):
             JobFacts("slurm", nodes=2, hosts=hosts)
     assert JobFacts("slurm", nodes=2).hosts == ()
-
-
-def test_sources_name_the_variables() -> None:
-    """`--explain` can tell which variable gave which fact."""
-    sources = facts_of(TASK).sources
-    assert (sources["job_id"], sources["hosts"]) == ("SLURM_JOB_ID", "SLURM_STEP_NODELIST")
-    assert (sources["nodes"], sources["node_rank"]) == ("SLURM_STEP_NUM_NODES", "SLURM_NODEID")
-    assert facts_of(SCRIPT).sources["hosts"] == "SLURM_JOB_NODELIST"
