@@ -33,6 +33,16 @@ def settings(name: str, view: View = NODE_VIEW) -> dict[str, str]:
     return framework(name).settings(view)
 
 
+def chosen(backend: str) -> View:
+    """Return the view of a user who chose a backend of torchrun."""
+    return NODE_VIEW._replace(user_environ={"PET_RDZV_BACKEND": backend})
+
+
+def at_port(port: int) -> View:
+    """Return a task's view of a world with this master port."""
+    return TASK_VIEW._replace(world=WORLD._replace(master_port=port))
+
+
 STATIC = assigned(
     "PET_NNODES=2 PET_NPROC_PER_NODE=4 PET_NODE_RANK=1 PET_MASTER_ADDR=10.0.0.1 PET_MASTER_PORT=29500"
     " PET_RDZV_BACKEND=static PET_RDZV_ID=0123456789abcdef"
@@ -56,10 +66,9 @@ JAX6 = assigned(
     "JAX_COORDINATOR_ADDRESS=[fd00::1]:29500 JAX_NUM_PROCESSES=2 JAX_PROCESS_ID=1 JAX_LOCAL_DEVICE_IDS=0,1,2,3"
     " OMPI_MCA_orte_hnp_uri=0.0;tcp6://[fd00::1]:29500 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1"
 )
-TRACKER = "DMLC_TRACKER_PORT"
+TRACKERS = {65_534: "65535", 65_535: "65534"}
 XGBOOST = assigned("DMLC_TRACKER_URI=10.0.0.1 DMLC_TRACKER_PORT=29501 DMLC_TASK_ID=5 DMLC_NUM_WORKER=6")
 GPUS = NODE_VIEW._replace(is_cpu_only=False)
-BY_C10D = NODE_VIEW._replace(user_environ={"PET_RDZV_BACKEND": "c10d"})
 OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})
 
 
@@ -68,7 +77,8 @@ OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID":
     [
         ("torchrun", NODE_VIEW, STATIC),
         ("torchrun", IPV6_VIEW, STATIC | {"PET_MASTER_ADDR": "fd00::1"}),
-        ("torchrun", BY_C10D, ELASTIC),  # as the user chose that backend
+        *(("torchrun", chosen(backend), ELASTIC) for backend in ("c10d", "etcd-v2")),
+        ("torchrun", chosen(""), STATIC),
         ("torchrun", BATCH_VIEW, OF_BATCH),
         ("torchrun", BATCH_VIEW._replace(world=WORLD6), OF_BATCH | {"PET_RDZV_ENDPOINT": "[fd00::1]:29500"}),
         # Where not all nodes' slots are known torchrun starts its own default.
@@ -90,14 +100,7 @@ OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID":
         ("ucx", NODE_VIEW._replace(hcas=None), {}),
         ("ray", IPV6_VIEW, {"RAY_ADDRESS": "[fd00::1]:29500"}),
         ("xgboost", TASK_VIEW, XGBOOST),
-        *(
-            (
-                "xgboost",
-                TASK_VIEW._replace(world=WORLD._replace(master_port=port)),
-                XGBOOST | {"DMLC_TRACKER_PORT": its},
-            )
-            for port, its in ((65_534, "65535"), (65_535, "65534"))
-        ),
+        *(("xgboost", at_port(port), XGBOOST | {"DMLC_TRACKER_PORT": its}) for port, its in TRACKERS.items()),
         ("horovod", NODE_VIEW, {"MINGLE_HOSTS": "n1:2,n2:4"}),
         ("lightning", TASK_VIEW._replace(user_environ={"SLURM_JOB_ID": "7"}), {"TORCHELASTIC_RUN_ID": WORLD.digest}),
         ("cpu", NODE_VIEW, {"ACCELERATE_USE_CPU": "true"}),
@@ -116,14 +119,6 @@ OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID":
 def test_a_framework_gets_the_whole_set_that_it_reads(name: str, view: View, exported: dict[str, str]) -> None:
     """For this node or task, with IPv6 addresses as the framework splits them."""
     assert settings(name, view) == exported
-
-
-@pytest.mark.parametrize(("backend", "found"), [("", STATIC), ("c10d", ELASTIC), ("etcd-v2", ELASTIC)])
-def test_torchrun_gets_its_set_for_the_backend_that_the_user_exported(backend: str, found: dict[str, str]) -> None:
-    """An empty one is none."""
-    view = NODE_VIEW._replace(user_environ={"PET_RDZV_BACKEND": backend})
-    exported = {variable.name: variable.value for variable in variables(view, ["torchrun"])}
-    assert exported.items() >= (found | ({"PET_RDZV_BACKEND": backend} if backend else {})).items()
 
 
 def test_of_every_exported_name_it_is_known_where_it_is_read() -> None:
@@ -165,7 +160,7 @@ def test_everybody_gets_torchruns_set_and_the_interface_for_gloo() -> None:
 @pytest.mark.parametrize(("name", "value"), [("PET_NNODES", "1"), ("PET_NODE_RANK", "0"), ("PET_NNODES", "3:4")])
 def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str, value: str) -> None:
     """With PET_NNODES=1 torchrun would train alone on every node; a range that holds the world is the user's choice."""
-    for view in [NODE_VIEW, BATCH_VIEW] if name == "PET_NNODES" else [NODE_VIEW]:
+    for view in (NODE_VIEW, BATCH_VIEW)[: 1 + (name == "PET_NNODES")]:
         with pytest.raises(UsageError, match=f"{name}={value}.*unset {name}"):
             settings("torchrun", view._replace(user_environ={name: value}))
     for held in ("2", "1:2", "2:8"):
@@ -250,28 +245,17 @@ def test_tensorflow_and_mlx_list_every_worker() -> None:
         assert (settings("mlx", view), file.variables) == ({"MLX_RANK": str(index)}, ("MLX_HOSTFILE",))
         assert json.loads(file.text) == [[worker] for worker in workers]
     with pytest.raises(NetworkError, match=r"65536.*--port-range"):
-        settings("tensorflow", TASK_VIEW._replace(world=WORLD._replace(master_port=65_535)))
+        settings("tensorflow", at_port(65_535))
 
 
 def test_accelerate_gets_a_config_file_for_this_node() -> None:
     """It divides num_processes by num_machines, so nodes may differ."""
     (file,) = files(NODE_VIEW, ["accelerate"])
     assert file.variables == ("MINGLE_ACCELERATE_CONFIG",)
-    assert (
-        file.text
-        == """{
-  "compute_environment": "LOCAL_MACHINE",
-  "distributed_type": "MULTI_GPU",
-  "num_machines": 2,
-  "num_processes": 8,
-  "machine_rank": 1,
-  "main_process_ip": "10.0.0.1",
-  "main_process_port": 29500,
-  "rdzv_backend": "static",
-  "same_network": true
-}
-"""
-    )
+    kind = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "rdzv_backend": "static"}
+    machines = {"num_machines": 2, "num_processes": 8, "machine_rank": 1, "same_network": True}
+    master = {"main_process_ip": "10.0.0.1", "main_process_port": 29500}
+    assert json.loads(file.text) == kind | machines | master
     for unknown in (NODE._replace(node_rank=None), NODE._replace(slots=None)):
         assert files(NODE_VIEW._replace(place=unknown), ["accelerate"]) == ()
     assert files(NODE_VIEW._replace(world=WORLD._replace(nodes=None)), ["accelerate"]) == ()

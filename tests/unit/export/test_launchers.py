@@ -19,6 +19,7 @@ SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
 SECOND = View(WORLD, Assignment(1, 4, 2, "10.0.0.2", "ib0"), "node", {"HF_HOME": "/nowhere"})
 FIRST = SECOND._replace(place=Assignment(0, 2, 0, "10.0.0.1", "ib0"))
+UNPLACED = SECOND._replace(place=Assignment(None, 4, None))  # as in a batch script
 ALIKE = SECOND._replace(world=WORLD._replace(size=2), place=Assignment(1, 1, 1, "10.0.0.2"))
 EXPORTED = {"MINGLE_HOSTFILE": "/run/host file", "MINGLE_HOSTS": "n1:2,n2:4"}
 MACHINES = "--num_machines 2 --num_processes 8 --machine_rank 1 --main_process_ip 10.0.0.1 --main_process_port 29500"
@@ -51,10 +52,11 @@ def completed(line: str, view: View = SECOND) -> str:
                 "ray start --address=x:1", "torchrun t.py", "python t.py",
             )
         ),
+        *((line, UNPLACED, "") for line in ("accelerate launch t.py", "deepspeed t.py", "ray start", "horovodrun ./t")),
     ],
 )  # fmt: skip
 def test_a_launcher_gets_the_options_that_the_user_did_not_give(line: str, view: View, added: str) -> None:
-    """Before the user's own words, each an argument of its own; what follows the script is the script's."""
+    """They come before the user's own arguments; what follows the script is the script's. No place, no options."""
     assert completed(line.replace(" |", ""), view) == line.replace("|", added)
 
 
@@ -101,26 +103,14 @@ def test_an_option_that_takes_a_node_out_of_the_world_is_refused(line: str, why:
     "line", ["torchrun --node-rank 1", "accelerate launch --machine_rank=1", "deepspeed --node_rank 1"]
 )
 def test_a_rank_among_the_options_may_be_this_node_s(line: str) -> None:
-    """But --order may assign another."""
+    """But --order may assign another. With --verbatim mingle adds no options, so they may name other ranks."""
     spec = member_spec({}, JOB)
     launchers.check_command([*line.split(), "t.py"], spec)
     with pytest.raises(UsageError, match="leaving that option out"):
-        launchers.check_command(
-            [*line.split(), "t.py"], spec._replace(settings=spec.settings._replace(order="topology"))
-        )
-
-
-@pytest.mark.parametrize("line", ["ray start --head", "accelerate launch --num_machines 2 --machine_rank 0 t.py"])
-def test_what_is_rank_0_s_is_accepted_there_and_with_verbatim(line: str) -> None:
-    """With --verbatim mingle adds no options, so the user's own ones may name other ranks."""
-    launchers.check_command(line.split(), member_spec({}, JOB | {"rank": "0"}))
-    launchers.check_command(line.split(), member_spec({}, JOB), verbatim=True)
-
-
-@pytest.mark.parametrize("line", ["accelerate launch t.py", "deepspeed t.py", "ray start", "horovodrun ./t"])
-def test_without_a_known_place_no_option_is_added(line: str) -> None:
-    """As in a batch script."""
-    assert completed(line, SECOND._replace(place=Assignment(None, 4, None))) == line
+        launchers.check_command(line.split(), spec._replace(settings=spec.settings._replace(order="topology")))
+    for of_rank_0 in ("ray start --head", "accelerate launch --num_machines 2 --machine_rank 0 t.py"):
+        launchers.check_command(of_rank_0.split(), member_spec({}, JOB | {"rank": "0"}))
+        launchers.check_command(of_rank_0.split(), spec, verbatim=True)
 
 
 @pytest.mark.parametrize(
@@ -357,7 +347,7 @@ def test_a_launcher_of_all_nodes_is_started_by_rank_0_s_alone() -> None:
     """Every node starts any other command itself."""
     for line, view, is_elsewhere in (
         ("mpirun ./t", SECOND, True), ("mpirun ./t", FIRST, False), ("torchrun t.py", SECOND, False),
-        ("python t.py", SECOND, False), ("mpirun ./t", SECOND._replace(place=Assignment(None, 4, None)), False),
+        ("python t.py", SECOND, False), ("mpirun ./t", UNPLACED, False),
     ):  # fmt: skip
         assert launchers.is_elsewhere(line.split(), view) is is_elsewhere
 
