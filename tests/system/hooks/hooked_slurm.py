@@ -18,25 +18,12 @@ names = ["MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "RANK", "WORLD_SIZ
 names += sorted(n for n in os.environ if n.startswith("PET_"))
 print(json.dumps({n: os.environ.get(n) for n in names}), flush=True)
 """
-# Plain torch.distributed, as a user would write it: all from the environment, and a sum that needs everybody.
-TRAIN = "/home/alice/train.py"
-TRAIN_TEXT = """
-import gc, os
-gc.disable()  # it would take a third of this process's time, for what torch loads
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-total = torch.tensor([float(dist.get_rank() + 1)])
-dist.all_reduce(total)
-os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()} sum {total.item():.0f}\\n".encode())
-dist.destroy_process_group()
-gc.freeze()  # nor at its end
-"""
 
 
-def installed(slurm: SlurmCluster, *more: str, before: tuple[str, ...] = ()) -> list[str]:
+def installed(slurm: SlurmCluster, *, before: tuple[str, ...] = ()) -> list[str]:
     """Install the hooks on all hosts (they share /etc), let Slurm use the lines that install prints, return them.
 
-    `before` are lines of slurm.conf of the site's own, to be seen by install; `more` are added to its lines.
+    `before` are lines of slurm.conf of the site's own, to be seen by install.
     """
     host = slurm.controller
     host.write("/etc/mingle/key", SITE_KEY + "\n", mode=0o400)
@@ -45,14 +32,9 @@ def installed(slurm: SlurmCluster, *more: str, before: tuple[str, ...] = ()) -> 
     done = host.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)
     lines = [line.partition(" ")[0] for line in done.stdout.splitlines() if "=/" in line or "Flags=" in line]
     assert [line.partition("=")[0] for line in lines] == ["Prolog", "Epilog", "TaskProlog", "PrologFlags"]
-    _ready(slurm, [*lines, *more])
-    return lines
-
-
-def _ready(slurm: SlurmCluster, lines: list[str]) -> None:
     slurm.reconfigure(*lines)
-    slurm.controller.write(SHOW, SHOW_TEXT)
-    slurm.controller.write(TRAIN, TRAIN_TEXT)
+    host.write(SHOW, SHOW_TEXT)
+    return lines
 
 
 def hooked_again(slurm: SlurmCluster) -> None:
@@ -64,7 +46,8 @@ def hooked_again(slurm: SlurmCluster) -> None:
         host.run(["cp", "-a", "/etc/mingle", KEPT], check=True)
         return
     host.run(["cp", "-a", KEPT, "/etc/mingle"], check=True)
-    _ready(slurm, host.outside(f"{KEPT}.conf").read_text().splitlines())
+    slurm.reconfigure(*host.outside(f"{KEPT}.conf").read_text().splitlines())
+    host.write(SHOW, SHOW_TEXT)
 
 
 def uninstalled(slurm: SlurmCluster) -> None:
@@ -75,7 +58,7 @@ def uninstalled(slurm: SlurmCluster) -> None:
     with ExitStack() as last_first:
         for each in slurm.hosts:
             last_first.callback(_cleaned, each)
-        last_first.callback(slurm.controller.run, ["rm", "-rf", "/etc/mingle", SHOW, TRAIN], check=True)
+        last_first.callback(slurm.controller.run, ["rm", "-rf", "/etc/mingle", SHOW], check=True)
         last_first.callback(slurm.reconfigure)
         last_first.callback(slurm.cancel_all)
 

@@ -1,8 +1,7 @@
 """The whole of every hook on hosts where /bin/sh is another shell."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 from cluster.hosts import Host, Hosts
@@ -31,39 +30,36 @@ def host(hosts: Callable[..., Hosts], request: pytest.FixtureRequest) -> Host:
     return found
 
 
-@contextmanager
-def a_process_that_is_ended(host: Host, job: str) -> Iterator[None]:
-    """Leave a process of a job, which is to be gone with all of the job's files."""
-    process = host.popen(["sleep", "60"], user="alice")
-    host.write(f"/run/mingle/{job}/processes", f"{process.pid} {started_at(host, process.pid)}\n", user="alice")
-    yield
-    assert process.wait(10) != 0
-    process.communicate()
-    assert list(host.outside("/run/mingle").iterdir()) == []
+# The hook and the arguments at a job's start, those at its end, the environment, the job and its key. Torque's are as
+# its manual has them; `.parallel` ones run on the other hosts.
+WORK = [
+    (("slurm/prolog",), ("slurm/epilog",), JOB, "7", key_of("7")),
+    *((
+        (f"torque/prologue{part}", *TORQUE_BEFORE), (f"torque/epilogue{part}", *TORQUE_AFTER), TORQUE_ENV, TORQUE_JOB,
+        key_of(TORQUE_JOB, cluster=""),
+    ) for part in ("", ".parallel")),
+]  # fmt: skip
 
 
-def test_slurms_prolog_and_epilog_do_all_of_their_work(host: Host) -> None:
+def test_the_scripts_of_a_job_do_all_of_their_work(host: Host) -> None:
     """Directory, key (HMAC-SHA-256, RFC 2104) and stamp are made, a process that was left is ended, nothing stays."""
-    run_hook(host, "slurm/prolog")
-    made = {path.name: path.stat() for path in (host.outside("/run/mingle"), *host.outside("/run/mingle").rglob("*"))}
-    assert {name: (its.st_mode & 0o7777, its.st_uid) for name, its in made.items()} == {
-        "mingle": (0o755, 0), "7": (0o700, 61001), "key": (0o600, 61001), "7.stamp": (0o600, 0),
-    }  # fmt: skip
-    assert host.outside("/run/mingle/7/key").read_text() == key_of("7") + "\n"
-    with a_process_that_is_ended(host, "7"):
-        run_hook(host, "slurm/prolog")  # the second of the same start changes nothing
-        run_hook(host, "slurm/epilog")
-
-
-@pytest.mark.parametrize("part", ["", ".parallel"], ids=["the first host", "another host"])
-def test_torques_scripts_do_all_of_their_work(host: Host, part: str) -> None:
-    """With the arguments and the environment of Torque's manual: directory and key come, and go again."""
-    run_hook(host, f"torque/prologue{part}", *TORQUE_BEFORE, env=TORQUE_ENV)
-    place = host.outside(f"/run/mingle/{TORQUE_JOB}")
-    assert (place.stat().st_uid, place.stat().st_mode & 0o7777) == (61001, 0o700)
-    assert (place / "key").read_text() == key_of(TORQUE_JOB, cluster="") + "\n"
-    with a_process_that_is_ended(host, TORQUE_JOB):
-        run_hook(host, f"torque/epilogue{part}", *TORQUE_AFTER, env=TORQUE_ENV)
+    place = host.outside("/run/mingle")
+    for start, end, env, job, key in WORK:
+        its_stamp = {f"{job}.stamp": (0o600, 0)} if job == "7" else {}
+        run_hook(host, *start, env=env)
+        made = {path.name: path.stat() for path in (place, *place.rglob("*"))}
+        assert {name: (its.st_mode & 0o7777, its.st_uid) for name, its in made.items()} == {
+            "mingle": (0o755, 0), job: (0o700, 61001), "key": (0o600, 61001), **its_stamp,
+        }  # fmt: skip
+        assert (place / job / "key").read_text() == key + "\n"
+        process = host.popen(["sleep", "60"], user="alice")
+        host.write(f"/run/mingle/{job}/processes", f"{process.pid} {started_at(host, process.pid)}\n", user="alice")
+        if its_stamp:
+            run_hook(host, *start, env=env)  # the second of the same start changes nothing
+        run_hook(host, *end, env=env)
+        assert process.wait(10) != 0
+        process.communicate()
+        assert list(place.iterdir()) == []
     assert not host.outside("/run/owned").exists()
 
 

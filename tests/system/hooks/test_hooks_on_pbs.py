@@ -27,6 +27,16 @@ with open("/home/alice/shown." + os.environ["PBS_JOBID"], "a") as file:
     file.write(line + "\\n")
 """
 TWO_HOSTS = "#PBS -l select=2:ncpus=2:mpiprocs=2\n#PBS -l place=scatter\n"
+ITS_KEY = 'cd /run/mingle/$PBS_JOBID && stat -c "%n %U %a" . key && cat key'
+# With values that PBS writes into one comma-separated text between pbs_mom and the hook.
+KEPT = {
+    "COMMA": "a,b,,c",
+    "BACKSLASH": "a\\b\\\\c",
+    "EQUALS": "a=b,C=d",
+    "TEXT": " é 漢 $HOME `id` ; ",
+    "LINES": "a\nb",
+    "EMPTY": "",
+}
 # The job script, a task for each line of the node file, and one on each host.
 EVERYWHERE = f"""#!/bin/bash
 {TWO_HOSTS}
@@ -98,14 +108,6 @@ def swept(real_pbs: RealPbs) -> Iterator[RealPbs]:
     assert not unwell
 
 
-@pytest.fixture
-def hooked(swept: RealPbs) -> RealPbs:
-    """Give the shared PBS with the hooks installed."""
-    swept.controller.write(SHOW, SHOW_TEXT)
-    install(swept)
-    return swept
-
-
 def seen_by(pbs: RealPbs, job: str) -> list[dict[str, str | None]]:
     """Return what a job's script and its tasks saw so far, in their order."""
     file = pbs.controller.outside(f"/home/alice/shown.{job}")
@@ -118,10 +120,22 @@ def shown(pbs: RealPbs, job: str) -> list[dict[str, str | None]]:
     return seen_by(pbs, job)
 
 
-def test_the_script_and_every_task_get_the_same(hooked: RealPbs) -> None:
-    """A job that never heard of the project has an address, a port and torchrun's options, the same everywhere."""
-    seen = shown(hooked, hooked.submit(EVERYWHERE, cwd="/home/alice"))
-    assert len(seen) == 1 + 4 + 2
+def test_the_script_and_every_task_get_the_same(swept: RealPbs) -> None:
+    """A job that never heard of the project has an address, a port and torchrun's options, the same everywhere.
+
+    What `qsub -v` brings along is the same with the hook and without it (qsub itself doubles backslashes).
+    """
+    swept.controller.write(SHOW, SHOW_TEXT.replace("names += ", f"names += {list(KEPT)!r} + "))
+    jobs = []
+    for prepare in (lambda _: None, install):
+        prepare(swept)
+        jobs.append(shown(swept, swept.submit(EVERYWHERE, "-v", ",".join(KEPT), cwd="/home/alice", env=KEPT)))
+    bare, seen = jobs
+    assert len(bare) == len(seen) == 1 + 4 + 2
+    kept = [sorted((its["HOST"], *map(its.get, KEPT)) for its in job) for job in jobs]
+    assert kept[0] == kept[1]
+    assert bare[0]["COMMA"] == KEPT["COMMA"]
+    assert not [name for its in bare for name in its if name.startswith("PET_")]
     assert not [name for name in seen[0] if name.startswith("PET_")]
     assert seen[0]["NODE_RANK"] is None
     for each in seen[1:]:
@@ -133,52 +147,37 @@ def test_the_script_and_every_task_get_the_same(hooked: RealPbs) -> None:
         assert len({each[name] for each in seen}) == 1, name
 
 
-@pytest.mark.parametrize("own", [{}, {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "4242"}], ids=["no address", "own"])
-def test_mingle_env_makes_one_world_of_a_hooked_job(hooked: RealPbs, tmp_path: Path, own: dict[str, str]) -> None:
-    """What the hook worked out is replaced by the world that formed, and the user's own address is kept."""
+def test_mingle_env_makes_one_world_of_a_hooked_job(swept: RealPbs, tmp_path: Path) -> None:
+    """What the hook worked out is replaced by the world that formed, and the user's own address is kept.
+
+    Every host of the job has its key, which root made before the first task from the site's, and loses it with the job.
+    """
+    swept.controller.write(SHOW, SHOW_TEXT)
+    for host in swept.hosts:
+        host.write("/etc/mingle/key", "0123456789abcdef" * 4 + "\n", mode=0o400)
+    install(swept)
     task = tmp_path / "task"
     task.write_text(f'PATH={BIN}:$PATH\nv=$(mingle env --scope node) || exit\neval "$v"\npython3 {SHOW}\n')
-    each = "for host in node1 node2; do pbs_tmrsh $host bash "
-    script = f"#!/bin/bash\n{TWO_HOSTS}\n{each}{task} & done; wait"
-    options = ("-v", ",".join(f"{name}={value}" for name, value in own.items())) if own else ()
-    job = hooked.submit(script, *options, cwd="/home/alice")
-    seen = sorted(shown(hooked, job), key=lambda its: str(its["HOST"]))
-    assert hooked.output(job) == ""
-    assert [(its["HOST"], its["NODE_RANK"], its["NNODES"]) for its in seen] == [
-        ("node1", "0", "2"),
-        ("node2", "1", "2"),
-    ]
-    assert len({(its["MASTER_ADDR"], its["MASTER_PORT"]) for its in seen}) == 1
-    assert {name: seen[0][name] for name in own} == own
-    assert str(seen[0]["MASTER_ADDR"]).startswith("10.")  # found by asking or the user's, not the hook's name of a host
-    assert {its["WORLD_SIZE"] for its in seen} == {"4"}
-    for its in seen:
-        assert (its["PET_MASTER_ADDR"], its["PET_MASTER_PORT"]) == (its["MASTER_ADDR"], its["MASTER_PORT"])
-        assert (its["PET_NNODES"], its["PET_NODE_RANK"]) == ("2", its["NODE_RANK"])  # the hook's was 1:2
-
-
-# With values that PBS writes into one comma-separated text between pbs_mom and the hook.
-KEPT = {
-    "COMMA": "a,b,,c",
-    "BACKSLASH": "a\\b\\\\c",
-    "EQUALS": "a=b,C=d",
-    "TEXT": " é 漢 $HOME `id` ; ",
-    "LINES": "a\nb",
-    "EMPTY": "",
-}
-
-
-def test_the_users_environment_goes_through_the_hook_unchanged(swept: RealPbs) -> None:
-    """What `qsub -v` brings along is the same with the hook and without it (qsub itself doubles backslashes)."""
-    swept.controller.write(SHOW, SHOW_TEXT.replace("names += ", f"names = {list(KEPT)!r}\n# "))
-    found = []
-    for prepare in (lambda _: None, install):
-        prepare(swept)
-        job = swept.submit(EVERYWHERE, "-v", ",".join(KEPT), cwd="/home/alice", env=KEPT)
-        found.append(sorted(shown(swept, job), key=lambda its: str(its["HOST"])))  # tasks start side by side
-    assert found[0] == found[1]
-    assert len(found[0]) == 7
-    assert found[0][0]["COMMA"] == KEPT["COMMA"]
+    each = "for host in node1 node2; do pbs_tmrsh $host "
+    script = f"#!/bin/bash\n{TWO_HOSTS}\n{each}bash {task} & done; wait\n{each}sh -c '{ITS_KEY}'; done"
+    for own in ({}, {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "4242"}):
+        options = ("-v", ",".join(f"{name}={value}" for name, value in own.items())) if own else ()
+        job = swept.submit(script, *options, cwd="/home/alice")
+        seen = sorted(shown(swept, job), key=lambda its: str(its["HOST"]))
+        hosts = [("node1", "0", "2"), ("node2", "1", "2")]
+        assert [(its["HOST"], its["NODE_RANK"], its["NNODES"]) for its in seen] == hosts
+        assert len({(its["MASTER_ADDR"], its["MASTER_PORT"]) for its in seen}) == 1
+        assert {name: seen[0][name] for name in own} == own
+        assert str(seen[0]["MASTER_ADDR"]).startswith("10.")  # found by asking, or the user's, not a host's name
+        assert {its["WORLD_SIZE"] for its in seen} == {"4"}
+        for its in seen:
+            assert (its["PET_MASTER_ADDR"], its["PET_MASTER_PORT"]) == (its["MASTER_ADDR"], its["MASTER_PORT"])
+            assert (its["PET_NNODES"], its["PET_NODE_RANK"]) == ("2", its["NODE_RANK"])  # the hook's was 1:2
+        lines = swept.output(job).splitlines()
+        assert (lines[:3], lines[:2]) == (lines[3:], [". alice 700", "key alice 400"])
+        assert re.fullmatch("[0-9a-f]{64}", lines[2])
+    places = [host.outside("/run/mingle") for host in [*swept.hosts][:2]]
+    swept.until(lambda: all(os.listdir(place) == [".lock"] for place in places), "the end of the directories")
 
 
 def test_installing_twice_changes_nothing_and_uninstalling_restores(swept: RealPbs) -> None:
@@ -204,25 +203,3 @@ def test_installing_twice_changes_nothing_and_uninstalling_restores(swept: RealP
     assert hooks(swept) == before
     assert host.outside("/run/pbs/mom_priv/prologue").read_text() == prologue
     assert not host.outside("/run/pbs/mom_priv/epilogue").exists()
-
-
-KEYS = """#!/bin/bash
-#PBS -l select=2:ncpus=1 -l place=scatter
-for host in node1 node2; do
-  pbs_tmrsh $host sh -c 'cd /run/mingle/$PBS_JOBID && stat -c "%n %U %a" . key && cat key'
-done
-"""
-
-
-def test_every_host_of_a_job_has_its_key_and_loses_it_with_the_job(hooked: RealPbs) -> None:
-    """Made by root before the first task, from the site's key; the cookie is none."""
-    for host in hooked.hosts:
-        host.write("/etc/mingle/key", "0123456789abcdef" * 4 + "\n", mode=0o400)
-    job = hooked.submit(KEYS, cwd="/home/alice")
-    assert hooked.wait(job) == 0
-    lines = hooked.output(job).splitlines()
-    assert lines[:3] == lines[3:]
-    assert lines[:2] == [". alice 700", "key alice 400"]
-    assert re.fullmatch("[0-9a-f]{64}", lines[2])
-    places = [host.outside("/run/mingle") for host in [*hooked.hosts][:2]]
-    hooked.until(lambda: all(os.listdir(place) == [".lock"] for place in places), "the end of the directories")

@@ -2,31 +2,26 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
 from cluster.slurm import SlurmCluster
-from hooked_slurm import MINGLE_HOOKS, SHOW, TRAIN, installed, nothing_left, shown, uninstalled
+from hooked_slurm import MINGLE_HOOKS, SHOW, installed, nothing_left, shown, uninstalled
 from light import BIN, TRAIN as LIGHT
 from support.needs import need
 
-
-@pytest.mark.timeout(240)
-def test_an_unchanged_torch_script_trains(hooked: SlurmCluster) -> None:
-    """A torch script whose user never heard of the project reduces over all nodes."""
-    need("torch")
-    done = hooked.srun("-N2", "-n3", "python", TRAIN, user="alice", timeout=200)
-    found = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
-    assert found == [f"rank {i} of 3 sum 6" for i in range(3)], done.stderr
+KEY = "cat /run/mingle/$SLURM_JOB_ID/key"
 
 
 @pytest.mark.timeout(240)
-def test_an_unchanged_torchrun_starts_one_world(hooked: SlurmCluster) -> None:
-    """The real torchrun, whose user says nothing to it, starts one process on each node: a script without torch."""
+def test_unchanged_commands_start_one_world(hooked: SlurmCluster) -> None:
+    """Neither the real torchrun, on each node, nor a script, in each task, is given anything by its user."""
     need("torch")
-    done = hooked.srun("-N2", "torchrun", LIGHT, user="alice", timeout=200)
-    assert sorted(re.findall(r"rank \d of \d begins", done.stdout)) == [f"rank {i} of 2 begins" for i in range(2)], done
+    for size, command in ((2, ("-n2", "torchrun")), (3, ("-n3", "python"))):
+        done = hooked.srun("-N2", *command, LIGHT, user="alice", timeout=200)
+        ranks = [f"rank {rank} of {size} begins" for rank in range(size)]
+        assert sorted(re.findall(r"rank \d of \d begins", done.stdout)) == ranks, done
 
 
 def test_a_step_on_part_of_a_job_has_its_own_world(hooked: SlurmCluster) -> None:
@@ -52,8 +47,7 @@ def test_a_step_on_part_of_a_job_has_its_own_world(hooked: SlurmCluster) -> None
 def test_a_heterogeneous_job_gets_its_key_and_no_variables(hooked: SlurmCluster) -> None:
     """Slurm sorts such a step's host list by name, and nothing tells all of its groups."""
     argv = ["salloc", "-N1", "-w", "node4", ":", "-N2", "-w", "node2,node3"]
-    key = "cat /run/mingle/$SLURM_JOB_ID/key"
-    tasks = ["srun", "--het-group=0,1", "bash", "-c", f"python {SHOW}; {key}"]
+    tasks = ["srun", "--het-group=0,1", "bash", "-c", f"python {SHOW}; {KEY}"]
     done = hooked.controller.run([*argv, *tasks], user="alice", timeout=60)
     seen = shown(done)
     assert [(s["MASTER_ADDR"], s["NODE_RANK"], s["MINGLE_ID"]) for s in seen] == [(None, None, None)] * 3
@@ -86,30 +80,22 @@ def at_a_terminal(hooked: SlurmCluster, command: str) -> list[dict[str, str | No
     return [json.loads(line) for line in lines]
 
 
-def unset(seen: dict[str, str | None]) -> bool:
-    """Tell whether nothing but Slurm's own is set."""
-    return not [name for name, value in seen.items() if value is not None and not name.startswith("SLURM")]
+def test_the_shell_of_salloc_is_a_batch_script(hooked: SlurmCluster) -> None:
+    """A shell that salloc starts on the first node has no ranks where there are several; its steps have them.
 
-
-@pytest.mark.parametrize("flags", ["Alloc", "Contain"], ids=["no extern step", "an extern step"])
-def test_the_shell_of_salloc_is_a_batch_script(hooked: SlurmCluster, flags: str) -> None:
-    """A shell that salloc starts on the first node has no ranks where there are several; its steps have them."""
+    A shell on one node and its step are left alone: people try things out there, one after the other or side by side.
+    """
     options = f'InteractiveStepOptions="--interactive --preserve-env --pty {SHELL}"'
-    installed(hooked, "LaunchParameters=use_interactive_step", options, before=(f"PrologFlags={flags}",))
-    variables = at_a_terminal(hooked, "salloc -N3")
-    shell, steps = variables[0], variables[1:]
-    assert (shell["MASTER_ADDR"], shell["NNODES"], shell["NODE_RANK"]) == ("node1", "3", None)
-    assert not [name for name in shell if name.startswith("PET_")]
-    assert sorted(str(each["PET_NODE_RANK"]) for each in steps) == ["0", "1", "2"]
-    assert len({shell["MASTER_PORT"], *(each["MASTER_PORT"] for each in steps)}) == 2
-
-
-@pytest.mark.parametrize("command", ["salloc -N1", f"srun -N1 --pty {SHELL}"])
-def test_a_shell_on_one_node_and_its_step_are_left_alone(hooked: SlurmCluster, command: str) -> None:
-    """People try things out there, one process after the other or side by side."""
-    options = f'InteractiveStepOptions="--interactive --preserve-env --pty {SHELL}"'
-    installed(hooked, "LaunchParameters=use_interactive_step", options)
-    assert all(map(unset, at_a_terminal(hooked, command)))
+    for flags in ("Alloc", "Contain"):  # without and with an extern step
+        hooked.reconfigure(*hooked.conf_lines, f"PrologFlags={flags}", "LaunchParameters=use_interactive_step", options)
+        shell, *steps = at_a_terminal(hooked, "salloc -N3")
+        assert (shell["MASTER_ADDR"], shell["NNODES"], shell["NODE_RANK"]) == ("node1", "3", None)
+        assert not [name for name in shell if name.startswith("PET_")]
+        assert sorted(str(each["PET_NODE_RANK"]) for each in steps) == ["0", "1", "2"]
+        assert len({shell["MASTER_PORT"], *(each["MASTER_PORT"] for each in steps)}) == 2
+    for command in ("salloc -N1", f"srun -N1 --pty {SHELL}"):
+        for seen in at_a_terminal(hooked, command):
+            assert not [name for name, value in seen.items() if value and not name.startswith("SLURM")]
 
 
 ENV = 'v=$(mingle env) || exit; eval "$v"; '
@@ -142,33 +128,20 @@ def test_torchrun_in_a_step_after_mingle_env_in_the_batch_script_is_in_one_world
     assert [{task[name] for task in tasks} for name in names] == [{batch[name]} for name in names]
 
 
-KEY = "cat /run/mingle/$SLURM_JOB_ID/key"
-
-
-SLOW, MARK = "/etc/slurm/slow", "/run/in.prolog"
-
-
-@pytest.fixture
-def slow(slurm: SlurmCluster) -> Iterator[SlurmCluster]:
-    """Give the shared Slurm with hooks and a slow Prolog of the site's, which leaves a mark when it begins."""
-    text = f"#!/bin/sh\ntouch {MARK}\nsleep 2\n"
+def test_a_job_that_is_cancelled_in_its_prolog_leaves_nothing(slurm: SlurmCluster) -> None:
+    """The Epilog comes while the site's part of the Prolog still runs, or right after it."""
+    slow, mark = "/etc/slurm/slow", "/run/in.prolog"
     with ExitStack() as last_first:
         for host in slurm.hosts:
-            last_first.callback(host.run, ["rm", "-f", SLOW, MARK], check=True)
+            last_first.callback(host.run, ["rm", "-f", slow, mark], check=True)
         last_first.callback(uninstalled, slurm)
-        slurm.hosts.run_all(["rm", "-f", MARK])
-        slurm.controller.write(SLOW, text, mode=0o755)
-        installed(slurm, before=(f"Prolog={SLOW}",))
-        yield slurm
-
-
-def test_a_job_that_is_cancelled_in_its_prolog_leaves_nothing(slow: SlurmCluster) -> None:
-    """The Epilog comes while the site's part of the Prolog still runs, or right after it."""
-    job = slow.submit("sleep 60", "-N4", "-o", "/dev/null", user="alice")
-    slow.until(lambda: all(host.outside(MARK).exists() for host in slow.hosts), "Prologs everywhere")
-    slow.controller.run(["scancel", job], check=True)
-    assert slow.wait(job) == "CANCELLED"
-    nothing_left(slow)
+        slurm.controller.write(slow, f"#!/bin/sh\ntouch {mark}\nsleep 2\n", mode=0o755)
+        installed(slurm, before=(f"Prolog={slow}",))
+        job = slurm.submit("sleep 60", "-N4", "-o", "/dev/null", user="alice")
+        slurm.until(lambda: all(host.outside(mark).exists() for host in slurm.hosts), "Prologs everywhere")
+        slurm.controller.run(["scancel", job], check=True)
+        assert slurm.wait(job) == "CANCELLED"
+        nothing_left(slurm)
 
 
 def test_a_job_that_is_requeued_at_once_drains_no_node(hooked: SlurmCluster) -> None:
@@ -185,25 +158,26 @@ def test_a_job_that_is_requeued_at_once_drains_no_node(hooked: SlurmCluster) -> 
     nothing_left(hooked)
 
 
-@pytest.mark.parametrize("keep_run", [False, True], ids=["the node", "slurmd alone"])
-def test_a_node_that_starts_anew_takes_jobs(fresh_slurm: Callable[..., SlurmCluster], *, keep_run: bool) -> None:
+def test_a_node_that_starts_anew_takes_jobs(fresh_slurm: Callable[..., SlurmCluster]) -> None:
     """A node goes down with a job on it and comes back, with its job's directory or without: the job runs again.
 
     The restart count is part of the key, so an attempt never meets its own past.
     """
     slurm = fresh_slurm(2)
     installed(slurm)
-    first = slurm.controller.outside("/home/alice/first")
+    first, again = (slurm.controller.outside(f"/home/alice/{name}") for name in ("first", "again"))
     script = f"[ -n \"$SLURM_RESTART_COUNT\" ] || {{ {KEY} >first; exec sleep 600; }}; srun /bin/sh -c '{KEY}' >again"
-    job = slurm.submit(script, "-N2", "--requeue", "-D", "/home/alice", "-o", "/dev/null", user="alice")
-    slurm.until(lambda: first.exists() and first.read_text().endswith("\n"), "its key")
-    slurm.reboot(slurm.hosts[1], lost=() if keep_run else ("/run/mingle",))
-    slurm.requeue(job)
-    assert slurm.wait(job) == "COMPLETED"
-    keys = slurm.controller.outside("/home/alice/again").read_text().split()
-    assert (len(keys), len(set(keys))) == (2, 1)
-    assert keys[0] != first.read_text().strip()
-    nothing_left(slurm)
+    for lost in ((), ("/run/mingle",)):
+        first.unlink(missing_ok=True)
+        job = slurm.submit(script, "-N2", "--requeue", "-D", "/home/alice", "-o", "/dev/null", user="alice")
+        slurm.until(lambda: first.exists() and first.read_text().endswith("\n"), "its key")
+        slurm.reboot(slurm.hosts[1], lost=lost)
+        slurm.requeue(job)
+        assert slurm.wait(job) == "COMPLETED"
+        keys = again.read_text().split()
+        assert (len(keys), len(set(keys))) == (2, 1)
+        assert keys[0] != first.read_text().strip()
+        nothing_left(slurm)
 
 
 HOSTILE = "$(touch /run/lock/owned);`touch /run/lock/owned`'\"\n\x1b[2J;touch /run/lock/owned #"

@@ -15,9 +15,6 @@ from support.needs import only_with
 from unit.hooks.test_pbs import LAUNCHES, event_of, python, run
 
 from mingle_hooks.hooks.files import Site
-from mingle_hooks.joining import find_key
-from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.settings import load
 
 pytestmark = only_with("root", "namespaces")
 NOBODY = 65534
@@ -101,17 +98,6 @@ def test_every_host_makes_the_same_key_and_hands_it_to_the_jobs_user(place: Plac
     assert place.names() == [job, f"{job}.stamp"]
 
 
-def test_mingle_env_takes_that_key(place: Place) -> None:
-    """And not the cookie, nor the home's."""
-    place.run(launch())
-    environ = {"HOME": str(place.root)}
-    os.chown(place.state / "0.ctl", 0, -1)
-    os.chown(place.state / "0.ctl" / "key", 0, -1)
-    facts = JobFacts("pbs", job_id="0.ctl", cookie="36A8E3141C32183E0A696B100289B68F")
-    found = find_key(facts, load(environ, {}, system_file=f"{place.root}/absent"), environ, run_root=str(place.state))
-    assert found.material.decode() == key_of("0.ctl", str(NOBODY), cluster="")
-
-
 @pytest.mark.parametrize("what", ["the next task", "a rerun", "another job"])
 def test_the_next_task_keeps_what_is_there_and_a_rerun_or_another_job_does_not(place: Place, what: str) -> None:
     """Also on a host where an end was lost; another job of the same id comes after the server was installed anew."""
@@ -146,70 +132,57 @@ def test_tasks_that_start_at_once_make_one_key(place: Place) -> None:
     assert place.names() == ["0.ctl", "0.ctl.stamp"]
 
 
-def test_a_site_without_a_key_gets_no_directory_and_no_line_in_the_log(place: Place) -> None:
-    """For every task would be too many."""
-    place.key.unlink()
-    found = place.run(launch())
-    assert (found["log"], bool(found["added"]), place.names()) == ([], True, [])
-
-
 def test_where_it_shall_not_act_it_makes_nothing(place: Place) -> None:
-    """Kill switch and observing; MINGLE_HOOKS=off of a user is for the variables, as all tasks need the same key."""
-    switch = place.root / "disabled"
+    """Kill switch and observing; MINGLE_HOOKS=off of a user is for the variables, as all tasks need the same key.
+
+    A site without a key has no line in the log, as for every task that would be too many.
+    """
+    switch, event = place.root / "disabled", launch()
     switch.touch()
     assert place.run(launch(), switch=str(switch))["added"] == {}
     place.run(launch(), site=Site(key_file=str(place.key), observe=True))
-    assert place.names() == []
-    event = launch()
+    found = place.run(launch(), site=Site(key_file=f"{place.root}/none"))
+    assert (found["log"], bool(found["added"]), place.names()) == ([], True, [])
     event["env"]["MINGLE_HOOKS"] = "off"
     assert place.run(event)["added"] == {}
     assert place.names() == ["0.ctl", "0.ctl.stamp"]
 
 
-def spoilt_key(place: Place, how: str) -> None:
-    """Make the site's key none."""
-    place.key.chmod(0o600)
-    if how == "others may read it":
-        place.key.chmod(0o644)
-    elif how == "another user's":
-        os.chown(place.key, 12_345, -1)
-    elif how == "a link":
-        place.key.rename(place.root / "real")
-        place.key.symlink_to(place.root / "real")
-    elif how == "a FIFO":
-        place.key.unlink()
-        os.mkfifo(place.key, 0o600)
-    else:
-        place.key.write_text(how)
-
-
-@pytest.mark.parametrize(
-    "how", ["others may read it", "another user's", "a link", "a FIFO", "short", "G" * 64, "0" * 65, "\x00" * 64]
+# What is in the place of the site's key, as shell.
+SPOILT_KEYS = (
+    *("chmod 0644 key", "chown 12345 key", "mv key real; ln -s real key", "rm key; mkfifo -m 0600 key"),
+    *(f"printf {text} >key" for text in ("short", "G" * 64, "0" * 65, "'\\000%.0s' $(seq 64)")),
 )
+
+
+@pytest.mark.parametrize("how", SPOILT_KEYS)
 def test_a_site_key_that_is_none_costs_the_key_and_nothing_else(place: Place, how: str) -> None:
     """One line in the job's log; the variables are there."""
-    spoilt_key(place, how)
+    subprocess.run(["sh", "-ec", how], cwd=place.root, check=True)
     found = place.run(launch())
     assert (bool(found["added"]), ["no key" in line for line in found["log"]], place.names()) == (True, [True], [])
 
 
-JOBS = {
-    "a user of text": {"euser": "$(id)"},
-    "no user": {"euser": None},
-    "a run count of text": {"run_count": "x"},
-    "an id that leads up": {"id": "1.../x"},
-    "an id with dots": {"id": "1..x"},
-}
+GARBAGE: tuple[dict[str, Any], ...] = (
+    *({"euser": "$(id)"}, {"euser": None}, {"run_count": "x"}),
+    *({"id": job} for job in ("1.../x", "1..x", "..", "0.ctl/..", "", None, "*")),
+)
 
 
 @pytest.mark.parametrize("name", ["python2.7", "this"])
-@pytest.mark.parametrize("how", JOBS)
-def test_a_job_of_garbage_gets_no_directory(place: Place, how: str, name: str) -> None:
-    """Nothing outside of it either."""
+def test_a_job_of_garbage_makes_and_removes_nothing(place: Place, name: str) -> None:
+    """Nothing outside of the directory either; the kill switch stops what adds, and not the end of a job."""
+    place.run(launch())
     before = sorted(path.name for path in place.root.iterdir())
-    place.run(launch(**JOBS[how]), name)
+    for job in GARBAGE:
+        place.run(launch(**{"id": "1.ctl", **job}), name)
+        if "id" in job:
+            place.run(end(**job), name)
+    assert place.names() == ["0.ctl", "0.ctl.stamp"]
+    assert sorted(path.name for path in place.root.iterdir()) == before
+    (place.root / "disabled").touch()
+    place.run(end(), switch=str(place.root / "disabled"))
     assert place.names() == []
-    assert [path for path in place.root.iterdir() if path.name not in (*before, "hook", "mingle")] == []
 
 
 @pytest.mark.parametrize("what", ["directory", "job", "stamp", "lock", "others may write"])
@@ -273,15 +246,4 @@ def test_nothing_is_removed_through_a_mount(place: Place) -> None:
         assert [name[:11] for name in place.names()] == [".old.0.ctl."]
     subprocess.run(["umount", place.state / place.names()[0] / "bound"], check=True)
     place.run(end())
-    assert place.names() == []
-
-
-def test_the_end_of_a_job_of_garbage_removes_nothing(place: Place) -> None:
-    """That of a job does, with the kill switch, too, which stops what adds."""
-    place.run(launch())
-    for job in ("..", "0.ctl/..", "", None, "*"):
-        place.run(end(id=job))
-    assert place.names() == ["0.ctl", "0.ctl.stamp"]
-    (place.root / "disabled").touch()
-    place.run(end(), switch=str(place.root / "disabled"))
     assert place.names() == []
