@@ -1,11 +1,9 @@
 """Where a path leads below a root, and what is written there; headers, manifests and what a site says."""
 
 import json
-import math
 import os
 import signal
 import stat
-import time
 from pathlib import Path
 
 import pytest
@@ -122,36 +120,6 @@ def test_a_manifest_is_written_and_read_as_it_was(tmp_path: Path, monkeypatch: p
     for spoilt in ([], [{**row, "mode": "7"}], [{**row, "stub": 1}], [{**row, "kept": "x"}], [{"path": OURS}]):
         (tmp_path / files.MANIFEST_PATH[1:]).write_text(json.dumps({"files": spoilt}))
         assert files.node_manifest(root) == files.Manifest(is_rebuilt=bool(spoilt))
-
-
-@pytest.mark.parametrize(
-    ("then", "path", "seconds"),
-    [
-        ("b1 900", OURS, 100), ("b1 1100", OURS, -100), ("b1 x", OURS, math.inf), ("", OURS, math.inf),
-        ("b2 900", OURS, math.inf), ("b2 900", SHARED, 60),
-    ],
-)  # fmt: skip
-def test_a_time_counts_since_this_boot_or_by_a_shared_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, path: str, seconds: float
-) -> None:
-    """Another boot is another node's there."""
-    boot, _, now = files.boot_clock().rpartition(" ")
-    assert (boot != "", abs(float(now) - time.clock_gettime(time.CLOCK_BOOTTIME)) < 60) == (True, True)
-    monkeypatch.setattr(files, "boot_clock", lambda: "b1 1000")
-    monkeypatch.setattr(files, "MOUNTS", f"{tmp_path}/none")
-    monkeypatch.setattr(time, "time", lambda: 1060.0)
-    place = tmp_path / path[1:]
-    place.parent.mkdir(parents=True)
-    place.touch()
-    os.utime(place, (1000, 1000))
-    assert files.seconds_since(then, str(tmp_path), path) == seconds
-
-
-@pytest.mark.parametrize(("first", "count", "stride"), [(20_000, 5000, 3091), (20_000, 10, 7), (20_000, 1, 1)])
-def test_a_site_s_ports_are_all_used_far_from_each_other(first: int, count: int, stride: int) -> None:
-    ports = range(first, first + count)
-    assert Site(port_range=ports).port_stride == stride
-    assert len({stride * job % count for job in range(count)}) == count
 
 
 def test_hooks_take_interfaces_by_name_alone(tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ CASES = {
     "slurm, install other settings": Case("slurm", ("install", "settings"), "install"),
     "slurm, uninstall": Case("slurm", ("install",), "uninstall"),
     "torque, install": Case("torque", (), "install"),
-    "torque, install other settings": Case("torque", ("install", "settings"), "install"),
     "torque, install over an edited one": Case("torque", ("install", "edit"), "install"),
     "torque, uninstall": Case("torque", ("install",), "uninstall"),
 }

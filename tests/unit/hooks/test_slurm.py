@@ -12,7 +12,7 @@ from support.hooks import written
 from support.hooks_image import LINES, NO_CHAIN, OURS, aged, at, call, conf, install, program, tree
 from support.recorded import STEP
 
-from mingle_hooks.errors import ConflictError, FactsError, UsageError
+from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.hooks import files, slurm, verify
 from mingle_hooks.hooks.files import Site, render_hook as render
 from mingle_hooks.hooks.plan import Plan, Where
@@ -33,12 +33,29 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_new_node_is_not_installed_by_guess(root: Path) -> None:
-    """Where slurm.conf names ours, and neither settings nor manifest know what was there: refused, with what to say."""
-    with pytest.raises(FactsError, match=r'prolog = "/the/path", or prolog = "none", in \[hooks\] of /etc/mingle'):
+# What slurm.conf names, None without one, what the settings say, and what is then expected.
+REFUSED = {
+    "nothing tells": (LINES, "", r'prolog = "/the/path", or prolog = "none", in \[hooks\] of /etc/mingle'),
+    "no slurm.conf": (None, "", r"neither slurm\.conf nor"),
+    "another program than here": (["Prolog=/opt/other"], SITES, r'prolog = "/opt/other" in \[hooks\]'),
+    "a program, and here none": (["Prolog=/opt/other"], NO_CHAIN, r'prolog = "/opt/other" in \[hooks\]'),
+    "ours as the site's own": (LINES, SITES.replace("/opt/prolog", f"{OURS}/prolog"), "site's own"),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_a_new_node_is_not_installed_by_guess(root: Path, how: str) -> None:
+    """Where settings, slurm.conf and manifest do not tell what the site has of its own, or contradict each other."""
+    lines, settings, what = REFUSED[how]
+    program(root, "/etc/mingle/mingle.toml", settings)
+    (root / "etc/slurm/slurm.conf").unlink() if lines is None else conf(root, *lines)
+    with pytest.raises(FactsError, match=what):
         install(root)
     assert not (root / OURS.lstrip("/")).exists()
-    assert "==> /etc/mingle/hooks/slurm/prolog <==" in call(root, "render", "slurm").stdout
+    if not settings:
+        assert "==> /etc/mingle/hooks/slurm/prolog <==" in call(root, "render", "slurm").stdout
+        program(root, "/etc/mingle/mingle.toml", SITES)
+        assert install(root).exit_code == 0
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -48,15 +65,6 @@ def test_a_node_without_the_interfaces_of_the_settings_says_so(monkeypatch: pyte
     site = Site(interfaces=("none0", "lo" if there else "none1"))
     notes = "\n".join(slurm.plan_slurm(site, Where(is_preview=True)).notes)
     assert ("This node has no none0 or none1 (iface)" in notes) != there
-
-
-def test_without_a_slurm_conf_the_settings_are_needed(root: Path) -> None:
-    """As on a node of a configless site, before its slurmd has started."""
-    (root / "etc/slurm/slurm.conf").unlink()
-    with pytest.raises(FactsError, match=r"neither slurm\.conf nor"):
-        install(root)
-    program(root, "/etc/mingle/mingle.toml", SITES)
-    assert install(root).exit_code == 0
 
 
 def test_the_settings_name_the_chain_on_every_node(root: Path) -> None:
@@ -74,27 +82,11 @@ def test_the_settings_name_the_chain_on_every_node(root: Path) -> None:
     assert "\n".join(["[hooks]", *output, ""]) == SITES
 
 
-def test_settings_and_slurm_conf_may_not_contradict(root: Path) -> None:
-    """Another program of the site's there than here: nobody can tell which one is meant."""
-    conf(root, "Prolog=/opt/other")
-    for text in (SITES, NO_CHAIN):
-        program(root, "/etc/mingle/mingle.toml", text)
-        with pytest.raises(FactsError, match=r'prolog = "/opt/other" in \[hooks\]'):
-            install(root)
-
-
 def test_a_slurm_before_22_05_is_refused(root: Path) -> None:
     program(root, "/etc/mingle/mingle.toml", SITES)
     install(root, "--slurm-version", "22.05")
     with pytest.raises(UsageError, match=r"22\.05 or later; saw 21\.8"):
         install(root, "--slurm-version", "21.08")
-
-
-def test_a_hook_never_calls_itself(root: Path) -> None:
-    """Neither by the settings, nor by what slurm.conf names."""
-    program(root, "/etc/mingle/mingle.toml", SITES.replace("/opt/prolog", f"{OURS}/prolog"))
-    with pytest.raises(FactsError, match="site's own"):
-        install(root)
 
 
 @pytest.mark.parametrize(
@@ -139,20 +131,6 @@ def test_without_a_known_configuration_nothing_is_removed(root: Path) -> None:
     with pytest.raises(FactsError, match="--slurm-conf with a copy"):
         call(root, "uninstall", "slurm", "--yes")
     assert (root / OURS.lstrip("/") / "prolog").exists()
-
-
-def test_a_glob_that_would_match_nothing_keeps_its_one_program(root: Path) -> None:
-    """Whether that is all of ours or one of them; others of the site's are enough."""
-    path = "/etc/slurm/prolog.d/10-mingle"
-    program(root, path)
-    conf(root, "Prolog=/etc/slurm/prolog.d/*")
-    entries = [files.Entry("slurm", "prolog", one, "", 0o755) for one in (path, f"{OURS}/job")]
-    for some in (entries[:1], entries):
-        with pytest.raises(ConflictError, match="drains every node"):
-            slurm.refuse_removal(Where(str(root)), tuple(some))
-    slurm.refuse_removal(Where(str(root)), tuple(entries[1:]))
-    program(root, "/etc/slurm/prolog.d/50-site")
-    slurm.refuse_removal(Where(str(root)), tuple(entries))
 
 
 def taken_out(root: Path, monkeypatch: pytest.MonkeyPatch, *running: str) -> None:
@@ -290,6 +268,7 @@ def test_a_controller_that_hangs_or_fails_is_not_waited_for(tmp_path: Path, monk
     assert (found and found.one("Prolog"), slurm.slurm_version(where), slurm.slurm_nodes(where)) == (
         "/srv/slurm.conf", (22, 5), (),
     )  # fmt: skip
+    assert (slurm.running_config(Where("/image")), slurm.slurm_version(Where("/image"))) == (None, None)  # of others
     program(tmp_path, "scontrol", f"#!{sys.executable}\nimport time\ntime.sleep(3)\nprint('Prolog = /late')\n")
     monkeypatch.setattr(slurm, "_COMMAND_S", 0.05)
     assert slurm.running_config(Where(slurm_conf="/srv/another.conf")) is None
@@ -315,12 +294,6 @@ def test_the_controllers_answer_is_parsed() -> None:
     assert (found.all("Prolog"), found.one("Epilog"), found.one("taskprolog")) == (("/a", "/b"), "", "/c d")
 
 
-def test_below_a_root_no_program_of_slurm_runs() -> None:
-    """An image is no node of the cluster that this host belongs to."""
-    assert slurm.running_config(Where("/image")) is None
-    assert slurm.slurm_version(Where("/image")) is None
-
-
 def read_conf(root: Path, text: str, name: str = "slurm.conf") -> SlurmConf:
     """Write slurm.conf, or a file beside it, below root, and return what is read of slurm.conf."""
     (root / "etc/slurm").mkdir(parents=True, exist_ok=True)
@@ -330,42 +303,33 @@ def read_conf(root: Path, text: str, name: str = "slurm.conf") -> SlurmConf:
     return found
 
 
-@pytest.mark.parametrize("value", ["/opt/prolog", '"/opt/prolog"', "'/opt/prolog'", '"/opt/prolog" # ours'])
-def test_quotes_around_a_value_are_not_its_own(tmp_path: Path, value: str) -> None:
-    """Slurm takes them off, and a hook of the site's that is chained has no quotes in its path."""
-    assert read_conf(tmp_path, f"Prolog={value}\n").all("Prolog") == ("/opt/prolog",)
+# A text of slurm.conf, a key, and its values: the last one counts. more.conf has another TaskProlog.
+CONFS = [
+    *((f"Prolog={value}\n", "Prolog", ("/opt/a",)) for value in ("/opt/a", '"/opt/a"', "'/opt/a'", '"/opt/a" # ours')),
+    ("TaskProlog=/a\nInclude more.conf\ntaskprolog = /c\n", "TaskProlog", ("/a", "/b", "/c")),
+    ("TaskProlog=/c\nInclude more.conf\n", "taskprolog", ("/c", "/b")),
+    ("PrologFlags=Alloc,\\\nX11\n", "PrologFlags", ("Alloc, X11",)),
+    ("Prolog=/opt/a\\#b # c\n#Prolog=/opt/c\n", "Prolog", ("/opt/a\\#b",)),
+    ("Prolog=/a\nInclude slurm.conf\n", "Prolog", ("/a",) * 9),  # nobody waits for an admin's mistake
+]
 
 
-def test_of_a_key_that_is_repeated_the_last_value_counts(tmp_path: Path) -> None:
-    """As for Slurm, also where the other one is in a file that is included; all of them are told."""
+@pytest.mark.parametrize(("text", "key", "values"), CONFS)
+def test_slurm_conf_is_read_as_slurm_reads_it(tmp_path: Path, text: str, key: str, values: tuple[str, ...]) -> None:
+    """Quotes are taken off, a backslash joins lines or keeps a # from beginning a comment, and files are included."""
     read_conf(tmp_path, "x=1\n")
-    (tmp_path / "etc/slurm/more.conf").write_text("TaskProlog=/opt/b\n")
-    found = read_conf(tmp_path, "TaskProlog=/opt/a\nInclude more.conf\ntaskprolog = /opt/c\n")
-    assert (found.one("TaskProlog"), found.all("TaskProlog")) == ("/opt/c", ("/opt/a", "/opt/b", "/opt/c"))
-    assert read_conf(tmp_path, "TaskProlog=/opt/c\nInclude more.conf\n").one("TaskProlog") == "/opt/b"
+    (tmp_path / "etc/slurm/more.conf").write_text("TaskProlog=/b\n")
+    found = read_conf(tmp_path, text)
+    assert (found.all(key), found.one(key)) == (values, values[-1])
 
 
-def test_a_line_that_goes_on_is_one(tmp_path: Path) -> None:
-    """A backslash at its end joins it with the next; one before a # keeps that from being a comment."""
-    found = read_conf(tmp_path, "PrologFlags=Alloc,\\\nX11\nProlog=/opt/a\\#b # c\n#Epilog=/opt/c\n")
-    assert found.one("PrologFlags").replace(" ", "") == "Alloc,X11"
-    assert (found.one("Prolog"), found.one("Epilog")) == ("/opt/a\\#b", "")
-
-
-def test_files_that_include_each_other_have_an_end(tmp_path: Path) -> None:
-    """Nobody waits for an admin's mistake."""
-    assert set(read_conf(tmp_path, "Prolog=/opt/a\nInclude slurm.conf\n").all("Prolog")) == {"/opt/a"}
-
-
-@pytest.mark.parametrize("flags", ["Alloc", "alloc,Serial", "Contain", "X11"])
-def test_flags_that_imply_alloc_suffice(tmp_path: Path, flags: str) -> None:
+def test_flags_that_imply_alloc_suffice(tmp_path: Path) -> None:
     """Slurm itself then runs the Prolog on all nodes before the first step (slurm.conf(5))."""
-    read_conf(tmp_path, f"PrologFlags={flags}\n")
-    line = slurm.plan_slurm(Site(), Where(str(tmp_path))).lines[-1]
-    assert (line.text, line.is_there) == (f"PrologFlags={flags}", True)
-    read_conf(tmp_path, "PrologFlags=Serial\n")
-    line = slurm.plan_slurm(Site(), Where(str(tmp_path))).lines[-1]
-    assert (line.text, line.is_there) == ("PrologFlags=Serial,Alloc", False)
+    for flags in ("Alloc", "alloc,Serial", "Contain", "X11", "Serial"):
+        read_conf(tmp_path, f"PrologFlags={flags}\n")
+        line = slurm.plan_slurm(Site(), Where(str(tmp_path))).lines[-1]
+        wanted = ("PrologFlags=Serial,Alloc", False) if flags == "Serial" else (f"PrologFlags={flags}", True)
+        assert (line.text, line.is_there) == wanted
 
 
 def test_a_cluster_s_own_file_is_included(tmp_path: Path) -> None:
@@ -437,12 +401,12 @@ def settings_of(pyxis: Path, way: str) -> None:
 def test_the_hooks_are_mounted_into_every_container(pyxis: Path) -> None:
     """Read-only, and no container fails for want of them; uninstalling takes that back."""
     assert f"TaskProlog={OURS}/taskprolog" in install(pyxis, "--slurm-version", "23.11").stdout
-    lines = [line.split() for line in (pyxis / MOUNTS).read_text().splitlines() if not line.startswith("#")]
-    assert [(line[0], line[1], "nofail" in line[3]) for line in lines] == [
-        ("/etc/mingle", "/etc/mingle", True), ("/run/mingle", "/run/mingle", True),
-    ]  # fmt: skip
-    assert "ro" in lines[0][3].split(",")
-    assert not {"$", "`"} & set((pyxis / MOUNTS).read_text())  # enroot fills in variables
+    text = (pyxis / MOUNTS).read_text()
+    lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    assert [(line[0], line[1], "nofail" in line[3], "bind,ro" in line[3]) for line in lines] == [
+        (place, place, True, place == "/etc/mingle") for place in ("/etc/mingle", "/run/mingle")
+    ]
+    assert not {"$", "`"} & {*text}  # enroot fills in variables
     assert call(pyxis, "uninstall", "slurm", "--yes").exit_code == 0
     assert not (pyxis / MOUNTS).exists()
 
@@ -461,14 +425,12 @@ def test_doctor_warns_that_install_would_refuse(pyxis: Path, monkeypatch: pytest
     """With what to choose instead; it is a note, as nothing is wrong while nothing is installed."""
     monkeypatch.setattr(verify, "_daemon_version", lambda row: "slurm 26.05" if row.program == "slurmd" else "")
     done = call(pyxis, "doctor", "--slurm-version", "26.05")
-    (line,) = (line for line in done.stdout.splitlines() if "has no hooks installed" in line)
-    assert (done.exit_code, line.startswith("note slurm:")) == (0, True)
-    assert "install would refuse: expected a TaskProlog that runs in pyxis' containers, saw Slurm 26.05" in line
-    assert '; fix: containers = "hook" in [hooks]' in line
+    note = "note slurm:        has no hooks installed"
+    refuse = "install would refuse: expected a TaskProlog that runs in pyxis' containers, saw Slurm 26.05"
+    assert (done.exit_code, f"{note}, and {refuse}" in done.stdout) == (0, True)
+    assert '; fix: containers = "hook" in [hooks]' in done.stdout
     settings_of(pyxis, "hook")
-    done = call(pyxis, "doctor", "--slurm-version", "26.05")
-    assert "note slurm:        has no hooks installed; fix: mingle hooks install slurm\n" in done.stdout
-    assert "would refuse" not in done.stdout
+    assert f"{note}; fix: mingle hooks install slurm\n" in call(pyxis, "doctor", "--slurm-version", "26.05").stdout
 
 
 def test_without_enroot_s_configuration_there_is_no_mount(pyxis: Path) -> None:

@@ -308,28 +308,19 @@ def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
     assert exported(script, {**ONE_EACH, "SLURM_STEP_NODELIST": "node[2-5]"}, SH) == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "environ", "is_set"),
-    [
-        ("NCCL_SOCKET_IFNAME=eth0\n", {}, False),
-        ("# ours\nNCCL_DEBUG=WARN\nNCCL_SOCKET_IFNAME=eth0", {}, False),
-        ("#NCCL_SOCKET_IFNAME=eth0\n NCCL_SOCKET_IFNAME=eth0\nNCCL_SOCKET_IFNAMES=eth0\n", {}, True),
-        ("", {"NCCL_CONF_FILE": "/home/alice/nccl.conf"}, False),
-        ("", {"NCCL_CONF_FILE": ""}, True),
-        (None, {}, True),
-    ],
-)
-def test_an_interface_in_nccls_file_wins(
-    tmp_path: Path, text: str | None, environ: dict[str, str], *, is_set: bool
-) -> None:
+def test_an_interface_in_nccls_file_wins(tmp_path: Path) -> None:
     """A variable would silently win; Gloo has no file."""
-    script = written(tmp_path, "slurm", "taskprolog", Site(interfaces=("lo",)))
-    conf = tmp_path / "nccl.conf"
-    if text is not None:
-        conf.write_text(text)
+    script, conf = written(tmp_path, "slurm", "taskprolog", Site(interfaces=("lo",))), tmp_path / "nccl.conf"
     script.write_text(script.read_text().replace("/etc/nccl.conf", str(conf)))
-    found = exported(script, {**ONE_EACH, **environ}, SH)
-    assert ("NCCL_SOCKET_IFNAME" in found, found["GLOO_SOCKET_IFNAME"]) == (is_set, "lo")
+    for text, more, is_set in (
+        (None, {}, True), ("", {"NCCL_CONF_FILE": ""}, True), ("", {"NCCL_CONF_FILE": "/home/alice/x"}, False),
+        ("NCCL_SOCKET_IFNAME=eth0\n", {}, False), ("# ours\nNCCL_DEBUG=WARN\nNCCL_SOCKET_IFNAME=eth0", {}, False),
+        ("#NCCL_SOCKET_IFNAME=eth0\n NCCL_SOCKET_IFNAME=eth0\nNCCL_SOCKET_IFNAMES=eth0\n", {}, True),
+    ):  # fmt: skip
+        if text is not None:
+            conf.write_text(text)
+        found = exported(script, {**ONE_EACH, **more}, SH)
+        assert ("NCCL_SOCKET_IFNAME" in found, found["GLOO_SOCKET_IFNAME"]) == (is_set, "lo"), text
 
 
 # Settings of a node that differ from those of the node where the batch script began.
