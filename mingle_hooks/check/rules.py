@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeVar
 from mingle_hooks.check import facts, report as reports
 from mingle_hooks.check.report import Finding, Flow, Heard, Host, Network, Pair, Report, Space
 from mingle_hooks.rendezvous.fingerprint import load_fingerprint
-from mingle_hooks.rendezvous.report import KINDS, MAJORITY, Compared, compare_members
+from mingle_hooks.rendezvous.report import KINDS, MAJORITY, Compared, compare_members, odd_values
 from mingle_hooks.schedulers.facts import fold
 
 T = TypeVar("T", bound=Hashable)
@@ -131,43 +131,23 @@ _TIMES = 10
 
 def odd_amounts(report: Report) -> Iterator[Finding]:
     """Find hosts that have less than others with the same GPUs, or have counted more; a slow disk is a note."""
-    kinds = _by_value((load_fingerprint(host.fingerprint).get("gpus", ""), host.name) for host in report.here)
-    for names in kinds.values():
-        amounts: dict[str, dict[str, int]] = {}
-        for host in report.here:
-            spaces = (space for space in host.spaces if not _fault(space, host))
-            sizes = ((f"MiB in {space.path}", space.total_mb or 0) for space in spaces)
-            for name, value in (*host.amounts, *sizes) if host.name in names else ():
-                amounts.setdefault(name, {})[host.name] = value
-        for name, values in amounts.items():
-            usual, least, share = median_low(values.values()), _LEASTS.get(name), _SHARES.get(name, _SHARE)
-            odd = {
-                one: value
-                for one, value in values.items()
-                if (value < usual * share if least is None else value >= max(least, usual * _TIMES))
-            }
-            for one, value in odd.items() if len(odd) <= len(values) * (1 - MAJORITY) else ():
-                is_note = name == facts.WRITE_MS  # other programs may have used it, too
-                text = f"{one}: {value} {name}, {usual} is usual"
-                confidence: reports.Confidence = "possible" if is_note else "certain"
-                yield Finding("node", (one,), text, () if is_note else (one,), is_note, confidence=confidence)
-
-
-def different_nodes(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
-    """Find hosts that differ in one thing from three quarters of the hosts; without such a majority, all are named."""
-    groups = _by_value((value, host) for host, value in values.items())
-    if len(groups) <= 1:
-        return
-    usual = max(groups, key=lambda value: len(groups[value]))
-    agreed = len(groups[usual])
-    if agreed < len(values) * MAJORITY:
-        parts = "; ".join(f"{fold(hosts)} {value}" for value, hosts in groups.items())
-        yield Finding("network", tuple(values), f"no majority for {what}: {parts}")
-        return
-    rest = "the other" if agreed == 1 else f"{agreed} others"
-    for value, hosts in groups.items():
-        if value != usual:
-            yield Finding("network", hosts, f"{fold(hosts)}: {what} {value}, {rest} {usual}", hosts)
+    amounts: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for host in report.here:
+        kind = load_fingerprint(host.fingerprint).get("gpus", "")
+        sizes = ((f"MiB in {space.path}", space.total_mb or 0) for space in host.spaces if not _fault(space, host))
+        for name, value in (*host.amounts, *sizes):
+            amounts[kind, name][host.name] = value
+    for (_, name), values in amounts.items():
+        usual, least, share = median_low(values.values()), _LEASTS.get(name), _SHARES.get(name, _SHARE)
+        odd = {
+            one: value
+            for one, value in values.items()
+            if (value < usual * share if least is None else value >= max(least, usual * _TIMES))
+        }
+        is_note = name == facts.WRITE_MS  # other programs may have used it, too
+        for one, value in odd.items() if len(odd) <= len(values) * (1 - MAJORITY) else ():
+            text, exclude = f"{one}: {value} {name}, {usual} is usual", () if is_note else (one,)
+            yield Finding("node", (one,), text, exclude, is_note, confidence="possible" if is_note else "certain")
 
 
 # Rules about addresses: two hosts with one, bridges for guests, and hosts that are not on a network.
@@ -210,10 +190,11 @@ def absent_from_network(report: Report) -> Iterator[Finding]:
 def different_interfaces(report: Report, *, field: str, label: str) -> Iterator[Finding]:
     """Find hosts whose interface on a network differs from the others' in one field of Address."""
     for network in report.networks:
-        if network.name != ROUTED:
-            values = {host: getattr(end, field) for host, end in reports.network_ends(report.here, network).items()}
-            known = {host: str(value) for host, value in values.items() if value is not None}
-            yield from different_nodes(f"{label} on {network.name}", known)
+        ends = reports.network_ends(report.here, network) if network.name != ROUTED else {}
+        values = {host: getattr(end, field) for host, end in ends.items()}
+        known = _by_value((str(value), host) for host, value in values.items() if value is not None)
+        for found in odd_values("", f"{label} on {network.name}", known):
+            yield Finding("network", found.hosts or (*values,), found.text, found.hosts)
 
 
 _different_mtus = partial(different_interfaces, field="mtu", label="MTU")
@@ -282,8 +263,8 @@ def missing_hosts(report: Report) -> Iterator[Finding]:
         yield Finding("missing", names, text, remedy="user: check again with a longer --start", confidence="likely")
     for host in report.hosts:
         if host.missing is not None and not (is_slow and host.is_late):
-            confidence: reports.Confidence = "likely" if host.is_late else "certain"
-            yield Finding("missing", (host.name,), f"{host.name}: {host.missing}", (host.name,), confidence=confidence)
+            found = Finding("missing", (host.name,), f"{host.name}: {host.missing}", (host.name,))
+            yield found._replace(confidence="likely" if host.is_late else "certain")
 
 
 def same_machine_twice(report: Report) -> Iterator[Finding]:
@@ -435,11 +416,11 @@ _FAR = 20
 
 def unreachable(report: Report) -> Iterator[Finding]:
     """Find hosts that do not reach each other, neither by datagrams nor by TCP."""
-    for name, pairs in _by_network(report).items():
+    for network, pairs in _by_network(report).items():
         tested = [way for pair in pairs for way in _ways(pair)]
         bad = [way for pair in pairs if is_cut(pair) for way in _ways(pair)]
         for cause in find_causes(bad, tested):
-            yield _finding(cause, _CUT, name, f"{len(cause.ways) // 2}")
+            yield _finding(cause, _CUT, network, f"{len(cause.ways) // 2}")
 
 
 def is_cut(pair: Pair) -> bool:
@@ -453,7 +434,7 @@ def closed_ports(report: Report, *, is_free: bool = False) -> Iterator[Finding]:
     If it `is_free`, ports that the kernel chose, by TCP and UDP: that UDP alone does not pass is a note. So is one way
     without an answer on a network that loses packets.
     """
-    for name, pairs in _by_network(report).items():
+    for network, pairs in _by_network(report).items():
         is_lossy = any(_loss(counts)[1] for pair in pairs if not is_cut(pair) for counts in [_datagrams(pair).values()])
         tried: dict[Way, str] = {}
         for pair in pairs:
@@ -464,7 +445,7 @@ def closed_ports(report: Report, *, is_free: bool = False) -> Iterator[Finding]:
                 tried |= {way: why for way, why in zip(_ways(pair), reasons, strict=True) if why is not None}
         for cause in find_causes([way for way, reason in tried.items() if reason], tried):
             why = tried[min(cause.ways)]
-            found = _finding(cause, _CLOSED, name, f"{why}, of those that NCCL and Gloo use" if is_free else why)
+            found = _finding(cause, _CLOSED, network, f"{why}, of those that NCCL and Gloo use" if is_free else why)
             is_chance = is_lossy and why == reports.LATE and cause.direction in ("way", "pair")
             is_note = is_chance or why == reports.NO_ECHO
             yield found._replace(is_note=is_note, exclude=() if is_note else found.exclude)
@@ -475,7 +456,7 @@ def lost_datagrams(report: Report) -> Iterator[Finding]:
 
     If none at all arrive while TCP passes, that is a rule of a firewall: a note.
     """
-    for name, pairs in _by_network(report).items():
+    for network, pairs in _by_network(report).items():
         counted: dict[Way, tuple[int, int]] = {}
         for pair in pairs:
             if pair.sent and pair.sent_back and not is_cut(pair):
@@ -484,14 +465,14 @@ def lost_datagrams(report: Report) -> Iterator[Finding]:
         for cause in find_causes([way for way, counts in counted.items() if _is_lossy(*counts)], counted):
             sent, lost = _loss(counted[way] for way in cause.ways)
             if cause.direction != "all" and _chance(sent, lost, *everything) < _LEAST_CHANCE / len(counted):
-                yield _finding(cause, _LOST, name, f"{100 * lost / sent:.0f} %")
+                yield _finding(cause, _LOST, network, f"{100 * lost / sent:.0f} %")
                 left = {way: counts for way, counts in left.items() if way not in cause.ways}
         if any(_is_lossy(*counts) for counts in left.values()):
             sent, lost = _loss(left.values())
             share = lost / sent
             is_rule = share == 1
             text = "datagrams do not pass, TCP does" if is_rule else f"{100 * share:.0f} % of all datagrams are lost"
-            yield Finding("network", (), f"{name}: {text}", is_note=is_rule or share < _LEAST_SHARE_OF_ALL)
+            yield Finding("network", (), f"{network.name}: {text}", is_note=is_rule or share < _LEAST_SHARE_OF_ALL)
 
 
 def _loss(ways: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -556,12 +537,11 @@ def _pairs_are(count: int) -> str:
 
 def small_packets(report: Report) -> Iterator[Finding]:
     """Find paths on which no packets pass that both interfaces take. Paths that lose datagrams prove nothing."""
-    pairs_of = _by_network(report)
-    for network in report.networks:
+    for network, pairs in _by_network(report).items():
         mtus = {host: end.mtu for host, end in reports.network_ends(report.here, network).items()}
         known: list[Way] = []
         bad: dict[Way, int] = {}
-        for pair in pairs_of.get(network.name, ()):
+        for pair in pairs:
             if pair.mtu is None or any(_is_lossy(*counts) for counts in _datagrams(pair).values()):
                 continue
             known += _ways(pair)
@@ -569,12 +549,12 @@ def small_packets(report: Report) -> Iterator[Finding]:
             if one is not None and other is not None and pair.mtu < min(one, other):
                 bad |= dict.fromkeys(_ways(pair), pair.mtu)
         for cause in find_causes(bad, known):
-            yield _finding(cause, _SMALL, network.name, str(min(bad[way] for way in cause.ways)))
+            yield _finding(cause, _SMALL, network, str(min(bad[way] for way in cause.ways)))
 
 
 def slow_round_trips(report: Report) -> Iterator[Finding]:
     """Find hosts that are much farther off than the others; where all are, the hosts that measure are too busy."""
-    for name, pairs in _by_network(report).items():
+    for network, pairs in _by_network(report).items():
         rtts: dict[str, list[int]] = {}
         for pair in pairs:
             if pair.rtt_us is not None:
@@ -588,15 +568,14 @@ def slow_round_trips(report: Report) -> Iterator[Finding]:
             continue
         for host, rtt_us in own.items():
             if rtt_us > max(usual * _FAR, usual + reports.FAR_US):
-                text = f"{host}: round trips of {rtt_us / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms is usual"
+                text = (
+                    f"{host}: round trips of {rtt_us / 1000:.1f} ms on {network.name}, {usual / 1000:.1f} ms is usual"
+                )
                 yield Finding("network", (host,), text, (host,), confidence=reports.confidence_of(rtts.keys() - {host}))
 
 
-def _by_network(report: Report) -> dict[str, list[Pair]]:
-    found: dict[str, list[Pair]] = {}
-    for pair in report.pairs:
-        found.setdefault(pair.network, []).append(pair)
-    return found
+def _by_network(report: Report) -> dict[Network, list[Pair]]:
+    return {network: [pair for pair in report.pairs if pair.network == network.name] for network in report.networks}
 
 
 def _ways(pair: Pair) -> tuple[Way, Way]:
@@ -632,9 +611,9 @@ _SMALL = {
 }
 
 
-def _finding(cause: Cause, texts: dict[str, str], network: str, detail: str) -> Finding:
+def _finding(cause: Cause, texts: dict[str, str], network: Network, detail: str) -> Finding:
     """Return the finding of a cause. Of a pair, leaving out one host is enough."""
-    text = cause.text(texts, network, detail)
+    text = cause.text(texts, network.name, detail)
     return Finding("network", cause.named, text, cause.named[-1:], confidence=cause.confidence)
 
 
@@ -749,6 +728,7 @@ def others_names(report: Report) -> Iterator[Finding]:
 _HOST_NAME = "admin: give it its own name (hostnamectl set-hostname)"
 _FREE_PORTS = "admin: open the ports of net.ipv4.ip_local_port_range between the hosts of a job"
 _SWITCH = "admin: look at its cable, its interface's counters (ethtool -S, ibqueryerrors) and the switch's port"
+_AMOUNTS = "admin: look for what is off (dmidecode, lscpu), mounted otherwise, or badly plugged (ibqueryerrors)"
 _ADDRESSES = "admin: give every host its own address on each network, with one prefix"
 _NAME_SERVICE = "admin: have the name service, or /etc/hosts, give one address of each host on all hosts"
 # Each rule with the remedy for its findings; a finding may have a remedy of its own.
@@ -773,10 +753,7 @@ RULES: tuple[tuple[Callable[[Report], Iterator[Finding]], str], ...] = (
     (wrong_clocks, "admin: start chronyd there, and step its clock (chronyc makestep)"),
     (full_neighbour_tables, "admin: raise net.ipv4.neigh.default.gc_thresh3 (and net.ipv6) above the number of hosts"),
     (odd_hosts, "admin: bring the node to the state of the others"),
-    (
-        odd_amounts,
-        "admin: look for what is off (dmidecode, lscpu), mounted otherwise, or badly plugged (ibqueryerrors)",
-    ),
+    (odd_amounts, _AMOUNTS),
     (guest_bridges, "user: nothing; or name the networks to use by --iface"),
     (slow_round_trips, "admin: look at its route and switch; user: ask for hosts of one rack or switch (--switches)"),
     (unknown_pairs, "user: check again when the hosts are idle, or with a longer --timeout"),

@@ -21,15 +21,7 @@ from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer, parse
 from mingle_hooks.run.launching import Launching, Sockets
 from mingle_hooks.run.messages import JOIN, MOST_STRANGERS, Join, Leave, Link, Reception, Welcome
 from mingle_hooks.run.processes import shell_status
-from mingle_hooks.run.start import (
-    Options,
-    Request,
-    facts_of,
-    option_seconds,
-    plan_hosts,
-    plan_request,
-    run_command,
-)
+from mingle_hooks.run.start import Options, Request, facts_of, option_seconds, plan_hosts, plan_request, run_command
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.run.status import wait_for
 from mingle_hooks.schedulers.facts import fold
@@ -300,31 +292,31 @@ def _pairs(
     count = datagram_rounds(len(here))
     for one, other in (pair for turn in probe_rounds(len(here)) for pair in turn):
         a, b = here[one], here[other]
+        is_busy = any(hosts[number].late_s or hosts[number].dropped for number in (a, b))
         for network, shared_network in enumerate(shared):
             there, back = rows.get((a, b, network)), rows.get((b, a, network))
             if there is None or back is None:
                 continue
-            came = min(arrived.get((a, b, network), 0), there.sent)
-            came_back = min(arrived.get((b, a, network), 0), back.sent)
+            came, came_back = (
+                min(arrived.get((*way, network), 0), row.sent) for way, row in (((a, b), there), ((b, a), back))
+            )
             ends = hosts[a].name, hosts[b].name, shared_network.name
             counts = there.sent, came, back.sent, came_back
             closed = there.closed, back.closed, there.free_closed, back.free_closed
-            pair = Pair(*ends, *counts, there.rtt_us, there.mtu, *closed)
-            is_busy = any(hosts[number].late_s or hosts[number].dropped for number in (a, b))
+            pair, is_known = Pair(*ends, *counts, there.rtt_us, there.mtu, *closed), True
             if is_busy or there.had_no_room or back.had_no_room:
-                is_whole = pair.there == pair.back == count and pair.open_there == pair.open_back == ""
-                yield pair._replace(mtu=None, free_there=None, free_back=None), is_whole
-            else:
-                yield pair, True
+                is_known = came == came_back == count and there.closed == back.closed == ""
+                pair = pair._replace(mtu=None, free_there=None, free_back=None)
+            yield pair, is_known
 
 
 def mbits(answer: Body | None) -> int | None:
     """Return the throughput of a transfer in Mbit/s; None if it is not known."""
     try:
         octets, took_ns = (integer(answer or {}, name, 0, 1 << 62) for name in ("octets", "ns"))
-    except WireError:
+        return octets * 8 * 1000 // took_ns
+    except (WireError, ZeroDivisionError):
         return None
-    return octets * 8 * 1000 // took_ns if took_ns else None
 
 
 # The check itself.
@@ -453,32 +445,28 @@ class Session:
 
     def _flows(self, hosts: tuple[Host, ...], network: Network) -> tuple[Flow, ...]:
         """Have each host send to two others; slow transfers are tried again, alone."""
-        numbers = {host.name: number for number, host in enumerate(hosts)}
-        there = [numbers[name] for name in network.hosts]
+        ends, there = network_ends(hosts, network), [self._names.index(name) for name in network.hosts]
         found: dict[tuple[int, int], Flow] = {}
-        for part in transfer_rounds(len(there)):
-            found |= self._transfer(hosts, network, [(there[a], there[b]) for a, b in part])
-        for _ in range(_AGAIN):
-            for flow in slow_flows(tuple(found.values()))[:_MOST_AGAIN]:
-                way = numbers[flow.sender], numbers[flow.receiver]
-                (again,) = self._transfer(hosts, network, [way]).values()
-                found[way] = max(flow, again, key=lambda flow: flow.mbits or 0)
-        return tuple(found.values())
 
-    def _transfer(
-        self, hosts: tuple[Host, ...], network: Network, ways: list[tuple[int, int]]
-    ) -> dict[tuple[int, int], Flow]:
-        ends = network_ends(hosts, network)
-        orders = {}
-        for sender, receiver in ways:
-            end = ends[hosts[receiver].name]
-            order = report.SendOrder(receiver, end.address, end.port, int(_TRANSFER_S * 1000))
-            orders[sender] = {"do": report.SEND, **order._asdict()}
-        answers = self.gather(orders, _TRANSFER_S + _COUNT_S)
-        return {
-            (sender, receiver): Flow(hosts[sender].name, hosts[receiver].name, network.name, mbits(answers.get(sender)))
-            for sender, receiver in ways
-        }
+        def transfer(ways: list[tuple[int, int]]) -> None:
+            """Have these hosts send at once; the best result of each way counts."""
+            orders = {}
+            for sender, receiver in ways:
+                end = ends[hosts[receiver].name]
+                order = report.SendOrder(receiver, end.address, end.port, int(_TRANSFER_S * 1000))
+                orders[sender] = {"do": report.SEND, **order._asdict()}
+            answers = self.gather(orders, _TRANSFER_S + _COUNT_S)
+            for a, b in ways:
+                flow = Flow(hosts[a].name, hosts[b].name, network.name, mbits(answers.get(a)))
+                found[a, b] = max(found.get((a, b), flow), flow, key=lambda flow: flow.mbits or 0)
+
+        for part in transfer_rounds(len(there)):
+            transfer([(there[a], there[b]) for a, b in part])
+        for _ in range(_AGAIN):
+            slow = slow_flows(tuple(found.values()))[:_MOST_AGAIN]
+            for way in [way for way, flow in found.items() if flow in slow]:
+                transfer([way])
+        return tuple(found.values())
 
 
 # The search for one host, or two together, that make a command fail.

@@ -196,11 +196,19 @@ def _of(key: str, groups: Sequence[Group]) -> list[Finding]:
         if value is not None:
             values.setdefault(value, []).extend(group.hosts)
     total = sum(len(hosts) for hosts in values.values())
-    if len(values) < 2 or (is_variable(key) and FEWEST_BY_DESIGN <= len(values) >= total / 2):  # noqa: PLR2004 - all agree
+    if is_variable(key) and FEWEST_BY_DESIGN <= len(values) >= total / 2:
         return []
+    if key == MORE:
+        return odd_values("environment", "other variables", values)
+    return odd_values(field_name(key), field_label(key), values)
+
+
+def odd_values(field: str, label: str, values: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Return the differences from the majority's value, given the hosts of each value."""
+    if len(values) < 2:  # noqa: PLR2004 - all agree
+        return []
+    total = sum(len(hosts) for hosts in values.values())
     ordered = sorted(values, key=lambda value: (-len(values[value]), value))
-    field = "environment" if key == MORE else field_name(key)
-    label = "other variables" if key == MORE else field_label(key)
     most = len(values[ordered[0]])
     if most < MAJORITY * total:
         texts = [f"{some_of(values[value])} {_VALUES.get(value, value)}" for value in ordered[:MOST_VALUES]]
