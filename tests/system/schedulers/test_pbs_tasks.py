@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 
-import pytest
 from cluster.paths import BIN
 from cluster.pbs import PbsStandIn
 from cluster.real_pbs import RealPbs
@@ -43,24 +42,24 @@ def shown(pbs: Pbs, body: str, *, hosts: int, slots: int = 1) -> list[dict[str, 
     return sorted(tasks, key=lambda each: (each["HOST"], each["PBS_TASKNUM"]))
 
 
-def is_one_world(tasks: list[dict[str, str | None]]) -> None:
-    """Fail unless all name the same world, and each its own host's rank."""
-    for name in ("NNODES", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MINGLE_WORLD"):
-        assert len({each[name] for each in tasks}) == 1, (name, tasks)
-    assert all(each["MINGLE_WORLD"] and each["NODE_RANK"] == each["PBS_NODENUM"] for each in tasks), tasks
+def worlds(tasks: list[dict[str, str | None]]) -> list[list[dict[str, str | None]]]:
+    """Return the members of each world, which all agree on it, each with its own host's rank."""
+    found = [[one for one in tasks if one["MINGLE_WORLD"] == world] for world in {one["MINGLE_WORLD"] for one in tasks}]
+    for members in found:
+        for name in ("NNODES", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+            assert len({each[name] for each in members}) == 1, (name, members)
+        assert all(each["MINGLE_WORLD"] and each["NODE_RANK"] == each["PBS_NODENUM"] for each in members), members
+    return found
 
 
-ALL, IN_PARTS = "pbsdsh -- ", "pbsdsh -n 2 -- X & pbsdsh -c 2 -- "
-
-
-@pytest.mark.parametrize(("start", "each"), [(ALL, 'eval "$(mingle env)"; show'), (IN_PARTS, "exec mingle exec show")])
-def test_tasks_of_pbsdsh_are_one_world(any_pbs: Start, start: str, each: str) -> None:
+def test_tasks_of_pbsdsh_are_one_world(any_pbs: Start) -> None:
     """With one line for each host, `pbsdsh -- bash -lc 'eval "$(mingle env)"; …'` is all that a script needs."""
-    task = f"bash -c 'PREPARE; {each}'"
-    tasks = shown(any_pbs(3), f"{start.replace('X', task)}{task}; wait", hosts=3)
-    assert [each["HOST"] for each in tasks] == ["node1", "node2", "node3"]
-    is_one_world(tasks)
-    assert {each["WORLD_SIZE"] for each in tasks} == {"3"}
+    one, other = (f"bash -c 'PREPARE; {each}'" for each in ('eval "$(mingle env)"; show', "exec mingle exec show"))
+    tasks = shown(any_pbs(3), f"pbsdsh -- {one}\npbsdsh -n 2 -- {other} & pbsdsh -c 2 -- {other}; wait", hosts=3)
+    first, second = worlds(tasks)
+    for members in (first, second):
+        assert [each["HOST"] for each in members] == ["node1", "node2", "node3"]
+        assert {each["WORLD_SIZE"] for each in members} == {"3"}
 
 
 def test_slots_count_where_one_task_on_each_host_asks(any_pbs: Start) -> None:
@@ -68,23 +67,18 @@ def test_slots_count_where_one_task_on_each_host_asks(any_pbs: Start) -> None:
     task = "bash -c 'PREPARE; eval \"$(mingle env --scope node)\"; show'"
     body = f"for host in node1 node2; do pbs_tmrsh $host {task} & done; wait"
     tasks = shown(any_pbs(2, slots=2), body, hosts=2, slots=2)
-    is_one_world(tasks)
+    assert len(worlds(tasks)) == 1
     seen = [(each["HOST"], each["LOCAL_WORLD_SIZE"], each["WORLD_SIZE"]) for each in tasks]
     assert seen == [("node1", "2", "4"), ("node2", "2", "4")]
 
 
-@pytest.mark.parametrize("each", ['eval "$(mingle env --scope task)"; show', "exec mingle exec --scope task -- show"])
-def test_a_task_for_each_slot_has_its_rank(any_pbs: Start, each: str) -> None:
+def test_a_task_for_each_slot_has_its_rank(any_pbs: Start) -> None:
     """With several lines for each host, --scope task makes one world of all, also when started once more."""
-    start = f"pbsdsh -- bash -c 'PREPARE; {each}'"
-    tasks = shown(any_pbs(2, slots=2), f"{start}\npbs_tmrsh node1 true\n{start}", hosts=2, slots=2)
-    assert len(tasks) == 8
-    for world in {str(each["MINGLE_WORLD"]) for each in tasks}:
-        members = [each for each in tasks if each["MINGLE_WORLD"] == world]
-        is_one_world(members)
-        ranks = sorted(f"{one['RANK']} {one['LOCAL_RANK']} {one['HOST']}" for one in members)
-        assert ranks == ["0 0 node1", "1 1 node1", "2 0 node2", "3 1 node2"]
-    assert len({each["MINGLE_WORLD"] for each in tasks}) == 2
+    each = 'eval "$(mingle env --scope task)"; show', "exec mingle exec --scope task -- show"
+    first, again = (f"pbsdsh -- bash -c 'PREPARE; {one}'" for one in each)
+    tasks = shown(any_pbs(2, slots=2), f"{first}\npbs_tmrsh node1 true\n{again}", hosts=2, slots=2)
+    found = [sorted(f"{one['RANK']} {one['LOCAL_RANK']} {one['HOST']}" for one in members) for members in worlds(tasks)]
+    assert found == [["0 0 node1", "1 1 node1", "2 0 node2", "3 1 node2"]] * 2
 
 
 def test_several_tasks_on_a_host_without_scope_get_no_world(any_pbs: Start) -> None:

@@ -11,6 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from support import fake_pynvml
@@ -112,7 +113,7 @@ def test_a_call_in_a_child_that_hangs_or_fails_has_no_result() -> None:
 
 
 def test_the_addresses_of_a_host_and_those_for_its_guests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With what the kernel says of their interfaces, or why there are none."""
+    """Each has what the kernel says of its interface; the reason is known where there is none."""
     tree(tmp_path, **{"e0/mtu": "9000\n", "e0/address": "02:00\n", "e0/bridge/x": "", "e1/mtu": "-"})
     ends = {"e0": ("10.0.0.1/24",), "e1": ("10.0.1.1/8",), "docker0": ("172.17.0.1/16", "169.254.0.1/16")}
     ends["lo"] = ("127.0.0.1/8", "::1/128")
@@ -393,14 +394,7 @@ def test_the_last_xid_of_each_gpu_counts(monkeypatch: pytest.MonkeyPatch, tmp_pa
         b"6,2;NVRM: Xid (PCI:0000:17:00): 13, b",
     ]
     lines += [b"6,3;eth0: up", b"6,4;NVRM: Xid (PCI:0000:17:00): " + b"x" * 300, None, b"6,5;NVRM: Xid (PCI:1): 1"]
-
-    def read(_most: int) -> bytes | None:
-        line = lines.pop(0)
-        if isinstance(line, Exception):
-            raise line
-        return line
-
-    log = SimpleNamespace(read=read)
+    log = SimpleNamespace(read=mock.Mock(side_effect=lines))
     (tmp_path / "kmsg").write_text("")
     monkeypatch.setattr(facts, "FileIO", lambda file: os.close(file) or nullcontext(log))
     found = [*facts._of_log(str(tmp_path / "kmsg"))]

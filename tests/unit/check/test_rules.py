@@ -49,6 +49,11 @@ def names(host: Host, **changed: tuple[str, ...] | None) -> tuple[Name, ...]:
     return tuple(name._replace(addresses=changed.get(name.name, name.addresses)) for name in host.names)
 
 
+def to(host: str, **fields: Any) -> Callable[[Pair], Pair]:
+    """Return what changes the pairs with this second host on the slow network."""
+    return lambda pair: pair._replace(**fields) if (pair.other, pair.network) == (host, SLOW) else pair
+
+
 def every(**fields: Any) -> Callable[[Host], Host]:
     """Return what changes all hosts."""
     return lambda host: host._replace(**fields)
@@ -169,8 +174,7 @@ CASES = {
     "not sent back": Case([], pair=between(sent_back=5, back=5)),
     "a lossy network": Case([f"{SLOW}: 40 % of all datagrams are lost"], pair=between(network=SLOW, there=6, back=6)),
     "a firewall": Case([f"node4: others do not reach its port on {SLOW} (timed out); {RANGE}"], ("node4",),
-                       pair=lambda pair: pair._replace(open_there="timed out")
-                       if (pair.other, pair.network) == ("node4", SLOW) else pair),
+                       pair=to("node4", open_there="timed out")),
     "datagrams are not let through": Case([], pair=between(there=0, back=0, rtt_us=None, mtu=None)),
     "a small way": Case([f"node1 and node2: {SMALL} between them on {FAST}, though their MTU is larger"], ("node2",),
                         pair=between("node1", "node2", network=FAST, mtu=1500)),
@@ -178,17 +182,15 @@ CASES = {
                                        pair=between("node2", network=FAST, mtu=1500)),
     "far off": Case([f"node2: round trips of 9.0 ms on {network}, 0.1 ms is usual" for network in BOTH], ("node2",),
                     pair=between("node2", rtt_us=9000)),
-    "far off where all are slow": Case([], pair=lambda pair: pair._replace(
-        rtt_us=900_000 if "node2" in (pair.one, pair.other) else 40_000)),
+    "far off where all are slow": Case([], pair=lambda pair: between("node2", rtt_us=900_000)(
+        pair._replace(rtt_us=40_000))),
     "in another rack": Case([], pair=between("node2", rtt_us=1900)),
     "still for two turns of three": Case([], pair=lambda pair: pair._replace(
         rtt_us=9000 if "node2" in (pair.one, pair.other) and "node4" not in (pair.one, pair.other) else 100)),
     "a firewall on NCCL": Case([f"node4: others do not reach its port on {SLOW} (no answer, {THEIRS}); {RANGE}"],
-                               ("node4",), pair=lambda pair: pair._replace(free_there="no answer")
-                                         if (pair.other, pair.network) == ("node4", SLOW) else pair),
+                               ("node4",), pair=to("node4", free_there="no answer")),
     "a lost connection": Case([], note=f"node1: does not reach the port of node2 on {SLOW} (no answer)",
-                              pair=lambda pair: pair._replace(there=9, open_there="no answer")
-                              if (pair.one, pair.other, pair.network) == ("node1", "node2", SLOW) else pair),
+                              pair=to("node2", there=9, open_there="no answer")),
     "of which UDP": Case([], note=f"{SLOW}: ports cannot be reached ({reports.NO_ECHO}, {THEIRS})",
                          pair=between(network=SLOW, free_there=reports.NO_ECHO, free_back=reports.NO_ECHO)),
     "a closed port, and those": Case([], pair=between(there=0, back=0, rtt_us=None, mtu=None, free_there="no answer")),
