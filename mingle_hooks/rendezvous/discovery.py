@@ -354,124 +354,6 @@ BACKENDS = {
     "multicast": Row(multicast.backend, is_costly=True, detects_rivals=True),
 }
 
-# Multicast takes 30 ms of processor time to load: the other backends get a head start of so many seconds.
-HEAD_START_S = 0.2
-
-
-class Discovery:
-    """Opens the backends, and has them search and announce; the owner calls close().
-
-    The reason why a backend cannot be opened or used any longer is kept for the final message, and the others go on.
-    `candidate` is this member's own leader, if any, which is announced.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self.candidate: Candidate | None = None
-        self._wanted: tuple[str, ...] = ()
-        self._later: tuple[str, ...] = ()  # still to be opened
-        self._backends: dict[str, Backend] = {}
-        self._reasons: dict[str, str] = {}  # name -> why that backend cannot be used
-
-    def open(self, names: Sequence[str]) -> None:
-        """Open those of the named backends that apply here. Raises NetworkError if none can be used."""
-        self._wanted = tuple(name for name in BACKENDS if name in names)
-        self._later = tuple(name for name in self._wanted if BACKENDS[name].is_costly)
-        for name in self._wanted:
-            if name not in self._later:
-                self._open(name)
-        if self._backends and self._later:
-            self._context.loop.after(HEAD_START_S, self._open_later)
-        else:
-            self._open_later()
-
-    def seek(self) -> None:
-        """Search by every backend, and announce this member if it is a leader. Raises NetworkError if none is left."""
-        for name in tuple(self._backends):
-            self._seek(name)
-        self._check()
-
-    def look(self, name: str) -> None:
-        """Search at once for another leader by one backend, if this member leads and that backend is in use."""
-        if name in self._backends:
-            self._backends[name].search(wanted=self.leader is not None and self.leader.state == "gathering")
-
-    def pause(self) -> None:
-        """Stop searching and announcing: a leader has been found."""
-        for backend in self._backends.values():
-            backend.announce(None)
-            backend.search(wanted=False)
-
-    def tried(self) -> str:
-        """Return where all backends have looked, and which could not, for a message."""
-        return "; ".join([*(f"{name}: {backend.tried()}" for name, backend in self._backends.items()), *self.faults()])
-
-    def faults(self) -> list[str]:
-        """Return which backends, or parts of them, could not be used, and why, for a message."""
-        lost = [f"no {name}: {why}" for name, why in self._reasons.items()]
-        return lost + [f"{name}: {fault}" for name, backend in self._backends.items() for fault in backend.faults]
-
-    def close(self) -> None:
-        """Close every backend."""
-        for backend in self._backends.values():
-            backend.close()
-
-    @property
-    def leader(self) -> Leader | None:
-        """This member's own leader, None without one."""
-        return self.candidate.leader if self.candidate is not None else None
-
-    def _open_later(self) -> None:
-        names, self._later = self._later, ()
-        for name in names:
-            self._open(name)
-        self._check()
-
-    def _check(self) -> None:
-        """Raise NetworkError if no backend is left, nor any still to be opened."""
-        if not self._backends and not self._later:
-            short = self._context.loop.shortage
-            seen = "; ".join([*self.faults(), *([short.seen] if short else [])])
-            seen = seen or f"none (of {', '.join(self._wanted) or 'none'})"
-            remedy = "--master HOST, or --directory with a directory that all members share"
-            raise NetworkError("a discovery backend that works here", seen, LIMITS[short.kind][1] if short else remedy)
-
-    def _open(self, name: str) -> None:
-        """Open a backend, if it applies. Whatever its import or start raises is its reason."""
-        try:
-            backend = BACKENDS[name].open(self._context)
-        except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message shows it
-            self._drop(name, error)
-            return
-        if backend is None:
-            return
-        self._backends[name] = backend
-        if self._context.joined() is None:
-            self._seek(name)
-
-    def _drop(self, name: str, error: Exception) -> None:
-        """Go on without a backend."""
-        self._context.loop.missed(error)
-        self._reasons[name] = reason(error)
-        if (backend := self._backends.pop(name, None)) is not None:
-            backend.close()
-
-    def _seek(self, name: str) -> None:
-        backend = self._backends[name]
-        advertisement = self.candidate.advertisement if self.candidate is not None else None
-        try:
-            if advertisement is not None:
-                backend.announce(advertisement)
-            if advertisement is None or advertisement.ticket:
-                backend.search(wanted=True)
-            elif not BACKENDS[name].detects_rivals:
-                # A leader by right looks for another one too, once it has served the members that come first, unless
-                # the backend reports a rival by itself, as beacons do.
-                self._context.loop.after(HEAD_START_S, lambda: self.look(name))
-        except (MingleError, OSError) as error:
-            self._drop(name, error)
-
-
 # The calls to what the backends find: each leader that proves itself is handed over.
 
 # Concurrent connections; with more endpoints, the oldest makes room once it has had FAIR_S seconds.
@@ -640,12 +522,17 @@ MOST_REPORTS = 8
 
 # One member's search for a leader: its discovery backends, its calls, and the peers that it rejects.
 
+# Multicast takes 30 ms of processor time to load: the other backends get a head start of so many seconds.
+HEAD_START_S = 0.2
 
-class Search(Discovery):
-    """A member's discovery, which passes each leader that proves itself to `on_proven`; the owner calls close().
 
-    `joined()` is the precedence of the leader that this member has joined, if any. Each relay is reported once, and the
-    first peer with another key; the final message names all of them.
+class Search:
+    """A member's search for its leader, by every backend; each leader that proves itself is passed to `on_proven`.
+
+    The reason why a backend cannot be opened or used any longer is kept for the final message, and the others go on.
+    `candidate` is this member's own leader, if any, which is announced. `joined()` is the precedence of the leader that
+    this member has joined, if any. Each relay is reported once, and the first peer with another key; the final message
+    names all of them. The owner calls close().
     """
 
     def __init__(
@@ -668,13 +555,63 @@ class Search(Discovery):
         self.dial = self._dialer.dial
         self.back_off = self._dialer.back_off
         self._one_way = multicast.OneWay()
-        context = Context(loop, request.spec, secret, self.dial, self._reject, note, joined, member, self._one_way)
-        super().__init__(context)
+        self._context = Context(
+            loop, request.spec, secret, self.dial, self._reject, note, joined, member, self._one_way
+        )
+        self.candidate: Candidate | None = None
+        self._wanted: tuple[str, ...] = ()
+        self._later: tuple[str, ...] = ()  # still to be opened
+        self._backends: dict[str, Backend] = {}
+        self._reasons: dict[str, str] = {}  # name -> why that backend cannot be used
 
     def close(self) -> None:
         """Close every backend and call."""
-        super().close()
+        for backend in self._backends.values():
+            backend.close()
         self._dialer.close()
+
+    def open(self, names: Sequence[str]) -> None:
+        """Open those of the named backends that apply here. Raises NetworkError if none can be used."""
+        self._wanted = tuple(name for name in BACKENDS if name in names)
+        self._later = tuple(name for name in self._wanted if BACKENDS[name].is_costly)
+        for name in self._wanted:
+            if name not in self._later:
+                self._open(name)
+        if self._backends and self._later:
+            self._loop.after(HEAD_START_S, self._open_later)
+        else:
+            self._open_later()
+
+    def seek(self) -> None:
+        """Search by every backend, and announce this member if it is a leader. Raises NetworkError if none is left."""
+        for name in tuple(self._backends):
+            self._seek(name)
+        self._check()
+
+    def look(self, name: str) -> None:
+        """Search at once for another leader by one backend, if this member leads and that backend is in use."""
+        if name in self._backends:
+            self._backends[name].search(wanted=self.leader is not None and self.leader.state == "gathering")
+
+    def pause(self) -> None:
+        """Stop searching and announcing: a leader has been found."""
+        for backend in self._backends.values():
+            backend.announce(None)
+            backend.search(wanted=False)
+
+    def tried(self) -> str:
+        """Return where all backends have looked, and which could not, for a message."""
+        return "; ".join([*(f"{name}: {backend.tried()}" for name, backend in self._backends.items()), *self.faults()])
+
+    def faults(self) -> list[str]:
+        """Return which backends, or parts of them, could not be used, and why, for a message."""
+        lost = [f"no {name}: {why}" for name, why in self._reasons.items()]
+        return lost + [f"{name}: {fault}" for name, backend in self._backends.items() for fault in backend.faults]
+
+    @property
+    def leader(self) -> Leader | None:
+        """This member's own leader, None without one."""
+        return self.candidate.leader if self.candidate is not None else None
 
     def is_alone(self) -> bool:
         """Return whether the shared directory announces no other live leader: a last check before a world forms.
@@ -744,6 +681,56 @@ class Search(Discovery):
         remedy = "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)"
         return SecretError(f"the same key as {others} has for this id", here, remedy)
 
+    def _open_later(self) -> None:
+        names, self._later = self._later, ()
+        for name in names:
+            self._open(name)
+        self._check()
+
+    def _check(self) -> None:
+        """Raise NetworkError if no backend is left, nor any still to be opened."""
+        if not self._backends and not self._later:
+            short = self._loop.shortage
+            seen = "; ".join([*self.faults(), *([short.seen] if short else [])])
+            seen = seen or f"none (of {', '.join(self._wanted) or 'none'})"
+            remedy = "--master HOST, or --directory with a directory that all members share"
+            raise NetworkError("a discovery backend that works here", seen, LIMITS[short.kind][1] if short else remedy)
+
+    def _open(self, name: str) -> None:
+        """Open a backend, if it applies. Whatever its import or start raises is its reason."""
+        try:
+            backend = BACKENDS[name].open(self._context)
+        except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message shows it
+            self._drop(name, error)
+            return
+        if backend is None:
+            return
+        self._backends[name] = backend
+        if self._context.joined() is None:
+            self._seek(name)
+
+    def _drop(self, name: str, error: Exception) -> None:
+        """Go on without a backend."""
+        self._loop.missed(error)
+        self._reasons[name] = reason(error)
+        if (backend := self._backends.pop(name, None)) is not None:
+            backend.close()
+
+    def _seek(self, name: str) -> None:
+        backend = self._backends[name]
+        advertisement = self.candidate.advertisement if self.candidate is not None else None
+        try:
+            if advertisement is not None:
+                backend.announce(advertisement)
+            if advertisement is None or advertisement.ticket:
+                backend.search(wanted=True)
+            elif not BACKENDS[name].detects_rivals:
+                # A leader by right looks for another one too, once it has served the members that come first, unless
+                # the backend reports a rival by itself, as beacons do.
+                self._loop.after(HEAD_START_S, lambda: self.look(name))
+        except (MingleError, OSError) as error:
+            self._drop(name, error)
+
     def _relayed(self, endpoint: Endpoint, leader: Endpoint) -> None:
         """Dial a leader directly instead of its relay: an attacker's, or a service's address in front of a pod."""
         if endpoint.address not in self._relays and len(self._relays) < MOST_REPORTS:
@@ -754,12 +741,10 @@ class Search(Discovery):
 
     def _mismatch(self, address: str, host: str, why: wire.Why) -> None:
         self._refusals[why].add(address, host)
-        if why == "key":
-            self._reject(address, host)
-        elif self.leader is not None:
-            self.leader.refused[why].add(address, host)
+        self._reject(address, host, why)
 
-    def _reject(self, address: str, host: str = "") -> None:
+    def _reject(self, address: str, host: str = "", why: wire.Why = "key") -> None:
         if self.leader is not None:
-            self.leader.rejected.add(address, host)
-        self.reject([peer_label(address, host)])
+            self.leader.refused[why].add(address, host)
+        if why == "key":
+            self.reject([peer_label(address, host)])

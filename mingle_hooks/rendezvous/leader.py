@@ -12,13 +12,13 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mingle_hooks import values
 from mingle_hooks.errors import Shortage, printable
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import STALLED_S, Callers, Connection, Loop, Timer, notice_loss
-from mingle_hooks.rendezvous.messages import LEASE_S, Answer, Failure, JoinRequest, Kind, Leases, Member
+from mingle_hooks.rendezvous.messages import LEASE_S, Answer, Failure, JoinRequest, Kind, Leases
 from mingle_hooks.rendezvous.roster import AddressChoice, Entry, RejectedPeers, Roster, Terms, not_own
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, TAG_BYTES, Attempt, LeaderState, Secret
 from mingle_hooks.schedulers.facts import fold
@@ -301,29 +301,24 @@ class Closing:
 # The answers of a world that is about to form.
 
 
-class Place(NamedTuple):
-    """Where rank 0 of a world is reached, and the leader and epoch of that world."""
-
-    attempt: bytes  # its name
-    leader: bytes
-    epoch: int
-    addr: str  # MASTER_ADDR, as it was exported or found
-    at: str  # the address that all have reached
-    port: int
-
-
 class Answers:
-    """The answers of one epoch, one for each member, and the roster's frame for those that requested it."""
+    """The answers of one epoch, one for each member, and the roster's frame for those that requested it.
 
-    def __init__(self, place: Place, members: Sequence[tuple[Entry, Member]]) -> None:
+    `offer` is the index of the leader's address that all have reached.
+    """
+
+    def __init__(self, leader: Leader, epoch: int, offer: int) -> None:
+        members, me = leader.roster.members(offer), leader.me.member
         roster = [[row.node_rank, row.host, row.address, row.slots] for _, row in members]
         encoded = values.to_json(roster).encode()
         self.size = sum(row.slots for _, row in members)  # WORLD_SIZE
-        world: Any = {"nodes": len(members), "size": self.size, "addr": place.addr, "port": place.port}
+        at = leader.terms.advertised[offer].address
+        addr = leader.roster.pinned("MASTER_ADDR") or at
+        world: Any = {"nodes": len(members), "size": self.size, "addr": addr, "port": leader.terms.port}
         # It covers the leader's random id: two successive worlds may have the same address and port.
-        digest = sha256(place.attempt + place.leader + wire.encode(world) + encoded).hexdigest()[:16]
-        world |= {"digest": digest, "epoch": place.epoch, "at": place.at}
-        others = (entry.join_request for entry, _ in members if entry.join_request.member != place.leader)
+        digest = sha256(leader.attempt.name + me + wire.encode(world) + encoded).hexdigest()[:16]
+        world |= {"digest": digest, "epoch": epoch, "at": at}
+        others = (entry.join_request for entry, _ in members if entry.join_request.member != me)
         packed = messages.pack_roster(encoded) if any(request.wants_roster for request in others) else b""
         self._roster_frame = wire.frame(wire.ROSTER, packed)
         roster_digest = messages.roster_digest(packed)
@@ -333,7 +328,7 @@ class Answers:
             body: Any = {**world, "rank": row.node_rank, "offset": offset, "own": row.address, "slots": row.slots}
             offset += row.slots
             if entry.join_request.wants_roster:
-                body["roster"] = roster if entry.join_request.member == place.leader else roster_digest
+                body["roster"] = roster if entry.join_request.member == me else roster_digest
             self._bodies[entry.join_request.member] = body
 
     def of(self, member: bytes) -> Answer | None:
@@ -443,7 +438,7 @@ class Leader:
         on_change: Callable[[], None],
         most_strangers: int,
     ) -> None:
-        self._loop, self._attempt, self.secret = loop, attempt, secret
+        self._loop, self.attempt, self.secret = loop, attempt, secret
         self.tag = attempt.tag
         self.roster, self.me, self.terms = roster, roster.me, terms
         self.state: LeaderState = "gathering"
@@ -473,11 +468,6 @@ class Leader:
     def ticket(self) -> int:
         """The ticket that members compare. A leader by right that has failed is no rival of the next attempt's."""
         return self.terms.ticket or int(self.state == "failed")
-
-    @property
-    def rejected(self) -> RejectedPeers:
-        """The peers that use another key."""
-        return self.refused["key"]
 
     @property
     def all_done(self) -> bool:
@@ -652,10 +642,7 @@ class Leader:
         self.state = "closing"
         self._epoch = self._epoch % messages.LAST_EPOCH + 1
         self._closing = None  # the answers of an earlier epoch are void
-        at = self.terms.advertised[offer].address
-        addr = self.roster.pinned("MASTER_ADDR") or at
-        place = Place(self._attempt.name, self.me.member, self._epoch, addr, at, self.terms.port)
-        answers = Answers(place, self.roster.members(offer))
+        answers = Answers(self, self._epoch, offer)
         pinned_size = self.roster.pinned("WORLD_SIZE")
         if pinned_size not in (None, str(answers.size)):
             self.fail(Failure("size", (str(pinned_size), str(answers.size))))
@@ -690,7 +677,7 @@ class Leader:
 
     def _send_progress(self) -> None:
         if self.state == "gathering":
-            body = {"in": len(self.roster), "of": self.roster.nodes or 0, "knocks": self.rejected.list()}
+            body = {"in": len(self.roster), "of": self.roster.nodes or 0, "knocks": self.refused["key"].list()}
             self._broadcast(wire.PROGRESS, {**body, "missing": printable(self.roster.missing(), 300)})
 
     def _sweep(self) -> None:

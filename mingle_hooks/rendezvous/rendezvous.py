@@ -137,11 +137,9 @@ class Shortfall(NamedTuple):
     @property
     def remedy(self) -> str:
         """The command or setting that raises it."""
-        if self.name == OPEN_FILES:
-            return (
-                f"LimitNOFILE={self.needed} for the scheduler's daemon there, or `{OPEN_FILES} {self.needed}` as root"
-            )
-        return f"`sysctl -w {self.name}={self.needed}` there"
+        if self.name != OPEN_FILES:
+            return f"`sysctl -w {self.name}={self.needed}` there"
+        return f"LimitNOFILE={self.needed} for the scheduler's daemon there, or `{OPEN_FILES} {self.needed}` as root"
 
 
 def shortfalls(nodes: int, limits: Limits) -> list[Shortfall]:
@@ -170,23 +168,17 @@ class Capacity(NamedTuple):
     failure: Failure
 
 
-def capacity(nodes: int, host: str, limits: Limits) -> Capacity | None:
-    """Return what the leader on this host can hold, None if that is N members."""
-    fatal = [one for one in shortfalls(nodes, limits) if one.is_fatal]
-    if not fatal:
-        return None
-    seen, remedies = ", ".join(map(str, fatal)), ", and ".join(one.remedy for one in fatal)
-    members = min(one.value for one in fatal) - limits.opened
-    return Capacity(members, Failure("limits", (str(nodes), host, seen, remedies)))
-
-
-def limits_warning(nodes: int, host: str, limits: Limits) -> str | None:
-    """Return the line about limits that only delay members, None if there are none."""
-    slow = [one for one in shortfalls(nodes, limits) if not one.is_fatal]
-    if not slow:
-        return None
-    seen, remedies = ", ".join(map(str, slow)), ", ".join(one.remedy for one in slow)
-    return f"{host}, rank 0's host, delays some of {nodes} nodes that connect at once ({seen}); try {remedies}"
+def check_limits(nodes: int, host: str, limits: Limits) -> tuple[Capacity | None, str | None]:
+    """Return what the leader on this host can hold, if that is fewer than N, and the line about limits that delay."""
+    found, held, warning = shortfalls(nodes, limits), None, None
+    if fatal := [one for one in found if one.is_fatal]:
+        seen, remedies = ", ".join(map(str, fatal)), ", and ".join(one.remedy for one in fatal)
+        members = min(one.value for one in fatal) - limits.opened
+        held = Capacity(members, Failure("limits", (str(nodes), host, seen, remedies)))
+    if slow := [one for one in found if not one.is_fatal]:
+        seen, remedies = ", ".join(map(str, slow)), ", ".join(one.remedy for one in slow)
+        warning = f"{host}, rank 0's host, delays some of {nodes} nodes that connect at once ({seen}); try {remedies}"
+    return held, warning
 
 
 def read_limits(addresses: Iterable[str], root: str = "/proc") -> Limits:
@@ -269,7 +261,10 @@ def stand_as_candidate(
 
         own, no_network = _own_addresses(spec)
         what, failure = (own, None) if "MASTER_ADDR" not in spec.pinned else _named_addresses(request)
-        capacity, warning = _check_limits(spec.nodes, me.host, own)
+        capacity, warning = None, None
+        if spec.nodes is not None and spec.nodes >= FEW_NODES:
+            own_limits = read_limits(one.address for one in own if not one.loopback)
+            capacity, warning = check_limits(spec.nodes, me.host, own_limits)
         ticket = 0 if spec.rank == 0 else max(1, int.from_bytes(os.urandom(8), "big") >> 2)
         if ticket and capacity is not None:
             ticket += LAST_TICKETS
@@ -293,14 +288,6 @@ def stand_as_candidate(
     ports = tuple(opened.check_in) or (opened.master,)
     advertisement = Advertisement(me.member, terms.ticket, addresses, ports)
     return Candidate(leader, advertisement, no_network, limits, None if ticket else warning)
-
-
-def _check_limits(nodes: int | None, host: str, own: Iterable[AdvertisedAddress]) -> tuple[Capacity | None, str | None]:
-    """Return what this host can hold, if that is fewer than N, and a warning about limits that only delay members."""
-    if nodes is None or nodes < FEW_NODES:
-        return None, None
-    limits = read_limits(one.address for one in own if not one.loopback)
-    return capacity(nodes, host, limits), limits_warning(nodes, host, limits)
 
 
 def _allow_open_files(nodes: int | None) -> int:
@@ -536,7 +523,7 @@ class Rendezvous:
         leader = self._leader
         if leader is None:
             return
-        self._search.reject(leader.rejected.list())
+        self._search.reject(leader.refused["key"].list())
         if leader.state == "withdrawn" and leader.failure is not None:
             failure, leader.failure = leader.failure, None
             if self._follower.membership is not None:  # the better candidate decides

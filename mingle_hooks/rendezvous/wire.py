@@ -283,12 +283,11 @@ def parse(kind: type[Record], body: object) -> Record:
     mingle on another host may send more.
     """
     fields = _fields(kind)
-    if isinstance(body, (list, tuple)):
-        if len(body) != len(fields):
-            raise WireError(f"not a row of {', '.join(key for key, *_ in fields)}")
-        body = dict(zip([key for key, *_ in fields], body, strict=True))
+    keys = [key for key, *_ in fields]
+    if isinstance(body, (list, tuple)) and len(body) == len(keys):
+        body = dict(zip(keys, body, strict=True))
     if not isinstance(body, dict):
-        raise WireError(f"not an object of {', '.join(key for key, *_ in fields)}")
+        raise WireError(f"neither an object nor a row of {', '.join(keys)}")
     found = []
     for key, read, needed, default in fields:
         if needed and key not in body:

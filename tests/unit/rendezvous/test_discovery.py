@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support.gathering import ATTEMPT, OTHER, SECRET, Clock, Room, context, join_request, relay, request, until
@@ -26,7 +27,6 @@ from mingle_hooks.rendezvous.discovery import (
     MOST_CALLS,
     Advertisement,
     Dialer,
-    Discovery,
     ProvenLeader,
     Search,
     directory_backend,
@@ -69,13 +69,19 @@ class Looking:
 # A backend that cannot be opened, or fails later, is a reason told at the end, and the others go on.
 
 
+def search_in(
+    loop: Loop, note: Callable[[str], None] = print, found: Callable[[ProvenLeader], None] = print, **parts: Any
+) -> Search:
+    """Return the search of a member with this request."""
+    return Search(loop, request(**parts), SECRET, note, found, lambda: None, bytes(16))
+
+
 @contextmanager
-def searching(notice: Advertisement | None = None, clock: Clock | None = None, **parts: Any) -> Iterator[Discovery]:
-    """Give the discovery of a member that looks, or announces itself, and has nothing to report meanwhile."""
+def searching(notice: Advertisement | None = None, clock: Clock | None = None, **parts: Any) -> Iterator[Search]:
+    """Give the search of a member that looks, or announces itself, and has nothing to report meanwhile."""
     reports: list[str] = []
     with Loop(clock or Clock()) as loop:
-        its = context(loop, lambda _endpoint: None, reports.append, leader_hosts=("127.0.0.1",), **parts)
-        search = Discovery(its)
+        search = search_in(loop, reports.append, leader_hosts=("127.0.0.1",), **parts)
         leader: Any = SimpleNamespace(advertisement=notice, leader=SimpleNamespace(state="failed"))
         search.candidate = leader if notice is not None else None
         yield search
@@ -113,7 +119,7 @@ def test_a_backend_that_cannot_be_opened_is_a_reason_and_the_others_go_on(broken
         search.open(["hosts", "directory", "multicast"])
         assert "multicast" not in search.tried()  # it takes long to load
         clock.ahead = discovery.HEAD_START_S
-        search._context.loop.turn(0.0)
+        search._loop.turn(0.0)
         tried = search.tried()
     with searching(directory=nowhere) as search, pytest.raises(NetworkError) as caught:
         search.open(["directory", "multicast"])
@@ -123,30 +129,30 @@ def test_a_backend_that_cannot_be_opened_is_a_reason_and_the_others_go_on(broken
         assert broken in text.partition("no multicast: ")[2]
 
 
-# Where code of others runs.
+# Where code of others runs, and the framework that is asked for.
 LATE = {
-    "a backend": "discovery.BACKENDS['master'] = discovery.Row(end)",
-    "a plugin": "plugins._found['mingle.frameworks'] = {'x': SimpleNamespace(load=end, dist=None, value='x')}",
+    "discovery.BACKENDS['master'] = discovery.Row(end)": "none",
+    "plugins._found['mingle.frameworks'] = {'x': SimpleNamespace(load=end, dist=None, value='x')}": "x",
 }
 
 
-@pytest.mark.parametrize("where", LATE)
-def test_a_signal_while_a_backend_or_a_plugin_loads_ends_the_member_at_once(where: str) -> None:
+def test_a_signal_while_a_backend_or_a_plugin_loads_ends_the_member_at_once() -> None:
     """It is no fault of theirs, without which the member would go on."""
-    code = f"""
+    for where, framework in LATE.items():
+        code = f"""
 import os, signal
 from types import SimpleNamespace
 from mingle_hooks import plugins
 from mingle_hooks.cli.main import main
 from mingle_hooks.rendezvous import discovery
 end = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
-{LATE[where]}
+{where}
 main()
 """
-    words = "env --id a --nodes 2 --rank 1 --timeout 1 --insecure --via master --master 127.0.0.1 --for"
-    argv = [sys.executable, "-c", code, *words.split(), "x" if where == "a plugin" else "none"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (143, "mingle: stopped by SIGTERM"), done
+        words = "env --id a --nodes 2 --rank 1 --timeout 1 --insecure --via master --master 127.0.0.1 --for"
+        argv = [sys.executable, "-c", code, *words.split(), framework]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (143, "mingle: stopped by SIGTERM"), done
 
 
 @pytest.mark.parametrize(
@@ -168,11 +174,10 @@ def test_a_leader_by_right_looks_for_another_once_it_has_served_the_first(
     monkeypatch.setitem(BACKENDS, "hosts", discovery.Row(lambda _context: backend, detects_rivals=detects_rivals))
     clock, its = Clock(), SimpleNamespace(state="gathering")
     with Loop(clock) as loop:
-        some: Any = SimpleNamespace(loop=loop, joined=lambda: None, leader=its)
-        search = Discovery(some)
+        search = search_in(loop)
         if ticket is not None:
+            some: Any = SimpleNamespace(leader=its, advertisement=ADVERTISED._replace(ticket=ticket))
             search.candidate = some
-            some.advertisement = ADVERTISED._replace(ticket=ticket)
         search.open(["hosts"])
         assert calls == at_once
         clock.ahead += discovery.HEAD_START_S
@@ -196,7 +201,7 @@ def test_a_directory_that_vanishes_in_use_leaves_the_other_backends(tmp_path: Pa
 
 
 def test_a_directory_that_cannot_be_read_for_a_while_is_a_reason_until_it_can(tmp_path: Path) -> None:
-    """A file server that is away comes back, and the way with it; the deadline bounds it."""
+    """A file server may come back; the deadline bounds the wait."""
     place = tmp_path / "shared"
     place.mkdir()
     with searching(directory=str(place)) as search:
@@ -287,8 +292,10 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield lambda **how: stack.enter_context(Looking(directory_backend, **{"directory": str(tmp_path), **how}))
 
 
-def test_an_announced_leader_is_found_and_leaves_no_file(place: Place, tmp_path: Path) -> None:
-    """The file is private, whole from the first moment, and removed."""
+def test_an_announced_leader_is_found_and_leaves_no_file(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is private, whole from the first moment, and removed, as is a draft that cannot replace it."""
     leader, member = place(), place()
     leader.backend.announce(ADVERTISED)
     assert (member.look(), leader.look()) == (LEADS, set())
@@ -298,6 +305,10 @@ def test_an_announced_leader_is_found_and_leaves_no_file(place: Place, tmp_path:
     leader.backend.announce(ADVERTISED)
     leader.backend.close()
     assert os.listdir(tmp_path) == leader.reports == member.reports == []
+    monkeypatch.setattr(os, "replace", lambda *_paths: os.listdir(f"{tmp_path}/none"))
+    with pytest.raises(PlaceError, match="No such file"):
+        leader.backend.announce(ADVERTISED)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_notice_has_as_many_addresses_as_others_read(place: Place, tmp_path: Path) -> None:
@@ -310,18 +321,6 @@ def test_a_notice_has_as_many_addresses_as_others_read(place: Place, tmp_path: P
     body = encode({"addresses": many, "ports": ADVERTISED.ports})
     path.write_bytes(SECRET.mac(b"notice", body) + body)
     assert member.look() == set()
-
-
-def test_a_file_that_cannot_be_put_in_its_place_leaves_no_draft(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The quota may end between the two."""
-    monkeypatch.setattr(os, "replace", lambda *_paths: os.listdir(f"{tmp_path}/none"))
-    leader = place()
-    with pytest.raises(PlaceError, match="No such file"):
-        leader.backend.announce(ADVERTISED)
-    leader.backend.close()
-    assert os.listdir(tmp_path) == []
 
 
 def test_a_leader_with_another_key_is_reported_once_and_not_dialled(place: Place) -> None:
@@ -408,14 +407,9 @@ def test_a_member_that_asks_and_does_not_check_in_is_listed_by_its_best_address(
     its = Entry(join_request(member=MEMBER), "10.9.0.2")
     its.addresses = "10.0.0.3=100G,mtu9000"
     assert ears.report([its]) == []
-
-
-def test_a_message_names_only_so_many() -> None:
-    """However many ask."""
-    ears = OneWay()
     for number in range(MOST_SHOWN + 1):
-        ears.queried(bytes([number]) * 16, f"10.0.0.{number}")
-    assert ears.report()[0].startswith("multicast from 10.0.0.0, 10.0.0.1, 10.0.0.2, 10.0.0.3 and more arrives")
+        ears.queried(bytes([number]) * 16, f"10.0.1.{number}")
+    assert ears.report([its])[0].startswith("multicast from 10.0.1.0, 10.0.1.1, 10.0.1.2, 10.0.1.3 and more arrives")
 
 
 # What is found is dialled, and only a leader that proves itself, where it says it is, is handed over.
@@ -426,16 +420,6 @@ def deaf(count: int) -> Iterator[list[socket.socket]]:
     """Give listeners that accept nothing."""
     with ExitStack() as stack:
         yield [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-
-
-def test_a_relay_is_detected_before_anything_depends_on_it() -> None:
-    """A relay without the key could stop at the worst time."""
-    with Room(2) as room, relay(room.port) as port:
-        member = room.member(rank=1).come(port)
-        room.until(lambda: member.relays)
-        assert member.relays == [Endpoint("127.0.0.1", port, "test"), Endpoint("127.0.0.1", room.port, "test")]
-        assert (member.state, member.mismatches) == ("", [])
-        assert len(room.leader.roster) == 1
 
 
 def test_many_endpoints_that_do_not_answer_do_not_block_one_that_does() -> None:
@@ -473,18 +457,14 @@ def test_an_endpoint_is_dialled_once_at_a_time_and_less_often_without_an_answer(
         assert len(member.dialer._calls) == 1
 
 
-def test_an_endpoint_that_cannot_be_dialled_is_ignored(pair: Room) -> None:
-    """Its backend will name it again."""
-    dialer = Dialer(pair.loop, ATTEMPT, SECRET, lambda _leader_proven: None, lambda *_who: None, lambda _a, _b: None)
+def test_an_endpoint_that_failed_is_forgotten_among_a_thousand_others(
+    pair: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its backend will name it again; a lack of descriptors is kept for the final message."""
+    dialer = Dialer(pair.loop, ATTEMPT, SECRET, print, print, print)
     for address in ("240.0.0.1", "::ffff:0:0", "ff02::1", "0.0.0.1"):
         dialer.dial(Endpoint(address, 1, "test"))
     dialer.close()
-    assert not dialer._calls
-
-
-def test_what_was_in_vain_is_told_and_forgotten(pair: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lack of descriptors is known at the end; of a thousand endpoints that failed, the first may be dialled anew."""
-    dialer = Dialer(pair.loop, ATTEMPT, SECRET, lambda _leader_proven: None, lambda *_who: None, lambda _a, _b: None)
     with deaf(1) as (server,):
         first = Endpoint("127.0.0.1", server.getsockname()[1], "test")
         dialer.back_off(first, 1000.0)
@@ -493,18 +473,13 @@ def test_what_was_in_vain_is_told_and_forgotten(pair: Room, monkeypatch: pytest.
             dialer.dial(first)
         assert not dialer._calls
         dialer.back_off(Endpoint("10.0.0.2", 1, "test"))
-        monkeypatch.setattr("mingle_hooks.rendezvous.discovery.dial", short_of_descriptors)
-        dialer.dial(first)
+        with monkeypatch.context() as patch:
+            patch.setattr(discovery, "dial", Mock(side_effect=OSError(errno.EMFILE, "too many")))
+            dialer.dial(first)
         assert pair.loop.shortage is not None
-        monkeypatch.undo()
         dialer.dial(first)
         assert len(dialer._calls) == 1
         dialer.close()
-
-
-def short_of_descriptors(*_to: object) -> socket.socket:
-    """Fail as a dial does."""
-    raise OSError(errno.EMFILE, "too many")
 
 
 def said(kind: int, body: wire.Body) -> bytes:
@@ -547,22 +522,17 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
 # Where one member looks for a leader, and what it says where it has found none.
 
 
-def search(room: Room, found: list[ProvenLeader], notes: list[str], **parts: Any) -> Search:
-    """Return a member's search in a room."""
-    return Search(room.loop, request(**parts), SECRET, notes.append, found.append, lambda: None, bytes(16))
-
-
-def test_the_leader_behind_a_relay_is_dialled_directly() -> None:
-    """The leader reports its own address; a note to the user names the relay."""
+def test_a_relay_is_detected_before_anything_depends_on_it() -> None:
+    """It could stop at the worst time: the leader reports its own address, which is dialled; a note names the relay."""
     found: list[ProvenLeader] = []
     notes: list[str] = []
     with Room(2) as room, relay(room.port) as port:
-        looking = search(room, found, notes)
+        looking = search_in(room.loop, notes.append, found.append)
         looking.dial(Endpoint("127.0.0.1", port, "test"))
         room.until(lambda: found)
-        assert [proven.endpoint.port for proven in found] == [room.port]
-        assert len(notes) == 1
-        assert "only relays" in notes[0]
+        assert [proven.endpoint for proven in found] == [Endpoint("127.0.0.1", room.port, "test")]
+        assert notes == ["127.0.0.1 only relays 127.0.0.1: connecting to 127.0.0.1 directly"]
+        assert looking.refusal() is None
         found[0].connection.close()
         looking.close()
 
@@ -570,7 +540,7 @@ def test_the_leader_behind_a_relay_is_dialled_directly() -> None:
 def test_the_first_peer_with_another_key_is_reported_and_all_are_in_the_error(pair: Room) -> None:
     """Further ones are likely the same host's."""
     notes: list[str] = []
-    looking = search(pair, [], notes)
+    looking = search_in(pair.loop, notes.append)
     for address in ("10.0.0.8", "10.0.0.9"):
         looking._mismatch(address, "", "key")
     assert notes == ["refused 10.0.0.8, which uses this id with another key"]
@@ -594,7 +564,7 @@ def test_a_missing_leader_is_named_with_what_may_have_led_astray(
     parts: dict[str, Any], where: str, left_over: str, pair: Room
 ) -> None:
     """By the scheduler's name; a variable left over is likelier than a firewall, which is named with it."""
-    looking = search(pair, [], [], **parts)
+    looking = search_in(pair.loop, **parts)
     error = looking.no_leader(9)
     remedy = f"unset {left_over} if another job left it, or {CHECK_HOST}" if left_over else CHECK_HOST
     assert (error.expected, error.remedy) == (f"rank 0{where} within 9 s", remedy)

@@ -28,8 +28,7 @@ from mingle_hooks.rendezvous.rendezvous import (
     _allow_open_files,
     _named_addresses,
     _named_hosts,
-    capacity,
-    limits_warning,
+    check_limits,
     meet,
     read_limits,
     shortfalls,
@@ -130,26 +129,22 @@ def listeners() -> closing[Listeners]:
 
 
 def test_the_first_free_port_of_each_group_is_opened_in_both_families() -> None:
-    """A port that is taken in one family is passed over."""
-    three = free_ports(3)
-    with socket.create_server(("127.0.0.1", three[0])), listeners() as opened:
-        opened.open_check_in([[three[0], three[1]], [three[1], three[2]]])
-        assert opened.check_in == [three[1]]
-        socket.create_connection(("127.0.0.1", three[1])).close()
-        socket.create_connection(("::1", three[1])).close()
+    """A port that is taken in one family is passed over: some members would reach its leader, and others not."""
+    four = free_ports(4)
+    with (
+        socket.create_server(("127.0.0.1", four[0])),
+        socket.create_server(("::", four[1]), family=socket.AF_INET6),
+        listeners() as opened,
+    ):
+        opened.open_check_in([four[:3], four[2:]])
+        assert opened.check_in == [four[2]]
+        assert {listener.getsockname()[1] for listener in opened.sockets} == {four[2]}
+        for address in ("127.0.0.1", "::1"):
+            socket.create_connection((address, four[2])).close()
+        socket.create_server(("127.0.0.1", four[1])).close()
 
 
-def test_a_port_that_is_taken_in_ipv6_alone_is_left_alone_in_ipv4_too() -> None:
-    """Half a port would be a leader that some members reach and others do not."""
-    two = free_ports(2)
-    with socket.create_server(("::", two[0]), family=socket.AF_INET6), listeners() as opened:
-        opened.open_check_in([two])
-        assert opened.check_in == [two[1]]
-        assert {listener.getsockname()[1] for listener in opened.sockets} == {two[1]}
-        socket.create_server(("127.0.0.1", two[0])).close()
-
-
-def test_a_check_in_port_in_time_wait_is_taken_where_no_other_of_its_group_is_free() -> None:
+def test_a_port_in_time_wait_is_taken_where_the_user_names_it_or_no_other_of_its_group_is_free() -> None:
     """An earlier run leaves it so, or a stranger that was turned away; a port with a listener is never taken."""
     three = free_ports(3)
     for port in three[:2]:
@@ -159,6 +154,9 @@ def test_a_check_in_port_in_time_wait_is_taken_where_no_other_of_its_group_is_fr
     with listeners() as opened:
         opened.open_check_in([three])
         assert opened.check_in == [three[2]]
+        assert not opened._open(three[0], reuse=False)
+        opened.open_named(three[0])
+        assert opened.master == three[0]
     with socket.create_server(("", three[2])), socket.create_server(("127.0.0.1", three[0])), listeners() as opened:
         opened.open_check_in([three])
         assert opened.check_in == [three[1]]
@@ -190,18 +188,6 @@ def test_ports_in_time_wait_are_reported_as_such() -> None:
             opened.open_master(SECRET, two)
         with pytest.raises(NetworkError, match=rf"port {two[1]} free.*saw it in use; try"):
             opened.open_named(two[1])
-
-
-def test_a_named_port_is_taken_again_within_the_minute_that_it_is_in_time_wait() -> None:
-    """A user may run twice with the same port."""
-    port = free_ports(1)[0]
-    first = addresses.bound("127.0.0.1", port)
-    addresses.keep(first)
-    first.close()
-    with listeners() as opened:
-        assert not opened._open(port, reuse=False)
-        opened.open_named(port)
-        assert opened.master == port
 
 
 def stand(loop: Loop, **parts: Any) -> Any:
@@ -371,28 +357,21 @@ def test_a_limit_that_is_too_low_is_found_with_the_value_that_suffices(
 
 
 def test_only_what_cannot_hold_the_members_is_an_error() -> None:
-    its = host(4096, somaxconn=128)
-    short = capacity(5000, "node1", its)
-    assert short is not None
+    short, warning = check_limits(5000, "node1", host(4096, somaxconn=128))
     assert short.members == 4096 - 20
     assert str(short.failure.error()) == (
         "expected limits for 5000 nodes on node1, rank 0's host; saw ulimit -Hn 4096; "
         "try LimitNOFILE=5512 for the scheduler's daemon there, or `ulimit -Hn 5512` as root"
     )
-    assert limits_warning(5000, "node1", its) == (
+    assert warning == (
         "node1, rank 0's host, delays some of 5000 nodes that connect at once (net.core.somaxconn 128); "
         "try `sysctl -w net.core.somaxconn=5000` there"
     )
-    assert capacity(5000, "node1", host(somaxconn=128)) is None
-    assert limits_warning(5000, "node1", host(4096)) is None
-
-
-def test_both_limits_of_descriptors_are_named_with_the_commands_that_raise_them() -> None:
-    short = capacity(5000, "node1", host(4096, file_max=3000))
-    assert short is not None
-    assert short.members == 3000 - 20
-    assert "saw ulimit -Hn 4096, fs.file-max 3000;" in str(short.failure.error())
-    assert "`ulimit -Hn 5512` as root, and `sysctl -w fs.file-max=10512`" in str(short.failure.error())
+    assert check_limits(5000, "node1", host(somaxconn=128)) == (None, warning)
+    both, nothing = check_limits(5000, "node1", host(4096, file_max=3000))
+    assert (both.members, nothing) == (3000 - 20, None)
+    assert "saw ulimit -Hn 4096, fs.file-max 3000;" in str(both.failure.error())
+    assert "`ulimit -Hn 5512` as root, and `sysctl -w fs.file-max=10512`" in str(both.failure.error())
 
 
 def test_the_limits_are_the_kernels(tmp_path: Path) -> None:
