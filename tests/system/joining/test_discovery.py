@@ -14,8 +14,6 @@ from support.members import (
     is_on,
     members,
     one_world,
-    program,
-    stop,
     variables,
 )
 
@@ -31,12 +29,11 @@ SAME_GROUP = ("run11897", "run16130")
     [
         ({}, "10.77.0.0/24", [0, 0.4, 0.1, 0.6]),
         ({"ipv4": False}, "fd77::/64", [0.6, 0, 0.3, 0]),
-        ({"ipv6": False}, "10.77.0.0/24", None),
     ],
-    ids=["both", "only IPv6", "only IPv4"],
+    ids=["both", "only IPv6"],
 )
 def test_four_machines_that_know_nothing_of_each_other_find_one_world_by_multicast(
-    hosts: Callable[..., Hosts], family: dict[str, Any], network: str, delays: list[float] | None
+    hosts: Callable[..., Hosts], family: dict[str, Any], network: str, delays: list[float]
 ) -> None:
     """In any order: ranks 0 to 3 each once, MASTER_ADDR is rank 0's address, and a listener there is reached by all."""
     four = hosts(4, **family)
@@ -49,13 +46,12 @@ def test_four_machines_that_know_nothing_of_each_other_find_one_world_by_multica
     assert all(host.files() == set() for host in four)
 
 
-@pytest.mark.parametrize("member", [0, 1], ids=["rank 0 asks", "another member asks"])
-def test_a_network_that_one_member_requires_is_used_though_another_is_faster(four: Hosts, member: int) -> None:
+def test_a_network_that_one_member_requires_is_used_though_another_is_faster(four: Hosts) -> None:
     """Without --iface it is eth0, as in the tests above."""
     line = ["mingle", "exec", "--id", "job", "--nodes", "3", "--via", "master", "--master", "node1", "--rank"]
 
     def asks(rank: int) -> list[str]:
-        return [*line, str(rank), *(["--iface", "ib0"] if rank == member else []), "bash", "-ec", REDUCE]
+        return [*line, str(rank), *(["--iface", "ib0"] if rank == 1 else []), "bash", "-ec", REDUCE]
 
     assert is_on(one_world(members(list(four)[:3], asks))[0]["MASTER_ADDR"], "10.78.0.0/24")
 
@@ -74,9 +70,7 @@ def test_worlds_that_share_hosts_and_a_multicast_group_never_mix(hosts: Callable
     assert first["MINGLE_WORLD"] != second["MINGLE_WORLD"]
 
 
-@pytest.mark.parametrize(
-    ("backend", "ranked"), [("directory", False), ("directory", True), ("master", False), ("master with port", True)]
-)
+@pytest.mark.parametrize(("backend", "ranked"), [("directory", False), ("master", False), ("master with port", True)])
 def test_each_other_backend_alone_finds_the_world(four: Hosts, tmp_path: Path, backend: str, *, ranked: bool) -> None:
     """A shared directory, or --master with or without a port, is enough where multicast is dropped."""
     four.drop_multicast()
@@ -91,10 +85,8 @@ def test_each_other_backend_alone_finds_the_world(four: Hosts, tmp_path: Path, b
         lambda number: evaluating(*FOUR, *options, *(["--rank", str(ranks[number])] if ranked else []), then=REDUCE),
     )
     first = one_world(results)[0]
-    if ranked or backend != "directory":
-        assert first["MASTER_ADDR"] == "10.77.0.2"
-    if backend == "master with port":
-        assert first["MASTER_PORT"] == "23456"
+    assert backend == "directory" or first["MASTER_ADDR"] == "10.77.0.2"
+    assert (first["MASTER_PORT"] == "23456") == (backend == "master with port")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -105,20 +97,6 @@ def test_the_directory_may_come_from_the_environment_and_all_backends_may_be_use
     env = {**KEYED, "MINGLE_DIRECTORY": str(tmp_path), "MINGLE_ID": "job", "MINGLE_NODES": "2"}
     one_world(members(list(four)[:2], evaluating("--master", "node1", then=REDUCE), env=lambda _: env))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_all_members_are_sent_the_same_roster_and_say_hello_once(hosts: Callable[..., Hosts]) -> None:
-    """One packed roster for all, and, where one port is named, one handshake a member, however many there are."""
-    three, others = hosts(3, ipv6=False), 12
-    tap = program(three[0], "tap.py", "HELLO", "ROSTER")
-    options = ("--id", "job", "--nodes", str(1 + others), "--via", "master", "--master", "node1:23456")
-    places = [three[0], *[three[1], three[2]] * (others // 2)]
-    one_world(members(places, lambda number: evaluating(*options, "--for", "deepspeed", "--rank", str(number))))
-    sent = [line.split() for line in stop(tap).splitlines()]
-    # Rank 0 looks for a rival, and finds itself.
-    assert [kind for kind, sender, *_ in sent if sender != three[0].addr()].count("HELLO") == others
-    assert [kind for kind, *_ in sent].count("ROSTER") == others
-    assert len({payload for kind, *_, payload in sent if kind == "ROSTER"}) == 1
 
 
 def test_three_packets_of_ten_lost_in_both_directions_change_nothing(four: Hosts) -> None:

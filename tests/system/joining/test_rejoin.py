@@ -45,10 +45,13 @@ def again(host: Host, *options: str, nodes: int = 2, **env: str) -> CompletedPro
     return host.run(line("--timeout", "1", *options, nodes=nodes), env={**KEYED, **env})
 
 
-def test_a_member_that_is_started_again_gets_its_place_back_unless_it_contradicts_the_others(
+def test_a_member_that_is_started_again_gets_its_place_back_until_the_world_has_ended(
     hosts: Callable[..., Hosts],
 ) -> None:
-    """No other member calls mingle a second time, or has to."""
+    """No other member calls mingle again; one that contradicts the others gets no place.
+
+    The ended world's port has no listener: the same id forms a new world, when all are there again.
+    """
     two = list(hosts(2))
     with world(two) as (before,):
         done = again(two[1])
@@ -59,6 +62,9 @@ def test_a_member_that_is_started_again_gets_its_place_back_unless_it_contradict
     names = (*SHARED, "NODE_RANK", "PET_RDZV_ID")
     assert [after[name] for name in names] == [before[name] for name in names]
     assert (other.returncode, other.stdout, "1 slots on this node" in other.stderr) == (76, "", True)
+    assert again(two[1]).returncode == 69
+    with world(two) as (new,):
+        assert new["MINGLE_WORLD"] != before["MINGLE_WORLD"]
 
 
 def test_a_member_gets_its_own_place_back_where_nodes_share_a_directory(
@@ -75,16 +81,6 @@ def test_a_member_gets_its_own_place_back_where_nodes_share_a_directory(
         assert sorted(ranks) == ["1", "2"]
         after = [again(host, nodes=3) for host in three[1:]]
     assert [parsed(done.stdout).get("NODE_RANK") for done in after] == ranks, after
-
-
-def test_a_world_that_has_ended_takes_nobody_back(hosts: Callable[..., Hosts]) -> None:
-    """Its port has no listener: the same id forms a new world, when all are there again."""
-    two = list(hosts(2))
-    with world(two) as (before,):
-        pass
-    assert again(two[1]).returncode == 69
-    with world(two) as (after,):
-        assert after["MINGLE_WORLD"] != before["MINGLE_WORLD"]
 
 
 def test_a_leader_that_gathers_the_next_world_is_not_the_last_one(hosts: Callable[..., Hosts]) -> None:

@@ -12,9 +12,7 @@ from support.members import KEYED, REDUCE, evaluating, one_world
 NAMES = (
     "Azure ND H100 v5, with its `/etc/nccl.conf`",
     "GCP a3-ultra",
-    "MI300X with RoCE",
     "1 Gb/s and one RoCE port, by another name on each node",
-    "a laptop with docker",
     "IPv6 only",
 )
 

@@ -6,7 +6,6 @@ import select
 import socket
 import struct
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -35,7 +34,7 @@ def call(_events: int) -> None:
 
 
 def test_ready_sockets_are_returned_with_their_events(poller: Poller) -> None:
-    """An empty socket can be written, one with data read, and nothing else is told."""
+    """An empty socket can be written, one with data read too, and a peer's end makes it ready for both."""
     one, other = socket.socketpair()
     with one, other:
         poller.watch(one, READ | WRITE, call)
@@ -45,19 +44,12 @@ def test_ready_sockets_are_returned_with_their_events(poller: Poller) -> None:
         assert poller.ready(0.0) == [(one.fileno(), READ | WRITE)]
         poller.rewatch(one, READ, call)
         assert poller.ready(0.0) == [(one.fileno(), READ)]
-        poller.unwatch(one)
-        assert poller.ready(0.0) == []
-        poller.unwatch(one)
+        for _ in range(2):
+            poller.unwatch(one)
+            assert poller.ready(0.0) == []
         assert list(poller.watched) == [other.fileno()]
-
-
-def test_the_other_sides_end_is_ready_for_both(poller: Poller) -> None:
-    """Whatever a connection waits for, it learns of its end."""
-    one, other = socket.socketpair()
-    with one:
-        poller.watch(one, READ, call)
-        other.close()
-        assert poller.ready(0.0) == [(one.fileno(), READ | WRITE)]
+        one.close()
+        assert poller.ready(0.0) == [(other.fileno(), READ | WRITE)]
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.02])
@@ -164,26 +156,13 @@ def ends() -> Iterator[Ends]:
 
 
 def test_a_frame_that_stops_half_way_ends_the_connection(ends: Ends) -> None:
-    """A length that was changed on the way asks for bytes that nobody sends. Each byte that comes restarts the wait."""
+    """A changed length asks for bytes that nobody sends; each byte that arrives restarts the wait."""
     ends.connection.stalled_s = 0.2
     for byte in frame(1, b"one")[:-1]:
         ends.other.send(bytes([byte]))
         ends.loop.turn(0.1)
     assert (ends.frames, ends.ends) == ([], [])
     assert ends.ended() == ["the rest of a frame has not come"]
-
-
-def test_a_connection_between_two_frames_waits_for_ever() -> None:
-    """Nor does one end whose owner set no bound."""
-    with Ends() as bounded, Ends() as unbounded:
-        bounded.connection.stalled_s = 0.05
-        bounded.other.send(frame(1, b"one"))
-        unbounded.other.send(frame(1, b"one")[:-1])
-        for ends in (bounded, unbounded):
-            until = time.monotonic() + 0.2
-            ends.loop.after(0.2, lambda: None)
-            ends.loop.run(lambda until=until: time.monotonic() > until)
-            assert ends.ends == []
 
 
 def test_frames_arrive_whole_in_whatever_pieces_their_bytes_come(ends: Ends) -> None:
@@ -254,19 +233,6 @@ def test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded(end
     assert ends.ended() == ["it does not read"]
 
 
-def test_data_that_waits_for_many_peers_is_held_once() -> None:
-    """The roster of thousands goes to each of them, and some read slowly."""
-    data = bytes(8_000_000)
-    with Ends() as one, Ends() as other:
-        tracemalloc.start()
-        for ends in (one, other):
-            ends.connection.send(data)
-        held, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert one.connection.waiting_bytes > 1_000_000 < other.connection.waiting_bytes
-        assert held < 100_000
-
-
 def test_sending_to_a_closed_peer_ends_the_connection_after_its_last_frames(ends: Ends) -> None:
     """A caller that iterates over connections does not expect them to change."""
     ends.other.send(frame(9, b"farewell"))
@@ -278,32 +244,16 @@ def test_sending_to_a_closed_peer_ends_the_connection_after_its_last_frames(ends
     assert ends.frames == [(9, b"farewell")]
 
 
-def test_a_reset_is_an_end_like_any_other() -> None:
-    """As when a process is killed with data unread."""
-    with socket.create_server(("127.0.0.1", 0)) as server, Loop() as loop:
-        sock = dial("127.0.0.1", server.getsockname()[1])
-        ends: list[str] = []
-        connection = Connection(loop, sock, lambda *_frame: None, ends.append)
-        accepted, _ = server.accept()
-        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        accepted.close()
-        loop.run(lambda: bool(ends))
-        assert connection.closed
-        connection.send(b"nobody hears this")
-        with pytest.raises(OSError, match=r"."):
-            connection.own_address()
-
-
 def test_a_connection_that_is_refused_ends_once() -> None:
-    """At once on loopback, later elsewhere."""
+    """It ends at once on loopback, later elsewhere."""
     with socket.socket() as free, Loop() as loop:
         free.bind(("127.0.0.1", 0))
         ends: list[str] = []
         connection = Connection(loop, dial("127.0.0.1", free.getsockname()[1]), lambda *_frame: None, ends.append)
         connection.send(b"hello")
         loop.run(lambda: bool(ends))
-        assert len(ends) == 1
-        assert connection.closed
+        assert (len(ends), connection.closed) == (1, True)
+        connection.send(b"nobody gets this")
 
 
 def test_after_close_no_callback_is_called(ends: Ends) -> None:

@@ -155,36 +155,6 @@ main()
         assert (done.returncode, done.stderr.splitlines()[-1]) == (143, "mingle: stopped by SIGTERM"), done
 
 
-@pytest.mark.parametrize(
-    ("ticket", "detects_rivals", "at_once", "later"),
-    [
-        (None, False, [("search", True)], []),
-        (7, False, [("announce",), ("search", True)], []),
-        (0, False, [("announce",)], [("search", True)]),
-        (0, True, [("announce",)], []),
-    ],
-)
-def test_a_leader_by_right_looks_for_another_once_it_has_served_the_first(
-    monkeypatch: pytest.MonkeyPatch, ticket: int | None, at_once: list[Any], later: list[Any], *, detects_rivals: bool
-) -> None:
-    calls: list[object] = []
-    backend: Any = SimpleNamespace(
-        announce=lambda _notice: calls.append(("announce",)), search=lambda *, wanted: calls.append(("search", wanted))
-    )
-    monkeypatch.setitem(BACKENDS, "hosts", discovery.Row(lambda _context: backend, detects_rivals=detects_rivals))
-    clock, its = Clock(), SimpleNamespace(state="gathering")
-    with Loop(clock) as loop:
-        search = search_in(loop)
-        if ticket is not None:
-            some: Any = SimpleNamespace(leader=its, advertisement=ADVERTISED._replace(ticket=ticket))
-            search.candidate = some
-        search.open(["hosts"])
-        assert calls == at_once
-        clock.ahead += discovery.HEAD_START_S
-        loop.turn(0.0)
-    assert calls == at_once + later
-
-
 @pytest.mark.parametrize("hosts", [["hosts"], []], ids=["another way", "the last way"])
 def test_a_directory_that_vanishes_in_use_leaves_the_other_backends(tmp_path: Path, hosts: list[str]) -> None:
     """A leader that cannot write its file any more is still found by name; by no way, it does not wait for members."""
@@ -462,9 +432,6 @@ def test_an_endpoint_that_failed_is_forgotten_among_a_thousand_others(
 ) -> None:
     """Its backend will name it again; a lack of descriptors is kept for the final message."""
     dialer = Dialer(pair.loop, ATTEMPT, SECRET, print, print, print)
-    for address in ("240.0.0.1", "::ffff:0:0", "ff02::1", "0.0.0.1"):
-        dialer.dial(Endpoint(address, 1, "test"))
-    dialer.close()
     with deaf(1) as (server,):
         first = Endpoint("127.0.0.1", server.getsockname()[1], "test")
         dialer.back_off(first, 1000.0)
@@ -479,7 +446,10 @@ def test_an_endpoint_that_failed_is_forgotten_among_a_thousand_others(
         assert pair.loop.shortage is not None
         dialer.dial(first)
         assert len(dialer._calls) == 1
-        dialer.close()
+    for address in ("240.0.0.1", "::ffff:0:0", "ff02::1", "0.0.0.1"):
+        dialer.dial(Endpoint(address, 1, "test"))
+    dialer.close()
+    assert not dialer._calls
 
 
 def said(kind: int, body: wire.Body) -> bytes:

@@ -33,7 +33,7 @@ from support.gathering import (
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import PEER_LOST_S, Loop
-from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, STRANGER_S, Session
+from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, STRANGER_S
 from mingle_hooks.rendezvous.member import PROBE_NEXT_S, Probe
 from mingle_hooks.rendezvous.messages import LEASE_S, RENEW_S, Failure, Leases
 from mingle_hooks.rendezvous.roster import SETTLE_S, AdvertisedAddress
@@ -235,25 +235,6 @@ def test_the_other_addresses_are_tried_once_all_are_in_and_one_does_not_reach_th
         assert early.answer["addr"] == THIRD.address
 
 
-def test_no_other_address_is_tried_where_the_leader_is_there_and_only_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has thousands of connections, and each member that tried another address as well would keep it slow."""
-    monkeypatch.setattr(Session, "_verify", lambda *_: None)
-    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
-        room.clock.stop()
-        early = room.member(rank=1).come()
-        room.until(lambda: early.membership is not None and early.membership._probes)
-        best, second = early.membership._probes
-        room.until(lambda: best.connected)
-        wait_long(room)
-        assert not second.connected
-        room.member(rank=2).come()
-        room.until(lambda: room.leader.roster.complete)
-        room.skip(NEEDS_ALL_S + 0.01)
-        room.until(lambda: early.membership is not None and early.membership._needs_all)
-        wait_long(room)
-        room.until(lambda: second.connected)
-
-
 def test_an_address_that_does_not_answer_is_tried_less_and_less_often(clock: Clock) -> None:
     """If the leader is slow, as thousands have come at once, further attempts would keep it slow."""
     with Loop(clock) as loop, socket.create_server(("127.0.0.1", 0)) as silent:
@@ -393,23 +374,6 @@ def test_a_member_that_sends_an_invalid_frame_is_out_and_the_world_forms(frames:
         pair.until(lambda: not pair.leader.acceptor.connected)
     assert len(pair.leader.roster) == 1
     pair.joined(rank=1, state="formed")
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [(wire.READY, {"epoch": 1, "lease_ms": 30_000}), (wire.DONE, {}), (wire.REACHED, {"offer": 200, "own": "::1"})],
-)
-def test_a_premature_frame_changes_nothing(frame: tuple[int, wire.Body], trio: Room) -> None:
-    """READY and DONE before there is an answer, and an address that was never offered."""
-    with greeted(trio) as say:
-        say(wire.CHECKIN, join_request(rank=2).body())
-        say(*frame)
-        trio.until(lambda: len(trio.leader.roster) == 2)
-        trio.joined(rank=1)
-        assert trio.leader.state == "gathering"
-    trio.until(lambda: len(trio.leader.roster) == 2)
-    trio.member(rank=2).come()
-    trio.until(lambda: all_in(trio, "formed") and trio.leader.all_done)
 
 
 def test_a_rival_is_believed_only_from_a_holder_of_the_key_and_only_about_another(trio: Room) -> None:

@@ -21,10 +21,9 @@ import pytest
 from needs import only_with
 from support.gathering import PATIENCE_S
 
-from mingle_hooks import files
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError, PlaceError
 from mingle_hooks.rendezvous import local_tasks
-from mingle_hooks.rendezvous.connection import Loop, boottime
+from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.local_tasks import LocalPeers, follow_first_task, serve_local_tasks
 
 FORK = multiprocessing.get_context("fork")
@@ -261,23 +260,6 @@ def test_connections_that_are_no_local_tasks_are_passed_over(directory: str, tas
     assert tasks.ends() == [(0, ANSWER)]
 
 
-def test_no_more_callers_are_kept_than_may_wait(directory: str) -> None:
-    """The one that has been silent for longest is dropped."""
-    assert files.try_make_private(directory)
-    with local_tasks.listen_in_directory(directory, 2) as listener, Loop() as loop, ExitStack() as stack:
-        peers = LocalPeers(listener, "here", 2, time.monotonic() + PATIENCE_S)
-        stack.callback(peers.close)
-        peers.attend(loop, lambda _failure: None)
-        callers = []
-        for _ in range(local_tasks.MOST_CALLERS + 3):
-            callers.append(stack.enter_context(call(directory)))
-            loop.turn(0.0)
-        assert len(peers._callers) == local_tasks.MOST_CALLERS
-        assert [callers[place].recv(9, socket.MSG_DONTWAIT).strip() for place in (0, 2)] == [b"", b""]
-        with pytest.raises(BlockingIOError):
-            callers[3].recv(9, socket.MSG_DONTWAIT)
-
-
 @ROOT_ONLY
 def test_another_users_process_is_no_sibling_even_where_it_gets_in(tasks: Tasks) -> None:
     """The kernel reports the user of the peer."""
@@ -336,17 +318,6 @@ def test_names_that_other_users_took_are_passed_over_by_all(directory: str, kind
     assert serve(names, 2) == ANSWER
     assert tasks.ends() == [(0, ANSWER)]
     assert [os.path.lexists(name) for name in names] == [True] * (len(names) - 1) + [False]
-
-
-def test_one_task_too_many_fails_the_others_though_all_are_there(directory: str, listener: socket.socket) -> None:
-    """It comes in the same moment as the last one."""
-    with call(directory) as one, call(directory) as same:
-        one.sendall(b"1 60000\n")
-        same.sendall(b"1 60000\n")
-        local_peers = LocalPeers(listener, "here", 2, boottime() + PATIENCE_S)
-        with pytest.raises(ConflictError, match="once"):
-            local_peers.gather(PATIENCE_S)
-        local_peers.close()
 
 
 @ROOT_ONLY
@@ -534,19 +505,6 @@ def test_the_decision_on_an_answer_is_made_once(tmp_path: Path) -> None:
             heard = list(pool.map(partial(local_tasks.decide_hand_over, f"{tmp_path}/{number}"), range(8)))
         assert len(set(heard)) == 1
     assert local_tasks.decide_hand_over(f"{tmp_path}/none/word", 3) is None
-
-
-def test_a_private_directory_is_held_by_one_process(directory: str) -> None:
-    """Until its holder lets go of it, or ends."""
-    assert files.try_make_private(directory)
-    for _ in range(2):
-        held = files.hold_private(directory)
-        assert held is not None
-        assert files.hold_private(directory) is None
-        os.close(held)
-    files.remove_private(directory)
-    with pytest.raises(MingleError, match="to lock"):
-        files.hold_private(directory)
 
 
 def brief(_left_s: float, peers: LocalPeers) -> Any:

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 from support.gathering import ATTEMPT, OTHER, SECRET, Clock, context
 
 from mingle_hooks.net.addresses import ListedAddress, list_addresses, preference
@@ -31,9 +30,12 @@ ASKING = Beacon(QUESTION, ATTEMPT.tag, bytes(16), nonces=(b"12345678",))
 
 
 @pytest.mark.parametrize("packet", [WHOLE, ASKING, WHOLE._replace(nonces=(b"12345678", b"23456789"))])
-def test_what_is_packed_is_unpacked(packet: Beacon) -> None:
-    """A packet arrives as it was sent, IPv4 addresses as such."""
-    assert unpack_beacon(pack_beacon(packet, SECRET), ATTEMPT.tag, SECRET) == packet
+def test_a_packet_is_read_as_it_was_packed_by_members_of_its_world_only(packet: Beacon) -> None:
+    """Worlds may share a group and a port. What another key has sealed is read, so that the mismatch is reported."""
+    data = pack_beacon(packet, SECRET)
+    assert unpack_beacon(data, ATTEMPT.tag, SECRET) == packet
+    assert unpack_beacon(data, Attempt("another").tag, SECRET) is None
+    assert unpack_beacon(data, ATTEMPT.tag, OTHER) == packet._replace(genuine=False)
 
 
 def test_no_packet_is_larger_than_the_receive_buffer() -> None:
@@ -61,12 +63,6 @@ def test_half_a_nonce_is_none() -> None:
         assert (unpack_beacon(data, ATTEMPT.tag, SECRET) is not None) is is_whole
 
 
-def test_a_packet_of_another_world_is_ignored_and_one_under_another_key_is_not_genuine() -> None:
-    """Several worlds may share a group and a port; the other key's is read, so that the mismatch can be reported."""
-    assert unpack_beacon(pack_beacon(WHOLE, SECRET), Attempt("another").tag, SECRET) is None
-    assert unpack_beacon(pack_beacon(WHOLE, OTHER), ATTEMPT.tag, SECRET) == WHOLE._replace(genuine=False)
-
-
 def test_no_changed_bit_and_no_missing_byte_stays_genuine() -> None:
     """The proof covers every byte."""
     data = pack_beacon(WHOLE._replace(nonces=(b"12345678",)), SECRET)
@@ -78,27 +74,7 @@ def test_no_changed_bit_and_no_missing_byte_stays_genuine() -> None:
             assert found is None or not found.genuine
 
 
-@given(data=st.binary(max_size=multicast.MOST_BYTES + 1), begins=st.booleans())
-def test_any_bytes_are_no_packet_or_not_genuine(data: bytes, *, begins: bool) -> None:
-    """No datagram raises."""
-    head = multicast.MAGIC + bytes([BEACON]) + ATTEMPT.tag if begins else b""
-    found = unpack_beacon(head + data, ATTEMPT.tag, SECRET)
-    assert found is None or not found.genuine
-
-
 # A budget bounds any span of time.
-
-
-@given(st.integers(1, 20), st.floats(0, 5), st.lists(st.floats(0, 10), max_size=200))
-def test_a_budget_never_exceeds_its_burst_and_rate(burst: int, rate: float, pauses: list[float]) -> None:
-    """Whatever the pauses, spending is bounded by burst + rate * time."""
-    now = 0.0
-    budget = multicast.Budget(burst, rate, lambda: now)
-    spent = 0
-    for pause in pauses:
-        now += pause
-        spent += budget.spend()
-        assert spent <= burst + rate * now + 1e-6
 
 
 def test_a_budget_saves_no_more_than_its_burst() -> None:
@@ -123,20 +99,15 @@ def answer(*nonces: bytes) -> Beacon:
 
 
 def test_only_an_open_nonce_of_ours_is_answered(clock: Clock) -> None:
-    """For a few seconds, and by any number of leaders."""
+    """A nonce is open for a few seconds, for any number of leaders; of too many open ones the oldest goes."""
     its = Questions(clock)
     first = its.ask()
     asked = ((b"another!", first), True), ((first,), True), ((b"another!",), False), ((), False)
     assert [its.is_answered(answer(*nonces)) for nonces, _ in asked] == [is_ours for _, is_ours in asked]
     clock.ahead = 10.0
     assert not its.is_answered(answer(first))
-
-
-def test_so_many_nonces_are_open_at_most(clock: Clock) -> None:
-    """The oldest goes."""
-    its = Questions(clock)
-    asked = [its.ask() for _ in range(multicast.MOST_OPEN + 1)]
-    assert [its.is_answered(answer(nonce)) for nonce in asked] == [False] + [True] * multicast.MOST_OPEN
+    many = [its.ask() for _ in range(multicast.MOST_OPEN + 1)]
+    assert [its.is_answered(answer(nonce)) for nonce in many] == [False] + [True] * multicast.MOST_OPEN
 
 
 def test_a_leader_that_does_not_answer_is_questioned_less_and_less_often(clock: Clock) -> None:
@@ -164,18 +135,6 @@ def test_a_lost_leader_is_questioned_at_once(clock: Clock) -> None:
     its.ask()
     its.begin()
     assert its.wait_s(NODE) is None
-
-
-def test_many_leaders_cause_few_questions_and_bounded_memory(clock: Clock) -> None:
-    """An attacker may send the beacons of a thousand."""
-    its = Questions(clock)
-    asked = 0
-    for number in range(10 * multicast.MOST_HEARD):
-        if its.wait_s(number.to_bytes(16, "big")) is not None and its.may_ask():
-            its.ask()
-            asked += 1
-    assert asked == multicast.CAUSED[0]
-    assert len(its._heard) <= multicast.MOST_HEARD
 
 
 # Each question is answered by two beacons, many by one, and what is remembered has a bound.
@@ -371,23 +330,17 @@ LINKS = pytest.mark.parametrize("links", [1, 2, 8])
 
 
 @LINKS
-def test_a_leader_sends_at_most_100_datagrams_a_minute(links: int) -> None:
-    """Beacons on all links and answers to a hundred questions a second."""
+@pytest.mark.parametrize(("asks_hz", "least"), [(10, 59), (0, 50)], ids=["with questions", "without"])
+def test_a_leader_sends_at_most_100_datagrams_a_minute(links: int, asks_hz: int, least: int) -> None:
+    """It sends beacons, often at first, then every second, as each may be the only one to arrive, and answers."""
     with closing(Ear(links)) as ear:
         ear.backend.announce(NOTICE)
         ear.backend.search(wanted=False)
+        ear.wait(1.0)
+        assert len(ear.said(BEACON)) >= 3
         for _ in range(2):
-            ear.wait(60.0, 0.1, lambda: ear.hear(asking()))
-            assert 59 <= len(ear.said(BEACON)) <= 100  # one a second: the last may be due just after the minute
-
-
-def test_a_leader_without_questions_sends_a_beacon_every_second(ear: Ear) -> None:
-    """Often at first, and never more seldom: it may be the only beacon that gets through."""
-    ear.backend.announce(NOTICE)
-    ear.wait(1.0)
-    assert len(ear.said(BEACON)) >= 3
-    ear.wait(60.0)
-    assert 50 <= len(ear.said(BEACON)) <= 75
+            ear.wait(60.0, 0.1, lambda: ear.hear(asking()) if asks_hz else None)
+            assert least <= len(ear.said(BEACON)) <= 100  # the last may be due just after the minute
 
 
 @LINKS
@@ -537,11 +490,3 @@ def test_a_leader_ignores_its_own_datagrams(ear: Ear) -> None:
     assert (len(ear.sent), ear.found) == (1, [])
     ear.wait(0.1)
     assert [said.nonces for said in ear.said(BEACON) if said.nonces] == []
-
-
-def test_an_empty_socket_is_ignored(ear: Ear) -> None:
-    """Another reader may have been faster, or an error of an earlier send comes first."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as empty:
-        empty.settimeout(0)
-        ear.backend.received(ear.backend.links[0], empty)
-    assert ear.found == []
