@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cluster import hosts as cluster_hosts, slurm as cluster_slurm
 from cluster.paths import PROJECT
-from support.forms import OF_TRAPS, Form, Outcome, Proof, adapted, forms, judged
+from support.forms import OF_TRAPS, Outcome, Proof, adapted, forms, judged
 from support.needs import skip_for_want_of
 
 from mingle_hooks.files import toml
@@ -29,33 +29,35 @@ def proof(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proof]:
         yield started
 
 
-def outcomes(proof: Proof, scripts: dict[str, str]) -> dict[str, Outcome]:
+def outcomes(proof: Proof, scripts: dict[tuple[str, bool], str]) -> dict[tuple[str, bool], Outcome]:
     """Run scripts as the trap of their name wants it, as many at a time as there are lanes."""
 
-    def run(name: str, script: str) -> Outcome:
-        how, is_hard, _ = OF_TRAPS[name]
+    def run(name: tuple[str, bool], script: str) -> Outcome:
+        how, is_hard, _ = OF_TRAPS[name[0]]
         return proof.run(script, how=how, is_hard=is_hard)
 
     with ThreadPoolExecutor(2 * (PLAIN + HARD)) as pool:
         return dict(zip(scripts, pool.map(run, scripts, scripts.values()), strict=True))
 
 
-def test_each_trap_shows(proof: Proof) -> None:
-    """In the way that is its own; each kind that can keep a world from forming is there."""
+def test_each_trap_shows_and_with_mingle_one_world_forms(proof: Proof) -> None:
+    """Each kind that can keep a world from forming shows in its own way; as --fix has the script, one world forms.
+
+    Beside another job, with hard names and interfaces and without scontrol; when a member fails all end.
+    """
     assert {*FORMS} == {*OF_TRAPS}
-    found = outcomes(proof, {name: form.script for name, form in FORMS.items()})
-    hidden = {name: its for name, its in found.items() if its.verdict not in OF_TRAPS[name][2]}
-    assert not hidden
-
-
-def test_with_mingle_one_world_forms(proof: Proof) -> None:
-    """Beside another job, with hard names and interfaces and without scontrol; when a member fails all end."""
     changed = {name: fix_script(form.script) for name, form in FORMS.items()}
     unsure = {name for name, its in changed.items() if its.unsure}
     assert unsure == {"tasks", "step-tasks"}  # how many start is the user's to choose
-    found = outcomes(proof, {name: FIXED[name] if its.unsure else its.text for name, its in changed.items()})
+    scripts = {(name, False): form.script for name, form in FORMS.items()}
+    scripts |= {(name, True): FIXED[name] if its.unsure else its.text for name, its in changed.items()}
+    found = outcomes(proof, scripts)
+    hidden = {
+        name: its for (name, is_fixed), its in found.items() if not (is_fixed or its.verdict in OF_TRAPS[name][2])
+    }
+    assert not hidden
     wanted = dict.fromkeys(FIXED, "one world") | {"loop": "ended"}
-    assert {name: its.verdict for name, its in found.items()} == wanted, found
+    assert {name: its.verdict for (name, is_fixed), its in found.items() if is_fixed} == wanted, found
 
 
 def test_a_script_becomes_one_for_two_nodes() -> None:
@@ -81,18 +83,6 @@ WORLD_SIZE=16 accelerate launch --num_machines 2 --num_processes=16 train.py
     )
 
 
-def test_only_scripts_for_sbatch_are_run() -> None:
-    """Neither those of other schedulers, nor those that a node runs."""
-
-    def is_run(script: str, nodes: int = 0) -> bool:
-        return Form("", "", nodes, (), sure=True, script=script).is_for_slurm
-
-    assert is_run("#!/bin/bash\n\n# a comment\n#SBATCH -N2\nsrun true\n")
-    assert is_run("srun true\n", nodes=2)
-    assert not is_run("#!/bin/bash\n#PBS -l select=2\nmpirun true\n")
-    assert not is_run("#!/bin/bash\nsbatch <<EOF\n#SBATCH -N2\nEOF\n")
-
-
 @pytest.mark.parametrize(
     ("worlds", "verdict"),
     [
@@ -112,12 +102,6 @@ def test_worlds_are_told_apart(worlds: list[list[str]], verdict: str) -> None:
         for member in members
     ]
     assert judged(lines, ["node1", "node2"])[0] == verdict
-
-
-def test_the_worst_is_what_a_job_is_called() -> None:
-    """A member that hangs hangs because another clashed."""
-    hang, clash = ({"program": "torchrun", "host": "node1", "outcome": its} for its in ("hang", "clash"))
-    assert judged([hang, clash], ["node1"])[0] == "clash"
 
 
 def test_the_place_is_the_only_thing_left(proof: Proof, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from mingle_hooks.scripts.script import describe, render_script as render
 JOB_S = 120.0
 TABLE = toml((FOLDER.parent / "sbatch.toml").read_bytes())
 VALUES: dict[str, list[Any]] = {"launcher": [*LAUNCHERS], **TABLE["values"]}
-SEED, SCRIPTS = 4, 250
+SEED, SCRIPTS = 4, 120
 
 
 def drawn() -> list[tuple[dict[str, Any], str]]:
