@@ -12,18 +12,8 @@ from cluster.hosts import has_ipv6, makes_namespaces
 # A skip whose reason begins so is counted in the block at the end of the run.
 FOR_WANT_OF = "for want of "
 PACKAGES = {
-    "accelerate",
-    "cyclonedx",
-    "distributed",
-    "hatchling",
-    "jax",
-    "lightning",
-    "material",
-    "mkdocs",
-    "pynvml",
-    "ray",
-    "torch",
-    "yaml",
+    *("accelerate", "cyclonedx", "distributed", "hatchling", "jax", "lightning", "material", "mkdocs", "pynvml"),
+    *("ray", "torch", "yaml"),
 }
 CONDITIONS: dict[str, Callable[[], bool]] = {
     "IPv6": has_ipv6,

@@ -13,21 +13,14 @@ Object = Mapping[str, Any]
 # In a pod whose cluster has its API server there, and where the namespace has a Service named mingle-demo of port 80.
 # A headless Service has no variables.
 OF_SERVICES = {
-    "KUBERNETES_SERVICE_HOST": "10.96.0.1",
-    "KUBERNETES_SERVICE_PORT": "443",
-    "KUBERNETES_SERVICE_PORT_HTTPS": "443",
-    "KUBERNETES_PORT": "tcp://10.96.0.1:443",
-    "KUBERNETES_PORT_443_TCP": "tcp://10.96.0.1:443",
-    "KUBERNETES_PORT_443_TCP_PROTO": "tcp",
-    "KUBERNETES_PORT_443_TCP_PORT": "443",
-    "KUBERNETES_PORT_443_TCP_ADDR": "10.96.0.1",
-    "MINGLE_DEMO_SERVICE_HOST": "10.96.7.7",
-    "MINGLE_DEMO_SERVICE_PORT": "80",
-    "MINGLE_DEMO_PORT": "tcp://10.96.7.7:80",
-    "MINGLE_DEMO_PORT_80_TCP": "tcp://10.96.7.7:80",
-    "MINGLE_DEMO_PORT_80_TCP_PROTO": "tcp",
-    "MINGLE_DEMO_PORT_80_TCP_PORT": "80",
-    "MINGLE_DEMO_PORT_80_TCP_ADDR": "10.96.7.7",
+    f"{name}{suffix}": value
+    for name, address, port in (("KUBERNETES", "10.96.0.1", "443"), ("MINGLE_DEMO", "10.96.7.7", "80"))
+    for suffix, value in {
+        "_SERVICE_HOST": address,
+        "_SERVICE_PORT": port,
+        "_PORT": f"tcp://{address}:{port}",
+        f"_PORT_{port}_TCP_ADDR": address,
+    }.items()
 }
 
 

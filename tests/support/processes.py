@@ -5,7 +5,7 @@ from pathlib import PurePath
 
 # These files of tests/unit use the ports of this machine; those in tests/system have hosts of their own.
 ON_THIS_MACHINE = {
-    *("net/test_ports", "rendezvous/test_connection", "rendezvous/test_discovery"),
+    *("net/test_addresses", "rendezvous/test_connection", "rendezvous/test_discovery"),
     *("rendezvous/test_leader", "rendezvous/test_member", "rendezvous/test_multicast"),
     "rendezvous/test_rendezvous",
 }
@@ -28,16 +28,9 @@ TOGETHER = {
 LONG = {
     *("test_alone", "test_begin_again", "test_broken_hooks_on_slurm", "test_eval_in_job_scripts", "test_extending"),
     *("test_following", "test_forms", "test_frameworks", "test_hostile_text", "test_installing", "test_lint_forms"),
-    *(
-        "test_messages",
-        "test_model",
-        "test_networks",
-        "test_port_hold",
-        "test_power_cuts",
-        "test_run_on_slurm",
-        "test_sbatch_accepts",
-    ),
-    *("test_chaos", "test_native", "test_simulator", "test_time_limit_on_slurm", "test_torchrun", "test_usual_jobs"),
+    *("test_messages", "test_model", "test_networks", "test_port_hold", "test_power_cuts", "test_run_on_slurm"),
+    *("test_sbatch_accepts", "test_chaos", "test_native", "test_simulator", "test_time_limit_on_slurm"),
+    *("test_torchrun", "test_usual_jobs"),
 }
 
 
