@@ -1,6 +1,7 @@
 """The pages of docs/, their blocks, and what the tests put on PATH to run them quickly."""
 
 import re
+import shlex
 from pathlib import Path
 from string import Template
 from textwrap import dedent
@@ -80,6 +81,12 @@ def shown(text: str) -> str:
 def says(output: str, line: str) -> bool:
     """Tell whether a line of the output is the one that a page shows."""
     return any(re.fullmatch(shown(line), written.strip()) for written in output.splitlines())
+
+
+def plain_words(line: str) -> list[str] | None:
+    """Return the words behind `mingle` of a line that needs no shell, for a fork; None for any other line."""
+    words = shlex.split(line)
+    return words[1:] if words[0] == "mingle" and not set(line) & set("$;|&<>(`\n") else None
 
 
 def environ(text: str, **values: object) -> dict[str, str]:

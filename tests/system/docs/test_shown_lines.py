@@ -5,17 +5,18 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from cluster.host import Host
-from cluster.hosts import Hosts
+from cluster.hosts import Hosts, run_each
 from cluster.pbs import PbsStandIn
 from cluster.slurm import SlurmCluster
-from documents import BIN, CASES, KEYED, Block, environ, find, says, standins, world, worlds
+from documents import BIN, CASES, KEYED, Block, environ, find, plain_words, says, standins, world, worlds
+from forked import Forked
 from light import BIN as LIGHT_BIN, TRAIN
 from needs import lacking, skip_for_want_of
 from support import remote_stand_ins
@@ -95,13 +96,13 @@ def test_a_missing_mingle_ends_a_script(four: Hosts) -> None:
     assert (done.returncode, done.stdout) == (1, "")
 
 
-def test_a_line_with_mingle_template_makes_a_script(four: Hosts, tmp_path: Path) -> None:
+def test_a_line_with_mingle_template_makes_a_script(forked: Forked) -> None:
     """What qsub and others get is a script that bash can read; tests/system/scripts runs such scripts."""
     for where in CASES["blocks"]["templates"]:
         line, submit = find(*where).text.strip().rsplit(" | ", 1)
         assert submit in ("sbatch", "qsub", "bsub")
-        script = f"set -o pipefail; {line} >{tmp_path}/script && bash -n {tmp_path}/script && cat {tmp_path}/script"
-        done = four[0].run(["bash", "-c", script], user="alice", check=True)
+        done = forked.run(*(plain_words(line) or ()), env={"PATH": "/usr/bin:/bin"})
+        subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True)
         assert "\n  torchrun train.py\n" in done.stdout
 
 
@@ -126,7 +127,7 @@ def command(block: Block, start: str) -> str:
 
 
 def test_a_line_with_the_variables_of_its_scheduler_makes_one_world(
-    hosts: Callable[..., Hosts], tmp_path: Path
+    hosts: Callable[..., Hosts], tmp_path: Path, forked: Forked
 ) -> None:
     """The schedulers that are not here: their variables are, on as many hosts as the line is for."""
     four, path = hosts(4), f"{standins(tmp_path)}:/usr/bin:/bin"
@@ -135,16 +136,11 @@ def test_a_line_with_the_variables_of_its_scheduler_makes_one_world(
     for case in CASES["variables_of"]:
         block, size = find(case["page"], case["mark"]), case.get("count", 2)
         line = command(block, case.get("start", "mingle exec")).replace("/scratch/shared", str(tmp_path))
-
-        def env(host: Host, text: str = case.get("env", ""), size: int = size) -> dict[str, str]:
-            return {**KEYED, "PATH": path, **environ(text, i=host.number - 1, n=size)}
-
-        done = four.run_all(
-            lambda host, line=line, size=size: ["bash", "-c", line if host.number <= size else "true"],
-            env=env,
-            user="alice",
-            cwd=tmp_path,
-        )
+        envs = [{**KEYED, "PATH": path, **environ(case.get("env", ""), i=number, n=size)} for number in range(size)]
+        if words := plain_words(line):
+            done = forked.run_on([(four[number], words, env) for number, env in enumerate(envs)], cwd=tmp_path)
+        else:
+            done = run_each([*four][:size], [["bash", "-c", line]] * size, envs, cwd=tmp_path)
         output = "".join(one.stdout for one in done)
         assert worlds(output) == world(size), (line, done)
 
@@ -172,12 +168,9 @@ def test_the_pbs_script_trains_and_ends_well_or_with_the_status_of_the_host_that
             assert pbs.wait(job) == 7, pbs.output(job)
 
 
-@pytest.mark.parametrize(
-    ("script", "kind", "fails"),
-    [("oar_script", "oar", False), ("oar_script", "oar", True), ("plain_ssh", "ssh", False)],
-)
+@pytest.mark.parametrize(("script", "kind"), [("oar_script", "oar"), ("plain_ssh", "ssh")])
 def test_a_loop_over_hosts_makes_one_world_and_tells_of_a_failure(
-    hosts: Callable[..., Hosts], tmp_path: Path, script: str, kind: str, *, fails: bool
+    hosts: Callable[..., Hosts], tmp_path: Path, script: str, kind: str
 ) -> None:
     """By a stand-in for oarsh and ssh, which starts a shell on the host with nothing of the caller's environment."""
     oar = remote_stand_ins.Kind("oarsh", [], {"OAR_JOB_ID": "7", "OAR_NODEFILE": "{file}"}, {})
@@ -185,9 +178,15 @@ def test_a_loop_over_hosts_makes_one_world_and_tells_of_a_failure(
     four = hosts(4)
     four[0].run(["bash", "-ec", OWN["plain_key"]], user="alice", check=True)
     standins(tmp_path)
-    if fails:
-        (tmp_path / "bin" / "torchrun").write_text("#!/bin/bash\n[ $NODE_RANK != 2 ] || exit 7; exec sleep 100\n")
+    line = f"export PWD\ncd {tmp_path} || exit\n{OWN[script]}"
     with remote_stand_ins.RemoteStandIn(kind, four, tmp_path, 1) as remote:
-        status, output = remote.run(f"export PWD\ncd {tmp_path} || exit\n{OWN[script]}")
-    assert (status, worlds(output)) == ((7, []) if fails else (0, world(4))), output
+        status, output = remote.run(line)
+    assert (status, worlds(output)) == (0, world(4)), output
+    if kind == "oar":
+        (again := tmp_path / "again").mkdir()
+        again.chmod(0o777)
+        torchrun = "#!/bin/bash\n[ $NODE_RANK != 2 ] || exit 7; exec sleep 100\n"
+        (standins(again) / "torchrun").write_text(torchrun)
+        with remote_stand_ins.RemoteStandIn(kind, four, again, 1) as remote:
+            assert remote.run(line)[0] == 7
     assert os.path.exists(tmp_path / "script")
