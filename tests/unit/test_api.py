@@ -1,16 +1,18 @@
 """What Python programs may call: the examples of docs/api.md as they stand, and nothing is loaded before that."""
 
+import errno
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import mingle_hooks
-from mingle_hooks import api, errors
+from mingle_hooks import api, errors, joining
 from mingle_hooks.settings import TABLE
 
 ROOT = Path(__file__).parents[2]
@@ -59,18 +61,6 @@ def test_every_error_of_the_command_line_is_there() -> None:
             assert f"`{name}`" in PAGE
 
 
-def test_a_resource_that_has_run_out_is_named_as_by_the_command() -> None:
-    """Whatever of Python's errors it was at first."""
-    script = (
-        "import mingle_hooks, resource\n"
-        "from mingle_hooks import joining\nfrom mingle_hooks.rendezvous import rendezvous\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5))\n"
-        "try: mingle_hooks.join(id='a', nodes=2, insecure=True, timeout=5)\n"
-        "except mingle_hooks.LimitError as error: print(error.seen)"
-    )
-    assert "file descriptors" in fresh(script)
-
-
 def test_an_environment_can_be_given() -> None:
     """Its scheduler counts, not the process's own; one member needs nobody, and refuses another job's WORLD_SIZE."""
     view = mingle_hooks.join(environ={"SLURM_JOB_ID": "7", "WORLD_SIZE": "3"}, nodes=1, slots=3)
@@ -95,6 +85,14 @@ def test_a_block_has_the_variables_and_ends_with_what_was_there(monkeypatch: pyt
     assert dict(os.environ) == before
     unsure = mingle_hooks.join(id="a", nodes=2, master="n1:29500", environ={}, no_wait=True)
     assert repr(unsure) == "<world a: node ? of 2, ? slots, rank 0 at n1:29500>"
+
+
+def test_a_resource_that_has_run_out_is_named_as_by_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any other error of Python stays as it is."""
+    for error, kind in ((OSError(errno.EMFILE, ""), mingle_hooks.LimitError), (RuntimeError("x"), RuntimeError)):
+        monkeypatch.setattr(joining, "join", mock.Mock(side_effect=error))
+        with pytest.raises(kind):
+            mingle_hooks.join(id="a", nodes=1)
 
 
 def test_what_only_the_command_can_do_is_refused() -> None:

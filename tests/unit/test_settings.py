@@ -8,16 +8,7 @@ from needs import only_with
 
 from mingle_hooks.api import join
 from mingle_hooks.errors import SettingsError, UsageError
-from mingle_hooks.settings import (
-    NOT_SETTINGS,
-    SECTIONS,
-    TABLE,
-    Settings,
-    left_behind,
-    load,
-    option_arguments,
-    split_call,
-)
+from mingle_hooks.settings import NOT_SETTINGS, SECTIONS, TABLE, Settings, left_behind, load, option_arguments
 from mingle_hooks.values import FIELDS
 
 
@@ -114,16 +105,8 @@ ACCEPTED: dict[str, dict[str, object]] = {
     "id": {"a b/ü": "a b/ü", "x" * 255: "x" * 255},
     "nodes": {"1": 1, " 65536 ": 65_536},
     "rank": {"0": 0, "65535": 65_535},
-    "master": {
-        "node1": ("node1", None),
-        "[fd00::1]": ("fd00::1", None),
-        "n:1": ("n", 1),
-        "n:65535": ("n", 65_535),
-        "node1.site:80": ("node1.site", 80),
-        "[fd00::1]:29500": ("fd00::1", 29_500),
-        "fd00::1": ("fd00::1", None),
-        "10.0.0.1:29500": ("10.0.0.1", 29_500),
-    },
+    "master": {"n": ("n", None), "[fd00::1]": ("fd00::1", None), "fd00::1": ("fd00::1", None), "n:1": ("n", 1)}
+    | {"n.site:65535": ("n.site", 65_535), "[fd00::1]:29500": ("fd00::1", 29_500), "10.0.0.1:80": ("10.0.0.1", 80)},
     "timeout": {
         "1": 1.0,
         "1.5m": 90.0,
@@ -134,7 +117,6 @@ ACCEPTED: dict[str, dict[str, object]] = {
         ".5m": 30.0,
     },
     "slots": {"gpus": "gpus", "cpus": "cpus", "1": 1, "65536": 65_536},
-    "port_range": {"2000-2010": range(2000, 2011)},
     "port_hold": {"off": False, "on": True},
     "strict": {"driver,rdma": ("driver", "rdma"), "off": (), "true": FIELDS},
     "host_suffix": {".hsn.cm.site": ".hsn.cm.site", "-" + "a" * 252: "-" + "a" * 252},
@@ -161,16 +143,18 @@ NONE_OF_THEM: dict[str, tuple[str, ...]] = {
     "rank": ("-1", "65536", "\u0661"),
     "master": (
         "",
-        "node1:0",
-        "node1:65536",
-        "$(id)",
-        "[fe80::1%eth0]:1",
-        "a:b:c",
-        "n1:",
-        "[n1]:1",
-        "[::1",
-        "[::1]80",
-        "fe80::1%3",
+        *[
+            "node1:0",
+            "node1:65536",
+            "$(id)",
+            "[fe80::1%eth0]:1",
+            "a:b:c",
+            "n1:",
+            "[n1]:1",
+            "[::1",
+            "[::1]80",
+            "fe80::1%3",
+        ],
     ),
     "scope": ("nodes",),
     "shell": ("sh;id", "_sh", "a" * 65),
@@ -377,22 +361,6 @@ def test_a_member_notes_what_is_left_out(place: Place) -> None:
     notes: list[str] = []
     assert join(id="a", nodes=1, environ={"HOME": str(place.home)}, note=notes.append).world.digest
     assert notes[0] == f"ignored news in {place.user}, which only a later version of mingle knows"
-
-
-@pytest.mark.parametrize(
-    ("line", "options", "rest"),
-    [
-        ("", {}, ""),
-        ("--id a -q run --id b", {"id": "a", "quiet": True}, "run --id b"),
-        ("--id=a=b --for= -- -q", {"id": "a=b", "frameworks": ""}, "-- -q"),
-        ("--id a --for x --id b", {"id": "b", "frameworks": "x"}, ""),
-        *((line, None, "") for line in ("--id", "--id -q", "-q=1", "--other run", "-x", "-q --id")),
-    ],
-)
-def test_a_command_line_is_read_up_to_the_command(line: str, options: dict[str, object] | None, rest: str) -> None:
-    """What is unusual is left to click, which says what is wrong with it."""
-    found = split_call(line.split(), {"-q": "quiet"}, {"--id": "id", "--for": "frameworks"})
-    assert found == (None if options is None else (options, tuple(rest.split())))
 
 
 def test_options_are_handed_on_as_they_were_given() -> None:

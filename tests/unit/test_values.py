@@ -77,15 +77,7 @@ def test_a_range_of_nodes_holds_a_number_of_them() -> None:
         "2:2",
         "1:2",
         "1:1000000000",
-        "1",
-        "3",
-        "1:",
-        "3:4",
-        "1:1",
-        "1:1000000001",
-        "2:3:4",
-        "x",
-        ":2",
+        *["1", "3", "1:", "3:4", "1:1", "1:1000000001", "2:3:4", "x", ":2"],
         "",
     )
     assert [text for text in texts if values.holds(text, 2)] == [*texts[:5]]

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from mingle_hooks.cli import commands as cli
-from mingle_hooks.cli.commands import Grouped, Shown, own_options, settings_options
+from mingle_hooks.cli.commands import Grouped, Shown, own_options
 from mingle_hooks.cli.main import run
 
 TABLE = {
@@ -78,17 +78,6 @@ def test_help_has_the_usual_options_or_all_in_groups(
     assert capsys.readouterr().out == text
     with pytest.raises(click.NoSuchOption):
         printed("--all")
-
-
-def test_the_settings_of_a_call_are_read_as_they_are() -> None:
-    """A flag that is a setting is not given, or on; one of the call is off, or on. What is hidden is no secret."""
-    only = ("id", "quiet", "no_wait", "explain")
-    command = partial(settings_options, only=only, without=("explain",), hidden=("quiet",))(lambda **its: its)
-    made = click.command()(command)
-    found = [made.main(words.split(), standalone_mode=False) for words in ("", "--id a --quiet --no-wait")]
-    assert found == [{"id": None, "quiet": None, "no_wait": False}, {"id": "a", "quiet": True, "no_wait": True}]
-    shown = [(group, one.name) for group, options in cli.grouped(made, click.Context(made)) for one in options]
-    assert shown[:-1] == [("The world", "id"), ("Finding the others", "no_wait")]
 
 
 def test_a_group_without_a_command_fails_with_its_help(capfd: pytest.CaptureFixture[str]) -> None:

@@ -52,9 +52,3 @@ def test_what_else_is_wrong_has_a_code_of_its_own(
 ) -> None:
     """The scheduler's variables, the network, the key and the settings."""
     assert names in answered(forked, words, variables, code, tmp_path)
-
-
-def test_a_group_without_a_command_prints_its_help_and_fails(forked: Forked, tmp_path: Path) -> None:
-    """On stderr, as a script may read stdout."""
-    done = forked.run("hooks", env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
-    assert (done.returncode, done.stdout, done.stderr.count("Usage: mingle hooks")) == (64, "", 1)
