@@ -10,19 +10,13 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
-from click.shell_completion import (
-    BashComplete,
-    CompletionItem,
-    FishComplete,
-    ShellComplete,
-    ZshComplete,
-    shell_complete,
-)
+from click import shell_completion
+from click.shell_completion import CompletionItem
 
 from mingle_hooks import __version__, plugins, values
 from mingle_hooks.errors import MingleError, UsageError
@@ -30,6 +24,7 @@ from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.variables import SHELLS
 from mingle_hooks.files import send_stderr, send_stdout, write_stdout
+from mingle_hooks.net.addresses import interfaces
 from mingle_hooks.schedulers.facts import SCHEDULER, SOURCES
 from mingle_hooks.settings import BACKENDS, FLAGS, TABLE
 from mingle_hooks.values import nearest
@@ -72,18 +67,6 @@ def _added_frameworks() -> Iterable[str]:
         return ()
 
 
-def _launchers() -> Iterable[str]:
-    from mingle_hooks.scripts.job import LAUNCHERS
-
-    return LAUNCHERS
-
-
-def _interfaces() -> Iterable[str]:
-    from mingle_hooks.net.addresses import interfaces
-
-    return dict.fromkeys(found.name for found in interfaces())
-
-
 # Settings that are options, and the flags of `mingle env`, by name.
 SETTINGS = {
     "id": Shown(WORLD, "NAME"),
@@ -101,7 +84,7 @@ SETTINGS = {
     "directory": Shown(OTHERS, "DIR", "dir"),
     "timeout": Shown(OTHERS, "90s|5m|1h", values=lambda: ("90s", "5m", "30m", "1h"), default="5m"),
     "no_wait": Shown(OTHERS),
-    "iface": Shown(NETWORK, "NAME|CIDR,…", "list", _interfaces),
+    "iface": Shown(NETWORK, "NAME|CIDR,…", "list", lambda: dict.fromkeys(found.name for found in interfaces())),
     "host_suffix": Shown(NETWORK, "SUFFIX"),
     "port_range": Shown(NETWORK, "A-B", default="20000-24999"),
     "port_hold": Shown(NETWORK, "on|off", values=lambda: ("on", "off"), default="on"),
@@ -195,26 +178,6 @@ KILL_TIMEOUT = Shown(END, "SECONDS", default="60s")
 ALL = "--all"
 # The options that `mingle env` and `mingle exec` show first.
 COMMON = ("id", "nodes", "alone", "rank", "slots", "scope", "master", "timeout", "iface", "frameworks")
-
-# Fields of a job description, by heading; scripts/job.py has their options.
-FIELDS = {
-    NODES: "nodes gpus-per-node ntasks-per-node ntasks gpus gres cpus-per-task mem constraint exclusive",
-    TRAINING: "launcher for max-restarts requeue module env setup no-environment container bind chdir",
-    JOB: "job-name time signal partition account qos reservation array dependency directive",
-    MAIL: "output error mail-user mail-type",
-}
-FIELD_GROUPS = {name: group for group, names in FIELDS.items() for name in names.split()}
-FIELD_VALUES: dict[str, tuple[Kind, Callable[[], Iterable[str]]]] = {
-    "launcher": ("plain", _launchers),
-    "for": ("list", lambda: (*_frameworks(), *_added_frameworks())),
-    "mail-type": ("list", lambda: ("BEGIN", "END", "FAIL", "ALL")),
-    "signal": ("plain", lambda: ("USR1@120", "TERM@120", "INT@120", "USR2@120", "HUP@120")),
-    "container": ("file", tuple),
-    "output": ("file", tuple),
-    "error": ("file", tuple),
-    "chdir": ("dir", tuple),
-    "bind": ("dir", tuple),
-}
 
 
 def matching(incomplete: str, known: Iterable[str], *, is_list: bool = False) -> list[CompletionItem[str]]:
@@ -345,7 +308,11 @@ def own_options(command: Callable[..., Any], table: dict[str, Shown], **more: di
 
 # `mingle completion`: click's scripts for bash, zsh and fish, which call mingle with _MINGLE_COMPLETE set.
 
-COMPLETERS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+COMPLETERS: dict[str, type[shell_completion.ShellComplete]] = {
+    "bash": shell_completion.BashComplete,
+    "zsh": shell_completion.ZshComplete,
+    "fish": shell_completion.FishComplete,
+}
 
 
 def complete_file(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
@@ -366,13 +333,6 @@ _COMPLETION_EXAMPLES = """\
 bash: echo 'eval "$(mingle completion bash)"' >> ~/.bashrc
 zsh: echo 'eval "$(mingle completion zsh)"' >> ~/.zshrc # after compinit
 fish: mingle completion fish > ~/.config/fish/completions/mingle.fish"""
-
-
-def respond(cli: click.Command, instruction: str) -> int:
-    """Print the completions for an instruction such as bash_complete; return the exit code. Raises UsageError."""
-    if instruction.partition("_")[0] not in COMPLETERS:
-        raise UsageError(f"{COMPLETE} such as bash_complete", instruction, "`mingle completion bash`")
-    return shell_complete(cli, {}, "mingle", COMPLETE, instruction)
 
 
 @click.command(cls=Grouped, examples=_COMPLETION_EXAMPLES)
@@ -525,11 +485,13 @@ def run_click(arguments: list[str]) -> int:
     """Run a command line by click and return its exit code. Raises UsageError if click cannot parse it."""
     replace_streams()
     if (instruction := os.environ.get(COMPLETE)) is not None:
-        return respond(mingle, instruction)
+        if instruction.partition("_")[0] not in COMPLETERS:
+            raise UsageError(f"{COMPLETE} such as bash_complete", instruction, "`mingle completion bash`")
+        return shell_completion.shell_complete(mingle, {}, "mingle", COMPLETE, instruction)
     try:
         code = mingle.main(arguments, prog_name="mingle", standalone_mode=False)
     except click.ClickException as error:
-        mistake = usage_error(error, arguments, COMMANDS)
+        mistake = _usage_error(error, arguments)
         mistake.is_about_arguments = True
         raise mistake from None
     except click.exceptions.Exit as error:
@@ -542,10 +504,10 @@ def run_click(arguments: list[str]) -> int:
 # click's errors as UsageError.
 
 
-def usage_error(error: click.ClickException, arguments: list[str], commands: Container[str]) -> UsageError:
+def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageError:
     """Return click's error about the arguments of `mingle` as a UsageError."""
     context = error.ctx if isinstance(error, click.UsageError) else None
-    names = ["mingle", *(name for name in arguments[:1] if name in commands)]
+    names = ["mingle", *(name for name in arguments[:1] if name in COMMANDS)]
     where = context.command_path if context else " ".join(names)
     if isinstance(error, click.NoSuchOption):
         known = error.possibilities or ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import signal
 import socket
 import stat
@@ -18,7 +19,6 @@ from hashlib import sha256
 from types import FrameType
 from typing import NamedTuple, NoReturn, TextIO
 
-from mingle_hooks import files as files_files
 from mingle_hooks.errors import (
     LONGEST,
     MingleError,
@@ -31,9 +31,10 @@ from mingle_hooks.errors import (
 )
 from mingle_hooks.export import frameworks, launchers, variables
 from mingle_hooks.export.variables import Variable
-from mingle_hooks.files import fill_standard_descriptors, write_stderr, write_stdout
+from mingle_hooks.files import fill_standard_descriptors, make_private, private_path, write_stderr, write_stdout
 from mingle_hooks.job import along_path, member_spec, obstacle_to
 from mingle_hooks.joining import join
+from mingle_hooks.net.addresses import hostname
 from mingle_hooks.rendezvous.member import MemberSpec, Progress
 from mingle_hooks.rendezvous.messages import Failure, File, View
 from mingle_hooks.settings import EXEC_ONLY, FLAGS, NOT_FOR_RUN, OPTIONS, option_arguments, split_call
@@ -330,19 +331,17 @@ def print_variables(options: Mapping[str, object], flags: Flags) -> None:
 
 
 def execute(command: tuple[str, ...], options: Mapping[str, object], flags: Flags) -> int:
-    """Become the command, or with `together` run it on all members as one; return its status."""
-    return (run_together if flags.together else become_command)(command, options, flags)
-
-
-def become_command(command: tuple[str, ...], options: Mapping[str, object], flags: Flags) -> int:
     """Set the variables and become the command, with a launcher's options added unless it is `verbatim`.
 
-    Returns, with 0, only if rank 0 starts the command for all. Raises NotFoundError and NotExecutableError, and what
-    member_spec() and join() raise.
+    With `together` the command runs on all members as one, unless this is a single member or one in a run. Returns the
+    status of such a run, or 0 if rank 0 starts the command for all. Raises NotFoundError and NotExecutableError, and
+    what member_spec(), join() and a run raise.
     """
     spec = member_spec(os.environ, options)
     if spec.nodes != 1:
         launchers.check_command(command, spec, verbatim=flags.verbatim)
+        if flags.together and FORMED not in os.environ:
+            return _run_together(command, options, flags, spec)
     spec = spec if flags.verbatim else launchers.with_frameworks(command, spec)
     obstacle = obstacle_to(command, spec, verbatim=flags.verbatim)
     with _HeldSockets() as held:  # until execve(2), which closes them
@@ -356,8 +355,6 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], flag
         values = {variable.name: variable.value for variable in found}
         command = command if flags.verbatim else launchers.completed(command, view, values)
         if flags.explain:
-            import shlex
-
             _print_explanation(spec, view, found, [*notes, f"becomes {shlex.join(command)}"])
         if FORMED in os.environ:
             from mingle_hooks.run import messages
@@ -366,17 +363,10 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], flag
         return _become(command, values, keep_key=flags.keep_key or _starts_mingle(command))
 
 
-def run_together(command: tuple[str, ...], options: Mapping[str, object], flags: Flags) -> int:
-    """Run the command on all members as one; return its status. A single member, or one in a run, becomes it.
-
-    Raises what become_command() raises, and what a run raises.
-    """
+def _run_together(command: tuple[str, ...], options: Mapping[str, object], flags: Flags, spec: MemberSpec) -> int:
+    """Run the command on all members as one; return its status. Raises what join() and a run raise."""
     from mingle_hooks.run import start
 
-    spec = member_spec(os.environ, options)
-    if spec.nodes == 1 or FORMED in os.environ:
-        return become_command(command, options, flags)
-    launchers.check_command(command, spec, verbatim=flags.verbatim)
     launcher = None if flags.verbatim else launchers.recognise(command)
     start.check_together(spec, launcher and launcher.starts, no_wait=flags.no_wait)
     obstacle = obstacle_to(command, spec, verbatim=flags.verbatim)
@@ -427,8 +417,6 @@ def _exported(spec: MemberSpec, view: View) -> tuple[Variable, ...]:
 
 def _print_explanation(spec: MemberSpec, view: View, found: tuple[Variable, ...], notes: list[str]) -> None:
     """Print the explanation of --explain to stderr."""
-    from mingle_hooks.net.addresses import hostname
-
     sources, notes = variables.explain_sources(spec, view), [*notes, *variables.left_to_nccl(view)]
     write_stderr(variables.explain(hostname(), found, sources, os.environ, notes))
 
@@ -438,8 +426,8 @@ def _write(files: tuple[File, ...], spec: MemberSpec, view: View) -> dict[str, s
     if not files:
         return {}
     name = f"world-{view.world.digest}-{sha256(spec.node.encode()).hexdigest()[:8]}"
-    directory = files_files.private_path(spec.user_environ, spec.facts.job_id, name)
-    files_files.make_private(directory)
+    directory = private_path(spec.user_environ, spec.facts.job_id, name)
+    make_private(directory)
     paths = {}
     for file in files:
         path = paths[file.name] = f"{directory}/{file.name}"

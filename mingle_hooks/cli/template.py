@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 import click
 
 from mingle_hooks import files, settings, values
-from mingle_hooks.cli.commands import FIELD_GROUPS, FIELD_VALUES, Group, Grouped, Option, Shown, complete_file
+from mingle_hooks.cli import commands
+from mingle_hooks.cli.commands import Group, Grouped, Kind, Option, Shown, complete_file
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.files import config_directory, write_stdout
 from mingle_hooks.schedulers.facts import MOST_NODES
@@ -25,6 +26,26 @@ from mingle_hooks.values import LONGEST_ID, nearest
 
 if TYPE_CHECKING:
     import re
+
+# Fields of a job description, by heading; scripts/job.py has their options.
+_BY_GROUP = {
+    commands.NODES: "nodes gpus-per-node ntasks-per-node ntasks gpus gres cpus-per-task mem constraint exclusive",
+    commands.TRAINING: "launcher for max-restarts requeue module env setup no-environment container bind chdir",
+    commands.JOB: "job-name time signal partition account qos reservation array dependency directive",
+    commands.MAIL: "output error mail-user mail-type",
+}
+FIELD_GROUPS = {name: group for group, names in _BY_GROUP.items() for name in names.split()}
+FIELD_VALUES: dict[str, tuple[Kind, Callable[[], Iterable[str]]]] = {
+    "launcher": ("plain", lambda: LAUNCHERS),
+    "for": ("list", lambda: (*commands.SETTINGS["frameworks"].values(), *commands.SETTINGS["frameworks"].added())),
+    "mail-type": ("list", lambda: ("BEGIN", "END", "FAIL", "ALL")),
+    "signal": ("plain", lambda: ("USR1@120", "TERM@120", "INT@120", "USR2@120", "HUP@120")),
+    "container": ("file", tuple),
+    "output": ("file", tuple),
+    "error": ("file", tuple),
+    "chdir": ("dir", tuple),
+    "bind": ("dir", tuple),
+}
 
 _COMMON = (
     *("nodes_", "gpus_per_node_", "ntasks_per_node_", "cpus_per_task_", "mem_", "time_", "partition_", "account_"),

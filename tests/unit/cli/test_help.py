@@ -9,7 +9,7 @@ import pytest
 from forked import Forked
 
 from mingle_hooks.cli import commands as cli
-from mingle_hooks.cli.template import SUBJECTS, pages, search_names
+from mingle_hooks.cli.template import FIELD_GROUPS, FIELD_VALUES, SUBJECTS, pages, search_names
 from mingle_hooks.scripts.job import FIELDS
 from mingle_hooks.settings import BY_NAME, FLAGS, TABLE
 
@@ -41,10 +41,10 @@ def test_every_setting_and_field_has_its_place_in_help_and_nothing_else_has() ->
     """The tables that only help needs follow those that the program works with."""
     options = {setting.name for setting in TABLE if setting.option}
     assert set(cli.SETTINGS) == options | set(cli.CALL_FLAGS)
-    assert set(FIELDS) <= set(cli.FIELD_GROUPS)
-    assert set(cli.FIELD_VALUES) <= set(cli.FIELD_GROUPS)
+    assert set(FIELDS) <= set(FIELD_GROUPS)
+    assert set(FIELD_VALUES) <= set(FIELD_GROUPS)
     groups = {one.group for table in (cli.SETTINGS, cli.RUN, cli.CHECK) for one in table.values()}
-    assert groups | set(cli.FIELD_GROUPS.values()) == set(cli.GROUPS)
+    assert groups | set(FIELD_GROUPS.values()) == set(cli.GROUPS)
 
 
 @pytest.mark.parametrize("name", [one.name for one in TABLE if one.option])
