@@ -417,27 +417,13 @@ def test_nothing_is_known_without_library_driver_or_package(
     assert facts.nvml_state({}) == ([], {})
 
 
-@pytest.mark.parametrize(
-    ("parts", "text"),
-    [
-        ({"gpus": "7"}, "GPUs 7 H100, 4 others 8 H100"),
-        ({"gpus.power": "400 W"}, "power 400 W, 3 others 700 W"),
-        ({"gpus.PCIe": "gen5 x8"}, "PCIe gen5 x8, 3 others gen5 x16"),
-        (facts.NVML_IS_SILENT[1], "NVML without an answer, 3 others in order"),
-        ({}, ""),
-    ],
-)
-def test_a_host_with_other_gpus_is_named(parts: dict[str, str], text: str) -> None:
-    """Once, and a host without the package has nothing to compare."""
-    known = {"gpus.NVML": "ok", "gpus": "8", **SOUND}
-
-    def change(number: str) -> str:
-        return facts.with_gpus(
-            fingerprint(), {**known, **parts} if number == "node2" else {} if number == "node5" else known
-        )
-
-    made = report(5, lambda its: its._replace(fingerprint=change(its.name)))
-    assert (bad(made), made.exclude) == (([f"node2: {text}"], ("node2",)) if text else ([], ()))
+def test_what_the_driver_tells_is_compared_with_the_fingerprint() -> None:
+    """Fewer GPUs than there are files count; a host without the package has nothing to compare."""
+    known, usual = fingerprint(), {"gpus.NVML": "ok", "gpus": "8", **SOUND}
+    assert [facts.with_gpus(known, {"gpus": count}) for count in ("7", "9")] == [fingerprint(gpus="7 H100"), known]
+    parts = {"node2": {**usual, "gpus.power": "400 W"}, "node5": {}}
+    made = report(5, lambda its: its._replace(fingerprint=facts.with_gpus(known, parts.get(its.name, usual))))
+    assert (bad(made), made.exclude) == (["node2: power 400 W, 3 others 700 W"], ("node2",))
 
 
 @only_with("nvidia-smi", "pynvml")

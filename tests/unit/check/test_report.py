@@ -178,19 +178,17 @@ def test_the_table_and_what_the_page_draws_letter_by_letter() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("cells", "text"),
-    [
+def test_a_column_of_many_hosts_is_one_cell() -> None:
+    """The least and the greatest amount, or all of them as short as possible."""
+    for cells, text in (
         (("1.0 GiB", "900 MiB", "-"), "900 MiB … 1.0 GiB"),
         (("2 %", "10 %", "0 %"), "0 % … 10 %"),
         (("0.10 ms", "0.10 ms"), "0.10 ms"),
         (("-", "-"), "-"),
         (("1500", "9 %"), "1500,9 %"),
         (tuple(f"a{number}b{number}" for number in range(1, 8)), "a1b1 … a7b7"),
-    ],
-)
-def test_a_column_of_many_hosts_is_one_cell(cells: tuple[str, ...], text: str) -> None:
-    assert reports._in_one(cells) == text
+    ):
+        assert reports._in_one(cells) == text
 
 
 def test_racks_are_told_by_names_of_hosts_if_each_has_four() -> None:
