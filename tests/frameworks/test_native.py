@@ -21,27 +21,25 @@ del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
 os.environ["MINGLE_WORLD"]
 """
-# Package -> the command, on how many nodes, and how many processes are to train: each imports Lightning for 3 s.
-COMMANDS = {
-    "jax": ([sys.executable, "-c", JAX, str(SCRIPTS / "train_jax.py"), "2"], 2, 2),
-    "lightning": ([sys.executable, str(SCRIPTS / "train_lightning.py"), "4", "2", "2", "mingle"], 2, 4),
-}
+NODES = 2
+WITH_JAX = [sys.executable, "-c", JAX, str(SCRIPTS / "train_jax.py"), str(NODES)]
+# Lightning starts the other processes of a node itself: two on each, of which each imports it for 3 s.
+WITH_LIGHTNING = [sys.executable, str(SCRIPTS / "train_lightning.py"), str(2 * NODES), str(NODES), "2", "mingle"]
 
 
-@pytest.mark.parametrize("package", COMMANDS)
-def test_one_world_on_bare_hosts(hosts: Callable[..., Hosts], package: str) -> None:
+def test_one_world_on_bare_hosts(hosts: Callable[..., Hosts]) -> None:
     """The world's name and size are in MINGLE_* variables, as nothing else knows them."""
-    need(package)
-    words, nodes, size = COMMANDS[package]
-    its, env = hosts(nodes), {**ENV, "MINGLE_ID": "job", "MINGLE_NODES": str(nodes)}
-    run = partial(runs.on_all, its, lambda n: runs.ended(its[n], words, env, LONGEST_S))
-    assert runs.tried(package, run, size) == ""
+    need("jax")
+    its, env = hosts(NODES), {**ENV, "MINGLE_ID": "job", "MINGLE_NODES": str(NODES)}
+    run = partial(runs.on_all, its, lambda n: runs.ended(its[n], WITH_JAX, env, LONGEST_S))
+    assert runs.tried("jax", run, NODES) == ""
 
 
-@pytest.mark.parametrize("package", COMMANDS)
-def test_one_world_under_slurm(slurm: SlurmCluster, package: str) -> None:
+@pytest.mark.parametrize(
+    ("package", "words", "size"), [("jax", WITH_JAX, NODES), ("lightning", WITH_LIGHTNING, 2 * NODES)]
+)
+def test_one_world_under_slurm(slurm: SlurmCluster, package: str, words: list[str], size: int) -> None:
     """By mingle's rendezvous, where both would read Slurm's variables otherwise."""
     need(package)
-    words, nodes, size = COMMANDS[package]
-    line = ["srun", f"-N{nodes}", f"-n{nodes}", *words]
+    line = ["srun", f"-N{NODES}", f"-n{NODES}", *words]
     assert runs.tried(package, partial(runs.ended, slurm.controller, line, ENV, LONGEST_S), size) == ""

@@ -39,13 +39,12 @@ def test_one_world_on_bare_hosts_by_multicast_alone(hosts: Callable[..., Hosts])
 
 
 def test_one_world_under_slurm(slurm: SlurmCluster) -> None:
-    """The job names the world, of two processes on each node; torchrun's options may come as variables."""
+    """The job names the world; torchrun's options may come as variables."""
     need("torch")
-    options = [*STATIC[3:], "--nproc-per-node", "2", TRAIN, str(2 * NODES)]
-    words = ["srun", f"-N{NODES}", f"-n{NODES}", STATIC[0], *options]
+    words = ["srun", f"-N{NODES}", f"-n{NODES}", STATIC[0], *STATIC[3:], TRAIN, str(NODES)]
     env = {**runs.KEY, **runs.ENV, "PET_RDZV_BACKEND": "mingle"}
     run = partial(runs.ended, slurm.controller, words, env, LONGEST_S)
-    assert runs.tried("Slurm", run, 2 * NODES) == ""
+    assert runs.tried("Slurm", run, NODES) == ""
 
 
 def test_a_killed_node_rejoins_an_elastic_world(hosts: Callable[..., Hosts]) -> None:
@@ -57,15 +56,14 @@ def test_a_killed_node_rejoins_an_elastic_world(hosts: Callable[..., Hosts]) -> 
 
 
 def test_its_options_are_those_of_mingle(tmp_path: Path) -> None:
-    """By --rdzv-conf, and an error is mingle's own."""
+    """--rdzv-conf passes them, and an error is mingle's own."""
     need("torch")
-    words = [*BACKEND, "--nnodes", "2", "--rdzv-endpoint", "localhost:1", "--rdzv-conf", "timeout=1,rank=1", "x.py"]
-    done = subprocess.run(words, env={"PATH": PATH, **BARE}, cwd=tmp_path, capture_output=True, text=True, check=False)
+    options = ["--nnodes", "2", "--rdzv-id", "job", "--rdzv-endpoint", "localhost:1", "--rdzv-conf", "timeout=1,rank=1"]
+    env = {"PATH": PATH, **runs.KEY}
+    done = subprocess.run(
+        [*BACKEND, *options, "x.py"], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("mingle_hooks.errors.UsageError: expected an id")
-    words[1:1] = ["--rdzv-id", "job"]
-    alone = {"PATH": PATH, **runs.KEY}
-    done = subprocess.run(words, env=alone, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "mingle_hooks.errors.MissingError: expected" in done.stderr
 
 
