@@ -11,16 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 import mingle_hooks
-from mingle_hooks.errors import (
-    LIMITS,
-    ConflictError,
-    MingleError,
-    MissingError,
-    NetworkError,
-    PlaceError,
-    SecretError,
-    reason,
-)
+from mingle_hooks import errors
+from mingle_hooks.errors import LIMITS, MingleError, NetworkError, PlaceError, reason
 from mingle_hooks.files import read_bounded, write_new
 from mingle_hooks.rendezvous import multicast, wire
 from mingle_hooks.rendezvous.connection import (
@@ -637,7 +629,7 @@ class Search:
 
     def with_local_faults(self, error: MingleError) -> MingleError:
         """Add this host's own faults to an error about a missing or unreachable peer."""
-        if not isinstance(error, (MissingError, NetworkError)):
+        if not isinstance(error, (errors.MissingError, NetworkError)):
             return error
         short = self._loop.shortage
         lacks = [*self.faults(), *([short.seen] if short else [])]
@@ -656,7 +648,7 @@ class Search:
         seen = f"no answer (tried {self.tried()})"
         # A variable left over from another job is likelier than a firewall.
         remedy = f"unset {spec.exported} if another job left it, or {CHECK_HOST}" if spec.exported else CHECK_HOST
-        return self.refusal() or self.with_local_faults(MissingError(expected, seen, remedy))
+        return self.refusal() or self.with_local_faults(errors.MissingError(expected, seen, remedy))
 
     def reject(self, labels: Iterable[str]) -> None:
         """Report the first address that uses another key: further ones are likely the same host's."""
@@ -670,16 +662,16 @@ class Search:
         seen = {why: ", ".join(rejected.list()) for why, rejected in self._refusals.items()}
         if others := seen["version"]:
             here, remedy = f"version {mingle_hooks.__version__} here", "the same version of mingle on every member"
-            return ConflictError(f"the same version of mingle as {others} has", here, remedy)
+            return errors.ConflictError(f"the same version of mingle as {others} has", here, remedy)
         if others := seen["run"]:
             remedy = "pbs_tmrsh or pbsdsh to start every member, or the job's PBS_JOBCOOKIE in every shell"
             expected = f"the same run of the job as {others}, by PBS_JOBCOOKIE"
-            return SecretError(expected, "another one, or none, here", remedy)
+            return errors.SecretError(expected, "another one, or none, here", remedy)
         if not (others := seen["key"]):
             return None
         here = f"another key here ({self._request.key_from})" if self._request.key_from else "another key here"
         remedy = "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)"
-        return SecretError(f"the same key as {others} has for this id", here, remedy)
+        return errors.SecretError(f"the same key as {others} has for this id", here, remedy)
 
     def _open_later(self) -> None:
         names, self._later = self._later, ()

@@ -54,15 +54,6 @@ def test_rank_0_alone_decides_whether_the_port_is_held(
     assert (counts["digests"], others["digests"]) == (FEW, FEW)
 
 
-@pytest.mark.parametrize(("hold", "free"), [("on", False), ("off", True)])
-def test_the_port_of_a_world_of_one_is_held_or_not_alike(four: Hosts, hold: str, *, free: bool) -> None:
-    """By the variable too."""
-    line = "import os, socket; socket.socket().bind(('', int(os.environ['MASTER_PORT'])))"
-    argv = ["mingle", "exec", "--id", "job", "--nodes", "1", sys.executable, "-c", line]
-    done = four[0].run(argv, env={"MINGLE_PORT_HOLD": hold})
-    assert (done.returncode == 0) is free, done.stderr
-
-
 # Instead of becoming the command, it tries to bind the port as torch's store does, and tells the error's number.
 BECOMES = """
 import os, socket

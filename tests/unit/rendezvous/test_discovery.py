@@ -20,17 +20,7 @@ from support.gathering import ATTEMPT, OTHER, SECRET, Clock, Room, context, join
 from mingle_hooks.errors import NetworkError, PlaceError
 from mingle_hooks.rendezvous import discovery, wire
 from mingle_hooks.rendezvous.connection import CALL_S, Endpoint, Loop, is_local, resolve
-from mingle_hooks.rendezvous.discovery import (
-    BACKENDS,
-    CHECK_HOST,
-    FAIR_S,
-    MOST_CALLS,
-    Advertisement,
-    Dialer,
-    ProvenLeader,
-    Search,
-    directory_backend,
-)
+from mingle_hooks.rendezvous.discovery import BACKENDS, MOST_CALLS, Advertisement, Dialer, ProvenLeader, Search
 from mingle_hooks.rendezvous.multicast import MOST_SHOWN, OneWay
 from mingle_hooks.rendezvous.roster import Entry
 from mingle_hooks.rendezvous.wire import MOST_ADVERTISED, Secret, encode
@@ -259,7 +249,8 @@ Place = Callable[..., Looking]
 def place(tmp_path: Path) -> Iterator[Place]:
     """Make backends of one directory, which are closed with the test."""
     with ExitStack() as stack:
-        yield lambda **how: stack.enter_context(Looking(directory_backend, **{"directory": str(tmp_path), **how}))
+        make, there = discovery.directory_backend, {"directory": str(tmp_path)}
+        yield lambda **how: stack.enter_context(Looking(make, **{**there, **how}))
 
 
 def test_an_announced_leader_is_found_and_leaves_no_file(
@@ -401,7 +392,7 @@ def test_many_endpoints_that_do_not_answer_do_not_block_one_that_does() -> None:
         member.come()
         assert len(member.dialer._calls) == MOST_CALLS
         assert ("127.0.0.1", room.port) not in member.dialer._calls
-        room.skip(FAIR_S)
+        room.skip(discovery.FAIR_S)
         member.come()
         assert len(member.dialer._calls) == MOST_CALLS
         room.until(lambda: member.state == "waiting")
@@ -536,6 +527,6 @@ def test_a_missing_leader_is_named_with_what_may_have_led_astray(
     """By the scheduler's name; a variable left over is likelier than a firewall, which is named with it."""
     looking = search_in(pair.loop, **parts)
     error = looking.no_leader(9)
-    remedy = f"unset {left_over} if another job left it, or {CHECK_HOST}" if left_over else CHECK_HOST
-    assert (error.expected, error.remedy) == (f"rank 0{where} within 9 s", remedy)
+    first = f"unset {left_over} if another job left it, or " if left_over else ""
+    assert (error.expected, error.remedy) == (f"rank 0{where} within 9 s", first + discovery.CHECK_HOST)
     looking.close()

@@ -11,18 +11,13 @@ from support.running import children
 
 from mingle_hooks.net import devices as child
 from mingle_hooks.rendezvous.fingerprint import is_variable, load_fingerprint as loads
-from mingle_hooks.rendezvous.report import (
-    Compared,
-    compare_members as compare,
-    field_name as field,
-    finding_lines as lines,
-)
+from mingle_hooks.rendezvous.report import Compared, compare_members, field_name, finding_lines
 from mingle_hooks.values import FIELDS
 
 
 def parts(node: Node) -> dict[str, str]:
     found = loads(node.fingerprint()[0])
-    assert {field(name) for name in found} <= {*FIELDS, "more"}
+    assert {field_name(name) for name in found} <= {*FIELDS, "more"}
     return found
 
 
@@ -78,7 +73,7 @@ def test_values_that_differ_by_nature_are_left_out(tmp_path: Path) -> None:
         }
         text, addresses = node.fingerprint()
         members.append(Compared(f"node{number}", text, (0.0, 0.01 * number), addresses))
-    assert lines(compare(members)) == []
+    assert finding_lines(compare_members(members)) == []
     assert len({member.fingerprint.replace(f"host{n}", "") for n, member in enumerate(members, 1)}) == 1
 
 

@@ -15,21 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 from support import gathering
-from support.gathering import (
-    ATTEMPT,
-    KEY,
-    OTHER,
-    PATIENCE_S,
-    SECRET,
-    Clock,
-    InRoom,
-    Member,
-    Room,
-    heard,
-    hello,
-    join_request,
-    talk,
-)
+from support.gathering import ATTEMPT, SECRET, Clock, Member, Room, heard, hello, join_request, talk
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import PEER_LOST_S, Loop
@@ -138,7 +124,7 @@ def test_a_failure_has_its_age(pair: Room) -> None:
     pair.leader.fail(Failure("full", ("2", "node9")))
     pair.skip(7.0)
     late = pair.joined(rank=1, state="failed")
-    assert 7.0 <= late.membership.failed_ago_s < 7.0 + PATIENCE_S
+    assert 7.0 <= late.membership.failed_ago_s < 7.0 + gathering.PATIENCE_S
 
 
 @pytest.mark.parametrize(("age_ms", "state"), [(5_000, "failed"), (60_000, "gathering"), (None, "failed")])
@@ -440,7 +426,7 @@ def test_a_lease_begins_when_it_is_requested(clock: Clock) -> None:
 def test_a_leader_does_not_commit_while_a_member_is_about_to_leave(pair: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """A member whose time is almost over gives up, and the world with it; its lease is not renewed."""
     asked: list[int] = []
-    monkeypatch.setattr(InRoom, "_hold_or_commit", lambda _self, _kind, epoch: asked.append(epoch))
+    monkeypatch.setattr(gathering.InRoom, "_hold_or_commit", lambda _self, _kind, epoch: asked.append(epoch))
     member = pair.member()
     member.patience_s = 4.0  # two lost packets take longer
     member.come()
@@ -540,7 +526,7 @@ def test_a_commit_or_lease_of_an_earlier_answer_is_refused(kind: int) -> None:
 
 
 COOKIES = ("36A8E3141C32183E0A696B100289B68F", "4D22081A015894294FF4862A4EA003F8")
-ONE_RUN, NEXT_RUN = (Secret.derive(KEY, ATTEMPT._replace(run=run_material(cookie))) for cookie in COOKIES)
+ONE_RUN, NEXT_RUN = (Secret.derive(gathering.KEY, ATTEMPT._replace(run=run_material(cookie))) for cookie in COOKIES)
 # A later version may say anything else in HELLO.
 TAG = ATTEMPT.tag.hex()
 LATER = wire.frame(wire.HELLO, wire.encode({"tag": TAG, "version": PROTOCOL_VERSION + 1, "host": "node9", "more": 1}))
@@ -573,7 +559,7 @@ def test_a_peer_without_a_proof_gets_nothing_that_depends_on_the_key(pair: Room,
         "proof": hello(pair.port, proof=nothing, door=nothing),
         "nonce": hello(pair.port, b"m" * 16, door=nothing, proof=elsewhere),
         "at": hello(pair.port, door=nothing, proof=elsewhere),
-        "all": hello(pair.port, secret=OTHER),
+        "all": hello(pair.port, secret=gathering.OTHER),
     }[spoilt]
     assert answers(pair, wrong) == refusal(pair, "key")
     assert pair.leader.refused["key"].list() == ["127.0.0.1 (node9)"]
@@ -653,7 +639,7 @@ def test_a_stranger_with_the_cookie_is_another_key(pair: Room) -> None:
     pair.leader.secret = ONE_RUN
     for material in (COOKIES[0].encode(), run_material(COOKIES[0]), b""):
         attempt = ATTEMPT._replace(run=run_material(COOKIES[0]))
-        member = pair.member(Secret.derive(type(KEY)(material), attempt), rank=1).come()
+        member = pair.member(Secret.derive(type(gathering.KEY)(material), attempt), rank=1).come()
         pair.until(lambda member=member: member.mismatches)
         assert member.mismatches == [("127.0.0.1", pair.me.host, "key")]
     assert len(pair.leader.roster) == 1

@@ -19,18 +19,7 @@ from mingle_hooks.rendezvous import rendezvous
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.local_tasks import follow_first_task, serve_local_tasks
 from mingle_hooks.rendezvous.member import Request
-from mingle_hooks.rendezvous.rendezvous import (
-    LAST_TICKETS,
-    Limits,
-    Listeners,
-    _named_addresses,
-    _named_hosts,
-    check_limits,
-    meet,
-    read_limits,
-    shortfalls,
-    stand_as_candidate,
-)
+from mingle_hooks.rendezvous.rendezvous import Limits, Listeners, check_limits, meet, read_limits
 from mingle_hooks.rendezvous.wire import Attempt, Body
 
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
@@ -189,7 +178,9 @@ def test_ports_in_time_wait_are_reported_as_such() -> None:
 
 def stand(loop: Loop, **parts: Any) -> Any:
     """Have a member of two stand as a candidate."""
-    return stand_as_candidate(loop, any_request(**{"nodes": 2, **parts}), SECRET, join_request(), lambda: None)
+    return rendezvous.stand_as_candidate(
+        loop, any_request(**{"nodes": 2, **parts}), SECRET, join_request(), lambda: None
+    )
 
 
 def test_a_named_port_that_is_taken_is_refused_for_rank_0_and_left_to_the_other_candidate() -> None:
@@ -216,7 +207,8 @@ def test_a_named_port_that_is_taken_is_refused_for_rank_0_and_left_to_the_other_
 def test_an_exported_address_has_to_be_rank_0s(
     addr: str, hosts: tuple[str, ...], rank: int | None, *, is_own: bool
 ) -> None:
-    _, failure = _named_addresses(any_request(nodes=len(hosts), hosts=hosts, rank=rank, pinned={"MASTER_ADDR": addr}))
+    its = any_request(nodes=len(hosts), hosts=hosts, rank=rank, pinned={"MASTER_ADDR": addr})
+    _, failure = rendezvous._named_addresses(its)
     assert (failure is None) == is_own
 
 
@@ -224,7 +216,7 @@ def test_others_look_where_the_user_says_else_where_the_scheduler_does() -> None
     """Unless only other ways are asked for."""
     hosts = tuple(f"node{number}" for number in range(9))
     asked = ({"master": ("m", None)}, {}, {"via": ("multicast", "hosts")}, {"via": ("multicast", "directory")})
-    found = [_named_hosts(any_request(leader_hosts=hosts, **parts).spec) for parts in asked]
+    found = [rendezvous._named_hosts(any_request(leader_hosts=hosts, **parts).spec) for parts in asked]
     assert found == [("m",), hosts[:8], hosts[:8], ()]
 
 
@@ -252,7 +244,7 @@ def test_a_host_that_cannot_hold_all_members_fails_as_rank_0_and_is_the_last_to_
         with Loop(Clock()) as loop, closing(stand(loop, rank=rank, nodes=1500)) as candidate:
             leader = candidate.leader
             loop.turn(0.0)
-            assert (leader.state, leader.terms.ticket >= LAST_TICKETS) == (
+            assert (leader.state, leader.terms.ticket >= rendezvous.LAST_TICKETS) == (
                 ("failed", False) if rank == 0 else ("gathering", True)
             )
             assert leader.capacity.members == 1380
@@ -261,7 +253,7 @@ def test_a_host_that_cannot_hold_all_members_fails_as_rank_0_and_is_the_last_to_
             assert leader._over_capacity().kind == "limits"
     with Loop(Clock()) as loop, closing(stand(loop, nodes=1300)) as candidate:
         assert candidate.leader.capacity is None
-        assert 0 < candidate.leader.terms.ticket < LAST_TICKETS
+        assert 0 < candidate.leader.terms.ticket < rendezvous.LAST_TICKETS
 
 
 def test_the_first_connection_at_the_worlds_port_is_treated_like_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +320,7 @@ def host(open_files: int = 10**6, on_subnet: int = 0, **kernel: int) -> Limits:
 def test_a_limit_that_is_too_low_is_found_with_the_value_that_suffices(
     nodes: int, its: Limits, found: list[tuple[str, int, bool]]
 ) -> None:
-    assert [(one.name, one.needed, one.is_fatal) for one in shortfalls(nodes, its)] == found
+    assert [(one.name, one.needed, one.is_fatal) for one in rendezvous.shortfalls(nodes, its)] == found
 
 
 def test_only_what_cannot_hold_the_members_is_an_error() -> None:

@@ -15,15 +15,7 @@ from mingle_hooks.rendezvous import fingerprint, report
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.fingerprint import LONGEST, dump_fingerprint as dumps, load_fingerprint as loads
 from mingle_hooks.rendezvous.messages import Durations, Outcome, process_age_s
-from mingle_hooks.rendezvous.report import (
-    MOST_LINES,
-    Compared,
-    Finding,
-    compare_members as compare,
-    finding_lines as lines,
-    phases,
-    timeline_lines,
-)
+from mingle_hooks.rendezvous.report import Compared, Finding, compare_members as compare, finding_lines as lines
 from mingle_hooks.rendezvous.roster import AdvertisedAddress
 
 HEALTHY = loads(
@@ -192,10 +184,10 @@ def test_there_are_at_most_ten_lines_and_hosts_are_folded() -> None:
     """As many lines as there may be need no line that counts the others."""
     odd = {1: {name: "odd" for name in HEALTHY if name not in ("gpus", "rdma.link", "kernel.machine")}}
     told = said(32, odd)
-    assert len(told) == MOST_LINES
+    assert len(told) == report.MOST_LINES
     assert told[-1] == "to leave out: --exclude=node01"
-    assert told[-2] == f"and {len(compare(members(32, odd))) - MOST_LINES + 2} more differences"
-    findings = [Finding("driver", ("a",), str(number)) for number in range(MOST_LINES - 1)]
+    assert told[-2] == f"and {len(compare(members(32, odd))) - report.MOST_LINES + 2} more differences"
+    findings = [Finding("driver", ("a",), str(number)) for number in range(report.MOST_LINES - 1)]
     assert lines(findings) == [*"012345678", "to leave out: --exclude=a"]
     some = said(1024, {number: {"driver": "550"} for number in range(1, 250, 3)})
     assert some[0].startswith("node[01,04,07,10] and 79 more: driver 550, 941 others")
@@ -237,7 +229,7 @@ CAUSES = (
 
 def timeline(formed: float, *members: tuple[str, float, Durations | None]) -> list[str]:
     """Return what is said of a world that formed then, by rank 0's clock."""
-    return timeline_lines(phases([*members]), formed)
+    return report.timeline_lines(report.phases([*members]), formed)
 
 
 def because(*seconds: str) -> str:
@@ -288,11 +280,11 @@ def test_the_last_member_s_times_are_those_of_a_report() -> None:
         ("node2", 108.0, None),
         ("node3", 109.5, Durations(20, 5000, 9100)),
     ]
-    found = phases(came)
+    found = report.phases(came)
     assert [(its.host, round(its.names_s, 3), round(its.network_s, 3)) for its in found] == [
         *(("node1", 0.0, 0.0), ("node3", 0.5, 0.0)),
     ]
-    assert report.last_to_arrive(phases([came[0], ("node4", 110.00012, Durations(100, 300, 1000))])) == {
+    assert report.last_to_arrive(report.phases([came[0], ("node4", 110.00012, Durations(100, 300, 1000))])) == {
         "host": "node4",
         "after": "node1",
         "late_s": 1.1,
