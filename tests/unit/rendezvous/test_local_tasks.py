@@ -23,7 +23,7 @@ from support.gathering import PATIENCE_S
 
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError, PlaceError
 from mingle_hooks.rendezvous import local_tasks
-from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.connection import Loop, boottime
 from mingle_hooks.rendezvous.local_tasks import LocalPeers, follow_first_task, serve_local_tasks
 
 FORK = multiprocessing.get_context("fork")
@@ -318,6 +318,17 @@ def test_names_that_other_users_took_are_passed_over_by_all(directory: str, kind
     assert serve(names, 2) == ANSWER
     assert tasks.ends() == [(0, ANSWER)]
     assert [os.path.lexists(name) for name in names] == [True] * (len(names) - 1) + [False]
+
+
+def test_one_task_too_many_fails_the_others_though_all_are_there(directory: str, listener: socket.socket) -> None:
+    """It comes in the same moment as the last one."""
+    with call(directory) as one, call(directory) as same:
+        one.sendall(b"1 60000\n")
+        same.sendall(b"1 60000\n")
+        local_peers = LocalPeers(listener, "here", 2, boottime() + PATIENCE_S)
+        with pytest.raises(ConflictError, match="once"):
+            local_peers.gather(PATIENCE_S)
+        local_peers.close()
 
 
 @ROOT_ONLY

@@ -203,6 +203,11 @@ def test_thousands_of_members_are_grouped_first(monkeypatch: pytest.MonkeyPatch)
     assert len(read) == 3
 
 
+def test_a_finding_is_one_printable_line_for_any_fingerprint() -> None:
+    hostile = Compared("node04", "driver=%1b[2J git=%zz kernel == =x %% NCCL_X=%ff")
+    assert all(line.isprintable() for line in lines(compare([*members(4)[:3], hostile])))
+
+
 def test_a_fingerprint_round_trips_and_is_never_too_long() -> None:
     parts = {"kernel": "5 = 5%", "gpus": "8 ü", "driver": "a\x1b[2J\n\u202eb", "image": "", "NCCL_X": "\udcff"}
     text = dumps(parts)
