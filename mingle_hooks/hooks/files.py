@@ -361,18 +361,15 @@ def with_checksum(text: str) -> str:
 
 def read_header(data: bytes) -> Header | None:
     """Return a file's header; None if mingle did not make the file."""
-    fields: dict[str, str] = {}
-    lines = data.split(b"\n", _HEADER_LINES)[:_HEADER_LINES]
-    for line in lines:
-        for label in (_MAKER, _CHAIN, _SUM):
-            if (start := line.find(label.encode())) >= 0:
-                fields[label] = line[start + len(label) :].decode(errors="replace")
-    maker = fields.get(_MAKER, "").rstrip(").").split()
-    if len(maker) != 4:  # noqa: PLR2004 - slurm prolog (mingle-hooks 1.2
+    head = b"\n".join(data.split(b"\n", _HEADER_LINES)[:_HEADER_LINES])
+    maker = re.search(rb"%b(\S+) (\S+) \(mingle-hooks ([^\s)]+)" % _MAKER.encode(), head)
+    if maker is None:
         return None
-    line = next((line for line in lines if _SUM.encode() in line), b"")
-    is_whole = fields.get(_SUM) == checksum(data.replace(line + b"\n", b"", 1))
-    return Header(maker[0], maker[1], maker[3], fields.get(_CHAIN, ""), is_whole)
+    scheduler, name, version = (word.decode(errors="replace") for word in maker.groups())
+    chain = re.search(rb"%b(.*)" % _CHAIN.encode(), head)
+    line = re.search(rb".*%b(.*)" % _SUM.encode(), head)
+    is_whole = line is not None and line[1].decode(errors="replace") == checksum(data.replace(line[0] + b"\n", b"", 1))
+    return Header(scheduler, name, version, chain[1].decode(errors="replace") if chain else "", is_whole)
 
 
 def checksum(data: bytes) -> str:
@@ -509,14 +506,13 @@ def _is_sound(entry: Entry) -> bool:
 def _hooks(root: str) -> Iterator[Entry]:
     """Yield an entry for each hook in our own directories; others are found where they would be installed."""
     place = below_root(root, MANIFEST_DIRECTORY)
-    for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
-        directory = f"{place}/{name}"
-        for file in sorted(os.listdir(directory)) if os.path.isdir(directory) and not os.path.islink(directory) else ():
-            found = look_at(f"{directory}/{file}", links=True)
-            header = read_header(found.data) if found is not None else None
-            if found is not None and header is not None and header.scheduler == name:
-                sha256 = checksum(found.data) if header.is_whole else ""
-                yield Entry(name, header.name, f"{MANIFEST_DIRECTORY}/{name}/{file}", sha256, found.mode, header.chain)
+    for path in sorted(glob.glob("*/*", root_dir=place)):
+        name = os.path.dirname(path)
+        found = None if os.path.islink(f"{place}/{name}") else look_at(f"{place}/{path}", links=True)
+        header = read_header(found.data) if found is not None else None
+        if found is not None and header is not None and header.scheduler == name:
+            sha256 = checksum(found.data) if header.is_whole else ""
+            yield Entry(name, header.name, f"{MANIFEST_DIRECTORY}/{path}", sha256, found.mode, header.chain)
 
 
 # The site's settings for its hooks, checked for the places where they are put into a script.

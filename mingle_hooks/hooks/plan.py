@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import FactsError, MingleError, PlaceError, UsageError
-from mingle_hooks.files import RUN_ROOT, close_descriptors_except
+from mingle_hooks.files import ENVIRONMENTS, RUN_ROOT, close_descriptors_except, shipped_names, shipped_text
 from mingle_hooks.hooks import files
 from mingle_hooks.hooks.files import NO_CHAIN, Chain, Entry, Found, Manifest, Site, checksum, read_header, render_hook
 from mingle_hooks.settings import SYSTEM_FILE, load
@@ -235,6 +235,13 @@ class Trial(NamedTuple):
     status: int
     milliseconds: float
     output: tuple[str, ...]  # what the job would get, line by line, or what the hook put into its directory
+
+
+def recorded(kind: str) -> Iterator[tuple[str, str]]:
+    """Yield what was recorded of one kind of hook on real clusters, each with a label."""
+    for file in shipped_names(ENVIRONMENTS):
+        if file.endswith(f".{kind}"):
+            yield file.removesuffix(f".{kind}"), shipped_text(f"{ENVIRONMENTS}/{file}")
 
 
 # What pbs_mom gives a classic prologue and epilogue beside the job and the user, and what a hostile user could be.

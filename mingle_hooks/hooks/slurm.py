@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mingle_hooks.errors import ConflictError, FactsError, UsageError, reason
-from mingle_hooks.files import ENVIRONMENTS, RUN_ROOT, shipped_names, shipped_text
+from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files, plan as plans
 from mingle_hooks.hooks.files import DROP_INS, KEYS, SLURM_DIRECTORY, Chain, Entry, Site, is_glob, render_hook
 from mingle_hooks.hooks.plan import EVIL, Draft, Finding, Hook, Line, Plan, Run, Stub, Target, Where, by_name
@@ -223,20 +223,15 @@ def refuse_removal(where: Where, entries: tuple[Entry, ...]) -> None:
     if not entries:
         return
     if conf is NO_CONF:
-        raise FactsError(
-            "a slurm.conf, or a controller that answers, to check that Slurm no longer runs mingle's files",
-            "neither",
-            "--slurm-conf with a copy of slurm.conf as it is on the controller",
-        )
+        expected = "a slurm.conf, or a controller that answers, to check that Slurm no longer runs mingle's files"
+        raise FactsError(expected, "neither", "--slurm-conf with a copy of slurm.conf as it is on the controller")
     paths = {entry.path: entry for entry in entries}
     again = "then scontrol reconfigure, then this command again"
     for key, value in conf.pairs(KEYS):
         if value in paths:
-            own = paths[value].chain
-            seen, instead = f"{key}={value}", f"{key}={own}" if own else f"no {key} line"
-            raise ConflictError(
-                f"a {conf.path} that does not name the files to remove", seen, f"{instead} instead, {again}"
-            )
+            expected, own = f"a {conf.path} that does not name the files to remove", paths[value].chain
+            instead = f"{key}={own}" if own else f"no {key} line"
+            raise ConflictError(expected, f"{key}={value}", f"{instead} instead, {again}")
         if _would_be_empty(where.root, value, set(paths)):
             expected = f"programs that {key}={value} still matches afterwards (or it drains every node)"
             raise ConflictError(expected, "only mingle's", f"no {key} line in {conf.path}, {again}")
@@ -300,12 +295,9 @@ def _is_run(root: str, conf: SlurmConf, path: str, ours: set[str]) -> bool:
 def hook_runs(name: str) -> Iterator[Run]:
     """Yield how a hook is run: with recorded variables, and with hostile ones."""
     last: dict[str, str] = {}
-    for file in shipped_names(ENVIRONMENTS):
-        label, _, kind = file.rpartition(".")
-        if kind == name:
-            lines = shipped_text(f"{ENVIRONMENTS}/{file}").splitlines()
-            last = dict(line.partition("=")[::2] for line in lines)
-            yield label, (), last
+    for label, text in plans.recorded(name):
+        last = dict(line.partition("=")[::2] for line in text.splitlines())
+        yield label, (), last
     yield "no variables at all", (), {}
     for label, spoilt in _HOSTILE.items():
         yield label, (), last | spoilt
@@ -377,11 +369,9 @@ def _own_program(draft: Draft, conf: SlurmConf, key: str, *ours: str) -> tuple[s
     if setting is not None:
         program = "" if setting == NONE else setting
         if theirs and theirs != program:
-            raise FactsError(
-                f"one {key} of the site's own in {SYSTEM_FILE} and {conf.path}",
-                f"{name} = {setting} and {key}={theirs}",
-                f'{name} = "{theirs}" in [hooks], or another {key} in slurm.conf',
-            )
+            expected = f"one {key} of the site's own in {SYSTEM_FILE} and {conf.path}"
+            remedy = f'{name} = "{theirs}" in [hooks], or another {key} in slurm.conf'
+            raise FactsError(expected, f"{name} = {setting} and {key}={theirs}", remedy)
         return _not_ours(key, program, ours), ""
     if theirs:
         if not re.fullmatch(r"/[A-Za-z0-9_./+@-]+", theirs):
@@ -389,13 +379,11 @@ def _own_program(draft: Draft, conf: SlurmConf, key: str, *ours: str) -> tuple[s
         return _not_ours(key, theirs, ours), f'{name} = "{theirs}"'
     known = [draft.old.entries[path].chain for path in ours if path in draft.old.entries]
     if not known and (conf is NO_CONF or named == ours[0]) and not draft.where.is_preview:
-        raise FactsError(
-            f"the site's own {key}, which mingle's calls at its end",
-            "neither slurm.conf nor a controller"
-            if conf is NO_CONF
-            else f"{key}={named}, and no setting in {SYSTEM_FILE}",
-            f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}, the same on every node',
-        )
+        seen = f"{key}={named}, and no setting in {SYSTEM_FILE}"
+        if conf is NO_CONF:
+            seen = "neither slurm.conf nor a controller"
+        remedy = f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}, the same on every node'
+        raise FactsError(f"the site's own {key}, which mingle's calls at its end", seen, remedy)
     program = "".join(known[:1])
     return program, f'{name} = "{program or NONE}"'
 
@@ -476,12 +464,9 @@ def containers(site: Site, where: Where, conf: SlurmConf) -> tuple[str, str]:
     else:
         shown = "{}.{:02}".format(*version)
         seen = f"Slurm {shown}, whose slurmstepd needs its own libraries there (24.11 and later)"
-    raise FactsError(
-        "a TaskProlog that runs in pyxis' containers",
-        seen,
-        'containers = "hook" in [hooks] (enroot\'s hook sets the variables, no TaskProlog does), or "none", or "mount"'
-        " where every image has what slurmstepd needs",
-    )
+    hook = 'containers = "hook" in [hooks] (enroot\'s hook sets the variables, no TaskProlog does)'
+    remedy = f'{hook}, or "none", or "mount" where every image has what slurmstepd needs'
+    raise FactsError("a TaskProlog that runs in pyxis' containers", seen, remedy)
 
 
 def _has_pyxis(root: str, conf: SlurmConf) -> bool:
@@ -621,10 +606,8 @@ def _flags(conf: SlurmConf) -> Line:
 
 def _notes(site: Site, root: str) -> Iterator[str]:
     if not os.path.exists(files.below_root(root, site.key_file)):
-        yield (
-            f"{site.key_file} is missing, so jobs get no key from the hooks. Create it (mingle key): "
-            "the same on all nodes, owned by root, mode 0400."
-        )
+        how = "Create it (mingle key): the same on all nodes, owned by root, mode 0400."
+        yield f"{site.key_file} is missing, so jobs get no key from the hooks. {how}"
     if not root and site.interfaces and not any(os.path.exists(f"/sys/class/net/{name}") for name in site.interfaces):
         yield f"This node has no {' or '.join(site.interfaces)} (iface): its tasks get no NCCL_SOCKET_IFNAME."
     if site.interfaces == () and site.host_suffix == "":

@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from mingle_hooks.errors import FactsError, UsageError
-from mingle_hooks.files import ENVIRONMENTS, shipped_names, shipped_text
-from mingle_hooks.hooks import files, slurm
+from mingle_hooks.files import shipped_text
+from mingle_hooks.hooks import files, plan as plans, slurm
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import EVIL, TRIAL_S, Draft, Hook, Line, Plan, Target, Trial, Where, by_name
 from mingle_hooks.schedulers.pbs import CONFIGURATION, home, starts_mom
@@ -46,8 +46,11 @@ _PBS_SCRIPTS = ("prologue", "epilogue")
 
 def pbs_trials(place: str) -> Iterator[Trial]:
     """Run the hook for execjob_launch on recorded and on hostile events, with a fake of the module of PBS."""
+    # Not the Python of a virtual environment, which the user of a hook may be unable to reach.
+    argv = [os.path.realpath(sys.executable), "-c", shipped_text(FAKE_PBS), f"{place}/launch", f"{place}/event.json"]
     for label, event in launch_events():
-        argv = launch_argv(place, event)
+        with open(argv[-1], "w", encoding="utf-8") as text:
+            json.dump(event, text)
         started = time.perf_counter()
         done = subprocess.run(argv, env={}, capture_output=True, text=True, timeout=TRIAL_S, check=True)
         taken = (time.perf_counter() - started) * 1000
@@ -56,20 +59,12 @@ def pbs_trials(place: str) -> Iterator[Trial]:
         yield Trial("launch", label, 0 if seen["ended"] == ["accept"] else 1, taken, shown)
 
 
-def launch_argv(place: str, event: Mapping[str, object]) -> list[str]:
-    """Return the command that runs the launch hook in a directory with an event."""
-    with open(f"{place}/event.json", "w", encoding="utf-8") as text:
-        json.dump(event, text)
-    # Not the one of a virtual environment, which the user of a hook may be unable to reach.
-    return [os.path.realpath(sys.executable), "-c", shipped_text(FAKE_PBS), f"{place}/launch", f"{place}/event.json"]
-
-
 def launch_events() -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
     """Yield recorded and hostile events, each with a label."""
     event: dict[str, dict[str, Any]] = {}
-    for file in (file for file in shipped_names(ENVIRONMENTS) if file.endswith(".launch")):
-        event = fake_event(shipped_text(f"{ENVIRONMENTS}/{file}"))
-        yield file.removesuffix(".launch"), dict(event)
+    for label, text in plans.recorded("launch"):
+        event = fake_event(text)
+        yield label, dict(event)
     for label, job, environ in (
         ("a hostile job id", {"id": "../../etc;" + EVIL}, {}),
         ("hostile hosts", {"exec_host2": EVIL}, {}),

@@ -34,14 +34,9 @@ def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
     Raises UsageError, FactsError and PlaceError.
     """
     installed = files.read_manifest(plan.root)
-    found = list(TARGETS[plan.scheduler].findings(plan, where))
-    # The scheduler's part knows more of the site's own programs.
-    known = {finding.where for finding in found} & {entry.chain for entry in installed.of(plan.scheduler)}
-    found[:0] = [
-        finding
-        for finding in plans.check_health(plan.root, installed, plan.scheduler, site.key_file)
-        if finding.where not in known
-    ]
+    found = list(plans.check_health(plan.root, installed, plan.scheduler, site.key_file))
+    known = {finding.where for finding in found}
+    found += [each for each in TARGETS[plan.scheduler].findings(plan, where) if each.where not in known]
     found += (*suffix_findings(site, where, [file.entry for file in plan.files]), *_plan(plan, installed))
     if os.path.lexists(files.inside_root(plan.root, KILL_SWITCH)):
         found.append(Finding(KILL_SWITCH, "is there, so the hooks do nothing", f"rm {KILL_SWITCH}", note=True))
@@ -75,18 +70,14 @@ def _plan(plan: Plan, installed: Manifest) -> Iterator[Finding]:
             what = "is missing" if now is None else "is not in the manifest"
             yield Finding(file.entry.path, what, again, note=bool(entries) and versions != {__version__})
         elif now is not None and checksum(now.data) == entry.sha256 != file.entry.sha256:
-            yield Finding(file.entry.path, _older(file), again, note=True)
+            what = "is as installed, but these settings give another one"
+            if (version := _version(file)) not in {"", __version__}:
+                what = f"is as installed by mingle-hooks {version}, but {__version__} gives another one"
+            yield Finding(file.entry.path, what, again, note=True)
     for entry in entries:
         if entry.path not in plan.manifest.entries:
-            what = "is no longer needed"
-            yield Finding(entry.path, what, f"mingle hooks uninstall {plan.scheduler}, then {again}", note=True)
-
-
-def _older(file: File) -> str:
-    version = _version(file)
-    if version in {"", __version__}:
-        return "is as installed, but these settings give another one"
-    return f"is as installed by mingle-hooks {version}, but {__version__} gives another one"
+            remedy = f"mingle hooks uninstall {plan.scheduler}, then {again}"
+            yield Finding(entry.path, "is no longer needed", remedy, note=True)
 
 
 def _version(file: File) -> str:
@@ -146,9 +137,8 @@ def preview_job(site: Site, host: str, root: str = "") -> tuple[str, ...]:
         "SLURM_JOB_PARTITION": "".join(site.partitions[:1]),
     }  # fmt: skip
     text = render_hook(hook("slurm", "taskprolog"), site, kill_switch=files.inside_root(root, KILL_SWITCH))
-    done = subprocess.run(
-        ["/bin/sh", "-c", text], env=environ, capture_output=True, text=True, timeout=_COMMAND_S, check=True
-    )
+    argv = ["/bin/sh", "-c", text]
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=_COMMAND_S, check=True)
     return tuple(done.stdout.splitlines())
 
 
@@ -171,10 +161,9 @@ def _daemon_version(row: Target) -> str:
     """Return the version that a scheduler's daemon prints; empty if it is not on this host."""
     if not (path := plans.program_path(row.program)):
         return ""
+    argv = [path, row.version_option]
     try:
-        done = subprocess.run(
-            [path, row.version_option], capture_output=True, text=True, timeout=_COMMAND_S, check=False
-        )
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as wrong:
         return f"{path} does not answer ({type(wrong).__name__})"
     return (done.stdout or done.stderr).strip().partition("\n")[0][:80] or path
@@ -185,10 +174,8 @@ def _daemon_version(row: Target) -> str:
 
 def installed_json(plan: Plan, *, changes: bool, bad: Iterable[Finding]) -> str:
     """Return what installing changed, or would change, and what is left to do."""
-    rows = [
-        {"path": file.entry.path, "action": file.what, "kept": file.entry.kept, "calls": file.entry.chain}
-        for file in plan.files
-    ]
+    entries = [(file.what, file.entry) for file in plan.files]
+    rows = [{"path": its.path, "action": what, "kept": its.kept, "calls": its.chain} for what, its in entries]
     lines = [line._asdict() for line in plan.lines]
     tree = {"changed": changes, "scheduler": plan.scheduler, "files": rows, "lines_for": plan.where, "lines": lines}
     return json.dumps({**tree, "notes": plan.notes, "bad": _rows(bad)}, indent=1)
@@ -372,11 +359,9 @@ def compare_reports(text: str, nodes: Iterable[str]) -> tuple[Finding, ...]:
     """
     reports, answers = _read(text)
     if not reports:
-        raise UsageError(
-            "reports of nodes, as lines such as node1: {...}",
-            "none" if not answers else f"{min(answers)}: {answers[min(answers)][:_MOST_SHOWN]}",
-            "clush -a mingle hooks report slurm | mingle hooks rollout --check",
-        )
+        seen = f"{min(answers)}: {answers[min(answers)][:_MOST_SHOWN]}" if answers else "none"
+        remedy = "clush -a mingle hooks report slurm | mingle hooks rollout --check"
+        raise UsageError("reports of nodes, as lines such as node1: {...}", seen, remedy)
     short = {name.partition(".")[0] for name in reports}
     found: dict[tuple[str, str], list[str]] = {}
     for node in sorted({*nodes, *answers}):
@@ -385,9 +370,8 @@ def compare_reports(text: str, nodes: Iterable[str]) -> tuple[Finding, ...]:
             found.setdefault((f"no report{why}", _INSTALL), []).append(node)
     for node, what, remedy in (*_different(reports), *_wrong(reports)):
         found.setdefault((what, remedy), []).append(node)
-    return tuple(
-        Finding(fold(affected), printable(what), printable(remedy)) for (what, remedy), affected in found.items()
-    )
+    rows = found.items()
+    return tuple(Finding(fold(affected), printable(what), printable(remedy)) for (what, remedy), affected in rows)
 
 
 def _read(text: str) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
