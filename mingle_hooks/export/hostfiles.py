@@ -123,7 +123,13 @@ def write_etc_hosts(world: str, lines: str, path: str = PATH) -> bool:
     with _locked(path) as place:
         before = _read(place)
         after = _with(_without(before, world), world, lines)
-        _put(place, before, after)
+        if before != after:
+            try:
+                _replace(place, after)
+            except OSError as wrong:
+                if wrong.errno not in (errno.EBUSY, errno.EROFS, errno.EXDEV):
+                    raise
+                _edit(place, before, after)
     return before != after
 
 
@@ -182,17 +188,6 @@ def _read(place: str) -> bytes:
         seen = f"{place}, which is larger"
         raise PlaceError(f"a file of at most {_MOST_BYTES} bytes", seen, "removing what does not belong there")
     return text
-
-
-def _put(place: str, before: bytes, after: bytes) -> None:
-    if before == after:
-        return
-    try:
-        _replace(place, after)
-    except OSError as wrong:
-        if wrong.errno not in (errno.EBUSY, errno.EROFS, errno.EXDEV):
-            raise
-        _edit(place, before, after)
 
 
 def _replace(place: str, after: bytes) -> None:

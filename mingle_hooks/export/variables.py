@@ -256,20 +256,16 @@ def _replaced(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 # and its `eval` succeeds only if there is a world.
 
 
-def _only_status(code: int, unset: Sequence[str], *, ends: bool) -> str:
-    """Return no text, for formats that programs read: they have the exit status."""
-    return ""
-
-
 class Shell(NamedTuple):
     """How a language exports and fails; other shells than sh have their `programs`, and the `line` to eval.
 
-    `failure` takes the exit code, the names to unset, and whether it ends a shell that is not interactive.
-    Such a shell ignores errors in text for sh, and would go on and train alone: see check_reader().
+    `failure` takes the exit code, the names to unset, and whether it ends a shell that is not interactive. Formats that
+    programs read have none: they have the exit status. Another shell ignores errors in text for sh, and
+    would go on and train alone: see check_reader().
     """
 
     success: Callable[[Mapping[str, str], Sequence[str]], str]
-    failure: Callable[..., str] = _only_status
+    failure: Callable[..., str] = lambda *_, **_ends: ""
     programs: tuple[str, ...] = ()
     line: str = ""
 

@@ -6,9 +6,11 @@ import errno
 import ipaddress
 import itertools
 import os
+import pwd
 import socket
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address
 from typing import Literal, NamedTuple
@@ -357,7 +359,6 @@ def _carrier(host: str) -> str | None:
 # linux/route.h: a usable route, and one that rejects.
 _ROUTE_UP, _REJECT = 0x1, 0x200
 _NOWHERE, _NOWHERE6 = "00000000", "0" * 32
-_IPV4_COLUMNS, _IPV6_COLUMNS = 11, 10
 
 
 def default_interface(root: str = "/") -> str | None:
@@ -371,16 +372,15 @@ def default_interface(root: str = "/") -> str | None:
 
 def _ipv4(path: str) -> Iterator[tuple[str, int, int]]:
     """Yield interface, flags and metric of each default route; of equal ones the kernel lists its choice first."""
-    for fields in _rows(path):  # Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
-        if len(fields) == _IPV4_COLUMNS and fields[1] == fields[7] == _NOWHERE:
-            yield fields[0], int(fields[3], 16), int(fields[6])
+    for name, destination, _, flags, _, _, metric, mask, *_ in _rows(path):
+        if destination == mask == _NOWHERE:
+            yield name, int(flags, 16), int(metric)
 
 
 def _ipv6(path: str) -> Iterator[tuple[str, int, int]]:
-    # destination, its length, source, its length, gateway, metric, 2 counts, flags, name
-    for fields in _rows(path):
-        if len(fields) == _IPV6_COLUMNS and fields[:2] == [_NOWHERE6, "00"]:
-            yield fields[9], int(fields[8], 16), int(fields[5], 16)
+    for destination, length, _, _, _, metric, _, _, flags, name in _rows(path):
+        if destination == _NOWHERE6 and length == "00":
+            yield name, int(flags, 16), int(metric, 16)
 
 
 def _rows(path: str) -> Iterator[list[str]]:
@@ -475,21 +475,12 @@ def is_nccl_interface(text: str, name: str) -> bool:
     return is_listed != is_others
 
 
-def _nccl_files(environ: Mapping[str, str], root: str) -> Iterator[str]:
-    if own := environ.get("NCCL_CONF_FILE"):
-        yield own
-    elif home := _account_home():
-        yield f"{home}/.nccl.conf"
-    yield os.path.join(root, _NCCL_CONF)
-
-
-def _account_home() -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:  # a container's user without an account
-        return ""
+def _nccl_files(environ: Mapping[str, str], root: str) -> list[str]:
+    own = environ.get("NCCL_CONF_FILE")
+    if not own:
+        with suppress(KeyError):  # a container's user without an account
+            own = f"{pwd.getpwuid(os.getuid()).pw_dir}/.nccl.conf"
+    return [*([own] if own else []), os.path.join(root, _NCCL_CONF)]
 
 
 def _nccl_lines(path: str) -> Iterator[tuple[str, str]]:

@@ -282,7 +282,6 @@ TWO = [LOOPBACK, *(carrier(f"eth{n}", f"10.{n}.0.7/24", f"fd0{n}::7/64", speed=1
         ("", route6("lo", flags=0x200203) + route6("eth1"), "eth1"),
         ("", route6("eth1", to="fd01::/64"), "eth0"),
         (route("eth0"), route6("eth1"), "eth0"),
-        ("eth1 half a line\n", "neither is this\n", "eth0"),
     ],
 )
 def test_of_one_speed_the_default_routes_interface_is_first(ipv4: str, ipv6: str, wanted: str, tmp_path: Path) -> None:
