@@ -102,7 +102,13 @@ def test_silences() -> None:
     """A runner of an earlier version says nothing of processes."""
     assert parse(Welcome, {"number": 1, "port": 2, "silence": 1500}).silence == Silence(1.5, 600.0)
     assert [Silence(seconds).quiet_s for seconds in (15.0, 5.0)] == [3.0, 2.5]
-    assert [Silence(seconds).probe_s for seconds in (15.0, 9.0, 0.5)] == [5, 3, 1]
+    assert [Silence(seconds).probe_s for seconds in (60.0, 15.0, 9.0, 6.5, 0.5)] == [5, 5, 3, 2, 1]
+    for silent_s, unacknowledged_s, is_over in (
+        (14.9, 15.0, False),
+        (15.0, 15.0, True),
+        *((15.0, 11.0, False), (599.9, 5.0, False), (600.0, 5.0, True)),  # a host that acknowledges has longer
+    ):
+        assert Silence().is_over(silent_s, unacknowledged_s) == is_over
     assert [messages.heartbeat_interval_s(seconds) for seconds in (15.0, 4.0, 2.0)] == [1.0, 1.0, 0.5]
 
 

@@ -1,4 +1,4 @@
-"""The runner: what one member of an attempt gets, who is connected and alive, and how often a job is queued again."""
+"""The runner: what a member of an attempt gets, which agents are alive, and how often a job is queued again."""
 
 import math
 import os
@@ -17,7 +17,6 @@ from typing import Any, cast
 
 import pytest
 from cluster.waiting import until
-from support.gathering import no_descriptor_left
 
 from mingle_hooks.errors import MissingError
 from mingle_hooks.files import own_program_argv
@@ -180,18 +179,12 @@ def scenes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
         yield make
 
 
-def test_each_attempt_is_a_step_of_its_own() -> None:
-    facts = [runner.member_facts(request(), Begin(0, n, 0, ("a", "b"), (1, 1)), "5ec4e7") for n in range(2)]
-    assert facts[0]["step"] != facts[1]["step"]
-    assert {**facts[0], "step": ""} == {**facts[1], "step": ""}
-
-
 def test_a_member_gets_the_facts_of_a_job() -> None:
     of_host = runner.member_facts(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), "5ec4e7")
     facts = placed(JobFacts(scheduler="none"), {"MINGLE_RUN": dumps(of_host)})
     assert (facts.job_id, facts.node_rank, facts.hosts, facts.nodes) == ("5ec4e7", 1, ("a", "c"), 2)
-    of_task = runner.member_facts(request(slots=2, job_id="7"), Begin(5, 0, 1, ("a", "c"), (2, 2)), "5ec4e7")
-    assert "job_id" not in of_task
+    of_task = runner.member_facts(request(slots=2, job_id="7"), Begin(5, 1, 1, ("a", "c"), (2, 2)), "5ec4e7")
+    assert ("job_id" in of_task, of_host["step"], of_task["step"]) == (False, "run.5ec4e7.0", "run.5ec4e7.1")
     assert [of_task[name] for name in ("task_rank", "task_count", "local_rank", "local_count")] == [3, 4, 1, 2]
 
 
@@ -220,57 +213,39 @@ def test_a_new_job_in_place_of_the_same_one_counts_as_that(tmp_path: Path, sched
     assert [Requeues(job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on() for job in jobs] == [True] * 3 + [may]
 
 
-@pytest.mark.parametrize(
-    ("status", "had_world", "is_cut_short", "counted", "line", "expected"),
-    [
-        (0, True, False, "", "echo again", (0, "")),
-        (7, True, False, "", "echo again", (7, "")),
-        (75, True, False, "", "echo again", (75, "again\n")),
-        (75, True, False, "", "exit 99", (99, "")),  # Grid Engine queues again what exits with 99
-        (0, True, True, "", "echo again", (75, "again\n")),
-        (75, False, False, "..", "echo again", (75, "again\n")),
-        (75, True, False, "...", "echo again", (75, "again\n")),
-        (75, False, False, "...", "echo again", "4 times in a row"),
-    ],
-)
 def test_the_line_of_again_runs_where_trying_again_makes_sense(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    status: int,
-    *,
-    had_world: bool,
-    is_cut_short: bool,
-    counted: str,
-    line: str,
-    expected: tuple[int, str] | str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """It also runs while more files are open than the user may have: those of --log-dir."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    of_job = request()._replace(options=Options(again=line))
-    for _ in counted:
-        Requeues(of_job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on()
-    machine = SimpleNamespace(had_world=had_world, stopping=SimpleNamespace(is_cut_short=is_cut_short))
-    ended: Any = SimpleNamespace(status=status, machine=machine)
-    if isinstance(expected, tuple):
-        assert (runner.run_again(of_job, ended), capfd.readouterr().out) == expected
-    else:
-        with pytest.raises(MissingError, match=expected):
-            runner.run_again(of_job, ended)
-    if had_world or isinstance(expected, str):  # it counts anew
-        assert Requeues(of_job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on()
-
-
-def test_the_line_of_again_runs_with_more_open_files_than_the_user_may_have() -> None:
-    """Files of --log-dir may still be open."""
-    own = resource.getrlimit(resource.RLIMIT_NOFILE)
-    of_job = request()._replace(options=Options(again="exit 99"))
-    ended: Any = SimpleNamespace(status=75, machine=SimpleNamespace(had_world=True))
+    for status, had_world, is_cut_short, counted, line, expected in (
+        (0, True, False, 0, "echo again", (0, "")),
+        (7, True, False, 0, "echo again", (7, "")),
+        (75, True, False, 0, "echo again", (75, "again\n")),
+        (75, True, False, 0, "exit 99", (99, "")),  # Grid Engine queues again what exits with 99
+        (0, True, True, 0, "echo again", (75, "again\n")),
+        (75, False, False, 2, "echo again", (75, "again\n")),
+        (75, True, False, 3, "echo again", (75, "again\n")),
+        (75, False, False, 3, "echo again", "4 times in a row"),
+    ):
+        requeues = Requeues(of_job := request()._replace(options=Options(again=line)), os.environ)
+        requeues.reset()
+        assert [requeues.may_go_on() for _ in range(counted)] == [True] * counted
+        machine = SimpleNamespace(had_world=had_world, stopping=SimpleNamespace(is_cut_short=is_cut_short))
+        ended: Any = SimpleNamespace(status=status, machine=machine)
+        if isinstance(expected, tuple):
+            assert (runner.run_again(of_job, ended), capfd.readouterr().out) == expected
+        else:
+            with pytest.raises(MissingError, match=expected):
+                runner.run_again(of_job, ended)
+        assert requeues.may_go_on() is (counted != 2)  # else it counts anew
+    own, ended = resource.getrlimit(resource.RLIMIT_NOFILE), SimpleNamespace(status=75, machine=machine)
     with ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, own)
         for _ in range(80):
             stack.enter_context(open(os.devnull, "rb"))
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, own[1]))
-        assert runner.run_again(of_job, ended) == 99
+        assert runner.run_again(of_job, ended) == 75
 
 
 def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) -> None:
@@ -377,36 +352,6 @@ def test_what_stops_a_run_reaches_all_agents_once(
     assert scene.end() == (status, [status, status])
 
 
-@pytest.mark.parametrize(
-    ("ends", "left_s", "status"),
-    [
-        ((signal.SIGUSR1,), math.inf, 99),  # it may be a warning
-        ((signal.SIGUSR1,), 600.0, 99),
-        ((signal.SIGUSR1, signal.SIGTERM), 600.0, 99),
-        # What a person ends is over, and USR1 long before the end is no warning.
-        ((signal.SIGUSR1,), 86400.0, 0),
-        ((signal.SIGUSR1, signal.SIGTERM), 86400.0, 143),
-        ((signal.SIGUSR1, "kill"), math.inf, 143),
-        ((signal.SIGUSR1, signal.SIGINT), math.inf, 130),
-        ((signal.SIGTERM, signal.SIGUSR1), math.inf, 143),
-    ],
-)
-def test_what_is_ended_after_a_warning_is_queued_again_unless_a_person_ended_it(
-    scenes: Callable[..., Scene], ends: tuple[int | str, ...], left_s: float, status: int
-) -> None:
-    scene = scenes(Options(again="exit 99"))
-    scene.runner.machine.stopping.end_at = scene.now + left_s
-    for end in ends:
-        if isinstance(end, int):
-            scene.signal(end)
-        else:
-            scene.runner._kill(False)  # noqa: FBT003 - a callback
-        scene.passes(0.5)
-    scene.ended("ab")
-    assert scene.end() is not None
-    assert runner.run_again(scene.runner._request, scene.runner) == status
-
-
 @pytest.mark.parametrize(("after_s", "status"), [(0.5, 143), (1.5, 75)])
 def test_the_scheduler_tells_the_jobs_end_a_second_after_the_start(
     scenes: Callable[..., Scene], after_s: float, status: int
@@ -506,6 +451,20 @@ def test_the_stacks_of_all_ranks_are_shown_and_kept_and_all_end(scenes: Callable
     assert logs == [[said, *of_a], [said, *of_b]]
 
 
+def test_a_full_disk_below_the_logs_is_reported_once(scenes: Callable[..., Scene], tmp_path: Path) -> None:
+    for name in ("events.jsonl", "rank0-a.log", "rank1-b.log"):
+        (tmp_path / name).symlink_to("/dev/full")
+    scene = scenes(Options(log_dir=str(tmp_path)))
+    scene.send("a", b"line\n")
+    scene.ended("ab")
+    scene.passes(0.5)
+    scene.until(lambda: not scene.runner._output.files.waiting_bytes)
+    assert scene.end() == (0, [0, 0])
+    said = scene.written()
+    full = f"mingle run: no more logs are written below {tmp_path}: No space left on device"
+    assert (said.count(full), "a: line" in said) == (1, True)
+
+
 @pytest.mark.parametrize(("is_here", "least_s"), [(True, 6.0), (False, 3.0)])
 def test_starters_that_do_not_end_are_ended(scenes: Callable[..., Scene], least_s: float, *, is_here: bool) -> None:
     """Those of agents that are here get more time."""
@@ -549,7 +508,7 @@ class Hubbed:
         self.loop = Loop(clock=lambda: self.now)
         self.sockets = Sockets(is_local=True)
         self.events: list[Event] = []
-        self.numbers: list[int] = []  # that WELCOME gave
+        self.welcomes: list[dict[str, Any]] = []
         self.links: list[Link] = []
         places = [Place(host, 0) for host in hosts]
         self.its = Hub(self.loop, self.sockets, SECRET, places, silence, "a")
@@ -586,7 +545,7 @@ class Hubbed:
     def join(self, host: str = "a", *, output: bool = False) -> Link:
         """Connect, and say who this is."""
         link = self.link()
-        link.on_message = lambda kind, body: self.numbers.append(body["number"]) if kind == WELCOME else None
+        link.on_message = lambda kind, body: self.welcomes.append(body) if kind == WELCOME else None
         self.turn()
         link.send_record(Join(host, 0, 1, is_output=output))
         self.turn()
@@ -630,6 +589,7 @@ def hub(hubs: Callable[..., Hubbed]) -> Hubbed:
 
 def test_an_agent_is_here_with_both_connections_and_lost_once_it_is_silent(hub: Hubbed) -> None:
     hub.join()
+    assert hub.welcomes == [{"number": 0, "port": hub.sockets.port, "silence": 15000, "pause": 15000}]
     assert hub.events == []
     hub.join(output=True)
     assert hub.kinds() == [Joined]
@@ -697,15 +657,6 @@ def test_what_is_dropped_when_another_is_lost_is_no_more_looked_at(hubs: Callabl
     assert hub.kinds().count(Lost) == 1
 
 
-@pytest.mark.parametrize(
-    ("silent_s", "unacknowledged_s", "is_over"),
-    [(14.9, 15.0, False), (15.0, 15.0, True), (15.0, 11.0, False), (599.9, 5.0, False), (600.0, 5.0, True)],
-)
-def test_a_host_that_acknowledges_has_longer(silent_s: float, unacknowledged_s: float, *, is_over: bool) -> None:
-    assert Silence().is_over(silent_s, unacknowledged_s) == is_over
-    assert [Silence(host_s=seconds).probe_s for seconds in (1.0, 6.5, 60.0)] == [1, 2, 5]
-
-
 def test_a_silence_is_over_in_its_time_and_not_at_the_next_look(hub: Hubbed) -> None:
     _, output = hub.agent()
     hub.now += 0.5
@@ -729,7 +680,7 @@ def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_no_earlier_one
         sock.connect(("127.0.0.1", hub.sockets.port))
 
         def beat(agent: int, sequence: int) -> None:
-            heartbeat = messages.Heartbeat(hub.numbers[agent], sequence)
+            heartbeat = messages.Heartbeat(hub.welcomes[agent]["number"], sequence)
             sock.send(messages.pack_heartbeat(SECRET, AGENT, heartbeat))
             hub.turn()
 
@@ -813,16 +764,6 @@ def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(hub: Hubbe
     assert 0 in hub.its.here
 
 
-def test_welcome_has_the_number_and_the_port_for_heartbeats(hub: Hubbed) -> None:
-    link = hub.link()
-    said: list[tuple[int, dict[str, object]]] = []
-    link.on_message = lambda kind, body: said.append((kind, body))
-    hub.turn()
-    link.send_record(Join("a", 0, 1, is_output=False))
-    hub.turn()
-    assert said == [(WELCOME, {"number": 0, "port": hub.sockets.port, "silence": 15000, "pause": 15000})]
-
-
 def test_idle_callers_leave_descriptors_to_agents_starters_and_logs(hubs: Callable[..., Hubbed]) -> None:
     """Beside a few they get those of agents that are not here, whose calls would else push each other out."""
     count = 300
@@ -842,18 +783,6 @@ def test_idle_callers_leave_descriptors_to_agents_starters_and_logs(hubs: Callab
         assert held() <= messages.MOST_STRANGERS + 4  # both sides of two connections
     hub.turn()
     assert held() == 4 - count
-
-
-def test_agents_wait_while_the_runner_is_out_of_descriptors(hub: Hubbed) -> None:
-    link = hub.link()
-    with no_descriptor_left(256):
-        hub.turn()
-        assert not {listener.fileno() for listener in hub.sockets.listeners} & {*hub.loop.poller.watched}
-    hub.passes(1)
-    hub.turn()
-    link.send_record(Join("a", 0, 1, is_output=False))
-    hub.turn()
-    assert [*hub.its.here] == [0]
 
 
 def test_output_is_read_once_it_is_wanted_also_of_an_agent_that_joins_meanwhile(hub: Hubbed) -> None:

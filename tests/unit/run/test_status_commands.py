@@ -2,8 +2,6 @@
 
 import json
 import os
-import pty
-import select
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forked
 from places import MINGLE, Places
 from served import KEY, OTHER_KEY, Served, status_of
-from support.executables import executable
 
-from mingle_hooks.run.status import Listener, RunnerProcess, RunStatus, kill_secret, kill_tag, write_status
+from mingle_hooks.run.status import RunnerProcess, write_status
 
 # Says that it is there; then waits, whoever tells it to end.
 STUBBORN = "trap '' TERM INT; echo here; while :; do sleep 60 & wait; done"
@@ -25,9 +23,9 @@ PATIENT = "echo here; exec sleep 600"
 class User(Places):
     """A user with a home of its own."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, forked: Forked) -> None:
         super().__init__(home)
-        self.home = home
+        self.home, self._forked = home, forked
         self.runs = home / ".local" / "state" / "mingle" / "runs"
         self.environ |= {"MINGLE_KEY": KEY.decode()}
         self.environ.pop("XDG_STATE_HOME", None)
@@ -37,7 +35,7 @@ class User(Places):
         environ = self.environ | ({"MINGLE_KEY": key.decode()} if key else {})
         if key is None:
             environ.pop("MINGLE_KEY", None)
-        return subprocess.run([MINGLE, *words], capture_output=True, text=True, check=False, env=environ)
+        return self._forked.run(*words, env=environ, cwd=self.home)
 
     def run(self, script: str, *options: str) -> subprocess.Popen[str]:
         """Begin a run on this host, and wait until COMMAND is there."""
@@ -46,46 +44,27 @@ class User(Places):
         assert child.stdout.readline() == "here\n"
         return child
 
-    def watch(self, stdout: int) -> subprocess.Popen[Any]:
-        """Watch the runs."""
-        self._runs.append(subprocess.Popen([MINGLE, "ls", "--watch"], env=self.environ, stdout=stdout))
-        return self._runs[-1]
-
     def listed(self, *options: str) -> list[dict[str, Any]]:
         """Return the runs that there are."""
         found: list[dict[str, Any]] = json.loads(self.mingle("ls", "--json", *options).stdout)
         return found
 
-    def silent(self, **its: object) -> RunStatus:
-        """Write down a run that nothing was heard of for a minute, on another host."""
-        run = status_of("4712", "44556677")._replace(process=RunnerProcess("elsewhere", 1, 1), **its)
-        write_status(str(self.runs), run)
-        os.utime(self.runs / f"{run.run}.json", (time.time() - 60,) * 2)
-        return run
-
-    def write_key(self) -> None:
-        """Put the key into the home, in place of the environment."""
-        del self.environ["MINGLE_KEY"]
-        file = self.home / ".config" / "mingle" / "key"
-        file.parent.mkdir(parents=True)
-        file.write_bytes(KEY)
-        file.chmod(0o600)
-
 
 @pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
+def user(tmp_path: Path, forked: Forked) -> Iterator[User]:
     """Return a user who has begun nothing yet."""
-    made = User(tmp_path)
+    made = User(tmp_path, forked)
     yield made
     made.close()
 
 
 @pytest.fixture
 def two(user: User) -> Iterator[Served]:
-    """Serve a run of the user's, beside another that is silent."""
+    """Serve a run of the user's, beside another, of another host, that is silent for a minute."""
     serving = Served(user.runs)
     serving.run()
-    user.silent()
+    write_status(str(user.runs), status_of("4712", "44556677")._replace(process=RunnerProcess("elsewhere", 1, 1)))
+    os.utime(user.runs / "44556677.json", (time.time() - 60,) * 2)
     with serving:
         yield serving
     serving.close()
@@ -108,23 +87,10 @@ def test_ls_shows_each_run_on_a_line(user: User, two: Served) -> None:
         f"4712  silent   1/2    1        {began}  node1  torchrun train.py",
     ]
     assert "\n4700  ended (7)  " in user.mingle("ls", "--all").stdout
-    assert user.listed()[0] == {
-        "id": "4711",
-        "run": "00112233aabbccdd",
-        "state": "running",
-        "here": 1,
-        "wanted": 2,
-        "attempt": 1,
-        "restarts": 3,
-        "began": run.began,
-        "since": run.began,
-        "host": "node1",
-        "pid": os.getpid(),
-        "command": "torchrun train.py",
-        "scheduler": "local",
-        "job": None,
-        "status": None,
-    }
+    world = {"here": 1, "wanted": 2, "attempt": 1, "restarts": 3, "began": run.began, "since": run.began}
+    what = {"host": "node1", "pid": os.getpid(), "command": "torchrun train.py", "scheduler": "local", "job": None}
+    state = {"id": "4711", "run": "00112233aabbccdd", "state": "running", "status": None}
+    assert user.listed()[0] == world | what | state
 
 
 def test_show_tells_who_is_in_who_is_missing_and_the_last_failure(user: User, two: Served) -> None:
@@ -156,96 +122,28 @@ def test_show_tells_who_is_in_who_is_missing_and_the_last_failure(user: User, tw
     assert whole["failure"]["cause"]["tail"].endswith("bell \x07\n")
 
 
-def test_show_follows_a_run_until_its_end_and_shows_it_afterwards(user: User, two: Served) -> None:
-    following = subprocess.Popen([MINGLE, "show", "--watch", "4711"], env=user.environ, stdout=subprocess.PIPE)
-    assert following.stdout is not None
-    until(following.stdout.fileno(), b"state    running")
-    two.end(two.runs[0], 7)
-    assert b"state    ended (7) since" in following.communicate()[0]
-    assert "state    ended (7) since" in user.mingle("show", "4711").stdout
-
-
-def test_kill_waits_for_the_end_and_says_with_which_status(user: User, two: Served) -> None:
-    """Again, it says the same."""
+def test_kill_ends_a_run_for_holders_of_its_key_alone_and_says_with_which_status(user: User, two: Served) -> None:
+    """The key may be in a file; a second call says the same."""
+    refused = user.mingle("kill", "--now", "00112233aabbccdd", key=OTHER_KEY)
+    assert (refused.stdout, refused.returncode, two.kills) == ("", 77, [])
+    assert "expected a key that run 4711 takes `mingle kill` with; saw none of them; try --key-file" in refused.stderr
+    file = user.home / "key"
+    file.write_bytes(KEY)
+    file.chmod(0o600)
+    assert user.mingle("kill", "--timeout", "1", "--key-file", str(file), "4711", key=None).returncode == 69
     for _ in range(2):
         done = user.mingle("kill", "--now", "4711")
         assert (done.returncode, done.stdout, done.stderr) == (0, "run 4711 has ended with status 130\n", "")
-    assert two.kills == [("00112233aabbccdd", True)]
-
-
-def test_kill_cancels_the_job_of_a_run_that_does_not_answer(user: User, two: Served) -> None:
-    """Without a job it says which host to try."""
-    alone = user.mingle("kill", "4712")
-    assert (alone.returncode, alone.stdout) == (69, "")
-    assert "expected an answer from run 4712 (process 1 on node1)" in alone.stderr
-    nobody = Listener(kill_tag(kill_secret(KEY, "44556677")), 1)
-    run = user.silent(scheduler="slurm", job="31", listeners=(nobody,))
-    write_status(str(user.home), run._replace(state="ended", status=143))
-    ends = f"mv {user.home}/{run.run}.json {user.runs}"
-    executable(user.home / "bin" / "scancel", f'#!/bin/sh\necho "cancel $*" >&2\n{ends}\n')
-    done = user.mingle("kill", run.run)
-    assert done.stderr == "mingle: run 4712 does not answer; running scancel 31\ncancel 31\n"
-    assert (done.returncode, done.stdout) == (0, "run 4712 has ended with status 143\n")
-    assert two.kills == []
-
-
-@pytest.mark.parametrize(("option", "status", "sent"), [((), 143, "SIGTERM"), (("--now",), 130, "SIGINT twice")])
-def test_a_run_of_this_host_ends_without_a_key(user: User, option: tuple[str, ...], status: int, sent: str) -> None:
-    del user.environ["MINGLE_KEY"]
-    child = user.run(PATIENT, "--id", "mine")
-    done = user.mingle("kill", *option, "mine", key=None)
-    assert done.stderr == f"mingle: run mine does not answer; sending {sent} to process {child.pid}\n"
-    assert (done.returncode, done.stdout) == (0, f"run mine has ended with status {status}\n")
-    assert child.wait() == status
-
-
-def test_with_another_key_nothing_dies(user: User, two: Served) -> None:
-    done = user.mingle("kill", "--now", "00112233aabbccdd", key=OTHER_KEY)
-    assert (done.stdout, done.returncode) == ("", 77)
-    assert "expected a key that run 4711 takes `mingle kill` with; saw none of them; try --key-file" in done.stderr
-    assert two.kills == []
-
-
-def test_the_key_may_be_the_one_in_the_home_or_in_a_file(user: User, two: Served) -> None:
-    user.write_key()
-    assert user.mingle("kill", "--timeout", "1", "4711", key=None).returncode == 69
-    file = (user.home / ".config" / "mingle" / "key").rename(user.home / "key")
-    assert user.mingle("kill", "--now", "--key-file", str(file), "4711", key=None).returncode == 0
     assert [now for _, now in two.kills] == [False, True]
 
 
-def test_with_no_runs_there_is_nothing_to_show(user: User) -> None:
-    done = user.mingle("ls")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "mingle: no runs\n")
-    assert user.listed() == []
-    assert "mingle ls" in user.mingle("show", "a").stderr
-
-
-def until(descriptor: int, text: bytes) -> bytes:
-    """Read until a text has come."""
-    found = b""
-    while text not in found:
-        assert select.select([descriptor], [], [], 60)[0], found
-        found += os.read(descriptor, 4096)
-    return found
-
-
-def test_watch_draws_on_a_terminal_and_prints_changes_elsewhere(user: User, two: Served) -> None:
-    ours, theirs = pty.openpty()
-    user.watch(theirs)
-    lines = user.watch(subprocess.PIPE)
-    os.close(theirs)
-    assert lines.stdout is not None
-    first = until(ours, b"silent")
-    assert first.startswith(b"\x1b[H\x1b[2JID")
-    assert b"running" in until(lines.stdout.fileno(), b"silent")
-    two.end(two.runs[0], 0)
-    change = until(lines.stdout.fileno(), b"torchrun")
-    assert change.split()[:3] == [b"4711", b"ended", b"(0)"]
-    later = until(ours, b"\x1b[2J")
-    later += until(ours, b"torchrun")
-    assert b"running" not in later.partition(b"\x1b[2J")[2]
-    os.close(ours)
+def test_a_run_of_this_host_ends_without_a_key(user: User) -> None:
+    del user.environ["MINGLE_KEY"]
+    child = user.run(PATIENT, "--id", "mine")
+    done = user.mingle("kill", "mine", key=None)
+    assert done.stderr == f"mingle: run mine does not answer; sending SIGTERM to process {child.pid}\n"
+    assert (done.returncode, done.stdout) == (0, "run mine has ended with status 143\n")
+    assert child.wait() == 143
 
 
 def test_a_runner_that_is_killed_has_a_state_of_its_own(user: User) -> None:
@@ -256,22 +154,8 @@ def test_a_runner_that_is_killed_has_a_state_of_its_own(user: User) -> None:
     assert user.listed() == []
     assert user.listed("--all")[0]["state"] == "killed"
     killed = user.mingle("kill", row["id"])
-    assert (killed.returncode, killed.stdout) == (
-        0,
-        f"run {row['id']} has ended: its process on {row['host']} was killed\n",
-    )
-
-
-def test_a_run_that_still_gathers_is_shown_and_ended(user: User) -> None:
-    (user.home / "bin" / "ssh").write_text("#!/bin/sh\nexec sleep 600\n")
-    child = user.start("true", hosts="a,b")
-    while not user.listed():
-        assert child.poll() is None
-    (row,) = user.listed()
-    assert (row["state"], row["here"], row["wanted"], row["attempt"]) == ("gathering", 0, 2, None)
-    assert json.loads(user.mingle("show", "--json", row["id"]).stdout)["missing"] == ["a", "b"]
-    assert user.mingle("kill", row["id"]).returncode == 0
-    assert child.wait() == 143
+    said = f"run {row['id']} has ended: its process on {row['host']} was killed\n"
+    assert (killed.returncode, killed.stdout) == (0, said)
 
 
 def test_a_command_that_does_not_end_is_ended_at_once_with_now(user: User) -> None:
@@ -286,14 +170,12 @@ def test_a_command_that_does_not_end_is_ended_at_once_with_now(user: User) -> No
     assert child.wait() == 143
 
 
-def test_a_run_without_a_key_is_shown(user: User) -> None:
-    done = user.mingle("run", "--alone", "false", key=None)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert [(row["state"], row["status"]) for row in user.listed("--all")] == [("ended", 1)]
-
-
 def test_a_command_of_the_run_can_end_it_with_what_it_was_given(user: User) -> None:
-    user.write_key()
+    """The user's key is the one in the home."""
+    file = user.home / ".config" / "mingle" / "key"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(KEY)
+    file.chmod(0o600)
     done = user.mingle("run", "--alone", "--id", "mine", str(MINGLE), "kill", "mine", key=None)
     assert (done.returncode, done.stdout) == (143, "")
     assert "mingle run: `mingle kill` was called\n" in done.stderr
