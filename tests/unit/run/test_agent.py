@@ -118,17 +118,14 @@ def test_the_addresses_are_those_of_the_environment() -> None:
             agents.parse_addresses(wrong)
 
 
-@pytest.mark.parametrize("way", ["file", "stdin"])
-def test_the_callers_environment_comes_from_a_private_file_or_standard_input(runner: Runner, way: str) -> None:
+def test_the_callers_environment_comes_from_standard_input(runner: Runner) -> None:
     file = runner.directory / "environ"
     given = {**runner.environ(), "GIVEN": "line\nand = ü", "PBS_NODENUM": "0", "TMPDIR": "/there"}
     file.write_bytes(b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in given.items()))
-    file.chmod(0o600)
-    source = ("--environ", str(file)) if way == "file" else ("--stdin",)
     here = {"PBS_NODENUM": "3", "TMPDIR": "/here", "HERE": "dropped"}
     with file.open("rb") as stdin:
         keep = ("--keep", "PBS_,TMPDIR", "--local", "2")
-        runner.supervise(*source, *keep, environ=here, bare=True, stdin=stdin if way == "stdin" else None)
+        runner.supervise("--stdin", *keep, environ=here, bare=True, stdin=stdin)
     assert runner.all_of(messages.JOIN)[0]["local"] == 2
     names = ("GIVEN", "PBS_NODENUM", "TMPDIR", "HERE", "PATH")
     runner.attempt(sys.executable, "-c", f"import os; print({{name: os.environ.get(name) for name in {names}}})")
@@ -169,20 +166,28 @@ def test_a_probe_starts_anew_only_for_libraries_that_are_elsewhere(
     assert (done.stdout, "MINGLE_RUN_KEY" in done.stderr) == (said, not said)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "given", "seen"),
-    [
+def test_the_options_are_those_that_starters_write_and_slurm_names_the_place_where_none_does() -> None:
+    words = ("--host", "a", "--local", "1", "--environ", "/f", "--keep", "X,Y", "--stdin")
+    assert Options.parse(words) == Options("a", "1", "/f", "X,Y", is_stdin=True)
+    assert (Options.parse(words).argv(), Options.parse(()).argv()) == (("--host", "a", "--local", "1"), ())
+    run = {"MINGLE_RUN_KEY": KEY, "MINGLE_RUN_AT": "127.0.0.1 1"}
+    slurm = {"SLURMD_NODENAME": "n", "SLURM_LOCALID": "1"}
+    for options, environ, place in (
+        (("--host", "node7", "--local", "3"), slurm, ("node7", 3)),
+        ((), slurm, ("n", 1)),
+        (("--host", ""), dict.fromkeys(slurm, ""), (os.uname().nodename, 0)),
+    ):
+        assert Task.find(Options.parse(options), run | environ)[2:] == place
+    for arguments, given, seen in (
         (("--nonsense",), {}, "--nonsense"),
         ((), {}, "MINGLE_RUN_KEY"),
-        ((), {"MINGLE_RUN_KEY": KEY, "MINGLE_RUN_AT": "127.0.0.1"}, "MINGLE_RUN_AT"),
-        ((), {"MINGLE_RUN_KEY": "xy" * 32, "MINGLE_RUN_AT": "127.0.0.1 1"}, "MINGLE_RUN_KEY"),
-        (("--local", "x"), {"MINGLE_RUN_KEY": KEY, "MINGLE_RUN_AT": "127.0.0.1 1"}, "--local"),
-        (("--local", str(MOST_SLOTS)), {"MINGLE_RUN_KEY": KEY, "MINGLE_RUN_AT": "127.0.0.1 1"}, "--local"),
-    ],
-)
-def test_what_no_starter_writes_is_refused(arguments: tuple[str, ...], given: dict[str, str], seen: str) -> None:
-    with pytest.raises(UsageError, match=seen):
-        Task.find(Options.parse(arguments), given)
+        ((), run | {"MINGLE_RUN_AT": "127.0.0.1"}, "MINGLE_RUN_AT"),
+        ((), run | {"MINGLE_RUN_KEY": "xy" * 32}, "MINGLE_RUN_KEY"),
+        (("--local", "x"), run, "--local"),
+        (("--local", str(MOST_SLOTS)), run, "--local"),
+    ):
+        with pytest.raises(UsageError, match=seen):
+            Task.find(Options.parse(arguments), given)
 
 
 def test_a_file_of_pairs_is_merged_with_what_the_host_knows_better() -> None:
@@ -191,14 +196,6 @@ def test_a_file_of_pairs_is_merged_with_what_the_host_knows_better() -> None:
     merged = agents.merge_environ(own, data, ("PBS_", "TMPDIR"))
     assert merged == {"A": "given", "EMPTY": "", "RAW": "\udcff=\n", "PBS_A": "own", "PBS_B": "given", "TMPDIR": "own"}
     assert agents.merge_environ(own, b"A=given", ()) == {"A": "given"}
-
-
-def test_the_options_are_those_that_starters_write() -> None:
-    words = ("--host", "a", "--local", "1", "--environ", "/f", "--keep", "X,Y", "--stdin")
-    found = Options.parse(words)
-    assert found == Options("a", "1", "/f", "X,Y", is_stdin=True)
-    assert found.argv() == ("--host", "a", "--local", "1")
-    assert Options.parse(()).argv() == ()
 
 
 def test_the_end_of_each_attempt_is_reported(agent: Runner) -> None:
@@ -231,24 +228,6 @@ def test_a_host_without_descriptors_reports_that(agent: Runner) -> None:
     resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, usual)
     assert agent.attempt("true")["status"] == 0
     assert len(os.listdir(f"/proc/{agent.pid}/fd")) == opened
-
-
-def test_it_costs_little(tmp_path: Path) -> None:
-    """Memory, and no more than a wake-up for each heartbeat."""
-    with Runner(tmp_path, silence_s=2.0) as agent:  # two heartbeats a second
-        agent.supervise()
-        agent.begin("sleep", "1000")
-        switches = [measure(agent, count) for count in (2, 4)]
-    assert switches[1] - switches[0] <= 6  # two, and what a loaded machine adds
-
-
-def measure(agent: Runner, count: int) -> int:
-    """Wait for so many heartbeats; return how often the agent has been woken."""
-    agent.until(lambda: len(agent.heartbeats) >= count)
-    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{agent.pid}/status").read_text().splitlines())
-    # What it alone has: files, of which each Python maps others, are shared.
-    assert int(status["RssAnon"].split()[0]) < 12_000  # Python 3.15 takes 1,000 more than 3.11
-    return int(status["voluntary_ctxt_switches"])
 
 
 def test_a_command_gets_the_environment_directory_and_umask_that_the_runner_says(
@@ -358,11 +337,13 @@ def test_standard_streams_may_be_closed(runner: Runner, redirection: str) -> Non
     assert runner.exit_status() == 75
 
 
-def test_a_runner_that_vanishes_ends_all_at_once(runner: Runner) -> None:
+def test_a_runner_that_vanishes_ends_all(runner: Runner) -> None:
     runner.supervise(stderr=subprocess.PIPE)
-    runner.begin("sh", "-c", "trap '' TERM; sleep 1000 & while :; do wait; done")
+    saves = "trap 'sleep 0.2; touch saved' TERM; sleep 1000 & echo there; while :; do wait; done"
+    runner.begin("sh", "-c", saves, shows=b"there")
     runner.vanish()
     assert (runner.exit_status(), runner.processes()) == (75, {})
+    assert (runner.directory / "saved").exists()  # TERM comes first, and KILL after a grace
     assert "the runner is lost: it closed the connection" in runner.emergency()
 
 
@@ -384,15 +365,6 @@ def test_a_connection_for_output_that_ends_alone_ends_all(tmp_path: Path) -> Non
         runner.stream.close()
         assert (runner.exit_status(), runner.processes()) == (75, {})
         assert "the runner is lost: it closed the connection" in runner.emergency()
-
-
-def test_without_a_runner_a_command_has_time_to_save(agent: Runner) -> None:
-    """TERM comes first, and KILL after a grace."""
-    saves = "trap 'sleep 0.2; touch saved; exit' TERM; echo there; while :; do sleep 0.01; done"
-    agent.begin("sh", "-c", saves, shows=b"there")
-    agent.vanish()
-    assert agent.exit_status() == 75
-    assert (agent.directory / "saved").exists()
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -454,21 +426,6 @@ def test_a_message_that_no_runner_sends_ends_the_connection(agent: Runner, kind:
     else:
         agent.send(messages.FORMED, {})
     assert agent.exit_status() == 75
-
-
-@pytest.mark.parametrize(
-    ("options", "given", "place"),
-    [
-        (("--host", "node7", "--local", "3"), {"SLURMD_NODENAME": "n", "SLURM_LOCALID": "1"}, ("node7", 3)),
-        ((), {"SLURMD_NODENAME": "node9", "SLURM_LOCALID": "1"}, ("node9", 1)),
-        (("--host", ""), {"SLURMD_NODENAME": "", "SLURM_LOCALID": ""}, (os.uname().nodename, 0)),
-    ],
-)
-def test_the_starter_names_the_place_or_else_slurm_does(
-    options: tuple[str, ...], given: dict[str, str], place: tuple[str, int]
-) -> None:
-    task = Task.find(Options.parse(options), {"MINGLE_RUN_KEY": KEY, "MINGLE_RUN_AT": "127.0.0.1 1", **given})
-    assert (task.host, task.local) == place
 
 
 def test_leave_ends_all_that_runs(agent: Runner) -> None:

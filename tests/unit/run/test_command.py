@@ -70,22 +70,28 @@ def test_a_process_that_holds_the_pipe_and_is_no_descendant_delays_nothing(agent
 
 
 def test_a_runner_that_does_not_read_blocks_the_writer_and_no_message(agent: Runner) -> None:
+    """COMMAND goes on once its output is read, and its end is reported though nobody reads; nothing is lost."""
     assert agent.stream is not None
     agent.stream.listen(wanted=False)
-    lines = 200_000  # 13 MB: more than the bound below, and than all buffers on the way
-    script = f"import sys\nfor n in range({lines}):\n print(f'{{n:063}}')\nsys.stdout.flush(); open('done', 'w')"
+    script = "import sys\nfor n in range(10**6):\n print(f'{n:063}')"  # more than all buffers on the way hold
     agent.begin("python3", "-c", script)
     agent.until(lambda: is_stuck(agent.pid, "python"))
     os.kill(agent.pid, signal.SIGUSR1)
     agent.wait_for(messages.NOTICED)
-    assert not (agent.directory / "done").exists()
     status = Path(f"/proc/{agent.pid}/status").read_text()
     own = int(status.partition("RssAnon:")[2].split()[0]) << 10  # without files, of which each Python maps others
     assert own < (10 << 20) + 2 * MOST_WAITING
     agent.stream.listen(wanted=True)
+    agent.until(lambda: len(agent.output) > 12 << 20)  # the bound, and all buffers
+    agent.stream.listen(wanted=False)
+    agent.until(lambda: is_stuck(agent.pid, "python"))
+    agent.end(0.5)
+    agent.wait_for(messages.ENDED)
     agent.wait_for(messages.CLEAN)
+    agent.stream.listen(wanted=True)
     agent.until(lambda: agent.drained)
-    assert bytes(agent.output) == b"".join(b"%063d\n" % n for n in range(lines))
+    whole = len(agent.output) // 64
+    assert bytes(agent.output[: 64 * whole]) == b"".join(b"%063d\n" % n for n in range(whole))
 
 
 def is_stuck(root: int, name: str) -> bool:
@@ -96,20 +102,6 @@ def is_stuck(root: int, name: str) -> bool:
             if is_named and "pipe_write" in Path(f"/proc/{pid}/wchan").read_text():
                 return True
     return False
-
-
-def test_the_end_of_a_command_is_reported_while_nobody_reads(agent: Runner) -> None:
-    assert agent.stream is not None
-    agent.stream.listen(wanted=False)
-    script = "head -c 9000000 /dev/zero | tr '\\0' '\\n'; echo last; exit 3"
-    agent.begin("sh", "-c", script)
-    agent.until(lambda: is_stuck(agent.pid, "tr"))
-    agent.end(0.5)
-    agent.wait_for(messages.ENDED)
-    agent.wait_for(messages.CLEAN)
-    agent.stream.listen(wanted=True)
-    agent.until(lambda: agent.drained)
-    assert set(agent.output) == {10}
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -45,6 +45,7 @@ class Started:
 
     def done(self, *argv: str, stdin: bytes | None = None) -> tuple[int, str]:
         """Return the status and the output of one."""
+        self.ended, self.output = [], b""
         process = self.start(*argv, stdin=stdin)
         self.until(lambda: self.ended)
         assert self.ended[0][0] is process
@@ -64,19 +65,11 @@ def started() -> Iterator[Started]:
         made.until(lambda: not made.processes.running)
 
 
-@pytest.mark.parametrize(
-    ("line", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("exit 255", 255)]
-)
-def test_its_status_is_a_shells(started: Started, line: str, status: int) -> None:
-    assert started.done("sh", "-c", f"echo out; echo err >&2; {line}") == (status, "out\nerr\n")
-
-
-def test_it_reads_what_it_is_given_or_nothing(started: Started) -> None:
+def test_its_status_is_a_shells_and_it_reads_what_it_is_given_or_nothing(started: Started) -> None:
+    for line, status in (("exit 0", 0), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143)):
+        assert started.done("sh", "-c", f"echo out; cat; echo err >&2; {line}") == (status, "out\nerr\n")
     data = os.urandom(300_000).hex().encode()  # more than a pipe holds
     assert started.done("sh", "-c", "wc -c; cat", stdin=data)[1].startswith(str(len(data)))
-    started.ended.clear()
-    started.output = b""
-    assert started.done("cat") == (0, "")
 
 
 def test_only_the_end_of_what_it_wrote_is_kept(started: Started) -> None:

@@ -198,33 +198,21 @@ def sweep(run_id: str, *arguments: str, **environ: str) -> tuple[int, str]:
 def test_all_processes_of_a_run_are_killed_and_no_others(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
     trap = "trap '' TERM; setsid sh -c 'echo there; while :; do sleep 1000; done'"
     own, inner, stubborn = begin(OUTER), begin(f"{OUTER},{INNER}"), begin(OUTER, trap)
-    other = begin(INNER)
+    without_environment, other = begin(OUTER, "env -i sleep 1000 & echo there; wait"), begin(INNER)
     status, said = sweep(OUTER, MINGLE_RUN_ID=OUTER)
     assert status == 0
     assert said.endswith(f" processes of run {OUTER} ended, 0 left\n")
     assert said.startswith(SAYS)
-    assert int(said.removeprefix(SAYS).split()[0]) >= 4  # and those that were just begun
-    assert [process.wait(PATIENCE_S) for process in (own, inner)] == [-signal.SIGKILL] * 2
+    assert int(said.removeprefix(SAYS).split()[0]) >= 6  # and those that were just begun
+    assert [process.wait(PATIENCE_S) for process in (own, inner, without_environment)] == [-signal.SIGKILL] * 3
     assert stubborn.wait(PATIENCE_S) in (-signal.SIGKILL, 128 + signal.SIGKILL)  # its child was killed before it was
     assert other.poll() is None
-    assert sweep(OUTER) == (0, f"{SAYS}0 processes of run {OUTER} ended, 0 left\n")
+    spared = begin(OUTER, "sleep 1000 & echo there; wait")  # with all below it
+    spares = ("--except", str(spared.pid), "--except", str(os.getpid() + 10**7))
+    assert sweep(OUTER, *spares) == (0, f"{SAYS}0 processes of run {OUTER} ended, 0 left\n")
+    assert (spared.poll(), len(processes.children(spared.pid))) == (None, 1)
     assert sweep(OUTER[:-1])[0] == 0
     assert other.poll() is None
-
-
-def test_a_spared_process_is_left_with_all_below_it(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
-    own, spared = begin(OUTER), begin(OUTER, "sleep 1000 & echo there; wait")
-    done = sweep(OUTER, "--except", str(spared.pid), "--except", str(os.getpid() + 10**7))
-    assert done == (0, f"{SAYS}1 processes of run {OUTER} ended, 0 left\n")
-    assert own.wait(PATIENCE_S) == -signal.SIGKILL
-    assert spared.poll() is None
-    (below,) = processes.children(spared.pid)
-    os.kill(below, signal.SIGKILL)
-
-
-def test_those_without_an_environment_are_found_by_their_parents(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
-    begin(OUTER, "env -i sleep 1000 & echo there; wait")
-    assert sweep(OUTER) == (0, f"{SAYS}2 processes of run {OUTER} ended, 0 left\n")
 
 
 def test_a_stopped_agent_is_swept_with_all_that_it_started(agent: Runner) -> None:

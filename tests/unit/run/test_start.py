@@ -60,34 +60,24 @@ def test_how_many_hosts_an_attempt_needs_and_takes(
             start._counts(options, hosts)
 
 
-@pytest.mark.parametrize(
-    ("text", "silence"),
-    [(None, (15.0, 600.0)), ("20", (20.0, 600.0)), ("700", (700.0, 700.0)), ("20,30", (20.0, 30.0))],
-)
-def test_silence_is_a_hosts_and_a_processs(text: str | None, silence: tuple[float, float]) -> None:
-    assert start._silence(text) == silence
+def test_silence_is_a_hosts_and_a_processs() -> None:
+    silences = {None: (15.0, 600.0), "20": (20.0, 600.0), "700": (700.0, 700.0), "20,30": (20.0, 30.0)}
+    assert {text: start._silence(text) for text in silences} == silences
 
 
-@pytest.mark.parametrize(
-    ("options", "end_s", "expected"),
-    [
+def test_the_limit_is_the_users_or_if_there_is_a_warning_the_schedulers() -> None:
+    for options, end_s, expected in (
         (Options(), None, (None, None)),
         (Options(limit="60"), None, (None, 60.0)),
         (Options(limit="60", warn="50"), 90, (10.0, 60.0)),
         (Options(limit="60", warn="70"), None, (0.0, 60.0)),
         (Options(), 90, (None, None)),
         (Options(warn="50"), 90, (40.0, 90.0)),
-    ],
-)
-def test_the_limit_is_the_users_or_if_there_is_a_warning_the_schedulers(
-    options: Options, end_s: int | None, expected: tuple[float | None, float | None]
-) -> None:
-    job = starters.Allocation(("a",), (1,), end=None if end_s is None else int(time.time()) + end_s)
-    plan = start._plan(options, load({}, {}), starters.TABLE[0], job)
-    assert (plan.warn_at_s, plan.limit_at_s) == (
-        pytest.approx(expected[0], abs=1.5),
-        pytest.approx(expected[1], abs=1.5),
-    )
+    ):
+        job = starters.Allocation(("a",), (1,), end=None if end_s is None else int(time.time()) + end_s)
+        plan = start._plan(options, load({}, {}), starters.TABLE[0], job)
+        for seen, wanted in zip((plan.warn_at_s, plan.limit_at_s), expected, strict=True):
+            assert seen == pytest.approx(wanted, abs=1.5)
 
 
 def test_options_become_the_plan() -> None:
@@ -175,12 +165,8 @@ def test_the_first_member_runs_what_the_others_are_agents_of(monkeypatch: pytest
     plan, job = Plan(hosts, (1, 1, 1), 3, 3, grace_s=28.0, join_s=99.0), Allocation(hosts, (1, 1, 1), own="a")
     expected = Request(plan, starter, job, ("true",), ("--id=7",), spec.settings)
     assert request == expected._replace(id="7", agreed=agreed, keys=(KEY.encode(),))
-    assert (starter.name, starter.kill_wait_s, starter.environment, starter.launches(request.job, hosts, ())) == (
-        "given",
-        30.0,
-        "own",
-        (),
-    )
+    assert (starter.name, starter.kill_wait_s, starter.environment) == ("given", 30.0, "own")
+    assert starter.launches(request.job, hosts, ()) == ()
     assert (len(agreed.run), len(agreed.key), len({*agreed.ports})) == (16, 32, 8)
     assert {*agreed.ports} <= {*range(5000, 5064)}
     with pytest.raises(SystemExit):
@@ -204,52 +190,34 @@ def test_typed_options_are_the_runs_or_those_of_mingle_exec(monkeypatch: pytest.
     assert sorted(request.exec_options) == ["--explain", "--quiet", "--timeout=7", "--verbatim"]
 
 
-@pytest.mark.parametrize(
-    ("scope", "starts", "no_wait", "seen"),
-    [("node", None, True, "--no-wait"), ("task", None, False, "--scope task"), ("node", "job", False, "mingle run")],
-)
-def test_what_cannot_run_together_is_refused(scope: str, starts: str | None, *, no_wait: bool, seen: str) -> None:
-    spec: Any = SimpleNamespace(settings=SimpleNamespace(scope=scope))
-    with pytest.raises(UsageError, match=seen):
-        start.check_together(spec, starts, no_wait=no_wait)
+def test_what_cannot_run_together_is_refused() -> None:
+    for scope, starts, no_wait, seen in (
+        ("node", None, True, "--no-wait"),
+        ("task", None, False, "--scope task"),
+        ("node", "job", False, "mingle run"),
+    ):
+        spec: Any = SimpleNamespace(settings=SimpleNamespace(scope=scope))
+        with pytest.raises(UsageError, match=seen):
+            start.check_together(spec, starts, no_wait=no_wait)
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "grace_s", "reaches"), [("slurm", 28.0, True), ("flux", 3.0, False), ("none", 28.0, False)]
-)
-def test_what_runs_together_ends_before_its_scheduler_kills_it(
-    monkeypatch: pytest.MonkeyPatch, scheduler: str, grace_s: float, *, reaches: bool
-) -> None:
+def test_what_runs_together_ends_before_its_scheduler_kills_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal that the scheduler itself sends to COMMAND is not sent twice."""
-    asked: list[Request] = []
-    monkeypatch.setattr(start, "run_command", asked.append)
-    spec = member_spec({"MINGLE_KEY": KEY}, {"id": "a", "nodes": "2"})
-    world = World("a", 2, 2, "10.0.0.1", 1, "", tuple(Member(n, "ab"[n], f"10.0.0.{n + 1}", 1) for n in (0, 1)))
-    view = View(world, Assignment(0, 1, 0, "10.0.0.1"), "node", {})
-    start.run_together((), spec._replace(facts=spec.facts._replace(scheduler=scheduler)), view, ())
-    plan = asked[0].plan
-    assert (plan.hosts, plan.slots, plan.least, plan.most) == (("a", "b"), (1, 1), 2, 2)
-    assert (plan.grace_s, plan.signals_reach_command) == (grace_s, reaches)
+    plans: list[Plan] = []
+    monkeypatch.setattr(start, "run_command", lambda request: plans.append(request.plan))
+    spec = member_spec({"MINGLE_KEY": KEY}, {"id": "a", "nodes": "3"})
+    for scheduler in ("slurm", "flux", "none"):
+        start.run_together((), spec._replace(facts=spec.facts._replace(scheduler=scheduler)), view(0), ())
+    assert [(plan.grace_s, plan.signals_reach_command) for plan in plans] == [(28.0, True), (3.0, False), (28.0, False)]
 
 
-@pytest.mark.parametrize(
-    ("master", "via", "pinned", "expected"),
-    [
+def test_members_find_their_world_again_at_rank_0_unless_told_where() -> None:
+    for master, via, pinned, expected in (
         (None, "default", {}, {"master": "10.0.0.1"}),
         (None, "option", {}, {}),
         ("b", "default", {}, {}),
         (None, "default", {"MASTER_ADDR": "b"}, {}),
-    ],
-)
-def test_members_find_their_world_again_at_rank_0_unless_told_where(
-    master: str | None, via: str, pinned: dict[str, str], expected: dict[str, str]
-) -> None:
-    """Replicas of one host have names of their own."""
-    hosts = enumerate(("a", "a", "b"))
-    view: Any = SimpleNamespace(
-        world=SimpleNamespace(roster=[Member(n, host, f"10.0.0.{n + 1}", 1) for n, host in hosts])
-    )
-    settings = SimpleNamespace(master=master, source=lambda _name: via)
-    spec: Any = SimpleNamespace(settings=settings, attempt=SimpleNamespace(id="7"), pinned=pinned)
-    assert start.world_options(spec, view) == {"id": "7", "nodes": None, "rank": None, **expected}
-    assert start._member_hosts(view) == ("a", "a.2", "b")
+    ):
+        settings = SimpleNamespace(master=master, source=lambda _name, via=via: via)
+        spec: Any = SimpleNamespace(settings=settings, attempt=SimpleNamespace(id="7"), pinned=pinned)
+        assert start.world_options(spec, view(0)) == {"id": "7", "nodes": None, "rank": None, **expected}
