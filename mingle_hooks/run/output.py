@@ -17,9 +17,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from io import FileIO
-from itertools import groupby
 from queue import SimpleQueue
-from typing import NamedTuple
 
 from mingle_hooks.errors import PlaceError, limit
 from mingle_hooks.rendezvous.connection import READ, WRITE, Loop
@@ -43,16 +41,9 @@ def open_nonblocking(descriptor: int) -> int | None:
         return None
 
 
-class _Write(NamedTuple):
-    """What to write to a file, and whom to tell of an error; without data: close the file."""
-
-    descriptor: int
-    data: bytes | memoryview | None
-    on_error: Callable[[OSError], None]
-
-
-# The most parts in one write, and how long close() waits for the rest, in seconds.
-_MOST_PARTS, _CLOSE_S = 16, 2.0
+# How long close() waits for the rest, in seconds.
+_CLOSE_S = 2.0
+_Parts = tuple[bytes | memoryview, ...]
 
 
 class FileWriter:
@@ -62,15 +53,16 @@ class FileWriter:
     calls close().
     """
 
-    # The ends of the pipe by which the thread wakes the loop, from start() on.
-    _woken: FileIO
-    _wakes: FileIO
-
     def __init__(self, loop: Loop, on_room: Callable[[], None]) -> None:
         self._loop, self._on_room = loop, on_room
-        self._queue: SimpleQueue[_Write | None] = SimpleQueue()
+        # What to do, how many bytes that writes, and whom to tell of an error.
+        self._queue: SimpleQueue[tuple[Callable[[], None], int, Callable[[OSError], None]] | None] = SimpleQueue()
         self._errors: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        # A daemon, as this process has to end though its file system may never answer.
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # by which the thread wakes the loop
+        self._woken, self._wakes = FileIO(woken), FileIO(wakes, "w")
+        loop.watch(self._woken, READ, lambda _events: self._report())
         self._given_bytes = self.taken_bytes = 0
         self._written_bytes = 0  # changed by the thread alone, which reports an error first
 
@@ -81,39 +73,31 @@ class FileWriter:
 
     def start(self) -> None:
         """Start the thread, once. Raises LimitError if no thread is left."""
-        if self._thread is not None:
-            return
-        # A daemon, as this process has to end though its file system may never answer.
-        thread = threading.Thread(target=self._run, daemon=True)
-        woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._woken, self._wakes = FileIO(woken), FileIO(wakes, "w")
-        try:
-            thread.start()
-        except RuntimeError as error:
-            self._woken.close()
-            self._wakes.close()
-            raise limit(error) or error from None
-        self._thread = thread
-        self._loop.watch(self._woken, READ, lambda _events: self._report())
+        if self._thread.ident is None:
+            try:
+                self._thread.start()
+            except RuntimeError as error:
+                raise limit(error) or error from None
 
-    def write(self, descriptor: int, data: bytes | memoryview, on_error: Callable[[OSError], None]) -> None:
+    def write(self, descriptor: int, parts: _Parts, on_error: Callable[[OSError], None]) -> None:
         """Write soon; `on_error(error)` comes in the loop, for each write that fails."""
-        self._given_bytes += len(data)
-        self._queue.put(_Write(descriptor, data, on_error))
+        size = sum(map(len, parts))
+        self._given_bytes += size
+        self._queue.put((partial(_write_all, descriptor, [*parts]), size, on_error))
 
     def close_file(self, descriptor: int, on_error: Callable[[OSError], None]) -> None:
-        """Close a file once all that is given is written; `on_error(error)` is as in write()."""
-        self._queue.put(_Write(descriptor, None, on_error))
+        """Close a file once all that is given is written; NFS may report a full disk only then, to on_error."""
+        self._queue.put((partial(os.close, descriptor), 0, on_error))
 
     def close(self) -> None:
         """End, after a moment for what is not written yet."""
-        if self._thread is not None:
-            self._queue.put(None)
+        self._queue.put(None)
+        if self._thread.ident is not None:
             self._thread.join(_CLOSE_S)
-            self._loop.unwatch(self._woken)
-            if not self._thread.is_alive():
-                self._woken.close()
-                self._wakes.close()
+        self._loop.unwatch(self._woken)
+        if not self._thread.is_alive():
+            self._woken.close()
+            self._wakes.close()
 
     def _report(self) -> None:
         self._woken.read(4096)
@@ -124,29 +108,14 @@ class FileWriter:
         self._on_room()
 
     def _run(self) -> None:
-        is_open = True
-        while is_open:
-            batch = [self._queue.get()]
-            while len(batch) < _MOST_PARTS and not self._queue.empty():  # nobody else takes from it
-                batch.append(self._queue.get())
-            is_open = None not in batch
-            for descriptor, same in groupby(filter(None, batch), lambda write: write.descriptor):
-                self._write(descriptor, [*same])
-
-    def _write(self, descriptor: int, writes: list[_Write]) -> None:
-        """Write what goes to one file, and close the file if that is the last."""
-        parts = [write.data for write in writes if write.data]
-        size = sum(map(len, parts))
-        try:
+        while (job := self._queue.get()) is not None:
+            call, size, on_error = job
             try:
-                _write_all(descriptor, parts)
-            finally:
-                if writes[-1].data is None:
-                    os.close(descriptor)  # which may be when NFS reports a full disk
-        except OSError as error:
-            self._errors.put(partial(writes[0].on_error, error))
-        self._written_bytes += size
-        self._wakes.write(b".")
+                call()
+            except OSError as error:
+                self._errors.put(partial(on_error, error))
+            self._written_bytes += size
+            self._wakes.write(b".")
 
 
 def _write_all(descriptor: int, parts: list[bytes | memoryview]) -> None:
@@ -189,21 +158,22 @@ class Writer:
         """Return the descriptor that it writes to."""
         return self._to
 
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, *parts: bytes | memoryview) -> None:
         """Write, or queue until there is room."""
-        if self._is_gone:
+        if self._is_file and not self._is_gone:
+            self._files.write(self._to, parts, self._fail)
             return
-        if self._is_file:
-            self._files.write(self._to, data, self._fail)
-            return
-        left = memoryview(data)
-        if not self._queue:
-            left = self._put(left)
-        if left:
+        for part in parts:
+            if self._is_gone:
+                return
+            left = memoryview(part)
             if not self._queue:
-                self._loop.watch(self, WRITE, lambda _events: self._flush())
-            self._queue.append(left)
-            self.waiting_bytes += len(left)
+                left = self._put(left)
+            if left:
+                if not self._queue:
+                    self._loop.watch(self, WRITE, lambda _events: self._flush())
+                self._queue.append(left)
+                self.waiting_bytes += len(left)
 
     def forget(self) -> None:
         """Drop the output that waits."""
@@ -264,7 +234,7 @@ _LARGE_BYTES = 2 << 20
 _COLOURS = (36, 33, 32, 35, 34, 31)
 
 
-def label_lines(label: bytes, lines: bytes) -> tuple[bytes | memoryview, ...]:
+def label_lines(label: bytes, lines: bytes) -> _Parts:
     """Return whole lines with a label in front of each, in parts: joining them would cost more than all the rest.
 
     The last line gets an end, if it has none.
@@ -279,7 +249,7 @@ class _Stream:
     def __init__(self, label: bytes) -> None:
         self.label, self.rest = label, b""
 
-    def take(self, data: bytes) -> tuple[bytes | memoryview, ...]:
+    def take(self, data: bytes) -> _Parts:
         """Return the output that can be written now, in parts."""
         if not self.label:
             return (data,)
@@ -290,7 +260,7 @@ class _Stream:
             data, self.rest = data[:cut], data[cut:]
         return label_lines(self.label, data) if data else ()
 
-    def end(self) -> tuple[bytes | memoryview, ...]:
+    def end(self) -> _Parts:
         """Return the rest, in parts."""
         data, self.rest = self.rest, b""
         return label_lines(self.label, data) if data else ()
@@ -359,9 +329,8 @@ class Output:
             writer.forget()
         return waiting
 
-    def _write(self, kind: int, parts: tuple[bytes | memoryview, ...]) -> None:
-        for part in parts:
-            (self._out if kind == OUT else self._err).write(part)
+    def _write(self, kind: int, parts: _Parts) -> None:
+        (self._out if kind == OUT else self._err).write(*parts)
         if not self._is_held and not self.is_last and self.waiting_bytes > MOST_WAITING:
             self._is_held = True
             self._hold(True)  # noqa: FBT003 - a callback
@@ -422,7 +391,7 @@ class Logs:
 
     def _write(self, descriptor: int, data: bytes) -> None:
         if not self._has_failed:
-            self._files.write(descriptor, data, self._fail)
+            self._files.write(descriptor, (data,), self._fail)
 
     def _fail(self, error: OSError) -> None:
         if not self._has_failed:

@@ -271,7 +271,7 @@ def sweep_run(run_id: str, spared: Sequence[int]) -> tuple[int, int]:
     deadline = time.monotonic() + _LONGEST_S
     while True:
         others = {*above, *spared, *(pid for root in spared for pid in descendants(root))}
-        found = set(processes_of_run(run_id)) - others
+        found = {pid for pid in all_processes() if _is_of_run(pid, run_id.encode())} - others
         found |= {pid for root in found for pid in descendants(root)} - others
         if not found or time.monotonic() > deadline:
             return len(ended | found), len(found)
@@ -280,16 +280,12 @@ def sweep_run(run_id: str, spared: Sequence[int]) -> tuple[int, int]:
         time.sleep(_SWEEP_AGAIN_S)
 
 
-def processes_of_run(run_id: str) -> list[int]:
-    """Return this user's processes whose environment has the run's id, alone or behind those of outer runs."""
-    return [pid for pid in all_processes() if _is_member(f"/proc/{pid}", run_id.encode())]
-
-
-def _is_member(path: str, run_id: bytes) -> bool:
+def _is_of_run(pid: int, run_id: bytes) -> bool:
+    """Return whether a process is this user's, and its environment has the run's id, alone or behind outer runs'."""
     try:
-        if os.stat(path).st_uid != os.getuid():
+        if os.stat(f"/proc/{pid}").st_uid != os.getuid():
             return False
-        with open(f"{path}/environ", "rb") as file:
+        with open(f"/proc/{pid}/environ", "rb") as file:
             variables = file.read().split(b"\0")
     except OSError:  # it has ended, or hides
         return False
@@ -369,12 +365,6 @@ def _wake(_number: int, _frame: FrameType | None) -> None:
     """Do nothing: CPython has written the number into the pipe by now."""
 
 
-def catchable_signals() -> set[int]:
-    """Return the signals that would end a process, and SIGCHLD; what is ignored stays ignored, as nohup(1) wants."""
-    numbers = {int(number) for number in signal.valid_signals()} - _NEVER
-    return {number for number in numbers if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD}
-
-
 def signal_pipe(numbers: Iterable[int] = ()) -> int:
     """Return the end of a new pipe to which the number of each signal is written from now on, or of `numbers` alone."""
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -383,11 +373,14 @@ def signal_pipe(numbers: Iterable[int] = ()) -> int:
 
 
 def write_signals_to(pipe: int, numbers: Iterable[int] = ()) -> None:
-    """Write the number of each signal from now on, or of `numbers` alone, to a pipe that does not block."""
+    """Write the number of each signal from now on, or of `numbers` alone, to a pipe that does not block.
+
+    These are signals that would end a process, and SIGCHLD; what is ignored stays ignored, as nohup(1) wants.
+    """
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
-    catchable = catchable_signals()
-    for number in catchable.intersection(numbers or catchable):
-        signal.signal(number, _wake)
+    for number in {*(numbers or signal.valid_signals())} - _NEVER:
+        if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD:
+            signal.signal(number, _wake)
 
 
 def hold_signals() -> None:

@@ -9,8 +9,9 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from mingle_hooks import values
@@ -223,24 +224,22 @@ def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation)
 
 
 _Default = TypeVar("_Default", float, None)
+_Value = TypeVar("_Value")
 
 
 def option_seconds(text: str | None, option: str, default: _Default) -> float | _Default:
     """Return an option's time in seconds. Raises UsageError, which names the option."""
-    with _naming(option):
-        return default if text is None else values.seconds(text)
+    return default if text is None else _read(values.seconds, text, option)
 
 
 def _whole(text: str, option: str, least: int, most: int) -> int:
-    with _naming(option):
-        return values.whole(text, least=least, most=most)
+    return _read(partial(values.whole, least=least, most=most), text, option)
 
 
-@contextmanager
-def _naming(option: str) -> Iterator[None]:
-    """Name the option in an error about its value."""
+def _read(read: Callable[[object], _Value], text: str, option: str) -> _Value:
+    """Return an option's value by its reader; an error names the option."""
     try:
-        yield
+        return read(text)
     except UsageError as wrong:
         raise UsageError(wrong.expected, f"{wrong.seen} ({option})", wrong.remedy) from None
 

@@ -4,6 +4,7 @@ import errno
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ def pipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipes]:
     with Loop() as loop:
         made = Pipes(loop)
         yield made
+        made.output.files.close()
         for end in made.ends:
             try:
                 os.close(end)
@@ -161,7 +163,7 @@ def test_a_file_that_cannot_be_closed_is_reported_and_others_are_written(tmp_pat
         os.close(gone)
         writer.close_file(gone, errors.append)
         until(loop, lambda: errors)
-        writer.write(other.fileno(), b"line\n", errors.append)
+        writer.write(other.fileno(), (b"line\n",), errors.append)
         until(loop, lambda: not writer.waiting_bytes)
         writer.close()
     assert (tmp_path / "other").read_bytes() == b"line\n"
@@ -173,8 +175,8 @@ def test_for_want_of_a_thread_nothing_starts(monkeypatch: pytest.MonkeyPatch) ->
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with Loop() as loop, pytest.raises(LimitError, match="thread"):
-        FileWriter(loop, lambda: None).start()
+    with Loop() as loop, closing(FileWriter(loop, lambda: None)) as writer, pytest.raises(LimitError, match="thread"):
+        writer.start()
 
 
 def test_what_a_pipe_takes_in_pieces_arrives_whole() -> None:
