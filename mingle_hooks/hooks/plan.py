@@ -465,12 +465,11 @@ def _fate(root: str, entry: Entry) -> Fate:
 
 def _remove_unfinished(root: str, found: tuple[Removal, ...], places: tuple[str, ...]) -> None:
     paths = [path for entry, _, _ in found for path in (entry.path, files.manifest_beside(entry.path), entry.kept)]
-    unfinished = [files.inside_root(root, files.unfinished_files(path)) for path in paths if path]
-    for directory in (files.below_root(root, place) for place in places):
-        names = os.listdir(directory) if os.path.isdir(directory) else []
-        unfinished += [f"{directory}/{name}" for name in names if name.startswith(files.TEMPORARY)]
+    unfinished = [files.unfinished_files(path) for path in paths if path]
+    for place in places:
+        unfinished += files.glob_matches(root, f"{place}/{files.TEMPORARY}*")
     for path in unfinished:
-        files.remove_file(path)
+        files.remove_file(files.inside_root(root, path))
 
 
 # Whether what was installed is still there: by the manifest's checksums alone, so that a health check is quick.
@@ -512,7 +511,6 @@ def quick_findings(root: str, scheduler: str, seconds: float = VERIFY_S) -> list
     if hung := hung_finding(root, scheduler, seconds):
         return [hung]
     key_file = load({}, {}, system_file=files.below_root(root, SYSTEM_FILE)).section("hooks")["key_file"]
-
     if any(check_health(root, files.read_manifest(root), scheduler, key_file)):
         time.sleep(AGAIN_S)
         return [*check_health(root, files.read_manifest(root), scheduler, key_file)]

@@ -26,7 +26,7 @@ from mingle_hooks.values import NONE, number
 # What Debian's and Red Hat's units read: SLURMD_OPTIONS="--conf-server ctl:6817".
 _FILES = ("/etc/default/slurmd", "/etc/sysconfig/slurmd")
 _ASSIGNED = re.compile(r"^\s*SLURMD_OPTIONS\s*=\s*(.*)$", re.MULTILINE)
-_MOST_BYTES_OF_UNIT = 1 << 16
+_MOST_BYTES = 16 << 20  # slurm.conf with 10,000 node lines is 1 MB
 
 
 def slurmd_option(root: str, name: str) -> str:
@@ -45,8 +45,9 @@ def slurmd_option(root: str, name: str) -> str:
 
 
 def _text(path: str) -> str:
+    """Return the text of a file; nothing where it cannot be read."""
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-        return file.read(_MOST_BYTES_OF_UNIT)
+        return file.read(_MOST_BYTES)
     return ""
 
 
@@ -55,7 +56,6 @@ def _text(path: str) -> str:
 # Where slurm.conf is: from packages, from source builds, on old Debian, and with a configless slurmd.
 CONFIGLESS = "/run/slurm/conf/slurm.conf"
 PLACES = ("/etc/slurm/slurm.conf", "/usr/local/etc/slurm.conf", "/etc/slurm-llnl/slurm.conf", CONFIGLESS)
-_MOST_BYTES = 16 << 20  # a file of 10,000 node lines is 1 MB
 _DEEPEST = 8  # files that include files
 _LINE = re.compile(r"\s*(Include\s+|(?P<key>[A-Za-z]+)\s*=\s*)(?P<value>.*?)\s*", re.IGNORECASE)
 _CLUSTER = "clustername"
@@ -319,8 +319,7 @@ def _stale(conf: SlurmConf, now: SlurmConf, *, several_lines: bool) -> Iterator[
     """Find what Slurm still runs, though the file says otherwise."""
     for key in KEYS:
         says, runs = conf.all(key), now.all(key)
-        if key == "TaskProlog" or not several_lines:
-            says = says[-1:]
+        says = says if several_lines and key != "TaskProlog" else says[-1:]
         if says != runs:
             what = f"says {key}={', '.join(says)}, and slurmctld runs with {', '.join(runs) or 'none'}"
             yield Finding(conf.path, what, "scontrol reconfigure")
@@ -347,9 +346,7 @@ def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
 
 
 def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
-    if not files.is_glob(value):
-        return False
-    found = set(files.glob_matches(root, value))
+    found = set(files.glob_matches(root, value)) if is_glob(value) else set()
     return bool(found & ours) and found <= ours
 
 
@@ -405,13 +402,10 @@ def chain_findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
             yield from _program(root, program, bit, f"another {name} in [hooks] of {SYSTEM_FILE}")
         place = f"{DROP_INS}/{name}.d"
         directory = files.below_root(root, place)
-        if not os.path.isdir(directory):
-            continue
-        if os.stat(directory).st_mode & files.OTHERS_WRITE:
+        if os.path.isdir(directory) and os.stat(directory).st_mode & files.OTHERS_WRITE:
             yield Finding(place, "can be written by others", f"chmod go-w {place}")
-        for entry in sorted(os.listdir(directory)):
-            if not entry.startswith("."):  # as a shell's *
-                yield from _program(root, f"{place}/{entry}", bit, f"moving it out of {place}")
+        for path in files.glob_matches(root, f"{place}/*"):
+            yield from _program(root, path, bit, f"moving it out of {place}")
 
 
 def _program(root: str, path: str, bit: int, remedy: str) -> Iterator[Finding]:
@@ -476,12 +470,7 @@ def _has_pyxis(root: str, conf: SlurmConf) -> bool:
 
 
 def _plugstack_lines(root: str, path: str, depth: int) -> Iterator[str]:
-    try:
-        with open(files.below_root(root, path), encoding="utf-8", errors="replace") as file:
-            lines = file.read(_MOST_BYTES).splitlines()
-    except OSError:
-        return
-    for line in lines:
+    for line in _text(files.below_root(root, path)).splitlines():
         match = _INCLUDE.fullmatch(line)
         if match is None:
             yield line

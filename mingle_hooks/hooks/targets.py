@@ -116,13 +116,12 @@ def _commands() -> Iterator[Line]:
 
 def _notes(root: str, place: str) -> Iterator[str]:
     """Yield a note for each hook that shadows a classic script: pbs_mom then does not run the script."""
-    directory = files.below_root(root, f"{place}/hooks")
-    for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
-        now = files.look_at(f"{directory}/{name}") if name.endswith(".HK") else None
+    for path in files.glob_matches(root, f"{place}/hooks/*.HK"):
+        now, name = files.look_at(files.below_root(root, path)), os.path.basename(path).removesuffix(".HK")
         for script in ("prologue", "epilogue"):
             event = f"execjob_{script}"
             if now and event.encode() in now.data and b"enabled=false" not in now.data.lower():
-                yield f"hook {name[:-3]} has the event {event}: pbs_mom does not run {place}/{script} then"
+                yield f"hook {name} has the event {event}: pbs_mom does not run {place}/{script} then"
 
 
 # Torque, and others whose daemon runs classic scripts of fixed names from one directory of its own.
