@@ -20,17 +20,11 @@ SHARED = "/etc/slurm/prolog.d/10-mingle"
 @pytest.mark.parametrize(
     ("path", "place", "followed"),
     [
-        ("/a/./b//c", "/a/b/c", None),
-        ("/../a/../../b", "/b", None),
-        ("/out", "/out", "/x/y"),
-        ("/out/", "/out", "/x/y"),
-        ("/out/f", "/x/y/f", None),
-        ("/d/up/f", "/e/f", None),
-        ("/d/up", "/d/up", "/e"),
-        ("/far/f", "/f", None),
-        ("/40", "/40", "/end"),
+        ("/a/./b//c", "/a/b/c", None), ("/../a/../../b", "/b", None), ("/out", "/out", "/x/y"),
+        ("/out/", "/out", "/x/y"), ("/out/f", "/x/y/f", None), ("/d/up/f", "/e/f", None), ("/d/up", "/d/up", "/e"),
+        ("/far/f", "/f", None), ("/40", "/40", "/end"),
     ],
-)
+)  # fmt: skip
 def test_no_link_leads_out_of_a_root(tmp_path: Path, path: str, place: str, followed: str | None) -> None:
     """The last part stays a link unless it is followed; the kernel follows forty links, and so do we."""
     (tmp_path / "d").mkdir()
@@ -58,20 +52,18 @@ def test_all_files_are_renamed_while_no_signal_ends_this_or_none_is_there(
 
     monkeypatch.setattr(os, "rename", renames)
     paths = [f"{tmp_path}/a/b/{number}" for number in range(2)]
+    old, new = ([(path, Found(data, 0o600, os.geteuid())) for path in paths] for data in (b"old", b"new"))
     (tmp_path / "a").mkdir()
     before = os.umask(0o077)
     try:
-        for _ in range(2):
-            if seen:
-                Path(files.unfinished_files(paths[0])).write_text("half")
-                with pytest.raises(PlaceError, match=f"a place to write; saw {paths[1]}: "):
-                    files.put_files([(path, Found(b"new", 0o600, os.geteuid())) for path in paths])
-            else:
-                with files.directory_locks(str(tmp_path), ["/a/b", OURS]):
-                    assert os.readlink(tmp_path / "a/.mingle-hooks.lock") == os.uname().nodename
-                    files.put_files([(path, Found(b"old", 0o600, os.geteuid())) for path in paths])
+        with files.directory_locks(str(tmp_path), ["/a/b", OURS]):
+            assert os.readlink(tmp_path / "a/.mingle-hooks.lock") == os.uname().nodename
+            files.put_files(old)
     finally:
         os.umask(before)
+    Path(files.unfinished_files(paths[0])).write_text("half")
+    with pytest.raises(PlaceError, match=f"a place to write; saw {paths[1]}: "):
+        files.put_files(new)
     assert seen == [(path, blocked) for path in paths * 2]
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & blocked
     assert [Path(path).read_bytes() for path in paths] == [b"new", b"old"]

@@ -1,5 +1,6 @@
 """What is found around a hook that is installed, and where a scheduler's program is."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -51,21 +52,17 @@ def test_what_is_wrong_around_a_hook_is_said_too(tmp_path: Path) -> None:
     assert found("pbs") == [rebuilt, (PROLOG, "has mode 0755")]  # a server's host needs no key
 
 
-@pytest.mark.parametrize(
-    ("text", "mode", "what"),
-    [
-        *((text, mode, "") for text in ("ab" * 32, "ab" * 64 + "\n") for mode in (0o400, 0o600)),
-        *(
-            (text, 0o400, "hex digits")
-            for text in ("ab" * 32 + "a", "ab" * 31, "ab" * 65, "AB" * 32, "ab" * 32 + "\n\n")
-        ),
-        *(("ab" * 32, mode, "regular file") for mode in (0o440, 0o404, 0o500)),
-    ],
-)
-def test_the_site_s_key_is_of_hex_digits_and_root_s_alone(tmp_path: Path, text: str, mode: int, what: str) -> None:
-    key(tmp_path, text).chmod(mode)
-    found = [finding.what for finding in plan.site_key(str(tmp_path), "/etc/mingle/key")]
-    assert [what in each for each in found] == ([True] if what else [])
+def test_the_site_s_key_is_of_hex_digits_and_root_s_alone(tmp_path: Path) -> None:
+    bad = ("ab" * 32 + "a", "ab" * 31, "ab" * 65, "AB" * 32, "ab" * 32 + "\n\n")
+    for mode, text in itertools.product((0o400, 0o600, 0o440, 0o404, 0o500), ("ab" * 32, "ab" * 64 + "\n", *bad)):
+        key(tmp_path, text).chmod(mode)
+        found = [finding.what for finding in plan.site_key(str(tmp_path), "/etc/mingle/key")]
+        wanted = "regular file" if mode not in {0o400, 0o600} else "hex digits" if text in bad else ""
+        assert [wanted in what for what in found] == [True] * bool(wanted), (oct(mode), text)
+    key(tmp_path).unlink()
+    (tmp_path / "etc/mingle/key").mkdir()
+    (found,) = plan.site_key(str(tmp_path), "/etc/mingle/key")
+    assert found.what.startswith("cannot be used: expected a regular file, saw ")
 
 
 def test_a_scheduler_s_program_is_on_the_path_or_in_a_usual_place(

@@ -163,29 +163,17 @@ HOST_LISTS_IN_DOUBT = [
 ]  # fmt: skip
 
 
-DOUBTS = {
-    "no job": {"SLURM_JOB_ID": ""},
-    "a job in octal": {"SLURM_JOB_ID": "0777"},
-    "a job of text": {"SLURM_JOB_ID": "$(id)"},
-    "a job that is too long": {"SLURM_JOB_ID": "9" * 11},
-    "arithmetic": {"SLURM_NODEID": "a[$(id)]"},
-    "a negative rank": {"SLURM_PROCID": "-1"},
-    "a rank too high": {"SLURM_PROCID": "8"},
-    "a node rank too high": {"SLURM_NODEID": "4"},
-    "a local rank too high": {"SLURM_LOCALID": "2"},
-    "two numbers of nodes": {"SLURM_NNODES": "3"},
-    "two numbers of tasks": {"SLURM_NTASKS": "7"},
-    "tasks that do not add up": {"SLURM_STEP_TASKS_PER_NODE": "2(x3),1"},
-    "nodes that do not add up": {"SLURM_STEP_TASKS_PER_NODE": "2(x3)"},
-    "a spread of text": {"SLURM_STEP_TASKS_PER_NODE": "2(x4);id"},
-    "a spread that overflows": {"SLURM_STEP_TASKS_PER_NODE": "9999999999(x9999999999)" + ",1" * 99},
-    "a step of text": {"SLURM_STEP_ID": "x"},
-    "a node without a task": {"SLURM_STEP_TASKS_PER_NODE": "2(x2),4,0"},
-    "an arbitrary distribution": {"SLURM_DISTRIBUTION": "arbitrary"},
-    "a heterogeneous job": {"SLURM_HET_SIZE": "2"},
-    "more than mingle can list": {"MINGLE_EXPORTS": "A=1 " * 3000},
-    "the user's switch": {"MINGLE_HOOKS": "off"},
-}
+DOUBTS: list[dict[str, str]] = [
+    *({"SLURM_JOB_ID": job} for job in ("", "0777", "$(id)", "9" * 11)),
+    *({"SLURM_STEP_TASKS_PER_NODE": spread} for spread in (
+        "2(x3),1", "2(x3)", "2(x4);id", "9999999999(x9999999999)" + ",1" * 99, "2(x2),4,0",
+    )),
+    {"SLURM_NODEID": "a[$(id)]"}, {"SLURM_NODEID": "4"}, {"SLURM_PROCID": "-1"}, {"SLURM_PROCID": "8"},
+    {"SLURM_LOCALID": "2"}, {"SLURM_NNODES": "3"}, {"SLURM_NTASKS": "7"}, {"SLURM_STEP_ID": "x"},
+    {"SLURM_DISTRIBUTION": "arbitrary"}, {"SLURM_HET_SIZE": "2"},
+    {"MINGLE_EXPORTS": "A=1 " * 3000},  # more than mingle can list
+    {"MINGLE_HOOKS": "off"},
+]  # fmt: skip
 
 
 # What the batch script hands on of its node's settings, which are of no use so.
@@ -202,7 +190,7 @@ def test_any_doubt_adds_nothing(script: Path, name: str) -> None:
 
     Settings of another job, which sbatch brings along, count for nothing.
     """
-    doubts = [{**STEP, **facts} for facts in DOUBTS.values()]
+    doubts = [{**STEP, **facts} for facts in DOUBTS]
     doubts += [{**BATCH, "SLURM_JOB_NODELIST": text} for text in HOST_LISTS_IN_DOUBT]
     doubts += [{**STEP, "_MINGLE_HOOKS": text} for text in NOT_UNDERSTOOD]
     assert [env for env in doubts if exported(script, env, shell(name))] == []
