@@ -8,6 +8,7 @@ takes the driver's power lock.
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import socket
 import time
@@ -24,7 +25,7 @@ from mingle_hooks.errors import MingleError, NetworkError, printable
 from mingle_hooks.files import file_system, network_type
 from mingle_hooks.net import addresses, devices
 from mingle_hooks.net.addresses import Preference, UsableAddress, list_entries, read_attribute
-from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
+from mingle_hooks.rendezvous.connection import Lookup, Loop
 from mingle_hooks.rendezvous.fingerprint import (
     FingerprintRequest,
     dump_fingerprint,
@@ -34,6 +35,7 @@ from mingle_hooks.rendezvous.fingerprint import (
 )
 from mingle_hooks.rendezvous.wire import Body
 
+Clock = Callable[[], float]  # a time in seconds
 _MIB = 1 << 20
 _NET = "/sys/class/net"
 _LONGEST = 300
@@ -75,14 +77,16 @@ def _address(end: UsableAddress) -> Address:
     return Address(name, kind, end.host, end.address.network.prefixlen, mtu_bytes, end.interface.speed_mbps, 0, 0, mac)
 
 
-def own_facts(environ: Mapping[str, str]) -> Body:
-    """Return the facts that can be read at once."""
+def own_facts(environ: Mapping[str, str], clock: Clock = time.monotonic) -> Body:
+    """Return what a host reports of itself, except for its network."""
+    found, parts = device_facts(environ, clock)
     text, _ = fingerprint(FingerprintRequest(environ, directory=os.getcwd(), limits=own_limits()))
     return {
         "hostname": printable(socket.gethostname(), 253),
         "identity": addresses.machine_id(),
         "gpus": devices.visible_gpus(environ),
-        "fingerprint": text,
+        "fingerprint": with_gpus(text, parts),
+        **found,
     }
 
 
@@ -192,7 +196,7 @@ class ActiveDeadline:
     `late_s` is for how long it did not run, in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float], limit_s: float, most_s: float) -> None:
+    def __init__(self, clock: Clock, limit_s: float, most_s: float) -> None:
         self._clock, self._left_s = clock, limit_s
         self._last = clock()
         self._end = self._last + max(limit_s, most_s)
@@ -216,59 +220,41 @@ class ActiveDeadline:
         self._left_s -= min(passed_s, _COUNTED_S)
 
 
-# Calls that may hang in the kernel, made in a child: a thread that hangs there would hold up the end of this process.
+# Calls that may hang in the kernel, made in children: a thread that hangs there would hold up the end of this process.
 
 _READ_BYTES = 64 * 1024
-_REAP_S = 0.05
 # A host that does not run at times may take this many times as long by the clock.
 _MOST_TIMES = 10
 
 
-class ChildCall:
-    """Calls `function()` in a child, and `on_result(value)` here; the value is None if it fails or takes too long."""
-
-    def __init__(
-        self, loop: Loop, function: Callable[[], object], limit_s: float, on_result: Callable[[Any], None]
-    ) -> None:
-        self._loop, self._on_result, self._output = loop, on_result, b""
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        self._pid = os.fork()
-        if not self._pid:
-            _write_result(function, writing)
-        os.close(writing)
-        self._pipe = FileIO(reading)
-        loop.watch(self._pipe, READ, lambda _events: self._read())
-        self._deadline = ActiveDeadline(loop.clock, limit_s, limit_s * _MOST_TIMES)
-        self._timer = loop.after(POLL_S, self._look)
-
-    def _look(self) -> None:
-        self._deadline.look()
-        if self._deadline.is_over:
-            os.kill(self._pid, signal.SIGKILL)
-            self._end()
-        else:
-            self._timer = self._loop.after(POLL_S, self._look)
-
-    def _read(self) -> None:
-        data = os.read(self._pipe.fileno(), _READ_BYTES)
-        self._output += data
-        if not data:
-            self._end()
-
-    def _end(self) -> None:
-        self._timer.cancel()
-        self._loop.unwatch(self._pipe)
-        self._pipe.close()
-        self._reap()
-        try:
-            self._on_result(values.from_json(self._output))
-        except (ValueError, RecursionError):
-            self._on_result(None)
-
-    def _reap(self) -> None:
-        """Reap the child, now or later; one that hangs in the kernel may stay."""
-        if os.waitpid(self._pid, os.WNOHANG) == (0, 0):
-            self._loop.after(_REAP_S, self._reap)
+def call_in_children(calls: Mapping[str, Callable[[], object]], limit_s: float, clock: Clock) -> dict[str, Any]:
+    """Make each call in a child of its own; return the results, without those that failed or took too long."""
+    outputs, pids = dict.fromkeys(calls, b""), dict.fromkeys(calls, 0)
+    found = {}
+    with selectors.DefaultSelector() as selector:
+        for name, function in calls.items():
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            pids[name] = os.fork()
+            if not pids[name]:
+                _write_result(function, writing)
+            os.close(writing)
+            selector.register(reading, selectors.EVENT_READ, name)
+        deadline = ActiveDeadline(clock, limit_s, limit_s * _MOST_TIMES)
+        while selector.get_map() and not deadline.is_over:
+            for key, _ in selector.select(POLL_S):
+                data = os.read(key.fd, _READ_BYTES)
+                outputs[key.data] += data
+                if not data:
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+                    os.waitpid(pids[key.data], 0)
+                    with suppress(ValueError, RecursionError):
+                        found[key.data] = values.from_json(outputs[key.data])
+            deadline.look()
+        for key in [*selector.get_map().values()]:
+            os.close(key.fd)
+            os.kill(pids[key.data], signal.SIGKILL)  # one that hangs in the kernel stays, so none is waited for
+    return found
 
 
 def _write_result(function: Callable[[], object], writing: int) -> None:
@@ -553,65 +539,31 @@ _DEVICE_LIMIT_S = 1.0
 _MOST_FAULTS = 16
 
 
-class DeviceFacts:
-    """Free space and GPUs, read in children if that may hang; `on_known()` is called after each result.
-
-    `parts` are of a fingerprint.
-    """
-
-    def __init__(self, loop: Loop, environ: Mapping[str, str], on_known: Callable[[], None]) -> None:
-        self._loop, self._on_known, self._pending = loop, on_known, 0
-        self._free: dict[str, list[int] | None] = {}
-        self._faults: dict[str, str] = {}
-        self.amounts = own_amounts()
-        self.parts: dict[str, str] = {}
-        for path in space_places(environ):
-            if network_type(path):
-                self._free[path] = None  # keeps the order
-                self._read(partial(space_of, path), partial(self._free.__setitem__, path))
-            else:
-                self._free[path] = space_of(path)
-        scratch = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - what programs use
-        if os.path.isdir(devices.RDMA):
-            self._read(rdma_errors, lambda found: self.amounts.extend(found or ()))
-        if file_system(scratch) != "tmpfs":  # which is no disk
-            late = [(WRITE_MS, int(_DEVICE_LIMIT_S * 1000))]
-            self._read(
-                partial(write_time, scratch), lambda found: self.amounts.extend(late if found is None else found)
-            )
-        if has_gpu():
-            fault = f"its GPUs did not report their state within {_DEVICE_LIMIT_S:g} s"
-            self._read(gpu_state, partial(self._take_state, ([fault], {})))
-            self._read(partial(nvml_state, environ), partial(self._take_state, NVML_IS_SILENT))
-
-    @property
-    def is_known(self) -> bool:
-        """Whether all results have arrived."""
-        return not self._pending
-
-    @property
-    def faults(self) -> list[str]:
-        """The faults of the GPUs, a line each."""
-        return [*self._faults.values()][:_MOST_FAULTS]
-
-    @property
-    def spaces(self) -> list[Body]:
-        """The rows of the directories that exist."""
-        known = [(path, free or (None, None)) for path, free in self._free.items() if free != []]
-        return [Space(printable(path, _LONGEST), *free)._asdict() for path, free in known]
-
-    def _read(self, function: Callable[[], object], on_result: Callable[[Any], None]) -> None:
-        self._pending += 1
-
-        def take(value: object) -> None:
-            self._pending -= 1
-            on_result(value)
-            self._on_known()
-
-        ChildCall(self._loop, function, _DEVICE_LIMIT_S, take)
-
-    def _take_state(self, otherwise: GpuState, state: GpuState | None) -> None:
-        faults, parts = state or otherwise
-        for fault in faults:  # both may know of a process
-            self._faults.setdefault(fault.partition(" has ")[0], printable(fault, _LONGEST))
-        self.parts |= parts
+def device_facts(environ: Mapping[str, str], clock: Clock) -> tuple[Body, dict[str, str]]:
+    """Return free space, amounts and faults of GPUs, and parts of a fingerprint; what may hang is read in children."""
+    places, scratch = space_places(environ), environ.get("TMPDIR") or "/tmp"  # noqa: S108 - what programs use
+    calls: dict[str, Callable[[], object]] = {path: partial(space_of, path) for path in places if network_type(path)}
+    if os.path.isdir(devices.RDMA):
+        calls["RDMA"] = rdma_errors
+    if file_system(scratch) != "tmpfs":  # which is no disk
+        calls["scratch"] = partial(write_time, scratch)
+    if has_gpu():
+        calls |= {"GPUs": gpu_state, "NVML": partial(nvml_state, environ)}
+    found = call_in_children(calls, _DEVICE_LIMIT_S, clock)
+    spaces = {path: found.get(path) if path in calls else space_of(path) for path in places}
+    rows = [Space(printable(path, _LONGEST), *(free or (None, None))) for path, free in spaces.items() if free != []]
+    missed: dict[str, Any] = {"RDMA": [], "scratch": [(WRITE_MS, int(_DEVICE_LIMIT_S * 1000))], "NVML": NVML_IS_SILENT}
+    missed["GPUs"] = [f"its GPUs did not report their state within {_DEVICE_LIMIT_S:g} s"], {}
+    known = {name: found.get(name, missed[name]) for name in missed if name in calls}
+    faults: dict[str, str] = {}
+    parts: dict[str, str] = {}
+    for state in ("GPUs", "NVML"):
+        its_faults, its_parts = known.get(state, ([], {}))
+        for fault in its_faults:  # both may know of a process
+            faults.setdefault(fault.partition(" has ")[0], printable(fault, _LONGEST))
+        parts |= its_parts
+    return {
+        "spaces": [row._asdict() for row in rows],
+        "amounts": [*own_amounts(), *known.get("RDMA", ()), *known.get("scratch", ())],
+        "faults": [*faults.values()][:_MOST_FAULTS],
+    }, parts

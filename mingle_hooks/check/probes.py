@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.check import facts, report
-from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLookups
+from mingle_hooks.check.facts import POLL_S, ActiveDeadline, NameLookups
 from mingle_hooks.check.report import LATE, NO_ECHO, Address, Measured, Peer, ProbeOrder, SendOrder
 from mingle_hooks.errors import MingleError, NetworkError, printable, reason
 from mingle_hooks.net.addresses import RESET_ON_CLOSE, Preference, bound, candidates, ephemeral_range
@@ -225,16 +225,13 @@ class Transfer(Call):
     def _ready(self, sock: socket.socket, events: int) -> None:
         if events & READ:
             self.read()
-        for _ in range(_PIECES_AT_ONCE if events & WRITE else 0):
-            if sock.fileno() < 0:
-                return
-            try:
+        try:
+            for _ in range(_PIECES_AT_ONCE if events & WRITE and sock.fileno() >= 0 else 0):
                 sock.send(_PIECE)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                self.end(error.strerror or os.strerror(0))
-                return
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self.end(error.strerror or LATE)
 
 
 # The datagrams of a probe: a socket for each of its addresses.
@@ -567,9 +564,8 @@ class Multicast:
     def received(self) -> list[Body]:
         """Return each interface with the hosts that were heard there."""
         return [
-            {"iface": name, "hosts": sorted(heard.values()), "fault": self._faults.get(name, "")[:_LONGEST]}
-            for name in dict.fromkeys((*self._heard, *self._faults))
-            for heard in [self._heard.get(name, {})]
+            {"iface": name, "hosts": sorted(self._heard.get(name, {}).values()), "fault": fault[:_LONGEST]}
+            for name, fault in {**dict.fromkeys(self._heard, ""), **self._faults}.items()
         ]
 
     def close(self) -> None:
@@ -629,13 +625,11 @@ class Probe:
         self.is_over = self.was_dismissed = False
         self._secret = Secret(task.key)
         self._link: Link | None = None
-        self._body: Body = {}
-        self._faults: list[str] = []
         self._run: ProbeRun | None = None
         self._names: NameLookups | None = None
         self._datagrams = Datagrams(loop, self._secret)
         self._server = ProbeServer(loop, self._secret)
-        self._devices = DeviceFacts(loop, environ, self._report)  # forks: before there is any thread
+        self._facts = facts.own_facts(environ)  # forks: before there is any thread
         self._multicast = self._open_network(environ)
         join = Join(task.host, task.local, os.getpid(), is_output=False)
         self._approach = Approach(loop, self._secret, task.addresses, join, self._welcome)
@@ -657,21 +651,17 @@ class Probe:
         wanted, ports = environ.get(report.IFACE), parse_ports(environ[report.PORTS])
         prefer: Sequence[Any] = networks(wanted) if wanted else ()
         own = facts.own_network(prefer)
-        self._body = {
-            **facts.own_facts(environ),
-            "addresses": [self._open(address, ports)._asdict() for address in own.addresses],
-            "guests": own.guests,
-            "every": own.every,
-        }
         if own.trouble:
-            self._faults.append(printable(own.trouble, _LONGEST))
+            self._facts["faults"].append(printable(own.trouble, _LONGEST))
+        opened = [self._open(address, ports)._asdict() for address in own.addresses]
+        self._facts |= {"addresses": opened, "guests": own.guests, "every": own.every}
         return Multicast(self._loop, self._secret, prefer)
 
     def _open(self, address: Address, ports: range) -> Address:
         """Return an address with the ports that are now open there: one of the range, and one as the kernel chooses."""
         port = self._open_port(address.address, ports)
         if not port:
-            self._faults.append(f"no port of the range is free on {address.address}")
+            self._facts["faults"].append(f"no port of the range is free on {address.address}")
             return address
         return address._replace(port=port, free_port=self._open_port(address.address, ephemeral_range()))
 
@@ -693,18 +683,7 @@ class Probe:
         link.on_message = self._received
         for part in (self._datagrams, self._server, self._multicast):
             part.number = welcome.number
-        self._report()
-
-    def _report(self) -> None:
-        """Send this host's facts, once all are known."""
-        if self._link is not None and self._devices.is_known:
-            known = {
-                "fingerprint": facts.with_gpus(self._body["fingerprint"], self._devices.parts),
-                "spaces": self._devices.spaces,
-                "amounts": self._devices.amounts,
-                "faults": [*self._faults, *self._devices.faults],
-            }
-            self._link.send_message(report.FACTS, {**self._body, **known})
+        link.send_message(report.FACTS, self._facts)
 
     # --- Orders.
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -16,13 +17,13 @@ from unittest import mock
 import pytest
 from support import fake_pynvml
 from support.check_reports import bad, fingerprint, report
-from support.gathering import PATIENCE_S, Clock, until
+from support.gathering import PATIENCE_S
 from support.needs import only_with
 from support.running import children
 
 from mingle_hooks.check import facts
-from mingle_hooks.check.facts import POLL_S, ActiveDeadline, ChildCall
-from mingle_hooks.check.report import Address
+from mingle_hooks.check.facts import POLL_S, ActiveDeadline
+from mingle_hooks.check.report import Address, Space
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.net.addresses import Interface
 from mingle_hooks.rendezvous.connection import Loop
@@ -98,18 +99,17 @@ def test_a_deadline_counts_the_time_in_which_the_process_ran(
 
 
 def test_a_call_in_a_child_that_hangs_or_fails_has_no_result() -> None:
-    """A long result is taken whole, even if the host stood still for up to ten times the limit."""
-    clock, results, before = Clock(), [], set(children())
-    with Loop(clock) as loop:
-        for count, (function, limit_s) in enumerate(
-            ((lambda: time.sleep(3 * PATIENCE_S), 0.05), (object, PATIENCE_S)), 1
-        ):
-            ChildCall(loop, function, limit_s, results.append)
-            until(loop, lambda count=count: len(results) == count)
-        ChildCall(loop, lambda: [time.sleep(0.05), "x" * 200_000], 5.0, results.append)
-        clock.ahead += 30
-        until(loop, lambda: len(results) == 3 and set(children()) <= before)
-    assert results == [None, None, [None, "x" * 200_000]]
+    """A long result is taken whole, and the limit is of time in which this process ran."""
+    calls: dict[str, Callable[[], object]] = {
+        "hangs": lambda: time.sleep(3 * PATIENCE_S),
+        "fails": object,
+        "long": lambda: [time.sleep(0.05), "x" * 200_000],
+    }
+    steps = accumulate([30.0, *[POLL_S] * 10_000])
+    found = facts.call_in_children(calls, 4.0, lambda: next(steps))
+    assert found == {"long": [None, "x" * 200_000]}
+    (killed,) = children()
+    assert os.waitstatus_to_exitcode(os.waitpid(killed, 0)[1]) == -signal.SIGKILL
 
 
 def test_the_addresses_of_a_host_and_those_for_its_guests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -177,10 +177,15 @@ def test_names_are_looked_up_four_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("is_silent", [False, True])
 def test_what_may_hang_is_read_in_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_silent: bool) -> None:
     """Directories keep their order, and one that is not there has no row."""
-    calls: list[tuple[Callable[[], object], float, Callable[[object], None]]] = []
+    limits: list[float] = []
+
+    def call(calls: dict[str, Callable[[], object]], limit_s: float, _clock: object) -> dict[str, object]:
+        limits.append(limit_s)
+        return {} if is_silent else {name: function() for name, function in calls.items()}
+
     spaces = {"/far": [1, 2], "/none": [], "/near": [3, 4]}
     made = {
-        "ChildCall": lambda _loop, *its: calls.append(its),
+        "call_in_children": call,
         "own_amounts": lambda: [("cores", 1)],
         "space_places": lambda _environ: (*spaces,),
         "network_type": lambda path: path == "/far",
@@ -188,37 +193,22 @@ def test_what_may_hang_is_read_in_children(monkeypatch: pytest.MonkeyPatch, tmp_
         "file_system": lambda path: "ext4" if path == "/scratch" else "tmpfs",
         "write_time": lambda path: [(path, 7)],
         "rdma_errors": lambda: [("errors", 3)],
+        "has_gpu": lambda: True,
+        "gpu_state": lambda: ([f"process {n} (a) has b" for n in range(20)], {"gpus.PCIe": "x"}),
+        "nvml_state": lambda _environ: (["process 0 (a) has c"], {"gpus.NVML": "ok"}),
     }
     for name, its in made.items():
         monkeypatch.setattr(facts, name, its)
     monkeypatch.setattr(facts.devices, "RDMA", str(tmp_path))
-    monkeypatch.setattr(facts, "has_gpu", lambda: True)
-    monkeypatch.setattr(facts, "gpu_state", lambda: ([f"process {n} (a) has b" for n in range(20)], {"gpus.PCIe": "x"}))
-    monkeypatch.setattr(facts, "nvml_state", lambda _environ: (["process 0 (a) has c"], {"gpus.NVML": "ok"}))
-    told: list[bool] = []
-    loop: Any = None
-    known = facts.DeviceFacts(loop, {"TMPDIR": "/scratch"}, lambda: told.append(known.is_known))
-    rows = [{"path": "/far", "free_mb": None, "total_mb": None}, {"path": "/near", "free_mb": 3, "total_mb": 4}]
-    assert (known.is_known, known.spaces, known.faults, {limit_s for _, limit_s, _ in calls}) == (
-        False,
-        rows,
-        [],
-        {1.0},
-    )
-    for function, _, take in calls:
-        take(None if is_silent else function())
-    assert told == [False, False, False, False, True]
+    found, parts = facts.device_facts({"TMPDIR": "/scratch"}, time.monotonic)
+    far, amounts = (1, 2), [("cores", 1), ("errors", 3), ("/scratch", 7)]
+    faults, expected = [f"process {n} (a) has b" for n in range(16)], {"gpus.PCIe": "x", "gpus.NVML": "ok"}
     if is_silent:
-        assert known.faults == ["its GPUs did not report their state within 1 s"]
-        assert (known.amounts, known.parts) == ([("cores", 1), (facts.WRITE_MS, 1000)], facts.NVML_IS_SILENT[1])
-    else:
-        rows[0] |= {"free_mb": 1, "total_mb": 2}
-        assert known.faults == [f"process {n} (a) has b" for n in range(16)]
-        assert (known.amounts, known.parts) == (
-            [("cores", 1), ("errors", 3), ("/scratch", 7)],
-            {"gpus.PCIe": "x", "gpus.NVML": "ok"},
-        )
-    assert known.spaces == rows
+        far, amounts = (None, None), [("cores", 1), (facts.WRITE_MS, 1000)]
+        faults, expected = ["its GPUs did not report their state within 1 s"], facts.NVML_IS_SILENT[1]
+    rows = [Space("/far", *far)._asdict(), Space("/near", 3, 4)._asdict()]
+    assert (found, parts) == ({"spaces": rows, "amounts": amounts, "faults": faults}, expected)
+    assert limits == [1.0]
 
 
 # GPUs, by files as a host with GPUs has them, and by a driver that is made up.
@@ -430,15 +420,7 @@ def test_what_the_driver_tells_is_compared_with_the_fingerprint() -> None:
 def test_this_machines_gpus_are_compared_with_recorded_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """NVIDIA's own driver answers before the deadline; a hidden GPU is missed, and another power limit named."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    before = set(children())
-
-    def read(**environ: str) -> str:
-        known = facts.DeviceFacts(loop, environ, lambda: None)
-        until(loop, lambda: known.is_known and set(children()) <= before)
-        return facts.with_gpus(facts.own_facts(environ)["fingerprint"], known.parts)
-
-    with Loop() as loop:
-        here, hidden = read(), read(CUDA_VISIBLE_DEVICES="")
+    here, hidden = (facts.own_facts(environ)["fingerprint"] for environ in ({}, {"CUDA_VISIBLE_DEVICES": ""}))
     capped = facts.with_gpus(here.replace("gpus.power=", "was="), {"gpus.power": "1 W"})
     for text, line in ((here, ""), (hidden, "node2: GPUs none, 3 others "), (capped, "node2: power 1 W, 3 others ")):
         made = report(4, lambda its, text=text: its._replace(fingerprint=text if its.name == "node2" else here))  # type: ignore[misc]
