@@ -432,10 +432,6 @@ def _reader(read: Callable[..., object]) -> Schema:
     return schema(**bounds) if callable(schema) else dict(schema)
 
 
-def _count(least: int = 1, most: int = fields.MOST_PER_NODE) -> Schema:
-    return _whole(least, most)
-
-
 def _whole(least: int, most: int) -> Schema:
     number = {"type": "integer", "minimum": least, "maximum": most}
     return {"anyOf": [number, {"type": "string", "pattern": r"^\s*[0-9]{1,10}\s*$"}]}
@@ -477,7 +473,6 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     fields.text_field: _texts(fields.LONGEST_TEXT),
     fields.line_field: _texts(fields.LONGEST_TEXT, r"^\s*[^#\s]"),
     fields.directory_field: _texts(fields.LONGEST_TEXT),
-    fields.count_field: _count,
     fields.gpus_field: _gpus,
     fields.gres_field: {"type": "string", "pattern": r"^(gres[/:])?(gres[/:])?gpu(:[^,:]+){0,2}$"},
     fields.flag_field: _FLAG,

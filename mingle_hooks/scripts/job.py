@@ -140,9 +140,7 @@ def directory_field(value: object) -> str:
     return path if path.split("/", 1)[0] in ("", ".", "..") else f"./{path}"
 
 
-def count_field(value: object, *, least: int = 1, most: int = MOST_PER_NODE) -> int:
-    """Read a whole number."""
-    return whole(value, least=least, most=most)
+count_field = partial(whole, least=1, most=MOST_PER_NODE)
 
 
 def gpus_field(value: object, *, most: int = MOST_PER_NODE) -> Gpus:
@@ -237,8 +235,8 @@ class Field(NamedTuple):
         return self.name.replace("-", "_")
 
 
-_NODES = partial(count_field, most=MOST_NODES)
-_RESTARTS = partial(count_field, least=0, most=1000)
+_NODES = partial(whole, least=1, most=MOST_NODES)
+_RESTARTS = partial(whole, least=0, most=1000)
 _ADDRESS = partial(
     matching_field, pattern=re.compile(r"[^\s,;\x00]{1,255}(,[^\s,;\x00]{1,255})*"), like="me@example.org"
 )
@@ -475,11 +473,6 @@ class Job:
         """Training processes on each node; None if groups differ."""
         counts = {group.ntasks for group in self.groups}
         return counts.pop() if len(counts) == 1 else None
-
-    @property
-    def has_gpus(self) -> bool:
-        """Whether any node has GPUs."""
-        return any(group.gpus for group in self.groups)
 
     def source(self, name: str) -> str:
         """Return where a field comes from: its option, the file, or "default"."""

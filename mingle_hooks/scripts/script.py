@@ -356,13 +356,11 @@ def template_path(given: Iterable[str], environ: Mapping[str, str], *, site: str
 def template_names(places: Iterable[str]) -> dict[str, str]:
     """Return template name -> its directory, sorted by name. Raises MingleError if the installation has none."""
     found: dict[str, str] = {}
-    for place in places:
-        for directory, _, names in os.walk(place):
-            for file in names:
-                if file.endswith(SUFFIX):
-                    found.setdefault(os.path.relpath(f"{directory}/{file}", place).removesuffix(SUFFIX), place)
-    for file in files.shipped_names(BUILT_IN):
-        found.setdefault(file.removesuffix(SUFFIX), str(files.shipped_path(BUILT_IN)))
+    own = [(place, jinja2.FileSystemLoader(place).list_templates()) for place in places]
+    for place, names in (*own, (str(files.shipped_path(BUILT_IN)), files.shipped_names(BUILT_IN))):
+        for name in names:
+            if name.endswith(SUFFIX):
+                found.setdefault(name.removesuffix(SUFFIX), place)
     return dict(sorted(found.items()))
 
 
@@ -510,7 +508,7 @@ def _container(row: Scheduler, job: Job) -> tuple[str, ...]:
         return ()
     binds = [f"--bind={bind}" for bind in _binds(job)]
     image = f"./{job.container}" if job.container.startswith("-") else job.container
-    return ("apptainer", "exec", *(["--nv"] if job.has_gpus else []), *binds, image)
+    return ("apptainer", "exec", *(["--nv"] if any(group.gpus for group in job.groups) else []), *binds, image)
 
 
 def _binds(job: Job) -> tuple[str, ...]:
