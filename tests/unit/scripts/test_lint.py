@@ -28,65 +28,42 @@ TRAPS = {
         "srun torchrun \\\n  --nnodes=2 \\\n§  --rdzv_endpoint=$H:29400 \\\n  x.py", 'export MASTER_PORT="$((29500))"',
         "srun bash -c '\n§  export MASTER_PORT=29500\n  python x.py\n'", "MASTER_PORT=${MASTER_PORT:-29500}",
         "cat >x.sh <<EOF\n§export MASTER_PORT=29500\nEOF\nsrun bash x.sh",
-        "srun torchrun \\\n§  --master_port 29500 x.py",
-        "srun torchrun --rdzv-endpoint=$H:29400 x.py", "export MASTER_PORT=29500",
-        "H=$(x)\n§srun torchrun --rdzv-endpoint=$H x.py",
+        "H=$(x)\n§srun torchrun --rdzv-endpoint=$H x.py", "sbatch --wrap='srun torchrun --master_port=23456 x.py'",
         'P=6379\nip_head="$h:$P"\nsrun x\n§RAY_ADDRESS=$h:6379', "§: ${MASTER_PORT:=29500}\nsrun run.sh $MASTER_PORT",
-        "sbatch --wrap='srun torchrun --master_port=23456 x.py'",
     ],
-    "hostname-i": ["\n§MASTER_ADDR=$(hostname -i)", "A=$(hostname -I | cut -d' ' -f1)", "A=$(hostname --ip-address)"],
-    "localhost-fallback": [
-        "A=$(scontrol show hostnames | head -1 || echo localhost)", "A=$(x) || export MASTER_ADDR=127.0.0.1",
-    ],
+    "hostname-i": ["A=$(hostname --ip-address)"],
+    "localhost-fallback": ["A=$(x) || export MASTER_ADDR=127.0.0.1"],
     "tasks": [
         '#SBATCH -N2 -n8\nnode() {\n  torchrun x.py\n}\n§srun bash -c "$(declare -f node); node"',
-        "#SBATCH -N 2\n#SBATCH --ntasks-per-node=8\n§srun torchrun x.py", "srun -n 16 mingle exec torchrun x.py",
-        "#SBATCH --nodes=2\n§srun -N 2 -n 16 accelerate launch x.py", "srun hostname\n§srun --ntasks=16 torchrun x.py",
-        "#SBATCH -N 2\n#SBATCH --ntasks=16\n§srun torchrun x.py",
-        "#SBATCH --tasks-per-node=8 -N 2\n§srun torchrun x.py",
+        "#SBATCH --nodes=2\n§srun -N 2 -n 16 accelerate launch x.py", "srun -n 16 mingle exec torchrun x.py",
         "#SBATCH -N2-4\n§srun --ntasks-per-node=8 torchrun x.py",
     ],
     "first-node-only": [
-        "#PBS -l select=1:ncpus=4+1:ncpus=8\n§torchrun x.py", "A=$(srun -N1 -n1 hostname)\n§torchrun x.py",
-        "#PBS -l select=2:ncpus=4\n§torchrun x.py", "torchrun x.py",
-        "srun -n2 true\n§python3 -m torch.distributed.run \\\n  x.py",
-        "#PBS -l select=2\n§mingle exec torchrun x.py", 'eval "$(mingle env || echo exit 1)"\n§torchrun x.py',
-        "srun -N2 hostname\n§exec mingle exec torchrun x.py", "srun nvidia-smi\n§OMP_NUM_THREADS=4 torchrun x.py",
-        "#SBATCH -n 8 --ntasks-per-node 4\n§torchrun x.py", "mingle exec python x.py", "deepspeed x.py",
-        'eval "$(mingle env)"\n§python x.py', 'CMD="torchrun x.py"\neval $CMD'.replace("CMD=", "§CMD="), "python x.py",
+        "A=$(srun -N1 -n1 hostname)\n§torchrun x.py", 'eval "$(mingle env || echo exit 1)"\n§torchrun x.py',
+        "srun -n2 true\n§python -m torch.distributed.run \\\n  x.py", "#SBATCH -n 8 --ntasks-per-node 4\n§torchrun x.py",
+        "#PBS -l select=2\n§mingle exec torchrun x.py", "srun nvidia-smi\n§OMP_NUM_THREADS=4 torchrun x.py",
+        'eval "$(mingle env)"\n§python x.py', '§CMD="torchrun x.py"\neval $CMD', "mingle exec python x.py",
     ],
     "batch-rank": [
-        "#PBS -l nodes=2:ppn=8\n§pbsdsh torchrun --node_rank $PBS_NODENUM x.py", "export NODE_RANK=$SLURM_NODEID",
-        'srun bash -c "torchrun --node_rank $SLURM_PROCID x.py"', 'srun torchrun --node_rank "$SLURM_NODEID" x.py',
-        "export RANK=${SLURM_PROCID}", "srun --export=ALL,NODE_RANK=$SLURM_NODEID run.sh",
+        "#PBS -l nodes=2:ppn=8\n§pbsdsh torchrun --node_rank $PBS_NODENUM x.py", "export RANK=${SLURM_PROCID}",
+        'srun bash -c "torchrun --node_rank $SLURM_PROCID x.py"', "srun --export=ALL,NODE_RANK=$SLURM_NODEID run.sh",
     ],
-    "gloo-exclusion": ["export GLOO_SOCKET_IFNAME=^lo,docker0", "export TP_SOCKET_IFNAME='^lo'"],
-    "interface": [
-        "export NCCL_SOCKET_IFNAME=eth0", "GLOO_SOCKET_IFNAME=ib0 srun x",
-        "srun env NCCL_SOCKET_IFNAME=eth0 x",
-    ],
-    "step-tasks": [
-        "srun --ntasks-per-node=8 torchrun x.py", "srun --ntasks-per-node=4 python x.py",
-        "#SBATCH -N 2 -n 8\n§srun --ntasks-per-node=1 torchrun x.py",
-    ],
-    "no-rendezvous": ["srun torchrun x.py", "srun accelerate launch --num_machines 2 x.py", "srun deepspeed x.py"],
+    "gloo-exclusion": ["export TP_SOCKET_IFNAME='^lo'"],
+    "interface": ["GLOO_SOCKET_IFNAME=ib0 srun x", "srun env NCCL_SOCKET_IFNAME=eth0 x"],
+    "step-tasks": ["srun --ntasks-per-node=4 python x.py", "#SBATCH -N2 -n8\n§srun --ntasks-per-node=1 torchrun x.py"],
+    "no-rendezvous": ["srun accelerate launch --num_machines 2 x.py"],
     "each-alone": ["srun torchrun --standalone x.py", "srun torchrun --nnodes=1 x.py"],
-    "node-count": ["srun torchrun --nnodes=4 --rdzv-endpoint=$H:$P x.py", "#SBATCH -N1\n§srun -N2 x"],
-    "own-name": [
-        "srun accelerate launch --main_process_ip $HOSTNAME x.py", "srun torchrun --master_addr=$(uname -n) x.py",
-        'export MASTER_ADDR="`hostname -s`"', "export MASTER_ADDR=$(hostname)", "MASTER_ADDR=$HOSTNAME",
-    ],
+    "node-count": ["#SBATCH -N1\n§srun -N2 x"],
+    "own-name": ["srun torchrun --master_addr=$(uname -n) x.py", 'export MASTER_ADDR="`hostname -s`"'],
     "each-itself": [
         "srun bash -c $'it\\'s'; MASTER_ADDR=localhost", "srun torchrun --rdzv_endpoint localhost x.py",
-        "MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}", "MASTER_ADDR=localhost", "echo it's\n§MASTER_ADDR=localhost",
+        "MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}", "echo it's\n§MASTER_ADDR=localhost",
         "srun bash -c 'MASTER_ADDR=$(hostname) torchrun x.py'",
     ],
     "random-port": [
-        f"srun bash -c '{draw} torchrun x.py'"
-        for draw in ("MASTER_PORT=$RANDOM", "MASTER_PORT=$((20000 + RANDOM % 1000))", "MASTER_PORT=$(shuf -i 1-9 -n 1)")
+        f"srun bash -c '{draw} torchrun x.py'" for draw in ("MASTER_PORT=$RANDOM", "MASTER_PORT=$(shuf -i 1-9 -n 1)")
     ],
     "loop": [
-        "for h in $(cat $PBS_NODEFILE); do\n§ssh $h torchrun x.py &\ndone",
         "for h in a b; do\n§srun -w $h -N1 -n1 run.sh &\ndone",
         "f() { ssh $1 torchrun x.py & }\n§for h in a b; do f $h; done",
     ],
@@ -121,14 +98,6 @@ def test_the_page_says_how_often_each_trap_was_seen() -> None:
     assert f"in {len(FORMS)} public scripts, of which {sum(map(bool, kinds))} have one" in page
 
 
-@pytest.mark.parametrize("option", ["--standalone", "--nnodes=1", "--nnodes 1"])
-def test_the_remedy_names_what_to_leave_out(option: str) -> None:
-    """Not a value that stands for itself."""
-    (found,) = [its for its in lint(f"{HEAD}srun torchrun {option} x.py") if its.kind == "each-alone"]
-    what = option if option == "--standalone" else "the number of nodes"
-    assert found.remedy == f"leaving out {what}: `srun mingle exec torchrun …`"
-
-
 FREE = "leaving it out: {} finds a free one".format
 
 
@@ -136,6 +105,9 @@ FREE = "leaving it out: {} finds a free one".format
     ("script", "told"),
     [
         ("#PBS -l select=2\naccelerate launch x.py", ["2 first-node-only `mingle run accelerate launch …`"]),
+        *[(f"{HEAD}srun torchrun {option} x.py",
+           [f"4 each-alone leaving out {what}: `srun mingle exec torchrun …`"])
+          for option, what in (("--standalone", "--standalone"), ("--nnodes 1", "the number of nodes"))],
         ("#PBS -l select=2\npython x.py", ["2 first-node-only `mingle run --scope task python …`"]),
         ("#PBS -l select=2\nsrun mpirun torchrun x.py", ["2 no-rendezvous `mpirun mingle exec torchrun …`"]),
         # Which launcher a port is for.
@@ -157,8 +129,6 @@ FREE = "leaving it out: {} finds a free one".format
         ("#SBATCH -N2\nsrun ray start --address=$H:1", [f"2 fixed-port {FREE('`mingle exec`')}"]),
         *[(f"{HEAD}E=$H:{port}\nP=5\nsrun torchrun --rdzv-endpoint=$E x.py",
            [f"{line} fixed-port {FREE('`srun mingle exec torchrun …`')}"]) for port, line in (("$P", 5), (5, 4))],
-        (f"{HEAD}srun torchrun --rdzv-backend=static --rdzv-endpoint=$H x.py", []),
-        (f"{HEAD}srun torchrun --rdzv-endpoint=$1 x.py", []),
         (f"{HEAD}srun torchrun --rdzv-backend=c10d --master-addr=$H --master-port=$P x.py",
          ["4 no-rendezvous `srun mingle exec torchrun …`"]),
         # Addresses and ranks.
@@ -202,78 +172,52 @@ def test_several_jobs_of_one_file_are_read_apart() -> None:
 @pytest.mark.parametrize(
     ("script", "nodes"),
     [
-        ("torchrun --nnodes=$NNODES x.py", 0), ("torchrun x.py", 2),
-        ("for i in $SLURM_JOB_NODELIST; do :; done\ntorchrun x.py", 0),
-        ("#PBS -l ncpus=96,ngpus=4\nN=$(wc -l < $PBS_NODEFILE)\ntorchrun x.py", 0),
+        ("torchrun --nnodes=$NNODES x.py", None), ("torchrun x.py", 2), ("#SBATCH -N 1-2\ntorchrun x.py", None),
+        ("for i in $SLURM_JOB_NODELIST; do :; done\ntorchrun x.py", None),
+        ("#PBS -l ncpus=96,ngpus=4\nN=$(wc -l < $PBS_NODEFILE)\ntorchrun x.py", None),
+        ("#PBS -l select=ncpus=4+ncpus=4\ntorchrun x.py", None),
     ],
 )  # fmt: skip
-def test_the_script_or_the_command_line_shows_several_nodes(script: str, nodes: int) -> None:
-    """No directive is needed."""
-    assert [its.kind for its in lint(f"#SBATCH -J x\n{script}", nodes or None)] == ["first-node-only"]
-
-
-def test_mistakes_are_in_the_order_of_their_lines() -> None:
-    """Whatever found them."""
-    lines = ["A=$(hostname -i)", "export MASTER_PORT=29500", "export GLOO_SOCKET_IFNAME=^lo", "deepspeed x.py"]
-    found = [its.line for its in lint(HEAD + "\n".join(lines * 4))]
-    assert found == sorted(found)
-    assert len(found) == 16
-
-
-@pytest.mark.parametrize(
-    "directive",
-    ["#SBATCH -N 1-2", "#SBATCH --nodes=1-2", "#PBS -l select=1:ncpus=4+ncpus=8", "#PBS -l select=ncpus=4+ncpus=4"],
-)
-def test_the_nodes_that_a_job_may_have_count(directive: str) -> None:
-    """The larger of a range, and each chunk of PBS, of which one without a number is one."""
-    assert [its.kind for its in lint(f"{directive}\ntorchrun x.py")] == ["first-node-only"]
+def test_the_script_or_the_command_line_shows_several_nodes(script: str, nodes: int | None) -> None:
+    """The larger of a range counts, and each chunk of PBS; without a directive, what only several nodes need."""
+    assert [its.kind for its in lint(f"#SBATCH -J x\n{script}", nodes)] == ["first-node-only"]
 
 
 @pytest.mark.parametrize(
     "line",
     [
         "srun bash -c 'torchrun --node_rank $SLURM_NODEID --rdzv-endpoint=$H:$P x.py'",
-        "srun --ntasks-per-node=1 torchrun --rdzv-endpoint=$H:$P x.py",
-        "srun torchrun --rdzv-backend mingle --nnodes 2 x.py",
-        "export NCCL_SOCKET_IFNAME=^lo", "# MASTER_PORT=29500",
-        'srun torchrun --master_addr $H --master_port "$MASTER_PORT" x.py',
-        "export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))", "echo ready # MASTER_PORT=29500",
-        "srun -N2 -n2 torchrun --rdzv-endpoint=$H:$P x.py",
+        "srun torchrun --rdzv-backend=static --rdzv-endpoint=$H x.py", "srun torchrun --rdzv-endpoint=$1 x.py",
+        "srun torchrun --rdzv-backend mingle --nnodes 2 x.py", "export NCCL_SOCKET_IFNAME=^lo", "# MASTER_PORT=29500",
+        'srun torchrun --master_addr $H --master_port "$MASTER_PORT" x.py', "echo ready # MASTER_PORT=29500",
+        "srun -N2 -n2 torchrun --rdzv-endpoint=$H:$P x.py", "srun mingle exec torchrun --rdzv-endpoint=$H:$P x.py",
         'v=$(mingle env) || exit; eval "$v"; srun torchrun --rdzv-endpoint=$H:$P x.py',
         'eval "$(mingle env --id $JOB || echo exit 1)"; srun torchrun --rdzv-endpoint=$H:$P x.py',
-        "srun bash -c 'eval \"$(mingle env)\"; torchrun --rdzv-endpoint=$H:$P x.py'",
         'srun bash -c "eval \\"\\$(mingle env)\\"; torchrun --rdzv-endpoint=$H:$P x.py"',
         'srun bash -c "$(declare -f node); node"\nnode() {\n  torchrun --rdzv-endpoint=$H:$P x.py\n}',
         "node() {\n  torchrun --rdzv-endpoint=$H:$P x.py\n}\nexport -f node\nsrun bash -c node",
         "cat >x.sh <<'EOF'\ntorchrun --rdzv-endpoint=$H:$P x.py\nEOF\nsrun bash x.sh",
-        'LAUNCHER="torchrun --nnodes=2 --rdzv-endpoint=$H:$P"\nsrun $LAUNCHER x.py',
         'if [ -n "$SLURM_PROCID" ]; then\ntorchrun --rdzv-endpoint=$H:$P x.py\nexit\nfi\nsrun bash "$0"',
-        "srun mingle exec torchrun --rdzv-endpoint=$H:$P x.py",
-        "srun \\\n  mingle exec \\\n  torchrun --rdzv-endpoint=$H:$P x.py",
         "srun --ntasks=2 --ntasks-per-node=1 torchrun --rdzv-endpoint=$H:$P x.py",
-        "MASTER_ADDR=$(scontrol show hostnames | head -1)",
         "seed=$RANDOM; export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
         "echo $((1 << 4)); srun torchrun --rdzv-endpoint=$H:$P x.py",
-        'eval "$(mingle env --no-wait)"; echo $MASTER_ADDR',
         'srun bash -c "torchrun --node_rank \\$SLURM_NODEID --rdzv-endpoint=$H:$P x.py"',
     ],
 )  # fmt: skip
 def test_what_is_right_is_left_alone(line: str) -> None:
-    """Lines that only look like a mistake are none."""
+    """Lines that only look like a mistake are none, nor is a launcher in the batch script of one node."""
     assert lint(HEAD + line) == []
+    assert lint("#SBATCH --nodes=1\ntorchrun x.py") == []
 
 
 # What a pattern, or a reader of quotes, begins with: each might look again at all that follows.
 WORDS = (
-    *("x", "--rdzv_endpoint=", "--rdzv_endpoint a", "||", "|| echo ", "hostname -", "hostname  ", "MASTER_PORT=${"),
-    *("MASTER_ADDR=$(hostname ", "MASTER_ADDR=${a:-", "PORT=", "PORT=$(", "torchrun --s", "torchrun ", "mingle env "),
-    *("$(", "$((", "((", "(", ")", "'", "$'", "$'\\'", '"', '\\"', "`", "\\", "\\\n", ' -c "', '"$(mingle ', "$('"),
-    *("eval", "srun ", "srun -n ", "srun -x y ", "srun torchrun ", "#", " #", "a #", "<<", "<<A ", "<<A\n", "\n", " "),
-    *(
-        "torchrun\n", "srun torchrun\n", "srun\n", "mingle exec\n", "mingle env\n", "f() {\n", "}\n", "A=b ", "env ",
-        "a/",
-    ),
-    *("#SBATCH -n1\n", "#SBATCH -n1\nsrun torchrun\n", "MASTER_PORT=1\n", "MASTER_PORT=1 ", "'\n", '"\n', "1+"),
+    "x", "--rdzv_endpoint=", "--rdzv_endpoint a", "||", "|| echo ", "hostname -", "hostname  ", "MASTER_PORT=${",
+    "MASTER_ADDR=$(hostname ", "MASTER_ADDR=${a:-", "PORT=", "PORT=$(", "torchrun --s", "torchrun ", "mingle env ",
+    "$(", "$((", "((", "(", ")", "'", "$'", "$'\\'", '"', '\\"', "`", "\\", "\\\n", ' -c "', '"$(mingle ', "$('",
+    "eval", "srun ", "srun -n ", "srun -x y ", "srun torchrun ", "#", " #", "a #", "<<", "<<A ", "<<A\n", "\n", " ",
+    "torchrun\n", "srun torchrun\n", "srun\n", "mingle exec\n", "mingle env\n", "f() {\n", "}\n", "A=b ", "env ", "a/",
+    "#SBATCH -n1\n", "#SBATCH -n1\nsrun torchrun\n", "MASTER_PORT=1\n", "MASTER_PORT=1 ", "'\n", '"\n', "1+",
 )  # fmt: skip
 
 
@@ -321,11 +265,6 @@ def test_each_finding_in_one_long_word_has_its_own_line() -> None:
     count = LARGEST_BYTES // 16 // len(launch)
     found = lint(f"{HEAD}srun bash -c '{launch * count}'")
     assert [its.line for its in found] == [*range(4, count + 4)]
-
-
-def test_one_node_needs_no_srun() -> None:
-    """A launcher in the batch script of one node is right."""
-    assert lint("#SBATCH --nodes=1\ntorchrun x.py") == []
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parent.name}-{path.name}")
