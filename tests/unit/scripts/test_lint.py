@@ -40,7 +40,7 @@ TRAPS = {
     ],
     "first-node-only": [
         "A=$(srun -N1 -n1 hostname)\n§torchrun x.py", 'eval "$(mingle env || echo exit 1)"\n§torchrun x.py',
-        "srun -n2 true\n§python -m torch.distributed.run \\\n  x.py", "#SBATCH -n 8 --ntasks-per-node 4\n§torchrun x.py",
+        "srun -n2 true\n§python -m torch.distributed.run \\\n  x.py", "#SBATCH -n8 --ntasks-per-node=4\n§torchrun x.py",
         "#PBS -l select=2\n§mingle exec torchrun x.py", "srun nvidia-smi\n§OMP_NUM_THREADS=4 torchrun x.py",
         'eval "$(mingle env)"\n§python x.py', '§CMD="torchrun x.py"\neval $CMD', "mingle exec python x.py",
     ],

@@ -28,89 +28,57 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
 @pytest.mark.parametrize(
     ("script", "fixed"),
     [
-        (f"srun torchrun --nnodes=2 {R} x.py", "srun mingle exec torchrun x.py"),
         ("torchrun --standalone \\\n  x.py \\\n  --lr 1", "srun mingle exec torchrun \\\n  x.py \\\n  --lr 1"),
-        (
-            f"H=$(hostname) # c\nsrun torchrun \\\n  --nnodes 2 \\\n  {R} \\\n  x.py",
-            "srun mingle exec torchrun \\\n  x.py",
-        ),
+        (f"H=$(uname -n) # c\nsrun torchrun \\\n --nnodes 2 \\\n {R} \\\n x.py", "srun mingle exec torchrun \\\n x.py"),
         (f"H=`hostname`\necho $H\nA='torchrun {R}'\nsrun $A x.py", "A='mingle exec torchrun'\nsrun $A x.py"),
-        (
-            f'A=(\n  {R}\n  -v # c\n)\nsrun torchrun "${{A[@]}}" x.py',
-            'A=(\n  -v # c\n)\nsrun mingle exec torchrun "${A[@]}" x.py',
-        ),
-        (
-            "export MASTER_PORT=1 B=2\nMASTER_ADDR=a\nsrun python x.py",
-            "export B=2\nsrun mingle exec --scope task python x.py",
-        ),
+        (f'A=(\n  {R}\n  -v # c\n)\nsrun torchrun "${{A[@]}}" x.py',
+         'A=(\n  -v # c\n)\nsrun mingle exec torchrun "${A[@]}" x.py'),
+        ("export MASTER_PORT=1 B=2\nMASTER_ADDR=a\nsrun python x.py",
+         "export B=2\nsrun mingle exec --scope task python x.py"),
         ("srun bash -c 'torchrun --master_addr $A --master_port 1 x.py'", "srun bash -c 'mingle exec torchrun x.py'"),
-        ("export NCCL_SOCKET_IFNAME=eth0\nsrun deepspeed x.py", "srun mingle exec --for nccl deepspeed x.py"),
-        (
-            "i=0\nfor h in a b; do\n  ssh $h torchrun --node_rank $i x.py &\n  i=$((i+1))\ndone\nwait\nls",
-            "mingle run torchrun x.py\nls",
-        ),
-        (
-            "srun accelerate launch --machine_rank $SLURM_PROCID --main_process_ip $A x.py",
-            "srun mingle exec accelerate launch x.py",
-        ),
-        (
-            "export A=1; export MASTER_PORT=1; B=2\nsrun deepspeed x.py",
-            "export A=1; B=2\nsrun mingle exec deepspeed x.py",
-        ),
-        (
-            "if a; then\n  b\nfi\r\nsrun deepspeed x.py\r\n",
-            "if a; then\n  b\nfi\r\nsrun mingle exec deepspeed x.py\r\n",
-        ),
-        *[  # lines that stay beside a launcher
-            (f"{before}{A}{TRAINS}{after}", f"{before}{left}srun mingle exec torchrun x.py{after}")
-            for before, left, after in [
-                ("python prep.py\npython -m pip install foo\n", "", "\nRC=$?\n[ $RC -eq 0 ] && python -m notify\n"),
-                ("export NUM_NODES=$SLURM_NNODES\n", "", ""),
-                ("", "", "\nsrun -N1 -n1 hostname\nsrun bash -c 'rm -rf /tmp/x; mkdir /tmp/x'\npython eval.py"),
-                ("source env.sh\n", "", ""),
-                ("N=$SLURM_NNODES\n", "", "\n(( N > 1 )) && ls"),
-                ("N=$SLURM_NNODES\n", "", "\n[[ N -gt 1 ]] && ls"),
-                ("N=$SLURM_NNODES\n", "", '\nlet "M=N*2"'),
-                ("N=$SLURM_NNODES\n", "", "\necho ${a[N]}"),
-                ("N=$SLURM_NNODES\n", "", "\nls ${a:N:1} $[N]"),
-                ("N=$SLURM_NNODES\n", "", "\nV=N\nls ${!V}"),
-                ("N=$SLURM_NNODES\n", "", "\nread N"),
-                ("N=$SLURM_NNODES\n", "", '\nwhile read x; do ls; done <<< "$N"'),
-                ("N=$(hostname)\n", "", "\n{ cat; } <<E\n$N\nE"),
-                ("F=$PBS_NODEFILE\n", "", '\nwhile read x; do ls; done < "$F"'),
-            ]
-        ],
+        (f"export NCCL_SOCKET_IFNAME=eth0\n{D}", "srun mingle exec --for nccl deepspeed x.py"),
+        ("i=0\nfor h in a b; do\n  ssh $h torchrun --node_rank $i x.py &\n  i=$((i+1))\ndone\nwait\nls",
+         "mingle run torchrun x.py\nls"),
+        ("srun accelerate launch --machine_rank $SLURM_PROCID --main_process_ip $A x.py",
+         "srun mingle exec accelerate launch x.py"),
+        (f"export A=1; export MASTER_PORT=1; B=2\n{D}", f"export A=1; B=2\n{EXEC}"),
+        (f"if a; then\n  b\nfi\r\n{D}\r\n", f"if a; then\n  b\nfi\r\n{EXEC}\r\n"),
+        *[(f"{before}{A}{TRAINS}{after}", f"{before}{left}srun mingle exec torchrun x.py{after}")
+          for before, left, after in (  # lines that stay beside a launcher
+            ("python prep.py\n", "", "\nRC=$?\n[ $RC -eq 0 ] && python -m notify\n"),
+            ("export NUM_NODES=$SLURM_NNODES\n", "", ""), ("source env.sh\n", "", ""),
+            ("", "", "\nsrun -N1 -n1 hostname\nsrun bash -c 'rm -rf /tmp/x; mkdir /tmp/x'\npython eval.py"),
+            ("N=$(hostname)\n", "", "\n{ cat; } <<E\n$N\nE"))],
+        *[(f"N=$SLURM_NNODES\n{A}{TRAINS}\n{after}", f"{left}srun mingle exec torchrun x.py\n{after}")
+          for left, texts in (
+            ("N=$SLURM_NNODES\n", (
+                "(( N > 1 )) && ls", "[[ N -gt 1 ]] && ls", 'let "M=N*2"', "ls ${a:N:1} $[N]", "V=N\nls ${!V}", "ls N",
+                "N=N+1", "read N", "ls a=N", "declare -i M=N", "trap 'ls N' 0", "ls [N]")),
+            ("", ("ls -N", "echo N", "test N==a", "# N $N", "echo [N]")))
+          for after in texts],
         ("rsync a b &\n" + loop() + "\nwait", "rsync a b &\nmingle run torchrun x.py\nwait"),
         (loop() + "\nwait; ls", "mingle run torchrun x.py\nls"),
-        (loop("cd $PWD && MASTER_PORT=1 "), "mingle run torchrun x.py"),
         ("srun torchrun --nnodes=2 -v --standalone -w x.py", "srun mingle exec torchrun -v -w x.py"),
         ("torchrun --nnodes=2 \\\n\t --standalone \\\n# c\n x.py", "srun mingle exec torchrun \\\n# c\n x.py"),
         ("srun nice apptainer exec --nv x.sif torchrun --nnodes=1 x.py",
          "srun nice mingle exec apptainer exec --nv x.sif torchrun x.py"),
-        ("export NCCL_SOCKET_IFNAME=^lo\nexport GLOO_SOCKET_IFNAME=^lo\nsrun deepspeed x.py",
+        (f"export NCCL_SOCKET_IFNAME=^lo\nexport GLOO_SOCKET_IFNAME=^lo\n{D}",
          "export NCCL_SOCKET_IFNAME=^lo\nsrun mingle exec --for gloo deepspeed x.py"),
         ("for h in a b; do ssh $h torchrun x.py; done &\nwait", "mingle run torchrun x.py\n"),
-        ("for h in a b; do ssh $h torchrun x.py; done\nls", "mingle run torchrun x.py\nls"),
         (f"python prep.py\n{loop(after='--nnodes=1:2 x.py', over='$L')}", "python prep.py\nmingle run torchrun x.py"),
         ("for h in a b; do srun -N1 -n1 -w $h --overlap torchrun x.py & done", "mingle run torchrun x.py"),
         *[(f"{before}{loop(f'cd {to} && ')}", f"{before}mingle run torchrun x.py")
-          for before, to in (("cd /v\ncd /w\n", "/w"), ("", "$SLURM_SUBMIT_DIR"), ("", "$(pwd)"))],
+          for before, to in (("cd /v\ncd /w\n", "/w"), ("", "$SLURM_SUBMIT_DIR"), ("", "$PWD"))],
         (f"{A}export MASTER_ADDR B\nexport MASTER_ADDR\n{D}", f"export B\n{EXEC}"),
         (f"{A}export MASTER_ADDR MASTER_PORT\ndeclare -gx MASTER_PORT\n{D}", EXEC),
-        (f"MASTER_PORT=1 ls\nsource a\n{D}", f"ls\nsource a\n{EXEC}"), (f"a; MASTER_PORT=1 ; b\n{D}", f"a; b\n{EXEC}"),
+        (f"MASTER_PORT=1 ls\nsource a\n{D}", f"ls\nsource a\n{EXEC}"),
         (f"source a\nMASTER_PORT=1 A=2\n{D}", f"source a\nA=2\n{EXEC}"),
         (f"f() {{ MASTER_PORT=1; ls; }}\nf\n{D}", f"f() {{ ls; }}\nf\n{EXEC}"),
         (f"srun -v sh -c 'MASTER_PORT=1; {D[5:]}'", f"srun -v sh -c '{EXEC[5:]}'"),
         (f"{A}echo $MASTER_ADDR $HOSTNAME $N\nN=$SLURM_NNODES\n{D}", EXEC),
         *[(f"{A}{D}\n{after}", f"{EXEC}\n{after}")  # which do not use addresses
-          for after in ("bash -c ls", "bash", "ls a.sh", "./a", "srun sh -c 'hostname; /bin/ls'", "ssh $h hostname",
-                        "srun -w $h -N 1 hostname", ": $(srun ./a)",
-                        ". ~/.bashrc; source activate x; . /etc/profile.d/a")],
-        *[(f"N=$SLURM_NNODES\n{A}{TRAINS}\n{after}", f"{left}srun mingle exec torchrun x.py\n{after}")
-          for left, texts in (("N=$SLURM_NNODES\n",
-                               ("N=N+1", "ls N", "ls a=N", "declare -i M=N", "trap 'ls N' 0", "ls [N]")),
-                              ("", ("ls -N", "echo N", "test N==a", "# N $N", "echo [N]")))
-          for after in texts],
+          for after in ("bash -c ls", "bash", "srun sh -c 'hostname; /bin/ls'", "ssh $h hostname", ": $(srun ./a)",
+                        "srun -w $h -N 1 hostname", ". ~/.bashrc; source activate x; . /etc/profile.d/a", "./a")],
     ],
 )  # fmt: skip
 def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed: str) -> None:
@@ -123,94 +91,67 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("MASTER_ADDR=a\ncurl $MASTER_ADDR\nsrun deepspeed x.py", "line 5: this line uses MASTER_ADDR"),
-        ("if a; then\nMASTER_PORT=1\nfi\nsrun deepspeed x.py", "line 5: this line stands in a condition"),
-        ("a || MASTER_ADDR=b\nsrun deepspeed x.py", "line 4: this line is joined"),
+        (f"if a; then\nMASTER_PORT=1\nfi\n{D}", "line 5: this line stands in a condition"),
+        (f"a || MASTER_ADDR=b\n{D}", "line 4: this line is joined"),
+        (f"MASTER_PORT=1 && a\n{D}", "line 4: this line is joined"),
         ("srun --container-image=x deepspeed x.py", "line 4: mingle has to be installed in the container"),
         ("srun apptainer exec -e x.sif torchrun --nnodes=1 x.py", "line 4: mingle has to be installed"),
         ("srun apptainer exec x.sif deepspeed x.py", "line 4: mingle has to be installed in the container"),
+        ("srun docker exec c torchrun --nnodes=1 x.py", "line 4: mingle has to be installed in the container"),
         ("srun -n16 deepspeed x.py", "line 4: deepspeed needs one task on each node, and 16 start on 2"),
         ("srun -N $((N-1)) deepspeed x.py", "line 4: it may start on some of the job's nodes only"),
-        ("if a; then srun deepspeed x.py; fi", "line 4: it starts in a condition"),
+        (f"if a; then {D}; fi", "line 4: it starts in a condition"),
+        ("if a; then C='torchrun --master_port=1'; fi\nsrun $C x.py", "line 4: it starts in a condition"),
         ("ray start --head --port=6379\nsrun ray start --address=$H:6379", "line 4: ray start needs its own lines"),
-        (
-            "for h in a b; do\nssh $h torchrun --node_rank 0 --log $h x.py &\ndone",
-            "line 5: the command uses $h of the loop",
-        ),
-        ("for h in a b; do\ncp x $h\nssh $h torchrun x.py &\ndone", "line 5: the loop does more than"),
         ("srun run.sh $HOSTNAME", "it starts no launcher that mingle knows"),
         ("srun torchrun $EXTRA --nnodes=1 x.py", "line 4: $EXTRA may hold options of torchrun"),
         ("MASTER_PORT=1\npython x.py", "line 5: python may be meant to run once"),
-        ("MASTER_PORT=1\nsrun python prep.py\nsrun deepspeed x.py", "line 5: python may not train"),
-        ("srun deepspeed x.py\nsrun torchrun --nnodes=1 eval.py", "line 5: it may be meant to train alone"),
-        ("srun deepspeed x.py\ntorchrun --standalone eval.py", "line 5: it may be meant to train alone"),
+        (f"MASTER_PORT=1\nsrun python prep.py\n{D}", "line 5: python may not train"),
+        (f"{D}\nsrun torchrun --nnodes=1 eval.py", "line 5: it may be meant to train alone"),
+        (f"torchrun --nnodes=2 a.py\ntorchrun --nnodes=2 b.py\n{D}", "line 4: it may be meant to train alone"),
+        ("f() { torchrun --nnodes=1 x.py; }\ng() { f; }\nsrun sh -c g", "line 4: how it is started on the nodes"),
+        ("ssh h torchrun --master_port=1 x.py", "line 4: it starts on one host, and not in a loop over all"),
+        # What a loop does beside starting the launcher.
+        ("for h in a b; do\nssh $h torchrun --node_rank 0 --log $h x.py &\ndone",
+         "line 5: the command uses $h of the loop"),
+        ("for ((i=0;i<2;i++)); do ssh $i torchrun --log $i x.py & done", "line 4: the command uses $i of the loop"),
+        ("for h in a b; do\ncp x $h\nssh $h torchrun x.py &\ndone", "line 5: the loop does more than"),
         (loop() + "\ntorchrun --node_rank 0 x.py\nwait", "line 5: another launcher starts beside"),
-        (loop(over="1 2 3"), "line 5: the loop runs another number of times than"),
-        (loop(over="{1..3}"), "line 5: the loop runs another number of times than"),
-        (loop(over="$(seq 0 2)"), "line 5: the loop runs another number of times than"),
+        (f"MASTER_ADDR=a\npython prep.py\n{loop()}".replace("torchrun", "python"), "line 7: another launcher starts"),
         (loop(over="${n[@]:1}"), "line 5: the loop leaves out the first node"),
-        (loop(after="--nnodes=3 x.py"), "line 5: its number of nodes is not the job's"),
+        ("for ((i=1;i<3;i++)); do ssh $i torchrun x.py & done", "line 4: the loop leaves out the first node"),
+        (f"N=3\n{loop(after='--nnodes=$N x.py')}", "line 6: its number of nodes is not the job's"),
         (loop(after="--standalone x.py"), "line 5: each node trains alone"),
         (loop("cd /scratch && "), "line 5: it starts in another directory"),
+        *[(before + loop(f"cd {to} && ") + after, f"line {line}: it starts in another directory")
+          for before, to, after, line in
+          (("(cd /w)\n", "/w", "", 6), ("", "/w", "\ncd /w", 5), ("cd w\n", "w", "", 6))],
         (loop("OMP_NUM_THREADS=8 "), "line 5: the loop sets OMP_NUM_THREADS"),
         (loop("export OMP_NUM_THREADS=8; "), "line 5: more than the launcher runs on each host"),
         (loop().replace("ssh", "export SEED=$h\nssh"), "line 6: the loop sets SEED"),
         (loop("nsys profile -o out "), "line 5: nsys stands before it"),
-        (loop(after="x.py > $h.txt"), "line 5: its output goes to a file"),
         (loop(after="x.py >& $h.txt"), "line 5: its output goes to a file"),
         (loop().replace("ssh $h", "srun -N1 -w $h --chdir=/x").replace('"', ""),
          "line 5: the loop gives --chdir=/x to srun"),
         (loop() + "\n./monitor\nwait", "line 7: this line runs beside the loop"),
-        (loop().replace("&", "& p+=($!)") + '\nwait "${p[@]}"', "line 5: $p of the loop is used after it"),
-        *[
-            (A + TRAINS + "\n" + after, f"line {line}: {reason} MASTER_")
-            for after, line, reason in [
-                ("srun ./eval_binary", 7, "this line may use"),
-                ("envsubst < x > y", 7, "this line may use"),
-                ("bash eval.sh", 7, "this line may use"),
-                ("source ./env.sh", 7, "this line may use"),
-                ("python - <<E\nimport os; os.environ['MASTER_ADDR']\nE", 7, "this line uses"),
-                ("[[ -v MASTER_ADDR ]] || exit 3", 7, "this line uses"),
-                ('printf -v EP "%s:%s" "$MASTER_ADDR" "$MASTER_PORT"', 7, "this line uses"),
-                ('while read x; do ls; done <<< "$MASTER_ADDR"', 7, "this line uses"),
-                ("f() { ls; echo $MASTER_ADDR; }\nf > x", 7, "this line uses"),
-            ]
-        ],
-        ("export NCCL_SOCKET_IFNAME=eth0\nsrun ./nccl_test\nsrun deepspeed x.py", "line 5: this line may use NCCL_"),
-        ("NCCL_SOCKET_IFNAME=eth0\nip a show $NCCL_SOCKET_IFNAME\nsrun deepspeed x.py", "line 5: this line uses NCCL_"),
-        (f"HEAD_PORT=6379\nsrun x $HEAD_PORT\n{D}", "line 4: this port is the same in all your jobs"),
-        ("export NCCL_SOCKET_IFNAME=eth0\nexport NCCL_SOCKET_IFNAME=^lo\nls $NCCL_SOCKET_IFNAME\n" + D,
-         "line 6: this line uses NCCL_SOCKET_IFNAME, which differs between nodes"),
-        ("srun apptainer run x.sif torchrun --nnodes=1 x.py", "line 4: mingle has to be installed in the container"),
-        ("srun docker exec c torchrun --nnodes=1 x.py", "line 4: mingle has to be installed in the container"),
-        ("f() { torchrun --nnodes=1 x.py; }\ng() { f; }\nsrun sh -c g", "line 4: how it is started on the nodes"),
-        ("if a; then C='torchrun --master_port=1'; fi\nsrun $C x.py", "line 4: it starts in a condition"),
-        ("C='torchrun --nnodes=1'\nif a; then srun $C x.py; fi", "line 4: it starts in a condition"),
-        (f"torchrun --nnodes=2 a.py\ntorchrun --nnodes=2 b.py\n{D}", "line 4: it may be meant to train alone"),
-        ("ssh h torchrun --master_port=1 x.py", "line 4: it starts on one host, and not in a loop over all"),
-        ("for i in 1; do for h in a b; do ssh $h torchrun x.py & done; done", "line 4: it starts on one host, and not"),
-        ("for ((i=0;i<2;i++)); do ssh $i torchrun --log $i x.py & done", "line 4: the command uses $i of the loop"),
-        ("for ((i=1;i<3;i++)); do ssh $i torchrun x.py & done", "line 4: the loop leaves out the first node"),
-        (f"{loop()}; ls", "line 6: this line runs beside the loop"),
         ("for h in a b; do ssh $h torchrun x.py; done & ls", "line 4: this line runs beside the loop"),
-        ("MASTER_ADDR=a\npython prep.py\n" + loop().replace("torchrun", "python"), "line 7: another launcher starts"),
-        (f"N=3\n{loop(after='--nnodes=$N x.py')}", "line 6: its number of nodes is not the job's"),
-        *[(before + loop(f"cd {to} && ") + after, f"line {line}: it starts in another directory")
-          for before, to, after, line in
-          (("(cd /w)\n", "/w", "", 6), ("", "/w", "\ncd /w", 5), ("cd w\n", "w", "", 6))],
+        (loop().replace("&", "& p+=($!)") + '\nwait "${p[@]}"', "line 5: $p of the loop is used after it"),
+        # What else uses the addresses.
+        *[(f"{A}{D}\n{after}", f"line 7: this line {uses} MASTER_ADDR") for after, uses in (
+            ("envsubst < x > y", "may use"), ("bash -x a.sh", "may use"), ("./a.sh", "may use"), ("srun", "may use"),
+            ("source ./env.sh", "may use"), ("srun sh -c 'hostname; ./a'", "may use"), ("ssh h hostname", "may use"),
+            ("python - <<E\nimport os; os.environ['MASTER_ADDR']\nE", "uses"), ("[[ -v MASTER_ADDR ]] || a", "uses"),
+            ('printf -v EP "%s" "$MASTER_ADDR"', "uses"), ("f() { ls; echo $MASTER_ADDR; }\nf > x", "uses"),
+            ("echo $MASTER_ADDR > x", "uses"), ("echo $(a $MASTER_ADDR)", "uses"), ("echo $MASTER_ADDR $FOO", "uses"))],
+        (f"export NCCL_SOCKET_IFNAME=eth0\nsrun ./nccl_test\n{D}", "line 5: this line may use NCCL_"),
+        (f"export NCCL_SOCKET_IFNAME=eth0\nexport NCCL_SOCKET_IFNAME=^lo\nls $NCCL_SOCKET_IFNAME\n{D}",
+         "line 6: this line uses NCCL_SOCKET_IFNAME, which differs between nodes"),
+        (f"HEAD_PORT=6379\nsrun x $HEAD_PORT\n{D}", "line 4: this port is the same in all your jobs"),
         (f"f() {{ source a; }}\nMASTER_PORT=1\nf\n{D}", "line 4: this line may use MASTER_PORT"),
         (f"f() {{ MASTER_PORT=1; }}\nf\n{D}", "line 4: nothing would be left of this function"),
-        (f"a | MASTER_PORT=1\n{D}", "line 4: this line is joined"),
-        (f"MASTER_PORT=1 && a\n{D}", "line 4: this line is joined"),
         ("srun env MASTER_PORT=1 A=2 deepspeed x.py", "line 4: how srun gets MASTER_PORT is not clear"),
-        *[(f"{A}{D}\n{after}", "line 7: this line may use MASTER_ADDR")
-          for after in ("bash -x a.sh", "./a.sh", "srun ./a", "srun sh -c './a'", "srun sh -c 'hostname; ./a'", "srun",
-                        "srun -w h hostname", "ssh h hostname")],
-        *[(f"{A}echo {words}\n{D}", "line 6: this line uses MASTER_ADDR")
-          for words in ("$MASTER_ADDR > x", "$(ls $MASTER_ADDR)", "$MASTER_ADDR $FOO")],
-        ("srun deepspeed x.py 'a", "a quote or a parenthesis has no end"),
-        ("cat > x.sh <<E\n#SBATCH -N2\nsrun deepspeed x.py\nE", "it writes another job script"),
-        ("srun deepspeed x.py\n#" + "x" * (1 << 15), "it is longer than"),
+        (f"{D} 'a", "a quote or a parenthesis has no end"), (f"{D}\n#{'x' * (1 << 15)}", "it is longer than"),
+        (f"cat > x.sh <<E\n#SBATCH -N2\n{D}\nE", "it writes another job script"),
     ],
 )  # fmt: skip
 def test_a_script_of_which_that_is_not_certain_stays_as_it_is(script: str, reason: str) -> None:
@@ -230,21 +171,15 @@ def test_a_script_of_which_that_is_not_certain_stays_as_it_is(script: str, reaso
 )  # fmt: skip
 def test_a_loop_runs_as_often_as_the_job_has_nodes(over: str, times: int) -> None:
     """Or it stays as it is."""
-    found = [fix_script(HEAD + loop().replace("h in a b", over), nodes) for nodes in (times, times + 1)]
-    assert [its.unsure[:1] for its in found] == [
-        *((), ("line 5: the loop runs another number of times than the job has nodes",)),
-    ]
+    fits, differs = (fix_script(HEAD + loop().replace("h in a b", over), nodes) for nodes in (times, times + 1))
+    assert fits.unsure == ()
+    assert differs.unsure[0] == "line 5: the loop runs another number of times than the job has nodes"
 
 
-def test_where_a_script_starts_on_the_nodes_must_be_in_it() -> None:
-    """Without directives another script may start it."""
-    assert fix_script("torchrun --master_port=1 x.py", 2).unsure == (
-        "line 1: how it is started on the nodes is not in this script",
-    )
-
-
-def test_one_node_needs_no_world() -> None:
-    """A free port is enough."""
+def test_where_a_script_starts_on_several_nodes_must_be_in_it() -> None:
+    """Without directives another script may start it, and on one node a free port is enough."""
+    (reason,) = fix_script("torchrun --master_port=1 x.py", 2).unsure
+    assert reason == "line 1: how it is started on the nodes is not in this script"
     assert "torchrun --standalone" in fix_script("#SBATCH -N1\ntorchrun --master_port=1 x.py").unsure[0]
 
 
