@@ -120,7 +120,10 @@ def test_an_expression_that_is_advised_for_lsf_is_taken(text: str) -> None:
         ("sge", {"gpus-per-node": "4", "exclusive": True, "time": "90", "constraint": ["arch=lx"], "requeue": True},
          ["-l gpu=4", "-l exclusive=true", "-l h_rt=01:30:00", "-l arch=lx", "-r y"]),
         ("pbs", {"array": "0-3"}, ["-r y"]),  # a real qsub takes no array with -r n
-        ("pbs", {}, ["-r n", "-l place=scatter"]),
+        ("pbs", {"nodes": "1+2", "gpus-per-node": "a100:4+v100:2"}, ["-r n", "-l place=scatter",
+         "-l select=1:ncpus=4:mpiprocs=4:ngpus=4:gpu_type=a100+2:ncpus=2:mpiprocs=2:ngpus=2:gpu_type=v100"]),
+        ("slurm", {"nodes": "1+2", "gpus-per-node": "a100:4+v100:2"},
+         ["--nodes=1", "--gpus-per-node=a100:4", "hetjob", "--nodes=2", "--gpus-per-node=v100:2"]),
         ("pbs", {"exclusive": True, "mem": "3G"}, ["-l place=scatter:excl", "-l select=1:ncpus=1:mpiprocs=1:mem=3gb"]),
         ("slurm", {"array": "1-9%0"}, ["--array=1-9%0"]),  # the real sbatch takes %0
     ],
