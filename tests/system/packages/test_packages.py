@@ -125,12 +125,10 @@ def test_a_job_s_node_that_does_not_see_the_zip_ends_the_run(made: Path, slurm: 
     assert "saw no such file on some of node[1-3]" in output
 
 
-@pytest.mark.parametrize("version", [*sorted({"3.10", "3.13"} - {THIS}), "pypy"])
+@pytest.mark.parametrize("version", ["3.13" if THIS == "3.10" else "3.10", "pypy"])
 def test_the_zip_runs_with_other_pythons(made: Path, tmp_path: Path, version: str) -> None:
     """They take the sources in it, and two members meet and become their command."""
     python = other(version)
-    script = output(python, made / ZIP, "template", "pbs", "--no-environment", "--", "train.py", cwd=tmp_path)
-    assert script.startswith("#!/bin/bash\n")
     meeting = f"exec --id a --nodes 2 --via directory --directory {tmp_path}".split()
     words = [*meeting, "sh", "-c", "echo $NNODES $MASTER_PORT"]
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **KEYED}

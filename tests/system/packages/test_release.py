@@ -9,23 +9,25 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
-from building import DEB, ROOT, RPM, SBOM, ZIP, build_system
+from building import DEB, ROOT, RPM, SBOM, ZIP, build_system, output
 from needs import need
 
 TOLD = {"MINGLE_MAINTAINER": "A. Packager <packages@site.example>", "MINGLE_SOURCE_URL": "https://forge.example/mingle"}
 RPMLINT = ["rpmlint", "--config", str(ROOT / "packaging/rpmlint.toml")]
 
 
-@pytest.fixture
-def told(made: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def told(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the packages of distributions where the maintainer and the repository are known."""
-    build_system(tmp_path, made / ZIP, **TOLD)
-    return tmp_path
+    place = tmp_path_factory.mktemp("told")
+    build_system(place, made / ZIP, **TOLD)
+    return place
 
 
 def test_lintian_finds_nothing_in_the_deb(told: Path) -> None:
-    """Not even what is pedantic; each override has its reason above it."""
+    """Not even what is pedantic; each override has its reason above it, and the maintainer is named."""
     need("dpkg-deb", "lintian")
+    assert output("dpkg-deb", "--field", told / DEB, "Maintainer", cwd=told) == f"{TOLD['MINGLE_MAINTAINER']}\n"
     argv = ["lintian", "--display-info", "--pedantic", "--fail-on", "pedantic", told / DEB]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import io
-import os
 import re
 import shutil
 import subprocess
@@ -22,7 +21,6 @@ import mingle_hooks
 from mingle_hooks import settings
 
 DOC = "usr/share/doc/mingle-hooks"
-SYSTEM_PYTHON = "/usr/bin/python3"
 MANIFEST = "etc/mingle/hooks/manifest.json"
 OF_BOTH = {
     *("usr/bin/mingle", "usr/share/bash-completion/completions/mingle"),
@@ -118,19 +116,6 @@ def test_both_have_the_same_files_and_the_program_is_the_zip(system: Path, made:
     assert inside == expected
 
 
-def test_the_program_runs_with_the_system_s_python(system: Path, tmp_path: Path) -> None:
-    """Whatever a user's variables say of another Python."""
-    script = [SYSTEM_PYTHON, "-c", "import sys; print(sys.version_info >= (3, 10))"]
-    if not shutil.which(SYSTEM_PYTHON) or output(*script, cwd=tmp_path) != "True\n":
-        skip_for_want_of([f"{SYSTEM_PYTHON} 3.10"])
-    program = tmp_path / "mingle"
-    program.write_bytes(held(system / DEB)["usr/bin/mingle"].data)
-    program.chmod(0o755)
-    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONHOME": "/none", "PYTHONPATH": "/none"}
-    done = subprocess.run([program, "--version"], env=environ, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"mingle {mingle_hooks.__version__}\n", "")
-
-
 def test_the_deb_s_fields(system: Path) -> None:
     """Those that Debian wants, with the checksums of all files."""
     files = held(system / DEB)
@@ -149,24 +134,6 @@ def test_the_deb_s_fields(system: Path) -> None:
     lines = (system / "DEBIAN/md5sums").read_text().splitlines()
     shutil.rmtree(system / "DEBIAN")
     assert {line.partition("  ")[2]: line.partition("  ")[0] for line in lines} == sums
-
-
-def test_the_deb_names_the_maintainer_that_is_told(system: Path, made: Path, tmp_path: Path) -> None:
-    """Without one it has no address, and dpkg and its reader of changelogs accept both without a warning."""
-    need(*TOOLS[DEB], "dpkg-parsechangelog")
-    its = "A. Packager <packages@site.example>"
-    make = "import sys, pathlib, deb; print(deb.make(*map(pathlib.Path, sys.argv[1:]), 'python3'))"
-    environ = {"PATH": os.environ["PATH"], "MINGLE_MAINTAINER": its, **EPOCH}
-    argv = [sys.executable, "-Bc", make, made / ZIP, tmp_path]
-    subprocess.run(argv, env=environ, cwd=ROOT / "packaging", capture_output=True, check=True)
-    for deb, name, signer in (
-        (system / DEB, "mingle-hooks maintainers", "mingle-hooks maintainers <>"),
-        (tmp_path / DEB, its, its),
-    ):
-        assert output("dpkg-deb", "--field", deb, "Maintainer", cwd=tmp_path) == f"{name}\n"
-        log = tmp_path / "changelog"
-        log.write_bytes(gzip.decompress(held(deb)[f"{DOC}/changelog.Debian.gz"].data))
-        assert output("dpkg-parsechangelog", "-l", log, "-S", "Maintainer", cwd=tmp_path) == f"{signer}\n"
 
 
 def test_installing_and_removing_the_deb(system: Path, tmp_path: Path) -> None:
