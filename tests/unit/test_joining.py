@@ -303,6 +303,8 @@ TOLD = [(0, "node1", "10.0.0.1", 1), (1, "node2", "10.0.0.2", 1)]
             "the slots of every host from the scheduler; saw 1 here (gpus)",
         ),
         ({**TASK, "CUDA_VISIBLE_DEVICES": "0"}, "unused", TOLD),
+        ({**ON_FIRST, "LOCAL_WORLD_SIZE": "1", "CUDA_VISIBLE_DEVICES": "0"}, "unused", BOTH),
+        ({**SCRIPT, "SLURMD_NODENAME": "login"}, "unused", "the slots of every host from the scheduler"),
     ],
 )
 def test_the_members_are_the_schedulers_where_it_knows_them(

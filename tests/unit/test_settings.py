@@ -204,48 +204,37 @@ def test_an_empty_id_is_refused_with_a_guess_why(place: Place) -> None:
             place.load(id=given)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(f"timeout = {value}" for value in ("true", "[]", "nan", "inf", '"' + "9" * 5000 + '"')),
-        *("via = [1]", "via = {}", 'quiet = "perhaps"', "quiet = 7", "port_range = 20000", "port_hold = 2"),
-        *('key_file = "relative"', "iface = 1", "shell = 1979-05-27", "multicast = 3", "multicast.ttl = true"),
-        "hooks = []",
-    ],
-)
-def test_a_wrong_type_in_a_file_is_an_error_that_names_key_and_file(place: Place, line: str) -> None:
-    place.write(place.site, line)
-    with pytest.raises(SettingsError) as caught:
-        place.load()
-    assert f"{line.partition(' ')[0]} in {place.site}" in caught.value.seen
-
-
-@pytest.mark.parametrize("line", ["timeout = 0x" + "f" * 5000, "timeout." + "a." * 1500 + "a = 1"])
-def test_what_no_message_can_show_is_an_error_that_names_key_and_file(place: Place, line: str) -> None:
-    place.write(place.site, line)
-    # How deep a value may be before it cannot be read, or not be printed, differs between versions of Python.
-    shown = rf"{place.site}: (timeout is )?nested too deeply|\(timeout in {place.site}\)"
-    with pytest.raises(SettingsError, match=shown):
-        place.load()
+WRONG_TYPES = ("via = [1]", "via = {}", 'quiet = "perhaps"', "quiet = 7", "port_range = 20000", "port_hold = 2")
+WRONG_TYPES += ('key_file = "relative"', "iface = 1", "shell = 1979-05-27", "multicast = 3", "multicast.ttl = true")
+VALUES = ("true", "[]", "nan", "inf", '"' + "9" * 5000 + '"')
 
 
 @pytest.mark.parametrize(
-    ("text", "key", "near"),
+    ("text", "seen"),
     [
-        ("timeuot = 3", "timeuot", "timeout"),
-        ("[multicast]\nttll = 3", "multicast.ttll", "multicast.ttl"),
-        ("[hooks]\nobserved = true", "hooks.observed", "hooks.observe"),
-        ("[hook]\nobserve = true", "hook", "hooks"),
-        ('id = "job"', "id", ""),
-        ("insecure = true", "insecure", ""),
+        *((line, f"{line.partition(' ')[0]} in SITE") for line in (*WRONG_TYPES, "hooks = []")),
+        *((f"timeout = {value}", "timeout in SITE") for value in VALUES),
+        ("timeuot = 3", "saw timeuot in SITE; try timeout"),
+        ("[multicast]\nttll = 3", "saw multicast.ttll in SITE; try multicast.ttl"),
+        ("[hooks]\nobserved = true", "saw hooks.observed in SITE; try hooks.observe"),
+        ("[hook]\nobserve = true", "saw hook in SITE; try hooks"),
+        *((line, f"saw {line.partition(' ')[0]} in SITE") for line in ('id = "job"', "insecure = true")),
+        *((f"{head}tiemout = 7", "tiemout in SITE") for head in ("", "version = 1\n")),
+        *(
+            (f"version = {number}\nnews = 1", "version in SITE")
+            for number in ("0", '"new"', "true", "1.5", "[2]", "1000")
+        ),
+        ('version = 2\ntimeout = "soon"', "timeout in SITE"),
+        *((text, "expected a TOML file; saw SITE") for text in ("timeout =", "a = 1\na = 2", "a = " + "[" * 100_000)),
+        # How deep a value may be before it cannot be read, or not be printed, differs between versions of Python.
+        *((f"timeout{text}", "SITE") for text in (" = 0x" + "f" * 5000, "." + "a." * 1500 + "a = 1")),
     ],
 )
-def test_an_unknown_key_is_named_with_its_file_and_the_nearest(place: Place, text: str, key: str, near: str) -> None:
+def test_a_mistake_in_a_file_is_an_error_that_names_key_and_file(place: Place, text: str, seen: str) -> None:
     place.write(place.site, text)
     with pytest.raises(SettingsError) as caught:
         place.load()
-    assert caught.value.seen == f"{key} in {place.site}"
-    assert near in caught.value.remedy
+    assert seen.replace("SITE", str(place.site)) in str(caught.value)
 
 
 def test_names_are_valid_only_where_they_belong(place: Place) -> None:
@@ -269,12 +258,10 @@ def test_what_the_kubelet_sets_for_a_service_is_no_setting(place: Place) -> None
         place.load({**pod, "MINGLE_TIMEOT": "3"})
 
 
-@pytest.mark.parametrize("data", ["timeout =", b"\xff\xfe", "a = 1\na = 2", "a = " + "[" * 100_000])
-def test_what_is_not_toml_is_an_error_that_names_the_file(place: Place, data: str | bytes) -> None:
-    place.write(place.user, data)
-    with pytest.raises(SettingsError, match="a TOML file") as caught:
+def test_a_file_is_text_of_at_most_a_mebibyte(place: Place) -> None:
+    place.write(place.user, b"\xff\xfe")
+    with pytest.raises(SettingsError, match=f"a TOML file; saw {place.user}"):
         place.load()
-    assert str(place.user) in caught.value.seen
     place.write(place.user, "#" * (1 << 20))
     place.load()
     place.write(place.user, "#" * ((1 << 20) + 1))
@@ -338,20 +325,11 @@ def test_names_of_a_later_version_are_left_out_and_noted(place: Place) -> None:
     assert settings.left_out == tuple(f"{name} in {place.site}" for name in ("news", "hooks.more", "table"))
 
 
-@pytest.mark.parametrize(
-    ("site", "user", "seen"),
-    [
-        *((f"{head}tiemout = 7", "", "tiemout") for head in ("", "version = 1\n")),
-        *(("version = 2", f"{head}tiemout = 7", "tiemout") for head in ("", "version = 1\n")),
-        *((f"version = {number}\nnews = 1", "", "version") for number in ("0", '"new"', "true", "1.5", "[2]", "1000")),
-        ('version = 2\ntimeout = "soon"', "", "timeout"),
-    ],
-)
-def test_names_and_values_that_no_version_explains_are_errors(place: Place, site: str, user: str, seen: str) -> None:
-    """They are mistyped; one file's version is not the other's, and known names have their values checked."""
-    place.write(place.site, site)
-    place.write(place.user, user)
-    with pytest.raises(SettingsError, match=f"{seen} in"):
+@pytest.mark.parametrize("head", ["", "version = 1\n"])
+def test_the_version_of_one_file_is_not_the_others(place: Place, head: str) -> None:
+    place.write(place.site, "version = 2")
+    place.write(place.user, f"{head}tiemout = 7")
+    with pytest.raises(SettingsError, match="tiemout in"):
         place.load()
 
 

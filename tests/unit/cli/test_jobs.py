@@ -1,8 +1,9 @@
-"""`mingle check` of this host alone, and `ls`, `show` and `kill` of runs: what they print, write, try and return."""
+"""`mingle hosts`, `check` of this host alone, and `ls`, `show` and `kill` of runs: what they print, try and return."""
 
 import json
 import os
 import re
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -187,3 +188,26 @@ def test_a_run_is_told_to_end_in_one_way_after_the_other(
     assert code or out.startswith("run 11 has ended")
     assert seen == done
     assert [call.kwargs for call in tell.mock_calls] == [{"is_now": bool(words), "limit_s": 1.0}] * (ending is not None)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        ("--hosts n[1-2] --slots 2", 0, "n1 slots=2\nn2 slots=2\n"),
+        ("--hosts n1 --format json", 0, '[{"rank":0,"host":"n1","address":null,"slots":1}]\n'),
+        ("--id a --nodes 1 --slots 2 --format nodefile", 0, "node1\nnode1\n"),
+        ("--id a --nodes 1 --format etc", 0, ""),
+        ("--hosts n1 --format etc", 64, "a format without addresses"),
+        ("--hosts n1,n1", 64, "n1 more than once"),
+        ("--hosts n1 --slots gpus", 64, "which each host counts for itself"),
+        ("--remove-etc", 64, "--id NAME"),
+    ],
+)
+def test_hosts_that_a_person_names(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: str, code: int, text: str
+) -> None:
+    """No other host is contacted, and what cannot be known that way is refused."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "node1")
+    assert run(["hosts", *words.split()]) == code
+    out, err = capfd.readouterr()
+    assert text in err if code else text == out
