@@ -24,11 +24,9 @@ from mingle_hooks.run.status import Ending, RunnerProcess
 @pytest.mark.parametrize(
     ("words", "status", "last", "note"),
     [
-        ("", 0, r"1 host in \d+\.\d s: all is well", ""),
         ("--exclude", 0, None, ""),
         ("--html page", 0, r"1 host in \d+\.\d s: all is well", ""),
         ("--html none/page", 73, r"1 host in .*", "mingle: expected to write the page; saw none/page: No such file"),
-        ("--command true", 0, r"1 host in .*", "mingle check: run 1 on localhost: passed after "),
         (
             "--command false",
             71,

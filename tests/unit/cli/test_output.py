@@ -60,19 +60,15 @@ def test_a_message_that_stderr_does_not_take_is_not_for_eval(errors: str) -> Non
     assert "MASTER_ADDR=" in explained.stdout
 
 
-@pytest.mark.parametrize(("redirection", "before"), [(">", ""), (">>", "true\n"), ("1<>", "true\n" * 2000)])
-def test_half_a_world_is_taken_out_of_its_file_again(tmp_path: Path, redirection: str, before: str) -> None:
-    """A file that could not take it all has what it had, so nobody sources half a world; what is behind it stays."""
+def test_half_a_world_is_taken_out_of_its_file_again(tmp_path: Path) -> None:
+    """A file that could not take it all has what it had, so nobody sources half a world."""
     file = tmp_path / "world"
-    file.write_text(before)
-    done = run(MANY, f'{redirection}"{file}"', preexec_fn=lambda: limit_files(1024))
+    file.write_text("true\n")
+    done = run(MANY, f'>>"{file}"', preexec_fn=lambda: limit_files(1024))
     assert LINE.fullmatch(done.stderr), done
     assert done.returncode == PlaceError.exit_code
     text = file.read_text()
-    if redirection == "1<>":
-        assert text[1024:] == before[1024:]
-        return
-    assert text.startswith(before)
+    assert text.startswith("true\n")
     assert "export" not in text
     # What made room for it is the short text that fails.
     sourced = subprocess.run(["bash", "-c", '. "$1" || exit', "bash", file], capture_output=True, check=False)
