@@ -467,22 +467,10 @@ def test_a_key_that_others_may_touch_is_refused(place: Place) -> None:
 
 
 @ROOT_ONLY
-def test_a_key_that_is_another_users_or_cannot_be_read_is_refused(place: Place) -> None:
+def test_a_key_that_is_another_users_is_refused(place: Place) -> None:
     path = place.put(place.home / "k")
     os.chown(path, 12_345, -1)
     assert "owned by uid 12345" in place.refusal(key_file=str(path)).seen
-    settings = load({}, {"key_file": str(path)}, system_file=f"{place.home}/absent")
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.setuid(65_534)
-            with pytest.raises(SecretError, match="Permission denied"):
-                find_key(NO_JOB, settings, {}, mountinfo=str(place.mounts))
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
 
 
 TYPED = {
@@ -513,8 +501,8 @@ def test_a_key_that_a_person_typed_is_refused(place: Place, text: str) -> None:
 
 
 def test_32_random_octets_from_elsewhere_are_a_key(place: Place) -> None:
-    """In hexadecimal digits or base64, or as they are in a file; every one of a thousand."""
-    for _ in range(1000):
+    """In hexadecimal digits or base64, or as they are in a file; every one of three hundred."""
+    for _ in range(300):
         octets = os.urandom(32)
         in_base64 = base64.b64encode(octets).decode()
         urlsafe, longer = base64.urlsafe_b64encode(octets).decode(), base64.b64encode(os.urandom(48)).decode()

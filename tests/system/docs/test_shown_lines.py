@@ -43,10 +43,11 @@ def test_a_line_in_a_shell_of_salloc_makes_one_world(slurm: SlurmCluster, tmp_pa
 def test_a_batch_script_makes_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
     """The script as it stands."""
     env = {"PATH": f"{standins(tmp_path)}:/usr/bin:/bin"}
-    for case in CASES["batch"]:
-        script = find(case["page"], case["mark"]).text
-        job = slurm.submit(script, f"--output={tmp_path}/out", user="alice", cwd=str(tmp_path), env=env)
-        state, output = slurm.wait(job), (tmp_path / "out").read_text()
+    scripts = [find(case["page"], case["mark"]).text for case in CASES["batch"]]
+    how = {"user": "alice", "cwd": str(tmp_path), "env": env}
+    jobs = [slurm.submit(script, f"--output={tmp_path}/%j", **how) for script in scripts]
+    for job, case in zip(jobs, CASES["batch"], strict=True):
+        state, output = slurm.wait(job), (tmp_path / str(job)).read_text()
         assert (state, worlds(output)) == ("COMPLETED", world(case["size"])), output
 
 
@@ -162,10 +163,9 @@ def test_the_pbs_script_trains_and_ends_well_or_with_the_status_of_the_host_that
         assert pbs.wait(job, 120) == 0, pbs.output(job)
         assert re.findall(r"SIZE=(\d)", pbs.output(job)) == ["4"] * 4
         standins(tmp_path)
-        for fails in ("[ $NODE_RANK != 2 ] || exit 7; exec sleep 100", "exit 7"):
-            (tmp_path / "bin" / "torchrun").write_text(f"#!/bin/bash\n{fails}\n")
-            job = pbs.submit(pbs_script(f"{tmp_path}/bin"), cwd=str(tmp_path))
-            assert pbs.wait(job) == 7, pbs.output(job)
+        (tmp_path / "bin" / "torchrun").write_text("#!/bin/bash\n[ $NODE_RANK != 2 ] || exit 7; exec sleep 100\n")
+        job = pbs.submit(pbs_script(f"{tmp_path}/bin"), cwd=str(tmp_path))
+        assert pbs.wait(job) == 7, pbs.output(job)
 
 
 @pytest.mark.parametrize(("script", "kind"), [("oar_script", "oar"), ("plain_ssh", "ssh")])

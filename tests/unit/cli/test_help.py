@@ -168,18 +168,6 @@ def printed(*words: str, **settings: Any) -> str:
 
 
 BEGIN = "Usage: x [OPTIONS]\n\nExamples:\n  one\n  two\n"
-EVERY = """
-The world:
-  --place DIR  Where.
-
-Output:
-  --via WAY,…  How. One or more of a, b.
-  --one X      Which. One of b, ba. [default: b]
-
-Options:
-  --other     Other.
-  -h, --help  Show this message and exit.
-"""
 COMMON = """
 Options:
   --via WAY,…         How.
@@ -192,9 +180,6 @@ Options:
 @pytest.mark.parametrize(
     ("words", "common", "text"),
     [
-        ("--help", "", BEGIN + EVERY),
-        ("-h --all", "via one other", BEGIN + EVERY),
-        ("--all --help", "via one other", BEGIN + EVERY),
         ("-h", "via one other", BEGIN + COMMON),
         ("--via a", "", "{'via': 'a', 'one': None, 'place': None, 'fast': False, 'other': False}\n"),
         ("--fast --one b", "", "{'fast': True, 'one': 'b', 'via': None, 'place': None, 'other': False}\n"),
