@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import shutil
-import signal
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -15,9 +13,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import FactsError, MingleError, PlaceError, UsageError
-from mingle_hooks.files import ENVIRONMENTS, RUN_ROOT, close_descriptors_except, shipped_names, shipped_text
+from mingle_hooks.files import ENVIRONMENTS, RUN_ROOT, shipped_names, shipped_text
 from mingle_hooks.hooks import files
 from mingle_hooks.hooks.files import NO_CHAIN, Chain, Entry, Found, Manifest, Site, checksum, read_header, render_hook
+from mingle_hooks.net.devices import output_of_child
 from mingle_hooks.settings import SYSTEM_FILE, load
 
 # What is at a hook's path now, and where its copy goes before the hook replaces it.
@@ -522,33 +521,16 @@ def hung_finding(root: str, scheduler: str, seconds: float, more: Iterable[str] 
 
     A process that touches a file of a dead server hangs in the kernel, so a child does it.
     """
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            close_descriptors_except(writer)  # if it is left behind, nobody is to wait for the end of our stdout
-            for path in _paths(root, scheduler, more):
-                os.write(writer, f"{path}\0".encode())
-                with suppress(OSError, MingleError):
-                    files.look_at(files.below_root(root, path))
-        finally:
-            os._exit(0)
-    os.close(writer)
-    names, deadline = b"", time.monotonic() + seconds
-    poll = select.poll()
-    with open(reader, "rb", buffering=0) as pipe:
-        poll.register(pipe, select.POLLIN)
-        while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            piece = pipe.read(1 << 16)
-            if not piece:
-                os.waitpid(child, 0)
-                return None
-            names += piece
-    os.kill(child, signal.SIGKILL)
-    for _ in range(100):  # for a moment only, as it may hang in the kernel for ever
-        if os.waitpid(child, os.WNOHANG)[0]:
-            break
-        time.sleep(0.01)
+
+    def look(pipe: int) -> None:
+        for path in _paths(root, scheduler, more):
+            os.write(pipe, f"{path}\0".encode())
+            with suppress(OSError, MingleError):
+                files.look_at(files.below_root(root, path))
+
+    names, is_over = output_of_child(look, seconds)
+    if is_over:
+        return None
     hung = names.split(b"\0")[-2].decode() if names else SYSTEM_FILE
     return Finding(hung, f"does not answer within {seconds:g} s", "mending the file system that it is on")
 

@@ -12,7 +12,7 @@ import re
 import select
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple
@@ -117,6 +117,17 @@ _READ_BYTES = 1 << 16
 
 def read_in_child(paths: Sequence[str]) -> dict[str, str] | None:
     """Return path -> attribute, "" for an unreadable one; None if not all were read in time."""
+
+    def read(pipe: int) -> None:
+        os.write(pipe, "\n".join(read_attribute(path).replace("\n", " ") for path in paths).encode())
+
+    data, is_over = output_of_child(read, ANSWER_S)
+    values = data.decode("utf-8", "replace").split("\n") if is_over else []
+    return dict(zip(paths, values, strict=True)) if len(values) == len(paths) else None
+
+
+def output_of_child(write: Callable[[int], None], within_s: float) -> tuple[bytes, bool]:
+    """Call a function with a pipe in a child; return what it wrote, and whether it ended in time."""
     here, there = os.pipe()
     try:
         pid = _fork()
@@ -125,36 +136,30 @@ def read_in_child(paths: Sequence[str]) -> dict[str, str] | None:
         os.close(there)
         raise
     if pid == 0:
-        _send_attributes(there, paths)
+        try:  # the child must not return to the parent's code
+            # If this child is left behind, it must hold no leader's port, and no stream that is read to its end.
+            close_descriptors_except(there)
+            write(there)
+        finally:
+            os._exit(0)
     os.close(there)
-    text = None
+    data, is_over = b"", False
     try:
-        text = _receive(here, ANSWER_S, pid)
+        data, is_over = _receive(here, within_s, pid)
     finally:
         # Where SIGCHLD is ignored, as a caller may have it, the kernel reaps the child.
         with suppress(ProcessLookupError):
             os.kill(pid, _SIGKILL)
         # A child that hangs in the kernel cannot be killed yet; it ends by itself later.
-        is_over = text is not None or _receive(here, END_S, pid) is not None
+        is_dead = is_over or _receive(here, END_S)[1]
         with suppress(ChildProcessError):
-            os.waitpid(pid, 0 if is_over else os.WNOHANG)
+            os.waitpid(pid, 0 if is_dead else os.WNOHANG)
         os.close(here)
-    values = text.split("\n") if text is not None else []
-    return dict(zip(paths, values, strict=True)) if len(values) == len(paths) else None
+    return data, is_over
 
 
-def _send_attributes(pipe: int, paths: Sequence[str]) -> None:
-    """Write a line for each attribute and exit: the child must not return to the parent's code."""
-    try:
-        # If this child is left behind, it must hold no leader's port, and no stream that is read to its end.
-        close_descriptors_except(pipe)
-        os.write(pipe, "\n".join(read_attribute(path).replace("\n", " ") for path in paths).encode())
-    finally:
-        os._exit(0)
-
-
-def _receive(pipe: int, within_s: float, pid: int | None = None) -> str | None:
-    """Return all that the child wrote until it ended, or None if it does not end in time.
+def _receive(pipe: int, within_s: float, pid: int | None = None) -> tuple[bytes, bool]:
+    """Return what the child wrote, and whether it ended in time.
 
     If the child has a `pid` and waits for a processor, the time is extended in steps.
     """
@@ -166,10 +171,10 @@ def _receive(pipe: int, within_s: float, pid: int | None = None) -> str | None:
         if poll.poll(max(deadline - time.monotonic(), 0.0) * 1000):
             part = os.read(pipe, _READ_BYTES)
             if not part:
-                return data.decode("utf-8", "replace")
+                return data, True
             data += part
         elif pid is None or deadline >= last or not _is_runnable(pid):
-            return None
+            return data, False
         else:
             deadline += within_s
 

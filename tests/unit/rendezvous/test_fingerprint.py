@@ -237,7 +237,7 @@ def test_a_child_that_is_left_behind_has_no_descriptor_of_ours(tmp_path: Path, m
     here, there = os.pipe()
     heard = child._receive
 
-    def while_it_waits(pipe: int, _within_s: float, pid: int) -> str | None:
+    def while_it_waits(pipe: int, _within_s: float, pid: int) -> tuple[bytes, bool]:
         monkeypatch.setattr(child, "_receive", heard)
         os.close(there)
         is_end, _, _ = select.select([here], [], [], 5.0)  # a bound on a test that fails
