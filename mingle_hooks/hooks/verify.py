@@ -34,9 +34,11 @@ def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
     Raises UsageError, FactsError and PlaceError.
     """
     installed = files.read_manifest(plan.root)
-    found = list(plans.check_health(plan.root, installed, plan.scheduler, site.key_file))
-    known = {finding.where for finding in found}
-    found += [each for each in TARGETS[plan.scheduler].findings(plan, where) if each.where not in known]
+    found = list(TARGETS[plan.scheduler].findings(plan, where))
+    # The scheduler's part knows more of the site's own programs.
+    known = {each.where for each in found} & {entry.chain for entry in installed.of(plan.scheduler)}
+    health = plans.check_health(plan.root, installed, plan.scheduler, site.key_file)
+    found[:0] = [each for each in health if each.where not in known]
     found += (*suffix_findings(site, where, [file.entry for file in plan.files]), *_plan(plan, installed))
     if os.path.lexists(files.inside_root(plan.root, KILL_SWITCH)):
         found.append(Finding(KILL_SWITCH, "is there, so the hooks do nothing", f"rm {KILL_SWITCH}", note=True))
