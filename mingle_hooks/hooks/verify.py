@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mingle_hooks import __version__
-from mingle_hooks.errors import MingleError, PlaceError, UsageError, printable
+from mingle_hooks.errors import MingleError, UsageError, printable
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files, plan as plans, slurm
 from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, read_header, render_hook
@@ -278,14 +278,14 @@ _DIGITS = 16  # 64 bits distinguish keys, and reveal nothing of one that cannot 
 def report_line(site: Site, where: Where) -> str:
     """Return the report as JSON in one line. It does not ask the controller, as all nodes report at once.
 
-    Raises FactsError for a manifest or a slurm.conf that cannot be read.
+    Raises FactsError for a slurm.conf that cannot be read, and PlaceError for a manifest or a hook.
     """
     entries = files.read_manifest(where.root).of("slurm")
     conf = slurm.find_slurm_conf(where.root, where.slurm_conf)
-    sums = {entry.path: _sum(files.inside_root(where.root, entry.path)) for entry in entries}
+    found = {entry.path: files.look_below(where.root, entry.path) for entry in entries}
     known = {
         "version": __version__,
-        "hooks": sums,
+        "hooks": {path: checksum(file.data) if file else MISSING for path, file in found.items()},
         # Slurm runs what a glob matches by itself: the hook need not call it.
         "chain": {
             name: site.chain(name) or (NONE if conf and files.is_glob(conf.one(key)) else UNKNOWN)
@@ -309,24 +309,12 @@ def hooks_fingerprint(root: str, path: str) -> str:
     return hmac.new(found.data.strip(), _PURPOSE, "sha256").hexdigest()[:_DIGITS]
 
 
-def _sum(path: str) -> str:
-    """Return the checksum of a file as it is on disk."""
-    try:
-        found = files.look_at(path)
-    except PlaceError:
-        return UNFIT
-    return checksum(found.data) if found else MISSING
-
-
 def _problems(root: str, entries: tuple[files.Entry, ...]) -> Iterator[str]:
     """Yield what keeps Slurm from running the files here, or lets others change them."""
-    try:
-        yield from (f"{entry.path} is a stub that uninstall left" for entry in entries if entry.stub)
-        found = [finding for entry in entries for finding in plans.file_findings(root, entry, "")]
-        found += slurm.chain_findings(root, slurm.chained_programs(entries))
-        yield from (f"{finding.where} {finding.what}" for finding in found)
-    except (OSError, MingleError) as wrong:
-        yield f"the hooks cannot be looked at: {wrong}"
+    yield from (f"{entry.path} is a stub that uninstall left" for entry in entries if entry.stub)
+    found = [finding for entry in entries for finding in plans.file_findings(root, entry, "")]
+    found += slurm.chain_findings(root, slurm.chained_programs(entries))
+    yield from (f"{finding.where} {finding.what}" for finding in found)
 
 
 # The comparison of all nodes' reports.
@@ -405,9 +393,7 @@ def _different(reports: dict[str, dict[str, str]]) -> Iterator[tuple[str, str, s
     """Yield node, what is different there from most others, and the remedy."""
     for key in sorted({key for report in reports.values() for key in report if key != "problems"}):
         values = Counter(report.get(key, MISSING) for report in reports.values())
-        (usual, count), *others = values.most_common()
-        if not others:
-            continue
+        usual, count = values.most_common(1)[0]
         for node, report in reports.items():
             if (value := report.get(key, MISSING)) != usual:
                 what = f"{key} is {value[:_SHORT]}, and {usual[:_SHORT]} on {count} others"
@@ -421,9 +407,8 @@ def _wrong(reports: dict[str, dict[str, str]]) -> Iterator[tuple[str, str, str]]
             yield node, "no hooks are installed", _INSTALL
         if report.get("key") == UNFIT:
             yield node, "the key is not a file of root's, mode 0400, with 64 to 128 hex digits", "the same key there"
-        for key, value in report.items():
-            if key.startswith("chain ") and value == UNKNOWN:
-                name = key.removeprefix("chain ")
+        for name in KEYS.values():
+            if report.get(f"chain {name}") == UNKNOWN:
                 remedy = f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}'
                 yield node, f"{SYSTEM_FILE} does not name the site's own {name}", remedy
         for problem in json.loads(report.get("problems", "[]")):

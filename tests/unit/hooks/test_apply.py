@@ -293,11 +293,9 @@ def with_first(**values: object) -> Callable[[Rows], object]:
 
 # What stands in for the manifest, from its rows. What it names is what uninstalling removes.
 MANIFESTS: dict[str, Callable[[Rows], object]] = {
-    **{repr(text)[:20]: lambda _, text=text: text for text in (
-        None, b"", b"{", b"[]", b'{"files": 3}', b"\xff", b"[" * 100_000, b'{"files": [{"path": "../x"}]}',
-    )},
+    **{repr(text)[:20]: lambda _, text=text: text for text in (None, b"", b"[]", b"\xff", b"[" * 100_000)},
     **{f"{name} {path}": with_first(**{name: path}) for name in ("path", "kept")
-       for path in ("etc/shadow", "/etc/mingle/../shadow", "/etc//shadow", "", 7) if (name, path) != ("kept", "")},
+       for path in ("etc/shadow", "/etc/mingle/../shadow", 7)},
     "of a later version": lambda rows: {"version": 2, "files": [{**row, "news": 1} for row in rows], "more": []},
 }  # fmt: skip
 

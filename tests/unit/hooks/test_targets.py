@@ -1,4 +1,4 @@
-"""The schedulers' rows: events, commands and places."""
+"""The schedulers' rows: commands and places."""
 
 from pathlib import Path
 
@@ -7,16 +7,9 @@ import pytest
 from mingle_hooks.errors import UsageError
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import Where
-from mingle_hooks.hooks.targets import TARGETS, fake_event, hook
+from mingle_hooks.hooks.targets import TARGETS, hook
 
 PBS = "/etc/mingle/hooks/pbs"
-
-
-def test_a_recorded_event_is_read_line_by_line() -> None:
-    """What PBS had no value for is none; other attributes are left out, and a value may have an equals sign."""
-    text = "job.id=7.ctl\njob.run_count=2\njob.euser=None\njob.other=1\nenv A=b=c\nenv B=\nevent=launch\n"
-    job = {"id": "7.ctl", "euser": None, "run_count": 2, "exec_host": None, "exec_host2": None, "exec_vnode": None}
-    assert fake_event(text) == {"job": job, "env": {"A": "b=c", "B": ""}}
 
 
 def test_pbs_is_told_of_the_hook_in_an_order_in_which_no_task_loses(tmp_path: Path) -> None:
