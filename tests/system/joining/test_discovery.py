@@ -35,7 +35,7 @@ SAME_GROUP = ("run11897", "run16130")
 def test_four_machines_that_know_nothing_of_each_other_find_one_world_by_multicast(
     hosts: Callable[..., Hosts], family: dict[str, Any], network: str, delays: list[float]
 ) -> None:
-    """In any order: ranks 0 to 3 each once, MASTER_ADDR is rank 0's address, and a listener there is reached by all."""
+    """They start in any order and get ranks 0 to 3; all reach a listener at MASTER_ADDR, which is rank 0's address."""
     four = hosts(4, **family)
     results = four.run_all(evaluating(*FOUR, "--via", "multicast", then=REDUCE), env=KEYED, delays=delays)
     address = one_world(results)[0]["MASTER_ADDR"]

@@ -11,7 +11,7 @@ TREE = "SwitchName=leaf1 Nodes=node[1,3]\nSwitchName=leaf2 Nodes=node[2,4]\nSwit
 
 
 def test_nodes_of_a_job_are_neighbours_in_rank_below_one_switch(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
-    """One world on every node, with the same rank 0; both orders are printed, with the crossings that one saves."""
+    """The world is one, with the same rank 0; both orders are printed, with the crossings that one of them saves."""
     four = hosts(4)
     four[0].write("/etc/slurm/topology.conf", TREE)
     with SlurmCluster(four, conf_lines=["TopologyPlugin=topology/tree"]) as slurm:

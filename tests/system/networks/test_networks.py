@@ -22,7 +22,7 @@ def test_machines_meet_on_the_wanted_network_and_all_libraries_are_told_the_same
 ) -> None:
     """MASTER_ADDR, Gloo and NCCL are on one network, by each node's own name for it, and in one family.
 
-    Where the site's file names NCCL's interface that is the one, and no variable says it again.
+    If the site's file names NCCL's interface, no variable repeats it.
     """
     two = hosts(2)
     seen, wanted = {}, {}
@@ -50,7 +50,7 @@ def test_a_network_that_only_some_share_gives_way_to_the_one_that_all_do(
 ) -> None:
     """One node has rank 0's address on the fast one, one is off it, and all have the same bridge, the fastest of all.
 
-    Nobody is taken in by an address of its own, and rank 0 can tell who did not reach what.
+    No member takes its own address for rank 0's, and rank 0 reports who did not reach what.
     """
     bridge = {**carrier("br0", "172.30.0.1/16", speed=400_000), "kind": "virtual"}
     normal = {**ON_PREM, "interfaces": [*ON_PREM["interfaces"], bridge], "default_route": ""}

@@ -39,7 +39,7 @@ def test_where_all_check_in_ports_are_taken_the_discovery_backends_tell_another(
 
 
 def test_a_stranger_cannot_block_the_next_run_by_connections_that_are_refused(hosts: Callable[..., Hosts]) -> None:
-    """Seen: eight bad octets to each check-in port keep all four in TIME_WAIT, and an id without multicast out."""
+    """Regression: eight bad octets to each check-in port left all four in TIME_WAIT, and no member could check in."""
     two = list(hosts(2))
     spoilt: set[int] = set()
     for _ in range(2):  # each run takes two of the four, and a port for the world

@@ -30,7 +30,7 @@ def after_each(
 def test_the_port_is_kept_from_a_plain_bind_after_every_world(four: Hosts) -> None:
     """Only a bind with SO_REUSEADDR, as torch's store does it, gets it, and it gets it always.
 
-    Seen: after 50 of 426 worlds the port was free, for a fast member closed first and had its TIME_WAIT.
+    Regression: the port was free after 50 of 426 worlds, as a fast member closed first and had its TIME_WAIT.
     """
     kept, others = after_each(four, "--via", "master", worlds=WORLDS)
     assert (kept["plain"], kept["own"], kept["reusing"]) == (0, 0, WORLDS)
@@ -47,7 +47,7 @@ def test_rank_0_alone_decides_whether_the_port_is_held(
 ) -> None:
     """A port that is not held is free for a plain bind as soon as rank 0's command has ended.
 
-    No two worlds of an id have one digest, also where address and port are the same: seen twice in a row.
+    Two worlds of an id never have the same digest, even with the same address and port.
     """
     counts, others = after_each(four, "--via", "master", *options, worlds=FEW, holds=holds)
     assert (counts["plain"], counts["own"], counts["reusing"]) == (free, free, FEW)
@@ -73,7 +73,7 @@ main()
 
 
 def test_rank_0_has_the_port_until_it_becomes_the_command(four: Hosts) -> None:
-    """Seen: another user worked out the port, and had it in the instant in which mingle let it go."""
+    """Regression: another user worked out the port, and took it when mingle released it."""
     words = ["exec", "--id", "job", "--nodes", "2", "--quiet"]
     done = members(
         list(four)[:2], lambda rank: [sys.executable, "-c", BECOMES, *words, "--rank", str(rank), "true"], check=True

@@ -54,7 +54,7 @@ def test_ready_sockets_are_returned_with_their_events(poller: Poller) -> None:
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.02])
 def test_a_wait_lasts_at_least_its_timeout(poller: Poller, wait_s: float) -> None:
-    """Never shorter: a timer would be asked for in circles."""
+    """After a shorter wait the loop would ask for the next timer again and again."""
     began = time.monotonic()
     assert poller.ready(wait_s) == []
     assert time.monotonic() - began >= wait_s
@@ -109,7 +109,7 @@ def test_a_system_without_that_clock_has_the_monotonic_one(lacks: str, monkeypat
 
 
 def test_a_delay_varies_by_a_fifth() -> None:
-    """So that members do not act in step."""
+    """Members then do not act in step."""
     with Loop() as loop:
         assert all(0.8 <= loop.about(1.0) <= 1.2 for _ in range(100))
         assert len({loop.about(1.0) for _ in range(20)}) > 1
@@ -166,7 +166,7 @@ def test_a_frame_that_stops_half_way_ends_the_connection(ends: Ends) -> None:
 
 
 def test_frames_arrive_whole_in_whatever_pieces_their_bytes_come(ends: Ends) -> None:
-    """Byte by byte, and several at once."""
+    """They may come byte by byte, or several at once."""
     data = frame(1, b"one") + frame(2, b"") + frame(3, b"three")
     for byte in data:
         ends.other.send(bytes([byte]))
@@ -179,7 +179,7 @@ def test_frames_arrive_whole_in_whatever_pieces_their_bytes_come(ends: Ends) -> 
 
 @given(st.lists(st.binary(max_size=3000), max_size=8))
 def test_any_bytes_give_frames_or_the_end_and_never_more_memory_than_a_frame(pieces: list[bytes]) -> None:
-    """Nothing raises."""
+    """No bytes raise an error."""
     with Ends() as ends:
         for piece in pieces:
             ends.other.sendall(piece)
@@ -202,7 +202,7 @@ def test_a_frame_that_is_too_large_ends_the_connection_before_it_has_arrived() -
 
 
 def test_a_slow_reader_gets_everything_in_order_and_its_sender_hears_of_the_room(ends: Ends) -> None:
-    """What the kernel does not take waits, and goes out as there is room; who has more to send need not poll."""
+    """Data that the kernel does not take waits, and is sent as soon as there is room, which the sender is told."""
     rooms: list[int] = []
     ends.connection.on_room = lambda: rooms.append(ends.connection.waiting_bytes)
     sent = [bytes([number]) * 400_000 for number in range(10)]
@@ -226,7 +226,7 @@ def test_a_slow_reader_gets_everything_in_order_and_its_sender_hears_of_the_room
 
 
 def test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded(ends: Ends) -> None:
-    """Not out of send(), but soon after."""
+    """The end is not reported within send(), but soon after."""
     while ends.connection.waiting_bytes <= connection.MOST_WAITING_BYTES:
         ends.connection.send(bytes(4_000_000))
     assert ends.ends == []
@@ -257,7 +257,7 @@ def test_a_connection_that_is_refused_ends_once() -> None:
 
 
 def test_after_close_no_callback_is_called(ends: Ends) -> None:
-    """Not even what was already on its way in the same round."""
+    """Data that has arrived in the same turn is ignored too."""
     ends.connection.send(bytes(1_000_000))
     ends.other.send(frame(1, b""))
     ends.connection.close()
@@ -266,7 +266,7 @@ def test_after_close_no_callback_is_called(ends: Ends) -> None:
 
 
 def test_a_refused_frame_is_the_last_one_of_its_connection(ends: Ends) -> None:
-    """WireError ends the connection, no more."""
+    """WireError ends the connection, and nothing else."""
 
     def refuse(_kind: int, _payload: bytes) -> None:
         raise WireError("no")

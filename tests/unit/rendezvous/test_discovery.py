@@ -80,7 +80,7 @@ def searching(notice: Advertisement | None = None, clock: Clock | None = None, *
 
 
 def test_each_backend_that_settings_take_has_its_row() -> None:
-    """In the same order; settings cannot ask the rows, which are above them."""
+    """They have the same order; the settings cannot import the rows of a higher room."""
     assert tuple(BACKENDS) == NAMES
 
 
@@ -103,7 +103,7 @@ def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_backend_that_cannot_be_opened_is_a_reason_and_the_others_go_on(broken: str, tmp_path: Path) -> None:
-    """A package may be missing or broken, and one node may not have mounted the directory; 71 without another way."""
+    """A package may be missing or broken, or the directory not mounted; without another backend it is an error."""
     clock, nowhere = Clock(), str(tmp_path / "none")
     with searching(clock=clock, directory=nowhere) as search:
         search.open(["hosts", "directory", "multicast"])
@@ -127,7 +127,7 @@ LATE = {
 
 
 def test_a_signal_while_a_backend_or_a_plugin_loads_ends_the_member_at_once() -> None:
-    """It is no fault of theirs, without which the member would go on."""
+    """The signal is no failure of the backend or plugin, which the member would survive."""
     for where, framework in LATE.items():
         code = f"""
 import os, signal
@@ -147,7 +147,7 @@ main()
 
 @pytest.mark.parametrize("hosts", [["hosts"], []], ids=["another way", "the last way"])
 def test_a_directory_that_vanishes_in_use_leaves_the_other_backends(tmp_path: Path, hosts: list[str]) -> None:
-    """A leader that cannot write its file any more is still found by name; by no way, it does not wait for members."""
+    """A leader that can no longer write its file is still found by name; without another backend it ends."""
     place = tmp_path / "shared"
     place.mkdir()
     with searching(ADVERTISED, directory=str(place)) as search:
@@ -178,7 +178,7 @@ def test_a_directory_that_cannot_be_read_for_a_while_is_a_reason_until_it_can(tm
 
 
 def test_every_port_of_every_address_is_named_again_and_again() -> None:
-    """Until it is stopped."""
+    """The search goes on until it is stopped."""
     with Looking(discovery.hosts_backend, leader_hosts=("127.0.0.1",)) as its:
         its.backend.search(wanted=True)
         until(its.loop, lambda: len(its.found) >= 10)
@@ -206,7 +206,7 @@ def test_an_unknown_name_delays_no_other_and_is_looked_up_again() -> None:
 
 
 def test_the_name_on_the_fast_network_is_tried_first_and_closing_waits_for_no_name_server() -> None:
-    """The host's own name too, as not every host need have another; a look-up that has begun ends by itself."""
+    """The host's own name is tried too, as not every host has another; a look-up that has begun ends by itself."""
     with Looking(discovery.hosts_backend, leader_hosts=("node1",), host_suffix="-ib") as its:
         its.backend.search(wanted=True)
         assert its.backend.tried().startswith("node1-ib, node1 ports ")
@@ -214,7 +214,7 @@ def test_the_name_on_the_fast_network_is_tried_first_and_closing_waits_for_no_na
 
 @pytest.mark.parametrize(("port", "count"), [(7000, 1), (None, 4)])
 def test_master_means_its_own_port_or_the_jobs(port: int | None, count: int) -> None:
-    """As given by --master HOST[:PORT]."""
+    """The user gives --master HOST[:PORT]."""
     with Looking(discovery.master_backend, master=("127.0.0.1", port)) as its:
         its.backend.search(wanted=True)
         until(its.loop, lambda: len(its.found) >= count)
@@ -229,13 +229,13 @@ def test_a_backend_that_nothing_is_said_for_does_not_apply() -> None:
 
 
 def test_an_address_is_local_when_a_socket_can_be_bound_to_it() -> None:
-    """Names are looked up before; text that is no address is not."""
+    """Text that is no address is not local: names have been looked up before."""
     addresses = ("127.0.0.1", "127.0.1.1", "192.0.2.1", "2001:db8::1", "nonsense")
     assert [is_local(address) for address in addresses] == [True, sys.platform == "linux", False, False, False]
 
 
 def test_a_name_resolves_or_has_no_addresses() -> None:
-    """Nothing raises, whatever the name."""
+    """No name raises an error."""
     assert [resolve(name, 5.0) for name in ("127.0.0.1", "\0", "a" * 10_000)] == [["127.0.0.1"], [], []]
 
 
@@ -294,7 +294,7 @@ def test_a_leader_with_another_key_is_reported_once_and_not_dialled(place: Place
 
 @pytest.mark.parametrize("what", ["empty", "garbage", "huge", "link", "fifo", "directory", "other's words", "device"])
 def test_any_file_under_a_leaders_name_is_not_trusted(place: Place, tmp_path: Path, what: str) -> None:
-    """And it neither blocks nor breaks the search."""
+    """It neither blocks nor breaks the search."""
     leader, member = place(), place()
     leader.backend.announce(ADVERTISED)
     (name,) = os.listdir(tmp_path)
@@ -317,7 +317,7 @@ def test_any_file_under_a_leaders_name_is_not_trusted(place: Place, tmp_path: Pa
 
 
 def test_names_that_others_make_up_cannot_crowd_out_a_leader(place: Place, tmp_path: Path) -> None:
-    """Whoever may write into the directory without the key."""
+    """Users without the key may write to the directory."""
     tag = ATTEMPT.tag.hex()
     for number in range(2 * discovery.MOST_FILES):
         (tmp_path / f"{tag}-{number:032x}-{'0' * 16}.mingle").touch()
@@ -333,7 +333,7 @@ def test_names_that_others_make_up_cannot_crowd_out_a_leader(place: Place, tmp_p
 
 @pytest.mark.parametrize("name", ["missing", "file"])
 def test_a_path_that_is_no_directory_is_refused_at_once(place: Place, tmp_path: Path, name: str) -> None:
-    """With the path, and what to do."""
+    """The error has the path, and what to try."""
     (tmp_path / "file").touch()
     with pytest.raises(PlaceError, match=name):
         place(directory=str(tmp_path / name))
@@ -384,7 +384,7 @@ def deaf(count: int) -> Iterator[list[socket.socket]]:
 
 
 def test_many_endpoints_that_do_not_answer_do_not_block_one_that_does() -> None:
-    """A beacon of yesterday, sent again and again, costs connections and nothing else."""
+    """An old beacon that is sent again and again costs connections and nothing else."""
     with Room(2) as room, deaf(MOST_CALLS) as servers:
         member = room.member(rank=1)
         for server in servers:
@@ -402,7 +402,7 @@ def test_many_endpoints_that_do_not_answer_do_not_block_one_that_does() -> None:
 
 
 def test_an_endpoint_is_dialled_once_at_a_time_and_less_often_without_an_answer() -> None:
-    """So that others get their turn."""
+    """Other endpoints get their turn."""
     with Room(2) as room, deaf(1) as (server,):
         member, port = room.member(), server.getsockname()[1]
         for backend in "abb":
@@ -449,7 +449,7 @@ def said(kind: int, body: wire.Body) -> bytes:
 
 
 def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
-    """Garbage, wrong frames, a challenge without proof, silence."""
+    """It may send garbage, wrong frames, a challenge without proof, or nothing."""
     challenge = {"nonce": "00" * 16, "leader": "00" * 16, "ticket": 0, "host": "h", "proof": "00" * 32}
     refused = {"why": "key", "host": "r", "at": "127.0.0.1 1"}
     answers = [
@@ -524,7 +524,7 @@ ADDR = {"MASTER_ADDR": "10.0.0.1"}
 def test_a_missing_leader_is_named_with_what_may_have_led_astray(
     parts: dict[str, Any], where: str, left_over: str, pair: Room
 ) -> None:
-    """By the scheduler's name; a variable left over is likelier than a firewall, which is named with it."""
+    """It has the scheduler's name; an old variable is likelier than a firewall, and the remedy names both."""
     looking = search_in(pair.loop, **parts)
     error = looking.no_leader(9)
     first = f"unset {left_over} if another job left it, or " if left_over else ""

@@ -52,7 +52,7 @@ def greeted(room: Room) -> Iterator[Callable[[int, object], None]]:
 
 @pytest.mark.parametrize("count", [2, 3, 16, 64])
 def test_a_world_forms_whole_whatever_the_order_of_arrival(count: int) -> None:
-    """Each gets its rank, all get the same digest, and who asks for it, the roster."""
+    """Each gets its rank, all get the same digest, and those that ask for it get the roster."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - to repeat a failure
     chance = random.Random(seed)
@@ -73,7 +73,7 @@ def test_a_world_forms_whole_whatever_the_order_of_arrival(count: int) -> None:
 
 
 def test_a_member_whose_connection_broke_replaces_itself(trio: Room) -> None:
-    """The same member over a new connection, with the old one still open."""
+    """It comes over a new connection while the old one is still open."""
     member = trio.joined(rank=1)
     again = Member(trio, member.me).come()
     trio.until(lambda: member.state == "lost")
@@ -94,7 +94,7 @@ def test_a_member_with_commit_reaches_no_leader_at_the_worlds_port(pair: Room) -
 
 @pytest.mark.parametrize(("parts", "kind"), [({"rank": 1}, "rank"), ({"rank": 3}, "beyond"), ({"nodes": 4}, "nodes")])
 def test_a_contradiction_fails_all_members_alike_now_and_later(parts: dict[str, int], kind: str, trio: Room) -> None:
-    """The members so far, the contradicting one, and later ones."""
+    """The members so far, the contradicting one and later ones get the same error."""
     trio.joined(rank=1)
     trio.member(**parts).come()
     trio.until(lambda: all_in(trio, "failed"))
@@ -120,7 +120,7 @@ def test_a_leader_that_listens_first_detects_a_surplus_member(pair: Room) -> Non
 
 
 def test_a_failure_has_its_age(pair: Room) -> None:
-    """A member that began later knows by that, that it was another run that failed."""
+    """By the age a member that began later knows that another run has failed."""
     pair.leader.fail(Failure("full", ("2", "node9")))
     pair.skip(7.0)
     late = pair.joined(rank=1, state="failed")
@@ -155,7 +155,7 @@ def test_giving_up_while_the_world_closes_names_the_unconfirmed_members_to_all()
 
 
 def test_a_connection_whose_other_end_is_gone_is_noticed_at_both_ends(pair: Room) -> None:
-    """By the kernel, without a FIN or RST; but the leader's does not drop unacknowledged data, such as COMMIT."""
+    """The kernel notices without a FIN or RST; the leader's does not drop unacknowledged data, such as COMMIT."""
     member = pair.member(rank=1).come()
     pair.until(lambda: member.membership is not None and pair.leader._sessions)
     (session,) = pair.leader._sessions.values()
@@ -188,7 +188,7 @@ def wait_long(room: Room) -> None:
     ids=["it does not answer", "it is loopback, and others may be elsewhere"],
 )
 def test_the_next_address_is_tried_where_the_best_is_none_for_all(best: AdvertisedAddress, tried: list[int]) -> None:
-    """Soon, and no address after that one."""
+    """It is tried soon, and no address after it."""
     with Room(3, advertised=(best, SECOND, THIRD)) as room:
         room.clock.stop()
         early = room.member(rank=1).come()
@@ -283,7 +283,7 @@ def test_a_withdrawn_leader_sends_its_members_on_and_may_stand_again(trio: Room)
 
 
 def test_strangers_that_hold_connections_neither_stay_nor_block_members() -> None:
-    """The oldest goes when there are too many, and each after a while."""
+    """The oldest is dropped when there are too many, and each after a while."""
     with Room(2, most=10) as room:
         held = [talk(room.port) for _ in range(40)]
         try:
@@ -296,7 +296,7 @@ def test_strangers_that_hold_connections_neither_stay_nor_block_members() -> Non
 
 
 def test_a_silent_stranger_is_dropped_after_a_while() -> None:
-    """Also one that began well; a member that has checked in may wait in silence."""
+    """So is one that began well; a member that has checked in may wait in silence."""
     with Room(3) as room, talk(room.port) as silent, talk(room.port) as begun, talk(room.port) as slow:
         member = room.joined(rank=1)
         begun.sendall(hello(room.port))
@@ -315,7 +315,7 @@ def test_a_silent_stranger_is_dropped_after_a_while() -> None:
 @given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 3))
 @settings(max_examples=60)
 def test_any_bytes_of_a_stranger_only_end_its_connection(pieces: list[bytes], beginning: int) -> None:
-    """Before and after HELLO; nothing raises, and no member is added."""
+    """This holds before and after HELLO: no bytes raise an error or add a member."""
     nothing = wire.frame(wire.REFUSED, b"{}"), wire.frame(wire.CHECKIN, bytes(40))
     with Room(2) as room:
         greeting = hello(room.port)
@@ -351,7 +351,7 @@ def test_any_bytes_of_a_stranger_only_end_its_connection(pieces: list[bytes], be
     ],
 )
 def test_a_member_that_sends_an_invalid_frame_is_out_and_the_world_forms(frames: list[Any], pair: Room) -> None:
-    """Whatever the order and the values of its frames."""
+    """Its frames may have any order and values."""
     whole = join_request(rank=1).body()
     with greeted(pair) as say:
         for kind, said in frames:
@@ -407,7 +407,7 @@ def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room(pair:
 
 
 def test_a_lease_begins_when_it_is_requested(clock: Clock) -> None:
-    """However late the promise arrives: the member may have sent it at once."""
+    """A late promise counts from the request, as the member may have sent it at once."""
     leases = Leases(clock)
     leases.promised(b"a", LEASE_S)  # it was not requested
     assert len(leases) == 0
@@ -513,7 +513,7 @@ def test_a_promise_for_an_earlier_answer_is_none_for_this_one() -> None:
 
 @pytest.mark.parametrize("kind", [wire.COMMIT, wire.HOLD], ids=["the word", "another lease"])
 def test_a_commit_or_lease_of_an_earlier_answer_is_refused(kind: int) -> None:
-    """Its sender is no valid leader: the member has no world, and gives no lease."""
+    """Its sender is no valid leader: the member fails, and gives no lease."""
     with Room(3) as room, slow_member(room, 2):
         first = room.joined(rank=1, state="ready")
         ends = first.membership.lease_ends
@@ -657,7 +657,7 @@ def test_the_run_stands_in_no_name_and_is_not_shown() -> None:
 
 @pytest.mark.parametrize("said", [EARLIER, LATER], ids=["earlier", "later"])
 def test_another_version_is_refused_with_the_reason_and_recorded(pair: Room, said: bytes) -> None:
-    """With any other content of its HELLO."""
+    """The rest of its HELLO may be anything."""
     assert answers(pair, said) == refusal(pair, "version")
     assert pair.leader.refused["version"].list()
     pair.leader.give_up(9)

@@ -27,7 +27,7 @@ def changed(place: int, row: int, value: object) -> list[list[Any]]:
 
 
 def test_an_answer_is_read_as_it_is() -> None:
-    """And what does not belong there is left out."""
+    """Unknown parts are left out."""
     assert messages.parse_answer({**ANSWER, "more": "$(reboot)"}) == ANSWER
     assert "roster" not in messages.parse_answer({name: value for name, value in ANSWER.items() if name != "roster"})
 
@@ -52,7 +52,7 @@ def test_a_roster_s_host_is_a_host_s_name(row: int, host: object) -> None:
     ],
 )
 def test_a_roster_has_a_row_for_each_node(rows: object) -> None:
-    """In rank order, each with a rank, a host, an address and slots."""
+    """The rows are in rank order, each with a rank, a host, an address and slots."""
     with pytest.raises(WireError):
         messages.parse_answer({**ANSWER, "roster": rows})
 
@@ -73,7 +73,7 @@ def test_a_roster_has_a_row_for_each_node(rows: object) -> None:
     ids=str,
 )
 def test_an_invalid_part_of_an_answer_is_refused(change: dict[str, Any]) -> None:
-    """Each number within the bounds that the others set for it."""
+    """Each number has to be within the bounds that the others set."""
     with pytest.raises(WireError):
         messages.parse_answer({**ANSWER, **change})
 
@@ -85,7 +85,7 @@ LARGE = [[rank, f"node{rank:05}", f"10.1.{rank // 256}.{rank % 256}", 8] for ran
 
 
 def test_what_is_packed_is_unpacked() -> None:
-    """Also the largest world's, in less than two megabytes."""
+    """The largest world's roster takes less than two megabytes."""
     packed = messages.pack_roster(json.dumps(LARGE).encode())
     assert len(packed) < 2_000_000
     assert messages.unpack_roster(packed) == LARGE
@@ -138,7 +138,7 @@ def test_every_kind_of_failure_travels_with_the_same_text(kind: Kind, parts: lis
     ],
 )
 def test_an_invalid_failure_is_refused(body: dict[str, object]) -> None:
-    """WireError, and nothing else."""
+    """It raises WireError, and nothing else."""
     with pytest.raises(WireError):
         Failure.parse(body)
 
@@ -156,7 +156,7 @@ def unable(host: str, seen: str = GONE, **parts: Any) -> JoinRequest:
 
 @pytest.mark.parametrize("kind", messages.OBSTACLES)
 def test_an_obstacle_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
-    """With the status that a shell would have given on that node alone."""
+    """Its status is the one that a shell would have given on that node."""
     said = join_request(host="node1", obstacle=Failure(kind, ("node1", GONE)))
     assert parse(JoinRequest, decode(encode(said.body()))) == said
     error = said.obstacle.error()
@@ -206,7 +206,7 @@ def test_an_obstacle_is_attributed_to_the_members_own_host() -> None:
 
 
 def test_the_longest_check_in_fits() -> None:
-    """Every text as long as may be, and of letters for which JSON writes twelve."""
+    """Every text is as long as allowed, and each of its characters takes twelve bytes of JSON."""
     wide = "\U0001d538"
     said = join_request(host="n" * 253, obstacle=Failure("command", ("n" * 253, wide * messages.LONGEST_PART)))
     said = said._replace(topology="t" * 255, fingerprint="f" * 1024, addresses="a" * 1024, clock_ms=0)
@@ -244,7 +244,7 @@ def test_an_obstacle_is_reported_with_all_its_hosts_once_all_have_checked_in() -
 def test_a_directory_that_cannot_be_written_counts_where_others_can(
     kinds: tuple[Kind | None, ...], told: tuple[Kind, str] | None
 ) -> None:
-    """And less than what keeps a member from starting the command."""
+    """An obstacle that keeps a member from starting the command counts more."""
     hosts = [f"node{number}" for number in range(1, 4)]
     first, *others = (
         join_request(host=host, rank=rank, nodes=3, obstacle=Failure(kind, (host, GONE)) if kind else None)
@@ -282,7 +282,7 @@ def test_the_first_error_stands_and_the_outcome_is_over_after_its_linger_time(cl
 
 
 def test_a_deadline_counts_from_its_beginning(clock: Clock) -> None:
-    """By the loop's clock; a world that closes when it comes has a little more."""
+    """It counts by the loop's clock; a world that closes then has a little more time."""
     with Loop(clock) as loop:
         deadline = Outcome(loop, 10.0)
         clock.ahead = 4.0

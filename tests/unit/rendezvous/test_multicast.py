@@ -56,7 +56,7 @@ def test_a_beacon_without_nonces_is_the_same_in_every_version() -> None:
 
 
 def test_half_a_nonce_is_none() -> None:
-    """Even if the key fits: no member sends one."""
+    """No member sends one, so it is refused even if the key fits."""
     whole = pack_beacon(ASKING, SECRET)[: -multicast.MAC_BYTES]
     for more, is_whole in ((b"", True), (b"x", False), (b"x" * 8, True)):
         data = whole + more + SECRET.mac(b"beacon", whole + more)[: multicast.MAC_BYTES]
@@ -146,7 +146,7 @@ def nonces(count: int) -> list[bytes]:
 
 
 def test_a_question_is_taken_twice_on_the_link_where_it_came_first() -> None:
-    """However often, and over however many links, it is sent again."""
+    """It may be sent again any number of times, over any number of links."""
     its = Replies()
     assert [its.add("eth0", [b"a"]), its.add("ib0", [b"a"]), its.add("eth0", [])] == [True, False, False]
     assert (its.links(), its.take("ib0")) == (["eth0"], ())
@@ -164,7 +164,7 @@ def test_a_beacon_takes_as_many_as_it_has_room_for_the_newest_first() -> None:
 
 
 def test_only_so_much_is_remembered() -> None:
-    """The oldest goes."""
+    """The oldest questions are forgotten."""
     its, asked = Replies(), nonces(multicast.MOST_REMEMBERED + 1)
     for nonce in asked:
         its.add("eth0", [nonce])
@@ -188,7 +188,7 @@ MANY = [ListedAddress(f"eth{number}", number, f"10.0.{number}.1", 24) for number
 
 
 def test_an_interface_has_all_of_its_addresses_under_one_name() -> None:
-    """In the order in which they were listed, the interfaces by index."""
+    """The addresses are in the order of the list, the interfaces by index."""
     eth, ib = multicast._infos([*IB, *ETH])
     assert (eth.machine_name, eth.index, [str(a) for a in eth.ip4_addrs]) == ("eth0", 2, ["10.0.0.1/24", "10.0.9.1/24"])
     assert ([str(a) for a in eth.ip6_addrs], [str(a) for a in ib.ip6_addrs]) == (["fe80::1/64"], ["fd00::1/64"])
@@ -211,7 +211,7 @@ def test_an_interface_has_all_of_its_addresses_under_one_name() -> None:
 def test_requested_interfaces_come_before_physical_ones_and_those_before_loopback(
     listed: list[ListedAddress], nets: tuple[str, ...], expected: list[str]
 ) -> None:
-    """What is made for guests counts only where it is named; loopback where nothing else is, also without IPv6."""
+    """Virtual ones count only if they are named, and loopback only if there is no other, even without IPv6."""
     found = multicast.choose_carriers(multicast._infos(listed), [*map(preference, nets)])
     assert [info.machine_name for info in found] == expected
     assert ListedAddress("lo", 1, "127.0.0.1", 8) in list_addresses()
@@ -232,7 +232,7 @@ print(hasattr(multicast_expert, "McastRxSocket"), hasattr(multicast_expert, "nos
 
 
 def test_asyncio_is_loaded_only_on_first_use_of_its_socket() -> None:
-    """As in a program that has used `mingle_hooks` and then uses multicast_expert; before Python 3.11 it has none."""
+    """A program may use `mingle_hooks` and then multicast_expert, which has no such socket before Python 3.11."""
     done = subprocess.run([sys.executable, "-c", USES], capture_output=True, text=True, check=True)
     has = sys.version_info >= (3, 11)
     assert done.stdout.splitlines() == ["False", f"{has} {has}", "True False"]
@@ -363,7 +363,7 @@ def test_a_candidate_sends_at_most_100_datagrams_a_minute(links: int) -> None:
 
 @LINKS
 def test_a_waiting_member_sends_at_most_5_datagrams_a_minute(links: int) -> None:
-    """Also one that loses its leader again and again."""
+    """It may lose its leader again and again."""
     with closing(Ear(links)) as ear:
         ear.backend.search(wanted=True)
         ear.wait(60.0, 1.0, lambda: ear.backend.search(wanted=True))
@@ -463,7 +463,7 @@ def test_a_candidate_questions_a_better_one_and_answers_a_worse_one(ear: Ear) ->
 
 
 def test_a_beacon_under_another_key_is_reported_and_looked_into_a_few_times_only(ear: Ear) -> None:
-    """So that the leader itself reports the mismatch to a member with the wrong key."""
+    """The leader itself then reports the mismatch to a member with the wrong key."""
     for host in range(1, 100):
         ear.hear(BETTER, OTHER, source=f"127.0.0.{host}")
     assert len(ear.found) == multicast.MOST_DOUBTS

@@ -55,7 +55,7 @@ def answers(results: list[Body | MingleError]) -> list[Body]:
 @pytest.mark.parametrize("backend", ["hosts", "master", "directory"])
 @pytest.mark.parametrize("ranked", [True, False])
 def test_each_backend_alone_forms_one_world(backend: str, *, ranked: bool, tmp_path: Path) -> None:
-    """With ranks, and by election."""
+    """It does so with ranks, and by election."""
     how: dict[str, Any] = {
         "hosts": LOOPBACK_HOSTS,
         "master": {"via": ("master",), "master": ("127.0.0.1", None)},
@@ -149,7 +149,7 @@ def test_a_port_in_time_wait_is_taken_where_the_user_names_it_or_no_other_of_its
 
 
 def test_a_full_port_range_is_reported() -> None:
-    """With the range and what to do."""
+    """The error has the range and what to try."""
     two = free_ports(2)
     with listeners() as taken, listeners() as opened:
         assert all(taken._open(port, reuse=False) for port in two)
@@ -213,7 +213,7 @@ def test_an_exported_address_has_to_be_rank_0s(
 
 
 def test_others_look_where_the_user_says_else_where_the_scheduler_does() -> None:
-    """Unless only other ways are asked for."""
+    """With other backends alone they look at no host."""
     hosts = tuple(f"node{number}" for number in range(9))
     asked = ({"master": ("m", None)}, {}, {"via": ("multicast", "hosts")}, {"via": ("multicast", "directory")})
     found = [rendezvous._named_hosts(any_request(leader_hosts=hosts, **parts).spec) for parts in asked]
@@ -221,7 +221,7 @@ def test_others_look_where_the_user_says_else_where_the_scheduler_does() -> None
 
 
 def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
-    """What `mingle exec` becomes finds its user's limit, also after an error."""
+    """The command of `mingle exec` gets the user's limit, even after an error."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (300, limits[1]))
@@ -342,7 +342,7 @@ def test_only_what_cannot_hold_the_members_is_an_error() -> None:
 
 
 def test_the_limits_are_the_kernels(tmp_path: Path) -> None:
-    """What is missing, or no number, is left out; subnets are those of the leader's addresses, and no gateway's."""
+    """Missing values are left out; subnets are those of the leader's addresses, without gateways."""
     (tmp_path / "self/fd").mkdir(parents=True)
     for number in range(7):
         (tmp_path / "self/fd" / str(number)).touch()

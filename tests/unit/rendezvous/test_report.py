@@ -253,7 +253,7 @@ def because(*seconds: str) -> str:
     ids=CAUSES,
 )
 def test_the_last_member_is_named_with_the_cause(spent: Durations, why: str) -> None:
-    """By rank 0's clock: members report only durations."""
+    """Times are by rank 0's clock, as members report only durations."""
     told = timeline(102.5, RANK_0, ("node2", 100.03, Durations(110, 0, 130)), ("node3", 102.0, spent))
     assert told[-1] == f"last to be ready: node3, 2.00 s after node1: {why}"
     assert told[-2] == "the world formed at 2.60 s"
@@ -279,7 +279,7 @@ def test_no_member_is_late_if_all_come_together_or_have_no_durations() -> None:
 
 
 def test_the_last_member_s_times_are_those_of_a_report() -> None:
-    """A name service that answers only after rank 0 came counts from there; who says nothing is passed over."""
+    """A name service counts from rank 0's arrival at the earliest; a member without durations is left out."""
     came = [
         ("node1", 109.0, Durations(100, 0, 200)),
         ("node2", 108.0, None),
@@ -302,7 +302,7 @@ def test_the_last_member_s_times_are_those_of_a_report() -> None:
 
 
 def test_durations_count_since_the_process_began() -> None:
-    """Python's own start is in it, and nothing of another process's."""
+    """They include Python's own start, and no other process's."""
     mine = process_age_s()
     code = "from mingle_hooks.rendezvous.messages import process_age_s as age; print(age())"
     before = time.monotonic()
@@ -359,7 +359,7 @@ def test_a_member_of_another_version_is_not_compared(room: Room) -> None:
 
 
 def test_the_leader_knows_how_far_off_a_clock_is_at_least_and_most(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interval holds the truth, however long the handshake took."""
+    """The interval contains the true offset after a handshake of any length."""
     come(room)
     intervals = [entry.clock for entry in room.leader.roster.entries()]
     assert all(its is not None and its[0] <= 0 <= its[1] for its in intervals)
@@ -407,7 +407,7 @@ def test_the_one_host_that_does_not_reach_a_better_network_is_named(room: Room) 
 
 
 def test_what_the_leader_knows_is_noted_and_explained(room: Room) -> None:
-    """Nodes without a known switch in any case, differences where nodes are compared, and all else on request."""
+    """Nodes without a known switch are always noted, differences if nodes are compared, all else on request."""
     notes: list[str] = []
     room.leader.roster.by_switch = True
     come(room, fingerprint="driver=550 gpus=8%20H100", topology="s1.n3")

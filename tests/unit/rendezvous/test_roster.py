@@ -132,7 +132,7 @@ def test_missing_members_are_hosts_else_ranks_else_a_number(
 
 
 def test_an_address_that_not_all_reach_is_reported_with_the_others() -> None:
-    """For the failure that no address is good for all."""
+    """The failure of a world without a common address has this text."""
     roster = gathered({"rank": 0, "nodes": 3}, *({"rank": rank, "host": f"n{rank}"} for rank in (1, 2)))
     roster.entries()[0].reached = {0: "10.0.0.1"}
     assert roster.unreached_text(["10.0.0.1"]) == "10.0.0.1 not reached by n[1-2]"
@@ -197,7 +197,7 @@ def test_loopback_is_offered_within_the_machine_only() -> None:
 
 
 def test_an_address_is_news_once_and_only_so_many_are_kept() -> None:
-    """In the order of their first try."""
+    """They are listed in the order of their first try."""
     rejected = RejectedPeers()
     assert [rejected.add("10.0.0.1") for _ in range(2)] == [True, False]
     for number in range(100):
@@ -207,7 +207,7 @@ def test_an_address_is_news_once_and_only_so_many_are_kept() -> None:
 
 
 def test_a_host_with_several_addresses_is_listed_once() -> None:
-    """By its first address and the name that it gives itself, which comes with its second try here."""
+    """It has its first address and the name that it gives itself, here with its second try."""
     rejected = RejectedPeers()
     assert [rejected.add("10.0.0.1", *name) for name in ((), ("node2",), (), ("node3",))] == [True, True, False, False]
     rejected.add("fd77::2", "node2")
@@ -267,7 +267,7 @@ def leading(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Leading]:
 
 
 def test_the_next_best_address_is_chosen_after_the_best_ones_time(leading: Leading) -> None:
-    """And not a moment before."""
+    """It is not chosen earlier."""
     leading.comes(1)
     assert leading.later(rosters.SETTLE_S - 0.01) == []
     assert leading.later(0.02) == [1]
@@ -287,13 +287,13 @@ def test_the_time_of_the_best_address_begins_anew_after_a_member_has_left(leadin
 @pytest.mark.parametrize("leading", [(ON_LOOPBACK, BEST)], indirect=True)
 @pytest.mark.parametrize(("machine", "chosen"), [("here", 0), ("there", 1)])
 def test_loopback_serves_the_members_of_one_machine_only(leading: Leading, machine: str, chosen: int) -> None:
-    """Of others it is not asked."""
+    """It is not used if a member is on another machine."""
     leading.comes(0, 1, machine=machine)
     assert leading.closed[:1] == [chosen]
 
 
 def test_no_address_is_chosen_while_others_of_the_id_can_still_check_in(leading: Leading) -> None:
-    """Also where all are in."""
+    """This holds even if all have checked in."""
     leading.choice.listen_for(30.0)
     leading.comes(0)
     assert leading.later(29.9) == []
@@ -301,7 +301,7 @@ def test_no_address_is_chosen_while_others_of_the_id_can_still_check_in(leading:
 
 
 def test_no_address_is_chosen_while_another_leader_is_being_dialled(leading: Leading) -> None:
-    """It is looked again soon."""
+    """The leader checks again soon."""
     answers = iter([False, False, True])
     leading.choice.is_alone = lambda: next(answers)
     leading.comes(0)
@@ -312,7 +312,7 @@ def test_no_address_is_chosen_while_another_leader_is_being_dialled(leading: Lea
 
 @pytest.mark.parametrize("how", ["has failed", "has stopped"])
 def test_a_leader_that_no_longer_gathers_chooses_no_address(leading: Leading, how: str) -> None:
-    """No timer is left where it has stopped."""
+    """It leaves no timer."""
     leading.gathers = how != "has failed"
     leading.comes(1)
     if how == "has stopped":
@@ -359,7 +359,7 @@ SHORT_OF = f" (on node0: {SHORT.seen})"
 def test_the_likeliest_cause_of_a_missing_member_comes_first(
     nodes: int, silent: list[str] | None, parts: dict[str, Any], kind: str, told: str
 ) -> None:
-    """A limit that the leader met, then versions, runs and keys; who has not confirmed or reached what is named."""
+    """It is a limit of the leader, then versions, runs and keys; hosts that did not confirm or reach it are named."""
     failure = missing_members(short_of_members(nodes, parts.get("refused", ())), parts.get("shortage"), 60, silent)
     assert failure.kind == kind
     assert told in str(failure.error())

@@ -85,7 +85,7 @@ class Counted(NamedTuple):
     ],
 )
 def test_a_record_has_its_fields_and_may_have_more(body: wire.Body, expected: tuple[object, ...] | None) -> None:
-    """None stands for what is not known, and has to be said; only a field with a default may be left out."""
+    """None is an unknown value, which has to be sent; only a field with a default may be left out."""
     if expected is not None:
         assert wire.parse(Counted, body) == expected
         return
@@ -119,7 +119,7 @@ def test_a_value_of_another_kind_or_out_of_bounds_is_refused(read: wire.Reader, 
 
 @pytest.mark.parametrize("value", ["10.0.0.1", "::1", "fd00::7", "fe80::1%3"])
 def test_an_address_is_read_as_it_is(value: str) -> None:
-    """IPv4, IPv6, and link-local addresses with the number of a zone."""
+    """It may be IPv4, IPv6, or link-local with the number of a zone."""
     assert wire.address({"a": value}, "a") == value
 
 
@@ -131,7 +131,7 @@ ATTEMPTS = st.builds(Attempt, st.text(max_size=8), st.text("0123.", max_size=4),
 
 @given(ATTEMPTS, ATTEMPTS)
 def test_no_two_attempts_are_alike(one: Attempt, other: Attempt) -> None:
-    """What stands in one part cannot be taken for another part."""
+    """Text of one part cannot be taken for another part's."""
     assume(one != other)
     assert one.name != other.name
     assert one.tag != other.tag
@@ -141,7 +141,7 @@ def test_no_two_attempts_are_alike(one: Attempt, other: Attempt) -> None:
 
 @given(ATTEMPTS)
 def test_groups_are_multicast_and_ports_are_in_range(attempt: Attempt) -> None:
-    """239.255.0.0/16 (RFC 2365), ff12::/16, and ports from the range that was asked for."""
+    """Groups are in 239.255.0.0/16 (RFC 2365) and ff12::/16, and ports in the requested range."""
     assert ipaddress.ip_address(attempt.group4) in ipaddress.ip_network("239.255.0.0/16")
     assert ipaddress.ip_address(attempt.group6) in ipaddress.ip_network("ff12::/16")
     assert str(ipaddress.ip_address(attempt.group6)) == attempt.group6
@@ -171,5 +171,5 @@ def test_the_worlds_port_follows_from_the_key_and_is_the_same_in_all_runs_of_a_j
 
 
 def test_a_key_is_not_shown() -> None:
-    """Neither in a trace nor in a message."""
+    """No trace and no message contains it."""
     assert "kkk" not in repr(Material(b"kkk")) + repr(Secret(b"kkk")) + f"{Material(b'kkk')!r}"
