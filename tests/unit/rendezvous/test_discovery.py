@@ -177,20 +177,6 @@ def test_a_directory_that_cannot_be_read_for_a_while_is_a_reason_until_it_can(tm
 # The scheduler's first host is tried at the job's own ports, again and again.
 
 
-def test_every_port_of_every_address_is_named_again_and_again() -> None:
-    """The search goes on until it is stopped."""
-    with Looking(discovery.hosts_backend, leader_hosts=("127.0.0.1",)) as its:
-        its.backend.search(wanted=True)
-        until(its.loop, lambda: len(its.found) >= 10)
-        its.backend.search(wanted=False)
-        count = len(its.found)
-        its.clock.ahead += 1.0
-        its.loop.turn(0.0)
-        assert len(its.found) == count
-        assert len(its.backend._ports) == 4
-        assert set(its.found) == {Endpoint("127.0.0.1", port, "hosts") for port in its.backend._ports}
-
-
 def test_an_unknown_name_delays_no_other_and_is_looked_up_again() -> None:
     """Each is looked up by itself, and reported; it may be registered later."""
     unknown = "no-such-host.invalid"
@@ -210,17 +196,6 @@ def test_the_name_on_the_fast_network_is_tried_first_and_closing_waits_for_no_na
     with Looking(discovery.hosts_backend, leader_hosts=("node1",), host_suffix="-ib") as its:
         its.backend.search(wanted=True)
         assert its.backend.tried().startswith("node1-ib, node1 ports ")
-
-
-@pytest.mark.parametrize(("port", "count"), [(7000, 1), (None, 4)])
-def test_master_means_its_own_port_or_the_jobs(port: int | None, count: int) -> None:
-    """The user gives --master HOST[:PORT]."""
-    with Looking(discovery.master_backend, master=("127.0.0.1", port)) as its:
-        its.backend.search(wanted=True)
-        until(its.loop, lambda: len(its.found) >= count)
-        assert {endpoint.backend for endpoint in its.found} == {"master"}
-        ports = {endpoint.port for endpoint in its.found}
-        assert (len(ports), port in ports) == (count, port is not None)
 
 
 def test_a_backend_that_nothing_is_said_for_does_not_apply() -> None:

@@ -154,15 +154,6 @@ def test_a_question_is_taken_twice_on_the_link_where_it_came_first() -> None:
     assert (its.add("eth0", [b"a"]), its.links()) == (False, [])
 
 
-def test_a_beacon_takes_as_many_as_it_has_room_for_the_newest_first() -> None:
-    """A member that asked long ago no longer waits for this answer."""
-    its, asked = Replies(), nonces(multicast.MOST_NONCES + 1)
-    for nonce in asked:
-        its.add("eth0", [nonce])
-    assert its.take("eth0") == tuple(reversed(asked[1:]))
-    assert its.take("eth0") == (asked[0], *reversed(asked[2:]))
-
-
 def test_only_so_much_is_remembered() -> None:
     """The oldest questions are forgotten."""
     its, asked = Replies(), nonces(multicast.MOST_REMEMBERED + 1)

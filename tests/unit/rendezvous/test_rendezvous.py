@@ -212,14 +212,6 @@ def test_an_exported_address_has_to_be_rank_0s(
     assert (failure is None) == is_own
 
 
-def test_others_look_where_the_user_says_else_where_the_scheduler_does() -> None:
-    """With other backends alone they look at no host."""
-    hosts = tuple(f"node{number}" for number in range(9))
-    asked = ({"master": ("m", None)}, {}, {"via": ("multicast", "hosts")}, {"via": ("multicast", "directory")})
-    found = [rendezvous._named_hosts(any_request(leader_hosts=hosts, **parts).spec) for parts in asked]
-    assert found == [("m",), hosts[:8], hosts[:8], ()]
-
-
 def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
     """The command of `mingle exec` gets the user's limit, even after an error."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
