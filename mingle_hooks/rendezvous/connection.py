@@ -13,9 +13,10 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from mingle_hooks.errors import NetworkError, Shortage, limit, shortage
+from mingle_hooks.errors import Shortage, limit, shortage
 from mingle_hooks.net.addresses import connect_error, hold
 from mingle_hooks.rendezvous.wire import HEADER, MOST_STRANGER_BYTES, WireError, endpoint
 
@@ -111,7 +112,7 @@ class Connection:
         self.most_bytes = MOST_STRANGER_BYTES
         # 0: wait without a bound. A length that was changed on the way asks for more bytes than were ever sent.
         self.stalled_s = 0.0
-        self._rest = _NO_TIMER
+        self._rest = Timer()
         self._read_bytes = 0
         self._in = memoryview(bytearray(FIRST_BYTES))  # begins with the bytes of the next frame
         self._come = 0  # how many bytes of it have arrived
@@ -473,9 +474,6 @@ class Timer:
         self.call = None
 
 
-_NO_TIMER = Timer()
-
-
 class Loop:
     """Calls back when a socket is ready or a timer is due. Use it in a `with` statement."""
 
@@ -548,7 +546,7 @@ class Loop:
 # Host names to addresses, without waiting for a name server that does not answer.
 
 # Addresses of one name that are used: more than any node has networks.
-MOST_ADDRESSES = 8
+MOST_ADDRESSES, LONGEST_ADDRESS = 8, 64  # characters, with a zone's number and a blank
 # A member waits at most so many seconds for the addresses of a name, then goes on without them.
 RESOLVE_S = 10.0
 
@@ -563,14 +561,8 @@ class Lookup:
         self._loop, self._host, self._on_result = loop, host, on_result
         if loop.names_since is None:
             loop.names_since = loop.clock()
-        self._receiver, sender = socket.socketpair()
-        self._result: dict[str, list[str]] = {}
+        self._receiver = _start_lookup(host)
         loop.watch(self._receiver, READ, self._ready)
-        try:
-            _start_lookup(host, self._result, sender)
-        except NetworkError:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Drop the answer."""
@@ -579,10 +571,11 @@ class Lookup:
             self._receiver.close()
 
     def _ready(self, _events: int) -> None:
+        addresses = _found(self._receiver)
         self.close()
         if self._loop.names_since is not None:
             self._loop.names_s = self._loop.clock() - self._loop.names_since
-        self._on_result(self._host, self._result.get(self._host, []))
+        self._on_result(self._host, addresses)
 
 
 def resolve(host: str, timeout_s: float) -> list[str]:
@@ -590,24 +583,28 @@ def resolve(host: str, timeout_s: float) -> list[str]:
 
     Raises the errors of Lookup.
     """
-    result: dict[str, list[str]] = {}
-    receiver, sender = socket.socketpair()
-    with receiver:
-        _start_lookup(host, result, sender)
+    with _start_lookup(host) as receiver:
         receiver.settimeout(timeout_s)
         try:
-            receiver.recv(1)
+            return _found(receiver)
         except TimeoutError:
             return []
-        return result.get(host, [])
 
 
-def _start_lookup(host: str, result: dict[str, list[str]], done: socket.socket) -> None:
+def _start_lookup(host: str) -> socket.socket:
+    """Return a socket that receives the addresses of a host, as one text, or its end if there are none."""
+    receiver, sender = socket.socketpair()
     try:
-        threading.Thread(target=_resolve, args=(host, result, done), daemon=True).start()
+        threading.Thread(target=_resolve, args=(host, sender), daemon=True).start()
     except RuntimeError as error:
-        done.close()
+        receiver.close()
+        sender.close()
         raise limit(error) or error from None
+    return receiver
+
+
+def _found(receiver: socket.socket) -> list[str]:
+    return receiver.recv(MOST_ADDRESSES * LONGEST_ADDRESS).decode().split()
 
 
 def is_local(address: str) -> bool:
@@ -621,13 +618,14 @@ def is_local(address: str) -> bool:
     return True
 
 
-def _resolve(host: str, result: dict[str, list[str]], done: socket.socket) -> None:
-    with done:
+def _resolve(host: str, sender: socket.socket) -> None:
+    with sender, suppress(OSError):  # nobody waits for the answer any more
         try:
             rows = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
         except (OSError, ValueError):  # ValueError: text that is no host name: not ASCII, or with a NUL
             rows = []
-        result[host] = list(dict.fromkeys(_address(row[4]) for row in rows))[:MOST_ADDRESSES]
+        addresses = [*dict.fromkeys(_address(row[4]) for row in rows)]
+        sender.sendall(" ".join(addresses[:MOST_ADDRESSES]).encode())
 
 
 def _address(where: tuple[object, ...]) -> str:

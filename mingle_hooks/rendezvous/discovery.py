@@ -509,11 +509,10 @@ class _Call:
         dialer.on_proven(ProvenLeader(self._endpoint, self._connection, sealer, leader, ticket, host))
 
 
-# Relays that are reported; more would be an attack that fills the log.
-MOST_REPORTS = 8
-
 # One member's search for a leader: its discovery backends, its calls, and the peers that it rejects.
 
+# Relays that are reported; more would be an attack that fills the log.
+MOST_REPORTS = 8
 # Multicast takes 30 ms of processor time to load: the other backends get a head start of so many seconds.
 HEAD_START_S = 0.2
 

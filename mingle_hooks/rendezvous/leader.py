@@ -141,7 +141,7 @@ class Session:
             self._leader.reject(self.address)
             raise
         self._proved = True
-        self._leader.acceptor.proved(self)
+        self._leader.acceptor.strangers.pop(self, None)
         if kind == wire.CHECKIN:
             self._leader.checked_in(self, join_request := wire.parse(JoinRequest, body))
             if self.entry is not None and join_request.clock_ms is not None:
@@ -212,10 +212,6 @@ class Acceptor:
         self.connected.clear()
         self.strangers.clear()
         self.callers.close()
-
-    def proved(self, session: Session) -> None:
-        """Record that the other side of a session holds the key."""
-        self.strangers.pop(session, None)
 
     def forget(self, session: Session) -> None:
         """Remove a connection that has ended; a second call changes nothing."""

@@ -260,7 +260,7 @@ class Questions:
         # Leader -> number of questions without an answer, and the time of the next one.
         self._heard: dict[bytes, tuple[int, float]] = {}
         self._next = clock()
-        self._caused = Budget(*CAUSED, clock)
+        self.caused = Budget(*CAUSED, clock)  # of the questions that beacons cause
 
     def begin(self) -> None:
         """Start a new search: a leader that had answered may be asked again at once, as it was lost."""
@@ -278,10 +278,6 @@ class Questions:
         """Return in how many seconds to ask this leader again without another beacon of it; None: not at all."""
         count, due = self._heard.get(leader, (_ANSWERED, 0.0))
         return max(due - self._clock(), 0.0) if 0 < count <= UNPROMPTED else None
-
-    def may_ask(self) -> bool:
-        """Return whether the budget allows one more question that a beacon causes."""
-        return self._caused.spend()
 
     def ask(self) -> bytes:
         """Return a new nonce, open from now on. Its question goes to every leader so far."""
@@ -577,7 +573,7 @@ class MulticastBackend:
         self._caused_timer = loop.after(wait_s, lambda: self._ask_now(packet, link))
 
     def _ask_now(self, packet: Beacon, link: Link) -> None:
-        if not self._is_news(packet) or not self._questions.may_ask():
+        if not self._is_news(packet) or not self._questions.caused.spend():
             return
         self._send(QUESTION, link, (self._questions.ask(),))
         self.context.one_way.questioned(packet.leader)
