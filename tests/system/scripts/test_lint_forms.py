@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cluster import hosts as cluster_hosts, slurm as cluster_slurm
 from cluster.paths import PROJECT
-from support.forms import OF_TRAPS, Outcome, Proof, adapted, forms, judged
+from support.forms import OF_TRAPS, Outcome, Proof, adapted, forms
 from support.needs import skip_for_want_of
 
 from mingle_hooks.files import toml
@@ -70,9 +70,7 @@ def test_a_script_becomes_one_for_two_nodes() -> None:
 srun -N 8 /opt/bin/torchrun --nnodes=8 --nproc_per_node=8 "$HOME/train.py" --lr 8
 WORLD_SIZE=64 accelerate launch --num_machines 8 --num_processes=64 train.py
 """
-    assert (
-        adapted(script)
-        == """#!/bin/bash
+    wanted = """#!/bin/bash
 #SBATCH --nodes=2
 #SBATCH --gres=gpu:8
 #
@@ -80,28 +78,7 @@ WORLD_SIZE=64 accelerate launch --num_machines 8 --num_processes=64 train.py
 srun -N 2 torchrun --nnodes=2 --nproc_per_node=8 "train.py" --lr 8
 WORLD_SIZE=16 accelerate launch --num_machines 2 --num_processes=16 train.py
 """
-    )
-
-
-@pytest.mark.parametrize(
-    ("worlds", "verdict"),
-    [
-        ([["node1:0", "node2:1"]], "one world"),
-        ([["node1:0", "node2:1"], ["node1:0", "node2:1"]], "one world"),  # one after the other
-        ([["node1:0"], ["node2:0"]], "each alone"),
-        ([["node1:0"]], "first node only"),
-        ([["node1:0", "node1:1"], ["node2:0", "node2:1"]], "separate worlds"),
-        ([], "nothing"),
-    ],
-)
-def test_worlds_are_told_apart(worlds: list[list[str]], verdict: str) -> None:
-    """By which hosts are in each."""
-    lines = [
-        {"program": "torchrun", "host": member[:5], "outcome": "formed", "world": str(number), "members": members}
-        for number, members in enumerate(worlds)
-        for member in members
-    ]
-    assert judged(lines, ["node1", "node2"])[0] == verdict
+    assert adapted(script) == wanted
 
 
 def test_the_place_is_the_only_thing_left(proof: Proof, tmp_path: Path) -> None:

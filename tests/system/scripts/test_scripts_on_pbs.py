@@ -84,22 +84,17 @@ def test_an_array_of_jobs_on_two_hosts(real_pbs: RealPbs) -> None:
     ports = []
     for index in "45":
         shown = re.findall(r"^(node\d): (\d) (\d+) (\d)$", (real_pbs.place / f"out.{index}").read_text(), re.MULTILINE)
-        assert sorted((host, number, rank) for host, number, _, rank in shown) == [
-            ("node1", index, "0"),
-            ("node2", index, "1"),
-        ]
+        tasks = sorted((host, number, rank) for host, number, _, rank in shown)
+        assert tasks == [("node1", index, "0"), ("node2", index, "1")]
         ports.append({port for _, _, port, _ in shown})
     assert [len(found) for found in ports] == [1, 1]
     assert ports[0] != ports[1]
 
 
 ATTRIBUTES = {
-    "job-name": "Job_Name",
-    "account": "Account_Name",
-    "output": "Output_Path",
-    "error": "Error_Path",
+    "job-name": "Job_Name", "account": "Account_Name", "output": "Output_Path", "error": "Error_Path",
     "mail-user": "Mail_Users",
-}
+}  # fmt: skip
 
 
 def held(pbs: RealPbs, script: str) -> dict[str, str]:
@@ -144,19 +139,12 @@ def test_a_real_qsub_takes_every_value_as_it_is(pbs_with_h: RealPbs, field: str)
     "options",
     [
         *({"array": array} for array in ("0-3", "0-3%2", "0-9:2%4", "00-03")),
-        {
-            "time": "1:00:00",
-            "mem": "100M",
-            "cpus-per-task": "2",
-            "exclusive": True,
-            "mail-type": "ALL",
-            "requeue": True,
-        },
+        {"time": "1:0:0", "mem": "100M", "cpus-per-task": "2", "exclusive": True, "mail-type": "ALL", "requeue": True},
         {"nodes": "1+2", "ntasks-per-node": "2+1", "constraint": "vnode=node1+host=node2"},
         {"nodes": "2", "partition": "workq", "dependency": "afterany:0.node1"},
         {"partition": "workq@node1", "mail-type": "NONE", "mail-user": "a@b,c"},
     ],
-)
+)  # fmt: skip
 def test_a_real_qsub_takes_the_other_directives(real_pbs: RealPbs, options: dict[str, object]) -> None:
     """Arrays, resources, places, mail and dependencies are as qsub wants them."""
     real_pbs.submit("#!/bin/sh\n", cwd="/home/alice")
