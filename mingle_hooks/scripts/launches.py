@@ -25,6 +25,7 @@ Place = Literal["batch", "step", "host"]
 NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N\s{0,8})(\d{1,9})(?:-(\d{1,9}))?")
 _TORQUES = re.compile(r"-l\s{1,8}\S{0,99}?nodes=(\d{1,9})")
 _CHUNKS = re.compile(r"select=(\S+)")
+_CHUNK = re.compile(r"(\d{0,9})(?:\S*?\bmpiprocs=(\d{1,9}))?")
 EACH = re.compile(r"--(?:n?tasks-per-node)[= ](\d{1,9})")
 TASKS = re.compile(r"(?:--ntasks[= ]|(?<!\S)-n\s{0,8})(\d{1,9})")
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:SBATCH|PBS|BSUB|\$)[ \t][^\n]*", re.MULTILINE)
@@ -52,7 +53,7 @@ def requested(text: str, nodes: int | None = None) -> Requested:
         directive = re.sub(r"\s#.*", "", match[0].strip())
         scheduler = scheduler or _DIRECTIVES[directive[1:].split()[0]]
         found = found or _nodes(directive)
-        processes = processes or _processes(directive)
+        processes = processes or sum(nodes * each_of_mpi for nodes, each_of_mpi in _chunks(directive))
         if directive.startswith("#SBATCH"):
             each, tasks = count(EACH, directive) or each, count(TASKS, directive) or tasks
     if not found and tasks:
@@ -60,19 +61,17 @@ def requested(text: str, nodes: int | None = None) -> Requested:
     return Requested(found, tasks or each * found or processes or None, scheduler)
 
 
-def _processes(directive: str) -> int:
-    """Return the MPI processes that a directive of PBS requests, 0 for none."""
+def _chunks(directive: str) -> list[tuple[int, int]]:
+    """Return the nodes and the MPI processes on each of them, of all chunks that a directive of PBS requests."""
     match = _CHUNKS.search(directive)
-    texts = match[1].split("+") if match else []
-    chunks = [re.match(r"(\d{0,9})(?:\S*?\bmpiprocs=(\d{1,9}))?", chunk) for chunk in texts]
-    return sum(int(chunk[1] or 1) * int(chunk[2] or 0) for chunk in chunks if chunk)
+    chunks = [_CHUNK.match(chunk) for chunk in match[1].split("+")] if match else []
+    return [(int(chunk[1] or 1), int(chunk[2] or 0)) for chunk in chunks if chunk]
 
 
 def _nodes(directive: str) -> int:
     """Return the number of nodes that a directive requests, 0 for none."""
-    if match := _CHUNKS.search(directive):
-        counts = [re.match(r"\d*", chunk) for chunk in match[1].split("+")]
-        return sum(int(count[0][:9] or 1) for count in counts if count)
+    if chunks := _chunks(directive):
+        return sum(nodes for nodes, _ in chunks)
     if directive.startswith("#BSUB"):
         return count(re.compile(r"-nnodes\s{1,8}(\d{1,9})"), directive) or 0
     match = NODES.search(directive) if directive.startswith("#SBATCH") else None
@@ -101,7 +100,7 @@ _WRAPPERS = {
 SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
 # Programs and modules that start training processes -> the launcher's name.
 _TRAINS = [row for row in TABLE if row.starts == "node" or row.name == "horovodrun"]
-_LAUNCHERS = {program: row.name for row in _TRAINS for program in row.programs}
+_LAUNCHERS = {program: program if row.name == "ray" else row.name for row in _TRAINS for program in row.programs}
 _MODULES = {module: row.name for row in TABLE for module in row.modules} | {"deepspeed": "deepspeed"}
 _PYTHON = re.compile(r"python[\d.]{0,8}")
 _REFERENCE = re.compile(r"\"?\$(?:(\w{1,128})|\{(\w{1,128})(?:\[[@*]\])?\})\"?")
@@ -258,9 +257,8 @@ class Job:
         self.text, self.source, self.script = text, source, shell.read(source)
         self._line_ends = [match.start() for match in re.finditer("\n", text)]
         self.requested = requested(directives, nodes)
-        self.is_several = self.requested.nodes > 1 or (
-            not self.requested.nodes and _SEVERAL.search(source.text) is not None
-        )
+        is_shown = not self.requested.nodes and _SEVERAL.search(source.text) is not None
+        self.is_several = self.requested.nodes > 1 or is_shown
         self.assignments: dict[str, list[Assignment]] = {}
         self.commands: list[Command] = []
         self.launches: list[Launch] = []
@@ -270,12 +268,8 @@ class Job:
         self._place: Place = "step" if is_of_tasks else "batch"
         self._places: dict[int, Place] = {}  # of commands, by their id()
         self._words = 0
-        self._functions: dict[str, set[Place]] = {
-            frame.name: set()
-            for command in self.script.commands
-            for frame in command.frames
-            if frame.kind == "function"
-        }
+        frames = {frame for command in self.script.commands for frame in command.frames}
+        self._functions: dict[str, set[Place]] = {frame.name: set() for frame in frames if frame.kind == "function"}
         self._files: dict[str, set[Place]] = {}
         self._ends = dict(self.script.ends)
         self._loops: dict[str, int] = {}  # where the loop begins that calls a function
@@ -352,13 +346,14 @@ class Job:
         words = command.words[1:] if command.name in DECLARES or command.name in STEPS else ()
         for word in (*command.assignments, *words):
             if match := _VALUE.match(word.text):
-                self._assign(match[1], word.part(match.end(), len(word.text)), command, word, bool(match[2]))
+                value = word.part(match.end(), len(word.text))
+                self._assign(match[1], value, command, word, is_appended=bool(match[2]))
         for word in command.words if command.name == ":" else ():
             if match := _DEFAULT.search(word.text):
                 end = word.text.find("}", match.end())
                 self._assign(match[1], word.part(match.end(), len(word.text) if end < 0 else end), command, word)
 
-    def _assign(self, name: str, value: Text, command: Command, span: Text, is_appended: bool = False) -> None:  # noqa: FBT001, FBT002
+    def _assign(self, name: str, value: Text, command: Command, span: Text, *, is_appended: bool = False) -> None:
         found = Assignment(name, value, command, span, is_appended, value.text.startswith("("))
         insort(self.assignments.setdefault(name, []), found, key=lambda assignment: assignment.span.start)
 
@@ -515,12 +510,10 @@ def _following(args: list[Arg], at: int) -> int:
 
 def _launcher(args: list[Arg], at: int) -> tuple[str, int] | None:
     """Return the launcher at a position and where its arguments begin."""
-    name, follows = basename(args[at].text), _next(args, at)
-    if name in _LAUNCHERS:
-        return _LAUNCHERS[name], at + 1
-    if f"{name} {follows}" in _LAUNCHERS:
-        launcher = _LAUNCHERS[f"{name} {follows}"]
-        return f"ray {follows}" if launcher == "ray" else launcher, at + 2
+    name = basename(args[at].text)
+    for count, program in ((1, name), (2, f"{name} {_next(args, at)}")):
+        if program in _LAUNCHERS:
+            return _LAUNCHERS[program], at + count
     return _python(args, at) if _PYTHON.fullmatch(name) else None
 
 
