@@ -151,17 +151,17 @@ def output_of_child(write: Callable[[int], None], within_s: float) -> tuple[byte
         with suppress(ProcessLookupError):
             os.kill(pid, _SIGKILL)
         # A child that hangs in the kernel cannot be killed yet; it ends by itself later.
-        is_dead = is_over or _receive(here, END_S)[1]
+        is_dead = is_over or _receive(here, END_S, pid)[1]
         with suppress(ChildProcessError):
             os.waitpid(pid, 0 if is_dead else os.WNOHANG)
         os.close(here)
     return data, is_over
 
 
-def _receive(pipe: int, within_s: float, pid: int | None = None) -> tuple[bytes, bool]:
+def _receive(pipe: int, within_s: float, pid: int) -> tuple[bytes, bool]:
     """Return what the child wrote, and whether it ended in time.
 
-    If the child has a `pid` and waits for a processor, the time is extended in steps.
+    While the child waits for a processor, the time is extended in steps.
     """
     data, now = b"", time.monotonic()
     deadline, last = now + within_s, now + BUSY_S
@@ -173,7 +173,7 @@ def _receive(pipe: int, within_s: float, pid: int | None = None) -> tuple[bytes,
             if not part:
                 return data, True
             data += part
-        elif pid is None or deadline >= last or not _is_runnable(pid):
+        elif deadline >= last or not _is_runnable(pid):
             return data, False
         else:
             deadline += within_s
