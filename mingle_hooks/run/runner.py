@@ -103,16 +103,11 @@ def member_label(request: Request, begin: Begin, member: int) -> str:
     return f"{member} {host}: " if request.job.is_per_task else f"{host}: "
 
 
-def progress_mark(path: str) -> object:
-    """Return a value that differs each time that the file of --progress has changed; None without a file."""
-    with suppress(OSError):
-        found = os.stat(path)
-        return found.st_mtime_ns, found.st_size, found.st_ino
-    return None
-
-
 class ProgressFile:
-    """The file of --progress, looked at by a thread, which hangs where the file system does."""
+    """The file of --progress, looked at by a thread, which hangs where the file system does.
+
+    Its mark differs each time that the file has changed, and is None without a file.
+    """
 
     def __init__(self, path: str | None) -> None:
         self._path = path
@@ -122,14 +117,18 @@ class ProgressFile:
     def mark(self) -> object:
         """Return its mark; while the file system does not answer, the last one."""
         if self._path is not None and (self._thread is None or not self._thread.is_alive()):
-            self._thread = threading.Thread(target=self._look, args=(self._path,), daemon=True)
+            self._thread = threading.Thread(target=self._look, daemon=True)
             with suppress(RuntimeError):  # no thread is left
                 self._thread.start()
                 self._thread.join(_STAT_S)
         return self._mark
 
-    def _look(self, path: str) -> None:
-        self._mark = progress_mark(path)
+    def _look(self) -> None:
+        try:
+            found = os.stat(self._path or "")
+            self._mark = found.st_mtime_ns, found.st_size, found.st_ino
+        except OSError:
+            self._mark = None
 
 
 # The agents that are connected and alive.

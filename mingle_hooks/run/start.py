@@ -329,21 +329,12 @@ def run_together(command: tuple[str, ...], spec: MemberSpec, view: View, exec_op
 
         agent.become_program("agent", agent.Options(host=hosts[rank], local="0"), {**os.environ, **variables})
     scheduler = next((row for row in starters.TABLE if row.name == spec.facts.scheduler), _TOGETHER_STARTER)
-    slots = (1,) * len(hosts)
-    plan = Plan(
-        hosts=hosts,
-        slots=slots,
-        least=len(hosts),
-        most=len(hosts),
-        grace_s=Allocation(hosts, (), kill_wait_s=scheduler.kill_wait_s).grace_s,
-        join_s=spec.settings.timeout,
-        signals_reach_command=scheduler.signals_reach_command,
-    )
+    job = Allocation(hosts, (1,) * len(hosts), kill_wait_s=scheduler.kill_wait_s, own=hosts[0])
     return run_command(
         Request(
-            plan=plan,
+            plan=_plan(Options(nodes=str(len(hosts))), spec.settings, scheduler, job),
             starter=_TOGETHER_STARTER,
-            job=Allocation(hosts, slots, own=hosts[0]),
+            job=job,
             command=command,
             exec_options=exec_options,
             settings=spec.settings,

@@ -396,7 +396,7 @@ def test_a_progress_file_whose_file_system_hangs_holds_up_no_end(
     mark = scene.runner.machine.root_cause.progress
     assert mark is not None
     scene.began(attempt=1)
-    monkeypatch.setattr(runner, "progress_mark", lambda _: answers.append(goes_on.wait(10)))
+    monkeypatch.setattr(scene.runner._progress, "_look", lambda: answers.append(goes_on.wait(10)))
     scene.send("a", messages.Ended(1, 7, None, formed=True, is_oom=False, tail=""))
     assert ([host for host, _ in scene.of(End)][-2:], answers) == (["a", "b"], [])
     assert scene.runner.machine.root_cause.progress == mark
