@@ -282,10 +282,7 @@ AGENT_MESSAGES: Mapping[int, type[AgentMessage]]
 AGENT_MESSAGES = {FORMED: Formed, ENDED: Ended, CLEAN: Clean, NOTICED: Noticed, STACKS: Stacks}
 RUNNER_MESSAGES: Mapping[int, type[RunnerMessage]]
 RUNNER_MESSAGES = {START: Start, SIGNAL: Signal, DUMP: Dump, END: End, LEAVE: Leave}
-_KINDS = {
-    record: kind
-    for kind, record in [(JOIN, Join), (WELCOME, Welcome), *AGENT_MESSAGES.items(), *RUNNER_MESSAGES.items()]
-}
+_KINDS = {record: kind for kind, record in {JOIN: Join, WELCOME: Welcome, **AGENT_MESSAGES, **RUNNER_MESSAGES}.items()}
 
 
 # One port in all address families that this host has, or on loopback alone.

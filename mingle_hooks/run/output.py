@@ -18,8 +18,9 @@ from collections.abc import Callable
 from functools import partial
 from io import FileIO
 from queue import SimpleQueue
+from typing import Any
 
-from mingle_hooks.errors import PlaceError, limit
+from mingle_hooks.errors import MingleError, PlaceError, limit
 from mingle_hooks.rendezvous.connection import READ, WRITE, Loop
 from mingle_hooks.run.messages import ERR, OUT
 from mingle_hooks.run.processes import widen_pipe
@@ -56,7 +57,7 @@ class FileWriter:
     def __init__(self, loop: Loop, on_room: Callable[[], None]) -> None:
         self._loop, self._on_room = loop, on_room
         # What to do, how many bytes that writes, and whom to tell of an error.
-        self._queue: SimpleQueue[tuple[Callable[[], None], int, Callable[[OSError], None]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Callable[[], None], int, Callable[[Any], None]] | None] = SimpleQueue()
         self._errors: SimpleQueue[Callable[[], None]] = SimpleQueue()
         # A daemon, as this process has to end though its file system may never answer.
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -85,9 +86,9 @@ class FileWriter:
         self._given_bytes += size
         self._queue.put((partial(_write_all, descriptor, [*parts]), size, on_error))
 
-    def close_file(self, descriptor: int, on_error: Callable[[OSError], None]) -> None:
-        """Close a file once all that is given is written; NFS may report a full disk only then, to on_error."""
-        self._queue.put((partial(os.close, descriptor), 0, on_error))
+    def call(self, write: Callable[[], None], on_error: Callable[[Any], None]) -> None:
+        """Call what writes by itself, or closes a file, after all before; `on_error(error)` is as in write()."""
+        self._queue.put((write, 0, on_error))
 
     def close(self) -> None:
         """End, after a moment for what is not written yet."""
@@ -112,7 +113,7 @@ class FileWriter:
             call, size, on_error = job
             try:
                 call()
-            except OSError as error:
+            except (OSError, MingleError) as error:
                 self._errors.put(partial(on_error, error))
             self._written_bytes += size
             self._wakes.write(b".")
@@ -369,7 +370,7 @@ class Logs:
     def begin(self, place: int, name: str) -> None:
         """Open the file of a member's attempt."""
         if (descriptor := self._members.pop(place, None)) is not None:
-            self._files.close_file(descriptor, self._fail)
+            self._files.call(partial(os.close, descriptor), self._fail)  # only then NFS may report a full disk
         try:
             self._members[place] = os.open(f"{self._directory}/{name}", _FLAGS, 0o666)
         except OSError as error:

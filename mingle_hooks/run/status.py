@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from hashlib import sha256
-from queue import SimpleQueue
 from typing import Annotated, Any, Literal, NamedTuple
 
 from mingle_hooks import values
@@ -24,6 +22,7 @@ from mingle_hooks.run import messages
 from mingle_hooks.run.attempt import Cause
 from mingle_hooks.run.machine import Event, Joined, Machine
 from mingle_hooks.run.messages import MOST_SECONDS, MOST_TAIL, AttemptNumber, Host, Link, Port, Rank, Reception
+from mingle_hooks.run.output import FileWriter
 from mingle_hooks.run.processes import stat_fields
 from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES, MOST_SLOTS
 from mingle_hooks.values import nearest
@@ -153,8 +152,6 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 RENEW_S, CHANGE_S = 10.0, 0.5
 # A run whose file is older is silent, as its runner is stopped or cut off; then lost; then its file is removed.
 SILENT_S, LOST_S, KEPT_S = 35.0, 3600.0, 7 * 86_400.0
-# How long a home that does not answer may delay the end of a run.
-_END_S = 1.0
 
 
 def registry_directory(environ: Mapping[str, str]) -> str | None:
@@ -477,10 +474,8 @@ class StatusWriter:
         self, loop: Loop, directory: str, status: Callable[[], RunStatus], note: Callable[[str], None]
     ) -> None:
         self._loop, self._path, self._status, self._note = loop, directory, status, note
-        self._queue: SimpleQueue[RunStatus | None] = SimpleQueue()
-        # A daemon, as this process has to end though its home may never answer.
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._error: MingleError | RuntimeError | None = None  # why the last write failed
+        self._files = FileWriter(loop, lambda: None)
+        self._files.call(partial(remove_old, directory), self._fail)
         self._has_noted = self._has_changed = False
         self._timer = loop.after(0.0, self._write)
 
@@ -492,33 +487,24 @@ class StatusWriter:
             self._timer = self._loop.after(CHANGE_S, self._write)
 
     def close(self, status: int | None) -> None:
-        """Write that the run has ended with this status, within _END_S."""
+        """Write that the run has ended with this status; a home that does not answer delays that for a moment."""
         self._timer.cancel()
         self._put(self._status()._replace(state="ended", since=int(time.time()), status=status))
-        self._queue.put(None)
-        if self._thread.ident is not None:
-            self._thread.join(_END_S)
+        self._files.close()
 
     def _write(self) -> None:
         self._has_changed = False
         self._put(self._status())
-        if self._error is not None and not self._has_noted:
-            self._has_noted = True
-            self._note(f"`mingle ls` does not show this run as it is: {reason(self._error)}")
         self._timer = self._loop.after(RENEW_S, self._write)
 
     def _put(self, status: RunStatus) -> None:
-        self._queue.put(status)
-        if self._thread.ident is None:
-            try:
-                self._thread.start()
-            except RuntimeError as error:  # no thread is left
-                self._error = error
+        try:
+            self._files.start()
+        except (MingleError, RuntimeError) as error:  # no thread is left
+            self._fail(error)
+        self._files.call(partial(write_status, self._path, status), self._fail)
 
-    def _run(self) -> None:
-        remove_old(self._path)
-        while (status := self._queue.get()) is not None:
-            try:
-                write_status(self._path, status)
-            except MingleError as error:
-                self._error = error
+    def _fail(self, error: Exception) -> None:
+        if not self._has_noted:
+            self._has_noted = True
+            self._note(f"`mingle ls` does not show this run as it is: {reason(error)}")

@@ -193,7 +193,7 @@ def test_without_both_there_are_no_stacks_and_no_signal(runner: Runner, how: str
 
 def test_a_program_that_outlives_sigabrt_is_not_awaited(runner: Runner) -> None:
     supervised(runner, "", f"import signal\nsignal.signal(signal.SIGABRT, lambda *_: None)\n{HANGS}")
-    assert dumped(runner, stacks.WRITE_S + 0.1).endswith("is in its output")
+    assert dumped(runner, 0.5).endswith("is in its output")
     runner.end()
     runner.wait_for(CLEAN)
 

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,7 @@ def test_a_file_that_cannot_be_closed_is_reported_and_others_are_written(tmp_pat
         writer.start()
         gone = os.open(tmp_path / "gone", os.O_WRONLY | os.O_CREAT)
         os.close(gone)
-        writer.close_file(gone, errors.append)
+        writer.call(partial(os.close, gone), errors.append)
         until(loop, lambda: errors)
         writer.write(other.fileno(), (b"line\n",), errors.append)
         until(loop, lambda: not writer.waiting_bytes)

@@ -17,7 +17,7 @@ from mingle_hooks.errors import PlaceError, SecretError, SettingsError, UsageErr
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Connection, Loop
 from mingle_hooks.rendezvous.wire import Secret, WireError, encode, frame, parse
-from mingle_hooks.run import messages, status
+from mingle_hooks.run import messages, output, status
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.machine import Action, Event, Exit, Hurry, Joined, Lost, Noticed, Report, Swept
 from mingle_hooks.run.status import KILL, RunnerProcess, Runs, RunStatus, StatusWriter
@@ -364,12 +364,14 @@ def test_a_full_home_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_home_that_does_not_answer_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = threading.Event()
     monkeypatch.setattr(status, "write_status", lambda *_: home.wait())
-    monkeypatch.setattr(status, "_END_S", 0.01)
+    monkeypatch.setattr(output, "_CLOSE_S", 0.01)
     with Loop() as loop:
         writer = StatusWriter(loop, path(tmp_path), status_of, pytest.fail)
         loop.turn(0)
         writer.close(0)
-    home.set()
+        home.set()
+        monkeypatch.setattr(output, "_CLOSE_S", 20)
+        writer._files.close()  # what is left is freed
 
 
 @pytest.mark.parametrize(
