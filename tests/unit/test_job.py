@@ -26,6 +26,7 @@ OF_FOUR = {
     **dict.fromkeys(("SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS"), "4"),
     "SLURM_STEP_TASKS_PER_NODE": "1(x4)",
 }
+EXPORTED = {"MASTER_ADDR": "node1", "MASTER_PORT": "23456", "WORLD_SIZE": "8"}
 # Of a job whose script is at work.
 IN_SCRIPT = {**EMPTY, "SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "node[1-4]"}
 ONE_OF_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
@@ -132,12 +133,14 @@ def test_a_world_of_one_on_loopback_was_not_given_by_a_platform(environ: dict[st
         ({**SLURM, "NODE_RANK": "1"}, {"nodes": None}, 1, "SLURM_NODEID", {}),
         ({"NODE_RANK": "1"}, {}, 1, "NODE_RANK", {}),
         ({"NODE_RANK": "1"}, {"rank": "0"}, 0, "--rank", {}),
+        ({**EXPORTED, "MASTER_PORT": "023456"}, {}, None, "none", EXPORTED),
+        ({**EXPORTED, "MINGLE_ID": "b", "MINGLE_EXPORTS": " ".join(["MINGLE_ID", *EXPORTED])}, {}, None, "none", {}),
     ],
 )
-def test_only_a_node_rank_that_contradicts_the_scheduler_is_reported_to_the_leader(
-    variables: dict[str, str], options: dict[str, object], rank: int, source: str, pinned: dict[str, str]
+def test_what_the_user_exported_of_the_world_is_pinned(
+    variables: dict[str, str], options: dict[str, object], rank: int | None, source: str, pinned: dict[str, str]
 ) -> None:
-    """Which then reports it to all members."""
+    """A node rank only if it contradicts the scheduler: the leader reports it to all members."""
     spec = spec_of(variables, **options)
     assert (spec.rank, spec.rank_source, spec.pinned) == (rank, source, pinned)
 
@@ -158,14 +161,6 @@ def test_slots_are_counted_in_this_order() -> None:
     assert slots("LOCAL_WORLD_SIZE", slots="tasks") == (2, "tasks")
     spec = spec_of({"CUDA_VISIBLE_DEVICES": ""})
     assert (spec.slots, spec.slots_from) == (1, "default")
-
-
-def test_what_the_user_exported_of_the_world_is_pinned() -> None:
-    """As numbers are written, and without what an earlier mingle left."""
-    spec = spec_of({"MASTER_ADDR": "node1", "MASTER_PORT": "023456", "WORLD_SIZE": "8"})
-    assert spec.pinned == {"MASTER_ADDR": "node1", "MASTER_PORT": "23456", "WORLD_SIZE": "8"}
-    left = {"MINGLE_ID": "b", "MINGLE_EXPORTS": "MASTER_ADDR MINGLE_ID", "MASTER_ADDR": "node1"}
-    assert spec_of(left).pinned == {}
 
 
 def test_a_scheduler_that_contradicts_itself_is_no_mistake_of_the_users() -> None:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, strategies as st
 from needs import only_with
 from support.executables import executable
-from support.members import KEYED
+from support.members import KEYED, OTHER_KEY
 from support.recorded import STEP, assigned
 
 from mingle_hooks import joining
@@ -131,6 +131,13 @@ def test_what_follows_from_the_job_alone_is_known_without_the_others(
     assert (place.node_rank, place.slots, place.local_rank) == own
     assert (place.rank_offset, place.rank) == (None, 1 if options.get("scope") else None)
     assert world.digest == view(environ, options).world.digest != view(environ, {**options, "id": "b"}).world.digest
+
+
+def test_the_port_follows_from_the_key_where_there_is_one() -> None:
+    """Every member computes the same, and nobody else can predict it."""
+    options = {"insecure": None, "port_range": "20000-24999"}
+    ports = [view({**TASK, **key}, options).world.master_port for key in ({}, KEYED, OTHER_KEY) * 2]
+    assert (ports[:3], len({*ports})) == (ports[3:], 3)
 
 
 def test_what_cannot_be_known_alone_is_refused_and_a_script_is_told_who_trains() -> None:

@@ -7,7 +7,6 @@ import pytest
 from cluster.hosts import Hosts
 from support.members import (
     KEYED,
-    OTHER_KEY,
     REDUCE,
     WORLD,
     besides_waits,
@@ -16,7 +15,6 @@ from support.members import (
     parsed,
     variables,
 )
-from support.recorded import STEP
 
 TWO = ("--id", "job", "--nodes", "2")
 # What a program can see of how it was started: signals, limits, descriptors.
@@ -47,19 +45,6 @@ def test_explain_gives_the_source_of_each_value_and_names_the_last_member(hosts:
     done = three.run_all(lambda host: [*command, "--rank", str(host.number - 1)], env=env, delays=[0, 5.0, 0])
     for line in EXPLAINED:
         assert re.search(f"^{line}", done[0].stderr + done[1].stderr, re.MULTILINE), line
-
-
-def test_no_wait_contacts_no_member_and_agrees_on_every_node(hosts: Callable[..., Hosts]) -> None:
-    """Each node's own answer, from the scheduler's variables and the key alone, where there is one."""
-    two = hosts(2)
-    env = [{**STEP, "SLURM_NODEID": str(rank), "SLURM_PROCID": str(rank)} for rank in (0, 1)]
-    found = {}
-    for name, key in (("none", {}), ("one", KEYED), ("another", OTHER_KEY)):
-        results = [host.run(evaluating("--no-wait"), env={**one, **key}) for host, one in zip(two, env, strict=True)]
-        found[name] = one_world(results)[0]["MASTER_PORT"]
-        assert one_world(results)[0]["MASTER_ADDR"] == "node1"
-        assert [done.stderr for done in results] == ["", ""]
-    assert len(set(found.values())) == len(found), "the key has no part in the port"
 
 
 def test_one_member_needs_no_network_no_key_and_nobody(hosts: Callable[..., Hosts]) -> None:

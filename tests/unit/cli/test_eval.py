@@ -115,13 +115,6 @@ def test_a_shell_that_does_not_read_sh_ends_and_the_line_advised_works(shell: st
     assert run_script(line.replace("env", "env --id a --nodes 1")).stdout == "0 of 1\n"
 
 
-@pytest.mark.parametrize("shell", ["tcsh", "bsd-csh"])
-def test_what_is_written_for_bash_ends_csh_before_anything_is_started(shell: str) -> None:
-    """These shells read `$(` as a variable's name, inside of double quotes too, and never ask mingle."""
-    done = run(shell, 'eval "$(mingle env --id a --nodes 1)"; echo trained alone')
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "Illegal variable name.\n")
-
-
 @pytest.mark.parametrize("how", ["--shell sh | cat", "--quiet >text; cat text"])
 def test_what_another_shell_is_to_read_is_printed_in_any(how: str, tmp_path: Path) -> None:
     """By a word, or into a file, of which nobody knows who will read it."""
