@@ -40,10 +40,8 @@ def contents(
     """
     # O_NONBLOCK: opening a FIFO must not wait for its writer.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-    if within is None:
-        descriptor = os.open(path, flags)
-    else:
-        descriptor = os.open(os.path.basename(path), flags | os.O_NOFOLLOW, dir_fd=within)
+    name = path if within is None else os.path.basename(path)
+    descriptor = os.open(name, flags if within is None else flags | os.O_NOFOLLOW, dir_fd=within)
     try:
         _check(path, os.fstat(descriptor), refused_mode, owners)
         with open(descriptor, "rb", closefd=False) as file:

@@ -218,10 +218,9 @@ def _pinned(settings: Settings, user_environ: Mapping[str, str], rank: int | Non
     if user_environ.get("NODE_RANK") and settings.rank is None:
         exported = _number(user_environ, "NODE_RANK", most=MOST_NODES - 1)
         pinned |= {"NODE_RANK": str(exported)} if exported != rank else {}
-    if "MASTER_PORT" in pinned:
-        pinned["MASTER_PORT"] = str(_number(user_environ, "MASTER_PORT", least=1, most=65535))
-    if "WORLD_SIZE" in pinned:
-        pinned["WORLD_SIZE"] = str(_number(user_environ, "WORLD_SIZE", least=1, most=10**8 - 1))
+    for name, most in (("MASTER_PORT", 65535), ("WORLD_SIZE", 10**8 - 1)):
+        if name in pinned:
+            pinned[name] = str(_number(user_environ, name, least=1, most=most))
     addr = pinned.get("MASTER_ADDR", "")
     if addr and not is_hostname_or_address(addr):
         raise UsageError("a host name or an address in MASTER_ADDR", printable(addr, 60), "unset MASTER_ADDR")

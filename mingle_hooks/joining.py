@@ -134,13 +134,11 @@ def _answer(request: Request, observer: Observer, command: tuple[str, ...] | Non
 
 def _fingerprint_reader(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:
     """Return a function that returns this node's fingerprint and addresses, for the leader to compare."""
-    from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, own_limits
+    from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits
 
     own = own_limits()  # now, as a leader raises its limits
 
     def read() -> tuple[str, str]:
-        from mingle_hooks.rendezvous.fingerprint import fingerprint
-
         try:
             directory = os.getcwd()
         except OSError:  # it has been removed
