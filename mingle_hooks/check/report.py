@@ -492,17 +492,14 @@ def advice_text(report: Report) -> str:
 def table_rows(report: Report, hosts: Sequence[Host]) -> list[tuple[str, ...]]:
     """Return the rows of these hosts."""
     named = named_hosts(report)
-    pairs, flows = defaultdict[str, list[Pair]](list), defaultdict[str, list[Flow]](list)
+    pairs = defaultdict[str, list[Pair]](list)
     for pair in report.pairs:
         pairs[pair.one].append(pair)
         pairs[pair.other].append(pair)
-    for flow in report.flows:
-        flows[flow.sender].append(flow)
-        flows[flow.receiver].append(flow)
-    return [_table_cells(it, named, pairs[it.name], flows[it.name] if report.flows else None) for it in hosts]
+    return [_table_cells(it, named, pairs[it.name], report.flows) for it in hosts]
 
 
-def _table_cells(host: Host, named: set[str], pairs: list[Pair], flows: list[Flow] | None) -> tuple[str, ...]:
+def _table_cells(host: Host, named: set[str], pairs: list[Pair], flows: Sequence[Flow]) -> tuple[str, ...]:
     state = "missing" if host.missing is not None else "BAD" if host.name in named else "ok"
     best = host.addresses[0] if host.addresses else None
     rtts = [pair.rtt_us for pair in pairs if pair.rtt_us is not None]
@@ -516,7 +513,7 @@ def _table_cells(host: Host, named: set[str], pairs: list[Pair], flows: list[Flo
         host.gpus,
         *(_space_text(free.get(path)) for path in ("/dev/shm", "/tmp")),  # noqa: S108 - what is checked
     )
-    speeds = () if flows is None else host_speeds(flows, host.name)
+    speeds = host_speeds(flows, host.name) if flows else ()
     known = (*cells, *(speed_text(max(mbits)) if mbits else None for mbits in speeds))
     return tuple("-" if cell is None else str(cell) for cell in known)
 
