@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError
 from mingle_hooks.export import hostfiles
@@ -91,6 +91,7 @@ def busy(_old: str, _new: str) -> None:
     raise OSError(16, "Device or resource busy")
 
 
+@settings(max_examples=50)  # each writes and syncs up to eight files
 @given(
     text=st.binary(max_size=60) | st.sampled_from([b"127.0.0.1 localhost", b"a\r\n\r\n\n", b"\n", b"# mingle hosts\n"]),
     written=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([LINES, "10.0.0.9 node9\n"])), max_size=5),

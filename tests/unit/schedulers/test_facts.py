@@ -345,7 +345,7 @@ def test_agrees_with_scontrol_on_known_and_folded_lists(scontrol: Expand) -> Non
     assert sorted(scontrol(fold(hosts))) == hosts
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=GENERATED)
 def test_agrees_with_scontrol_on_any_list(scontrol: Expand, text: str) -> None:
     """Several brackets, padding, and text between brackets."""
