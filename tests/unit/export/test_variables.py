@@ -34,11 +34,6 @@ def values(found: tuple[Variable, ...]) -> dict[str, str]:
     return {variable.name: variable.value for variable in found}
 
 
-def named(found: tuple[Variable, ...], name: str) -> Variable:
-    """Return the one of this name."""
-    return next(variable for variable in found if variable.name == name)
-
-
 def test_the_contract_is_exported_in_order() -> None:
     """Node scope has nothing of the task; in task scope RANK, LOCAL_RANK and GROUP_RANK come on top."""
     found = values(variables(view(), []))
@@ -72,21 +67,17 @@ def test_mingle_exports_lists_all_that_was_not_the_user_s() -> None:
     assert set(listed) == found.keys() - {"MASTER_ADDR", "PET_NPROC_PER_NODE"}
 
 
-def test_the_user_s_value_of_a_framework_wins_and_its_set_is_completed() -> None:
+def test_whose_each_value_is_is_known_and_a_partial_set_is_completed() -> None:
     """A partial set of PET_* would hang, so the rest is there; an empty value counts as none."""
-    found = variables(view(environ={"PET_NPROC_PER_NODE": "8", "PET_NNODES": "", "MASTER_PORT": ""}), ["torchrun"])
-    assert named(found, "PET_NPROC_PER_NODE")[1:3] == ("8", "the environment")
-    assert named(found, "PET_NPROC_PER_NODE").lost.startswith("4 for torchrun")
-    assert sum(variable.name.startswith("PET_") for variable in found) == 7
-    assert (named(found, "PET_NNODES").value, named(found, "MASTER_PORT").value) == ("2", "29500")
-
-
-def test_the_world_s_value_is_distinguished_from_the_user_s() -> None:
-    """Explain says whose each is, and what lost."""
-    found = variables(view(environ={"MASTER_PORT": "29500", "WORLD_SIZE": "1\n2"}), [])
-    assert named(found, "MASTER_PORT") == Variable("MASTER_PORT", "29500", "the environment")
-    assert named(found, "NODE_RANK") == Variable("NODE_RANK", "1", "the world")
-    assert named(found, "WORLD_SIZE").lost == "1\\n2 in the environment: all members share one world"
+    user = {"PET_NPROC_PER_NODE": "8", "PET_NNODES": "", "MASTER_PORT": "", "NNODES": "2", "WORLD_SIZE": "1\n2"}
+    found = {variable.name: variable for variable in variables(view(environ=user), ["torchrun"])}
+    assert found["PET_NPROC_PER_NODE"][1:3] == ("8", "the environment")
+    assert found["PET_NPROC_PER_NODE"].lost.startswith("4 for torchrun")
+    assert sum(name.startswith("PET_") for name in found) == 7
+    assert (found["PET_NNODES"].value, found["MASTER_PORT"].value) == ("2", "29500")
+    assert found["NNODES"] == Variable("NNODES", "2", "the environment")
+    assert found["NODE_RANK"] == Variable("NODE_RANK", "1", "the world")
+    assert found["WORLD_SIZE"].lost == "1\\n2 in the environment: all members share one world"
 
 
 USERS = {"PATH": "/bin", "MASTER_ADDR": "10.0.0.1", "PET_NPROC_PER_NODE": "8"}
@@ -313,6 +304,8 @@ def test_no_shell_prints_a_name_that_is_not_one_or_a_value_that_the_kernel_would
                 shells.success(shell, values, unset)
         with pytest.raises(UsageError):
             shells.failure(shell, 69, [name])
+    with pytest.raises(UsageError, match=r"dash.*powershell"):
+        shells.success("powershell", {})
     for value, what in (("a\0b", "NUL"), ("x" * (shells.LONGEST_STRING_BYTES - 2), "bytes")):
         with pytest.raises(UsageError, match=what):
             shells.success(shell, {"A": value})
@@ -398,18 +391,7 @@ def test_stale_names_are_unset_and_names_that_are_set_again_are_not(command: lis
     text = shells.success(shell, {"A": "new"}, ["OLD", "A"])
     assert_arrived(run(command, f"{way}; env -0 > seen", text, tmp_path, OLD="old", A="old"), tmp_path, {"A": "new"})
     assert "OLD" not in environment(tmp_path)
-
-
-@pytest.mark.parametrize("shell", LANGUAGES)
-def test_what_is_set_is_not_unset_before(shell: str) -> None:
-    """A reader that takes the lines in another order, or keeps the first value of a name, sees the same."""
-    assert shells.success(shell, {"A": "new"}, ["OLD", "A"]) == shells.success(shell, {"A": "new"}, ["OLD"])
-
-
-def test_an_unknown_shell_is_named_with_the_known_ones() -> None:
-    """The message lists what there is."""
-    with pytest.raises(UsageError, match=r"dash.*powershell"):
-        shells.success("powershell", {})
+    assert text == shells.success(shell, {"A": "new"}, ["OLD"])  # a reader may keep the first value of a name
 
 
 def golden(shell: str, what: str) -> str:
