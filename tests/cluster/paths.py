@@ -10,6 +10,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 # The programs beside this Python: mingle, which users do not have where their shells look, torchrun and others.
 BIN = Path(sys.executable).parent
 MINGLE = BIN / "mingle"
+# With it, what imports torch takes two thirds of the time.
+LEAN = {"PYTHONPATH": str(PROJECT / "tests/data/lean")}
 
 
 def needed_paths() -> list[str]:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from cluster.host import Host
 from cluster.hosts import Hosts, missing
 from cluster.layouts import HOSTS, LAYOUTS, Layout
+from cluster.paths import LEAN
 
 from frameworks.rows import SCRIPTS
 from frameworks.runs import KEY, Seen, ended, on_all, tried
@@ -51,7 +52,7 @@ def starts(layout: Layout) -> tuple[str, ...]:
 
 
 def train(layout: Layout, hosts: Hosts, place: Path, lines: Sequence[str]) -> Trained:
-    """Lay the network, and run the script as a person would who knows nothing of it: no variable, no option of it."""
+    """Lay the network, and run the script as a person would without any of mingle's options or variables."""
     layout.lay(hosts, place)
     hosts[0].write(KEY_FILE, KEY["MINGLE_KEY"] + "\n", mode=0o600)  # in the home that all share
     size = len(hosts)
@@ -59,7 +60,7 @@ def train(layout: Layout, hosts: Hosts, place: Path, lines: Sequence[str]) -> Tr
 
     def one(start: str, number: int) -> Seen:
         line = f"exec mingle exec --id job --nodes {size} {start} {script} {size}"
-        return ended(hosts[number], ["bash", "-c", line], {}, LONGEST_S)
+        return ended(hosts[number], ["bash", "-c", line], LEAN, LONGEST_S)
 
     before = [octets(host) for host in hosts]
     whys = [tried(f"{layout.name}, {start}", partial(on_all, hosts, partial(one, start)), size) for start in lines]

@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 from cluster.host import Host
 from cluster.hosts import Hosts
+from cluster.paths import LEAN
 from cluster.slurm import SlurmCluster
 
 from frameworks.rows import ALIKE, REJOIN, Row
 
 KEY = {"MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2}
 # One core each is enough, and tensorflow's and ray's own messages hide what matters.
-ENV = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+ENV = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", **LEAN}
 LATE = 124  # as timeout(1) says
 # torch 2.13's builds for CPUs end so in one of ten processes, when all is done, without mingle too; torchrun then
 # waits for the others. Such a try says nothing, and is made again.
@@ -154,17 +155,17 @@ def serve_ssh(hosts: Hosts) -> None:
 def with_one_killed(hosts: Hosts) -> str:
     """Train elastically, kill one of three hosts' processes and start it again; return "" where all came to the end."""
     world, command = f"--id elastic --nodes {len(ALIKE)} --rank", REJOIN.command(ALIKE, sys.executable)
-    return rejoined(hosts, lambda number: f"exec mingle exec {world} {number} {command}")
+    return rejoined(hosts, lambda number: f"exec mingle exec {world} {number} {command}", {**KEY, **ENV})
 
 
-def rejoined(hosts: Hosts, line: Callable[[int], str]) -> str:
+def rejoined(hosts: Hosts, line: Callable[[int], str], env: Mapping[str, str]) -> str:
     """Run the line of each of three hosts as `with_one_killed` does; return "" where all came to the end."""
-    return tried(REJOIN.name, partial(_rejoined, hosts, line), len(ALIKE))
+    return tried(REJOIN.name, partial(_rejoined, hosts, line, env), len(ALIKE))
 
 
-def _rejoined(hosts: Hosts, line: Callable[[int], str]) -> Seen:
+def _rejoined(hosts: Hosts, line: Callable[[int], str], env: Mapping[str, str]) -> Seen:
     def start(number: int) -> subprocess.Popen[str]:
-        return hosts[number].popen(["bash", "-c", line(number)], env={**KEY, **ENV})
+        return hosts[number].popen(["bash", "-c", line(number)], env=env)
 
     first, second, third = (start(number) for number in range(len(ALIKE)))
     assert first.stdout is not None

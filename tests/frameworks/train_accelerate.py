@@ -1,12 +1,9 @@
 """`accelerate launch train_accelerate.py SIZE`: steps of a small model with accelerate."""
 
-import gc
 import sys
 
-gc.disable()  # it would take 40 % of this process's time, for what torch loads
-
-import torch  # noqa: E402 - after gc.disable()
-from accelerate import Accelerator  # noqa: E402
+import torch
+from accelerate import Accelerator
 
 
 def main() -> None:
@@ -31,4 +28,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    gc.freeze()  # nor at its end

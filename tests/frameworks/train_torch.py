@@ -1,13 +1,10 @@
 """`torchrun train_torch.py SIZE`: data-parallel steps of a small model with torch alone."""
 
-import gc
 import sys
 
-gc.disable()  # it would take half of this process's time, for what torch loads
-
-import torch  # noqa: E402 - after gc.disable()
-import torch.distributed as dist  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 
 def main() -> None:
@@ -33,4 +30,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    gc.freeze()  # nor at its end
