@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from simulator.process import Process
+from simulator.process import Process, replacing
 from simulator.schedules import Schedule
 
 from mingle_hooks.rendezvous import wire
@@ -82,32 +82,30 @@ WRAPPERS: list[tuple[type, str, Callable[..., None], bool]] = [
 ]
 
 
-def followed(seed: int) -> Following | None:
-    """Run a schedule and return who followed it; None where a clock jumps: the model's time passes alike for all."""
+def followed(seed: int) -> tuple[Schedule, Following | None]:
+    """Run a schedule; return it, and who followed it: nobody where a clock jumps, as the model has one time for all."""
     schedule = Schedule(seed)
     plan = schedule.plan
     if any(fault.kind == "jump" for fault in plan.faults):
-        return None
+        schedule.run()
+        return schedule, None
     ranked = plan.mode.startswith(("slurm", "ranks"))
     following = Following(plan.nodes, lambda: schedule.timeline.now, ranked=ranked, calm=not plan.faults)
     with recorded(following):
         schedule.run()
-    return following
+    return schedule, following
 
 
 @contextlib.contextmanager
 def recorded(following: Following) -> Iterator[None]:
     """Have it told of every step while the context lasts."""
-    kept = []
-    for owner, name, tells, is_before in WRAPPERS:
-        acts = vars(owner)[name]
-        kept.append((owner, name, acts))
-        setattr(owner, name, _told(acts, partial(tells, following), is_before=is_before))
-    try:
+    with replacing(
+        [
+            (owner, name, _told(vars(owner)[name], partial(tells, following), is_before=is_before))
+            for owner, name, tells, is_before in WRAPPERS
+        ]
+    ):
         yield
-    finally:
-        for owner, name, acts in kept:
-            setattr(owner, name, acts)
 
 
 def _told(acts: Callable[..., Any], tells: Callable[..., None], *, is_before: bool) -> Callable[..., Any]:

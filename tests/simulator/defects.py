@@ -63,7 +63,7 @@ DEFECTS: dict[str, tuple[int, list[tuple[object, str, Any]]]] = {
     "any MAC will do": (33, [(wire, "compare_digest", lambda _one, _other: True)]),
     "a sorted() is dropped": (3, [(leader.Leader, "_close", _close_unsorted)]),
     "a member breaks its promise": (89, [(member.Follower, "bound_to", lambda _self: None)]),
-    "the last word is said once": (9, [(leader.Leader, "_rejoin", lambda _self, session, _checkin: session.leave())]),
+    "the last word is said once": (89, [(leader.Leader, "_rejoin", lambda _self, session, _checkin: session.leave())]),
     "the word goes out a promise too early": (34, [(leader.Closing, "may_commit", _too_early)]),
     "a leader leaves with its own answer": (63, [(leader.Leader, "all_done", property(_has_formed))]),
     "a rank is not compared": (87, [(roster.Roster, "_no_room", lambda _self, _entry: None)]),
