@@ -83,75 +83,65 @@ def outcome(**changes: object) -> Outcome:
     return replace(well, **changes)  # type: ignore[arg-type]
 
 
+def one_trains(number: int, **changes: object) -> Outcome:
+    """Return the outcome in which one of the three has another place."""
+    return outcome(trained=tuple(trained(n, **changes if n == number else {}) for n in range(NODES)))
+
+
+def one_ends(**changes: object) -> Outcome:
+    """Return the outcome in which one process ended so."""
+    return outcome(processes=(process(0, **changes),))
+
+
+def lost(over_s: float, *hits: Hit) -> Outcome:
+    """Return the outcome of a run that ended so many seconds after the beginning, for what hit a host."""
+    said = "mingle run: node2 (rank 1): killed by SIGKILL\n"
+    return outcome(processes=tuple(process(n, status=75, stderr=said) for n in range(3)), hits=hits, over_s=over_s)
+
+
 BROKEN = replace(CALM, way="together", faults=(KILL,))
 CUT = replace(CALM, way="run", faults=(UNPLUG,))
+FROZEN = replace(CUT, faults=(FREEZE,))
 SHORT = replace(CALM, timeout_s=4.0)
-NO_WORLD = tuple(process(number, status=69, stderr=SAID) for number in range(NODES))
-ENDED = tuple(
-    process(number, status=75, stderr="mingle run: node2 (rank 1): killed by SIGKILL\n") for number in range(3)
-)
+# Of the runner's host, and of the leader's.
+UNPLUG_LAST, KILL_FIRST = replace(UNPLUG, host=2), replace(KILL, host=0)
+KILLED = Hit(KILL, 1.5, 1.5, 1)
+NO_WORLD = outcome(trained=(), processes=tuple(process(number, status=69, stderr=SAID) for number in range(NODES)))
+TWO = (trained(0), trained(1))
 # What is wrong -> the schedule, what differs from an outcome without defects, and how the violation begins.
 DEFECTS: dict[str, tuple[Schedule, Outcome, str]] = {
-    "two worlds": (CALM, outcome(trained=(trained(0), trained(1), trained(2, world="v"))), "2 worlds of the first job"),
-    "a size of its own": (CALM, outcome(trained=(trained(0), trained(1), trained(2, size=4))), "2 worlds of the first"),
-    "a rank twice": (CALM, outcome(trained=(trained(0), trained(1), trained(2, rank=1))), "rank 1 twice"),
-    "another's rank": (
-        CALM,
-        outcome(trained=(trained(0), trained(1), trained(2, asked_rank=1))),
-        "s2, rank 1, was given",
-    ),
-    "an offset": (CALM, outcome(trained=(trained(0), trained(1, offset=2), trained(2))), "s0: 1 slots from 0, and the"),
-    "trains alone": (SHORT, outcome(trained=(trained(0, nodes=1, size=1),), processes=NO_WORLD), "s0 trains alone"),
-    "half a world": (SHORT, outcome(trained=(trained(0), trained(1))), "half a world: 1 of 3"),
+    "two worlds": (CALM, one_trains(2, world="v"), "2 worlds of the first job"),
+    "a size of its own": (CALM, one_trains(2, size=4), "2 worlds of the first"),
+    "a rank twice": (CALM, one_trains(2, rank=1), "rank 1 twice"),
+    "another's rank": (CALM, one_trains(2, asked_rank=1), "s2, rank 1, was given"),
+    "an offset": (CALM, one_trains(1, offset=2), "s0: 1 slots from 0, and the"),
+    "trains alone": (SHORT, replace(NO_WORLD, trained=(trained(0, nodes=1, size=1),)), "s0 trains alone"),
+    "half a world": (SHORT, outcome(trained=TWO), "half a world: 1 of 3"),
     "half a world after a kill of another job": (
-        SHORT,
-        outcome(trained=(trained(0), trained(1)), hits=(Hit(KILL, 0.1, 0.1, 0),)),
-        "half a world: 1 of 3",
+        SHORT, outcome(trained=TWO, hits=(Hit(KILL, 0.1, 0.1, 0),)), "half a world: 1 of 3"
     ),
-    "no world, though nothing happened": (CALM, outcome(trained=(), processes=NO_WORLD), "no world of the first job"),
+    "no world, though nothing happened": (CALM, NO_WORLD, "no world of the first job"),
     "a healthy run is ended": (
         replace(CALM, way="run"),
-        outcome(processes=(process(0, status=75, stderr="mingle run: node2 (rank 1): no sign of life\n"),)),
+        one_ends(status=75, stderr="mingle run: node2 (rank 1): no sign of life\n"),
         "node1 of the first job ended with 75 in a calm",
     ),
-    "a bug": (
-        SHORT,
-        outcome(trained=(), processes=(process(0, status=70, stderr=SAID),)),
-        "node1 of the first job ended with 70",
-    ),
-    "killed by nobody": (SHORT, outcome(processes=(process(0, status=137),)), "node1 of the first job ended with 137"),
-    "never ends": (SHORT, outcome(processes=(process(0, ended_s=None, status=None),)), "node1 of the first job never"),
-    "ends late": (SHORT, outcome(processes=(process(0, ended_s=60.0),)), "node1 of the first job ended 8.5 s late"),
-    "says nothing": (
-        SHORT,
-        outcome(trained=(), processes=(process(0, status=69),)),
-        "node1 of the first job ended with 69 and",
-    ),
+    "a bug": (SHORT, one_ends(status=70, stderr=SAID), "node1 of the first job ended with 70"),
+    "killed by nobody": (SHORT, one_ends(status=137), "node1 of the first job ended with 137"),
+    "never ends": (SHORT, one_ends(ended_s=None, status=None), "node1 of the first job never"),
+    "ends late": (SHORT, one_ends(ended_s=60.0), "node1 of the first job ended 8.5 s late"),
+    "says nothing": (SHORT, one_ends(status=69), "node1 of the first job ended with 69 and"),
     "says only that it failed": (
-        SHORT,
-        outcome(trained=(), processes=(process(0, status=69, stderr=f"{SAID}mingle: failed\n"),)),
-        "node1 of the first job ended with 69 and",
+        SHORT, one_ends(status=69, stderr=f"{SAID}mingle: failed\n"), "node1 of the first job ended with 69 and"
     ),
     "a shell is to run more": (SHORT, outcome(evaluated=(f"export A='1';\n{FAILED}",)), "eval got"),
     "a shell gets half of it": (SHORT, outcome(evaluated=("unset A && {\nexport A='1';\n",)), "eval got"),
     "something is left": (SHORT, outcome(left=("sleep still runs",)), "left: sleep still runs"),
-    "survivors of a kill": (
-        BROKEN,
-        outcome(processes=ENDED, hits=(Hit(KILL, 1.5, 1.5, 1),), over_s=20.0),
-        "the run went on",
-    ),
-    "survivors of a cut": (
-        CUT,
-        outcome(processes=ENDED, hits=(Hit(UNPLUG, 1.5, 11.0),), over_s=28.0),
-        "the run went on",
-    ),
-    "survivors of a host that stands still": (
-        replace(CUT, faults=(FREEZE,)),
-        outcome(processes=ENDED, hits=(Hit(FREEZE, 1.5, 13.5, 4),), over_s=26.0),
-        "the run went on",
-    ),
-    "a run that ended well without a member": (BROKEN, outcome(hits=(Hit(KILL, 1.5, 1.5, 1),)), "the run ended well"),
-}
+    "survivors of a kill": (BROKEN, lost(20.0, KILLED), "the run went on"),
+    "survivors of a cut": (CUT, lost(28.0, Hit(UNPLUG, 1.5, 11.0)), "the run went on"),
+    "survivors of a host that stands still": (FROZEN, lost(26.0, Hit(FREEZE, 1.5, 13.5, 4)), "the run went on"),
+    "a run that ended well without a member": (BROKEN, outcome(hits=(KILLED,)), "the run ended well"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DEFECTS)
@@ -165,32 +155,16 @@ def test_a_defect_is_noticed(name: str) -> None:
     ("its", "seen"),
     [
         (CALM, outcome()),
-        (
-            SHORT,
-            outcome(
-                trained=(), processes=NO_WORLD, evaluated=(f"{FAILED}exit 69\n", f"{FAILED}exit 137\n", "exit 137\n")
-            ),
-        ),
-        (replace(CALM, way="srun run"), outcome(trained=(), processes=NO_WORLD)),
-        (BROKEN, outcome(processes=ENDED, hits=(Hit(KILL, 1.5, 1.5, 1),), over_s=4.0)),
+        (SHORT, replace(NO_WORLD, evaluated=(f"{FAILED}exit 69\n", f"{FAILED}exit 137\n", "exit 137\n"))),
+        (replace(CALM, way="srun run"), NO_WORLD),
+        (BROKEN, lost(4.0, KILLED)),
         # The runner's host was cut off when another host's COMMAND was killed, and hears of it only afterwards.
-        (
-            replace(BROKEN, faults=(replace(UNPLUG, host=2), KILL)),
-            outcome(
-                processes=ENDED, hits=(Hit(replace(UNPLUG, host=2), 1.2, 11.2), Hit(KILL, 1.5, 1.5, 1)), over_s=20.0
-            ),
-        ),
+        (replace(BROKEN, faults=(UNPLUG_LAST, KILL)), lost(20.0, Hit(UNPLUG_LAST, 1.2, 11.2), KILLED)),
         # What was stopped was there before COMMAND, and not all of the run on its host.
-        (
-            replace(CUT, faults=(FREEZE,)),
-            outcome(processes=(process(0),), hits=(Hit(FREEZE, 0.5, 12.5, 1),), over_s=26.0),
-        ),
+        (FROZEN, replace(one_ends(), hits=(Hit(FREEZE, 0.5, 12.5, 1),), over_s=26.0)),
         # It was killed, or the leader had no time to tell it, or it was out of reach at the last word.
         (replace(CALM, faults=(KILL,)), outcome(trained=(trained(0), trained(2)), hits=(Hit(KILL, 0.9, 0.9, 1),))),
-        (
-            replace(CALM, faults=(replace(KILL, host=0),)),
-            outcome(trained=(trained(0),), hits=(Hit(replace(KILL, host=0), 1.1, 1.1, 1),)),
-        ),
+        (replace(CALM, faults=(KILL_FIRST,)), outcome(trained=TWO[:1], hits=(Hit(KILL_FIRST, 1.1, 1.1, 1),))),
         (replace(CALM, faults=(UNPLUG,)), outcome(trained=(trained(0), trained(2)), hits=(Hit(UNPLUG, 0.9, 9.9),))),
     ],
 )
