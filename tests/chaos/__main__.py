@@ -10,9 +10,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from multiprocessing.queues import Queue
 from pathlib import Path
 from subprocess import SubprocessError
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cluster import hosts as cluster_hosts, slurm as cluster_slurm
 from cluster.paths import PROJECT
@@ -20,10 +22,6 @@ from cluster.paths import PROJECT
 from chaos.rules import violations
 from chaos.schedules import schedule
 from chaos.slot import Slot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from multiprocessing.queues import Queue
 
 TOLD_EVERY = 100
 # A slot whose Slurm is unwell is made anew, so often for one schedule.

@@ -7,20 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cluster.host import clean_env, enter, kill_group
+from cluster.host import Host, clean_env, enter, kill_group
 from cluster.network import NETWORKS, port_name
 from cluster.paths import PROJECT
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cluster.host import Host
-
-    from chaos.schedules import Fault
+from chaos.schedules import Fault
 
 DATA = PROJECT / "tests/data"
 # In the command lines of what belongs to the first job, of what only starts it, and of the second job.

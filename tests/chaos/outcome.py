@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from simulator.seats import Seat
+from simulator.seats import Seat
 
-    from chaos.schedules import Fault
+from chaos.schedules import Fault
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from simulator.seats import CLOSING_S, LAST_WORD_S, TURNS_S, count_worlds, latest, misplaced
 
+from chaos.outcome import Hit, Outcome, Process, Trained
 from chaos.schedules import BRIEF_S, GRACE_S, SILENCE_S, STOPPED_S, WAYS, Schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chaos.outcome import Hit, Outcome, Process, Trained
 
 # README's table. 70 is a bug.
 STATUSES = {0, 64, 65, 69, 71, 73, 75, 76, 77, 78, 126, 127, 130, 143}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Literal, NamedTuple
 
 # With so much time left when the last one comes, in seconds, a world has to form where nothing harmful happens.
 CALM_S = 12.0

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from cluster.host import Host, kill_group
 from cluster.hosts import Hosts
@@ -18,15 +19,11 @@ from cluster.slurm import SlurmCluster
 from cluster.ssh import ssh
 from simulator.seats import Seat
 from support.members import KEYED
+from typing_extensions import Self
 
 from chaos import faults
 from chaos.outcome import Hit, Outcome, Process, Trained
 from chaos.schedules import GRACE_S, LONG_S, SILENCE_S, STOPPED_S, TRAINS_S, WAYS, Fault, Schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from typing_extensions import Self
 
 HERE = Path(__file__).parent
 # Above the latest end that the rules allow.
