@@ -416,16 +416,20 @@ class Target(NamedTuple):
 
 
 _JSON = ("{}", "[]", "null", "true", "false", '""', "1e999", "-1", "\\ud800", "0", "9" * 20)
-_SCRIPT = """#SBATCH --nodes=2\n~#SBATCH --ntasks-per-node=8\n~#PBS -l select=2:mpiprocs=4\n~srun ~mpirun ~ssh ~torchrun ~accelerate launch \
-~deepspeed ~python train.py~ray start --head~--rdzv-endpoint=~<<EOF\n~MASTER_ADDR=~MASTER_PORT=29500~$(hostname)~${~$((~`\
-~for h in ~; do ~done~if ~; then ~\\\n~bash -c '~export ~scontrol show hostnames ~--nnodes=2 ~function f {\
-~--node_rank=$SLURM_NODEID ~case ~ in ~;;~esac~&&~||~<<<~apptainer exec --nv ~NCCL_SOCKET_IFNAME=eth0~sbatch <<'E'\n""".split("~")
+_SCRIPT = (
+    "#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=8\n", "#PBS -l select=2:mpiprocs=4\n", "srun ", "mpirun ", "ssh ",
+    "torchrun ", "accelerate launch ", "deepspeed ", "python train.py", "ray start --head", "--rdzv-endpoint=",
+    "<<EOF\n", "MASTER_ADDR=", "MASTER_PORT=29500", "$(hostname)", "${", "$((", "`", "for h in ", "; do ", "done",
+    "if ", "; then ", "\\\n", "bash -c '", "export ", "scontrol show hostnames ", "--nnodes=2 ",
+    "--node_rank=$SLURM_NODEID ", "function f {", "case ", " in ", ";;", "esac", "&&", "||", "<<<",
+    "apptainer exec --nv ", "NCCL_SOCKET_IFNAME=eth0", "sbatch <<'E'\n",
+)  # fmt: skip
 _SCHEDULERS = sorted(
     {name for table in (detect.LAUNCHERS, detect.MANAGERS, detect.PLATFORMS) for row in table for name in row.marks}
 )
-_OF_SLURM = """JOB_NODELIST STEP_ID STEP_NODELIST STEP_NUM_NODES STEP_NUM_TASKS STEP_TASKS_PER_NODE TASKS_PER_NODE NODEID
-PROCID LOCALID NTASKS HET_SIZE JOB_ID_HET_GROUP_0 JOB_NODELIST_HET_GROUP_0 GPUS_ON_NODE GPUS DISTRIBUTION JOB_NUM_NODES
-RESTART_COUNT TOPOLOGY_ADDR STEP_GPUS"""
+_OF_SLURM = """JOB_NODELIST STEP_ID STEP_NODELIST STEP_NUM_NODES STEP_NUM_TASKS STEP_TASKS_PER_NODE TASKS_PER_NODE
+NODEID PROCID LOCALID NTASKS HET_SIZE JOB_ID_HET_GROUP_0 JOB_NODELIST_HET_GROUP_0 GPUS_ON_NODE GPUS DISTRIBUTION
+JOB_NUM_NODES RESTART_COUNT TOPOLOGY_ADDR STEP_GPUS"""
 _OF_OTHERS = """SLURMD_NODENAME PBS_JOBCOOKIE PBS_TASKNUM PBS_NODENUM NCPUS LSB_MCPU_HOSTS LSB_JOBINDEX NHOSTS NSLOTS
 FLUX_JOB_NNODES FLUX_JOB_SIZE PMI_SIZE OMPI_COMM_WORLD_SIZE PALS_NODEID MPI_LOCALRANKID MPI_LOCALNRANKS NODE_RANK NNODES
 RANK WORLD_SIZE LOCAL_RANK HOSTNAME"""
