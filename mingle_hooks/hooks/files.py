@@ -145,10 +145,8 @@ def put_files(wanted: Sequence[tuple[str, Found]]) -> None:
     try:
         for path, found in wanted:
             _make(os.path.dirname(path))
-            temporary = unfinished_files(path)
-            if os.path.lexists(temporary):
-                os.unlink(temporary)
-            _write(temporary, found)
+            remove_file(unfinished_files(path))
+            _write(unfinished_files(path), found)
         with _signals_wait():
             for path, _ in wanted:
                 os.rename(unfinished_files(path), path)
@@ -370,6 +368,12 @@ def read_header(data: bytes) -> Header | None:
     line = re.search(rb".*%b(.*)" % _SUM.encode(), head)
     is_whole = line is not None and line[1].decode(errors="replace") == checksum(data.replace(line[0] + b"\n", b"", 1))
     return Header(scheduler, name, version, chain[1].decode(errors="replace") if chain else "", is_whole)
+
+
+def version_of(found: Found | None) -> str:
+    """Return the version of mingle-hooks that made a file; empty where mingle did not."""
+    header = read_header(found.data) if found is not None and not found.is_link else None
+    return header.version if header else ""
 
 
 def checksum(data: bytes) -> str:

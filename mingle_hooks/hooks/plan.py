@@ -557,20 +557,17 @@ def file_findings(root: str, entry: Entry, again: str) -> Iterator[Finding]:
         yield Finding(entry.path, "is a link", f"removing it, then {again}")
         return
     if checksum(now.data) != entry.sha256:
-        header = read_header(now.data)
-        yield Finding(entry.path, *_changed(entry.path, header, again))
+        version = files.version_of(now)
+        changed = {
+            "ours": (f"comes from another installation than the manifest (mingle-hooks {version})", again),
+            "edited": ("was edited by hand", f"{again}, which keeps the edited one in {files.COPIES}"),
+            "site": ("is a foreign file", f"{again}, which keeps it"),
+        }
+        yield Finding(entry.path, *changed[origin_of(now, entry.path, entry)])
     if now.uid != files.owner_of():
         yield Finding(entry.path, f"belongs to uid {now.uid}", f"chown 0 {entry.path}")
     if now.mode != entry.mode:
         yield Finding(entry.path, f"has mode {now.mode:04o}", f"chmod {entry.mode:04o} {entry.path}")
-
-
-def _changed(path: str, header: files.Header | None, again: str) -> tuple[str, str]:
-    if header is not None and header.is_whole:
-        return f"comes from another installation than the manifest (mingle-hooks {header.version})", again
-    if header is None and not path.startswith(f"{files.MANIFEST_DIRECTORY}/"):
-        return "is a foreign file", f"{again}, which keeps it"
-    return "was edited by hand", f"{again}, which keeps the edited one in {files.COPIES}"
 
 
 def _originals(root: str, entry: Entry, again: str) -> Iterator[Finding]:

@@ -19,8 +19,8 @@ from mingle_hooks import __version__
 from mingle_hooks.errors import MingleError, UsageError, printable
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files, plan as plans, slurm
-from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, read_header, render_hook
-from mingle_hooks.hooks.plan import TRIAL_S, File, Finding, Hook, Plan, Removal, Target, Trial, Where
+from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, render_hook, version_of
+from mingle_hooks.hooks.plan import TRIAL_S, Finding, Hook, Plan, Removal, Target, Trial, Where
 from mingle_hooks.hooks.targets import TARGETS, hook
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.schedulers.facts import fold
@@ -65,7 +65,7 @@ def _plan(plan: Plan, installed: Manifest) -> Iterator[Finding]:
     """Find what installing now would change. These are notes: an upgrade must not fail every node's health check."""
     again = f"mingle hooks install {plan.scheduler}"
     entries = installed.of(plan.scheduler)
-    versions = {version for file in plan.files if (version := _version(file))}
+    versions = {version_of(file.present.now) for file in plan.files} - {""}
     for file in plan.files:
         entry, now = installed.entries.get(file.entry.path), file.present.now
         if entry is None:
@@ -73,19 +73,13 @@ def _plan(plan: Plan, installed: Manifest) -> Iterator[Finding]:
             yield Finding(file.entry.path, what, again, note=bool(entries) and versions != {__version__})
         elif now is not None and checksum(now.data) == entry.sha256 != file.entry.sha256:
             what = "is as installed, but these settings give another one"
-            if (version := _version(file)) not in {"", __version__}:
+            if (version := version_of(now)) not in {"", __version__}:
                 what = f"is as installed by mingle-hooks {version}, but {__version__} gives another one"
             yield Finding(file.entry.path, what, again, note=True)
     for entry in entries:
         if entry.path not in plan.manifest.entries:
             remedy = f"mingle hooks uninstall {plan.scheduler}, then {again}"
             yield Finding(entry.path, "is no longer needed", remedy, note=True)
-
-
-def _version(file: File) -> str:
-    now = file.present.now
-    header = read_header(now.data) if now is not None and not now.is_link else None
-    return header.version if header else ""
 
 
 # What is installed on this host, what is in its way, and what a job here would get.

@@ -389,7 +389,6 @@ def test_no_copy_is_written_over_another(node: Path) -> None:
 def test_settings_that_are_wrong_keep_nobody_from_uninstalling(node: Path) -> None:
     """They may be the reason."""
     before = tree(node)
-    call(node, "install", "torque", "--yes")
     for manifest in (True, False):
         call(node, "install", "torque", "--yes")
         at(node, "/etc/mingle/mingle.toml").write_text("[hooks")
