@@ -95,6 +95,11 @@ def matching(field: str, value: str | None, pattern: re.Pattern[str], can: str, 
     return value or ""
 
 
+def list_of(one: str, separator: str = ",") -> re.Pattern[str]:
+    """Return the pattern of a list in which each item matches `one`."""
+    return re.compile(f"(?:{one})(?:{separator}(?:{one}))*", re.ASCII)
+
+
 def mail_letters(job: Job, known: Mapping[str, str]) -> str:
     """Return the scheduler's letters for the events on which mail is sent, each once. Raises UsageError."""
     for event in job.mail_type:
@@ -209,9 +214,7 @@ def _slurm_quoted(name: str, value: str) -> str:
 # prepare_path() for paths, parse_at_list() for addresses. All of it was tried on OpenPBS 23.06.
 
 _PBS_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,229}", re.ASCII)
-_PBS_RESOURCE = re.compile(
-    r"[A-Za-z][A-Za-z0-9_-]*=[A-Za-z0-9_.-]+(?::[A-Za-z][A-Za-z0-9_-]*=[A-Za-z0-9_.-]+)*", re.ASCII
-)
+_PBS_RESOURCE = list_of("[A-Za-z][A-Za-z0-9_-]*=[A-Za-z0-9_.-]+", ":")
 _PBS_ARRAY = re.compile(r"[0-9]+-[0-9]+(?::[0-9]+)?(?:%[0-9]+)?", re.ASCII)
 # qsub(1B), -W depend: what depends on jobs
 _PBS_ON_JOBS = "(?:after|before)(?:ok|notok|any)?"
@@ -221,9 +224,7 @@ _PBS_QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(@[A-Za-z0-9.-]{1,64})?
 _PBS_PATH = re.compile(r"(?:[A-Za-z0-9.-]+:/|[A-Za-z0-9.-]*/)[ -~]*|[!-9;-~][ -9;-~]*", re.ASCII)
 # prepare_path() cuts host, directory and path after 1025 characters in all; this leaves half for the first two.
 _PBS_LONGEST_PATH = 512
-_PBS_MAIL_USERS = re.compile(
-    r"[A-Za-z0-9_.+%=/~'-]+(@[A-Za-z0-9.-]+)?(,[A-Za-z0-9_.+%=/~'-]+(@[A-Za-z0-9.-]+)?)*", re.ASCII
-)
+_PBS_MAIL_USERS = list_of("[A-Za-z0-9_.+%=/~'-]+(?:@[A-Za-z0-9.-]+)?")
 _PBS_PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./^~-]+", re.ASCII)
 _PBS_OF_CHUNKS = ("ntasks-per-node", "cpus-per-task", "gpus-per-node", "mem", "constraint")
 _PBS_INDEX = "^array_index^"  # its server replaces the first only: PBS_FILE_ARRAY_INDEX_TAG
@@ -262,8 +263,7 @@ def _pbs_opening(job: Job) -> tuple[Directive, ...]:
 
 def _pbs_dependency(on_jobs: str, on_counts: str) -> re.Pattern[str]:
     """Return the pattern of a list of dependencies, with the names of those on jobs and of those on counts."""
-    one = rf"(?:(?:{on_jobs})(?::{_PBS_JOB})+|(?:{on_counts}):0*[1-9][0-9]*)"
-    return re.compile(f"{one}(?:,{one})*", re.ASCII)
+    return list_of(rf"(?:{on_jobs})(?::{_PBS_JOB})+|(?:{on_counts}):0*[1-9][0-9]*")
 
 
 def _pbs_closing(job: Job, patterns: Mapping[str, str], dependencies: re.Pattern[str]) -> tuple[Directive, ...]:
@@ -341,7 +341,7 @@ def _pbs_chunk(group: Group) -> str:
 # Quoting is make_argv()'s in its src/cmds/qsub_functions.c, and paths are prepare_path()'s.
 
 _TORQUE_LONGEST_NAME = 15  # qsub(1B), -N
-_TORQUE_FEATURE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*(:[A-Za-z][A-Za-z0-9_.-]*)*", re.ASCII)
+_TORQUE_FEATURE = list_of("[A-Za-z][A-Za-z0-9_.-]*", ":")
 _TORQUE_NAME = re.compile(r"[A-Za-z0-9_.@-]+", re.ASCII)
 _TORQUE_QUEUE = re.compile(r"[A-Za-z0-9_.-]+(@[A-Za-z0-9.-]+)?|@[A-Za-z0-9.-]+", re.ASCII)
 # Torque's own, beside those of PBS.
@@ -411,7 +411,7 @@ _LSF_NAME = re.compile(r"[A-Za-z0-9_.-]{1,4094}", re.ASCII)  # a name may not ho
 _LSF_PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./~%-]+", re.ASCII)
 # bsub splits at spaces before it looks at quotes, and joins with one space each.
 _LSF_QUOTED = re.compile(r"[^ \"'`$#\\]+(?: [^ \"'`$#\\]+)*")
-_LSF_ARRAY = re.compile(r"0*[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?(?:,0*[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?)*", re.ASCII)
+_LSF_ARRAY = list_of("0*[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?")
 _LSF_LONGEST_ARRAY = 255  # "Job Arrays": of the name and its indices together
 _LSF_QUEUE = re.compile(r"(?!default$)[A-Za-z0-9_-]{1,59}", re.ASCII)  # lsb.queues, QUEUE_NAME
 _LSF_WORD = re.compile(r"[^\s,]+")
@@ -422,7 +422,7 @@ _LSF_LONGEST_PATH = 4094
 # "Select string": names and numbers, compared and joined; whether parentheses come out even is checked by itself.
 _LSF_OPERAND = r"[!( ]*(?:defined\([A-Za-z_]\w*\)|[A-Za-z_][\w.]*|[0-9]+(?:\.[0-9]+)?[KMGTkmgt]?[Bb]?)[) ]*"
 _LSF_SELECTION = re.compile(rf"{_LSF_OPERAND}(?:(?:&&|\|\||[=!]=|[<>]=?|[-+*/]){_LSF_OPERAND})*", re.ASCII)
-_LSF_SLURMS = re.compile(r"after(?:|ok|any|notok)(?::[0-9]+)+(?:,after(?:|ok|any|notok)(?::[0-9]+)+)*", re.ASCII)
+_LSF_SLURMS = list_of("after(?:|ok|any|notok)(?::[0-9]+)+")
 # bsub -w. A job's name that begins with a digit would need quotes, which a directive cannot carry.
 _LSF_JOB = r"(?:[0-9]+|[A-Za-z_.][A-Za-z0-9_.-]*\*?)(?:\[[0-9,:-]+\])?"
 _LSF_NUMBER = ", ?(?:(?:[<>]=?|[=!]=) ?)?[0-9]+"
@@ -430,7 +430,7 @@ _LSF_CONDITION = (
     rf"(?:(?:done|ended|started|post_done|post_err)\({_LSF_JOB}\)|exit\({_LSF_JOB}(?:{_LSF_NUMBER})?\)"
     rf"|num(?:done|ended|exit|hold|pend|run|start)\({_LSF_JOB}(?:{_LSF_NUMBER}|, ?\*)\))"
 )
-_LSF_DEPENDENCY = re.compile(rf"{_LSF_CONDITION}(?: ?(?:&&|\|\|) ?{_LSF_CONDITION})*", re.ASCII)
+_LSF_DEPENDENCY = list_of(_LSF_CONDITION, r" ?(?:&&|\|\|) ?")
 _LSF_CONDITIONS = {"afterok": "done", "afterany": "ended", "afternotok": "exit", "after": "started"}
 _LSF_NEEDS = ("cpus-per-task", "mem", "constraint")  # said by -R, beside ntasks-per-node
 _LSF_MAIL = {"BEGIN": "B", "END": "N", "FAIL": "N", "ALL": "BN", "NONE": ""}
@@ -517,12 +517,11 @@ def _lsf_queues(value: str) -> str:
 
 
 def _lsf_addresses(value: str) -> str:
-    addresses = [
-        matching("mail-user", address, _LSF_MAIL_USER, "addresses", "me@example.org") for address in value.split(",")
-    ]
-    if len(" ".join(addresses)) > _LSF_LONGEST_ADDRESSES:
+    for address in value.split(","):
+        matching("mail-user", address, _LSF_MAIL_USER, "addresses", "me@example.org")
+    if len(value) > _LSF_LONGEST_ADDRESSES:
         raise refused("mail-user", value, f"at most {_LSF_LONGEST_ADDRESSES} characters", "fewer addresses")
-    return " ".join(addresses)
+    return value.replace(",", " ")
 
 
 def _lsf_selection(value: str) -> str:
@@ -555,16 +554,13 @@ def _lsf_quoted(field: str, value: str) -> str:
 _SGE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]{0,229}", re.ASCII)
 _SGE_NUMBER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _SGE_ARRAY = re.compile(r"[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?", re.ASCII)
-_SGE_RESOURCE = re.compile(
-    r"[A-Za-z][A-Za-z0-9_]{0,511}(=[A-Za-z0-9_.*|-]+)?(,[A-Za-z][A-Za-z0-9_]{0,511}(=[A-Za-z0-9_.*|-]+)?)*", re.ASCII
-)
+_SGE_RESOURCE = list_of("[A-Za-z][A-Za-z0-9_]{0,511}(?:=[A-Za-z0-9_.*|-]+)?")
 # sge_types(5): the name of a project, and the expressions of names that choose queues.
 _SGE_OBJECT = re.compile(r"""(?:(?![/:'\\[\]{}|()@%,"])[!-~]){1,512}""")
-_SGE_QUEUE = r"""(?:(?![/:'\\{}%",])[!-~])+"""
-_SGE_QUEUES = re.compile(f"{_SGE_QUEUE}(?:,{_SGE_QUEUE})*")
-_SGE_MAIL_USERS = re.compile(r"[^\s@,]+(?:@[A-Za-z0-9.-]+)?(?:,[^\s@,]+(?:@[A-Za-z0-9.-]+)?)*", re.ASCII)
+_SGE_QUEUES = list_of(r"""(?:(?![/:'\\{}%",])[!-~])+""")
+_SGE_MAIL_USERS = list_of(r"[^\s@,]+(?:@[A-Za-z0-9.-]+)?")
 # Grid Engine holds a job until the others have ended, however they did.
-_SGE_DEPENDENCY = re.compile(r"afterany(?::[0-9]+)+(?:,afterany(?::[0-9]+)+)*|[0-9]+(?:,[0-9]+)*", re.ASCII)
+_SGE_DEPENDENCY = re.compile(f"{list_of('afterany(?::[0-9]+)+').pattern}|{list_of('[0-9]+').pattern}")
 # Within a path, `$` begins one of these, `:` ends a host and `,` the whole path.
 _SGE_PATH = re.compile(r"(?:[^$:,]|\$(?:USER|HOME|JOB_ID|JOB_NAME|HOSTNAME|TASK_ID)(?![A-Za-z0-9_]))+")
 # For expand_path() they need no end: $JOB_NAME_$JOB_ID is train_7.

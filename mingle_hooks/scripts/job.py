@@ -497,9 +497,20 @@ def read_fields(
 
 def read_groups(values: dict[str, Any]) -> tuple[Group, ...]:
     """Remove the fields of nodes, and return the groups of nodes that they describe. Raises UsageError."""
-    each = {name: values.pop(name) for name, field in FIELDS.items() if field.kind == "each" and name in values}
-    totals = {name: given.pop(name) for name in SAME for given in (values, each) if name in given}
-    return _groups(_with_totals(each, totals))
+    given = {name: values.pop(name) for name, field in FIELDS.items() if field.kind == "each" and name in values}
+    totals = {name: fields.pop(name) for name in SAME for fields in (values, given) if name in fields}
+    each = _with_totals(given, totals)
+    # A single value is for all groups.
+    length = max((len(values) for values in each.values()), default=1)
+    for name, found in each.items():
+        if len(found) not in (1, length):
+            raise UsageError(f"{FIELDS[name].option} with 1 or {length} values", str(len(found)), "as many as groups")
+    names = ("nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "constraint")
+    columns = (_long(each.get(name, (None,)), length) for name in names)
+    return tuple(
+        Group(nodes or 1, ntasks or (gpus or Gpus(1)).number, gpus, *rest)
+        for nodes, ntasks, gpus, *rest in zip(*columns, strict=True)
+    )
 
 
 def limit_warning(given: tuple[str, int | None] | None, limit_s: int | None) -> Signal:
@@ -512,21 +523,6 @@ def limit_warning(given: tuple[str, int | None] | None, limit_s: int | None) -> 
         seen = f"{before_s} s before a limit of {limit_s} s"
         raise UsageError("--signal after the start", seen, f"--signal {name}, which comes half-way or later")
     return Signal(name, before_s)
-
-
-def _groups(each: Mapping[str, tuple[Any, ...]]) -> tuple[Group, ...]:
-    """Return one group for each item of the longest list; a single value is for all groups."""
-    length = max((len(values) for values in each.values()), default=1)
-    for name, values in each.items():
-        if len(values) not in (1, length):
-            raise UsageError(f"{FIELDS[name].option} with 1 or {length} values", str(len(values)), "as many as groups")
-
-    names = ("nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "constraint")
-    columns = (_long(each.get(name, (None,)), length) for name in names)
-    return tuple(
-        Group(nodes or 1, ntasks or (gpus or Gpus(1)).number, gpus, *rest)
-        for nodes, ntasks, gpus, *rest in zip(*columns, strict=True)
-    )
 
 
 def _from_tree(tree: Mapping[str, object], path: str) -> tuple[dict[str, Any], dict[str, str]]:

@@ -277,12 +277,11 @@ class Job:
         self._follow()
         self.conditions = self._conditions()
         self.referred = frozenset(NAMES.findall(source.text))
-        self.exported = frozenset(
-            word.text.partition("=")[0]
-            for command in self.commands
-            if command.words
-            for word in (*command.assignments, *(command.words if command.name in STEPS | EXPORTS else ()))
-        )
+        given: list[Text] = []
+        for command in self.commands:
+            given += command.assignments if command.words else []
+            given += command.words if command.name in STEPS | EXPORTS else []
+        self.exported = frozenset(word.text.partition("=")[0] for word in given)
         self.used = self.referred | self.exported
 
     def line(self, position: int) -> int:

@@ -221,12 +221,9 @@ def _under_mpirun(rest: Argv, by: Launcher) -> Command:
 
 def _split_launcher(argv: Argv, found: launchers.Launcher) -> tuple[Argv, Argv]:
     """Split off the arguments that name the launcher."""
-    ends = (
-        end
-        for end in range(launchers.assignments(argv) + 1, len(argv) + 1)
-        if launchers.recognise(_without_python(argv[:end])) == found
-    )
-    end = next(ends, len(argv))
+    end = launchers.assignments(argv) + 1
+    while end < len(argv) and launchers.recognise(_without_python(argv[:end])) != found:
+        end += 1
     return (("python3",) if argv[0] == "-m" else ()) + argv[:end], argv[end:]
 
 
