@@ -34,17 +34,11 @@ MODULES = ("elastic", "launchers", "meeting", "surroundings")
 NAMES = {
     "launchers": (
         *("torchrun", "torchrun_jsc", "accelerate", "accelerate-launch", "deepspeed", "composer", "ray"),
-        *("llamafactory-cli", "swift", "axolotl", "python", "python3"),
-        *(f"python3.{minor}" for minor in range(6, 14)),
+        *("llamafactory-cli", "swift", "axolotl", "python", "python3", *(f"python3.{minor}" for minor in range(6, 14))),
     ),
     "surroundings": (
-        "srun",
-        "ssh",
-        *surroundings.MPI,
-        "scontrol",
-        *surroundings.RESOLVERS,
-        *surroundings.INSIDE,
-        *surroundings.NOTHING,
+        *("srun", "ssh", "scontrol", *surroundings.MPI, *surroundings.RESOLVERS),
+        *(*surroundings.INSIDE, *surroundings.NOTHING),
     ),
 }
 PROGRAM = "#!{python} -IS\nimport sys\nsys.path.append({place!r})\nimport {module}\n{module}.main()\n"
@@ -93,15 +87,7 @@ OF_TRAPS: dict[str, Trap] = {
 OTHER: Trap = (ONCE, False, ("clash", "twice", *ALONE))
 # From the worst on: what a run of several jobs is called.
 WORST = (
-    "clash",
-    "twice",
-    "error",
-    "nothing",
-    "hang",
-    "separate worlds",
-    "each alone",
-    "first node only",
-    "ended",
+    *("clash", "twice", "error", "nothing", "hang", "separate worlds", "each alone", "first node only", "ended"),
     "one world",
 )
 
@@ -134,11 +120,8 @@ class Form(NamedTuple):
 
     def shown(self, outcomes: Mapping[tuple[str, bool], "Outcome"]) -> list[str]:
         """Return the kinds of its traps that these outcomes of its runs show."""
-        return [
-            kind
-            for kind in self.kinds
-            if outcomes[OF_TRAPS.get(kind, OTHER)[:2]].verdict in OF_TRAPS.get(kind, OTHER)[2]
-        ]
+        its = {kind: OF_TRAPS.get(kind, OTHER) for kind in self.kinds}
+        return [kind for kind, (how, is_hard, shows) in its.items() if outcomes[how, is_hard].verdict in shows]
 
 
 class Outcome(NamedTuple):
@@ -160,9 +143,8 @@ def forms(*paths: Path) -> Iterator[Form]:
     """Yield the forms of these files."""
     for path in paths:
         for row in toml(path.read_bytes())["form"]:
-            traps = tuple(
-                (kind, int(line)) for kind, _, line in (trap.rpartition(" ") for trap in row.get("traps", ()))
-            )
+            found = (trap.rpartition(" ") for trap in row.get("traps", ()))
+            traps = tuple((kind, int(line)) for kind, _, line in found)
             its = (row["name"], row.get("seen", ""), int(row.get("nodes", 0)), traps, bool(row.get("sure", True)))
             yield Form(*its, row["script"].lstrip("\n"))
 
@@ -286,72 +268,55 @@ class Proof:
             self.lanes[is_hard].put(its)
 
     def run(self, script: str, nodes: int = 0, *, how: str = ONCE, is_hard: bool = False) -> Outcome:
-        """Run a form's script on a free lane."""
+        """Run a form's script on a free lane, with the stand-ins, and tell what became of it.
+
+        Each node gives half its processors, and eight GPUs where the script asks for none, as on sites with whole
+        nodes. `nodes` are those of sbatch's command line, 0 for what the script says. A job that has not ended some
+        seconds after the stand-ins' deadline is cancelled.
+        """
         with self.lane(is_hard=is_hard) as lane:
             self._number += 1
             place = self.place / f"run{self._number}-{lane.name}"
             place.mkdir()
-            return run_form(self.slurm, lane, script, nodes, place=place, how=how, deadline_s=self.deadline_s)
+            began, text, jobs = time.monotonic(), adapted(script), ["a", "b"] if how == TWICE else ["a"]
+            (place / "lines").touch()
+            trainings(text, place)
+            words, env = self._request(lane, text, nodes), self._environ(lane, place, how, len(jobs))
+            ids = {}
+            for job in jobs:
+                words_of_job = (*words, f"--output={place}/{job}.out")
+                try:
+                    ids[job] = self.slurm.submit(text, *words_of_job, env={**env, "PROOF_JOB": job}, cwd=str(place))
+                except AssertionError as refused:
+                    return Outcome("error", str(refused).partition("\n")[0], time.monotonic() - began, [], text)
+            cancelled = _end(self.slurm, list(ids.values()), began + self.deadline_s + END_S)
+            lines = [json.loads(line) for line in (place / "lines").read_text().splitlines()]
+            nodes_of = {job: self.slurm.job(number)["NodeList"] for job, number in ids.items()}
+        hosts_of = {job: [node] if node in lane.hosts else lane.hosts for job, node in nodes_of.items()}
+        found = [judged([line for line in lines if line["job"] == job], hosts_of[job]) for job in jobs]
+        verdict, why = min(found, key=lambda its: WORST.index(its[0]))
+        output = "".join((place / f"{job}.out").read_text() for job in jobs if (place / f"{job}.out").exists())
+        if cancelled and verdict == "nothing":  # a world of servers may stay
+            verdict, why = "hang", f"the job did not end: {why}"
+        return Outcome(verdict, why, time.monotonic() - began, lines, output)
 
+    def _request(self, lane: Lane, text: str, nodes: int) -> list[str]:
+        words = [f"--partition={lane.name}", f"--mincpus={CPUS // 2}"]
+        words += [f"--nodes={min(nodes, HOSTS_OF_LANE)}"] if nodes else []
+        has_gpus = re.search(r"^#SBATCH.*(gpu|-G)", text, re.MULTILINE)
+        return words if has_gpus else [*words, f"--gres=gpu:{surroundings.MOST_GPUS}"]
 
-def run_form(
-    slurm: SlurmCluster,
-    lane: Lane,
-    script: str,
-    nodes: int = 0,
-    *,
-    place: Path,
-    how: str = ONCE,
-    deadline_s: float = DEADLINE_S,
-) -> Outcome:
-    """Run a script on a lane, with the stand-ins beside `place`, which is new, and tell what became of it.
-
-    Each node gives half its processors, and eight GPUs where the script asks for none, as on sites with whole nodes.
-    `nodes` are those of sbatch's command line, 0 for what the script says. A job that has not ended some seconds after
-    the stand-ins' deadline is cancelled.
-    """
-    began = time.monotonic()
-    text, jobs = adapted(script), ["a", "b"] if how == TWICE else ["a"]
-    (place / "lines").touch()
-    trainings(text, place)
-    env = {
-        "PATH": f"{programs_of(place.parent)}:/usr/sbin:/usr/bin:/sbin:/bin",
-        "BASH_ENV": f"{place.parent}/bin/prelude",
-        "PROOF_PLACE": str(place),
-        "PROOF_DEADLINE_S": str(deadline_s),
-        "PROOF_JOBS": str(len(jobs)),
-        **({"PROOF_LACKS": "scontrol"} if how == LACKS else {}),
-        **({"PROOF_FAILS": lane.hosts[-1]} if how == FAILS else {}),
-        **({"PROOF_INTERFACES": "as they are" if lane.is_hard else "any"} if how == ONCE else {}),
-    }
-    words = [
-        f"--partition={lane.name}",
-        f"--mincpus={CPUS // 2}",
-        *([f"--nodes={min(nodes, HOSTS_OF_LANE)}"] if nodes else []),
-    ]
-    words += [] if re.search(r"^#SBATCH.*(gpu|-G)", text, re.MULTILINE) else [f"--gres=gpu:{surroundings.MOST_GPUS}"]
-    ids = {}
-    for job in jobs:
-        out = f"--output={place}/{job}.out"
-        try:
-            ids[job] = slurm.submit(text, *words, out, env={**env, "PROOF_JOB": job}, cwd=str(place))
-        except AssertionError as refused:
-            return Outcome("error", str(refused).partition("\n")[0], time.monotonic() - began, [], text)
-    cancelled = _end(slurm, list(ids.values()), began + deadline_s + END_S)
-    lines = [json.loads(line) for line in (place / "lines").read_text().splitlines()]
-    nodes_of = {job: slurm.job(number)["NodeList"] for job, number in ids.items()}
-    found = [
-        judged(
-            [line for line in lines if line["job"] == job],
-            [nodes_of[job]] if nodes_of[job] in lane.hosts else lane.hosts,
-        )
-        for job in jobs
-    ]
-    verdict, why = min(found, key=lambda its: WORST.index(its[0]))
-    output = "".join((place / f"{job}.out").read_text() for job in jobs if (place / f"{job}.out").exists())
-    if cancelled and verdict == "nothing":  # a world of servers may stay
-        verdict, why = "hang", f"the job did not end: {why}"
-    return Outcome(verdict, why, time.monotonic() - began, lines, output)
+    def _environ(self, lane: Lane, place: Path, how: str, jobs: int) -> dict[str, str]:
+        return {
+            "PATH": f"{programs_of(place.parent)}:/usr/sbin:/usr/bin:/sbin:/bin",
+            "BASH_ENV": f"{place.parent}/bin/prelude",
+            "PROOF_PLACE": str(place),
+            "PROOF_DEADLINE_S": str(self.deadline_s),
+            "PROOF_JOBS": str(jobs),
+            **({"PROOF_LACKS": "scontrol"} if how == LACKS else {}),
+            **({"PROOF_FAILS": lane.hosts[-1]} if how == FAILS else {}),
+            **({"PROOF_INTERFACES": "as they are" if lane.is_hard else "any"} if how == ONCE else {}),
+        }
 
 
 def _end(slurm: SlurmCluster, ids: list[str], until: float) -> bool:
