@@ -76,7 +76,9 @@ def _etc(members: Sequence[Member]) -> str:
     for member in members:
         if not is_hostname(member.host):
             raise FactsError("a host name", member.host, "--hosts NAMES, or correcting the scheduler's list")
-        if not _is_of_one_host(member.address) and member.host.partition(".")[0] != "localhost":
+        # Other hosts cannot use a loopback address, or one with an interface's scope.
+        is_of_one_host = not member.address or is_loopback(member.address) or "%" in member.address
+        if not is_of_one_host and member.host.partition(".")[0] != "localhost":
             named.setdefault(member.address, {})[member.host] = None
             addresses.setdefault(member.host, {})[member.address] = None
     lines = []
@@ -88,11 +90,6 @@ def _etc(members: Sequence[Member]) -> str:
             raise ConflictError("a different name for each host", seen, "renaming one of them")
         lines.append(f"{address} {' '.join(own)}\n")
     return "".join(lines)
-
-
-def _is_of_one_host(address: str) -> bool:
-    """Return whether other hosts cannot use the address: loopback, or with an interface's scope."""
-    return not address or is_loopback(address) or "%" in address
 
 
 FORMATS = {

@@ -54,7 +54,10 @@ def visible_gpus(environ: Mapping[str, str], root: str = "/") -> int | None:
     # "void" only keeps the old container runtime away: Kubernetes sets it where CDI brings the devices in.
     if granted not in ("", "all", "void"):
         return _listed(granted, _CUDA)
-    return _nvidia(root) or len(amd_gpus(root)) or None
+    # In a CDI container /proc lists the whole host, and /dev only the granted devices; on a host on which nothing has
+    # used CUDA since the boot, /dev is still empty.
+    nvidia = _device_files(f"{root}/dev", "nvidia") or list_entries(f"{root}/proc/driver/nvidia/gpus")
+    return len(nvidia or amd_gpus(root)) or None
 
 
 def has_accelerator(environ: Mapping[str, str], root: str = "/") -> bool:
@@ -79,12 +82,6 @@ def _listed(text: str, device: str) -> int:
     """Count up to the first entry that names no device: CUDA ignores what follows it (-1, NoDevFiles)."""
     is_device = [re.fullmatch(device, entry.strip()) is not None for entry in text.split(",")]
     return [*is_device, False].index(False)
-
-
-def _nvidia(root: str) -> int:
-    # In a CDI container /proc lists the whole host, and /dev only the granted devices; on a host on which nothing has
-    # used CUDA since the boot, /dev is still empty.
-    return len(_device_files(f"{root}/dev", "nvidia") or list_entries(f"{root}/proc/driver/nvidia/gpus"))
 
 
 def _device_files(folder: str, name: str) -> list[str]:

@@ -215,6 +215,11 @@ def test_tasks_that_fill_node_after_node_find_their_places(nodes: int, local: in
     assert nodes == 1 or 0 not in dealt[1:]
 
 
+def test_no_adapter_finds_a_job_in_an_empty_environment() -> None:
+    """Each looks for its job by itself, too."""
+    assert {row.facts({}) for row in (*table.LAUNCHERS, *table.MANAGERS, *table.PLATFORMS)} == {None}
+
+
 IN_JOB = JobFacts(
     "slurm", "7", nodes=3, hosts=("a", "b", "c"), slot=0, local_count=2, tasks_per_node=(2, 2, 2), nodes_of_job=4,
     is_batch=True, cpus=8, sources={"cpus": "CPUS"},
