@@ -16,7 +16,7 @@ KEY = "cat /run/mingle/$SLURM_JOB_ID/key"
 
 @pytest.mark.timeout(240)
 def test_unchanged_commands_start_one_world(hooked: SlurmCluster) -> None:
-    """Neither the real torchrun, on each node, nor a script, in each task, is given anything by its user."""
+    """The user gives neither torchrun, on each node, nor a script, in each task, any option."""
     need("torch")
     for size, command in ((2, ("-n2", "torchrun")), (3, ("-n3", "python"))):
         done = hooked.srun("-N2", *command, LIGHT, user="alice", timeout=200)

@@ -86,7 +86,7 @@ def end(**job: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["python2.7", "python3.6", "this"])
 @pytest.mark.parametrize("path", [LAUNCHES[0], LAUNCHES[5], LAUNCHES[-1]], ids=lambda path: path.name)
 def test_every_host_makes_the_same_key_and_hands_it_to_the_jobs_user(place: Place, path: Path, name: str) -> None:
-    """As the other schedulers' hooks derive it: cluster, job, user, restarts; no Prolog of PBS' runs on sisters."""
+    """The key derives from cluster, job, user and restarts as in other schedulers' hooks, on every host."""
     event = event_of(path)
     event["job"]["euser"] = "nobody"
     job, restarts = event["job"]["id"], event["job"]["run_count"] - 1
@@ -100,7 +100,7 @@ def test_every_host_makes_the_same_key_and_hands_it_to_the_jobs_user(place: Plac
 
 @pytest.mark.parametrize("what", ["the next task", "a rerun", "another job"])
 def test_the_next_task_keeps_what_is_there_and_a_rerun_or_another_job_does_not(place: Place, what: str) -> None:
-    """Also on a host where an end was lost; another job of the same id comes after the server was installed anew."""
+    """This holds where a job's end was lost; a new server may give another job the same id."""
     place.run(launch())
     (place.state / "0.ctl" / "answer").touch()
     event, restarts, is_kept = launch(1), "0", what == "the next task"
@@ -115,7 +115,7 @@ def test_the_next_task_keeps_what_is_there_and_a_rerun_or_another_job_does_not(p
 
 
 def test_the_directory_that_the_prologue_made_gets_a_key(place: Place) -> None:
-    """On the first host it is there before the job script, empty."""
+    """On the first host the prologue makes an empty directory before the job script."""
     (place.state / "0.ctl").mkdir(parents=True, mode=0o700)
     os.chown(place.state / "0.ctl", NOBODY, -1)
     place.run(launch())
@@ -204,7 +204,7 @@ def test_links_lead_nowhere(place: Place, how: str) -> None:
 
 
 def test_a_lock_that_is_held_for_ever_costs_the_key_and_nothing_else(place: Place) -> None:
-    """As does whatever else hangs: it is in a process that is ended, and the job goes on."""
+    """Whatever hangs is in a process that is ended, and the job goes on."""
     place.state.mkdir(mode=0o755)
     with open(place.state / ".lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -215,7 +215,7 @@ def test_a_lock_that_is_held_for_ever_costs_the_key_and_nothing_else(place: Plac
 
 @pytest.mark.parametrize("name", ["python2.7", "python3.6", "this"])
 def test_the_end_of_the_job_removes_it_all_and_follows_no_link(place: Place, name: str) -> None:
-    """Whatever the user left in it, and what an earlier hook had no time for; twice is as once; other jobs stay."""
+    """It removes what the user and an earlier hook left, twice as once, and leaves other jobs alone."""
     target = place.target()
     place.run(launch())
     place.run(launch(id="1.ctl"))

@@ -266,7 +266,7 @@ def test_a_job_that_runs_keeps_its_key_and_a_later_one_has_another(site: SlurmCl
 
 
 def test_a_reimaged_node_is_as_the_others_before_it_runs_jobs(site: SlurmCluster) -> None:
-    """It knows nothing but its key and the settings, and has the same files then, the site's own hooks among them."""
+    """With just the key and the settings, install writes the same files as on other nodes."""
     slurm = site
     in_use(slurm)
     new = lines("A new or reimaged node")

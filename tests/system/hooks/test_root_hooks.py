@@ -131,7 +131,7 @@ RECORDS = {
 
 
 def test_the_epilog_ends_no_process_of_another_user(host: Host) -> None:
-    """Nor one that the record does not name exactly; what the job's user recorded of the user's own is ended."""
+    """It ends only the user's own processes that the record names exactly."""
     for (user, record), ends in RECORDS.items():
         run_hook(host, "slurm/prolog")
         process = host.popen(["sh", "-c", "echo; exec sleep 600"], user=user)

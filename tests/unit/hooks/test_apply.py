@@ -74,7 +74,7 @@ def test_a_globbed_directory_gets_a_program_that_its_glob_matches(node: Path) ->
 
 
 def test_uninstalling_gives_back_what_was_there(node: Path) -> None:
-    """Bit for bit, with mode and group; also two programs that have our name, in directories that a glob names."""
+    """Files come back bit for bit, with mode and group, as do two programs of our name in globbed directories."""
     os.chown(at(node, f"{MOM}/prologue"), -1, 4 if os.geteuid() == 0 else -1)
     program(node, "/opt/site/task.sh")
     program(node, "/var/spool/pbs/mom_priv/prologue", "#!/bin/sh\nexit 7\n").chmod(0o700)
@@ -116,7 +116,7 @@ def test_a_hook_that_shadows_a_prologue_is_named(node: Path) -> None:
 
 
 def test_verify_finds_what_would_drain_nodes(node: Path) -> None:
-    """Empty globs, programs that cannot be run and short timeouts, whoever put them there."""
+    """It finds empty globs, programs that cannot be run and short timeouts, whoever put them there."""
     (node / "etc/slurm/README").write_text("x")
     program(node, "/etc/slurm/epilog.d/README").chmod(0o644)
     drains = ("Prolog=/etc/slurm/none.d/*", "Epilog=/etc/slurm/README", "Epilog=/etc/slurm/epilog.d/*")
@@ -148,7 +148,7 @@ def test_rendering_is_what_installing_writes(node: Path) -> None:
     ],
 )  # fmt: skip
 def test_settings_that_no_hook_can_carry_are_refused(node: Path, key: str, value: str) -> None:
-    """Each by the name that it has in the settings file."""
+    """The error has the name that the setting has in the file."""
     program(node, "/etc/mingle/mingle.toml", f'{key} = "{value}"\n')
     with pytest.raises(SettingsError, match=key):
         call(node, "render", "slurm", "prolog")
@@ -273,7 +273,7 @@ def test_nodes_that_install_into_one_directory_at_once_take_turns(node: Path, mo
 def test_another_node_s_lock_is_waited_for(
     node: Path, monkeypatch: pytest.MonkeyPatch, holder: str, seconds: int, *, is_free: bool
 ) -> None:
-    """For a minute, unless it is ten minutes old; one of this node's own is left of a process that was killed."""
+    """Install waits for a minute, unless the lock is ten minutes old, or this node's own, left by a killed process."""
     monkeypatch.setattr(files, "_LOCK_S", 0)
     lock = at(node, f"{MOM}/.mingle-hooks.lock")
     lock.symlink_to(holder)
@@ -387,7 +387,7 @@ def test_no_copy_is_written_over_another(node: Path) -> None:
 
 
 def test_settings_that_are_wrong_keep_nobody_from_uninstalling(node: Path) -> None:
-    """They may be the reason."""
+    """Wrong settings may be the reason for uninstalling."""
     before = tree(node)
     for manifest in (True, False):
         call(node, "install", "torque", "--yes")
@@ -562,7 +562,7 @@ def test_a_node_s_lock_is_root_s_alone(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_all_is_done_where_nobody_reads_what_is_printed(node: Path) -> None:
-    """As below `| head -1`: what install said it wrote is written, and what uninstall said it removed is gone."""
+    """Below `| head -1`, what install says it wrote is written, and what uninstall says it removed is gone."""
     before = tree(node)
     for command, lines in (
         ("install", ["BAD  /etc/mingle/key"]),

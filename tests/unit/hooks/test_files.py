@@ -41,7 +41,7 @@ def test_no_link_leads_out_of_a_root(tmp_path: Path, path: str, place: str, foll
 def test_all_files_are_renamed_while_no_signal_ends_this_or_none_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over what a power cut left, in directories that users can enter; the lock beside them is gone afterwards."""
+    """They replace what a power cut left, in directories that users can enter, and the lock is gone afterwards."""
     rename, seen = os.rename, []
     blocked = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     monkeypatch.setattr(files, "sync_directory", lambda _path: None)
@@ -72,7 +72,7 @@ def test_all_files_are_renamed_while_no_signal_ends_this_or_none_is_there(
 
 
 def test_a_hook_s_header_says_what_made_it_and_whether_it_is_whole() -> None:
-    """In its first ten lines; another file has none."""
+    """The header is in the first ten lines; another file has none."""
     text = "#!/bin/sh\n" + files.header_lines("slurm", "prolog", "/opt/x") + "\nexit 0\n"
     made = files.with_checksum(text).encode()
     header = Header("slurm", "prolog", files.__version__, "/opt/x", is_whole=True)
@@ -85,7 +85,7 @@ def test_a_hook_s_header_says_what_made_it_and_whether_it_is_whole() -> None:
 
 
 def test_a_manifest_is_written_and_read_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node's with its copies, and one beside each shared hook with the node's name, which counts more."""
+    """The node's has the copies; the one beside a shared hook has the node's name and counts more."""
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "n1", "", "", "")))
     ours = Entry("slurm", "prolog", OURS, "0" * 64, 0o755)
     shared = Entry("slurm", "prolog", SHARED, "1" * 64, 0o755, "/opt/x", "/kept/x", "2" * 64)

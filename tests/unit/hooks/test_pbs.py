@@ -180,7 +180,7 @@ def test_gpus_set_torchruns_processes(tmp_path: Path, visible: str, count: str) 
 
 
 def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
-    """Suffix, interface, queue and host of a canary and opt-in."""
+    """The hook follows the suffix, interface, queue, canary host and opt-in of the settings."""
     event = event_of(next(path for path in LAUNCHES if "0.ctl.node2" in path.name))
     site = Site(host_suffix="-ib", interfaces=("lo",), partitions=("workq",), hosts=("node1",))
     added = run(tmp_path, event, site=site)["added"]

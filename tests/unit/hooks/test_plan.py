@@ -17,7 +17,7 @@ KEPT = "/etc/mingle/hooks/kept"
 
 
 def test_what_is_wrong_around_a_hook_is_said_too(tmp_path: Path) -> None:
-    """The site's own that is to be put back and that is called, directories that users cannot enter, or may write."""
+    """It finds lost or changed copies, programs that cannot run, and directories closed to users or open to others."""
     root, kept = str(tmp_path), f"{KEPT}/x"
     entry = ENTRY._replace(kept=kept, kept_sha256=checksum(b"kept"), chain="/opt/x", is_users=True)
     manifest = Manifest({PROLOG: entry})

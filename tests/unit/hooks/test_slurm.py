@@ -90,7 +90,7 @@ def test_a_slurm_before_22_05_is_refused(root: Path) -> None:
 
 @pytest.mark.parametrize("path", ["opt/prolog", "opt/task", "etc/mingle/epilog.d/50-site"])
 def test_verify_finds_a_chain_that_cannot_be_run(root: Path, path: str) -> None:
-    """Before a job does; also one that others can change, and a task's that users cannot run."""
+    """It also finds a program that others can change, and a task's that users cannot run."""
     program(root, "/etc/mingle/mingle.toml", SITES)
     program(root, "/etc/mingle/epilog.d/50-site")
     install(root)
@@ -168,7 +168,7 @@ def test_stubs_run_the_sites_own_until_slurm_runs_none_of_them(root: Path, monke
 def test_stubs_wait_for_a_minute_of_this_boot(
     root: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, boot: str, fate: str
 ) -> None:
-    """Whatever happens to the wall clock, which nobody reads; a slurmd that starts reads slurm.conf."""
+    """The wall clock does not count; another boot ends the wait, as a slurmd that starts reads slurm.conf."""
     program(root, "/etc/mingle/mingle.toml", SITES)
     monkeypatch.setattr(files, "boot_clock", lambda: "boot 10000")  # this machine may have booted a moment ago
     taken_out(root, monkeypatch)
@@ -201,7 +201,7 @@ def test_a_stub_that_another_node_wrote_waits_too_and_is_not_written_again(
 
 @pytest.mark.parametrize("others", [True, False])
 def test_a_stub_keeps_a_glob_from_matching_nothing(root: Path, monkeypatch: pytest.MonkeyPatch, others: bool) -> None:  # noqa: FBT001
-    """As that drains every node too; where the site has programs of its own there, it goes like all stubs."""
+    """An empty glob drains every node; where the site has programs of its own there, the stub goes like all others."""
     program(root, "/etc/mingle/mingle.toml", NO_CHAIN)
     conf(root, "Prolog=/etc/slurm/prolog.d/*")
     taken_out(root, monkeypatch, "Prolog = /etc/slurm/prolog.d/*")
@@ -281,7 +281,7 @@ def test_a_line_of_ours_that_a_later_slurm_has_not_read_is_found(
 
 
 def test_the_controllers_answer_is_parsed() -> None:
-    """Values that are none, several of one key as later versions number them, and blanks in a value."""
+    """The answer may have null values, numbered values of one key, and blanks in a value."""
     text = "Configuration data as of x\nEpilog = (null)\nProlog[0] = /a\nProlog[1] = /b\nTaskProlog   = /c d\n"
     found = parse_config(text)
     assert (found.all("Prolog"), found.one("Epilog"), found.one("taskprolog")) == (("/a", "/b"), "", "/c d")
@@ -392,7 +392,7 @@ def settings_of(pyxis: Path, way: str) -> None:
 
 
 def test_the_hooks_are_mounted_into_every_container(pyxis: Path) -> None:
-    """Read-only, and no container fails for want of them; uninstalling takes that back."""
+    """The mount is read-only, and no container fails for want of the files; uninstalling removes it."""
     assert f"TaskProlog={OURS}/taskprolog" in install(pyxis, "--slurm-version", "23.11").stdout
     text = (pyxis / MOUNTS).read_text()
     lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
@@ -406,7 +406,7 @@ def test_the_hooks_are_mounted_into_every_container(pyxis: Path) -> None:
 
 @pytest.mark.parametrize("version", ["24.11", "26.05.3", None])
 def test_a_task_prolog_that_containers_cannot_run_is_refused(pyxis: Path, version: str | None) -> None:
-    """From 24.11 on slurmstepd needs its own libraries there; and where the version is not known."""
+    """From 24.11 on slurmstepd needs its own libraries there; an unknown version is refused too."""
     more = ("--slurm-version", version) if version else ()
     with pytest.raises(FactsError, match=r'containers = "hook" in \[hooks\]'):
         install(pyxis, *more)
@@ -415,7 +415,7 @@ def test_a_task_prolog_that_containers_cannot_run_is_refused(pyxis: Path, versio
 
 
 def test_doctor_warns_that_install_would_refuse(pyxis: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what to choose instead; it is a note, as nothing is wrong while nothing is installed."""
+    """Doctor names the choices in a note, as nothing is wrong while nothing is installed."""
     monkeypatch.setattr(verify, "_daemon_version", lambda row: "slurm 26.05" if row.program == "slurmd" else "")
     done = call(pyxis, "doctor", "--slurm-version", "26.05")
     note = "note slurm:        has no hooks installed"
@@ -427,7 +427,7 @@ def test_doctor_warns_that_install_would_refuse(pyxis: Path, monkeypatch: pytest
 
 
 def test_without_enroot_s_configuration_there_is_no_mount(pyxis: Path) -> None:
-    """Nor anything else to be done by it; without pyxis none is needed, unless a file only mentions it."""
+    """Install refuses both ways that need enroot; without pyxis it needs none."""
     (pyxis / "etc/enroot").rmdir()
     with pytest.raises(FactsError, match="no /etc/enroot"):
         install(pyxis, "--slurm-version", "23.11")

@@ -13,7 +13,7 @@ PBS = "/etc/mingle/hooks/pbs"
 
 
 def test_pbs_is_told_of_the_hook_in_an_order_in_which_no_task_loses(tmp_path: Path) -> None:
-    """A backup first, and enabled last; without pbs_mom's directory there are no classic scripts."""
+    """The backup comes first and the hook is enabled last; without pbs_mom's directory there are no classic scripts."""
     plan = TARGETS["pbs"].plan(Site(), Where(str(tmp_path)))
     *first, create, off, begin, end, alarm, order, text, on = (line.text for line in plan.lines)
     assert (len(first), "print hook" in first[0]) == (1, True)

@@ -131,7 +131,7 @@ PLACES = {
 
 @pytest.mark.parametrize("how", PLACES)
 def test_a_task_gets_its_place(script: Path, how: str) -> None:
-    """This and nothing else; what the user set is not printed, and the others fit to it. `mingle env` knows our own."""
+    """It gets this and nothing else; what the user set is not printed, and the other variables agree with it."""
     env, text = PLACES[how]
     found = exported(script, env, SH)
     found.pop("_MINGLE_HOOKS", None)
@@ -201,7 +201,7 @@ def test_torchruns_variables_and_ranks_are_all_or_none(script: Path, name: str) 
 
 
 def test_what_it_exported_itself_is_brought_up_to_date(script: Path) -> None:
-    """In a step of a step's, what the outer TaskProlog exported is replaced, and what no longer holds is unset."""
+    """In a nested step, what the outer TaskProlog exported is replaced, and what no longer holds is unset."""
     outer = exported(script, {**ONE_EACH, "SLURM_STEP_ID": "0"}, SH)
     assert outer.keys() >= PET
     given = {**STEP, "SLURM_STEP_NODELIST": "node[2-5]", **outer}
@@ -276,7 +276,7 @@ def test_a_batch_script_with_another_jobs_step_gets_nothing(tmp_path: Path, titl
 
 
 def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
-    """Suffix, interface, partition and host of a canary are the site's."""
+    """The hook follows the suffix, interface, partition and canary host of the settings."""
     site = Site(host_suffix="-ib", interfaces=("nosuch0", "lo"), partitions=("all",), hosts=("node1",))
     script = written(tmp_path, "slurm", "taskprolog", site)
     found = exported(script, ONE_EACH, SH)
@@ -344,7 +344,7 @@ def test_hostile_values_add_no_line_of_their_own(script: Path, name: str) -> Non
 
 @only_with("root")
 def test_it_runs_no_other_command(script: Path) -> None:
-    """Where no further process may be started it says the same."""
+    """It prints the same where no further process may be started."""
     done = subprocess.run(
         ["/bin/sh", "-c", script.read_text()], env=STEP, capture_output=True, text=True, check=True,
         user=65534, group=65534, extra_groups=[], cwd="/",
@@ -398,7 +398,7 @@ OWN_PROGRAMS: list[tuple[dict[str, str | None], int, list[str]]] = [
 @pytest.mark.parametrize("name", SHELLS)
 @pytest.mark.parametrize("wrapper", ["taskprolog-all", "prolog"])
 def test_the_sites_own_programs_run_after_ours_as_without_it(tmp_path: Path, wrapper: str, name: str) -> None:
-    """In order, with their environment, arguments and status, until one fails; the kill switch is not for them."""
+    """They run in order, with environment, arguments and status, until one fails, also with the kill switch."""
     for number, (programs, status, lines) in enumerate(OWN_PROGRAMS):
         place = tmp_path / str(number)
         for path, text in {**programs, "taskprolog": "echo ours"}.items():

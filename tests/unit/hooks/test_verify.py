@@ -71,7 +71,7 @@ def test_no_node_is_blamed_while_an_installation_is_at_work(root: Path, monkeypa
 
 
 def test_a_hook_that_only_the_later_version_has_is_a_note(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until it is installed everywhere; in the version that was installed its absence is a deviation."""
+    """It stays a note until the later version is installed; in the installed version its absence is a deviation."""
     tree = json.loads(at(root, "/etc/mingle/hooks/manifest.json").read_text())
     tree["files"] = [row for row in tree["files"] if row["name"] != "epilogue"]
     at(root, "/etc/mingle/hooks/manifest.json").write_text(json.dumps(tree))
@@ -83,7 +83,7 @@ def test_a_hook_that_only_the_later_version_has_is_a_note(root: Path, monkeypatc
 
 
 def test_what_was_edited_by_hand_is_shown_as_a_difference(root: Path, capfd: pytest.CaptureFixture) -> None:
-    """With the remedy, and what becomes of it."""
+    """Verify shows the change with its remedy, and says what becomes of the edited file."""
     path = at(root, f"{OURS}/job")
     path.write_text(path.read_text().replace("umask 077", "umask 022"))
     done = call(root, "verify", "slurm")
@@ -124,7 +124,7 @@ WRONG_OF_TORQUE = {
 
 @pytest.mark.parametrize("how", [*WRONG, *WRONG_OF_TORQUE])
 def test_the_health_check_finds_what_verify_finds(root: Path, capfd: pytest.CaptureFixture, how: str) -> None:
-    """Quick does not mean less of what concerns the node; and before it says nothing at all."""
+    """`--quiet` prints nothing on a sound node, and the same findings otherwise."""
     scheduler = "torque" if how in WRONG_OF_TORQUE else "slurm"
     assert (call(root, "verify", scheduler).exit_code, quiet(root, scheduler), capfd.readouterr().out) == (0, 0, "")
     {**WRONG, **WRONG_OF_TORQUE}[how](root)
@@ -141,7 +141,7 @@ def test_the_health_check_finds_what_verify_finds(root: Path, capfd: pytest.Capt
 
 
 def test_a_site_s_own_that_was_changed_on_purpose_is_taken_as_it_is(root: Path) -> None:
-    """By installing again; and that one is put back."""
+    """Installing again takes it, and uninstalling puts it back."""
     path = at(root, f"{MOM}/prologue.before-mingle")
     path.write_text("#!/bin/sh\nexit 1\n")
     assert call(root, "verify", "torque").exit_code == 1
@@ -152,7 +152,7 @@ def test_a_site_s_own_that_was_changed_on_purpose_is_taken_as_it_is(root: Path) 
 
 
 def test_a_health_check_where_nothing_is_installed_fails(root: Path, capfd: pytest.CaptureFixture) -> None:
-    """So does one that is mistyped."""
+    """A mistyped health check fails too."""
     assert quiet(root, "pbs") == 1
     assert capfd.readouterr().out.startswith("BAD  pbs: has no hooks installed; fix: mingle hooks install pbs")
     assert quiet(root, "slrum") == 64
@@ -257,7 +257,7 @@ def check(*lines: str, nodes: str = "n[1-3]") -> Result:
 
 
 def test_a_report_has_all_that_must_be_the_same(node: Path) -> None:
-    """In one line, with what stands for the key and never the key."""
+    """The report is one line, with a fingerprint of the key and never the key."""
     conf(node, f"Prolog={OURS}/prolog")
     text = report(node)
     output = json.loads(text)
@@ -313,7 +313,7 @@ DIFFERENCES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("how", DIFFERENCES)
 def test_a_node_that_differs_is_named(node: Path, how: str) -> None:
-    """By its name, with what is different there and the remedy."""
+    """The check names the node, what is different there, and the remedy."""
     one = report(node)
     spoil, output = DIFFERENCES[how]
     spoil(node)
@@ -335,7 +335,7 @@ def test_what_is_wrong_on_all_is_no_reason_to_go_on(node: Path) -> None:
 
 
 def test_nodes_come_from_sinfo(node: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
-    """All that the controller knows; without an answer they have to be named. No report at all is a mistake."""
+    """Without an answer of the controller, --nodes must name them; no report at all is an error."""
     monkeypatch.setattr(slurm, "slurm_nodes", lambda _where: ("n1", "n2"))
     line = ["rollout", "--check"]
     done = CliRunner().invoke(hooks, line, input=f"n1: {report(node)}", catch_exceptions=False)
@@ -378,7 +378,7 @@ def trials(scheduler: str) -> dict[tuple[str, str], list[str]]:
 
 
 def test_every_hook_ends_well_in_every_environment() -> None:
-    """Recorded and hostile ones alike; the TaskProlog exports nothing where nothing can be known."""
+    """Recorded and hostile environments end with status 0; the TaskProlog exports nothing where nothing is known."""
     assert all(len(trials(scheduler)) >= 7 for scheduler in ("slurm", "pbs", "torque"))
     found = trials("slurm")
     assert "export RANK=3" in found["taskprolog", "slurm-22.05-step"]
@@ -423,7 +423,7 @@ def test_a_setting_of_a_later_mingle_is_noted_once(root: Path) -> None:
 
 
 def test_a_host_suffix_that_does_not_resolve_is_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By install, verify and doctor, before a job gets an address that nobody can reach; not on a host without jobs."""
+    """Install, verify and doctor find it before a job gets an unreachable address; a host without jobs needs none."""
     entries, find = files.read_manifest(str(root)).of("slurm"), verify.suffix_findings
     monkeypatch.setattr(verify.os, "uname", lambda: os.uname_result(("Linux", "local.site", "", "", "")))
     for suffix, where, its, is_found in (
