@@ -28,7 +28,7 @@ WITH_LIGHTNING = [sys.executable, str(SCRIPTS / "train_lightning.py"), str(2 * N
 
 
 def test_one_world_on_bare_hosts(hosts: Callable[..., Hosts]) -> None:
-    """The world's name and size are in MINGLE_* variables, as nothing else knows them."""
+    """MINGLE_* variables name the world and its size."""
     need("jax")
     its, env = hosts(NODES), {**ENV, "MINGLE_ID": "job", "MINGLE_NODES": str(NODES)}
     run = partial(runs.on_all, its, lambda n: runs.ended(its[n], WITH_JAX, env, LONGEST_S))
@@ -39,7 +39,7 @@ def test_one_world_on_bare_hosts(hosts: Callable[..., Hosts]) -> None:
     ("package", "words", "size"), [("jax", WITH_JAX, NODES), ("lightning", WITH_LIGHTNING, 2 * NODES)]
 )
 def test_one_world_under_slurm(slurm: SlurmCluster, package: str, words: list[str], size: int) -> None:
-    """By mingle's rendezvous, where both would read Slurm's variables otherwise."""
+    """Both use mingle's rendezvous, not Slurm's variables."""
     need(package)
     line = ["srun", f"-N{NODES}", f"-n{NODES}", *words]
     assert runs.tried(package, partial(runs.ended, slurm.controller, line, ENV, LONGEST_S), size) == ""

@@ -28,7 +28,7 @@ echo $? >status
 
 
 def test_a_job_of_pbs_checks_its_own_hosts(any_pbs: Callable[..., Any], tmp_path: Path) -> None:
-    """By a pbs_tmrsh to each, which hands on no environment."""
+    """One pbs_tmrsh for each host starts its probe, and passes on no environment."""
     pbs = any_pbs(3)
     line = f"PATH={BIN}:$PATH; cd {tmp_path}; mingle check --json --timeout 60s >check.json"
     job = pbs.submit(f"#!/bin/sh\n#PBS -l select=3 -l place=scatter\n{line}\n", cwd=str(tmp_path))

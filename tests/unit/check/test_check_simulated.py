@@ -24,7 +24,7 @@ FILES_OF_A_HOST, LONGEST_US = 48, 120_000_000
 
 
 class Clock:
-    """This machine's, and some seconds that it has not seen."""
+    """This machine's clock, ahead by some seconds."""
 
     ahead_s = 0.0
 
@@ -33,13 +33,13 @@ class Clock:
 
 
 class Simulated(Session):
-    """A session whose probes are in the same loop: its turns are as long as one processor takes for all of them."""
+    """A session whose probes share its loop: a turn takes as long as one processor needs for all of them."""
 
     turn_s, turns_s = 1.0, 4.0
     clock: Clock
 
     def start(self) -> None:
-        """Begin a probe for each host, the second one with a clock of its own."""
+        """Start a probe for each host, the second one with a clock of its own."""
         where = (("127.0.0.1", self._launching.sockets.port),)
         self.probes = []
         env = {"MINGLE_IFACE": "lo", "MINGLE_PORT_RANGE": "20000-24999", "TMPDIR": facts.SHM}  # no disk
@@ -55,7 +55,7 @@ class Simulated(Session):
 
 
 class Stopping(Simulated):
-    """One whose hosts all stand still for some seconds in the midst of their turns, as where nothing runs."""
+    """A session whose hosts all stand still for some seconds during their turns."""
 
     turn_s, turns_s = 0.04, 1.0
     stop_s = 30.0
@@ -95,7 +95,7 @@ def check(count: int, kind: type[Simulated]) -> Report:
 
 
 def test_seventy_hosts_probe_eight_others_each() -> None:
-    """Nothing is found between them; that one clock is ahead is. Each has said what it allows its processes."""
+    """The check finds nothing between them, and the one clock that is ahead; each host reports its limits."""
     found = check(70, Simulated)
     assert (len(found.here), len(found.pairs), found.others) == (70, 280, 8)
     assert {
@@ -107,7 +107,7 @@ def test_seventy_hosts_probe_eight_others_each() -> None:
 
 
 def test_nothing_is_lost_where_hosts_stand_still() -> None:
-    """For much longer than what has not come back is waited for: they go on with their turns then."""
+    """They stand still for longer than an answer is waited for, and go on with their turns then."""
     found = check(4, Stopping)
     assert (len(found.here), found.unknown) == (4, ())
     assert {

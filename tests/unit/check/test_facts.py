@@ -90,7 +90,7 @@ def test_how_much_space_is_free(
 def test_a_deadline_counts_the_time_in_which_the_process_ran(
     most_s: float, passed_s: list[float], late_s: float, *, is_over: bool, has_lasted: bool
 ) -> None:
-    """Of one second, looked at after each of these seconds."""
+    """The deadline is after one second, and is looked at after each of these intervals."""
     times = accumulate(passed_s, initial=100.0)
     deadline = ActiveDeadline(lambda: next(times), 1.0, most_s)
     for _ in passed_s:
@@ -142,7 +142,7 @@ def raised(error: Exception) -> Any:
 
 
 def test_which_directories_need_space(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each is there once; a relative one and the root of all are none."""
+    """Each is listed once; a relative path and the root directory are left out."""
     monkeypatch.chdir(tmp_path)
     for home, places in (("/", ()), ("home", ()), ("/home//a", ("/home/a",))):
         assert facts.space_places({"TMPDIR": "/tmp/", "HOME": home}) == ("/dev/shm", "/tmp", *places, str(tmp_path))  # noqa: S108
@@ -150,7 +150,7 @@ def test_which_directories_need_space(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_names_are_looked_up_four_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each once; after an error, or the end, no more of them."""
+    """Each name is looked up once; after an error or the end, no more are."""
     begun: dict[str, Callable[..., None]] = {}
     closed: list[str] = []
 
@@ -223,7 +223,7 @@ def gpu_tree(root: Path, **files: str | bytes) -> str:
 
 
 def test_a_healthy_gpu_has_no_faults(tmp_path: Path) -> None:
-    """Nor does a host without any."""
+    """A host without a GPU has no faults either."""
     root = gpu_tree(tmp_path, **{f"{CARD}/config": b"\xde\x10\x30\x23", f"{CARD}/aer_dev_fatal": "TOTAL_ERR_FATAL 0\n"})
     assert (facts.has_gpu(root), facts.gpu_state(root)) == (True, ([], {}))
     assert (facts.has_gpu(str(tmp_path / "none")), facts.gpu_state(str(tmp_path / "none"))) == (False, ([], {}))
@@ -232,7 +232,7 @@ def test_a_healthy_gpu_has_no_faults(tmp_path: Path) -> None:
 
 
 def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:
-    """Off the bus, errors of PCIe and of memory, the last Xid, and who else has it open."""
+    """The faults are a lost bus, errors of PCIe and memory, the last Xid, and other processes that have it open."""
     other = "sys/bus/pci/devices/0000:18:00.0"
     root = gpu_tree(
         tmp_path,
@@ -284,7 +284,7 @@ def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:
 def test_the_link_of_a_gpu_is_as_wide_as_now_and_as_fast_as_its_slot(
     tmp_path: Path, width: str, card: str, slot: str, link: str | None
 ) -> None:
-    """AMD's too; the speed now says nothing, as an idle GPU lowers it."""
+    """An idle GPU lowers its speed, so the current one does not count."""
     files = {"vendor": "0x1002\n", "current_link_width": width, "max_link_speed": card, "../max_link_speed": slot}
     root = gpu_tree(tmp_path, **{f"{CARD}/{name}": text for name, text in files.items()})
     assert facts.gpu_state(root) == ([], {"gpus.PCIe": link} if link else {})
@@ -296,7 +296,7 @@ LOST, RESET, UNSUPPORTED, FORBIDDEN = ({"error": number} for number in (15, 16, 
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
-    """Make NVML answer for four GPUs, otherwise of the second."""
+    """Make NVML answer for four GPUs, of which the second may differ."""
     monkeypatch.setitem(sys.modules, "pynvml", fake_pynvml)
     monkeypatch.setattr(fake_pynvml, "DRIVER", tmp_path)
 
@@ -343,7 +343,7 @@ def odd(value: str, usual: str) -> str:
 def test_what_the_driver_reports(
     driver: Callable[..., None], tmp_path: Path, second: dict[str, Any], faults: list[str], parts: dict[str, str]
 ) -> None:
-    """Of one of four GPUs: a fault is a line, and what should be alike a part."""
+    """A fault of one of four GPUs is a line, and what should be alike is a part of the fingerprint."""
     driver(**second)
     expected = {"gpus.NVML": "ok", "gpus": "4", **SOUND, **parts}
     assert facts.nvml_state({}, str(tmp_path)) == ([f"GPU 1: {fault}" for fault in faults], expected)
@@ -354,7 +354,7 @@ def test_what_the_driver_reports(
     [("0,1", 2), ("3, 1", 2), ("0", 1), ("", 0), ("GPU-01", 1), ("GPU-02,GPU-01", 2), ("MIG-7", None)],
 )
 def test_another_jobs_gpus_do_not_count(driver: Callable[..., None], mask: str, count: int | None) -> None:
-    """Nor do instances of one, which NVML does not list."""
+    """Instances of one GPU are not counted, as NVML does not list them."""
     driver(TotalEccErrors=2)
     faults, parts = facts.nvml_state({"CUDA_VISIBLE_DEVICES": mask})
     assert parts.get("gpus") == (None if count is None else str(count))
@@ -362,7 +362,7 @@ def test_another_jobs_gpus_do_not_count(driver: Callable[..., None], mask: str, 
 
 
 def test_processes_of_others_on_a_gpu_are_named(driver: Callable[..., None], tmp_path: Path) -> None:
-    """By NVML, which lists those of all users; services are left out."""
+    """NVML lists the processes of all users; services are left out."""
     root = gpu_tree(tmp_path, **{"proc/9900002/comm": "train\n", "proc/9900003/comm": "nvidia-cuda-mps-server\n"})
     driver(ComputeRunningProcesses=[9900002, 9900003, 9900004])
     assert facts.nvml_state({}, root)[0] == [f"process 9900002 (train) of {ME} has nvidia1 open"]
@@ -377,7 +377,7 @@ def test_the_link_is_taken_from_files_where_they_have_it(driver: Callable[..., N
 
 
 def test_the_last_xid_of_each_gpu_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Though the log goes on meanwhile, and without waiting for its end; a process's owner may have no name."""
+    """The log may go on meanwhile, and its end is not waited for; a process's owner may have no name."""
     lines = [
         b"6,1;NVRM: Xid (PCI:0000:18:00): 31, a\n more",
         BrokenPipeError(),
@@ -399,7 +399,7 @@ def test_the_last_xid_of_each_gpu_counts(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_nothing_is_known_without_library_driver_or_package(
     driver: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: int, faults: list[str]
 ) -> None:
-    """That library and driver do not fit is a fault, as of a node that was not restarted after an update."""
+    """A library that does not fit the driver is a fault: the node was not restarted after an update."""
     driver()
     (tmp_path / "init").write_text(str(value))
     assert facts.nvml_state({}) == (faults, {})

@@ -34,7 +34,7 @@ def loop() -> Iterator[Loop]:
 
 @pytest.fixture
 def datagrams(loop: Loop) -> Iterator[Make]:
-    """Give what opens the datagrams of a host by its number, and returns the port too."""
+    """Give a function that opens the datagrams of a host by its number, and returns them with their port."""
     with ExitStack() as stack:
 
         def make(number: int) -> tuple[Datagrams, int]:
@@ -106,7 +106,7 @@ def test_no_room_in_the_kernel_is_not_a_loss(
 
 
 def test_datagrams_that_the_kernel_drops_are_counted(datagrams: Make, caller: socket.socket) -> None:
-    """The kernel has room for some only, as long as they are not read."""
+    """The kernel has room for some of them only, as long as they are not read."""
     probe, port = datagrams(0)
     for sock in probe._sockets.values():
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
@@ -118,7 +118,7 @@ def test_datagrams_that_the_kernel_drops_are_counted(datagrams: Make, caller: so
 
 
 def test_an_error_of_a_datagram_is_read_once(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
-    """That no port is open there keeps the loop busy no longer, and the next datagram goes its way."""
+    """An error about a closed port wakes the loop once, and the next datagram is sent all the same."""
     (probe, _), (other, port) = datagrams(0), datagrams(1)
     caller.bind((HERE, 0))
     closed = caller.getsockname()[1]
@@ -131,7 +131,7 @@ def test_an_error_of_a_datagram_is_read_once(loop: Loop, datagrams: Make, caller
 
 
 def test_multicast_passes_over_a_port_that_another_program_has(loop: Loop, caller: socket.socket) -> None:
-    """All know where to send, and each listens where it can."""
+    """Each host listens where it can, and all send to every port."""
     secret = taken(caller)
     with closing(Multicast(loop, secret, [Preference("lo", None)])) as one:
         caller.close()
@@ -228,7 +228,7 @@ def test_where_answers_are_late_nothing_is_sent_again_soon(
 
 @pytest.mark.parametrize("rtt_ms", [0, 3])
 def test_a_round_trip_that_takes_long_is_measured_again(monkeypatch: pytest.MonkeyPatch, rtt_ms: int) -> None:
-    """By the largest packet alone, as a host may have stood still for a moment; in vain if it is far off."""
+    """Only the largest packet is sent again: the host may have stood still for a moment, or it is far off."""
     kernel, answered = Kernel(monkeypatch), []
 
     def answer(run: ProbeRun) -> None:
@@ -247,7 +247,7 @@ def test_a_round_trip_that_takes_long_is_measured_again(monkeypatch: pytest.Monk
 def test_of_many_ways_the_last_datagram_and_some_before_are_answered(
     monkeypatch: pytest.MonkeyPatch, count: int, kinds: str
 ) -> None:
-    """It shows that all have arrived; each answer is one more to make."""
+    """The last answer shows that all have arrived; every other one costs a datagram."""
     kernel: Any = Kernel(monkeypatch)
     peers = tuple(PEER._replace(number=number, begins=True, turn=number * 1000) for number in range(count))
     with Loop(clock=lambda: kernel.now) as loop:
@@ -259,7 +259,7 @@ def test_of_many_ways_the_last_datagram_and_some_before_are_answered(
 
 
 def test_a_second_port_of_an_address_only_receives(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
-    """What is sent has the first one's; only answers to what this host sent are handed on."""
+    """This host sends from the first port; only answers to its own datagrams are passed on."""
     probe, port = datagrams(0)
     second, back = opened(probe), []
     probe.on_back = back.append
@@ -278,7 +278,7 @@ def test_a_second_port_of_an_address_only_receives(loop: Loop, datagrams: Make, 
 
 
 def test_a_caller_is_greeted_and_told_how_much_has_arrived(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once; a transfer sends until then."""
+    """It is told once; a transfer sends until then."""
     monkeypatch.setattr(probes, "COUNTED_S", 0.02)
     with closing(ProbeServer(loop, SECRET)) as server, socket.socket() as caller:
         server.number = 3
@@ -314,7 +314,7 @@ def test_a_caller_is_greeted_and_told_how_much_has_arrived(loop: Loop, monkeypat
     ],
 )
 def test_how_a_call_ends(loop: Loop, parts: list[bytes], end: str) -> None:
-    """Once, and at once on the other side too."""
+    """A call ends once, and the other side notices it at once."""
     with socket.create_server((HERE, 0)) as server:
         ends: list[str] = []
         call = Call(loop, SECRET, 3, server.getsockname(), ends.append)
@@ -335,7 +335,7 @@ def test_how_a_call_ends(loop: Loop, parts: list[bytes], end: str) -> None:
 
 
 def test_what_is_sent_where_nothing_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The largest packet alone first, and all of it again, later and later."""
+    """The largest packet is sent first and alone, then all sizes again, at growing intervals."""
     kernel = Kernel(monkeypatch)
     peer = PEER._replace(begins=True, turn=3, network=1, port=7, free_port=8, mtu=65_521)
     late = Measured(1, 1, 3, None, None, probes.LATE, had_no_room=False, free_closed=probes.LATE)
@@ -363,7 +363,7 @@ def test_what_is_sent_where_nothing_is_answered(monkeypatch: pytest.MonkeyPatch)
 def test_all_is_known_once_the_last_answer_has_come(
     monkeypatch: pytest.MonkeyPatch, left_out: str | None, changed: dict[str, Any]
 ) -> None:
-    """Of a way to one that begins itself, its port is enough. Nothing is sent after that."""
+    """Nothing is sent after that; to a peer that begins, only its port has to be known."""
     kernel, now_ns = Kernel(monkeypatch), 10**12
     monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
     peers = PEER._replace(begins=True, port=7, free_port=8), PEER._replace(number=2, port=9)
@@ -398,7 +398,7 @@ def test_all_is_known_once_the_last_answer_has_come(
 
 
 def test_who_is_heard_by_multicast_and_where_there_is_none(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each host once, and this one not; all hosts agree on groups and ports."""
+    """Each other host is listed once, and all hosts agree on groups and ports."""
     made: list[tuple[Any, ...]] = []
     links: list[Any] = []
 
@@ -441,5 +441,5 @@ def test_who_is_heard_by_multicast_and_where_there_is_none(loop: Loop, monkeypat
 
 
 def exhausted() -> bytes:
-    """Raise what a socket does that has nothing to read."""
+    """Raise the error of a socket that has nothing to read."""
     raise BlockingIOError(11, "none")

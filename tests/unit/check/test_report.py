@@ -27,7 +27,7 @@ def inside(page: str, element: str) -> list[str]:
 
 @pytest.mark.parametrize("count", [1, 70])
 def test_the_page_needs_nothing_else(count: int) -> None:
-    """No address, no file; a browser is told to run its one script and its one style, and nothing else."""
+    """It names no address and no file, and a browser may run only its one script and its one style."""
     page = report_page(report(count), None, WHEN)
     assert not re.search(r"<[^>]*\s(src|href|style|onclick|action)\s*=", page)
     (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy"\s+content="([^"]*)"', page)
@@ -38,7 +38,7 @@ def test_the_page_needs_nothing_else(count: int) -> None:
 
 
 def test_text_of_hosts_stays_text_in_the_page() -> None:
-    """Their names, their addresses' interfaces, and what they say is wrong."""
+    """Names, interfaces and faults of hosts are escaped."""
     made = report(4, only("node2", faults=(HOSTILE,), addresses=()))
     made = made._replace(hosts=(made.hosts[0]._replace(name=HOSTILE, missing=HOSTILE), *made.hosts[1:]))
     made = made._replace(pairs=(), findings=(made.findings[-1]._replace(text=HOSTILE, hosts=("node2",)),))
@@ -49,7 +49,7 @@ def test_text_of_hosts_stays_text_in_the_page() -> None:
 
 
 def test_the_page_says_when_for_whom_and_by_which_version() -> None:
-    """And each finding has its remedy, which a person may filter by who can do it."""
+    """Each finding has its remedy, and can be filtered by who can do something."""
     page = report_page(report(4, only("node3", missing="not there")), "4711", WHEN)
     for text in (WHEN, "4711", f"mingle {__version__}", "4: node[1-4]", "--exclude=node3", "node3: not there"):
         assert f">{text}<" in page or f"</b> {text}" in page
@@ -57,7 +57,7 @@ def test_the_page_says_when_for_whom_and_by_which_version() -> None:
 
 
 def test_long_lists_are_short_in_the_page() -> None:
-    """Of hosts, their ends are there, and all of what is said of them; the last ones of many findings are folded."""
+    """Only the ends of a list of hosts are shown; the last of many findings are folded."""
     made = report(80, lambda its: its._replace(name=f"a{its.name[4:]}b{its.name[4:]}"))
     assert "</b> a1b1 … a80b80: 172.17.0.1 is on each node, " in report_page(made, None, WHEN)
     made = report(80, lambda its: its._replace(missing="off") if int(its.name[4:]) <= 20 else its)
@@ -74,7 +74,7 @@ def test_long_lists_are_short_in_the_page() -> None:
     ],
 )
 def test_rows_of_many_hosts_that_are_alike_are_one(name: str, count: int, folded: list[str]) -> None:
-    """By rack where names tell it; hosts with findings come first."""
+    """They are grouped by rack where names tell it; hosts with findings come first."""
 
     def change(its: Host) -> Host:
         number = int(its.name.removeprefix("node"))
@@ -93,7 +93,7 @@ def test_rows_of_many_hosts_that_are_alike_are_one(name: str, count: int, folded
 
 
 def test_the_page_of_many_hosts_is_small() -> None:
-    """At 1,024 hosts it has less than 300 KB."""
+    """For 1,024 hosts it has less than 300 KB."""
     small, large = (len(report_page(report(count), None, WHEN).encode()) for count in (80, 144))
     assert large + (large - small) / 64 * 880 < 300_000
 
@@ -104,7 +104,7 @@ def test_text_of_a_host_is_shown_in_one_line() -> None:
 
 
 def test_json_holds_all_of_it() -> None:
-    """With the exit status, whom to leave out, and of each finding how sure it is and who can do something."""
+    """It has the exit status, whom to leave out, and how sure each finding is and who can do something."""
     made = json.loads(json.dumps(report(4, only("node2", fingerprint=fingerprint(gpus="7 H100"))).to_json()))
     assert (made["status"], made["exclude"], len(made["hosts"]), len(made["pairs"])) == (76, ["node2"], 4, 12)
     assert made["hosts"][0]["addresses"][0]["iface"] == "ib0"
@@ -115,7 +115,7 @@ def test_json_holds_all_of_it() -> None:
 
 
 def test_the_schema_is_that_of_the_json() -> None:
-    """Of all that a report may have, and of nothing else."""
+    """It accepts all that a report may have, and nothing else."""
     check = fastjsonschema.compile(check_schema())
     flow = Flow("node1", "node2", FAST, None)
     made = json.loads(json.dumps(report(4, only("node2", missing="off"))._replace(flows=(flow,)).to_json()))
@@ -126,7 +126,7 @@ def test_the_schema_is_that_of_the_json() -> None:
 
 
 def test_what_is_not_certain_says_so() -> None:
-    """In the text, and in the page."""
+    """The table and the page show it."""
     made = report(4, pair=between("node1", "node3", there=0, back=0, open_there="timed out", open_back="timed out"))
     text = f"node1 and node3: do not reach each other on {FAST} (possible)"
     assert f"BAD  {text}" in table_lines(made)
@@ -134,7 +134,7 @@ def test_what_is_not_certain_says_so() -> None:
 
 
 def test_the_table_in_the_documentation_is_one_that_is_made() -> None:
-    """Letter by letter, without notes."""
+    """It is the same letter by letter, without notes."""
 
     def change(pair: Pair) -> Pair:
         if pair.network == FAST and pair.other == "node3":
@@ -146,7 +146,7 @@ def test_the_table_in_the_documentation_is_one_that_is_made() -> None:
 
 
 def test_the_table_and_what_the_page_draws_letter_by_letter() -> None:
-    """With transfers, of which one brought nothing, and a host that is missing."""
+    """One of the transfers brought nothing, and a host is missing."""
 
     def change(pair: Pair) -> Pair:
         return pair._replace(rtt_us=1234, there=4) if pair.other == "node2" else pair
@@ -179,7 +179,7 @@ def test_the_table_and_what_the_page_draws_letter_by_letter() -> None:
 
 
 def test_a_column_of_many_hosts_is_one_cell() -> None:
-    """The least and the greatest amount, or all of them as short as possible."""
+    """It shows the least and the greatest amount, or all of them as short as possible."""
     for cells, text in (
         (("1.0 GiB", "900 MiB", "-"), "900 MiB … 1.0 GiB"),
         (("2 %", "10 %", "0 %"), "0 % … 10 %"),

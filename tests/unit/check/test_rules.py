@@ -234,7 +234,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_fault_is_one_line(name: str) -> None:
-    """For each network, with the hosts to leave out; a host is named for its own faults, a pair else, or none."""
+    """Each network has its own line; a host is named for its own faults, else a pair, or none."""
     case = CASES[name]
     made = report(4, case.host, pair=case.pair)
     status = case.status if case.status is not None else 71 if case.bad else 0
@@ -245,7 +245,7 @@ def test_one_fault_is_one_line(name: str) -> None:
 
 @pytest.mark.parametrize(("count", "confidence"), [(3, "likely"), (4, "certain")])
 def test_how_sure_a_finding_is_follows_from_how_many_saw_it(count: int, confidence: str) -> None:
-    """Of what a host tells of itself there is no doubt; of two that do not reach each other, either may be at fault."""
+    """A host's own faults are certain; of two hosts that do not reach each other, either may be at fault."""
     assert [its.confidence for its in report(count, pair=between("node3", network=FAST, **CUT)).findings[:1]] == [
         confidence
     ]
@@ -256,7 +256,7 @@ def test_how_sure_a_finding_is_follows_from_how_many_saw_it(count: int, confiden
 
 
 def test_of_two_hosts_neither_is_named_for_a_network_that_is_cut() -> None:
-    """No datagram counts there, of which a part could be lost."""
+    """Its lost datagrams make no finding of their own."""
     made = report(2, pair=between(network=SLOW, **CUT))
     assert (len(bad(made)), made.status, SLOW in bad(made)[0]) == (1, 71, True)
 
@@ -273,7 +273,7 @@ def test_of_two_hosts_neither_is_named_for_a_network_that_is_cut() -> None:
     ],
 )
 def test_what_is_not_known_is_a_note(fields: dict[str, Any], note: str) -> None:
-    """With the reason, and part of the verdict."""
+    """The note has the reason, and the verdict mentions it."""
     pair = Pair("node1", "node2", FAST, 10, 10, 0, 0, None, None, "no answer", "no answer")
     made = judge(report(4, only("node2", **fields))._replace(findings=(), unknown=(pair,)))
     assert (bad(made), made.status) == ([], 0)
@@ -282,13 +282,13 @@ def test_what_is_not_known_is_a_note(fields: dict[str, Any], note: str) -> None:
 
 
 def with_flows(count: int, *ways: tuple[str, str], slow: Callable[[str, str], bool]) -> Report:
-    """Return a report with a transfer each of these ways, a ninth as fast where it is slow."""
+    """Return a report with a transfer on each of these ways, a ninth as fast where it is slow."""
     flows = tuple(Flow(one, other, FAST, 1000 if slow(one, other) else 9000) for one, other in ways)
     return judge(report(count)._replace(findings=(), flows=flows))
 
 
 def test_slow_hosts_are_distinguished_from_their_neighbours() -> None:
-    """Whoever sends to a slow host is as slow, and not to blame; what many lack is the network's, or a switch's."""
+    """Hosts that send to a slow host are not to blame; if many are slow, the network or a switch is."""
     ring = [("node1", "node2"), ("node2", "node3"), ("node3", "node4"), ("node4", "node1")]
     made = with_flows(4, *ring, *((b, a) for a, b in ring), slow=lambda *ends: "node2" in ends)
     line = "node2: sends 1.0 Gbit/s and receives 1.0 Gbit/s, 5.0 Gbit/s is usual"
@@ -309,13 +309,13 @@ def with_fast(its: Host, **fields: object) -> Host:
 
 
 def test_hosts_of_a_network_each_are_on_none_together() -> None:
-    """Behind routers they may still reach each other, and that is what counts."""
+    """They may reach each other through routers, and are probed by their best addresses."""
     made = report(2, lambda its: with_fast(its, prefix=32))
     assert ([network.name for network in made.networks], bad(made)) == (["routed"], [])
 
 
 def test_ipv6_alone_will_do() -> None:
-    """And beside IPv4 on the same wires it is not probed once more."""
+    """Beside IPv4 on the same wires it is not probed again."""
     made = report(2, lambda its: with_fast(its, address=f"fd78::{its.name[-1]}", prefix=64))
     assert ([network.name for network in made.networks], bad(made)) == (["fd78::/64"], [])
 
@@ -337,7 +337,7 @@ def causes(bad: Iterable[tuple[str, str]], hosts: str = "abcdef") -> list[tuple[
 
 
 def test_the_fewest_causes_explain_all_bad_ways() -> None:
-    """A host and a pair beside it; a pair alone; what two hosts have with everybody."""
+    """The causes are a host and a pair, one way of a pair, two hosts, or the network."""
     tested = [*permutations("abcdef", 2)]
     assert causes({*ways("ba", "ca", "da", "ea", "fa"), *ways("cd", "dc")}) == [("in", "a"), ("pair", "cd")]
     assert causes(ways("ef")) == [("way", "ef")]
@@ -361,7 +361,7 @@ def test_a_late_host_is_left_out_unless_many_are_late() -> None:
 
 @pytest.mark.parametrize(("count", "most"), [(1, 1), (4, 1), (8, 2), (16, 4)])
 def test_no_more_than_a_quarter_is_left_out(count: int, most: int) -> None:
-    """Where more are blamed it is the network, or the check: nobody is left out, unless the user insists."""
+    """If more seem to be at fault, it is the network or the check, and nobody is left out without --force."""
 
     def faulty(number: int) -> Report:
         names = {f"node{its}" for its in range(1, number + 1)}
@@ -391,7 +391,7 @@ def losing(share: float, seed: int) -> Callable[[Pair], Pair]:
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.1, 0.2])
 @pytest.mark.parametrize("count", [3, 4, 16])
 def test_a_loss_that_all_share_names_no_host(share: float, count: int) -> None:
-    """However it falls."""
+    """No random distribution of the losses names one."""
     for seed in range(60 // count):
         made = report(count, pair=losing(share, seed))
         assert (made.suspects, {its.hosts for its in made.findings if not its.is_note} - {()}) == ((), set())
@@ -400,7 +400,7 @@ def test_a_loss_that_all_share_names_no_host(share: float, count: int) -> None:
 
 
 def test_a_host_that_loses_more_than_its_network_is_named() -> None:
-    """A third, where all lose one of a hundred."""
+    """It loses a third, and all others one of a hundred."""
     noise = losing(0.01, 1)
 
     def change(pair: Pair) -> Pair:
@@ -418,7 +418,7 @@ def test_how_likely_chance_loses_as_many() -> None:
 
 
 def test_a_flow_of_less_than_a_third_is_slow() -> None:
-    """So is one that brought nothing; the two hosts are named, as it may be either."""
+    """A flow that brought nothing is slow too; both hosts are named, as either may be at fault."""
     flows = tuple(Flow(f"node{n}", f"node{n % 4 + 1}", FAST, mbits) for n, mbits in enumerate((900, 900, 300, None), 1))
     assert (slow_flows(flows), slow_flows(())) == (flows[3:], ())
     made = judge(report(4)._replace(findings=(), flows=flows))

@@ -77,7 +77,7 @@ def test_losses_prove_nothing_if_an_end_is_doubtful(
 
 @pytest.mark.parametrize("count", [2, 3, 4, 16, 33, 64])
 def test_each_pair_meets_once_and_no_host_is_in_two_probes_at_once(count: int) -> None:
-    """Each begins about as often as not."""
+    """Each host begins about half of its probes."""
     made = session.probe_rounds(count)
     pairs = [tuple(sorted(pair)) for its in made for pair in its]
     assert sorted(pairs) == sorted(combinations(range(count), 2))
@@ -166,7 +166,7 @@ class Answered(Session):
 
 @pytest.fixture
 def answered() -> Iterator[Callable[..., Answered]]:
-    """Make checks at a moment that does not pass: `answered(3, timeout_s=60.0)`."""
+    """Make checks with a clock that stands still: `answered(3, timeout_s=60.0)`."""
     with ExitStack() as stack:
 
         def make(count: int, **request: Any) -> Answered:
@@ -246,7 +246,7 @@ def test_why_a_host_is_missing(
 
 
 def test_a_listener_has_one_probe_of_each_host_and_refuses_others() -> None:
-    """The first answer counts, with its time; what ended has its reason."""
+    """The first answer counts, with its time; a connection that ended has its reason."""
     with Loop() as loop, closing(Sockets(is_local=True)) as sockets:
         listener = ProbeListener(loop, sockets, Secret(b"s" * 32), ["node1", "node2"])
         probe: Any = SimpleNamespace(sent=[], close=lambda: None)
@@ -297,7 +297,7 @@ def test_the_findings_of_a_search(
 
 @pytest.mark.parametrize(("count", "timeout_s"), [(2, 5.0), (16, 5.0), (256, 15.0), (1000, 46.0)])
 def test_a_check_of_more_hosts_has_more_time(count: int, timeout_s: float) -> None:
-    """Unless --timeout gives it."""
+    """--timeout sets another."""
     hosts = f"n[1-{count}]"
     assert session.check_request({}, hosts, None, None, is_bandwidth=False).timeout_s == timeout_s
     its = session.check_request({}, hosts, "7", "9", is_bandwidth=True)
@@ -305,7 +305,7 @@ def test_a_check_of_more_hosts_has_more_time(count: int, timeout_s: float) -> No
 
 
 def test_who_meets_whom_and_when() -> None:
-    """All in a tournament, or the next host and some farther ones; transfers go along a ring."""
+    """Few hosts meet in a tournament; each of many meets some others; transfers go along a ring."""
     assert (session.probe_rounds(1), session.probe_rounds(2), [session.datagram_rounds(count) for count in (8, 9)]) == (
         ((),),
         (((0, 1),),),
@@ -321,7 +321,7 @@ def test_who_meets_whom_and_when() -> None:
 
 
 def test_each_probe_is_told_the_ways_to_its_peers() -> None:
-    """Not to one without a port or an address of its own there; the last turn of five leaves out the kernel's port."""
+    """A peer needs a port and an address of its own; the last turn of five leaves out the kernel's port."""
 
     def its(number: int, mtu: int | None = 1500, port: int = 20_000) -> Host:
         ends = (f"10.0.0.{number}", mtu, port, number), ("10.1.0.1", 1500, 20_000, 0)
@@ -362,7 +362,7 @@ def test_of_many_hosts_every_second_sends_multicast_and_the_first_turn_alone_tri
 
 
 def test_answers_become_hosts_and_pairs() -> None:
-    """By the second network, the only one on which both measured; more than was sent has not arrived."""
+    """Both measured on the second network only; no more datagrams count than were sent."""
     hosts = tuple(host(number, 5) for number in range(1, 6))
     met = COMPLETE._replace(number=1, network=1, sent=5), COMPLETE._replace(network=1, sent=7, closed="late")
     heard = [[[1, 1, 9]], [[0, 1, 2], [9, 9, 1]], []]
@@ -486,7 +486,7 @@ def test_a_search_is_bounded_and_names_the_hosts_of_every_failed_run() -> None:
 def test_a_run_that_a_signal_ends_has_failed_with_the_status_of_a_shell(
     end: Callable[[], int], status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """128 and the signal's number."""
+    """The status is 128 and the signal's number."""
     monkeypatch.setattr(session, "run_command", lambda _request: end())
     notes: list[str] = []
     options = Options(hosts="node1,node2", limit="10m")
