@@ -52,23 +52,18 @@ def test_what_a_host_has_and_has_counted(tmp_path: Path) -> None:
     assert (len(facts.own_amounts(empty)), facts.rdma_errors(empty), facts.write_time(empty)) == (1, [], [])
 
 
-@pytest.mark.parametrize(
-    ("path", "inodes", "favail", "flags", "free_mb"),
-    [
+def test_how_much_space_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is none without an inode, nor in scratch that is read-only; a home may be read-only by intent."""
+    for path, inodes, favail, flags, free_mb in (
         (facts.SHM, 5, 1, 0, 2),
         (facts.SHM, 5, 0, 0, 0),
         (facts.SHM, 0, 0, 0, 2),  # a file system that has no inodes
         (facts.SHM, 5, 1, os.ST_RDONLY, 0),
-        ("/home", 0, 0, os.ST_RDONLY, 2),  # which may be by intent
-    ],
-)
-def test_how_much_space_is_free(
-    monkeypatch: pytest.MonkeyPatch, path: str, inodes: int, favail: int, flags: int, free_mb: int
-) -> None:
-    """There is none without an inode, nor in scratch that is read-only."""
-    found = SimpleNamespace(f_bavail=2, f_frsize=1 << 20, f_blocks=10, f_files=inodes, f_favail=favail, f_flag=flags)
-    monkeypatch.setattr(os, "statvfs", lambda _path: found)
-    assert facts.space_of(path) == [free_mb, 10]
+        ("/home", 0, 0, os.ST_RDONLY, 2),
+    ):
+        its = {"f_bavail": 2, "f_frsize": 1 << 20, "f_blocks": 10, "f_files": inodes, "f_favail": favail}
+        monkeypatch.setattr(os, "statvfs", mock.Mock(return_value=SimpleNamespace(**its, f_flag=flags)))
+        assert facts.space_of(path) == [free_mb, 10], (path, inodes, favail, flags)
 
 
 @pytest.mark.parametrize(
@@ -271,23 +266,18 @@ def test_each_fault_of_a_gpu_is_one_line(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("width", "card", "slot", "link"),
-    [
+def test_the_link_of_a_gpu_is_as_wide_as_now_and_as_fast_as_its_slot(tmp_path: Path) -> None:
+    """An idle GPU lowers its speed, so the current one does not count."""
+    for width, card, slot, link in (
         ("16", "32.0 GT/s PCIe", "32.0 GT/s PCIe", "gen5 x16"),
         ("8", "16.0 GT/s PCIe", "8 GT/s", "gen3 x8"),
         ("16", "16.0 GT/s PCIe", "", "gen4 x16"),
         ("", "16.0 GT/s PCIe", "", None),
         ("63", "Unknown", "Unknown", None),
-    ],
-)
-def test_the_link_of_a_gpu_is_as_wide_as_now_and_as_fast_as_its_slot(
-    tmp_path: Path, width: str, card: str, slot: str, link: str | None
-) -> None:
-    """An idle GPU lowers its speed, so the current one does not count."""
-    files = {"vendor": "0x1002\n", "current_link_width": width, "max_link_speed": card, "../max_link_speed": slot}
-    root = gpu_tree(tmp_path, **{f"{CARD}/{name}": text for name, text in files.items()})
-    assert facts.gpu_state(root) == ([], {"gpus.PCIe": link} if link else {})
+    ):
+        files = {"vendor": "0x1002\n", "current_link_width": width, "max_link_speed": card, "../max_link_speed": slot}
+        root = gpu_tree(tmp_path, **{f"{CARD}/{name}": text for name, text in files.items()})
+        assert facts.gpu_state(root) == ([], {"gpus.PCIe": link} if link else {})
 
 
 SOUND = {"gpus.PCIe": "gen5 x16", "gpus.power": "700 W", "gpus.ECC": "on", "gpus.NVLinks": "18"}
