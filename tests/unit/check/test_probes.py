@@ -399,47 +399,30 @@ def test_all_is_known_once_the_last_answer_has_come(
 
 def test_who_is_heard_by_multicast_and_where_there_is_none(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each other host is listed once, and all hosts agree on groups and ports."""
-    made: list[tuple[Any, ...]] = []
-    links: list[Any] = []
-
-    def link(_loop: Loop, read: Callable[..., None], info: Any, group: str, port: int, ttl: int) -> Any:
-        if info.machine_name == "gone":
-            raise OSError(19, "No such device")
-        made.append((info.machine_name, group, port, ttl))
-        links.append(SimpleNamespace(info=info, read=read, send=lambda *its: send(info, *its), close=links.clear))
-        return links[-1]
-
-    def send(info: Any, data: bytes, port: int) -> None:
-        if info.machine_name == "ib0":
-            raise OSError(101, "No network")
-        made.append((probes.unpack_packet(SECRET, data), port))
-
-    infos = [
-        SimpleNamespace(machine_name=name, ip4_addrs=four) for name, four in (("eth0", [1]), ("ib0", []), ("gone", []))
-    ]
-    monkeypatch.setattr(probes.multicast, "carriers", lambda _prefer: infos)
+    eth0, ib0 = (mock.Mock(**{"info.machine_name": name}) for name in ("eth0", "ib0"))
+    ib0.send.side_effect = OSError(101, "No network")
+    none = BlockingIOError(11, "none")
+    ends = ("eth0", [1]), ("ib0", []), ("gone", [])
+    infos = [SimpleNamespace(machine_name=name, ip4_addrs=four) for name, four in ends]
+    link = mock.Mock(side_effect=[eth0, ib0, OSError(19, "No such device")])
+    monkeypatch.setattr(probes.multicast, "carriers", mock.Mock(side_effect=[infos, none]))
     monkeypatch.setattr(probes.multicast, "Link", link)
     monkeypatch.setattr(probes, "_is_free", lambda family, port: family == socket.AF_INET and port == 21_113)
     part = Multicast(loop, SECRET, [])
     part.number = 1
     part.send()
+    opened = [(*call.args[3:], call.kwargs["ttl"]) for call in link.call_args_list]
+    assert opened == [("239.255.42.160", 21_113, 1), *[("ff15::2aa0:9fdc", 20_139, 1)] * 2]
     own, two, three, other = (Packet(kind, sender, 0) for kind, sender in ((7, 1), (7, 2), (7, 3), (1, 4)))
-    left = [pack_packet(SECRET, packet) for packet in (three, own, two, two, other)] + [bytes(40)]
-    links[0].read(links[0], SimpleNamespace(recv=lambda _most: left.pop(0) if left else exhausted()))
-    assert made == [("eth0", "239.255.42.160", 21_113, 1), ("ib0", "ff15::2aa0:9fdc", 20_139, 1)] + [
-        (own, port) for port in (24_028, 21_113, 20_139)
-    ]
+    sent = [(probes.unpack_packet(SECRET, data), port) for (data, port), _ in eth0.send.call_args_list]
+    assert sent == [(own, port) for port in (24_028, 21_113, 20_139)]
+    data = [pack_packet(SECRET, packet) for packet in (three, own, two, two, other)]
+    link.call_args.args[1](eth0, mock.Mock(**{"recv.side_effect": [*data, bytes(40), none]}))
     assert part.received() == [
         {"iface": "eth0", "hosts": [2, 3], "fault": ""},
         {"iface": "ib0", "hosts": [], "fault": "No network"},
         {"iface": "gone", "hosts": [], "fault": "No such device"},
     ]
     part.close()
-    assert links == []
-    monkeypatch.setattr(probes.multicast, "carriers", lambda _prefer: exhausted())
+    assert (eth0.close.call_count, ib0.close.call_count) == (1, 1)
     assert Multicast(loop, SECRET, []).received() == [{"iface": "", "hosts": [], "fault": "none"}]
-
-
-def exhausted() -> bytes:
-    """Raise the error of a socket that has nothing to read."""
-    raise BlockingIOError(11, "none")
