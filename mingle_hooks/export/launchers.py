@@ -441,22 +441,23 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
     if facts.is_batch and (launcher is None or launcher.starts == "node"):
         seen = f"a shell that runs on {here(facts)} only"
         raise UsageError(f"to start {command[0]} on every node of the job", seen, everywhere(facts, command))
+    if launcher is None:
+        return
     tasks = max((facts.local_count or 1, *facts.tasks_per_node))
-    if spec.settings.scope == "task" and tasks > 1 and launcher is not None and launcher.starts == "node":
+    if spec.settings.scope == "task" and tasks > 1 and launcher.starts == "node":
         expected = f"one {launcher.name} on each node, as it starts the node's processes itself"
         remedy = "--ntasks-per-node=1 without --scope task, or the program without its launcher"
         raise UsageError(expected, f"{tasks} tasks on a node", remedy)
     # In a run only rank 0's host starts a launcher of all nodes, and the run itself adds --verbatim there.
-    is_of_all = launcher is not None and launcher.starts == "job" and "MINGLE_RUN_FORMED" not in spec.user_environ
-    lacks_nodes = launcher is not None and verbatim and (launcher.options or is_of_all)
+    is_of_all = launcher.starts == "job" and "MINGLE_RUN_FORMED" not in spec.user_environ
     names_nodes = any(hyphens(argument.partition("=")[0]) in _NODE_OPTIONS for argument in command[end:])
-    if launcher is not None and lacks_nodes and not names_nodes:
+    if verbatim and (launcher.options or is_of_all) and not names_nodes:
         seen = "none, with --verbatim: each node would train alone"
         remedy = "leaving out --verbatim, so that mingle adds them"
         raise UsageError(f"{launcher.name} with options that name its nodes", seen, remedy)
-    if launcher is not None and launcher.starts == "job":
+    if launcher.starts == "job":
         check_processes(launcher.name, command[end:], spec.nodes)
-    if launcher is not None and launcher.flags is not None and not (verbatim and launcher.options):
+    if launcher.flags is not None and not (verbatim and launcher.options):
         # A rank that not all nodes know by now is refused: with one command for all, some of them would start.
         options = parse_options(_with_flags_in_full(command[end:], launcher.flags), launcher.flags)
         check_options(launcher.name, options, spec.nodes, spec.certain_rank)
