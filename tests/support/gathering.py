@@ -21,7 +21,7 @@ from mingle_hooks.rendezvous.messages import JoinRequest
 from mingle_hooks.rendezvous.multicast import OneWay
 from mingle_hooks.rendezvous.rendezvous import Listeners
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms
-from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION, Attempt, Material, Secret
+from mingle_hooks.rendezvous.wire import Attempt, Material, Secret
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load
 
@@ -293,19 +293,9 @@ def talk(port: int) -> socket.socket:
 
 
 def hello(port: int, nonce: bytes = b"n" * 16, secret: Secret = SECRET, **parts: object) -> bytes:
-    """Return the frame that begins a check-in at this port."""
-    at = f"127.0.0.1 {port}"
-    body = {
-        "tag": ATTEMPT.tag.hex(),
-        "version": VERSION,
-        "nonce": nonce.hex(),
-        "host": "node9",
-        "at": at,
-        "proof": secret.mac(b"hello", nonce, at.encode()).hex(),
-        "door": secret.attempt_secret.mac(b"door", nonce, at.encode()).hex(),
-        **parts,
-    }
-    return wire.frame(wire.HELLO, wire.encode(body))
+    """Return the frame that begins a check-in at this port, with these parts instead of its own."""
+    whole = wire.hello(secret, ATTEMPT.tag.hex(), nonce, "node9", f"127.0.0.1 {port}")
+    return wire.frame(wire.HELLO, wire.encode({**wire.decode(whole[wire.HEADER.size :]), **parts}))
 
 
 def heard(sock: socket.socket) -> tuple[int, wire.Body]:
