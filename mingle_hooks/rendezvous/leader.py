@@ -644,8 +644,6 @@ class Leader:
             self.fail(Failure("size", (str(pinned_size), str(answers.size))))
             return
         self._closing = Closing(self._loop.clock, self._epoch, answers, self._sessions)
-        if len(self.roster) == 1:
-            self._commit(self._closing)
 
     def _commit(self, closing: Closing) -> None:
         self.state, self.formed_at = "formed", self._loop.clock()

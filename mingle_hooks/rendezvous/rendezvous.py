@@ -408,7 +408,8 @@ NEVER_S = 3600.0
 def meet(request: Request, observer: Observer) -> Answer:
     """Return the answer that all N members agreed on (see wire.ANSWER), or raise the error that every member raises.
 
-    Takes at most request.timeout_s, and CLOSING_S more if the world was about to form. Closes all that it has opened.
+    N is at least two: one member needs no leader. Takes at most request.timeout_s, and CLOSING_S more if the world was
+    about to form. Closes all that it has opened.
     """
     with Loop(boottime) as loop, Rendezvous(loop, request, observer) as rendezvous:
         rendezvous.start()

@@ -356,7 +356,7 @@ class AddressChoice:
         self._quiet_until = loop.clock()
         self.refuses: Callable[[int], bool] = lambda _: False
         self.is_alone: Callable[[], bool] = lambda: True
-        self._timers: dict[str, Timer] = {"first": loop.after(0.0, self.consider)}  # the leader may be the only member
+        self._timers: dict[str, Timer] = {}
 
     def stop(self) -> None:
         """Cancel all timers."""

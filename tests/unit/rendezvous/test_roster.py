@@ -261,9 +261,7 @@ class Leading:
 def leading(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Leading]:
     """Return a leader that offers two addresses, or those of the parameter."""
     with Loop(clock) as loop:
-        leading = Leading(loop, clock, getattr(request, "param", (BEST, SECOND)))
-        leading.later(0.0)  # its first look, for it may be alone
-        yield leading
+        yield Leading(loop, clock, getattr(request, "param", (BEST, SECOND)))
 
 
 def test_the_next_best_address_is_chosen_after_the_best_ones_time(leading: Leading) -> None:
