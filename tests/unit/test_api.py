@@ -39,20 +39,6 @@ def test_a_job_is_rendered_as_the_command_renders_it() -> None:
     assert one == other
 
 
-@pytest.mark.parametrize(
-    ("job", "message"),
-    [
-        ({"command": "train.py", "nodez": 2}, "nodes, which is the nearest"),
-        ({"command": "train.py", "nodes": 0}, "nodes in the job: 0"),
-        ({}, "saw none; try -- train.py"),
-    ],
-)
-def test_a_job_that_is_none_is_refused_by_the_fields_name(job: dict[str, Any], message: str) -> None:
-    """As one in a file is."""
-    with pytest.raises(mingle_hooks.UsageError, match=re.escape(message)):
-        mingle_hooks.render(job)
-
-
 def test_every_error_of_the_command_line_is_there() -> None:
     """As the same class, so that `except` takes it by either name; the page has a line for each."""
     for name, kind in vars(errors).items():

@@ -117,6 +117,7 @@ ACCEPTED: dict[str, dict[str, object]] = {
         ".5m": 30.0,
     },
     "slots": {"gpus": "gpus", "cpus": "cpus", "1": 1, "65536": 65_536},
+    "port_range": {"1024-65535": range(1024, 65_536), " 2000-2000 ": range(2000, 2001)},
     "port_hold": {"off": False, "on": True},
     "strict": {"driver,rdma": ("driver", "rdma"), "off": (), "true": FIELDS},
     "host_suffix": {".hsn.cm.site": ".hsn.cm.site", "-" + "a" * 252: "-" + "a" * 252},
@@ -161,7 +162,9 @@ NONE_OF_THEM: dict[str, tuple[str, ...]] = {
     "via": ("a,,b", "hosts,other", ",".join(["a"] * 65)),
     "frameworks": ("$(id)",),
     "iface": ("^lo",),
-    "port_range": ("1-2",),
+    "port_range": (
+        *("2000", "2001-2000", "1023-2000", "2000-65536", "-1-5", "a-b", "2000-2001-2002", "\u0662\u0660-\u0662\u0661"),
+    ),
     "port_hold": ("maybe",),
     "strict": ("colour",),
     "timeout": ("0", "0.9", "604801", "1h x", "h", "169h", "nan", "5 minutes"),
