@@ -72,7 +72,7 @@ def parts(folder: str) -> dict[str, set[str]]:
 
 
 def test_no_two_parts_of_a_folder_use_each_other() -> None:
-    """Nor do more of them in a circle; so no two modules do."""
+    """No parts use each other in a circle, so no modules do."""
     for folder in FOLDERS:
         TopologicalSorter(parts(folder)).prepare()
 

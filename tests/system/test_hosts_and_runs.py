@@ -88,7 +88,7 @@ time.sleep(1000)
 
 
 def test_no_process_is_left_when_the_owner_of_hosts_is_killed(hosts: Callable[..., Hosts]) -> None:
-    """Not even one that ignores signals."""
+    """A process that ignores signals ends too."""
     hosts(1)  # skips where there can be none
     argv = [sys.executable, "-c", OWNER]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=TESTS) as owner:

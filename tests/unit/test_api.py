@@ -30,7 +30,7 @@ def fresh(script: str) -> str:
 
 
 def test_a_job_is_rendered_as_the_command_renders_it() -> None:
-    """But for the line that says what made it."""
+    """Only the line that says what made the script differs."""
     words = "template pbs --no-environment --nodes 2 --gpus-per-node 4 --time 2:00:00 -- torchrun train.py"
     mingle = Path(sys.executable).with_name("mingle")
     command = subprocess.run([mingle, *words.split()], env=EMPTY, capture_output=True, text=True, check=True).stdout
@@ -93,7 +93,7 @@ def test_what_only_the_command_can_do_is_refused() -> None:
 
 
 def test_the_options_that_type_checkers_know_are_those_there_are() -> None:
-    """And the page lists them."""
+    """docs/api.md lists the same options."""
     named = list(api.Options.__annotations__)
     assert named == [s.name for s in TABLE if s.option and s.name not in api.PRINTED]
     message = re.search(r"several: `([^`]*)`", PAGE)
@@ -110,7 +110,7 @@ def test_every_name_that_type_checkers_know_is_there() -> None:
 
 
 def test_importing_it_loads_nothing() -> None:
-    """Not even its own modules; and whatever was imported before, the names are the functions."""
+    """The package imports none of its modules, and its names are the functions whatever was imported before."""
     assert fresh("import sys, mingle_hooks; print([m for m in sys.modules if m.startswith('mingle_hooks.')])") == "[]\n"
     script = "import mingle_hooks.cli.main, mingle_hooks.scripts.script, mingle_hooks\n"
     script += "print(callable(mingle_hooks.world), mingle_hooks.render({'command': 'a.py'})[:2])"

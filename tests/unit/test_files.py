@@ -54,7 +54,7 @@ def test_a_jobs_directory_that_is_full_is_left_for_another(
 
 
 def test_a_private_directory_is_created_and_no_other_is_accepted(tmp_path: Path) -> None:
-    """Not one that others can enter, no file, and no link, wherever it leads; such a name is taken by others."""
+    """A directory that others can enter, a file and a link count as taken by others."""
     private(tmp_path / "own")
     (tmp_path / "open").mkdir(mode=0o755)
     (tmp_path / "file").touch()
@@ -74,7 +74,7 @@ def test_a_private_directory_is_created_and_no_other_is_accepted(tmp_path: Path)
 
 @pytest.mark.parametrize("mode", [0o750, 0o710, 0o701, 0o704, 0o720, 0o500])
 def test_a_directory_that_a_group_can_enter_is_not_private(tmp_path: Path, mode: int) -> None:
-    """Nor one that others can, or that its owner cannot write, where that is not root."""
+    """A directory that others can enter, or that its owner cannot write, is not private either."""
     private(tmp_path / "own").chmod(mode)
     assert files.is_private(str(tmp_path / "own")) is (mode == 0o500 and os.geteuid() == 0)
     (tmp_path / "own").chmod(0o700)
@@ -82,7 +82,7 @@ def test_a_directory_that_a_group_can_enter_is_not_private(tmp_path: Path, mode:
 
 
 def test_a_directory_goes_with_its_files(tmp_path: Path) -> None:
-    """And one that is not there, or holds what is no file, does no harm."""
+    """A missing directory, or one that holds more than files, is no error."""
     (private(tmp_path / "own") / "file").touch()
     (tmp_path / "own" / "link").symlink_to(tmp_path)
     files.remove_private(str(tmp_path / "own"))

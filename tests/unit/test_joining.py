@@ -165,7 +165,7 @@ def test_the_port_of_a_world_of_one_is_held_for_its_command() -> None:
 def test_a_member_that_starts_again_has_its_place_while_rank_0_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of an elastic world, for a month, and only what it has kept itself."""
+    """A member of an elastic world keeps its place for a month, in a file that only it may write."""
     monkeypatch.setattr(joining, "HELLO_S", 0.01)  # the server below accepts nobody
     tmp_path.chmod(0o700)
     notes: list[str] = []
@@ -415,7 +415,7 @@ def test_all_keys_of_the_user_are_held_unless_one_is_given(place: Place) -> None
 
 
 def test_a_run_makes_the_key_in_the_home_where_a_member_would(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not on a plain machine; and a home that cannot be written to is no failure."""
+    """A plain machine gets no key, and a home that cannot be written to is no failure."""
     assert place.held(is_new=True) == place.held(IN_SLURM) == []
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", lambda *_paths: os.open("/no/such/file", os.O_RDONLY))

@@ -58,7 +58,7 @@ def test_settings_are_merged_key_by_key(place: Place) -> None:
 
 
 def test_the_users_file_is_looked_for_where_xdg_says(place: Place, tmp_path: Path) -> None:
-    """Not by a relative path; without a home there is none."""
+    """A relative path does not count, and without a home there is no file."""
     (tmp_path / "xdg" / "mingle").mkdir(parents=True)
     place.write(tmp_path / "xdg" / "mingle" / "mingle.toml", "timeout = 7")
     assert place.load({"XDG_CONFIG_HOME": str(tmp_path / "xdg")}).timeout == 7
@@ -250,7 +250,7 @@ def test_names_are_valid_only_where_they_belong(place: Place) -> None:
 
 
 def test_what_the_kubelet_sets_for_a_service_is_no_setting(place: Place) -> None:
-    """Of a Service named mingle or mingle-key, in a pod; a mistyped name is named there too."""
+    """Variables of a Service named mingle or mingle-key are ignored in a pod; a mistyped name is an error there too."""
     its = [*("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT"), *("PORT_80_TCP", "PORT_80_TCP_ADDR")]
     of_services = {f"MINGLE_{name}{end}": "tcp://10.0.0.1:80" for name in ("", "KEY_") for end in its}
     pod = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}

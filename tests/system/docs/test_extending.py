@@ -155,7 +155,7 @@ def test_a_new_shell_is_spoken(copy: Copy) -> None:
 
 
 def test_a_new_framework_gets_its_variables(copy: Copy) -> None:
-    """And what an earlier mingle exported for it is replaced."""
+    """What an earlier mingle exported for the framework is replaced."""
     world = json.loads(copy.output("env", "--id", "a", "--nodes", "1", "--shell", "json", "--for", "paddle"))
     assert (world["PADDLE_NNODES"], world["PADDLE_RANK"]) == ("1", "0")
     assert world["PADDLE_MASTER"] == f"{world['MASTER_ADDR']}:{world['MASTER_PORT']}"

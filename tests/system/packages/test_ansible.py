@@ -95,7 +95,7 @@ def test_the_order_is_that_of_a_rollout(tasks: list[dict[str, Any]]) -> None:
 
 
 def test_the_reports_are_lines_that_rollout_reads(tasks: list[dict[str, Any]]) -> None:
-    """Of the nodes that gave one, each on its line, as clush prints them."""
+    """Each report stands on a line of its own, as clush prints them."""
     (text,) = [task["ansible.builtin.command"]["stdin"] for task in tasks if task["name"] == "The same on all nodes"]
     hostvars = {"node1": {"mingle_report": {"stdout": '{"hooks": {}}'}}, "node2": {}, "node3": {"mingle_report": {}}}
     template = jinja2.Environment(trim_blocks=True, autoescape=False).from_string(text)  # noqa: S701 - as Ansible does

@@ -64,7 +64,7 @@ def test_spack_knows_the_same_version_and_dependencies() -> None:
 
 @known_or_not
 def test_spack_has_the_address_of_the_variable(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
-    """And none where it is not set."""
+    """Without the variable the recipe has no address."""
     monkeypatch.setenv("MINGLE_SOURCE_URL", source)
     assert (spack()["class"].git, spack()["class"].homepage) == (source, source)
 

@@ -25,7 +25,7 @@ def told(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_lintian_finds_nothing_in_the_deb(told: Path) -> None:
-    """Not even what is pedantic; each override has its reason above it, and the maintainer is named."""
+    """Each override has its reason above it, and the package names its maintainer."""
     need("dpkg-deb", "lintian")
     assert output("dpkg-deb", "--field", told / DEB, "Maintainer", cwd=told) == f"{TOLD['MINGLE_MAINTAINER']}\n"
     argv = ["lintian", "--display-info", "--pedantic", "--fail-on", "pedantic", told / DEB]

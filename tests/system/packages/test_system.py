@@ -82,7 +82,7 @@ def test_the_same_sources_make_the_same_octets(system: Path, made: Path, tmp_pat
 
 
 def test_what_cannot_be_made_is_told(made: Path, tmp_path: Path) -> None:
-    """And the rest is made."""
+    """All other packages are made."""
     output = build_system(tmp_path, made / ZIP, path="/nonexistent")
     told = [line.rpartition(", ")[2] for line in output.splitlines()]
     assert told == ["for want of dpkg-deb: .deb", "for want of rpmbuild: .rpm"]
@@ -107,7 +107,7 @@ def test_what_is_in_it(system: Path, name: str) -> None:
 
 
 def test_both_have_the_same_files_and_the_program_is_the_zip(system: Path, made: Path) -> None:
-    """But for what each distribution wants of its own, and the Python that is named in its first line."""
+    """Each distribution has a few files of its own, and the first line of the program names its Python."""
     need(*TOOLS[DEB], *TOOLS[RPM])
     deb, rpm = ({path: its for path, its in held(system / n).items() if path not in OWN[n]} for n in (DEB, RPM))
     assert deb == rpm

@@ -126,7 +126,7 @@ class Terminal:
 
 
 def test_what_is_listed_already_is_not_offered_again() -> None:
-    """Of a list, each value once; of a single value, whatever begins so."""
+    """A list has each value once; a single value may be any that begins so."""
     known = ("torchrun", "tensorflow", "nccl")
     assert [item.value for item in matches("torchrun,t", known, is_list=True)] == ["torchrun,tensorflow"]
     assert [item.value for item in matches("t", known)] == ["torchrun", "tensorflow"]

@@ -62,7 +62,7 @@ def test_the_values_and_defaults_in_help_are_those_of_the_program(name: str) -> 
 
 
 def test_the_first_example_is_the_shortest_safe_line(forked: Forked) -> None:
-    """Of env, it ends a script where mingle is missing too; exec accepts env's options of output but hides them."""
+    """The example of env ends a script even without mingle; exec accepts env's output options but hides them."""
     assert re.search(r"\n\n  srun mingle exec torchrun train\.py\b", shown(forked))
     line = r'eval "\$\(mingle env \|\| echo exit 1\)"; torchrun train\.py\b'
     assert re.search(rf"Examples:\n  {line}", shown(forked, "env"))
@@ -196,7 +196,7 @@ def test_help_has_the_usual_options_or_all_in_groups(
 
 
 def test_a_group_without_a_command_fails_with_its_help(capfd: pytest.CaptureFixture[str]) -> None:
-    """And nothing else: no error of click's own."""
+    """The help goes to stderr, and click adds no error of its own."""
     assert (run(["hooks"]), capfd.readouterr().out) == (64, "")
     run(["hooks", "--help"])
     helps = capfd.readouterr().out

@@ -120,7 +120,7 @@ def became(words: str, options: Mapping[str, object], **flags: bool) -> tuple[st
 
 
 def test_a_command_gets_the_world_in_place_of_what_an_earlier_one_left(environ: dict[str, str]) -> None:
-    """And hears of the signals that Python ignores."""
+    """The command gets the default handlers of the signals that Python ignores."""
     environ.update(MINGLE_ID="b", MINGLE_EXPORTS="JAX_PROCESS_ID", JAX_PROCESS_ID="1", OWN="2", MINGLE_KEY="5" * 64)
     assert Flags() == (False, False, False, False, False)
     file, command, its = became("true x", ONE)

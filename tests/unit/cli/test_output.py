@@ -117,7 +117,7 @@ main.main()
 
 
 def test_a_process_that_is_stopped_while_it_fails_prints_why_it_failed() -> None:
-    """And not where it was then; eval gets its end, too."""
+    """The signal adds no traceback, and eval still fails."""
     done = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
     assert done.returncode == 64
     assert done.stderr.startswith("mingle: expected ")
