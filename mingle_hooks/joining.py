@@ -378,7 +378,8 @@ def _key(data: bytes, source: str) -> Key:
     text = data.strip()
     if len(data) <= _LONGEST_KEY and _is_random(text):
         return Key(Material(text), source)
-    if _KEY_BYTES <= len(data) <= _LONGEST_KEY and not _is_text(data):
+    is_text = data.decode(errors="ignore").encode() == data  # in any language: random bytes are almost never UTF-8
+    if _KEY_BYTES <= len(data) <= _LONGEST_KEY and not is_text:
         return Key(Material(data), source)
     expected = f"a key of at least {_KEY_BYTES} random bytes, in hexadecimal or base64"
     raise SecretError(expected, f"{len(text)} characters in {source} that are not a key", "`mingle key` to make one")
@@ -393,15 +394,6 @@ def _is_random(text: bytes) -> bool:
     digits = text.rstrip(b"=")
     is_base64 = not digits.strip(_BASE64) and len(text) - len(digits) <= _MOST_PADDING
     return is_base64 and 6 * len(digits) >= 8 * _KEY_BYTES and not text.islower() and not text.isupper()
-
-
-def _is_text(data: bytes) -> bool:
-    """Return whether this is text in any language: random bytes are almost never UTF-8."""
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _unreadable_key(path: str, wrong: OSError, remedy: str) -> SecretError:
