@@ -100,8 +100,8 @@ def test_a_call_in_a_child_that_hangs_or_fails_has_no_result() -> None:
         "fails": object,
         "long": lambda: [time.sleep(0.05), "x" * 200_000],
     }
-    steps = accumulate([30.0, *[POLL_S] * 10_000])
-    found = facts.call_in_children(calls, 4.0, lambda: next(steps))
+    steps = accumulate([0.0, 15.0, *[POLL_S] * 10_000])
+    found = facts.call_in_children(calls, 2.0, lambda: next(steps))
     assert found == {"long": [None, "x" * 200_000]}
     (killed,) = children()
     assert os.waitstatus_to_exitcode(os.waitpid(killed, 0)[1]) == -signal.SIGKILL
