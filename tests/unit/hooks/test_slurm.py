@@ -11,7 +11,7 @@ from support.hooks import written
 from support.hooks_image import LINES, NO_CHAIN, OURS, aged, at, call, conf, install, program, tree
 from support.recorded import STEP
 
-from mingle_hooks.errors import FactsError, UsageError
+from mingle_hooks.errors import FactsError
 from mingle_hooks.hooks import files, slurm, verify
 from mingle_hooks.hooks.files import Site, render_hook as render
 from mingle_hooks.hooks.plan import Plan, Where
@@ -79,13 +79,6 @@ def test_the_settings_name_the_chain_on_every_node(root: Path) -> None:
     assert {name: at(first, f"{OURS}/{name}").read_text() for name in texts} == texts
     output = [line.partition("on every node: ")[2] for line in done.stderr.splitlines() if "on every node" in line]
     assert "\n".join(["[hooks]", *output, ""]) == SITES
-
-
-def test_a_slurm_before_22_05_is_refused(root: Path) -> None:
-    program(root, "/etc/mingle/mingle.toml", SITES)
-    install(root, "--slurm-version", "22.05")
-    with pytest.raises(UsageError, match=r"22\.05 or later; saw 21\.8"):
-        install(root, "--slurm-version", "21.08")
 
 
 @pytest.mark.parametrize("path", ["opt/prolog", "opt/task", "etc/mingle/epilog.d/50-site"])
@@ -355,7 +348,13 @@ def test_this_hosts_slurm_conf_counts_here_alone(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(
     ("options", "place"),
-    [("", "etc/slurm"), ("--conf-server ctl:6817", "run/slurm/conf"), ("-D -f /srv/slurm.conf", "srv")],
+    [
+        ("", "etc/slurm"),
+        ("--conf-server ctl:6817", "run/slurm/conf"),
+        ("--conf-server=ctl", "run/slurm/conf"),
+        ("-D -f /srv/slurm.conf", "srv"),
+        ("-f /etc/slurm/slurm.conf -D -f/srv/slurm.conf", "srv"),
+    ],
 )
 def test_the_file_is_the_one_that_slurmd_reads(tmp_path: Path, options: str, place: str) -> None:
     """A configless slurmd reads no file of the node's own, though one may lie there still."""
