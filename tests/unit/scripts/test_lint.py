@@ -1,7 +1,6 @@
 """The traps of job scripts: found on their lines, and nowhere else."""
 
 import re
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -104,12 +103,10 @@ FREE = "leaving it out: {} finds a free one".format
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        ("#PBS -l select=2\naccelerate launch x.py", ["2 first-node-only `mingle run accelerate launch …`"]),
         *[(f"{HEAD}srun torchrun {option} x.py",
            [f"4 each-alone leaving out {what}: `srun mingle exec torchrun …`"])
           for option, what in (("--standalone", "--standalone"), ("--nnodes 1", "the number of nodes"))],
         ("#PBS -l select=2\npython x.py", ["2 first-node-only `mingle run --scope task python …`"]),
-        ("#PBS -l select=2\nsrun mpirun torchrun x.py", ["2 no-rendezvous `mpirun mingle exec torchrun …`"]),
         # Which launcher a port is for.
         (f"{HEAD}export MASTER_PORT=1\npython prep.py\nsrun python x.py",
          [f"4 fixed-port {FREE('`srun mingle exec --scope task python …`')}"]),
@@ -147,12 +144,9 @@ FREE = "leaving it out: {} finds a free one".format
          ["6 interface? `srun mingle exec horovodrun …`"]),
         # Numbers of nodes and tasks.
         ("#SBATCH -N1\nsrun -N3 a\nsrun a", ["2 node-count #SBATCH --nodes=3"]),
-        (f"{HEAD}if a; then srun torchrun --nnodes=1 x.py; fi\nsrun torchrun --nnodes=3 --rdzv-endpoint=$H:$P x.py",
-         ["5 node-count leaving it out: `srun mingle exec torchrun …`"]),
         ("#SBATCH -N2 -n 8\nsrun --ntasks-per-node=2 a",
          ["2 step-tasks --ntasks=4 beside it, and no fewer in #SBATCH"]),
         # Loops.
-        ("for h in a b; do ssh \\\n$h torchrun x.py; done", ["1 loop `mingle run torchrun …` in place of the loop"]),
         ("for h in a b; do\nssh $h a.sh &\nssh $h x\nsrun y &\nssh $h ray start --address=a &\ndone\nssh h a.sh &",
          ["2 loop? `mingle run COMMAND` in place of the loop"]),
     ],
@@ -224,39 +218,14 @@ WORDS = (
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("head", [HEAD, HEAD + "srun hostname\n", HEAD + '"'], ids=["", "srun", "quote"])
 def test_the_work_grows_as_the_script_does(head: str, word: str) -> None:
-    """A script made of what mistakes begin with is read in some calls for each character, and twice of it in twice."""
-    count = (1 << 10) // len(word)
-    calls = [calls_of(head + word * times) for times in (count, 2 * count)]
-    assert calls[1] <= 2.2 * calls[0]
-    assert calls[1] <= 300 * 2 * (1 << 10)
-
-
-def calls_of(text: str) -> int:
-    """Return how many functions are called and left to look through a script."""
-    calls = 0
-
-    def count(*_: object) -> None:
-        nonlocal calls
-        calls += 1
-
-    sys.setprofile(count)
-    try:
-        found = lint(text)
-    finally:
-        sys.setprofile(None)
-    assert len(found) <= len(text)
-    return calls
-
-
-@pytest.mark.parametrize("word", WORDS)
-def test_a_large_script_is_read_to_its_end(word: str) -> None:
     """A pattern or a list that goes again over what came before takes 16 times as long for 4 times the text."""
     times_s = []
-    for size in (LARGEST_BYTES // 128, LARGEST_BYTES // 32):
+    for size in (LARGEST_BYTES // 256, LARGEST_BYTES // 64):
         began_s = time.process_time()
-        lint(HEAD + word * (size // len(word)))
+        found = lint(head + word * (size // len(word)))
         times_s.append(time.process_time() - began_s)
-    assert times_s[1] <= 8 * times_s[0] + 0.5
+        assert len(found) <= size
+    assert times_s[1] <= 7 * times_s[0] + 0.1
 
 
 def test_each_finding_in_one_long_word_has_its_own_line() -> None:
