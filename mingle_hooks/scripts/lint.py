@@ -54,6 +54,7 @@ _ADDRESSES = ("MASTER_ADDR", "MASTER_HOST")  # which may come from the environme
 _ALONE_ON_FAILURE = "when the command fails, every node becomes rank 0 of a world of its own, and the job hangs"
 _HOSTNAME_I = re.compile(r"\bhostname\s{1,64}(?:-\w{0,8}[iI]\w{0,8}|--ip-address|--all-ip-addresses)\b")
 _FALLBACK = re.compile(r"\|\|\s{0,64}(?:echo\s{1,8}|export\s{1,8})?(?:\w{1,64}=)?[\"']?(?:localhost|127\.0\.0\.1)")
+_TO_LOCALHOST = re.compile(r"(?:echo |export )?(?:\w+=)?(?:localhost|127\.0\.0\.1)")
 _RANDOM = re.compile(r"\$\{?RANDOM\b|\bRANDOM\b|\bshuf\b|getsockname|\.bind\(|/dev/urandom")
 _RANK_NAME = re.compile(
     r"(?:NODE_|GROUP_|MACHINE_|LOCAL_|GLOBAL_|WORLD_)?RANK|NODE_?ID|NODEID|MACHINE_ID", re.IGNORECASE
@@ -240,8 +241,8 @@ def _fallbacks(job: Job) -> Iterator[int]:
         for word in (*command.assignments, *command.words):
             if match := _FALLBACK.search(word.text):
                 yield word.at[match.start()]
-        text = " ".join(word.plain for word in (*command.words, *command.assignments))
-        if command.before == "||" and re.match(r"(?:echo |export )?(?:\w+=)?(?:localhost|127\.0\.0\.1)", text):
+        words = (*command.words, *command.assignments) if command.before == "||" else ()
+        if _TO_LOCALHOST.match(" ".join(word.plain for word in words)):
             yield command.start
 
 

@@ -46,7 +46,7 @@ def test_what_a_scheduler_cannot_carry_is_refused_by_name(scheduler: str, field:
         ("slurm", {"array": "1-2", "nodes": "1+1"}, "array"), ("pbs", {"output": "x" * 513}, "output"),
         ("slurm", {"ntasks-per-node": "1+2", "nodes": "1+1"}, "ntasks-per-node"),
         ("slurm", {"ntasks-per-node": "1+2", "nodes": "1+1", "gpus-per-node": "4"}, "ntasks-per-node"),
-        ("pbs", {"array": "1-2", "requeue": True}, "requeue"),
+        ("pbs", {"array": "1-2", "requeue": True}, "requeue"), ("pbs", {"partition": "a", "reservation": "b"}, "res"),
         ("lsf", {"job-name": "x" * 251, "array": "1-9"}, "job-name"),  # 255 characters with the indices
     ],
 )  # fmt: skip
