@@ -6,6 +6,7 @@ import select
 import socket
 import struct
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -281,3 +282,54 @@ def test_only_addresses_are_dialled(address: str) -> None:
     """A name would make connect() wait for a name server."""
     with pytest.raises((OSError, ValueError)):
         dial(address, 1)
+
+
+def test_a_connection_between_two_frames_waits_for_ever() -> None:
+    """A connection whose owner set no bound waits within a frame, too."""
+    with Ends() as bounded, Ends() as unbounded:
+        bounded.connection.stalled_s = 0.05
+        bounded.other.send(frame(1, b"one"))
+        unbounded.other.send(frame(1, b"one")[:-1])
+        for ends in (bounded, unbounded):
+            until = time.monotonic() + 0.2
+            ends.loop.after(0.2, lambda: None)
+            ends.loop.run(lambda until=until: time.monotonic() > until)
+            assert ends.ends == []
+
+
+def test_a_reset_is_an_end_like_any_other() -> None:
+    """The kernel resets the connection of a process that is killed with data unread."""
+    with socket.create_server(("127.0.0.1", 0)) as server, Loop() as loop:
+        sock = dial("127.0.0.1", server.getsockname()[1])
+        ends: list[str] = []
+        connection = Connection(loop, sock, lambda *_frame: None, ends.append)
+        accepted, _ = server.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()
+        loop.run(lambda: bool(ends))
+        assert connection.closed
+        connection.send(b"nobody hears this")
+        with pytest.raises(OSError, match=r"."):
+            connection.own_address()
+
+
+def test_data_that_waits_for_many_peers_is_held_once() -> None:
+    """The roster of thousands goes to each of them, and some read slowly."""
+    data = bytes(8_000_000)
+    with Ends() as one, Ends() as other:
+        tracemalloc.start()
+        for ends in (one, other):
+            ends.connection.send(data)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert one.connection.waiting_bytes > 1_000_000 < other.connection.waiting_bytes
+        assert held < 100_000
+
+
+def test_the_other_sides_end_is_ready_for_both(poller: Poller) -> None:
+    """A connection learns of its end, whatever it waits for."""
+    one, other = socket.socketpair()
+    with one:
+        poller.watch(one, READ, call)
+        other.close()
+        assert poller.ready(0.0) == [(one.fileno(), READ | WRITE)]

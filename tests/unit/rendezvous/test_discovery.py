@@ -505,3 +505,53 @@ def test_a_missing_leader_is_named_with_what_may_have_led_astray(
     first = f"unset {left_over} if another job left it, or " if left_over else ""
     assert (error.expected, error.remedy) == (f"rank 0{where} within 9 s", first + discovery.CHECK_HOST)
     looking.close()
+
+
+def test_a_file_that_cannot_be_put_in_its_place_leaves_no_draft(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota may end between writing the file and renaming it."""
+    monkeypatch.setattr(os, "replace", lambda *_paths: os.listdir(f"{tmp_path}/none"))
+    leader = place()
+    with pytest.raises(PlaceError, match="No such file"):
+        leader.backend.announce(ADVERTISED)
+    leader.backend.close()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("ticket", "detects_rivals", "at_once", "later"),
+    [
+        (None, False, [("search", True)], []),
+        (7, False, [("announce",), ("search", True)], []),
+        (0, False, [("announce",)], [("search", True)]),
+        (0, True, [("announce",)], []),
+    ],
+)
+def test_a_leader_by_right_looks_for_another_once_it_has_served_the_first(
+    monkeypatch: pytest.MonkeyPatch, ticket: int | None, at_once: list[Any], later: list[Any], *, detects_rivals: bool
+) -> None:
+    calls: list[object] = []
+    backend: Any = SimpleNamespace(
+        announce=lambda _notice: calls.append(("announce",)), search=lambda *, wanted: calls.append(("search", wanted))
+    )
+    monkeypatch.setitem(BACKENDS, "hosts", discovery.Row(lambda _context: backend, detects_rivals=detects_rivals))
+    clock, its = Clock(), SimpleNamespace(state="gathering")
+    with Loop(clock) as loop:
+        search = search_in(loop)
+        if ticket is not None:
+            notice = ADVERTISED._replace(ticket=ticket)
+            search.candidate = SimpleNamespace(advertisement=notice, leader=its)  # type: ignore[assignment]
+        search.open(["hosts"])
+        assert calls == at_once
+        clock.ahead += discovery.HEAD_START_S
+        loop.turn(0.0)
+    assert calls == at_once + later
+
+
+def test_a_message_names_only_so_many() -> None:
+    """A message names four addresses, however many members ask."""
+    ears = OneWay()
+    for number in range(MOST_SHOWN + 1):
+        ears.queried(bytes([number]) * 16, f"10.0.0.{number}")
+    assert ears.report()[0].startswith("multicast from 10.0.0.0, 10.0.0.1, 10.0.0.2, 10.0.0.3 and more arrives")

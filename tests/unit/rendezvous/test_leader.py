@@ -19,7 +19,7 @@ from support.gathering import ATTEMPT, SECRET, Clock, Member, Room, heard, hello
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import PEER_LOST_S, Loop
-from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, STRANGER_S
+from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, STRANGER_S, Session
 from mingle_hooks.rendezvous.member import PROBE_NEXT_S, Probe
 from mingle_hooks.rendezvous.messages import LEASE_S, RENEW_S, Failure, Leases
 from mingle_hooks.rendezvous.roster import SETTLE_S, AdvertisedAddress
@@ -663,3 +663,63 @@ def test_another_version_is_refused_with_the_reason_and_recorded(pair: Room, sai
     pair.leader.give_up(9)
     assert pair.leader.failure.kind == "versions"
     assert "same version of mingle on every member" in str(pair.leader.failure.error())
+
+
+def test_a_leader_that_was_elected_has_no_rivals(pair: Room) -> None:
+    """Of two candidates the better one leads, and the other one's members go over to it."""
+    pair.leader.terms = pair.terms._replace(ticket=7)
+    pair.leader.met_rival("node9")
+    assert pair.leader.state == "gathering"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [(wire.READY, {"epoch": 1, "lease_ms": 30_000}), (wire.DONE, {}), (wire.REACHED, {"offer": 200, "own": "::1"})],
+)
+def test_a_premature_frame_changes_nothing(frame: tuple[int, wire.Body], trio: Room) -> None:
+    """READY and DONE before there is an answer, and an address that was never offered."""
+    with greeted(trio) as say:
+        say(wire.CHECKIN, join_request(rank=2).body())
+        say(*frame)
+        trio.until(lambda: len(trio.leader.roster) == 2)
+        trio.joined(rank=1)
+        assert trio.leader.state == "gathering"
+    trio.until(lambda: len(trio.leader.roster) == 2)
+    trio.member(rank=2).come()
+    trio.until(lambda: all_in(trio, "formed") and trio.leader.all_done)
+
+
+def test_members_that_reach_the_best_address_postpone_the_report_that_all_have_checked_in() -> None:
+    """If it came, they would try the other addresses for nothing."""
+    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
+        room.clock.stop()
+        early, late = room.member(rank=1), room.member(rank=2)
+        late.out_of_reach = frozenset([0, 1])
+        for member in (early, late):
+            member.come()
+        room.until(lambda: room.leader.roster.complete and reached(room, early) == [0])
+        room.until(lambda: late.membership is not None and late.membership._probes)
+        for _ in range(8):
+            room.skip(NEEDS_ALL_S / 2)
+            room.leader.reached(late.me.member, 1, "127.0.0.1")
+            room.turn()
+        assert reached(room, early) == [0]
+
+
+def test_no_other_address_is_tried_where_the_leader_is_there_and_only_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has thousands of connections, and each member that tried another address as well would keep it slow."""
+    monkeypatch.setattr(Session, "_verify", lambda *_: None)
+    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
+        room.clock.stop()
+        early = room.member(rank=1).come()
+        room.until(lambda: early.membership is not None and early.membership._probes)
+        best, second = early.membership._probes
+        room.until(lambda: best.connected)
+        wait_long(room)
+        assert not second.connected
+        room.member(rank=2).come()
+        room.until(lambda: room.leader.roster.complete)
+        room.skip(NEEDS_ALL_S + 0.01)
+        room.until(lambda: early.membership is not None and early.membership._needs_all)
+        wait_long(room)
+        room.until(lambda: second.connected)

@@ -2,15 +2,18 @@
 
 import json
 import socket
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.gathering import ANSWER, ATTEMPT, SECRET, heard, join_request, probed
 
+from mingle_hooks.errors import MingleError
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop
 from mingle_hooks.rendezvous.discovery import ProvenLeader
-from mingle_hooks.rendezvous.member import Membership
-from mingle_hooks.rendezvous.messages import pack_roster, roster_digest
+from mingle_hooks.rendezvous.member import CALL_AGAIN_S, Follower, Membership
+from mingle_hooks.rendezvous.messages import LINGER_S, pack_roster, roster_digest
 from mingle_hooks.rendezvous.wire import MOST_ADVERTISED
 
 NONCES = b"n" * 16, b"m" * 16
@@ -99,3 +102,43 @@ def test_an_address_where_another_program_answers_is_not_reached() -> None:
             room.turn()
         assert room.leader.roster.entry(member.me.member).reached == {}
         assert room.leader.state == "gathering"
+
+
+class Search:
+    """Records what a member has its search for a leader do."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.calls.append((name, *arguments))
+
+
+EARLIER = "earlier"
+HERE, BETTER = Endpoint("10.0.0.1", 20_001, "test"), Endpoint("10.0.0.7", 20_007, "test")
+
+
+@pytest.mark.parametrize(
+    ("state", "calls"),
+    [
+        ("failed", [("back_off", HERE, LINGER_S / 2), ("fail", EARLIER)]),
+        ("moved", [("back_off", HERE, CALL_AGAIN_S), ("dial", BETTER), ("dial", HERE)]),
+        ("lost", [("back_off", HERE, CALL_AGAIN_S), ("dial", BETTER), ("dial", HERE)]),
+    ],
+)
+def test_a_member_backs_off_from_its_former_leader_and_dials_the_better_one(state: str, calls: list[object]) -> None:
+    """A leader that failed before this member began is an earlier run's: others get their turn first."""
+    search: Any = Search()
+    looks: list[int] = []
+    some: Any = SimpleNamespace(is_before=lambda _ago_s: True, answer=None, fail=lambda why: search.fail(why.seen))
+    now = [0.0]
+    with Loop(clock=lambda: now[0]) as loop:
+        follower = Follower(loop, some, SECRET, some, search, some, lambda: looks.append(1), bool)
+        follower.membership = membership = some
+        vars(membership).update(proven=SimpleNamespace(endpoint=HERE), moved_to=[BETTER[:2]], state=state)
+        vars(membership).update(progress=None, is_free=True, failed_ago_s=60.0)
+        membership.failure = SimpleNamespace(error=lambda: MingleError("", EARLIER, ""))
+        follower._changed()
+        now[0] += LINGER_S
+        loop.turn(0.0)
+    assert (search.calls, looks, follower.membership) == (calls, [1], None)

@@ -290,3 +290,16 @@ def test_a_process_is_a_node_or_a_task() -> None:
         world=view.world._replace(nodes=None, size=None, master_addr="n1"), place=Assignment(*[None] * 3)
     )
     assert repr(view) == "<world a: node ? of ?, ? slots, rank 0 at n1:29500>"
+
+
+def test_a_roster_that_would_fill_the_memory_is_refused() -> None:
+    """It travels compressed, a thousand times smaller."""
+    packed = zlib.compress(b" " * (MOST_LEADER_BYTES + 1))
+    with pytest.raises(WireError, match="more than"):
+        messages.unpack_roster(packed)
+
+
+def test_braces_in_a_part_are_only_text() -> None:
+    """No attribute of a part is looked up."""
+    failure = Failure("rank", ("{0.__class__}", "{1}", "{9}"))
+    assert "{0.__class__}" in str(failure.error())
