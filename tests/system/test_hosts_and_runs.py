@@ -99,7 +99,7 @@ def test_no_process_is_left_when_the_owner_of_hosts_is_killed(hosts: Callable[..
 
 
 def test_make_cluster_runs_what_comes_on_a_pipe(slurm: SlurmCluster) -> None:
-    """As alice on the first host, with the status of her shell, and leaves nothing behind."""
+    """It runs as alice on the first host, returns her shell's status and leaves nothing behind."""
     assert slurm.sinfo()
     argv = [sys.executable, "-m", "cluster"]
     with subprocess.Popen(argv, stdin=-1, stdout=-1, stderr=-1, text=True, cwd=TESTS) as process:
@@ -134,7 +134,7 @@ def test_interrupted():
 
 
 def test_what_is_left_behind_fails_a_test_and_the_end_of_a_run_names_skips_and_second_runs(tmp_path: Path) -> None:
-    """With what is lacking, and what failed. Programs can be interrupted in a run in the background as well.
+    """The end names what is lacking and what failed. Programs of a run in the background can be interrupted as well.
 
     `nohup make test &` ignores signals, and hands on what it ignores.
     """

@@ -40,7 +40,7 @@ def test_a_job_is_rendered_as_the_command_renders_it() -> None:
 
 
 def test_every_error_of_the_command_line_is_there() -> None:
-    """As the same class, so that `except` takes it by either name; the page has a line for each."""
+    """The class is the same, so that `except` takes it by either name; the page has a line for each."""
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, errors.MingleError):
             assert getattr(mingle_hooks, name) is kind
@@ -57,7 +57,7 @@ def test_an_environment_can_be_given() -> None:
 
 
 def test_a_block_has_the_variables_and_ends_with_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever ends it; the view is one line, which shows nothing of the environment."""
+    """An exception ends it too; the view is one line, which shows nothing of the environment."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MINGLE_KEY", "5" * 64)
     before = dict(os.environ)

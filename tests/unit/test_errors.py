@@ -57,7 +57,7 @@ LIMITS = {resource.RLIMIT_AS: "`ulimit -v` allows 7 bytes", resource.RLIMIT_NPRO
 def test_what_has_run_out_is_named_with_its_limit(
     error: Exception, kind: errors.Limit | None, seen: str, soft: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever error Python makes of it; any other is none of these."""
+    """Python has several errors for it; any other error is none of these."""
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft if which in LIMITS else 0, resource.RLIM_INFINITY))
     seen = seen.format(*(text if soft == 7 else "a limit of this host or job" for text in LIMITS.values()))
     found = limit(error)

@@ -24,7 +24,7 @@ def private(path: Path) -> Path:
 
 
 def test_the_prologs_directory_comes_first_then_the_sessions_then_tmp(tmp_path: Path) -> None:
-    """Each only where it is this user's alone."""
+    """Each directory is used only if no other user can enter it."""
     root, session = tmp_path / "run", tmp_path / "session"
     environ = {"XDG_RUNTIME_DIR": str(session)}
     assert files.private_path(environ, "7", "n", str(root)) == f"/tmp/mingle-{os.getuid()}-n"  # noqa: S108
@@ -93,7 +93,7 @@ def test_a_directory_goes_with_its_files(tmp_path: Path) -> None:
 
 
 def test_a_process_is_recorded_with_its_start_time(tmp_path: Path) -> None:
-    """As the Epilog reads it; without a Prolog's directory nothing is written, nor through a link."""
+    """The Epilog reads this form; nothing is written without a Prolog's directory, or through a link."""
     files.record_process("7", str(tmp_path))
     assert not list(tmp_path.iterdir())
     record = private(tmp_path / "7") / "processes"
@@ -142,7 +142,7 @@ def test_descriptors_are_filled_up_to_stderr_s_and_closed_but_for_some(monkeypat
 
 
 def test_one_process_holds_a_directory(tmp_path: Path) -> None:
-    """Until it lets go; nothing is left open where it cannot be had, and a link is none."""
+    """The lock lasts until it is closed; a failure leaves nothing open, and a link is refused."""
     path = str(private(tmp_path / "own"))
     held = files.hold_private(path)
     before = len(os.listdir("/proc/self/fd"))
@@ -158,7 +158,7 @@ def test_one_process_holds_a_directory(tmp_path: Path) -> None:
 
 
 def test_a_new_file_has_its_mode_or_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the umask; NFS reports a full disk only at the end, and nothing is written over another."""
+    """The umask does not count, NFS reports a full disk only at the end, and no file is overwritten."""
     synced: list[bytes] = []
     monkeypatch.setattr(os, "fsync", lambda _fd: synced.append((tmp_path / "new").read_bytes()))
     before = os.umask(0o777)
@@ -209,7 +209,7 @@ def test_the_whole_text_is_printed_or_none_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: list[int], other: bytes, left: bytes,
     refusal: tuple[str, str] | None,
 ) -> None:  # fmt: skip
-    """In pieces; a full pipe is waited for, and a partial text taken back unless another process wrote after it."""
+    """A full pipe is waited for, and a partial text is taken back unless another process wrote after it."""
     write, results, path = os.write, iter(numbers), tmp_path / "output"
     waited: list[tuple[object, ...]] = []
 
@@ -246,7 +246,7 @@ def test_stderr_gets_what_its_encoding_can_say_as_far_as_it_goes(monkeypatch: py
 
 
 def test_a_shipped_file_is_found_and_none_else() -> None:
-    """In folders too; a program is started by its path, with the interpreter that runs this."""
+    """Folders are searched too; a program is started by its path, with this interpreter."""
     names = files.shipped_names("templates/hooks")
     assert {"_epilogue.sh.j2", "slurm/taskprolog.sh.j2"} < {*names}
     assert names == tuple(sorted(names))

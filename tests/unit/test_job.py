@@ -80,7 +80,7 @@ def test_a_recorded_task_has_its_own_place(version: str) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(variables: dict[str, str], options: dict[str, object], message: str) -> None:
-    """With what was expected, and where the other value comes from."""
+    """The error has what was expected and the source of the other value."""
     with pytest.raises(MingleError) as caught:
         spec_of(variables, **options)
     assert message in str(caught.value)
@@ -105,7 +105,7 @@ def test_fewer_nodes_than_the_jobs_are_a_world_where_not_all_have_to_take_part(
 
 @pytest.mark.parametrize("variables", [{}, SLURM, OF_FOUR, IN_SCRIPT, PBS, {**IN_SCRIPT, **ONE_OF_MPI}])
 def test_a_node_that_is_alone_on_purpose_is_the_first_of_one(variables: dict[str, str]) -> None:
-    """Whatever the job has, and without an id where nothing else tells one."""
+    """The job's size does not count, and no id is needed."""
     spec = spec_of(variables, id=None, nodes=None, alone=True, scope="node")
     assert (spec.nodes, spec.rank, spec.facts.is_batch, spec.facts.hosts) == (1, 0, False, ())
     assert spec.attempt.id == (spec.facts.job_id or "alone")
@@ -230,7 +230,7 @@ NAMES = [
 
 @pytest.mark.parametrize("by", ["name", "path"])
 def test_a_program_is_refused_where_execve_fails(path: str, by: str) -> None:
-    """Found along PATH or by its path, through its `#!` lines."""
+    """A program is found along PATH or by its path, through its `#!` lines."""
     place = path.split(":")[1]
     found, expected = {}, {}
     for name in NAMES:
@@ -287,7 +287,7 @@ def launchers(path: str) -> str:
 def test_a_script_that_is_certain_to_be_run_has_to_be_there(
     launchers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    """Behind an interpreter, or a launcher in Python; relative to the working directory."""
+    """An interpreter or a launcher in Python runs it, relative to the working directory."""
     monkeypatch.chdir(tmp_path)
     failure = refused(words.split(), {"PATH": launchers})
     assert failure.error().exit_code == 127

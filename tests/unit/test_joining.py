@@ -58,7 +58,7 @@ def test_a_host_whose_name_does_not_resolve_is_in_the_roster_by_address(host: st
 
 
 def test_names_wait_for_no_name_server_once_their_time_is_up() -> None:
-    """Without time nobody is asked."""
+    """Without time left no name server is asked."""
     assert resolvable(["10.0.0.1"]) == {"10.0.0.1"}
     assert resolvable(["10.0.0.1"], timeout_s=0) == set()
 
@@ -272,7 +272,7 @@ LOCAL, DEBIAN, FAR = ["127.0.0.1"], ["127.0.1.1"], ["10.0.0.9"]
 def test_a_script_on_the_first_node_tells_torchrun_where_it_is(
     monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], own: list[str], last: list[str], iface: str, batch: object
 ) -> None:
-    """By an address of its own and a port that is held; names only where they lead to the hosts."""
+    """It has an address of its own and a held port; names count only if they lead to the hosts."""
     monkeypatch.setattr(joining, "resolve", lambda host, _seconds: {"node1": own, "node2": last}[host])
     monkeypatch.setattr(joining, "interface_of", lambda address: {"127.0.0.1": "eth0", "node1": "eth0"}[address])
     monkeypatch.setattr("mingle_hooks.net.addresses.usable", lambda *_, **__: [SimpleNamespace(host="127.0.0.1"), None])
@@ -317,7 +317,7 @@ TOLD = [(0, "node1", "10.0.0.1", 1), (1, "node2", "10.0.0.2", 1)]
 def test_the_members_are_the_schedulers_where_it_knows_them(
     asked: list[Any], environ: dict[str, str], addresses: Any, rows: Any
 ) -> None:
-    """Else they are asked, each for its address, and have the scheduler's names."""
+    """Otherwise each member gives its address, and all have the scheduler's names."""
     spec = member_spec({"HOME": "/nowhere", "CUDA_VISIBLE_DEVICES": "", **environ}, {"insecure": True})
     try:
         found = members_of(spec, notes_of([]), addresses)
@@ -448,7 +448,7 @@ def test_without_a_home_or_a_job_key_there_is_no_key_to_make(place: Place, facts
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_node_to_whose_job_the_hooks_gave_no_key_says_so(place: Place, *, shared: bool) -> None:
-    """With the key in the home that it takes instead, and where there is none: others of the job may have theirs."""
+    """The note comes with the key of the home or with the error, as other nodes of the job may have theirs."""
     (place.run / "41").mkdir(0o700, parents=True)
     facts = JobFacts("slurm", job_id="41", shares_homes=shared)
     said = place.find(facts).source if shared else str(place.refusal(facts))
@@ -508,7 +508,7 @@ def test_a_key_that_a_person_typed_is_refused(place: Place, text: str) -> None:
 
 
 def test_32_random_octets_from_elsewhere_are_a_key(place: Place) -> None:
-    """In hexadecimal digits or base64, or as they are in a file; every one of three hundred."""
+    """They may be hexadecimal digits or base64."""
     for _ in range(300):
         octets = os.urandom(32)
         in_base64 = base64.b64encode(octets).decode()
@@ -518,7 +518,7 @@ def test_32_random_octets_from_elsewhere_are_a_key(place: Place) -> None:
 
 
 def test_raw_octets_in_a_file_are_a_key_unless_it_is_too_long(place: Place) -> None:
-    """As /dev/urandom gives them, also where they begin or end with what looks like white space."""
+    """/dev/urandom gives them, and they may begin or end with what looks like white space."""
     place.put(place.of_home, TEXT * 100)
     assert str(place.of_home) in place.refusal().seen
     assert "MINGLE_KEY" in place.refusal(NO_JOB, {"MINGLE_KEY": TEXT * 100}).seen
@@ -566,7 +566,7 @@ def test_a_hostile_job_id_leads_to_no_directory(place: Place, job: str) -> None:
 
 
 def test_a_job_directory_that_others_own_or_may_write_is_refused(place: Place) -> None:
-    """So is one that is a link, or that holds a link."""
+    """A directory that is a link, or that holds a link, is refused too."""
     key = place.put_for_job("7")
     (place.run / "8").mkdir(mode=0o700)
     (place.run / "8" / "key").symlink_to(key)
@@ -669,7 +669,7 @@ NETWORK = (
 def test_a_path_is_shared_by_the_kind_of_the_deepest_and_latest_mount(
     tmp_path: Path, mounts: list[tuple[str, str]], place: str, *, shared: bool
 ) -> None:
-    """As the kernel's table of mounts lists them; without one nothing is shared."""
+    """The kernel's table of mounts lists them; without it nothing is shared."""
     table = tmp_path / "mountinfo"
     for at, kind in mounts:
         with table.open("a") as file:

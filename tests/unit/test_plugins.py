@@ -90,7 +90,7 @@ def test_a_broken_row_is_its_packages_fault(path: Path, name: str, given: object
 
 
 def test_packages_that_cannot_be_read_are_the_groups_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every time, not only the first."""
+    """The error comes every time."""
     package(path, points="[mingle.schedulers]\n")
     monkeypatch.setattr(metadata, "entry_points", lambda **_how: (path / "none").read_text())
     for _ in range(2):
@@ -113,7 +113,7 @@ def test_packages_that_cannot_be_read_are_the_groups_error(path: Path, monkeypat
 def test_the_slow_search_begins_only_where_a_package_may_have_a_row(
     path: Path, monkeypatch: pytest.MonkeyPatch, place: str, packages: list[str], *, asks: bool
 ) -> None:
-    """In the working directory, behind a directory that is missing, in a zip file and in an egg."""
+    """The package may be in the working directory, behind a missing directory, in a zip file or in an egg."""
     for name in packages:
         package(path / place, name, "[other]\n" if name.startswith("other") else POINTS)
     if place == "zip":

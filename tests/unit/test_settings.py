@@ -337,7 +337,7 @@ def test_the_version_of_one_file_is_not_the_others(place: Place, head: str) -> N
 
 
 def test_a_member_notes_what_is_left_out(place: Place) -> None:
-    """In one line for each name; and the world forms."""
+    """The note has one line for each name, and the world forms."""
     place.write(place.user, "version = 2\nnews = 1")
     notes: list[str] = []
     assert join(id="a", nodes=1, environ={"HOME": str(place.home)}, note=notes.append).world.digest

@@ -51,13 +51,13 @@ def test_the_task_prolog_reads_a_hosts_name_as_we_do() -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [("1h30m", 5400), ("2d", 172_800), ("1.5h", 5400), ("90s", 90)])
 def test_a_duration_with_units_is_the_same_for_settings_and_job_scripts(text: str, expected: int) -> None:
-    """Without a unit it is seconds for the one and minutes, as in sbatch, for the other."""
+    """Without a unit, settings mean seconds, and job scripts mean minutes as sbatch does."""
     assert values.seconds(text) == job.seconds_of(text) == expected
 
 
 @pytest.mark.parametrize("text", ["7", " 7 ", "+7", "7.0", "\u0667", "7_0", "", "99999999999"])
 def test_a_whole_number_is_one_everywhere(text: str) -> None:
-    """In decimal digits of ASCII, few enough to be counted."""
+    """A number has a few decimal digits of ASCII."""
     assert is_read(values.nodes, text) == is_read(job.count_field, text) == (text.strip(" ") == "7")
 
 
@@ -67,7 +67,7 @@ def test_a_whole_number_is_no_truth_value_and_within_its_bounds() -> None:
 
 
 def test_a_range_of_nodes_holds_a_number_of_them() -> None:
-    """As torchrun reads it; a text that is none holds nothing."""
+    """Torchrun reads it so; a text that is no range holds nothing."""
     texts = (
         "2",
         "1:4",
@@ -120,5 +120,5 @@ def test_json_is_compact_ascii_and_read_strictly() -> None:
     ],
 )
 def test_the_nearest_is_the_one_that_is_meant(word: object, known: tuple[str, ...], meant: str) -> None:
-    """By its letters, by what it means, or else the first."""
+    """It is the nearest by its letters, by its meaning, or else the first."""
     assert nearest(word, known) == meant

@@ -125,7 +125,7 @@ def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> N
 
 
 def test_scripts_for_it_are_made(copy: Copy) -> None:
-    """With its directives, for a launcher that is new too."""
+    """The script has the new scheduler's directives and starts the new launcher."""
     options = "--nodes 2 --time 90 --account physics --launcher paddle -- train.py"
     script = copy.output("template", "cobalt", *options.split())
     assert "\n#COBALT -n 2\n#COBALT -t 90\n#COBALT -A physics\n" in script
@@ -138,7 +138,7 @@ def test_scripts_for_it_are_made(copy: Copy) -> None:
 
 
 def test_its_starter_starts_a_run_on_all_hosts(copy: Copy) -> None:
-    """By ssh, whose part is played by a shell here; the environment comes by stdin."""
+    """A shell plays the part of ssh, and the environment comes by stdin."""
     copy.program("ssh", 'for line; do :; done\nexec sh -c "$line"')
     job = {"COBALT_JOBID": "12", "COBALT_NODEFILE": str(copy.place / "home/nodes"), "X": "it's"}
     output = copy.output("run", "--timeout", "60", "sh", "-c", 'echo "$COBALT_JOBID $NODE_RANK/$NNODES $X"', **job)
@@ -146,7 +146,7 @@ def test_its_starter_starts_a_run_on_all_hosts(copy: Copy) -> None:
 
 
 def test_a_new_shell_is_spoken(copy: Copy) -> None:
-    """For a world and for none, and it is known to help and completion."""
+    """It has text for a world and for a failure, and help and completion know it."""
     assert "\n$env:MINGLE_ID = 'it''s'\n" in copy.output("env", "--id", "it's", "--nodes", "1", "--shell", "pwsh")
     assert "pwsh" in copy.output("env", "--help", "--all")
     assert "pwsh" in copy.output(_MINGLE_COMPLETE="bash_complete", COMP_WORDS="mingle env --shell p", COMP_CWORD="3")
@@ -162,7 +162,7 @@ def test_a_new_framework_gets_its_variables(copy: Copy) -> None:
 
 
 def test_a_new_launcher_is_completed(copy: Copy) -> None:
-    """Before the user's own words."""
+    """Mingle's options come before the user's own words."""
     line = copy.output("exec", "--id", "a", "--nodes", "1", "fleetrun", "train.py", "--lr", "1")
     assert re.fullmatch(r"\S+/fleetrun --master 127\.0\.0\.1:\d+ --nnodes 1 --rank 0 train\.py --lr 1\n", line)
 
@@ -186,7 +186,7 @@ def test_a_new_hook_target_has_all_commands(copy: Copy) -> None:
 
 
 def test_members_meet_by_a_new_way(copy: Copy) -> None:
-    """By it alone."""
+    """No other way is used."""
     words = ("env", "--id", "localhost", "--nodes", "2", "--via", "alias", "--shell", "json", "--timeout", "60")
     key = {"MINGLE_KEY": "0123456789abcdef" * 4}
     members = [copy.start(*words, "--iface", "lo", "--rank", str(rank), **key) for rank in range(2)]
@@ -218,7 +218,7 @@ COMPLETED = {"env --for ac": "", "exec --for jax,ac": "jax,", "template slurm --
 
 
 def test_a_plugins_framework_is_offered_by_completion(copy: Copy) -> None:
-    """Beside our own, which help alone names; what cannot be read of other packages is left out."""
+    """It stands beside our own, which help alone names; what cannot be read of other packages is left out."""
 
     def offered(typed: str) -> str:
         asked = {"COMP_WORDS": f"mingle {typed}", "COMP_CWORD": str(len(typed.split()))}
@@ -241,7 +241,7 @@ BROKEN = [
 
 
 def test_a_broken_plugin_is_told_in_one_line(copy: Copy) -> None:
-    """With the package's name, and never as a traceback."""
+    """The line has the package's name, and there is no traceback."""
     for file, text, words, code in BROKEN:
         whole = (copy.place / f"mingle_acme/{file}.py").read_text()
         copy.write(f"mingle_acme/{file}.py", text)

@@ -47,7 +47,7 @@ def said_in_slurm(slurm: SlurmCluster, path: str, case: Case, words: tuple[str, 
 
 
 def test_what_is_said_in_slurm(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """In salloc's shell, in a step of two tasks, and in one of four; what the real torch and accelerate say, too."""
+    """The lines run in salloc's shell and in steps of two and four tasks, some with the real torch and accelerate."""
     path, lacks_real = f"{standins(tmp_path)}:/usr/bin:/bin", needs.lacking("torch", "accelerate")
     runs = [(case, words) for kind, words in IN_SLURM.items() for case in CASES[kind]]
     runs = [one for one in runs if not (lacks_real and "REAL_" in one[0]["typed"])]
@@ -92,7 +92,7 @@ def said_by(hosts: Callable[..., Hosts], tmp_path: Path, forked: Forked) -> Call
 
 
 def test_what_is_said_on_plain_hosts(said_by: Callable[..., list[str]]) -> None:
-    """Without a scheduler."""
+    """The lines run without a scheduler."""
     outputs = said_by(CASES["hosts"], at_once=1)  # one of them leaves a key that another must not find
     lacks = [lack for case, output in zip(CASES["hosts"], outputs, strict=True) for lack in lacking(case, output)]
     assert not lacks, "\n".join(lacks)
@@ -107,7 +107,7 @@ def quotes(page: str) -> set[str]:
 
 
 def test_what_the_lists_of_mistakes_quote_is_said(said_by: Callable[..., list[str]]) -> None:
-    """With the variables of each scheduler on two hosts; many at once, as most wait for a deadline."""
+    """The lines run on two hosts with the variables of each scheduler."""
     pages = sorted(page.stem for page in (DOCS / "schedulers").iterdir())
     mistakes = {(case["page"], quote) for case in CASES["mistake"] for quote in case["quotes"]}
     assert {(page, quote) for page in pages for quote in quotes(page)} == mistakes | ALSO_SHOWN

@@ -24,7 +24,7 @@ def test_every_block_is_run_or_it_is_told_why_not() -> None:
 
 @only_with("shellcheck")
 def test_every_script_is_sound(tmp_path: Path) -> None:
-    """For bash itself, and for shellcheck; the recipes to leave are not."""
+    """Bash and shellcheck accept all scripts but the recipes to leave."""
     left = {find(*where) for where, why in NOT_RUN.items() if why == "this is the recipe to leave"}
     scripts = [block for page in PAGES for block in blocks(page) if block.language == "bash" and block not in left]
     for number, block in enumerate(scripts):
@@ -45,7 +45,7 @@ def headings(page: Path) -> set[str]:
 
 
 def test_every_link_leads_to_a_file_or_heading_that_exists() -> None:
-    """Within the repository; other sites are not asked."""
+    """Links to other sites are not followed."""
     for page in ("../README.md", "../SECURITY.md", *PAGES):
         here = (DOCS / page).resolve()
         for link in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", here.read_text()):

@@ -30,7 +30,7 @@ def salloc(slurm: SlurmCluster, text: str, *options: str, **how: Any) -> Complet
 
 
 def test_a_line_in_a_shell_of_salloc_makes_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """With no key yet; mpirun is the real one."""
+    """There is no key yet, and mpirun is the real one."""
     path, lacks = f"{standins(tmp_path)}:/usr/bin:/bin", lacking("mpirun")
     for case in CASES["allocated"]:
         text = find(case["page"], case["mark"]).text.strip() + case.get("then", "")
@@ -52,7 +52,7 @@ def test_a_batch_script_makes_one_world(slurm: SlurmCluster, tmp_path: Path) -> 
 
 
 def test_the_lines_for_a_script_that_starts_torchrun_itself_make_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """In the batch script, with a torchrun that meets the others by PET_*."""
+    """The batch script starts a torchrun that meets the others by PET_*."""
     (tmp_path / "train.py").write_text(TRAIN.read_text())
     env = {"PATH": f"{LIGHT_BIN}:{BIN}:/usr/bin:/bin"}
     script, output = OWN["evaluated"], f"--output={tmp_path}/out"
@@ -62,13 +62,13 @@ def test_the_lines_for_a_script_that_starts_torchrun_itself_make_one_world(slurm
 
 
 def test_the_line_that_shows_the_place_of_each_process_shows_it(slurm: SlurmCluster) -> None:
-    """By a torchrun without torch."""
+    """A torchrun without torch shows it."""
     done = salloc(slurm, OWN["places"], timeout=120, env={"PATH": f"{LIGHT_BIN}:{BIN}:/usr/bin:/bin"})
     assert sorted(re.findall(r"rank \d of \d", done.stdout)) == ["rank 0 of 2", "rank 1 of 2"], done
 
 
 def test_the_script_that_must_know_the_address_knows_it(slurm: SlurmCluster) -> None:
-    """In a shell on each node."""
+    """A shell on each node prints it."""
     done = salloc(slurm, OWN["address"])
     assert sorted(re.findall(r"node \d of 2, rank 0 at 10\.7[78]\.0\.\d:2\d{4}", done.stdout)), done
     assert len(done.stdout.splitlines()) == 2
@@ -83,7 +83,7 @@ def test_the_line_for_lightning_sets_no_local_rank(slurm: SlurmCluster, tmp_path
 
 
 def test_explain_says_what_is_shown(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """Line by line, as the two nodes' lines may mix."""
+    """Each line is looked for by itself, as the two nodes' lines may mix."""
     env = {"PATH": f"{standins(tmp_path)}:/usr/bin:/bin", "MASTER_PORT": "23456"}
     done = salloc(slurm, OWN["explain"], "-N2", "-w", "node1,node2", cwd=tmp_path, env=env)
     shown = [line for line in OWN["explained"].splitlines() if line != "…"]
@@ -108,7 +108,7 @@ def test_a_line_with_mingle_template_makes_a_script(forked: Forked) -> None:
 
 
 def test_the_recipe_to_leave_is_found_by_lint_and_changed(four: Hosts, tmp_path: Path) -> None:
-    """As job.sh: --fix writes what the page shows."""
+    """--fix writes what the page shows."""
     (tmp_path / "job.sh").write_text(find("lint.md", "MASTER_PORT=29500").text)
     done = four[0].run(["bash", "-c", OWN["lint"]], cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -172,7 +172,7 @@ def test_the_pbs_script_trains_and_ends_well_or_with_the_status_of_the_host_that
 def test_a_loop_over_hosts_makes_one_world_and_tells_of_a_failure(
     hosts: Callable[..., Hosts], tmp_path: Path, script: str, kind: str
 ) -> None:
-    """By a stand-in for oarsh and ssh, which starts a shell on the host with nothing of the caller's environment."""
+    """A stand-in for oarsh and ssh starts a shell on the host with nothing of the caller's environment."""
     oar = remote_stand_ins.Kind("oarsh", [], {"OAR_JOB_ID": "7", "OAR_NODEFILE": "{file}"}, {})
     remote_stand_ins.KINDS |= {"oar": oar, "ssh": remote_stand_ins.Kind("ssh", [], {}, {})}
     four = hosts(4)

@@ -42,7 +42,7 @@ def site(built: subprocess.CompletedProcess[str]) -> Path:
 
 
 def test_a_link_that_leads_nowhere_fails_and_nothing_else_is_wrong(built: subprocess.CompletedProcess[str]) -> None:
-    """To a page, or to a heading."""
+    """A link may lead to a page or to a heading."""
     assert "Aborted with 2 warnings in strict mode" in built.stdout
     assert [name in built.stderr for name in ("'none.md'", "'run.md#none'")] == [True, True]
     assert built.returncode != 0

@@ -122,7 +122,7 @@ class Pair:
 def test_each_form_does_everything_on_two_bare_hosts(
     form: str, bare: Path, made: Path, system: Path, hosts: Callable[..., Hosts]
 ) -> None:
-    """By multicast only: env, exec, run and check; and template, hooks and docs. Removed, it leaves nothing.
+    """env, exec, run and check use multicast only; a form that is removed leaves nothing.
 
     The program of .deb and .rpm is mingle.pyz with another first line (test_system.py), and the bundle has the wheel of
     all other tests: of these, a run is enough.

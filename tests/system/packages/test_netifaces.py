@@ -56,7 +56,7 @@ def printed(host: Host, script: str) -> str:
 
 
 def test_it_returns_what_the_original_does(host: Host) -> None:
-    """For several addresses, labels, a bridge, both ends of a cable, a tunnel, loopback, and interfaces without any."""
+    """The host has labels, a bridge, both ends of a cable, a tunnel, loopback, and interfaces without an address."""
     ours, theirs = json.loads(printed(host, ASKED)), RECORDED["asked"]
     names = [name for name in ours["names"] if name in theirs["names"]]  # some kernels have more of their own
     addresses = {name: ours["addresses"][name] for name in names}
@@ -64,7 +64,7 @@ def test_it_returns_what_the_original_does(host: Host) -> None:
 
 
 def test_it_refuses_what_the_original_refuses(host: Host) -> None:
-    """By the same kinds of errors."""
+    """The errors are of the same kinds."""
     assert printed(host, REFUSED).splitlines() == RECORDED["refused"]
 
 

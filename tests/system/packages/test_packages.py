@@ -28,7 +28,7 @@ KEYED = {"MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2}
 
 
 def test_the_same_sources_make_the_same_octets(made: Path, tmp_path: Path) -> None:
-    """Also from the sdist, which so holds all that is needed."""
+    """The sdist makes them too, so it holds all that is needed."""
     subprocess.run(["tar", "-xzf", made / SDIST, "-C", tmp_path], check=True)
     again = build(tmp_path / NAME, tmp_path / "dist")
     assert digests(again) == digests(made)
@@ -36,7 +36,7 @@ def test_the_same_sources_make_the_same_octets(made: Path, tmp_path: Path) -> No
 
 
 def test_what_is_in_them(made: Path) -> None:
-    """Every page but the manual's in the wheel, where man looks for it; in the sdist the tests and documents too."""
+    """The wheel has every page, and the sdist has the tests and documents too."""
     inside = set(zipfile.ZipFile(made / WHEEL).namelist())
     pages = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
     assert {name.removeprefix("mingle_hooks/") for name in inside if name.startswith("mingle_hooks/docs/")} == pages
@@ -70,7 +70,7 @@ def test_what_an_index_is_told_of_them(made: Path) -> None:
 
 
 def test_the_links_of_the_readme_lead_into_the_repository_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each to a file that is there, of the version that is built."""
+    """Each link leads to an existing file of the version that is built."""
     need("hatchling")
     source = "https://forge.example/mingle"
     monkeypatch.setenv("MINGLE_SOURCE_URL", f"{source}/")
@@ -86,7 +86,7 @@ def test_the_links_of_the_readme_lead_into_the_repository_that_is_told(monkeypat
 
 
 def test_a_template_in_a_zip_file_is_listed_ejected_and_extended(made: Path, tmp_path: Path) -> None:
-    """With the place that it comes from."""
+    """The list has the place of each template."""
     mingle = [sys.executable, "-IS", made / ZIP]
     assert f"{ZIP}/mingle_hooks/templates/job" in output(*mingle, "template", "list", cwd=tmp_path)
     output(*mingle, "template", "eject", "script", "--to", str(tmp_path / "own"), cwd=tmp_path)
@@ -97,7 +97,7 @@ def test_a_template_in_a_zip_file_is_listed_ejected_and_extended(made: Path, tmp
 
 
 def test_a_host_that_does_not_see_the_zip_is_named(made: Path, hosts: Callable[..., Hosts], tmp_path: Path) -> None:
-    """In one line, with the file, by run and by check."""
+    """Run and check name the host and the file in one line."""
     both = hosts(2)
     shutil.copy(made / ZIP, both[0].outside("/tmp/mingle.pyz"))
     environ = {"PATH": f"{ssh(both, tmp_path)}:/usr/bin:/bin"}
@@ -114,7 +114,7 @@ def test_a_host_that_does_not_see_the_zip_is_named(made: Path, hosts: Callable[.
 
 
 def test_a_job_s_node_that_does_not_see_the_zip_ends_the_run(made: Path, slurm: SlurmCluster, tmp_path: Path) -> None:
-    """At once, though srun goes on for the nodes that do see it."""
+    """The run ends at once, though srun goes on for the nodes that do see it."""
     shutil.copy(made / ZIP, slurm.hosts[0].outside("/tmp/mingle.pyz"))
     job = slurm.submit(
         f"#!/bin/sh\n{sys.executable} /tmp/mingle.pyz run true\n", "--nodes=3", f"--output={tmp_path}/out", cwd="/tmp"

@@ -71,7 +71,7 @@ def test_spack_has_the_address_of_the_variable(monkeypatch: pytest.MonkeyPatch, 
 
 @known_or_not
 def test_conda_knows_the_same_version_dependencies_and_address(source: str) -> None:
-    """As jinja2 fills it in; without an address it builds the checkout that it is in."""
+    """jinja2 fills it in; without an address it builds the checkout that it is in."""
     text = (PACKAGING / "conda/meta.yaml").read_text()
     assert f'set version = "{VERSION}"' in text
     filled = jinja2.Template(text).render(PYTHON="python", environ={"MINGLE_SOURCE_URL": source})
@@ -86,7 +86,7 @@ def test_conda_knows_the_same_version_dependencies_and_address(source: str) -> N
 
 
 def test_the_modulefile_puts_mingle_on_path_and_takes_it_off_again(tmp_path: Path) -> None:
-    """By the real modulecmd, with another prefix; and it is named for the version."""
+    """The real modulecmd loads it with another prefix, and its name is the version."""
     modulecmd = shutil.which("modulecmd", path=f"{os.environ['PATH']}:/usr/share/modules/bin:/usr/lib/x86_64-linux-gnu")
     if modulecmd is None:
         skip_for_want_of(["environment-modules"])
@@ -125,7 +125,7 @@ def test_every_python_that_ci_runs_is_a_classifier() -> None:
 
 
 def test_no_file_has_a_placeholder_for_an_address() -> None:
-    """Where an address is not known, the field is left out."""
+    """A field without a known address is left out."""
     kept = [*(ROOT / "packaging").rglob("*"), *ROOT.glob("*.*"), *(ROOT / "docs").rglob("*.md")]
     texts = {path: path.read_text(errors="replace") for path in kept if path.is_file() and path.suffix != ".pyc"}
     assert [

@@ -40,7 +40,7 @@ def test_rpmlint_finds_nothing_in_the_rpm(told: Path) -> None:
 
 
 def test_the_bill_of_materials_names_all_that_is_in_the_program(made: Path) -> None:
-    """With its version and licence, and the program's digest."""
+    """It has each version and licence, and the program's digest."""
     bill = json.loads((made / SBOM).read_text())
     named = {its["name"]: its["version"] for its in [bill["metadata"]["component"], *bill["components"]]}
     with zipfile.ZipFile(made / ZIP) as held:
@@ -55,7 +55,7 @@ def test_the_bill_of_materials_names_all_that_is_in_the_program(made: Path) -> N
 
 
 def test_the_bill_of_materials_is_cyclonedx(made: Path) -> None:
-    """By the schema that CycloneDX publishes; a field that it does not have is refused."""
+    """The schema that CycloneDX publishes accepts it, and refuses a field that it does not have."""
     need("cyclonedx")
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
@@ -66,7 +66,7 @@ def test_the_bill_of_materials_is_cyclonedx(made: Path) -> None:
 
 
 def test_a_release_is_signed_and_checked_as_the_readme_says(made: Path, tmp_path: Path) -> None:
-    """By its own lines; what was changed afterwards is refused, and so is another's signature."""
+    """The README's own lines refuse a file that was changed and the signature of another key."""
     need("ssh-keygen", "sha256sum")
     section = (ROOT / "packaging/README.md").read_text().partition("## Sign a release")[2].partition("\n## ")[0]
     sign, check = re.findall("((?:^    .*\n)+)", section, re.MULTILINE)

@@ -74,7 +74,7 @@ both = pytest.mark.parametrize("name", [DEB, RPM])
 
 
 def test_the_same_sources_make_the_same_octets(system: Path, made: Path, tmp_path: Path) -> None:
-    """Whatever the umask, the place and the time zone."""
+    """The umask, the place and the time zone do not count."""
     build_system(tmp_path, made / ZIP, umask="077")
     again = digests(tmp_path)
     assert again == digests(system)
@@ -137,7 +137,7 @@ def test_the_deb_s_fields(system: Path) -> None:
 
 
 def test_installing_and_removing_the_deb(system: Path, tmp_path: Path) -> None:
-    """By dpkg itself: nothing is run but the warning that installed hooks stay, and they do."""
+    """Dpkg runs only the warning that installed hooks stay, and they do."""
     need(*TOOLS[DEB])
     dpkg = ["dpkg", f"--root={tmp_path}", "--force-not-root,script-chrootless,depends,bad-path"]
     for directory in ("info", "updates", "triggers"):
@@ -197,7 +197,7 @@ def test_removing_the_rpm_leaves_no_directory(system: Path) -> None:
 
 
 def test_another_python_is_needed_and_named(tmp_path: Path) -> None:
-    """Where python3 is too old, by the name of its package, which is that of its program."""
+    """Its package has the name of its program, for systems whose python3 is too old."""
     script = f"import sys; sys.path.insert(0, {str(ROOT / 'packaging')!r}); its = 'python3.11'; import deb, rpm, tree; "
     script += "print(deb.depends(its), rpm.requires(its), tree.SHEBANG.format(its))"
     seen = output(sys.executable, "-Bc", script, cwd=tmp_path).split()
@@ -205,7 +205,7 @@ def test_another_python_is_needed_and_named(tmp_path: Path) -> None:
 
 
 def test_the_example_of_settings_is_one(tmp_path: Path) -> None:
-    """With every line that it has commented out."""
+    """It is valid with every line that it has commented out."""
     text = (ROOT / "packaging/mingle.toml").read_text()
     path = tmp_path / "mingle.toml"
     path.write_text(re.sub(r"^#(?! )", "", text, flags=re.MULTILINE))

@@ -135,7 +135,7 @@ def test_what_is_listed_already_is_not_offered_again() -> None:
 @pytest.mark.parametrize("typed", WORDS)
 @pytest.mark.parametrize("shell", SPOKEN)
 def test_every_value_that_there_is_and_no_other_is_offered(forked: Forked, shell: str, typed: str) -> None:
-    """To each shell in the form that its script reads."""
+    """Each shell gets the values in the form that its script reads."""
     assert answer(forked, shell, typed) == WORDS[typed]
 
 

@@ -57,7 +57,7 @@ def test_the_documented_form_goes_on_only_where_there_is_a_world(shell: str, tmp
 
 
 def test_on_failure_status_leaves_the_choice_to_the_script() -> None:
-    """For those who write `eval … || other`; as an option or as a variable. A person's session stays in any case."""
+    """An option or a variable lets `eval … || other` go on. A person's session stays in any case."""
     for options, environ in (
         *(("--on-failure status", {}), ("--on-failure=status", {})),
         ("", {"MINGLE_ON_FAILURE": "status"}),
@@ -117,7 +117,7 @@ def test_a_shell_that_does_not_read_sh_ends_and_the_line_advised_works(shell: st
 
 @pytest.mark.parametrize("how", ["--shell sh | cat", "--quiet >text; cat text"])
 def test_what_another_shell_is_to_read_is_printed_in_any(how: str, tmp_path: Path) -> None:
-    """By a word, or into a file, of which nobody knows who will read it."""
+    """A word or a file asks for it, as nobody knows who will read a file."""
     done = run("fish", f"cd {tmp_path}; mingle env --id a --nodes 1 {how}")
     assert (done.returncode, done.stderr) == (0, "")
     assert "export NNODES='1';" in done.stdout

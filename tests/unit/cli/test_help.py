@@ -130,7 +130,7 @@ NAMES = {
 
 
 def test_a_page_is_found_by_each_of_its_names(forked: Forked) -> None:
-    """In any case, with or without directory and suffix; the last part of its path is no other page's nor a subject."""
+    """Case, directory and suffix do not matter; no two pages or subjects share a name."""
     for heading, names in NAMES.items():
         for name in names:
             assert forked.run("docs", name, env=os.environ).stdout.partition("\n")[0] == heading, name

@@ -116,7 +116,7 @@ def test_what_watches_prints_what_changes(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
     words: str, tty: bool, looks: list[Any], said: list[str],  # noqa: FBT001 - of a row
 ) -> None:  # fmt: skip
-    """Also of runs that are gone; a terminal is drawn anew."""
+    """A run that is gone is printed too, and a terminal is drawn anew."""
     follows = "--watch" in words and looks[-1] != ENDED
     assert called(monkeypatch, words, looks, tty=tty) == ("watches" if follows else "0")
     seen = capfd.readouterr()
@@ -164,7 +164,7 @@ def test_a_run_is_told_to_end_in_one_way_after_the_other(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
     words: str, process: RunnerProcess, ending: Ending | None, looks: list[Any], said: str, done: list[object],
 ) -> None:  # fmt: skip
-    """By its listener, by a signal on its own host, and by its scheduler on another; `kill` waits for its end."""
+    """`kill` asks the run's listener, sends a signal on its own host or asks the scheduler, and waits for the end."""
     seen: list[object] = []
 
     def stop(argv: tuple[str, ...], **how: object) -> Any:

@@ -190,7 +190,7 @@ def test_what_rank_0_starts_for_all_is_not_started_elsewhere(
 def test_what_would_keep_torchrun_to_itself_is_refused_before_the_others_wait(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], options: dict[str, object], *, is_refused: bool
 ) -> None:
-    """Where there is anybody to wait for; and nobody waits where a shell is unknown."""
+    """A single member is not refused, and nobody waits if a shell is unknown."""
     os.environ.update(variables, PET_STANDALONE="1")
     join = meets(monkeypatch)
     join.side_effect = MingleError("to wait", "", "")
@@ -203,7 +203,7 @@ def test_what_would_keep_torchrun_to_itself_is_refused_before_the_others_wait(
 
 
 def test_a_file_of_a_framework_is_there_when_its_variable_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whole, in a directory that is the user's own; a place where it cannot be is named."""
+    """The file is whole, in a private directory; an error names the place where it cannot be."""
     meets(monkeypatch).return_value = VIEW._replace(frameworks=("deepspeed",))
     options = {**TWO, "frameworks": "deepspeed"}
     became("true", options)
@@ -272,7 +272,7 @@ def by_click(command: str, words: list[str]) -> tuple[dict[str, Any], tuple[str,
 
 @given(command=st.sampled_from(["env", "exec", "run"]), words=st.lists(WORDS, max_size=8))
 def test_a_call_that_is_read_is_the_one_that_click_reads(command: str, words: list[str]) -> None:
-    """Whatever stands there, both readers agree on options, flags and the command to become."""
+    """Both readers agree on options, flags and the command to become."""
     call = main.read_call([command, *words])
     assert call is None or by_click(command, words) == call
 

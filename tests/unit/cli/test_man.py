@@ -53,7 +53,7 @@ def test_a_page_is_clean_and_fits_a_terminal(name: str) -> None:
 
 
 def test_man_finds_the_pages_of_the_mingle_on_path() -> None:
-    """As installed, by what man-db makes of PATH."""
+    """man-db derives the place of the pages from PATH."""
     need("man")
     environ = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}", "MANPATH": ""}
     text = rendered("mingle-env", **environ)

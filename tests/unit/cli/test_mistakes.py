@@ -18,7 +18,7 @@ MISTAKES = toml((FOLDER.parent / "mistakes.toml").read_bytes())
 def test_a_mistake_is_answered_with_the_valid_values_and_the_nearest(
     forked: Forked, words: str, tmp_path: Path
 ) -> None:
-    """With the code for options that cannot be used; on a login node the error is that there is no job."""
+    """The exit code is that for options; on a login node the error is that there is no job."""
     names, advice = MISTAKES[words]
     line = answered(forked, words, {}, 64, tmp_path)
     assert names in line

@@ -75,7 +75,7 @@ def test_settings_that_are_taken_pass(tmp_path: Path) -> None:
 
 
 def test_every_field_and_setting_is_described() -> None:
-    """With the help that the command line gives."""
+    """The description is the help of the command line."""
     assert {name for name, one in job_schema()["properties"].items() if one["description"]} == {*FIELDS, "command"}
     known = settings_schema()["properties"]
     for setting in SETTINGS:
