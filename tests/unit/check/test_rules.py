@@ -416,6 +416,8 @@ def test_a_flow_of_less_than_a_third_is_slow() -> None:
     """A flow that brought nothing is slow too; both hosts are named, as either may be at fault."""
     flows = tuple(Flow(f"node{n}", f"node{n % 4 + 1}", FAST, mbits) for n, mbits in enumerate((900, 900, 300, None), 1))
     assert (slow_flows(flows), slow_flows(())) == (flows[3:], ())
+    edges = [tuple(flow._replace(mbits=last if flow is flows[3] else 600) for flow in flows) for last in (200, 199)]
+    assert [len(slow_flows(some)) for some in edges] == [0, 1]
     made = judge(report(4)._replace(findings=(), flows=flows))
     assert bad(made) == ["node4: sends 0 Mbit/s to node1, 600 Mbit/s is usual"]
     assert made.findings[0][:2] + made.findings[0][3:5] == ("network", ("node4", "node1"), (), False)
