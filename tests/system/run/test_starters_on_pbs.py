@@ -23,7 +23,9 @@ def test_each_host_gets_one_with_the_scripts_environment(any_pbs: Callable[..., 
 
 
 def test_each_slot_gets_one_with_scope_task(real_pbs: RealPbs, tmp_path: Path) -> None:
-    job = real_pbs.submit(HEAD + script(tmp_path, "--scope", "task"), cwd=str(tmp_path))
+    """PBS's programs need not be on PATH: pbs.conf names their place."""
+    body = f"PATH=/usr/bin:/bin\n! command -v pbs_tmrsh || exit 1\n{script(tmp_path, '--scope', 'task')}"
+    job = real_pbs.submit(HEAD + body, cwd=str(tmp_path))
     assert (real_pbs.wait(job), real_pbs.output(job)) == (0, "")
     assert [*told(tmp_path, KEEPS)] == [f"node{host}.{local}" for host in (1, 2, 3) for local in (0, 1)]
 
@@ -46,14 +48,6 @@ def test_a_run_that_is_killed_leaves_no_file_with_its_key(any_pbs: Callable[...,
     (pbs.place / "go").touch()
     assert pbs.wait(job) == 0, pbs.output(job)
     assert not left
-
-
-def test_pbs_programs_need_not_be_on_path(real_pbs: RealPbs, tmp_path: Path) -> None:
-    """Pbs.conf names their place."""
-    body = f"PATH=/usr/bin:/bin\n! command -v pbs_tmrsh || exit 1\n{script(tmp_path)}"
-    job = real_pbs.submit(HEAD + body, cwd=str(tmp_path))
-    assert (real_pbs.wait(job), real_pbs.output(job)) == (0, "")
-    assert [*told(tmp_path, KEEPS)] == ["node1.0", "node2.0", "node3.0"]
 
 
 SAVES = """\

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -322,6 +323,18 @@ def test_the_warning_comes_once_and_what_ends_at_the_limit_may_be_tried_again() 
         assert run.now == until
     run.take(*over(range(3), status=143))
     assert run.status() == 75
+
+
+def test_the_schedulers_own_warning_and_ours_are_one() -> None:
+    for number, at in product((USR1, HUP, TERM), (450, 480, 490)):
+        run = started(**LIMITED, warn_signal=number)
+        if at > 480:
+            run.until(Signal)
+        run.now = 100.0 + at
+        run.take(Noticed(None, number))
+        run.until(Signal, End)
+        assert (run.now, run.machine.stopping.was_warned) == (685, True)  # TERM at the limit
+        assert [action.message for action in run.sent(Signal)] == [(1, number)] * 3 + [(2, TERM)] * 3
 
 
 @pytest.mark.parametrize(

@@ -363,6 +363,7 @@ def test_the_scheduler_tells_the_jobs_end_a_second_after_the_start(
     scene.passes(after_s)
     scene.signal(signal.SIGTERM)
     scene.ended("ab")
+    assert ("ending: its time limit has come" in scene.written()[-1]) == (status == 75)
     assert scene.end() == (status, [status, status])
 
 
