@@ -184,6 +184,32 @@ def test_output_before_a_proof_of_the_key_ends_the_connection() -> None:
     assert said == ["wrong MAC"]
 
 
+def test_a_peer_is_asked_whether_it_is_alive_once_until_it_answers() -> None:
+    """It may be stopped for days."""
+    kinds: list[int] = []
+    with ExitStack() as stack:
+        loop = stack.enter_context(Loop())
+        links: list[Link] = []
+        for sock, is_runner in zip(socket.socketpair(), (True, False), strict=True):
+            sock.settimeout(0)
+            links.append(Link(loop, sock, KEY, is_runner=is_runner, on_end=pytest.fail))
+            stack.callback(links[-1].close)
+        runner, agent = links
+        agent.on_message = lambda kind, _body: kinds.append(kind)
+        runner.on_message = lambda kind, _body: kinds.append(-kind) if runner.takes_ping(kind) else None
+
+        def ask() -> None:
+            for _ in range(3):
+                loop.turn(0.01)
+                runner.ping()
+
+        ask()
+        agent.send_message(messages.PONG, {})
+        ask()
+        loop.turn(0.01)
+    assert kinds == [messages.PING, -messages.PONG, messages.PING]
+
+
 def test_mingle_exec_reports_its_world_once() -> None:
     world = World("a", 2, 2, "10.0.0.1", 4711, "", ())
     reading, writing = os.pipe()
