@@ -92,6 +92,7 @@ HOOKS = tuple(
 ALLOC = "PrologFlags=Alloc"
 TOML = "[hooks]\n" + "".join(f'{name} = "/etc/slurm/site.{name}"\n' for name in ("prolog", "epilog", "taskprolog"))
 UPGRADE = "Upgrade, and back to the version before"
+INSTALL = ["sh", "-c", "PATH=/run/next:$PATH mingle hooks install slurm --yes"]
 SLEEP, FOUR = "exec sleep 600", ("-N4", "-n4", "-o", "/dev/null")
 # A job waits until its gate is opened for writing, which costs nothing; every fourth one then has a step of four tasks.
 JOB = """\
@@ -298,3 +299,40 @@ def test_uninstalling_under_a_running_job_leaves_nothing_once_it_has_ended(site:
         each.run(["mingle", "hooks", "uninstall", "slurm", "--yes"], check=True)
         assert each.outside("/run/site.epilog").read_text().split().count(job) == 1
         assert not any(each.outside(path).exists() for path in ("/run/mingle", LOCK_PATH, "/etc/mingle/hooks"))
+
+
+def test_nodes_that_share_a_directory_of_prologs_need_one_installation_there(site: SlurmCluster) -> None:
+    """The next version from one node is right for all of them, under load; uninstalling from all leaves nothing."""
+    slurm, host = site, site.controller  # /etc/slurm is shared, and /etc/mingle each node's own
+    shared, hooked = "/etc/slurm/prolog.d", ("Prolog=/etc/slurm/prolog.d/*", *HOOKS[1:], ALLOC)
+    not_in_use(slurm)
+    host.run(["install", "-D", "/etc/slurm/site.prolog", f"{shared}/50-site"], check=True)
+    with ExitStack() as last_first:
+        last_first.callback(host.run, ["rm", "-r", shared], check=True)
+        last_first.callback(upgraded, slurm, 0)
+        for each in slurm.hosts:
+            each.write("/etc/mingle/key", "ab" * 32 + "\n", mode=0o400)
+            each.write("/etc/mingle/mingle.toml", TOML.replace("/etc/slurm/site.prolog", "none"))
+        slurm.reconfigure(hooked[0], *OWN[1:], ALLOC)
+        # At once, but for one: the manifest has the name of the last.
+        installing = [each.popen(INSTALL) for each in slurm.hosts if each.name != "node2"]
+        assert [(each.communicate(), each.returncode)[1] for each in installing] == [0, 0, 0]
+        slurm.hosts[1].run(INSTALL, check=True)
+        slurm.reconfigure(*hooked)
+        jobs = [slurm.submit(SLEEP, *FOUR, user="alice") for _ in range(3)]
+        upgraded(slurm, 1)
+        note = "has the manifest of node2: other nodes run these files too"
+        assert note in host.run(INSTALL, check=True).stderr
+        assert "99.0" in host.outside(f"{shared}/10-mingle").read_text()
+        for each in slurm.hosts:
+            assert each.run(["mingle", "hooks", "verify", "slurm", "--quiet"]).stdout == ""
+        assert len(world(slurm).split()) == 4
+        next_conf(slurm, hooked[0], *OWN[1:], ALLOC)
+        run(slurm, *lines("Uninstall"))
+        assert slurm.controller.run(["ls", "-A", shared], check=True).stdout == "50-site\n"
+        assert not any(each.outside("/etc/mingle/hooks").exists() for each in slurm.hosts)
+        host.run(["scancel", *jobs], check=True)
+        assert slurm.srun("-N4", "true", user="alice").returncode == 0
+        slurm.wait_idle()
+        not_in_use(slurm)
+        slurm.reconfigure(*OWN, ALLOC)
