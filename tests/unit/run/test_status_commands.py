@@ -38,10 +38,11 @@ class User(Places):
         return self._forked.run(*words, env=environ, cwd=self.home)
 
     def run(self, script: str, *options: str) -> subprocess.Popen[str]:
-        """Begin a run on this host, and wait until COMMAND is there."""
+        """Begin a run on this host, and wait until COMMAND is there, and the run's file says so."""
         child = self.start(*options, "sh", "-c", script, hosts="")
         assert child.stdout is not None
         assert child.stdout.readline() == "here\n"
+        self.until(lambda: [row["state"] for row in self.listed()] == ["running"], "the run is not listed")
         return child
 
     def listed(self, *options: str) -> list[dict[str, Any]]:
