@@ -62,6 +62,13 @@ def test_an_upgrade_is_no_deviation(root: Path, monkeypatch: pytest.MonkeyPatch,
     assert (done.exit_code, "these settings give another" in done.stdout) == (0, True)
 
 
+def test_the_kill_switch_is_a_note(root: Path) -> None:
+    """The hooks are as they were installed, so the node is healthy, but they do nothing."""
+    at(root, "/etc/mingle/disabled").touch()
+    done = call(root, "verify", "slurm")
+    assert (done.exit_code, done.stdout.count("note /etc/mingle/disabled: is there, so the hooks do nothing")) == (0, 1)
+
+
 def test_no_node_is_blamed_while_an_installation_is_at_work(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The health check looks again before it says BAD: meanwhile the manifest, or the other hooks, get their names."""
     at(root, f"{OURS}/epilog").unlink()

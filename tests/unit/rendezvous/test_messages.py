@@ -151,7 +151,7 @@ def unable(host: str, seen: str = GONE, **parts: Any) -> JoinRequest:
 
 def test_a_check_in_travels_as_it_is_and_says_no_more_than_it_must() -> None:
     """An earlier version does not send all of it, and is accepted; an obstacle has a status that a shell gives too."""
-    said = join_request(spent=Durations(1, 2, 3, 4), topology="spine/leaf1", pinned={"WORLD_SIZE": "8"})
+    said = join_request(spent=Durations(1, 2, 3, 4), topology="spine/leaf1", pinned=dict.fromkeys(messages.PINNED, "8"))
     said = said._replace(fingerprint="gpus=8", addresses="10.0.0.1=25G")
     for kind in messages.OBSTACLES:
         said = said._replace(obstacle=Failure(kind, (said.host, GONE)))

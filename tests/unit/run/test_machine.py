@@ -555,7 +555,7 @@ def test_all_stacks_are_requested_and_then_all_end() -> None:
     run.take(*over(range(3)))
     assert run.status() == 75
     (cause,) = run.reports("failed")
-    assert (cause["kind"], cause["silent_s"]) == ("stalled", 60.0)
+    assert (cause["kind"], cause["after_s"], cause["silent_s"]) == ("stalled", 60.0, 60.0)
     assert attempt.event_text("failed", cause) == "mingle run: no rank has written anything for 1 min\n"
     assert [attempt._duration(time_s) for time_s in (0.0, 5.5, 90.0, 120.0)] == ["0 s", "5.5 s", "90 s", "2 min"]
     failure = Failure(0, 1, {name: cause[name] for name in Cause._fields})

@@ -49,7 +49,10 @@ TRAPS = {
     ],
     "gloo-exclusion": ["export TP_SOCKET_IFNAME='^lo'"],
     "interface": ["GLOO_SOCKET_IFNAME=ib0 srun x", "srun env NCCL_SOCKET_IFNAME=eth0 x"],
-    "step-tasks": ["srun --ntasks-per-node=4 python x.py", "#SBATCH -N2 -n8\n§srun --ntasks-per-node=1 torchrun x.py"],
+    "step-tasks": [
+        "srun --ntasks-per-node=4 python x.py", "srun hostname; srun --ntasks-per-node=4 python x.py",
+        "#SBATCH -N2 -n8\n§srun --ntasks-per-node=1 torchrun x.py",
+    ],
     "no-rendezvous": ["srun accelerate launch --num_machines 2 x.py"],
     "each-alone": ["srun torchrun --standalone x.py", "srun torchrun --nnodes=1 x.py"],
     "node-count": ["#SBATCH -N1\n§srun -N2 x"],
