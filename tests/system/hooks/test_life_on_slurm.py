@@ -332,7 +332,7 @@ def test_nodes_that_share_a_directory_of_prologs_need_one_installation_there(sit
         assert slurm.controller.run(["ls", "-A", shared], check=True).stdout == "50-site\n"
         assert not any(each.outside("/etc/mingle/hooks").exists() for each in slurm.hosts)
         host.run(["scancel", *jobs], check=True)
-        assert slurm.srun("-N4", "true", user="alice").returncode == 0
+        assert slurm.srun("-N4", "true", user="alice", timeout=180).returncode == 0  # once the three jobs have ended
         slurm.wait_idle()
         not_in_use(slurm)
         slurm.reconfigure(*OWN, ALLOC)

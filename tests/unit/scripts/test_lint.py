@@ -1,7 +1,7 @@
 """The traps of job scripts: found on their lines, and nowhere else."""
 
 import re
-import time
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -221,14 +221,34 @@ WORDS = (
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("head", [HEAD, HEAD + "srun hostname\n", HEAD + '"'], ids=["", "srun", "quote"])
 def test_the_work_grows_as_the_script_does(head: str, word: str) -> None:
-    """A pattern or a list that goes again over what came before takes 16 times as long for 4 times the text."""
-    times_s = []
-    for size in (LARGEST_BYTES // 256, LARGEST_BYTES // 64):
-        began_s = time.process_time()
-        found = lint(head + word * (size // len(word)))
-        times_s.append(time.process_time() - began_s)
-        assert len(found) <= size
-    assert times_s[1] <= 7 * times_s[0] + 0.1
+    """A script made of what mistakes begin with is read in some calls for each character, and twice of it in twice."""
+    count = (1 << 10) // len(word)
+    calls = [calls_of(head + word * times) for times in (count, 2 * count)]
+    assert calls[1] <= 2.2 * calls[0]
+    assert calls[1] <= 300 * 2 * (1 << 10)
+
+
+def calls_of(text: str) -> int:
+    """Return how many functions are called and left to look through a script."""
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        found = lint(text)
+    finally:
+        sys.setprofile(None)
+    assert len(found) <= len(text)
+    return calls
+
+
+@pytest.mark.parametrize(("word", "part"), [*((word, 32) for word in WORDS), ("$(", 4), ("((", 4)])
+def test_a_large_script_is_read_to_its_end(word: str, part: int) -> None:
+    """A reader that looks again at all that came before, or at the rest, does not come to the end in time."""
+    lint(HEAD + word * (LARGEST_BYTES // part // len(word)))
 
 
 def test_each_finding_in_one_long_word_has_its_own_line() -> None:
