@@ -482,8 +482,9 @@ def _slurm_completed(job: Allocation) -> Allocation:
 
 def _slurm_end(job: Allocation) -> int | None:
     """Return when Slurm ends a job, in seconds since 1970, as squeue says: before 23.02 no variable has it."""
+    running = "--states=RUNNING"  # the end of a job that is being cancelled is the time of that
     try:
-        said = _asked("squeue", "--noheader", "--format=%e", f"--jobs={job.job_id}").split()[0]
+        said = _asked("squeue", "--noheader", "--format=%e", running, f"--jobs={job.job_id}").split()[0]
         return int(time.mktime(time.strptime(said, "%Y-%m-%dT%H:%M:%S")))
     except (ValueError, IndexError, OverflowError):  # no limit, or no answer
         return None

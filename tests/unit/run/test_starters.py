@@ -92,7 +92,9 @@ def test_slurms_facts_of_a_job_hold_no_secret(version: str) -> None:
 def test_squeue_says_when_a_job_of_slurm_22_05_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, end: int | None
 ) -> None:
-    executable(tmp_path / "squeue", f'#!/bin/sh\n[ "$*" = "--noheader --format=%e --jobs=1" ] && echo {said}\n')
+    """It is asked for a job that runs: the end of one that is being cancelled is now, which is no time limit."""
+    asked = "--noheader --format=%e --states=RUNNING --jobs=1"
+    executable(tmp_path / "squeue", f'#!/bin/sh\n[ "$*" = "{asked}" ] && echo {said}\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert asked_end(recorded("slurm-22.05.8/batch.1")) == end
 
