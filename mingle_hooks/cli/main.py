@@ -15,6 +15,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from types import FrameType
 from typing import NamedTuple, NoReturn, TextIO
@@ -79,12 +80,20 @@ def _fill_standard_descriptors() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
+# What sees this process fail, srun or `mingle run`, may end rank 0 at once: rank 0 prints the reason first.
+RANK_0_PRINTS_S = 0.5
+
+
 def run(arguments: list[str]) -> int:
     """Return the exit code of one command line."""
     try:
         return _run(arguments)
     except MingleError as error:
-        return _fail(arguments, None if _is_printed(error) else str(error), error.exit_code)
+        is_printed = _is_printed(error)
+        if is_printed and error.repeats_rank_0:
+            with suppress(StoppedError):
+                time.sleep(RANK_0_PRINTS_S)
+        return _fail(arguments, None if is_printed else str(error), error.exit_code)
     except StoppedError as error:
         return _fail(arguments, str(error), error.exit_code)
     except Exception as error:  # noqa: BLE001 - a bug: eval must fail too, and a report needs the traceback

@@ -63,7 +63,12 @@ def test_one_of_many_processes_prints_what_all_have_to_say(
     monkeypatch: pytest.MonkeyPatch,
     kind: str, changes: dict[str, str | None], parent: str, *, is_printed: bool,
 ) -> None:  # fmt: skip
-    """Task 0, if srun has started all with the same arguments and shows what they print; or rank 0."""
+    """Task 0, if srun has started all with the same arguments and shows what they print; or rank 0.
+
+    What repeats rank 0 fails after it: srun and `mingle run` end all others at the first failure.
+    """
+    waits_s: list[float] = []
+    monkeypatch.setattr(main.time, "sleep", waits_s.append)
     error = ERROR.get(kind) or UsageError("a", "b", "c")
     said: list[str] = []
     monkeypatch.setattr(main, "write_stderr", said.append)
@@ -76,6 +81,7 @@ def test_one_of_many_processes_prints_what_all_have_to_say(
     monkeypatch.setattr(main, "_run", mock.Mock(side_effect=error))
     assert main.run(["exec"]) == error.exit_code
     assert said == ["mingle: expected a; saw b; try c\n"] * is_printed
+    assert waits_s == [main.RANK_0_PRINTS_S] * (kind == "rank 0" and not is_printed)
 
 
 ONE = {"id": "a", "nodes": "1", "slots": "3"}
