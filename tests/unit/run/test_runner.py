@@ -779,7 +779,7 @@ def test_idle_callers_leave_descriptors_to_agents_starters_and_logs(hubs: Callab
         for _ in range(count):
             callers.enter_context(socket.create_connection(("127.0.0.1", hub.sockets.port)))
             hub.turn(1)
-        assert held() == messages.MOST_STRANGERS + 2
+        assert messages.MOST_STRANGERS // 2 < held() <= messages.MOST_STRANGERS + 2  # some may be too old already
         hub.agent("b")
         assert held() <= messages.MOST_STRANGERS + 4  # both sides of two connections
     hub.turn()
