@@ -17,8 +17,8 @@ import click
 
 from mingle_hooks import values
 from mingle_hooks.cli import commands
+from mingle_hooks.cli.answer import Flags, ProgressPrinter, execute, print_variables
 from mingle_hooks.cli.commands import CHECK, RUN, SETTINGS, Grouped, Option, own_options, settings_options
-from mingle_hooks.cli.main import Flags, ProgressPrinter, execute, print_variables
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from forked import Forked
 
-from mingle_hooks.cli import main
+from mingle_hooks.cli import answer
 from mingle_hooks.errors import MingleError, PlaceError
 from mingle_hooks.rendezvous.member import Progress
 
@@ -135,8 +135,8 @@ class Terminal(io.StringIO):
 def written(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, progress: Progress, *, quiet: bool = False) -> str:
     """Return what a member writes that sees no progress for 500 s."""
     seconds = iter(range(500))
-    monkeypatch.setattr(main.time, "monotonic", lambda: next(seconds))
-    with main.ProgressPrinter(stream, quiet=quiet) as printer:
+    monkeypatch.setattr(answer.time, "monotonic", lambda: next(seconds))
+    with answer.ProgressPrinter(stream, quiet=quiet) as printer:
         for _ in range(1, 500):
             printer.progress(progress)
         printer.note("a note")
@@ -158,9 +158,9 @@ def test_a_log_gets_plain_lines_now_and_then(monkeypatch: pytest.MonkeyPatch, pr
 
 def test_a_member_that_waits_does_not_end_because_its_log_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter(range(9))
-    monkeypatch.setattr(main.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(answer.time, "monotonic", lambda: next(seconds))
     stream = mock.Mock(**{"isatty.return_value": False, "write.side_effect": OSError})
-    with main.ProgressPrinter(stream, quiet=False) as printer:
+    with answer.ProgressPrinter(stream, quiet=False) as printer:
         printer.progress(Progress(1, 2, "rank 1"))
         printer.note("a note")
     assert stream.write.call_count == 2
@@ -168,7 +168,7 @@ def test_a_member_that_waits_does_not_end_because_its_log_is_full(monkeypatch: p
 
 def test_a_terminal_sees_one_live_line_that_is_wiped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many are in and who is awaited, rewritten in place; nothing at all with --quiet."""
-    with main.ProgressPrinter(stream := io.StringIO(), quiet=True) as printer:
+    with answer.ProgressPrinter(stream := io.StringIO(), quiet=True) as printer:
         printer.failed(MingleError("a world", "none", "again"))
     assert stream.getvalue() == "mingle: expected a world; saw none; try again\n"
     first, *lives, last = written(monkeypatch, Terminal(), Progress(1, 2, "rank 1")).split("\r\x1b[K")
