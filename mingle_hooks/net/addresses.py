@@ -372,22 +372,22 @@ def default_interface(root: str = "/") -> str | None:
 
 def _ipv4(path: str) -> Iterator[tuple[str, int, int]]:
     """Yield interface, flags and metric of each default route; of equal ones the kernel lists its choice first."""
-    for name, destination, _, flags, _, _, metric, mask, *_ in _rows(path):
+    for name, destination, _, flags, _, _, metric, mask, *_ in _rows(path, 11):
         if destination == mask == _NOWHERE:
             yield name, int(flags, 16), int(metric)
 
 
 def _ipv6(path: str) -> Iterator[tuple[str, int, int]]:
-    for destination, length, _, _, _, metric, _, _, flags, name in _rows(path):
+    for destination, length, _, _, _, metric, _, _, flags, name in _rows(path, 10):
         if destination == _NOWHERE6 and length == "00":
             yield name, int(flags, 16), int(metric, 16)
 
 
-def _rows(path: str) -> Iterator[list[str]]:
-    """Yield the fields of each line of a table in /proc."""
+def _rows(path: str, columns: int) -> Iterator[list[str]]:
+    """Yield the first fields of each line of a table in /proc that has so many columns."""
     try:
         with open(path) as table:
-            yield from map(str.split, table)
+            yield from (fields[:columns] for fields in map(str.split, table) if len(fields) >= columns)
     except OSError:  # no /proc, or no IPv6
         return
 
@@ -459,9 +459,10 @@ def nccl_settings(environ: Mapping[str, str], root: str = "/") -> dict[str, Nccl
 
 def nccl_ifname(environ: Mapping[str, str], root: str = "/") -> NcclSetting | None:
     """Return the setting of NCCL's interfaces, or None; NCCL ignores a value of one character."""
-    found = nccl_settings(environ, root).get(NCCL_IFNAME)
     if NCCL_IFNAME in environ:
-        found = NcclSetting(environ[NCCL_IFNAME], "the environment")
+        found: NcclSetting | None = NcclSetting(environ[NCCL_IFNAME], "the environment")
+    else:
+        found = nccl_settings(environ, root).get(NCCL_IFNAME)
     return found if found is not None and len(found.value) > 1 else None
 
 
@@ -513,8 +514,10 @@ _LISTEN, _TIME_WAIT = "0A", "06"
 
 def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
     """Return the ports that the kernel gives to outgoing connections; without /proc IANA's."""
-    first, last = (read_attribute(path) or "49152 65535").split()
-    return range(int(first), int(last) + 1)
+    fields = read_attribute(path).split()
+    ends = [int(field) for field in fields if field.isascii() and field.isdigit()]
+    is_range = len(fields) == len(ends) == 2 and max(ends) <= HIGHEST  # noqa: PLR2004 - its two ends
+    return range(ends[0], ends[1] + 1) if is_range else range(49_152, 65_536)
 
 
 def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tuple[int, ...]:
@@ -644,7 +647,7 @@ def connect_error(error: OSError, family: int, where: tuple[object, ...]) -> OSE
 def time_wait_text(wanted: Collection[int]) -> str:
     """Return, for a message, how many of these ports are in use only by closed connections."""
     ports: dict[str, set[int]] = {_LISTEN: set(), _TIME_WAIT: set()}
-    for _, local, _, state, *_ in itertools.chain(_rows("/proc/net/tcp"), _rows("/proc/net/tcp6")):
+    for _, local, _, state in itertools.chain(_rows("/proc/net/tcp", 4), _rows("/proc/net/tcp6", 4)):
         if state in ports:
             ports[state].add(int(local.rpartition(":")[2], 16))
     count = len((ports[_TIME_WAIT] - ports[_LISTEN]) & set(wanted))

@@ -282,10 +282,12 @@ TWO = [LOOPBACK, *(carrier(f"eth{n}", f"10.{n}.0.7/24", f"fd0{n}::7/64", speed=1
         ("", route6("lo", flags=0x200203) + route6("eth1"), "eth1"),
         ("", route6("eth1", to="fd01::/64"), "eth0"),
         (route("eth0"), route6("eth1"), "eth0"),
+        ("eth1 half a line\n", "neither is this\n", "eth0"),
     ],
 )
 def test_of_one_speed_the_default_routes_interface_is_first(ipv4: str, ipv6: str, wanted: str, tmp_path: Path) -> None:
-    """By the kernel's tables, IPv4's before IPv6's."""
+    """By the kernel's tables, IPv4's before IPv6's; without tables there is none."""
+    assert net.default_interface(str(tmp_path)) is None
     grow(tmp_path, TWO)
     tables(tmp_path, ipv4, ipv6)
     found = net.usable(seen(tmp_path, TWO))
@@ -598,9 +600,14 @@ def test_closed_connections_that_hold_ports_are_counted(monkeypatch: pytest.Monk
     assert net.time_wait_text([20_001, 20_004]) == ""
 
 
-def test_the_ephemeral_range_is_the_kernels_or_else_ianas(tmp_path: Path) -> None:
+NO_RANGES = ("32768", "32768 x", "x 32768 60999", "1 2 3", "32768 65536", "-1 60999", "٣ 60999")
+
+
+@pytest.mark.parametrize("text", ["32768\t60999\n", None, *NO_RANGES])
+def test_the_ephemeral_range_is_the_kernels_or_else_ianas(tmp_path: Path, text: str | None) -> None:
     """The default range is outside of the kernel's."""
-    assert ephemeral_range(str(tmp_path / "range")) == range(49_152, 65_536)
-    (tmp_path / "range").write_text("32768\t60999\n")
-    assert ephemeral_range(str(tmp_path / "range")) == range(32_768, 61_000)
+    if text is not None:
+        (tmp_path / "range").write_text(text)
+    expected = range(32_768, 61_000) if text == "32768\t60999\n" else range(49_152, 65_536)
+    assert ephemeral_range(str(tmp_path / "range")) == expected
     assert not set(DEFAULT_RANGE) & set(range(32_768, 61_000))
