@@ -649,8 +649,12 @@ class Probe:
 
     def _open_network(self, environ: Mapping[str, str]) -> Multicast:
         wanted, ports = environ.get(report.IFACE), parse_ports(environ[report.PORTS])
-        prefer: Sequence[Any] = networks(wanted) if wanted else ()
-        own = facts.own_network(prefer)
+        prefer: Sequence[Any] = ()
+        try:
+            prefer = networks(wanted) if wanted else ()
+            own = facts.own_network(prefer)
+        except MingleError as wrong:  # this host's own MINGLE_IFACE
+            own = facts.OwnNetwork(trouble=f"expected {wrong.expected}, saw {wrong.seen}")
         if own.trouble:
             self._facts["faults"].append(printable(own.trouble, _LONGEST))
         opened = [self._open(address, ports)._asdict() for address in own.addresses]

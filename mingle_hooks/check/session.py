@@ -297,9 +297,8 @@ def _pairs(
             there, back = rows.get((a, b, network)), rows.get((b, a, network))
             if there is None or back is None:
                 continue
-            came, came_back = (
-                min(arrived.get((*way, network), 0), row.sent) for way, row in (((a, b), there), ((b, a), back))
-            )
+            came = min(arrived.get((a, b, network), 0), there.sent)
+            came_back = min(arrived.get((b, a, network), 0), back.sent)
             ends = hosts[a].name, hosts[b].name, shared_network.name
             counts = there.sent, came, back.sent, came_back
             closed = there.closed, back.closed, there.free_closed, back.free_closed
@@ -314,9 +313,9 @@ def mbits(answer: Body | None) -> int | None:
     """Return the throughput of a transfer in Mbit/s; None if it is not known."""
     try:
         octets, took_ns = (integer(answer or {}, name, 0, 1 << 62) for name in ("octets", "ns"))
-        return octets * 8 * 1000 // took_ns
-    except (WireError, ZeroDivisionError):
+    except WireError:
         return None
+    return octets * 8 * 1000 // took_ns if took_ns else None
 
 
 # The check itself.

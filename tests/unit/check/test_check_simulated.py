@@ -113,3 +113,13 @@ def test_nothing_is_lost_where_hosts_stand_still() -> None:
     assert {
         (pair.sent, pair.there, pair.sent_back, pair.back, pair.open_there, pair.open_back) for pair in found.pairs
     } == {(20, 20, 20, 20, "", "")}
+
+
+def test_a_host_whose_own_networks_are_mistyped_reports_that_as_a_fault() -> None:
+    """Its job's environment may have a MINGLE_IFACE that the check's does not."""
+    env = {"MINGLE_IFACE": "10.0.0.0/99", "MINGLE_PORT_RANGE": "20000-24999", "TMPDIR": facts.SHM}
+    with Loop() as loop:
+        probe = Probe(loop, Task(bytes(32), (("127.0.0.1", 1),), "a", 0), env)
+        probe.leave()
+    (fault,) = [fault for fault in probe._facts["faults"] if "10.0.0.0/99" in fault]
+    assert (fault.startswith("expected "), probe._facts["addresses"]) == (True, [])
