@@ -529,3 +529,21 @@ def test_an_interrupted_run_ends_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_that_reaches_the_hosts_by_itself_is_not_tried() -> None:
     with pytest.raises(UsageError, match="mpirun, which reaches the hosts by itself"):
         Trials(("mpirun", "true"), Options(hosts="node1,node2"), {}, print)
+
+
+@pytest.mark.parametrize("count", [65, 4096])
+def test_of_many_each_meets_eight_and_all_hang_together(count: int) -> None:
+    """Any two are a few steps apart, so that a network in two parts shows."""
+    made = session.probe_rounds(count)
+    pairs = {tuple(sorted(pair)) for its in made for pair in its}
+    degrees = Counter(host for pair in pairs for host in pair)
+    assert set(degrees.values()) == {8} == {session.other_hosts(count)}
+    near: dict[int, set[int]] = {}
+    for one, other in pairs:
+        near.setdefault(one, set()).add(other)
+        near.setdefault(other, set()).add(one)
+    reached, edge = {0}, {0}
+    while edge:
+        edge = {other for host in edge for other in near[host]} - reached
+        reached |= edge
+    assert len(reached) == count

@@ -36,8 +36,8 @@ def run(shell: str, script: str, *, path: str = "", **environ: str) -> subproces
 @pytest.mark.parametrize("shell", POSIX)
 @pytest.mark.parametrize(
     "form",
-    ['eval "$(mingle evn {})"; echo trained alone', DOCUMENTED],
-    ids=["command mistyped", "whole"],
+    ['eval "$(mingle env {})"; echo trained alone', 'eval "$(mingle evn {})"; echo trained alone', DOCUMENTED],
+    ids=["short", "command mistyped", "whole"],
 )
 def test_a_mistyped_option_ends_the_script_with_mingles_code(shell: str, form: str) -> None:
     """Seen: `mingle env --timout 10m` and then `torchrun train.py` trained alone on each node."""
@@ -83,6 +83,13 @@ def test_the_last_of_a_repeated_option_counts(
     monkeypatch.setenv("MINGLE_SHELL", variable)
     assert main.run(["env", "--nodes", "0", *options.split()]) == 64
     assert "if ( ! $?prompt ) exit 64;" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["tcsh", "bsd-csh"])
+def test_what_is_written_for_bash_ends_csh_before_anything_is_started(shell: str) -> None:
+    """These shells read `$(` as a variable's name, inside of double quotes too, and never ask mingle."""
+    done = run(shell, 'eval "$(mingle env --id a --nodes 1)"; echo trained alone')
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "Illegal variable name.\n")
 
 
 FOREIGN = {

@@ -1,14 +1,18 @@
 """Output that cannot be written is one line and a code of the table, and never half a world or a lost line."""
 
+import fcntl
 import io
 import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from cluster.hosts import Hosts
 from forked import Forked
 
 from mingle_hooks.cli import answer
@@ -60,20 +64,47 @@ def test_a_message_that_stderr_does_not_take_is_not_for_eval(errors: str) -> Non
     assert "MASTER_ADDR=" in explained.stdout
 
 
-def test_half_a_world_is_taken_out_of_its_file_again(tmp_path: Path) -> None:
-    """A file that could not take it all has what it had, so nobody sources half a world."""
+@pytest.mark.parametrize(("redirection", "before"), [(">", ""), (">>", "true\n"), ("1<>", "true\n" * 2000)])
+def test_half_a_world_is_taken_out_of_its_file_again(tmp_path: Path, redirection: str, before: str) -> None:
+    """A file that could not take it all has what it had, so nobody sources half a world; what is behind it stays."""
     file = tmp_path / "world"
-    file.write_text("true\n")
-    done = run(MANY, f'>>"{file}"', preexec_fn=lambda: limit_files(1024))
+    file.write_text(before)
+    done = run(MANY, f'{redirection}"{file}"', preexec_fn=lambda: limit_files(1024))
     assert LINE.fullmatch(done.stderr), done
     assert done.returncode == PlaceError.exit_code
     text = file.read_text()
-    assert text.startswith("true\n")
+    if redirection == "1<>":
+        assert text[1024:] == before[1024:]
+        return
+    assert text.startswith(before)
     assert "export" not in text
     # What made room for it is the short text that fails.
     sourced = subprocess.run(["bash", "-c", '. "$1" || exit', "bash", file], capture_output=True, check=False)
     assert (sourced.returncode, sourced.stderr) == (PlaceError.exit_code, b"")
     assert len(run(MANY).stdout) > 1024
+
+
+def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
+    """The pipe is full when mingle begins, and takes the text in pieces."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writer, False)
+    os.write(writer, b"#" * 4095 + b"\n")
+    got: list[bytes] = []
+
+    def read() -> None:
+        while data := os.read(reader, 512):
+            got.append(data)
+
+    thread = threading.Thread(target=read)
+    process = subprocess.Popen([MINGLE, "hooks", "render", "slurm"], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    thread.start()
+    _, errors = process.communicate(timeout=60)
+    thread.join()
+    os.close(reader)
+    assert (process.returncode, errors) == (0, b"")
+    assert b"".join(got).partition(b"\n")[2].decode() == run(("hooks", "render", "slurm")).stdout
 
 
 def limit_files(octets: int) -> None:
@@ -164,6 +195,13 @@ def test_a_member_that_waits_does_not_end_because_its_log_is_full(monkeypatch: p
         printer.progress(Progress(1, 2, "rank 1"))
         printer.note("a note")
     assert stream.write.call_count == 2
+
+
+def test_a_member_that_waits_does_not_end_because_its_stderr_is_closed(hosts: Callable[..., Hosts]) -> None:
+    """It waits for as long as ever, and its eval fails with the code of what happened."""
+    script = 'eval "$(mingle env --id job --nodes 2 --rank 0 --insecure --timeout 1 2>&-)"; echo $?'
+    done = hosts(1)[0].run(["bash", "-c", script])
+    assert (done.returncode, done.stdout, done.stderr) == (69, "", "")
 
 
 def test_a_terminal_sees_one_live_line_that_is_wiped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -601,3 +601,26 @@ def test_a_full_disk_leaves_every_file_as_it_was(node: Path, monkeypatch: pytest
         room, written = room + 1, 0
     assert install(node).exit_code == 0
     assert written == 3
+
+
+@pytest.mark.parametrize("link", ["etc/mingle/hooks", "var/spool/torque/mom_priv"])
+@pytest.mark.parametrize("leads", ["absolute", "up"])
+def test_no_link_of_an_image_leads_out_of_it(node: Path, link: str, leads: str) -> None:
+    """Below --root links lead where they lead for the node that is made of it."""
+    path, target = node / link, node / "srv" / link.replace("/", "-")
+    target.parent.mkdir()
+    if path.exists():
+        path.rename(target)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        target.mkdir()
+    inside = f"/srv/{target.name}"
+    path.symlink_to(inside if leads == "absolute" else "../" * 40 + inside)
+    before, outside = tree(node), tree(node.parent)
+    done = call(node, "install", "torque", "--yes")
+    assert done.exit_code == 0
+    assert not [p for p in tree(node.parent).keys() - outside.keys() if not p.startswith(f"{node.name}/")]
+    names = {path.name for path in target.rglob("*") if path.is_file()}
+    assert names & {"manifest.json", "epilogue"}
+    call(node, "uninstall", "torque", "--yes")
+    assert tree(node) == before

@@ -162,7 +162,8 @@ def test_a_health_check_where_nothing_is_installed_fails(root: Path, capfd: pyte
     """A mistyped health check fails too."""
     assert quiet(root, "pbs") == 1
     assert capfd.readouterr().out.startswith("BAD  pbs: has no hooks installed; fix: mingle hooks install pbs")
-    assert quiet(root, "slrum") == 64
+    for words in (["verify", "slrum", "--quiet"], ["verify", "--quiet"], ["verify", "slurm", "--quiet", "--rot", "/"]):
+        assert main.run(["hooks", *words]) == 64
 
 
 def test_a_path_that_hangs_is_named(root: Path) -> None:

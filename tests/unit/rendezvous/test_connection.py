@@ -324,12 +324,3 @@ def test_data_that_waits_for_many_peers_is_held_once() -> None:
         tracemalloc.stop()
         assert one.connection.waiting_bytes > 1_000_000 < other.connection.waiting_bytes
         assert held < 100_000
-
-
-def test_the_other_sides_end_is_ready_for_both(poller: Poller) -> None:
-    """A connection learns of its end, whatever it waits for."""
-    one, other = socket.socketpair()
-    with one:
-        poller.watch(one, READ, call)
-        other.close()
-        assert poller.ready(0.0) == [(one.fileno(), READ | WRITE)]

@@ -177,6 +177,31 @@ def test_a_directory_that_cannot_be_read_for_a_while_is_a_reason_until_it_can(tm
 # The scheduler's first host is tried at the job's own ports, again and again.
 
 
+def test_every_port_of_every_address_is_named_again_and_again() -> None:
+    """Until it is stopped."""
+    with Looking(discovery.hosts_backend, leader_hosts=("127.0.0.1",)) as its:
+        its.backend.search(wanted=True)
+        until(its.loop, lambda: len(its.found) >= 10)
+        its.backend.search(wanted=False)
+        count = len(its.found)
+        its.clock.ahead += 1.0
+        its.loop.turn(0.0)
+        assert len(its.found) == count
+        assert len(its.backend._ports) == 4
+        assert set(its.found) == {Endpoint("127.0.0.1", port, "hosts") for port in its.backend._ports}
+
+
+@pytest.mark.parametrize(("port", "count"), [(7000, 1), (None, 4)])
+def test_master_means_its_own_port_or_the_jobs(port: int | None, count: int) -> None:
+    """As given by --master HOST[:PORT]."""
+    with Looking(discovery.master_backend, master=("127.0.0.1", port)) as its:
+        its.backend.search(wanted=True)
+        until(its.loop, lambda: len(its.found) >= count)
+        assert {endpoint.backend for endpoint in its.found} == {"master"}
+        ports = {endpoint.port for endpoint in its.found}
+        assert (len(ports), port in ports) == (count, port is not None)
+
+
 def test_an_unknown_name_delays_no_other_and_is_looked_up_again() -> None:
     """Each is looked up by itself, and reported; it may be registered later."""
     unknown = "no-such-host.invalid"
@@ -505,18 +530,6 @@ def test_a_missing_leader_is_named_with_what_may_have_led_astray(
     first = f"unset {left_over} if another job left it, or " if left_over else ""
     assert (error.expected, error.remedy) == (f"rank 0{where} within 9 s", first + discovery.CHECK_HOST)
     looking.close()
-
-
-def test_a_file_that_cannot_be_put_in_its_place_leaves_no_draft(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A quota may end between writing the file and renaming it."""
-    monkeypatch.setattr(os, "replace", lambda *_paths: os.listdir(f"{tmp_path}/none"))
-    leader = place()
-    with pytest.raises(PlaceError, match="No such file"):
-        leader.backend.announce(ADVERTISED)
-    leader.backend.close()
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(

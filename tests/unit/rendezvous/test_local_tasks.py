@@ -21,6 +21,7 @@ import pytest
 from needs import only_with
 from support.gathering import PATIENCE_S
 
+from mingle_hooks import files
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError, PlaceError
 from mingle_hooks.rendezvous import local_tasks
 from mingle_hooks.rendezvous.connection import Loop, boottime
@@ -544,3 +545,20 @@ def test_all_other_tasks_end_alike_when_one_is_killed_or_stopped(directory: str,
     ends = tasks.ends()
     codes = {code for process, (code, _) in zip(tasks.all, ends, strict=True) if process is not hit or not is_killed}
     assert codes in ({0}, {69}), ends
+
+
+def test_no_more_callers_are_kept_than_may_wait(directory: str) -> None:
+    """The one that has been silent for longest is dropped."""
+    assert files.try_make_private(directory)
+    with local_tasks.listen_in_directory(directory, 2) as listener, Loop() as loop, ExitStack() as stack:
+        peers = LocalPeers(listener, "here", 2, time.monotonic() + PATIENCE_S)
+        stack.callback(peers.close)
+        peers.attend(loop, lambda _failure: None)
+        callers = []
+        for _ in range(local_tasks.MOST_CALLERS + 3):
+            callers.append(stack.enter_context(call(directory)))
+            loop.turn(0.0)
+        assert len(peers._callers) == local_tasks.MOST_CALLERS
+        assert [callers[place].recv(9, socket.MSG_DONTWAIT).strip() for place in (0, 2)] == [b"", b""]
+        with pytest.raises(BlockingIOError):
+            callers[3].recv(9, socket.MSG_DONTWAIT)

@@ -377,6 +377,18 @@ def test_beacons_that_are_replayed_for_a_minute_never_delay_the_question_to_the_
         assert [endpoint.address for endpoint in ear.found] == ["10.0.0.3"]
 
 
+def test_many_leaders_cause_few_questions_and_bounded_memory(clock: Clock) -> None:
+    """An attacker may send the beacons of a thousand."""
+    its = Questions(clock)
+    asked = 0
+    for number in range(10 * multicast.MOST_HEARD):
+        if its.wait_s(number.to_bytes(16, "big")) is not None and its.caused.spend():
+            its.ask()
+            asked += 1
+    assert asked == multicast.CAUSED[0]
+    assert len(its._heard) <= multicast.MOST_HEARD
+
+
 @pytest.mark.parametrize("links", [1, 4])
 @pytest.mark.parametrize("answers", [False, True])
 def test_one_beacon_causes_three_questions_unless_the_leader_answers(links: int, *, answers: bool) -> None:

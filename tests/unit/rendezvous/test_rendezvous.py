@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -362,3 +363,33 @@ def test_the_limits_are_the_kernels(tmp_path: Path) -> None:
     found = read_limits(["fe80::1", "10.1.3.9", "10.9.9.9"], str(tmp_path))
     assert found == Limits(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 7, {"net.core.somaxconn": 4096}, 1022)
     assert read_limits(["10.1.3.9"], str(tmp_path / "none"))[1:] == (0, {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "allowed", "asked", "strangers"),
+    [(None, 10**6, 262_656, 16_384), (100, 1024, 912, 796), (1000, 1024, 4512, 64), (None, 1024, 262_656, 896)],
+)
+def test_connections_without_proof_get_what_descriptors_are_left(
+    nodes: int | None, allowed: int, asked: int, strangers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four for each member, or for each of the most that there may be; within bounds."""
+    needs: list[int] = []
+    monkeypatch.setattr("mingle_hooks.files.raise_open_files_limit", lambda need: needs.append(need) or allowed)
+    assert (rendezvous._allow_open_files(nodes), needs) == (strangers, [asked])
+
+
+def test_only_rank_0_leads_before_another_has_checked_in() -> None:
+    for rank, members, leads in ((0, 1, True), (None, 1, False), (None, 2, True)):
+        with Loop(Clock()) as loop, closing(stand(loop, rank=rank)) as candidate:
+            assert (candidate.leader.terms.ticket == candidate.advertisement.ticket == 0) == (rank == 0)
+            its: Any = SimpleNamespace(_leader=SimpleNamespace(terms=candidate.leader.terms, roster=range(members)))
+            assert rendezvous.Rendezvous._leads(its) is leads
+            assert stand(loop, rank=1) is None
+
+
+def test_others_look_where_the_user_says_else_where_the_scheduler_does() -> None:
+    """Unless only other ways are asked for."""
+    hosts = tuple(f"node{number}" for number in range(9))
+    asked = ({"master": ("m", None)}, {}, {"via": ("multicast", "hosts")}, {"via": ("multicast", "directory")})
+    found = [rendezvous._named_hosts(any_request(leader_hosts=hosts, **parts).spec) for parts in asked]
+    assert found == [("m",), hosts[:8], hosts[:8], ()]

@@ -309,6 +309,11 @@ def test_a_signal_that_the_scheduler_gave_to_some_reaches_the_others_once() -> N
     run.take(Noticed(2, USR1), after_s=0.1)
     run.until(Signal, most_s=1)
     assert run.sent(Signal) == [Send(1, Signal(1, USR1)), Send(3, Signal(1, USR1))]
+    run.take(Noticed(3, USR1), after_s=0.1)
+    assert len(run.sent(Signal)) == 2
+    run.take(Noticed(None, USR1), after_s=30)
+    run.until(Signal, most_s=1)
+    assert len(run.sent(Signal)) == 6
     assert not run.sent(End)
 
 
@@ -603,6 +608,12 @@ def test_a_run_that_stops_is_not_stalled() -> None:
     run.take(machine.Time(), after_s=70.0)
     assert not run.sent(Dump)
     assert run.machine.due is None or run.machine.due > run.now
+
+
+def test_without_the_option_there_is_no_stall() -> None:
+    run = started()
+    run.take(*all_formed())
+    assert run.machine.due is None
 
 
 def test_the_clock_of_a_stall() -> None:

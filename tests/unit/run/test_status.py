@@ -412,11 +412,17 @@ def test_what_no_runner_writes_is_left_out_with_a_note(tmp_path: Path) -> None:
         "open": text,
         "control": text.replace("torchrun", "\\u001b[2J"),
         "binary": "\udcff\udcfe",
+        "other": text,
         "link": "",
     }
     for name, said in files.items():
         (where / f"{name}.json").write_text(said, errors="surrogateescape")
         (where / f"{name}.json").chmod(0o644 if name == "open" else 0o600)
+    if os.getuid() == 0:
+        os.chown(where / "other.json", 4711, 4711)
+    else:
+        (where / "other.json").unlink()
+    (where / "directory.json").mkdir()
     (where / "link.json").unlink()
     (where / "link.json").symlink_to(where / f"{run.run}.json")
     (where / ".draft.json").touch(0o600)  # which is not looked at
