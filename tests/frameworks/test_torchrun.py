@@ -24,13 +24,13 @@ BARE = {**runs.KEY, **runs.ENV, "MINGLE_IFACE": "ib0", "MINGLE_VIA": "multicast"
 
 
 def test_one_world_under_slurm(slurm: SlurmCluster) -> None:
-    """The job names the world; torchrun's options may come as variables."""
+    """The job names the world, of two processes on each node; torchrun's options may come as variables."""
     need("torch")
-    words = ["srun", f"-N{NODES}", f"-n{NODES}", "torchrun", "--nnodes", str(NODES)]
-    words += [str(SCRIPTS / "train_torch.py"), str(NODES)]
+    words = ["srun", f"-N{NODES}", f"-n{NODES}", "torchrun", "--nnodes", str(NODES), "--nproc-per-node", "2"]
+    words += [str(SCRIPTS / "train_torch.py"), str(2 * NODES)]
     env = {**runs.KEY, **runs.ENV, "PET_RDZV_BACKEND": "mingle"}
     run = partial(runs.ended, slurm.controller, words, env, LONGEST_S)
-    assert runs.tried("Slurm", run, NODES) == ""
+    assert runs.tried("Slurm", run, 2 * NODES) == ""
 
 
 def test_bare_hosts_meet_by_multicast_alone_and_a_killed_one_rejoins(hosts: Callable[..., Hosts]) -> None:

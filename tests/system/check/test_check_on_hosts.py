@@ -27,6 +27,7 @@ ETH, IB = "10.77.0.0/24", "10.78.0.0/24"
 PATIENCE = "60s"
 DATA = Path(__file__).parents[2] / "data"
 FAULTS: dict[str, dict[str, dict[str, Any]]] = toml((DATA / "check_faults.toml").read_bytes())
+assert sum(map(len, FAULTS.values())) >= 79  # most of the usual faults; no row is to be lost unnoticed
 # This installation may lie below /tmp, too.
 BELOW_TMP = sys.prefix.removeprefix("/tmp") if sys.prefix.startswith("/tmp/") else ""
 KEEPS = f"mkdir -p /run/full{BELOW_TMP} && mount --bind {sys.prefix} /run/full{BELOW_TMP}" if BELOW_TMP else "true"

@@ -40,23 +40,27 @@ def all_failed(processes: Iterable[Popen[str]], code: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("is_killed", "code", "says"),
-    [(True, 69, ("all 3 tasks of node2", "local rank 1 gone")), (False, 76, ("node2", "local rank 1 twice"))],
-    ids=["a task is killed", "a local rank comes again"],
+    ("node", "harm", "code", "says"),
+    [
+        (1, "killed", 69, ("all 3 tasks of node2", "local rank 1 gone")),
+        (0, "killed", 69, ("all 3 tasks of node1", "local rank 1 gone")),
+        (1, "again", 76, ("node2", "local rank 1 twice")),
+    ],
+    ids=["a task is killed", "a task of rank 0 is killed", "a local rank comes again"],
 )
 def test_a_task_that_fails_while_others_wait_fails_the_world_for_all(
-    four: Hosts, code: int, says: tuple[str, ...], *, is_killed: bool
+    four: Hosts, node: int, harm: str, code: int, says: tuple[str, ...]
 ) -> None:
     """On its own node, on the others and on one that comes late; and all give the same reason."""
     first = [tasks(four[number], 3) for number in range(2)]
     until_line(first[0][0], "2 of 3 nodes checked in")
-    harmed = first[1]
-    if is_killed:
+    harmed = first[node]
+    if harm == "killed":
         victim = harmed.pop(1)
         victim.kill()
         victim.communicate()
     else:
-        harmed.append(task(four[1], 3, 1))
+        harmed.append(task(four[node], 3, 1))
         harmed[-1].wait(SOON_S)
     reasons = all_failed([*first[0], *first[1], *tasks(four[2], 3)], code)
     assert len(set(reasons)) == 1, reasons
@@ -84,9 +88,8 @@ def one_tmp(place: Path) -> Path:
     return shared
 
 
-@pytest.mark.parametrize(
-    ("how", "alone"), [("/tmp", True), ("the runtime directory", False), ("containers of their own", False)]
-)
+@pytest.mark.parametrize("how", SHARED)
+@pytest.mark.parametrize("alone", [False, True], ids=["one world", "each node by itself"])
 def test_nodes_that_share_a_directory_do_not_take_each_others_tasks_for_their_own(
     slurm: SlurmCluster, tmp_path: Path, how: str, *, alone: bool
 ) -> None:

@@ -110,7 +110,7 @@ def test_no_node_is_drained_and_no_job_lost_when_broken(hooked: SlurmCluster, wh
         assert not any(list(host.outside("/run/elsewhere").glob("*")) for host in hooked.hosts)
 
 
-def test_a_key_that_hangs_is_named_in_the_log_and_by_verify(hooked: SlurmCluster) -> None:
+def test_a_key_that_hangs_is_named_in_the_log_and_by_every_command(hooked: SlurmCluster) -> None:
     """The log line is whole, as the documented alerts need it; commands end by their deadline and have the path."""
     host, log = hooked.hosts[1], hooked.hosts[1].outside("/run/log")
     host.write("/run/logger", "#!/bin/sh\nexec cat >>/run/log\n", mode=0o755)
@@ -126,6 +126,9 @@ def test_a_key_that_hangs_is_named_in_the_log_and_by_verify(hooked: SlurmCluster
         for more in ((), ("--quiet",)):
             done = host.run([*VERIFY, *more, "--timeout", "1"])
             assert (done.returncode, done.stdout.split()[:2]) == (1, ["BAD", f"{KEY}:"])
+        for command in (["install", "slurm", "--yes"], ["doctor"]):
+            done = host.run(["mingle", "hooks", *command])
+            assert (done.returncode, f"saw {KEY}, which does not answer within 10 s" in done.stderr) == (73, True)
     hooked.wait_idle()
 
 

@@ -14,14 +14,35 @@ from support.needs import need
 KEY = "cat /run/mingle/$SLURM_JOB_ID/key"
 
 
+# Plain torch.distributed, as a user would write it: all from the environment, and a sum that needs everybody.
+TRAIN = """
+import gc, os
+gc.disable()  # it would take a third of this process's time, for what torch loads
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()} sum {total.item():.0f}\\n".encode())
+dist.destroy_process_group()
+gc.freeze()  # nor at its end
+"""
+
+
 @pytest.mark.timeout(240)
-def test_unchanged_commands_start_one_world(hooked: SlurmCluster) -> None:
-    """The user gives neither torchrun, on each node, nor a script, in each task, any option."""
+def test_an_unchanged_torch_script_trains(hooked: SlurmCluster) -> None:
+    """A torch script whose user never heard of the project reduces over all nodes."""
     need("torch")
-    for size, command in ((2, ("-n2", "torchrun")), (3, ("-n3", "python"))):
-        done = hooked.srun("-N2", *command, LIGHT, user="alice", timeout=200)
-        ranks = [f"rank {rank} of {size} begins" for rank in range(size)]
-        assert sorted(re.findall(r"rank \d of \d begins", done.stdout)) == ranks, done
+    done = hooked.srun("-N2", "-n3", "python", "-c", TRAIN, user="alice", timeout=200)
+    found = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
+    assert found == [f"rank {i} of 3 sum 6" for i in range(3)], done.stderr
+
+
+@pytest.mark.timeout(240)
+def test_an_unchanged_torchrun_starts_one_world(hooked: SlurmCluster) -> None:
+    """The real torchrun, whose user says nothing to it, starts one process on each node: a script without torch."""
+    need("torch")
+    done = hooked.srun("-N2", "torchrun", LIGHT, user="alice", timeout=200)
+    assert sorted(re.findall(r"rank \d of \d begins", done.stdout)) == [f"rank {i} of 2 begins" for i in range(2)], done
 
 
 def test_a_step_on_part_of_a_job_has_its_own_world(hooked: SlurmCluster) -> None:
@@ -99,6 +120,19 @@ def test_the_shell_of_salloc_is_a_batch_script(hooked: SlurmCluster) -> None:
 
 
 ENV = 'v=$(mingle env) || exit; eval "$v"; '
+
+
+def test_mingle_env_makes_one_world_of_a_hooked_job(hooked: SlurmCluster) -> None:
+    """What the hook worked out is replaced by the world that formed, and nothing of both is mixed."""
+    gpus = {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    tasks = shown(hooked.srun("-N4", "bash", "-c", f"{ENV} python {SHOW}", user="alice", env=gpus))
+    assert [(each["NODE_RANK"], each["NNODES"], each["WORLD_SIZE"]) for each in tasks] == [
+        (str(rank), "4", "16") for rank in range(4)
+    ]
+    assert len({(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in tasks}) == 1
+    assert str(tasks[0]["MASTER_ADDR"]).startswith("10.")  # found by asking, not the hook's name of a host
+    assert all((each["PET_MASTER_ADDR"], each["RANK"]) == (each["MASTER_ADDR"], None) for each in tasks)
+    assert [each["PET_NODE_RANK"] for each in tasks] == ["0", "1", "2", "3"]
 
 
 def test_torchrun_in_a_step_after_mingle_env_in_the_batch_script_is_in_one_world(hooked: SlurmCluster) -> None:

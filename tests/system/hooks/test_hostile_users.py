@@ -35,6 +35,7 @@ def target(host: Host) -> Callable[[], None]:
             path = host.outside(f"/run/target/{name}")
             assert (path.read_text(), path.stat().st_uid, path.stat().st_mode & 0o777) == ("precious\n", 0, 0o644)
         assert sorted(path.name for path in host.outside("/run/target").iterdir()) == ["deep", "file"]
+        assert host.outside("/run/target/deep").stat().st_uid == 0
 
     return check
 

@@ -162,14 +162,14 @@ def world(slurm: SlurmCluster, *options: str) -> str:
 
 
 def test_sixty_jobs_run_through_the_life_of_an_installation(site: SlurmCluster) -> None:
-    """Rollout, upgrade, rollback, the kill switch and uninstall: no job and no hook is lost, and /etc is as before."""
+    """Rollout, upgrade, rollback and uninstall: no job and no hook is lost, and /etc is as before."""
     slurm, host = site, site.controller
     rollout, upgrade, uninstall = lines("Rollout"), lines(UPGRADE), lines("Uninstall")
     life = (  # what slurm.conf names, how many hosts have the next version of mingle, and what the admin does
         (HOOKS, 0, rollout[4:]),
         (HOOKS, 2, upgrade[:2]),
         (HOOKS, 4, upgrade[2:]),
-        (HOOKS, 0, [*upgrade[2:3], *lines("Off, at once")]),
+        (HOOKS, 0, upgrade[2:3]),
         (OWN, 0, uninstall),
     )
     not_in_use(slurm)
@@ -281,6 +281,24 @@ def test_a_reimaged_node_is_as_the_others_before_it_runs_jobs(site: SlurmCluster
     )
     assert third == fourth
     assert len(world(slurm).split()) == 4
+
+
+def test_the_kill_switch_stops_what_the_hooks_add(site: SlurmCluster) -> None:
+    """A running job keeps its key and its directory, its steps get no variables, and the site's own hooks go on."""
+    slurm = site
+    in_use(slurm)
+    off, on = lines("Off, at once")
+    job = slurm.submit(SLEEP, *FOUR, user="alice")
+    slurm.wait_state(job, "RUNNING")
+    address, _, _, key = world(slurm, f"--jobid={job}", "--overlap").split()
+    run(slurm, off)
+    assert world(slurm, f"--jobid={job}", "--overlap").split() == [key]
+    ran = [each.outside("/run/site.prolog").read_text().count("\n") for each in slurm.hosts]
+    assert world(slurm).split() == []
+    assert [each.outside("/run/site.prolog").read_text().count("\n") for each in slurm.hosts] == [n + 1 for n in ran]
+    run(slurm, on)
+    again = world(slurm, f"--jobid={job}", "--overlap").split()
+    assert (again[0], again[3]) == (address, key)
 
 
 def test_uninstalling_under_a_running_job_leaves_nothing_once_it_has_ended(site: SlurmCluster) -> None:

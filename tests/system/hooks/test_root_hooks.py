@@ -164,18 +164,23 @@ def test_a_hook_that_slurmd_ends_drains_no_node(host: Host) -> None:
 
 
 BREAKABLE = ("stat", "mkdir", "chown", "mv", "sha256sum", "rm", "logger", "timeout", "cat", "mount", "umount")
-BROKEN = {"fails": "#!/bin/sh\nexit 3\n", "hangs": "#!/bin/sh\nexec sleep 600\n", "is missing": "#!/nonexistent\n"}
+BROKEN = {
+    "fails": ("#!/bin/sh\nexit 3\n", 0o755),
+    "hangs": ("#!/bin/sh\nexec sleep 600\n", 0o755),
+    "is missing": ("#!/nonexistent\n", 0o755),
+    "cannot be run": ("", 0o644),
+}
 
 
 def test_a_tool_that_is_broken_is_no_failure(host: Host) -> None:
     """Whichever program is broken, the hooks end with status 0, and the user gets a whole directory or none."""
     host.run(["cp", "/bin/mount", "/bin/umount", "/run/"], check=True)
     place = host.outside("/run/mingle/7")
-    for tool, (how, text) in itertools.product(BREAKABLE, BROKEN.items()):
+    for tool, (how, (text, mode)) in itertools.product(BREAKABLE, BROKEN.items()):
         if how == "hangs" and tool not in {"stat", "logger"}:
             continue
         where = host.run(["sh", "-c", f"command -v {tool}"], check=True).stdout.strip()
-        host.write("/run/broken", text, mode=0o755)
+        host.write("/run/broken", text, mode=mode)
         host.run(["/run/mount", "--bind", "/run/broken", where], check=True)
         run_hook(host, "slurm/prolog")
         # Without `timeout` or `cat` nobody waits, and slurmd may end the hook half-way: root's, until the next hook.
@@ -190,32 +195,43 @@ def test_a_tool_that_is_broken_is_no_failure(host: Host) -> None:
         assert not place.exists(), (tool, how)
 
 
-def test_the_kill_switch_stops_what_adds_and_nothing_that_removes(host: Host) -> None:
-    """Nothing is made, and what was made is removed when the job ends, also where coreutils speak another language."""
-    place, spoken = host.outside("/run/mingle/7"), {"LANG": "C.UTF-8", "LANGUAGE": "de"}
-    for script in ("slurm/prolog", "torque/prologue", "pbs/prologue"):
-        arguments = () if script.startswith("slurm") else ("7", "alice", "alice")
-        env = {**(JOB if script.startswith("slurm") else {}), **spoken}
-        host.write("/etc/mingle/disabled", "")
-        run_hook(host, script, *arguments, env=env)
-        assert not place.exists()
-        host.run(["rm", "/etc/mingle/disabled"], check=True)
-        run_hook(host, script, *arguments, env=env)
-        assert (place.stat().st_uid, (place / "key").exists()) == (61001, script != "pbs/prologue")
-        host.write("/etc/mingle/disabled", "")
-        run_hook(host, script.replace("prolog", "epilog"), *arguments, env=env)
-        assert list(host.outside("/run/mingle").iterdir()) == []
-    # Where its translations are there, they call a directory by its German name.
+@pytest.mark.parametrize("script", ["slurm/prolog", "torque/prologue", "pbs/prologue"])
+def test_the_kill_switch_stops_what_adds_and_nothing_that_removes(host: Host, script: str) -> None:
+    """Nothing is made; what was made is still removed when the job ends."""
+    arguments = () if script.startswith("slurm") else ("7", "alice", "alice")
+    host.write("/etc/mingle/disabled", "")
+    run_hook(host, script, *arguments)
+    assert not host.outside("/run/mingle").exists()
+    host.run(["rm", "/etc/mingle/disabled"], check=True)
+    run_hook(host, script, *arguments)
+    place = host.outside("/run/mingle/7")
+    assert (place.stat().st_uid, (place / "key").exists()) == (61001, script != "pbs/prologue")
+    host.write("/etc/mingle/disabled", "")
+    run_hook(host, script.replace("prolog", "epilog"), *arguments)
+    assert list(host.outside("/run/mingle").iterdir()) == []
+
+
+@pytest.mark.parametrize("script", ["slurm/prolog", "torque/prologue", "pbs/prologue"])
+def test_a_daemon_in_another_language_changes_nothing(host: Host, script: str) -> None:
+    """Where its translations are there, coreutils call a directory by its German name."""
+    spoken = {"LANG": "C.UTF-8", "LANGUAGE": "de"}
     if host.run(["stat", "-c", "%F", "/run"], env=spoken, check=True).stdout == "directory\n":
         skip_for_want_of(["German translations of coreutils"])
+    arguments = () if script.startswith("slurm") else ("7", "alice", "alice")
+    env = {**(JOB if script.startswith("slurm") else {}), **spoken}
+    run_hook(host, script, *arguments, env=env)
+    assert host.outside("/run/mingle/7").stat().st_uid == 61001
+    run_hook(host, script.replace("prolog", "epilog"), *arguments, env=env)
+    assert list(host.outside("/run/mingle").iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", SITES)
 def test_every_hook_is_readable_and_clean(tmp_path: Path, kind: str) -> None:
-    """Short lines, a header that tells the command and a checksum that holds, and nothing for shellcheck to say."""
+    """Short lines, a header that tells the command, a checksum that holds, the same text twice, and shellcheck."""
     scripts: dict[tuple[str, str], Path] = {}
     for found in HOOKS:
         text = render(found, *SITES[kind])
+        assert text == render(found, *SITES[kind])
         assert max(map(len, text.splitlines())) <= 130
         assert f"Made by: mingle hooks render {found.scheduler} {found.name} " in text
         line = next(line for line in text.splitlines(keepends=True) if "sha256 of the other lines: " in line)

@@ -64,6 +64,8 @@ def test_a_slurmd_that_lags_behind_the_controller_drains_no_node(site: SlurmClus
     aged(host.outside("/"))
     assert host.run(uninstall, check=True).stdout.count("remove  ") == 4
     assert not host.outside("/etc/mingle/hooks").exists()
+    site.srun("-N4", "true", user="alice")
+    site.wait_idle()
 
 
 SOURCE = Path(__file__).with_name("hidden.c")
@@ -103,6 +105,9 @@ def test_a_task_in_a_container_has_its_variables_by_the_mount(pyxis: SlurmCluste
     done = pyxis.srun("-N1", *IN_CONTAINER, user="alice")
     assert done.returncode != 0
     assert "rank" not in done.stdout
+    pyxis.controller.run(["mv", "/etc/enroot/elsewhere", MOUNTS], check=True)
+    pyxis.controller.write("/etc/mingle/disabled", "")
+    assert pyxis.srun("-N2", *IN_CONTAINER, user="alice").stdout.count("rank of\n") == 2
     pyxis.wait_idle()
 
 

@@ -17,6 +17,7 @@ PLACE = "/home/alice/usual"
 PROGRAM = f"import sys\nsys.path.append({PLACE!r})\nimport usual_programs\nusual_programs.main()\n"
 GPUS = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_GPUS_ON_NODE": "4"}
 WAITS = ("srun: Job ", "srun: Step created ")  # that a step has to wait for another, and no more
+SWITCH = "/etc/mingle/disabled"
 # Each job's own output, and its number; they run side by side as far as there is room.
 SUBMIT = """
 cd "$1" && rm -f *.out *.id
@@ -73,7 +74,7 @@ def with_programs(slurm: SlurmCluster) -> dict[str, str]:
 
 @pytest.mark.timeout(240)
 def test_usual_jobs_do_the_same_with_the_hooks(hooked: SlurmCluster) -> None:
-    """The table, which is read as a whole, has what they print without hooks."""
+    """First with the kill switch, as without hooks, and then with them; the table is read as a whole."""
     assert len(JOBS) == TABLE.read_text().count("\n== ") >= 20
     assert all(job.prints and job.script.strip() for job in JOBS)
     host = hooked.controller
@@ -84,6 +85,10 @@ def test_usual_jobs_do_the_same_with_the_hooks(hooked: SlurmCluster) -> None:
         py_compile.compile(usual_programs.__file__, cfile=str(host.outside(f"{PLACE}/usual_programs.pyc")))
         for program in PROGRAMS:
             host.write(f"{PLACE}/{program}", f"#!{sys.executable} -IS\n{PROGRAM}", mode=0o755)
-        assert outputs(hooked) == {job.name: job.prints for job in JOBS}
+        hooked.hosts.run_all(["touch", SWITCH])
+        without = outputs(hooked)
+        hooked.hosts.run_all(["rm", "-f", SWITCH])
+        assert without == {job.name: job.prints for job in JOBS}
+        assert outputs(hooked) == without
     finally:
         host.run(["rm", "-rf", PLACE], check=True)

@@ -14,6 +14,8 @@ from support.members import (
     is_on,
     members,
     one_world,
+    program,
+    stop,
     variables,
 )
 
@@ -97,6 +99,20 @@ def test_the_directory_may_come_from_the_environment_and_all_backends_may_be_use
     env = {**KEYED, "MINGLE_DIRECTORY": str(tmp_path), "MINGLE_ID": "job", "MINGLE_NODES": "2"}
     one_world(members(list(four)[:2], evaluating("--master", "node1", then=REDUCE), env=lambda _: env))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_all_members_are_sent_the_same_roster_and_say_hello_once(hosts: Callable[..., Hosts]) -> None:
+    """One packed roster for all, and, where one port is named, one handshake a member, however many there are."""
+    three, others = hosts(3, ipv6=False), 12
+    tap = program(three[0], "tap.py", "HELLO", "ROSTER")
+    options = ("--id", "job", "--nodes", str(1 + others), "--via", "master", "--master", "node1:23456")
+    places = [three[0], *[three[1], three[2]] * (others // 2)]
+    one_world(members(places, lambda number: evaluating(*options, "--for", "deepspeed", "--rank", str(number))))
+    sent = [line.split() for line in stop(tap).splitlines()]
+    # Rank 0 looks for a rival, and finds itself.
+    assert [kind for kind, sender, *_ in sent if sender != three[0].addr()].count("HELLO") == others
+    assert [kind for kind, *_ in sent].count("ROSTER") == others
+    assert len({payload for kind, *_, payload in sent if kind == "ROSTER"}) == 1
 
 
 def test_three_packets_of_ten_lost_in_both_directions_change_nothing(four: Hosts) -> None:

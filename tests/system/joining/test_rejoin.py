@@ -97,14 +97,16 @@ def test_a_leader_that_gathers_the_next_world_is_not_the_last_one(hosts: Callabl
 
 
 def test_no_other_member_gets_the_place(hosts: Callable[..., Hosts]) -> None:
-    """Another key, user, rank or framework gets none."""
+    """Another id, key, user, rank or framework gets none."""
     two = hosts(2)
     with world(list(two)):
         others = [
+            again(two[0]),
             again(two[1], **OTHER_KEY),
             again(two[1], "--rank", "0"),
             two[1].run(["mingle", "exec", "--id", "job", "--nodes", "2", "--timeout", "1", "env"], env=KEYED),
             two[1].run(line("--timeout", "1"), env=KEYED, user="alice"),
+            again(two[1], "--id", "job2"),
         ]
         assert [(done.returncode, done.stdout) for done in others] == [(69, "")] * len(others)
         assert again(two[1]).returncode == 0

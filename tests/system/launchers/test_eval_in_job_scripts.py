@@ -82,11 +82,14 @@ def test_torchrun_gets_c10d_only_where_names_lead_to_the_other_nodes(four: Hosts
 @pytest.mark.parametrize(
     ("env", "options", "processes", "local_rank"),
     [
+        ({}, (), "1", "0"),
         ({"CUDA_VISIBLE_DEVICES": "0,1"}, (), "gpu", "0"),
         ({"SLURM_NTASKS": "3", "SLURM_TASKS_PER_NODE": "2,1"}, (), None, None),
+        ({"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)"}, (), "2", None),
+        ({"PET_NPROC_PER_NODE": "3"}, (), "3", "0"),
         ({}, ("--for", "lightning"), "1", None),
     ],
-    ids=["GPUs", "uneven tasks", "Lightning"],
+    ids=["one task", "GPUs", "uneven tasks", "two tasks", "the user's", "Lightning"],
 )
 def test_processes_and_local_rank_are_set_only_where_they_hold_on_every_node(
     four: Hosts, env: dict[str, str], options: tuple[str, ...], processes: str | None, local_rank: str | None
@@ -103,14 +106,22 @@ C10D = (
     "srun torchrun --nnodes $SLURM_NNODES --rdzv-id $RANDOM --rdzv-backend c10d"
     " --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT counted.py"
 )
+STATIC = (
+    "srun bash -c 'torchrun --nnodes 2 --node-rank $SLURM_NODEID --master-addr $MASTER_ADDR"
+    " --master-port $MASTER_PORT counted.py'"
+)
+MACHINES = (
+    "srun bash -c 'accelerate launch --multi_gpu --num_machines 2 --num_processes 2"
+    " --machine_rank $SLURM_PROCID --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT counted.py'"
+)
 
 
 # Slurm's names are on eth0: on ib0 torchrun itself finds no host by them.
 @only_with("torch")
 @pytest.mark.parametrize(
     ("options", "line"),
-    [("--iface ib0", PLAIN), ("", C10D), ("", "srun python train_jax.py")],
-    ids=["plain", "c10d", "JAX"],
+    [("--iface ib0", PLAIN), *(("", line) for line in (C10D, STATIC, MACHINES, "srun python train_jax.py"))],
+    ids=["plain", "c10d", "static", "accelerate", "JAX"],
 )
 def test_a_real_program_on_every_node_is_in_one_world(
     slurm: SlurmCluster, tmp_path: Path, options: str, line: str

@@ -122,10 +122,9 @@ class Pair:
 def test_each_form_does_everything_on_two_bare_hosts(
     form: str, bare: Path, made: Path, system: Path, hosts: Callable[..., Hosts]
 ) -> None:
-    """env, exec, run and check use multicast only; a form that is removed leaves nothing.
+    """By multicast only: env, exec, run and check; and template, hooks and docs. Removed, it leaves nothing.
 
-    The program of .deb and .rpm is mingle.pyz with another first line (test_system.py), and the bundle has the wheel of
-    all other tests: of these, a run is enough.
+    The program of .deb and .rpm is mingle.pyz with another first line (test_system.py): of these, a run is enough.
     """
     its = FORMS[form]
     package = next((place / its.file for place in (made, system) if (place / its.file).exists()), None)
@@ -139,7 +138,7 @@ def test_each_form_does_everything_on_two_bare_hosts(
     act(pair, its, its.install)
     ran = pair.output(f"{its.mingle} run --hosts node1,node2 {TRAIN}").splitlines()
     assert sorted(ran) == ["node1: SUM=1", "node2: SUM=1"]
-    if its.file == ZIP:
+    if its.file in (ZIP, OFFLINE):
         assert_it_works(pair, its.mingle)
     act(pair, its, its.remove)
     assert pair.files() == before
@@ -166,6 +165,6 @@ def assert_it_works(pair: Pair, mingle: str) -> None:
     assert "<!doctype html>" in page
 
     script = pair.output(f"{mingle} template slurm -- train.py")
-    assert f"exec /usr/bin/python3 {mingle} run" in script
+    assert f"exec {'/usr/bin/python3 ' * ('pyz' in mingle)}{mingle if 'pyz' in mingle else 'mingle'} run" in script
     assert pair.output(f"{mingle} hooks render slurm prolog").startswith("#!/bin/sh\n")
     assert pair.output(f"{mingle} docs run").startswith("# ")

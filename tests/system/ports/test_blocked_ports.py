@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from cluster.hosts import Hosts
@@ -19,14 +20,17 @@ def of_slurm(number: int) -> dict[str, str]:
     return {**STEP, "SLURM_NODEID": str(number), "SLURM_PROCID": str(number), **KEYED}
 
 
-@pytest.mark.parametrize("backend", ["multicast", "master"])
-def test_where_all_check_in_ports_are_taken_the_discovery_backends_tell_another(four: Hosts, backend: str) -> None:
-    """Where no backend can tell it, rank 0 reports what is taken on its host."""
+@pytest.mark.parametrize("backend", ["directory", "multicast", "master"])
+def test_where_all_check_in_ports_are_taken_the_discovery_backends_tell_another(
+    four: Hosts, tmp_path: Path, backend: str
+) -> None:
+    """And where no backend can tell it, rank 0 says what is taken on its host."""
     two, attempt = list(four)[:2], Attempt("job")
     groups = check_in_ports(attempt, Secret.derive(Material(KEY.encode()), attempt), DEFAULT_RANGE)
     taken = [str(port) for group in groups for port in group]
     holder = program(two[0], "holds.py", *taken)
-    where, timeout_s = (("--master", "node1"), "2") if backend == "master" else ((), "10")
+    where = {"directory": ("--directory", str(tmp_path)), "master": ("--master", "node1")}.get(backend, ())
+    timeout_s = "2" if backend == "master" else "10"
     options = ("--id", "job", "--nodes", "2", "--timeout", timeout_s, "--via", backend, *where)
     results = members.members(two, lambda number: evaluating(*options, "--rank", str(number), then=REDUCE))
     stop(holder)

@@ -18,22 +18,18 @@ HOSTS = 4
 SILENCE_S = 4
 OPTIONS = ("--grace", "1", "--silence", f"{SILENCE_S},{SILENCE_S}")  # a process that is stopped is lost as soon
 FAILED, INFRASTRUCTURE, KILLED, TERMINATED = 7, 75, 128 + signal.SIGKILL, 128 + signal.SIGTERM
-OF_SCHEDULERS: list[tuple[Callable[[Runs, Path], str], int]] = [
+LOSSES: list[tuple[Callable[[Runs, Path], str], int]] = [
     (losses.fail, FAILED),
     (losses.kill_agent, INFRASTRUCTURE),
+    (losses.kill_warden, INFRASTRUCTURE),
     (losses.unplug, INFRASTRUCTURE),
+    (losses.freeze, INFRASTRUCTURE),
     (losses.stop, TERMINATED),
     (losses.kill_runner, KILLED),
 ]
-OF_BARE_HOSTS = [(losses.kill_warden, INFRASTRUCTURE), (losses.unplug, INFRASTRUCTURE), (losses.freeze, INFRASTRUCTURE)]
-LOSSES = [
-    *(pytest.param("slurm", *row, id=f"slurm-{row[0].__name__}") for row in OF_SCHEDULERS),
-    *(pytest.param("bare", *row, id=f"bare-{row[0].__name__}") for row in OF_BARE_HOSTS),
-    *(pytest.param("pbs", *row, id=f"real-pbs-{row[0].__name__}") for row in OF_SCHEDULERS),
-]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["slurm", "bare", pytest.param("pbs", id="real-pbs")])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     """Start the hosts once, and a scheduler on them, for all losses one after the other."""
     if request.param == "pbs":
@@ -64,7 +60,7 @@ def lost(runs: Runs, place: Path, lose: Callable[[Runs, Path], str]) -> tuple[in
     return status, text
 
 
-@pytest.mark.parametrize(("runs", "lose", "status"), LOSSES, indirect=["runs"])
+@pytest.mark.parametrize(("lose", "status"), LOSSES, ids=[lose.__name__ for lose, _ in LOSSES])
 def test_all_end_with_one_cause_and_nothing_is_left(
     runs: Runs, tmp_path: Path, lose: Callable[[Runs, Path], str], status: int
 ) -> None:
@@ -73,7 +69,6 @@ def test_all_end_with_one_cause_and_nothing_is_left(
     assert seen == status, text
 
 
-@pytest.mark.parametrize("runs", ["bare"], indirect=True)
 def test_a_runners_host_that_is_cut_off_names_itself_and_all_end(runs: Runs, tmp_path: Path) -> None:
     begin(runs, tmp_path, STUBBORN, *OPTIONS)
     runs.home.unplug()

@@ -58,6 +58,13 @@ def test_all_end_with_the_first_failure(three: Together, tmp_path: Path) -> None
     assert len({world for _, _, world in lines}) == 1
 
 
+def test_nothing_is_left_where_an_agent_is_killed(three: Together, tmp_path: Path) -> None:
+    begin(three, tmp_path, TRAINING)
+    said = losses.kill_agent(three, tmp_path).replace("RANK", "1")
+    statuses, text = three.end()
+    assert (statuses, said in text) == ({75}, True), text
+
+
 def test_nothing_is_left_where_the_runner_is_killed(three: Together, tmp_path: Path) -> None:
     begin(three, tmp_path, STUBBORN)
     os.kill(losses.of_run(three.home, "exec --together")[0], signal.SIGKILL)

@@ -17,12 +17,14 @@ from support.torchrun import OF_FOUR, ranks, torchrun
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "kubernetes"
 SCHEMAS = json.loads((Path(__file__).resolve().parents[2] / "data/kubernetes/schemas.json").read_text())
 KEY = "00112233445566778899aabbccddeeff" * 2
-NAMES = sorted(path.name for path in EXAMPLES.iterdir())
-# Where rank 0 is.
+NAMES = ["job.yaml", "jobset.yaml", "launcher-worker.yaml", "trainjob.yaml"]
+# Which pods come from where: rank 0 is the first.
 POD_0 = {
-    "job.yaml": "train-0.train", "jobset.yaml": "train-workers-0-0.train", "trainjob.yaml": "train-node-0-0.train",
+    "job.yaml": "train-0.train",
+    "jobset.yaml": "train-workers-0-0.train",
     "launcher-worker.yaml": "train-launcher-0-0.train",
-}  # fmt: skip
+    "trainjob.yaml": "train-node-0-0.train",
+}
 each = pytest.mark.parametrize("name", NAMES)
 
 
@@ -33,15 +35,51 @@ def documents(name: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((EXAMPLES / name).read_text()))
 
 
+def checker(kind: str) -> Callable[[Any], Any]:
+    """Return what raises unless Kubernetes, or the CRD of this kind, has all fields of an object."""
+    compiled: Callable[[Any], Any] = fastjsonschema.compile({"$ref": f"#/definitions/{kind}", **SCHEMAS})
+    return compiled
+
+
+@only_with("yaml")
+def test_every_manifest_is_tried() -> None:
+    """Here, and the kinds of their objects are known."""
+    assert sorted(path.name for path in EXAMPLES.iterdir()) == NAMES
+
+
 @only_with("yaml")
 @each
 def test_every_field_is_in_the_published_schemas(name: str) -> None:
-    """With the type that it has there; they know no other fields."""
+    """With the type that it has there; and a misspelt one is refused, wherever it is."""
     for thing in documents(name):
-        check: Callable[[Any], Any] = fastjsonschema.compile({"$ref": f"#/definitions/{thing['kind']}", **SCHEMAS})
+        check = checker(thing["kind"])
         check(thing)
-        with pytest.raises(fastjsonschema.JsonSchemaValueException):
-            check({**thing, "spec": {**thing["spec"], "misspelt": 1}})
+        for mistaken in (misspelt(thing, path) for path in fields(thing)):
+            with pytest.raises(fastjsonschema.JsonSchemaValueException):
+                check(mistaken)
+
+
+# What lies below these may have any name: it is the user's.
+_FREE = {"labels", "limits", "selector"}
+
+
+def fields(thing: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every field of an object."""
+    if isinstance(thing, list):
+        return [found for index, each in enumerate(thing) for found in fields(each, (*path, index))]
+    if not isinstance(thing, dict) or (path and path[-1] in _FREE):
+        return []
+    return [found for key, each in thing.items() for found in [(*path, key), *fields(each, (*path, key))]]
+
+
+def misspelt(thing: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+    """Return a copy whose field at the path has another name."""
+    copy: dict[str, Any] = json.loads(json.dumps(thing))
+    at: Any = copy
+    for step in path[:-1]:
+        at = at[step]
+    at[f"{path[-1]}z"] = at.pop(path[-1])
+    return {**copy, "kind": thing["kind"]}
 
 
 def mounted(host: Host, place: str, mode: int) -> None:
@@ -70,11 +108,11 @@ def run_pods(cluster: Hosts, path: str, made: list[Pod], order: list[Host]) -> l
 
 @each
 def test_the_pods_form_one_world(hosts: Callable[..., Hosts], tmp_path: Path, name: str) -> None:
-    """Without multicast; and JobSet's again after a pod was lost, on other hosts, as it makes all of them again."""
+    """Without multicast; and again after a pod was lost, on other hosts, as JobSet makes all of them again."""
     need("yaml")
     four, path, made = hosts(4, ipv6=False), torchrun(tmp_path), pods(documents(name))
     four.drop_multicast()
-    for lost in (0, 1) if name == "jobset.yaml" else (0,):
+    for lost in (0, 1):
         order = [*list(four)[lost:], *list(four)[:lost]]
         results = run_pods(four, path, made, order)
         assert ranks(results) == OF_FOUR

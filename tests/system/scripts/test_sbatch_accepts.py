@@ -5,7 +5,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +17,41 @@ from support.recorded import FOLDER
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.files import toml
-from mingle_hooks.scripts.job import LAUNCHERS
+from mingle_hooks.scripts.job import LAUNCHERS, SAME
 from mingle_hooks.scripts.script import describe, render_script as render
 
 JOB_S = 120.0
 TABLE = toml((FOLDER.parent / "sbatch.toml").read_bytes())
 VALUES: dict[str, list[Any]] = {"launcher": [*LAUNCHERS], **TABLE["values"]}
-SEED, SCRIPTS, SHARE = 4, 120, 0.45
+SEED, SCRIPTS = 4, 250
 
 
 def drawn() -> list[tuple[dict[str, Any], str]]:
-    """Return descriptions with values drawn for some options, and their scripts: the same in every run.
+    """Return descriptions with values drawn for all options, and their scripts: the same in every run.
 
-    Those that are refused, as options contradict each other, are drawn again.
+    An option that is refused, by its name, is left out.
     """
-    draw, made = random.Random(SEED), []
-    while len(made) < SCRIPTS:
-        options = {name: draw.choice(values) or None for name, values in VALUES.items() if draw.random() < SHARE}
-        with suppress(UsageError):
-            made.append((options, render("slurm", describe(options, ["train.py", "it's", "$x"]))))
+    draw = random.Random(SEED)
+    made = []
+    for _ in range(SCRIPTS):
+        options = {name: draw.choice(values) or None for name, values in VALUES.items()}
+        while isinstance(text := rendered(options), UsageError):
+            named = [name for name in VALUES if re.search(rf"--{name}\b(?!-)", str(text)) and options[name]]
+            # "One group of nodes" is said of --nodes, whichever option has two values.
+            grouped = [name for name, value in options.items() if "+" in str(value)]
+            # And what a total says of one node, of that.
+            made_of = [total for total, each in SAME.items() if f"--{each}" in str(text) and options[total]]
+            options[(named or made_of or grouped)[0]] = None
+        made.append((options, text))
     return made
+
+
+def rendered(options: dict[str, Any]) -> str | UsageError:
+    """Return the script, or why there is none."""
+    try:
+        return render("slurm", describe(options, ["train.py", "it's", "$x"]))
+    except UsageError as refused:
+        return refused
 
 
 class WithGpus(SlurmCluster):
