@@ -4,10 +4,11 @@ import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import needs
 import pytest
+from cluster.host import Host
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 from documents import BIN, CASES, DOCS, KEYED, TROUBLE, environ, find, plain_words, says, shown, standins
@@ -58,11 +59,21 @@ def test_what_is_said_in_slurm(slurm: SlurmCluster, tmp_path: Path) -> None:
     needs.skip_for_want_of(lacks_real)
 
 
+class Order(NamedTuple):
+    """One case's line on one host; `words` are those of a line that needs no shell."""
+
+    case: int
+    host: Host
+    line: str
+    words: list[str] | None
+    env: dict[str, str]
+
+
 @pytest.fixture
 def said_by(hosts: Callable[..., Hosts], tmp_path: Path, forked: Forked) -> Callable[..., list[str]]:
     """Return what runs each case's line on one or two hosts, with {i} as 0 and 1, and returns all that it writes.
 
-    Lines that need no shell are forks, which run first and all at once.
+    Lines that need no shell are forks, as root, which run first and all at once.
     """
     made, path = hosts(2), f"{standins(tmp_path)}:/usr/bin:/bin"
     (tmp_path / "nodes").write_text("node1\nnode2\n")
@@ -77,15 +88,14 @@ def said_by(hosts: Callable[..., Hosts], tmp_path: Path, forked: Forked) -> Call
                 number = host.number - 1
                 line = case["typed"].replace("{i}", str(number)).replace("{key}", KEY)
                 env = {"PATH": path, **KEYED, **environ(case.get("env", ""), i=number, job=job, **files)}
-                orders.append((job - 21, host, line, env))
-        plain = [(case, host, words, env) for case, host, line, env in orders if (words := plain_words(line))]
-        shell = [(case, host, line, env) for case, host, line, env in orders if not plain_words(line)]
-        done = forked.run_on([one[1:] for one in plain])
+                orders.append(Order(job - 21, host, line, plain_words(line), env))
+        plain, in_shell = [one for one in orders if one.words], [one for one in orders if not one.words]
+        done = forked.run_on([(one.host, one.words, one.env) for one in plain])
         with ThreadPoolExecutor(at_once) as pool:
-            done += pool.map(lambda it: it[1].run(["bash", "-c", it[2]], env=it[3], user="alice"), shell)
+            done += pool.map(lambda one: one.host.run(["bash", "-c", one.line], env=one.env, user="alice"), in_shell)
         outputs = [""] * len(cases)
-        for (case, *_), its in zip([*plain, *shell], done, strict=True):
-            outputs[case] += its.stdout + its.stderr
+        for one, its in zip([*plain, *in_shell], done, strict=True):
+            outputs[one.case] += its.stdout + its.stderr
         return outputs
 
     return run

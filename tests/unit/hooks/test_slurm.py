@@ -87,15 +87,14 @@ def test_verify_finds_a_chain_that_cannot_be_run(root: Path, path: str) -> None:
     program(root, "/etc/mingle/mingle.toml", SITES)
     program(root, "/etc/mingle/epilog.d/50-site")
     install(root)
-    for mode in (0o755, 0o644, 0o777, 0o744, 0):
-        if mode:
-            (root / path).chmod(mode)
-        else:
-            (root / path).unlink()
-            (root / path).symlink_to("nothing")
-        is_bad = mode not in {0o755, *((0o744,) if path != "opt/task" else ())}
+    for mode, is_bad in ((0o755, False), (0o644, True), (0o777, True), (0o744, path == "opt/task")):
+        (root / path).chmod(mode)
         done = call(root, "verify", "slurm")
         assert (done.exit_code, done.stdout.count(f"BAD  /{path}:")) == (is_bad, is_bad), oct(mode)
+    (root / path).unlink()
+    (root / path).symlink_to("nothing")
+    done = call(root, "verify", "slurm")
+    assert (done.exit_code, done.stdout.count(f"BAD  /{path}:")) == (1, 1)
     assert "No such file or directory; fix: putting it there, or " in done.stdout
 
 

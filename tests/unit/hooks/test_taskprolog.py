@@ -82,7 +82,8 @@ def check_place(env: dict[str, str], found: dict[str, str]) -> None:
         return
     hosts = expand(env["SLURM_JOB_NODELIST" if is_batch else "SLURM_STEP_NODELIST"])
     assert (found["NNODES"], found["MASTER_ADDR"]) == (str(len(hosts)), hosts[0] if len(hosts) > 1 else "127.0.0.1")
-    assert (int(found["MASTER_PORT"]) in range(20_000, 25_000), found.keys() & PET in (set(), PET)) == (True, True)
+    assert 20_000 <= int(found["MASTER_PORT"]) < 25_000
+    assert found.keys() & PET in (set(), PET)
     if is_batch:
         assert not found.keys() & {"NODE_RANK", *RANKS, *PET}
         return

@@ -216,7 +216,7 @@ def test_a_new_job_in_place_of_the_same_one_counts_as_that(tmp_path: Path, sched
 def test_the_line_of_again_runs_where_trying_again_makes_sense(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It also runs while more files are open than the user may have: those of --log-dir."""
+    """Its status is the run's, unless it ends well; two runs without a world in a row are enough."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     for status, had_world, is_cut_short, counted, line, expected in (
         (0, True, False, 0, "echo again", (0, "")),
@@ -239,13 +239,19 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
             with pytest.raises(MissingError, match=expected):
                 runner.run_again(of_job, ended)
         assert requeues.may_go_on() is (counted != 2)  # else it counts anew
-    own, ended = resource.getrlimit(resource.RLIMIT_NOFILE), SimpleNamespace(status=75, machine=machine)
+
+
+def test_the_line_of_again_runs_with_more_open_files_than_the_user_may_have() -> None:
+    """Files of --log-dir may still be open."""
+    own = resource.getrlimit(resource.RLIMIT_NOFILE)
+    of_job = request()._replace(options=Options(again="exit 99"))
+    ended: Any = SimpleNamespace(status=75, machine=SimpleNamespace(had_world=True))
     with ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, own)
         for _ in range(80):
             stack.enter_context(open(os.devnull, "rb"))
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, own[1]))
-        assert runner.run_again(of_job, ended) == 75
+        assert runner.run_again(of_job, ended) == 99
 
 
 def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) -> None:
