@@ -651,7 +651,8 @@ class Probe:
         wanted, ports = environ.get(report.IFACE), parse_ports(environ[report.PORTS])
         prefer: Sequence[Any] = ()
         try:
-            prefer = networks(wanted) if wanted else ()
+            if wanted:
+                prefer = networks(wanted)
             own = facts.own_network(prefer)
         except MingleError as wrong:  # this host's own MINGLE_IFACE
             own = facts.OwnNetwork(trouble=f"expected {wrong.expected}, saw {wrong.seen}")
