@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mingle_hooks import __version__
-from mingle_hooks.errors import MingleError, UsageError, printable
+from mingle_hooks.errors import MingleError, PlaceError, UsageError, printable
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files, plan as plans, slurm
 from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, render_hook, version_of
@@ -272,14 +272,13 @@ _DIGITS = 16  # 64 bits distinguish keys, and reveal nothing of one that cannot 
 def report_line(site: Site, where: Where) -> str:
     """Return the report as JSON in one line. It does not ask the controller, as all nodes report at once.
 
-    Raises FactsError for a slurm.conf that cannot be read, and PlaceError for a manifest or a hook.
+    Raises FactsError for a manifest or a slurm.conf that cannot be read.
     """
     entries = files.read_manifest(where.root).of("slurm")
     conf = slurm.find_slurm_conf(where.root, where.slurm_conf)
-    found = {entry.path: files.look_below(where.root, entry.path) for entry in entries}
     known = {
         "version": __version__,
-        "hooks": {path: checksum(file.data) if file else MISSING for path, file in found.items()},
+        "hooks": {entry.path: _sum(files.inside_root(where.root, entry.path)) for entry in entries},
         # Slurm runs what a glob matches by itself: the hook need not call it.
         "chain": {
             name: site.chain(name) or (NONE if conf and files.is_glob(conf.one(key)) else UNKNOWN)
@@ -303,12 +302,24 @@ def hooks_fingerprint(root: str, path: str) -> str:
     return hmac.new(found.data.strip(), _PURPOSE, "sha256").hexdigest()[:_DIGITS]
 
 
+def _sum(path: str) -> str:
+    """Return the checksum of a file as it is on disk."""
+    try:
+        found = files.look_at(path)
+    except PlaceError:
+        return UNFIT
+    return checksum(found.data) if found else MISSING
+
+
 def _problems(root: str, entries: tuple[files.Entry, ...]) -> Iterator[str]:
     """Yield what keeps Slurm from running the files here, or lets others change them."""
-    yield from (f"{entry.path} is a stub that uninstall left" for entry in entries if entry.stub)
-    found = [finding for entry in entries for finding in plans.file_findings(root, entry, "")]
-    found += slurm.chain_findings(root, slurm.chained_programs(entries))
-    yield from (f"{finding.where} {finding.what}" for finding in found)
+    try:
+        yield from (f"{entry.path} is a stub that uninstall left" for entry in entries if entry.stub)
+        found = [finding for entry in entries for finding in plans.file_findings(root, entry, "")]
+        found += slurm.chain_findings(root, slurm.chained_programs(entries))
+        yield from (f"{finding.where} {finding.what}" for finding in found)
+    except (OSError, MingleError) as wrong:
+        yield f"the hooks cannot be looked at: {wrong}"
 
 
 # The comparison of all nodes' reports.

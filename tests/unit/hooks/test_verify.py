@@ -305,6 +305,9 @@ DIFFERENCES: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing is installed": (
         lambda root: call(root, "uninstall", "slurm", "--yes", input="y\n"), "no hooks are installed",
     ),
+    "a hook cannot be read": (
+        lambda root: ((root / OURS[1:] / "epilog").unlink(), (root / OURS[1:] / "epilog").mkdir()), "epilog is unfit",
+    ),
     "another key": (lambda root: program(root, "/etc/mingle/key", "cd" * 32).chmod(0o400), "key is "),
     "no key": (lambda root: (root / "etc/mingle/key").unlink(), "key is none"),
     "another chain": (
