@@ -243,7 +243,8 @@ class Hub:
         self._reception = messages.Reception(loop, self._introduced, messages.MOST_STRANGERS)
         self._reception.listen(sockets.listeners, secret)
         self._reception.on_end = self._ended
-        self._limit_strangers()
+        self._missing = 0  # connections that agents have yet to make, two each
+        self._expect(2 * len(places))
         self._look_s = min(silence.host_s / _LOOKS, _LONGEST_LOOK_S)
         self._looked_at = loop.clock()
         self._look()
@@ -265,14 +266,16 @@ class Hub:
         agent = self.here.pop(place, None)
         if agent is None:
             return
-        self._limit_strangers()
         self.heartbeats.forget(agent.number)
         for link in (agent.control, agent.output):
             if link is not None:
                 link.close()
+                self._expect(1)
 
-    def _limit_strangers(self) -> None:
-        self._reception.most = messages.MOST_STRANGERS + 2 * (len(self._places) - len(self.here))
+    def _expect(self, connections: int) -> None:
+        """Wait for so many connections more, or fewer; until it says who it is, an agent's is a stranger's."""
+        self._missing += connections
+        self._reception.most = messages.MOST_STRANGERS + self._missing
 
     def dismiss(self, status: int) -> None:
         """Have all agents exit."""
@@ -294,13 +297,14 @@ class Hub:
         agent = self.here.get(place)
         if join.is_output and agent is not None and agent.output is None:
             agent.output = link
+            self._expect(-1)
             link.on_output = lambda kind, data: self._wrote(place, kind, data)
             link.listen(wanted=not self._is_held)
             self.on_event(Joined(place))
         elif not join.is_output and agent is None:
             number = next(self._next_number)
             self.here[place] = Agent(number, link, self._loop.clock())
-            self._limit_strangers()
+            self._expect(-1)
             self.heartbeats.expect(number, lambda: self._heard(place))
             link.on_message = lambda kind, body: self._take(place, link, kind, body)
             link.probe_peer(self._silence.probe_s)

@@ -792,6 +792,25 @@ def test_idle_callers_leave_descriptors_to_agents_starters_and_logs(hubs: Callab
     assert held() == 4 - count
 
 
+def test_agents_that_come_together_do_not_push_each_others_second_connection_out(
+    hubs: Callable[..., Hubbed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stall of the runner, or a fast srun, has the second connections of all agents arrive at once."""
+    monkeypatch.setattr(messages, "MOST_STRANGERS", 0)
+    hub = hubs(SILENCE, "abcd")
+    for host in "abcd":
+        hub.join(host)
+    outputs = {host: hub.link() for host in "abcd"}
+    hub.turn()
+    for host, link in outputs.items():
+        link.send_record(Join(host, 0, 1, is_output=True))
+    hub.turn()
+    assert hub.kinds() == [Joined] * 4
+    hub.link()
+    hub.turn()
+    assert hub.ended  # all are here: nobody else is expected
+
+
 def test_output_is_read_once_it_is_wanted_also_of_an_agent_that_joins_meanwhile(hub: Hubbed) -> None:
     """A reader that has stopped reading holds up all output, and nothing else."""
     lines: list[bytes] = []
