@@ -7,6 +7,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -595,7 +596,8 @@ def saved_answer(directory: str, secret: Secret, spec: MemberSpec) -> Answer | N
     answers = {rank: body for rank in ranks if (body := _read(directory, rank, secret)) is not None}
     living = {rank: body for rank, body in answers.items() if _is_served(body["addr"], body["port"], secret, spec)}
     for rank in answers.keys() - living.keys():
-        os.unlink(f"{directory}/{rank}")
+        with suppress(FileNotFoundError):  # another member of this host that starts again
+            os.unlink(f"{directory}/{rank}")
     if len(living) > 1:
         ranks_here = ", ".join(str(rank) for rank in sorted(living))
         raise ConflictError("one member on this host", f"ranks {ranks_here} of a running world", "--rank R")

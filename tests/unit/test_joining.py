@@ -201,7 +201,9 @@ def test_a_member_that_starts_again_has_its_place_while_rank_0_listens(
         other = Path(shutil.copy2(file, file.with_name("0")))
         with pytest.raises(ConflictError, match="one member on this host; saw ranks 0, 1 of a running world"):
             asks()
-        other.unlink()
+        with monkeypatch.context() as patch:  # another member of this host starts again, too, and is faster
+            patch.setattr(joining, "_is_served", lambda *_: other.unlink(missing_ok=True))
+            assert asks()
     assert [asks(), asks(), asks(0), file.exists()] == [True, True, True, False]
 
 
