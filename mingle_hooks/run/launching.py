@@ -79,7 +79,7 @@ class Process:
     def kill(self, number: int) -> None:
         """Signal it and its children on this host, unless it has ended."""
         if self.status is None:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):  # it ended; or it is another user's now, as by sudo
                 os.killpg(self.pid, number)
 
     def wait(self, options: int = 0) -> int | None:

@@ -185,6 +185,22 @@ def test_a_line_for_events_that_hangs_is_ended_and_what_it_cannot_take_is_left_o
     assert started.processes.running == ()
 
 
+def test_a_program_that_has_become_another_users_holds_up_nobody(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By sudo, or as OAR's ssh: the kernel refuses to signal a group of which nobody is ours."""
+
+    def refuse(_group: int, _number: int) -> None:
+        raise PermissionError
+
+    process = started.start("sh", "-c", "read line")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", refuse)
+        process.kill(signal.SIGKILL)
+    process.kill(signal.SIGKILL)
+    started.until(lambda: started.ended)
+
+
 def test_the_sockets_are_on_a_port_of_the_range() -> None:
     chosen = range(17987, 17989)
     with (
