@@ -62,8 +62,8 @@ MOST_EXCEPTION = 400
 ECHO = re.compile(
     r"Connection (closed|reset) by peer|Broken pipe|DistNetworkError|ncclRemoteError|remote process|SignalException"
 )
-# COMMAND's arguments; Linux takes no longer ones.
-MOST_ARGUMENTS, LONGEST_ARGUMENT = 64 * 1024, 128 * 1024
+# COMMAND's arguments: Linux takes no longer ones, and not so many, as all have to fit into 6 MB (execve(2)).
+MOST_ARGUMENTS, LONGEST_ARGUMENT = 1024 * 1024, 128 * 1024
 MOST_SECONDS = 1 << 40
 
 AttemptNumber = Annotated[int, wire.within(0, MOST_ATTEMPT)]

@@ -22,6 +22,7 @@ KEY, OTHER = Secret(b"s" * 32), Secret(b"t" * 32)
 MOST_MS = 604_800_000
 START = Start(0, {}, (), ("true",), {"A": "b"}, "/", 0)
 LONGEST = "x" * (128 * 1024 - 1)  # and a NUL, as execve(2) takes it
+MANY = ["x"] * 70_000  # Linux starts that
 ENDED = messages.Ended(0, 0, None, formed=False, is_oom=True, tail="", exception="")
 
 
@@ -40,7 +41,12 @@ ENDED = messages.Ended(0, 0, None, formed=False, is_oom=True, tail="", exception
         ),
         (
             START,
-            {"attempt": 10**6, "command": ["", LONGEST], "environ": {"A": "", "B": "c=d"}, "umask": 0o777},
+            {
+                "attempt": 10**6,
+                "command": ["", LONGEST, *["x"] * 70_000],
+                "environ": {"A": "", "B": "c=d"},
+                "umask": 0o777,
+            },
             {
                 "attempt": (-1, 10**6 + 1, None),
                 "umask": (-1, 0o1000),
