@@ -99,7 +99,7 @@ def plan_request(
     needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
     key = fresh_key() if needs_key else None
     return Request(
-        plan=_plan(options, loaded, starter, job),
+        plan=_plan(_of_job(options, facts.nodes or 1) if is_of_job else options, loaded, starter, job),
         starter=starter,
         job=job,
         command=command,
@@ -193,6 +193,14 @@ def _counts(options: Options, hosts: int) -> tuple[int, int]:
         remedy = f"{without}, --spares {hosts - 1}, or --alone to train on this host only"
         raise UsageError(f"a run on all {hosts} hosts", f"1 ({source})", remedy)
     return low, min(high, there)
+
+
+def _of_job(options: Options, hosts: int) -> Options:
+    """Return the options of one agent, for a launcher that reaches all hosts by itself. Raises UsageError."""
+    if _counts(options, hosts) != (hosts, hosts):
+        seen, remedy = "fewer of them, or --spares", "the launcher's own options for fewer hosts"
+        raise UsageError(f"all {hosts} hosts for a launcher of the whole job", seen, remedy)
+    return options._replace(nodes="1", spares=None)
 
 
 def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation) -> Plan:

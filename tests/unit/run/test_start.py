@@ -108,6 +108,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Requ
     return ask
 
 
+FOUR = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4", "SLURM_JOB_NODELIST": "n[1-4]"}
+
+
 def test_what_is_asked_for_is_a_request(asked: Callable[..., Request]) -> None:
     two, here = Options(hosts="a,b", silence="20"), (hostname(),)
     usual = asked("true -v", two)
@@ -121,6 +124,8 @@ def test_what_is_asked_for_is_a_request(asked: Callable[..., Request]) -> None:
     mpi = asked("mpirun -n 2 true", two)
     assert (mpi.plan.hosts, mpi.starter.name, mpi.is_of_job) == (here, "local", True)
     assert mpi.exec_options == ("--quiet", "--verbatim")
+    whole = asked("mpirun -n 4 true", Options(), FOUR | {"MINGLE_NODES": "4"})  # not of agents: there is one
+    assert (whole.plan.hosts, whole.plan.least, whole.plan.most) == (here, 1, 1)
     verbatim = asked("mpirun -n 2 true", two, verbatim=True)
     assert (verbatim.plan.hosts, verbatim.is_of_job, verbatim.exec_options) == (("a", "b"), False, ("--verbatim",))
     for nodes in (None, "1"):
@@ -139,11 +144,12 @@ def test_what_cannot_be_run_is_refused(asked: Callable[..., Request]) -> None:
         (Options(spares="1"), {}, {"alone": True}, "with --alone; saw --hosts, --nodes or"),
         (Options(), within, {}, "a command of a run on 2 nodes"),
         (Options(hosts="a,b", start_option=("-v",)), {}, {}, "a starter that takes options"),
+        (Options(nodes="2"), FOUR, {"line": "mpirun -n 4 true"}, "all 4 hosts for a launcher of the whole job"),
         (Options(hosts="a,b", warn="60"), {}, {}, "a time limit to warn about; saw none from the scheduler"),
         (Options(hosts="a,b", restarts="1001"), {}, {}, "from 0 to 1000; saw .1001. .--restarts."),
     ):
         with pytest.raises((UsageError, FactsError), match=wrong):
-            asked("true", options, environ, **settings)
+            asked(str(settings.pop("line", "true")), options, environ, **settings)
 
 
 ROSTER = tuple(Member(n, host, f"10.0.0.{n + 1}", 1) for n, host in enumerate("aab"))
