@@ -139,7 +139,7 @@ RUN = {
         END,
         "LINE",
         help="A shell line to run at the end if another try makes sense: after status 75 or a warning, unless four"
-        " runs in a row formed no world.",
+        " runs in a row formed no world. It has 10 min.",
     ),
     "on_event": Shown(
         END,

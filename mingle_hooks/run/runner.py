@@ -714,10 +714,19 @@ def run_again(request: Request, runner: Runner) -> int:
             "a world", f"none, {MOST_REQUEUES + 1} times in a row: the job is not requeued", "what mingle printed above"
         )
     argv = ["/bin/sh", "-c", str(request.options.again)]
+    processes.forget_signals()  # the run's, which nobody reads any more
     pid = os.posix_spawn(argv[0], argv, os.environ, setsigdef=IGNORED_BY_PYTHON)  # unlike `subprocess`, without a pipe
-    return max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0) or INFRASTRUCTURE
+    deadline = time.monotonic() + AGAIN_S
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            processes.send_signal([pid, *processes.descendants(pid)], signal.SIGKILL)
+            raise MissingError("the line of --again to end", f"it hung for {AGAIN_S:g} s", "`timeout` in that line")
+        time.sleep(0.05)
+    return max(os.waitstatus_to_exitcode(ended[1]), 0) or INFRASTRUCTURE
 
 
+# The time limit of the line of --again, in seconds: sbatch waits for a busy controller for minutes.
+AGAIN_S = 600.0
 # How often in a row a job without a world is requeued: a permanent fault, such as a firewall, would repeat forever.
 MOST_REQUEUES = 3
 # Schedulers whose job, queued again, is a new one with another id.

@@ -22,7 +22,7 @@ from mingle_hooks.errors import MissingError
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
-from mingle_hooks.run import agent as agents, messages, output, runner, starters
+from mingle_hooks.run import agent as agents, messages, output, processes, runner, starters
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.launching import IP_PKTINFO, Launching, Sockets
 from mingle_hooks.run.machine import Alive, Begin, Event, Isolated, Joined, Lost, Paused, Quiet, Received
@@ -252,6 +252,27 @@ def test_the_line_of_again_runs_with_more_open_files_than_the_user_may_have() ->
             stack.enter_context(open(os.devnull, "rb"))
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, own[1]))
         assert runner.run_again(of_job, ended) == 99
+
+
+def test_a_line_of_again_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a time limit, and meanwhile signals have their usual effect again."""
+    monkeypatch.setattr(runner, "AGAIN_S", 0.3)
+    before = signal.getsignal(signal.SIGTERM)
+    os.close(processes.signal_pipe([signal.SIGTERM]))
+    of_job = request()._replace(options=Options(again="sleep 300 & wait"))
+    ended: Any = SimpleNamespace(status=75, machine=SimpleNamespace(had_world=True))
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)  # noqa: FBT003 - it is positional
+    try:
+        with pytest.raises(MissingError, match="the line of --again to end; saw it hung"):
+            runner.run_again(of_job, ended)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        os.close(writing)
+    with open(reading, "rb") as held:
+        assert held.read() == b""  # the shell and its child have ended
+    os.wait()
 
 
 def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) -> None:
