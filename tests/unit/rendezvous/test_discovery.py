@@ -38,7 +38,7 @@ class Looking:
         self.loop = Loop(self.clock)
         self.found: list[Endpoint] = []
         self.reports: list[str] = []
-        self.backend = make(context(self.loop, self.found.append, self.reports.append, secret=secret, **parts))
+        self.backend = make(context(self.loop, self._dial, self.reports.append, secret=secret, **parts))
 
     def __enter__(self) -> Looking:
         return self
@@ -47,6 +47,10 @@ class Looking:
         self.backend.close()
         assert not self.loop.poller.watched
         self.loop.__exit__(None, None, None)
+
+    def _dial(self, endpoint: Endpoint) -> bool:
+        self.found.append(endpoint)
+        return True
 
     def look(self) -> set[tuple[str, int]]:
         """Look once, and return the leads."""
@@ -214,6 +218,33 @@ def test_an_unknown_name_delays_no_other_and_is_looked_up_again() -> None:
         assert (its.backend._addresses[unknown], its.backend._lookups) == ([], {})
         its.clock.ahead += discovery.LOOK_UP_AGAIN_S
         until(its.loop, lambda: unknown in its.backend._lookups)
+
+
+def test_hosts_behind_the_16th_are_dialled_too(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before them refuse soon, and with four ports each they could take all calls of every round."""
+    hosts, dialled = [f"10.0.0.{number}" for number in range(1, 65)], set()
+
+    def refused(address: str, _port: int) -> socket.socket:
+        dialled.add(address)
+        near, far = socket.socketpair()
+        far.close()
+        near.settimeout(0)
+        return near
+
+    monkeypatch.setattr(discovery, "dial", refused)
+    monkeypatch.setattr(discovery, "notice_loss", Mock())
+    monkeypatch.setattr(discovery, "Lookup", Mock())
+    with Loop(clock) as loop:
+        dialer = Dialer(loop, ATTEMPT, SECRET, print, print, print)
+        backend: Any = discovery.hosts_backend(context(loop, dialer.dial, leader_hosts=tuple(hosts)))
+        backend._addresses = {host: [host] for host in hosts}
+        backend.search(wanted=True)
+        for _ in range(10):
+            clock.ahead += 2 * discovery.HOSTS_LONGEST_DELAY_S
+            loop.turn(0.0)
+        assert dialled == {*hosts}
+        backend.close()
+        dialer.close()
 
 
 def test_the_name_on_the_fast_network_is_tried_first_and_closing_waits_for_no_name_server() -> None:
@@ -433,7 +464,7 @@ def test_an_endpoint_that_failed_is_forgotten_among_a_thousand_others(
         dialer.back_off(Endpoint("10.0.0.2", 1, "test"))
         with monkeypatch.context() as patch:
             patch.setattr(discovery, "dial", Mock(side_effect=OSError(errno.EMFILE, "too many")))
-            dialer.dial(first)
+            assert not dialer.dial(first)
         assert pair.loop.shortage is not None
         dialer.dial(first)
         assert len(dialer._calls) == 1
