@@ -483,7 +483,7 @@ class Loop:
         self.watch, self.rewatch, self.unwatch = self.poller.watch, self.poller.rewatch, self.poller.unwatch
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
-        self.names_since: float | None = None  # when the first look-up began, and how long all took
+        self.names_since = math.inf  # when the first look-up of a leader's name began, and how long all took
         self.names_s = 0.0
         self.shortage: Shortage | None = None  # what this process ran out of, for the final message
 
@@ -559,8 +559,6 @@ class Lookup:
 
     def __init__(self, loop: Loop, host: str, on_result: Callable[[str, list[str]], None]) -> None:
         self._loop, self._host, self._on_result = loop, host, on_result
-        if loop.names_since is None:
-            loop.names_since = loop.clock()
         self._receiver = _start_lookup(host)
         loop.watch(self._receiver, READ, self._ready)
 
@@ -573,8 +571,6 @@ class Lookup:
     def _ready(self, _events: int) -> None:
         addresses = _found(self._receiver)
         self.close()
-        if self._loop.names_since is not None:
-            self._loop.names_s = self._loop.clock() - self._loop.names_since
         self._on_result(self._host, addresses)
 
 

@@ -101,6 +101,8 @@ HOSTS_LONGEST_DELAY_S = 0.25
 ROUNDS_PER_SECOND = 4000
 # An unknown name is looked up again after so many seconds: it may have been registered since.
 LOOK_UP_AGAIN_S = 5.0
+# So is a known name, more rarely, as it costs the name server: a pod that was replaced has another address.
+LOOK_UP_KNOWN_AGAIN_S = 30.0
 
 
 def hosts_backend(context: Context) -> HostsBackend | None:
@@ -120,13 +122,14 @@ class HostsBackend:
         self._addresses: dict[str, list[str]] = {}
         self._left: list[Endpoint] = []  # that could not be called in the last round
         self._lookups: dict[str, Lookup] = {}  # one per name, so that a server that does not answer delays no other
-        self._next_lookup = 0.0
+        self._next_lookup = self._next_renewal = 0.0  # of unknown names, and of all
         self.faults: list[str] = []
 
     def search(self, *, wanted: bool) -> None:
         """Start, or stop, dialling."""
         if wanted and not self._timer.is_set:
             self._delay = HOSTS_FIRST_DELAY_S
+            self._next_renewal = 0.0  # the leader that was lost may have moved
             self._round()
         elif not wanted:
             self._timer.cancel()
@@ -150,8 +153,10 @@ class HostsBackend:
         loop = self._context.loop
         if loop.clock() >= self._next_lookup:
             self._next_lookup = loop.clock() + LOOK_UP_AGAIN_S
+            if is_renewal := loop.clock() >= self._next_renewal:
+                self._next_renewal = loop.clock() + LOOK_UP_KNOWN_AGAIN_S
             for host in self._hosts:
-                if not self._addresses.get(host) and host not in self._lookups:
+                if (is_renewal or not self._addresses.get(host)) and host not in self._lookups:
                     self._look_up(host)
         known = {
             Endpoint(address, port, self._name): None
@@ -167,17 +172,22 @@ class HostsBackend:
         self._delay = min(self._delay * HOSTS_GROWTH, longest)
 
     def _look_up(self, host: str) -> None:
+        loop = self._context.loop
+        loop.names_since = min(loop.names_since, loop.clock())
         try:
-            self._lookups[host] = Lookup(self._context.loop, host, self._looked_up)
+            self._lookups[host] = Lookup(loop, host, self._looked_up)
         except (OSError, NetworkError) as error:  # no descriptor or thread: the next round may have one
-            self._context.loop.missed(error)
+            loop.missed(error)
             self.faults = [f"names not looked up: {reason(error)}"]
 
     def _looked_up(self, host: str, addresses: list[str]) -> None:
-        """Store the addresses of a host, and dial them at once."""
+        """Store the addresses of a host, and dial new ones at once."""
         del self._lookups[host]
-        self._addresses[host] = addresses
-        if self._timer.is_set and addresses:
+        loop, known = self._context.loop, self._addresses.get(host, [])
+        if not known:  # else nothing has waited for this answer
+            loop.names_s = loop.clock() - loop.names_since
+        self._addresses[host] = addresses or known  # a name server may fail for a moment
+        if self._timer.is_set and set(addresses) - set(known):
             self._timer.cancel()
             self._round()
 

@@ -220,6 +220,41 @@ def test_an_unknown_name_delays_no_other_and_is_looked_up_again() -> None:
         until(its.loop, lambda: unknown in its.backend._lookups)
 
 
+def test_a_known_name_is_looked_up_again_too_and_keeps_its_addresses_without_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pod may come again with another address; a search that starts again does not wait half a minute for it."""
+    lookup = Mock()
+    monkeypatch.setattr(discovery, "Lookup", lookup)
+    with Looking(discovery.hosts_backend, leader_hosts=("node1",)) as its:
+        its.clock.stop()
+
+        def looked_up_after(seconds: float) -> int:
+            its.clock.ahead += seconds
+            its.loop.turn(0.0)
+            return lookup.call_count
+
+        def dialled(*addresses: str) -> set[str]:
+            its.found.clear()
+            its.backend._looked_up("node1", [*addresses])
+            return {endpoint.address for endpoint in its.found}
+
+        its.backend.search(wanted=True)
+        assert dialled("10.0.0.1") == {"10.0.0.1"}
+        assert looked_up_after(discovery.LOOK_UP_AGAIN_S) == 1
+        assert looked_up_after(discovery.LOOK_UP_KNOWN_AGAIN_S) == 2
+        assert dialled() == set()  # not at once, but in the next round
+        assert looked_up_after(discovery.LOOK_UP_KNOWN_AGAIN_S) == 3
+        assert its.found[0].address == "10.0.0.1"
+        assert dialled("10.0.0.2") == {"10.0.0.2"}
+        its.backend.search(wanted=False)
+        its.clock.ahead += discovery.LOOK_UP_AGAIN_S
+        its.backend.search(wanted=True)
+        assert lookup.call_count == 4
+        dialled()
+        assert its.loop.names_s == 0.0
+
+
 def test_hosts_behind_the_16th_are_dialled_too(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those before them refuse soon, and with four ports each they could take all calls of every round."""
     hosts, dialled = [f"10.0.0.{number}" for number in range(1, 65)], set()
