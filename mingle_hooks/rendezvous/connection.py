@@ -83,6 +83,9 @@ _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 # The same where the peer acknowledges nothing, in milliseconds.
 _UNHEARD = {"TCP_USER_TIMEOUT": PEER_LOST_S * 1000}
 
+# A peer that is gone is an error, and no SIGPIPE, which kills a program that has set it to its default.
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+
 # The kernel's maximum: the caller of probe_peer() decides when the peer is lost.
 MOST_KEEPALIVES = 127
 # tcpi_last_ack_recv of struct tcp_info, in milliseconds (linux/tcp.h).
@@ -146,7 +149,7 @@ class Connection:
         sent = 0
         if not self._out:
             try:
-                sent = self._sock.sendmsg(parts)
+                sent = self._sock.sendmsg(parts, (), _NO_SIGNAL)
             except BlockingIOError:
                 pass
             except OSError as error:
@@ -215,7 +218,7 @@ class Connection:
     def _flush(self) -> None:
         data = self._out[0] if self._out else memoryview(b"")  # the queue is empty where an error woke it
         try:
-            sent = self._sock.send(data)
+            sent = self._sock.send(data, _NO_SIGNAL)
         except BlockingIOError:
             return
         except OSError as error:
@@ -621,7 +624,7 @@ def _resolve(host: str, sender: socket.socket) -> None:
         except (OSError, ValueError):  # ValueError: text that is no host name: not ASCII, or with a NUL
             rows = []
         addresses = [*dict.fromkeys(_address(row[4]) for row in rows)]
-        sender.sendall(" ".join(addresses[:MOST_ADDRESSES]).encode())
+        sender.sendall(" ".join(addresses[:MOST_ADDRESSES]).encode(), _NO_SIGNAL)
 
 
 def _address(where: tuple[object, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import signal
 import socket
 import struct
 import time
@@ -324,3 +325,24 @@ def test_data_that_waits_for_many_peers_is_held_once() -> None:
         tracemalloc.stop()
         assert one.connection.waiting_bytes > 1_000_000 < other.connection.waiting_bytes
         assert held < 100_000
+
+
+def test_a_peer_that_is_gone_raises_no_sigpipe(ends: Ends) -> None:
+    """A program that calls mingle may have SIGPIPE at its default, which would kill it."""
+    raised: list[int] = []
+    before = signal.signal(signal.SIGPIPE, lambda number, _frame: raised.append(number))
+    try:
+        ends.connection.send(bytes(4_000_000))  # more than the kernel takes
+        near, far = socket.socketpair()
+        for sock in (near, ends.other):
+            sock.close()
+        connection._resolve("127.0.0.1", far)
+        assert raised == []
+        ends.connection._flush()
+        assert raised == []
+        with Ends() as others:
+            others.other.close()
+            others.connection.send(b"x")
+        assert raised == []
+    finally:
+        signal.signal(signal.SIGPIPE, before)
