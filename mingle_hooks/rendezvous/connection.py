@@ -563,6 +563,7 @@ class Lookup:
     def __init__(self, loop: Loop, host: str, on_result: Callable[[str, list[str]], None]) -> None:
         self._loop, self._host, self._on_result = loop, host, on_result
         self._receiver = _start_lookup(host)
+        self._receiver.settimeout(0)
         loop.watch(self._receiver, READ, self._ready)
 
     def close(self) -> None:
@@ -572,7 +573,10 @@ class Lookup:
             self._receiver.close()
 
     def _ready(self, _events: int) -> None:
-        addresses = _found(self._receiver)
+        try:
+            addresses = _found(self._receiver)
+        except BlockingIOError:  # the event was of a socket that had this descriptor before
+            return
         self.close()
         self._on_result(self._host, addresses)
 

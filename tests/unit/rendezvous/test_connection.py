@@ -6,6 +6,7 @@ import select
 import signal
 import socket
 import struct
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from hypothesis import given, strategies as st
 from support.gathering import PATIENCE_S, Clock, until
 
 from mingle_hooks.rendezvous import connection
-from mingle_hooks.rendezvous.connection import LONGEST_SLEEP_S, READ, WRITE, Connection, Loop, Poller, dial
+from mingle_hooks.rendezvous.connection import LONGEST_SLEEP_S, READ, WRITE, Connection, Lookup, Loop, Poller, dial
 from mingle_hooks.rendezvous.wire import HEADER, MOST_LEADER_BYTES, WireError, frame
 
 # The poller's promises, by epoll(7) and by poll(2).
@@ -346,3 +347,21 @@ def test_a_peer_that_is_gone_raises_no_sigpipe(ends: Ends) -> None:
         assert raised == []
     finally:
         signal.signal(signal.SIGPIPE, before)
+
+
+def test_an_event_of_a_closed_socket_does_not_make_a_look_up_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of the same turn may have closed it, and the look-up may have its descriptor: no answer has come yet."""
+    answers, found = threading.Event(), []
+
+    def look(*_name: object, **_hints: object) -> list[object]:
+        answers.wait(PATIENCE_S)
+        return [(0, 0, 0, "", ("10.0.0.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    with Loop() as loop:
+        lookup = Lookup(loop, "node1", lambda host, addresses: found.append((host, addresses)))
+        lookup._ready(READ)
+        assert found == []
+        answers.set()
+        until(loop, lambda: found)
+    assert found == [("node1", ["10.0.0.1"])]
