@@ -397,6 +397,7 @@ class Callers:
     def _stop(self, listeners: list[socket.socket]) -> None:
         for listener in listeners:
             self._loop.unwatch(listener)
+            self._rooms.pop(listener.fileno(), Timer()).cancel()
             hold(listener)
             self._listeners.remove(listener)
             self._left.append(listener)

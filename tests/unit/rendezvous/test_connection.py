@@ -10,13 +10,26 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, strategies as st
 from support.gathering import PATIENCE_S, Clock, until
 
 from mingle_hooks.rendezvous import connection
-from mingle_hooks.rendezvous.connection import LONGEST_SLEEP_S, READ, WRITE, Connection, Lookup, Loop, Poller, dial
+from mingle_hooks.rendezvous.connection import (
+    LONGEST_SLEEP_S,
+    READ,
+    ROOM_S,
+    WRITE,
+    Callers,
+    Connection,
+    Lookup,
+    Loop,
+    Poller,
+    dial,
+)
 from mingle_hooks.rendezvous.wire import HEADER, MOST_LEADER_BYTES, WireError, frame
 
 # The poller's promises, by epoll(7) and by poll(2).
@@ -365,3 +378,19 @@ def test_an_event_of_a_closed_socket_does_not_make_a_look_up_wait(monkeypatch: p
         answers.set()
         until(loop, lambda: found)
     assert found == [("node1", ["10.0.0.1"])]
+
+
+# Listeners without a descriptor for another caller wait, unless they are left meanwhile.
+
+
+def test_a_port_that_is_left_while_it_waits_for_a_descriptor_is_not_listened_to_again(clock: Clock) -> None:
+    """A listener that was shut down is always ready, and has no connection."""
+    with ExitStack() as stack:
+        loop = stack.enter_context(Loop(clock))
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        callers = stack.enter_context(closing(Callers(loop, listeners, Mock())))
+        callers._wait(listeners[0])
+        callers.leave(listeners[0].getsockname()[1])
+        clock.ahead += ROOM_S
+        loop.turn(0.0)
+        assert [*loop.poller.watched] == [listeners[1].fileno()]
