@@ -372,21 +372,21 @@ def default_interface(root: str = "/") -> str | None:
 
 def _ipv4(path: str) -> Iterator[tuple[str, int, int]]:
     """Yield interface, flags and metric of each default route; of equal ones the kernel lists its choice first."""
-    for name, destination, _, flags, _, _, metric, mask, *_ in _rows(path, 11):
+    for name, destination, _, flags, _, _, metric, mask, *_ in rows(path, 11):
         if destination == mask == _NOWHERE:
             yield name, int(flags, 16), int(metric)
 
 
 def _ipv6(path: str) -> Iterator[tuple[str, int, int]]:
-    for destination, length, _, _, _, metric, _, _, flags, name in _rows(path, 10):
+    for destination, length, _, _, _, metric, _, _, flags, name in rows(path, 10):
         if destination == _NOWHERE6 and length == "00":
             yield name, int(flags, 16), int(metric, 16)
 
 
-def _rows(path: str, columns: int) -> Iterator[list[str]]:
+def rows(path: str, columns: int) -> Iterator[list[str]]:
     """Yield the first fields of each line of a table in /proc that has so many columns."""
     try:
-        with open(path) as table:
+        with open(path, errors="replace") as table:  # an interface's name may be any bytes
             yield from (fields[:columns] for fields in map(str.split, table) if len(fields) >= columns)
     except OSError:  # no /proc, or no IPv6
         return
@@ -647,7 +647,7 @@ def connect_error(error: OSError, family: int, where: tuple[object, ...]) -> OSE
 def time_wait_text(wanted: Collection[int]) -> str:
     """Return, for a message, how many of these ports are in use only by closed connections."""
     ports: dict[str, set[int]] = {_LISTEN: set(), _TIME_WAIT: set()}
-    for _, local, _, state in itertools.chain(_rows("/proc/net/tcp", 4), _rows("/proc/net/tcp6", 4)):
+    for _, local, _, state in itertools.chain(rows("/proc/net/tcp", 4), rows("/proc/net/tcp6", 4)):
         if state in ports:
             ports[state].add(int(local.rpartition(":")[2], 16))
     count = len((ports[_TIME_WAIT] - ports[_LISTEN]) & set(wanted))

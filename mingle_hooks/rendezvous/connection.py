@@ -83,6 +83,9 @@ _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 # The same where the peer acknowledges nothing, in milliseconds.
 _UNHEARD = {"TCP_USER_TIMEOUT": PEER_LOST_S * 1000}
 
+# A peer that is gone is an error, and no SIGPIPE, which kills a program that has set it to its default.
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+
 # The kernel's maximum: the caller of probe_peer() decides when the peer is lost.
 MOST_KEEPALIVES = 127
 # tcpi_last_ack_recv of struct tcp_info, in milliseconds (linux/tcp.h).
@@ -146,7 +149,7 @@ class Connection:
         sent = 0
         if not self._out:
             try:
-                sent = self._sock.sendmsg(parts)
+                sent = self._sock.sendmsg(parts, (), _NO_SIGNAL)
             except BlockingIOError:
                 pass
             except OSError as error:
@@ -215,7 +218,7 @@ class Connection:
     def _flush(self) -> None:
         data = self._out[0] if self._out else memoryview(b"")  # the queue is empty where an error woke it
         try:
-            sent = self._sock.send(data)
+            sent = self._sock.send(data, _NO_SIGNAL)
         except BlockingIOError:
             return
         except OSError as error:
@@ -394,6 +397,7 @@ class Callers:
     def _stop(self, listeners: list[socket.socket]) -> None:
         for listener in listeners:
             self._loop.unwatch(listener)
+            self._rooms.pop(listener.fileno(), Timer()).cancel()
             hold(listener)
             self._listeners.remove(listener)
             self._left.append(listener)
@@ -483,7 +487,7 @@ class Loop:
         self.watch, self.rewatch, self.unwatch = self.poller.watch, self.poller.rewatch, self.poller.unwatch
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
-        self.names_since: float | None = None  # when the first look-up began, and how long all took
+        self.names_since = math.inf  # when the first look-up of a leader's name began, and how long all took
         self.names_s = 0.0
         self.shortage: Shortage | None = None  # what this process ran out of, for the final message
 
@@ -559,9 +563,8 @@ class Lookup:
 
     def __init__(self, loop: Loop, host: str, on_result: Callable[[str, list[str]], None]) -> None:
         self._loop, self._host, self._on_result = loop, host, on_result
-        if loop.names_since is None:
-            loop.names_since = loop.clock()
         self._receiver = _start_lookup(host)
+        self._receiver.settimeout(0)
         loop.watch(self._receiver, READ, self._ready)
 
     def close(self) -> None:
@@ -571,10 +574,11 @@ class Lookup:
             self._receiver.close()
 
     def _ready(self, _events: int) -> None:
-        addresses = _found(self._receiver)
+        try:
+            addresses = _found(self._receiver)
+        except BlockingIOError:  # the event was of a socket that had this descriptor before
+            return
         self.close()
-        if self._loop.names_since is not None:
-            self._loop.names_s = self._loop.clock() - self._loop.names_since
         self._on_result(self._host, addresses)
 
 
@@ -625,7 +629,7 @@ def _resolve(host: str, sender: socket.socket) -> None:
         except (OSError, ValueError):  # ValueError: text that is no host name: not ASCII, or with a NUL
             rows = []
         addresses = [*dict.fromkeys(_address(row[4]) for row in rows)]
-        sender.sendall(" ".join(addresses[:MOST_ADDRESSES]).encode())
+        sender.sendall(" ".join(addresses[:MOST_ADDRESSES]).encode(), _NO_SIGNAL)
 
 
 def _address(where: tuple[object, ...]) -> str:

@@ -59,7 +59,7 @@ class Context(NamedTuple):
     loop: Loop
     spec: MemberSpec
     secret: Secret
-    dial: Callable[[Endpoint], None]
+    dial: Callable[[Endpoint], bool]  # False: it cannot be called now
     reject: Callable[[str], None]  # called with an address that uses another key
     note: Callable[[str], None]  # called with a message for the user
     joined: Callable[[], tuple[int, bytes] | None]  # the joined leader's precedence
@@ -101,6 +101,8 @@ HOSTS_LONGEST_DELAY_S = 0.25
 ROUNDS_PER_SECOND = 4000
 # An unknown name is looked up again after so many seconds: it may have been registered since.
 LOOK_UP_AGAIN_S = 5.0
+# So is a known name, more rarely, as it costs the name server: a pod that was replaced has another address.
+LOOK_UP_KNOWN_AGAIN_S = 30.0
 
 
 def hosts_backend(context: Context) -> HostsBackend | None:
@@ -118,14 +120,16 @@ class HostsBackend:
         self._delay = HOSTS_FIRST_DELAY_S
         self._timer = Timer()
         self._addresses: dict[str, list[str]] = {}
+        self._left: list[Endpoint] = []  # that could not be called in the last round
         self._lookups: dict[str, Lookup] = {}  # one per name, so that a server that does not answer delays no other
-        self._next_lookup = 0.0
+        self._next_lookup = self._next_renewal = 0.0  # of unknown names, and of all
         self.faults: list[str] = []
 
     def search(self, *, wanted: bool) -> None:
         """Start, or stop, dialling."""
         if wanted and not self._timer.is_set:
             self._delay = HOSTS_FIRST_DELAY_S
+            self._next_renewal = 0.0  # the leader that was lost may have moved
             self._round()
         elif not wanted:
             self._timer.cancel()
@@ -149,29 +153,41 @@ class HostsBackend:
         loop = self._context.loop
         if loop.clock() >= self._next_lookup:
             self._next_lookup = loop.clock() + LOOK_UP_AGAIN_S
+            if is_renewal := loop.clock() >= self._next_renewal:
+                self._next_renewal = loop.clock() + LOOK_UP_KNOWN_AGAIN_S
             for host in self._hosts:
-                if not self._addresses.get(host) and host not in self._lookups:
+                if (is_renewal or not self._addresses.get(host)) and host not in self._lookups:
                     self._look_up(host)
-        for host in self._hosts:
-            for address in self._addresses.get(host, ()):
-                for port in self._ports:
-                    self._context.dial(Endpoint(address, port, self._name))
+        known = {
+            Endpoint(address, port, self._name): None
+            for host in self._hosts
+            for address in self._addresses.get(host, ())
+            for port in self._ports
+        }
+        # Many hosts have more ports than the dialer has calls: those that had no turn are now the first.
+        turns = dict.fromkeys([*(endpoint for endpoint in self._left if endpoint in known), *known])
+        self._left = [endpoint for endpoint in turns if not self._context.dial(endpoint)]
         longest = max(HOSTS_LONGEST_DELAY_S, (self._context.spec.nodes or 1) / ROUNDS_PER_SECOND)
         self._timer = loop.after(loop.about(self._delay), self._round)
         self._delay = min(self._delay * HOSTS_GROWTH, longest)
 
     def _look_up(self, host: str) -> None:
+        loop = self._context.loop
+        loop.names_since = min(loop.names_since, loop.clock())
         try:
-            self._lookups[host] = Lookup(self._context.loop, host, self._looked_up)
+            self._lookups[host] = Lookup(loop, host, self._looked_up)
         except (OSError, NetworkError) as error:  # no descriptor or thread: the next round may have one
-            self._context.loop.missed(error)
+            loop.missed(error)
             self.faults = [f"names not looked up: {reason(error)}"]
 
     def _looked_up(self, host: str, addresses: list[str]) -> None:
-        """Store the addresses of a host, and dial them at once."""
+        """Store the addresses of a host, and dial new ones at once."""
         del self._lookups[host]
-        self._addresses[host] = addresses
-        if self._timer.is_set and addresses:
+        loop, known = self._context.loop, self._addresses.get(host, [])
+        if not known:  # else nothing has waited for this answer
+            loop.names_s = loop.clock() - loop.names_since
+        self._addresses[host] = addresses or known  # a name server may fail for a moment
+        if self._timer.is_set and set(addresses) - set(known):
             self._timer.cancel()
             self._round()
 
@@ -399,26 +415,27 @@ class Dialer:
         self._calls: dict[tuple[str, int], _Call] = {}
         self._retry_at: dict[tuple[str, int], float] = {}
 
-    def dial(self, endpoint: Endpoint) -> None:
-        """Dial an endpoint, unless a call to it is in progress or has just failed."""
+    def dial(self, endpoint: Endpoint) -> bool:
+        """Dial an endpoint, unless a call to it is in progress or has just failed; return False if that must wait."""
         key, now = (endpoint.address, endpoint.port), self.loop.clock()
         if (known := self._calls.get(key)) is not None:
             known.backends.add(endpoint.backend)
         if known is not None or self._retry_at.get(key, 0.0) > now:
-            return
+            return True
         if len(self._calls) >= MOST_CALLS:
             oldest = next(iter(self._calls.values()))
             if now - oldest.since < FAIR_S:
-                return
+                return False
             oldest.hang_up()
         try:
             sock = dial(*key)
             notice_loss(sock, drop_unsent=True)
-        except OSError as error:  # no route now; its backend will name it again
+        except OSError as error:  # no route now, or no descriptor; its backend will name it again
             self.loop.missed(error)
-            return
+            return False
         call = self._calls[key] = _Call(self, endpoint, sock)
         call.greet()
+        return True
 
     def is_calling(self, backend: str) -> bool:
         """Return whether an endpoint of this backend has not answered yet."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mingle_hooks import files
 from mingle_hooks.errors import LIMITS, LimitError, NetworkError, Shortage
 from mingle_hooks.net import addresses
-from mingle_hooks.net.addresses import list_entries, read_attribute
+from mingle_hooks.net.addresses import list_entries, read_attribute, rows
 from mingle_hooks.rendezvous import report, wire
 from mingle_hooks.rendezvous.connection import RESOLVE_S, Loop, boottime, is_local, resolve
 from mingle_hooks.rendezvous.discovery import BACKENDS, Advertisement, ProvenLeader, Search
@@ -194,11 +194,10 @@ def _hosts_on_subnet(addresses: Iterable[str], path: str) -> int:
     """Return how many hosts the largest IPv4 subnet of these addresses can have, by the routes (proc(5))."""
     own = [int(found) for found in map(ip_address, addresses) if found.version == 4]  # noqa: PLR2004 - IPv4
     most = 0
-    for line in read_attribute(path, 1 << 16).splitlines()[1:]:
-        fields = line.split()
+    for fields in rows(path, 8):
         try:
             network, flags, mask = (int(fields[index], 16) for index in (1, 3, 7))
-        except (IndexError, ValueError):
+        except ValueError:  # the heading
             continue
         # Addresses are as in memory: their first byte is the lowest on a little-endian machine.
         network, mask = (int.from_bytes(value.to_bytes(4, sys.byteorder), "big") for value in (network, mask))

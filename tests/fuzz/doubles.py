@@ -52,11 +52,11 @@ class Wire:
         self.arrived.clear()
         return data, [], 0, self._end
 
-    def sendmsg(self, parts: tuple[bytes | memoryview, ...]) -> int:
+    def sendmsg(self, parts: tuple[bytes | memoryview, ...], _control: object = (), _flags: int = 0) -> int:
         """Keep what is sent."""
         return sum(map(self.send, parts))
 
-    def send(self, data: bytes | memoryview) -> int:
+    def send(self, data: bytes | memoryview, _flags: int = 0) -> int:
         """Keep what is sent."""
         self.sent += data
         return len(data)

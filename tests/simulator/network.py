@@ -249,7 +249,7 @@ class SimSocket:
         self.network.deliver(self.host, target, lambda: self._called(target), SYN_AGAIN_S)
         raise BlockingIOError(errno.EINPROGRESS, "under way")
 
-    def send(self, data: bytes | bytearray) -> int:
+    def send(self, data: bytes | bytearray, _flags: int = 0) -> int:
         if self.error:
             raise OSError(self.error, os.strerror(self.error))
         if not self.is_open or self.pipe is None or self.peer is None:
@@ -271,7 +271,7 @@ class SimSocket:
         forged[way] -= 1
         return self.network.forge(data)
 
-    def sendmsg(self, parts: Iterable[bytes | memoryview]) -> int:
+    def sendmsg(self, parts: Iterable[bytes | memoryview], _control: object = (), _flags: int = 0) -> int:
         return self.send(b"".join(parts))
 
     def recv_into(self, buffer: memoryview) -> int:

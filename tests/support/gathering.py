@@ -105,7 +105,7 @@ def request(**parts: Any) -> Request:
 
 def context(
     loop: Loop,
-    dial: Callable[[Endpoint], None],
+    dial: Callable[[Endpoint], Any],
     report: Callable[[str], None] = print,
     *,
     secret: Secret = SECRET,

@@ -588,7 +588,7 @@ def test_closed_connections_that_hold_ports_are_counted(monkeypatch: pytest.Monk
     rows = [f"  0: 00000000:{port:04X} 0100007F:0050 {its} 0:0 0" for port, found in states.items() for its in found]
     tables = {"/proc/net/tcp6": ["sl local_address rem_address st 4E24:4E24 06", *rows]}
 
-    def table(path: str) -> io.StringIO:
+    def table(path: str, **_options: str) -> io.StringIO:
         if path not in tables:
             raise FileNotFoundError(path)
         return io.StringIO("\n".join(tables[path]))

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import select
+import signal
 import socket
 import struct
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, strategies as st
 from support.gathering import PATIENCE_S, Clock, until
 
 from mingle_hooks.rendezvous import connection
-from mingle_hooks.rendezvous.connection import LONGEST_SLEEP_S, READ, WRITE, Connection, Loop, Poller, dial
+from mingle_hooks.rendezvous.connection import (
+    LONGEST_SLEEP_S,
+    READ,
+    ROOM_S,
+    WRITE,
+    Callers,
+    Connection,
+    Lookup,
+    Loop,
+    Poller,
+    dial,
+)
 from mingle_hooks.rendezvous.wire import HEADER, MOST_LEADER_BYTES, WireError, frame
 
 # The poller's promises, by epoll(7) and by poll(2).
@@ -324,3 +339,58 @@ def test_data_that_waits_for_many_peers_is_held_once() -> None:
         tracemalloc.stop()
         assert one.connection.waiting_bytes > 1_000_000 < other.connection.waiting_bytes
         assert held < 100_000
+
+
+def test_a_peer_that_is_gone_raises_no_sigpipe(ends: Ends) -> None:
+    """A program that calls mingle may have SIGPIPE at its default, which would kill it."""
+    raised: list[int] = []
+    before = signal.signal(signal.SIGPIPE, lambda number, _frame: raised.append(number))
+    try:
+        ends.connection.send(bytes(4_000_000))  # more than the kernel takes
+        near, far = socket.socketpair()
+        for sock in (near, ends.other):
+            sock.close()
+        connection._resolve("127.0.0.1", far)
+        assert raised == []
+        ends.connection._flush()
+        assert raised == []
+        with Ends() as others:
+            others.other.close()
+            others.connection.send(b"x")
+        assert raised == []
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+
+
+def test_an_event_of_a_closed_socket_does_not_make_a_look_up_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of the same turn may have closed it, and the look-up may have its descriptor: no answer has come yet."""
+    answers, found = threading.Event(), []
+
+    def look(*_name: object, **_hints: object) -> list[object]:
+        answers.wait(PATIENCE_S)
+        return [(0, 0, 0, "", ("10.0.0.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    with Loop() as loop:
+        lookup = Lookup(loop, "node1", lambda host, addresses: found.append((host, addresses)))
+        lookup._ready(READ)
+        assert found == []
+        answers.set()
+        until(loop, lambda: found)
+    assert found == [("node1", ["10.0.0.1"])]
+
+
+# Listeners without a descriptor for another caller wait, unless they are left meanwhile.
+
+
+def test_a_port_that_is_left_while_it_waits_for_a_descriptor_is_not_listened_to_again(clock: Clock) -> None:
+    """A listener that was shut down is always ready, and has no connection."""
+    with ExitStack() as stack:
+        loop = stack.enter_context(Loop(clock))
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        callers = stack.enter_context(closing(Callers(loop, listeners, Mock())))
+        callers._wait(listeners[0])
+        callers.leave(listeners[0].getsockname()[1])
+        clock.ahead += ROOM_S
+        loop.turn(0.0)
+        assert [*loop.poller.watched] == [listeners[1].fileno()]

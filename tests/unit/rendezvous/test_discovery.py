@@ -38,7 +38,7 @@ class Looking:
         self.loop = Loop(self.clock)
         self.found: list[Endpoint] = []
         self.reports: list[str] = []
-        self.backend = make(context(self.loop, self.found.append, self.reports.append, secret=secret, **parts))
+        self.backend = make(context(self.loop, self._dial, self.reports.append, secret=secret, **parts))
 
     def __enter__(self) -> Looking:
         return self
@@ -47,6 +47,10 @@ class Looking:
         self.backend.close()
         assert not self.loop.poller.watched
         self.loop.__exit__(None, None, None)
+
+    def _dial(self, endpoint: Endpoint) -> bool:
+        self.found.append(endpoint)
+        return True
 
     def look(self) -> set[tuple[str, int]]:
         """Look once, and return the leads."""
@@ -214,6 +218,68 @@ def test_an_unknown_name_delays_no_other_and_is_looked_up_again() -> None:
         assert (its.backend._addresses[unknown], its.backend._lookups) == ([], {})
         its.clock.ahead += discovery.LOOK_UP_AGAIN_S
         until(its.loop, lambda: unknown in its.backend._lookups)
+
+
+def test_a_known_name_is_looked_up_again_too_and_keeps_its_addresses_without_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pod may come again with another address; a search that starts again does not wait half a minute for it."""
+    lookup = Mock()
+    monkeypatch.setattr(discovery, "Lookup", lookup)
+    with Looking(discovery.hosts_backend, leader_hosts=("node1",)) as its:
+        its.clock.stop()
+
+        def looked_up_after(seconds: float) -> int:
+            its.clock.ahead += seconds
+            its.loop.turn(0.0)
+            return lookup.call_count
+
+        def dialled(*addresses: str) -> set[str]:
+            its.found.clear()
+            its.backend._looked_up("node1", [*addresses])
+            return {endpoint.address for endpoint in its.found}
+
+        its.backend.search(wanted=True)
+        assert dialled("10.0.0.1") == {"10.0.0.1"}
+        assert looked_up_after(discovery.LOOK_UP_AGAIN_S) == 1
+        assert looked_up_after(discovery.LOOK_UP_KNOWN_AGAIN_S) == 2
+        assert dialled() == set()  # not at once, but in the next round
+        assert looked_up_after(discovery.LOOK_UP_KNOWN_AGAIN_S) == 3
+        assert its.found[0].address == "10.0.0.1"
+        assert dialled("10.0.0.2") == {"10.0.0.2"}
+        its.backend.search(wanted=False)
+        its.clock.ahead += discovery.LOOK_UP_AGAIN_S
+        its.backend.search(wanted=True)
+        assert lookup.call_count == 4
+        dialled()
+        assert its.loop.names_s == 0.0
+
+
+def test_hosts_behind_the_16th_are_dialled_too(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before them refuse soon, and with four ports each they could take all calls of every round."""
+    hosts, dialled = [f"10.0.0.{number}" for number in range(1, 65)], set()
+
+    def refused(address: str, _port: int) -> socket.socket:
+        dialled.add(address)
+        near, far = socket.socketpair()
+        far.close()
+        near.settimeout(0)
+        return near
+
+    monkeypatch.setattr(discovery, "dial", refused)
+    monkeypatch.setattr(discovery, "notice_loss", Mock())
+    monkeypatch.setattr(discovery, "Lookup", Mock())
+    with Loop(clock) as loop:
+        dialer = Dialer(loop, ATTEMPT, SECRET, print, print, print)
+        backend: Any = discovery.hosts_backend(context(loop, dialer.dial, leader_hosts=tuple(hosts)))
+        backend._addresses = {host: [host] for host in hosts}
+        backend.search(wanted=True)
+        for _ in range(10):
+            clock.ahead += 2 * discovery.HOSTS_LONGEST_DELAY_S
+            loop.turn(0.0)
+        assert dialled == {*hosts}
+        backend.close()
+        dialer.close()
 
 
 def test_the_name_on_the_fast_network_is_tried_first_and_closing_waits_for_no_name_server() -> None:
@@ -433,7 +499,7 @@ def test_an_endpoint_that_failed_is_forgotten_among_a_thousand_others(
         dialer.back_off(Endpoint("10.0.0.2", 1, "test"))
         with monkeypatch.context() as patch:
             patch.setattr(discovery, "dial", Mock(side_effect=OSError(errno.EMFILE, "too many")))
-            dialer.dial(first)
+            assert not dialer.dial(first)
         assert pair.loop.shortage is not None
         dialer.dial(first)
         assert len(dialer._calls) == 1

@@ -334,8 +334,8 @@ def test_only_what_cannot_hold_the_members_is_an_error() -> None:
     assert "`ulimit -Hn 5512` as root, and `sysctl -w fs.file-max=10512`" in str(both.failure.error())
 
 
-def test_the_limits_are_the_kernels(tmp_path: Path) -> None:
-    """Missing values are left out; subnets are those of the leader's addresses, without gateways."""
+def test_the_limits_are_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Missing values are left out; subnets are those of the leader's addresses, without gateways, of all routes."""
     (tmp_path / "self/fd").mkdir(parents=True)
     for number in range(7):
         (tmp_path / "self/fd" / str(number)).touch()
@@ -352,6 +352,8 @@ def test_the_limits_are_the_kernels(tmp_path: Path) -> None:
 
     (tmp_path / "net").mkdir()
     rows = [
+        *[route("10.8.0.0", 1, "255.255.255.0")] * 100,
+        "\udcff",
         route("10.1.0.0", 1, "255.255.252.0"),
         "short",
         route("0.0.0.0", 3, "0.0.0.0"),
@@ -359,7 +361,9 @@ def test_the_limits_are_the_kernels(tmp_path: Path) -> None:
         route("10.0.0.0", 3, "255.0.0.0"),
         route("172.17.0.0", 1, "255.255.0.0"),
     ]
-    (tmp_path / "net/route").write_text("\n".join(["Iface\tDestination", *rows]) + "\n")
+    (tmp_path / "net/route").write_bytes(os.fsencode("\n".join(["Iface\tDestination", *rows]) + "\n"))
+    read = os.read  # the kernel gives no more than a page of a table at once
+    monkeypatch.setattr(os, "read", lambda descriptor, most: read(descriptor, min(most, 4096)))
     found = read_limits(["fe80::1", "10.1.3.9", "10.9.9.9"], str(tmp_path))
     assert found == Limits(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 7, {"net.core.somaxconn": 4096}, 1022)
     assert read_limits(["10.1.3.9"], str(tmp_path / "none"))[1:] == (0, {}, 0)
