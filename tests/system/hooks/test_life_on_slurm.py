@@ -23,7 +23,7 @@ from mingle_hooks.schedulers.facts import expand
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "admin.md"
 DATA = Path(__file__).resolve().parents[2] / "data"
-NEXT = "/root/slurm.conf.next"
+NEXT = "/etc/slurm/slurm.conf.next"
 # A home of root's that all hosts share holds what is on PATH before this machine's own: clush, and on one host alone
 # /run/next, where its mingle is another version.
 BIN = "/root/bin"
@@ -51,7 +51,7 @@ def lines(heading: str) -> list[str]:
 def run(slurm: SlurmCluster, *commands: str) -> subprocess.CompletedProcess[str]:
     """Run commands of the page as the admin; the first that fails ends them."""
     path = f"{BIN}:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
-    env = {"PATH": path, "EDITOR": f"cp {NEXT}"}
+    env = {"PATH": path, "EDITOR": f"mv -f {NEXT}"}
     return slurm.controller.run(["bash", "-eo", "pipefail", "-c", "\n".join(commands)], env=env, check=True)
 
 
