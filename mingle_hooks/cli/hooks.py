@@ -138,8 +138,9 @@ def hooks() -> None:
 @_place_options
 def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
     """Print the hooks as `install` would write them."""
-    if name is not None and not diff:
-        click.echo(files.render_hook(hook(scheduler, name), site_settings(places, observe=observe)), nl=False)
+    named = None if name is None else hook(scheduler, name)
+    if named is not None and not diff:
+        click.echo(files.render_hook(named, site_settings(places, observe=observe)), nl=False)
         return
     plan = TARGETS[scheduler].plan(
         site_settings(places, observe=observe), hook_places(places)._replace(is_preview=True)
