@@ -139,15 +139,16 @@ def hooks() -> None:
 def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
     """Print the hooks as `install` would write them."""
     named = None if name is None else hook(scheduler, name)
-    if named is not None and not diff:
-        click.echo(files.render_hook(named, site_settings(places, observe=observe)), nl=False)
-        return
-    plan = TARGETS[scheduler].plan(
-        site_settings(places, observe=observe), hook_places(places)._replace(is_preview=True)
-    )
-    for file in [file for file in plan.files if name in (None, file.entry.name)]:
+    site = site_settings(places, observe=observe)
+    plan = TARGETS[scheduler].plan(site, hook_places(places)._replace(is_preview=True))
+    found = [file for file in plan.files if name in (None, file.entry.name)]
+    if named is not None and not found and not diff:  # one that this host does not need
+        click.echo(files.render_hook(named, site), nl=False)
+    for file in found:
         if diff:
             show_difference(file.before, file.text, file.entry.path)
+        elif named is not None:
+            click.echo(file.text, nl=False)
         else:
             click.echo(f"==> {file.entry.path} <==\n{file.text}")
 
