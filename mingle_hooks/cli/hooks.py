@@ -121,8 +121,9 @@ _detailed = click.option("--detailed-exitcode", "detailed", is_flag=True, help="
 
 
 def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return a scheduler's hooks, for completion."""
-    return [name for name in TARGETS[ctx.params["scheduler"]].hooks if name.startswith(incomplete)]
+    """Return a scheduler's hooks, for completion; none after a mistyped scheduler, which click gives as None."""
+    target = TARGETS.get(ctx.params["scheduler"])
+    return [name for name in target.hooks if name.startswith(incomplete)] if target else []
 
 
 @click.group(cls=Group)
