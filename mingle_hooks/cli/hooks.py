@@ -339,7 +339,7 @@ def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG00
 @hooks.command("rollout")
 @click.option("--check", is_flag=True, help="Compare the nodes' reports; exit with 1 if they differ.")
 @click.option("--nodes", metavar="LIST", help="The nodes that must report. [default: those of sinfo]")
-@click.argument("reports", type=click.File(), default="-")
+@click.argument("reports", type=click.File(errors="replace"), default="-")
 def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
     """Print the steps of a rollout, or check that slurm.conf may name the hooks on all nodes."""
     if not check:

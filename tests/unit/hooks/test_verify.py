@@ -261,7 +261,8 @@ def report(root: Path) -> str:
 def check(*lines: str, nodes: str = "n[1-3]") -> Result:
     """Give these lines to the check."""
     text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
-    return CliRunner().invoke(hooks, ["rollout", "--check", "--nodes", nodes], input=text, catch_exceptions=False)
+    octets = text.encode(errors="surrogateescape")
+    return CliRunner().invoke(hooks, ["rollout", "--check", "--nodes", nodes], input=octets, catch_exceptions=False)
 
 
 def test_a_report_has_all_that_must_be_the_same(node: Path) -> None:
@@ -284,13 +285,14 @@ def test_a_report_has_all_that_must_be_the_same(node: Path) -> None:
 def test_nodes_are_ready_if_all_have_reported_the_same(node: Path) -> None:
     """Whatever clush and pdsh say beside the reports, and also by whole names.
 
-    One that says nothing is not ready, nor one that says something else, nor one of which clush says why.
+    One that says nothing is not ready, nor one that says something else, in UTF-8 or not, nor one of which clush says
+    why.
     """
     one = report(node)
     done = check(f"n1: {one}", f"n2.site: {one}", "n2.site: a warning", f"n3: {one}", "")
     agree = "ok: all reports from n[1-3] agree; you can name the hooks in slurm.conf\n"
     assert (done.exit_code, done.stdout) == (0, agree)
-    done = check(f"n1: {one}", "n2: sh: mingle: not found", "clush: n3: exited with exit code 1", nodes="n[1-4]")
+    done = check(f"n1: {one}", "n2: sh: mingle: pas trouv\udce9", "clush: n3: exited with exit code 1", nodes="n[1-4]")
     assert done.exit_code == 1
     lines = done.stdout.splitlines()
     assert [line.split(": ")[:3] for line in lines] == [
