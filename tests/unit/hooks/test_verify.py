@@ -19,7 +19,7 @@ from support.needs import only_with
 import mingle_hooks
 from mingle_hooks.cli import main
 from mingle_hooks.cli.hooks import hooks
-from mingle_hooks.errors import UsageError
+from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.hooks import files, plan, slurm, verify
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import Finding, Where, hung_finding
@@ -416,6 +416,17 @@ def test_roots_hooks_show_what_they_make_and_remove(scheduler: str, start: str, 
     assert found[start, "a hostile job id"] == []
     assert not [line for line in found[end, good] if line.startswith(place)]
     assert [line for line in found[end, "a hostile job id"] if re.match(r"/run/mingle/[0-9]", line)]
+
+
+def test_a_hook_that_hangs_or_may_not_be_run_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first has the status of timeout(1); /tmp may be mounted with noexec, and then no hook can be tried there."""
+    monkeypatch.setattr(verify, "render_hook", lambda *_, **__: "#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(verify, "TRIAL_S", 0.1)
+    assert next(verify.simulate("slurm", Site())).status == 124
+    write = files.write_whole
+    monkeypatch.setattr(files, "write_whole", lambda path, data, _mode: write(path, data, 0o644))
+    with pytest.raises(PlaceError, match=r"mingle-simulate\.\S*: Permission denied; try another TMPDIR"):
+        next(verify.simulate("slurm", Site()))
 
 
 def test_an_admin_s_own_settings_do_not_count(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
