@@ -60,7 +60,18 @@ def hook_places(places: Mapping[str, str | None]) -> Where:
     if root and not os.path.isdir(root):
         raise UsageError("a directory", f"--root {root}", f"mkdir -p {root}")
     version = _parsed(places.get("slurm_version"))
-    return Where(root.rstrip("/"), places.get("slurm_conf"), version, places.get("pbs_home"))
+    conf, home = (_whole(root, name, places.get(name)) for name in ("slurm_conf", "pbs_home"))
+    return Where(root.rstrip("/"), conf, version, home)
+
+
+def _whole(root: str, name: str, path: str | None) -> str | None:
+    """Return an option's path, made absolute. Raises UsageError for a relative one with a root, which is ambiguous."""
+    if not path or os.path.isabs(path):
+        return path
+    if root:
+        option = f"--{name.replace('_', '-')}"
+        raise UsageError("an absolute path, which is below --root", f"{option} {path}", f"{option} /{path}")
+    return os.path.abspath(path)
 
 
 def _parsed(version: str | None) -> tuple[int, int] | None:

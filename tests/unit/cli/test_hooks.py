@@ -2,6 +2,7 @@
 
 import os
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -51,6 +52,7 @@ TRIED = f"{TRIED.format(0, 2)}{TRIED.format(3, 11)}\n2 runs, 1 failed, the slowe
 UNDER = "\nUnder Slurm the second of two tasks on {}, in a step of two nodes, would get:\n  {}\n"
 NOTHING, SOMETHING = (UNDER.format(os.uname().nodename.partition(".")[0], end) for end in ("nothing\n  why", "A=1"))
 NEW, SAW = "note: ignored a, which only a later version of mingle knows\n", "mingle: expected {}; saw {}; try {}\n"
+CONF, WHOLE = "--slurm-conf", "an absolute path, which is below --root"
 VERSION = "--slurm-version with the version from `slurmd -V`"
 ASKS = {"abort": True, "err": True}
 EXIT, YES, NO = "--detailed-exitcode", {"answer": True}, {"answer": False}
@@ -88,6 +90,8 @@ EXIT, YES, NO = "--detailed-exitcode", {"answer": True}, {"answer": False}
         ("render slurm z --diff", {}, 0, "", "", []),
         ("render slurm x", {"hung": BAD}, 73, "", SAW.format("files that answer", "/x, which is old", "new"), []),
         ("install slurm --root /no", {}, 64, "", SAW.format("a directory", "--root /no", "mkdir -p /no"), []),
+        (f"verify slurm --root / {CONF} x", {}, 64, "", SAW.format(WHOLE, f"{CONF} x", f"{CONF} /x"), []),
+        ("verify slurm --root / --pbs-home x", {}, 64, "", SAW.format(WHOLE, "--pbs-home x", "--pbs-home /x"), []),
         ("verify slurm --slurm-version x", {}, 64, "", SAW.format("a version such as 23.11", "'x'", VERSION), []),
         ("render slurm", {}, 0, "==> /x <==\nb\n\n==> /y <==\nb\n\n", "", []),
         ("simulate slurm", {}, 1, TRIED, "", []),
@@ -137,3 +141,10 @@ def test_what_a_command_prints_asks_and_does(
     assert run(["hooks", *words.split()]) == status
     seen = capfd.readouterr()
     assert (seen.out, seen.err, [name for name, _, how in done.mock_calls if how in ({}, ASKS)]) == (out, err, calls)
+
+
+def test_a_relative_path_is_that_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of any command; /etc/slurm/slurm.conf is not where somebody types slurm.conf."""
+    monkeypatch.chdir(tmp_path)
+    where = cli.hook_places({"root": "", "slurm_conf": "slurm.conf", "pbs_home": "../pbs"})
+    assert (where.slurm_conf, where.pbs_home) == (f"{tmp_path}/slurm.conf", f"{tmp_path.parent}/pbs")
