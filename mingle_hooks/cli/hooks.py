@@ -122,6 +122,18 @@ def show_difference(before: str, after: str, path: str, old: str = "", new: str 
     click.echo("".join(f"{line}\n" for line in lines), nl=False)
 
 
+def _confirm(question: str) -> None:
+    """Ask a question, and exit if the answer is no. Raises UsageError if there is none."""
+    try:
+        is_yes = click.confirm(question, err=True)
+    except click.Abort:  # the end of stdin, as main.py makes another error of Ctrl-C
+        click.echo(err=True)
+        seen = "none, so nothing was changed"
+        raise UsageError("an answer to the question, or --yes", seen, "--yes") from None
+    if not is_yes:
+        raise click.exceptions.Exit(UNHEALTHY)
+
+
 # The exit status of --detailed-exitcode if something was changed, or would be. Like UNHEALTHY, it is no error of the
 # command itself: errors are 64 and above.
 CHANGED = 2
@@ -185,7 +197,7 @@ def install_command(
         if needs_confirmation and not as_json:
             show_files(plan, diff=diff)
         if needs_confirmation:
-            click.confirm("Write these files?", abort=True, err=True)
+            _confirm("Write these files?")
         if not dry_run:
             plans.apply(plan)
     # After the work, as writing fails if the reader has left, such as `head -1`.
@@ -267,7 +279,7 @@ def uninstall_command(
         if needs_confirmation and not as_json:
             _show_removals(where.root, found, undo)
         if needs_confirmation:
-            click.confirm("Continue?", abort=True, err=True)
+            _confirm("Continue?")
         if not dry_run:
             with files.directory_locks(where.root, [removal.entry.path for removal in found]):
                 plans.uninstall(where.root, scheduler, found)

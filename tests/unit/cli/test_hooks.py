@@ -54,8 +54,9 @@ NOTHING, SOMETHING = (UNDER.format(os.uname().nodename.partition(".")[0], end) f
 NEW, SAW = "note: ignored a, which only a later version of mingle knows\n", "mingle: expected {}; saw {}; try {}\n"
 CONF, WHOLE = "--slurm-conf", "an absolute path, which is below --root"
 VERSION = "--slurm-version with the version from `slurmd -V`"
-ASKS = {"abort": True, "err": True}
+ASKS = {"err": True}
 EXIT, YES, NO = "--detailed-exitcode", {"answer": True}, {"answer": False}
+SILENCE = "\n" + SAW.format("an answer to the question, or --yes", "none, so nothing was changed", "--yes")
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,7 @@ EXIT, YES, NO = "--detailed-exitcode", {"answer": True}, {"answer": False}
         (f"install slurm --yes {EXIT}", {}, 2, ALL, "note: n\n", ["apply"]),
         ("install slurm", YES, 0, ALL, "note: n\n", ["confirm", "apply"]),
         ("install slurm", NO, 1, "".join(HEAD), "", ["confirm"]),
+        ("install slurm", {}, 64, "".join(HEAD), SILENCE, ["confirm"]),
         ("install slurm --json", YES, 0, "{}\n", "", ["confirm", "apply"]),
         (f"install slurm {EXIT}", {"changes": False}, 0, ALL, "note: n\n", ["apply"]),
         (f"install slurm --yes --diff {EXIT}", {"closed": (BAD,)}, 1, ALL_DIFFS, WORSE, ["apply"]),
@@ -72,6 +74,7 @@ EXIT, YES, NO = "--detailed-exitcode", {"answer": True}, {"answer": False}
         (f"uninstall slurm --yes {EXIT}", {}, 2, GONE, LEFT, ["uninstall"]),
         ("uninstall slurm", YES, 0, GONE, LEFT, ["confirm", "uninstall"]),
         ("uninstall slurm", NO, 1, GONE, "", ["confirm"]),
+        ("uninstall slurm", {}, 64, GONE, SILENCE, ["confirm"]),
         ("uninstall slurm --json", YES, 0, "[]\n", LEFT, ["confirm", "uninstall"]),
         (f"uninstall slurm {EXIT} --yes", {"removals": REMOVALS[:1]}, 0, STAYS, LEFT, ["uninstall"]),
         (f"uninstall slurm {EXIT}", {"removals": []}, 0, "", LEFT, ["uninstall"]),
@@ -109,7 +112,8 @@ def test_what_a_command_prints_asks_and_does(
     found, previews = its.get("found", []), words.startswith("render")
     target = SimpleNamespace(plan=lambda _site, where: plan if where.is_preview == previews else None)
     target.undo, target.clear = ("undo",), lambda _where: ("/left",)
-    done = mock.Mock(**{"confirm.side_effect": None if its.get("answer") else click.Abort})
+    done = mock.Mock(**{"confirm.return_value": its.get("answer")})
+    done.confirm.side_effect = None if "answer" in its else click.Abort
     for place, name, value in (
         (click, "confirm", done.confirm),
         (cli, "TARGETS", {"slurm": target}),
