@@ -496,8 +496,6 @@ def run_click(arguments: list[str]) -> int:
         raise mistake from None
     except click.exceptions.Exit as error:
         return error.exit_code
-    except click.Abort:
-        return 1
     return code if isinstance(code, int) else 0
 
 

@@ -60,7 +60,18 @@ def hook_places(places: Mapping[str, str | None]) -> Where:
     if root and not os.path.isdir(root):
         raise UsageError("a directory", f"--root {root}", f"mkdir -p {root}")
     version = _parsed(places.get("slurm_version"))
-    return Where(root.rstrip("/"), places.get("slurm_conf"), version, places.get("pbs_home"))
+    conf, home = (_whole(root, name, places.get(name)) for name in ("slurm_conf", "pbs_home"))
+    return Where(root.rstrip("/"), conf, version, home)
+
+
+def _whole(root: str, name: str, path: str | None) -> str | None:
+    """Return an option's path, made absolute. Raises UsageError for a relative one with a root, which is ambiguous."""
+    if not path or os.path.isabs(path):
+        return path
+    if root:
+        option = f"--{name.replace('_', '-')}"
+        raise UsageError("an absolute path, which is below --root", f"{option} {path}", f"{option} /{path}")
+    return os.path.abspath(path)
 
 
 def _parsed(version: str | None) -> tuple[int, int] | None:
@@ -111,6 +122,18 @@ def show_difference(before: str, after: str, path: str, old: str = "", new: str 
     click.echo("".join(f"{line}\n" for line in lines), nl=False)
 
 
+def _confirm(question: str) -> None:
+    """Ask a question, and exit if the answer is no. Raises UsageError if there is none."""
+    try:
+        is_yes = click.confirm(question, err=True)
+    except click.Abort:  # the end of stdin, as main.py makes another error of Ctrl-C
+        click.echo(err=True)
+        seen = "none, so nothing was changed"
+        raise UsageError("an answer to the question, or --yes", seen, "--yes") from None
+    if not is_yes:
+        raise click.exceptions.Exit(UNHEALTHY)
+
+
 # The exit status of --detailed-exitcode if something was changed, or would be. Like UNHEALTHY, it is no error of the
 # command itself: errors are 64 and above.
 CHANGED = 2
@@ -121,8 +144,9 @@ _detailed = click.option("--detailed-exitcode", "detailed", is_flag=True, help="
 
 
 def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return a scheduler's hooks, for completion."""
-    return [name for name in TARGETS[ctx.params["scheduler"]].hooks if name.startswith(incomplete)]
+    """Return a scheduler's hooks, for completion; none after a mistyped scheduler, which click gives as None."""
+    target = TARGETS.get(ctx.params["scheduler"])
+    return [name for name in target.hooks if name.startswith(incomplete)] if target else []
 
 
 @click.group(cls=Group)
@@ -138,15 +162,17 @@ def hooks() -> None:
 @_place_options
 def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
     """Print the hooks as `install` would write them."""
-    if name is not None and not diff:
-        click.echo(files.render_hook(hook(scheduler, name), site_settings(places, observe=observe)), nl=False)
-        return
-    plan = TARGETS[scheduler].plan(
-        site_settings(places, observe=observe), hook_places(places)._replace(is_preview=True)
-    )
-    for file in [file for file in plan.files if name in (None, file.entry.name)]:
+    named = None if name is None else hook(scheduler, name)
+    site = site_settings(places, observe=observe)
+    plan = TARGETS[scheduler].plan(site, hook_places(places)._replace(is_preview=True))
+    found = [file for file in plan.files if name in (None, file.entry.name)]
+    if named is not None and not found and not diff:  # one that this host does not need
+        click.echo(files.render_hook(named, site), nl=False)
+    for file in found:
         if diff:
             show_difference(file.before, file.text, file.entry.path)
+        elif named is not None:
+            click.echo(file.text, nl=False)
         else:
             click.echo(f"==> {file.entry.path} <==\n{file.text}")
 
@@ -171,7 +197,7 @@ def install_command(
         if needs_confirmation and not as_json:
             show_files(plan, diff=diff)
         if needs_confirmation:
-            click.confirm("Write these files?", abort=True, err=True)
+            _confirm("Write these files?")
         if not dry_run:
             plans.apply(plan)
     # After the work, as writing fails if the reader has left, such as `head -1`.
@@ -253,7 +279,7 @@ def uninstall_command(
         if needs_confirmation and not as_json:
             _show_removals(where.root, found, undo)
         if needs_confirmation:
-            click.confirm("Continue?", abort=True, err=True)
+            _confirm("Continue?")
         if not dry_run:
             with files.directory_locks(where.root, [removal.entry.path for removal in found]):
                 plans.uninstall(where.root, scheduler, found)
@@ -336,7 +362,7 @@ def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG00
 @hooks.command("rollout")
 @click.option("--check", is_flag=True, help="Compare the nodes' reports; exit with 1 if they differ.")
 @click.option("--nodes", metavar="LIST", help="The nodes that must report. [default: those of sinfo]")
-@click.argument("reports", type=click.File(), default="-")
+@click.argument("reports", type=click.File(errors="replace"), default="-")
 def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
     """Print the steps of a rollout, or check that slurm.conf may name the hooks on all nodes."""
     if not check:

@@ -170,13 +170,19 @@ def _fix(file: str, nodes: int | None, *, writes: bool) -> bool:
 def _replace(file: str, data: bytes) -> None:
     """Write a script, and keep the old one as FILE.orig. Raises UsageError."""
     path = os.path.realpath(file)
+    draft = f"{path}.new"
     try:
-        os.link(path, f"{path}.orig")
-        files.write_new(f"{path}.new", data, mode=stat.S_IMODE(os.stat(path).st_mode))
-        os.replace(f"{path}.new", path)
+        files.write_new(draft, data, mode=stat.S_IMODE(os.stat(path).st_mode))
+        try:
+            os.link(path, f"{path}.orig")
+            os.replace(draft, path)
+        except OSError:
+            os.unlink(draft)
+            raise
     except OSError as wrong:
-        remedy = f"moving {wrong.filename2 or wrong.filename} away, or --diff"
-        raise UsageError(f"a place for {file}.orig", str(wrong.strerror), remedy) from None
+        there = wrong.filename2 or wrong.filename
+        remedy = f"moving {there} away, or --diff" if isinstance(wrong, FileExistsError) else "--diff"
+        raise UsageError(f"a place for {file}.new and {file}.orig", str(wrong.strerror), remedy) from None
 
 
 @template.command("list")

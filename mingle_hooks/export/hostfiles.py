@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -110,6 +111,8 @@ PATH = "/etc/hosts"
 # More than the file of the largest cluster; it keeps a wrong path from filling the memory.
 _MOST_BYTES = 64 << 20
 _TEMPORARY = ".mingle-new."
+# Others of this host write within milliseconds each; but any user can lock /etc, which all can read, for ever.
+_LOCK_S = 10.0
 
 
 def write_etc_hosts(world: str, lines: str, path: str = PATH) -> bool:
@@ -164,18 +167,33 @@ def _locked(path: str) -> Iterator[str]:
 
     An OSError inside, too, becomes a PlaceError.
     """
-    import fcntl
-
     place = os.path.realpath(path)
     try:
         directory = os.open(os.path.dirname(place), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
+            _lock(directory, place)
             yield place
         finally:
             os.close(directory)
     except OSError as wrong:
         raise PlaceError("to write the hosts of a world", f"{place}: {wrong.strerror}", "running it as root") from None
+
+
+def _lock(directory: int, place: str) -> None:
+    """Lock the open directory of the file. Raises PlaceError if another process holds the lock for too long."""
+    import fcntl
+
+    deadline = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                seen = f"{os.path.dirname(place)}, on which another process holds a lock"
+                raise PlaceError(f"one process that writes {place}", seen, "ending that process (`lslocks`)") from None
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _read(place: str) -> bytes:

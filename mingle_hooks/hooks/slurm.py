@@ -40,7 +40,7 @@ def slurmd_option(root: str, name: str) -> str:
         if _text(path) == "slurmd\n":
             given.append(_text(path.removesuffix("comm") + "cmdline").replace("\0", " "))
             break
-    found = re.findall(rf"(?:^|\s){name}[=\s]?(\S+)", " ".join(given))
+    found = re.findall(rf"(?:^|\s){name}(?:=|\s*)(\S+)", " ".join(given))
     return found[-1] if found else ""
 
 

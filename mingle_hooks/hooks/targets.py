@@ -148,7 +148,7 @@ def classic_target(
     def plan(site: Site, where: Where) -> Plan:
         """Return what to write below the root. Raises FactsError and PlaceError."""
         place = f"{where.pbs_home or home}/{directory}"
-        if not os.path.isdir(files.below_root(where.root, place)):
+        if not where.is_preview and not os.path.isdir(files.below_root(where.root, place)):
             expected = "pbs_mom's own directory"
             raise FactsError(expected, f"no {where.root}{place}", "--pbs-home DIR, on a node of the cluster")
         draft = Draft(site, where)

@@ -234,10 +234,17 @@ def _simulate_script(place: str, state: str, row: Target, hook: Hook) -> Iterato
 
 
 def _run(argv: list[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        argv, env=environ, capture_output=True, text=True, timeout=TRIAL_S, check=False, cwd="/",
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    """Run a hook. One that hangs ends with 124, as of timeout(1). Raises PlaceError."""
+    try:
+        return subprocess.run(
+            argv, env=environ, capture_output=True, text=True, timeout=TRIAL_S, check=False, cwd="/",
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(argv, 124, "")
+    except PermissionError as wrong:  # mounted with noexec
+        seen = f"{os.path.dirname(argv[0])}: {wrong.strerror}"
+        raise PlaceError("a directory whose programs can be run", seen, "another TMPDIR") from None
 
 
 def _clear(state: str) -> None:

@@ -47,6 +47,7 @@ WORDS = {
     "mingle =": {*COMMANDS},
     'mingle env "unclosed': set(),
     "mingle env --nosuch ": set(),
+    "mingle hooks render slrum ": set(),
 }
 # What is typed -> the one thing that a Tab makes of it.
 BECOMES = {

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -51,9 +52,11 @@ TRIED = f"{TRIED.format(0, 2)}{TRIED.format(3, 11)}\n2 runs, 1 failed, the slowe
 UNDER = "\nUnder Slurm the second of two tasks on {}, in a step of two nodes, would get:\n  {}\n"
 NOTHING, SOMETHING = (UNDER.format(os.uname().nodename.partition(".")[0], end) for end in ("nothing\n  why", "A=1"))
 NEW, SAW = "note: ignored a, which only a later version of mingle knows\n", "mingle: expected {}; saw {}; try {}\n"
+CONF, WHOLE = "--slurm-conf", "an absolute path, which is below --root"
 VERSION = "--slurm-version with the version from `slurmd -V`"
-ASKS = {"abort": True, "err": True}
+ASKS = {"err": True}
 EXIT, YES, NO = "--detailed-exitcode", {"answer": True}, {"answer": False}
+SILENCE = "\n" + SAW.format("an answer to the question, or --yes", "none, so nothing was changed", "--yes")
 
 
 @pytest.mark.parametrize(
@@ -63,6 +66,7 @@ EXIT, YES, NO = "--detailed-exitcode", {"answer": True}, {"answer": False}
         (f"install slurm --yes {EXIT}", {}, 2, ALL, "note: n\n", ["apply"]),
         ("install slurm", YES, 0, ALL, "note: n\n", ["confirm", "apply"]),
         ("install slurm", NO, 1, "".join(HEAD), "", ["confirm"]),
+        ("install slurm", {}, 64, "".join(HEAD), SILENCE, ["confirm"]),
         ("install slurm --json", YES, 0, "{}\n", "", ["confirm", "apply"]),
         (f"install slurm {EXIT}", {"changes": False}, 0, ALL, "note: n\n", ["apply"]),
         (f"install slurm --yes --diff {EXIT}", {"closed": (BAD,)}, 1, ALL_DIFFS, WORSE, ["apply"]),
@@ -70,6 +74,7 @@ EXIT, YES, NO = "--detailed-exitcode", {"answer": True}, {"answer": False}
         (f"uninstall slurm --yes {EXIT}", {}, 2, GONE, LEFT, ["uninstall"]),
         ("uninstall slurm", YES, 0, GONE, LEFT, ["confirm", "uninstall"]),
         ("uninstall slurm", NO, 1, GONE, "", ["confirm"]),
+        ("uninstall slurm", {}, 64, GONE, SILENCE, ["confirm"]),
         ("uninstall slurm --json", YES, 0, "[]\n", LEFT, ["confirm", "uninstall"]),
         (f"uninstall slurm {EXIT} --yes", {"removals": REMOVALS[:1]}, 0, STAYS, LEFT, ["uninstall"]),
         (f"uninstall slurm {EXIT}", {"removals": []}, 0, "", LEFT, ["uninstall"]),
@@ -82,10 +87,14 @@ EXIT, YES, NO = "--detailed-exitcode", {"answer": True}, {"answer": False}
         ("doctor", {"found": [NOTE], "job": ["A=1"]}, 0, IS_ODD + SOMETHING, "", []),
         ("render slurm --diff", {}, 0, "".join(DIFFS), "", []),
         ("render slurm x --diff", {}, 0, DIFFS[0], "", []),
-        ("render slurm x", {"left": ["a"]}, 0, "slurm-x False", NEW, []),
-        ("render slurm x --observe", {}, 0, "slurm-x True", "", []),
+        ("render slurm x", {"left": ["a"]}, 0, "b\n", NEW, []),
+        ("render slurm z", {}, 0, "slurm-z False", "", []),
+        ("render slurm z --observe", {}, 0, "slurm-z True", "", []),
+        ("render slurm z --diff", {}, 0, "", "", []),
         ("render slurm x", {"hung": BAD}, 73, "", SAW.format("files that answer", "/x, which is old", "new"), []),
         ("install slurm --root /no", {}, 64, "", SAW.format("a directory", "--root /no", "mkdir -p /no"), []),
+        (f"verify slurm --root / {CONF} x", {}, 64, "", SAW.format(WHOLE, f"{CONF} x", f"{CONF} /x"), []),
+        ("verify slurm --root / --pbs-home x", {}, 64, "", SAW.format(WHOLE, "--pbs-home x", "--pbs-home /x"), []),
         ("verify slurm --slurm-version x", {}, 64, "", SAW.format("a version such as 23.11", "'x'", VERSION), []),
         ("render slurm", {}, 0, "==> /x <==\nb\n\n==> /y <==\nb\n\n", "", []),
         ("simulate slurm", {}, 1, TRIED, "", []),
@@ -103,7 +112,8 @@ def test_what_a_command_prints_asks_and_does(
     found, previews = its.get("found", []), words.startswith("render")
     target = SimpleNamespace(plan=lambda _site, where: plan if where.is_preview == previews else None)
     target.undo, target.clear = ("undo",), lambda _where: ("/left",)
-    done = mock.Mock(**{"confirm.side_effect": None if its.get("answer") else click.Abort})
+    done = mock.Mock(**{"confirm.return_value": its.get("answer")})
+    done.confirm.side_effect = None if "answer" in its else click.Abort
     for place, name, value in (
         (click, "confirm", done.confirm),
         (cli, "TARGETS", {"slurm": target}),
@@ -135,3 +145,10 @@ def test_what_a_command_prints_asks_and_does(
     assert run(["hooks", *words.split()]) == status
     seen = capfd.readouterr()
     assert (seen.out, seen.err, [name for name, _, how in done.mock_calls if how in ({}, ASKS)]) == (out, err, calls)
+
+
+def test_a_relative_path_is_that_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of any command; /etc/slurm/slurm.conf is not where somebody types slurm.conf."""
+    monkeypatch.chdir(tmp_path)
+    where = cli.hook_places({"root": "", "slurm_conf": "slurm.conf", "pbs_home": "../pbs"})
+    assert (where.slurm_conf, where.pbs_home) == (f"{tmp_path}/slurm.conf", f"{tmp_path.parent}/pbs")

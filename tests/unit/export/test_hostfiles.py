@@ -149,6 +149,23 @@ def test_nothing_is_written_but_lines_of_hosts(tmp_path: Path) -> None:
         hostfiles.write_etc_hosts("a", LINES, str(tmp_path / "none" / "hosts"))
 
 
+def test_a_lock_that_somebody_holds_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any user may lock the directory; once nobody does, the hosts are written."""
+    place = tmp_path / "hosts"
+    place.write_bytes(BEFORE)
+    monkeypatch.setattr(hostfiles, "_LOCK_S", 0.0)
+    held = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(PlaceError, match=f"{tmp_path}, on which another process holds a lock"):
+            hostfiles.write_etc_hosts("a", LINES, str(place))
+    finally:
+        os.close(held)
+    assert hostfiles.write_etc_hosts("a", LINES, str(place))
+
+
 def test_the_files_mode_owner_and_link_stay(tmp_path: Path) -> None:
     """NixOS has a link there, and a site may have any mode."""
     real = tmp_path / "real"
@@ -214,7 +231,7 @@ def test_only_the_block_is_written_into_a_file_that_cannot_be_replaced(
     else:
         assert hostfiles.write_etc_hosts("a", LINES, str(place))
     block = place.read_bytes().removeprefix(BEFORE)
-    assert seen[:2] == [(str(tmp_path), fcntl.LOCK_EX), (str(draft), "on disk")]
+    assert seen[:2] == [(str(tmp_path), fcntl.LOCK_EX | fcntl.LOCK_NB), (str(draft), "on disk")]
     assert seen[2:] == ([(len(BEFORE), block), (str(place), "on disk")] if why != errno.EACCES else [])
     assert os.listdir(tmp_path) == ["hosts"]
 

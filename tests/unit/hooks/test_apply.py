@@ -127,10 +127,19 @@ def test_verify_finds_what_would_drain_nodes(node: Path) -> None:
 
 
 def test_rendering_is_what_installing_writes(node: Path) -> None:
-    """`render` prints the file, `render --diff` the difference from what is there; uninstall leaves what was edited."""
+    """`render` prints the file, `render --diff` the difference from what is there; uninstall leaves what was edited.
+
+    A file has the site's own program in it. What is not for this host is printed as it would be on another.
+    """
+    program(node, "/opt/prolog")
+    program(node, "/etc/mingle/mingle.toml", NO_CHAIN.replace("none", "/opt/prolog", 1))
     install(node)
-    path = at(node, f"{OURS}/taskprolog")
-    assert call(node, "render", "slurm", "taskprolog").stdout == path.read_text()
+    for name in ("prolog", "taskprolog"):
+        path = at(node, f"{OURS}/{name}")
+        assert call(node, "render", "slurm", name).stdout == path.read_text()
+    shutil.rmtree(at(node, MOM))
+    for words in ("slurm enroot-hook", "pbs prologue", "torque prologue"):
+        assert "Made by: mingle hooks render" in call(node, "render", *words.split()).stdout
     assert call(node, "render", "slurm", "--diff").stdout == ""
     edited = path.read_text().replace("exit 0", "exit 1")
     path.write_text(edited)

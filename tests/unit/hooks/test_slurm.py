@@ -351,7 +351,10 @@ def test_this_hosts_slurm_conf_counts_here_alone(tmp_path: Path, monkeypatch: py
         ("", "etc/slurm"),
         ("--conf-server ctl:6817", "run/slurm/conf"),
         ("--conf-server=ctl", "run/slurm/conf"),
+        ("--conf-server  ctl", "run/slurm/conf"),
         ("-D -f /srv/slurm.conf", "srv"),
+        ("-D -f  /srv/slurm.conf", "srv"),
+        ("-f=/srv/slurm.conf", "srv"),
         ("-f /etc/slurm/slurm.conf -D -f/srv/slurm.conf", "srv"),
     ],
 )

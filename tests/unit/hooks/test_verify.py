@@ -19,7 +19,7 @@ from support.needs import only_with
 import mingle_hooks
 from mingle_hooks.cli import main
 from mingle_hooks.cli.hooks import hooks
-from mingle_hooks.errors import UsageError
+from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.hooks import files, plan, slurm, verify
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import Finding, Where, hung_finding
@@ -261,7 +261,8 @@ def report(root: Path) -> str:
 def check(*lines: str, nodes: str = "n[1-3]") -> Result:
     """Give these lines to the check."""
     text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
-    return CliRunner().invoke(hooks, ["rollout", "--check", "--nodes", nodes], input=text, catch_exceptions=False)
+    octets = text.encode(errors="surrogateescape")
+    return CliRunner().invoke(hooks, ["rollout", "--check", "--nodes", nodes], input=octets, catch_exceptions=False)
 
 
 def test_a_report_has_all_that_must_be_the_same(node: Path) -> None:
@@ -284,13 +285,14 @@ def test_a_report_has_all_that_must_be_the_same(node: Path) -> None:
 def test_nodes_are_ready_if_all_have_reported_the_same(node: Path) -> None:
     """Whatever clush and pdsh say beside the reports, and also by whole names.
 
-    One that says nothing is not ready, nor one that says something else, nor one of which clush says why.
+    One that says nothing is not ready, nor one that says something else, in UTF-8 or not, nor one of which clush says
+    why.
     """
     one = report(node)
     done = check(f"n1: {one}", f"n2.site: {one}", "n2.site: a warning", f"n3: {one}", "")
     agree = "ok: all reports from n[1-3] agree; you can name the hooks in slurm.conf\n"
     assert (done.exit_code, done.stdout) == (0, agree)
-    done = check(f"n1: {one}", "n2: sh: mingle: not found", "clush: n3: exited with exit code 1", nodes="n[1-4]")
+    done = check(f"n1: {one}", "n2: sh: mingle: pas trouv\udce9", "clush: n3: exited with exit code 1", nodes="n[1-4]")
     assert done.exit_code == 1
     lines = done.stdout.splitlines()
     assert [line.split(": ")[:3] for line in lines] == [
@@ -414,6 +416,17 @@ def test_roots_hooks_show_what_they_make_and_remove(scheduler: str, start: str, 
     assert found[start, "a hostile job id"] == []
     assert not [line for line in found[end, good] if line.startswith(place)]
     assert [line for line in found[end, "a hostile job id"] if re.match(r"/run/mingle/[0-9]", line)]
+
+
+def test_a_hook_that_hangs_or_may_not_be_run_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first has the status of timeout(1); /tmp may be mounted with noexec, and then no hook can be tried there."""
+    monkeypatch.setattr(verify, "render_hook", lambda *_, **__: "#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(verify, "TRIAL_S", 0.1)
+    assert next(verify.simulate("slurm", Site())).status == 124
+    write = files.write_whole
+    monkeypatch.setattr(files, "write_whole", lambda path, data, _mode: write(path, data, 0o644))
+    with pytest.raises(PlaceError, match=r"mingle-simulate\.\S*: Permission denied; try another TMPDIR"):
+        next(verify.simulate("slurm", Site()))
 
 
 def test_an_admin_s_own_settings_do_not_count(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from support.forked import Forked
 
+from mingle_hooks import files
+from mingle_hooks.cli.main import run
 from mingle_hooks.scripts.script import describe, render_script as render
 
 Mingle = Callable[..., subprocess.CompletedProcess[str]]
@@ -159,6 +162,23 @@ def test_lint_writes_the_fixed_script_and_keeps_the_old_one(forked: Forked, job:
         assert texts == [TRAP if status else FIXED, TRAP, FIXED]
         assert (job.stat().st_mode & 0o777, sorted(os.listdir(tmp_path))) == (0o750, ["job.sh", "job.sh.orig", "out"])
         job.write_text(TRAP, errors="surrogateescape")
+
+
+def test_what_keeps_lint_from_writing_a_script_leaves_nothing_behind(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Once a file that is in the way has been moved, the next try works; a full disk is no file to move."""
+    draft = job.with_name("job.sh.new")
+    draft.touch()
+    assert (run(["lint", "--fix", str(job)]), sorted(os.listdir(job.parent))) == (64, ["job.sh", "job.sh.new"])
+    assert capfd.readouterr().err.endswith(f"; saw File exists; try moving {draft} away, or --diff\n")
+    draft.unlink()
+    with monkeypatch.context() as full:
+        full.setattr(files, "write_new", mock.Mock(side_effect=OSError(28, "No space left on device")))
+        assert (run(["lint", "--fix", str(job)]), os.listdir(job.parent)) == (64, ["job.sh"])
+    assert capfd.readouterr().err.endswith("; saw No space left on device; try --diff\n")
+    assert run(["lint", "--fix", str(job)]) == 0
+    assert job.read_text(errors="surrogateescape") == FIXED
 
 
 def test_jinja2_is_loaded_only_for_a_script() -> None:
