@@ -243,6 +243,13 @@ def test_one_fault_is_one_line(name: str) -> None:
     assert all(finding.remedy.startswith(("user: ", "admin: ")) for finding in made.findings)
 
 
+def test_no_majority_names_only_hosts_whose_value_is_known() -> None:
+    """The speed of a virtual interface, say, is not."""
+    speeds = {"node1": 1000, "node2": 10_000}
+    made = report(4, lambda its: its._replace(addresses=address(int(its.name[-1]), speed_mbps=speeds.get(its.name))))
+    assert [found.hosts for found in made.findings if "Mbit/s" in found.text] == [("node1", "node2")]
+
+
 @pytest.mark.parametrize(("count", "confidence"), [(3, "likely"), (4, "certain")])
 def test_how_sure_a_finding_is_follows_from_how_many_saw_it(count: int, confidence: str) -> None:
     """A host's own faults are certain; of two hosts that do not reach each other, either may be at fault."""
