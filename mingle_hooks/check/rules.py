@@ -715,7 +715,7 @@ def others_names(report: Report) -> Iterator[Finding]:
             answers[name].append((addresses, resolver))
     for host in report.here:
         own = {*host.every, *(address.address for address in host.addresses)}
-        known_as = answers[host.name]
+        known_as = answers[host.name] if own else []
         wrong = [(addresses[0], resolver) for addresses, resolver in known_as if own.isdisjoint(addresses)]
         for address, resolvers in _by_value(wrong).items():
             text = f"{fold(resolvers)}: {host.name} is {address} there, an address that it does not have"

@@ -145,6 +145,9 @@ CASES = {
                                      if host.name == "node1" else host),
     "elsewhere": Case(["node[1,3-4]: node2 is 10.99.0.2 there, an address that it does not have"],
                       host=lambda host: host._replace(names=names(host, node2=("10.99.0.2",)))),
+    "of a host whose addresses are not known": Case(
+        [*(f"node4: no address on {network}, where 3 others are" for network in BOTH),
+         "no network that all hosts share"], ("node4",), only("node4", addresses=())),
     # With --iface a host lists, of the others' addresses, only those there.
     "names on another network": Case([], host=lambda host: host._replace(
         addresses=host.addresses[:1], every=tuple(end.address for end in host.addresses))),
