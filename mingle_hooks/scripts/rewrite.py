@@ -73,7 +73,14 @@ _BACKGROUND = re.compile(r"(?<![&<>|])&(?![&>])")
 # Programs, and files that are sourced, that do not use addresses, ranks and interfaces.
 _HARMLESS = {
     *("hostname", "nvidia-smi", "rocm-smi", "echo", "printf", "true", "sleep", "date"),
-    *("mkdir", "cp", "rm", "tar", "rsync", "ls", "cat", "sync"),
+    *("mkdir", "cp", "rm", "tar", "rsync", "ls", "cat", "sync", "chmod", "module", "tee"),
+}
+# What bash does itself, besides what runs another program: exec, command, eval.
+_BUILTINS = _DECLARES | {
+    *(".", "source", "[", "alias", "bg", "break", "case", "cd", "continue", "dirs", "disown", "exit", "false", "fg"),
+    *("for", "getopts", "hash", "jobs", "kill", "let", "mapfile", "popd", "pushd", "pwd", "read", "readarray"),
+    *("return", "select", "set", "shift", "shopt", "test", "times", "trap", "type", "ulimit", "umask", "unalias"),
+    *("unset", "wait"),
 }
 _STEP_VALUE = re.compile(r"\d+|\S*\$\S+")
 _ACTIVATES = re.compile(r"(?:\A|/)(?:activate|conda\.sh|\.?(?:bashrc|bash_profile|profile))\Z|\A/etc/profile")
@@ -371,7 +378,9 @@ class _Rewrite:
 
     def _reader(self, name: str, setters: list[Command]) -> Command | None:
         """Return a command after those that set a variable which may read it, though it does not name it."""
-        readers: list[Command] = [*self._sources, *(self._inheritors if self._is_exported(name) else ())]
+        readers = [*self._sources]
+        if self._is_exported(name):
+            readers += self._inheritors if name not in _RANKS else [*self._inheritors, *self._programs]
         for setter in setters:
             if setter.words and setter.name not in _DECLARES:  # NAME=VALUE PROGRAM
                 continue
@@ -407,6 +416,18 @@ class _Rewrite:
             if is_step or is_script or one.name.endswith((".sh", "envsubst")) or (is_program and id(one) not in steps):
                 found.append(one)
         return [one for one in found if id(one) not in launching and not one.has_frame("substitution")]
+
+    @cached_property
+    def _programs(self) -> list[Command]:
+        """Return what else the batch part runs, python too: the script's own ranks may be meant for it."""
+        trains = [one for one in self.job.launches if (one.program, one.place) != ("python", "batch")]
+        known = {id(one) for launch in trains for one in (launch.command, launch.outer)}
+        known |= {id(one) for one in self.job.steps}
+        functions = {frame.name for one in self.job.commands for frame in one.frames if frame.kind == "function"}
+        ignored = _BUILTINS | _HARMLESS | functions
+        found = [one for one in self.job.commands if id(one) not in known and self.job.place(one) == "batch"]
+        found = [one for one in found if one.words and not one.words[0].text.startswith(("[[", "(("))]
+        return [one for one in found if one.name not in ignored and not one.has_frame("substitution")]
 
     def _is_left_out(self, text: Text) -> bool:
         return any(start <= text.start and text.end <= end for start, end in self.edits)

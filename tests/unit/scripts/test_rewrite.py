@@ -17,6 +17,7 @@ HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
 R = "--rdzv-backend=c10d --rdzv-endpoint=$H:29500"
 A = "export MASTER_ADDR=$(scontrol show hostnames $SLURM_NODELIST | head -1)\nexport MASTER_PORT=29500\n"
 TRAINS = "srun torchrun --nnodes=$NUM_NODES$N --rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT x.py"
+W = "export WORLD_SIZE=$((SLURM_NNODES * 8))\n"
 D, EXEC = "srun deepspeed x.py", "srun mingle exec deepspeed x.py"
 
 
@@ -79,6 +80,11 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
         *[(f"{A}{D}\n{after}", f"{EXEC}\n{after}")  # which do not use addresses
           for after in ("bash -c ls", "bash", "srun sh -c 'hostname; /bin/ls'", "ssh $h hostname", ": $(srun ./a)",
                         "srun -w $h -N 1 hostname", ". ~/.bashrc; source activate x; . /etc/profile.d/a", "./a")],
+        *[(f"{A}{W}{between}\n{D}", f"{left}{between}\n{EXEC}")
+          for left, texts in (  # an exported rank stays where a program before the launcher may read it
+            (W, ("python shard.py", "./shard", "exec ./shard", "f() { shard; }\nf")),
+            ("", ("cd x", "[[ -d x ]] || mkdir x", "module load a", "for i in a; do echo $i; done", "f() { ls; }\nf")))
+          for between in texts],
     ],
 )  # fmt: skip
 def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed: str) -> None:
