@@ -58,6 +58,7 @@ _DECLARES = DECLARES | {":"}
 _ECHO = ("echo", "printf")
 # What an echo of addresses may say besides.
 _OF_JOB = re.compile(r"SLURM_\w+|PBS_\w+|LSB_\w+|HOSTNAME|HOST|USER|HOME|PWD")
+_BOUNDS = re.compile(r"(\$?\{?\w+\}?):(\$?\{?\w+\}?)")  # of --nnodes MIN:MAX
 _STEP_NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N ?)(\S+)")
 _ALL_NODES = re.compile(r"\d+|\"?\$\{?SLURM_(?:JOB_NUM_NODES|NNODES)\}?\"?")
 # What a loop over hosts may give to srun: `mingle run` starts one task on each node too.
@@ -187,6 +188,8 @@ class _Rewrite:
 
     def _launcher(self, launch: Launch, frameworks: tuple[str, ...]) -> None:
         """Put `mingle exec` before the program."""
+        if _restarts(launch):
+            frameworks = ("torchrun-elastic", *frameworks)
         options = [f"--for {','.join(frameworks)}"] if frameworks else []
         if reason := self._doubt(launch):
             raise self._unsure(launch.at, reason)
@@ -220,6 +223,7 @@ class _Rewrite:
         is_conditional = job.is_conditional(launch.at.start) or job.is_conditional(launch.command.start)
         is_host = launch.place == "host"
         count = launch.option(*NODES)
+        bounds = _BOUNDS.fullmatch(count.text) if count else None
         is_alone = len(self.launches) > 1 and (launch.standalone or (count and count.text == "1"))
         is_alone = is_alone or (launch.place == "batch" and any(one.place != "batch" for one in self.launches))
         is_python = launch.program == "python"
@@ -229,6 +233,7 @@ class _Rewrite:
             (is_contained, "mingle has to be installed in the container, or to stand before it"),
             (is_elsewhere, "how it is started on the nodes is not in this script"),
             (is_conditional, "it starts in a condition"),
+            (bounds and bounds[1] != bounds[2], "it may go on with fewer nodes than the job has"),
             (is_beside, "python may not train, beside another launcher"),
             (is_alone, "it may be meant to train alone, beside another launcher"),
             (is_python and _ADDRESSES.isdisjoint(job.assignments), "it finds its ranks itself"),
@@ -527,6 +532,13 @@ def _is_harmless(step: list[str], nested: list[Command]) -> bool:
         if not word.startswith("-") and not (is_value and _STEP_VALUE.fullmatch(word)):
             return basename(word) in _HARMLESS
     return False
+
+
+def _restarts(launch: Launch) -> bool:
+    """Return whether torchrun may start all workers again, on all nodes: a static rendezvous does not."""
+    restarts = launch.option("--max-restarts")
+    is_given = restarts is not None and restarts.text != "0"
+    return is_given and launch.program == "torchrun" and launch.has_value("--rdzv-backend", "c10d")
 
 
 def _exported(command: Command) -> list[Text]:

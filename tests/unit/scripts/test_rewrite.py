@@ -66,7 +66,16 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
         (f"export NCCL_SOCKET_IFNAME=^lo\nexport GLOO_SOCKET_IFNAME=^lo\n{D}",
          "export NCCL_SOCKET_IFNAME=^lo\nsrun mingle exec --for gloo deepspeed x.py"),
         ("for h in a b; do ssh $h torchrun x.py; done &\nwait", "mingle run torchrun x.py\n"),
-        (f"python prep.py\n{loop(after='--nnodes=1:2 x.py', over='$L')}", "python prep.py\nmingle run torchrun x.py"),
+        # A static rendezvous starts no workers again.
+        (f"srun torchrun --max_restarts=3 {R} x.py",
+         "srun mingle exec --for torchrun-elastic torchrun --max_restarts=3 x.py"),
+        (f"export NCCL_SOCKET_IFNAME=eth0\nsrun torchrun --max-restarts $N --nnodes=2:2 {R} x.py",
+         "srun mingle exec --for torchrun-elastic,nccl torchrun --max-restarts $N x.py"),
+        (loop(after=f"--max-restarts=1 {R} x.py"), "mingle run --for torchrun-elastic torchrun --max-restarts=1 x.py"),
+        (f"srun torchrun --max-restarts=0 {R} x.py", "srun mingle exec torchrun --max-restarts=0 x.py"),
+        ("srun torchrun --max-restarts=3 --node-rank=$SLURM_NODEID x.py",
+         "srun mingle exec torchrun --max-restarts=3 x.py"),
+        (f"python prep.py\n{loop(after='--nnodes=2:2 x.py', over='$L')}", "python prep.py\nmingle run torchrun x.py"),
         ("for h in a b; do srun -N1 -n1 -w $h --overlap torchrun x.py & done", "mingle run torchrun x.py"),
         *[(f"{before}{loop(f'cd {to} && ')}", f"{before}mingle run torchrun x.py")
           for before, to in (("cd /v\ncd /w\n", "/w"), ("", "$SLURM_SUBMIT_DIR"), ("", "$PWD"))],
@@ -104,6 +113,9 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         ("srun apptainer exec -e x.sif torchrun --nnodes=1 x.py", "line 4: mingle has to be installed"),
         ("srun apptainer exec x.sif deepspeed x.py", "line 4: mingle has to be installed in the container"),
         ("srun docker exec c torchrun --nnodes=1 x.py", "line 4: mingle has to be installed in the container"),
+        *[(f"srun torchrun --nnodes={count} {R} x.py", "line 4: it may go on with fewer nodes")
+          for count in ("1:2", "$MIN:${MAX}")],
+        (loop(after="--nnodes=1:2 x.py"), "line 5: it may go on with fewer nodes"),
         ("srun -n16 deepspeed x.py", "line 4: deepspeed needs one task on each node, and 16 start on 2"),
         ("srun -N $((N-1)) deepspeed x.py", "line 4: it may start on some of the job's nodes only"),
         (f"if a; then {D}; fi", "line 4: it starts in a condition"),
