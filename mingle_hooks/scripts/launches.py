@@ -111,7 +111,7 @@ RANK = re.compile(
 _STARTS = re.compile(r"\b(?:srun|mpirun|mpiexec|pbsdsh|ssh|blaunch|sbatch|qsub)\b")
 _MOST_EXPANDED = 12
 _MOST_APPENDED = 64
-_MOST_WORDS = 20_000
+_MOST_WORDS, _OF_WORD = 20_000, 8  # characters of a value that count as one
 NAMES = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
 _VALUE = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]\s]*\])?(\+?)=")
 _COMMENT = re.compile(r"(?:(?<=\s)|\A)#[^\n]*")
@@ -219,7 +219,8 @@ _PROGRAMS = STEPS | CONTAINERS | _WRAPPERS | SHELLS | {"mingle"} | {name.split()
 
 def read_jobs(text: str, nodes: int | None = None) -> list[Job]:
     """Return the job script, and those that it writes in here-documents."""
-    jobs = [Job(text, shell.whole(text), text, nodes)]
+    line_ends = [match.start() for match in re.finditer("\n", text)]
+    jobs = [Job(shell.whole(text), text, nodes, line_ends)]
     for command in jobs[0].script.commands:
         for body in (*command.here_documents, *_wrapped(command)):
             if _is_job(command, body):
@@ -227,7 +228,7 @@ def read_jobs(text: str, nodes: int | None = None) -> list[Job]:
                 words = ["#SBATCH" if command.name == "sbatch" else "#PBS", *(word.plain for word in command.words[1:])]
                 asked = [" ".join(words)] if command.name in _SUBMITS else []
                 own = "\n".join([*asked, *_DIRECTIVE.findall(body.text)])
-                jobs.append(Job(text, body, own, nodes))
+                jobs.append(Job(body, own, nodes, line_ends))
     return jobs
 
 
@@ -253,9 +254,9 @@ class Job:
     those that a program gets.
     """
 
-    def __init__(self, text: str, source: Text, directives: str, nodes: int | None) -> None:
-        self.text, self.source, self.script = text, source, shell.read(source)
-        self._line_ends = [match.start() for match in re.finditer("\n", text)]
+    def __init__(self, source: Text, directives: str, nodes: int | None, line_ends: list[int]) -> None:
+        self.source, self.script = source, shell.read(source)
+        self._line_ends = line_ends
         self.requested = requested(directives, nodes)
         is_shown = not self.requested.nodes and _SEVERAL.search(source.text) is not None
         self.is_several = self.requested.nodes > 1 or is_shown
@@ -373,6 +374,7 @@ class Job:
             self._words += 1
             match = _REFERENCE.fullmatch(word.text)
             values = self.value(match[1] or match[2], word.start) if match and depth < _MOST_EXPANDED else []
+            self._words += sum(len(one.value.text) for one in values) // _OF_WORD
             if not values or self._words > _MOST_WORDS:
                 yield word, word
                 continue

@@ -291,7 +291,7 @@ def _first_node_only(job: Job) -> Iterator[Finding]:
     has_steps = any(not command.has_frame("substitution") for command in job.steps)
     for launch in job.launches:
         reaches = launch.has("--hostfile", "-H", "--mpirun-hostfile")  # the others, by ssh
-        is_one = not has_steps and len(job.launches) == 1 and not _HOSTFILE.search(job.text)
+        is_one = not has_steps and len(job.launches) == 1 and not _HOSTFILE.search(job.source.text)
         trains = launch.program in MULTI or (launch.program == "python" and is_one)
         if launch.place == "batch" and trains and not reaches and "mingle run" not in launch.chain:
             mistake = f"{launch.program} runs on the first node only, as no srun starts it on the others"
