@@ -29,6 +29,7 @@ _CHUNK = re.compile(r"(\d{0,9})(?:\S*?\bmpiprocs=(\d{1,9}))?")
 EACH = re.compile(r"--(?:n?tasks-per-node)[= ](\d{1,9})")
 TASKS = re.compile(r"(?:--ntasks[= ]|(?<!\S)-n\s{0,8})(\d{1,9})")
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:SBATCH|PBS|BSUB|\$)[ \t][^\n]*", re.MULTILINE)
+_CPUS = re.compile(r"^[ \t]*#SBATCH[ \t](?:[^\n#]*[ \t])?(?:--cpus-per-task[= ]|-c)[ \t]*\d", re.MULTILINE)
 _DIRECTIVES = {"SBATCH": "slurm", "PBS": "pbs", "BSUB": "lsf", "$": "sge"}
 # What only a script of several nodes writes.
 _SEVERAL = re.compile(
@@ -251,13 +252,15 @@ class Job:
 
     `commands` has nested ones too, `steps` those that start something on nodes, with srun and its like. `conditions`
     is where `if` and `case` begin and end, in order and apart. `referred` has the variables that it uses, `exported`
-    those that a program gets.
+    those that a program gets. `srun` starts a step that gets the processors of the job.
     """
 
     def __init__(self, source: Text, directives: str, nodes: int | None, line_ends: list[int]) -> None:
         self.source, self.script = source, shell.read(source)
         self._line_ends = line_ends
         self.requested = requested(directives, nodes)
+        # From Slurm 22.05 to 24.05 srun does not take it from the batch script.
+        self.srun = 'srun --cpus-per-task="$SLURM_CPUS_PER_TASK"' if _CPUS.search(directives) else "srun"
         is_shown = not self.requested.nodes and _SEVERAL.search(source.text) is not None
         self.is_several = self.requested.nodes > 1 or is_shown
         self.assignments: dict[str, list[Assignment]] = {}

@@ -96,7 +96,7 @@ def _remedy(job: Job, launch: Launch) -> str:
     steps = [name for name in launch.chain if name in ("srun", "mpirun", "mpiexec")]
     if not steps and job.requested.scheduler not in ("slurm", ""):
         return f"`mingle run {program} …`"
-    return f"`{steps[-1] if steps else 'srun'} mingle exec {program} …`"
+    return f"`{steps[-1] if steps else job.srun} mingle exec {program} …`"
 
 
 def _advice(job: Job) -> str:

@@ -200,7 +200,7 @@ class _Rewrite:
             options.append("--scope task")
         start = "mingle exec"
         if launch.place == "batch":
-            start = "srun mingle exec" if self.job.requested.scheduler == "slurm" else "mingle run"
+            start = f"{self.job.srun} mingle exec" if self.job.requested.scheduler == "slurm" else "mingle run"
         at = self._container(launch) or launch.at
         self.edits[at.start, at.start] = " ".join([start, *options, ""])
 
@@ -219,15 +219,16 @@ class _Rewrite:
         is_some = (nodes or 0) < job.requested.nodes or (given and not _ALL_NODES.fullmatch(given[1]))
         containers = launches.CONTAINERS.intersection(launch.chain)
         is_contained = " --container" in step or (containers and self._container(launch) is None)
-        is_elsewhere = not job.requested.scheduler or not (launch.step or launch.place == "batch")
+        is_host, is_batch = launch.place == "host", launch.place == "batch"
+        is_elsewhere = not job.requested.scheduler or not (launch.step or is_batch)
         is_conditional = job.is_conditional(launch.at.start) or job.is_conditional(launch.command.start)
-        is_host = launch.place == "host"
         count = launch.option(*NODES)
         bounds = _BOUNDS.fullmatch(count.text) if count else None
         is_alone = len(self.launches) > 1 and (launch.standalone or (count and count.text == "1"))
-        is_alone = is_alone or (launch.place == "batch" and any(one.place != "batch" for one in self.launches))
+        is_alone = is_alone or (is_batch and any(one.place != "batch" for one in self.launches))
         is_python = launch.program == "python"
         is_beside = is_python and any(one.program != "python" for one in self.launches)
+        is_in_value = is_batch and not launch.command.start <= launch.at.start < launch.command.end
         is_per_task = not is_host and launch.program in MULTI and (tasks or 1) > (nodes or tasks or 1)
         reasons = (
             (is_contained, "mingle has to be installed in the container, or to stand before it"),
@@ -239,7 +240,8 @@ class _Rewrite:
             (is_python and _ADDRESSES.isdisjoint(job.assignments), "it finds its ranks itself"),
             (not is_host and is_some, "it may start on some of the job's nodes only"),
             (is_per_task, f"{launch.program} needs one task on each node, and {tasks} start on {nodes}"),
-            (launch.place == "batch" and launch.chain, f"{' '.join(launch.chain)} stands before it"),
+            (is_in_value and job.srun != "srun", "srun needs --cpus-per-task before it"),  # whose value quotes may hide
+            (is_batch and launch.chain, f"{' '.join(launch.chain)} stands before it"),
         )
         return next((reason for is_so, reason in reasons if is_so), "")
 

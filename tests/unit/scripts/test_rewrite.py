@@ -30,6 +30,9 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
     ("script", "fixed"),
     [
         ("torchrun --standalone \\\n  x.py \\\n  --lr 1", "srun mingle exec torchrun \\\n  x.py \\\n  --lr 1"),
+        *[(f"{asked}\ntorchrun x.py", f'{asked}\nsrun --cpus-per-task="$SLURM_CPUS_PER_TASK" mingle exec torchrun x.py')
+          for asked in ("#SBATCH --cpus-per-task=32", "#SBATCH -c 32")],
+        ("#SBATCH -c 32\nsrun -v torchrun --nnodes=1 x.py", "#SBATCH -c 32\nsrun -v mingle exec torchrun x.py"),
         (f"H=$(uname -n) # c\nsrun torchrun \\\n --nnodes 2 \\\n {R} \\\n x.py", "srun mingle exec torchrun \\\n x.py"),
         (f"H=`hostname`\necho $H\nA='torchrun {R}'\nsrun $A x.py", "A='mingle exec torchrun'\nsrun $A x.py"),
         (f'A=(\n  {R}\n  -v # c\n)\nsrun torchrun "${{A[@]}}" x.py',
@@ -116,6 +119,7 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         *[(f"srun torchrun --nnodes={count} {R} x.py", "line 4: it may go on with fewer nodes")
           for count in ("1:2", "$MIN:${MAX}")],
         (loop(after="--nnodes=1:2 x.py"), "line 5: it may go on with fewer nodes"),
+        ("#SBATCH -c 4\nC='torchrun -v'\n$C x.py", "line 5: srun needs --cpus-per-task before it"),
         ("srun -n16 deepspeed x.py", "line 4: deepspeed needs one task on each node, and 16 start on 2"),
         ("srun -N $((N-1)) deepspeed x.py", "line 4: it may start on some of the job's nodes only"),
         (f"if a; then {D}; fi", "line 4: it starts in a condition"),
