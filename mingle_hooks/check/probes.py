@@ -655,7 +655,8 @@ class Probe:
                 prefer = networks(wanted)
             own = facts.own_network(prefer)
         except MingleError as wrong:  # this host's own MINGLE_IFACE
-            own = facts.OwnNetwork(trouble=f"expected {wrong.expected}, saw {wrong.seen}")
+            trouble = f"expected {wrong.expected}, saw {wrong.seen}"
+            own = facts.own_network(())._replace(addresses=(), trouble=trouble)  # the others know it by the rest
         if own.trouble:
             self._facts["faults"].append(printable(own.trouble, _LONGEST))
         opened = [self._open(address, ports)._asdict() for address in own.addresses]

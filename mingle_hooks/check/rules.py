@@ -191,8 +191,8 @@ def different_interfaces(report: Report, *, field: str, label: str) -> Iterator[
     """Find hosts whose interface on a network differs from the others' in one field of Address."""
     for network in report.networks:
         ends = reports.network_ends(report.here, network) if network.name != ROUTED else {}
-        values = {host: getattr(end, field) for host, end in ends.items()}
-        known = _by_value((str(value), host) for host, value in values.items() if value is not None)
+        values = {host: value for host, end in ends.items() if (value := getattr(end, field)) is not None}
+        known = _by_value((str(value), host) for host, value in values.items())
         for found in odd_values("", f"{label} on {network.name}", known):
             yield Finding("network", found.hosts or (*values,), found.text, found.hosts)
 
@@ -715,7 +715,7 @@ def others_names(report: Report) -> Iterator[Finding]:
             answers[name].append((addresses, resolver))
     for host in report.here:
         own = {*host.every, *(address.address for address in host.addresses)}
-        known_as = answers[host.name]
+        known_as = answers[host.name] if own else []
         wrong = [(addresses[0], resolver) for addresses, resolver in known_as if own.isdisjoint(addresses)]
         for address, resolvers in _by_value(wrong).items():
             text = f"{fold(resolvers)}: {host.name} is {address} there, an address that it does not have"

@@ -63,13 +63,15 @@ def dump_fingerprint(parts: Mapping[str, str]) -> str:
     shown: list[str] = []
     left_out: list[str] = []
     length = -1
-    for name in sorted(parts, key=lambda name: (is_variable(name), name)):
+    for name in sorted(parts.keys() - {MORE}, key=lambda name: (is_variable(name), name)):
         text = f"{name}={_escaped(shorten(parts[name], LONGEST_VALUE_TEXT))}"
         if not left_out and length + 1 + len(text) <= _ROOM:
             shown.append(text)
             length += 1 + len(text)
         else:
             left_out.append(text)
+    if MORE in parts:  # of a text that parts were added to: one hash stands for both
+        left_out.append(parts[MORE])
     if left_out:
         shown.append(f"{MORE}={short_hash(' '.join(left_out))}")
     return " ".join(sorted(shown))

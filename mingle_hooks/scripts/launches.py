@@ -29,6 +29,7 @@ _CHUNK = re.compile(r"(\d{0,9})(?:\S*?\bmpiprocs=(\d{1,9}))?")
 EACH = re.compile(r"--(?:n?tasks-per-node)[= ](\d{1,9})")
 TASKS = re.compile(r"(?:--ntasks[= ]|(?<!\S)-n\s{0,8})(\d{1,9})")
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:SBATCH|PBS|BSUB|\$)[ \t][^\n]*", re.MULTILINE)
+_CPUS = re.compile(r"^[ \t]*#SBATCH[ \t](?:[^\n#]*[ \t])?(?:--cpus-per-task[= ]|-c)[ \t]*\d", re.MULTILINE)
 _DIRECTIVES = {"SBATCH": "slurm", "PBS": "pbs", "BSUB": "lsf", "$": "sge"}
 # What only a script of several nodes writes.
 _SEVERAL = re.compile(
@@ -111,7 +112,7 @@ RANK = re.compile(
 _STARTS = re.compile(r"\b(?:srun|mpirun|mpiexec|pbsdsh|ssh|blaunch|sbatch|qsub)\b")
 _MOST_EXPANDED = 12
 _MOST_APPENDED = 64
-_MOST_WORDS = 20_000
+_MOST_WORDS, _OF_WORD = 20_000, 8  # characters of a value that count as one
 NAMES = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
 _VALUE = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]\s]*\])?(\+?)=")
 _COMMENT = re.compile(r"(?:(?<=\s)|\A)#[^\n]*")
@@ -219,7 +220,8 @@ _PROGRAMS = STEPS | CONTAINERS | _WRAPPERS | SHELLS | {"mingle"} | {name.split()
 
 def read_jobs(text: str, nodes: int | None = None) -> list[Job]:
     """Return the job script, and those that it writes in here-documents."""
-    jobs = [Job(text, shell.whole(text), text, nodes)]
+    line_ends = [match.start() for match in re.finditer("\n", text)]
+    jobs = [Job(shell.whole(text), text, nodes, line_ends)]
     for command in jobs[0].script.commands:
         for body in (*command.here_documents, *_wrapped(command)):
             if _is_job(command, body):
@@ -227,7 +229,7 @@ def read_jobs(text: str, nodes: int | None = None) -> list[Job]:
                 words = ["#SBATCH" if command.name == "sbatch" else "#PBS", *(word.plain for word in command.words[1:])]
                 asked = [" ".join(words)] if command.name in _SUBMITS else []
                 own = "\n".join([*asked, *_DIRECTIVE.findall(body.text)])
-                jobs.append(Job(text, body, own, nodes))
+                jobs.append(Job(body, own, nodes, line_ends))
     return jobs
 
 
@@ -250,13 +252,15 @@ class Job:
 
     `commands` has nested ones too, `steps` those that start something on nodes, with srun and its like. `conditions`
     is where `if` and `case` begin and end, in order and apart. `referred` has the variables that it uses, `exported`
-    those that a program gets.
+    those that a program gets. `srun` starts a step that gets the processors of the job.
     """
 
-    def __init__(self, text: str, source: Text, directives: str, nodes: int | None) -> None:
-        self.text, self.source, self.script = text, source, shell.read(source)
-        self._line_ends = [match.start() for match in re.finditer("\n", text)]
+    def __init__(self, source: Text, directives: str, nodes: int | None, line_ends: list[int]) -> None:
+        self.source, self.script = source, shell.read(source)
+        self._line_ends = line_ends
         self.requested = requested(directives, nodes)
+        # From Slurm 22.05 to 24.05 srun does not take it from the batch script.
+        self.srun = 'srun --cpus-per-task="$SLURM_CPUS_PER_TASK"' if _CPUS.search(directives) else "srun"
         is_shown = not self.requested.nodes and _SEVERAL.search(source.text) is not None
         self.is_several = self.requested.nodes > 1 or is_shown
         self.assignments: dict[str, list[Assignment]] = {}
@@ -373,6 +377,7 @@ class Job:
             self._words += 1
             match = _REFERENCE.fullmatch(word.text)
             values = self.value(match[1] or match[2], word.start) if match and depth < _MOST_EXPANDED else []
+            self._words += sum(len(one.value.text) for one in values) // _OF_WORD
             if not values or self._words > _MOST_WORDS:
                 yield word, word
                 continue

@@ -96,7 +96,7 @@ def _remedy(job: Job, launch: Launch) -> str:
     steps = [name for name in launch.chain if name in ("srun", "mpirun", "mpiexec")]
     if not steps and job.requested.scheduler not in ("slurm", ""):
         return f"`mingle run {program} …`"
-    return f"`{steps[-1] if steps else 'srun'} mingle exec {program} …`"
+    return f"`{steps[-1] if steps else job.srun} mingle exec {program} …`"
 
 
 def _advice(job: Job) -> str:
@@ -291,7 +291,7 @@ def _first_node_only(job: Job) -> Iterator[Finding]:
     has_steps = any(not command.has_frame("substitution") for command in job.steps)
     for launch in job.launches:
         reaches = launch.has("--hostfile", "-H", "--mpirun-hostfile")  # the others, by ssh
-        is_one = not has_steps and len(job.launches) == 1 and not _HOSTFILE.search(job.text)
+        is_one = not has_steps and len(job.launches) == 1 and not _HOSTFILE.search(job.source.text)
         trains = launch.program in MULTI or (launch.program == "python" and is_one)
         if launch.place == "batch" and trains and not reaches and "mingle run" not in launch.chain:
             mistake = f"{launch.program} runs on the first node only, as no srun starts it on the others"

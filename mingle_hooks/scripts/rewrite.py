@@ -58,6 +58,7 @@ _DECLARES = DECLARES | {":"}
 _ECHO = ("echo", "printf")
 # What an echo of addresses may say besides.
 _OF_JOB = re.compile(r"SLURM_\w+|PBS_\w+|LSB_\w+|HOSTNAME|HOST|USER|HOME|PWD")
+_BOUNDS = re.compile(r"(\$?\{?\w+\}?):(\$?\{?\w+\}?)")  # of --nnodes MIN:MAX
 _STEP_NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N ?)(\S+)")
 _ALL_NODES = re.compile(r"\d+|\"?\$\{?SLURM_(?:JOB_NUM_NODES|NNODES)\}?\"?")
 # What a loop over hosts may give to srun: `mingle run` starts one task on each node too.
@@ -73,7 +74,14 @@ _BACKGROUND = re.compile(r"(?<![&<>|])&(?![&>])")
 # Programs, and files that are sourced, that do not use addresses, ranks and interfaces.
 _HARMLESS = {
     *("hostname", "nvidia-smi", "rocm-smi", "echo", "printf", "true", "sleep", "date"),
-    *("mkdir", "cp", "rm", "tar", "rsync", "ls", "cat", "sync"),
+    *("mkdir", "cp", "rm", "tar", "rsync", "ls", "cat", "sync", "chmod", "module", "tee"),
+}
+# What bash does itself, besides what runs another program: exec, command, eval.
+_BUILTINS = _DECLARES | {
+    *(".", "source", "[", "alias", "bg", "break", "case", "cd", "continue", "dirs", "disown", "exit", "false", "fg"),
+    *("for", "getopts", "hash", "jobs", "kill", "let", "mapfile", "popd", "pushd", "pwd", "read", "readarray"),
+    *("return", "select", "set", "shift", "shopt", "test", "times", "trap", "type", "ulimit", "umask", "unalias"),
+    *("unset", "wait"),
 }
 _STEP_VALUE = re.compile(r"\d+|\S*\$\S+")
 _ACTIVATES = re.compile(r"(?:\A|/)(?:activate|conda\.sh|\.?(?:bashrc|bash_profile|profile))\Z|\A/etc/profile")
@@ -180,6 +188,8 @@ class _Rewrite:
 
     def _launcher(self, launch: Launch, frameworks: tuple[str, ...]) -> None:
         """Put `mingle exec` before the program."""
+        if _restarts(launch):
+            frameworks = ("torchrun-elastic", *frameworks)
         options = [f"--for {','.join(frameworks)}"] if frameworks else []
         if reason := self._doubt(launch):
             raise self._unsure(launch.at, reason)
@@ -190,7 +200,7 @@ class _Rewrite:
             options.append("--scope task")
         start = "mingle exec"
         if launch.place == "batch":
-            start = "srun mingle exec" if self.job.requested.scheduler == "slurm" else "mingle run"
+            start = f"{self.job.srun} mingle exec" if self.job.requested.scheduler == "slurm" else "mingle run"
         at = self._container(launch) or launch.at
         self.edits[at.start, at.start] = " ".join([start, *options, ""])
 
@@ -209,25 +219,29 @@ class _Rewrite:
         is_some = (nodes or 0) < job.requested.nodes or (given and not _ALL_NODES.fullmatch(given[1]))
         containers = launches.CONTAINERS.intersection(launch.chain)
         is_contained = " --container" in step or (containers and self._container(launch) is None)
-        is_elsewhere = not job.requested.scheduler or not (launch.step or launch.place == "batch")
+        is_host, is_batch = launch.place == "host", launch.place == "batch"
+        is_elsewhere = not job.requested.scheduler or not (launch.step or is_batch)
         is_conditional = job.is_conditional(launch.at.start) or job.is_conditional(launch.command.start)
-        is_host = launch.place == "host"
         count = launch.option(*NODES)
+        bounds = _BOUNDS.fullmatch(count.text) if count else None
         is_alone = len(self.launches) > 1 and (launch.standalone or (count and count.text == "1"))
-        is_alone = is_alone or (launch.place == "batch" and any(one.place != "batch" for one in self.launches))
+        is_alone = is_alone or (is_batch and any(one.place != "batch" for one in self.launches))
         is_python = launch.program == "python"
         is_beside = is_python and any(one.program != "python" for one in self.launches)
+        is_in_value = is_batch and not launch.command.start <= launch.at.start < launch.command.end
         is_per_task = not is_host and launch.program in MULTI and (tasks or 1) > (nodes or tasks or 1)
         reasons = (
             (is_contained, "mingle has to be installed in the container, or to stand before it"),
             (is_elsewhere, "how it is started on the nodes is not in this script"),
             (is_conditional, "it starts in a condition"),
+            (bounds and bounds[1] != bounds[2], "it may go on with fewer nodes than the job has"),
             (is_beside, "python may not train, beside another launcher"),
             (is_alone, "it may be meant to train alone, beside another launcher"),
             (is_python and _ADDRESSES.isdisjoint(job.assignments), "it finds its ranks itself"),
             (not is_host and is_some, "it may start on some of the job's nodes only"),
             (is_per_task, f"{launch.program} needs one task on each node, and {tasks} start on {nodes}"),
-            (launch.place == "batch" and launch.chain, f"{' '.join(launch.chain)} stands before it"),
+            (is_in_value and job.srun != "srun", "srun needs --cpus-per-task before it"),  # whose value quotes may hide
+            (is_batch and launch.chain, f"{' '.join(launch.chain)} stands before it"),
         )
         return next((reason for is_so, reason in reasons if is_so), "")
 
@@ -371,7 +385,9 @@ class _Rewrite:
 
     def _reader(self, name: str, setters: list[Command]) -> Command | None:
         """Return a command after those that set a variable which may read it, though it does not name it."""
-        readers: list[Command] = [*self._sources, *(self._inheritors if self._is_exported(name) else ())]
+        readers = [*self._sources]
+        if self._is_exported(name):
+            readers += self._inheritors if name not in _RANKS else [*self._inheritors, *self._programs]
         for setter in setters:
             if setter.words and setter.name not in _DECLARES:  # NAME=VALUE PROGRAM
                 continue
@@ -407,6 +423,18 @@ class _Rewrite:
             if is_step or is_script or one.name.endswith((".sh", "envsubst")) or (is_program and id(one) not in steps):
                 found.append(one)
         return [one for one in found if id(one) not in launching and not one.has_frame("substitution")]
+
+    @cached_property
+    def _programs(self) -> list[Command]:
+        """Return what else the batch part runs, python too: the script's own ranks may be meant for it."""
+        trains = [one for one in self.job.launches if (one.program, one.place) != ("python", "batch")]
+        known = {id(one) for launch in trains for one in (launch.command, launch.outer)}
+        known |= {id(one) for one in self.job.steps}
+        functions = {frame.name for one in self.job.commands for frame in one.frames if frame.kind == "function"}
+        ignored = _BUILTINS | _HARMLESS | functions
+        found = [one for one in self.job.commands if id(one) not in known and self.job.place(one) == "batch"]
+        found = [one for one in found if one.words and not one.words[0].text.startswith(("[[", "(("))]
+        return [one for one in found if one.name not in ignored and not one.has_frame("substitution")]
 
     def _is_left_out(self, text: Text) -> bool:
         return any(start <= text.start and text.end <= end for start, end in self.edits)
@@ -506,6 +534,13 @@ def _is_harmless(step: list[str], nested: list[Command]) -> bool:
         if not word.startswith("-") and not (is_value and _STEP_VALUE.fullmatch(word)):
             return basename(word) in _HARMLESS
     return False
+
+
+def _restarts(launch: Launch) -> bool:
+    """Return whether torchrun may start all workers again, on all nodes: a static rendezvous does not."""
+    restarts = launch.option("--max-restarts")
+    is_given = restarts is not None and restarts.text != "0"
+    return is_given and launch.program == "torchrun" and launch.has_value("--rdzv-backend", "c10d")
 
 
 def _exported(command: Command) -> list[Text]:

@@ -436,7 +436,8 @@ def script_note(job: Job) -> str:
         return ""
     if not os.path.basename(job.command[0]).startswith("python"):
         return ""
-    return f"{job.launcher.name} starts {job.command[0]}; with --launcher process each task is one {job.command[0]}"
+    program = quote_word(job.command[0])  # as a comment it is one line, whatever it holds
+    return f"{job.launcher.name} starts {program}; with --launcher process each task is one {program}"
 
 
 def _options(row: Scheduler, job: Job) -> tuple[str, ...]:

@@ -123,3 +123,4 @@ def test_a_host_whose_own_networks_are_mistyped_reports_that_as_a_fault() -> Non
         probe.leave()
     (fault,) = [fault for fault in probe._facts["faults"] if "10.0.0.0/99" in fault]
     assert (fault.startswith("expected "), probe._facts["addresses"]) == (True, [])
+    assert probe._facts["every"] == facts.own_network(()).every  # with which others' answers for its name are compared

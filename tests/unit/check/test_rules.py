@@ -145,6 +145,9 @@ CASES = {
                                      if host.name == "node1" else host),
     "elsewhere": Case(["node[1,3-4]: node2 is 10.99.0.2 there, an address that it does not have"],
                       host=lambda host: host._replace(names=names(host, node2=("10.99.0.2",)))),
+    "of a host whose addresses are not known": Case(
+        [*(f"node4: no address on {network}, where 3 others are" for network in BOTH),
+         "no network that all hosts share"], ("node4",), only("node4", addresses=())),
     # With --iface a host lists, of the others' addresses, only those there.
     "names on another network": Case([], host=lambda host: host._replace(
         addresses=host.addresses[:1], every=tuple(end.address for end in host.addresses))),
@@ -241,6 +244,13 @@ def test_one_fault_is_one_line(name: str) -> None:
     assert (bad(made), made.exclude, made.status) == (case.bad, case.exclude, status)
     assert any(note.text.startswith(case.note) for note in notes(made))
     assert all(finding.remedy.startswith(("user: ", "admin: ")) for finding in made.findings)
+
+
+def test_no_majority_names_only_hosts_whose_value_is_known() -> None:
+    """The speed of a virtual interface, say, is not."""
+    speeds = {"node1": 1000, "node2": 10_000}
+    made = report(4, lambda its: its._replace(addresses=address(int(its.name[-1]), speed_mbps=speeds.get(its.name))))
+    assert [found.hosts for found in made.findings if "Mbit/s" in found.text] == [("node1", "node2")]
 
 
 @pytest.mark.parametrize(("count", "confidence"), [(3, "likely"), (4, "certain")])

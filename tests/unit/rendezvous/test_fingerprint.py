@@ -10,7 +10,12 @@ from support.recorded import assigned
 from support.running import children
 
 from mingle_hooks.net import devices as child
-from mingle_hooks.rendezvous.fingerprint import is_variable, load_fingerprint as loads
+from mingle_hooks.rendezvous.fingerprint import (
+    LONGEST,
+    dump_fingerprint as dumps,
+    is_variable,
+    load_fingerprint as loads,
+)
 from mingle_hooks.rendezvous.report import Compared, compare_members, field_name, finding_lines
 from mingle_hooks.values import FIELDS
 
@@ -247,3 +252,12 @@ def test_a_child_that_is_left_behind_has_no_descriptor_of_ours(tmp_path: Path, m
 
     monkeypatch.setattr(child, "_receive", while_it_waits)
     assert child.read_in_child([str(tmp_path / "state")]) is None
+
+
+def test_parts_that_did_not_fit_twice_are_one_hash() -> None:
+    """A difference in what was left out at first does not vanish where parts are added later."""
+    usual = {f"NCCL_{number:02}": "x" * 15 for number in range(60)}
+    texts = [dumps({**loads(dumps({**usual, "NCCL_99": last})), "gpus.power": "700 W"}) for last in "abcdefgh"]
+    assert {len(text.split("more=")) for text in texts} == {2}
+    assert len({loads(text)["more"] for text in texts}) == len(texts)
+    assert max(map(len, texts)) <= LONGEST

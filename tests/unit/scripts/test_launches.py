@@ -2,6 +2,7 @@
 
 import pytest
 
+from mingle_hooks.scripts import shell
 from mingle_hooks.scripts.launches import Launch, read_jobs, requested
 
 HEAD = "#SBATCH -N2\n"
@@ -82,6 +83,29 @@ def test_what_a_script_starts(script: str, expected: str) -> None:
     """Once each, with the words that it gets."""
     found = [started(one) for job in read_jobs(HEAD + script) for one in job.launches]
     assert found == ([expected] if expected else [])
+
+
+def test_jobs_of_a_script_share_its_lines() -> None:
+    """There may be as many jobs as lines, and each would take as long as the whole script."""
+    jobs = read_jobs("cat > a <<E\n#SBATCH -N2\nE\n" * 3)
+    assert len({id(job._line_ends) for job in jobs}) == 1
+    assert [job.line(job.source.start) for job in jobs] == [1, 2, 5, 8]
+
+
+@pytest.mark.parametrize("use", ['bash -c "$A"', "srun $A"])
+@pytest.mark.parametrize("value", ["#" + "x" * 7000, "a;" * 3500])
+def test_a_long_value_is_not_read_at_each_of_many_uses(use: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read grows with the script's length, not with its square."""
+    read, sizes = shell.read, []
+
+    def counted(source: shell.Text, frames: tuple[shell.Frame, ...] = ()) -> shell.Script:
+        sizes.append(len(source.text))
+        return read(source, frames)
+
+    monkeypatch.setattr(shell, "read", counted)
+    script = f"A='{value}'\n" + f"{use}\n" * 500
+    read_jobs(script)
+    assert sum(sizes) < 20 * len(script)
 
 
 def test_options_of_a_launch_are_found_by_their_names() -> None:

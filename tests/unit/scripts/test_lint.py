@@ -110,6 +110,11 @@ FREE = "leaving it out: {} finds a free one".format
            [f"4 each-alone leaving out {what}: `srun mingle exec torchrun …`"])
           for option, what in (("--standalone", "--standalone"), ("--nnodes 1", "the number of nodes"))],
         ("#PBS -l select=2\npython x.py", ["2 first-node-only `mingle run --scope task python …`"]),
+        *[(f"{HEAD}#SBATCH {asked}\ntorchrun x.py", [f"5 first-node-only `{srun} mingle exec torchrun …`"])
+          for srun, texts in (
+            ('srun --cpus-per-task="$SLURM_CPUS_PER_TASK"', ("--cpus-per-task=32", "--mem=1 -c4", "-c 4")),
+            ("srun", ("-p a # -c 4", "--comment=-c4", "-C4")))
+          for asked in texts],
         # Which launcher a port is for.
         (f"{HEAD}export MASTER_PORT=1\npython prep.py\nsrun python x.py",
          [f"4 fixed-port {FREE('`srun mingle exec --scope task python …`')}"]),

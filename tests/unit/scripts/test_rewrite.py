@@ -17,6 +17,7 @@ HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
 R = "--rdzv-backend=c10d --rdzv-endpoint=$H:29500"
 A = "export MASTER_ADDR=$(scontrol show hostnames $SLURM_NODELIST | head -1)\nexport MASTER_PORT=29500\n"
 TRAINS = "srun torchrun --nnodes=$NUM_NODES$N --rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT x.py"
+W = "export WORLD_SIZE=$((SLURM_NNODES * 8))\n"
 D, EXEC = "srun deepspeed x.py", "srun mingle exec deepspeed x.py"
 
 
@@ -29,6 +30,9 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
     ("script", "fixed"),
     [
         ("torchrun --standalone \\\n  x.py \\\n  --lr 1", "srun mingle exec torchrun \\\n  x.py \\\n  --lr 1"),
+        *[(f"{asked}\ntorchrun x.py", f'{asked}\nsrun --cpus-per-task="$SLURM_CPUS_PER_TASK" mingle exec torchrun x.py')
+          for asked in ("#SBATCH --cpus-per-task=32", "#SBATCH -c 32")],
+        ("#SBATCH -c 32\nsrun -v torchrun --nnodes=1 x.py", "#SBATCH -c 32\nsrun -v mingle exec torchrun x.py"),
         (f"H=$(uname -n) # c\nsrun torchrun \\\n --nnodes 2 \\\n {R} \\\n x.py", "srun mingle exec torchrun \\\n x.py"),
         (f"H=`hostname`\necho $H\nA='torchrun {R}'\nsrun $A x.py", "A='mingle exec torchrun'\nsrun $A x.py"),
         (f'A=(\n  {R}\n  -v # c\n)\nsrun torchrun "${{A[@]}}" x.py',
@@ -65,7 +69,16 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
         (f"export NCCL_SOCKET_IFNAME=^lo\nexport GLOO_SOCKET_IFNAME=^lo\n{D}",
          "export NCCL_SOCKET_IFNAME=^lo\nsrun mingle exec --for gloo deepspeed x.py"),
         ("for h in a b; do ssh $h torchrun x.py; done &\nwait", "mingle run torchrun x.py\n"),
-        (f"python prep.py\n{loop(after='--nnodes=1:2 x.py', over='$L')}", "python prep.py\nmingle run torchrun x.py"),
+        # A static rendezvous starts no workers again.
+        (f"srun torchrun --max_restarts=3 {R} x.py",
+         "srun mingle exec --for torchrun-elastic torchrun --max_restarts=3 x.py"),
+        (f"export NCCL_SOCKET_IFNAME=eth0\nsrun torchrun --max-restarts $N --nnodes=2:2 {R} x.py",
+         "srun mingle exec --for torchrun-elastic,nccl torchrun --max-restarts $N x.py"),
+        (loop(after=f"--max-restarts=1 {R} x.py"), "mingle run --for torchrun-elastic torchrun --max-restarts=1 x.py"),
+        (f"srun torchrun --max-restarts=0 {R} x.py", "srun mingle exec torchrun --max-restarts=0 x.py"),
+        ("srun torchrun --max-restarts=3 --node-rank=$SLURM_NODEID x.py",
+         "srun mingle exec torchrun --max-restarts=3 x.py"),
+        (f"python prep.py\n{loop(after='--nnodes=2:2 x.py', over='$L')}", "python prep.py\nmingle run torchrun x.py"),
         ("for h in a b; do srun -N1 -n1 -w $h --overlap torchrun x.py & done", "mingle run torchrun x.py"),
         *[(f"{before}{loop(f'cd {to} && ')}", f"{before}mingle run torchrun x.py")
           for before, to in (("cd /v\ncd /w\n", "/w"), ("", "$SLURM_SUBMIT_DIR"), ("", "$PWD"))],
@@ -79,6 +92,11 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
         *[(f"{A}{D}\n{after}", f"{EXEC}\n{after}")  # which do not use addresses
           for after in ("bash -c ls", "bash", "srun sh -c 'hostname; /bin/ls'", "ssh $h hostname", ": $(srun ./a)",
                         "srun -w $h -N 1 hostname", ". ~/.bashrc; source activate x; . /etc/profile.d/a", "./a")],
+        *[(f"{A}{W}{between}\n{D}", f"{left}{between}\n{EXEC}")
+          for left, texts in (  # an exported rank stays where a program before the launcher may read it
+            (W, ("python shard.py", "./shard", "exec ./shard", "f() { shard; }\nf")),
+            ("", ("cd x", "[[ -d x ]] || mkdir x", "module load a", "for i in a; do echo $i; done", "f() { ls; }\nf")))
+          for between in texts],
     ],
 )  # fmt: skip
 def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed: str) -> None:
@@ -98,6 +116,10 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         ("srun apptainer exec -e x.sif torchrun --nnodes=1 x.py", "line 4: mingle has to be installed"),
         ("srun apptainer exec x.sif deepspeed x.py", "line 4: mingle has to be installed in the container"),
         ("srun docker exec c torchrun --nnodes=1 x.py", "line 4: mingle has to be installed in the container"),
+        *[(f"srun torchrun --nnodes={count} {R} x.py", "line 4: it may go on with fewer nodes")
+          for count in ("1:2", "$MIN:${MAX}")],
+        (loop(after="--nnodes=1:2 x.py"), "line 5: it may go on with fewer nodes"),
+        ("#SBATCH -c 4\nC='torchrun -v'\n$C x.py", "line 5: srun needs --cpus-per-task before it"),
         ("srun -n16 deepspeed x.py", "line 4: deepspeed needs one task on each node, and 16 start on 2"),
         ("srun -N $((N-1)) deepspeed x.py", "line 4: it may start on some of the job's nodes only"),
         (f"if a; then {D}; fi", "line 4: it starts in a condition"),

@@ -212,6 +212,14 @@ def test_explain_shows_where_a_directive_comes_from(tmp_path: Path) -> None:
     assert f"# nodes: $'{tmp_path}/a\\nexit 3 #'\n#SBATCH --nodes=2\n" in text
 
 
+@pytest.mark.parametrize("end", ["\n", "\r", "\v", "\f", "\x1b", "\x85", "\u2028", "\u2029"])
+def test_a_program_cannot_end_the_comment_that_names_it(end: str) -> None:
+    """The note on the launcher is one line, whatever stands after `python` in the typed word."""
+    text = render("slurm", describe({"nodes": "2"}, [f"python3{end}exit 3", "train.py"]))
+    assert "# torchrun starts $'python3" in text
+    assert [line for line in text.splitlines() if line.startswith("exit 3")] == []
+
+
 NASTY = [*nasty.NASTY, ""]
 
 
