@@ -127,7 +127,7 @@ def test_a_member_with_another_key_is_refused_and_the_others_name_its_address(fo
     """It exits with 77, they with 69, for without it they are three of four."""
     results = members(
         list(four),
-        lambda number: evaluating("--id", "job", "--nodes", "4", "--rank", str(number), "--timeout", "4"),
+        lambda number: evaluating("--id", "job", "--nodes", "4", "--rank", str(number), "--timeout", "8"),
         env=lambda number: OTHER_KEY if number == 3 else KEYED,
     )
     for done in results[:3]:

@@ -3,6 +3,7 @@
 All of it is real but the hosts: each probe has sockets and a port of its own, and reports over TCP.
 """
 
+import re
 import resource
 import time
 from collections.abc import Mapping
@@ -50,7 +51,7 @@ class Simulated(Session):
                 self.probes.append(Probe(self._loop, task, env))
         send = self.probes[1]._answer
         self.probes[1]._answer = lambda body: send(  # type: ignore[method-assign]
-            {name: value + 5000 if name == "time_ms" else value for name, value in body.items()}
+            {name: value + 500_000 if name == "time_ms" else value for name, value in body.items()}
         )
 
 
@@ -102,7 +103,9 @@ def test_seventy_hosts_probe_eight_others_each() -> None:
         (pair.sent, pair.there, pair.sent_back, pair.back, pair.mtu, pair.free_there, pair.free_back)
         for pair in found.pairs
     } == {(10, 10, 10, 10, 9000, its, its) for its in ("", None)}
-    assert "127.1.0.2: its clock is 5.0 s ahead" in [finding.text for finding in found.findings]
+    # All share one processor: how long their answers take is the error.
+    clocks = [finding.text for finding in found.findings if "its clock" in finding.text]
+    assert [re.sub(r"[45]\d\d\.\d", "500.0", text) for text in clocks] == ["127.1.0.2: its clock is 500.0 s ahead"]
     assert all("limits.memlock=" in host.fingerprint for host in found.hosts)
 
 
