@@ -443,9 +443,10 @@ class Dialer:
 
     def back_off(self, endpoint: Endpoint, delay_s: float = BACKOFF_S) -> None:
         """Do not dial an endpoint for delay_s seconds."""
+        self._retry_at.pop(key := (endpoint.address, endpoint.port), None)  # so that the oldest is the first
         if len(self._retry_at) > 16 * MOST_CALLS:
-            self._retry_at.clear()
-        self._retry_at[endpoint.address, endpoint.port] = self.loop.clock() + delay_s
+            del self._retry_at[next(iter(self._retry_at))]
+        self._retry_at[key] = self.loop.clock() + delay_s
 
     def forget(self, endpoint: Endpoint) -> None:
         """Remove a call that has ended."""
@@ -500,7 +501,9 @@ class _Call:
         at = wire.split(wire.text(body, "at", 64)) if why == "relay" else None
         self._refuse_for(MISMATCH_BACKOFF_S)
         if at is not None:
-            dialer.on_relay(self._endpoint, Endpoint(*at, self._endpoint.backend))
+            # A leader's own address is no relay; strangers that name each other without end would take all calls.
+            if not self._endpoint.is_told:
+                dialer.on_relay(self._endpoint, Endpoint(*at, self._endpoint.backend, is_told=True))
         else:
             dialer.on_mismatch(self._endpoint.address, host, why)
 
