@@ -338,6 +338,27 @@ def test_an_announced_leader_is_found_and_leaves_no_file(
     assert os.listdir(tmp_path) == []
 
 
+def test_nobody_can_take_a_leaders_file_name_before_it_does(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user may create what a draft's name shows, or a name that has been used."""
+    leader, member, replace = place(), place(), os.replace
+
+    def late(draft: str, path: str) -> None:
+        (tmp_path / Path(draft).stem).mkdir()
+        replace(draft, path)
+
+    monkeypatch.setattr(os, "replace", late)
+    leader.backend.announce(ADVERTISED)
+    (used,) = (path for path in tmp_path.iterdir() if path.is_file())
+    leader.backend.announce(ADVERTISED)
+    assert [path for path in tmp_path.iterdir() if path.is_file()] == [used]
+    leader.backend.announce(None)
+    used.mkdir()
+    leader.backend.announce(ADVERTISED)
+    assert (member.look(), member.reports) == (LEADS, [])
+
+
 def test_a_notice_has_as_many_addresses_as_others_read(place: Place, tmp_path: Path) -> None:
     """The writer leaves out the rest, which are the worst; a notice that has more is not read at all."""
     leader, member = place(), place()
