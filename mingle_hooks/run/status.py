@@ -163,11 +163,17 @@ def registry_directory(environ: Mapping[str, str]) -> str | None:
     return f"{home}/.local/state/mingle/runs" if os.path.isabs(home) else None
 
 
+def make_state_directory(path: str) -> None:
+    """Create a directory in the user's `mingle` one; both are this user's alone. Raises OSError."""
+    for each in (os.path.dirname(path), path):
+        os.makedirs(each, mode=0o700, exist_ok=True)
+
+
 def write_status(path: str, status: RunStatus) -> None:
     """Write a run's file, whole. Raises PlaceError."""
     draft = f"{path}/.{status.run}"
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        make_state_directory(path)
         _check(os.stat(path), path)
         write_new(draft, values.to_json(status.body()).encode())
         try:
@@ -180,11 +186,16 @@ def write_status(path: str, status: RunStatus) -> None:
 
 
 def remove_old(path: str) -> None:
-    """Remove the files of runs that ended a week ago."""
-    with suppress(OSError), os.scandir(path) as entries:
-        for entry in entries:
-            if time.time() - entry.stat(follow_symlinks=False).st_mtime > KEPT_S:
-                os.unlink(entry.path)
+    """Remove the files of runs that ended a week ago, and drafts, but nothing else that may be there."""
+    with suppress(OSError, SettingsError), ExitStack() as stack:
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        stack.callback(os.close, opened)
+        _check(os.fstat(opened), path)
+        for name in os.listdir(opened):
+            found = os.stat(name, dir_fd=opened, follow_symlinks=False)
+            is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
+            if is_own and (name.endswith(_ENDING) or name[0] == ".") and time.time() - found.st_mtime > KEPT_S:
+                os.unlink(name, dir_fd=opened)
 
 
 def read_runs(path: str, note: Callable[[str], None]) -> list[RunStatus]:

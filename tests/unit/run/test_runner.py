@@ -213,6 +213,23 @@ def test_a_new_job_in_place_of_the_same_one_counts_as_that(tmp_path: Path, sched
     assert [Requeues(job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on() for job in jobs] == [True] * 3 + [may]
 
 
+@pytest.mark.parametrize("plant", ["link", "fifo"])
+def test_what_another_put_in_place_of_the_count_is_neither_waited_for_nor_changed(tmp_path: Path, plant: str) -> None:
+    """The job may be queued again, as nothing can be counted; the directories are private in any case."""
+    counts, before = Requeues(request(), {"XDG_STATE_HOME": str(tmp_path)}), os.umask(0o002)
+    try:
+        assert counts.may_go_on()
+    finally:
+        os.umask(before)
+    (place,) = (tmp_path / "mingle" / "again").iterdir()
+    assert [path.stat().st_mode & 0o777 for path in (*place.parents[:2], place)] == [0o700, 0o700, 0o600]
+    place.unlink()
+    (tmp_path / "other").touch()
+    place.symlink_to(tmp_path / "other") if plant == "link" else os.mkfifo(place)
+    assert counts.may_go_on()
+    assert (tmp_path / "other").read_bytes() == b""
+
+
 def test_the_line_of_again_runs_where_trying_again_makes_sense(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -348,6 +348,36 @@ def test_a_run_has_a_file_that_its_user_alone_reads_until_a_week_after_its_end(t
     assert (last.state, last.status, last.is_live, last.nodes, notes) == ("ended", 7, False, now[0].nodes, [])
 
 
+def test_nothing_but_the_files_of_old_runs_is_removed(tmp_path: Path) -> None:
+    where = Path(path(tmp_path))
+    where.mkdir(mode=0o700, parents=True)
+    for name in ("old.json", ".draft", "thesis.tex"):
+        (where / name).touch()
+    (where / "link.json").symlink_to("elsewhere")
+    os.mkfifo(where / "fifo.json")
+    for entry in where.iterdir():
+        os.utime(entry, (1, 1), follow_symlinks=False)
+    for others, may_remove in ((0o020, False), (0, True)):
+        where.chmod(0o700 | others)
+        status.remove_old(str(where))
+        assert (where / "old.json").exists() != may_remove
+    assert sorted(os.listdir(where)) == ["fifo.json", "link.json", "thesis.tex"]
+    (where / "old.json").touch()
+    os.utime(where / "old.json", (1, 1))
+    (tmp_path / "runs").symlink_to(where)
+    status.remove_old(str(tmp_path / "runs"))
+    assert (where / "old.json").exists()
+
+
+def test_the_users_state_directory_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        write(tmp_path, status_of())
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("mingle", "mingle/runs")] == [0o700, 0o700]
+
+
 def test_a_run_is_renewed_though_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "RENEW_S", 0.01)
     file = Path(f"{path(tmp_path)}/00112233aabbccdd.json")
