@@ -395,8 +395,8 @@ _OUTPUT = (OUT, ERR, DRAINED)
 class Link(Connection):
     """A connection that hands over messages once both sides have proved that they hold the run's key.
 
-    `on_message(kind, body)` gets sealed messages, `on_output(kind, data)` the output. `on_proved()` comes on the
-    agent's side when it may send.
+    `on_message(kind, body)` gets sealed messages, `on_output(kind, data)` the output, which ends a connection without
+    it. `on_proved()` comes on the agent's side when it may send.
     """
 
     def __init__(
@@ -409,7 +409,7 @@ class Link(Connection):
         self._is_proved = False  # by a sealed frame of the other side
         self._is_pinged = False
         self.on_message: Callable[[int, Body], None] = lambda _kind, _body: None
-        self.on_output: Callable[[int, bytes], None] = lambda _kind, _data: None
+        self.on_output: Callable[[int, bytes], None] | None = None
         self.on_proved: Callable[[], None] = lambda: None
         if not is_runner:
             self.send(wire.frame(HELLO, wire.encode({"nonce": self._nonce.hex()})))
@@ -444,7 +444,7 @@ class Link(Connection):
     def _frame(self, kind: int, payload: bytes) -> None:
         if self._sealer is None:
             self._greet(kind, payload)
-        elif kind in _OUTPUT and self.is_runner and self._is_proved:
+        elif kind in _OUTPUT and self._is_proved and self.on_output is not None:
             self.on_output(kind, payload)
         else:
             body = self._sealer.open(kind, payload)

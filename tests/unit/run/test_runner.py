@@ -849,6 +849,18 @@ def test_agents_that_come_together_do_not_push_each_others_second_connection_out
     assert hub.ended  # all are here: nobody else is expected
 
 
+def test_output_is_taken_on_the_connection_for_it_alone(hub: Hubbed) -> None:
+    """It has no HMAC, so a stranger on the path could add some to any connection."""
+    lines: list[bytes] = []
+    hub.its.on_output = lambda _place, _kind, data: lines.append(data)
+    control, output = hub.agent()
+    output.send_output(messages.OUT, b"its own\n")
+    hub.turn()
+    control.send_output(messages.OUT, b"a stranger's\n")
+    hub.turn()
+    assert (lines, hub.kinds()) == ([b"its own\n"], [Joined, Lost])
+
+
 def test_output_is_read_once_it_is_wanted_also_of_an_agent_that_joins_meanwhile(hub: Hubbed) -> None:
     """A reader that has stopped reading holds up all output, and nothing else."""
     lines: list[bytes] = []
