@@ -339,6 +339,8 @@ _CONTROL_BYTES = 128
 INTERVAL_S = 1.0
 # Within the longest silence that is allowed there are at least so many heartbeats.
 _HEARTBEATS_IN_SILENCE = 4
+# So many are read before anything else gets its turn, as anybody can send datagrams without end.
+_MOST_AT_ONCE = 256
 # A peer that is silent for so long gets an extra heartbeat, which it may answer.
 PROBE_S = 3.0
 
@@ -368,7 +370,7 @@ def pack_heartbeat(secret: Secret, side: bytes, heartbeat: Heartbeat) -> bytes:
 
 def heartbeats(sock: socket.socket, secret: Secret, side: bytes) -> Iterator[tuple[Heartbeat, Control, Any]]:
     """Yield the heartbeats of one side that have come, each with its control messages and its sender's address."""
-    while True:
+    for _ in range(_MOST_AT_ONCE):
         try:
             data, control, _, address = sock.recvmsg(BYTES + 1, _CONTROL_BYTES)
         except BlockingIOError:
