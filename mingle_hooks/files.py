@@ -145,6 +145,16 @@ def write_new(path: str, data: bytes, *, mode: int = 0o600, uid: int = -1, gid: 
         raise
 
 
+def open_to_append(path: str, mode: int) -> int:
+    """Open or create a regular file. Raises OSError for a link and any other file, and never waits."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return descriptor
+
+
 # File systems, as this process sees them.
 
 MOUNTS = "/proc/self/mountinfo"

@@ -292,11 +292,12 @@ BACKOFF_S = 1.0
 
 
 class Endpoint(NamedTuple):
-    """An address and port where a leader may be, and the backend that found it."""
+    """An address and port where a leader may be, and the backend that found it, or found a relay that told it."""
 
     address: str
     port: int
     backend: str
+    is_told: bool = False
 
 
 def notice_loss(sock: socket.socket, *, drop_unsent: bool) -> None:

@@ -213,6 +213,7 @@ MOST_FILE_BYTES = 2048
 # Files of candidates that are read; the best candidate is soon the only one.
 MOST_FILES = 64
 SUFFIX = ".mingle"
+SALT_BYTES = 16
 MARK_DIGITS = 16  # of a file name, in hex: 64 bits, which cannot be guessed while a world forms
 
 
@@ -242,7 +243,7 @@ class DirectoryBackend:
         self._prefix = context.spec.attempt.tag.hex() + "-"
         self._has_reported = False
         self.faults: list[str] = []
-        self._own: str | None = None
+        self._own: tuple[str, ...] = ()  # this leader's file, and its draft
         self._delay = DIRECTORY_FIRST_DELAY_S
         self._timer = Timer()
 
@@ -260,9 +261,10 @@ class DirectoryBackend:
             return
         leader, addresses = advertisement.leader.hex(), advertisement.addresses[: wire.MOST_ADVERTISED]
         body = wire.encode({**advertisement._asdict(), "leader": leader, "addresses": addresses})
-        path = os.path.join(self._directory, self._name(leader))
-        draft = path + ".part"
-        self._own = path
+        # Who sees a name can take it, so no draft and no earlier file tells the next one.
+        path = self._own[0] if self._own else os.path.join(self._directory, self._name(os.urandom(SALT_BYTES).hex()))
+        draft = os.path.join(self._directory, f"{self._prefix}{os.urandom(SALT_BYTES).hex()}.part")
+        self._own = (path, draft)
         try:
             write_new(draft, self._context.secret.mac(b"notice", body) + body)
             os.replace(draft, path)
@@ -281,10 +283,8 @@ class DirectoryBackend:
         self._remove()
 
     def _remove(self) -> None:
-        own, self._own = self._own, None
-        if own is None:
-            return
-        for path in (own, own + ".part"):
+        own, self._own = self._own, ()
+        for path in own:
             try:
                 os.unlink(path)
             except FileNotFoundError:
@@ -298,10 +298,10 @@ class DirectoryBackend:
         self._timer = self._context.loop.after(self._delay, self._poll)
         self._delay = min(self._delay * DIRECTORY_GROWTH, DIRECTORY_LONGEST_DELAY_S)
 
-    def _name(self, leader: str) -> str:
+    def _name(self, salt: str) -> str:
         """Return a leader's file name, which only holders of the key can compute: no other files crowd it out."""
-        mark = self._context.secret.mac(b"file", os.fsencode(leader)).hex()[:MARK_DIGITS]
-        return f"{self._prefix}{leader}-{mark}{SUFFIX}"
+        mark = self._context.secret.mac(b"file", os.fsencode(salt)).hex()[:MARK_DIGITS]
+        return f"{self._prefix}{salt}-{mark}{SUFFIX}"
 
     def _files(self) -> list[str]:
         try:
@@ -313,13 +313,13 @@ class DirectoryBackend:
         self.faults = []
         found: list[str] = []
         for name in sorted(names):
-            leader = name[len(self._prefix) :].partition("-")[0]
-            if name.endswith(SUFFIX) and name == self._name(leader):
+            salt = name[len(self._prefix) :].partition("-")[0]
+            if name.endswith(SUFFIX) and name == self._name(salt):
                 found.append(os.path.join(self._directory, name))
             elif name.endswith(SUFFIX) and not self._has_reported:  # another key wrote it
                 self._has_reported = True
                 self._context.reject("a file in the shared directory")
-        return [path for path in found[:MOST_FILES] if path != self._own]
+        return [path for path in found[:MOST_FILES] if path not in self._own]
 
     def _read(self, path: str) -> None:
         try:
@@ -443,9 +443,10 @@ class Dialer:
 
     def back_off(self, endpoint: Endpoint, delay_s: float = BACKOFF_S) -> None:
         """Do not dial an endpoint for delay_s seconds."""
+        self._retry_at.pop(key := (endpoint.address, endpoint.port), None)  # so that the oldest is the first
         if len(self._retry_at) > 16 * MOST_CALLS:
-            self._retry_at.clear()
-        self._retry_at[endpoint.address, endpoint.port] = self.loop.clock() + delay_s
+            del self._retry_at[next(iter(self._retry_at))]
+        self._retry_at[key] = self.loop.clock() + delay_s
 
     def forget(self, endpoint: Endpoint) -> None:
         """Remove a call that has ended."""
@@ -500,7 +501,9 @@ class _Call:
         at = wire.split(wire.text(body, "at", 64)) if why == "relay" else None
         self._refuse_for(MISMATCH_BACKOFF_S)
         if at is not None:
-            dialer.on_relay(self._endpoint, Endpoint(*at, self._endpoint.backend))
+            # A leader's own address is no relay; strangers that name each other without end would take all calls.
+            if not self._endpoint.is_told:
+                dialer.on_relay(self._endpoint, Endpoint(*at, self._endpoint.backend, is_told=True))
         else:
             dialer.on_mismatch(self._endpoint.address, host, why)
 

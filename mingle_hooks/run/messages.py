@@ -339,6 +339,8 @@ _CONTROL_BYTES = 128
 INTERVAL_S = 1.0
 # Within the longest silence that is allowed there are at least so many heartbeats.
 _HEARTBEATS_IN_SILENCE = 4
+# So many are read before anything else gets its turn, as anybody can send datagrams without end.
+_MOST_AT_ONCE = 256
 # A peer that is silent for so long gets an extra heartbeat, which it may answer.
 PROBE_S = 3.0
 
@@ -368,7 +370,7 @@ def pack_heartbeat(secret: Secret, side: bytes, heartbeat: Heartbeat) -> bytes:
 
 def heartbeats(sock: socket.socket, secret: Secret, side: bytes) -> Iterator[tuple[Heartbeat, Control, Any]]:
     """Yield the heartbeats of one side that have come, each with its control messages and its sender's address."""
-    while True:
+    for _ in range(_MOST_AT_ONCE):
         try:
             data, control, _, address = sock.recvmsg(BYTES + 1, _CONTROL_BYTES)
         except BlockingIOError:
@@ -395,8 +397,8 @@ _OUTPUT = (OUT, ERR, DRAINED)
 class Link(Connection):
     """A connection that hands over messages once both sides have proved that they hold the run's key.
 
-    `on_message(kind, body)` gets sealed messages, `on_output(kind, data)` the output. `on_proved()` comes on the
-    agent's side when it may send.
+    `on_message(kind, body)` gets sealed messages, `on_output(kind, data)` the output, which ends a connection without
+    it. `on_proved()` comes on the agent's side when it may send.
     """
 
     def __init__(
@@ -409,7 +411,7 @@ class Link(Connection):
         self._is_proved = False  # by a sealed frame of the other side
         self._is_pinged = False
         self.on_message: Callable[[int, Body], None] = lambda _kind, _body: None
-        self.on_output: Callable[[int, bytes], None] = lambda _kind, _data: None
+        self.on_output: Callable[[int, bytes], None] | None = None
         self.on_proved: Callable[[], None] = lambda: None
         if not is_runner:
             self.send(wire.frame(HELLO, wire.encode({"nonce": self._nonce.hex()})))
@@ -444,7 +446,7 @@ class Link(Connection):
     def _frame(self, kind: int, payload: bytes) -> None:
         if self._sealer is None:
             self._greet(kind, payload)
-        elif kind in _OUTPUT and self.is_runner and self._is_proved:
+        elif kind in _OUTPUT and self._is_proved and self.on_output is not None:
             self.on_output(kind, payload)
         else:
             body = self._sealer.open(kind, payload)

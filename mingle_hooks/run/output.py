@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from mingle_hooks.errors import MingleError, PlaceError, limit
+from mingle_hooks.files import open_to_append
 from mingle_hooks.rendezvous.connection import READ, WRITE, Loop
 from mingle_hooks.run.messages import ERR, OUT
 from mingle_hooks.run.processes import widen_pipe
@@ -347,7 +348,6 @@ class Output:
 
 
 EVENTS = "events.jsonl"
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class Logs:
@@ -362,7 +362,7 @@ class Logs:
         self._members: dict[int, int] = {}  # place -> descriptor
         try:
             os.makedirs(directory, exist_ok=True)
-            self._events = os.open(f"{directory}/{EVENTS}", _FLAGS, 0o666)
+            self._events = open_to_append(f"{directory}/{EVENTS}", 0o666)
         except OSError as error:
             raise PlaceError("a directory for logs", f"{directory}: {error.strerror}", "another --log-dir") from None
         files.start()
@@ -372,7 +372,7 @@ class Logs:
         if (descriptor := self._members.pop(place, None)) is not None:
             self._files.call(partial(os.close, descriptor), self._fail)  # only then NFS may report a full disk
         try:
-            self._members[place] = os.open(f"{self._directory}/{name}", _FLAGS, 0o666)
+            self._members[place] = open_to_append(f"{self._directory}/{name}", 0o666)
         except OSError as error:
             self._fail(error)
 

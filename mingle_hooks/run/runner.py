@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from mingle_hooks import values
 from mingle_hooks.errors import MissingError, NetworkError, PlaceError, printable
-from mingle_hooks.files import own_program_argv
+from mingle_hooks.files import open_to_append, own_program_argv
 from mingle_hooks.net.addresses import hostname, interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
@@ -751,8 +751,8 @@ class Requeues:
         if self._path is None:
             return True
         try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            with open(self._path, "ab") as file:
+            runs.make_state_directory(os.path.dirname(self._path))
+            with open(open_to_append(self._path, 0o600), "ab") as file:
                 file.write(b".")
             return os.path.getsize(self._path) <= MOST_REQUEUES
         except OSError:

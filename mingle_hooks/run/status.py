@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -162,11 +163,17 @@ def registry_directory(environ: Mapping[str, str]) -> str | None:
     return f"{home}/.local/state/mingle/runs" if os.path.isabs(home) else None
 
 
+def make_state_directory(path: str) -> None:
+    """Create a directory in the user's `mingle` one; both are this user's alone. Raises OSError."""
+    for each in (os.path.dirname(path), path):
+        os.makedirs(each, mode=0o700, exist_ok=True)
+
+
 def write_status(path: str, status: RunStatus) -> None:
     """Write a run's file, whole. Raises PlaceError."""
     draft = f"{path}/.{status.run}"
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        make_state_directory(path)
         _check(os.stat(path), path)
         write_new(draft, values.to_json(status.body()).encode())
         try:
@@ -179,11 +186,16 @@ def write_status(path: str, status: RunStatus) -> None:
 
 
 def remove_old(path: str) -> None:
-    """Remove the files of runs that ended a week ago."""
-    with suppress(OSError), os.scandir(path) as entries:
-        for entry in entries:
-            if time.time() - entry.stat(follow_symlinks=False).st_mtime > KEPT_S:
-                os.unlink(entry.path)
+    """Remove the files of runs that ended a week ago, and drafts, but nothing else that may be there."""
+    with suppress(OSError, SettingsError), ExitStack() as stack:
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        stack.callback(os.close, opened)
+        _check(os.fstat(opened), path)
+        for name in os.listdir(opened):
+            found = os.stat(name, dir_fd=opened, follow_symlinks=False)
+            is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
+            if is_own and (name.endswith(_ENDING) or name[0] == ".") and time.time() - found.st_mtime > KEPT_S:
+                os.unlink(name, dir_fd=opened)
 
 
 def read_runs(path: str, note: Callable[[str], None]) -> list[RunStatus]:
@@ -281,11 +293,12 @@ class Runs:
 # ::
 #
 #     command                                   runner
-#       KILL   {"now": …}                    →
+#       KILL   {"now": …, "id": …}           →
 #                                            ←  ENDING  it will end
 #                                            ←  GONE    {"status": …}; only its own process is left
 #
-# The two prove to each other that they hold one of the user's keys, as an agent and its runner do.
+# The two prove to each other that they hold one of the user's keys, as an agent and its runner do. `id` is the same on
+# all connections of one request, which counts once.
 
 KILL, ENDING, GONE = range(50, 53)
 _TAG_BYTES = 8
@@ -335,18 +348,19 @@ def kill_run(
         seen = "none of them" if keys else "no key"
         raise SecretError(f"a key that run {run.id} takes `mingle kill` with", seen, "--key-file, or MINGLE_KEY")
     port, secret = known[0]
+    request = os.urandom(wire.NONCE_BYTES).hex()
     links: list[Link] = []
-    asked: list[Link] = []  # none, or the first over which it can be reached
+    answered: list[Link] = []  # none, or the first over which it has proved itself
     answers: dict[int, int | None] = {}  # kind -> the status that GONE has
 
     def ask(link: Link) -> None:
-        if not asked:
-            asked.append(link)
-            link.send_message(KILL, {"now": is_now})
+        """Ask on each connection, as the first to greet may be a stranger."""
+        link.send_message(KILL, {"now": is_now, "id": request})
 
-    def take(kind: int, body: Body) -> None:
+    def take(link: Link, kind: int, body: Body) -> None:
         if kind not in (ENDING, GONE):
             raise WireError("no answer")
+        answered.append(link)
         answers[kind] = wire.integer(body, "status", 0, 255) if kind == GONE else None
 
     with Loop() as loop, ExitStack() as stack:
@@ -354,13 +368,16 @@ def kill_run(
             with suppress(OSError):  # no way there
                 link = Link(loop, dial(host, port), secret, is_runner=False, on_end=lambda _reason: None)
                 stack.callback(link.close)
-                link.on_proved, link.on_message = partial(ask, link), take
+                link.on_proved, link.on_message = partial(ask, link), partial(take, link)
                 links.append(link)
         wait_for(loop, lambda: bool(answers) or all(link.closed for link in links), answer_s)
         if not answers:
             return Ending(is_accepted=False)
-        wait_for(loop, lambda: asked[0].closed, limit_s)
-        return Ending(is_accepted=True, status=answers.get(GONE), has_hung_up=asked[0].closed)
+        for link in links:
+            if link is not answered[0]:
+                link.close()
+        wait_for(loop, lambda: answered[0].closed, limit_s)
+        return Ending(is_accepted=True, status=answers.get(GONE), has_hung_up=answered[0].closed)
 
 
 # The most callers at once that do not wait for the end.
@@ -376,6 +393,7 @@ class KillListener:
         self._reception = Reception(loop, self._take, MOST_CALLERS)
         self._on_kill = on_kill
         self.waiting: list[Link] = []
+        self._requests: deque[bytes] = deque(maxlen=_MOST_WAITING)  # the ids of the last
         self.listeners: tuple[Listener, ...] = ()
         for key in keys[:MOST_LISTENERS]:
             self._listen(kill_secret(key, run))
@@ -399,11 +417,14 @@ class KillListener:
         """Answer a request. Raises WireError."""
         if kind != KILL:
             raise WireError("not a request")
+        request = wire.hexadecimal(body, "id", wire.NONCE_BYTES) if "id" in body else b""  # version 1.0 has none
         self._reception.admit(link)
         self.waiting = [each for each in self.waiting if not each.closed and each is not link]
         self.waiting = [*self.waiting[-_MOST_WAITING + 1 :], link]
         link.send_message(ENDING, {})
-        self._on_kill(body.get("now") is True)
+        if not request or request not in self._requests:
+            self._requests.append(request)
+            self._on_kill(body.get("now") is True)
 
 
 class RunState:

@@ -157,6 +157,22 @@ def test_one_process_holds_a_directory(tmp_path: Path) -> None:
             files.hold_private(f"{tmp_path}/{name}")
 
 
+def test_only_a_regular_file_is_appended_to(tmp_path: Path) -> None:
+    """Whatever another user may have put in its place: a FIFO has no reader, and then one."""
+    place = tmp_path / "file"
+    for text in (b"a", b"b"):
+        with open(files.open_to_append(str(place), 0o600), "ab") as file:
+            file.write(text)
+    assert (place.read_bytes(), place.stat().st_mode & 0o777) == (b"ab", 0o600)
+    (tmp_path / "link").symlink_to(place)
+    os.mkfifo(fifo := tmp_path / "fifo")
+    for path in (tmp_path, tmp_path / "link", fifo):
+        with pytest.raises(OSError, match=str(path)):
+            files.open_to_append(str(path), 0o600)
+    with open(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)), pytest.raises(OSError, match="not a regular file"):
+        files.open_to_append(str(fifo), 0o600)
+
+
 def test_a_new_file_has_its_mode_or_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The umask does not count, NFS reports a full disk only at the end, and no file is overwritten."""
     synced: list[bytes] = []

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from support.gathering import PATIENCE_S, until
+from support.gathering import PATIENCE_S, no_descriptor_left, until
 
 from mingle_hooks.check import probes
 from mingle_hooks.check.probes import Call, Datagrams, Multicast, Packet, ProbeRun, ProbeServer, Transfer, pack_packet
@@ -299,6 +300,37 @@ def test_a_caller_is_greeted_and_told_how_much_has_arrived(loop: Loop, monkeypat
         server.close()
         with pytest.raises(ConnectionResetError):
             caller.recv(1)
+
+
+def test_strangers_neither_stay_nor_use_up_descriptors(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest makes room for the next, and each goes in time."""
+    monkeypatch.setattr(probes, "MOST_STRANGERS", 2)
+    with closing(ProbeServer(loop, SECRET)) as server, ExitStack() as stack:
+        port = opened(server)
+        callers = [stack.enter_context(socket.socket()) for _ in range(5)]
+
+        def received(caller: socket.socket) -> bytes:
+            until(loop, lambda: select.select([caller], [], [], 0)[0])
+            return caller.recv(100)
+
+        def call(caller: socket.socket) -> None:
+            caller.connect((HERE, port))
+            assert received(caller)
+
+        def is_dropped(caller: socket.socket) -> bool:
+            with pytest.raises(ConnectionResetError):
+                received(caller)
+            return True
+
+        for caller in callers[:3]:
+            call(caller)
+        assert is_dropped(callers[0])
+        with no_descriptor_left(256):
+            call(callers[3])
+        assert is_dropped(callers[1])
+        monkeypatch.setattr(probes, "STRANGER_S", 0.0)
+        call(callers[4])
+        assert is_dropped(callers[4])
 
 
 @pytest.mark.parametrize(

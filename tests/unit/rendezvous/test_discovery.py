@@ -338,6 +338,27 @@ def test_an_announced_leader_is_found_and_leaves_no_file(
     assert os.listdir(tmp_path) == []
 
 
+def test_nobody_can_take_a_leaders_file_name_before_it_does(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user may create what a draft's name shows, or a name that has been used."""
+    leader, member, replace = place(), place(), os.replace
+
+    def late(draft: str, path: str) -> None:
+        (tmp_path / Path(draft).stem).mkdir()
+        replace(draft, path)
+
+    monkeypatch.setattr(os, "replace", late)
+    leader.backend.announce(ADVERTISED)
+    (used,) = (path for path in tmp_path.iterdir() if path.is_file())
+    leader.backend.announce(ADVERTISED)
+    assert [path for path in tmp_path.iterdir() if path.is_file()] == [used]
+    leader.backend.announce(None)
+    used.mkdir()
+    leader.backend.announce(ADVERTISED)
+    assert (member.look(), member.reports) == (LEADS, [])
+
+
 def test_a_notice_has_as_many_addresses_as_others_read(place: Place, tmp_path: Path) -> None:
     """The writer leaves out the rest, which are the worst; a notice that has more is not read at all."""
     leader, member = place(), place()
@@ -503,6 +524,8 @@ def test_an_endpoint_that_failed_is_forgotten_among_a_thousand_others(
         assert pair.loop.shortage is not None
         dialer.dial(first)
         assert len(dialer._calls) == 1
+        dialer.dial(Endpoint("10.0.0.1", 5, "test"))  # younger ones are not forgotten with it
+        assert len(dialer._calls) == 1
     for address in ("240.0.0.1", "::ffff:0:0", "ff02::1", "0.0.0.1"):
         dialer.dial(Endpoint(address, 1, "test"))
     dialer.close()
@@ -546,6 +569,20 @@ def test_any_answer_of_a_stranger_only_ends_the_call() -> None:
         assert member.relays == []
 
 
+def test_strangers_that_name_each_other_as_leaders_get_two_calls() -> None:
+    """Else each answer would be a new call, and all calls would be theirs for ever."""
+    with Room(2) as room, deaf(3) as servers:
+        looking = search_in(room.loop)
+        where = [("127.0.0.1", server.getsockname()[1]) for server in servers]
+        looking.dial(Endpoint(*where[0], "test"))
+        for server, its, other in zip(servers, where, where[1:], strict=False):
+            with server.accept()[0] as accepted:
+                accepted.sendall(said(wire.REFUSED, {"why": "relay", "host": "r", "at": f"{other[0]} {other[1]}"}))
+                room.until(lambda its=its: its in looking._dialer._retry_at)  # type: ignore[misc]
+        assert not looking._dialer._calls
+        looking.close()
+
+
 # Where one member looks for a leader, and what it says where it has found none.
 
 
@@ -557,7 +594,7 @@ def test_a_relay_is_detected_before_anything_depends_on_it() -> None:
         looking = search_in(room.loop, notes.append, found.append)
         looking.dial(Endpoint("127.0.0.1", port, "test"))
         room.until(lambda: found)
-        assert [proven.endpoint for proven in found] == [Endpoint("127.0.0.1", room.port, "test")]
+        assert [proven.endpoint for proven in found] == [Endpoint("127.0.0.1", room.port, "test", is_told=True)]
         assert notes == ["127.0.0.1 only relays 127.0.0.1: connecting to 127.0.0.1 directly"]
         assert looking.refusal() is None
         found[0].connection.close()

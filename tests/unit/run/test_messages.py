@@ -6,6 +6,7 @@ import socket
 import struct
 from contextlib import ExitStack, closing
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support.gathering import no_descriptor_left
@@ -136,6 +137,14 @@ def test_a_heartbeat_of_this_run_and_side_is_taken_and_nothing_else() -> None:
             theirs.send(data)
         found = [(heartbeat, control) for heartbeat, control, _ in messages.heartbeats(ours, KEY, AGENT)]
     assert found == [(Heartbeat(7, 1 << 40), []), (Heartbeat(8, 3), [])]
+
+
+def test_datagrams_without_end_leave_a_turn_to_others() -> None:
+    """The loop comes back for the rest."""
+    flood = Mock()
+    flood.recvmsg.return_value = (b"noise", [], 0, ("10.0.0.1", 1))
+    assert list(messages.heartbeats(flood, KEY, AGENT)) == []
+    assert flood.recvmsg.call_count == 256
 
 
 def test_an_answer_that_nobody_listens_is_no_end_of_heartbeats() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.gathering import until
 
-from mingle_hooks.errors import LimitError
+from mingle_hooks.errors import LimitError, PlaceError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.run import output
 from mingle_hooks.run.messages import ERR, OUT
@@ -169,6 +169,31 @@ def test_a_file_that_cannot_be_closed_is_reported_and_others_are_written(tmp_pat
         writer.close()
     assert (tmp_path / "other").read_bytes() == b"line\n"
     assert [error.errno for error in errors] == [errno.EBADF]
+
+
+@pytest.mark.parametrize("plant", ["link", "fifo"])
+def test_what_another_put_in_place_of_a_log_is_neither_waited_for_nor_written(tmp_path: Path, plant: str) -> None:
+    """A link to the whole directory is the user's own."""
+    faults: list[str] = []
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "link").symlink_to("logs")
+    (tmp_path / "other").touch()
+
+    def put(name: str) -> None:
+        path = tmp_path / "logs" / name
+        path.symlink_to(tmp_path / "other") if plant == "link" else os.mkfifo(path)
+
+    with Loop() as loop, closing(FileWriter(loop, lambda: None)) as writer:
+        logs = output.Logs(f"{tmp_path}/link", writer, faults.append)
+        put("rank0-a.log")
+        logs.begin(0, "rank0-a.log")
+        logs.take(0, b"line\n")
+        assert [fault.partition(":")[0] for fault in faults] == [f"no more logs are written below {tmp_path}/link"]
+        (tmp_path / "logs" / output.EVENTS).unlink()
+        put(output.EVENTS)
+        with pytest.raises(PlaceError, match="another --log-dir"):
+            output.Logs(f"{tmp_path}/link", writer, faults.append)
+    assert (tmp_path / "other").read_bytes() == b""
 
 
 def test_for_want_of_a_thread_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,6 +213,23 @@ def test_a_new_job_in_place_of_the_same_one_counts_as_that(tmp_path: Path, sched
     assert [Requeues(job, {"XDG_STATE_HOME": str(tmp_path)}).may_go_on() for job in jobs] == [True] * 3 + [may]
 
 
+@pytest.mark.parametrize("plant", ["link", "fifo"])
+def test_what_another_put_in_place_of_the_count_is_neither_waited_for_nor_changed(tmp_path: Path, plant: str) -> None:
+    """The job may be queued again, as nothing can be counted; the directories are private in any case."""
+    counts, before = Requeues(request(), {"XDG_STATE_HOME": str(tmp_path)}), os.umask(0o002)
+    try:
+        assert counts.may_go_on()
+    finally:
+        os.umask(before)
+    (place,) = (tmp_path / "mingle" / "again").iterdir()
+    assert [path.stat().st_mode & 0o777 for path in (*place.parents[:2], place)] == [0o700, 0o700, 0o600]
+    place.unlink()
+    (tmp_path / "other").touch()
+    place.symlink_to(tmp_path / "other") if plant == "link" else os.mkfifo(place)
+    assert counts.may_go_on()
+    assert (tmp_path / "other").read_bytes() == b""
+
+
 def test_the_line_of_again_runs_where_trying_again_makes_sense(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -479,9 +496,10 @@ def test_the_stacks_of_all_ranks_are_shown_and_kept_and_all_end(scenes: Callable
     assert logs == [[said, *of_a], [said, *of_b]]
 
 
-def test_a_full_disk_below_the_logs_is_reported_once(scenes: Callable[..., Scene], tmp_path: Path) -> None:
-    for name in ("events.jsonl", "rank0-a.log", "rank1-b.log"):
-        (tmp_path / name).symlink_to("/dev/full")
+def test_a_full_disk_below_the_logs_is_reported_once(
+    scenes: Callable[..., Scene], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "open_to_append", lambda *_: os.open("/dev/full", os.O_WRONLY))
     scene = scenes(Options(log_dir=str(tmp_path)))
     scene.send("a", b"line\n")
     scene.ended("ab")
@@ -830,6 +848,18 @@ def test_agents_that_come_together_do_not_push_each_others_second_connection_out
     hub.link()
     hub.turn()
     assert hub.ended  # all are here: nobody else is expected
+
+
+def test_output_is_taken_on_the_connection_for_it_alone(hub: Hubbed) -> None:
+    """It has no HMAC, so a stranger on the path could add some to any connection."""
+    lines: list[bytes] = []
+    hub.its.on_output = lambda _place, _kind, data: lines.append(data)
+    control, output = hub.agent()
+    output.send_output(messages.OUT, b"its own\n")
+    hub.turn()
+    control.send_output(messages.OUT, b"a stranger's\n")
+    hub.turn()
+    assert (lines, hub.kinds()) == ([b"its own\n"], [Joined, Lost])
 
 
 def test_output_is_read_once_it_is_wanted_also_of_an_agent_that_joins_meanwhile(hub: Hubbed) -> None:

@@ -6,8 +6,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from served import CAUSE, KEY, OTHER_KEY, Served, status_of
@@ -230,8 +232,8 @@ def test_who_waits_for_the_end_is_not_crowded_out(served: Served) -> None:
     assert [(ending.status, ending.has_hung_up) for ending in endings] == [(143, True)]
 
 
-def answering(answer: bytes) -> int:
-    """Return the port of a listener that says one thing to the first who calls."""
+def answering(answer: bytes, heard: Callable[[], None] = lambda: None) -> int:
+    """Return the port of a listener that says one thing to the first who calls, and hears what comes then."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -239,7 +241,7 @@ def answering(answer: bytes) -> int:
             caller.recv(4096)
             caller.sendall(answer)
             while caller.recv(4096):
-                pass
+                heard()
 
     threading.Thread(target=serve).start()
     return int(listener.getsockname()[1])
@@ -253,6 +255,34 @@ def test_who_answers_in_the_place_of_a_runner_is_not_believed(served: Served, sa
     run = served.run()
     elsewhere = run._replace(listeners=(run.listeners[0]._replace(port=answering(said)),))
     assert status.kill_run(elsewhere, [KEY], is_now=True, limit_s=60, answer_s=0.3) == (False, None, False)
+
+
+def test_a_stranger_who_greets_first_keeps_no_request_from_the_run(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, dial, has_greeted = served.run(), status.dial, threading.Event()
+    endings: list[status.Ending] = []
+    ports = {"10.0.0.1": answering(CHALLENGE_FRAME, has_greeted.set)}
+    monkeypatch.setattr(status, "dial", lambda address, port: dial("127.0.0.1", ports.get(address, port)))
+    elsewhere = run._replace(process=run.process._replace(machine="another"), addresses=("10.0.0.2", "10.0.0.1"))
+
+    def ask() -> None:
+        endings.append(status.kill_run(elsewhere, [KEY], is_now=True, limit_s=60, answer_s=20))
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    has_greeted.wait(20)
+    with served:
+        asker.join()
+    assert (endings, served.kills) == ([(True, 130, True)], [(run.run, True)])
+
+
+def test_a_request_on_several_connections_counts_once(served: Served) -> None:
+    """Version 1.0 made it on one connection, without an id."""
+    run = served.run()
+    for body in ({"id": "00" * 16}, {"id": "00" * 16}, {"id": "11" * 16}, {}, {}):
+        served.killers[run.run]._take(Mock(), KILL, body)
+    assert served.kills == [(run.run, False)] * 4
 
 
 def test_a_request_that_was_heard_is_of_no_use_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,6 +346,36 @@ def test_a_run_has_a_file_that_its_user_alone_reads_until_a_week_after_its_end(t
     assert (where.stat().st_mode & 0o777, (where / "ended.json").stat().st_mode & 0o777) == (0o700, 0o600)
     last = runs(tmp_path, notes).one("4711")
     assert (last.state, last.status, last.is_live, last.nodes, notes) == ("ended", 7, False, now[0].nodes, [])
+
+
+def test_nothing_but_the_files_of_old_runs_is_removed(tmp_path: Path) -> None:
+    where = Path(path(tmp_path))
+    where.mkdir(mode=0o700, parents=True)
+    for name in ("old.json", ".draft", "thesis.tex"):
+        (where / name).touch()
+    (where / "link.json").symlink_to("elsewhere")
+    os.mkfifo(where / "fifo.json")
+    for entry in where.iterdir():
+        os.utime(entry, (1, 1), follow_symlinks=False)
+    for others, may_remove in ((0o020, False), (0, True)):
+        where.chmod(0o700 | others)
+        status.remove_old(str(where))
+        assert (where / "old.json").exists() != may_remove
+    assert sorted(os.listdir(where)) == ["fifo.json", "link.json", "thesis.tex"]
+    (where / "old.json").touch()
+    os.utime(where / "old.json", (1, 1))
+    (tmp_path / "runs").symlink_to(where)
+    status.remove_old(str(tmp_path / "runs"))
+    assert (where / "old.json").exists()
+
+
+def test_the_users_state_directory_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        write(tmp_path, status_of())
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("mingle", "mingle/runs")] == [0o700, 0o700]
 
 
 def test_a_run_is_renewed_though_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
