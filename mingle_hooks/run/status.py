@@ -497,6 +497,7 @@ class StatusWriter:
         self._loop, self._path, self._status, self._note = loop, directory, status, note
         self._files = FileWriter(loop, lambda: None)
         self._files.call(partial(remove_old, directory), self._fail)
+        self._latest: deque[RunStatus] = deque(maxlen=1)  # that is not written yet
         self._has_noted = self._has_changed = False
         self._timer = loop.after(0.0, self._write)
 
@@ -523,7 +524,13 @@ class StatusWriter:
             self._files.start()
         except (MingleError, RuntimeError) as error:  # no thread is left
             self._fail(error)
-        self._files.call(partial(write_status, self._path, status), self._fail)
+        self._latest.append(status)
+        self._files.call(self._write_latest, self._fail)
+
+    def _write_latest(self) -> None:
+        """Write the latest status, in the thread; while a home hangs, none of those before is kept."""
+        with suppress(IndexError):  # it has been written
+            write_status(self._path, self._latest.pop())
 
     def _fail(self, error: Exception) -> None:
         if not self._has_noted:

@@ -422,16 +422,28 @@ def test_a_full_home_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_home_that_does_not_answer_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = threading.Event()
-    monkeypatch.setattr(status, "write_status", lambda *_: home.wait())
+    """Once it answers, the last status is written, and none of those before."""
+    home, asked = threading.Event(), threading.Event()
+    written: list[int | None] = []
+
+    def write_once_it_answers(_path: str, its: RunStatus) -> None:
+        asked.set()
+        home.wait()
+        written.append(its.status)
+
+    monkeypatch.setattr(status, "write_status", write_once_it_answers)
     monkeypatch.setattr(output, "_CLOSE_S", 0.01)
     with Loop() as loop:
         writer = StatusWriter(loop, path(tmp_path), status_of, pytest.fail)
         loop.turn(0)
-        writer.close(0)
+        assert asked.wait(30)
+        for _ in range(3):
+            writer._write()
+        writer.close(7)
         home.set()
         monkeypatch.setattr(output, "_CLOSE_S", 20)
         writer._files.close()  # what is left is freed
+    assert written == [None, 7]
 
 
 @pytest.mark.parametrize(
