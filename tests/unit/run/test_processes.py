@@ -198,7 +198,9 @@ def sweep(run_id: str, *arguments: str, **environ: str) -> tuple[int, str]:
 def test_all_processes_of_a_run_are_killed_and_no_others(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
     trap = "trap '' TERM; setsid sh -c 'echo there; while :; do sleep 1000; done'"
     own, inner, stubborn = begin(OUTER), begin(f"{OUTER},{INNER}"), begin(OUTER, trap)
-    without_environment, other = begin(OUTER, "env -i sleep 1000 & echo there; wait"), begin(INNER)
+    # Its child may be killed first.
+    without_environment = begin(OUTER, "env -i sleep 1000 & echo there; wait; exec sleep 1000")
+    other = begin(INNER)
     status, said = sweep(OUTER, MINGLE_RUN_ID=OUTER)
     assert status == 0
     assert said.endswith(f" processes of run {OUTER} ended, 0 left\n")
