@@ -1,5 +1,6 @@
-"""The processes of a test's runs, known by their environment, and those that are this process's children."""
+"""A test's processes, by their environment or as this process's children, and this process's open files."""
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -31,3 +32,9 @@ def children() -> dict[int, str]:
         except (FileNotFoundError, ProcessLookupError):
             continue  # The thread, or its child, has ended meanwhile.
     return found
+
+
+def open_files() -> int:
+    """Return how many files this process has open; what earlier tests left to the garbage collector is none."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.running import open_files
 
 from mingle_hooks import files
 from mingle_hooks.errors import MingleError, PlaceError
@@ -145,10 +146,10 @@ def test_one_process_holds_a_directory(tmp_path: Path) -> None:
     """The lock lasts until it is closed; a failure leaves nothing open, and a link is refused."""
     path = str(private(tmp_path / "own"))
     held = files.hold_private(path)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     assert held is not None
     assert files.hold_private(path) is None
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
     os.close(held)
     os.close(files.hold_private(path) or -1)
     (tmp_path / "link").symlink_to("own")

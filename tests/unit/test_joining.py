@@ -20,6 +20,7 @@ from needs import only_with
 from support.executables import executable
 from support.members import KEYED, OTHER_KEY
 from support.recorded import STEP, assigned
+from support.running import open_files
 
 from mingle_hooks import joining
 from mingle_hooks.errors import ConflictError, MingleError, NotFoundError, SecretError
@@ -554,9 +555,9 @@ def test_a_link_to_a_private_file_is_followed_as_dotfiles_often_are_links(place:
 @pytest.mark.parametrize("job", ["12", "12_4", "2[4].ctl", "12.node-1.site"])
 def test_the_prologs_key_is_found_by_the_jobs_id(place: Place, job: str) -> None:
     place.put_for_job(job)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     assert place.find(JobFacts("slurm", job_id=job)).source == f"{place.run}/{job}/key"
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 @pytest.mark.parametrize("job", ["..", ".", "", "a/b", "../run/7", "7\n", "$(id)", "x" * 256, "-7"])

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from fake_runner import KEY, NUMBER, START, Runner
 from support.gathering import until
+from support.running import open_files
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.rendezvous.connection import Loop
@@ -92,7 +93,7 @@ def test_a_runner_that_listens_later_is_found(loop: Loop) -> None:
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_runner_that_is_left_or_lost_has_no_descriptor_any_more(loop: Loop, *, is_lost: bool) -> None:
     """Of its two connections, the one for messages is its life."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     listener, ends = Listener(loop, "127.0.0.1"), list[str]()
     runner = agents.Runner(loop, Task(b"k" * 32, (listener.address,), "node1", 2), lambda *_: None, ends.append)
     assert not runner.is_found
@@ -107,7 +108,7 @@ def test_a_runner_that_is_left_or_lost_has_no_descriptor_any_more(loop: Loop, *,
     listener.reception.close()
     for link in listener.links:
         link.close()
-    assert (ends, len(os.listdir("/proc/self/fd"))) == (["it closed the connection"] * is_lost, before)
+    assert (ends, open_files()) == (["it closed the connection"] * is_lost, before)
 
 
 def test_the_addresses_are_those_of_the_environment() -> None:

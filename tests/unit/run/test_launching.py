@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from support.running import open_files
 
 from mingle_hooks.errors import NetworkError, NotExecutableError, PlaceError
 from mingle_hooks.files import own_program_argv
@@ -98,11 +99,11 @@ def test_it_has_three_streams_a_session_of_its_own_and_no_signal_ignored_that_wa
 
 
 def test_a_program_that_is_not_there_is_the_callers_error(started: Started) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     with pytest.raises(FileNotFoundError):
         started.start("no-such-program")
     assert started.processes.running == ()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 @pytest.mark.parametrize("stdin", [None, b"data"])

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import pytest
 from cluster.waiting import until
+from support.running import open_files
 
 from mingle_hooks.errors import MissingError
 from mingle_hooks.files import own_program_argv
@@ -815,11 +816,11 @@ def test_idle_callers_leave_descriptors_to_agents_starters_and_logs(hubs: Callab
     count = 300
 
     def held() -> int:
-        return len(os.listdir("/proc/self/fd")) - before - count
+        return open_files() - before - count
 
     hub = hubs(SILENCE, "ab")
     hub.agent("a")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     with ExitStack() as callers:
         for _ in range(count):
             callers.enter_context(socket.create_connection(("127.0.0.1", hub.sockets.port)))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from needs import need
+from support.running import open_files
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.rendezvous.messages import LONGEST_TOPOLOGY
@@ -390,14 +391,14 @@ def test_refuses_garbage_and_names_the_file(read: Callable[[str], object], conte
 
 def test_refuses_what_is_no_readable_file(tmp_path: Path) -> None:
     """A missing file, a directory, a named pipe, a device, an impossible path and a huge file end at once."""
-    before, pipe, huge = len(os.listdir("/proc/self/fd")), tmp_path / "pipe", tmp_path / "huge"
+    before, pipe, huge = open_files(), tmp_path / "pipe", tmp_path / "huge"
     os.mkfifo(pipe)
     huge.touch()
     os.truncate(huge, 1 << 40)
     for path in (tmp_path / "missing", tmp_path, pipe, "/dev/zero", "nul\0", "", "\ud800", huge):
         with pytest.raises(FactsError, match="bytes" if path is huge else None):
             facts.read_nodefile(str(path))
-    assert len(os.listdir("/proc/self/fd")) == before  # none stays open
+    assert open_files() == before  # none stays open
 
 
 def test_refuses_too_many_hosts(tmp_path: Path) -> None:
