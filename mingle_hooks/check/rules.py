@@ -338,6 +338,7 @@ def own_faults(report: Report) -> Iterator[Finding]:
 # Which hosts to name if paths between hosts are bad: one that all bad paths share, else a pair, else the network.
 
 Way = tuple[str, str]  # from one host to another
+Counts = tuple[int, int]  # datagrams that were sent on a way, and that arrived
 Direction = Literal["in", "out", "both", "pair", "way", "all"]
 
 # A host is a cause if at least this many, and at least half, of its ways in one direction are bad.
@@ -406,8 +407,10 @@ def _of_pairs(bad: set[Way]) -> Iterator[Cause]:
 
 # One datagram may always be lost.
 _LEAST_LOST, _LEAST_SHARE = 2, 0.1
-# A network that loses less than this share of all datagrams is only noted.
+# A network that loses less than this share of all datagrams is only noted, and a host that does is not named.
 _LEAST_SHARE_OF_ALL = 0.02
+# A host loses so many times the others' share: on a busy network some lose more than others.
+_LEAST_TIMES = 2
 # A loss is a host's or a pair's only if chance would put it there this seldom: once in 10,000 checks.
 _LEAST_CHANCE = 1e-4
 # A host is far off if three quarters of its round trips take this many times as long as the others', and FAR_US more.
@@ -457,16 +460,15 @@ def lost_datagrams(report: Report) -> Iterator[Finding]:
     If none at all arrive while TCP passes, that is a rule of a firewall: a note.
     """
     for network, pairs in _by_network(report).items():
-        counted: dict[Way, tuple[int, int]] = {}
+        counted: dict[Way, Counts] = {}
         for pair in pairs:
             if pair.sent and pair.sent_back and not is_cut(pair):
                 counted |= _datagrams(pair)
-        left, everything = dict(counted), _loss(counted.values())
-        for cause in find_causes([way for way, counts in counted.items() if _is_lossy(*counts)], counted):
+        left = dict(counted)
+        for cause in _lossy(counted):
             sent, lost = _loss(counted[way] for way in cause.ways)
-            if cause.direction != "all" and _chance(sent, lost, *everything) < _LEAST_CHANCE / len(counted):
-                yield _finding(cause, _LOST, network, f"{100 * lost / sent:.0f} %")
-                left = {way: counts for way, counts in left.items() if way not in cause.ways}
+            yield _finding(cause, _LOST, network, f"{100 * lost / sent:.0f} %")
+            left = {way: counts for way, counts in left.items() if way not in cause.ways}
         if any(_is_lossy(*counts) for counts in left.values()):
             sent, lost = _loss(left.values())
             share = lost / sent
@@ -475,7 +477,49 @@ def lost_datagrams(report: Report) -> Iterator[Finding]:
             yield Finding("network", (), f"{network.name}: {text}", is_note=is_rule or share < _LEAST_SHARE_OF_ALL)
 
 
-def _loss(ways: Iterable[tuple[int, int]]) -> tuple[int, int]:
+def _lossy(counted: Mapping[Way, Counts]) -> Iterator[Cause]:
+    """Yield what loses more than chance explains: hosts over all their ways, then hosts and pairs by their bad ways."""
+    left, most = dict(counted), _LEAST_CHANCE / max(len(counted), 1)
+    while (cause := _lossiest_host(left, most)) is not None:
+        yield cause
+        left = {way: counts for way, counts in left.items() if way not in cause.ways}
+    everything = _loss(left.values())
+    for cause in find_causes([way for way, counts in left.items() if _is_lossy(*counts)], left):
+        part = _loss(left[way] for way in cause.ways)
+        if cause.direction == "all" or _chance(*part, *everything) >= most:
+            continue
+        # A pair is only bad if it loses more than all ways of each of its ends.
+        ends = cause.hosts if cause.direction in ("pair", "way") else ()
+        of_ends = [_loss(counts for way, counts in counted.items() if end in way) for end in ends]
+        if all(_chance(*part, *whole) < most for whole in of_ends):
+            yield cause
+
+
+def _lossiest_host(counted: Mapping[Way, Counts], most: float) -> Cause | None:
+    """Return the host, and the direction, whose losses are the least likely by chance, if that is less than `most`.
+
+    Its worst neighbour does not count: the two may be a bad pair.
+    """
+    of_host: defaultdict[tuple[Direction, str], list[Way]] = defaultdict(list)
+    for one, other in counted:
+        for key in (("out", one), ("in", other), ("both", one), ("both", other)):
+            of_host[key].append((one, other))
+    all_sent, all_lost = _loss(counted.values())
+    found = []
+    for (direction, host), ways in of_host.items():
+        worst = {*max(ways, key=lambda way: counted[way][0] - counted[way][1])}
+        pair_sent, pair_lost = _loss(counted[way] for way in ways if {*way} == worst)
+        sent, lost = _loss(counted[way] for way in ways if {*way} != worst)
+        rest_sent, rest_lost = all_sent - pair_sent - sent, all_lost - pair_lost - lost
+        share = max(_LEAST_SHARE_OF_ALL, _LEAST_TIMES * rest_lost / max(rest_sent, 1))
+        if lost and lost >= share * sent:
+            chance = _chance(sent, lost, sent + rest_sent, lost + rest_lost)
+            found.append((chance, -lost, Cause(direction, (host,), frozenset(ways))))
+    chance, _, cause = min(found, default=(1.0, 0, None))
+    return cause if chance < most else None
+
+
+def _loss(ways: Iterable[Counts]) -> tuple[int, int]:
     """Return how many datagrams were sent, and how many of them were lost, over ways given as sent and arrived."""
     counts = list(ways)
     return sum(sent for sent, _ in counts), sum(sent - arrived for sent, arrived in counts)
@@ -507,7 +551,7 @@ def unsound(report: Report, network: str) -> set[Way]:
     }
 
 
-def _datagrams(pair: Pair) -> dict[Way, tuple[int, int]]:
+def _datagrams(pair: Pair) -> dict[Way, Counts]:
     """Return how many datagrams were sent in each direction, and how many of them arrived."""
     there, back = _ways(pair)
     return {there: (pair.sent, pair.there), back: (pair.sent_back, pair.back)}

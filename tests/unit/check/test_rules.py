@@ -404,6 +404,25 @@ def test_a_loss_that_all_share_names_no_host(share: float, count: int) -> None:
         assert [its.text for its in made.findings if "of all datagrams are lost" in its.text and not its.is_note]
 
 
+@pytest.mark.parametrize(("count", "share"), [(8, 0.2), (16, 0.05), (16, 0.1), (16, 0.15), (64, 0.1)])
+def test_a_host_that_loses_a_little_on_every_way_is_named_alone(count: int, share: float) -> None:
+    """No single way of it proves anything, and by chance one of many looks bad; one bad pair is no host's loss."""
+    for seed in range(32 // count + 1):
+        lose = losing(share, seed)
+        made = report(count, pair=lambda its: lose(its) if "node3" in (its.one, its.other) else its)  # noqa: B023
+        assert ({its.hosts for its in made.findings if not its.is_note}, made.exclude) == ({("node3",)}, ("node3",))
+    made = report(count, pair=between("node3", "node4", network=FAST, there=5, back=5))
+    assert [found.hosts for found in made.findings if not found.is_note] == [("node3", "node4")]
+
+
+def test_no_host_is_named_that_loses_as_much_as_half_of_the_others_or_hardly_anything() -> None:
+    """On a busy network some lose more than others."""
+    for usual, odd in ((0.0, 0.01), (0.1, 0.15)):
+        often, seldom = losing(odd, 1), losing(usual, 1)
+        made = report(64, pair=lambda its: (often if "node3" in (its.one, its.other) else seldom)(its))  # noqa: B023
+        assert (made.suspects, {its.hosts for its in made.findings if not its.is_note} - {()}) == ((), set())
+
+
 def test_a_host_that_loses_more_than_its_network_is_named() -> None:
     """It loses a third, and all others one of a hundred."""
     noise = losing(0.01, 1)
