@@ -176,13 +176,26 @@ def guest_bridges(report: Report) -> Iterator[Finding]:
 
 
 def absent_from_network(report: Report) -> Iterator[Finding]:
-    """Find hosts without an address on a network of three quarters of them, and that no network has all hosts."""
+    """Find hosts without an address on a network of three quarters of them, and that no network has all hosts.
+
+    A host with a network of its own instead is noted: each rack may have one, with routers between them.
+    """
     names = tuple(host.name for host in report.here)
-    for network in report.networks:
-        absent = tuple(name for name in names if name not in network.hosts)
-        if absent and len(network.hosts) >= len(names) * MAJORITY:
-            text = f"{fold(absent)}: no address on {network.name}, where {len(network.hosts)} others are"
-            yield Finding("network", absent, text, absent)
+    usual = [its for its in report.networks if its.name != ROUTED and len(its.hosts) >= len(names) * MAJORITY]
+    known = {address for network in usual for address in network.addresses}
+    for network in usual:
+        kinds = {end.kind for end in reports.network_ends(report.here, network).values()}
+        subnet = ipaddress.ip_network(network.name)
+        absent: dict[bool, list[str]] = {}
+        for host in report.here:
+            if host.name not in network.hosts:
+                others = [end.address for end in host.addresses if end.kind in kinds and end.address not in known]
+                is_elsewhere = any(ipaddress.ip_address(one) not in subnet for one in others)  # not just its prefix
+                absent.setdefault(is_elsewhere, []).append(host.name)
+        for is_note, hosts in absent.items():
+            text = f"{fold(hosts)}: no address on {network.name}, where {len(network.hosts)} others are"
+            text += ", but on another network" if is_note else ""
+            yield Finding("network", (*hosts,), text, () if is_note else (*hosts,), is_note)
     if len(names) > 1 and not any(len(network.hosts) == len(names) for network in report.networks):
         yield Finding("network", names, "no network that all hosts share")
 

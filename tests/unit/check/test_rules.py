@@ -319,6 +319,25 @@ def test_hosts_of_a_network_each_are_on_none_together() -> None:
     assert ([network.name for network in made.networks], bad(made)) == (["routed"], [])
 
 
+@pytest.mark.parametrize(("end", "prefix", "bad_hosts"), [(0, 24, ()), (1, 24, ()), (0, 30, ("node7", "node8"))])
+def test_hosts_of_another_rack_are_not_absent(end: int, prefix: int, bad_hosts: tuple[str, ...]) -> None:
+    """Each rack has a subnet, alone or beside a network of all; one with a wrong prefix is absent."""
+
+    def racked(its: Host) -> Host:
+        fast, slow = its.addresses
+        if its.name > "node6":
+            rack = fast._replace(address=fast.address.replace(".0.", f".{int(prefix == 24)}."), prefix=prefix)
+            return its._replace(addresses=(rack, slow)[: end + 1], own_name=(rack.address,), names=())
+        return its._replace(addresses=(fast, slow)[: end + 1], own_name=(fast.address,), names=())
+
+    made = report(8, racked)
+    what = f"node[7-8]: no address on {FAST}, where 6 others are"
+    assert made.exclude == bad_hosts
+    assert [its.text for its in made.findings if "no address" in its.text] == [
+        what if bad_hosts else f"{what}, but on another network"
+    ]
+
+
 def test_ipv6_alone_will_do() -> None:
     """Beside IPv4 on the same wires it is not probed again."""
     made = report(2, lambda its: with_fast(its, address=f"fd78::{its.name[-1]}", prefix=64))
