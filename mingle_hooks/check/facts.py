@@ -130,15 +130,17 @@ def space_places(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def space_of(path: str) -> list[int]:
-    """Return a file system's free space for this user and its size, in MiB; nothing if the path does not exist.
+    """Return a file system's free space for this user and its size, in MiB; nothing if it has no such figures.
 
-    Scratch that is read-only has none; a home or a program's directory may be so by intent.
+    Scratch that is read-only has no space; a home or a program's directory may be so by intent, as CVMFS is.
     """
     try:
         found = os.statvfs(path)
     except OSError:
         return []
-    is_read_only = found.f_flag & os.ST_RDONLY and path in _SCRATCH
+    is_read_only = found.f_flag & os.ST_RDONLY
+    if not found.f_blocks or (is_read_only and path not in _SCRATCH):
+        return []
     free = 0 if is_read_only or (found.f_files and not found.f_favail) else found.f_bavail  # or no inode is left
     return [free * found.f_frsize // _MIB, found.f_blocks * found.f_frsize // _MIB]
 

@@ -54,16 +54,17 @@ def test_what_a_host_has_and_has_counted(tmp_path: Path) -> None:
 
 def test_how_much_space_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is none without an inode, nor in scratch that is read-only; a home may be read-only by intent."""
-    for path, inodes, favail, flags, free_mb in (
-        (facts.SHM, 5, 1, 0, 2),
-        (facts.SHM, 5, 0, 0, 0),
-        (facts.SHM, 0, 0, 0, 2),  # a file system that has no inodes
-        (facts.SHM, 5, 1, os.ST_RDONLY, 0),
-        ("/home", 0, 0, os.ST_RDONLY, 2),
+    for path, blocks, inodes, favail, flags, space in (
+        (facts.SHM, 10, 5, 1, 0, [2, 10]),
+        (facts.SHM, 10, 5, 0, 0, [0, 10]),
+        (facts.SHM, 10, 0, 0, 0, [2, 10]),  # a file system that has no inodes
+        (facts.SHM, 10, 5, 1, os.ST_RDONLY, [0, 10]),
+        ("/home", 10, 0, 0, os.ST_RDONLY, []),
+        ("/sys", 0, 0, 0, 0, []),
     ):
-        its = {"f_bavail": 2, "f_frsize": 1 << 20, "f_blocks": 10, "f_files": inodes, "f_favail": favail}
+        its = {"f_bavail": 2, "f_frsize": 1 << 20, "f_blocks": blocks, "f_files": inodes, "f_favail": favail}
         monkeypatch.setattr(os, "statvfs", mock.Mock(return_value=SimpleNamespace(**its, f_flag=flags)))
-        assert facts.space_of(path) == [free_mb, 10], (path, inodes, favail, flags)
+        assert facts.space_of(path) == space, (path, inodes, favail, flags)
 
 
 @pytest.mark.parametrize(
