@@ -129,11 +129,16 @@ _LEASTS = {facts.SYMBOL_ERRORS: 1000, facts.LINK_DOWNS: 10, facts.WRITE_MS: 250}
 _TIMES = 10
 
 
+def _kind(host: Host) -> str:
+    """Return what hosts have in common that should have the same amounts, and equally fast interfaces."""
+    return load_fingerprint(host.fingerprint).get("gpus", "")
+
+
 def odd_amounts(report: Report) -> Iterator[Finding]:
     """Find hosts that have less than others with the same GPUs, or have counted more; a slow disk is a note."""
     amounts: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for host in report.here:
-        kind = load_fingerprint(host.fingerprint).get("gpus", "")
+        kind = _kind(host)
         sizes = ((f"MiB in {space.path}", space.total_mb or 0) for space in host.spaces if not _fault(space, host))
         for name, value in (*host.amounts, *sizes):
             amounts[kind, name][host.name] = value
@@ -200,18 +205,23 @@ def absent_from_network(report: Report) -> Iterator[Finding]:
         yield Finding("network", names, "no network that all hosts share")
 
 
-def different_interfaces(report: Report, *, field: str, label: str) -> Iterator[Finding]:
-    """Find hosts whose interface on a network differs from the others' in one field of Address."""
+def different_interfaces(report: Report, *, field: str, label: str, of_kind: bool = False) -> Iterator[Finding]:
+    """Find hosts whose interface on a network differs from the others', or those `of_kind`, in a field of Address."""
+    kinds = {host.name: _kind(host) if of_kind else "" for host in report.here}
     for network in report.networks:
         ends = reports.network_ends(report.here, network) if network.name != ROUTED else {}
-        values = {host: value for host, end in ends.items() if (value := getattr(end, field)) is not None}
-        known = _by_value((str(value), host) for host, value in values.items())
-        for found in odd_values("", f"{label} on {network.name}", known):
-            yield Finding("network", found.hosts or (*values,), found.text, found.hosts)
+        values: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for host, end in ends.items():
+            if (value := getattr(end, field)) is not None:
+                values[kinds[host]][host] = str(value)
+        for alike in values.values():
+            known = _by_value((value, host) for host, value in alike.items())
+            for found in odd_values("", f"{label} on {network.name}", known):
+                yield Finding("network", found.hosts or (*alike,), found.text, found.hosts)
 
 
 _different_mtus = partial(different_interfaces, field="mtu", label="MTU")
-_different_speeds = partial(different_interfaces, field="speed_mbps", label="Mbit/s")
+_different_speeds = partial(different_interfaces, field="speed_mbps", label="Mbit/s", of_kind=True)
 
 
 # The rule about bandwidth: hosts below a third of the usual, with every other host.

@@ -125,6 +125,9 @@ CASES = {
                 only("node4", addresses=address(4, mtu=9000))),
     "speed": Case([f"node4: Mbit/s on {SLOW} 1000, 3 others 10000"], ("node4",),
                   only("node4", addresses=address(4, speed_mbps=1000))),
+    # Two kinds of node, with their own cards, have one MTU all the same.
+    "kinds": Case([f"no majority for MTU on {SLOW}: node[1-2] 1500; node[3-4] 9000"],
+                  host=last_two(end={"speed_mbps": 25_000, "mtu": 9000}, fingerprint=fingerprint(gpus="8 A100"))),
     "clash": Case(["node[3-4]: the same address, 10.77.0.3",
                    "node[1-3]: node4 is 10.77.0.4 there, an address that it does not have"], ("node4",),
                   only("node4", addresses=address(4, address="10.77.0.3"))),
