@@ -9,9 +9,10 @@ import pytest
 from support.check_reports import FAST, SHM, SLOW, TMP, bad, between, fingerprint, notes, only, report
 
 from mingle_hooks.check import report as reports
+from mingle_hooks.check.causes import _chance, find_causes
 from mingle_hooks.check.facts import CORES, LINK_DOWNS, MEMORY, SYMBOL_ERRORS, WRITE_MS
 from mingle_hooks.check.report import Address, Amount, Flow, Heard, Host, Name, Pair, Report, Space, table_lines
-from mingle_hooks.check.rules import _chance, find_causes, judge, slow_flows
+from mingle_hooks.check.rules import judge, slow_flows
 
 BOTH = (FAST, SLOW)
 CUT = {"there": 0, "back": 0, "rtt_us": None, "mtu": None, "open_there": "timed out", "open_back": "timed out"}
