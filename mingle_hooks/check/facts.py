@@ -130,15 +130,17 @@ def space_places(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def space_of(path: str) -> list[int]:
-    """Return a file system's free space for this user and its size, in MiB; nothing if the path does not exist.
+    """Return a file system's free space for this user and its size, in MiB; nothing if it has no such figures.
 
-    Scratch that is read-only has none; a home or a program's directory may be so by intent.
+    Scratch that is read-only has no space; a home or a program's directory may be so by intent, as CVMFS is.
     """
     try:
         found = os.statvfs(path)
     except OSError:
         return []
-    is_read_only = found.f_flag & os.ST_RDONLY and path in _SCRATCH
+    is_read_only = found.f_flag & os.ST_RDONLY
+    if not found.f_blocks or (is_read_only and path not in _SCRATCH):
+        return []
     free = 0 if is_read_only or (found.f_files and not found.f_favail) else found.f_bavail  # or no inode is left
     return [free * found.f_frsize // _MIB, found.f_blocks * found.f_frsize // _MIB]
 
@@ -293,6 +295,8 @@ _CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 _SERVICES = ("nvidia-", "nv-hostengine", "nv-fabricmanage", "dcgm", "Xorg")
 _DEVICES = ("/dev/nvidia", "/dev/dri/renderD", "/dev/kfd")
 _KMSG_BYTES, _MOST_LINES = 8192, 20_000
+# Xids that NVIDIA's catalog blames on the application, or has it checked for; the GPU is sound.
+_XIDS_OF_APPLICATIONS = ("13", "31", "43", "45", "69", "137")
 _SHOWN = 200
 # GT/s of PCIe's generations, from the first on.
 _GENERATIONS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
@@ -364,7 +368,7 @@ def _of_memory(root: str) -> Iterator[str]:
 
 
 def _of_log(path: str) -> Iterator[str]:
-    """Yield the last Xid of each GPU, if this user may read the kernel's log."""
+    """Yield the last Xid of each GPU that is not an application's, if this user may read the kernel's log."""
     last: dict[str, str] = {}
     with suppress(OSError), FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK)) as log:
         for _ in range(_MOST_LINES):
@@ -377,7 +381,8 @@ def _of_log(path: str) -> Iterator[str]:
             _, found, rest = line.decode(errors="replace").partition("NVRM: Xid (")
             if found:
                 card, _, text = rest.partition("): ")
-                last[card] = text.splitlines()[0][:_SHOWN]
+                if text.partition(",")[0] not in _XIDS_OF_APPLICATIONS:
+                    last[card] = text.splitlines()[0][:_SHOWN]
     for card, text in sorted(last.items()):
         yield f"GPU {card.removeprefix('PCI:')}: Xid {text}"
 

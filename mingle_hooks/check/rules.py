@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
-from math import exp, lgamma
 from statistics import median, median_low
-from typing import Literal, NamedTuple, TypeVar
+from typing import TypeVar
 
 from mingle_hooks.check import facts, report as reports
+from mingle_hooks.check.causes import LEAST_SHARE_OF_ALL, Cause, Counts, Way, find_causes, find_lossy, is_lossy, loss
 from mingle_hooks.check.report import Finding, Flow, Heard, Host, Network, Pair, Report, Space
 from mingle_hooks.rendezvous.fingerprint import load_fingerprint
 from mingle_hooks.rendezvous.report import KINDS, MAJORITY, Compared, compare_members, odd_values
@@ -129,11 +129,16 @@ _LEASTS = {facts.SYMBOL_ERRORS: 1000, facts.LINK_DOWNS: 10, facts.WRITE_MS: 250}
 _TIMES = 10
 
 
+def _kind(host: Host) -> str:
+    """Return what hosts have in common that should have the same amounts, and equally fast interfaces."""
+    return load_fingerprint(host.fingerprint).get("gpus", "")
+
+
 def odd_amounts(report: Report) -> Iterator[Finding]:
     """Find hosts that have less than others with the same GPUs, or have counted more; a slow disk is a note."""
     amounts: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for host in report.here:
-        kind = load_fingerprint(host.fingerprint).get("gpus", "")
+        kind = _kind(host)
         sizes = ((f"MiB in {space.path}", space.total_mb or 0) for space in host.spaces if not _fault(space, host))
         for name, value in (*host.amounts, *sizes):
             amounts[kind, name][host.name] = value
@@ -176,29 +181,47 @@ def guest_bridges(report: Report) -> Iterator[Finding]:
 
 
 def absent_from_network(report: Report) -> Iterator[Finding]:
-    """Find hosts without an address on a network of three quarters of them, and that no network has all hosts."""
+    """Find hosts without an address on a network of three quarters of them, and that no network has all hosts.
+
+    A host with a network of its own instead is noted: each rack may have one, with routers between them.
+    """
     names = tuple(host.name for host in report.here)
-    for network in report.networks:
-        absent = tuple(name for name in names if name not in network.hosts)
-        if absent and len(network.hosts) >= len(names) * MAJORITY:
-            text = f"{fold(absent)}: no address on {network.name}, where {len(network.hosts)} others are"
-            yield Finding("network", absent, text, absent)
+    usual = [its for its in report.networks if its.name != ROUTED and len(its.hosts) >= len(names) * MAJORITY]
+    known = {address for network in usual for address in network.addresses}
+    for network in usual:
+        kinds = {end.kind for end in reports.network_ends(report.here, network).values()}
+        subnet = ipaddress.ip_network(network.name)
+        absent: dict[bool, list[str]] = {}
+        for host in report.here:
+            if host.name not in network.hosts:
+                others = [end.address for end in host.addresses if end.kind in kinds and end.address not in known]
+                is_elsewhere = any(ipaddress.ip_address(one) not in subnet for one in others)  # not just its prefix
+                absent.setdefault(is_elsewhere, []).append(host.name)
+        for is_note, hosts in absent.items():
+            text = f"{fold(hosts)}: no address on {network.name}, where {len(network.hosts)} others are"
+            text += ", but on another network" if is_note else ""
+            yield Finding("network", (*hosts,), text, () if is_note else (*hosts,), is_note)
     if len(names) > 1 and not any(len(network.hosts) == len(names) for network in report.networks):
         yield Finding("network", names, "no network that all hosts share")
 
 
-def different_interfaces(report: Report, *, field: str, label: str) -> Iterator[Finding]:
-    """Find hosts whose interface on a network differs from the others' in one field of Address."""
+def different_interfaces(report: Report, *, field: str, label: str, of_kind: bool = False) -> Iterator[Finding]:
+    """Find hosts whose interface on a network differs from the others', or those `of_kind`, in a field of Address."""
+    kinds = {host.name: _kind(host) if of_kind else "" for host in report.here}
     for network in report.networks:
         ends = reports.network_ends(report.here, network) if network.name != ROUTED else {}
-        values = {host: value for host, end in ends.items() if (value := getattr(end, field)) is not None}
-        known = _by_value((str(value), host) for host, value in values.items())
-        for found in odd_values("", f"{label} on {network.name}", known):
-            yield Finding("network", found.hosts or (*values,), found.text, found.hosts)
+        values: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for host, end in ends.items():
+            if (value := getattr(end, field)) is not None:
+                values[kinds[host]][host] = str(value)
+        for alike in values.values():
+            known = _by_value((value, host) for host, value in alike.items())
+            for found in odd_values("", f"{label} on {network.name}", known):
+                yield Finding("network", found.hosts or (*alike,), found.text, found.hosts)
 
 
 _different_mtus = partial(different_interfaces, field="mtu", label="MTU")
-_different_speeds = partial(different_interfaces, field="speed_mbps", label="Mbit/s")
+_different_speeds = partial(different_interfaces, field="speed_mbps", label="Mbit/s", of_kind=True)
 
 
 # The rule about bandwidth: hosts below a third of the usual, with every other host.
@@ -335,81 +358,8 @@ def own_faults(report: Report) -> Iterator[Finding]:
             yield Finding("node", (host.name,), f"{host.name}: {fault}", (host.name,))
 
 
-# Which hosts to name if paths between hosts are bad: one that all bad paths share, else a pair, else the network.
-
-Way = tuple[str, str]  # from one host to another
-Direction = Literal["in", "out", "both", "pair", "way", "all"]
-
-# A host is a cause if at least this many, and at least half, of its ways in one direction are bad.
-_LEAST_OF_A_HOST = 2
-# If more than two thirds of all ways are bad, no single host is the cause.
-_MOST_OF_HOSTS = 2 / 3
-
-
-class Cause(NamedTuple):
-    """What is bad: the ways to a host, from it, or both; between a pair, or one way of it; or all."""
-
-    direction: Direction
-    hosts: tuple[str, ...]
-    ways: frozenset[Way]  # those that it explains
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """The hosts to name: none if it is all of them."""
-        return () if self.direction == "all" else self.hosts
-
-    @property
-    def confidence(self) -> reports.Confidence:
-        """How sure it is, by how many others saw it."""
-        return reports.confidence_of({host for way in self.ways for host in way}.difference(self.named))
-
-    def text(self, texts: Mapping[str, str], network: str, detail: str = "") -> str:
-        """Return the text of its direction, with hosts a and b, network n and a detail d."""
-        return texts[self.direction].format(**dict(zip("ab", self.named, strict=False)), n=network, d=detail)
-
-
-def find_causes(bad: Iterable[Way], tested: Collection[Way]) -> tuple[Cause, ...]:
-    """Return the fewest causes that explain all bad ways, those that explain the most first."""
-    left, hosts = set(bad), list(dict.fromkeys(host for way in tested for host in way))
-    if len(hosts) > 2 and len(left) > len(set(tested)) * _MOST_OF_HOSTS:  # noqa: PLR2004 - more than one pair
-        return (Cause("all", tuple(hosts), frozenset(left)),)
-    out, into = Counter(one for one, _ in tested), Counter(other for _, other in tested)
-    found = []
-    while left:
-        most = max((_of_host(host, left, out[host], into[host]) for host in hosts), key=lambda cause: len(cause.ways))
-        if not most.ways:
-            break
-        found.append(most)
-        left -= most.ways
-    return (*found, *_of_pairs(left))
-
-
-def _of_host(host: str, bad: set[Way], count_out: int, count_in: int) -> Cause:
-    """Return what a host explains by itself; nothing if too few of its ways are bad."""
-    out = frozenset(way for way in bad if way[0] == host)
-    into = frozenset(way for way in bad if way[1] == host)
-    is_out = len(out) >= max(_LEAST_OF_A_HOST, count_out / 2)
-    is_in = len(into) >= max(_LEAST_OF_A_HOST, count_in / 2)
-    direction: Direction = "both" if is_out and is_in else "out" if is_out else "in"
-    return Cause(direction, (host,), (out if is_out else frozenset()) | (into if is_in else frozenset()))
-
-
-def _of_pairs(bad: set[Way]) -> Iterator[Cause]:
-    for one, other in sorted(bad):
-        if (other, one) not in bad:
-            yield Cause("way", (one, other), frozenset({(one, other)}))
-        elif one < other:
-            yield Cause("pair", (one, other), frozenset({(one, other), (other, one)}))
-
-
 # Rules about paths between hosts: reachable or not, ports, loss, packet sizes, round-trip times.
 
-# One datagram may always be lost.
-_LEAST_LOST, _LEAST_SHARE = 2, 0.1
-# A network that loses less than this share of all datagrams is only noted.
-_LEAST_SHARE_OF_ALL = 0.02
-# A loss is a host's or a pair's only if chance would put it there this seldom: once in 10,000 checks.
-_LEAST_CHANCE = 1e-4
 # A host is far off if three quarters of its round trips take this many times as long as the others', and FAR_US more.
 _FAR = 20
 
@@ -435,7 +385,7 @@ def closed_ports(report: Report, *, is_free: bool = False) -> Iterator[Finding]:
     without an answer on a network that loses packets.
     """
     for network, pairs in _by_network(report).items():
-        is_lossy = any(_loss(counts)[1] for pair in pairs if not is_cut(pair) for counts in [_datagrams(pair).values()])
+        has_loss = any(loss(counts)[1] for pair in pairs if not is_cut(pair) for counts in [_datagrams(pair).values()])
         tried: dict[Way, str] = {}
         for pair in pairs:
             reasons = (pair.open_there, pair.open_back)
@@ -446,7 +396,7 @@ def closed_ports(report: Report, *, is_free: bool = False) -> Iterator[Finding]:
         for cause in find_causes([way for way, reason in tried.items() if reason], tried):
             why = tried[min(cause.ways)]
             found = _finding(cause, _CLOSED, network, f"{why}, of those that NCCL and Gloo use" if is_free else why)
-            is_chance = is_lossy and why == reports.LATE and cause.direction in ("way", "pair")
+            is_chance = has_loss and why == reports.LATE and cause.direction in ("way", "pair")
             is_note = is_chance or why == reports.NO_ECHO
             yield found._replace(is_note=is_note, exclude=() if is_note else found.exclude)
 
@@ -457,45 +407,21 @@ def lost_datagrams(report: Report) -> Iterator[Finding]:
     If none at all arrive while TCP passes, that is a rule of a firewall: a note.
     """
     for network, pairs in _by_network(report).items():
-        counted: dict[Way, tuple[int, int]] = {}
+        counted: dict[Way, Counts] = {}
         for pair in pairs:
             if pair.sent and pair.sent_back and not is_cut(pair):
                 counted |= _datagrams(pair)
-        left, everything = dict(counted), _loss(counted.values())
-        for cause in find_causes([way for way, counts in counted.items() if _is_lossy(*counts)], counted):
-            sent, lost = _loss(counted[way] for way in cause.ways)
-            if cause.direction != "all" and _chance(sent, lost, *everything) < _LEAST_CHANCE / len(counted):
-                yield _finding(cause, _LOST, network, f"{100 * lost / sent:.0f} %")
-                left = {way: counts for way, counts in left.items() if way not in cause.ways}
-        if any(_is_lossy(*counts) for counts in left.values()):
-            sent, lost = _loss(left.values())
+        left = dict(counted)
+        for cause in find_lossy(counted):
+            sent, lost = loss(counted[way] for way in cause.ways)
+            yield _finding(cause, _LOST, network, f"{100 * lost / sent:.0f} %")
+            left = {way: counts for way, counts in left.items() if way not in cause.ways}
+        if any(is_lossy(*counts) for counts in left.values()):
+            sent, lost = loss(left.values())
             share = lost / sent
             is_rule = share == 1
             text = "datagrams do not pass, TCP does" if is_rule else f"{100 * share:.0f} % of all datagrams are lost"
-            yield Finding("network", (), f"{network.name}: {text}", is_note=is_rule or share < _LEAST_SHARE_OF_ALL)
-
-
-def _loss(ways: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Return how many datagrams were sent, and how many of them were lost, over ways given as sent and arrived."""
-    counts = list(ways)
-    return sum(sent for sent, _ in counts), sum(sent - arrived for sent, arrived in counts)
-
-
-def _chance(sent: int, lost: int, all_sent: int, all_lost: int) -> float:
-    """Return how likely this part would lose at least as many, if everything lost its datagrams at random.
-
-    The upper tail of the hypergeometric distribution, as in Fisher's exact test.
-    """
-    rest, whole = all_sent - sent, _log_comb(all_sent, all_lost)
-    return sum(
-        exp(_log_comb(sent, k) + _log_comb(rest, all_lost - k) - whole)
-        for k in range(lost, min(sent, all_lost) + 1)
-        if all_lost - k <= rest
-    )
-
-
-def _log_comb(n: int, k: int) -> float:
-    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
+            yield Finding("network", (), f"{network.name}: {text}", is_note=is_rule or share < LEAST_SHARE_OF_ALL)
 
 
 def unsound(report: Report, network: str) -> set[Way]:
@@ -503,18 +429,14 @@ def unsound(report: Report, network: str) -> set[Way]:
     unknown = {way for pair in report.unknown if pair.network == network for way in _ways(pair)}
     pairs = [pair for pair in report.pairs if pair.network == network]
     return unknown | {
-        way for pair in pairs for way, counts in _datagrams(pair).items() if is_cut(pair) or _is_lossy(*counts)
+        way for pair in pairs for way, counts in _datagrams(pair).items() if is_cut(pair) or is_lossy(*counts)
     }
 
 
-def _datagrams(pair: Pair) -> dict[Way, tuple[int, int]]:
+def _datagrams(pair: Pair) -> dict[Way, Counts]:
     """Return how many datagrams were sent in each direction, and how many of them arrived."""
     there, back = _ways(pair)
     return {there: (pair.sent, pair.there), back: (pair.sent_back, pair.back)}
-
-
-def _is_lossy(sent: int, arrived: int) -> bool:
-    return sent - arrived >= max(_LEAST_LOST, sent * _LEAST_SHARE)
 
 
 def unknown_pairs(report: Report) -> Iterator[Finding]:
@@ -542,7 +464,7 @@ def small_packets(report: Report) -> Iterator[Finding]:
         known: list[Way] = []
         bad: dict[Way, int] = {}
         for pair in pairs:
-            if pair.mtu is None or any(_is_lossy(*counts) for counts in _datagrams(pair).values()):
+            if pair.mtu is None or any(is_lossy(*counts) for counts in _datagrams(pair).values()):
                 continue
             known += _ways(pair)
             one, other = mtus.get(pair.one), mtus.get(pair.other)

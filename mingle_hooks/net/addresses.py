@@ -123,11 +123,11 @@ _NET = "sys/class/net"
 # Hardware types of /sys/class/net/*/type, from linux/if_arp.h.
 _INFINIBAND, _LOOPBACK = "32", "772"
 _TUNNELS = ("768", "769", "776", "778", "823")  # ipip, ip6tnl, sit, gre, ip6gre: never a fabric of their own
-# Names that container and machine managers give to networks of their own guests. A pod's own interface is a veth too,
-# but is called eth0, so the name counts and not the driver.
+# Names that container and machine managers give to networks of their own guests, and the host's end of a DPU. A pod's
+# own interface is a veth too, but is called eth0, so the name counts and not the driver.
 _VIRTUAL = (
     *("docker", "virbr", "veth", "vnet", "cni", "flannel", "cali", "vxlan.calico", "cilium_", "weave", "lxcbr"),
-    *("lxdbr", "podman", "tunl", "kube", "nodelocaldns", "dummy", "ifb"),
+    *("lxdbr", "podman", "tunl", "kube", "nodelocaldns", "dummy", "ifb", "tmfifo"),
 )
 _DOCKERS_BRIDGE, _BRIDGE_DIGITS = "br-", 12  # and so many hexadecimal digits of its network's id
 # The kernel allows 15 bytes without '/', ':' or spaces; of these, what the frameworks' lists can carry.
@@ -244,7 +244,7 @@ def _kind(name: str, hardware: str) -> Kind:
 
 
 def is_virtual_name(name: str) -> bool:
-    """Return whether a name is one that container and machine managers give to guests' networks."""
+    """Return whether a name is that of a network within this host, such as managers of containers give to guests."""
     bridge, _, digits = name.partition(_DOCKERS_BRIDGE)
     is_dockers = not bridge and len(digits) == _BRIDGE_DIGITS and not digits.strip("0123456789abcdef")
     return is_dockers or name.startswith(_VIRTUAL)

@@ -274,8 +274,6 @@ MOST_ADDRESSES = 16
 _TYPES = ("1", "32")
 _UP = ("up", "unknown")
 _UNKNOWN_MBPS = 2**32 - 1
-# Interfaces within this node, besides those of is_virtual_name: the host's end of a DPU.
-_INNER = ("tmfifo",)
 _LINKS = {"Ethernet": "RoCE", "Unspecified": "EFA"}
 
 
@@ -308,7 +306,7 @@ def _is_up(net: str, name: str) -> bool:
     if read_attribute(f"{net}/{name}/type") not in _TYPES or read_attribute(f"{net}/{name}/operstate") not in _UP:
         return False
     is_card = os.path.exists(f"{net}/{name}/device")  # and so no bridge
-    return is_card or not (is_virtual_name(name) or name.startswith(_INNER))
+    return is_card or not is_virtual_name(name)
 
 
 def _kind(interface: str, answers: Mapping[str, str] | None) -> str:

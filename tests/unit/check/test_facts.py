@@ -54,16 +54,17 @@ def test_what_a_host_has_and_has_counted(tmp_path: Path) -> None:
 
 def test_how_much_space_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is none without an inode, nor in scratch that is read-only; a home may be read-only by intent."""
-    for path, inodes, favail, flags, free_mb in (
-        (facts.SHM, 5, 1, 0, 2),
-        (facts.SHM, 5, 0, 0, 0),
-        (facts.SHM, 0, 0, 0, 2),  # a file system that has no inodes
-        (facts.SHM, 5, 1, os.ST_RDONLY, 0),
-        ("/home", 0, 0, os.ST_RDONLY, 2),
+    for path, blocks, inodes, favail, flags, space in (
+        (facts.SHM, 10, 5, 1, 0, [2, 10]),
+        (facts.SHM, 10, 5, 0, 0, [0, 10]),
+        (facts.SHM, 10, 0, 0, 0, [2, 10]),  # a file system that has no inodes
+        (facts.SHM, 10, 5, 1, os.ST_RDONLY, [0, 10]),
+        ("/home", 10, 0, 0, os.ST_RDONLY, []),
+        ("/sys", 0, 0, 0, 0, []),
     ):
-        its = {"f_bavail": 2, "f_frsize": 1 << 20, "f_blocks": 10, "f_files": inodes, "f_favail": favail}
+        its = {"f_bavail": 2, "f_frsize": 1 << 20, "f_blocks": blocks, "f_files": inodes, "f_favail": favail}
         monkeypatch.setattr(os, "statvfs", mock.Mock(return_value=SimpleNamespace(**its, f_flag=flags)))
-        assert facts.space_of(path) == [free_mb, 10], (path, inodes, favail, flags)
+        assert facts.space_of(path) == space, (path, inodes, favail, flags)
 
 
 @pytest.mark.parametrize(
@@ -370,16 +371,18 @@ def test_the_link_is_taken_from_files_where_they_have_it(driver: Callable[..., N
 def test_the_last_xid_of_each_gpu_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The log may go on meanwhile, and its end is not waited for; a process's owner may have no name."""
     lines = [
-        b"6,1;NVRM: Xid (PCI:0000:18:00): 31, a\n more",
+        b"6,1;NVRM: Xid (PCI:0000:18:00): 68, a\n more",
         BrokenPipeError(),
-        b"6,2;NVRM: Xid (PCI:0000:17:00): 13, b",
+        b"6,2;NVRM: Xid (PCI:0000:17:00): 79, b",
     ]
+    # Those of an application are no fault, and hide none.
+    lines += [b"6,2;NVRM: Xid (PCI:0000:%d:00): %d, pid=1" % its for its in ((18, 13), (18, 45), (19, 31), (19, 69))]
     lines += [b"6,3;eth0: up", b"6,4;NVRM: Xid (PCI:0000:17:00): " + b"x" * 300, None, b"6,5;NVRM: Xid (PCI:1): 1"]
     log = SimpleNamespace(read=mock.Mock(side_effect=lines))
     (tmp_path / "kmsg").write_text("")
     monkeypatch.setattr(facts, "FileIO", lambda file: os.close(file) or nullcontext(log))
     found = [*facts._of_log(str(tmp_path / "kmsg"))]
-    assert found == [f"GPU 0000:17:00: Xid {'x' * 200}", "GPU 0000:18:00: Xid 31, a"]
+    assert found == [f"GPU 0000:17:00: Xid {'x' * 200}", "GPU 0000:18:00: Xid 68, a"]
     monkeypatch.setattr("pwd.getpwuid", lambda number: {}[number])
     assert [facts._owner(str(path)) for path in (tmp_path, tmp_path / "none")] == [str(os.getuid()), "?"]
     monkeypatch.setattr(facts.devices, "visible_gpus", lambda *_: 2)

@@ -149,14 +149,14 @@ def test_the_table_and_what_the_page_draws_letter_by_letter() -> None:
     """One of the transfers brought nothing, and a host is missing."""
 
     def change(pair: Pair) -> Pair:
-        return pair._replace(rtt_us=1234, there=4) if pair.other == "node2" else pair
+        return pair._replace(rtt_us=1234, there=3) if pair.other == "node2" else pair
 
     flows = Flow("node1", "node2", FAST, 999), Flow("node2", "node1", FAST, 1000), Flow("node1", "node4", FAST, None)
     made = report(4, only("node3", missing="not there"), pair=change)._replace(flows=flows)
     assert table_lines(made)[:7] == [
         "HOST   STATE    ADDRESS    IFACE  MTU   RTT      LOST  GPUS  SHM     TMP     SENDS       RECEIVES",
-        "node1  BAD      10.78.0.1  ib0    4092  1.23 ms  15 %  8     98 GiB  49 GiB  999 Mbit/s  1.0 Gbit/s",
-        "node2  BAD      10.78.0.2  ib0    4092  1.23 ms  15 %  8     98 GiB  49 GiB  1.0 Gbit/s  999 Mbit/s",
+        "node1  BAD      10.78.0.1  ib0    4092  1.23 ms  18 %  8     98 GiB  49 GiB  999 Mbit/s  1.0 Gbit/s",
+        "node2  BAD      10.78.0.2  ib0    4092  1.23 ms  18 %  8     98 GiB  49 GiB  1.0 Gbit/s  999 Mbit/s",
         "node3  missing  10.78.0.3  ib0    4092  -        -     8     98 GiB  49 GiB  -           -",
         "node4  ok       10.78.0.4  ib0    4092  0.10 ms  0 %   8     98 GiB  49 GiB  -           0 Mbit/s",
         "",
@@ -171,7 +171,7 @@ def test_the_table_and_what_the_page_draws_letter_by_letter() -> None:
         "racks": [2, 2],
         "findings": [[2], [0, 1], [0, 1], [0, 1, 3]],
         "mtus": [[4092, 4092, False, 4092], [1500, 1500, False, 1500]],
-        "kinds": [(10, there, 10, 10, mtu, "", "", "", "") for mtu in (4092, 1500) for there in (4, 10)],
+        "kinds": [(10, there, 10, 10, mtu, "", "", "", "") for mtu in (4092, 1500) for there in (3, 10)],
         "pairs": [[(0, 1, a, 1234, 3, b, 100), (1, 3, b, 100)] for a, b in ((0, 1), (2, 3))],
         "flows": [(0, 1, 0, 999), (1, 0, 0, 1000), (0, 3, 0, None)],
         "some": False,

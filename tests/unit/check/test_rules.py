@@ -9,9 +9,10 @@ import pytest
 from support.check_reports import FAST, SHM, SLOW, TMP, bad, between, fingerprint, notes, only, report
 
 from mingle_hooks.check import report as reports
+from mingle_hooks.check.causes import _chance, find_causes
 from mingle_hooks.check.facts import CORES, LINK_DOWNS, MEMORY, SYMBOL_ERRORS, WRITE_MS
 from mingle_hooks.check.report import Address, Amount, Flow, Heard, Host, Name, Pair, Report, Space, table_lines
-from mingle_hooks.check.rules import _chance, find_causes, judge, slow_flows
+from mingle_hooks.check.rules import judge, slow_flows
 
 BOTH = (FAST, SLOW)
 CUT = {"there": 0, "back": 0, "rtt_us": None, "mtu": None, "open_there": "timed out", "open_back": "timed out"}
@@ -125,6 +126,9 @@ CASES = {
                 only("node4", addresses=address(4, mtu=9000))),
     "speed": Case([f"node4: Mbit/s on {SLOW} 1000, 3 others 10000"], ("node4",),
                   only("node4", addresses=address(4, speed_mbps=1000))),
+    # Two kinds of node, with their own cards, have one MTU all the same.
+    "kinds": Case([f"no majority for MTU on {SLOW}: node[1-2] 1500; node[3-4] 9000"],
+                  host=last_two(end={"speed_mbps": 25_000, "mtu": 9000}, fingerprint=fingerprint(gpus="8 A100"))),
     "clash": Case(["node[3-4]: the same address, 10.77.0.3",
                    "node[1-3]: node4 is 10.77.0.4 there, an address that it does not have"], ("node4",),
                   only("node4", addresses=address(4, address="10.77.0.3"))),
@@ -319,6 +323,25 @@ def test_hosts_of_a_network_each_are_on_none_together() -> None:
     assert ([network.name for network in made.networks], bad(made)) == (["routed"], [])
 
 
+@pytest.mark.parametrize(("end", "prefix", "bad_hosts"), [(0, 24, ()), (1, 24, ()), (0, 30, ("node7", "node8"))])
+def test_hosts_of_another_rack_are_not_absent(end: int, prefix: int, bad_hosts: tuple[str, ...]) -> None:
+    """Each rack has a subnet, alone or beside a network of all; one with a wrong prefix is absent."""
+
+    def racked(its: Host) -> Host:
+        fast, slow = its.addresses
+        if its.name > "node6":
+            rack = fast._replace(address=fast.address.replace(".0.", f".{int(prefix == 24)}."), prefix=prefix)
+            return its._replace(addresses=(rack, slow)[: end + 1], own_name=(rack.address,), names=())
+        return its._replace(addresses=(fast, slow)[: end + 1], own_name=(fast.address,), names=())
+
+    made = report(8, racked)
+    what = f"node[7-8]: no address on {FAST}, where 6 others are"
+    assert made.exclude == bad_hosts
+    assert [its.text for its in made.findings if "no address" in its.text] == [
+        what if bad_hosts else f"{what}, but on another network"
+    ]
+
+
 def test_ipv6_alone_will_do() -> None:
     """Beside IPv4 on the same wires it is not probed again."""
     made = report(2, lambda its: with_fast(its, address=f"fd78::{its.name[-1]}", prefix=64))
@@ -402,6 +425,25 @@ def test_a_loss_that_all_share_names_no_host(share: float, count: int) -> None:
         assert (made.suspects, {its.hosts for its in made.findings if not its.is_note} - {()}) == ((), set())
     if share >= 0.05 and count == 16:
         assert [its.text for its in made.findings if "of all datagrams are lost" in its.text and not its.is_note]
+
+
+@pytest.mark.parametrize(("count", "share"), [(8, 0.2), (16, 0.05), (16, 0.1), (16, 0.15), (64, 0.1)])
+def test_a_host_that_loses_a_little_on_every_way_is_named_alone(count: int, share: float) -> None:
+    """No single way of it proves anything, and by chance one of many looks bad; one bad pair is no host's loss."""
+    for seed in range(32 // count + 1):
+        lose = losing(share, seed)
+        made = report(count, pair=lambda its: lose(its) if "node3" in (its.one, its.other) else its)  # noqa: B023
+        assert ({its.hosts for its in made.findings if not its.is_note}, made.exclude) == ({("node3",)}, ("node3",))
+    made = report(count, pair=between("node3", "node4", network=FAST, there=5, back=5))
+    assert [found.hosts for found in made.findings if not found.is_note] == [("node3", "node4")]
+
+
+def test_no_host_is_named_that_loses_as_much_as_half_of_the_others_or_hardly_anything() -> None:
+    """On a busy network some lose more than others."""
+    for usual, odd in ((0.0, 0.01), (0.1, 0.15)):
+        often, seldom = losing(odd, 1), losing(usual, 1)
+        made = report(64, pair=lambda its: (often if "node3" in (its.one, its.other) else seldom)(its))  # noqa: B023
+        assert (made.suspects, {its.hosts for its in made.findings if not its.is_note} - {()}) == ((), set())
 
 
 def test_a_host_that_loses_more_than_its_network_is_named() -> None:

@@ -301,7 +301,8 @@ def test_of_one_speed_the_default_routes_interface_is_first(ipv4: str, ipv6: str
 def test_a_bridge_of_docker_s_is_known_by_its_network_s_id() -> None:
     """A site's own bridge is no network of guests."""
     names = ("br-0123456789ab", "docker0", "veth12", "br-0123456789ag", "br-01", "xbr-0123456789ab", "br0", "eth0")
-    assert [name for name in names if net.is_virtual_name(name)] == [*names[:3]]
+    names = ("tmfifo_net0", *names)  # to a BlueField card, with the same address on each host
+    assert [name for name in names if net.is_virtual_name(name)] == [*names[:4]]
 
 
 HOSTNAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")

@@ -1,0 +1,160 @@
+"""Which hosts to name if paths between hosts are bad: one that all bad paths share, else a pair, else the network."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import exp, lgamma
+from typing import Literal, NamedTuple
+
+from mingle_hooks.check import report as reports
+
+Way = tuple[str, str]  # from one host to another
+Counts = tuple[int, int]  # datagrams that were sent on a way, and that arrived
+Direction = Literal["in", "out", "both", "pair", "way", "all"]
+
+# A host is a cause if at least this many, and at least half, of its ways in one direction are bad.
+_LEAST_OF_A_HOST = 2
+# If more than two thirds of all ways are bad, no single host is the cause.
+_MOST_OF_HOSTS = 2 / 3
+
+
+class Cause(NamedTuple):
+    """What is bad: the ways to a host, from it, or both; between a pair, or one way of it; or all."""
+
+    direction: Direction
+    hosts: tuple[str, ...]
+    ways: frozenset[Way]  # those that it explains
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The hosts to name: none if it is all of them."""
+        return () if self.direction == "all" else self.hosts
+
+    @property
+    def confidence(self) -> reports.Confidence:
+        """How sure it is, by how many others saw it."""
+        return reports.confidence_of({host for way in self.ways for host in way}.difference(self.named))
+
+    def text(self, texts: Mapping[str, str], network: str, detail: str = "") -> str:
+        """Return the text of its direction, with hosts a and b, network n and a detail d."""
+        return texts[self.direction].format(**dict(zip("ab", self.named, strict=False)), n=network, d=detail)
+
+
+def find_causes(bad: Iterable[Way], tested: Collection[Way]) -> tuple[Cause, ...]:
+    """Return the fewest causes that explain all bad ways, those that explain the most first."""
+    left, hosts = set(bad), list(dict.fromkeys(host for way in tested for host in way))
+    if len(hosts) > 2 and len(left) > len(set(tested)) * _MOST_OF_HOSTS:  # noqa: PLR2004 - more than one pair
+        return (Cause("all", tuple(hosts), frozenset(left)),)
+    out, into = Counter(one for one, _ in tested), Counter(other for _, other in tested)
+    found = []
+    while left:
+        most = max((_of_host(host, left, out[host], into[host]) for host in hosts), key=lambda cause: len(cause.ways))
+        if not most.ways:
+            break
+        found.append(most)
+        left -= most.ways
+    return (*found, *_of_pairs(left))
+
+
+def _of_host(host: str, bad: set[Way], count_out: int, count_in: int) -> Cause:
+    """Return what a host explains by itself; nothing if too few of its ways are bad."""
+    out = frozenset(way for way in bad if way[0] == host)
+    into = frozenset(way for way in bad if way[1] == host)
+    is_out = len(out) >= max(_LEAST_OF_A_HOST, count_out / 2)
+    is_in = len(into) >= max(_LEAST_OF_A_HOST, count_in / 2)
+    direction: Direction = "both" if is_out and is_in else "out" if is_out else "in"
+    return Cause(direction, (host,), (out if is_out else frozenset()) | (into if is_in else frozenset()))
+
+
+def _of_pairs(bad: set[Way]) -> Iterator[Cause]:
+    for one, other in sorted(bad):
+        if (other, one) not in bad:
+            yield Cause("way", (one, other), frozenset({(one, other)}))
+        elif one < other:
+            yield Cause("pair", (one, other), frozenset({(one, other), (other, one)}))
+
+
+# What loses datagrams.
+
+# One datagram may always be lost.
+_LEAST_LOST, _LEAST_SHARE = 2, 0.1
+# A network that loses less than this share of all datagrams is only noted, and a host that does is not named.
+LEAST_SHARE_OF_ALL = 0.02
+# A host loses so many times the others' share: on a busy network some lose more than others.
+_LEAST_TIMES = 2
+# A loss is a host's or a pair's only if chance would put it there this seldom: once in 10,000 checks.
+_LEAST_CHANCE = 1e-4
+
+
+def is_lossy(sent: int, arrived: int) -> bool:
+    """Return whether a way lost enough to be looked at."""
+    return sent - arrived >= max(_LEAST_LOST, sent * _LEAST_SHARE)
+
+
+def find_lossy(counted: Mapping[Way, Counts]) -> Iterator[Cause]:
+    """Yield what loses more than chance explains: hosts by the sum of their ways, then hosts and pairs by bad ways.
+
+    A host that loses a tenth has few bad ways, and those may look like bad pairs.
+    """
+    left, most = dict(counted), _LEAST_CHANCE / max(len(counted), 1)
+    while (cause := _lossiest_host(left, most)) is not None:
+        yield cause
+        left = {way: counts for way, counts in left.items() if way not in cause.ways}
+    everything = loss(left.values())
+    for cause in find_causes([way for way, counts in left.items() if is_lossy(*counts)], left):
+        part = loss(left[way] for way in cause.ways)
+        if cause.direction == "all" or _chance(*part, *everything) >= most:
+            continue
+        # A pair is only bad if it loses more than all ways of each of its ends.
+        ends = cause.hosts if cause.direction in ("pair", "way") else ()
+        of_ends = [loss(counts for way, counts in counted.items() if end in way) for end in ends]
+        if all(_chance(*part, *whole) < most for whole in of_ends):
+            yield cause
+
+
+def _lossiest_host(counted: Mapping[Way, Counts], most: float) -> Cause | None:
+    """Return the host, and the direction, whose losses are the least likely by chance, if that is less than `most`.
+
+    Its worst neighbour does not count: the two may be a bad pair.
+    """
+    of_host: defaultdict[tuple[Direction, str], list[Way]] = defaultdict(list)
+    for one, other in counted:
+        for key in (("out", one), ("in", other), ("both", one), ("both", other)):
+            of_host[key].append((one, other))
+    all_sent, all_lost = loss(counted.values())
+    found = []
+    for (direction, host), ways in of_host.items():
+        worst = {*max(ways, key=lambda way: counted[way][0] - counted[way][1])}
+        pair_sent, pair_lost = loss(counted[way] for way in ways if {*way} == worst)
+        sent, lost = loss(counted[way] for way in ways if {*way} != worst)
+        rest_sent, rest_lost = all_sent - pair_sent - sent, all_lost - pair_lost - lost
+        share = max(LEAST_SHARE_OF_ALL, _LEAST_TIMES * rest_lost / max(rest_sent, 1))
+        if lost and lost >= share * sent:
+            chance = _chance(sent, lost, sent + rest_sent, lost + rest_lost)
+            found.append((chance, -lost, Cause(direction, (host,), frozenset(ways))))
+    chance, _, cause = min(found, default=(1.0, 0, None))
+    return cause if chance < most else None
+
+
+def loss(ways: Iterable[Counts]) -> tuple[int, int]:
+    """Return how many datagrams were sent, and how many of them were lost, over ways given as sent and arrived."""
+    counts = list(ways)
+    return sum(sent for sent, _ in counts), sum(sent - arrived for sent, arrived in counts)
+
+
+def _chance(sent: int, lost: int, all_sent: int, all_lost: int) -> float:
+    """Return how likely this part would lose at least as many, if everything lost its datagrams at random.
+
+    The upper tail of the hypergeometric distribution, as in Fisher's exact test.
+    """
+    rest, whole = all_sent - sent, _log_comb(all_sent, all_lost)
+    return sum(
+        exp(_log_comb(sent, k) + _log_comb(rest, all_lost - k) - whole)
+        for k in range(lost, min(sent, all_lost) + 1)
+        if all_lost - k <= rest
+    )
+
+
+def _log_comb(n: int, k: int) -> float:
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
