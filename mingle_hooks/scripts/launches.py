@@ -206,6 +206,11 @@ class Launch(NamedTuple):
         return any(re.fullmatch(r"\$[\w@*{]\S{0,160}", text) and not before.startswith("-") for before, text in pairs)
 
     @property
+    def is_of_task(self) -> bool:
+        """Return whether its program's arguments name a task's rank: one that trains alone then does so on purpose."""
+        return any(RANK.search(arg.text) for arg in self.args[self.script :])
+
+    @property
     def script(self) -> int:
         """Return the position of the training script among the arguments, or their number."""
         for index, arg in enumerate(self.args):

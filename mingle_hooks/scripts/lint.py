@@ -310,7 +310,8 @@ def _rendezvous(job: Job) -> Iterator[Finding]:
         number = nodes.text if nodes else ""
         at = alone or nodes
         if at and (alone or number == "1"):
-            if not job.is_conditional(at.word.start) and not job.is_conditional(launch.at.start):
+            is_meant = launch.is_of_task or job.is_conditional(at.word.start) or job.is_conditional(launch.at.start)
+            if not is_meant:
                 mistake = "each node trains alone, and knows nothing of the others"
                 what = f"leaving out {'--standalone' if alone else 'the number of nodes'}: {remedy}"
                 yield Finding(job.line(launch.at.start), "each-alone", mistake, what)

@@ -224,7 +224,8 @@ class _Rewrite:
         is_conditional = job.is_conditional(launch.at.start) or job.is_conditional(launch.command.start)
         count = launch.option(*NODES)
         bounds = _BOUNDS.fullmatch(count.text) if count else None
-        is_alone = len(self.launches) > 1 and (launch.standalone or (count and count.text == "1"))
+        is_alone = launch.standalone or (count and count.text == "1")
+        is_alone = is_alone and (len(self.launches) > 1 or launch.is_of_task)
         is_alone = is_alone or (is_batch and any(one.place != "batch" for one in self.launches))
         is_python = launch.program == "python"
         is_beside = is_python and any(one.program != "python" for one in self.launches)
@@ -236,7 +237,7 @@ class _Rewrite:
             (is_conditional, "it starts in a condition"),
             (bounds and bounds[1] != bounds[2], "it may go on with fewer nodes than the job has"),
             (is_beside, "python may not train, beside another launcher"),
-            (is_alone, "it may be meant to train alone, beside another launcher"),
+            (is_alone, "it may be meant to train alone"),
             (is_python and _ADDRESSES.isdisjoint(job.assignments), "it finds its ranks itself"),
             (not is_host and is_some, "it may start on some of the job's nodes only"),
             (is_per_task, f"{launch.program} needs one task on each node, and {tasks} start on {nodes}"),
