@@ -71,6 +71,7 @@ _RENDEZVOUS: dict[str, list[tuple[str, ...]]] = {
     "c10d": [("--rdzv-endpoint", "--main-process-ip")],  # which reads no --master-addr
     "deepspeed": [("--hostfile", "-H", "--no-ssh", "--node-rank")],
 }
+HOSTFILES = ("--deepspeed-hostfile", "--mpirun-hostfile")  # of accelerate, which starts another launcher with them
 _TASKS_GIVEN = re.compile(r"--ntasks[= ]|\s-n")
 _HOSTFILE = re.compile(r"HOSTFILE|--hostfile")  # a program of the user's may reach the others by it
 _ITSELF = re.compile(r"\$\{?(?:0|BASH_SOURCE)\b")  # a script that starts itself on the nodes
@@ -290,7 +291,7 @@ def _first_node_only(job: Job) -> Iterator[Finding]:
         return  # and this is the first node's
     has_steps = any(not command.has_frame("substitution") for command in job.steps)
     for launch in job.launches:
-        reaches = launch.has("--hostfile", "-H", "--mpirun-hostfile")  # the others, by ssh
+        reaches = launch.has("--hostfile", "-H", *HOSTFILES)  # the others, by ssh
         is_one = not has_steps and len(job.launches) == 1 and not _HOSTFILE.search(job.source.text)
         trains = launch.program in MULTI or (launch.program == "python" and is_one)
         if launch.place == "batch" and trains and not reaches and "mingle run" not in launch.chain:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from mingle_hooks.export.launchers import NODES, hyphens
 from mingle_hooks.scripts import launches
 from mingle_hooks.scripts.launches import DECLARES, NAMES, SHELLS, STEPS, Assignment, Job, Launch, read_jobs
-from mingle_hooks.scripts.lint import MULTI, lint_jobs, lint_script, started_tasks
+from mingle_hooks.scripts.lint import HOSTFILES, MULTI, lint_jobs, lint_script, started_tasks
 from mingle_hooks.scripts.shell import Command, Text
 from mingle_hooks.values import holds
 
@@ -233,6 +233,7 @@ class _Rewrite:
         is_per_task = not is_host and launch.program in MULTI and (tasks or 1) > (nodes or tasks or 1)
         reasons = (
             (is_contained, "mingle has to be installed in the container, or to stand before it"),
+            (launch.has(*HOSTFILES), "it reaches the other nodes itself"),
             (is_elsewhere, "how it is started on the nodes is not in this script"),
             (is_conditional, "it starts in a condition"),
             (bounds and bounds[1] != bounds[2], "it may go on with fewer nodes than the job has"),

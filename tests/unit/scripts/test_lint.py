@@ -204,6 +204,7 @@ def test_the_script_or_the_command_line_shows_several_nodes(script: str, nodes: 
         "seed=$RANDOM; export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
         "echo $((1 << 4)); srun torchrun --rdzv-endpoint=$H:$P x.py",
         'srun bash -c "torchrun --node_rank \\$SLURM_NODEID --rdzv-endpoint=$H:$P x.py"',
+        "accelerate launch --deepspeed_hostfile hosts x.py",
         *[f"srun bash -c 'torchrun {alone} x.py --seed $SLURM_PROCID'" for alone in ("--standalone", "--nnodes 1")],
     ],
 )  # fmt: skip

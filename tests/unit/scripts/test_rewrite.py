@@ -130,6 +130,7 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         ("MASTER_PORT=1\npython x.py", "line 5: python may be meant to run once"),
         (f"MASTER_PORT=1\nsrun python prep.py\n{D}", "line 5: python may not train"),
         (f"{D}\nsrun torchrun --nnodes=1 eval.py", "line 5: it may be meant to train alone"),
+        ("accelerate launch --deepspeed_hostfile h --main_process_port=1 x.py", "line 4: it reaches the other nodes"),
         ("srun bash -c 'torchrun --nnodes=1 --master_port=1 x.py --seed $SLURM_PROCID'", "line 4: it may be meant"),
         (f"torchrun --nnodes=2 a.py\ntorchrun --nnodes=2 b.py\n{D}", "line 4: it may be meant to train alone"),
         ("f() { torchrun --nnodes=1 x.py; }\ng() { f; }\nsrun sh -c g", "line 4: how it is started on the nodes"),
