@@ -309,6 +309,7 @@ def _rendezvous(job: Job) -> Iterator[Finding]:
         alone = launch.standalone
         nodes = launch.option(*launchers.NODES)
         number = nodes.text if nodes else ""
+        started = started_tasks(job, launch)[0] if launch.place == "step" else None  # else a loop starts it
         at = alone or nodes
         if at and (alone or number == "1"):
             is_meant = launch.is_of_task or job.is_conditional(at.word.start) or job.is_conditional(launch.at.start)
@@ -316,7 +317,7 @@ def _rendezvous(job: Job) -> Iterator[Finding]:
                 mistake = "each node trains alone, and knows nothing of the others"
                 what = f"leaving out {'--standalone' if alone else 'the number of nodes'}: {remedy}"
                 yield Finding(job.line(launch.at.start), "each-alone", mistake, what)
-        elif nodes and number.isdigit() and (started := started_tasks(job, launch)[0]) and int(number) != started:
+        elif nodes and started and number.isdigit() and int(number) != started:
             mistake = f"{launch.program} waits for {number} nodes, and starts on {started}"
             yield Finding(job.line(nodes.word.start), "node-count", mistake, f"leaving it out: {remedy}")
         rows = _RENDEZVOUS["c10d" if launch.has_value("--rdzv-backend", "c10d") else launch.program]

@@ -155,6 +155,8 @@ FREE = "leaving it out: {} finds a free one".format
         ("#SBATCH -N2 -n 8\nsrun --ntasks-per-node=2 a",
          ["2 step-tasks --ntasks=4 beside it, and no fewer in #SBATCH"]),
         # Loops.
+        (f"{HEAD}for i in a b; do\nsrun -N1 -n1 -w $i torchrun --nnodes=2 --rdzv-endpoint=$A:$P x.py &\ndone",
+         ["5 loop `mingle run torchrun …` in place of the loop"]),
         ("for h in a b; do\nssh $h a.sh &\nssh $h x\nsrun y &\nssh $h ray start --address=a &\ndone\nssh h a.sh &",
          ["2 loop? `mingle run COMMAND` in place of the loop"]),
     ],
