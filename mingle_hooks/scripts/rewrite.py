@@ -235,6 +235,7 @@ class _Rewrite:
             (is_contained, "mingle has to be installed in the container, or to stand before it"),
             (launch.has(*HOSTFILES), "it reaches the other nodes itself"),
             (is_elsewhere, "how it is started on the nodes is not in this script"),
+            (launches.HETJOB.search(self.source), "in a heterogeneous job it may be for one component"),
             (is_conditional, "it starts in a condition"),
             (bounds and bounds[1] != bounds[2], "it may go on with fewer nodes than the job has"),
             (is_beside, "python may not train, beside another launcher"),

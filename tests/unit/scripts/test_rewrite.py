@@ -174,6 +174,7 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         (f"f() {{ source a; }}\nMASTER_PORT=1\nf\n{D}", "line 4: this line may use MASTER_PORT"),
         (f"f() {{ MASTER_PORT=1; }}\nf\n{D}", "line 4: nothing would be left of this function"),
         ("srun env MASTER_PORT=1 A=2 deepspeed x.py", "line 4: how srun gets MASTER_PORT is not clear"),
+        (f"#SBATCH hetjob\n#SBATCH -N4\n{D}", "line 6: in a heterogeneous job"),
         (f"{D} 'a", "a quote or a parenthesis has no end"), (f"{D}\n#{'x' * (1 << 15)}", "it is longer than"),
         (f"cat > x.sh <<E\n#SBATCH -N2\n{D}\nE", "it writes another job script"),
     ],
