@@ -150,7 +150,7 @@ def _fix(file: str, nodes: int | None, *, writes: bool) -> bool:
     """Print the diff of a script, or write it; return whether that was certain."""
     import difflib
 
-    from mingle_hooks.scripts.rewrite import fix_script
+    from mingle_hooks.scripts.rewrite import fix_script, lines_of
 
     text = _read(file)
     fixed = fix_script(text, nodes)
@@ -161,8 +161,7 @@ def _fix(file: str, nodes: int | None, *, writes: bool) -> bool:
     elif writes and fixed.text != text:
         _replace(file, fixed.text.encode(errors="surrogateescape"))
     elif not writes:
-        lines = (text.splitlines(keepends=True), fixed.text.splitlines(keepends=True))
-        for line in difflib.unified_diff(*lines, file, file):
+        for line in difflib.unified_diff(lines_of(text), lines_of(fixed.text), file, file):
             write_stdout(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
     return not fixed.unsure
 

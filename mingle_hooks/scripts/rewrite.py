@@ -571,6 +571,11 @@ def _finds(value: Assignment) -> bool:
     return bool(_FINDS.search(text) or NAMES.search(text)) or text.strip("\"'").isdigit()
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a script with their ends: a form feed, of which str.splitlines makes one, is none."""
+    return re.findall(r".*\n|.+", text)
+
+
 def _edited(text: str, edits: dict[tuple[int, int], str]) -> str:
     """Return the text with its edits. An emptied line is dropped, with the backslash that continued it."""
     pieces: list[str] = []
@@ -580,7 +585,7 @@ def _edited(text: str, edits: dict[tuple[int, int], str]) -> str:
             pieces += [text[position:start], new or _GONE]
             position = end
     lines: list[str] = []
-    for line in "".join([*pieces, text[position:]]).splitlines(keepends=True):
+    for line in lines_of("".join([*pieces, text[position:]])):
         if _GONE not in line:
             lines.append(line)
         elif kept := re.fullmatch(r"[ \t\0]*(\\?)(?:#[^\n]*)?\r?\n?", line):

@@ -102,7 +102,7 @@ def test_list_show_and_eject(mingle: Mingle, tmp_path: Path) -> None:
     assert "\nchanged\n" in mingle("template", "sbatch", "--", "train.py", HOME=str(tmp_path)).stdout
 
 
-TRAP = "#!/bin/bash\n#SBATCH --nodes=2\nsrun deepspeed train.py \udcff\n"
+TRAP = "#!/bin/bash\n#SBATCH --nodes=2\n\f# train\u2028\nsrun deepspeed train.py \udcff\n"
 FIXED = TRAP.replace("deepspeed", "mingle exec deepspeed")
 
 
@@ -119,7 +119,7 @@ def test_lint_prints_line_trap_and_remedy(mingle: Mingle, words: list[str], job:
     """Each finding is a line, and the exit code is 1; a script without findings has 0."""
     done = mingle(*words, cwd=job.parent, stdin=str(job))
     assert (done.returncode, done.stdout.count("\n"), done.stderr) == (1, 1, "")
-    assert done.stdout.startswith(f"{words[-1]}:3: no-rendezvous: deepspeed is not told of the other nodes")
+    assert done.stdout.startswith(f"{words[-1]}:4: no-rendezvous: deepspeed is not told of the other nodes")
     assert done.stdout.endswith("; try `srun mingle exec deepspeed …`\n")
     job.write_text(FIXED, errors="surrogateescape")
     assert mingle(*words, cwd=job.parent, stdin=str(job)).returncode == 0
@@ -131,7 +131,7 @@ def test_lint_reads_many_files_and_prints_json(mingle: Mingle, job: Path) -> Non
     done = mingle("lint", "--json", "--nodes", "2", job.name, "b.sh", cwd=job.parent)
     found = json.loads(done.stdout)
     told = [(its["file"], its["line"], its["kind"], its["certainty"]) for its in found]
-    assert told == [("job.sh", 3, "no-rendezvous", "sure"), ("b.sh", 1, "fixed-port", "sure")]
+    assert told == [("job.sh", 4, "no-rendezvous", "sure"), ("b.sh", 1, "fixed-port", "sure")]
     assert found[0].keys() == {"file", "line", "kind", "mistake", "remedy", "certainty"}
     assert done.returncode == 1
 
@@ -147,7 +147,7 @@ def test_lint_prints_a_diff_that_patch_takes(forked: Forked, job: Path, tmp_path
     job.write_text(TRAP.replace("srun", "srun -n9"), errors="surrogateescape")
     done = forked.run("lint", "--diff", "-", env=CLEAN, streams={0: str(job)})
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("-: left as it is: line 3: deepspeed needs one task on each node")
+    assert done.stderr.startswith("-: left as it is: line 4: deepspeed needs one task on each node")
 
 
 def test_lint_writes_the_fixed_script_and_keeps_the_old_one(forked: Forked, job: Path, tmp_path: Path) -> None:
