@@ -141,18 +141,18 @@ def lint(files: tuple[str, ...], nodes: int | None, mode: str | None) -> None:
     if mode in (None, "json"):
         _lint(files, nodes, as_json=mode == "json")
         return
-    unsure = [file for file in files if not _fix(file, nodes, writes=mode == "fix")]
+    texts = {file: _read(file) for file in files}  # all, before one is changed
+    unsure = [file for file, text in texts.items() if not _fix(file, text, nodes, writes=mode == "fix")]
     if unsure:
         raise click.exceptions.Exit(1)
 
 
-def _fix(file: str, nodes: int | None, *, writes: bool) -> bool:
+def _fix(file: str, text: str, nodes: int | None, *, writes: bool) -> bool:
     """Print the diff of a script, or write it; return whether that was certain."""
     import difflib
 
     from mingle_hooks.scripts.rewrite import fix_script, lines_of
 
-    text = _read(file)
     fixed = fix_script(text, nodes)
     for reason in fixed.unsure:
         click.echo(f"{file}: left as it is: {printable(reason, 400)}", err=True)

@@ -164,6 +164,13 @@ def test_lint_writes_the_fixed_script_and_keeps_the_old_one(forked: Forked, job:
         job.write_text(TRAP, errors="surrogateescape")
 
 
+@pytest.mark.parametrize("mode", ["--fix", "--diff"])
+def test_lint_changes_no_script_if_one_cannot_be_read(mingle: Mingle, mode: str, job: Path) -> None:
+    """Nor does it print a part of the diff."""
+    done = mingle("lint", mode, "job.sh", "none.sh", cwd=job.parent)
+    assert (done.returncode, done.stdout, os.listdir(job.parent)) == (64, "", ["job.sh"])
+
+
 def test_what_keeps_lint_from_writing_a_script_leaves_nothing_behind(
     job: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
