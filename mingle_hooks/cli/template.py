@@ -170,6 +170,8 @@ def _replace(file: str, data: bytes) -> None:
     """Write a script, and keep the old one as FILE.orig. Raises UsageError."""
     path = os.path.realpath(file)
     draft = f"{path}.new"
+    if not os.path.isfile(path):
+        raise UsageError("a regular file", f"{file}, which is not one", "--diff")
     try:
         files.write_new(draft, data, mode=stat.S_IMODE(os.stat(path).st_mode))
         try:

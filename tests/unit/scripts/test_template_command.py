@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -162,6 +163,17 @@ def test_lint_writes_the_fixed_script_and_keeps_the_old_one(forked: Forked, job:
         assert texts == [TRAP if status else FIXED, TRAP, FIXED]
         assert (job.stat().st_mode & 0o777, sorted(os.listdir(tmp_path))) == (0o750, ["job.sh", "job.sh.orig", "out"])
         job.write_text(TRAP, errors="surrogateescape")
+
+
+def test_lint_writes_over_no_pipe(mingle: Mingle, tmp_path: Path) -> None:
+    """Whoever writes into it next would fill a file."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=[TRAP, "utf-8", "surrogateescape"], daemon=True)
+    writer.start()
+    done = mingle("lint", "--fix", "pipe", cwd=tmp_path)
+    writer.join(9)
+    assert (done.returncode, os.listdir(tmp_path)) == (64, ["pipe"])
 
 
 @pytest.mark.parametrize("mode", ["--fix", "--diff"])
