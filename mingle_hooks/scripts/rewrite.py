@@ -85,6 +85,8 @@ _BUILTINS = _DECLARES | {
 }
 _STEP_VALUE = re.compile(r"\d+|\S*\$\S+")
 _ACTIVATES = re.compile(r"(?:\A|/)(?:activate|conda\.sh|\.?(?:bashrc|bash_profile|profile))\Z|\A/etc/profile")
+# What prints all that is exported.
+_SAVES = re.compile(r"(?:\S*/)?(?:env|printenv)|export(?: -p)?|(?:declare|typeset)(?: -\w+)?|set")
 _ALL_EXPORTED = re.compile(r"\bset +(?:-\w*a|-o +allexport)")
 # What comes before a name that is used without `$`, and commands that use names within their words.
 _SUBSCRIPT = re.compile(r"(?:\[[^\]\n]*|\$\{[^}\n]*)\Z")
@@ -409,7 +411,7 @@ class _Rewrite:
 
     @cached_property
     def _inheritors(self) -> list[Command]:
-        """Return the steps and scripts that start no launcher, and get what is exported."""
+        """Return what gets what is exported: steps and scripts that start no launcher, and what saves it to a file."""
         starts = [self._command_at(one.step[0].use.start) for one in self.job.launches if one.step]
         starts += [one for launch in self.job.launches for one in (launch.command, launch.outer)]
         launching, steps = {id(one) for one in starts}, {id(one) for one in self.job.steps}
@@ -422,8 +424,10 @@ class _Rewrite:
             words = [word.plain for word in one.words]
             is_step = id(one) in steps and not _is_harmless(words, nested.get(id(one), []))
             is_script = one.name in SHELLS and len(words) > 1 and not any(re.match(r"-\w*c", word) for word in words)
+            is_saved = bool(one.outputs and _SAVES.fullmatch(" ".join(words)))
             is_program = self.job.place(one) != "batch" and "/" in "".join(words[:1]) and one.name not in _HARMLESS
-            if is_step or is_script or one.name.endswith((".sh", "envsubst")) or (is_program and id(one) not in steps):
+            is_other = one.name.endswith((".sh", "envsubst")) or (is_program and id(one) not in steps)
+            if is_step or is_script or is_saved or is_other:
                 found.append(one)
         return [one for one in found if id(one) not in launching and not one.has_frame("substitution")]
 

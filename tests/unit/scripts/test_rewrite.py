@@ -91,7 +91,8 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
         (f"{A}echo $MASTER_ADDR $HOSTNAME $N\nN=$SLURM_NNODES\n{D}", EXEC),
         *[(f"{A}{D}\n{after}", f"{EXEC}\n{after}")  # which do not use addresses
           for after in ("bash -c ls", "bash", "srun sh -c 'hostname; /bin/ls'", "ssh $h hostname", ": $(srun ./a)",
-                        "srun -w $h -N 1 hostname", ". ~/.bashrc; source activate x; . /etc/profile.d/a", "./a")],
+                        "srun -w $h -N 1 hostname", ". ~/.bashrc; source activate x; . /etc/profile.d/a",
+                        "./a", "env; export -p")],
         *[(f"{A}{W}{between}\n{D}", f"{left}{between}\n{EXEC}")
           for left, texts in (  # an exported rank stays where a program before the launcher may read it
             (W, ("python shard.py", "./shard", "exec ./shard", "f() { shard; }\nf")),
@@ -162,6 +163,7 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         (loop().replace("&", "& p+=($!)") + '\nwait "${p[@]}"', "line 5: $p of the loop is used after it"),
         # What else uses the addresses.
         *[(f"{A}{D}\n{after}", f"line 7: this line {uses} MASTER_ADDR") for after, uses in (
+            *[(f"{saves} > x", "may use") for saves in ("/bin/env", "export -p", "declare -x", "set")],
             ("envsubst < x > y", "may use"), ("bash -x a.sh", "may use"), ("./a.sh", "may use"), ("srun", "may use"),
             ("source ./env.sh", "may use"), ("srun sh -c 'hostname; ./a'", "may use"), ("ssh h hostname", "may use"),
             ("python - <<E\nimport os; os.environ['MASTER_ADDR']\nE", "uses"), ("[[ -v MASTER_ADDR ]] || a", "uses"),
