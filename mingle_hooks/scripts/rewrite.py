@@ -151,6 +151,7 @@ class _Rewrite:
         for name in _INTERFACES:
             if any(self._is_left_out(value.span) for value in self._values(name)) and (uses := self._uses(name)):
                 raise self._unsure(uses[0].start, f"this line uses {name}, which differs between nodes")
+        self._shared()
         return _edited(self.source, self.edits)
 
     def _launches(self) -> list[Launch]:
@@ -385,6 +386,28 @@ class _Rewrite:
         for value in values:
             self._leave_out(value)
 
+    def _shared(self) -> None:
+        """Raise _UnsureError if a value that changes is for something else than the launchers, too."""
+        launching = {id(one) for launch in self.launches for one in (launch.command, launch.outer)}
+        nested = [one for one in self.job.commands if one.has_frame("text", "substitution")]
+        names = [name for name in self.job.assignments if any(self._is_edited(value) for value in self._values(name))]
+        for name in names:  # and then those whose values have it
+            uses = [*self._uses(name), *(one for one in nested if name in NAMES.findall(_written(one)))]
+            for use in uses:
+                if id(use) in launching or _is_said(use):
+                    continue
+                if use.words and use.name not in _DECLARES:
+                    raise self._unsure(use.start, f"this line uses {name}, whose value changes")
+                its = [value for values in self.job.assignments.values() for value in values if value.command is use]
+                names += [one.name for one in its if one.name not in names and name in NAMES.findall(one.value.text)]
+            setters = [value.command for value in self._values(name)]
+            if self._is_exported(name) and (reader := self._reader(name, setters)):
+                raise self._unsure(reader.start, f"this line may use {name}, whose value changes")
+
+    def _is_edited(self, value: Assignment) -> bool:
+        start, end = value.value.start, value.value.end
+        return not self._is_left_out(value.span) and any(start <= one[0] and one[1] <= end for one in self.edits)
+
     def _is_exported(self, name: str) -> bool:
         return name in self.job.exported or bool(_ALL_EXPORTED.search(self.source))
 
@@ -487,12 +510,7 @@ class _Rewrite:
         """Return whether a command only prints addresses, and what the scheduler says."""
         names = {name for word in command.words for name in NAMES.findall(word.text)}
         known = {name for name in names if name in _ADDRESSES or _OF_JOB.fullmatch(name) or self._finds_all(name)}
-        return (
-            _is_message(command)
-            and names == known
-            and not command.has_frame("function")  # whose output may be used
-            and not (command.outputs or "$(" in " ".join(word.text for word in command.words))
-        )
+        return _is_said(command) and names == known
 
     def _finds_all(self, name: str) -> bool:
         return name in self.job.assignments and all(_finds(value) for value in self.job.assignments[name])
@@ -530,6 +548,16 @@ class _Rewrite:
 
 def _is_message(command: Command) -> bool:
     return command.name in _ECHO and not command.outputs and [word.plain for word in command.words[1:2]] != ["-v"]
+
+
+def _is_said(command: Command) -> bool:
+    """Return whether what a command prints is for people: the output of a function may be used."""
+    is_used = command.after in ("|", "|&") or command.has_frame("function", "substitution")
+    return _is_message(command) and not is_used and "$(" not in _written(command)
+
+
+def _written(command: Command) -> str:
+    return " ".join(word.text for word in (*command.assignments, *command.words))
 
 
 def _is_harmless(step: list[str], nested: list[Command]) -> bool:

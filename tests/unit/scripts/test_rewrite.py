@@ -35,6 +35,9 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
         ("#SBATCH -c 32\nsrun -v torchrun --nnodes=1 x.py", "#SBATCH -c 32\nsrun -v mingle exec torchrun x.py"),
         (f"H=$(uname -n) # c\nsrun torchrun \\\n --nnodes 2 \\\n {R} \\\n x.py", "srun mingle exec torchrun \\\n x.py"),
         (f"H=`hostname`\necho $H\nA='torchrun {R}'\nsrun $A x.py", "A='mingle exec torchrun'\nsrun $A x.py"),
+        *[(f"{export}A='-v {R}'\n{between}\nsrun torchrun ${letter} x.py",
+           f"{export}A='-v'\n{between}\nsrun mingle exec torchrun ${letter} x.py")  # which only the launcher gets
+          for export, between, letter in (("", "srun ./a.sh; echo $A", "A"), ("export ", 'export B="$A -w"', "B"))],
         (f'A=(\n  {R}\n  -v # c\n)\nsrun torchrun "${{A[@]}}" x.py',
          'A=(\n  -v # c\n)\nsrun mingle exec torchrun "${A[@]}" x.py'),
         ("export MASTER_PORT=1 B=2\nMASTER_ADDR=a\nsrun python x.py",
@@ -169,6 +172,14 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
             ("python - <<E\nimport os; os.environ['MASTER_ADDR']\nE", "uses"), ("[[ -v MASTER_ADDR ]] || a", "uses"),
             ('printf -v EP "%s" "$MASTER_ADDR"', "uses"), ("f() { ls; echo $MASTER_ADDR; }\nf > x", "uses"),
             ("echo $MASTER_ADDR > x", "uses"), ("echo $(a $MASTER_ADDR)", "uses"), ("echo $MASTER_ADDR $FOO", "uses"))],
+        # What else uses a value that changes.
+        *[(f"{before}A='-v {R}'\nsrun torchrun $A x.py\n{after}", f"line {line}: this line {uses} {name}, whose value")
+          for before, after, line, uses, name in (
+            ("", "srun ./other $A", 6, "uses", "A"), ("", "echo torchrun $A > x", 6, "uses", "A"),
+            ("", "echo $A | tee x", 6, "uses", "A"), ("", "B=$(./parse $A)", 6, "uses", "A"),
+            ("", "srun sh -c './a $A'", 6, "uses", "A"), ("", 'B="-w $A"\n./a $B', 7, "uses", "B"),
+            ("", "cat > x <<E\n$A\nE", 6, "uses", "A"), ("", "srun sh -c './a $A; torchrun $A x.py'", 6, "uses", "A"),
+            ("export ", "srun ./a.sh", 6, "may use", "A"), ("", "export B=$A\nsrun ./a.sh", 7, "may use", "B"))],
         (f"export NCCL_SOCKET_IFNAME=eth0\nsrun ./nccl_test\n{D}", "line 5: this line may use NCCL_"),
         (f"export NCCL_SOCKET_IFNAME=eth0\nexport NCCL_SOCKET_IFNAME=^lo\nls $NCCL_SOCKET_IFNAME\n{D}",
          "line 6: this line uses NCCL_SOCKET_IFNAME, which differs between nodes"),
