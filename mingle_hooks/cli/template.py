@@ -141,18 +141,18 @@ def lint(files: tuple[str, ...], nodes: int | None, mode: str | None) -> None:
     if mode in (None, "json"):
         _lint(files, nodes, as_json=mode == "json")
         return
-    unsure = [file for file in files if not _fix(file, nodes, writes=mode == "fix")]
+    texts = {file: _read(file) for file in files}  # all, before one is changed
+    unsure = [file for file, text in texts.items() if not _fix(file, text, nodes, writes=mode == "fix")]
     if unsure:
         raise click.exceptions.Exit(1)
 
 
-def _fix(file: str, nodes: int | None, *, writes: bool) -> bool:
+def _fix(file: str, text: str, nodes: int | None, *, writes: bool) -> bool:
     """Print the diff of a script, or write it; return whether that was certain."""
     import difflib
 
-    from mingle_hooks.scripts.rewrite import fix_script
+    from mingle_hooks.scripts.rewrite import fix_script, lines_of
 
-    text = _read(file)
     fixed = fix_script(text, nodes)
     for reason in fixed.unsure:
         click.echo(f"{file}: left as it is: {printable(reason, 400)}", err=True)
@@ -161,8 +161,7 @@ def _fix(file: str, nodes: int | None, *, writes: bool) -> bool:
     elif writes and fixed.text != text:
         _replace(file, fixed.text.encode(errors="surrogateescape"))
     elif not writes:
-        lines = (text.splitlines(keepends=True), fixed.text.splitlines(keepends=True))
-        for line in difflib.unified_diff(*lines, file, file):
+        for line in difflib.unified_diff(lines_of(text), lines_of(fixed.text), file, file):
             write_stdout(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
     return not fixed.unsure
 
@@ -171,6 +170,8 @@ def _replace(file: str, data: bytes) -> None:
     """Write a script, and keep the old one as FILE.orig. Raises UsageError."""
     path = os.path.realpath(file)
     draft = f"{path}.new"
+    if not os.path.isfile(path):
+        raise UsageError("a regular file", f"{file}, which is not one", "--diff")
     try:
         files.write_new(draft, data, mode=stat.S_IMODE(os.stat(path).st_mode))
         try:

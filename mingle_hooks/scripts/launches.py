@@ -29,6 +29,8 @@ _CHUNK = re.compile(r"(\d{0,9})(?:\S*?\bmpiprocs=(\d{1,9}))?")
 EACH = re.compile(r"--(?:n?tasks-per-node)[= ](\d{1,9})")
 TASKS = re.compile(r"(?:--ntasks[= ]|(?<!\S)-n\s{0,8})(\d{1,9})")
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:SBATCH|PBS|BSUB|\$)[ \t][^\n]*", re.MULTILINE)
+_COMMAND = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
+HETJOB = re.compile(r"^[ \t]*#SBATCH[ \t]+(?:het|pack)job\b", re.MULTILINE)
 _CPUS = re.compile(r"^[ \t]*#SBATCH[ \t](?:[^\n#]*[ \t])?(?:--cpus-per-task[= ]|-c)[ \t]*\d", re.MULTILINE)
 _DIRECTIVES = {"SBATCH": "slurm", "PBS": "pbs", "BSUB": "lsf", "$": "sge"}
 # What only a script of several nodes writes.
@@ -48,15 +50,33 @@ class Requested(NamedTuple):
 
 
 def requested(text: str, nodes: int | None = None) -> Requested:
-    """Return what a script's directives request, on the `nodes` of the command line if they are given."""
-    found, each, tasks, processes, scheduler = nodes or 0, 0, None, 0, ""
-    for match in _DIRECTIVE.finditer(text):
+    """Return what a script's directives request, on the `nodes` of the command line if they are given.
+
+    Of a heterogeneous job it is what the largest component does.
+    """
+    components = HETJOB.split("\n".join(_directives(text)))
+    return max((_component(directives, nodes) for directives in components), key=lambda one: one.nodes)
+
+
+def _directives(text: str) -> list[str]:
+    """Return a script's directives: sbatch reads none after the first command."""
+    command = _COMMAND.search(text)
+    end = command.start() if command else len(text)
+    return [one[0] for one in _DIRECTIVE.finditer(text) if one.start() < end or one[0].split()[0] != "#SBATCH"]
+
+
+def _component(directives: str, nodes: int | None) -> Requested:
+    found, each, tasks, processes, scheduler = 0, 0, None, 0, ""
+    for match in _DIRECTIVE.finditer(directives):
         directive = re.sub(r"\s#.*", "", match[0].strip())
         scheduler = scheduler or _DIRECTIVES[directive[1:].split()[0]]
-        found = found or _nodes(directive)
-        processes = processes or sum(nodes * each_of_mpi for nodes, each_of_mpi in _chunks(directive))
-        if directive.startswith("#SBATCH"):
+        if directive.startswith("#SBATCH"):  # of which the last counts
+            found = _nodes(directive) or found
             each, tasks = count(EACH, directive) or each, count(TASKS, directive) or tasks
+        else:
+            found = found or _nodes(directive)
+            processes = processes or sum(nodes * each_of_mpi for nodes, each_of_mpi in _chunks(directive))
+    found = nodes or found
     if not found and tasks:
         found = -(-tasks // each) if each else 1 if tasks == 1 else 0
     return Requested(found, tasks or each * found or processes or None, scheduler)
@@ -206,6 +226,11 @@ class Launch(NamedTuple):
         return any(re.fullmatch(r"\$[\w@*{]\S{0,160}", text) and not before.startswith("-") for before, text in pairs)
 
     @property
+    def is_of_task(self) -> bool:
+        """Return whether its program's arguments name a task's rank: one that trains alone then does so on purpose."""
+        return any(RANK.search(arg.text) for arg in self.args[self.script :])
+
+    @property
     def script(self) -> int:
         """Return the position of the training script among the arguments, or their number."""
         for index, arg in enumerate(self.args):
@@ -221,14 +246,15 @@ _PROGRAMS = STEPS | CONTAINERS | _WRAPPERS | SHELLS | {"mingle"} | {name.split()
 def read_jobs(text: str, nodes: int | None = None) -> list[Job]:
     """Return the job script, and those that it writes in here-documents."""
     line_ends = [match.start() for match in re.finditer("\n", text)]
-    jobs = [Job(shell.whole(text), text, nodes, line_ends)]
+    jobs = [Job(shell.whole(text), "\n".join(_directives(text)), nodes, line_ends)]
     for command in jobs[0].script.commands:
         for body in (*command.here_documents, *_wrapped(command)):
             if _is_job(command, body):
-                # What the command line of sbatch or qsub requests counts like the first directive.
+                # What the command line requests wins: the last counts for sbatch, the first for qsub.
                 words = ["#SBATCH" if command.name == "sbatch" else "#PBS", *(word.plain for word in command.words[1:])]
                 asked = [" ".join(words)] if command.name in _SUBMITS else []
-                own = "\n".join([*asked, *_DIRECTIVE.findall(body.text)])
+                before, after = ([], asked) if command.name == "sbatch" else (asked, [])
+                own = "\n".join([*before, *_directives(body.text), *after])
                 jobs.append(Job(body, own, nodes, line_ends))
     return jobs
 

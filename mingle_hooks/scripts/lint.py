@@ -6,14 +6,29 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Iterator
 from itertools import pairwise
 from os.path import basename
 from typing import Literal, NamedTuple
 
 from mingle_hooks.export import launchers
-from mingle_hooks.scripts.launches import EACH, NAMES, NODES, RANK, TASKS, Arg, Job, Launch, Place, count, read_jobs
-from mingle_hooks.scripts.shell import Text, unquote
+from mingle_hooks.scripts.launches import (
+    DECLARES,
+    EACH,
+    NAMES,
+    NODES,
+    RANK,
+    TASKS,
+    Arg,
+    Assignment,
+    Job,
+    Launch,
+    Place,
+    count,
+    read_jobs,
+)
+from mingle_hooks.scripts.shell import Frame, Text, unquote
 
 Certainty = Literal["sure", "likely"]
 
@@ -38,8 +53,9 @@ _ADDRESS_NAME = re.compile(
 )
 _WITH_PORT = re.compile(r":\d{2,5}[\"']?\Z")
 _NUMBER = re.compile(
-    r"[\"']?(?:\$\{\w{1,128}:?[-=][\"']?)?(?:\$\(\(\s{0,8})?(\d{1,5})(?:\s{0,8}\)\))?\s?[\"']?\}?[\"']?"
+    r"[\"']?(?:\$\{\w{1,128}:?[-=][\"']?)?(?:\$\(\(\s{0,8})?([1-9]\d{0,4})(?:\s{0,8}\)\))?\s?[\"']?\}?[\"']?"
 )
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _VARIABLE = re.compile(r"[\"']?\$(?:(\w{1,128})|\{(\w{1,128})\})[\"']?")
 _OWN_NAME = re.compile(
     r"[\"']?(?:\$\{\w{1,64}:?[-=])?[\"']?"
@@ -71,6 +87,7 @@ _RENDEZVOUS: dict[str, list[tuple[str, ...]]] = {
     "c10d": [("--rdzv-endpoint", "--main-process-ip")],  # which reads no --master-addr
     "deepspeed": [("--hostfile", "-H", "--no-ssh", "--node-rank")],
 }
+HOSTFILES = ("--deepspeed-hostfile", "--mpirun-hostfile")  # of accelerate, which starts another launcher with them
 _TASKS_GIVEN = re.compile(r"--ntasks[= ]|\s-n")
 _HOSTFILE = re.compile(r"HOSTFILE|--hostfile")  # a program of the user's may reach the others by it
 _ITSELF = re.compile(r"\$\{?(?:0|BASH_SOURCE)\b")  # a script that starts itself on the nodes
@@ -119,6 +136,9 @@ def _port(job: Job) -> Iterator[Finding]:
 def _ports(job: Job) -> Iterator[int]:
     if any(one.standalone and not job.is_conditional(one.standalone.word.start) for one in job.launches):
         return  # which takes a free one
+    starts = [command.start for command in job.steps if not command.has_frame("substitution")]
+    starts = sorted([*starts, *(launch.at.start for launch in job.launches)])
+    fixed = {name: _fixed_values(values, starts) for name, values in job.assignments.items()}
     texts = [arg.text for launch in job.launches for arg in launch.args]
     texts += [word.text for command in job.steps for word in command.words]
     given = {name for text in texts for name in NAMES.findall(text)}
@@ -129,40 +149,55 @@ def _ports(job: Job) -> Iterator[int]:
     for name, values in job.assignments.items():
         is_given = name in given and "PORT" in name.upper() and not _SERVER.search(name.upper())
         if is_given or (_PORT_NAME.fullmatch(name) and name in (job.referred if only_torchrun else job.used)):
-            yield from (value.value.start for value in values if _NUMBER.fullmatch(value.value.text))
+            yield from fixed[name]
         elif name in heads or _ADDRESS_NAME.fullmatch(name):
             with_port = [value.value for value in values if _WITH_PORT.search(value.value.text)]
             yield from (value.start for value in with_port if "http" not in value.text)
     for launch in job.launches:
-        yield from _option_ports(job, launch)
+        yield from _option_ports(job, launch, fixed)
 
 
-def _option_ports(job: Job, launch: Launch) -> Iterator[int]:
+def _fixed_values(values: list[Assignment], starts: list[int]) -> list[int]:
+    """Return where a variable gets a hard-coded port, unless it is computed anew before something starts."""
+    found: list[int] = []
+    computed: tuple[int, tuple[Frame, ...]] = (-1, ())  # what has started before, and the blocks around it
+    for one in reversed(values):
+        command, started = one.command, bisect(starts, one.span.start)
+        if _NUMBER.fullmatch(one.value.text):
+            if computed != (started, command.frames[: len(computed[1])]):
+                found.append(one.value.start)
+        elif {*_WORD.findall(one.value.text)} - {one.name}:  # not from itself alone
+            is_for_all = not command.words or command.name in DECLARES
+            if is_for_all and command.before not in ("&&", "||") and not command.has_frame("if", "case"):
+                computed = (started, command.frames)
+    return found[::-1]
+
+
+def _option_ports(job: Job, launch: Launch, fixed: dict[str, list[int]]) -> Iterator[int]:
     options = [launch.option(option) for option in _PORT_OPTIONS]
     if launch.program.startswith("ray"):
         heads = [other for other in job.launches if other.program == "ray start" and other.has("--port")]
         options += [launch.option("--port"), None if heads else launch.option("--address")]
     for value in options:
-        at = _fixed(job, value.text.rpartition(":")[2], value.word) if value else None
+        at = _fixed(fixed, value.text.rpartition(":")[2], value.word) if value else None
         if at is not None:
             yield at
     if value := launch.option("--rdzv-endpoint"):
-        yield from _endpoint(job, launch, value)
+        yield from _endpoint(job, launch, value, fixed)
     elif not launch.has(*_PORT_OPTIONS, "--config-file") and launch.program in MULTI:
         yield from (value.word.start for value in [launch.option(*_ADDRESS_OPTIONS)] if value)  # 29500
 
 
-def _fixed(job: Job, text: str, word: Text) -> int | None:
+def _fixed(fixed: dict[str, list[int]], text: str, word: Text) -> int | None:
     """Return the position of a hard-coded port."""
     if _NUMBER.fullmatch(text):
         return word.start
     if match := _VARIABLE.fullmatch(text):
-        values = job.assignments.get(match[1] or match[2], [])
-        return next((value.value.start for value in values if _NUMBER.fullmatch(value.value.text)), None)
+        return next(iter(fixed.get(match[1] or match[2], ())), None)
     return None
 
 
-def _endpoint(job: Job, launch: Launch, value: Arg) -> Iterator[int]:
+def _endpoint(job: Job, launch: Launch, value: Arg, fixed: dict[str, list[int]]) -> Iterator[int]:
     text, at = value.text, value.word.start
     for _ in range(4):
         match = _VARIABLE.fullmatch(text)
@@ -175,7 +210,7 @@ def _endpoint(job: Job, launch: Launch, value: Arg) -> Iterator[int]:
         text, at = values[-1].value.plain, values[-1].value.start
     host, colon, port = text.rpartition(":")
     if colon and not host.endswith("$("):
-        if (found := _fixed(job, port.strip("\"'"), value.word)) is not None:
+        if (found := _fixed(fixed, port.strip("\"'"), value.word)) is not None:
             yield found if found != value.word.start else at
     elif not _VARIABLE.fullmatch(text) and not re.search(r"\$\{?\d|\$[@*]", text):
         backend = launch.option("--rdzv-backend")
@@ -290,7 +325,7 @@ def _first_node_only(job: Job) -> Iterator[Finding]:
         return  # and this is the first node's
     has_steps = any(not command.has_frame("substitution") for command in job.steps)
     for launch in job.launches:
-        reaches = launch.has("--hostfile", "-H", "--mpirun-hostfile")  # the others, by ssh
+        reaches = launch.has("--hostfile", "-H", *HOSTFILES)  # the others, by ssh
         is_one = not has_steps and len(job.launches) == 1 and not _HOSTFILE.search(job.source.text)
         trains = launch.program in MULTI or (launch.program == "python" and is_one)
         if launch.place == "batch" and trains and not reaches and "mingle run" not in launch.chain:
@@ -308,13 +343,15 @@ def _rendezvous(job: Job) -> Iterator[Finding]:
         alone = launch.standalone
         nodes = launch.option(*launchers.NODES)
         number = nodes.text if nodes else ""
+        started = started_tasks(job, launch)[0] if launch.place == "step" else None  # else a loop starts it
         at = alone or nodes
         if at and (alone or number == "1"):
-            if not job.is_conditional(at.word.start) and not job.is_conditional(launch.at.start):
+            is_meant = launch.is_of_task or job.is_conditional(at.word.start) or job.is_conditional(launch.at.start)
+            if not is_meant:
                 mistake = "each node trains alone, and knows nothing of the others"
                 what = f"leaving out {'--standalone' if alone else 'the number of nodes'}: {remedy}"
                 yield Finding(job.line(launch.at.start), "each-alone", mistake, what)
-        elif nodes and number.isdigit() and (started := started_tasks(job, launch)[0]) and int(number) != started:
+        elif nodes and started and number.isdigit() and int(number) != started:
             mistake = f"{launch.program} waits for {number} nodes, and starts on {started}"
             yield Finding(job.line(nodes.word.start), "node-count", mistake, f"leaving it out: {remedy}")
         rows = _RENDEZVOUS["c10d" if launch.has_value("--rdzv-backend", "c10d") else launch.program]

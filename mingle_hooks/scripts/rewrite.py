@@ -15,7 +15,7 @@ from typing import NamedTuple
 from mingle_hooks.export.launchers import NODES, hyphens
 from mingle_hooks.scripts import launches
 from mingle_hooks.scripts.launches import DECLARES, NAMES, SHELLS, STEPS, Assignment, Job, Launch, read_jobs
-from mingle_hooks.scripts.lint import MULTI, lint_jobs, lint_script, started_tasks
+from mingle_hooks.scripts.lint import HOSTFILES, MULTI, lint_jobs, lint_script, started_tasks
 from mingle_hooks.scripts.shell import Command, Text
 from mingle_hooks.values import holds
 
@@ -85,6 +85,8 @@ _BUILTINS = _DECLARES | {
 }
 _STEP_VALUE = re.compile(r"\d+|\S*\$\S+")
 _ACTIVATES = re.compile(r"(?:\A|/)(?:activate|conda\.sh|\.?(?:bashrc|bash_profile|profile))\Z|\A/etc/profile")
+# What prints all that is exported.
+_SAVES = re.compile(r"(?:\S*/)?(?:env|printenv)|export(?: -p)?|(?:declare|typeset)(?: -\w+)?|set")
 _ALL_EXPORTED = re.compile(r"\bset +(?:-\w*a|-o +allexport)")
 # What comes before a name that is used without `$`, and commands that use names within their words.
 _SUBSCRIPT = re.compile(r"(?:\[[^\]\n]*|\$\{[^}\n]*)\Z")
@@ -149,6 +151,7 @@ class _Rewrite:
         for name in _INTERFACES:
             if any(self._is_left_out(value.span) for value in self._values(name)) and (uses := self._uses(name)):
                 raise self._unsure(uses[0].start, f"this line uses {name}, which differs between nodes")
+        self._shared()
         return _edited(self.source, self.edits)
 
     def _launches(self) -> list[Launch]:
@@ -224,7 +227,8 @@ class _Rewrite:
         is_conditional = job.is_conditional(launch.at.start) or job.is_conditional(launch.command.start)
         count = launch.option(*NODES)
         bounds = _BOUNDS.fullmatch(count.text) if count else None
-        is_alone = len(self.launches) > 1 and (launch.standalone or (count and count.text == "1"))
+        is_alone = launch.standalone or (count and count.text == "1")
+        is_alone = is_alone and (len(self.launches) > 1 or launch.is_of_task)
         is_alone = is_alone or (is_batch and any(one.place != "batch" for one in self.launches))
         is_python = launch.program == "python"
         is_beside = is_python and any(one.program != "python" for one in self.launches)
@@ -232,11 +236,13 @@ class _Rewrite:
         is_per_task = not is_host and launch.program in MULTI and (tasks or 1) > (nodes or tasks or 1)
         reasons = (
             (is_contained, "mingle has to be installed in the container, or to stand before it"),
+            (launch.has(*HOSTFILES), "it reaches the other nodes itself"),
             (is_elsewhere, "how it is started on the nodes is not in this script"),
+            (launches.HETJOB.search(self.source), "in a heterogeneous job it may be for one component"),
             (is_conditional, "it starts in a condition"),
             (bounds and bounds[1] != bounds[2], "it may go on with fewer nodes than the job has"),
             (is_beside, "python may not train, beside another launcher"),
-            (is_alone, "it may be meant to train alone, beside another launcher"),
+            (is_alone, "it may be meant to train alone"),
             (is_python and _ADDRESSES.isdisjoint(job.assignments), "it finds its ranks itself"),
             (not is_host and is_some, "it may start on some of the job's nodes only"),
             (is_per_task, f"{launch.program} needs one task on each node, and {tasks} start on {nodes}"),
@@ -380,6 +386,28 @@ class _Rewrite:
         for value in values:
             self._leave_out(value)
 
+    def _shared(self) -> None:
+        """Raise _UnsureError if a value that changes is for something else than the launchers, too."""
+        launching = {id(one) for launch in self.launches for one in (launch.command, launch.outer)}
+        nested = [one for one in self.job.commands if one.has_frame("text", "substitution")]
+        names = [name for name in self.job.assignments if any(self._is_edited(value) for value in self._values(name))]
+        for name in names:  # and then those whose values have it
+            uses = [*self._uses(name), *(one for one in nested if name in NAMES.findall(_written(one)))]
+            for use in uses:
+                if id(use) in launching or _is_said(use):
+                    continue
+                if use.words and use.name not in _DECLARES:
+                    raise self._unsure(use.start, f"this line uses {name}, whose value changes")
+                its = [value for values in self.job.assignments.values() for value in values if value.command is use]
+                names += [one.name for one in its if one.name not in names and name in NAMES.findall(one.value.text)]
+            setters = [value.command for value in self._values(name)]
+            if self._is_exported(name) and (reader := self._reader(name, setters)):
+                raise self._unsure(reader.start, f"this line may use {name}, whose value changes")
+
+    def _is_edited(self, value: Assignment) -> bool:
+        start, end = value.value.start, value.value.end
+        return not self._is_left_out(value.span) and any(start <= one[0] and one[1] <= end for one in self.edits)
+
     def _is_exported(self, name: str) -> bool:
         return name in self.job.exported or bool(_ALL_EXPORTED.search(self.source))
 
@@ -406,7 +434,7 @@ class _Rewrite:
 
     @cached_property
     def _inheritors(self) -> list[Command]:
-        """Return the steps and scripts that start no launcher, and get what is exported."""
+        """Return what gets what is exported: steps and scripts that start no launcher, and what saves it to a file."""
         starts = [self._command_at(one.step[0].use.start) for one in self.job.launches if one.step]
         starts += [one for launch in self.job.launches for one in (launch.command, launch.outer)]
         launching, steps = {id(one) for one in starts}, {id(one) for one in self.job.steps}
@@ -419,8 +447,10 @@ class _Rewrite:
             words = [word.plain for word in one.words]
             is_step = id(one) in steps and not _is_harmless(words, nested.get(id(one), []))
             is_script = one.name in SHELLS and len(words) > 1 and not any(re.match(r"-\w*c", word) for word in words)
+            is_saved = bool(one.outputs and _SAVES.fullmatch(" ".join(words)))
             is_program = self.job.place(one) != "batch" and "/" in "".join(words[:1]) and one.name not in _HARMLESS
-            if is_step or is_script or one.name.endswith((".sh", "envsubst")) or (is_program and id(one) not in steps):
+            is_other = one.name.endswith((".sh", "envsubst")) or (is_program and id(one) not in steps)
+            if is_step or is_script or is_saved or is_other:
                 found.append(one)
         return [one for one in found if id(one) not in launching and not one.has_frame("substitution")]
 
@@ -480,12 +510,7 @@ class _Rewrite:
         """Return whether a command only prints addresses, and what the scheduler says."""
         names = {name for word in command.words for name in NAMES.findall(word.text)}
         known = {name for name in names if name in _ADDRESSES or _OF_JOB.fullmatch(name) or self._finds_all(name)}
-        return (
-            _is_message(command)
-            and names == known
-            and not command.has_frame("function")  # whose output may be used
-            and not (command.outputs or "$(" in " ".join(word.text for word in command.words))
-        )
+        return _is_said(command) and names == known
 
     def _finds_all(self, name: str) -> bool:
         return name in self.job.assignments and all(_finds(value) for value in self.job.assignments[name])
@@ -523,6 +548,16 @@ class _Rewrite:
 
 def _is_message(command: Command) -> bool:
     return command.name in _ECHO and not command.outputs and [word.plain for word in command.words[1:2]] != ["-v"]
+
+
+def _is_said(command: Command) -> bool:
+    """Return whether what a command prints is for people: the output of a function may be used."""
+    is_used = command.after in ("|", "|&") or command.has_frame("function", "substitution")
+    return _is_message(command) and not is_used and "$(" not in _written(command)
+
+
+def _written(command: Command) -> str:
+    return " ".join(word.text for word in (*command.assignments, *command.words))
 
 
 def _is_harmless(step: list[str], nested: list[Command]) -> bool:
@@ -568,6 +603,11 @@ def _finds(value: Assignment) -> bool:
     return bool(_FINDS.search(text) or NAMES.search(text)) or text.strip("\"'").isdigit()
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a script with their ends: a form feed, of which str.splitlines makes one, is none."""
+    return re.findall(r".*\n|.+", text)
+
+
 def _edited(text: str, edits: dict[tuple[int, int], str]) -> str:
     """Return the text with its edits. An emptied line is dropped, with the backslash that continued it."""
     pieces: list[str] = []
@@ -577,7 +617,7 @@ def _edited(text: str, edits: dict[tuple[int, int], str]) -> str:
             pieces += [text[position:start], new or _GONE]
             position = end
     lines: list[str] = []
-    for line in "".join([*pieces, text[position:]]).splitlines(keepends=True):
+    for line in lines_of("".join([*pieces, text[position:]])):
         if _GONE not in line:
             lines.append(line)
         elif kept := re.fullmatch(r"[ \t\0]*(\\?)(?:#[^\n]*)?\r?\n?", line):

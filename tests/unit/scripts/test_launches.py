@@ -22,7 +22,9 @@ def started(launch: Launch) -> str:
     ("text", "expected"),
     [
         ("  #SBATCH --nodes=4-2 # -n 9", (4, None, "slurm")), ("#SBATCH -n 8 --ntasks-per-node=3", (3, 8, "slurm")),
-        ("#SBATCH --nodes 2 --ntasks-per-node=9\n#SBATCH -N3 --tasks-per-node 3", (2, 6, "slurm")),
+        ("#SBATCH --nodes 2 --ntasks-per-node=9\n#SBATCH -N3 --tasks-per-node 3", (3, 9, "slurm")),
+        ("#!/bin/sh\n\n# c\n#SBATCH -N3\n \nls\n#SBATCH -N4 -n9", (3, None, "slurm")),
+        ("#SBATCH -N1 -n1\n#SBATCH hetjob\n#SBATCH -N4\n#SBATCH packjob\n#SBATCH -N2", (4, None, "slurm")),
         ("#PBS -l select=2:ncpus=4:mpiprocs=3+4:mpiprocs=5+ncpus=1:mpiprocs=2+mpiprocs=1", (8, 29, "pbs")),
         ("#PBS -l select=1\n#PBS -l select=9:mpiprocs=2", (1, 18, "pbs")), ("#BSUB -nnodes 3 -N 4", (3, None, "lsf")),
         ("#PBS -l walltime=1,nodes=3:ppn=8 -N 9", (3, None, "pbs")), ("srun -N9 x", (0, None, "")),
@@ -30,14 +32,15 @@ def started(launch: Launch) -> str:
     ],
 )  # fmt: skip
 def test_what_a_job_requests(text: str, expected: tuple[int, int | None, str]) -> None:
-    """Nodes, tasks and the scheduler, of which the first directive counts, and of srun's tasks the last."""
+    """Nodes, tasks and the scheduler, by the last of sbatch's directives before a command, by the first of others."""
     assert requested(text) == expected
     assert requested(text, 5).nodes == 5
 
 
 def test_a_submission_requests_what_its_words_and_directives_do() -> None:
     """Words of other commands are none."""
-    script = "sbatch -N4 <<E\n#SBATCH -n8\nE\nqsub -l select=3 <<E\nE\ncat -N4 <<E\n#PBS -l nodes=5\nE\n"
+    script = "sbatch -N4 <<E\n#SBATCH -N2 -n8\nE\nqsub -l select=3 <<E\n#PBS -l select=2\nE\n"
+    script += "cat -N4 <<E\n#PBS -l nodes=5\nE\n"
     assert [job.requested for job in read_jobs(script)[1:]] == [(4, 8, "slurm"), (3, None, "pbs"), (5, None, "pbs")]
 
 

@@ -136,6 +136,15 @@ FREE = "leaving it out: {} finds a free one".format
            [f"{line} fixed-port {FREE('`srun mingle exec torchrun …`')}"]) for port, line in (("$P", 5), (5, 4))],
         (f"{HEAD}srun torchrun --rdzv-backend=c10d --master-addr=$H --master-port=$P x.py",
          ["4 no-rendezvous `srun mingle exec torchrun …`"]),
+        # A port that is computed from it before something starts.
+        *[(f"{HEAD}MASTER_PORT=2{between}\n{after}\nsrun torchrun --master_addr=$A --master_port=$MASTER_PORT x.py",
+           [f"4 fixed-port {FREE('`srun mingle exec torchrun …`')}"] if is_fixed else [])
+          for is_fixed, between, after in (
+            (False, "", "MASTER_PORT=$((MASTER_PORT + J))"), (False, "\nMASTER_PORT=3", "A=$(srun a)\nMASTER_PORT=$J"),
+            (False, "", "export MASTER_PORT=$J\nMASTER_PORT=$((MASTER_PORT + 1))"),
+            (True, "\nsrun a", "MASTER_PORT=$J"), (True, "", "MASTER_PORT=$((MASTER_PORT + 1))"),
+            (True, "", "if a; then MASTER_PORT=$J; fi"), (True, "", "a || MASTER_PORT=$J"),
+            (True, "", "f() { MASTER_PORT=$J; }"), (True, "", "MASTER_PORT=$J a"))],
         # Addresses and ranks.
         (f"{HEAD}srun x $HOSTNAME\nsrun --a=b -w $HOSTNAME",
          ["4 own-name? leaving it out: `mingle exec` finds rank 0"]),
@@ -155,6 +164,8 @@ FREE = "leaving it out: {} finds a free one".format
         ("#SBATCH -N2 -n 8\nsrun --ntasks-per-node=2 a",
          ["2 step-tasks --ntasks=4 beside it, and no fewer in #SBATCH"]),
         # Loops.
+        (f"{HEAD}for i in a b; do\nsrun -N1 -n1 -w $i torchrun --nnodes=2 --rdzv-endpoint=$A:$P x.py &\ndone",
+         ["5 loop `mingle run torchrun …` in place of the loop"]),
         ("for h in a b; do\nssh $h a.sh &\nssh $h x\nsrun y &\nssh $h ray start --address=a &\ndone\nssh h a.sh &",
          ["2 loop? `mingle run COMMAND` in place of the loop"]),
     ],
@@ -204,6 +215,9 @@ def test_the_script_or_the_command_line_shows_several_nodes(script: str, nodes: 
         "seed=$RANDOM; export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
         "echo $((1 << 4)); srun torchrun --rdzv-endpoint=$H:$P x.py",
         'srun bash -c "torchrun --node_rank \\$SLURM_NODEID --rdzv-endpoint=$H:$P x.py"',
+        "accelerate launch --deepspeed_hostfile hosts x.py",
+        "srun torchrun --rdzv-endpoint=$H:0 x.py", "srun torchrun --master_addr=$H --master_port 0 x.py",
+        *[f"srun bash -c 'torchrun {alone} x.py --seed $SLURM_PROCID'" for alone in ("--standalone", "--nnodes 1")],
     ],
 )  # fmt: skip
 def test_what_is_right_is_left_alone(line: str) -> None:

@@ -35,6 +35,9 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
         ("#SBATCH -c 32\nsrun -v torchrun --nnodes=1 x.py", "#SBATCH -c 32\nsrun -v mingle exec torchrun x.py"),
         (f"H=$(uname -n) # c\nsrun torchrun \\\n --nnodes 2 \\\n {R} \\\n x.py", "srun mingle exec torchrun \\\n x.py"),
         (f"H=`hostname`\necho $H\nA='torchrun {R}'\nsrun $A x.py", "A='mingle exec torchrun'\nsrun $A x.py"),
+        *[(f"{export}A='-v {R}'\n{between}\nsrun torchrun ${letter} x.py",
+           f"{export}A='-v'\n{between}\nsrun mingle exec torchrun ${letter} x.py")  # which only the launcher gets
+          for export, between, letter in (("", "srun ./a.sh; echo $A", "A"), ("export ", 'export B="$A -w"', "B"))],
         (f'A=(\n  {R}\n  -v # c\n)\nsrun torchrun "${{A[@]}}" x.py',
          'A=(\n  -v # c\n)\nsrun mingle exec torchrun "${A[@]}" x.py'),
         ("export MASTER_PORT=1 B=2\nMASTER_ADDR=a\nsrun python x.py",
@@ -91,7 +94,8 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
         (f"{A}echo $MASTER_ADDR $HOSTNAME $N\nN=$SLURM_NNODES\n{D}", EXEC),
         *[(f"{A}{D}\n{after}", f"{EXEC}\n{after}")  # which do not use addresses
           for after in ("bash -c ls", "bash", "srun sh -c 'hostname; /bin/ls'", "ssh $h hostname", ": $(srun ./a)",
-                        "srun -w $h -N 1 hostname", ". ~/.bashrc; source activate x; . /etc/profile.d/a", "./a")],
+                        "srun -w $h -N 1 hostname", ". ~/.bashrc; source activate x; . /etc/profile.d/a",
+                        "./a", "env; export -p")],
         *[(f"{A}{W}{between}\n{D}", f"{left}{between}\n{EXEC}")
           for left, texts in (  # an exported rank stays where a program before the launcher may read it
             (W, ("python shard.py", "./shard", "exec ./shard", "f() { shard; }\nf")),
@@ -130,6 +134,8 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         ("MASTER_PORT=1\npython x.py", "line 5: python may be meant to run once"),
         (f"MASTER_PORT=1\nsrun python prep.py\n{D}", "line 5: python may not train"),
         (f"{D}\nsrun torchrun --nnodes=1 eval.py", "line 5: it may be meant to train alone"),
+        ("accelerate launch --deepspeed_hostfile h --main_process_port=1 x.py", "line 4: it reaches the other nodes"),
+        ("srun bash -c 'torchrun --nnodes=1 --master_port=1 x.py --seed $SLURM_PROCID'", "line 4: it may be meant"),
         (f"torchrun --nnodes=2 a.py\ntorchrun --nnodes=2 b.py\n{D}", "line 4: it may be meant to train alone"),
         ("f() { torchrun --nnodes=1 x.py; }\ng() { f; }\nsrun sh -c g", "line 4: how it is started on the nodes"),
         ("ssh h torchrun --master_port=1 x.py", "line 4: it starts on one host, and not in a loop over all"),
@@ -160,11 +166,20 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         (loop().replace("&", "& p+=($!)") + '\nwait "${p[@]}"', "line 5: $p of the loop is used after it"),
         # What else uses the addresses.
         *[(f"{A}{D}\n{after}", f"line 7: this line {uses} MASTER_ADDR") for after, uses in (
+            *[(f"{saves} > x", "may use") for saves in ("/bin/env", "export -p", "declare -x", "set")],
             ("envsubst < x > y", "may use"), ("bash -x a.sh", "may use"), ("./a.sh", "may use"), ("srun", "may use"),
             ("source ./env.sh", "may use"), ("srun sh -c 'hostname; ./a'", "may use"), ("ssh h hostname", "may use"),
             ("python - <<E\nimport os; os.environ['MASTER_ADDR']\nE", "uses"), ("[[ -v MASTER_ADDR ]] || a", "uses"),
             ('printf -v EP "%s" "$MASTER_ADDR"', "uses"), ("f() { ls; echo $MASTER_ADDR; }\nf > x", "uses"),
             ("echo $MASTER_ADDR > x", "uses"), ("echo $(a $MASTER_ADDR)", "uses"), ("echo $MASTER_ADDR $FOO", "uses"))],
+        # What else uses a value that changes.
+        *[(f"{before}A='-v {R}'\nsrun torchrun $A x.py\n{after}", f"line {line}: this line {uses} {name}, whose value")
+          for before, after, line, uses, name in (
+            ("", "srun ./other $A", 6, "uses", "A"), ("", "echo torchrun $A > x", 6, "uses", "A"),
+            ("", "echo $A | tee x", 6, "uses", "A"), ("", "B=$(./parse $A)", 6, "uses", "A"),
+            ("", "srun sh -c './a $A'", 6, "uses", "A"), ("", 'B="-w $A"\n./a $B', 7, "uses", "B"),
+            ("", "cat > x <<E\n$A\nE", 6, "uses", "A"), ("", "srun sh -c './a $A; torchrun $A x.py'", 6, "uses", "A"),
+            ("export ", "srun ./a.sh", 6, "may use", "A"), ("", "export B=$A\nsrun ./a.sh", 7, "may use", "B"))],
         (f"export NCCL_SOCKET_IFNAME=eth0\nsrun ./nccl_test\n{D}", "line 5: this line may use NCCL_"),
         (f"export NCCL_SOCKET_IFNAME=eth0\nexport NCCL_SOCKET_IFNAME=^lo\nls $NCCL_SOCKET_IFNAME\n{D}",
          "line 6: this line uses NCCL_SOCKET_IFNAME, which differs between nodes"),
@@ -172,6 +187,7 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         (f"f() {{ source a; }}\nMASTER_PORT=1\nf\n{D}", "line 4: this line may use MASTER_PORT"),
         (f"f() {{ MASTER_PORT=1; }}\nf\n{D}", "line 4: nothing would be left of this function"),
         ("srun env MASTER_PORT=1 A=2 deepspeed x.py", "line 4: how srun gets MASTER_PORT is not clear"),
+        (f"#SBATCH hetjob\n#SBATCH -N4\n{D}", "line 6: in a heterogeneous job"),
         (f"{D} 'a", "a quote or a parenthesis has no end"), (f"{D}\n#{'x' * (1 << 15)}", "it is longer than"),
         (f"cat > x.sh <<E\n#SBATCH -N2\n{D}\nE", "it writes another job script"),
     ],

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -102,7 +103,7 @@ def test_list_show_and_eject(mingle: Mingle, tmp_path: Path) -> None:
     assert "\nchanged\n" in mingle("template", "sbatch", "--", "train.py", HOME=str(tmp_path)).stdout
 
 
-TRAP = "#!/bin/bash\n#SBATCH --nodes=2\nsrun deepspeed train.py \udcff\n"
+TRAP = "#!/bin/bash\n#SBATCH --nodes=2\n\f# train\u2028\nsrun deepspeed train.py \udcff\n"
 FIXED = TRAP.replace("deepspeed", "mingle exec deepspeed")
 
 
@@ -119,7 +120,7 @@ def test_lint_prints_line_trap_and_remedy(mingle: Mingle, words: list[str], job:
     """Each finding is a line, and the exit code is 1; a script without findings has 0."""
     done = mingle(*words, cwd=job.parent, stdin=str(job))
     assert (done.returncode, done.stdout.count("\n"), done.stderr) == (1, 1, "")
-    assert done.stdout.startswith(f"{words[-1]}:3: no-rendezvous: deepspeed is not told of the other nodes")
+    assert done.stdout.startswith(f"{words[-1]}:4: no-rendezvous: deepspeed is not told of the other nodes")
     assert done.stdout.endswith("; try `srun mingle exec deepspeed …`\n")
     job.write_text(FIXED, errors="surrogateescape")
     assert mingle(*words, cwd=job.parent, stdin=str(job)).returncode == 0
@@ -131,7 +132,7 @@ def test_lint_reads_many_files_and_prints_json(mingle: Mingle, job: Path) -> Non
     done = mingle("lint", "--json", "--nodes", "2", job.name, "b.sh", cwd=job.parent)
     found = json.loads(done.stdout)
     told = [(its["file"], its["line"], its["kind"], its["certainty"]) for its in found]
-    assert told == [("job.sh", 3, "no-rendezvous", "sure"), ("b.sh", 1, "fixed-port", "sure")]
+    assert told == [("job.sh", 4, "no-rendezvous", "sure"), ("b.sh", 1, "fixed-port", "sure")]
     assert found[0].keys() == {"file", "line", "kind", "mistake", "remedy", "certainty"}
     assert done.returncode == 1
 
@@ -147,7 +148,7 @@ def test_lint_prints_a_diff_that_patch_takes(forked: Forked, job: Path, tmp_path
     job.write_text(TRAP.replace("srun", "srun -n9"), errors="surrogateescape")
     done = forked.run("lint", "--diff", "-", env=CLEAN, streams={0: str(job)})
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("-: left as it is: line 3: deepspeed needs one task on each node")
+    assert done.stderr.startswith("-: left as it is: line 4: deepspeed needs one task on each node")
 
 
 def test_lint_writes_the_fixed_script_and_keeps_the_old_one(forked: Forked, job: Path, tmp_path: Path) -> None:
@@ -162,6 +163,24 @@ def test_lint_writes_the_fixed_script_and_keeps_the_old_one(forked: Forked, job:
         assert texts == [TRAP if status else FIXED, TRAP, FIXED]
         assert (job.stat().st_mode & 0o777, sorted(os.listdir(tmp_path))) == (0o750, ["job.sh", "job.sh.orig", "out"])
         job.write_text(TRAP, errors="surrogateescape")
+
+
+def test_lint_writes_over_no_pipe(mingle: Mingle, tmp_path: Path) -> None:
+    """Whoever writes into it next would fill a file."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=[TRAP, "utf-8", "surrogateescape"], daemon=True)
+    writer.start()
+    done = mingle("lint", "--fix", "pipe", cwd=tmp_path)
+    writer.join(9)
+    assert (done.returncode, os.listdir(tmp_path)) == (64, ["pipe"])
+
+
+@pytest.mark.parametrize("mode", ["--fix", "--diff"])
+def test_lint_changes_no_script_if_one_cannot_be_read(mingle: Mingle, mode: str, job: Path) -> None:
+    """Nor does it print a part of the diff."""
+    done = mingle("lint", mode, "job.sh", "none.sh", cwd=job.parent)
+    assert (done.returncode, done.stdout, os.listdir(job.parent)) == (64, "", ["job.sh"])
 
 
 def test_what_keeps_lint_from_writing_a_script_leaves_nothing_behind(
