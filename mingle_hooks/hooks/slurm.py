@@ -37,11 +37,19 @@ def slurmd_option(root: str, name: str) -> str:
     texts = [text for path in _FILES for text in _ASSIGNED.findall(_text(files.below_root(root, path)))]
     given = [text.strip().strip("\"'") for text in texts]
     for path in () if root else sorted(glob.glob("/proc/[0-9]*/comm")):
-        if _text(path) == "slurmd\n":
-            given.append(_text(path.removesuffix("comm") + "cmdline").replace("\0", " "))
+        if _text(path) == "slurmd\n" and _is_roots_slurmd(process := os.path.dirname(path)):
+            given.append(_text(f"{process}/cmdline").replace("\0", " "))
             break
     found = re.findall(rf"(?:^|\s){name}(?:=|\s*)(\S+)", " ".join(given))
     return found[-1] if found else ""
+
+
+def _is_roots_slurmd(process: str) -> bool:
+    """Return whether it is no user's: anybody can give that name to a program, or to a link to root's sudo."""
+    with contextlib.suppress(OSError):
+        program = os.path.basename(os.readlink(f"{process}/exe"))  # slurmd-wlm in Debian
+        return program.startswith("slurmd") and os.stat(process).st_uid in {0, files.owner_of()}
+    return False
 
 
 def _text(path: str) -> str:
@@ -103,7 +111,11 @@ def find_slurm_conf(root: str, path: str | None = None) -> SlurmConf | None:
 def _read(root: str, path: str, values: dict[str, list[str]], depth: int) -> None:
     """Add the values of a file and of the files that it includes."""
     try:
-        with open(files.below_root(root, path), encoding="utf-8", errors="replace") as file:
+        mode = os.stat(place := files.below_root(root, path)).st_mode
+        if not stat.S_ISREG(mode) or mode & stat.S_IWOTH:  # opening a FIFO would wait for a writer
+            expected = "a regular file that not everybody can write, as root runs what it names"
+            raise FactsError(expected, f"{place} with mode {stat.filemode(mode)}", f"chmod o-w {place}")
+        with open(place, encoding="utf-8", errors="replace") as file:
             text = file.read(_MOST_BYTES)
     except (OSError, ValueError) as wrong:  # a name with a NUL
         raise FactsError("a readable slurm.conf", f"{root}{path}: {reason(wrong)}", "--slurm-conf PATH") from None

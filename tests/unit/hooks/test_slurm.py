@@ -4,11 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.hooks import written
 from support.hooks_image import LINES, NO_CHAIN, OURS, aged, at, call, conf, install, program, tree
+from support.needs import only_with
 from support.recorded import STEP
 
 from mingle_hooks.errors import FactsError
@@ -336,6 +338,7 @@ def test_this_hosts_slurm_conf_counts_here_alone(tmp_path: Path, monkeypatch: py
     else:
         (tmp_path / "comm").write_text("slurmd\n")
         (tmp_path / "cmdline").write_text(f"/usr/sbin/slurmd\0-D\0-f\0{tmp_path}/own.conf\0")
+        (tmp_path / "exe").symlink_to("/usr/sbin/slurmd-wlm")
         monkeypatch.setattr(slurm.glob, "glob", lambda _: [f"{tmp_path}/comm"])
     found = find_slurm_conf("")
     assert (found and found.one("Prolog")) == "/opt/own"
@@ -343,6 +346,34 @@ def test_this_hosts_slurm_conf_counts_here_alone(tmp_path: Path, monkeypatch: py
     assert read_conf(tmp_path, "Prolog=/opt/image\n").one("Prolog") == "/opt/image"
     typed = find_slurm_conf("", str(tmp_path / "etc/slurm/slurm.conf"))
     assert (typed and typed.one("Prolog")) == "/opt/image"
+
+
+@only_with("root")
+@pytest.mark.parametrize(("program", "uid"), [("/home/alice/slurmd", 61001), ("/usr/bin/sudo", 0)])
+def test_no_user_s_slurmd_tells_what_root_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, uid: int
+) -> None:
+    """Anybody can start a program of that name with these options, and root's sudo by a link of that name."""
+    for process, owner, leads in (("1", uid, program), ("2", 0, "/usr/sbin/slurmd (deleted)")):
+        (tmp_path / process).mkdir()
+        os.chown(tmp_path / process, owner, -1)
+        (tmp_path / process / "comm").write_text("slurmd\n")
+        (tmp_path / process / "cmdline").write_text(f"slurmd\0-f\0/opt/{process}.conf\0")
+        (tmp_path / process / "exe").symlink_to(leads)
+    monkeypatch.setattr(slurm.glob, "glob", lambda _: [f"{tmp_path}/{process}/comm" for process in "21"])
+    assert slurm.slurmd_option("", "-f") == "/opt/2.conf"
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda path: path.chmod(0o646), lambda path: (path.unlink(), os.mkfifo(path))], ids=["open", "a FIFO"]
+)
+def test_a_slurm_conf_that_anybody_may_write_or_that_would_be_waited_for_is_refused(
+    tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    read_conf(tmp_path, "Prolog=/opt/a\n")
+    spoil(tmp_path / "etc/slurm/slurm.conf")
+    with pytest.raises(FactsError, match=r"expected a regular file that .* saw \S+/slurm.conf"):
+        find_slurm_conf(str(tmp_path), "/etc/slurm/slurm.conf")
 
 
 @pytest.mark.parametrize(
