@@ -403,6 +403,9 @@ def _not_ours(key: str, program: str, ours: tuple[str, ...]) -> str:
     return program
 
 
+_OPEN = "can be changed by others than root"
+
+
 def chain_findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
     """Find the site's own programs that cannot run: Slurm then drains the node or fails tasks, even without ours.
 
@@ -413,11 +416,21 @@ def chain_findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
         if program := chains.get(name):
             yield from _program(root, program, bit, f"another {name} in [hooks] of {SYSTEM_FILE}")
         place = f"{DROP_INS}/{name}.d"
-        directory = files.below_root(root, place)
-        if os.path.isdir(directory) and os.stat(directory).st_mode & files.OTHERS_WRITE:
-            yield Finding(place, "can be written by others", f"chmod go-w {place}")
+        yield from _directory(root, place, is_users=name == "taskprolog")
         for path in files.glob_matches(root, f"{place}/*"):
             yield from _program(root, path, bit, f"moving it out of {place}")
+    yield from _directory(root, TASK_PROLOGS, is_users=True)
+
+
+def _directory(root: str, place: str, *, is_users: bool) -> Iterator[Finding]:
+    directory = files.below_root(root, place)
+    if not os.path.isdir(directory):
+        return
+    found = os.stat(directory)
+    if found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
+        yield Finding(place, _OPEN, f"chown 0 {place}; chmod go-w {place}")
+    if is_users and ~found.st_mode & (stat.S_IROTH | stat.S_IXOTH):
+        yield Finding(place, "cannot be listed by users, so it is skipped", f"chmod a+rx {place}")
 
 
 def _program(root: str, path: str, bit: int, remedy: str) -> Iterator[Finding]:
@@ -430,7 +443,7 @@ def _program(root: str, path: str, bit: int, remedy: str) -> Iterator[Finding]:
     if not stat.S_ISREG(found.st_mode) or not found.st_mode & bit:
         yield Finding(path, what, f"chmod a+rx {path}, or {remedy}")
     elif found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
-        yield Finding(path, "can be changed by others than root", f"chown 0 {path}; chmod go-w {path}")
+        yield Finding(path, _OPEN, f"chown 0 {path}; chmod go-w {path}")
 
 
 # Sites with pyxis: Slurm runs TaskProlog inside the container there, which has none of the host's files by itself.

@@ -100,6 +100,30 @@ def test_verify_finds_a_chain_that_cannot_be_run(root: Path, path: str) -> None:
     assert "No such file or directory; fix: putting it there, or " in done.stdout
 
 
+# A directory of the site's programs, its mode and owner, and what is wrong with it.
+DIRECTORIES = [
+    ("/etc/mingle/epilog.d", 0o700, 0, ""), ("/etc/mingle/epilog.d", 0o775, 0, "others than root"),
+    ("/etc/mingle/epilog.d", 0o755, 61001, "others than root"), ("/etc/mingle/taskprolog.d", 0o755, 0, ""),
+    ("/etc/mingle/taskprolog.d", 0o711, 0, "is skipped"), ("/etc/slurm/task_prolog.d", 0o750, 0, "is skipped"),
+    ("/etc/slurm/task_prolog.d", 0o757, 0, "others than root"),
+]  # fmt: skip
+
+
+@only_with("root")
+@pytest.mark.parametrize(("place", "mode", "owner", "what"), DIRECTORIES)
+def test_a_directory_that_a_task_cannot_list_or_others_can_change_is_found(
+    root: Path, place: str, mode: int, owner: int, what: str
+) -> None:
+    """A shell's glob skips what it cannot list, without a word."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    program(root, f"{place}/10-site")
+    install(root)
+    at(root, place).chmod(mode)
+    os.chown(at(root, place), owner, -1)
+    bad = [line for line in call(root, "verify", "slurm").stdout.splitlines() if line.startswith("BAD")]
+    assert [(line.startswith(f"BAD  {place}: "), what in line) for line in bad] == [(True, True)] * bool(what)
+
+
 def test_taskprolog_d_is_reason_enough_for_the_wrapper(root: Path) -> None:
     """Slurm knows one TaskProlog; the wrapper's file is there on every node, whatever its slurm.conf names."""
     conf(root, "ClusterName=x")
