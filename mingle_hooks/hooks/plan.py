@@ -499,7 +499,7 @@ def check_health(root: str, installed: Manifest, scheduler: str, key_file: str) 
     for entry in entries:
         yield from file_findings(root, entry, again)
         yield from _originals(root, entry, again)
-    yield from (*_parents(root, entries), *closed_directories(root, entries), *_state(root))
+    yield from (*open_directories(root, entries), *closed_directories(root, entries), *_state(root))
     # The host of PBS' server, which has no classic script, runs no jobs.
     if scheduler != "pbs" or any(entry.mode & stat.S_IXUSR for entry in entries):
         yield from site_key(root, key_file)
@@ -592,7 +592,7 @@ def closed_directories(root: str, entries: Iterable[Entry]) -> Iterator[Finding]
             yield Finding(place, what, f"chmod a+x {place}")
 
 
-def _parents(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
+def open_directories(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
     """Look at all directories above the files: whoever can write to one can replace a hook."""
     for place, status in _above(root, [entry.path for entry in entries]):
         if status.st_mode & files.OTHERS_WRITE:

@@ -324,6 +324,7 @@ def _problems(root: str, entries: tuple[files.Entry, ...]) -> Iterator[str]:
         yield from (f"{entry.path} is a stub that uninstall left" for entry in entries if entry.stub)
         found = [finding for entry in entries for finding in plans.file_findings(root, entry, "")]
         found += slurm.chain_findings(root, slurm.chained_programs(entries))
+        found += (*plans.open_directories(root, entries), *plans.closed_directories(root, entries))
         yield from (f"{finding.where} {finding.what}" for finding in found)
     except (OSError, MingleError) as wrong:
         yield f"the hooks cannot be looked at: {wrong}"

@@ -319,6 +319,12 @@ DIFFERENCES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a drop-in that cannot be run": (
         lambda root: program(root, "/etc/mingle/prolog.d/10-x").chmod(0o644), "which drains the node",
     ),
+    "a directory that others can write": (
+        lambda root: (root / "etc/mingle").chmod(0o777), "/etc/mingle can be written by others",
+    ),
+    "a directory that users cannot enter": (
+        lambda root: (root / "etc/mingle").chmod(0o700), "/etc/mingle is closed to users",
+    ),
     "another slurm.conf": (lambda root: conf(root, "Prolog=/opt/x"), "slurm.conf Prolog is"),
     "the kill switch": (lambda root: program(root, "/etc/mingle/disabled"), "off is true, and false on 2 others"),
 }  # fmt: skip
