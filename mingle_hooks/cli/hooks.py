@@ -347,7 +347,7 @@ def doctor_command(**places: str | None) -> None:
 
 # `mingle hooks report` and `mingle hooks rollout`: the same hooks on every node, before slurm.conf names them.
 
-_MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
+_MOST_CHARACTERS = 128 << 20  # reports of 60,000 nodes that each have many programs of the site's own
 
 
 @hooks.command("report")

@@ -274,6 +274,7 @@ UNKNOWN, MISSING, UNFIT = "unknown", "missing", "unfit"
 _REPORTED_KEYS = (*KEYS, "PrologFlags")
 _PURPOSE = b"mingle-hooks: a fingerprint, for comparing"
 _DIGITS = 16  # 64 bits distinguish keys, and reveal nothing of one that cannot be guessed
+_MOST_DROP_INS = 100  # a site has a few, and all nodes' reports are read at once
 
 
 def report_line(site: Site, where: Where) -> str:
@@ -283,6 +284,8 @@ def report_line(site: Site, where: Where) -> str:
     """
     entries = files.read_manifest(where.root).of("slurm")
     conf = slurm.find_slurm_conf(where.root, where.slurm_conf)
+    places = [f"{files.DROP_INS}/{name}.d/*" for name in KEYS.values()]
+    drop_ins = [path for place in places for path in files.glob_matches(where.root, place)]
     known = {
         "version": __version__,
         "hooks": {entry.path: _sum(files.inside_root(where.root, entry.path)) for entry in entries},
@@ -291,6 +294,7 @@ def report_line(site: Site, where: Where) -> str:
             name: site.chain(name) or (NONE if conf and files.is_glob(conf.one(key)) else UNKNOWN)
             for key, name in KEYS.items()
         },
+        "drop-ins": {path: _sum(files.below_root(where.root, path))[:_DIGITS] for path in drop_ins[:_MOST_DROP_INS]},
         "key": hooks_fingerprint(where.root, site.key_file),
         "slurm.conf": {key: list(conf.all(key)) for key in _REPORTED_KEYS if conf.all(key)} if conf else {},
         "off": os.path.lexists(files.inside_root(where.root, KILL_SWITCH)),
@@ -348,6 +352,7 @@ _LINE = re.compile(r"(?:(?:clush|pdsh@[^:\s]+): )?(?P<node>[A-Za-z0-9_.-]+): (?P
 _REMEDIES = {
     "key": "the same key there",
     "chain": f"the same {SYSTEM_FILE} there, then {_INSTALL}",
+    "drop-ins": "the same programs there",
     "slurm.conf": "the same slurm.conf there",
 }
 _SAME_HOOKS = f"the same mingle and {SYSTEM_FILE} there, then {_INSTALL}"
