@@ -204,7 +204,11 @@ def install_command(
     if not needs_confirmation and not as_json:
         show_files(plan, diff=diff)
     entries = [file.entry for file in plan.files]
-    bad = (*plans.closed_directories(plan.root, entries), *verify.suffix_findings(site, where, entries))
+    bad = (
+        *plans.closed_directories(plan.root, entries),
+        *plans.unneeded_files(plan),
+        *verify.suffix_findings(site, where, entries),
+    )
     if as_json:
         click.echo(verify.installed_json(plan, changes=changes, bad=bad))
     else:

@@ -156,7 +156,9 @@ class Draft:
         origin, copies = origin_of(now, path, entry), self._copies(base)
         if now is not None and origin == "site":
             return self._with_copy(base, now, self._copied(hook, path, now, classic), origin)
-        original = entry.kept if entry and entry.kept else "".join([*copies.values()][-1:])
+        taken = {each.kept for each in self.old.entries.values()}  # by this hook at another path, with older settings
+        free = [copy for copy in copies.values() if copy not in taken]
+        original = entry.kept if entry and entry.kept else "".join(free[-1:])
         there = files.look_below(self.root, original)
         known = entry.kept_sha256 if entry else ""
         copy = None
@@ -202,8 +204,12 @@ class Draft:
         return now._replace(data=os.fsencode(os.path.join(os.path.dirname(target), os.path.basename(copy))))
 
     def plan(self, scheduler: str, where: str) -> Plan:
-        """Return the plan, with a manifest in which this scheduler has these files and no others."""
-        entries = {path: entry for path, entry in self.old.entries.items() if entry.scheduler != scheduler}
+        """Return the plan, with a manifest that also has what earlier settings needed, until that is gone."""
+        entries = {
+            path: entry
+            for path, entry in self.old.entries.items()
+            if entry.scheduler != scheduler or _fate(self.root, entry) != "gone"
+        }
         entries |= {file.entry.path: file.entry for file in self.files}
         notes = (*self.notes, *dict.fromkeys(self._shared_notes()))
         manifest = files.manifest_of(entries)
@@ -340,7 +346,7 @@ def apply(plan: Plan) -> None:
     """
     if not plan.changes:
         return
-    owner = files.owner_of()
+    owner, old = files.owner_of(), files.read_manifest(plan.root)
     wanted: list[tuple[str, Found]] = [file.present.copy for file in plan.files if file.present.copy]
     wanted += plan.manifest.files(plan.root)
     wanted += [
@@ -348,8 +354,10 @@ def apply(plan: Plan) -> None:
         for file in plan.files
         if not file.is_right or files.manifest_beside(file.entry.path)
     ]
-    with files.directory_locks(plan.root, [file.entry.path for file in plan.files]):
+    with files.directory_locks(plan.root, plan.manifest.entries):
         files.put_files([(files.inside_root(plan.root, path), found) for path, found in wanted])
+    for path in old.beside - plan.manifest.beside:  # of what is gone by now
+        files.remove_file(files.inside_root(plan.root, path))
 
 
 # Removing the hooks, and restoring what was there before.
@@ -545,6 +553,15 @@ def _paths(root: str, scheduler: str, more: Iterable[str]) -> Iterator[str]:
     yield from more
     for entry in files.node_manifest(root).of(scheduler):
         yield from filter(None, (entry.path, entry.kept, entry.chain))
+
+
+def unneeded_files(plan: Plan) -> Iterator[Finding]:
+    """Find what earlier settings needed; installing leaves it, as the scheduler may run it until it reads its own."""
+    needed = {file.entry.path for file in plan.files}
+    remedy = f"mingle hooks uninstall {plan.scheduler}, then mingle hooks install {plan.scheduler}"
+    for entry in plan.manifest.of(plan.scheduler):
+        if entry.path not in needed:
+            yield Finding(entry.path, "is no longer needed", remedy)
 
 
 def file_findings(root: str, entry: Entry, again: str) -> Iterator[Finding]:

@@ -76,10 +76,7 @@ def _plan(plan: Plan, installed: Manifest) -> Iterator[Finding]:
             if (version := version_of(now)) not in {"", __version__}:
                 what = f"is as installed by mingle-hooks {version}, but {__version__} gives another one"
             yield Finding(file.entry.path, what, again, note=True)
-    for entry in entries:
-        if entry.path not in plan.manifest.entries:
-            remedy = f"mingle hooks uninstall {plan.scheduler}, then {again}"
-            yield Finding(entry.path, "is no longer needed", remedy, note=True)
+    yield from plans.unneeded_files(plan)
 
 
 # What is installed on this host, what is in its way, and what a job here would get.

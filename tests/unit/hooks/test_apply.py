@@ -73,6 +73,33 @@ def test_a_globbed_directory_gets_a_program_that_its_glob_matches(node: Path) ->
         install(node)
 
 
+def test_what_is_no_longer_needed_is_found_until_it_is_gone(node: Path) -> None:
+    """Slurm may still run it, so installing with other settings leaves it; uninstalling gives back the site's own."""
+    key(node)
+    ours = program(node, "/etc/slurm/prolog.d/10-mingle", "#!/bin/sh\n# prolog\n")
+    program(node, "/etc/slurm/epilog.d/20-site")
+    (node / "etc/enroot/mounts.d").mkdir(parents=True)
+    before = tree(node)
+    conf(node, "Prolog=/etc/slurm/prolog.d/*", "Epilog=/etc/slurm/epilog.d/*")
+    install(node)
+    conf(node, *LINES)
+    program(node, "/etc/mingle/mingle.toml", f'{NO_CHAIN}containers = "none"\n')
+    left = {"/etc/slurm/prolog.d/10-mingle", "/etc/slurm/epilog.d/10-mingle", "/etc/enroot/mounts.d/50-mingle.fstab"}
+    for command in (["install", "slurm", "--yes"], ["install", "slurm", "--yes"], ["verify", "slurm"]):
+        done = call(node, *command)
+        found = [line for line in done.output.splitlines() if "is no longer needed; fix" in line]
+        assert (done.exit_code, {line.split()[1].rstrip(":") for line in found}) == (1, left)
+        assert all("mingle hooks uninstall slurm, then mingle hooks install slurm" in line for line in found)
+    at(node, "/etc/slurm/epilog.d/10-mingle").unlink()
+    install(node)
+    assert "/etc/slurm/epilog.d/10-mingle" not in call(node, "verify", "slurm").stdout
+    conf(node, "ClusterName=x")
+    call(node, "uninstall", "slurm", "--yes")
+    assert ours.read_text() == "#!/bin/sh\n# prolog\n"
+    at(node, "/etc/mingle/mingle.toml").unlink()
+    assert tree(node) == before
+
+
 def test_uninstalling_gives_back_what_was_there(node: Path) -> None:
     """Files come back bit for bit, with mode and group, as do two programs of our name in globbed directories."""
     os.chown(at(node, f"{MOM}/prologue"), -1, 4 if os.geteuid() == 0 else -1)
