@@ -206,6 +206,7 @@ def install_command(
     entries = [file.entry for file in plan.files]
     bad = (
         *plans.closed_directories(plan.root, entries),
+        *(plans.chain_findings(plan.root, entries) if scheduler == "slurm" else ()),
         *plans.unneeded_files(plan),
         *verify.suffix_findings(site, where, entries),
     )

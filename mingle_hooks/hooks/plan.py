@@ -507,6 +507,8 @@ def check_health(root: str, installed: Manifest, scheduler: str, key_file: str) 
     for entry in entries:
         yield from file_findings(root, entry, again)
         yield from _originals(root, entry, again)
+    if scheduler == "slurm":
+        yield from chain_findings(root, entries)
     yield from (*open_directories(root, entries), *closed_directories(root, entries), *_state(root))
     # The host of PBS' server, which has no classic script, runs no jobs.
     if scheduler != "pbs" or any(entry.mode & stat.S_IXUSR for entry in entries):
@@ -549,7 +551,10 @@ def _paths(root: str, scheduler: str, more: Iterable[str]) -> Iterator[str]:
     with suppress(OSError, MingleError):
         yield load({}, {}, system_file=files.below_root(root, SYSTEM_FILE)).section("hooks")["key_file"]
     yield from (files.MANIFEST_PATH, RUN_ROOT, files.KILL_SWITCH)
-    yield from (f"{files.DROP_INS}/{name}.d" for name in files.KEYS.values())
+    for place in (f"{files.DROP_INS}/{name}.d" for name in files.KEYS.values()):
+        yield place
+        with suppress(OSError, MingleError):
+            yield from files.glob_matches(root, f"{place}/*")
     yield from more
     for entry in files.node_manifest(root).of(scheduler):
         yield from filter(None, (entry.path, entry.kept, entry.chain))
@@ -597,8 +602,49 @@ def _originals(root: str, entry: Entry, again: str) -> Iterator[Finding]:
         if checksum(there.data) != entry.kept_sha256:
             remedy = f"putting the copy back, or, if this file is right: {again}"
             yield Finding(entry.kept, f"is not the copy of the site's own {entry.path}", remedy)
-    if entry.chain and not files.can_be_run(root, entry.chain):
+    if entry.chain and entry.scheduler != "slurm" and not files.can_be_run(root, entry.chain):
         yield Finding(entry.chain, f"cannot be run, and {entry.path} runs it", f"chmod +x {entry.chain}")
+
+
+_OPEN = "can be changed by others than root"
+
+
+def chain_findings(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
+    """Find the site's own programs that cannot run: Slurm then drains the node or fails tasks, even without ours."""
+    chains = sorted({(entry.name.removesuffix("-all"), entry.chain) for entry in entries if entry.chain})
+    for name in files.KEYS.values():
+        bit = stat.S_IXOTH if name == "taskprolog" else stat.S_IXUSR
+        for program in (program for hook, program in chains if hook == name):
+            yield from _program(root, program, bit, f"another {name} in [hooks] of {SYSTEM_FILE}")
+        place = f"{files.DROP_INS}/{name}.d"
+        yield from _directory(root, place, is_users=name == "taskprolog")
+        for path in files.glob_matches(root, f"{place}/*"):
+            yield from _program(root, path, bit, f"moving it out of {place}")
+    yield from _directory(root, files.TASK_PROLOGS, is_users=True)
+
+
+def _directory(root: str, place: str, *, is_users: bool) -> Iterator[Finding]:
+    directory = files.below_root(root, place)
+    if not os.path.isdir(directory):
+        return
+    found = os.stat(directory)
+    if found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
+        yield Finding(place, _OPEN, f"chown 0 {place}; chmod go-w {place}")
+    if is_users and ~found.st_mode & (stat.S_IROTH | stat.S_IXOTH):
+        yield Finding(place, "cannot be listed by users, so it is skipped", f"chmod a+rx {place}")
+
+
+def _program(root: str, path: str, bit: int, remedy: str) -> Iterator[Finding]:
+    what = "cannot be run, which " + ("fails every task" if bit == stat.S_IXOTH else "drains the node")
+    try:
+        found = os.stat(files.below_root(root, path))
+    except OSError as wrong:
+        yield Finding(path, f"{what}: {wrong.strerror}", f"putting it there, or {remedy}")
+        return
+    if not stat.S_ISREG(found.st_mode) or not found.st_mode & bit:
+        yield Finding(path, what, f"chmod a+rx {path}, or {remedy}")
+    elif found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
+        yield Finding(path, _OPEN, f"chown 0 {path}; chmod go-w {path}")
 
 
 def closed_directories(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:

@@ -34,11 +34,8 @@ def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
     Raises UsageError, FactsError and PlaceError.
     """
     installed = files.read_manifest(plan.root)
-    found = list(TARGETS[plan.scheduler].findings(plan, where))
-    # The scheduler's part knows more of the site's own programs.
-    known = {each.where for each in found} & {entry.chain for entry in installed.of(plan.scheduler)}
-    health = plans.check_health(plan.root, installed, plan.scheduler, site.key_file)
-    found[:0] = [each for each in health if each.where not in known]
+    found = list(plans.check_health(plan.root, installed, plan.scheduler, site.key_file))
+    found += TARGETS[plan.scheduler].findings(plan, where)
     found += (*suffix_findings(site, where, [file.entry for file in plan.files]), *_plan(plan, installed))
     if os.path.lexists(files.inside_root(plan.root, KILL_SWITCH)):
         found.append(Finding(KILL_SWITCH, "is there, so the hooks do nothing", f"rm {KILL_SWITCH}", note=True))
@@ -324,7 +321,7 @@ def _problems(root: str, entries: tuple[files.Entry, ...]) -> Iterator[str]:
     try:
         yield from (f"{entry.path} is a stub that uninstall left" for entry in entries if entry.stub)
         found = [finding for entry in entries for finding in plans.file_findings(root, entry, "")]
-        found += slurm.chain_findings(root, slurm.chained_programs(entries))
+        found += plans.chain_findings(root, entries)
         found += (*plans.open_directories(root, entries), *plans.closed_directories(root, entries))
         yield from (f"{finding.where} {finding.what}" for finding in found)
     except (OSError, MingleError) as wrong:

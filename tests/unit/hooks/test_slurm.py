@@ -85,14 +85,14 @@ def test_the_settings_name_the_chain_on_every_node(root: Path) -> None:
 
 @pytest.mark.parametrize("path", ["opt/prolog", "opt/task", "etc/mingle/epilog.d/50-site"])
 def test_verify_finds_a_chain_that_cannot_be_run(root: Path, path: str) -> None:
-    """It also finds a program that others can change, and a task's that users cannot run."""
+    """It also finds a program that others can change, and a task's that users cannot run, as does install."""
     program(root, "/etc/mingle/mingle.toml", SITES)
     program(root, "/etc/mingle/epilog.d/50-site")
     install(root)
     for mode, is_bad in ((0o755, False), (0o644, True), (0o777, True), (0o744, path == "opt/task")):
         (root / path).chmod(mode)
-        done = call(root, "verify", "slurm")
-        assert (done.exit_code, done.stdout.count(f"BAD  /{path}:")) == (is_bad, is_bad), oct(mode)
+        for done in (call(root, "verify", "slurm"), install(root)):
+            assert (done.exit_code, done.output.count(f"BAD  /{path}:")) == (is_bad, is_bad), oct(mode)
     (root / path).unlink()
     (root / path).symlink_to("nothing")
     done = call(root, "verify", "slurm")

@@ -121,6 +121,7 @@ WRONG = {
     **{how: lambda root, spoil=spoil: spoil(at(root, f"{OURS}/prolog")) for how, spoil in SPOILERS.items()},
     "a link": lambda root: (at(root, f"{OURS}/epilog").unlink(), at(root, f"{OURS}/epilog").symlink_to("job")),
     "no key": lambda root: at(root, "/etc/mingle/key").unlink(),
+    "a drop-in that cannot be run": lambda root: program(root, "/etc/mingle/prolog.d/10-x").chmod(0o644),
     "half a manifest": lambda root: at(root, "/etc/mingle/hooks/manifest.json").write_text('{"files": ['),
 }
 WRONG_OF_TORQUE = {
