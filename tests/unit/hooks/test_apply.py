@@ -15,11 +15,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.hooks import SHELLS, shell as shell_of
 from support.hooks_image import LINES, MOM, NO_CHAIN, OURS, at, call, conf, image, install, key, program, tree
 
 from mingle_hooks.cli import main
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError, SettingsError, UsageError
 from mingle_hooks.hooks import files
+from mingle_hooks.hooks.files import Chain, Site, render_hook
+from mingle_hooks.hooks.targets import hook
 
 KEPT = f"{MOM}/prologue.before-mingle"
 EDITED = "/etc/mingle/hooks/kept/torque-prologue.edited"
@@ -465,6 +468,15 @@ def test_a_kept_prologue_finds_what_lies_beside_it(node: Path) -> None:
     path.write_text(text)
     done = subprocess.run([path, "7.server", "nobody"], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "beside 7.server nobody\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_kept_prologue_that_cannot_be_started_is_a_failure(node: Path, shell: str) -> None:
+    """As without ours: its interpreter is gone, say."""
+    text = render_hook(hook("torque", "prologue"), Site(), Chain(str(program(node, "/own", "#!/nonexistent\n"))))
+    path = program(node, "/prologue", text.replace("/etc/mingle/disabled", str(node)))
+    argv = [*shell_of(shell), str(path), "7.server", "nobody"]
+    assert subprocess.run(argv, capture_output=True, check=False, timeout=60).returncode in {126, 127}
 
 
 # Links of the site's, and where their copies lead: a copy must not lead to ours.
