@@ -204,7 +204,12 @@ def install_command(
     if not needs_confirmation and not as_json:
         show_files(plan, diff=diff)
     entries = [file.entry for file in plan.files]
-    bad = (*plans.closed_directories(plan.root, entries), *verify.suffix_findings(site, where, entries))
+    bad = (
+        *plans.closed_directories(plan.root, entries),
+        *(plans.chain_findings(plan.root, entries) if scheduler == "slurm" else ()),
+        *plans.unneeded_files(plan),
+        *verify.suffix_findings(site, where, entries),
+    )
     if as_json:
         click.echo(verify.installed_json(plan, changes=changes, bad=bad))
     else:
@@ -347,7 +352,7 @@ def doctor_command(**places: str | None) -> None:
 
 # `mingle hooks report` and `mingle hooks rollout`: the same hooks on every node, before slurm.conf names them.
 
-_MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
+_MOST_CHARACTERS = 128 << 20  # reports of 60,000 nodes that each have many programs of the site's own
 
 
 @hooks.command("report")

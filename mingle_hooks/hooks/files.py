@@ -589,6 +589,8 @@ def read_site(settings: Settings) -> Site:
 
 # Where the site's prolog.d, epilog.d and taskprolog.d are, whose programs Slurm's hooks run.
 DROP_INS = "/etc/mingle"
+# Programs of the site's own that run beside mingle's TaskProlog, where there is such a directory.
+TASK_PROLOGS = "/etc/slurm/task_prolog.d"
 # Where Slurm's hooks are that others of them call.
 SLURM_DIRECTORY = f"{MANIFEST_DIRECTORY}/slurm"
 

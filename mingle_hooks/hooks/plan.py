@@ -156,7 +156,9 @@ class Draft:
         origin, copies = origin_of(now, path, entry), self._copies(base)
         if now is not None and origin == "site":
             return self._with_copy(base, now, self._copied(hook, path, now, classic), origin)
-        original = entry.kept if entry and entry.kept else "".join([*copies.values()][-1:])
+        taken = {each.kept for each in self.old.entries.values()}  # by this hook at another path, with older settings
+        free = [copy for copy in copies.values() if copy not in taken]
+        original = entry.kept if entry and entry.kept else "".join(free[-1:])
         there = files.look_below(self.root, original)
         known = entry.kept_sha256 if entry else ""
         copy = None
@@ -202,8 +204,12 @@ class Draft:
         return now._replace(data=os.fsencode(os.path.join(os.path.dirname(target), os.path.basename(copy))))
 
     def plan(self, scheduler: str, where: str) -> Plan:
-        """Return the plan, with a manifest in which this scheduler has these files and no others."""
-        entries = {path: entry for path, entry in self.old.entries.items() if entry.scheduler != scheduler}
+        """Return the plan, with a manifest that also has what earlier settings needed, until that is gone."""
+        entries = {
+            path: entry
+            for path, entry in self.old.entries.items()
+            if entry.scheduler != scheduler or _fate(self.root, entry) != "gone"
+        }
         entries |= {file.entry.path: file.entry for file in self.files}
         notes = (*self.notes, *dict.fromkeys(self._shared_notes()))
         manifest = files.manifest_of(entries)
@@ -340,7 +346,7 @@ def apply(plan: Plan) -> None:
     """
     if not plan.changes:
         return
-    owner = files.owner_of()
+    owner, old = files.owner_of(), files.read_manifest(plan.root)
     wanted: list[tuple[str, Found]] = [file.present.copy for file in plan.files if file.present.copy]
     wanted += plan.manifest.files(plan.root)
     wanted += [
@@ -348,8 +354,10 @@ def apply(plan: Plan) -> None:
         for file in plan.files
         if not file.is_right or files.manifest_beside(file.entry.path)
     ]
-    with files.directory_locks(plan.root, [file.entry.path for file in plan.files]):
+    with files.directory_locks(plan.root, plan.manifest.entries):
         files.put_files([(files.inside_root(plan.root, path), found) for path, found in wanted])
+    for path in old.beside - plan.manifest.beside:  # of what is gone by now
+        files.remove_file(files.inside_root(plan.root, path))
 
 
 # Removing the hooks, and restoring what was there before.
@@ -499,7 +507,9 @@ def check_health(root: str, installed: Manifest, scheduler: str, key_file: str) 
     for entry in entries:
         yield from file_findings(root, entry, again)
         yield from _originals(root, entry, again)
-    yield from (*_parents(root, entries), *closed_directories(root, entries), *_state(root))
+    if scheduler == "slurm":
+        yield from chain_findings(root, entries)
+    yield from (*open_directories(root, entries), *closed_directories(root, entries), *_state(root))
     # The host of PBS' server, which has no classic script, runs no jobs.
     if scheduler != "pbs" or any(entry.mode & stat.S_IXUSR for entry in entries):
         yield from site_key(root, key_file)
@@ -541,10 +551,22 @@ def _paths(root: str, scheduler: str, more: Iterable[str]) -> Iterator[str]:
     with suppress(OSError, MingleError):
         yield load({}, {}, system_file=files.below_root(root, SYSTEM_FILE)).section("hooks")["key_file"]
     yield from (files.MANIFEST_PATH, RUN_ROOT, files.KILL_SWITCH)
-    yield from (f"{files.DROP_INS}/{name}.d" for name in files.KEYS.values())
+    for place in (f"{files.DROP_INS}/{name}.d" for name in files.KEYS.values()):
+        yield place
+        with suppress(OSError, MingleError):
+            yield from files.glob_matches(root, f"{place}/*")
     yield from more
     for entry in files.node_manifest(root).of(scheduler):
         yield from filter(None, (entry.path, entry.kept, entry.chain))
+
+
+def unneeded_files(plan: Plan) -> Iterator[Finding]:
+    """Find what earlier settings needed; installing leaves it, as the scheduler may run it until it reads its own."""
+    needed = {file.entry.path for file in plan.files}
+    remedy = f"mingle hooks uninstall {plan.scheduler}, then mingle hooks install {plan.scheduler}"
+    for entry in plan.manifest.of(plan.scheduler):
+        if entry.path not in needed:
+            yield Finding(entry.path, "is no longer needed", remedy)
 
 
 def file_findings(root: str, entry: Entry, again: str) -> Iterator[Finding]:
@@ -580,8 +602,49 @@ def _originals(root: str, entry: Entry, again: str) -> Iterator[Finding]:
         if checksum(there.data) != entry.kept_sha256:
             remedy = f"putting the copy back, or, if this file is right: {again}"
             yield Finding(entry.kept, f"is not the copy of the site's own {entry.path}", remedy)
-    if entry.chain and not files.can_be_run(root, entry.chain):
+    if entry.chain and entry.scheduler != "slurm" and not files.can_be_run(root, entry.chain):
         yield Finding(entry.chain, f"cannot be run, and {entry.path} runs it", f"chmod +x {entry.chain}")
+
+
+_OPEN = "can be changed by others than root"
+
+
+def chain_findings(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
+    """Find the site's own programs that cannot run: Slurm then drains the node or fails tasks, even without ours."""
+    chains = sorted({(entry.name.removesuffix("-all"), entry.chain) for entry in entries if entry.chain})
+    for name in files.KEYS.values():
+        bit = stat.S_IXOTH if name == "taskprolog" else stat.S_IXUSR
+        for program in (program for hook, program in chains if hook == name):
+            yield from _program(root, program, bit, f"another {name} in [hooks] of {SYSTEM_FILE}")
+        place = f"{files.DROP_INS}/{name}.d"
+        yield from _directory(root, place, is_users=name == "taskprolog")
+        for path in files.glob_matches(root, f"{place}/*"):
+            yield from _program(root, path, bit, f"moving it out of {place}")
+    yield from _directory(root, files.TASK_PROLOGS, is_users=True)
+
+
+def _directory(root: str, place: str, *, is_users: bool) -> Iterator[Finding]:
+    directory = files.below_root(root, place)
+    if not os.path.isdir(directory):
+        return
+    found = os.stat(directory)
+    if found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
+        yield Finding(place, _OPEN, f"chown 0 {place}; chmod go-w {place}")
+    if is_users and ~found.st_mode & (stat.S_IROTH | stat.S_IXOTH):
+        yield Finding(place, "cannot be listed by users, so it is skipped", f"chmod a+rx {place}")
+
+
+def _program(root: str, path: str, bit: int, remedy: str) -> Iterator[Finding]:
+    what = "cannot be run, which " + ("fails every task" if bit == stat.S_IXOTH else "drains the node")
+    try:
+        found = os.stat(files.below_root(root, path))
+    except OSError as wrong:
+        yield Finding(path, f"{what}: {wrong.strerror}", f"putting it there, or {remedy}")
+        return
+    if not stat.S_ISREG(found.st_mode) or not found.st_mode & bit:
+        yield Finding(path, what, f"chmod a+rx {path}, or {remedy}")
+    elif found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
+        yield Finding(path, _OPEN, f"chown 0 {path}; chmod go-w {path}")
 
 
 def closed_directories(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
@@ -592,7 +655,7 @@ def closed_directories(root: str, entries: Iterable[Entry]) -> Iterator[Finding]
             yield Finding(place, what, f"chmod a+x {place}")
 
 
-def _parents(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
+def open_directories(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
     """Look at all directories above the files: whoever can write to one can replace a hook."""
     for place, status in _above(root, [entry.path for entry in entries]):
         if status.st_mode & files.OTHERS_WRITE:

@@ -37,11 +37,19 @@ def slurmd_option(root: str, name: str) -> str:
     texts = [text for path in _FILES for text in _ASSIGNED.findall(_text(files.below_root(root, path)))]
     given = [text.strip().strip("\"'") for text in texts]
     for path in () if root else sorted(glob.glob("/proc/[0-9]*/comm")):
-        if _text(path) == "slurmd\n":
-            given.append(_text(path.removesuffix("comm") + "cmdline").replace("\0", " "))
+        if _text(path) == "slurmd\n" and _is_roots_slurmd(process := os.path.dirname(path)):
+            given.append(_text(f"{process}/cmdline").replace("\0", " "))
             break
     found = re.findall(rf"(?:^|\s){name}(?:=|\s*)(\S+)", " ".join(given))
     return found[-1] if found else ""
+
+
+def _is_roots_slurmd(process: str) -> bool:
+    """Return whether it is no user's: anybody can give that name to a program, or to a link to root's sudo."""
+    with contextlib.suppress(OSError):
+        program = os.path.basename(os.readlink(f"{process}/exe"))  # slurmd-wlm in Debian
+        return program.startswith("slurmd") and os.stat(process).st_uid in {0, files.owner_of()}
+    return False
 
 
 def _text(path: str) -> str:
@@ -103,7 +111,11 @@ def find_slurm_conf(root: str, path: str | None = None) -> SlurmConf | None:
 def _read(root: str, path: str, values: dict[str, list[str]], depth: int) -> None:
     """Add the values of a file and of the files that it includes."""
     try:
-        with open(files.below_root(root, path), encoding="utf-8", errors="replace") as file:
+        mode = os.stat(place := files.below_root(root, path)).st_mode
+        if not stat.S_ISREG(mode) or mode & stat.S_IWOTH:  # opening a FIFO would wait for a writer
+            expected = "a regular file that not everybody can write, as root runs what it names"
+            raise FactsError(expected, f"{place} with mode {stat.filemode(mode)}", f"chmod o-w {place}")
+        with open(place, encoding="utf-8", errors="replace") as file:
             text = file.read(_MOST_BYTES)
     except (OSError, ValueError) as wrong:  # a name with a NUL
         raise FactsError("a readable slurm.conf", f"{root}{path}: {reason(wrong)}", "--slurm-conf PATH") from None
@@ -189,8 +201,6 @@ def _output_of(where: Where, program: str, *arguments: str) -> str:
 
 # Slurm's hooks beyond their files: whether Slurm runs them, whether they may be removed, and how to simulate them.
 
-# Programs of the site's own that run beside mingle's TaskProlog, where there is such a directory.
-TASK_PROLOGS = "/etc/slurm/task_prolog.d"
 # What a user, or another scheduler's leftovers, can put there.
 _HOSTILE = {
     "a hostile job id": {"SLURM_JOB_ID": "7/../../etc;" + EVIL},
@@ -202,7 +212,6 @@ _HOSTILE = {
 
 def slurm_findings(plan: Plan, where: Where) -> Iterator[Finding]:
     """Find where slurm.conf differs from the plan, and what drains nodes or fails tasks. Raises FactsError."""
-    yield from chain_findings(plan.root, chained_programs(file.entry for file in plan.files))
     conf, now = find_slurm_conf(where.root, where.slurm_conf), running_config(where)
     if conf is not None and now is not None:
         yield from _stale(conf, now, several_lines=takes_several_lines(where))
@@ -210,11 +219,6 @@ def slurm_findings(plan: Plan, where: Where) -> Iterator[Finding]:
         for line in (line.text for line in plan.lines if not line.is_there):
             yield Finding(plan.where, f"does not say {line}", f"this line there: {line}")
         yield from (*_task_prolog(plan, known), *_globs(plan.root, known), *_timeouts(known))
-
-
-def chained_programs(entries: Iterable[Entry]) -> dict[str, str]:
-    """Return the site's own programs that ours call, by the names that the settings have for them."""
-    return {entry.name.removesuffix("-all"): entry.chain for entry in entries if entry.chain}
 
 
 def refuse_removal(where: Where, entries: tuple[Entry, ...]) -> None:
@@ -239,7 +243,7 @@ def refuse_removal(where: Where, entries: tuple[Entry, ...]) -> None:
 
 def task_prologs(root: str) -> str:
     """Return the directory of TaskProlog programs that a site may have; empty where it has none."""
-    return TASK_PROLOGS if os.path.isdir(files.below_root(root, TASK_PROLOGS)) else ""
+    return files.TASK_PROLOGS if os.path.isdir(files.below_root(root, files.TASK_PROLOGS)) else ""
 
 
 def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
@@ -350,7 +354,7 @@ def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
     return bool(found & ours) and found <= ours
 
 
-# The site's own programs that ours call: which they are, and whether they can be run.
+# The site's own programs that ours call.
 
 
 def _own_program(draft: Draft, conf: SlurmConf, key: str, *ours: str) -> tuple[str, str]:
@@ -389,36 +393,6 @@ def _not_ours(key: str, program: str, ours: tuple[str, ...]) -> str:
     if program in ours:
         raise FactsError(f"a {key} of the site's own", f"mingle's, {program}", f'{KEYS[key]} = "none" in [hooks]')
     return program
-
-
-def chain_findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
-    """Find the site's own programs that cannot run: Slurm then drains the node or fails tasks, even without ours.
-
-    `chains` has the program for each name in KEYS that has one.
-    """
-    for name in KEYS.values():
-        bit = stat.S_IXOTH if name == "taskprolog" else stat.S_IXUSR
-        if program := chains.get(name):
-            yield from _program(root, program, bit, f"another {name} in [hooks] of {SYSTEM_FILE}")
-        place = f"{DROP_INS}/{name}.d"
-        directory = files.below_root(root, place)
-        if os.path.isdir(directory) and os.stat(directory).st_mode & files.OTHERS_WRITE:
-            yield Finding(place, "can be written by others", f"chmod go-w {place}")
-        for path in files.glob_matches(root, f"{place}/*"):
-            yield from _program(root, path, bit, f"moving it out of {place}")
-
-
-def _program(root: str, path: str, bit: int, remedy: str) -> Iterator[Finding]:
-    what = "cannot be run, which " + ("fails every task" if bit == stat.S_IXOTH else "drains the node")
-    try:
-        found = os.stat(files.below_root(root, path))
-    except OSError as wrong:
-        yield Finding(path, f"{what}: {wrong.strerror}", f"putting it there, or {remedy}")
-        return
-    if not stat.S_ISREG(found.st_mode) or not found.st_mode & bit:
-        yield Finding(path, what, f"chmod a+rx {path}, or {remedy}")
-    elif found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
-        yield Finding(path, "can be changed by others than root", f"chown 0 {path}; chmod go-w {path}")
 
 
 # Sites with pyxis: Slurm runs TaskProlog inside the container there, which has none of the host's files by itself.

@@ -34,11 +34,8 @@ def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
     Raises UsageError, FactsError and PlaceError.
     """
     installed = files.read_manifest(plan.root)
-    found = list(TARGETS[plan.scheduler].findings(plan, where))
-    # The scheduler's part knows more of the site's own programs.
-    known = {each.where for each in found} & {entry.chain for entry in installed.of(plan.scheduler)}
-    health = plans.check_health(plan.root, installed, plan.scheduler, site.key_file)
-    found[:0] = [each for each in health if each.where not in known]
+    found = list(plans.check_health(plan.root, installed, plan.scheduler, site.key_file))
+    found += TARGETS[plan.scheduler].findings(plan, where)
     found += (*suffix_findings(site, where, [file.entry for file in plan.files]), *_plan(plan, installed))
     if os.path.lexists(files.inside_root(plan.root, KILL_SWITCH)):
         found.append(Finding(KILL_SWITCH, "is there, so the hooks do nothing", f"rm {KILL_SWITCH}", note=True))
@@ -76,10 +73,7 @@ def _plan(plan: Plan, installed: Manifest) -> Iterator[Finding]:
             if (version := version_of(now)) not in {"", __version__}:
                 what = f"is as installed by mingle-hooks {version}, but {__version__} gives another one"
             yield Finding(file.entry.path, what, again, note=True)
-    for entry in entries:
-        if entry.path not in plan.manifest.entries:
-            remedy = f"mingle hooks uninstall {plan.scheduler}, then {again}"
-            yield Finding(entry.path, "is no longer needed", remedy, note=True)
+    yield from plans.unneeded_files(plan)
 
 
 # What is installed on this host, what is in its way, and what a job here would get.
@@ -274,6 +268,7 @@ UNKNOWN, MISSING, UNFIT = "unknown", "missing", "unfit"
 _REPORTED_KEYS = (*KEYS, "PrologFlags")
 _PURPOSE = b"mingle-hooks: a fingerprint, for comparing"
 _DIGITS = 16  # 64 bits distinguish keys, and reveal nothing of one that cannot be guessed
+_MOST_DROP_INS = 100  # a site has a few, and all nodes' reports are read at once
 
 
 def report_line(site: Site, where: Where) -> str:
@@ -283,6 +278,8 @@ def report_line(site: Site, where: Where) -> str:
     """
     entries = files.read_manifest(where.root).of("slurm")
     conf = slurm.find_slurm_conf(where.root, where.slurm_conf)
+    places = [f"{files.DROP_INS}/{name}.d/*" for name in KEYS.values()]
+    drop_ins = [path for place in places for path in files.glob_matches(where.root, place)]
     known = {
         "version": __version__,
         "hooks": {entry.path: _sum(files.inside_root(where.root, entry.path)) for entry in entries},
@@ -291,6 +288,7 @@ def report_line(site: Site, where: Where) -> str:
             name: site.chain(name) or (NONE if conf and files.is_glob(conf.one(key)) else UNKNOWN)
             for key, name in KEYS.items()
         },
+        "drop-ins": {path: _sum(files.below_root(where.root, path))[:_DIGITS] for path in drop_ins[:_MOST_DROP_INS]},
         "key": hooks_fingerprint(where.root, site.key_file),
         "slurm.conf": {key: list(conf.all(key)) for key in _REPORTED_KEYS if conf.all(key)} if conf else {},
         "off": os.path.lexists(files.inside_root(where.root, KILL_SWITCH)),
@@ -323,7 +321,8 @@ def _problems(root: str, entries: tuple[files.Entry, ...]) -> Iterator[str]:
     try:
         yield from (f"{entry.path} is a stub that uninstall left" for entry in entries if entry.stub)
         found = [finding for entry in entries for finding in plans.file_findings(root, entry, "")]
-        found += slurm.chain_findings(root, slurm.chained_programs(entries))
+        found += plans.chain_findings(root, entries)
+        found += (*plans.open_directories(root, entries), *plans.closed_directories(root, entries))
         yield from (f"{finding.where} {finding.what}" for finding in found)
     except (OSError, MingleError) as wrong:
         yield f"the hooks cannot be looked at: {wrong}"
@@ -347,6 +346,7 @@ _LINE = re.compile(r"(?:(?:clush|pdsh@[^:\s]+): )?(?P<node>[A-Za-z0-9_.-]+): (?P
 _REMEDIES = {
     "key": "the same key there",
     "chain": f"the same {SYSTEM_FILE} there, then {_INSTALL}",
+    "drop-ins": "the same programs there",
     "slurm.conf": "the same slurm.conf there",
 }
 _SAME_HOOKS = f"the same mingle and {SYSTEM_FILE} there, then {_INSTALL}"

@@ -250,14 +250,17 @@ def test_a_job_that_runs_keeps_its_key_and_a_later_one_has_another(site: SlurmCl
         opened.callback(host.outside(HOLD).unlink)
         during = slurm.submit(SLEEP, *FOUR, user="alice")
         slurm.until(lambda: slurm.job(during)["Reason"] == "Prolog", "job in its Prolog")
-        run(slurm, rotation[0])
+        run(slurm, *rotation[:2])
+        assert host.outside("/root/up").read_text() == "batch\n"
         queued = slurm.submit("true", *FOUR, user="alice")
-        run(slurm, rotation[1].removeprefix("while ").partition(";")[0])  # it would wait
+        run(slurm, rotation[2].removeprefix("while ").partition(";")[0])  # it would wait
         opened.callback(os.close, os.open(host.outside(HOLD), os.O_RDWR))
-        run(slurm, rotation[1])
-    run(slurm, *rotation[2:-1])
+        run(slurm, rotation[2])
+    run(slurm, *rotation[3:-1])
     assert slurm.states(queued) == ["PENDING"]
     run(slurm, rotation[-1])
+    states = host.run(["sinfo", "--all", "--noheader", "--format=%R %a"], check=True).stdout
+    assert {*states.splitlines()} == {"batch up", "closed down"}
     assert slurm.wait(queued) == "COMPLETED"
     assert world(slurm, f"--jobid={before}", "--overlap").split()[-1] == key
     assert len(world(slurm, f"--jobid={during}", "--overlap").split()) == 4

@@ -15,11 +15,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.hooks import SHELLS, shell as shell_of
 from support.hooks_image import LINES, MOM, NO_CHAIN, OURS, at, call, conf, image, install, key, program, tree
 
 from mingle_hooks.cli import main
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError, SettingsError, UsageError
 from mingle_hooks.hooks import files
+from mingle_hooks.hooks.files import Chain, Site, render_hook
+from mingle_hooks.hooks.targets import hook
 
 KEPT = f"{MOM}/prologue.before-mingle"
 EDITED = "/etc/mingle/hooks/kept/torque-prologue.edited"
@@ -71,6 +74,33 @@ def test_a_globbed_directory_gets_a_program_that_its_glob_matches(node: Path) ->
     conf(node, "Prolog=/etc/slurm/prolog.d/site-*")
     with pytest.raises(FactsError, match="a glob that matches one of"):
         install(node)
+
+
+def test_what_is_no_longer_needed_is_found_until_it_is_gone(node: Path) -> None:
+    """Slurm may still run it, so installing with other settings leaves it; uninstalling gives back the site's own."""
+    key(node)
+    ours = program(node, "/etc/slurm/prolog.d/10-mingle", "#!/bin/sh\n# prolog\n")
+    program(node, "/etc/slurm/epilog.d/20-site")
+    (node / "etc/enroot/mounts.d").mkdir(parents=True)
+    before = tree(node)
+    conf(node, "Prolog=/etc/slurm/prolog.d/*", "Epilog=/etc/slurm/epilog.d/*")
+    install(node)
+    conf(node, *LINES)
+    program(node, "/etc/mingle/mingle.toml", f'{NO_CHAIN}containers = "none"\n')
+    left = {"/etc/slurm/prolog.d/10-mingle", "/etc/slurm/epilog.d/10-mingle", "/etc/enroot/mounts.d/50-mingle.fstab"}
+    for command in (["install", "slurm", "--yes"], ["install", "slurm", "--yes"], ["verify", "slurm"]):
+        done = call(node, *command)
+        found = [line for line in done.output.splitlines() if "is no longer needed; fix" in line]
+        assert (done.exit_code, {line.split()[1].rstrip(":") for line in found}) == (1, left)
+        assert all("mingle hooks uninstall slurm, then mingle hooks install slurm" in line for line in found)
+    at(node, "/etc/slurm/epilog.d/10-mingle").unlink()
+    install(node)
+    assert "/etc/slurm/epilog.d/10-mingle" not in call(node, "verify", "slurm").stdout
+    conf(node, "ClusterName=x")
+    call(node, "uninstall", "slurm", "--yes")
+    assert ours.read_text() == "#!/bin/sh\n# prolog\n"
+    at(node, "/etc/mingle/mingle.toml").unlink()
+    assert tree(node) == before
 
 
 def test_uninstalling_gives_back_what_was_there(node: Path) -> None:
@@ -438,6 +468,15 @@ def test_a_kept_prologue_finds_what_lies_beside_it(node: Path) -> None:
     path.write_text(text)
     done = subprocess.run([path, "7.server", "nobody"], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "beside 7.server nobody\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_kept_prologue_that_cannot_be_started_is_a_failure(node: Path, shell: str) -> None:
+    """As without ours: its interpreter is gone, say."""
+    text = render_hook(hook("torque", "prologue"), Site(), Chain(str(program(node, "/own", "#!/nonexistent\n"))))
+    path = program(node, "/prologue", text.replace("/etc/mingle/disabled", str(node)))
+    argv = [*shell_of(shell), str(path), "7.server", "nobody"]
+    assert subprocess.run(argv, capture_output=True, check=False, timeout=60).returncode in {126, 127}
 
 
 # Links of the site's, and where their copies lead: a copy must not lead to ours.

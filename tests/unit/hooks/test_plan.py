@@ -27,16 +27,18 @@ def test_what_is_wrong_around_a_hook_is_said_too(tmp_path: Path) -> None:
     def found(scheduler: str = "slurm") -> list[tuple[str, str]]:
         return [each[:2] for each in plan.check_health(root, manifest, scheduler, "/etc/mingle/key")]
 
-    cannot = ("/opt/x", f"cannot be run, and {PROLOG} runs it")
-    # A copy that is gone is said first: nothing else is of use then.
-    assert found() == [(kept, f"is missing: the site's own {PROLOG}")]
+    cannot = ("/opt/x", "cannot be run, which drains the node")
+    program(tmp_path, "/opt/x").chmod(0o655)
+    assert found() == [(kept, f"is missing: the site's own {PROLOG}"), cannot]
     program(tmp_path, kept, "other")
     assert found() == [(kept, f"is not the copy of the site's own {PROLOG}"), cannot]
     program(tmp_path, kept, "kept")
-    program(tmp_path, "/opt/x").chmod(0o655)
     assert found() == [cannot]
     at(tmp_path, "/opt/x").chmod(0o755)
     assert found() == []
+    program(tmp_path, "/etc/mingle/prolog.d/10-x").chmod(0o644)
+    assert found() == [("/etc/mingle/prolog.d/10-x", "cannot be run, which drains the node")]
+    at(tmp_path, "/etc/mingle/prolog.d/10-x").unlink()
     at(tmp_path, OURS).chmod(0o771)
     assert found() == [(OURS, "can be written by others (mode 0771)")]
     at(tmp_path, "/etc/mingle").chmod(0o750)

@@ -4,11 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.hooks import written
 from support.hooks_image import LINES, NO_CHAIN, OURS, aged, at, call, conf, install, program, tree
+from support.needs import only_with
 from support.recorded import STEP
 
 from mingle_hooks.errors import FactsError
@@ -83,19 +85,43 @@ def test_the_settings_name_the_chain_on_every_node(root: Path) -> None:
 
 @pytest.mark.parametrize("path", ["opt/prolog", "opt/task", "etc/mingle/epilog.d/50-site"])
 def test_verify_finds_a_chain_that_cannot_be_run(root: Path, path: str) -> None:
-    """It also finds a program that others can change, and a task's that users cannot run."""
+    """It also finds a program that others can change, and a task's that users cannot run, as does install."""
     program(root, "/etc/mingle/mingle.toml", SITES)
     program(root, "/etc/mingle/epilog.d/50-site")
     install(root)
     for mode, is_bad in ((0o755, False), (0o644, True), (0o777, True), (0o744, path == "opt/task")):
         (root / path).chmod(mode)
-        done = call(root, "verify", "slurm")
-        assert (done.exit_code, done.stdout.count(f"BAD  /{path}:")) == (is_bad, is_bad), oct(mode)
+        for done in (call(root, "verify", "slurm"), install(root)):
+            assert (done.exit_code, done.output.count(f"BAD  /{path}:")) == (is_bad, is_bad), oct(mode)
     (root / path).unlink()
     (root / path).symlink_to("nothing")
     done = call(root, "verify", "slurm")
     assert (done.exit_code, done.stdout.count(f"BAD  /{path}:")) == (1, 1)
     assert "No such file or directory; fix: putting it there, or " in done.stdout
+
+
+# A directory of the site's programs, its mode and owner, and what is wrong with it.
+DIRECTORIES = [
+    ("/etc/mingle/epilog.d", 0o700, 0, ""), ("/etc/mingle/epilog.d", 0o775, 0, "others than root"),
+    ("/etc/mingle/epilog.d", 0o755, 61001, "others than root"), ("/etc/mingle/taskprolog.d", 0o755, 0, ""),
+    ("/etc/mingle/taskprolog.d", 0o711, 0, "is skipped"), ("/etc/slurm/task_prolog.d", 0o750, 0, "is skipped"),
+    ("/etc/slurm/task_prolog.d", 0o757, 0, "others than root"),
+]  # fmt: skip
+
+
+@only_with("root")
+@pytest.mark.parametrize(("place", "mode", "owner", "what"), DIRECTORIES)
+def test_a_directory_that_a_task_cannot_list_or_others_can_change_is_found(
+    root: Path, place: str, mode: int, owner: int, what: str
+) -> None:
+    """A shell's glob skips what it cannot list, without a word."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    program(root, f"{place}/10-site")
+    install(root)
+    at(root, place).chmod(mode)
+    os.chown(at(root, place), owner, -1)
+    bad = [line for line in call(root, "verify", "slurm").stdout.splitlines() if line.startswith("BAD")]
+    assert [(line.startswith(f"BAD  {place}: "), what in line) for line in bad] == [(True, True)] * bool(what)
 
 
 def test_taskprolog_d_is_reason_enough_for_the_wrapper(root: Path) -> None:
@@ -336,6 +362,7 @@ def test_this_hosts_slurm_conf_counts_here_alone(tmp_path: Path, monkeypatch: py
     else:
         (tmp_path / "comm").write_text("slurmd\n")
         (tmp_path / "cmdline").write_text(f"/usr/sbin/slurmd\0-D\0-f\0{tmp_path}/own.conf\0")
+        (tmp_path / "exe").symlink_to("/usr/sbin/slurmd-wlm")
         monkeypatch.setattr(slurm.glob, "glob", lambda _: [f"{tmp_path}/comm"])
     found = find_slurm_conf("")
     assert (found and found.one("Prolog")) == "/opt/own"
@@ -343,6 +370,34 @@ def test_this_hosts_slurm_conf_counts_here_alone(tmp_path: Path, monkeypatch: py
     assert read_conf(tmp_path, "Prolog=/opt/image\n").one("Prolog") == "/opt/image"
     typed = find_slurm_conf("", str(tmp_path / "etc/slurm/slurm.conf"))
     assert (typed and typed.one("Prolog")) == "/opt/image"
+
+
+@only_with("root")
+@pytest.mark.parametrize(("program", "uid"), [("/home/alice/slurmd", 61001), ("/usr/bin/sudo", 0)])
+def test_no_user_s_slurmd_tells_what_root_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, uid: int
+) -> None:
+    """Anybody can start a program of that name with these options, and root's sudo by a link of that name."""
+    for process, owner, leads in (("1", uid, program), ("2", 0, "/usr/sbin/slurmd (deleted)")):
+        (tmp_path / process).mkdir()
+        os.chown(tmp_path / process, owner, -1)
+        (tmp_path / process / "comm").write_text("slurmd\n")
+        (tmp_path / process / "cmdline").write_text(f"slurmd\0-f\0/opt/{process}.conf\0")
+        (tmp_path / process / "exe").symlink_to(leads)
+    monkeypatch.setattr(slurm.glob, "glob", lambda _: [f"{tmp_path}/{process}/comm" for process in "21"])
+    assert slurm.slurmd_option("", "-f") == "/opt/2.conf"
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda path: path.chmod(0o646), lambda path: (path.unlink(), os.mkfifo(path))], ids=["open", "a FIFO"]
+)
+def test_a_slurm_conf_that_anybody_may_write_or_that_would_be_waited_for_is_refused(
+    tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    read_conf(tmp_path, "Prolog=/opt/a\n")
+    spoil(tmp_path / "etc/slurm/slurm.conf")
+    with pytest.raises(FactsError, match=r"expected a regular file that .* saw \S+/slurm.conf"):
+        find_slurm_conf(str(tmp_path), "/etc/slurm/slurm.conf")
 
 
 @pytest.mark.parametrize(

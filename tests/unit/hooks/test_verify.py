@@ -121,6 +121,7 @@ WRONG = {
     **{how: lambda root, spoil=spoil: spoil(at(root, f"{OURS}/prolog")) for how, spoil in SPOILERS.items()},
     "a link": lambda root: (at(root, f"{OURS}/epilog").unlink(), at(root, f"{OURS}/epilog").symlink_to("job")),
     "no key": lambda root: at(root, "/etc/mingle/key").unlink(),
+    "a drop-in that cannot be run": lambda root: program(root, "/etc/mingle/prolog.d/10-x").chmod(0o644),
     "half a manifest": lambda root: at(root, "/etc/mingle/hooks/manifest.json").write_text('{"files": ['),
 }
 WRONG_OF_TORQUE = {
@@ -212,6 +213,7 @@ def node(tmp_path: Path) -> Path:
     conf(tmp_path, "ClusterName=x")
     program(tmp_path, "/etc/mingle/mingle.toml", NO_CHAIN)
     key(tmp_path, f"{KEY}\n")
+    program(tmp_path, "/etc/mingle/taskprolog.d/10-task")
     install(tmp_path)
     return tmp_path
 
@@ -318,6 +320,23 @@ DIFFERENCES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a drop-in that cannot be run": (
         lambda root: program(root, "/etc/mingle/prolog.d/10-x").chmod(0o644), "which drains the node",
+    ),
+    "a directory that others can write": (
+        lambda root: (root / "etc/mingle").chmod(0o777), "/etc/mingle can be written by others",
+    ),
+    "a directory that users cannot enter": (
+        lambda root: (root / "etc/mingle").chmod(0o700), "/etc/mingle is closed to users",
+    ),
+    "a drop-in that the others lack": (
+        lambda root: program(root, "/etc/mingle/epilog.d/10-x"), "drop-ins /etc/mingle/epilog.d/10-x is ",
+    ),
+    "another drop-in": (
+        lambda root: program(root, "/etc/mingle/taskprolog.d/10-task", "#!/bin/sh\nexit 1\n"),
+        "drop-ins /etc/mingle/taskprolog.d/10-task is ",
+    ),
+    "a drop-in is missing": (
+        lambda root: at(root, "/etc/mingle/taskprolog.d/10-task").unlink(),
+        "drop-ins /etc/mingle/taskprolog.d/10-task is missing, and ",
     ),
     "another slurm.conf": (lambda root: conf(root, "Prolog=/opt/x"), "slurm.conf Prolog is"),
     "the kill switch": (lambda root: program(root, "/etc/mingle/disabled"), "off is true, and false on 2 others"),
