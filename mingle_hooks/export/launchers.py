@@ -151,8 +151,8 @@ _ACCELERATE = (
     *("--tpu-cluster", "--no-tpu-cluster", "--tpu-use-sudo", "--fp8-use-autocast-during-eval"),
     *("--dynamo-use-fullgraph", "--dynamo-use-dynamic", "--dynamo-use-regional-compilation"),
 )
-_ONE_PROCESS = ("NO", "MULTI_CPU")
-_DISTRIBUTED_TYPE = r"""^[\s{,]*["']?distributed_type["']?\s*:\s*["']?(\w+)"""
+_ONE_PROCESS = ("", "NO", "MULTI_CPU")
+_SETTING = r"""(?:^|[{{,])\s*["']?{}["']?\s*:\s*["']?(\w+)"""
 _MOST_BYTES = 1 << 16  # a configuration file is a screenful
 
 
@@ -164,24 +164,35 @@ def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str
         raise UsageError(expected, f"{view.world.size} on {nodes} nodes", "leaving out --cpu, or --slots 1")
     check_options("accelerate", options, view.world.nodes, view.place.node_rank)
     found = {f"--{name}": value for name, value in accelerate_machines(view).items()} | {"--same_network": None}
-    if view.world.size != 1 and not _starts_several(options, view.user_environ):
+    file = _accelerate_file(options, view.user_environ)
+    # How processes are started: by the options, or else by the file; --cpu starts one.
+    kinds = (name for name in ("--cpu", *_ACCELERATE_KINDS) if name in options)
+    kind = next(kinds, "") or _setting("distributed_type", file).upper()
+    if view.world.size != 1 and kind in _ONE_PROCESS:
         found["--multi_gpu"] = None
+    # By default pdsh, with which each node would train alone: only these two start a node's own processes.
+    own = _setting("deepspeed_multinode_launcher", file) in ("standard", "nossh")
+    if nodes > 1 and kind in ("--use-deepspeed", "DEEPSPEED") and not own:
+        found["--deepspeed_multinode_launcher"] = "standard"
     return missing_options(found, options)
 
 
-def _starts_several(options: Mapping[str, str], environ: Mapping[str, str]) -> bool:
-    """Return whether the user's options or file choose how processes are started; --cpu starts one."""
-    if "--cpu" in options or any(kind in options for kind in _ACCELERATE_KINDS):
-        return True
+def _accelerate_file(options: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    """Return the text of the user's file, named or the default one; "" without one."""
     # By default the file of `accelerate config` (commands/config/config_args.py).
     home = environ.get("HF_HOME") or f"{environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
     path = options.get("--config-file") or os.path.expanduser(f"{home}/accelerate/default_config.yaml")
     try:
         with open(path, errors="replace") as file:
-            kind = re.search(_DISTRIBUTED_TYPE, file.read(_MOST_BYTES), re.MULTILINE)
+            return file.read(_MOST_BYTES)
     except OSError:  # accelerate itself reports a named file that is missing
-        return False
-    return kind is not None and kind[1].upper() not in _ONE_PROCESS
+        return ""
+
+
+def _setting(name: str, text: str) -> str:
+    """Return the value of a setting in a file of YAML or JSON, or ""."""
+    found = re.search(_SETTING.format(name), text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 # The deepspeed launcher, on every node and without ssh.

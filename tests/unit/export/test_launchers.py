@@ -24,6 +24,7 @@ ALIKE = SECOND._replace(world=WORLD._replace(size=2), place=Assignment(1, 1, 1, 
 EXPORTED = {"MINGLE_HOSTFILE": "/run/host file", "MINGLE_HOSTS": "n1:2,n2:4"}
 MACHINES = "--num_machines 2 --num_processes 8 --machine_rank 1 --main_process_ip 10.0.0.1 --main_process_port 29500"
 RANKED = MACHINES.replace("--machine_rank 1 ", "")
+STANDARD = "--deepspeed_multinode_launcher standard"
 JOB = {"id": "a", "nodes": "2", "rank": "1"}
 MASTER = "--master_addr 10.0.0.1 --master_port 29500"
 
@@ -39,6 +40,11 @@ def completed(line: str, view: View = SECOND) -> str:
         ("accelerate launch | t.py -x", SECOND, f"{MACHINES} --same_network --multi_gpu"),
         ("accelerate launch | --use_fsdp --machine-rank=1 t.py --cpu", SECOND, f"{RANKED} --same_network"),
         ("accelerate launch | --cpu t.py", ALIKE, f"{MACHINES} --same_network".replace("es 8", "es 2")),
+        ("accelerate launch | --use_deepspeed t.py", SECOND, f"{MACHINES} --same_network {STANDARD}"),
+        ("accelerate launch | --use_deepspeed --deepspeed_multinode_launcher nossh t.py", SECOND,
+         f"{MACHINES} --same_network"),
+        ("accelerate launch | --use_deepspeed t.py", SECOND._replace(world=WORLD._replace(nodes=1, size=4)),
+         f"{MACHINES} --same_network".replace("es 2", "es 1").replace("es 8", "es 4")),
         ("deepspeed | t.py --deepspeed", SECOND, f"--hostfile '/run/host file' --no_ssh --node_rank 1 {MASTER}"),
         ("deepspeed | -H mine --master_port 7 --no_local_rank t.py", SECOND, f"--no_ssh --node_rank 1 {MASTER[:22]}"),
         ("ray symmetric-run | --num-cpus=4 -- python t.py", SECOND, "--address 10.0.0.1:29500 --min-nodes 2"),
@@ -72,6 +78,21 @@ def test_accelerate_s_own_file_decides_how_processes_start(text: str, tmp_path: 
         file.write_text(text.format(kind))
         is_added = "--multi_gpu" in completed(f"accelerate launch {named}t.py", view)
         assert is_added is (kind in ("NO", "MULTI_CPU")), kind
+
+
+@pytest.mark.parametrize(
+    ("text", "added"),
+    [
+        ("distributed_type: DEEPSPEED\n", STANDARD),
+        ("deepspeed_config:\n  deepspeed_multinode_launcher: pdsh\ndistributed_type: DEEPSPEED\n", STANDARD),
+        ('{"distributed_type": "DEEPSPEED", "x": {"deepspeed_multinode_launcher": "standard"}}', ""),
+    ],
+)
+def test_accelerate_s_own_file_completes_the_options(text: str, added: str, tmp_path: Path) -> None:
+    """Settings that it has are left to it, unless each node would train alone with them."""
+    (tmp_path / "a.yaml").write_text(text)
+    line = completed(f"accelerate launch --config_file {tmp_path}/a.yaml t.py")
+    assert line.partition(" --config_file")[0] == f"accelerate launch {MACHINES} --same_network {added}".strip()
 
 
 @pytest.mark.parametrize(
