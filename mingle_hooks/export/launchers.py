@@ -163,7 +163,11 @@ def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str
         expected = "one process on each node, as `accelerate launch --cpu` starts only one"
         raise UsageError(expected, f"{view.world.size} on {nodes} nodes", "leaving out --cpu, or --slots 1")
     check_options("accelerate", options, view.world.nodes, view.place.node_rank)
-    found = {f"--{name}": value for name, value in accelerate_machines(view).items()} | {"--same_network": None}
+    found = {f"--{name}": value for name, value in accelerate_machines(view).items()}
+    if options.get("--rdzv-backend", "static") == "static":
+        found["--same_network"] = None
+    else:  # whose endpoint that option would take away; as in frameworks.py, is_host says which node has the store
+        found["--rdzv_conf"] = f"is_host={int(view.place.node_rank == 0)}"
     file = _accelerate_file(options, view.user_environ)
     # How processes are started: by the options, or else by the file; --cpu starts one.
     kinds = (name for name in ("--cpu", *_ACCELERATE_KINDS) if name in options)

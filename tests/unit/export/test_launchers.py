@@ -40,6 +40,8 @@ def completed(line: str, view: View = SECOND) -> str:
         ("accelerate launch | t.py -x", SECOND, f"{MACHINES} --same_network --multi_gpu"),
         ("accelerate launch | --use_fsdp --machine-rank=1 t.py --cpu", SECOND, f"{RANKED} --same_network"),
         ("accelerate launch | --cpu t.py", ALIKE, f"{MACHINES} --same_network".replace("es 8", "es 2")),
+        ("accelerate launch | --rdzv_backend=static t.py", SECOND, f"{MACHINES} --same_network --multi_gpu"),
+        ("accelerate launch | --rdzv_backend c10d t.py", SECOND, f"{MACHINES} --rdzv_conf is_host=0 --multi_gpu"),
         ("accelerate launch | --use_deepspeed t.py", SECOND, f"{MACHINES} --same_network {STANDARD}"),
         ("accelerate launch | --use_deepspeed --deepspeed_multinode_launcher nossh t.py", SECOND,
          f"{MACHINES} --same_network"),
