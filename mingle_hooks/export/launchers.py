@@ -152,7 +152,7 @@ _ACCELERATE = (
     *("--dynamo-use-fullgraph", "--dynamo-use-dynamic", "--dynamo-use-regional-compilation"),
 )
 _ONE_PROCESS = ("", "NO", "MULTI_CPU")
-_SETTING = r"""(?:^|[{{,])\s*["']?{}["']?\s*:\s*["']?(\w+)"""
+_SETTING = r"""(?:^|[{{,])\s*["']?{}["']?\s*:\s*["']?(\w+(?:, *[0-9]+)*)"""
 _MOST_BYTES = 1 << 16  # a configuration file is a screenful
 
 
@@ -169,10 +169,13 @@ def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str
     else:  # whose endpoint that option would take away; as in frameworks.py, is_host says which node has the store
         found["--rdzv_conf"] = f"is_host={int(view.place.node_rank == 0)}"
     file = _accelerate_file(options, view.user_environ)
+    gpus = options.get("--gpu-ids") or _setting("gpu_ids", file)
+    if gpus not in ("", "all", "null"):
+        found["--num_processes"] = nodes * len(gpus.split(","))
     # How processes are started: by the options, or else by the file; --cpu starts one.
     kinds = (name for name in ("--cpu", *_ACCELERATE_KINDS) if name in options)
     kind = next(kinds, "") or _setting("distributed_type", file).upper()
-    if view.world.size != 1 and kind in _ONE_PROCESS:
+    if found["--num_processes"] != 1 and kind in _ONE_PROCESS:
         found["--multi_gpu"] = None
     # By default pdsh, with which each node would train alone: only these two start a node's own processes.
     own = _setting("deepspeed_multinode_launcher", file) in ("standard", "nossh")

@@ -40,6 +40,8 @@ def completed(line: str, view: View = SECOND) -> str:
         ("accelerate launch | t.py -x", SECOND, f"{MACHINES} --same_network --multi_gpu"),
         ("accelerate launch | --use_fsdp --machine-rank=1 t.py --cpu", SECOND, f"{RANKED} --same_network"),
         ("accelerate launch | --cpu t.py", ALIKE, f"{MACHINES} --same_network".replace("es 8", "es 2")),
+        ("accelerate launch | --use_fsdp --gpu_ids 0,1,3 t.py", SECOND, f"{MACHINES} --same_network".replace("8", "6")),
+        ("accelerate launch | --gpu_ids all t.py", SECOND, f"{MACHINES} --same_network --multi_gpu"),
         ("accelerate launch | --rdzv_backend=static t.py", SECOND, f"{MACHINES} --same_network --multi_gpu"),
         ("accelerate launch | --rdzv_backend c10d t.py", SECOND, f"{MACHINES} --rdzv_conf is_host=0 --multi_gpu"),
         ("accelerate launch | --use_deepspeed t.py", SECOND, f"{MACHINES} --same_network {STANDARD}"),
@@ -83,18 +85,22 @@ def test_accelerate_s_own_file_decides_how_processes_start(text: str, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("text", "added"),
+    ("text", "processes", "added"),
     [
-        ("distributed_type: DEEPSPEED\n", STANDARD),
-        ("deepspeed_config:\n  deepspeed_multinode_launcher: pdsh\ndistributed_type: DEEPSPEED\n", STANDARD),
-        ('{"distributed_type": "DEEPSPEED", "x": {"deepspeed_multinode_launcher": "standard"}}', ""),
+        ("distributed_type: DEEPSPEED\n", 8, f" {STANDARD}"),
+        ("deepspeed_config:\n  deepspeed_multinode_launcher: pdsh\ndistributed_type: DEEPSPEED\n", 8, f" {STANDARD}"),
+        ('{"distributed_type": "DEEPSPEED", "x": {"deepspeed_multinode_launcher": "standard"}}', 8, ""),
+        ("distributed_type: FSDP\ngpu_ids: 0, 1,2\n", 6, ""),
+        ('{"gpu_ids": "0", "distributed_type": "FSDP"}', 2, ""),
+        ("distributed_type: FSDP\ngpu_ids: all\n", 8, ""),
     ],
 )
-def test_accelerate_s_own_file_completes_the_options(text: str, added: str, tmp_path: Path) -> None:
-    """Settings that it has are left to it, unless each node would train alone with them."""
+def test_accelerate_s_own_file_completes_the_options(text: str, processes: int, added: str, tmp_path: Path) -> None:
+    """Settings that it has are left to it, unless each node would train alone with them, and its GPUs are counted."""
     (tmp_path / "a.yaml").write_text(text)
+    machines = MACHINES.replace("8", str(processes))
     line = completed(f"accelerate launch --config_file {tmp_path}/a.yaml t.py")
-    assert line.partition(" --config_file")[0] == f"accelerate launch {MACHINES} --same_network {added}".strip()
+    assert line.partition(" --config_file")[0] == f"accelerate launch {machines} --same_network{added}"
 
 
 @pytest.mark.parametrize(
