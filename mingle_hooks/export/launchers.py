@@ -394,9 +394,14 @@ def with_frameworks(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
 
 
 def with_ranks(command: Sequence[str], spec: MemberSpec, view: View) -> View:
-    """Return the view with ranks for a command that is no launcher, if each node runs one process."""
-    place = view.place
-    is_process = recognise(command) is None and _has_ranks(spec.settings.frameworks)
+    """Return the view with ranks for a command that starts none itself, if each node runs one process.
+
+    Such as one that is no launcher, and `accelerate launch --cpu`, which starts its script as it is.
+    """
+    place, (launcher, end) = view.place, find(command)
+    is_accelerate = launcher is not None and launcher.name == "accelerate"
+    is_cpu = is_accelerate and "--cpu" in parse_options(command[end:], _ACCELERATE)
+    is_process = (launcher is None or is_cpu) and _has_ranks(spec.settings.frameworks)
     if not is_process or view.scope != "node" or place.node_rank is None or view.world.size != view.world.nodes:
         return view
     return view._replace(place=place._replace(rank=place.node_rank, local_rank=0))

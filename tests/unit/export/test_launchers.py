@@ -200,6 +200,8 @@ def test_any_other_program_is_none(line: str) -> None:
         ("env", "none", (), False),
         ("torchrun t.py", None, ("torchrun", "gloo", "cpu"), False),
         ("accelerate launch t.py", None, ("torchrun", "gloo", "cpu"), False),
+        ("accelerate launch --cpu t.py", None, ("torchrun", "gloo", "cpu"), True),
+        ("accelerate launch t.py --cpu", None, ("torchrun", "gloo", "cpu"), False),
         ("deepspeed t.py", None, ("torchrun", "gloo", "deepspeed"), False),
         # The other nodes may have another name for the interface, and get rank 0's variables.
         ("mpirun ./t", None, ("torchrun", "mpi"), False),
