@@ -386,7 +386,11 @@ def with_frameworks(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
 
     By default a launcher that copies rank 0's environment to other nodes gets no interface name: theirs may differ.
     """
-    launcher, names = recognise(command), spec.settings.frameworks
+    (launcher, end), names = find(command), spec.settings.frameworks
+    # By its own endpoint torchrun would wait on localhost; with one that the user gave it finds the others.
+    options = parse_options(command[end:], _TORCHRUN) if launcher and launcher.name == "torchrun" else {}
+    if options.get("--rdzv-backend") == "c10d" and "--rdzv-endpoint" not in options:
+        names = tuple("torchrun-elastic" if name == "torchrun" else name for name in names)
     if launcher and launcher.starts != "node" and spec.settings.source("frameworks") == "default":
         names = tuple(name for name in names if name != ALWAYS)
     more = launcher.frameworks if launcher else PROCESS_FRAMEWORKS if _has_ranks(names) else ()

@@ -199,6 +199,9 @@ def test_any_other_program_is_none(line: str) -> None:
         ("env", "lightning", ("torchrun", "gloo", "lightning"), False),  # which starts the node's processes
         ("env", "none", (), False),
         ("torchrun t.py", None, ("torchrun", "gloo", "cpu"), False),
+        ("torchrun --rdzv_backend=c10d t.py", None, ("torchrun-elastic", "gloo", "cpu"), False),
+        ("torchrun --rdzv-backend static t.py", None, ("torchrun", "gloo", "cpu"), False),
+        ("torchrun --rdzv-backend c10d --rdzv-endpoint n1:1 t.py", None, ("torchrun", "gloo", "cpu"), False),
         ("accelerate launch t.py", None, ("torchrun", "gloo", "cpu"), False),
         ("accelerate launch --cpu t.py", None, ("torchrun", "gloo", "cpu"), True),
         ("accelerate launch t.py --cpu", None, ("torchrun", "gloo", "cpu"), False),
