@@ -214,9 +214,14 @@ _DEEPSPEED = (
 
 
 def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, str]) -> Argv:
-    """Return the options for the hostfile, this node's rank and rank 0's address. Raises UsageError."""
+    """Return the options for the hostfile, this node's rank and rank 0's address. Raises UsageError.
+
+    For one node a hostfile would keep it from CUDA_VISIBLE_DEVICES and --include localhost:2,3.
+    """
     options = parse_options(_with_flags_in_full(arguments, _DEEPSPEED), _DEEPSPEED)
     check_options("deepspeed", options, view.world.nodes, view.place.node_rank)
+    if view.world.nodes == 1:
+        return missing_options({"--master_port": view.world.master_port}, options)
     found = {
         **({} if "-H" in options else {"--hostfile": exported["MINGLE_HOSTFILE"]}),
         "--no_ssh": None,

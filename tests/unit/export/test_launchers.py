@@ -19,6 +19,7 @@ SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
 SECOND = View(WORLD, Assignment(1, 4, 2, "10.0.0.2", "ib0"), "node", {"HF_HOME": "/nowhere"})
 FIRST = SECOND._replace(place=Assignment(0, 2, 0, "10.0.0.1", "ib0"))
+ONE = FIRST._replace(world=WORLD._replace(nodes=1, size=4))
 UNPLACED = SECOND._replace(place=Assignment(None, 4, None))  # as in a batch script
 ALIKE = SECOND._replace(world=WORLD._replace(size=2), place=Assignment(1, 1, 1, "10.0.0.2"))
 EXPORTED = {"MINGLE_HOSTFILE": "/run/host file", "MINGLE_HOSTS": "n1:2,n2:4"}
@@ -47,7 +48,8 @@ def completed(line: str, view: View = SECOND) -> str:
         ("accelerate launch | --use_deepspeed t.py", SECOND, f"{MACHINES} --same_network {STANDARD}"),
         ("accelerate launch | --use_deepspeed --deepspeed_multinode_launcher nossh t.py", SECOND,
          f"{MACHINES} --same_network"),
-        ("accelerate launch | --use_deepspeed t.py", SECOND._replace(world=WORLD._replace(nodes=1, size=4)),
+        ("deepspeed | --include localhost:2,3 t.py", ONE, "--master_port 29500"),
+        ("accelerate launch | --use_deepspeed t.py", ONE._replace(place=SECOND.place),
          f"{MACHINES} --same_network".replace("es 2", "es 1").replace("es 8", "es 4")),
         ("deepspeed | t.py --deepspeed", SECOND, f"--hostfile '/run/host file' --no_ssh --node_rank 1 {MASTER}"),
         ("deepspeed | -H mine --master_port 7 --no_local_rank t.py", SECOND, f"--no_ssh --node_rank 1 {MASTER[:22]}"),
