@@ -69,6 +69,10 @@ def leaves_world(name: str, value: str, nodes: int | None, rank: int | None) -> 
 
 def check_options(launcher: str, options: Mapping[str, str], nodes: int | None, rank: int | None) -> None:
     """Raise UsageError for an option that takes a launcher out of the world of several nodes."""
+    if launcher == "ray" and nodes != 1 and "--port" in options and not {"--head", "--address"}.intersection(options):
+        port = printable(options["--port"], 20)
+        expected = "ray without a port, as only rank 0's may have one"
+        raise UsageError(expected, f"--port={port}", f"leaving it out, or exporting MASTER_PORT={port} instead")
     for option, value in options.items() if nodes != 1 else ():
         is_second_head = option == "--head" and rank != 0  # of Ray
         if is_second_head or leaves_world(option, value, nodes, rank):

@@ -116,6 +116,7 @@ def test_accelerate_s_own_file_completes_the_options(text: str, processes: int, 
         ("deepspeed --force --num_node 1 t.py", "leaving that option out"),
         ("ray start --address=localhost:6379", "leaving that option out"),
         ("ray start --head", "leaving that option out"),
+        ("ray start --block --port=6379", "leaving it out, or exporting MASTER_PORT=6379"),
     ],
 )
 def test_an_option_that_takes_a_node_out_of_the_world_is_refused(line: str, why: str) -> None:
@@ -139,7 +140,7 @@ def test_a_rank_among_the_options_may_be_this_node_s(line: str) -> None:
     launchers.check_command([*line.split(), "t.py"], spec)
     with pytest.raises(UsageError, match="leaving that option out"):
         launchers.check_command(line.split(), spec._replace(settings=spec.settings._replace(order="topology")))
-    for of_rank_0 in ("ray start --head", "accelerate launch --num_machines 2 --machine_rank 0 t.py"):
+    for of_rank_0 in ("ray start --head --port=1", "accelerate launch --num_machines 2 --machine_rank 0 t.py"):
         launchers.check_command(of_rank_0.split(), member_spec({}, JOB | {"rank": "0"}))
         launchers.check_command(of_rank_0.split(), spec, verbatim=True)
 
