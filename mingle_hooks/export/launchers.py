@@ -302,8 +302,32 @@ _NOT_LAUNCHERS = (
     *("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish", "env", "numactl", "true", "sleep", "hostname"),
 )
 
-# Container programs that start a command by `exec`; options with a value must be written as --option=value.
-_CONTAINERS = (["apptainer"], ["singularity"])
+
+class Wrapper(NamedTuple):
+    """A program that starts the command behind its options; `with_value` are those that take the next argument."""
+
+    subcommand: str
+    with_value: tuple[str, ...]
+    more: int = 0  # arguments before the command, such as an image
+
+
+_CONTAINER = Wrapper("exec", ("-B", "--bind", "-H", "--home", "--env", "--env-file", "--pwd", "-W", "--workdir"), 1)
+_CONDA = Wrapper("run", ("-n", "--name", "-p", "--prefix", "--cwd"))
+_UV = (
+    *("--extra", "--no-extra", "--group", "--no-group", "--only-group", "--env-file", "-w", "--with", "--package"),
+    *("--with-editable", "--with-requirements", "-p", "--python", "--index", "--directory", "--project"),
+)
+_NUMACTL = ("-N", "--cpunodebind", "-C", "--physcpubind", "-m", "--membind", "-i", "--interleave", "-p", "--preferred")
+# Nsight Systems, whose options all have a value: those that are usually written without "=".
+_NSYS = ("-o", "--output", "-t", "--trace", "-f", "--force-overwrite", "-w", "-s", "--sample", "-x", "-c", "-y", "-d")
+_WRAPPERS = {
+    **dict.fromkeys(("apptainer", "singularity"), _CONTAINER),
+    **dict.fromkeys(("conda", "mamba", "micromamba"), _CONDA),
+    "uv": Wrapper("run", _UV),
+    "numactl": Wrapper("", _NUMACTL),
+    "nsys": Wrapper("profile", _NSYS),
+    "time": Wrapper("", ("-f", "--format", "-o", "--output")),
+}
 # Python's options that take the next argument.
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
@@ -319,8 +343,9 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | tuple[None, int]:
     command = command[before:]
     end = after_python(command)
     is_module = end > 0 and "-m" in command[end : end + 1] and len(command) > end + 1
-    end = end + 1 if is_module else 0
-    name = command[end] if is_module else os.path.basename(command[0])
+    is_path = end > 0 and "/" in "".join(command[end : end + 1])  # `python /opt/bin/torchrun`
+    end = end + 1 if is_module else end if is_path else 0
+    name = command[end] if is_module else os.path.basename(command[end])
     second = " ".join([name, *command[end + 1 : end + 2]])
     for launcher in TABLE:
         known = launcher.modules if is_module else launcher.programs
@@ -328,27 +353,49 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | tuple[None, int]:
             return launcher, before + end + 1
         if second in known:
             return launcher, before + end + 2
-    added = None if is_module else _of_plugin(name)
+    added = None if end else _of_plugin(name)
     if added is None or not {name, second}.intersection(added.programs):
         return None, 0
     return added, before + end + (1 if name in added.programs else 2)
 
 
 def prefix_length(command: Sequence[str]) -> int:
-    """Return the number of arguments of `env NAME=VALUE…` and `apptainer exec [--option]… IMAGE` in front."""
-    start = assignments(command)
-    rest = command[start:]
-    if [os.path.basename(argument) for argument in rest[:1]] not in _CONTAINERS or list(rest[1:2]) != ["exec"]:
-        return start
-    image = next((at for at in range(2, len(rest)) if not rest[at].startswith("-")), len(rest))
-    return start + image + 1 if image + 1 < len(rest) else start
+    """Return the number of arguments in front of what `env NAME=VALUE…`, `uv run` and others start."""
+    end = 0
+    while length := assignments(command[end:]) or _wrapper_length(command[end:]):
+        end += length
+    return end
 
 
 def assignments(command: Sequence[str]) -> int:
-    """Return the number of arguments of `env NAME=VALUE…` in front."""
+    """Return the number of arguments of `env [-u NAME]… NAME=VALUE…` in front."""
     if os.path.basename(command[0]) != "env":
         return 0
-    return next((at for at in range(1, len(command)) if "=" not in command[at] or command[at][0] == "-"), 0)
+    start = 1
+    while "-u" in command[start : start + 1]:
+        start += 2
+    return next((at for at in range(start, len(command)) if "=" not in command[at] or command[at][0] == "-"), 0)
+
+
+def _wrapper_length(command: Sequence[str]) -> int:
+    """Return the number of arguments in front of what a wrapper starts; 0 for another program."""
+    wrapper, end = _WRAPPERS.get(os.path.basename(command[0])), 1
+    if wrapper is None:
+        return 0
+    if wrapper.subcommand:
+        end = _behind_options(command, 1, wrapper.with_value) + 1
+        if list(command[end - 1 : end]) != [wrapper.subcommand]:
+            return 0
+    end = _behind_options(command, end, wrapper.with_value)
+    end += ("--" in command[end : end + 1]) + wrapper.more
+    return end if end < len(command) else 0
+
+
+def _behind_options(command: Sequence[str], start: int, with_value: Collection[str], ends: Argv = ("--",)) -> int:
+    """Return the position behind the options from `start` on."""
+    while start < len(command) and command[start].startswith("-") and command[start] not in ends:
+        start += 2 if command[start] in with_value else 1
+    return start
 
 
 def _of_plugin(program: str) -> Launcher | None:
@@ -384,10 +431,7 @@ def after_python(command: Sequence[str]) -> int:
     """Return the position behind `python [option]…`, of a script, -m or -c; 0 for another program."""
     if not os.path.basename(command[0]).startswith("python"):
         return 0
-    position = 1
-    while position < len(command) and command[position].startswith("-") and command[position] not in ("-m", "-c"):
-        position += 2 if command[position] in _WITH_VALUE else 1
-    return position
+    return _behind_options(command, 1, _WITH_VALUE, ("-m", "-c"))
 
 
 def with_frameworks(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
