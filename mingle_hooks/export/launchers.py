@@ -359,6 +359,30 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | tuple[None, int]:
     return added, before + end + (1 if name in added.programs else 2)
 
 
+_SEARCHED_MOST = 4096  # arguments of a command that are searched for a launcher
+_NO_WRAPPER = (".py", ".sh", ".bash")
+
+
+def wrapped(command: Sequence[str]) -> tuple[Launcher, list[str]] | tuple[None, list[str]]:
+    """Return the launcher of one node that an unknown program starts, such as a shell, and what follows its name.
+
+    What follows a script is the script's, and a launcher behind mingle finds its nodes.
+    """
+    command = command[prefix_length(command) :][:_SEARCHED_MOST]
+    scripts = (at for at, text in enumerate(command) if text.endswith(_NO_WRAPPER) and len(text.split()) == 1)
+    if os.path.basename(command[0]).startswith("python") or command[0] == "-m":
+        return None, []
+    texts = command[1 : next(scripts, len(command))]
+    parts = [part.strip("\"'`;()&|${}") for text in texts for part in text.split()][:_SEARCHED_MOST]
+    for at in range(len(parts)):
+        if os.path.basename(parts[at]) == "mingle":
+            break
+        launcher, end = find(parts[at : at + 3])
+        if launcher is not None and launcher.starts == "node":
+            return launcher, parts[at + end :]
+    return None, []
+
+
 def prefix_length(command: Sequence[str]) -> int:
     """Return the number of arguments in front of what `env NAME=VALUE…`, `uv run` and others start."""
     end = 0
@@ -522,6 +546,7 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         seen = f"a shell that runs on {here(facts)} only"
         raise UsageError(f"to start {command[0]} on every node of the job", seen, everywhere(facts, command))
     if launcher is None:
+        _check_wrapped(command, verbatim=verbatim)
         return
     tasks = max((facts.local_count or 1, *facts.tasks_per_node))
     if spec.settings.scope == "task" and tasks > 1 and launcher.starts == "node":
@@ -530,8 +555,7 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         raise UsageError(expected, f"{tasks} tasks on a node", remedy)
     # In a run only rank 0's host starts a launcher of all nodes, and the run itself adds --verbatim there.
     is_of_all = launcher.starts == "job" and "MINGLE_RUN_FORMED" not in spec.user_environ
-    names_nodes = any(hyphens(argument.partition("=")[0]) in _NODE_OPTIONS for argument in command[end:])
-    if verbatim and (launcher.options or is_of_all) and not names_nodes:
+    if verbatim and (launcher.options or is_of_all) and not _names_nodes(command[end:]):
         seen = "none, with --verbatim: each node would train alone"
         remedy = "leaving out --verbatim, so that mingle adds them"
         raise UsageError(f"{launcher.name} with options that name its nodes", seen, remedy)
@@ -541,6 +565,20 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         # A rank that not all nodes know by now is refused: with one command for all, some of them would start.
         options = parse_options(_with_flags_in_full(command[end:], launcher.flags), launcher.flags)
         check_options(launcher.name, options, spec.nodes, spec.certain_rank)
+
+
+def _names_nodes(arguments: Sequence[str]) -> bool:
+    return any(hyphens(argument.partition("=")[0]) in _NODE_OPTIONS for argument in arguments)
+
+
+def _check_wrapped(command: Sequence[str], *, verbatim: bool) -> None:
+    """Raise UsageError for a launcher that needs options within a program behind which mingle does not add them."""
+    launcher, arguments = wrapped(command)
+    if launcher is not None and launcher.options and not verbatim and not _names_nodes(arguments):
+        name = " ".join(launcher.programs[:1])
+        seen = f"it within {printable(shlex.join(command), 80)}: each node would train alone"
+        remedy = f"mingle exec {name} … in that line, or --verbatim if it finds its nodes by itself"
+        raise UsageError(f"{name} where mingle can add its options", seen, remedy)
 
 
 def check_processes(launcher: str, arguments: Sequence[str], nodes: int | None) -> None:

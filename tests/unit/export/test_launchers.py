@@ -2,6 +2,7 @@
 
 import shlex
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,30 @@ def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: st
 def test_any_other_program_is_none(line: str) -> None:
     """A launcher's name as an argument makes none."""
     assert recognise(shlex.split(line)) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "is_refused"),
+    [
+        *((line, True) for line in (
+            "bash -c 'cd x; deepspeed t.py'", "apptainer run -H /x i.sif deepspeed t.py", "strace -f ray start --block",
+            "conda run --new n deepspeed t.py", "bash -c '. a.sh && accelerate launch t.py'",
+            "sh -c '(deepspeed t.py)'",
+        )),
+        *((line, False) for line in (
+            "bash -c 'mingle exec deepspeed t.py'", "bash -c 'torchrun t.py'", "./run.sh deepspeed",
+            "bash a.sh deepspeed", "bash -c 'eval \"$(mingle env)\"; deepspeed t.py'", "python t.py deepspeed",
+            "uv run t.py deepspeed",
+            "bash -c 'accelerate launch --num_machines 2 --machine_rank $NODE_RANK t.py'", "./train --deepspeed",
+        )),
+    ],
+)  # fmt: skip
+def test_a_launcher_that_would_get_no_options_is_refused(line: str, *, is_refused: bool) -> None:
+    """Within a program that mingle does not know, unless it has options of its own for the nodes, or mingle."""
+    spec = member_spec({}, JOB)
+    with pytest.raises(UsageError, match=r"mingle exec .* in that line") if is_refused else nullcontext():
+        launchers.check_command(shlex.split(line), spec)
+    launchers.check_command(shlex.split(line), spec, verbatim=True)
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def test_a_launcher_that_agrees_is_no_contradiction(launcher: str) -> None:
         ("mpirun torchrun x.py", None, "-- torchrun x.py"), ("ray start --head", None, "--launcher ray -- train.py"),
         ("horovodrun -np 4 python train.py", None, "--launcher mpirun -- train.py"),
         ("strace -f torchrun train.py", None, "--launcher plain -- strace -f torchrun train.py"),
+        ("bash -c 'cd x; deepspeed train.py'", None, "-- deepspeed …, with --setup"),
         ("bash -c 'cd x; torchrun train.py'", None, "--launcher plain -- bash -c 'cd x; torchrun train.py'"),
         ("torchrun --standalone x.py", None, "without --standalone"), ("torchrun --nnode=1 x.py", None, "--nnode"),
         ("torchrun --nnodes=1:2 x.py", None, "without --nnodes"), ("torchrun --nnodes 2 x.py", None, "it without"),
