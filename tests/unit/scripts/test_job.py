@@ -54,7 +54,7 @@ def test_groups_are_written_with_a_plus() -> None:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        ("train.py", "train"), ("'a/b c.py'", "b_c"), ("./9", "job9"), ("/x/été.sh", "job_t__sh"),
+        ("train.py", "train"), ("'a/b c.py'", "b_c"), ("./9", "job9"), ("srun /x/été.sh", "job_t__sh"),
         ("x" * 40, "x" * 15), ("torchrun --nproc-per-node 2 src/train.py", "train"), ("srun ./run", "run"),
         ("python -m torch.distributed.run -m pkg.train", "pkg_train"), ("python3 -u train.py x", "train"),
     ],

@@ -88,6 +88,9 @@ def test_a_launcher_that_agrees_is_no_contradiction(launcher: str) -> None:
         ("mpirun --bind-to none python train.py", None, "--launcher mpirun and the program"),
         ("mpirun torchrun x.py", None, "-- torchrun x.py"), ("ray start --head", None, "--launcher ray -- train.py"),
         ("horovodrun -np 4 python train.py", None, "--launcher mpirun -- train.py"),
+        *((line, None, "--launcher plain for once on every node, or --launcher torchrun for once per GPU") for line in (
+            "bash train.sh", "./run.sh --lr 1", "env A=1 /bin/sh -c 'python3 train.py'",
+        )),
         ("strace -f torchrun train.py", None, "--launcher plain -- strace -f torchrun train.py"),
         ("bash -c 'cd x; deepspeed train.py'", None, "-- deepspeed …, with --setup"),
         ("bash -c 'cd x; torchrun train.py'", None, "--launcher plain -- bash -c 'cd x; torchrun train.py'"),
@@ -106,7 +109,7 @@ def test_what_would_train_alone_is_refused_with_what_works(command: str, launche
 @pytest.mark.parametrize(
     "command",
     [
-        "train.py --launcher torchrun", "python3 train.py deepspeed", "-m pkg torchrun", "./run.sh", "python3",
+        "train.py --launcher torchrun", "python3 train.py deepspeed", "-m pkg torchrun", "srun ./run.sh", "python3",
         "python3 -u", "env", "env A=1", "python3 -c 'import torchrun'", "torchrun --nnodes=4 train.py",
         "torchrun --nnodes=1:4 train.py", "torchrun train.py --standalone --nnodes 1",
     ],
