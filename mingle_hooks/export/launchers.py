@@ -374,11 +374,12 @@ def wrapped(command: Sequence[str]) -> tuple[Launcher, list[str]] | tuple[None, 
         return None, []
     texts = command[1 : next(scripts, len(command))]
     parts = [part.strip("\"'`;()&|${}") for text in texts for part in text.split()][:_SEARCHED_MOST]
-    for at in range(len(parts)):
+    for before, at in zip(["", *parts], range(len(parts)), strict=False):
         if os.path.basename(parts[at]) == "mingle":
             break
         launcher, end = find(parts[at : at + 3])
-        if launcher is not None and launcher.starts == "node":
+        is_value = before.startswith("--") and "=" not in before  # as Lightning's `--strategy deepspeed`
+        if launcher is not None and launcher.starts == "node" and not is_value:
             return launcher, parts[at + end :]
     return None, []
 
@@ -572,8 +573,13 @@ def _names_nodes(arguments: Sequence[str]) -> bool:
 
 
 def _check_wrapped(command: Sequence[str], *, verbatim: bool) -> None:
-    """Raise UsageError for a launcher that needs options within a program behind which mingle does not add them."""
+    """Raise UsageError for a launcher that needs options within a program behind which mingle does not add them.
+
+    Only within those that are known to start others: to any other program its name may be a word.
+    """
     launcher, arguments = wrapped(command)
+    if os.path.basename(command[prefix_length(command)]) not in (*_NOT_LAUNCHERS, *_WRAPPERS):
+        return
     if launcher is not None and launcher.options and not verbatim and not _names_nodes(arguments):
         name = " ".join(launcher.programs[:1])
         seen = f"it within {printable(shlex.join(command), 80)}: each node would train alone"

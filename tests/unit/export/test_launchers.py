@@ -209,20 +209,20 @@ def test_any_other_program_is_none(line: str) -> None:
     ("line", "is_refused"),
     [
         *((line, True) for line in (
-            "bash -c 'cd x; deepspeed t.py'", "apptainer run -H /x i.sif deepspeed t.py", "strace -f ray start --block",
-            "conda run --new n deepspeed t.py", "bash -c '. a.sh && accelerate launch t.py'",
+            "bash -c 'cd x; deepspeed t.py'", "apptainer run -H /x i.sif deepspeed t.py",
+            "bash -c '. a.sh && accelerate launch t.py'",
             "sh -c '(deepspeed t.py)'",
         )),
         *((line, False) for line in (
             "bash -c 'mingle exec deepspeed t.py'", "bash -c 'torchrun t.py'", "./run.sh deepspeed",
             "bash a.sh deepspeed", "bash -c 'eval \"$(mingle env)\"; deepspeed t.py'", "python t.py deepspeed",
-            "uv run t.py deepspeed",
+            "uv run t.py deepspeed", "./prog fit deepspeed", "bash -c 'python t.py --strategy deepspeed'",
             "bash -c 'accelerate launch --num_machines 2 --machine_rank $NODE_RANK t.py'", "./train --deepspeed",
         )),
     ],
 )  # fmt: skip
 def test_a_launcher_that_would_get_no_options_is_refused(line: str, *, is_refused: bool) -> None:
-    """Within a program that mingle does not know, unless it has options of its own for the nodes, or mingle."""
+    """Within a shell or the like, unless it has options of its own for the nodes, or mingle."""
     spec = member_spec({}, JOB)
     with pytest.raises(UsageError, match=r"mingle exec .* in that line") if is_refused else nullcontext():
         launchers.check_command(shlex.split(line), spec)
