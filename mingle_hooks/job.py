@@ -56,7 +56,7 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
         rank_source=rank_source,
         slots=slots,
         slots_from=slots_from,
-        pinned=_pinned(settings, user_environ, rank),
+        pinned=_pinned(settings, user_environ, rank, nodes if nodes_source == "PET_NNODES" else None),
         binding=_binding(settings, facts, user_environ, rank),
     )
 
@@ -207,10 +207,13 @@ def _binding(
     return found if shows_note else found._replace(note="")
 
 
-def _pinned(settings: Settings, user_environ: Mapping[str, str], rank: int | None) -> dict[str, str]:
+def _pinned(
+    settings: Settings, user_environ: Mapping[str, str], rank: int | None, replicas: int | None
+) -> dict[str, str]:
     """Return the variables of the world that the user exported. Raises UsageError for an invalid value.
 
-    NODE_RANK is included only if it contradicts the scheduler, so that the leader can report it to all members.
+    NODE_RANK is included only if it contradicts the scheduler, so that the leader can report it to all members, and
+    WORLD_SIZE not if it is the number of replicas, which a platform gave beside it.
     """
     pinned = {
         name: user_environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if user_environ.get(name)
@@ -221,6 +224,8 @@ def _pinned(settings: Settings, user_environ: Mapping[str, str], rank: int | Non
     for name, most in (("MASTER_PORT", 65535), ("WORLD_SIZE", 10**8 - 1)):
         if name in pinned:
             pinned[name] = str(_number(user_environ, name, least=1, most=most))
+    if replicas is not None and pinned.get("WORLD_SIZE") == str(replicas):
+        del pinned["WORLD_SIZE"]
     addr = pinned.get("MASTER_ADDR", "")
     if addr and not is_hostname_or_address(addr):
         raise UsageError("a host name or an address in MASTER_ADDR", printable(addr, 60), "unset MASTER_ADDR")

@@ -488,7 +488,7 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     fields.mail_field: {"type": "string", "pattern": rf"^\s*{_MAIL}\s*(,\s*{_MAIL}\s*)*$"},
     fields.signal_field: {"type": "string", "pattern": f"^([RBrb]{{1,2}}:)?([Ss][Ii][Gg])?{_SIGNAL}(@[0-9]{{1,5}})?$"},
     fields.variable_field: {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,254}="},
-    fields.mebibytes_of: _NUMBER_OR_TEXT,
+    fields.mebibytes_of: {"anyOf": [{"type": "integer", "minimum": 0}, _NUMBER_OR_TEXT]},
     fields.seconds_of: _NUMBER_OR_TEXT,
     values.identifier: _texts(LONGEST_ID),
     values.whole: _whole,

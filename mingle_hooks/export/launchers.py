@@ -69,6 +69,10 @@ def leaves_world(name: str, value: str, nodes: int | None, rank: int | None) -> 
 
 def check_options(launcher: str, options: Mapping[str, str], nodes: int | None, rank: int | None) -> None:
     """Raise UsageError for an option that takes a launcher out of the world of several nodes."""
+    if launcher == "ray" and nodes != 1 and "--port" in options and not {"--head", "--address"}.intersection(options):
+        port = printable(options["--port"], 20)
+        expected = "ray without a port, as only rank 0's may have one"
+        raise UsageError(expected, f"--port={port}", f"leaving it out, or exporting MASTER_PORT={port} instead")
     for option, value in options.items() if nodes != 1 else ():
         is_second_head = option == "--head" and rank != 0  # of Ray
         if is_second_head or leaves_world(option, value, nodes, rank):
@@ -151,8 +155,8 @@ _ACCELERATE = (
     *("--tpu-cluster", "--no-tpu-cluster", "--tpu-use-sudo", "--fp8-use-autocast-during-eval"),
     *("--dynamo-use-fullgraph", "--dynamo-use-dynamic", "--dynamo-use-regional-compilation"),
 )
-_ONE_PROCESS = ("NO", "MULTI_CPU")
-_DISTRIBUTED_TYPE = r"""^[\s{,]*["']?distributed_type["']?\s*:\s*["']?(\w+)"""
+_ONE_PROCESS = ("", "NO", "MULTI_CPU")
+_SETTING = r"""(?:^|[{{,])\s*["']?{}["']?\s*:\s*["']?(\w+(?:, *[0-9]+)*)"""
 _MOST_BYTES = 1 << 16  # a configuration file is a screenful
 
 
@@ -163,25 +167,43 @@ def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str
         expected = "one process on each node, as `accelerate launch --cpu` starts only one"
         raise UsageError(expected, f"{view.world.size} on {nodes} nodes", "leaving out --cpu, or --slots 1")
     check_options("accelerate", options, view.world.nodes, view.place.node_rank)
-    found = {f"--{name}": value for name, value in accelerate_machines(view).items()} | {"--same_network": None}
-    if view.world.size != 1 and not _starts_several(options, view.user_environ):
+    found = {f"--{name}": value for name, value in accelerate_machines(view).items()}
+    if options.get("--rdzv-backend", "static") == "static":
+        found["--same_network"] = None
+    else:  # whose endpoint that option would take away; as in frameworks.py, is_host says which node has the store
+        found["--rdzv_conf"] = f"is_host={int(view.place.node_rank == 0)}"
+    file = _accelerate_file(options, view.user_environ)
+    gpus = options.get("--gpu-ids") or _setting("gpu_ids", file)
+    if gpus not in ("", "all", "null"):
+        found["--num_processes"] = nodes * len(gpus.split(","))
+    # How processes are started: by the options, or else by the file; --cpu starts one.
+    kinds = (name for name in ("--cpu", *_ACCELERATE_KINDS) if name in options)
+    kind = next(kinds, "") or _setting("distributed_type", file).upper()
+    if found["--num_processes"] != 1 and kind in _ONE_PROCESS:
         found["--multi_gpu"] = None
+    # By default pdsh, with which each node would train alone: only these two start a node's own processes.
+    own = _setting("deepspeed_multinode_launcher", file) in ("standard", "nossh")
+    if nodes > 1 and kind in ("--use-deepspeed", "DEEPSPEED") and not own:
+        found["--deepspeed_multinode_launcher"] = "standard"
     return missing_options(found, options)
 
 
-def _starts_several(options: Mapping[str, str], environ: Mapping[str, str]) -> bool:
-    """Return whether the user's options or file choose how processes are started; --cpu starts one."""
-    if "--cpu" in options or any(kind in options for kind in _ACCELERATE_KINDS):
-        return True
+def _accelerate_file(options: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    """Return the text of the user's file, named or the default one; "" without one."""
     # By default the file of `accelerate config` (commands/config/config_args.py).
     home = environ.get("HF_HOME") or f"{environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
     path = options.get("--config-file") or os.path.expanduser(f"{home}/accelerate/default_config.yaml")
     try:
         with open(path, errors="replace") as file:
-            kind = re.search(_DISTRIBUTED_TYPE, file.read(_MOST_BYTES), re.MULTILINE)
+            return file.read(_MOST_BYTES)
     except OSError:  # accelerate itself reports a named file that is missing
-        return False
-    return kind is not None and kind[1].upper() not in _ONE_PROCESS
+        return ""
+
+
+def _setting(name: str, text: str) -> str:
+    """Return the value of a setting in a file of YAML or JSON, or ""."""
+    found = re.search(_SETTING.format(name), text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 # The deepspeed launcher, on every node and without ssh.
@@ -196,9 +218,14 @@ _DEEPSPEED = (
 
 
 def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, str]) -> Argv:
-    """Return the options for the hostfile, this node's rank and rank 0's address. Raises UsageError."""
+    """Return the options for the hostfile, this node's rank and rank 0's address. Raises UsageError.
+
+    For one node a hostfile would keep it from CUDA_VISIBLE_DEVICES and --include localhost:2,3.
+    """
     options = parse_options(_with_flags_in_full(arguments, _DEEPSPEED), _DEEPSPEED)
     check_options("deepspeed", options, view.world.nodes, view.place.node_rank)
+    if view.world.nodes == 1:
+        return missing_options({"--master_port": view.world.master_port}, options)
     found = {
         **({} if "-H" in options else {"--hostfile": exported["MINGLE_HOSTFILE"]}),
         "--no_ssh": None,
@@ -275,8 +302,32 @@ _NOT_LAUNCHERS = (
     *("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish", "env", "numactl", "true", "sleep", "hostname"),
 )
 
-# Container programs that start a command by `exec`; options with a value must be written as --option=value.
-_CONTAINERS = (["apptainer"], ["singularity"])
+
+class Wrapper(NamedTuple):
+    """A program that starts the command behind its options; `with_value` are those that take the next argument."""
+
+    subcommand: str
+    with_value: tuple[str, ...]
+    more: int = 0  # arguments before the command, such as an image
+
+
+_CONTAINER = Wrapper("exec", ("-B", "--bind", "-H", "--home", "--env", "--env-file", "--pwd", "-W", "--workdir"), 1)
+_CONDA = Wrapper("run", ("-n", "--name", "-p", "--prefix", "--cwd"))
+_UV = (
+    *("--extra", "--no-extra", "--group", "--no-group", "--only-group", "--env-file", "-w", "--with", "--package"),
+    *("--with-editable", "--with-requirements", "-p", "--python", "--index", "--directory", "--project"),
+)
+_NUMACTL = ("-N", "--cpunodebind", "-C", "--physcpubind", "-m", "--membind", "-i", "--interleave", "-p", "--preferred")
+# Nsight Systems, whose options all have a value: those that are usually written without "=".
+_NSYS = ("-o", "--output", "-t", "--trace", "-f", "--force-overwrite", "-w", "-s", "--sample", "-x", "-c", "-y", "-d")
+_WRAPPERS = {
+    **dict.fromkeys(("apptainer", "singularity"), _CONTAINER),
+    **dict.fromkeys(("conda", "mamba", "micromamba"), _CONDA),
+    "uv": Wrapper("run", _UV),
+    "numactl": Wrapper("", _NUMACTL),
+    "nsys": Wrapper("profile", _NSYS),
+    "time": Wrapper("", ("-f", "--format", "-o", "--output")),
+}
 # Python's options that take the next argument.
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
@@ -292,8 +343,9 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | tuple[None, int]:
     command = command[before:]
     end = after_python(command)
     is_module = end > 0 and "-m" in command[end : end + 1] and len(command) > end + 1
-    end = end + 1 if is_module else 0
-    name = command[end] if is_module else os.path.basename(command[0])
+    is_path = end > 0 and "/" in "".join(command[end : end + 1])  # `python /opt/bin/torchrun`
+    end = end + 1 if is_module else end if is_path else 0
+    name = command[end] if is_module else os.path.basename(command[end])
     second = " ".join([name, *command[end + 1 : end + 2]])
     for launcher in TABLE:
         known = launcher.modules if is_module else launcher.programs
@@ -301,27 +353,74 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | tuple[None, int]:
             return launcher, before + end + 1
         if second in known:
             return launcher, before + end + 2
-    added = None if is_module else _of_plugin(name)
+    added = None if end else _of_plugin(name)
     if added is None or not {name, second}.intersection(added.programs):
         return None, 0
     return added, before + end + (1 if name in added.programs else 2)
 
 
+_SEARCHED_MOST = 4096  # arguments of a command that are searched for a launcher
+_NO_WRAPPER = (".py", ".sh", ".bash")
+
+
+def wrapped(command: Sequence[str]) -> tuple[Launcher, list[str]] | tuple[None, list[str]]:
+    """Return the launcher of one node that an unknown program starts, such as a shell, and what follows its name.
+
+    What follows a script is the script's, and a launcher behind mingle finds its nodes.
+    """
+    command = command[prefix_length(command) :][:_SEARCHED_MOST]
+    scripts = (at for at, text in enumerate(command) if text.endswith(_NO_WRAPPER) and len(text.split()) == 1)
+    if os.path.basename(command[0]).startswith("python") or command[0] == "-m":
+        return None, []
+    texts = command[1 : next(scripts, len(command))]
+    parts = [part.strip("\"'`;()&|${}") for text in texts for part in text.split()][:_SEARCHED_MOST]
+    for before, at in zip(["", *parts], range(len(parts)), strict=False):
+        if os.path.basename(parts[at]) == "mingle":
+            break
+        launcher, end = find(parts[at : at + 3])
+        is_value = before.startswith("--") and "=" not in before  # as Lightning's `--strategy deepspeed`
+        if launcher is not None and launcher.starts == "node" and not is_value:
+            return launcher, parts[at + end :]
+    return None, []
+
+
 def prefix_length(command: Sequence[str]) -> int:
-    """Return the number of arguments of `env NAME=VALUE…` and `apptainer exec [--option]… IMAGE` in front."""
-    start = assignments(command)
-    rest = command[start:]
-    if [os.path.basename(argument) for argument in rest[:1]] not in _CONTAINERS or list(rest[1:2]) != ["exec"]:
-        return start
-    image = next((at for at in range(2, len(rest)) if not rest[at].startswith("-")), len(rest))
-    return start + image + 1 if image + 1 < len(rest) else start
+    """Return the number of arguments in front of what `env NAME=VALUE…`, `uv run` and others start."""
+    end = 0
+    while length := assignments(command[end:]) or _wrapper_length(command[end:]):
+        end += length
+    return end
 
 
 def assignments(command: Sequence[str]) -> int:
-    """Return the number of arguments of `env NAME=VALUE…` in front."""
+    """Return the number of arguments of `env [-u NAME]… NAME=VALUE…` in front."""
     if os.path.basename(command[0]) != "env":
         return 0
-    return next((at for at in range(1, len(command)) if "=" not in command[at] or command[at][0] == "-"), 0)
+    start = 1
+    while "-u" in command[start : start + 1]:
+        start += 2
+    return next((at for at in range(start, len(command)) if "=" not in command[at] or command[at][0] == "-"), 0)
+
+
+def _wrapper_length(command: Sequence[str]) -> int:
+    """Return the number of arguments in front of what a wrapper starts; 0 for another program."""
+    wrapper, end = _WRAPPERS.get(os.path.basename(command[0])), 1
+    if wrapper is None:
+        return 0
+    if wrapper.subcommand:
+        end = _behind_options(command, 1, wrapper.with_value) + 1
+        if list(command[end - 1 : end]) != [wrapper.subcommand]:
+            return 0
+    end = _behind_options(command, end, wrapper.with_value)
+    end += ("--" in command[end : end + 1]) + wrapper.more
+    return end if end < len(command) else 0
+
+
+def _behind_options(command: Sequence[str], start: int, with_value: Collection[str], ends: Argv = ("--",)) -> int:
+    """Return the position behind the options from `start` on."""
+    while start < len(command) and command[start].startswith("-") and command[start] not in ends:
+        start += 2 if command[start] in with_value else 1
+    return start
 
 
 def _of_plugin(program: str) -> Launcher | None:
@@ -357,10 +456,7 @@ def after_python(command: Sequence[str]) -> int:
     """Return the position behind `python [option]…`, of a script, -m or -c; 0 for another program."""
     if not os.path.basename(command[0]).startswith("python"):
         return 0
-    position = 1
-    while position < len(command) and command[position].startswith("-") and command[position] not in ("-m", "-c"):
-        position += 2 if command[position] in _WITH_VALUE else 1
-    return position
+    return _behind_options(command, 1, _WITH_VALUE, ("-m", "-c"))
 
 
 def with_frameworks(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
@@ -368,7 +464,11 @@ def with_frameworks(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
 
     By default a launcher that copies rank 0's environment to other nodes gets no interface name: theirs may differ.
     """
-    launcher, names = recognise(command), spec.settings.frameworks
+    (launcher, end), names = find(command), spec.settings.frameworks
+    # By its own endpoint torchrun would wait on localhost; with one that the user gave it finds the others.
+    options = parse_options(command[end:], _TORCHRUN) if launcher and launcher.name == "torchrun" else {}
+    if options.get("--rdzv-backend") == "c10d" and "--rdzv-endpoint" not in options:
+        names = tuple("torchrun-elastic" if name == "torchrun" else name for name in names)
     if launcher and launcher.starts != "node" and spec.settings.source("frameworks") == "default":
         names = tuple(name for name in names if name != ALWAYS)
     more = launcher.frameworks if launcher else PROCESS_FRAMEWORKS if _has_ranks(names) else ()
@@ -376,9 +476,14 @@ def with_frameworks(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
 
 
 def with_ranks(command: Sequence[str], spec: MemberSpec, view: View) -> View:
-    """Return the view with ranks for a command that is no launcher, if each node runs one process."""
-    place = view.place
-    is_process = recognise(command) is None and _has_ranks(spec.settings.frameworks)
+    """Return the view with ranks for a command that starts none itself, if each node runs one process.
+
+    Such as one that is no launcher, and `accelerate launch --cpu`, which starts its script as it is.
+    """
+    place, (launcher, end) = view.place, find(command)
+    is_accelerate = launcher is not None and launcher.name == "accelerate"
+    is_cpu = is_accelerate and "--cpu" in parse_options(command[end:], _ACCELERATE)
+    is_process = (launcher is None or is_cpu) and _has_ranks(spec.settings.frameworks)
     if not is_process or view.scope != "node" or place.node_rank is None or view.world.size != view.world.nodes:
         return view
     return view._replace(place=place._replace(rank=place.node_rank, local_rank=0))
@@ -442,6 +547,7 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         seen = f"a shell that runs on {here(facts)} only"
         raise UsageError(f"to start {command[0]} on every node of the job", seen, everywhere(facts, command))
     if launcher is None:
+        _check_wrapped(command, verbatim=verbatim)
         return
     tasks = max((facts.local_count or 1, *facts.tasks_per_node))
     if spec.settings.scope == "task" and tasks > 1 and launcher.starts == "node":
@@ -450,8 +556,7 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         raise UsageError(expected, f"{tasks} tasks on a node", remedy)
     # In a run only rank 0's host starts a launcher of all nodes, and the run itself adds --verbatim there.
     is_of_all = launcher.starts == "job" and "MINGLE_RUN_FORMED" not in spec.user_environ
-    names_nodes = any(hyphens(argument.partition("=")[0]) in _NODE_OPTIONS for argument in command[end:])
-    if verbatim and (launcher.options or is_of_all) and not names_nodes:
+    if verbatim and (launcher.options or is_of_all) and not _names_nodes(command[end:]):
         seen = "none, with --verbatim: each node would train alone"
         remedy = "leaving out --verbatim, so that mingle adds them"
         raise UsageError(f"{launcher.name} with options that name its nodes", seen, remedy)
@@ -461,6 +566,25 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         # A rank that not all nodes know by now is refused: with one command for all, some of them would start.
         options = parse_options(_with_flags_in_full(command[end:], launcher.flags), launcher.flags)
         check_options(launcher.name, options, spec.nodes, spec.certain_rank)
+
+
+def _names_nodes(arguments: Sequence[str]) -> bool:
+    return any(hyphens(argument.partition("=")[0]) in _NODE_OPTIONS for argument in arguments)
+
+
+def _check_wrapped(command: Sequence[str], *, verbatim: bool) -> None:
+    """Raise UsageError for a launcher that needs options within a program behind which mingle does not add them.
+
+    Only within those that are known to start others: to any other program its name may be a word.
+    """
+    launcher, arguments = wrapped(command)
+    if os.path.basename(command[prefix_length(command)]) not in (*_NOT_LAUNCHERS, *_WRAPPERS):
+        return
+    if launcher is not None and launcher.options and not verbatim and not _names_nodes(arguments):
+        name = " ".join(launcher.programs[:1])
+        seen = f"it within {printable(shlex.join(command), 80)}: each node would train alone"
+        remedy = f"mingle exec {name} … in that line, or --verbatim if it finds its nodes by itself"
+        raise UsageError(f"{name} where mingle can add its options", seen, remedy)
 
 
 def check_processes(launcher: str, arguments: Sequence[str], nodes: int | None) -> None:

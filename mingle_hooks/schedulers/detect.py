@@ -249,7 +249,8 @@ def given(environ: Mapping[str, str]) -> JobFacts | None:
 
     The variables of an earlier mingle (with MINGLE_ID) do not count, nor does a world of one on loopback. A RANK
     without LOCAL_RANK is that of a replica, and replicas are members; one with LOCAL_RANK is that of a process, and the
-    nodes are groups, as in torchrun. Raises FactsError for an invalid variable.
+    nodes are groups, as in torchrun. Kubeflow's PyTorchJob counts replicas by PET_NNODES, and by WORLD_SIZE processes,
+    or replicas too. Raises FactsError for an invalid variable.
     """
     named = environ.get("NODE_RANK") or environ.get("RANK")
     address = environ.get("MASTER_ADDR")
@@ -261,8 +262,9 @@ def given(environ: Mapping[str, str]) -> JobFacts | None:
     is_task = bool(environ.get("LOCAL_RANK"))
     rank_names, count_names = ["NODE_RANK", "GROUP_RANK"], ["NUM_NODES", "NNODES", "GROUP_WORLD_SIZE"]
     if not is_task and not environ.get("NODE_RANK"):
-        rank_names.append("RANK")
-        count_names.append("WORLD_SIZE")
+        is_counted = environ.get("PET_NNODES", "").isdecimal()  # and no range, as in an elastic job
+        rank_names += ["PET_NODE_RANK", "RANK"] if is_counted else ["RANK"]
+        count_names += ["PET_NNODES"] if is_counted else ["WORLD_SIZE"]
     leader = read.host("leader_hosts", "MASTER_ADDR", address=True)
     return JobFacts(
         scheduler="given",

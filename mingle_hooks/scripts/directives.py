@@ -180,7 +180,7 @@ def _slurm_group(job: Job, group: Group) -> tuple[Directive, ...]:
         ntasks_per_node=1 if by_node else group.ntasks,
         cpus_per_task=group.cpus and group.cpus * (group.ntasks if by_node else 1),
         gpus_per_node=group.gpus,
-        mem=group.mem and as_size(group.mem, ("M", "G")),
+        mem="0" if group.mem == 0 else group.mem and as_size(group.mem, ("M", "G")),
         constraint=group.constraint,
         partition=job.partition,
     )
@@ -670,6 +670,8 @@ _OF_NODE = {"gpus": "gpus-per-node", "cpus": "cpus-per-task", "mem": "mem", "con
 
 def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
     """Return the job's directives in order. Raises UsageError, which names a field that they cannot carry."""
+    if scheduler.directives is not _slurm and any(group.mem == 0 for group in job.groups):
+        raise refused("mem", 0, "a size, as only Slurm has 0 for all memory of a node", "--mem 64G, or leaving it out")
     found = scheduler.directives(job)
     carried = {field for directive in found for field in (directive.field, *directive.also)}
     for field, value in _requested(job):

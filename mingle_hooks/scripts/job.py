@@ -55,10 +55,13 @@ def as_hms(duration_s: int) -> str:
 
 
 def mebibytes_of(value: object) -> int:
-    """Read a size: 4096 (MiB, as in sbatch), 16G, 16gb, 16 GiB, 1.5T. Returns MiB, rounded up. Raises UsageError."""
+    """Read a size: 4096 (MiB, as in sbatch), 16G, 16gb, 16 GiB, 1.5T, or 0, which for Slurm is all there is.
+
+    Returns MiB, rounded up. Raises UsageError.
+    """
     match = _SIZE.fullmatch(str(value).strip()) if isinstance(value, (str, int)) else None
-    found = float(match[1]) * _KIB[(match[2] or "m").lower()] / 1024 if match else 0
-    if not 0 < found <= _MOST_MIB:
+    found = float(match[1]) * _KIB[(match[2] or "m").lower()] / 1024 if match else -1
+    if not 0 <= found <= _MOST_MIB:
         raise UsageError("a size of memory", repr(value), "4096 (MiB), 16G, 16gb or 1.5T")
     return -int(-found // 1)
 

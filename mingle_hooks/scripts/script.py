@@ -89,8 +89,8 @@ def program(command: tuple[str, ...], launcher: Launcher) -> tuple[str, ...]:
 
 Argv = tuple[str, ...]
 
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 _C10D = {"c10d", "--rdzv-backend=c10d", "--rdzv_backend=c10d"}
-_WRAPPED_MOST = 4096  # arguments of a command that are searched for a launcher
 
 
 class Command(NamedTuple):
@@ -114,10 +114,17 @@ def read_command(typed: Argv, given: str | None, default: str) -> Command:
         raise UsageError("one launcher", f"--launcher {given} and srun", f"leaving --launcher out, or {_line(argv)}")
     if found:
         return _typed_launcher(argv, found, chosen)
-    inside = _wrapped_launcher(argv)
+    inside = launchers.wrapped(argv)[0]
     if inside and chosen is None:
         works = f"--launcher plain {_line(argv)}, which starts the line once on every node as it is"
+        if inside.options:  # which mingle adds only to a launcher that it recognises
+            works = f"-- {inside.programs[0]} …, with --setup for what comes before it"
         raise UsageError("a launcher in front", f"{inside.name} within {quote_argv(argv)}", works)
+    program = os.path.basename(argv[launchers.prefix_length(argv)])
+    is_shell = program in _SHELLS or program.endswith((".sh", ".bash"))
+    if is_shell and chosen is None and not has_srun and launcher(default).no_python:
+        works = f"--launcher plain for once on every node, or --launcher {default} for once per GPU"
+        raise UsageError("a --launcher for a shell script", quote_argv(argv), works)
     frameworks = _frameworks(inside) if inside and chosen and chosen.name == "plain" else ()
     return Command(chosen or launcher("process" if has_srun else default), (), argv, frameworks)
 
@@ -213,7 +220,7 @@ def _under_mpirun(rest: Argv, by: Launcher) -> Command:
         if rest[0] in ("-n", "-np", "--n", "--np") and program and not program[0].startswith("-"):
             works = f"-n {quote_argv(number)} --launcher {by.name} {_line(program)}"
         raise UsageError(f"{by.name} without options of its own", quote_argv((by.name, *rest)), works)
-    nested = launchers.recognise(_without_python(rest)) or _wrapped_launcher(rest)
+    nested = launchers.recognise(_without_python(rest)) or launchers.wrapped(rest)[0]
     if nested:
         raise UsageError("one launcher", f"{by.name} and {nested.name}", _line(rest))
     return Command(by, (), rest)
@@ -240,15 +247,6 @@ def _program_within(rest: Argv) -> Argv:
     if not rest[0].startswith("-"):
         return rest
     return next((rest[at:] for at, argument in enumerate(rest) if argument.endswith(".py") or argument == "-m"), ())
-
-
-def _wrapped_launcher(argv: Argv) -> launchers.Launcher | None:
-    """Return a launcher that another program starts, such as numactl, a shell or a profiler; but no Python script."""
-    if argv[0] == "-m" or argv[0].endswith(".py") or os.path.basename(argv[0]).startswith("python"):
-        return None
-    parts = [part.strip("\"';()&|") for argument in argv[1:_WRAPPED_MOST] for part in argument.split()][:_WRAPPED_MOST]
-    found = (launchers.recognise(parts[at : at + 3]) for at in range(len(parts)))
-    return next((launcher for launcher in found if launcher and launcher.starts == "node"), None)
 
 
 def _frameworks(found: launchers.Launcher) -> Argv:

@@ -27,6 +27,7 @@ OF_FOUR = {
     "SLURM_STEP_TASKS_PER_NODE": "1(x4)",
 }
 EXPORTED = {"MASTER_ADDR": "node1", "MASTER_PORT": "23456", "WORLD_SIZE": "8"}
+KUBEFLOW = {"MASTER_ADDR": "node1", "RANK": "1", "WORLD_SIZE": "8", "PET_NNODES": "2", "PET_NODE_RANK": "1"}
 # Of a job whose script is at work.
 IN_SCRIPT = {**EMPTY, "SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "node[1-4]"}
 ONE_OF_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
@@ -134,13 +135,15 @@ def test_a_world_of_one_on_loopback_was_not_given_by_a_platform(environ: dict[st
         ({"NODE_RANK": "1"}, {}, 1, "NODE_RANK", {}),
         ({"NODE_RANK": "1"}, {"rank": "0"}, 0, "--rank", {}),
         ({**EXPORTED, "MASTER_PORT": "023456"}, {}, None, "none", EXPORTED),
+        (KUBEFLOW, {"nodes": None}, 1, "PET_NODE_RANK", {"MASTER_ADDR": "node1", "WORLD_SIZE": "8"}),
+        ({**KUBEFLOW, "WORLD_SIZE": "2"}, {"nodes": None}, 1, "PET_NODE_RANK", {"MASTER_ADDR": "node1"}),
         ({**EXPORTED, "MINGLE_ID": "b", "MINGLE_EXPORTS": " ".join(["MINGLE_ID", *EXPORTED])}, {}, None, "none", {}),
     ],
 )
 def test_what_the_user_exported_of_the_world_is_pinned(
     variables: dict[str, str], options: dict[str, object], rank: int | None, source: str, pinned: dict[str, str]
 ) -> None:
-    """A node rank only if it contradicts the scheduler: the leader reports it to all members."""
+    """A node rank only if it contradicts the scheduler: the leader reports it to all members; no number of replicas."""
     spec = spec_of(variables, **options)
     assert (spec.rank, spec.rank_source, spec.pinned) == (rank, source, pinned)
 

@@ -51,6 +51,7 @@ def test_what_is_refused_is_refused_by_both(tmp_path: Path, kind: str, wrong: di
         {"nodes": "2", "gpus_per_node": "a100:4", "ntasks_per_node": "4"},
         {"nodes": "1+2", "gpus-per-node": [8, 4], "cpus-per-task": 2},
         {"gres": "gpu:a100:2", "mem": "64 GiB", "time": "1-12"},
+        {"mem": 0, "exclusive": True},
         {"mem": 4096, "time": 90, "signal": "B:usr1@60", "mail-type": "end, FAIL", "mail-user": "a@b,c@d"},
         {"env": {"A": "1", "B": 2}, "module": "cuda", "setup": [". venv/bin/activate", "ulimit -l unlimited"]},
         {"env": ["A=1"], "array": "0-9:2,11%4", "for": ["jax,ucx", "nccl"], "exclusive": False},

@@ -2,6 +2,7 @@
 
 import shlex
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,13 @@ SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
 SECOND = View(WORLD, Assignment(1, 4, 2, "10.0.0.2", "ib0"), "node", {"HF_HOME": "/nowhere"})
 FIRST = SECOND._replace(place=Assignment(0, 2, 0, "10.0.0.1", "ib0"))
+ONE = FIRST._replace(world=WORLD._replace(nodes=1, size=4))
 UNPLACED = SECOND._replace(place=Assignment(None, 4, None))  # as in a batch script
 ALIKE = SECOND._replace(world=WORLD._replace(size=2), place=Assignment(1, 1, 1, "10.0.0.2"))
 EXPORTED = {"MINGLE_HOSTFILE": "/run/host file", "MINGLE_HOSTS": "n1:2,n2:4"}
 MACHINES = "--num_machines 2 --num_processes 8 --machine_rank 1 --main_process_ip 10.0.0.1 --main_process_port 29500"
 RANKED = MACHINES.replace("--machine_rank 1 ", "")
+STANDARD = "--deepspeed_multinode_launcher standard"
 JOB = {"id": "a", "nodes": "2", "rank": "1"}
 MASTER = "--master_addr 10.0.0.1 --master_port 29500"
 
@@ -39,6 +42,16 @@ def completed(line: str, view: View = SECOND) -> str:
         ("accelerate launch | t.py -x", SECOND, f"{MACHINES} --same_network --multi_gpu"),
         ("accelerate launch | --use_fsdp --machine-rank=1 t.py --cpu", SECOND, f"{RANKED} --same_network"),
         ("accelerate launch | --cpu t.py", ALIKE, f"{MACHINES} --same_network".replace("es 8", "es 2")),
+        ("accelerate launch | --use_fsdp --gpu_ids 0,1,3 t.py", SECOND, f"{MACHINES} --same_network".replace("8", "6")),
+        ("accelerate launch | --gpu_ids all t.py", SECOND, f"{MACHINES} --same_network --multi_gpu"),
+        ("accelerate launch | --rdzv_backend=static t.py", SECOND, f"{MACHINES} --same_network --multi_gpu"),
+        ("accelerate launch | --rdzv_backend c10d t.py", SECOND, f"{MACHINES} --rdzv_conf is_host=0 --multi_gpu"),
+        ("accelerate launch | --use_deepspeed t.py", SECOND, f"{MACHINES} --same_network {STANDARD}"),
+        ("accelerate launch | --use_deepspeed --deepspeed_multinode_launcher nossh t.py", SECOND,
+         f"{MACHINES} --same_network"),
+        ("deepspeed | --include localhost:2,3 t.py", ONE, "--master_port 29500"),
+        ("accelerate launch | --use_deepspeed t.py", ONE._replace(place=SECOND.place),
+         f"{MACHINES} --same_network".replace("es 2", "es 1").replace("es 8", "es 4")),
         ("deepspeed | t.py --deepspeed", SECOND, f"--hostfile '/run/host file' --no_ssh --node_rank 1 {MASTER}"),
         ("deepspeed | -H mine --master_port 7 --no_local_rank t.py", SECOND, f"--no_ssh --node_rank 1 {MASTER[:22]}"),
         ("ray symmetric-run | --num-cpus=4 -- python t.py", SECOND, "--address 10.0.0.1:29500 --min-nodes 2"),
@@ -75,6 +88,25 @@ def test_accelerate_s_own_file_decides_how_processes_start(text: str, tmp_path: 
 
 
 @pytest.mark.parametrize(
+    ("text", "processes", "added"),
+    [
+        ("distributed_type: DEEPSPEED\n", 8, f" {STANDARD}"),
+        ("deepspeed_config:\n  deepspeed_multinode_launcher: pdsh\ndistributed_type: DEEPSPEED\n", 8, f" {STANDARD}"),
+        ('{"distributed_type": "DEEPSPEED", "x": {"deepspeed_multinode_launcher": "standard"}}', 8, ""),
+        ("distributed_type: FSDP\ngpu_ids: 0, 1,2\n", 6, ""),
+        ('{"gpu_ids": "0", "distributed_type": "FSDP"}', 2, ""),
+        ("distributed_type: FSDP\ngpu_ids: all\n", 8, ""),
+    ],
+)
+def test_accelerate_s_own_file_completes_the_options(text: str, processes: int, added: str, tmp_path: Path) -> None:
+    """Settings that it has are left to it, unless each node would train alone with them, and its GPUs are counted."""
+    (tmp_path / "a.yaml").write_text(text)
+    machines = MACHINES.replace("8", str(processes))
+    line = completed(f"accelerate launch --config_file {tmp_path}/a.yaml t.py")
+    assert line.partition(" --config_file")[0] == f"accelerate launch {machines} --same_network{added}"
+
+
+@pytest.mark.parametrize(
     ("line", "why"),
     [
         ("accelerate launch --cpu t.py", "6 on 2 nodes.*leaving out --cpu"),
@@ -85,6 +117,7 @@ def test_accelerate_s_own_file_decides_how_processes_start(text: str, tmp_path: 
         ("deepspeed --force --num_node 1 t.py", "leaving that option out"),
         ("ray start --address=localhost:6379", "leaving that option out"),
         ("ray start --head", "leaving that option out"),
+        ("ray start --block --port=6379", "leaving it out, or exporting MASTER_PORT=6379"),
     ],
 )
 def test_an_option_that_takes_a_node_out_of_the_world_is_refused(line: str, why: str) -> None:
@@ -108,7 +141,7 @@ def test_a_rank_among_the_options_may_be_this_node_s(line: str) -> None:
     launchers.check_command([*line.split(), "t.py"], spec)
     with pytest.raises(UsageError, match="leaving that option out"):
         launchers.check_command(line.split(), spec._replace(settings=spec.settings._replace(order="topology")))
-    for of_rank_0 in ("ray start --head", "accelerate launch --num_machines 2 --machine_rank 0 t.py"):
+    for of_rank_0 in ("ray start --head --port=1", "accelerate launch --num_machines 2 --machine_rank 0 t.py"):
         launchers.check_command(of_rank_0.split(), member_spec({}, JOB | {"rank": "0"}))
         launchers.check_command(of_rank_0.split(), spec, verbatim=True)
 
@@ -135,7 +168,15 @@ def test_a_rank_among_the_options_may_be_this_node_s(line: str) -> None:
         ("srun ./train", "srun", 1),
         ("apptainer exec --nv --bind=/data a.sif accelerate launch train.py", "accelerate", 7),
         ("/usr/bin/singularity exec a.sif python -m torch.distributed.run train.py", "torchrun", 6),
+        ("singularity --quiet exec --nv -B /a:/b --pwd /c i.sif deepspeed t.py", "deepspeed", 10),
         ("env torchrun train.py", "torchrun", 2),
+        ("env -u A -u B C=1 deepspeed t.py", "deepspeed", 7),
+        ("uv run --frozen --extra cuda -- deepspeed t.py", "deepspeed", 7),
+        ("uv run python -m accelerate.commands.launch t.py", "accelerate", 5),
+        ("conda run -n e --no-capture-output deepspeed t.py", "deepspeed", 6),
+        ("time -f %e numactl -l -N 0 --membind=0 deepspeed t.py", "deepspeed", 9),
+        ("nsys profile -o x -t cuda --stats=true deepspeed t.py", "deepspeed", 8),
+        ("python -u /opt/bin/deepspeed t.py", "deepspeed", 3),
         ("env A=1 B=2 torchrun train.py", "torchrun", 4),
         ("env A=1 apptainer exec a.sif swift pt", "swift", 7),
         ("python -W x --check-hash-based-pycs always -m torch.distributed.run", "torchrun", 7),
@@ -155,6 +196,7 @@ def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: st
         *("python train.py", "python torchrun", "python -m torch.distributed.runner train.py", "python -m", "python"),
         *("python -X -m torch.distributed.run", "accelerate config", "accelerate", "ray stop", "bash -c torchrun"),
         *("my-torchrun train.py", "apptainer exec a.sif python train.py", "apptainer exec torchrun"),
+        *("uv sync", "uv run", "uv", "nsys stats torchrun", "numactl -N", "conda run -n torchrun", "env -u torchrun"),
         *("apptainer run a.sif torchrun train.py", "env -i torchrun train.py", "env A=1", "torchrun.sh"),
     ],
 )
@@ -164,13 +206,42 @@ def test_any_other_program_is_none(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "is_refused"),
+    [
+        *((line, True) for line in (
+            "bash -c 'cd x; deepspeed t.py'", "apptainer run -H /x i.sif deepspeed t.py",
+            "bash -c '. a.sh && accelerate launch t.py'",
+            "sh -c '(deepspeed t.py)'",
+        )),
+        *((line, False) for line in (
+            "bash -c 'mingle exec deepspeed t.py'", "bash -c 'torchrun t.py'", "./run.sh deepspeed",
+            "bash a.sh deepspeed", "bash -c 'eval \"$(mingle env)\"; deepspeed t.py'", "python t.py deepspeed",
+            "uv run t.py deepspeed", "./prog fit deepspeed", "bash -c 'python t.py --strategy deepspeed'",
+            "bash -c 'accelerate launch --num_machines 2 --machine_rank $NODE_RANK t.py'", "./train --deepspeed",
+        )),
+    ],
+)  # fmt: skip
+def test_a_launcher_that_would_get_no_options_is_refused(line: str, *, is_refused: bool) -> None:
+    """Within a shell or the like, unless it has options of its own for the nodes, or mingle."""
+    spec = member_spec({}, JOB)
+    with pytest.raises(UsageError, match=r"mingle exec .* in that line") if is_refused else nullcontext():
+        launchers.check_command(shlex.split(line), spec)
+    launchers.check_command(shlex.split(line), spec, verbatim=True)
+
+
+@pytest.mark.parametrize(
     ("line", "given", "frameworks", "has_rank"),
     [
         ("env", None, ("torchrun", "gloo", "process"), True),
         ("env", "lightning", ("torchrun", "gloo", "lightning"), False),  # which starts the node's processes
         ("env", "none", (), False),
         ("torchrun t.py", None, ("torchrun", "gloo", "cpu"), False),
+        ("torchrun --rdzv_backend=c10d t.py", None, ("torchrun-elastic", "gloo", "cpu"), False),
+        ("torchrun --rdzv-backend static t.py", None, ("torchrun", "gloo", "cpu"), False),
+        ("torchrun --rdzv-backend c10d --rdzv-endpoint n1:1 t.py", None, ("torchrun", "gloo", "cpu"), False),
         ("accelerate launch t.py", None, ("torchrun", "gloo", "cpu"), False),
+        ("accelerate launch --cpu t.py", None, ("torchrun", "gloo", "cpu"), True),
+        ("accelerate launch t.py --cpu", None, ("torchrun", "gloo", "cpu"), False),
         ("deepspeed t.py", None, ("torchrun", "gloo", "deepspeed"), False),
         # The other nodes may have another name for the interface, and get rank 0's variables.
         ("mpirun ./t", None, ("torchrun", "mpi"), False),

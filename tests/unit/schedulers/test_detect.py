@@ -87,6 +87,10 @@ vessl: MASTER_ADDR=10.0.0.7 NODE_RANK=1 NUM_NODES=2 GPUS_PER_NODE=8
 -> scheduler=given node_rank=1 nodes=2 gpus=8 leader_hosts=10.0.0.7
 replica: MASTER_ADDR=job-0 MASTER_PORT=8000 RANK=1 WORLD_SIZE=4 KUBERNETES_SERVICE_HOST=x
 -> scheduler=given node_rank=1 nodes=4 task_rank=None
+kubeflow's pytorchjob: MASTER_ADDR=job-0 RANK=1 WORLD_SIZE=8 PET_NNODES=2 PET_NPROC_PER_NODE=4 PET_NODE_RANK=1
+-> scheduler=given node_rank=1 nodes=2 task_rank=None
+an elastic one: MASTER_ADDR=job-0 RANK=1 WORLD_SIZE=2 PET_NNODES=1:4 PET_NPROC_PER_NODE=4
+-> scheduler=given node_rank=1 nodes=2 task_rank=None
 torchrun's worker: MASTER_ADDR=fd00::1 RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 \
     GROUP_RANK=1 GROUP_WORLD_SIZE=2
 -> node_rank=1 nodes=2 task_rank=3 task_count=4 local_rank=1 local_count=2

@@ -125,6 +125,7 @@ def test_an_expression_that_is_advised_for_lsf_is_taken(text: str) -> None:
         ("slurm", {"nodes": "1+2", "gpus-per-node": "a100:4+v100:2"},
          ["--nodes=1", "--gpus-per-node=a100:4", "hetjob", "--nodes=2", "--gpus-per-node=v100:2"]),
         ("pbs", {"exclusive": True, "mem": "3G"}, ["-l place=scatter:excl", "-l select=1:ncpus=1:mpiprocs=1:mem=3gb"]),
+        ("slurm", {"nodes": "1+1", "mem": "0+2G"}, ["--mem=0", "--mem=2G"]),
         ("slurm", {"array": "1-9%0"}, ["--array=1-9%0"]),  # the real sbatch takes %0
     ],
 )  # fmt: skip

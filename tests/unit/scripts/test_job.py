@@ -54,7 +54,7 @@ def test_groups_are_written_with_a_plus() -> None:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        ("train.py", "train"), ("'a/b c.py'", "b_c"), ("./9", "job9"), ("/x/été.sh", "job_t__sh"),
+        ("train.py", "train"), ("'a/b c.py'", "b_c"), ("./9", "job9"), ("srun /x/été.sh", "job_t__sh"),
         ("x" * 40, "x" * 15), ("torchrun --nproc-per-node 2 src/train.py", "train"), ("srun ./run", "run"),
         ("python -m torch.distributed.run -m pkg.train", "pkg_train"), ("python3 -u train.py x", "train"),
     ],
@@ -192,7 +192,7 @@ DAY = 86_400
                       "2-01:02:03": 2 * DAY + 3723, "100:00:00": 360_000, "90s": 90, "30m": 1800, "1h30m": 5400,
                       "1.5h": 5400, "2d": 2 * DAY, "1D 2H": DAY + 7200, "0.5s": 1}),
         (mebibytes_of, {"4096": 4096, 4096: 4096, "16G": 16_384, "16gb": 16_384, "16 GiB": 16_384, "1.5T": 1_572_864,
-                        "512k": 1, "100MB": 100}),
+                        "512k": 1, "100MB": 100, "0": 0, 0: 0}),
     ],
 )  # fmt: skip
 def test_a_time_or_a_size_is_read_in_each_spelling(read: Callable[[object], int], wanted: dict[object, int]) -> None:
@@ -205,7 +205,7 @@ def test_a_time_or_a_size_is_read_in_each_spelling(read: Callable[[object], int]
     [
         *((seconds_of, text) for text in ("", "0", "-5", "1:2:3:4", "1-2-3", "h", "1.2.3h", "five", "1e3", "99999-00")),
         *((seconds_of, value) for value in (True, None, "٣")),
-        *((mebibytes_of, value) for value in ("", "0", "-1G", "16X", "G", "1e9", "16 G B", None, 1.5)),
+        *((mebibytes_of, value) for value in ("", "-0", "-1G", "16X", "G", "1e9", "16 G B", None, 1.5)),
     ],
 )
 def test_what_is_no_time_or_size_is_refused(read: Callable[[object], int], text: object) -> None:

@@ -88,7 +88,11 @@ def test_a_launcher_that_agrees_is_no_contradiction(launcher: str) -> None:
         ("mpirun --bind-to none python train.py", None, "--launcher mpirun and the program"),
         ("mpirun torchrun x.py", None, "-- torchrun x.py"), ("ray start --head", None, "--launcher ray -- train.py"),
         ("horovodrun -np 4 python train.py", None, "--launcher mpirun -- train.py"),
-        ("numactl -N 0 torchrun train.py", None, "--launcher plain -- numactl -N 0 torchrun train.py"),
+        *((line, None, "--launcher plain for once on every node, or --launcher torchrun for once per GPU") for line in (
+            "bash train.sh", "./run.sh --lr 1", "env A=1 /bin/sh -c 'python3 train.py'",
+        )),
+        ("strace -f torchrun train.py", None, "--launcher plain -- strace -f torchrun train.py"),
+        ("bash -c 'cd x; deepspeed train.py'", None, "-- deepspeed …, with --setup"),
         ("bash -c 'cd x; torchrun train.py'", None, "--launcher plain -- bash -c 'cd x; torchrun train.py'"),
         ("torchrun --standalone x.py", None, "without --standalone"), ("torchrun --nnode=1 x.py", None, "--nnode"),
         ("torchrun --nnodes=1:2 x.py", None, "without --nnodes"), ("torchrun --nnodes 2 x.py", None, "it without"),
@@ -105,7 +109,7 @@ def test_what_would_train_alone_is_refused_with_what_works(command: str, launche
 @pytest.mark.parametrize(
     "command",
     [
-        "train.py --launcher torchrun", "python3 train.py deepspeed", "-m pkg torchrun", "./run.sh", "python3",
+        "train.py --launcher torchrun", "python3 train.py deepspeed", "-m pkg torchrun", "srun ./run.sh", "python3",
         "python3 -u", "env", "env A=1", "python3 -c 'import torchrun'", "torchrun --nnodes=4 train.py",
         "torchrun --nnodes=1:4 train.py", "torchrun train.py --standalone --nnodes 1",
     ],
@@ -117,9 +121,9 @@ def test_the_programs_own_arguments_are_its_own(command: str) -> None:
 
 def test_plain_leads_a_launcher_within_another_program() -> None:
     """The line is as it was typed, with the variables that its launcher reads."""
-    script = body("numactl -N 0 torchrun train.py", launcher="plain")
+    script = body("strace -f torchrun train.py", launcher="plain")
     assert "mingle run --for nccl,gloo,torchrun --slots 1 " in script
-    assert "\n  numactl -N 0 torchrun train.py\n" in script
+    assert "\n  strace -f torchrun train.py\n" in script
     # The settings' launcher is for commands without one: it contradicts none.
     script = render("slurm", describe({}, ["torchrun", "train.py"], default_launcher="process"))
     assert "\n  torchrun train.py\n" in script
