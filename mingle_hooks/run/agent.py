@@ -329,6 +329,8 @@ class Agent:
         if now - self._noticed.get(number, -_SAME_S) < _SAME_S:
             return
         self._noticed[number] = now
+        if self._attempt is not None:  # of some schedulers COMMAND gets it, too
+            self._attempt.signalled(number)
         if self._runner.is_found:
             self._runner.send(messages.Noticed(number))
         else:
@@ -349,6 +351,7 @@ class Agent:
         elif isinstance(message, messages.Signal):
             if message.id not in self._passed_on:
                 self._passed_on.add(message.id)
+                attempt.signalled(message.signal)
                 attempt.tree.signal(message.signal)
         elif message.attempt != attempt.number:
             return

@@ -81,6 +81,7 @@ def member_start(request: Request, begin: Begin, run_id: str) -> Start:
         environ={} if request.key is None else {"MINGLE_KEY": request.key},
         directory=member_directory(),
         umask=umask,
+        grace_ms=int(request.plan.grace_s * 1000),
     )
 
 

@@ -283,6 +283,7 @@ def test_agents_get_the_attempt_and_all_ends_well(scenes: Callable[..., Scene]) 
     assert (start.attempt, start.facts["hosts"], start.options) == (0, ["a", "b"], ("--quiet",))
     assert start.command == ("true",)
     assert (start.environ, start.directory) == ({"MINGLE_KEY": "ab" * 32}, runner.member_directory())
+    assert start.grace_ms == 28_000
     assert scene.written() == ["mingle run: a,b are one world, rank 0 at 192.0.2.1 port 4711"]
     scene.send("b", b"one\ntw")
     scene.send("a", b"other\n")
