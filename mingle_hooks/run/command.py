@@ -171,6 +171,7 @@ class Relay:
             self.catch_up()
         for pipe in [*self._pipes]:
             self._end(pipe)
+        self.is_paused = False  # it waits for no room any more
 
     def _watch(self, pipe: Pipe) -> None:
         def ready(_events: int) -> None:
