@@ -267,6 +267,7 @@ class Machine:
             case Received(place, message):
                 self._received(place, message, now)
             case Joined(place):
+                self.root_cause.alive(place)
                 if self.roster.state[place] in ("called", "away"):  # or given up, and here after all
                     self.roster.state[place] = "idle"
                     self._gathered(now)

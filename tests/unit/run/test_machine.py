@@ -195,6 +195,14 @@ def test_each_cause_has_its_status_and_is_reported_once(events: list[Event], sta
     assert [f"{cause['kind']} {cause['host']}" for cause in run.reports("failed")] == causes
 
 
+def test_a_host_that_is_back_is_no_more_the_quiet_one_that_it_was() -> None:
+    run = started(restarts=2)
+    run.take(machine.Quiet(2), ended(0, 1), clean(0), *DONE)
+    run.until(machine.Sweep)
+    run.take(Swept("c", is_clean=True), Joined(2), ended(0, 7, 1))
+    assert [cause["host"] for cause in run.reports("failed")] == ["c", "a"]
+
+
 @pytest.mark.parametrize("is_swept", [True, False])
 def test_a_host_that_is_lost_is_swept_before_the_end(*, is_swept: bool) -> None:
     """A sweep that fails is reported, and delays nothing."""
