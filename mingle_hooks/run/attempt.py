@@ -332,6 +332,14 @@ class RootCause:
         """Report the cause only once it is known whether those of the places that are quiet now are lost."""
         self.suspects = {place: self._quiet[place] for place in places if place in self._quiet}
 
+    def is_suspect(self, place: int) -> bool:
+        """Return whether the loss of a place would be the cause: it was quiet, or an echo may be one of that loss."""
+        return place in self.suspects or (self.is_echo and place not in self._roster.ended)
+
+    def silent_since(self, place: int) -> float | None:
+        """Return since when such a place is quiet; None for any other."""
+        return self._quiet.get(place) if self.is_suspect(place) else None
+
     def set(self, cause: Cause) -> None:
         """Make this the cause, in place of the one before."""
         if self.cause is not None and self.cause.is_of_host:

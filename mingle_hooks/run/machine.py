@@ -449,7 +449,7 @@ class Machine:
         place, state = event.place, self.roster.state[event.place]
         if state in ("away", "lost"):
             return
-        was_busy, was_suspect = state == "busy", event.place in self.root_cause.suspects
+        was_busy, was_suspect = state == "busy", self.root_cause.is_suspect(place)
         self.root_cause.alive(place)
         self.roster.state[place] = "lost" if was_busy else "away"
         self._actions.append(Drop(place))
@@ -555,9 +555,10 @@ class Machine:
     def _ended_late(self, now: float) -> None:
         """Give up the places that are not clean."""
         for place in self.roster.busy():
-            if (since := self.root_cause.suspects.pop(place, None)) is not None:
+            if (since := self.root_cause.silent_since(place)) is not None:
                 host, rank = self.roster.host(place), self.ranks[place]
                 self.root_cause.set(Cause("silent", host, rank, now - self._began, silent_s=now - since))
+            self.root_cause.alive(place)
             self.roster.state[place] = "lost"
             self._actions.append(Drop(place))
         self._sweep(now)

@@ -179,6 +179,10 @@ LATE = [Lost(2, 15.0), Swept("c", is_clean=False)]
         # A host that was quiet already is the cause once it is lost, and is not if it is alive.
         ([machine.Quiet(2), ended(0, 1), clean(0), *DONE, *LATE], 75, ["silent c"]),
         ([machine.Quiet(2), ended(0, 1), machine.Alive(2), clean(0), *over([1, 2])], 1, ["ended a"]),
+        # So is one that is lost, in whatever way, after another has said that it lost a connection; not one that ended.
+        ([ended(0, 1, exception=ECHO), clean(0), *DONE, machine.Quiet(2), *LATE], 75, ["silent c"]),
+        ([ended(0, 1, exception=ECHO), clean(0), *DONE, Lost(2, None), LATE[1]], 75, ["gone c"]),
+        ([ended(0, 1, exception=ECHO), ended(2, 143), clean(0), *DONE, *LATE], 1, ["ended a"]),
         # The runner's own host was cut off, and not the first host that it misses.
         ([Isolated("a", 15.0), Lost(1, 15.0), *over([0]), *LATE, Swept("b", is_clean=True)], 75, ["isolated a"]),
         # A request to stop changes the status of a host's failure, which may be tried again, and not of a program's.
@@ -192,6 +196,21 @@ def test_each_cause_has_its_status_and_is_reported_once(events: list[Event], sta
         assert not run.of(Exit)
         run.take(event, after_s=0.1)
     assert run.status() == status
+    assert [f"{cause['kind']} {cause['host']}" for cause in run.reports("failed")] == causes
+
+
+@pytest.mark.parametrize(
+    ("quiet", "causes"),
+    [([machine.Quiet(2)], ["silent c"]), ([], ["ended a"]), ([ended(2), machine.Quiet(2)], ["ended a"])],
+)
+def test_a_host_that_is_given_up_at_the_end_of_the_grace_is_the_cause_if_it_is_silent(
+    quiet: list[Event], causes: list[str]
+) -> None:
+    """What another says of a lost connection is its echo."""
+    run = started(grace_s=5)
+    run.take(ended(0, 1, exception=ECHO), clean(0), *DONE, *quiet)
+    run.until(machine.Sweep)
+    run.take(Swept("c", is_clean=True))
     assert [f"{cause['kind']} {cause['host']}" for cause in run.reports("failed")] == causes
 
 
