@@ -530,6 +530,10 @@ def _missing(fields: Fields) -> str:
     return f"{fold(fields['hosts'])} cannot be reached: called again for up to {_duration(fields['within_s'])}"
 
 
+def _used_up(fields: Fields) -> str:
+    return f"no restart: {fold(fields['hosts'])} failed twice each, and too few other hosts are left"
+
+
 def _paused(fields: Fields) -> str:
     return f"{_member(fields)}: no heartbeat for {fields['silent_s']:.0f} s, but the host answers: waiting for it"
 
@@ -565,6 +569,7 @@ EVENTS = {
     "forming": EventKind("An attempt begins on these hosts."),
     "missing": EventKind("These hosts have no agent; mingle starts it again for within_s.", _missing),
     "absent": EventKind("A host has not returned.", "{host} did not return"),
+    "used_up": EventKind("These hosts have failed twice, and too few others are left.", _used_up),
     "started": EventKind("A member has its place in the world; spent_ms are the durations of its start."),
     "formed": EventKind("All members have their places; the others waited for `last`.", _formed),
     "ended": EventKind("COMMAND has ended on a host."),

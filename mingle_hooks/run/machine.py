@@ -382,14 +382,17 @@ class Machine:
         self._absent(now)
 
     def _absent(self, now: float) -> None:
-        """End the run because a host never came."""
+        """End the run because a host never came, or too few are left that may be used."""
         here, absences = self.roster.here(), self.roster.absences
         missing = [host for host in self.plan.hosts if host not in here and self.roster.is_wanted(host)]
         host = next((host for host in missing if host in absences), (missing or [*self.plan.hosts])[0])
         if self.root_cause.cause is None:
             self.root_cause.set(Cause("absent", host, None, now - self._began, tail=absences.get(host, "")))
-        else:
+        elif missing:
             self._report("absent", host=host)
+        else:
+            failed = [host for host in self.plan.hosts if not self.roster.is_wanted(host)]
+            self._report("used_up", hosts=failed)
         self._over()
 
     # Running.

@@ -212,6 +212,7 @@ STOP = {"why": "", "number": INT, "grace_s": 9.6}
         (failed("stalled", None), "no rank has written anything for 0 s"),
         (("missing", {**WORLD, "within_s": 90.0}), "n[1-2] cannot be reached: called again for up to 90 s"),
         (("absent", HERE), "b did not return"),
+        (("used_up", WORLD), "no restart: n[1-2] failed twice each, and too few other hosts are left"),
         (("formed", WORLD), "n[1-2] are one world, rank 0 at ::1 port 5"),
         (("formed", {**WORLD, "hosts": ["n1"]}), None),
         (("paused", HERE), "b (rank 0): no heartbeat for 15 s, but the host answers: waiting for it"),

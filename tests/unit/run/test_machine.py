@@ -403,6 +403,14 @@ def test_a_host_that_failed_twice_is_not_taken_again_where_there_is_another() ->
     assert ranks(run.of(Begin)[-3:]) == [(0, 0), (3, 1), (2, 2)]
 
 
+def test_hosts_that_failed_twice_are_named_where_too_few_others_are_left() -> None:
+    run = started(3, spares=1, restarts=9)
+    for number, place in enumerate((1, 1, 2, 2)):
+        run.take(ended(place, 1, number, tail="abcd"[number]), clean(place, number), *over([0, 1, 2], number, 143))
+    assert [report["hosts"] for report in run.reports("used_up")] == [["b", "c"]]
+    assert (run.reports("absent"), run.status()) == ([], 1)
+
+
 def test_fewer_go_on_where_fewer_are_enough_and_keep_their_ranks() -> None:
     run = started(4, restarts=1, least=2, most=4, window_s=30)
     run.take(Lost(1, 15.0), *over([0, 2, 3], status=143), Swept("b", is_clean=False))
