@@ -84,6 +84,12 @@ class Swept(NamedTuple):
     is_clean: bool
 
 
+class Resumed(NamedTuple):
+    """The runner goes on, which was stopped for so many seconds."""
+
+    stopped_s: float
+
+
 class Hurry(NamedTuple):
     """A request to end at once."""
 
@@ -101,7 +107,7 @@ class Time(NamedTuple):
 
 
 OfAgent = Joined | Received | Quiet | Alive | Paused | Lost
-Event = OfAgent | Noticed | Isolated | StarterEnded | Swept | Hurry | Killed | ReaderGone | Time
+Event = OfAgent | Noticed | Isolated | StarterEnded | Swept | Resumed | Hurry | Killed | ReaderGone | Time
 
 # Actions.
 
@@ -288,6 +294,8 @@ class Machine:
                 self._starter_ended(hosts, output, now)
             case Swept(host, is_clean):
                 self._swept(host, is_clean=is_clean, now=now)
+            case Resumed(stopped_s):
+                self._resumed(stopped_s, now)
             case Hurry():  # however often it comes, and whatever stopped the run before
                 self._stop(attempt.INT, now)
                 if not self.stopping.is_hurried:
@@ -622,6 +630,12 @@ class Machine:
         if attempt.is_past(self._until, now):
             self._is_late(now)
         self._report_cause()
+
+    def _resumed(self, stopped_s: float, now: float) -> None:
+        """Let no wait end because nobody could do anything: agents may have been stopped with the runner."""
+        self.stall.wrote(now)
+        self._until = self._until and self._until + stopped_s
+        self.stopping.by = self.stopping.by and self.stopping.by + stopped_s
 
     def _is_late(self, now: float) -> None:
         """End a phase that has lasted as long as it may."""

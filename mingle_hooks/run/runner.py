@@ -367,6 +367,8 @@ class Hub:
         now = self._loop.clock()
         late_s = max(now - self._looked_at - 2 * self._look_s, 0.0)
         self._looked_at = now
+        if late_s:
+            self.on_event(machine.Resumed(late_s))
         next_s = self._look_s
         for place, agent in [*self.here.items()]:
             if self.here.get(place) is not agent:  # dropped by what followed from another's loss

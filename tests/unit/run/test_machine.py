@@ -645,6 +645,17 @@ def test_a_run_that_stops_is_not_stalled() -> None:
     assert run.machine.due is None or run.machine.due > run.now
 
 
+def test_the_time_for_which_the_runner_was_stopped_counts_for_no_wait() -> None:
+    """Nor is it a stall: all may have been stopped with the runner."""
+    run, stopping = running(grace_s=10), running(grace_s=10)
+    stopping.take(Noticed(None, TERM))
+    for its, kind, after_s in ((run, Dump, 60), (run, End, machine.STACKS_S), (stopping, End, 10)):
+        began = its.now
+        assert sent(its.take(machine.Resumed(500.0), after_s=500.0), kind) == []
+        its.until(kind)
+        assert its.now - began == 500 + after_s
+
+
 def test_without_the_option_there_is_no_stall() -> None:
     run = started()
     run.take(*all_formed())

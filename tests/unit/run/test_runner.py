@@ -25,7 +25,7 @@ from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import agent as agents, messages, output, processes, runner, starters
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.launching import IP_PKTINFO, Launching, Sockets
-from mingle_hooks.run.machine import Alive, Begin, Event, Isolated, Joined, Lost, Paused, Quiet, Received
+from mingle_hooks.run.machine import Alive, Begin, Event, Isolated, Joined, Lost, Paused, Quiet, Received, Resumed
 from mingle_hooks.run.messages import AGENT, WELCOME, Dump, End, Join, Leave, Link, Signal, Silence, Stacks, Start
 from mingle_hooks.run.runner import Hub, Requeues, Runner
 from mingle_hooks.run.start import Options, Request
@@ -701,7 +701,7 @@ def test_a_stop_of_the_runner_is_nobodys_silence(hub: Hubbed) -> None:
     hub.agent()
     hub.now += 600
     hub.turn()
-    assert hub.kinds() == [Joined]
+    assert hub.events == [Joined(0), Resumed(598.0)]
 
 
 def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_no_earlier_one_counts(hub: Hubbed) -> None:
