@@ -595,13 +595,13 @@ class Runner:
                 self._soon(machine.Swept(host, is_clean=False))
 
     def _sweep_launches(self, host: str) -> tuple[starters.Launch, ...]:
-        """Return the processes that sweep a host; on this host they spare the starters of the others."""
-        request, program = self._request, (*own_program_argv("sweep"), self._id)
+        """Return the processes that sweep a host; where that is this one, by any name, they spare others' starters."""
+        request, runner = self._request, processes.named(os.getpid())
+        starts = [str(process.pid) for process in self._processes.running if process.hosts == (host,)]
+        program = (*own_program_argv("sweep"), self._id, runner, *starts)
         if host != request.job.own:
             return request.starter.launches(request.job, (host,), program)
-        others = [process.pid for process in self._processes.running if process.hosts != (host,)]
-        spared = [argument for pid in others for argument in ("--except", str(pid))]
-        return (starters.Launch((*program, *spared), (host,)),)
+        return (starters.Launch(program, (host,)),)
 
     def _swept(self, process: Process, status: int) -> None:
         for host in process.hosts:

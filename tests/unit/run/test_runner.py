@@ -327,7 +327,8 @@ def test_a_host_that_is_lost_is_swept(scenes: Callable[..., Scene], sweep: str, 
     scene.runner._take(Lost(1, None))
     scene.written()
     scene.ended("a")
-    assert scene.launched[2:] == [("b", (*own_program_argv("sweep"), scene.launching.run))]
+    sweep_argv = (*own_program_argv("sweep"), scene.launching.run, processes.named(os.getpid()))
+    assert scene.launched[2:] == [("b", sweep_argv)]
     scene.until(lambda: scene.runner.machine.phase == "over")
     assert scene.written() == said
     assert scene.end() == (75, [75])
@@ -344,13 +345,20 @@ def test_a_sweep_that_hangs_is_ended_before_the_next_attempt(scenes: Callable[..
     assert UNREACHED in scene.written()
 
 
-def test_a_sweep_here_spares_the_starters_of_other_hosts(scenes: Callable[..., Scene]) -> None:
+@pytest.mark.parametrize("own", ["b", None])
+def test_a_sweep_knows_the_runner_and_which_of_its_starters_are_the_hosts(
+    scenes: Callable[..., Scene], own: str | None
+) -> None:
+    """Also where this host has another name in --hosts, or nobody knows it, as in Flux."""
     scene = scenes()
-    request = scene.runner._request
-    scene.runner._request = request._replace(job=request.job._replace(own="b"))
+    job, asked = scene.runner._request.job._replace(own=own), list[object]()
+    starter = Starter("local", "", lambda *call: (asked.append(call), ())[1], 30.0)
+    scene.runner._request = scene.runner._request._replace(job=job, starter=starter)
     started = [scene.launching.processes.start(starters.Launch(("sleep", "60"), (host,)), print) for host in "ab"]
-    program = (*own_program_argv("sweep"), scene.launching.run, "--except", str(started[0].pid))
-    assert scene.runner._sweep_launches("b") == (starters.Launch(program, ("b",)),)
+    known = (scene.launching.run, processes.named(os.getpid()), str(started[1].pid))
+    program = (*own_program_argv("sweep"), *known)
+    launches = scene.runner._sweep_launches("b")
+    assert (launches, asked) == (((starters.Launch(program, ("b",)),), []) if own else ((), [(job, ("b",), program)]))
 
 
 @pytest.mark.parametrize(
