@@ -275,8 +275,9 @@ class Machine:
             case Joined(place):
                 self.root_cause.alive(place)
                 if self.roster.state[place] in ("called", "away"):  # or given up, and here after all
-                    self.roster.state[place] = "idle"
-                    self._gathered(now)
+                    self.roster.put(place, "idle")
+                    if self.roster.is_whole(self.roster.host(place), "idle") or not self.roster.count["called"]:
+                        self._gathered(now)
             case Noticed(place, number):
                 self._noticed(place, number, now)
             case Quiet(place):
@@ -323,7 +324,7 @@ class Machine:
         elif isinstance(message, messages.Ended):
             self._command_ended(place, message, now)
         else:
-            self.roster.state[place] = "idle"
+            self.roster.put(place, "idle")
             self.root_cause.alive(place)
             self._cleaned(now)
 
@@ -374,7 +375,7 @@ class Machine:
         here, plan = self.roster.here(), self.plan
         if len(here) >= plan.least and self.roster.is_complete(plan.most):
             self._start(here, now)
-        elif not self.roster.awaited():
+        elif not self.roster.count["called"]:
             self._wait_for_missing(now)
         elif len(here) >= plan.least:
             window_s = min(ORDER_S, plan.window_s) if len(here) >= plan.most else plan.window_s
@@ -417,7 +418,7 @@ class Machine:
         self.ranks = {place: rank for rank, place in enumerate(self.roster.at(self._order))}
         for rank, host in enumerate(self._order):
             for place in self.roster.at([host]):
-                self.roster.state[place] = "busy"
+                self.roster.put(place, "busy")
                 self._actions.append(Begin(place, self.attempt, rank, self._order, slots))
 
     def _formed_at(self, place: int, formed: messages.Formed, now: float) -> None:
@@ -462,7 +463,7 @@ class Machine:
             return
         was_busy, was_suspect = state == "busy", self.root_cause.is_suspect(place)
         self.root_cause.alive(place)
-        self.roster.state[place] = "lost" if was_busy else "away"
+        self.roster.put(place, "lost" if was_busy else "away")
         self._actions.append(Drop(place))
         self._report("lost", place, silent_s=event.silent_s)
         if was_busy:
@@ -543,7 +544,7 @@ class Machine:
 
     def _cleaned(self, now: float) -> None:
         """Go on once nothing of the attempt is left that an agent could end."""
-        if self.phase in ("running", "ending") and not self.roster.busy():
+        if self.phase in ("running", "ending") and not self.roster.count["busy"]:
             self._sweep(now)
 
     def _sweep(self, now: float) -> None:
@@ -560,7 +561,7 @@ class Machine:
         self.roster.give_up([host], "lost")
         if not is_clean:
             self._report("unreached", host=host)
-        if not self.roster.lost_hosts():
+        if not self.roster.count["lost"]:
             self._decide(now)
 
     def _ended_late(self, now: float) -> None:
@@ -570,7 +571,7 @@ class Machine:
                 host, rank = self.roster.host(place), self.ranks[place]
                 self.root_cause.set(Cause("silent", host, rank, now - self._began, silent_s=now - since))
             self.root_cause.alive(place)
-            self.roster.state[place] = "lost"
+            self.roster.put(place, "lost")
             self._actions.append(Drop(place))
         self._sweep(now)
 

@@ -239,6 +239,7 @@ class Hub:
         self._next_number = itertools.count()  # a late heartbeat of a place's earlier agent has another number
         self._is_held = False
         self.here: dict[int, Agent] = {}
+        self._place_of: dict[Link, int] = {}
         interval_s = messages.heartbeat_interval_s(silence.host_s)
         self.heartbeats = Heartbeats(loop, sockets, secret, interval_s)
         self._reception = messages.Reception(loop, self._introduced, messages.MOST_STRANGERS)
@@ -271,6 +272,7 @@ class Hub:
         for link in (agent.control, agent.output):
             if link is not None:
                 link.close()
+                del self._place_of[link]
                 self._expect(1)
 
     def _expect(self, connections: int) -> None:
@@ -284,9 +286,8 @@ class Hub:
             self.send(place, Leave(status))
 
     def _ended(self, link: Link, _reason: str) -> None:
-        for place, agent in [*self.here.items()]:
-            if link in (agent.control, agent.output):
-                self._lost(place, None)
+        if (place := self._place_of.get(link)) is not None:
+            self._lost(place, None)
 
     def _introduced(self, link: Link, kind: int, body: Body) -> None:
         """Take in an agent, which holds the key. Raises WireError for one that has no place here."""
@@ -298,6 +299,7 @@ class Hub:
         agent = self.here.get(place)
         if join.is_output and agent is not None and agent.output is None:
             agent.output = link
+            self._place_of[link] = place
             self._expect(-1)
             link.on_output = lambda kind, data: self._wrote(place, kind, data)
             link.listen(wanted=not self._is_held)
@@ -305,6 +307,7 @@ class Hub:
         elif not join.is_output and agent is None:
             number = next(self._next_number)
             self.here[place] = Agent(number, link, self._loop.clock())
+            self._place_of[link] = place
             self._expect(-1)
             self.heartbeats.expect(number, lambda: self._heard(place))
             link.on_message = lambda kind, body: self._take(place, link, kind, body)
@@ -535,7 +538,7 @@ class Runner:
             self._sweepers.clear()
         for action in actions:
             self._do(action)
-        if not self.machine.roster.awaited():
+        if not self.machine.roster.count["called"]:
             self._launching.forget_file()
         self._timer.cancel()
         due = self.machine.due

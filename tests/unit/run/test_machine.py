@@ -1,7 +1,8 @@
 """The state machine of a run: given orders of events, and many random ones."""
 
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any
 
@@ -125,6 +126,21 @@ def test_clean_on_all_is_clean() -> None:
     assert run.reports("formed") == [world]
     run.take(*over([2, 0, 1]))
     assert (run.status(), run.machine.had_world, run.sent(End)) == (0, True, [])
+
+
+def test_with_thousands_of_places_no_event_of_one_looks_at_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Counter[str]()
+
+    def counted(name: str, method: Callable[..., object]) -> Callable[..., object]:
+        return lambda *given: (looks.update([name]), method(*given))[1]
+
+    for name in ("wanted", "busy", "lost_hosts"):
+        monkeypatch.setattr(attempt.Roster, name, counted(name, getattr(attempt.Roster, name)))
+    run = started(8, slots=(100,) * 8, grace_s=5)
+    assert looks["wanted"] <= 2 * 8
+    run.take(ended(0, 1), *(clean(place) for place in range(800)))
+    assert run.status() == 1
+    assert max(looks["busy"], looks["lost_hosts"]) <= 3
 
 
 ECHO = "RuntimeError: [pair.cc:553] Connection closed by peer"
@@ -544,6 +560,7 @@ def test_whatever_the_order_the_run_ends_and_keeps_its_promises() -> None:
 def promises(chaos: Chaos) -> None:
     """Check what holds of every run that is over."""
     run, roster = chaos.run, chaos.run.machine.roster
+    assert roster.count == Counter(roster.state)
     assert not roster.busy(), "a host is left that may have something of it"
     assert not roster.lost_hosts(), "a host was not swept"
     failed = run.reports("failed")
