@@ -310,7 +310,8 @@ class Agent:
             self._loop.unwatch(end)
             self._runner.close()  # from here on, COMMAND's end is not its own failure
             self._lost("the warden is gone")
-        for number in dict.fromkeys(numbers or b""):
+        # A scheduler's signal to all may have ended COMMAND: it comes first, so that the runner knows why.
+        for number in sorted(dict.fromkeys(numbers or b""), key=signal.SIGCHLD.__eq__):
             if number == signal.SIGCHLD:
                 self._reap()
             else:

@@ -448,6 +448,8 @@ class Attempt:
     def _ended(self, child: Reaped) -> None:
         if child.pid != self._pid:
             return
+        if child.signal is not None:  # a scheduler's to all of it, perhaps
+            self.signalled(child.signal)
         self._take_world()
         self._close_world()
         self._relay.catch_up()

@@ -345,6 +345,35 @@ def test_what_a_wrapper_started_has_the_grace_to_save_though_the_wrapper_ends_at
     assert agent.output == b"ready\ncaught %d\nsaved\n" % number
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_schedulers_signal_that_ends_a_wrapper_may_come_to_the_agent_after_its_end(
+    agent: Runner, *, is_first: bool
+) -> None:
+    """What it started saves; of two signals at once that to all is told first, as the reason of the end."""
+    os.mkfifo(agent.directory / "go")
+    go = os.open(agent.directory / "go", os.O_RDWR)
+    agent.begin("sh", "-c", 'python3 -c "$0"; true', SAVES, shows=b"ready", grace_ms=60_000)
+    (command,) = processes.children(agent.pid)
+    for pid in (agent.warden, agent.pid):  # the first would tell that the second has stopped
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (*processes.descendants(agent.pid), *([agent.pid] if is_first else [])):
+        os.kill(pid, signal.SIGTERM)
+    agent.until(lambda: not processes.is_running(command))
+    os.kill(agent.pid, signal.SIGCONT)
+    agent.wait_for(messages.ENDED)
+    os.kill(agent.warden, signal.SIGCONT)
+    os.kill(agent.pid, signal.SIGTERM)
+    os.kill(agent.pid, signal.SIGUSR2)
+    agent.wait_for(messages.NOTICED, 2)
+    os.write(go, b"\n")
+    assert agent.wait_for(messages.CLEAN)["killed"] == 0
+    agent.until(lambda: agent.drained)
+    os.close(go)
+    assert agent.output == b"ready\ncaught 15\nsaved\n"
+    kinds = [kind for kind, _ in agent.received]
+    assert (kinds.index(messages.NOTICED) < kinds.index(messages.ENDED)) == is_first
+
+
 def test_what_a_wrapper_started_is_killed_after_the_grace(agent: Runner) -> None:
     os.mkfifo(agent.directory / "go")
     agent.begin(*WRAPPER, shows=b"ready", grace_ms=100)
