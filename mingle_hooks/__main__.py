@@ -3,7 +3,7 @@
 ::
 
     python -I mingle_hooks/__main__.py agent|probe [--host NAME] [--local N] [--environ FILE | --stdin] [--keep A,B]
-    python -I mingle_hooks/__main__.py sweep RUN_ID [--except PID]…
+    python -I mingle_hooks/__main__.py sweep RUN_ID RUNNER [STARTER]…
 
 These are a run's agent, a check's probe and a run's final sweep. Python compiles a script on each start, so this one
 is short.

@@ -310,7 +310,8 @@ class Agent:
             self._loop.unwatch(end)
             self._runner.close()  # from here on, COMMAND's end is not its own failure
             self._lost("the warden is gone")
-        for number in dict.fromkeys(numbers or b""):
+        # A scheduler's signal to all may have ended COMMAND: it comes first, so that the runner knows why.
+        for number in sorted(dict.fromkeys(numbers or b""), key=signal.SIGCHLD.__eq__):
             if number == signal.SIGCHLD:
                 self._reap()
             else:
@@ -329,6 +330,8 @@ class Agent:
         if now - self._noticed.get(number, -_SAME_S) < _SAME_S:
             return
         self._noticed[number] = now
+        if self._attempt is not None:  # of some schedulers COMMAND gets it, too
+            self._attempt.signalled(number)
         if self._runner.is_found:
             self._runner.send(messages.Noticed(number))
         else:
@@ -349,6 +352,7 @@ class Agent:
         elif isinstance(message, messages.Signal):
             if message.id not in self._passed_on:
                 self._passed_on.add(message.id)
+                attempt.signalled(message.signal)
                 attempt.tree.signal(message.signal)
         elif message.attempt != attempt.number:
             return

@@ -75,7 +75,8 @@ class Roster:
         self.places = plan.places
         self._hosts = plan.hosts
         self._has_spares = len(plan.hosts) > plan.least
-        self.state: list[State] = ["away"] * len(self.places)
+        self.state: list[State] = ["away"] * len(self.places)  # changed by `put`
+        self.count = Counter[State](self.state)  # places in each state: with thousands, each event cannot look at all
         self.ended: set[int] = set()  # busy places whose COMMAND has ended
         self.failures = dict.fromkeys(plan.hosts, 0)
         self.absences: dict[str, str] = {}  # host -> the last output of the starter whose agents never came
@@ -91,17 +92,23 @@ class Roster:
         """Return the places on these hosts, in their order."""
         return [place for host in hosts for place in self._at[host]]
 
+    def put(self, place: int, state: State) -> None:
+        """Change the state of a place."""
+        self.count[self.state[place]] -= 1
+        self.count[state] += 1
+        self.state[place] = state
+
     def give_up(self, hosts: Iterable[str], state: State) -> list[int]:
         """Make the places on these hosts that are in this state away; return them."""
         given_up = [place for place in self.at(hosts) if self.state[place] == state]
         for place in given_up:
-            self.state[place] = "away"
+            self.put(place, "away")
         return given_up
 
     def call(self, hosts: Iterable[str]) -> None:
         """Note that agents have been started on these hosts."""
         for place in self.at(hosts):
-            self.state[place] = "called"
+            self.put(place, "called")
             self.absences.pop(self.host(place), None)
 
     def is_wanted(self, host: str) -> bool:
@@ -114,15 +121,11 @@ class Roster:
 
     def wanted(self, state: State) -> list[str]:
         """Return the hosts that an attempt may take, and all of whose places are in this state."""
-        return [
-            host
-            for host in self._hosts
-            if self.is_wanted(host) and all(self.state[place] == state for place in self._at[host])
-        ]
+        return [host for host in self._hosts if self.is_wanted(host) and self.is_whole(host, state)]
 
-    def awaited(self) -> list[str]:
-        """Return the hosts whose agents have been started and have not connected."""
-        return [host for host in self._hosts if any(self.state[place] == "called" for place in self._at[host])]
+    def is_whole(self, host: str, state: State) -> bool:
+        """Return whether all places on a host are in this state."""
+        return all(self.state[place] == state for place in self._at[host])
 
     def busy(self) -> list[int]:
         """Return the places where an attempt runs, or something of it is left."""
@@ -136,7 +139,7 @@ class Roster:
         """Return whether the hosts that are to train are here, and no host still to come would get a rank instead."""
         here = self.here()
         is_chosen = len(here) >= most and all(host in here for host in self._hosts[:most])
-        return bool(here) and (is_chosen or not self.awaited())
+        return bool(here) and (is_chosen or not self.count["called"])
 
 
 # What ends a run from outside: a person, the scheduler, or the time limit.
@@ -332,6 +335,14 @@ class RootCause:
         """Report the cause only once it is known whether those of the places that are quiet now are lost."""
         self.suspects = {place: self._quiet[place] for place in places if place in self._quiet}
 
+    def is_suspect(self, place: int) -> bool:
+        """Return whether the loss of a place would be the cause: it was quiet, or an echo may be one of that loss."""
+        return place in self.suspects or (self.is_echo and place not in self._roster.ended)
+
+    def silent_since(self, place: int) -> float | None:
+        """Return since when such a place is quiet; None for any other."""
+        return self._quiet.get(place) if self.is_suspect(place) else None
+
     def set(self, cause: Cause) -> None:
         """Make this the cause, in place of the one before."""
         if self.cause is not None and self.cause.is_of_host:
@@ -522,6 +533,10 @@ def _missing(fields: Fields) -> str:
     return f"{fold(fields['hosts'])} cannot be reached: called again for up to {_duration(fields['within_s'])}"
 
 
+def _used_up(fields: Fields) -> str:
+    return f"no restart: {fold(fields['hosts'])} failed twice each, and too few other hosts are left"
+
+
 def _paused(fields: Fields) -> str:
     return f"{_member(fields)}: no heartbeat for {fields['silent_s']:.0f} s, but the host answers: waiting for it"
 
@@ -557,6 +572,7 @@ EVENTS = {
     "forming": EventKind("An attempt begins on these hosts."),
     "missing": EventKind("These hosts have no agent; mingle starts it again for within_s.", _missing),
     "absent": EventKind("A host has not returned.", "{host} did not return"),
+    "used_up": EventKind("These hosts have failed twice, and too few others are left.", _used_up),
     "started": EventKind("A member has its place in the world; spent_ms are the durations of its start."),
     "formed": EventKind("All members have their places; the others waited for `last`.", _formed),
     "ended": EventKind("COMMAND has ended on a host."),

@@ -171,6 +171,7 @@ class Relay:
             self.catch_up()
         for pipe in [*self._pipes]:
             self._end(pipe)
+        self.is_paused = False  # it waits for no room any more
 
     def _watch(self, pipe: Pipe) -> None:
         def ready(_events: int) -> None:
@@ -385,8 +386,9 @@ class StackReader:
         return f"process {pid}: no stack ({why}, and PYTHONFAULTHANDLER=1 is not set)"
 
 
-# The grace after TERM for what COMMAND leaves behind, in seconds.
+# The grace after TERM for what COMMAND leaves behind, in seconds, unless it was to stop.
 _LEFTOVER_GRACE_S = 1.0
+_STOPS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 # Wait for output so long after the last process has ended: somebody else may hold the pipe.
 _DRAIN_S = 1.0
 
@@ -400,6 +402,8 @@ class Attempt:
         self._loop, self._report, self.number = loop, report, start.attempt
         self._memory = processes.OomCounter.here()
         self._formed = False
+        self._grace_s = start.grace_ms / 1000
+        self._stop, self._stop_until = 0, 0.0  # the last signal to stop, and the end of its grace
         self.is_clean = False
         self._own = own
         self._stacks: StackReader | None = None
@@ -421,6 +425,11 @@ class Attempt:
                 self._loop, self._own, within_s, lambda text: report(messages.Stacks(self.number, text))
             )
 
+    def signalled(self, number: int) -> None:
+        """Note a signal that COMMAND gets; what a wrapper started has the grace, though the wrapper may end at once."""
+        if number in _STOPS:
+            self._stop, self._stop_until = number, self._loop.clock() + self._grace_s
+
     def _take_world(self) -> None:
         """Take the world that `mingle exec` writes when it has formed; nothing if it has ended before."""
         data = None if self._world.closed else self._world.read(messages.MOST_FORMED_BYTES)
@@ -439,6 +448,8 @@ class Attempt:
     def _ended(self, child: Reaped) -> None:
         if child.pid != self._pid:
             return
+        if child.signal is not None:  # a scheduler's to all of it, perhaps
+            self.signalled(child.signal)
         self._take_world()
         self._close_world()
         self._relay.catch_up()
@@ -446,7 +457,18 @@ class Attempt:
         exception = self._relay.exception if child.status else ""
         self._report(messages.Ended(self.number, child.status, child.signal, self._formed, is_oom, tail, exception))
         if not self.tree.is_ending:  # else what is left has the grace that the runner gave
+            self._end_left()
+
+    def _end_left(self) -> None:
+        """End what COMMAND left behind; what saves since a signal to stop gets no second one, which might end it."""
+        left_s = self._stop_until - self._loop.clock()
+        if left_s <= 0:
             self.tree.end(_LEFTOVER_GRACE_S)
+            return
+        if self._stop != signal.SIGTERM:  # which all have got
+            missed = [pid for pid in processes.descendants() if not processes.catches_signal(pid, self._stop)]
+            processes.send_signal(missed, signal.SIGTERM)
+        self._loop.after(left_s, lambda: None if self.is_clean else self.tree.end(0.0))
 
     def _empty(self) -> None:
         if self.is_clean:

@@ -278,7 +278,7 @@ class Launching:
         self.run, self.secret = agreed.run, Secret(agreed.key)
         self.on_output: Callable[[bytes], None] = lambda _output: None
         self.on_end: Callable[[tuple[str, ...], int, str], None] = lambda _hosts, _status, _output: None
-        self._latest: dict[str, Process] = {}  # host -> the last starter of its agents
+        self._latest: dict[str, set[Process]] = {}  # host -> the last starters of its agents: one, or one each
         self._file: str | None = None
         is_local, addresses = starter.name == "local", ["127.0.0.1"]
         if not is_local:
@@ -300,11 +300,15 @@ class Launching:
             self._file = starters.write_environ(self.environ, starters.directories(self.environ))
         environ = starters.packed(self.environ)
         launches = self._starter.agent_launches(self._job, hosts, self._program, environ, self._file)
+        self._latest |= {host: set() for host in hosts}
         for launch in launches:
             try:
-                self._latest |= dict.fromkeys(launch.hosts, self.processes.start(launch, self._ended))
+                process = self.processes.start(launch, self._ended)
             except OSError as wrong:
                 self.report_failure(launch.hosts, f"{launch.argv[0]}: {wrong.strerror}")
+                continue
+            for host in launch.hosts:
+                self._latest[host].add(process)
 
     def forget_file(self) -> None:
         """Remove the file of the environment, if there is one: all agents have read it, and it holds the run's key."""
@@ -347,7 +351,7 @@ class Launching:
             self._ended(process, _CANNOT_START)
 
     def _ended(self, process: Process, status: int) -> None:
-        hosts = tuple(host for host in process.hosts if self._latest.get(host) is process)
+        hosts = tuple(host for host in process.hosts if process in self._latest[host])
         if not hosts:  # it was of an earlier attempt
             return
         is_unseen = self._unseen in process.output

@@ -84,6 +84,12 @@ class Swept(NamedTuple):
     is_clean: bool
 
 
+class Resumed(NamedTuple):
+    """The runner goes on, which was stopped for so many seconds."""
+
+    stopped_s: float
+
+
 class Hurry(NamedTuple):
     """A request to end at once."""
 
@@ -101,7 +107,7 @@ class Time(NamedTuple):
 
 
 OfAgent = Joined | Received | Quiet | Alive | Paused | Lost
-Event = OfAgent | Noticed | Isolated | StarterEnded | Swept | Hurry | Killed | ReaderGone | Time
+Event = OfAgent | Noticed | Isolated | StarterEnded | Swept | Resumed | Hurry | Killed | ReaderGone | Time
 
 # Actions.
 
@@ -267,9 +273,11 @@ class Machine:
             case Received(place, message):
                 self._received(place, message, now)
             case Joined(place):
+                self.root_cause.alive(place)
                 if self.roster.state[place] in ("called", "away"):  # or given up, and here after all
-                    self.roster.state[place] = "idle"
-                    self._gathered(now)
+                    self.roster.put(place, "idle")
+                    if self.roster.is_whole(self.roster.host(place), "idle") or not self.roster.count["called"]:
+                        self._gathered(now)
             case Noticed(place, number):
                 self._noticed(place, number, now)
             case Quiet(place):
@@ -287,6 +295,8 @@ class Machine:
                 self._starter_ended(hosts, output, now)
             case Swept(host, is_clean):
                 self._swept(host, is_clean=is_clean, now=now)
+            case Resumed(stopped_s):
+                self._resumed(stopped_s, now)
             case Hurry():  # however often it comes, and whatever stopped the run before
                 self._stop(attempt.INT, now)
                 if not self.stopping.is_hurried:
@@ -314,7 +324,7 @@ class Machine:
         elif isinstance(message, messages.Ended):
             self._command_ended(place, message, now)
         else:
-            self.roster.state[place] = "idle"
+            self.roster.put(place, "idle")
             self.root_cause.alive(place)
             self._cleaned(now)
 
@@ -365,7 +375,7 @@ class Machine:
         here, plan = self.roster.here(), self.plan
         if len(here) >= plan.least and self.roster.is_complete(plan.most):
             self._start(here, now)
-        elif not self.roster.awaited():
+        elif not self.roster.count["called"]:
             self._wait_for_missing(now)
         elif len(here) >= plan.least:
             window_s = min(ORDER_S, plan.window_s) if len(here) >= plan.most else plan.window_s
@@ -381,14 +391,17 @@ class Machine:
         self._absent(now)
 
     def _absent(self, now: float) -> None:
-        """End the run because a host never came."""
+        """End the run because a host never came, or too few are left that may be used."""
         here, absences = self.roster.here(), self.roster.absences
         missing = [host for host in self.plan.hosts if host not in here and self.roster.is_wanted(host)]
         host = next((host for host in missing if host in absences), (missing or [*self.plan.hosts])[0])
         if self.root_cause.cause is None:
             self.root_cause.set(Cause("absent", host, None, now - self._began, tail=absences.get(host, "")))
-        else:
+        elif missing:
             self._report("absent", host=host)
+        else:
+            failed = [host for host in self.plan.hosts if not self.roster.is_wanted(host)]
+            self._report("used_up", hosts=failed)
         self._over()
 
     # Running.
@@ -405,7 +418,7 @@ class Machine:
         self.ranks = {place: rank for rank, place in enumerate(self.roster.at(self._order))}
         for rank, host in enumerate(self._order):
             for place in self.roster.at([host]):
-                self.roster.state[place] = "busy"
+                self.roster.put(place, "busy")
                 self._actions.append(Begin(place, self.attempt, rank, self._order, slots))
 
     def _formed_at(self, place: int, formed: messages.Formed, now: float) -> None:
@@ -448,9 +461,9 @@ class Machine:
         place, state = event.place, self.roster.state[event.place]
         if state in ("away", "lost"):
             return
-        was_busy, was_suspect = state == "busy", event.place in self.root_cause.suspects
+        was_busy, was_suspect = state == "busy", self.root_cause.is_suspect(place)
         self.root_cause.alive(place)
-        self.roster.state[place] = "lost" if was_busy else "away"
+        self.roster.put(place, "lost" if was_busy else "away")
         self._actions.append(Drop(place))
         self._report("lost", place, silent_s=event.silent_s)
         if was_busy:
@@ -531,7 +544,7 @@ class Machine:
 
     def _cleaned(self, now: float) -> None:
         """Go on once nothing of the attempt is left that an agent could end."""
-        if self.phase in ("running", "ending") and not self.roster.busy():
+        if self.phase in ("running", "ending") and not self.roster.count["busy"]:
             self._sweep(now)
 
     def _sweep(self, now: float) -> None:
@@ -548,16 +561,17 @@ class Machine:
         self.roster.give_up([host], "lost")
         if not is_clean:
             self._report("unreached", host=host)
-        if not self.roster.lost_hosts():
+        if not self.roster.count["lost"]:
             self._decide(now)
 
     def _ended_late(self, now: float) -> None:
         """Give up the places that are not clean."""
         for place in self.roster.busy():
-            if (since := self.root_cause.suspects.pop(place, None)) is not None:
+            if (since := self.root_cause.silent_since(place)) is not None:
                 host, rank = self.roster.host(place), self.ranks[place]
                 self.root_cause.set(Cause("silent", host, rank, now - self._began, silent_s=now - since))
-            self.roster.state[place] = "lost"
+            self.root_cause.alive(place)
+            self.roster.put(place, "lost")
             self._actions.append(Drop(place))
         self._sweep(now)
 
@@ -617,6 +631,12 @@ class Machine:
         if attempt.is_past(self._until, now):
             self._is_late(now)
         self._report_cause()
+
+    def _resumed(self, stopped_s: float, now: float) -> None:
+        """Let no wait end because nobody could do anything: agents may have been stopped with the runner."""
+        self.stall.wrote(now)
+        self._until = self._until and self._until + stopped_s
+        self.stopping.by = self.stopping.by and self.stopping.by + stopped_s
 
     def _is_late(self, now: float) -> None:
         """End a phase that has lasted as long as it may."""

@@ -185,7 +185,7 @@ class Start(NamedTuple):
     """One attempt, for one agent.
 
     `facts` describe the attempt's world, for MINGLE_RUN (mingle_hooks/schedulers/facts.py); `options` are those of
-    `mingle exec`.
+    `mingle exec`; `grace_ms` is what COMMAND has after a signal to stop.
     """
 
     attempt: AttemptNumber
@@ -195,6 +195,7 @@ class Start(NamedTuple):
     environ: Annotated[Mapping[str, str], _environ]  # what differs from the agent's own
     directory: Annotated[str, _directory]
     umask: Annotated[int, wire.within(0, 0o777)]
+    grace_ms: Milliseconds = 0
 
 
 class Formed(NamedTuple):

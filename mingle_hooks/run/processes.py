@@ -79,6 +79,11 @@ def send_signal(pids: list[int], number: int) -> None:
             os.kill(pid, number)
 
 
+def named(pid: int) -> str:
+    """Return a process's number and when it began: on another machine no process has the same two."""
+    return f"{pid}.{b''.join(stat_fields(pid)[19:20]).decode()}"
+
+
 def widen_pipe(descriptor: int) -> None:
     """Make a pipe as large as any user may: reads and writes are then few."""
     with suppress(AttributeError, OSError):  # no pipe; Python 3.10's first; or this user has too many large ones
@@ -250,19 +255,21 @@ _VARIABLE = b"MINGLE_RUN_ID="
 def run_sweep(arguments: Sequence[str]) -> int:
     """End a run's processes on a host whose agent is silent, or left some behind; return 0 if none is left.
 
-    The arguments are the run's id, and `--except PID` for each process that is spared.
+    The arguments are the run's id, its runner's process (see named), and the starters below it of this host's agents.
     """
-    run_id, spared = arguments[0], [int(pid) for pid in arguments[2::2]]
-    ended, left = sweep_run(run_id, spared)
+    run_id, runner, *starts = arguments
+    pid = int(runner.partition(".")[0])
+    ended, left = sweep_run(run_id, pid if named(pid) == runner else None, [*map(int, starts)])
     line = f"mingle run: {os.uname().nodename}: {ended} processes of run {run_id} ended, {left} left"
     print(line, flush=True)  # noqa: T201 - a program's answer, which PBS puts among the job's output
     return 1 if left else 0
 
 
-def sweep_run(run_id: str, spared: Sequence[int]) -> tuple[int, int]:
+def sweep_run(run_id: str, runner: int | None, starts: Sequence[int]) -> tuple[int, int]:
     """Kill a run's processes, for 5 s at most; return how many there were, and how many are left.
 
-    This process, its ancestors, and `spared` with all below them are left alone: they may be the runner's own.
+    This process and its ancestors are left alone, and the runner, if it is here, with all below it, such as other
+    hosts' starters, but for `starts`.
     """
     above = [os.getpid()]
     while above[-1] > 1:
@@ -270,7 +277,8 @@ def sweep_run(run_id: str, spared: Sequence[int]) -> tuple[int, int]:
     ended: set[int] = set()
     deadline = time.monotonic() + _LONGEST_S
     while True:
-        others = {*above, *spared, *(pid for root in spared for pid in descendants(root))}
+        spared = set() if runner is None else {runner, *descendants(runner)}
+        others = {*above} | spared.difference(*({pid, *descendants(pid)} for pid in starts))
         found = {pid for pid in all_processes() if _is_of_run(pid, run_id.encode())} - others
         found |= {pid for root in found for pid in descendants(root)} - others
         if not found or time.monotonic() > deadline:

@@ -81,6 +81,7 @@ def member_start(request: Request, begin: Begin, run_id: str) -> Start:
         environ={} if request.key is None else {"MINGLE_KEY": request.key},
         directory=member_directory(),
         umask=umask,
+        grace_ms=int(request.plan.grace_s * 1000),
     )
 
 
@@ -238,6 +239,7 @@ class Hub:
         self._next_number = itertools.count()  # a late heartbeat of a place's earlier agent has another number
         self._is_held = False
         self.here: dict[int, Agent] = {}
+        self._place_of: dict[Link, int] = {}
         interval_s = messages.heartbeat_interval_s(silence.host_s)
         self.heartbeats = Heartbeats(loop, sockets, secret, interval_s)
         self._reception = messages.Reception(loop, self._introduced, messages.MOST_STRANGERS)
@@ -270,6 +272,7 @@ class Hub:
         for link in (agent.control, agent.output):
             if link is not None:
                 link.close()
+                del self._place_of[link]
                 self._expect(1)
 
     def _expect(self, connections: int) -> None:
@@ -283,9 +286,8 @@ class Hub:
             self.send(place, Leave(status))
 
     def _ended(self, link: Link, _reason: str) -> None:
-        for place, agent in [*self.here.items()]:
-            if link in (agent.control, agent.output):
-                self._lost(place, None)
+        if (place := self._place_of.get(link)) is not None:
+            self._lost(place, None)
 
     def _introduced(self, link: Link, kind: int, body: Body) -> None:
         """Take in an agent, which holds the key. Raises WireError for one that has no place here."""
@@ -297,6 +299,7 @@ class Hub:
         agent = self.here.get(place)
         if join.is_output and agent is not None and agent.output is None:
             agent.output = link
+            self._place_of[link] = place
             self._expect(-1)
             link.on_output = lambda kind, data: self._wrote(place, kind, data)
             link.listen(wanted=not self._is_held)
@@ -304,6 +307,7 @@ class Hub:
         elif not join.is_output and agent is None:
             number = next(self._next_number)
             self.here[place] = Agent(number, link, self._loop.clock())
+            self._place_of[link] = place
             self._expect(-1)
             self.heartbeats.expect(number, lambda: self._heard(place))
             link.on_message = lambda kind, body: self._take(place, link, kind, body)
@@ -366,6 +370,8 @@ class Hub:
         now = self._loop.clock()
         late_s = max(now - self._looked_at - 2 * self._look_s, 0.0)
         self._looked_at = now
+        if late_s:
+            self.on_event(machine.Resumed(late_s))
         next_s = self._look_s
         for place, agent in [*self.here.items()]:
             if self.here.get(place) is not agent:  # dropped by what followed from another's loss
@@ -532,7 +538,7 @@ class Runner:
             self._sweepers.clear()
         for action in actions:
             self._do(action)
-        if not self.machine.roster.awaited():
+        if not self.machine.roster.count["called"]:
             self._launching.forget_file()
         self._timer.cancel()
         due = self.machine.due
@@ -592,13 +598,13 @@ class Runner:
                 self._soon(machine.Swept(host, is_clean=False))
 
     def _sweep_launches(self, host: str) -> tuple[starters.Launch, ...]:
-        """Return the processes that sweep a host; on this host they spare the starters of the others."""
-        request, program = self._request, (*own_program_argv("sweep"), self._id)
+        """Return the processes that sweep a host; where that is this one, by any name, they spare others' starters."""
+        request, runner = self._request, processes.named(os.getpid())
+        starts = [str(process.pid) for process in self._processes.running if process.hosts == (host,)]
+        program = (*own_program_argv("sweep"), self._id, runner, *starts)
         if host != request.job.own:
             return request.starter.launches(request.job, (host,), program)
-        others = [process.pid for process in self._processes.running if process.hosts != (host,)]
-        spared = [argument for pid in others for argument in ("--except", str(pid))]
-        return (starters.Launch((*program, *spared), (host,)),)
+        return (starters.Launch(program, (host,)),)
 
     def _swept(self, process: Process, status: int) -> None:
         for host in process.hosts:

@@ -304,6 +304,84 @@ def test_a_signal_is_passed_on_once_an_id_and_only_to_those_that_catch_it(agent:
     assert bytes(agent.output) == b"ready\ncaught 10\ncaught 12\n"
 
 
+# It saves until it may end.
+SAVES = """import os, signal
+def save(number, _):
+    os.write(1, b'caught %d\\n' % number)
+    os.read(os.open('go', os.O_RDONLY), 1)
+    os.write(1, b'saved\\n')
+    os._exit(0)
+for number in (2, 15):
+    signal.signal(number, save)
+os.write(1, b'ready\\n')
+while True:
+    signal.pause()"""
+WRAPPER = ("sh", "-c", "trap 'exit 3' INT TERM; sleep 1000 & python3 -c \"$0\" & wait", SAVES)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("by", ["runner", "scheduler"])
+def test_what_a_wrapper_started_has_the_grace_to_save_though_the_wrapper_ends_at_once(
+    agent: Runner, number: signal.Signals, by: str
+) -> None:
+    """It gets no second signal; only what cannot have got the first gets TERM."""
+    os.mkfifo(agent.directory / "go")
+    go = os.open(agent.directory / "go", os.O_RDWR)
+    agent.begin(*WRAPPER, shows=b"ready", grace_ms=60_000)
+    if by == "runner":
+        agent.send(messages.SIGNAL, messages.Signal(1, number))
+    else:
+        os.kill(agent.pid, number)
+        agent.wait_for(messages.NOTICED)
+        for pid in processes.descendants(agent.pid):
+            os.kill(pid, number)
+    assert agent.wait_for(messages.ENDED)["status"] == 3
+    before = len(agent.all_of(messages.NOTICED))
+    os.kill(agent.pid, signal.SIGUSR2)
+    agent.wait_for(messages.NOTICED, before + 1)  # by now it would have sent another signal
+    os.write(go, b"\n")
+    assert agent.wait_for(messages.CLEAN)["killed"] == 0
+    agent.until(lambda: agent.drained)
+    os.close(go)
+    assert agent.output == b"ready\ncaught %d\nsaved\n" % number
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_schedulers_signal_that_ends_a_wrapper_may_come_to_the_agent_after_its_end(
+    agent: Runner, *, is_first: bool
+) -> None:
+    """What it started saves; of two signals at once that to all is told first, as the reason of the end."""
+    os.mkfifo(agent.directory / "go")
+    go = os.open(agent.directory / "go", os.O_RDWR)
+    agent.begin("sh", "-c", 'python3 -c "$0"; true', SAVES, shows=b"ready", grace_ms=60_000)
+    (command,) = processes.children(agent.pid)
+    for pid in (agent.warden, agent.pid):  # the first would tell that the second has stopped
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (*processes.descendants(agent.pid), *([agent.pid] if is_first else [])):
+        os.kill(pid, signal.SIGTERM)
+    agent.until(lambda: not processes.is_running(command))
+    os.kill(agent.pid, signal.SIGCONT)
+    agent.wait_for(messages.ENDED)
+    os.kill(agent.warden, signal.SIGCONT)
+    os.kill(agent.pid, signal.SIGTERM)
+    os.kill(agent.pid, signal.SIGUSR2)
+    agent.wait_for(messages.NOTICED, 2)
+    os.write(go, b"\n")
+    assert agent.wait_for(messages.CLEAN)["killed"] == 0
+    agent.until(lambda: agent.drained)
+    os.close(go)
+    assert agent.output == b"ready\ncaught 15\nsaved\n"
+    kinds = [kind for kind, _ in agent.received]
+    assert (kinds.index(messages.NOTICED) < kinds.index(messages.ENDED)) == is_first
+
+
+def test_what_a_wrapper_started_is_killed_after_the_grace(agent: Runner) -> None:
+    os.mkfifo(agent.directory / "go")
+    agent.begin(*WRAPPER, shows=b"ready", grace_ms=100)
+    agent.send(messages.SIGNAL, messages.Signal(1, signal.SIGTERM))
+    assert agent.wait_for(messages.CLEAN)["killed"] == 1
+
+
 def test_signals_to_the_agent_or_its_warden_reach_the_runner_and_end_nothing(agent: Runner) -> None:
     agent.begin("sleep", "1000")
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGALRM, signal.SIGRTMAX):

@@ -16,7 +16,8 @@ CAUSE = Cause("ended", "b", 1, 12.0, 1)
 def roster(states: str = "", slots: tuple[int, ...] = (1, 1, 1), least: int = 2) -> Roster:
     """Return the roster of hosts a, b and c, of which two are to train, in these states (f: failed)."""
     made = Roster(Plan(("a", "b", "c"), slots, least, 2))
-    made.state[: len(states)] = [{"a": "away", "c": "called"}.get(state, "idle") for state in states]  # type: ignore[misc]
+    for place, state in enumerate(states):
+        made.put(place, {"a": "away", "c": "called"}.get(state, "idle"))  # type: ignore[arg-type]
     made.failures |= {host: 2 for host, state in zip("abc", states, strict=False) if state == "f"}
     return made
 
@@ -26,14 +27,16 @@ def test_a_host_is_called_and_here_as_a_whole() -> None:
     its.absences |= {"a": "ssh: no route", "c": "ssh: refused"}
     its.call(("a", "b"))
     assert (its.state, its.absences) == (["called"] * 3 + ["away"], {"c": "ssh: refused"})
-    assert (its.awaited(), its.here(), its.at("ba"), its.host(1), its.busy()) == (["a", "b"], [], [2, 0, 1], "a", [])
-    its.state[0] = "idle"
-    assert (its.awaited(), its.here(), its.wanted("away")) == (["a", "b"], [], ["c"])
-    its.state[1] = "idle"
-    assert (its.awaited(), its.here()) == (["b"], ["a"])
+    assert (its.count["called"], its.here(), its.at("ba"), its.host(1), its.busy()) == (3, [], [2, 0, 1], "a", [])
+    its.put(0, "idle")
+    assert (its.count["called"], its.here(), its.wanted("away")) == (2, [], ["c"])
+    its.put(1, "idle")
+    assert (its.count["called"], its.here(), its.is_whole("b", "called")) == (1, ["a"], True)
     assert (its.give_up("abc", "called"), its.state) == ([2], ["idle", "idle", "away", "away"])
-    its.state[:] = ["lost", "lost", "busy", "lost"]
-    assert (its.busy(), its.lost_hosts()) == ([2], ("a", "c"))
+    for place in (0, 1, 3):
+        its.put(place, "lost")
+    its.put(2, "busy")
+    assert (its.busy(), its.lost_hosts(), its.count["busy"], its.count["lost"]) == ([2], ("a", "c"), 1, 3)
 
 
 def test_hosts_are_complete_once_nobody_to_come_would_have_a_rank() -> None:
@@ -212,6 +215,7 @@ STOP = {"why": "", "number": INT, "grace_s": 9.6}
         (failed("stalled", None), "no rank has written anything for 0 s"),
         (("missing", {**WORLD, "within_s": 90.0}), "n[1-2] cannot be reached: called again for up to 90 s"),
         (("absent", HERE), "b did not return"),
+        (("used_up", WORLD), "no restart: n[1-2] failed twice each, and too few other hosts are left"),
         (("formed", WORLD), "n[1-2] are one world, rank 0 at ::1 port 5"),
         (("formed", {**WORLD, "hosts": ["n1"]}), None),
         (("paused", HERE), "b (rank 0): no heartbeat for 15 s, but the host answers: waiting for it"),

@@ -6,15 +6,18 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fake_runner import Runner
 from places import path_without
 from support.executables import executable
 
+from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import WireError, parse
 from mingle_hooks.run import command as stacks, messages, processes
-from mingle_hooks.run.command import LONGEST, Pipe, root_exception
+from mingle_hooks.run.command import LONGEST, MOST_WAITING, Pipe, Relay, root_exception
 from mingle_hooks.run.messages import CLEAN, DUMP, ENDED, ERR, MOST_STACKS, MOST_TAIL, STACKS, Dump, Stacks
 
 
@@ -123,6 +126,22 @@ def test_lines_are_those_that_were_written_whatever_the_pieces(seed: int) -> Non
     os.close(writing)
     assert b"".join(seen) == written
     assert all(part.endswith(b"\n") or len(part) >= LONGEST for part in seen[:-1])
+
+
+def test_a_relay_that_is_closed_waits_for_no_room() -> None:
+    """The next attempt's has its place: a timer would look at it for ever."""
+    sent: list[bytes] = []
+    link: Any = SimpleNamespace(waiting_bytes=MOST_WAITING + 1, send_output=lambda _kind, *parts: sent.extend(parts))
+    pipes = [os.pipe2(os.O_NONBLOCK) for _ in range(2)]
+    with Loop() as loop:
+        relay = Relay(loop, link, *(reading for reading, _ in pipes))
+        for _, writing in pipes:
+            os.write(writing, b"line\n")
+            os.close(writing)
+        loop.turn(0)
+        assert relay.is_paused
+        relay.close()
+    assert (relay.is_paused, b"".join(sent)) == (False, b"line\n" * 2)
 
 
 # It says that it is there, and hangs.

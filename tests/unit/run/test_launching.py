@@ -161,6 +161,27 @@ def test_hosts_without_mingles_file_are_said_once_and_given_up(monkeypatch: pyte
         its.processes.poll()
 
 
+def test_the_end_of_any_of_a_hosts_starters_is_reported_unless_it_was_started_again() -> None:
+    """One starter per task: each starts one agent."""
+    codes = iter((3, 4, 5, 6))
+
+    def start(_job: object, hosts: tuple[str, ...], _program: object) -> tuple[Launch, ...]:
+        return tuple(Launch(("sh", "-c", f"exit {next(codes)}"), (host,)) for host in hosts)
+
+    starter = starters.Starter("local", "", start, 30.0, environment="own")
+    ends = list[int]()
+    with Loop() as loop:
+        job = Allocation(("a",), (2,), is_per_task=True)
+        with closing(Launching(loop, starter, job, "agent", load({}, {}), None)) as its:
+            its.on_end = lambda _hosts, status, _output: ends.append(status)
+            its.start(job.hosts)
+            its.start(job.hosts)
+            for process in its.processes.running:
+                process.wait()
+            its.processes.poll()
+    assert ends == [5, 6]
+
+
 def test_where_a_python_cannot_start_programs_the_command_is_refused(
     started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,8 @@
 """The state machine of a run: given orders of events, and many random ones."""
 
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any
 
@@ -127,6 +128,21 @@ def test_clean_on_all_is_clean() -> None:
     assert (run.status(), run.machine.had_world, run.sent(End)) == (0, True, [])
 
 
+def test_with_thousands_of_places_no_event_of_one_looks_at_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Counter[str]()
+
+    def counted(name: str, method: Callable[..., object]) -> Callable[..., object]:
+        return lambda *given: (looks.update([name]), method(*given))[1]
+
+    for name in ("wanted", "busy", "lost_hosts"):
+        monkeypatch.setattr(attempt.Roster, name, counted(name, getattr(attempt.Roster, name)))
+    run = started(8, slots=(100,) * 8, grace_s=5)
+    assert looks["wanted"] <= 2 * 8
+    run.take(ended(0, 1), *(clean(place) for place in range(800)))
+    assert run.status() == 1
+    assert max(looks["busy"], looks["lost_hosts"]) <= 3
+
+
 ECHO = "RuntimeError: [pair.cc:553] Connection closed by peer"
 
 
@@ -179,6 +195,10 @@ LATE = [Lost(2, 15.0), Swept("c", is_clean=False)]
         # A host that was quiet already is the cause once it is lost, and is not if it is alive.
         ([machine.Quiet(2), ended(0, 1), clean(0), *DONE, *LATE], 75, ["silent c"]),
         ([machine.Quiet(2), ended(0, 1), machine.Alive(2), clean(0), *over([1, 2])], 1, ["ended a"]),
+        # So is one that is lost, in whatever way, after another has said that it lost a connection; not one that ended.
+        ([ended(0, 1, exception=ECHO), clean(0), *DONE, machine.Quiet(2), *LATE], 75, ["silent c"]),
+        ([ended(0, 1, exception=ECHO), clean(0), *DONE, Lost(2, None), LATE[1]], 75, ["gone c"]),
+        ([ended(0, 1, exception=ECHO), ended(2, 143), clean(0), *DONE, *LATE], 1, ["ended a"]),
         # The runner's own host was cut off, and not the first host that it misses.
         ([Isolated("a", 15.0), Lost(1, 15.0), *over([0]), *LATE, Swept("b", is_clean=True)], 75, ["isolated a"]),
         # A request to stop changes the status of a host's failure, which may be tried again, and not of a program's.
@@ -193,6 +213,29 @@ def test_each_cause_has_its_status_and_is_reported_once(events: list[Event], sta
         run.take(event, after_s=0.1)
     assert run.status() == status
     assert [f"{cause['kind']} {cause['host']}" for cause in run.reports("failed")] == causes
+
+
+@pytest.mark.parametrize(
+    ("quiet", "causes"),
+    [([machine.Quiet(2)], ["silent c"]), ([], ["ended a"]), ([ended(2), machine.Quiet(2)], ["ended a"])],
+)
+def test_a_host_that_is_given_up_at_the_end_of_the_grace_is_the_cause_if_it_is_silent(
+    quiet: list[Event], causes: list[str]
+) -> None:
+    """What another says of a lost connection is its echo."""
+    run = started(grace_s=5)
+    run.take(ended(0, 1, exception=ECHO), clean(0), *DONE, *quiet)
+    run.until(machine.Sweep)
+    run.take(Swept("c", is_clean=True))
+    assert [f"{cause['kind']} {cause['host']}" for cause in run.reports("failed")] == causes
+
+
+def test_a_host_that_is_back_is_no_more_the_quiet_one_that_it_was() -> None:
+    run = started(restarts=2)
+    run.take(machine.Quiet(2), ended(0, 1), clean(0), *DONE)
+    run.until(machine.Sweep)
+    run.take(Swept("c", is_clean=True), Joined(2), ended(0, 7, 1))
+    assert [cause["host"] for cause in run.reports("failed")] == ["c", "a"]
 
 
 @pytest.mark.parametrize("is_swept", [True, False])
@@ -376,6 +419,14 @@ def test_a_host_that_failed_twice_is_not_taken_again_where_there_is_another() ->
     assert ranks(run.of(Begin)[-3:]) == [(0, 0), (3, 1), (2, 2)]
 
 
+def test_hosts_that_failed_twice_are_named_where_too_few_others_are_left() -> None:
+    run = started(3, spares=1, restarts=9)
+    for number, place in enumerate((1, 1, 2, 2)):
+        run.take(ended(place, 1, number, tail="abcd"[number]), clean(place, number), *over([0, 1, 2], number, 143))
+    assert [report["hosts"] for report in run.reports("used_up")] == [["b", "c"]]
+    assert (run.reports("absent"), run.status()) == ([], 1)
+
+
 def test_fewer_go_on_where_fewer_are_enough_and_keep_their_ranks() -> None:
     run = started(4, restarts=1, least=2, most=4, window_s=30)
     run.take(Lost(1, 15.0), *over([0, 2, 3], status=143), Swept("b", is_clean=False))
@@ -509,6 +560,7 @@ def test_whatever_the_order_the_run_ends_and_keeps_its_promises() -> None:
 def promises(chaos: Chaos) -> None:
     """Check what holds of every run that is over."""
     run, roster = chaos.run, chaos.run.machine.roster
+    assert roster.count == Counter(roster.state)
     assert not roster.busy(), "a host is left that may have something of it"
     assert not roster.lost_hosts(), "a host was not swept"
     failed = run.reports("failed")
@@ -608,6 +660,17 @@ def test_a_run_that_stops_is_not_stalled() -> None:
     run.take(machine.Time(), after_s=70.0)
     assert not run.sent(Dump)
     assert run.machine.due is None or run.machine.due > run.now
+
+
+def test_the_time_for_which_the_runner_was_stopped_counts_for_no_wait() -> None:
+    """Nor is it a stall: all may have been stopped with the runner."""
+    run, stopping = running(grace_s=10), running(grace_s=10)
+    stopping.take(Noticed(None, TERM))
+    for its, kind, after_s in ((run, Dump, 60), (run, End, machine.STACKS_S), (stopping, End, 10)):
+        began = its.now
+        assert sent(its.take(machine.Resumed(500.0), after_s=500.0), kind) == []
+        its.until(kind)
+        assert its.now - began == 500 + after_s
 
 
 def test_without_the_option_there_is_no_stall() -> None:

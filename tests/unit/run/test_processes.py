@@ -188,9 +188,9 @@ def begin() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         process.communicate()
 
 
-def sweep(run_id: str, *arguments: str, **environ: str) -> tuple[int, str]:
-    """Return what the program says, and its status."""
-    argv = [*START, "sweep", run_id, *arguments]
+def sweep(run_id: str, runner: str = "1.0", *starts: str, **environ: str) -> tuple[int, str]:
+    """Return what the program says, and its status; the runner is on another machine, by default."""
+    argv = [*START, "sweep", run_id, runner, *starts]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **environ})
     return done.returncode, done.stdout
 
@@ -209,12 +209,22 @@ def test_all_processes_of_a_run_are_killed_and_no_others(begin: Callable[..., su
     assert [process.wait(PATIENCE_S) for process in (own, inner, without_environment)] == [-signal.SIGKILL] * 3
     assert stubborn.wait(PATIENCE_S) in (-signal.SIGKILL, 128 + signal.SIGKILL)  # its child was killed before it was
     assert other.poll() is None
-    spared = begin(OUTER, "sleep 1000 & echo there; wait")  # with all below it
-    spares = ("--except", str(spared.pid), "--except", str(os.getpid() + 10**7))
-    assert sweep(OUTER, *spares) == (0, f"{SAYS}0 processes of run {OUTER} ended, 0 left\n")
-    assert (spared.poll(), len(processes.children(spared.pid))) == (None, 1)
     assert sweep(OUTER[:-1])[0] == 0
     assert other.poll() is None
+
+
+def test_a_sweep_of_the_runners_machine_spares_the_runner_and_the_starters_of_other_hosts(
+    begin: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    """Elsewhere their numbers may be those of any process."""
+    runner = begin(OUTER, "sleep 1000 & sh -c 'sleep 1000 & echo there; wait' & wait")
+    first, second = processes.children(runner.pid)
+    assert sweep(OUTER, processes.named(runner.pid)) == (0, f"{SAYS}0 processes of run {OUTER} ended, 0 left\n")
+    said = sweep(OUTER, processes.named(runner.pid), str(second), str(os.getpid() + 10**7))
+    assert said == (0, f"{SAYS}2 processes of run {OUTER} ended, 0 left\n")
+    assert (runner.poll(), processes.is_running(first), processes.is_running(second)) == (None, True, False)
+    assert sweep(OUTER, f"{runner.pid}.1")[0] == 0
+    assert runner.wait(PATIENCE_S) == -signal.SIGKILL
 
 
 def test_a_stopped_agent_is_swept_with_all_that_it_started(agent: Runner) -> None:
