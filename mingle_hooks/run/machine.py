@@ -634,7 +634,8 @@ class Machine:
 
     def _resumed(self, stopped_s: float, now: float) -> None:
         """Let no wait end because nobody could do anything: agents may have been stopped with the runner."""
-        self.stall.wrote(now)
+        if self.stall.since is not None:  # and not now: a runner that is often late would never see one
+            self.stall.since = min(self.stall.since + stopped_s, now)
         self._until = self._until and self._until + stopped_s
         self.stopping.by = self.stopping.by and self.stopping.by + stopped_s
 
