@@ -207,7 +207,6 @@ def install_command(
     bad = (
         *plans.closed_directories(plan.root, entries),
         *(plans.chain_findings(plan.root, entries) if scheduler == "slurm" else ()),
-        *plans.unneeded_files(plan),
         *verify.suffix_findings(site, where, entries),
     )
     if as_json:

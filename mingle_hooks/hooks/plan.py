@@ -210,7 +210,12 @@ class Draft:
             for path, entry in self.old.entries.items()
             if entry.scheduler != scheduler or _fate(self.root, entry) != "gone"
         }
-        entries |= {file.entry.path: file.entry for file in self.files}
+        needed = {file.entry.path: file.entry for file in self.files}
+        # Installing leaves it, as the scheduler may run it until it reads its own configuration anew.
+        remedy = f"mingle hooks uninstall {scheduler}, then mingle hooks install {scheduler}"
+        unneeded = [path for path, entry in entries.items() if entry.scheduler == scheduler and path not in needed]
+        self.notes += [f"{path} is no longer needed; fix: {remedy}" for path in unneeded]
+        entries |= needed
         notes = (*self.notes, *dict.fromkeys(self._shared_notes()))
         manifest = files.manifest_of(entries)
         return Plan(scheduler, self.root, tuple(self.files), manifest, where, tuple(self.lines), notes)
@@ -558,15 +563,6 @@ def _paths(root: str, scheduler: str, more: Iterable[str]) -> Iterator[str]:
     yield from more
     for entry in files.node_manifest(root).of(scheduler):
         yield from filter(None, (entry.path, entry.kept, entry.chain))
-
-
-def unneeded_files(plan: Plan) -> Iterator[Finding]:
-    """Find what earlier settings needed; installing leaves it, as the scheduler may run it until it reads its own."""
-    needed = {file.entry.path for file in plan.files}
-    remedy = f"mingle hooks uninstall {plan.scheduler}, then mingle hooks install {plan.scheduler}"
-    for entry in plan.manifest.of(plan.scheduler):
-        if entry.path not in needed:
-            yield Finding(entry.path, "is no longer needed", remedy)
 
 
 def file_findings(root: str, entry: Entry, again: str) -> Iterator[Finding]:

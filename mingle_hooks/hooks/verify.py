@@ -73,7 +73,6 @@ def _plan(plan: Plan, installed: Manifest) -> Iterator[Finding]:
             if (version := version_of(now)) not in {"", __version__}:
                 what = f"is as installed by mingle-hooks {version}, but {__version__} gives another one"
             yield Finding(file.entry.path, what, again, note=True)
-    yield from plans.unneeded_files(plan)
 
 
 # What is installed on this host, what is in its way, and what a job here would get.

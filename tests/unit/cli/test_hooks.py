@@ -129,7 +129,6 @@ def test_what_a_command_prints_asks_and_does(
         (plans, "removals", lambda *_: its.get("removals", REMOVALS)),
         (plans, "closed_directories", lambda *_: its.get("closed", ())),
         (plans, "chain_findings", lambda *_: ()),
-        (plans, "unneeded_files", lambda *_: ()),
         (plans, "hung_finding", lambda *_: its.get("hung")),
         (plans, "quick_findings", lambda *_: ()),
         (verify, "suffix_findings", lambda *_: ()),
