@@ -194,8 +194,9 @@ def absent_from_network(report: Report) -> Iterator[Finding]:
         absent: dict[bool, list[str]] = {}
         for host in report.here:
             if host.name not in network.hosts:
-                others = [end.address for end in host.addresses if end.kind in kinds and end.address not in known]
-                is_elsewhere = any(ipaddress.ip_address(one) not in subnet for one in others)  # not just its prefix
+                ends = [end.address for end in host.addresses if end.kind in kinds and end.address not in known]
+                others = [one for one in map(ipaddress.ip_address, ends) if one.version == subnet.version]
+                is_elsewhere = any(one not in subnet for one in others)  # and not with another prefix only
                 absent.setdefault(is_elsewhere, []).append(host.name)
         for is_note, hosts in absent.items():
             text = f"{fold(hosts)}: no address on {network.name}, where {len(network.hosts)} others are"

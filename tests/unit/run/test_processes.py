@@ -217,7 +217,7 @@ def test_a_sweep_of_the_runners_machine_spares_the_runner_and_the_starters_of_ot
     begin: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
     """Elsewhere their numbers may be those of any process."""
-    runner = begin(OUTER, "sleep 1000 & sh -c 'sleep 1000 & echo there; wait' & wait")
+    runner = begin(OUTER, "sleep 1000 & sh -c 'sleep 1000 & echo there; wait' & wait; exec sleep 1000")
     first, second = processes.children(runner.pid)
     assert sweep(OUTER, processes.named(runner.pid)) == (0, f"{SAYS}0 processes of run {OUTER} ended, 0 left\n")
     said = sweep(OUTER, processes.named(runner.pid), str(second), str(os.getpid() + 10**7))
