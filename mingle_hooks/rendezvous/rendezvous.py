@@ -67,9 +67,11 @@ class Listeners:
             if port not in self.check_in and self._open(port, reuse=False, hold=self._hold):
                 self.master = port
                 return
+        own = sum(port in self.check_in for port in port_range)
+        by_own = f", {own} of them for check-in" if own else ""
         raise NetworkError(
             f"a free port in {port_range.start}-{port_range.stop - 1} on this host, rank 0",
-            f"all {len(port_range)} are taken{addresses.time_wait_text(port_range)}",
+            f"all {len(port_range)} are taken{by_own}{addresses.time_wait_text(port_range)}",
             "a wider --port-range, or ending what listens there (see `ss -tan`)",
         )
 

@@ -157,6 +157,10 @@ def test_a_full_port_range_is_reported() -> None:
         with pytest.raises(NetworkError, match=f"{two[0]}-{two[1]}.*all 2 are taken"):
             opened.open_master(SECRET, two)
         assert opened.sockets == []
+    with listeners() as opened:
+        opened.open_check_in([[port] for port in two])
+        with pytest.raises(NetworkError, match="all 2 are taken, 2 of them for check-in;"):  # nobody else has them
+            opened.open_master(SECRET, two)
 
 
 def test_ports_in_time_wait_are_reported_as_such() -> None:
