@@ -21,7 +21,7 @@ from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run.agent import Approach, RunnerAddress, Task, find_task
-from mingle_hooks.run.messages import LEAVE, MOST_STRANGERS, STRANGER_S, Join, Link, Welcome
+from mingle_hooks.run.messages import LEAVE, MOST_STRANGERS, Join, Link, Strangers, Welcome
 from mingle_hooks.values import networks, ports as parse_ports
 
 if TYPE_CHECKING:
@@ -80,19 +80,19 @@ COUNTED_S = 0.25
 
 
 class ProbeServer:
-    """The open listeners, and their connections, which anybody may open: only so many, and none for long."""
+    """The open listeners, and their connections, which anybody may open."""
 
     def __init__(self, loop: Loop, secret: Secret) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
         self._open: list[Callers] = []
-        self._callers: dict[_Caller, None] = {}  # oldest first
+        self._strangers = Strangers(loop, MOST_STRANGERS)
 
     def open(self, address: str, port: int) -> bool:
         """Listen on one of this host's addresses; return whether the port was free. Raises NetworkError."""
         listener = bound(address, port, hold=False)
         if listener is None:
             return False
-        self._open.append(Callers(self._loop, [listener], self._greet, self._make_room))
+        self._open.append(Callers(self._loop, [listener], self._greet, self._strangers.drop_oldest))
         return True
 
     def shut(self) -> None:
@@ -103,38 +103,24 @@ class ProbeServer:
         """Close all listeners and connections."""
         while self._open:
             self.shut()
-        while self._make_room():
-            pass
+        self._strangers.close()
 
     def _greet(self, sock: socket.socket, _where: str) -> None:
         """Send this host's number, and count what arrives. Raises OSError."""
         sock.send(pack_packet(self._secret, Packet(HERE, self.number, 0)))
-        _Caller(self._loop, sock, self._callers)
-        if len(self._callers) > MOST_STRANGERS:
-            self._make_room()
-
-    def _make_room(self) -> bool:
-        """Close the oldest connection; tell whether there was one."""
-        for caller in self._callers:
-            caller.close()
-            return True
-        return False
+        self._strangers.add(_Caller(self._loop, sock, self._strangers.drop))
 
 
 class _Caller:
-    """One connection, whose bytes are counted; one of `callers` until it is closed."""
+    """One connection, whose bytes are counted; `drop(self)` closes it for its owner, too."""
 
-    def __init__(self, loop: Loop, sock: socket.socket, callers: dict[_Caller, None]) -> None:
-        self._loop, self._sock, self._callers = loop, sock, callers
+    def __init__(self, loop: Loop, sock: socket.socket, drop: Callable[[_Caller], None]) -> None:
+        self._loop, self._sock, self._drop = loop, sock, drop
         self._count = self._began = 0
         loop.watch(sock, READ, lambda _events: self._read())
-        self._end = loop.after(STRANGER_S, self.close)
-        callers[self] = None
 
     def close(self) -> None:
         if self._sock.fileno() >= 0:
-            del self._callers[self]
-            self._end.cancel()
             self._loop.unwatch(self._sock)
             self._sock.close()
 
@@ -146,7 +132,7 @@ class _Caller:
         except OSError:
             data = b""
         if not data:
-            self.close()
+            self._drop(self)
             return
         if not self._began:
             self._began = time.monotonic_ns()
@@ -158,7 +144,7 @@ class _Caller:
             try:
                 self._sock.send(COUNTED.pack(self._count, time.monotonic_ns() - self._began))
             except OSError:
-                self.close()
+                self._drop(self)
 
 
 # The TCP connections of a probe to others: whether they answer, and how much they receive.

@@ -30,7 +30,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from mingle_hooks import values
 from mingle_hooks.errors import UsageError, limit
@@ -475,57 +475,82 @@ STRANGER_S = 10.0
 MOST_STRANGERS = 256
 
 
+class _Connection(Protocol):
+    def close(self) -> None: ...
+
+
+class Strangers:
+    """Connections that anybody may open: none stays for long, and the oldest of more than `most` are closed."""
+
+    def __init__(self, loop: Loop, most: int) -> None:
+        self._loop, self.most = loop, most
+        self._ends: dict[_Connection, Timer] = {}  # oldest first
+
+    def add(self, connection: _Connection) -> None:
+        """Close a connection after STRANGER_S, unless it is let stay."""
+        self._ends[connection] = self._loop.after(STRANGER_S, lambda: self.drop(connection))
+        while len(self._ends) > self.most:
+            self.drop_oldest()
+
+    def let_stay(self, connection: _Connection) -> None:
+        """Leave a connection to its owner."""
+        if (timer := self._ends.pop(connection, None)) is not None:
+            timer.cancel()
+
+    def drop(self, connection: _Connection) -> None:
+        """Close a connection."""
+        self.let_stay(connection)
+        connection.close()
+
+    def drop_oldest(self) -> bool:
+        """Close the oldest; return whether there was one."""
+        oldest = next(iter(self._ends), None)
+        if oldest is not None:
+            self.drop(oldest)
+        return oldest is not None
+
+    def close(self) -> None:
+        """Close all."""
+        while self.drop_oldest():
+            pass
+
+
 class Reception:
-    """Accepts holders of a key; drops a caller that is not admitted in time, and the oldest of more than `most`.
+    """Accepts holders of a key, who are strangers until they are admitted.
 
     `on_message(link, kind, body)` gets what callers say, `on_end(link, reason)` comes when any of these connections
     ends. `close()` closes the listeners and all callers that are not admitted; the owner closes the others.
     """
 
     def __init__(self, loop: Loop, on_message: Callable[[Link, int, Body], None], most: int) -> None:
-        self._loop, self._on_message, self.most = loop, on_message, most
+        self._loop, self._on_message = loop, on_message
         self.on_end: Callable[[Link, str], None] = lambda _link, _reason: None
-        self._strangers: dict[Link, Timer] = {}  # with their ends; oldest first
+        self.strangers = Strangers(loop, most)
         self._callers: list[Callers] = []
 
     def listen(self, listeners: Sequence[socket.socket], secret: Secret) -> None:
         """Accept holders of this key at these sockets, which then belong to this object."""
         greet = partial(self._greet, secret)
-        self._callers.append(Callers(self._loop, listeners, greet, self._make_room))
+        self._callers.append(Callers(self._loop, listeners, greet, self.strangers.drop_oldest))
 
     def admit(self, link: Link) -> None:
         """Let a caller stay."""
-        if (timer := self._strangers.pop(link, None)) is not None:
-            timer.cancel()
+        self.strangers.let_stay(link)
 
     def close(self) -> None:
         """Close the listeners and the connections of all who are not admitted."""
         for callers in self._callers:
             callers.close()
-        while self._make_room():
-            pass
+        self.strangers.close()
 
     def _greet(self, secret: Secret, sock: socket.socket, _where: str) -> None:
         link = Link(self._loop, sock, secret, is_runner=True, on_end=lambda reason: self._ended(link, reason))
         link.on_message = lambda kind, body: self._on_message(link, kind, body)
-        self._strangers[link] = self._loop.after(STRANGER_S, lambda: self._drop(link))
-        while len(self._strangers) > self.most:
-            self._make_room()
+        self.strangers.add(link)
 
     def _ended(self, link: Link, reason: str) -> None:
         self.admit(link)
         self.on_end(link, reason)
-
-    def _drop(self, link: Link) -> None:
-        self.admit(link)
-        link.close()
-
-    def _make_room(self) -> bool:
-        """Drop the oldest stranger; tell whether there was one."""
-        oldest = next(iter(self._strangers), None)
-        if oldest is not None:
-            self._drop(oldest)
-        return oldest is not None
 
 
 # `mingle exec` reports its world to the agent that started it, just before it becomes COMMAND.

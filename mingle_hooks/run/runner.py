@@ -278,7 +278,7 @@ class Hub:
     def _expect(self, connections: int) -> None:
         """Wait for so many connections more, or fewer; until it says who it is, an agent's is a stranger's."""
         self._missing += connections
-        self._reception.most = messages.MOST_STRANGERS + self._missing
+        self._reception.strangers.most = messages.MOST_STRANGERS + self._missing
 
     def dismiss(self, status: int) -> None:
         """Have all agents exit."""

@@ -20,6 +20,7 @@ from mingle_hooks.check.report import Measured, Peer, ProbeOrder
 from mingle_hooks.net.addresses import Preference, candidates
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret, parse
+from mingle_hooks.run import messages
 
 SECRET, ANOTHER = Secret(b"a" * 32), Secret(b"b" * 32)
 HERE = "127.0.0.1"
@@ -328,7 +329,7 @@ def test_strangers_neither_stay_nor_use_up_descriptors(loop: Loop, monkeypatch: 
         with no_descriptor_left(256):
             call(callers[3])
         assert is_dropped(callers[1])
-        monkeypatch.setattr(probes, "STRANGER_S", 0.0)
+        monkeypatch.setattr(messages, "STRANGER_S", 0.0)
         call(callers[4])
         assert is_dropped(callers[4])
 
