@@ -10,6 +10,7 @@ import re
 import shlex
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from mingle_hooks import plugins
@@ -297,10 +298,9 @@ TABLE = (
 # For a command that is no launcher, unless with --for none, or if Lightning starts the node's other processes.
 PROCESS_FRAMEWORKS = ("process",)
 
+SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 # Programs that are no launchers, like Python and scripts: no plugin is searched for them.
-_NOT_LAUNCHERS = (
-    *("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish", "env", "numactl", "true", "sleep", "hostname"),
-)
+_NOT_LAUNCHERS = (*SHELLS, "csh", "tcsh", "fish", "env", "numactl", "true", "sleep", "hostname")
 
 
 class Wrapper(NamedTuple):
@@ -374,8 +374,8 @@ def wrapped(command: Sequence[str]) -> tuple[Launcher, list[str]] | tuple[None, 
         return None, []
     texts = command[1 : next(scripts, len(command))]
     parts = [part.strip("\"'`;()&|${}") for text in texts for part in text.split()][:_SEARCHED_MOST]
-    for before, at in zip(["", *parts], range(len(parts)), strict=False):
-        if os.path.basename(parts[at]) == "mingle":
+    for at, (before, part) in enumerate(pairwise(["", *parts])):
+        if os.path.basename(part) == "mingle":
             break
         launcher, end = find(parts[at : at + 3])
         is_value = before.startswith("--") and "=" not in before  # as Lightning's `--strategy deepspeed`
@@ -577,9 +577,9 @@ def _check_wrapped(command: Sequence[str], *, verbatim: bool) -> None:
 
     Only within those that are known to start others: to any other program its name may be a word.
     """
-    launcher, arguments = wrapped(command)
     if os.path.basename(command[prefix_length(command)]) not in (*_NOT_LAUNCHERS, *_WRAPPERS):
         return
+    launcher, arguments = wrapped(command)
     if launcher is not None and launcher.options and not verbatim and not _names_nodes(arguments):
         name = " ".join(launcher.programs[:1])
         seen = f"it within {printable(shlex.join(command), 80)}: each node would train alone"

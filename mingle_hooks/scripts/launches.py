@@ -14,6 +14,7 @@ from itertools import pairwise
 from os.path import basename
 from typing import Literal, NamedTuple
 
+from mingle_hooks.export import launchers
 from mingle_hooks.export.launchers import TABLE, hyphens
 from mingle_hooks.scripts import shell
 from mingle_hooks.scripts.shell import Command, Frame, Text, unquote
@@ -118,7 +119,7 @@ _WRAPPERS = {
     *("strace", "poetry", "conda", "micromamba", "mamba", "pixi", "xvfb-run", "catchsegv", "builtin", "eval", "wait"),
     *("setsid", "script", "sudo", "nvprof", "rocprof", "pipenv", "uv", "run", "unbuffer"),
 }
-SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
+SHELLS = {*launchers.SHELLS}
 # Programs and modules that start training processes -> the launcher's name.
 _TRAINS = [row for row in TABLE if row.starts == "node" or row.name == "horovodrun"]
 _LAUNCHERS = {program: program if row.name == "ray" else row.name for row in _TRAINS for program in row.programs}

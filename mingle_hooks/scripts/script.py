@@ -89,7 +89,6 @@ def program(command: tuple[str, ...], launcher: Launcher) -> tuple[str, ...]:
 
 Argv = tuple[str, ...]
 
-_SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 _C10D = {"c10d", "--rdzv-backend=c10d", "--rdzv_backend=c10d"}
 
 
@@ -121,7 +120,7 @@ def read_command(typed: Argv, given: str | None, default: str) -> Command:
             works = f"-- {inside.programs[0]} …, with --setup for what comes before it"
         raise UsageError("a launcher in front", f"{inside.name} within {quote_argv(argv)}", works)
     program = os.path.basename(argv[launchers.prefix_length(argv)])
-    is_shell = program in _SHELLS or program.endswith((".sh", ".bash"))
+    is_shell = program in launchers.SHELLS or program.endswith((".sh", ".bash"))
     if is_shell and chosen is None and not has_srun and launcher(default).no_python:
         works = f"--launcher plain for once on every node, or --launcher {default} for once per GPU"
         raise UsageError("a --launcher for a shell script", quote_argv(argv), works)
