@@ -214,9 +214,12 @@ class Draft:
         # Installing leaves it, as the scheduler may run it until it reads its own configuration anew.
         remedy = f"mingle hooks uninstall {scheduler}, then mingle hooks install {scheduler}"
         unneeded = [path for path, entry in entries.items() if entry.scheduler == scheduler and path not in needed]
-        self.notes += [f"{path} is no longer needed; fix: {remedy}" for path in unneeded]
+        notes = (
+            *self.notes,
+            *(f"{path} is no longer needed; fix: {remedy}" for path in unneeded),
+            *dict.fromkeys(self._shared_notes()),
+        )
         entries |= needed
-        notes = (*self.notes, *dict.fromkeys(self._shared_notes()))
         manifest = files.manifest_of(entries)
         return Plan(scheduler, self.root, tuple(self.files), manifest, where, tuple(self.lines), notes)
 
