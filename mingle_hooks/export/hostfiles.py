@@ -189,8 +189,8 @@ def _lock(directory: int, place: str) -> None:
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                seen = f"{os.path.dirname(place)}, on which another process holds a lock"
-                raise PlaceError(f"one process that writes {place}", seen, "ending that process (`lslocks`)") from None
+                expected = f"to lock {os.path.dirname(place)} within {_LOCK_S:g} s"
+                raise PlaceError(expected, "a lock of another process", "ending that process (see `lslocks`)") from None
             time.sleep(0.02)
         else:
             return

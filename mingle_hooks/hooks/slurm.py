@@ -45,7 +45,7 @@ def slurmd_option(root: str, name: str) -> str:
 
 
 def _is_roots_slurmd(process: str) -> bool:
-    """Return whether it is no user's: anybody can give that name to a program, or to a link to root's sudo."""
+    """Return whether it is root's own: anybody can give that name to a program, or to a link to root's sudo."""
     with contextlib.suppress(OSError):
         program = os.path.basename(os.readlink(f"{process}/exe"))  # slurmd-wlm in Debian
         return program.startswith("slurmd") and os.stat(process).st_uid in {0, files.owner_of()}

@@ -726,7 +726,9 @@ def run_again(request: Request, runner: Runner) -> int:
     while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
         if time.monotonic() > deadline:
             processes.send_signal([pid, *processes.descendants(pid)], signal.SIGKILL)
-            raise MissingError("the line of --again to end", f"it hung for {AGAIN_S:g} s", "`timeout` in that line")
+            raise MissingError(
+                f"the --again line to end within {AGAIN_S:g} s", "it still running", "`timeout` in that line"
+            )
         time.sleep(0.05)
     return max(os.waitstatus_to_exitcode(ended[1]), 0) or INFRASTRUCTURE
 

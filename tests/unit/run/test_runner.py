@@ -282,7 +282,7 @@ def test_a_line_of_again_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) ->
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)  # noqa: FBT003 - it is positional
     try:
-        with pytest.raises(MissingError, match="the line of --again to end; saw it hung"):
+        with pytest.raises(MissingError, match=r"the --again line to end within 0\.3 s; saw it still running"):
             runner.run_again(of_job, ended)
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     finally:
