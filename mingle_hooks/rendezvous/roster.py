@@ -72,6 +72,11 @@ class Roster:
         return len(self._entries) == self.nodes
 
     @property
+    def size(self) -> int:
+        """WORLD_SIZE: the slots of all members."""
+        return sum(entry.join_request.slots for entry in self._entries.values())
+
+    @property
     def one_machine(self) -> bool:
         """Whether all members of the roster share one network stack."""
         return all(entry.join_request.machine == self.me.machine for entry in self._entries.values())
@@ -381,11 +386,11 @@ class AddressChoice:
             self._timers["settle"] = self._loop.after(SETTLE_S, self._settle)
         if (offer := self._best()) is None:
             return
-        if self.is_alone():
-            if not self.refuses(offer):
-                self._close(offer)
-        else:
+        if not self.is_alone():
+            self._timers.pop("asked", Timer()).cancel()  # else each member that reaches an address adds a check
             self._timers["asked"] = self._loop.after(RECHECK_S, self.consider)
+        elif not self.refuses(offer):
+            self._close(offer)
 
     def _best(self) -> int | None:
         """Return the best address that may serve all, once all have reached it; after SETTLE_S the best reached one."""

@@ -299,10 +299,10 @@ def test_no_address_is_chosen_while_others_of_the_id_can_still_check_in(leading:
 
 
 def test_no_address_is_chosen_while_another_leader_is_being_dialled(leading: Leading) -> None:
-    """The leader checks again soon."""
-    answers = iter([False, False, True])
+    """The leader checks again soon, and once each time, though two addresses were reached."""
+    answers = iter([False, False, False, True])
     leading.choice.is_alone = lambda: next(answers)
-    leading.comes(0)
+    leading.comes(0, 1)
     assert leading.closed == []
     assert leading.later(1.1 * rosters.RECHECK_S) == []
     assert leading.later(1.1 * rosters.RECHECK_S) == [0]
