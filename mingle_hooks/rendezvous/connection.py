@@ -14,23 +14,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import Shortage, limit, shortage
 from mingle_hooks.net.addresses import connect_error, hold
 from mingle_hooks.rendezvous.wire import HEADER, MOST_STRANGER_BYTES, WireError, endpoint
 
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
+
 # The sockets that are ready: by epoll(7), or poll(2) where there is none, without importing `selectors`.
 
 Call = Callable[[int], None]
-
-
-class Watched(Protocol):
-    """A socket, or a pipe's end."""
-
-    def fileno(self) -> int:
-        """Return its descriptor."""
-
 
 READ, WRITE = select.POLLIN, select.POLLOUT  # epoll's are the same numbers
 
@@ -48,17 +43,17 @@ class Poller:
         if hasattr(self._kernel, "close"):
             self._kernel.close()
 
-    def watch(self, sock: Watched, events: int, call: Call) -> None:
+    def watch(self, sock: HasFileno, events: int, call: Call) -> None:
         """Call with the ready events whenever sock is ready for READ, WRITE or both. Raises OSError at a limit."""
         self._kernel.register(sock.fileno(), events)
         self.watched[sock.fileno()] = call
 
-    def rewatch(self, sock: Watched, events: int, call: Call) -> None:
+    def rewatch(self, sock: HasFileno, events: int, call: Call) -> None:
         """Change the events that sock is watched for."""
         self._kernel.modify(sock.fileno(), events)
         self.watched[sock.fileno()] = call
 
-    def unwatch(self, sock: Watched) -> None:
+    def unwatch(self, sock: HasFileno) -> None:
         """Stop watching an open socket; harmless where it is not watched now."""
         if self.watched.pop(sock.fileno(), None) is not None:
             self._kernel.unregister(sock.fileno())

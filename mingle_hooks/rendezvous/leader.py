@@ -88,8 +88,8 @@ class Session:
         if not self._secret.agrees(proof, b"verify", nonce, self._leader.me.member, at):
             raise wire.WireError("not a member of this leader")
         self._leader.acceptor.refuse_replay(nonce)
-        reply = {"proof": self._secret.mac(b"verified", nonce).hex()}
-        self.connection.send(wire.frame(wire.VERIFIED, wire.encode(reply)))
+        proof = self._secret.mac(b"verified", nonce)
+        self.connection.send(wire.frame(wire.VERIFIED, wire.encode({"proof": proof.hex()})))
         # The leader closes first: the port then stays in TIME_WAIT here, and the kernel hands it to nobody.
         self.leave()
 
@@ -254,16 +254,38 @@ class Acceptor:
 
 
 class Closing:
-    """The answers of an epoch, and the members' leases."""
+    """The answers of an epoch, and the members' leases.
 
-    def __init__(
-        self, clock: Callable[[], float], epoch: int, answers: Answers, sessions: Mapping[bytes, Session]
-    ) -> None:
-        self.epoch, self.answers, self.leases = epoch, answers, Leases(clock)
-        self._sessions = sessions  # the leader's own, so that a member that has returned is asked on its new connection
+    `offer` is the index of the leader's address that all have reached. `sessions` are the leader's own, so that a
+    member that has returned is asked on its new connection.
+    """
+
+    def __init__(self, leader: Leader, epoch: int, offer: int, sessions: Mapping[bytes, Session]) -> None:
+        self.epoch, self.leases, self._sessions = epoch, Leases(leader.clock), sessions
+        members, me = leader.roster.members(offer), leader.me.member
+        roster = [[*row] for _, row in members]
+        encoded = values.to_json(roster).encode()
+        at = leader.terms.advertised[offer].address
+        addr = leader.roster.pinned("MASTER_ADDR") or at
+        world: Any = {"nodes": len(members), "size": leader.roster.size, "addr": addr, "port": leader.terms.port}
+        # It covers the leader's random id: two successive worlds may have the same address and port.
+        digest = sha256(leader.attempt.name + me + wire.encode(world) + encoded).hexdigest()[:16]
+        world |= {"digest": digest, "epoch": epoch, "at": at}
+        others = (entry.join_request for entry, _ in members if entry.join_request.member != me)
+        packed = messages.pack_roster(encoded) if any(request.wants_roster for request in others) else b""
+        self._roster_frame = wire.frame(wire.ROSTER, packed)
+        roster_digest = messages.roster_digest(packed)
+        self.answers: dict[bytes, Answer] = {}
+        offset = 0
+        for entry, row in members:
+            body: Any = {**world, "rank": row.node_rank, "offset": offset, "own": row.address, "slots": row.slots}
+            offset += row.slots
+            if entry.join_request.wants_roster:
+                body["roster"] = roster if entry.join_request.member == me else roster_digest
+            self.answers[entry.join_request.member] = body
         for member, session in sessions.items():
             self.leases.ask(member)
-            answers.send(session, member)
+            self._answer(session, member)
 
     def may_commit(self, member: bytes, lease_s: float, members: int) -> bool:
         """Record a member's lease, and return whether all `members` besides the leader now wait long enough."""
@@ -284,59 +306,21 @@ class Closing:
     def resend(self, session: Session, member: bytes) -> None:
         """Send the answer and COMMIT again to a member that lost its connection before COMMIT arrived."""
         self.leases.renewed(member)
-        self.answers.send(session, member)
+        self._answer(session, member)
         session.send(wire.COMMIT, {"epoch": self.epoch})
+
+    def _answer(self, session: Session, member: bytes) -> None:
+        """Send a member its answer, after the roster if it requested that."""
+        answer = self.answers[member]
+        if "roster" in answer:
+            session.connection.send(self._roster_frame)
+        session.send(wire.ANSWER, answer)
 
     def _renew(self, members: list[bytes]) -> bool:
         for member in members:
             if self.leases.ask(member):
                 self._sessions[member].send(wire.HOLD, {"epoch": self.epoch})
         return bool(members)
-
-
-# The answers of a world that is about to form.
-
-
-class Answers:
-    """The answers of one epoch, one for each member, and the roster's frame for those that requested it.
-
-    `offer` is the index of the leader's address that all have reached.
-    """
-
-    def __init__(self, leader: Leader, epoch: int, offer: int) -> None:
-        members, me = leader.roster.members(offer), leader.me.member
-        roster = [[row.node_rank, row.host, row.address, row.slots] for _, row in members]
-        encoded = values.to_json(roster).encode()
-        self.size = sum(row.slots for _, row in members)  # WORLD_SIZE
-        at = leader.terms.advertised[offer].address
-        addr = leader.roster.pinned("MASTER_ADDR") or at
-        world: Any = {"nodes": len(members), "size": self.size, "addr": addr, "port": leader.terms.port}
-        # It covers the leader's random id: two successive worlds may have the same address and port.
-        digest = sha256(leader.attempt.name + me + wire.encode(world) + encoded).hexdigest()[:16]
-        world |= {"digest": digest, "epoch": epoch, "at": at}
-        others = (entry.join_request for entry, _ in members if entry.join_request.member != me)
-        packed = messages.pack_roster(encoded) if any(request.wants_roster for request in others) else b""
-        self._roster_frame = wire.frame(wire.ROSTER, packed)
-        roster_digest = messages.roster_digest(packed)
-        self._bodies: dict[bytes, Answer] = {}
-        offset = 0
-        for entry, row in members:
-            body: Any = {**world, "rank": row.node_rank, "offset": offset, "own": row.address, "slots": row.slots}
-            offset += row.slots
-            if entry.join_request.wants_roster:
-                body["roster"] = roster if entry.join_request.member == me else roster_digest
-            self._bodies[entry.join_request.member] = body
-
-    def of(self, member: bytes) -> Answer | None:
-        """Return a member's answer, None if it is no member of this world."""
-        return self._bodies.get(member)
-
-    def send(self, session: Session, member: bytes) -> None:
-        """Send a member its answer, after the roster if it requested that."""
-        answer = self._bodies[member]
-        if "roster" in answer:
-            session.connection.send(self._roster_frame)
-        session.send(wire.ANSWER, answer)
 
 
 # Progress reports to waiting members: how many have checked in.
@@ -371,10 +355,6 @@ class ProgressReports:
         """Postpone the report that all have checked in: others may be about to reach an address too."""
         if self._all_in.is_set:
             self.all_in()
-
-    def member_left(self) -> None:
-        """Cancel the report that all have checked in."""
-        self._all_in.cancel()
 
     def _report(self) -> None:
         if not self._all_in.is_set:
@@ -434,7 +414,7 @@ class Leader:
         on_change: Callable[[], None],
         most_strangers: int,
     ) -> None:
-        self._loop, self.attempt, self.secret = loop, attempt, secret
+        self._loop, self.clock, self.attempt, self.secret = loop, loop.clock, attempt, secret
         self.tag = attempt.tag
         self.roster, self.me, self.terms = roster, roster.me, terms
         self.state: LeaderState = "gathering"
@@ -447,7 +427,6 @@ class Leader:
         self.moved_to: list[list[object]] = []
         self._on_change = on_change
         self._sessions: dict[bytes, Session] = {}
-        self._epoch = 0
         self.formed_at = 0.0  # by the loop's clock
         self._closing: Closing | None = None  # the last epoch, once there was one
         self._done: set[bytes] = set()
@@ -573,11 +552,11 @@ class Leader:
         session.entry.arrived = self._loop.clock()
         addr = self.roster.pinned("MASTER_ADDR")
         same_machine = join_request.machine == self.me.machine
+        failure = self.roster.obstacle()
         if addr and not same_machine and self.terms.is_loopback:
-            self.fail(not_own(addr, self.me.host, self.terms.advertised))
-            return
-        if (obstacle := self.roster.obstacle()) is not None:
-            self.fail(obstacle)
+            failure = not_own(addr, self.me.host, self.terms.advertised)
+        if failure is not None:
+            self.fail(failure)
             return
         session.send(wire.WELCOME, {"offers": self.terms.offers(same_machine=same_machine), "port": self.terms.port})
         if self.roster.complete and len(self.terms.advertised) > 1:
@@ -622,7 +601,6 @@ class Leader:
         del self._sessions[member]
         self.roster.remove(member)
         self.choice.start_over()
-        self._progress.member_left()
         if self.state == "closing":
             self.state = "gathering"
         self._on_change()
@@ -635,21 +613,19 @@ class Leader:
     # From the last check-in to COMMIT.
 
     def _close(self, offer: int) -> None:
-        self.state = "closing"
-        self._epoch = self._epoch % messages.LAST_EPOCH + 1
-        self._closing = None  # the answers of an earlier epoch are void
-        answers = Answers(self, self._epoch, offer)
-        pinned_size = self.roster.pinned("WORLD_SIZE")
-        if pinned_size not in (None, str(answers.size)):
-            self.fail(Failure("size", (str(pinned_size), str(answers.size))))
+        size, exported = str(self.roster.size), self.roster.pinned("WORLD_SIZE")
+        if exported not in (None, size):
+            self.fail(Failure("size", (str(exported), size)))
             return
-        self._closing = Closing(self._loop.clock, self._epoch, answers, self._sessions)
+        self.state = "closing"
+        epoch = self._closing.epoch + 1 if self._closing is not None else 1
+        self._closing = Closing(self, epoch, offer, self._sessions)
 
     def _commit(self, closing: Closing) -> None:
         self.state, self.formed_at = "formed", self._loop.clock()
         self.acceptor.callers.leave(self.terms.port)  # a member may connect to its next owner at once
         self._broadcast(wire.COMMIT, {"epoch": closing.epoch})
-        self.answer = closing.answers.of(self.me.member)
+        self.answer = closing.answers[self.me.member]
         self._on_change()
 
     def _broadcast(self, kind: int, body: wire.Body) -> None:
@@ -660,7 +636,7 @@ class Leader:
     def _rejoin(self, session: Session, join_request: JoinRequest) -> None:
         """Send COMMIT again to a member of the formed world that has returned."""
         member = join_request.member
-        if self._closing is None or self._closing.answers.of(member) is None:
+        if self._closing is None or member not in self._closing.answers:
             session.send(wire.FAILED, Failure("full", (str(len(self.roster)), join_request.host)).body())
             return
         session.entry = self.roster.entry(member)
