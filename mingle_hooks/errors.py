@@ -168,11 +168,11 @@ def shortage(error: Exception) -> Shortage | None:
         return error.shortage
     if isinstance(error, NoPortError):
         return Shortage("ports", str(error.strerror))
+    if _has_errno(error, errno.ENFILE):  # its text begins with that of EMFILE
+        return Shortage("files", "all file descriptors of this host are in use (sysctl fs.file-max)")
     if _has_errno(error, errno.EMFILE):
         used_up = f"all {os.sysconf('SC_OPEN_MAX')} file descriptors that `ulimit -n` allows are in use"
         return Shortage("files", used_up)
-    if _has_errno(error, errno.ENFILE):
-        return Shortage("files", "all file descriptors of this host are in use (sysctl fs.file-max)")
     return _of_memory(error)
 
 

@@ -42,6 +42,7 @@ LIMITS = {resource.RLIMIT_AS: "`ulimit -v` allows 7 bytes", resource.RLIMIT_NPRO
         (OSError(errno.EMFILE, "x"), "files", FILES),
         (ImportError(f"lib.so: {os.strerror(errno.EMFILE)}"), "files", FILES),
         (OSError(errno.ENFILE, "x"), "files", OF_HOST),
+        (ImportError(f"lib.so: {os.strerror(errno.ENFILE)}"), "files", OF_HOST),
         (OSError(errno.ENOMEM, "x"), "memory", MEMORY),
         (OSError(errno.ENOBUFS, "x"), "memory", MEMORY),
         (MemoryError(), "memory", MEMORY),
