@@ -14,7 +14,6 @@ from contextlib import ExitStack, closing
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given, strategies as st
 from support.gathering import PATIENCE_S, Clock, until
 
 from mingle_hooks.rendezvous import connection
@@ -30,7 +29,7 @@ from mingle_hooks.rendezvous.connection import (
     Poller,
     dial,
 )
-from mingle_hooks.rendezvous.wire import HEADER, MOST_LEADER_BYTES, WireError, frame
+from mingle_hooks.rendezvous.wire import WireError, frame
 
 # The poller's promises, by epoll(7) and by poll(2).
 
@@ -68,12 +67,11 @@ def test_ready_sockets_are_returned_with_their_events(poller: Poller) -> None:
         assert poller.ready(0.0) == [(other.fileno(), READ | WRITE)]
 
 
-@pytest.mark.parametrize("wait_s", [0.0, 0.02])
-def test_a_wait_lasts_at_least_its_timeout(poller: Poller, wait_s: float) -> None:
+def test_a_wait_lasts_at_least_its_timeout(poller: Poller) -> None:
     """After a shorter wait the loop would ask for the next timer again and again."""
     began = time.monotonic()
-    assert poller.ready(wait_s) == []
-    assert time.monotonic() - began >= wait_s
+    assert poller.ready(0.02) == []
+    assert time.monotonic() - began >= 0.02
 
 
 # Timers ring in order, and sockets are served.
@@ -110,17 +108,11 @@ def test_timers_that_are_due_come_before_data_that_arrived_meanwhile() -> None:
     assert seen == ["deadline", "w"]
 
 
-def _refuses(_clock: int) -> float:
-    raise OSError(22, "Invalid argument")
-
-
-@pytest.mark.parametrize("lacks", ["the name", "the clock"])
-def test_a_system_without_that_clock_has_the_monotonic_one(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other systems do not name it, and a sandbox may refuse it."""
-    if lacks == "the name":
-        monkeypatch.delattr(time, "CLOCK_BOOTTIME")
-    else:
-        monkeypatch.setattr(time, "clock_gettime", _refuses)
+def test_a_system_without_that_clock_has_the_monotonic_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox may refuse it, and other systems do not name it."""
+    monkeypatch.setattr(time, "clock_gettime", Mock(side_effect=OSError))
+    assert connection._steadiest() == time.CLOCK_MONOTONIC
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME")
     assert connection._steadiest() == time.CLOCK_MONOTONIC
 
 
@@ -193,28 +185,12 @@ def test_frames_arrive_whole_in_whatever_pieces_their_bytes_come(ends: Ends) -> 
     assert ends.ends == []
 
 
-@given(st.lists(st.binary(max_size=3000), max_size=8))
-def test_any_bytes_give_frames_or_the_end_and_never_more_memory_than_a_frame(pieces: list[bytes]) -> None:
-    """No bytes raise an error."""
-    with Ends() as ends:
-        for piece in pieces:
-            ends.other.sendall(piece)
-        ends.other.close()
-        assert len(ends.ended()) == 1
-        assert all(len(payload) <= ends.connection.most_bytes for _, payload in ends.frames)
-        assert len(ends.connection._in) <= HEADER.size + ends.connection.most_bytes or "more than" in ends.ends[0]
-
-
-def test_a_frame_that_is_too_large_ends_the_connection_before_it_has_arrived() -> None:
-    """The length alone is enough, and a proved peer may send more."""
-    with Ends() as ends:
-        ends.other.send(struct.pack("!IB", 1025, 1))
-        ends.until(lambda: ends.ends)
-        assert ends.connection.closed
-    with Ends() as ends:
-        ends.connection.most_bytes = MOST_LEADER_BYTES
-        ends.other.send(struct.pack("!IB", 1025, 1) + bytes(1025))
-        ends.until(lambda: ends.frames)
+def test_a_frame_that_is_too_large_ends_the_connection_before_it_has_arrived(ends: Ends) -> None:
+    """The length alone is enough, and a proved peer may send more than a stranger, whom tests/fuzz has."""
+    ends.connection.most_bytes = 2000
+    ends.other.send(frame(1, bytes(2000)) + struct.pack("!IB", 2001, 1))
+    assert ends.ended() == ["a frame of 2001 bytes, more than 2000"]
+    assert ends.frames == [(1, bytes(2000))]
 
 
 def test_a_slow_reader_gets_everything_in_order_and_its_sender_hears_of_the_room(ends: Ends) -> None:
@@ -310,22 +286,6 @@ def test_a_connection_between_two_frames_waits_for_ever() -> None:
             ends.loop.after(0.2, lambda: None)
             ends.loop.run(lambda until=until: time.monotonic() > until)
             assert ends.ends == []
-
-
-def test_a_reset_is_an_end_like_any_other() -> None:
-    """The kernel resets the connection of a process that is killed with data unread."""
-    with socket.create_server(("127.0.0.1", 0)) as server, Loop() as loop:
-        sock = dial("127.0.0.1", server.getsockname()[1])
-        ends: list[str] = []
-        connection = Connection(loop, sock, lambda *_frame: None, ends.append)
-        accepted, _ = server.accept()
-        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        accepted.close()
-        loop.run(lambda: bool(ends))
-        assert connection.closed
-        connection.send(b"nobody hears this")
-        with pytest.raises(OSError, match=r"."):
-            connection.own_address()
 
 
 def test_data_that_waits_for_many_peers_is_held_once() -> None:

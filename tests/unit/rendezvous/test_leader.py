@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
 from support import gathering
 from support.gathering import ATTEMPT, SECRET, Clock, Member, Room, heard, hello, join_request, talk
 
@@ -310,25 +309,6 @@ def test_a_silent_stranger_is_dropped_after_a_while() -> None:
                 continue
         assert (member.state, len(room.leader.roster), room.leader.state) == ("waiting", 2, "gathering")
         assert room.leader.refused["key"].list() == []
-
-
-@given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 3))
-@settings(max_examples=30)
-def test_any_bytes_of_a_stranger_only_end_its_connection(pieces: list[bytes], beginning: int) -> None:
-    """This holds before and after HELLO: no bytes raise an error or add a member."""
-    nothing = wire.frame(wire.REFUSED, b"{}"), wire.frame(wire.CHECKIN, bytes(40))
-    with Room(2) as room:
-        greeting = hello(room.port)
-        with talk(room.port) as sock:
-            sock.sendall((b"", greeting, greeting + nothing[0], greeting + nothing[1])[beginning])
-            try:
-                for piece in pieces:
-                    sock.sendall(piece)
-            except ConnectionError:
-                pass
-        room.until(lambda: not room.leader.acceptor.connected)
-        assert len(room.leader.roster) == 1
-        assert room.leader.state == "gathering"
 
 
 @pytest.mark.parametrize(
@@ -663,13 +643,6 @@ def test_another_version_is_refused_with_the_reason_and_recorded(pair: Room, sai
     pair.leader.give_up(9)
     assert pair.leader.failure.kind == "versions"
     assert "same version of mingle on every member" in str(pair.leader.failure.error())
-
-
-def test_a_leader_that_was_elected_has_no_rivals(pair: Room) -> None:
-    """Of two candidates the better one leads, and the other one's members go over to it."""
-    pair.leader.terms = pair.terms._replace(ticket=7)
-    pair.leader.met_rival("node9")
-    assert pair.leader.state == "gathering"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
 from support.gathering import ANSWER, Clock, join_request
 
 from mingle_hooks.errors import ConflictError, MissingError, by_exit_code
@@ -97,26 +96,16 @@ def test_a_leader_that_packs_something_else_is_refused(text: bytes) -> None:
 # A failure says the same on every member.
 
 
-KINDS = sorted(messages._KINDS)
-
-
-@settings(max_examples=200)
-@given(
-    kind=st.sampled_from(KINDS),
-    parts=st.lists(
-        st.text(max_size=2 * messages.LONGEST_PART), min_size=messages.MOST_PARTS, max_size=messages.MOST_PARTS
-    ),
-)
-@example(kind="rank", parts=["{0.__class__}", "{1}", "{9}", ""])
-def test_every_kind_of_failure_travels_with_the_same_text(kind: Kind, parts: list[str]) -> None:
+@pytest.mark.parametrize("part", ["{0.__class__}", "{9}", "a\nb", "\x1b[2J", "\ud800", "\u202e", "", "x" * 601])
+def test_every_kind_of_failure_travels_with_the_same_text(part: str) -> None:
     """Hostile text in its parts never makes it unreadable, nor a second line; nothing in it is looked up."""
-    failure = Failure(kind, tuple(parts))
-    body = decode(encode(failure.body(age_s=3.0)))
-    there = Failure.parse(body)
-    assert messages.age_s(body) == 3.0
-    assert str(there.error()) == str(failure.error())
-    assert str(there.error()).isprintable()
-    assert type(there.error()) is messages._KINDS[kind][0]
+    for kind, (error, *_) in messages._KINDS.items():
+        failure = Failure(kind, (part,) * messages.MOST_PARTS)
+        body = decode(encode(failure.body(age_s=3.0)))
+        there = Failure.parse(body).error()
+        assert (messages.age_s(body), type(there), str(there)) == (3.0, error, str(failure.error()))
+        assert str(there).isprintable()
+        assert part in str(there) or not part.isprintable() or len(part) > messages.LONGEST_PART
 
 
 @pytest.mark.parametrize(
@@ -290,16 +279,3 @@ def test_a_process_is_a_node_or_a_task() -> None:
         world=view.world._replace(nodes=None, size=None, master_addr="n1"), place=Assignment(*[None] * 3)
     )
     assert repr(view) == "<world a: node ? of ?, ? slots, rank 0 at n1:29500>"
-
-
-def test_a_roster_that_would_fill_the_memory_is_refused() -> None:
-    """It travels compressed, a thousand times smaller."""
-    packed = zlib.compress(b" " * (MOST_LEADER_BYTES + 1))
-    with pytest.raises(WireError, match="more than"):
-        messages.unpack_roster(packed)
-
-
-def test_braces_in_a_part_are_only_text() -> None:
-    """No attribute of a part is looked up."""
-    failure = Failure("rank", ("{0.__class__}", "{1}", "{9}"))
-    assert "{0.__class__}" in str(failure.error())
