@@ -41,18 +41,13 @@ def _wrong(expected: str, value: object, remedy: str) -> UsageError:
     return UsageError(expected, repr(value), remedy)
 
 
-def text(value: object) -> str:
-    """Read printable text of 1 to 255 characters."""
-    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_ID or not value.isprintable():
-        raise _wrong(f"1 to {LONGEST_ID} printable characters", value, "shorter text of printable characters")
-    return value
-
-
 def identifier(value: object) -> str:
-    """Read an id; an empty one usually comes from a shell variable that is not set."""
+    """Read an id, 1 to 255 printable characters; an empty one usually comes from a shell variable that is not set."""
     if isinstance(value, str) and not value.strip():
         raise UsageError("an id that is not empty", "an empty one (is $JOB set?)", "--id with the job's name")
-    return text(value)
+    if not isinstance(value, str) or len(value) > LONGEST_ID or not value.isprintable():
+        raise _wrong(f"1 to {LONGEST_ID} printable characters", value, "shorter text of printable characters")
+    return value
 
 
 def number(text: str, *, least: int = 0, most: int) -> int | None:

@@ -48,11 +48,12 @@ def _handed_over(pieces: Iterable[bytes]) -> tuple[list[tuple[int, bytes]], bool
     return found, bool(ends)
 
 
-def _split(data: bytes) -> tuple[list[tuple[int, bytes]], bool]:
+def _split(data: bytes, most: int = MOST_STRANGER_BYTES) -> tuple[list[tuple[int, bytes]], bool]:
+    """Return the whole frames of some data, and whether one follows that is too large."""
     found: list[tuple[int, bytes]] = []
     while len(data) >= HEADER.size:
         length, kind = HEADER.unpack_from(data)
-        if length > MOST_STRANGER_BYTES:
+        if length > most:
             return found, True
         if len(data) < HEADER.size + length:
             break
@@ -69,7 +70,7 @@ def stranger(data: bytes) -> None:
         leader.acceptor._take(at, "10.0.0.2")
         (session,) = [its for its in leader.acceptor.connected if its.connection._sock is at]
         deliver(session.connection, at, wire.frame(kind, text))
-        assert session._sealer is None or _proof(text) == "yes"
+        assert session._sealer is None or _is_proof(text)
         assert session in leader.acceptor.strangers or session.connection.closed
         for answered, _ in _answers(at):
             assert answered in (wire.CHALLENGE, wire.REFUSED, wire.VERIFIED)
@@ -78,23 +79,16 @@ def stranger(data: bytes) -> None:
     leader.close()
 
 
-def _proof(text: bytes) -> str:
-    with suppress(WireError):
-        body = wire.decode(text)
-        nonce, at = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES), wire.text(body, "at", 64)
-        if SECRET.mac(b"hello", nonce, at.encode()).hex() == str(body["proof"]).lower() and at == END:
-            return "yes"
-    return "no"
+def _is_proof(text: bytes) -> bool:
+    body = wire.decode(text)
+    nonce = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
+    return body["at"] == END and SECRET.mac(b"hello", nonce, END.encode()).hex() == body["proof"].lower()
 
 
 def _answers(at: Wire) -> list[tuple[int, bytes]]:
     """Return the frames that were sent, all of them whole."""
-    found, data = [], bytes(at.sent)
-    while data:
-        length, kind = HEADER.unpack_from(data)
-        assert len(data) >= HEADER.size + length
-        found.append((kind, data[HEADER.size : HEADER.size + length]))
-        data = data[HEADER.size + length :]
+    found, _ = _split(bytes(at.sent), most=wire.MOST_LEADER_BYTES)
+    assert sum(HEADER.size + len(payload) for _, payload in found) == len(at.sent)
     return found
 
 
@@ -103,20 +97,6 @@ def _leader(nodes: int = 3) -> tuple[Leader, Any]:
     me = messages.JoinRequest(LEADER, "node0", 0, nodes, 1, "there")
     terms = Terms((AdvertisedAddress("10.0.0.1"), AdvertisedAddress("fd00::1")), 20_001, 0)
     return Leader(loop, ATTEMPT, SECRET, Roster(me), terms, [], lambda: None, 1000), loop
-
-
-def hello(nonce: bytes = NONCE, **parts: Any) -> bytes:
-    """Return the payload of a member's proper HELLO."""
-    at = END.encode()
-    body = {
-        "tag": ATTEMPT.tag.hex(),
-        "version": wire.PROTOCOL_VERSION,
-        "nonce": nonce.hex(),
-        "host": "node1",
-        "at": END,
-    }
-    proofs = {"proof": SECRET.mac(b"hello", nonce, at).hex(), "door": SECRET.mac(b"door", nonce, at).hex()}
-    return wire.encode({**body, **proofs, **parts})
 
 
 def members(data: bytes) -> None:
@@ -156,12 +136,11 @@ class _Caller:
     """A member whose greeting was answered."""
 
     def __init__(self, leader: Leader, nonce: bytes) -> None:
-        self.wire: Any = Wire()
         sock: Any = Wire()
         self.wire, self.roster = sock, b""
         leader.acceptor._take(sock, "10.0.0.2")
         self.session = next(its for its in leader.acceptor.connected if its.connection._sock is sock)
-        deliver(self.session.connection, sock, wire.frame(wire.HELLO, hello(nonce)))
+        deliver(self.session.connection, sock, wire.hello(SECRET, ATTEMPT.tag.hex(), nonce, "node1", END))
         ((_, challenge),) = _answers(self.wire)
         self.wire.sent.clear()
         theirs = wire.hexadecimal(wire.decode(challenge), "nonce", wire.NONCE_BYTES)
@@ -240,19 +219,16 @@ def _told(*texts: str) -> None:
 
 # The records of all messages: by name, so that each is reached at once.
 
+_OF_MEMBERS = (messages.JoinRequest, messages.Failure, messages.Row, messages.Durations)
+_OF_LEADERS = (member.Progress, member._Welcome, member._Moved, discovery._Notice)
+_OF_RUNS = (run.Join, run.Welcome, *run.AGENT_MESSAGES.values(), *run.RUNNER_MESSAGES.values())
+_OF_CHECKS = ("ProbeOrder", "SendOrder", "Found", "Counted", "_Facts")
 RECORDS: dict[str, type[Any]] = {
-    **{
-        record.__name__: record for record in (messages.JoinRequest, messages.Failure, messages.Row, messages.Durations)
-    },
-    **{record.__name__: record for record in (member.Progress, member._Welcome, member._Moved, discovery._Notice)},
-    **{f"run.{record.__name__}": record for record in (run.Join, run.Welcome)},
-    **{f"run.{record.__name__}": record for record in (*run.AGENT_MESSAGES.values(), *run.RUNNER_MESSAGES.values())},
+    **{record.__name__: record for record in (*_OF_MEMBERS, *_OF_LEADERS)},
+    **{f"run.{record.__name__}": record for record in _OF_RUNS},
     "run.Status": status.RunStatus,
     "run.Cause": attempt.Cause,
-    **{
-        f"check.{name}": getattr(check_report, name)
-        for name in ("ProbeOrder", "SendOrder", "Found", "Counted", "_Facts")
-    },
+    **{f"check.{name}": getattr(check_report, name) for name in _OF_CHECKS},
 }
 
 

@@ -23,7 +23,7 @@ def _run(size: int, candidates: int, budget: Budget) -> int:
     print(f"{size} members, {candidates} would lead, {faults}: {seen} {found.states} states", end="")
     print(f" in {time.monotonic() - began:.0f} s, {found.worlds} with a world, {found.splits} documented splits")
     if found.wrong:
-        print(f"{found.wrong}\n  " + "\n  ".join(found.backend))
+        print(f"{found.wrong}\n  " + "\n  ".join(found.steps))
     return int(bool(found.wrong))
 
 

@@ -13,7 +13,7 @@ class Explored(NamedTuple):
     worlds: int  # states in which everybody who is not killed has the world
     splits: int  # states of the one documented split, beyond which is not looked
     wrong: str  # the rule that is broken, where one is
-    backend: tuple[str, ...]  # the steps that lead there, or to the first documented split
+    steps: tuple[str, ...]  # the steps that lead there, or to the first documented split
     whole: bool  # whether all was seen
 
 
@@ -31,9 +31,9 @@ def explore(start: State, most: int = 10**9) -> Explored:
                     continue
                 came[after] = state, step
                 if why := broken(after):
-                    return Explored(len(came), worlds, splits, why, backend(came, after), whole=False)
+                    return Explored(len(came), worlds, splits, why, way_to(came, after), whole=False)
                 if is_documented_split(after):
-                    first_split = first_split or backend(came, after)
+                    first_split = first_split or way_to(came, after)
                     splits += 1
                     continue
                 worlds += all(process.got for process in after.processes if process.phase != "crashed")
@@ -44,7 +44,7 @@ def explore(start: State, most: int = 10**9) -> Explored:
     return Explored(len(came), worlds, splits, "", first_split, whole=True)
 
 
-def backend(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
+def way_to(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
     """Return the steps that led to a state."""
     steps = []
     while (before := came[state]) is not None:

@@ -14,7 +14,7 @@ from model.sizes import SMALL, start
 def test_no_state_breaks_a_rule(size: int, candidates: int, budget: Budget) -> None:
     """One world at most, each rank once, and each of its members has it, or waits for COMMIT, or was killed."""
     found = explore(start(size, candidates, budget))
-    assert not found.wrong, "; ".join(found.backend)
+    assert not found.wrong, "; ".join(found.steps)
     assert found.whole
     assert found.worlds
 
@@ -24,4 +24,4 @@ def test_the_one_documented_split_is_there() -> None:
     found = explore(beginning(Terms(3), 2, Budget(cuts=1)))
     assert found.splits
     assert not found.wrong
-    assert found.backend[-1].endswith("is cut off from the word")
+    assert found.steps[-1].endswith("is cut off from the word")
