@@ -357,52 +357,52 @@ class AddressChoice:
         self, loop: Loop, roster: Roster, terms: Terms, gathers: Callable[[], bool], close: Callable[[int], None]
     ) -> None:
         self._loop, self._roster, self._terms, self._gathers, self._close = loop, roster, terms, gathers, close
-        self._settled = False
         self._quiet_until = loop.clock()
+        self._settles_at: float | None = None  # None: not all have checked in
         self.refuses: Callable[[int], bool] = lambda _: False
         self.is_alone: Callable[[], bool] = lambda: True
-        self._timers: dict[str, Timer] = {}
+        self._next = Timer()
 
     def stop(self) -> None:
-        """Cancel all timers."""
-        for timer in self._timers.values():
-            timer.cancel()
+        """Choose no address any more."""
+        self._next.cancel()
 
     def listen_for(self, quiet_s: float) -> None:
         """Choose nothing for quiet_s seconds, in which surplus members of this id can still check in."""
         self._quiet_until = self._loop.clock() + quiet_s
-        self._timers["quiet"] = self._loop.after(quiet_s, self.consider)
 
     def start_over(self) -> None:
         """Wait for the best address anew after a member has left, once all have checked in again."""
-        self._settled = False
-        self._timers.pop("settle", Timer()).cancel()
+        self._settles_at = None
 
     def consider(self) -> None:
-        """Close if an address can be chosen now."""
-        if not self._gathers() or not self._roster.complete or self._loop.clock() < self._quiet_until:
+        """Close if an address can be chosen now, or consider it again in time."""
+        if not self._gathers() or not self._roster.complete:
             return
-        if "settle" not in self._timers:
-            self._timers["settle"] = self._loop.after(SETTLE_S, self._settle)
-        if (offer := self._best()) is None:
-            return
-        if not self.is_alone():
-            self._timers.pop("asked", Timer()).cancel()  # else each member that reaches an address adds a check
-            self._timers["asked"] = self._loop.after(RECHECK_S, self.consider)
-        elif not self.refuses(offer):
-            self._close(offer)
+        now = self._loop.clock()
+        if self._settles_at is None:
+            self._settles_at = max(now, self._quiet_until) + SETTLE_S
+        if now < self._quiet_until:
+            self._consider_in(self._quiet_until - now)
+        elif (offer := self._best(is_settled=now >= self._settles_at)) is not None:
+            if not self.is_alone():
+                self._consider_in(RECHECK_S)
+            elif not self.refuses(offer):
+                self._close(offer)
+        elif now < self._settles_at:
+            self._consider_in(self._settles_at - now)
 
-    def _best(self) -> int | None:
+    def _consider_in(self, delay_s: float) -> None:
+        self._next.cancel()
+        self._next = self._loop.after(delay_s, self.consider)
+
+    def _best(self, *, is_settled: bool) -> int | None:
         """Return the best address that may serve all, once all have reached it; after SETTLE_S the best reached one."""
         for index, offer in enumerate(self._terms.advertised):
             if offer.loopback and not self._roster.one_machine:
                 continue
             if self._roster.reached_by_all(index):
                 return index
-            if not self._settled:
+            if not is_settled:
                 return None
         return None
-
-    def _settle(self) -> None:
-        self._settled = True
-        self.consider()
