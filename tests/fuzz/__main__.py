@@ -16,18 +16,15 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 # An input that takes longer is a finding; so is a process with more memory.
 LONGEST_S, MOST_MB = 10, 2048
-# Inputs that take longer than this are told, each longer than the one before.
-SLOW_S = 0.1
 LONGEST_BYTES = 8192
 # Of a target's file in the corpus. What covers most with fewest bytes is kept.
 MOST_KEPT_BYTES, LONGEST_KEPT_BYTES = 10_000, 1000
 _STATUS = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)")
 _RUNS = re.compile(r"stat::number_of_executed_units: (\d+)")
-_SLOW = re.compile(r"^SLOW (\d+) ms, (\d+) bytes: (.*)$", re.MULTILINE)
 
 
 def main() -> int:
@@ -56,15 +53,6 @@ def main() -> int:
     return int(any(bad))
 
 
-class Result(NamedTuple):
-    """What libFuzzer said at last."""
-
-    runs: int
-    coverage: tuple[int, int, int]  # places, features, inputs
-    slowest: str
-    finding: str
-
-
 def _run(name: str, seconds: int, seed: int, *, keeps: bool) -> bool:
     """Fuzz one target, print a line, and tell whether there is a finding."""
     from fuzz import corpus
@@ -85,17 +73,15 @@ def _run(name: str, seconds: int, seed: int, *, keeps: bool) -> bool:
         again.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-m", "fuzz", "--child", name])} "$0" "$@"\n')
         again.chmod(0o700)
         said = _libfuzzer(again, *flags, f"{place}/new", f"{place}/kept")
-        result = _read(said, sorted(place.glob("bad-*")))
-        places, features, inputs = result.coverage
-        text = (
-            f"{name:14} {result.runs:9} runs in {time.monotonic() - began:.0f} s, {places} places, {features} features"
-        )
-        print(f"{text}, {inputs} inputs{result.slowest}", flush=True)
-        if result.finding:
-            print(result.finding, flush=True)
+        bad = sorted(place.glob("bad-*"))
+        (*_, (places, features, inputs)) = [("0", "0", "0"), *_STATUS.findall(said)]
+        (*_, runs) = ["0", *re.findall(r"^#(\d+)", said, re.MULTILINE), *_RUNS.findall(said)]
+        text = f"{name:14} {runs:>9} runs in {time.monotonic() - began:.0f} s, {places} places, {features} features"
+        finding = _finding(said, bad)
+        print("\n".join([f"{text}, {inputs} inputs", *finding]), flush=True)
         if keeps:
-            _merge(name, place, [*corpus.kept(name), *(path.read_bytes() for path in sorted(place.glob("bad-*")))])
-        return bool(result.finding)
+            _merge(name, place, [*corpus.kept(name), *(path.read_bytes() for path in bad)])
+        return bool(finding)
 
 
 def _fill(folder: Path, inputs: list[bytes]) -> None:
@@ -119,20 +105,16 @@ def _libfuzzer(program: Path, *arguments: str) -> str:
     return f"{done.stdout}\nFINDING the process ended with {done.returncode}\n"
 
 
-def _read(said: str, bad: list[Path]) -> Result:
+def _finding(said: str, bad: list[Path]) -> list[str]:
+    """Return the lines about a finding, if there is one."""
     from fuzz import corpus
 
-    covered = _STATUS.findall(said)
-    runs = _RUNS.findall(said) or re.findall(r"^#(\d+)", said, re.MULTILINE)
-    slow = _SLOW.findall(said)
-    slowest = f", slowest {slow[-1][0]} ms with {slow[-1][1]} bytes: {slow[-1][2][:80]}" if slow else ""
-    texts = [f"  {path.name}: {corpus.escaped(path.read_bytes())}" for path in bad]
-    if bad or "FINDING" in said:
-        at = said.find("Uncaught Python exception")
-        lines = [line for line in said[max(at, 0) :].splitlines() if not line.startswith("INFO: ")]
-        texts += [f"  {line}" for line in (lines[-20:] if at < 0 else lines[:40])]
-    places, features, inputs = map(int, covered[-1] if covered else (0, 0, 0))
-    return Result(int(runs[-1] if runs else 0), (places, features, inputs), slowest, "\n".join(texts))
+    if not bad and "FINDING" not in said:
+        return []
+    at = said.find("Uncaught Python exception")
+    lines = [line for line in said[max(at, 0) :].splitlines() if not line.startswith("INFO: ")]
+    inputs = [f"{path.name}: {corpus.escaped(path.read_bytes())}" for path in bad]
+    return [f"  {line}" for line in (*inputs, *(lines[-20:] if at < 0 else lines[:40]))]
 
 
 def _merge(name: str, place: Path, first: list[bytes]) -> None:
@@ -157,16 +139,7 @@ def _child(name: str, flags: list[str]) -> int:
     with atheris.instrument_imports(include=["mingle_hooks", "tomllib", "tomli"]):
         from fuzz.targets import TARGETS
 
-    call, slowest = TARGETS[name].call, [SLOW_S]
-
-    def timed(data: bytes) -> Any:
-        began = time.perf_counter()
-        call(data)
-        if (took := time.perf_counter() - began) > slowest[0]:
-            slowest[0] = took
-            print(f"SLOW {took * 1000:.0f} ms, {len(data)} bytes: {data!r}", file=sys.stderr, flush=True)
-
-    atheris.Setup(flags, timed)
+    atheris.Setup(flags, TARGETS[name].call)
     atheris.Fuzz()
     return 0
 
