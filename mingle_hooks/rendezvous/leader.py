@@ -38,8 +38,7 @@ class Session:
     __slots__ = ("_challenged", "_leader", "_proved", "_sealer", "_secret", "address", "connection", "entry", "since")
 
     def __init__(self, leader: Leader, loop: Loop, sock: socket.socket, address: str) -> None:
-        # In its usual form: without the IPv4 prefix of a dual-stack socket, and without a zone.
-        self.address = address.removeprefix("::ffff:").partition("%")[0]
+        self.address = address.partition("%")[0]  # without a zone
         self.since = loop.clock()
         self.entry: Entry | None = None
         self._leader, self._secret = leader, leader.secret
@@ -337,30 +336,33 @@ class ProgressReports:
 
     def __init__(self, loop: Loop, send: Callable[[], None]) -> None:
         self._loop, self._send = loop, send
-        self._all_in = Timer()
+        self._next = Timer()
+        self._is_all_in = False  # the next report says that all have checked in
         self._step = 0
         self._report()
 
     def close(self) -> None:
         """Stop reporting."""
         self._next.cancel()
-        self._all_in.cancel()
 
     def all_in(self) -> None:
         """Report, in NEEDS_ALL_S from now and not before, that all have checked in."""
-        self._all_in.cancel()
-        self._all_in = self._loop.after(NEEDS_ALL_S, self._send)
+        self._is_all_in = True
+        self._report_in(NEEDS_ALL_S)
 
     def address_reached(self) -> None:
         """Postpone the report that all have checked in: others may be about to reach an address too."""
-        if self._all_in.is_set:
+        if self._is_all_in:
             self.all_in()
 
     def _report(self) -> None:
-        if not self._all_in.is_set:
-            self._send()
-        delay_s = PROGRESS_S[min(self._step, len(PROGRESS_S) - 1)]
+        self._is_all_in = False
+        self._send()
+        self._report_in(PROGRESS_S[min(self._step, len(PROGRESS_S) - 1)])
         self._step += 1
+
+    def _report_in(self, delay_s: float) -> None:
+        self._next.cancel()
         self._next = self._loop.after(delay_s, self._report)
 
 
