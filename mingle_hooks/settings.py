@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from mingle_hooks import values
 from mingle_hooks.errors import SettingsError, UsageError, printable
@@ -65,8 +65,7 @@ class Setting(NamedTuple):
     site_only: bool = False
 
 
-_SCOPE, _ON_FAILURE = values.one_of("node", "task"), values.one_of("exit", "status")
-_ORDER, _BIND = values.one_of("scheduler", "topology", "gcp", "oci"), values.one_of("gpu", "none")
+_SCOPE, _ORDER, _BIND, _ON_FAILURE = (values.one_of(*get_args(kind)) for kind in (Scope, Order, Bind, OnFailure))
 _CONTAINERS = values.one_of("auto", "mount", "hook", "none")
 
 

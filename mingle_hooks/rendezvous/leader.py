@@ -208,8 +208,6 @@ class Acceptor:
         """Close every socket, and cancel every timer."""
         for session in self.connected:
             session.connection.close()
-        self.connected.clear()
-        self.strangers.clear()
         self.callers.close()
 
     def forget(self, session: Session) -> None:
@@ -467,7 +465,7 @@ class Leader:
     @property
     def unconfirmed(self) -> list[str]:
         """Hosts that were sent COMMIT and have not confirmed it."""
-        return [v.entry.label for m, v in self._sessions.items() if m not in self._done and v.entry is not None]
+        return [self.roster.entry(member).label for member in self._sessions if member not in self._done]
 
     def close(self) -> None:
         """Close every socket, and cancel every timer."""
@@ -475,7 +473,6 @@ class Leader:
         self.choice.stop()
         self._progress.close()
         self.acceptor.close()
-        self._sessions.clear()
 
     def fail(self, failure: Failure) -> None:
         """Fail the world, and report the reason to all members, including those that check in later."""

@@ -135,7 +135,10 @@ class Sealer:
 
 def integer(body: Body, name: str, low: int, high: int) -> int:
     """Return body[name], an integer from low to high. Raises WireError."""
-    return within(low, high)(body, name)
+    value = body.get(name)
+    if type(value) is not int or not low <= value <= high:
+        raise WireError(f"{name}: not an integer from {low} to {high}")
+    return value
 
 
 def text(body: Body, name: str, longest: int) -> str:
@@ -214,16 +217,9 @@ class Most(int):
     __slots__ = ()
 
 
-def within(low: int, high: int) -> Callable[[Body, str], int]:
+def within(low: int, high: int) -> Reader:
     """Return the reader of an integer from low to high."""
-
-    def read(body: Body, name: str) -> int:
-        value = body.get(name)
-        if type(value) is not int or not low <= value <= high:
-            raise WireError(f"{name}: not an integer from {low} to {high}")
-        return value
-
-    return read
+    return lambda body, name: integer(body, name, low, high)
 
 
 def printable_text(longest: int) -> Reader:
@@ -326,8 +322,8 @@ def _reader(hint: Any) -> Reader:
     if origin in (Union, UnionType):
         given = _reader(inner[0])
         return lambda body, name: None if body.get(name) is None else given(body, name)
-    if origin in (tuple, list):
-        return _list_reader(origin, _reader(inner[0]), next(note for note in _notes(hint) if isinstance(note, Most)))
+    if origin is tuple:
+        return _list_reader(_reader(inner[0]), next(note for note in _notes(hint) if isinstance(note, Most)))
     if origin is Literal:
         return one_of(inner)
     if plain is bool:
@@ -347,12 +343,12 @@ def nested(kind: type[NamedTuple]) -> Reader:
     return read
 
 
-def _list_reader(kind: type[Any], item: Reader, most: int) -> Reader:
+def _list_reader(item: Reader, most: int) -> Reader:
     def read(body: Body, name: str) -> Any:
         rows = body.get(name)
         if not isinstance(rows, (list, tuple)) or len(rows) > most:
             raise WireError(f"{name}: not a list of at most {most}")
-        return kind(item({name: row}, name) for row in rows)
+        return tuple(item({name: row}, name) for row in rows)
 
     return read
 
