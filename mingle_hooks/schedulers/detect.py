@@ -21,7 +21,6 @@ from mingle_hooks.errors import FactsError
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.schedulers import facts, pbs, slurm
 from mingle_hooks.schedulers.facts import (
-    LONGEST_TEXT,
     MOST_LEADER_HOSTS,
     MOST_NODES,
     MOST_SLOTS,
@@ -32,7 +31,6 @@ from mingle_hooks.schedulers.facts import (
     check_host,
     is_readable,
     node_rank_by_block,
-    nodes_by_block,
     read_nodefile,
     read_pe_hostfile,
 )
@@ -95,19 +93,18 @@ def lsf(environ: Mapping[str, str]) -> JobFacts | None:
 def _lsf_slots(read: Variables) -> Slots:
     """Return host -> slots; LSB_HOSTS is not set if it would be too long, the others always are."""
     if text := read.raw("hosts", "LSB_MCPU_HOSTS"):
-        return _counted_hosts(text, text.split())
+        return _counted_hosts(text)
     if path := read.raw("hosts", "LSB_DJOB_HOSTFILE"):
         return read_nodefile(path)
-    text = read.raw("hosts", "LSB_HOSTS") or ""
-    return _counted_hosts(text, [part for host in text.split() for part in (host, "1")])
+    hosts = (read.raw("hosts", "LSB_HOSTS") or "").split()
+    return _counted_hosts(" ".join(f"{host} 1" for host in hosts))
 
 
-def _counted_hosts(text: str, parts: list[str]) -> Slots:
+def _counted_hosts(text: str) -> Slots:
     """Return host -> slots from a list of hosts, each followed by its slots: ``h1 4 h2 4``."""
-    if len(text) > LONGEST_TEXT:
-        raise FactsError(f"a host list of at most {LONGEST_TEXT} characters", f"{len(text)}", "--nodes and --rank")
     slots: Slots = {}
-    for host, count in zip(parts[::2], [*parts[1::2], ""], strict=False):
+    words = text.split()
+    for host, count in zip(words[::2], [*words[1::2], ""], strict=False):
         if (counted := number(count, least=1, most=MOST_TASKS)) is None:
             raise FactsError("LSB_MCPU_HOSTS such as 'h1 4 h2 4'", repr(text[:80]), "--nodes and --rank")
         slots[check_host(host)] = slots.get(host, 0) + counted
@@ -200,8 +197,11 @@ def mpi(environ: Mapping[str, str]) -> JobFacts | None:
 def _launched(
     read: Variables, scheduler: str, runs: tuple[str, ...], size: int | None, local_count: int | None
 ) -> JobFacts:
-    """Return what is the same for all tasks of a launcher's run, if each node has as many tasks as this one."""
-    nodes = 1 if size == 1 else nodes_by_block(size, local_count)
+    """Return what is the same for all tasks of a launcher's run, if each node has as many tasks as this one.
+
+    If nodes differ, their results differ, so no world can form with a wrong number.
+    """
+    nodes = 1 if size == 1 else size // local_count if size and local_count and size % local_count == 0 else None
     return JobFacts(
         scheduler,
         step=read.text("step", *runs, pattern=RUN) or "",
