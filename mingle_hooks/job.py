@@ -249,7 +249,7 @@ _ELF = b"\x7fELF"
 _LONGEST_NAME, _LONGEST_PATH = 100, 160
 # Interpreters' options without a value. With any other option the script is uncertain.
 _PYTHON_FLAGS, _PYTHON_WITH_VALUE = frozenset("bBdEiIOPqsSuvx"), ("-W", "-X")
-_SHELLS, _SHELL_FLAGS = ("sh", "bash", "dash", "ksh", "zsh"), frozenset("aefhkmnuvxBCEHPT")
+_SHELL_FLAGS = frozenset("aefhkmnuvxBCEHPT")
 # With one of these variables torchrun's first argument need not be a script.
 _NO_SCRIPT = ("PET_MODULE", "PET_NO_PYTHON")
 _Used = TypeVar("_Used")
@@ -325,7 +325,7 @@ def _command(command: Sequence[str], launcher: Launcher | None, end: int, enviro
             script = launchers.script_of(launcher, command[end:])
     elif _is_python(interpreter) and _is_python(name):
         script = _script_of(command[1:], _PYTHON_FLAGS, _PYTHON_WITH_VALUE)
-    elif interpreter in _SHELLS and name in _SHELLS:
+    elif interpreter in launchers.SHELLS and name in launchers.SHELLS:
         script = _script_of(command[1:], _SHELL_FLAGS, signs=("-", "+"))
         if script is not None and "/" not in script and _is_along(path, script):
             return None

@@ -157,6 +157,7 @@ def execute(command: tuple[str, ...], options: Mapping[str, object], flags: Flag
             return 0
         found = _exported(spec, view)
         values = {variable.name: variable.value for variable in found}
+        variables.check(values)
         command = command if flags.verbatim else launchers.completed(command, view, values)
         if flags.explain:
             _print_explanation(spec, view, found, [*notes, f"becomes {shlex.join(command)}"])
