@@ -26,7 +26,7 @@ def _join(params: RendezvousParameters) -> RendezvousHandler:
     """
     from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
 
-    from mingle_hooks.api import Options, join, variables
+    from mingle_hooks.api import Options, export, join
     from mingle_hooks.settings import load
 
     # torch's own default of the timeout is no text, and its default of --rdzv-id is "none".
@@ -43,7 +43,7 @@ def _join(params: RendezvousParameters) -> RendezvousHandler:
     # torchrun has read its own PET_* variables already; mingle would take them for leftovers.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
     view = join(environ=environ, **options)
-    os.environ.update(variables(view))  # the interface, for the workers
+    export(view)  # the interface, for the workers
     nodes, rank, name = view.processes, view.process, view.world.digest
     if is_elastic:
         config["is_host"] = rank == 0

@@ -86,8 +86,7 @@ def run(arguments: list[str]) -> int:
 def _is_printed(error: MingleError) -> bool:
     """Return whether the job's output has this message already, from this process, rank 0 or task 0."""
     is_by_rank_0 = error.repeats_rank_0 and _is_of_step()
-    is_elsewhere = is_by_rank_0 or (error.is_about_arguments and _repeats_task_0())
-    return error.is_printed or is_elsewhere
+    return error.is_printed or is_by_rank_0 or (error.is_about_arguments and _repeats_task_0())
 
 
 def _is_of_step() -> bool:
@@ -125,7 +124,7 @@ def _run(arguments: list[str]) -> int:
         from mingle_hooks.cli import commands
 
         code = commands.run_click(arguments)
-        return _fail(arguments, None, code) if code else 0
+        return code and _fail(arguments, None, code)
     options, command = call
     if arguments[0] == "run":
         from mingle_hooks.run import start
@@ -173,10 +172,8 @@ def _fail(arguments: list[str], why: str | None, code: int) -> int:
     if why is not None:
         write_stderr(f"mingle: {printable(why, LONGEST)}\n")
     if arguments[:1] == ["env"] or (code == UsageError.exit_code and _is_mistyped(arguments)):
-        try:
+        with suppress(MingleError):  # the reason is printed, and the exit code is set
             write_stdout(_failure_text(arguments[1:], code))
-        except MingleError:  # the reason is printed, and the exit code is set
-            pass
     return code
 
 

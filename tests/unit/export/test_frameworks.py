@@ -9,11 +9,10 @@ from support.recorded import STEP, assigned
 
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.export.frameworks import FRAMEWORKS, NO_RANK, NOT_HERE, check_leftovers, framework, needs, profiles
-from mingle_hooks.export.variables import files, left_to_nccl, own, variables
+from mingle_hooks.export.variables import files, left_to_nccl, variables
 from mingle_hooks.job import member_spec
 from mingle_hooks.net.addresses import NcclSetting
 from mingle_hooks.rendezvous.messages import Assignment, Batch, File, Member, View, World
-from mingle_hooks.schedulers.detect import detect
 
 SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
@@ -170,6 +169,10 @@ def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str,
         assert settings("torchrun", NODE_VIEW._replace(user_environ={"PET_NNODES": held}))["PET_NNODES"] == "2"
 
 
+THIRD_OF_FOUR = {**STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"}
+THIRD_OF_FOUR |= {"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+
+
 @pytest.mark.parametrize(
     ("variable", "options", "is_refused"),
     [
@@ -184,23 +187,20 @@ def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str,
         ("PET_NNODES=1:2", {}, False),
         ("PET_NNODES=1", {"frameworks": "torchrun-elastic"}, True),
         ("PET_NNODES=1", {"nodes": "1"}, False),
+        # To torchrun each task is a node; this one is the third of two nodes with two tasks each.
+        ("PET_NODE_RANK=1", {"scope": "task", "nodes": None}, True),
+        ("PET_NODE_RANK=2", {"scope": "task", "nodes": None}, False),
+        ("PET_NNODES=4", {"scope": "task", "nodes": None}, False),
     ],
 )
-def test_a_leftover_is_refused_before_check_in(variable: str, options: dict[str, str], *, is_refused: bool) -> None:
+def test_a_leftover_is_refused_before_check_in(
+    variable: str, options: dict[str, str | None], *, is_refused: bool
+) -> None:
     """Later, nodes whose rank it happens to be would start."""
     name, _, value = variable.partition("=")
-    spec = member_spec({name: value}, {"id": "a", "nodes": "2", **options})
+    step = THIRD_OF_FOUR if "scope" in options else {}
+    spec = member_spec({**step, name: value}, {"id": "a", "nodes": "2", **options})
     with pytest.raises(UsageError, match=f"{variable}.*unset {name}") if is_refused else nullcontext():
-        check_leftovers(spec)
-
-
-@pytest.mark.parametrize("rank", ["1", "2"])
-def test_a_task_s_leftover_is_refused_if_it_is_not_the_task_s_rank(rank: str) -> None:
-    """To torchrun each task is a node; two nodes with two tasks each."""
-    step = {**STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "2"}
-    step |= {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
-    spec = member_spec({**step, "PET_NODE_RANK": rank, "PET_NNODES": "4"}, {"scope": "task"})
-    with pytest.raises(UsageError, match="unset PET_NODE_RANK") if rank == "1" else nullcontext():
         check_leftovers(spec)
 
 
@@ -208,14 +208,6 @@ def test_nothing_is_looked_up_that_no_framework_needs() -> None:
     assert needs(("torchrun", "jax", "lightning")) == frozenset()
     assert needs(("tensorflow", "nccl")) == {"roster", "iface", "site"}
     assert needs(("ucx",)) == {"iface", "hcas"}
-
-
-def test_what_jax_takes_for_open_mpi_is_no_launcher_to_a_later_mingle() -> None:
-    """It is listed as exported, and so it is not the user's."""
-    found = {variable.name: variable.value for variable in variables(TASK_VIEW, ["jax"])}
-    assert found["OMPI_COMM_WORLD_RANK"] == "5"
-    assert not [name for name in own(found) if name.startswith("OMPI")]
-    assert detect(own(found)).scheduler == "none"
 
 
 def test_tensorflow_and_mlx_list_every_worker() -> None:

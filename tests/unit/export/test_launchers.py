@@ -333,25 +333,6 @@ def test_a_command_that_would_not_join_the_world_is_refused(spec: MemberSpec, re
         launchers.check_command(words[is_verbatim:], spec, verbatim=is_verbatim)
 
 
-@pytest.mark.parametrize(
-    ("line", "script"),
-    [
-        ("torchrun --nnodes 2 --no-such=1 t.py a.py", "t.py"),
-        ("accelerate launch --cpu t.py", "t.py"),
-        *((f"torchrun {words}", None) for words in (
-            "", "--nnodes", "program t.py", "-m t.py", "-mt.py", "--modul p t.py", "--no-py t.py", "--new t.py u.py",
-            "--log=a.py t.py",
-        )),
-        ("composer t.py", None),
-    ],
-)  # fmt: skip
-def test_a_launcher_s_script_is_known_only_for_certain(line: str, script: str | None) -> None:
-    """An option of a later version may take the next word or not, and of some launchers no option is known."""
-    launcher, end = find(line.split())
-    assert launcher is not None
-    assert launchers.script_of(launcher, line.split()[end:]) == script
-
-
 def test_what_is_tried_without_a_job_is_what_this_host_has(tmp_path: Path) -> None:
     """A program that submits jobs, or else names of hosts; a quoted word stays one."""
     line = "mingle run python 'a b'"

@@ -390,11 +390,3 @@ def golden(shell: str, what: str) -> str:
 def test_the_whole_text_is_as_reviewed(shell: str, what: str) -> None:
     """To the byte; csh joins the lines that it evaluates, so statements end with a semicolon, without comments."""
     assert golden(shell, what) == (GOLDEN / f"{shell}.{what}.txt").read_text()
-
-
-@pytest.mark.parametrize("what", ["node", "task", "failure"])
-def test_shellcheck_finds_nothing_in_sh_text(what: str) -> None:
-    """All optional checks are on."""
-    command = [*real(["shellcheck"]), "--shell=sh", "--enable=all", "-"]
-    done = subprocess.run(command, input=golden("sh", what).encode(), capture_output=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (0, b"")

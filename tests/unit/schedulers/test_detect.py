@@ -59,6 +59,10 @@ lsf's last element: LSB_JOBID=77 LSB_JOBINDEX=4294967295
 -> job_id=77[4294967295] nodes=None hosts= tasks_per_node= task_count=None
 a trial on one machine: MASTER_ADDR=127.0.0.1 RANK=0 WORLD_SIZE=1
 -> scheduler=none
+an exported address: MASTER_ADDR=node1 RANK=0 WORLD_SIZE=1
+-> scheduler=given nodes=1 node_rank=0
+two on one machine: MASTER_ADDR=localhost RANK=0 WORLD_SIZE=2
+-> scheduler=given nodes=2 node_rank=0
 a world of one in a pod: MASTER_ADDR=localhost RANK=0 WORLD_SIZE=1 KUBERNETES_SERVICE_HOST=x
 -> scheduler=given nodes=1 node_rank=0
 pals on nodes of different size: PALS_RANKID=2 PALS_NODEID=1 PALS_SIZE=5 PALS_LOCAL_SIZE=2
