@@ -110,7 +110,7 @@ def test_what_is_the_user_s_follows_from_mingle_exports(environ: dict[str, str],
     assert earlier({"MINGLE_ID": "a", "MINGLE_EXPORTS": "MINGLE_ID MASTER_ADDR"}) == ("MINGLE_ID", "MINGLE_EXPORTS")
 
 
-@pytest.mark.parametrize("listed", ["PATH LD_PRELOAD HOME", "PATH;touch", "$(touch ran)", "x " * 500_000, "\n\t"])
+@pytest.mark.parametrize("listed", ["PATH LD_PRELOAD HOME", "PATH;touch", "$(touch ran)", "x " * 60_000, "\n\t"])
 def test_a_hostile_mingle_exports_cannot_name_what_mingle_does_not_know(listed: str) -> None:
     """PATH stays whatever stands in MINGLE_EXPORTS."""
     environ = {"MINGLE_ID": "a", "MINGLE_EXPORTS": listed, "PATH": "/bin", "LD_PRELOAD": "x", "HOME": "/"}
