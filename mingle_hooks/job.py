@@ -354,7 +354,7 @@ def _refusal(name: str, error: OSError, where: str) -> Failure:
 def along_path(name: str, path: str, use: Callable[[str], _Used]) -> _Used:
     """Return what `use` makes of the first file of this name in PATH that it can use. Raises OSError as execvp(3)."""
     refusal = None
-    for directory in [""] if "/" in name else path.split(":"):
+    for directory in [""] if "/" in name or not name else path.split(":"):
         try:
             return use(os.path.join(directory, name))
         except (FileNotFoundError, NotADirectoryError):

@@ -223,6 +223,7 @@ def test_a_program_is_refused_where_execve_fails(path: str, by: str) -> None:
     found = {word: failure.error().exit_code if failure else 0 for word, failure in failures.items()}
     assert found == {word: status_of(word, path) for word in words}
     assert {0, 126, 127} == set(found.values())
+    assert refused([""], {"PATH": path}).error().exit_code == 127  # as of "$COMMAND", which is not set
 
 
 def status_of(word: str, path: str) -> int:
