@@ -123,7 +123,7 @@ class JobFacts(_Fields):
         return self.sources.get(name, self.scheduler)
 
 
-def of_slots(scheduler: str, job_id: str, slots: Mapping[str, int], sources: Mapping[str, str]) -> JobFacts:
+def of_slots(scheduler: str, job_id: str | None, slots: Mapping[str, int], sources: Mapping[str, str]) -> JobFacts:
     """Return the facts of a job of these hosts, in node-rank order with their slots; none if they are unknown."""
     hosts = tuple(slots)
     return JobFacts(

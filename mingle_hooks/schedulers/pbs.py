@@ -28,16 +28,14 @@ TASK = "[0-9A-Fa-f]{1,8}"
 TASK_DIGITS = 8
 
 
-def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> JobFacts | None:
-    """Return PBS's facts, or None outside of its jobs.
+def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> JobFacts:
+    """Return PBS's facts.
 
     `configuration` has PBS_HOME, which a task on the first host without PBS_NODEFILE needs.
     Raises FactsError for an invalid variable or node file.
     """
     read = Variables(environ)
-    job_id = read.text("job_id", "PBS_JOBID", pattern=JOB_ID)
-    if job_id is None:
-        return None
+    job_id = read.text("job_id", "PBS_JOBID", pattern=JOB_ID) or ""
     node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
     path = read.raw("hosts", "PBS_NODEFILE") or _spooled_nodefile(read, job_id, configuration)
     slots = read_nodefile(path) if path else {}
@@ -123,7 +121,7 @@ def torque(environ: Mapping[str, str]) -> JobFacts | None:
     """
     read = Variables(environ)
     job_id = read.text("job_id", "PBS_JOBID", pattern=JOB_ID)
-    if job_id is None or not any(environ.get(name) for name in ("PBS_NUM_NODES", "PBS_VNODENUM", "PBS_NP")):
+    if job_id is None:
         return None
     node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
     path = read.raw("hosts", "PBS_NODEFILE")

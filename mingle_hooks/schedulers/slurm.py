@@ -20,8 +20,8 @@ MOST_COMPONENTS = 128
 MOST_GPUS = 4096
 
 
-def facts(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return Slurm's facts, or None outside of its jobs.
+def facts(environ: Mapping[str, str]) -> JobFacts:
+    """Return Slurm's facts.
 
     In a task of srun the members are the step's nodes. In the batch script and in salloc's shell they are
     the job's, and with several of them `is_batch` is set.
@@ -29,8 +29,6 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     """
     read = Variables(environ)
     job_id = read.digits("job_id", "SLURM_JOB_ID", "SLURM_JOBID", longest=10)
-    if job_id is None:
-        return None
     components = _components(read, job_id)
     if components:  # the same in all components
         job_id = read.digits("job_id", "SLURM_JOB_ID_HET_GROUP_0", longest=10) or job_id
@@ -131,7 +129,7 @@ def _step(read: Variables) -> str | None:
     return str(int(text))
 
 
-def _components(read: Variables, job_id: str) -> list[tuple[str, ...]]:
+def _components(read: Variables, job_id: str | None) -> list[tuple[str, ...]]:
     """Return the hosts of each component of a heterogeneous job; [] for an ordinary job.
 
     Variables left over from the submitting job are ignored, as none of them has this job's id.

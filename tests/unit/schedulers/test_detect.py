@@ -73,6 +73,10 @@ flux with an uneven last node: FLUX_JOB_ID=f1 FLUX_JOB_SIZE=5 FLUX_JOB_NNODES=2 
 -> nodes=2 node_rank=None task_rank=3 task_count=5
 job id alone: JOB_ID=9
 -> scheduler=none
+slurm's settings alone: SLURM_CONF=/etc/slurm/slurm.conf SLURM_PROCID=0 PBS_NODENUM=0 PBS_NP=1
+-> scheduler=none
+pbs without torque's variables: PBS_JOBID=987654321.ctl PBS_NODENUM=0
+-> scheduler=pbs node_rank=0
 flux: FLUX_JOB_ID=\u0192abc1 FLUX_JOB_SIZE=8 FLUX_JOB_NNODES=2 FLUX_TASK_RANK=5 FLUX_TASK_LOCAL_ID=1 \
     PMI_RANK=5 PMI_SIZE=8
 -> scheduler=flux job_id=fabc1 nodes=2 node_rank=1 task_rank=5 local_rank=1 local_count=None

@@ -1,13 +1,10 @@
 """Slurm: recorded jobs, and variables that contradict each other."""
 
-from collections.abc import Mapping
-
 import pytest
 from support.recorded import SLURM_VERSIONS, environ, names
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers import slurm
-from mingle_hooks.schedulers.facts import JobFacts
 
 NODES = ("node1", "node2", "node3")
 # JOB.STEP -> what all of its tasks are told: step, hosts, tasks on each node.
@@ -29,20 +26,13 @@ SCRIPTS = {
 }
 
 
-def facts_of(variables: Mapping[str, str]) -> JobFacts:
-    """Return the facts of a job, which these variables are of."""
-    found = slurm.facts(variables)
-    assert found is not None
-    return found
-
-
 @pytest.mark.parametrize("version", SLURM_VERSIONS)
 @pytest.mark.parametrize("job_step", STEPS)
 def test_the_tasks_of_a_step_agree_and_each_knows_its_place(version: str, job_step: str) -> None:
     """All tasks of srun have the step's nodes in common, and their ranks are each there once."""
     step, hosts, per_node = STEPS[job_step]
     recordings = [environ(version, name) for name in names(version, "task") if f"task.{job_step}." in name]
-    tasks = [facts_of(variables) for variables in recordings]
+    tasks = [slurm.facts(variables) for variables in recordings]
     for task, variables in zip(tasks, recordings, strict=True):
         shared = (task.job_id, task.step, task.restarts, task.nodes, task.hosts, task.tasks_per_node)
         assert shared == (job_step[0], step, 0, len(hosts), hosts, per_node)
@@ -60,7 +50,7 @@ def test_the_tasks_of_a_step_agree_and_each_knows_its_place(version: str, job_st
 def test_a_batch_script_knows_its_job_and_has_no_place_in_it(version: str, name: str) -> None:
     """With several nodes the script is outside of them; a requeued job counts its restarts."""
     job_id, restarts, hosts, per_node = SCRIPTS[name]
-    script = facts_of(environ(version, name))
+    script = slurm.facts(environ(version, name))
     assert (script.job_id, script.step, script.restarts) == (job_id, "", restarts)
     assert (script.nodes, script.hosts, script.leader_hosts) == (len(hosts), hosts, hosts[:1])
     assert (script.tasks_per_node, script.local_count) == (per_node, per_node[0] if per_node else None)
@@ -131,7 +121,7 @@ SPECIAL = {"step": "", "nodes": 3, "node_rank": None, "is_batch": True}
     ],
 )  # fmt: skip
 def test_what_variables_say(variables: dict[str, str], expected: dict[str, object]) -> None:
-    found = facts_of(variables)
+    found = slurm.facts(variables)
     assert {name: getattr(found, name) for name in expected} == expected
 
 
@@ -149,10 +139,9 @@ HOSTS = "SLURM_STEP_NODELIST"
     ],
 )
 def test_each_fact_has_the_variable_that_it_comes_from(variables: dict[str, str], sources: dict[str, str]) -> None:
-    """`--explain` and errors name it. Without a job's id there are no facts."""
-    found = facts_of(variables).sources
+    """`--explain` and errors name it."""
+    found = slurm.facts(variables).sources
     assert {name: found[name] for name in sources} == sources
-    assert slurm.facts({"SLURM_CONF": "/etc/slurm/slurm.conf", "SLURM_PROCID": "0"}) is None
 
 
 @pytest.mark.parametrize(
