@@ -42,20 +42,13 @@ def main() -> NoReturn:
     # While SIGCHLD is ignored, the kernel drops the status of a child. COMMAND of `mingle exec` inherits it as it is.
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN and sys.argv[1:2] not in (["env"], ["exec"]):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _fill_standard_descriptors()
-    sys.exit(run(sys.argv[1:]))
-
-
-def _fill_standard_descriptors() -> None:
-    """Open /dev/null for each closed standard stream.
-
-    It is read-only, so that output is not lost unnoticed; the command of `mingle exec` finds the stream closed.
-    """
+    # Read-only, so that output is not lost unnoticed; the command of `mingle exec` finds the stream closed.
     fill_standard_descriptors(os.O_RDONLY)
     # Python sets closed streams to None.
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    sys.exit(run(sys.argv[1:]))
 
 
 # What sees this process fail, srun or `mingle run`, may end rank 0 at once: rank 0 prints the reason first.

@@ -198,8 +198,7 @@ CARRIERS = [
     *(
         ("sh", command, "C.UTF-8", f'{options} v=$(cat text) || exit; eval "$v"; env -0 >seen')
         for command in POSIX
-        for options in ("", "set -e;", "set -u;", "set -eu; set -o pipefail 2>&- || :;")
-        if "pipefail" not in options or command != ["dash"]  # dash 0.5.12 has none, and exits over it
+        for options in ("", "set -eu;")
     ),
     *(
         ("csh", command, locale, f"{way}; env -0 > seen; exit $status")
