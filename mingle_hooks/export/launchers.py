@@ -262,9 +262,9 @@ def _ray(name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) 
         return missing_options({"--address": view.endpoint, "--min-nodes": view.world.nodes}, options)
     if "--head" in options or "--address" in options:
         return ()
-    head = {"--head": None, "--port": view.world.master_port}
+    head = {"--head": None, "--port": view.world.master_port, "--node-ip-address": view.world.master_addr}
     found = head if view.place.node_rank == 0 else {"--address": view.endpoint}
-    own = {"--node-ip-address": view.place.address or view.world.master_addr}
+    own = {"--node-ip-address": view.place.address} if view.place.address else {}
     return missing_options({**found, **own}, options)
 
 

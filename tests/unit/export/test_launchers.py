@@ -61,6 +61,8 @@ def completed(line: str, view: View = SECOND) -> str:
         ("ray symmetric-run | --num-cpus=4 -- python t.py", SECOND, "--address 10.0.0.1:29500 --min-nodes 2"),
         ("ray start | --block", FIRST, "--head --port 29500 --node-ip-address 10.0.0.1"),
         ("ray start | --block", SECOND, "--address 10.0.0.1:29500 --node-ip-address 10.0.0.2"),
+        ("ray start | --block", SECOND._replace(place=Assignment(1, 4, 2)), "--address 10.0.0.1:29500"),  # --no-wait
+        ("ray start |", FIRST._replace(place=Assignment(0, 4, 0)), "--head --port 29500 --node-ip-address 10.0.0.1"),
         ("horovodrun | python t.py", FIRST, "-np 6 -H n1:2,n2:4"),
         *(
             (line, FIRST, "")
