@@ -115,11 +115,12 @@ def missing_options(options: Mapping[str, object], given: Mapping[str, str]) -> 
     )
 
 
-def _of_roster(name: str, exported: Mapping[str, str]) -> str:
-    """Return a variable that has all hosts. Raises UsageError if they are unknown."""
-    if name not in exported:
-        raise UsageError("the hosts of all members, for this launcher", "none, with --no-wait", "leaving out --no-wait")
-    return exported[name]
+def _of_all(value: object) -> object:
+    """Return a value that depends on all members. Raises UsageError for None, as it is unknown."""
+    if value is None:
+        expected = "the hosts and slots of all members, for this launcher"
+        raise UsageError(expected, "only this node's, with --no-wait", "leaving out --no-wait")
+    return value
 
 
 def hyphens(name: str) -> str:
@@ -167,9 +168,10 @@ _MOST_BYTES = 1 << 16  # a configuration file is a screenful
 def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) -> Argv:
     """Return the options for this node's place in the world. Raises UsageError for --cpu with several processes."""
     nodes, options = view.world.nodes or 1, parse_options(arguments, _ACCELERATE)
-    if "--cpu" in options and view.world.size != nodes:
+    size = view.world.size or nodes * (view.place.slots or 1)  # without a rendezvous the others' slots are unknown
+    if "--cpu" in options and size != nodes:
         expected = "one process on each node, as `accelerate launch --cpu` starts only one"
-        raise UsageError(expected, f"{view.world.size} on {nodes} nodes", "leaving out --cpu, or --slots 1")
+        raise UsageError(expected, f"{size} on {nodes} nodes", "leaving out --cpu, or --slots 1")
     check_options("accelerate", options, view.world.nodes, view.place.node_rank)
     found = {f"--{name}": value for name, value in accelerate_machines(view).items()}
     if options.get("--rdzv-backend", "static") == "static":
@@ -233,7 +235,7 @@ def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, 
         **(
             {}
             if {"-H", "--hostfile"}.intersection(options)
-            else {"--hostfile": _of_roster("MINGLE_HOSTFILE", exported)}
+            else {"--hostfile": _of_all(exported.get("MINGLE_HOSTFILE"))}
         ),
         "--no_ssh": None,
         "--node_rank": view.place.node_rank,
@@ -283,8 +285,8 @@ _HOROVOD_HOSTS = ("-H", "--hosts", "-hostfile", "--hostfile", "--host-discovery-
 def _horovod(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, str]) -> Argv:
     """Return the options for the number of processes, and for the hosts with their slots."""
     options = parse_options(arguments, _HOROVOD)
-    number = {} if any(name in options for name in _HOROVOD_NUMBERS) else {"-np": view.world.size}
-    hosts = {} if any(name in options for name in _HOROVOD_HOSTS) else {"-H": _of_roster("MINGLE_HOSTS", exported)}
+    number = {} if any(name in options for name in _HOROVOD_NUMBERS) else {"-np": _of_all(view.world.size)}
+    hosts = {} if any(name in options for name in _HOROVOD_HOSTS) else {"-H": _of_all(exported.get("MINGLE_HOSTS"))}
     return missing_options({**number, **hosts}, options)
 
 

@@ -27,6 +27,7 @@ FIRST = SECOND._replace(place=Assignment(0, 2, 0, "10.0.0.1", "ib0"))
 ONE = FIRST._replace(world=WORLD._replace(nodes=1, size=4))
 UNPLACED = SECOND._replace(place=Assignment(None, 4, None))  # as in a batch script
 ALIKE = SECOND._replace(world=WORLD._replace(size=2), place=Assignment(1, 1, 1, "10.0.0.2"))
+UNCOUNTED = SECOND._replace(world=WORLD._replace(size=None))  # as with --no-wait
 EXPORTED = {"MINGLE_HOSTFILE": "/run/host file", "MINGLE_HOSTS": "n1:2,n2:4"}
 MACHINES = "--num_machines 2 --num_processes 8 --machine_rank 1 --main_process_ip 10.0.0.1 --main_process_port 29500"
 RANKED = MACHINES.replace("--machine_rank 1 ", "")
@@ -45,6 +46,8 @@ def completed(line: str, view: View = SECOND) -> str:
     [
         ("accelerate launch | t.py -x", SECOND, f"{MACHINES} --same_network --multi_gpu"),
         ("accelerate launch | --use_fsdp --machine-rank=1 t.py --cpu", SECOND, f"{RANKED} --same_network"),
+        ("accelerate launch | --cpu t.py", ALIKE._replace(world=WORLD._replace(size=None)),
+         f"{MACHINES} --same_network".replace("es 8", "es 2")),
         ("accelerate launch | --cpu t.py", ALIKE, f"{MACHINES} --same_network".replace("es 8", "es 2")),
         ("accelerate launch | --use_fsdp --gpu_ids 0,1,3 t.py", SECOND, f"{MACHINES} --same_network".replace("8", "6")),
         ("accelerate launch | --gpu_ids all t.py", SECOND, f"{MACHINES} --same_network --multi_gpu"),
@@ -113,19 +116,21 @@ def test_accelerate_s_own_file_completes_the_options(text: str, processes: int, 
 
 
 @pytest.mark.parametrize(
-    ("line", "why"),
+    ("line", "view", "why"),
     [
-        ("accelerate launch --cpu t.py", "6 on 2 nodes.*leaving out --cpu"),
-        *((f"{line} t.py", "leaving that option out") for line in (
+        ("accelerate launch --cpu t.py", SECOND, "6 on 2 nodes.*leaving out --cpu"),
+        ("accelerate launch --cpu t.py", UNCOUNTED, "8 on 2 nodes.*leaving out --cpu"),
+        *((f"{line} t.py", SECOND, "leaving that option out") for line in (
             "accelerate launch --machine_rank=0", "deepspeed --node_rank 0", "ray start --head",
         )),
-        *((line, "saw none, with --no-wait") for line in ("deepspeed t.py", "horovodrun ./t")),
+        *((line, UNCOUNTED, "saw only this node's, with --no-wait")
+          for line in ("deepspeed t.py", "horovodrun -np 2 ./t", "horovodrun -H a:1,b:1 ./t")),
     ],
 )  # fmt: skip
-def test_a_command_that_cannot_be_completed_is_refused(line: str, why: str) -> None:
+def test_a_command_that_cannot_be_completed_is_refused(line: str, view: View, why: str) -> None:
     """An option takes the node out of the world, --cpu starts one process on each, or the hosts are unknown."""
     with pytest.raises(UsageError, match=why):
-        launchers.completed(line.split(), SECOND, {})
+        launchers.completed(line.split(), view, {})
 
 
 def test_a_pipe_that_names_accelerate_s_settings_is_left_to_accelerate() -> None:
