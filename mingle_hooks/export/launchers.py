@@ -231,12 +231,10 @@ def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, 
     check_options("deepspeed", options, view.world.nodes, view.place.node_rank)
     if view.world.nodes == 1:
         return missing_options({"--master_port": view.world.master_port}, options)
+    is_given = {"-H", "--hostfile"}.intersection(options)
+    hosts = {} if is_given else {"--hostfile": _of_all(exported.get("MINGLE_HOSTFILE"))}
     found = {
-        **(
-            {}
-            if {"-H", "--hostfile"}.intersection(options)
-            else {"--hostfile": _of_all(exported.get("MINGLE_HOSTFILE"))}
-        ),
+        **hosts,
         "--no_ssh": None,
         "--node_rank": view.place.node_rank,
         "--master_addr": view.world.master_addr,
