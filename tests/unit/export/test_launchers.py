@@ -137,8 +137,8 @@ def test_a_pipe_that_names_accelerate_s_settings_is_left_to_accelerate() -> None
     """As of `--config_file <(…)`: its text can be read only once."""
     reader, writer = os.pipe()
     os.write(writer, b"distributed_type: FSDP")
-    completed(f"accelerate launch --config_file /dev/fd/{reader} t.py")
     os.close(writer)
+    completed(f"accelerate launch --config_file /dev/fd/{reader} t.py")
     with open(reader) as pipe:
         assert pipe.read() == "distributed_type: FSDP"
 
