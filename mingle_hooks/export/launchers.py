@@ -524,18 +524,8 @@ def _has_ranks(frameworks: tuple[str, ...]) -> bool:
 _PROCESSES = ("-n", "--n", "-np", "--np", "-c", "--num-proc")
 _OF_MPI = (
     *("--allow-run-as-root", "--oversubscribe", "--nooversubscribe", "--nolocal", "--tag-output", "--display-map"),
-    *(
-        "-v",
-        "-q",
-        "--verbose",
-        "--quiet",
-        "--report-bindings",
-        "--use-hwthread-cpus",
-        "-l",
-        "--gloo",
-        "--mpi",
-        "--jsrun",
-    ),
+    *("--verbose", "--quiet", "-v", "-q", "--report-bindings", "--use-hwthread-cpus", "-l"),
+    *("--gloo", "--mpi", "--jsrun"),
 )
 # Programs that submit jobs, and the line to suggest: the first installed one is used.
 _SUBMITTERS = (
