@@ -34,16 +34,13 @@ __version__ = "1.0.0"
 
 # Module -> its public names. Not __all__: `import *` would import every module.
 _PUBLIC = {
-    "mingle_hooks.api": ("join", "variables", "world"),
-    "mingle_hooks.errors": (
-        *("MingleError", "UsageError", "FactsError", "MissingError", "NetworkError", "LimitError"),
-        *("PlaceError", "ConflictError", "SecretError", "SettingsError"),
-        *("NotExecutableError", "NotFoundError"),
-    ),
-    "mingle_hooks.scripts.script": ("render",),
-    "mingle_hooks.rendezvous.messages": ("World", "Assignment", "Member", "View"),
+    "mingle_hooks.api": "join variables world",
+    "mingle_hooks.errors": "MingleError UsageError FactsError MissingError NetworkError LimitError PlaceError"
+    " ConflictError SecretError SettingsError NotExecutableError NotFoundError",
+    "mingle_hooks.scripts.script": "render",
+    "mingle_hooks.rendezvous.messages": "World Assignment Member View",
 }
-_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
+_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

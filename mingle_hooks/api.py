@@ -102,15 +102,31 @@ def world(**options: Unpack[Options]) -> Iterator[View]:
     Raises what `join` and `variables` raise.
     """
     view = join(**options)
-    found = variables(view)
-    before = {name: os.environ.get(name) for name in found}
-    os.environ.update(found)
+    before = export(view)
     try:
         yield view
     finally:
-        for name, value in before.items():
+        _set(before)
+
+
+def export(view: View) -> dict[str, str | None]:
+    """Set the variables in os.environ in place of what an earlier mingle set; return what was there, None for unset.
+
+    Raises what `variables` raises.
+    """
+    found = variables(view)
+    after: dict[str, str | None] = {**dict.fromkeys(export_variables.stale(os.environ, found)), **found}
+    before = {name: os.environ.get(name) for name in after}
+    _set(after)
+    return before
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
             os.environ.pop(name, None)
-            os.environ.update({} if value is None else {name: value})
+        else:
+            os.environ[name] = value
 
 
 def variables(view: View) -> dict[str, str]:

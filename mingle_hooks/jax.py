@@ -5,12 +5,11 @@ JAX 0.10 loads no plugins before that call. Defining a subclass of ClusterEnv, w
 
 from __future__ import annotations
 
-import os
 from functools import cache
 
 from jax._src.clusters import ClusterEnv
 
-from mingle_hooks.api import join, variables
+from mingle_hooks.api import export, join
 from mingle_hooks.rendezvous.messages import View
 
 
@@ -18,7 +17,7 @@ from mingle_hooks.rendezvous.messages import View
 def _view() -> View:
     """Join once: JAX asks for each value separately."""
     view = join()
-    os.environ.update(variables(view))
+    export(view)
     return view
 
 

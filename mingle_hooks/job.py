@@ -45,11 +45,13 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
     nodes, nodes_source = _nodes(settings, facts, user_environ)
     slots, slots_from = _slots(settings, facts, user_environ)
     rank, rank_source = _rank(settings, facts, user_environ, nodes)
+    # A single member needs no id.
+    name = settings.id or facts.job_id or "alone" if nodes == 1 else world_id(settings, facts)
     return MemberSpec(
         settings=settings,
         facts=facts,
         user_environ=user_environ,
-        attempt=Attempt(_id(settings, facts, nodes), facts.step, facts.restarts, run_material(facts.cookie)),
+        attempt=Attempt(name, facts.step, facts.restarts, run_material(facts.cookie)),
         nodes=nodes,
         nodes_source=nodes_source,
         rank=rank,
@@ -109,11 +111,6 @@ def world_id(settings: Settings, facts: JobFacts) -> str:
         seen = "no job here" if facts.scheduler == "none" else f"none (scheduler: {facts.scheduler})"
         raise UsageError("an id that all members share", seen, "--id NAME")
     return found
-
-
-def _id(settings: Settings, facts: JobFacts, nodes: int | None) -> str:
-    """Return the id that all members share; a single member needs none."""
-    return settings.id or facts.job_id or "alone" if nodes == 1 else world_id(settings, facts)
 
 
 def _nodes(settings: Settings, facts: JobFacts, user_environ: Mapping[str, str]) -> tuple[int | None, str]:
@@ -249,7 +246,7 @@ _ELF = b"\x7fELF"
 _LONGEST_NAME, _LONGEST_PATH = 100, 160
 # Interpreters' options without a value. With any other option the script is uncertain.
 _PYTHON_FLAGS, _PYTHON_WITH_VALUE = frozenset("bBdEiIOPqsSuvx"), ("-W", "-X")
-_SHELLS, _SHELL_FLAGS = ("sh", "bash", "dash", "ksh", "zsh"), frozenset("aefhkmnuvxBCEHPT")
+_SHELL_FLAGS = frozenset("aefhkmnuvxBCEHPT")
 # With one of these variables torchrun's first argument need not be a script.
 _NO_SCRIPT = ("PET_MODULE", "PET_NO_PYTHON")
 _Used = TypeVar("_Used")
@@ -321,11 +318,11 @@ def _command(command: Sequence[str], launcher: Launcher | None, end: int, enviro
     if launchers.prefix_length(command):
         return None
     if launcher is not None:
-        if _is_python(interpreter) and not any(environ.get(variable) for variable in _NO_SCRIPT):
+        if _is_python(interpreter) and not any(map(environ.get, _NO_SCRIPT)):
             script = launchers.script_of(launcher, command[end:])
     elif _is_python(interpreter) and _is_python(name):
         script = _script_of(command[1:], _PYTHON_FLAGS, _PYTHON_WITH_VALUE)
-    elif interpreter in _SHELLS and name in _SHELLS:
+    elif interpreter in launchers.SHELLS and name in launchers.SHELLS:
         script = _script_of(command[1:], _SHELL_FLAGS, signs=("-", "+"))
         if script is not None and "/" not in script and _is_along(path, script):
             return None
@@ -357,7 +354,7 @@ def _refusal(name: str, error: OSError, where: str) -> Failure:
 def along_path(name: str, path: str, use: Callable[[str], _Used]) -> _Used:
     """Return what `use` makes of the first file of this name in PATH that it can use. Raises OSError as execvp(3)."""
     refusal = None
-    for directory in [""] if "/" in name else path.split(":"):
+    for directory in [""] if "/" in name or not name else path.split(":"):
         try:
             return use(os.path.join(directory, name))
         except (FileNotFoundError, NotADirectoryError):

@@ -9,7 +9,7 @@ import os
 
 from lightning.fabric.plugins.environments import LightningEnvironment
 
-from mingle_hooks.api import join, variables
+from mingle_hooks.api import export, join
 
 
 class MingleEnvironment(LightningEnvironment):  # type: ignore[misc]  # lightning need not be installed
@@ -21,4 +21,4 @@ class MingleEnvironment(LightningEnvironment):  # type: ignore[misc]  # lightnin
     def __init__(self) -> None:
         super().__init__()
         if "LOCAL_RANK" not in os.environ:  # neither Lightning nor another launcher has started this process
-            os.environ.update(variables(join()))
+            export(join())

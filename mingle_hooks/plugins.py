@@ -41,11 +41,8 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
     Raises the group's error if the row cannot be loaded or is not of that kind.
     """
     known: Row | None = _loaded.get((group, name))
-    if known is not None:
+    if known is not None or (point := _points(group).get(name)) is None:
         return known
-    point = _points(group).get(name)
-    if point is None:
-        return None
     owner = point.dist.name if point.dist is not None else point.value
     try:
         row: Any = point.load()
@@ -93,11 +90,11 @@ def _installed(group: str) -> dict[str, EntryPoint]:
     try:
         return {point.name: point for point in entry_points(group=group)}
     except Exception as error:  # noqa: BLE001 - other installed packages may be broken in any way
-        raise GROUPS[group](
+        expected, remedy = (
             "installed packages whose entry points can be read",
-            reason(error),
             "`pip check`, then reinstalling that package",
-        ) from None
+        )
+        raise GROUPS[group](expected, reason(error), remedy) from None
 
 
 def _may_be_there(group: str) -> bool:
@@ -127,8 +124,5 @@ def _entry_points(package: str) -> bytes:
 
 
 def _broken(group: str, name: str, owner: str, why: str) -> MingleError:
-    return GROUPS[group](
-        f"a working plugin {name} in {group}",
-        f"{why} (package {owner})",
-        f"another version of {owner}, or pip uninstall {owner}",
-    )
+    remedy = f"another version of {owner}, or pip uninstall {owner}"
+    return GROUPS[group](f"a working plugin {name} in {group}", f"{why} (package {owner})", remedy)

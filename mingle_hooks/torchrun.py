@@ -26,12 +26,13 @@ def _join(params: RendezvousParameters) -> RendezvousHandler:
     """
     from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
 
-    from mingle_hooks.api import Options, join, variables
+    from mingle_hooks.api import Options, export, join
     from mingle_hooks.settings import load
 
     # torch's own default of the timeout is no text, and its default of --rdzv-id is "none".
-    given = {name: value for name, value in params.config.items() if isinstance(value, str)}
-    options: Any = {name: value for name, value in given.items() if name in Options.__annotations__}
+    texts = {name: value for name, value in params.config.items() if isinstance(value, str)}
+    options: Any = {name: value for name, value in texts.items() if name in Options.__annotations__}
+    config = {name: value for name, value in params.config.items() if name not in options}  # torch reads no timeout=5m
     options["nodes"] = params.max_nodes
     if params.run_id != "none":
         options["id"] = params.run_id
@@ -42,13 +43,13 @@ def _join(params: RendezvousParameters) -> RendezvousHandler:
     # torchrun has read its own PET_* variables already; mingle would take them for leftovers.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
     view = join(environ=environ, **options)
-    os.environ.update(variables(view))  # the interface, for the workers
+    export(view)  # the interface, for the workers
     nodes, rank, name = view.processes, view.process, view.world.digest
     if is_elastic:
-        config = {**params.config, "is_host": rank == 0}
+        config["is_host"] = rank == 0
         ends = ("c10d", view.endpoint, name, params.min_nodes, nodes, params.local_addr or view.place.address)
     else:
-        config = {**params.config, "rank": rank}
+        config["rank"] = rank
         ends = ("static", view.endpoint, name, nodes, nodes, params.local_addr)
     found = rendezvous_handler_registry.create_handler(RendezvousParameters(*ends, **config))
     found.get_backend = lambda: params.backend  # torch compares it with the name that was asked for

@@ -157,6 +157,7 @@ def execute(command: tuple[str, ...], options: Mapping[str, object], flags: Flag
             return 0
         found = _exported(spec, view)
         values = {variable.name: variable.value for variable in found}
+        variables.check(values)
         command = command if flags.verbatim else launchers.completed(command, view, values)
         if flags.explain:
             _print_explanation(spec, view, found, [*notes, f"becomes {shlex.join(command)}"])
@@ -221,8 +222,8 @@ def _exported(spec: MemberSpec, view: View) -> tuple[Variable, ...]:
 
 def _print_explanation(spec: MemberSpec, view: View, found: tuple[Variable, ...], notes: list[str]) -> None:
     """Print the explanation of --explain to stderr."""
-    sources, notes = variables.explain_sources(spec, view), [*notes, *variables.left_to_nccl(view)]
-    write_stderr(variables.explain(hostname(), found, sources, os.environ, notes))
+    notes = [*notes, *variables.left_to_nccl(view)]
+    write_stderr(variables.explain(hostname(), found, variables.explain_sources(spec, view), os.environ, notes))
 
 
 def _write(files: tuple[File, ...], spec: MemberSpec, view: View) -> dict[str, str]:

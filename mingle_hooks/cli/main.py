@@ -42,20 +42,13 @@ def main() -> NoReturn:
     # While SIGCHLD is ignored, the kernel drops the status of a child. COMMAND of `mingle exec` inherits it as it is.
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN and sys.argv[1:2] not in (["env"], ["exec"]):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _fill_standard_descriptors()
-    sys.exit(run(sys.argv[1:]))
-
-
-def _fill_standard_descriptors() -> None:
-    """Open /dev/null for each closed standard stream.
-
-    It is read-only, so that output is not lost unnoticed; the command of `mingle exec` finds the stream closed.
-    """
+    # Read-only, so that output is not lost unnoticed; the command of `mingle exec` finds the stream closed.
     fill_standard_descriptors(os.O_RDONLY)
     # Python sets closed streams to None.
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    sys.exit(run(sys.argv[1:]))
 
 
 # What sees this process fail, srun or `mingle run`, may end rank 0 at once: rank 0 prints the reason first.
@@ -86,8 +79,7 @@ def run(arguments: list[str]) -> int:
 def _is_printed(error: MingleError) -> bool:
     """Return whether the job's output has this message already, from this process, rank 0 or task 0."""
     is_by_rank_0 = error.repeats_rank_0 and _is_of_step()
-    is_elsewhere = is_by_rank_0 or (error.is_about_arguments and _repeats_task_0())
-    return error.is_printed or is_elsewhere
+    return error.is_printed or is_by_rank_0 or (error.is_about_arguments and _repeats_task_0())
 
 
 def _is_of_step() -> bool:
@@ -125,7 +117,7 @@ def _run(arguments: list[str]) -> int:
         from mingle_hooks.cli import commands
 
         code = commands.run_click(arguments)
-        return _fail(arguments, None, code) if code else 0
+        return code and _fail(arguments, None, code)
     options, command = call
     if arguments[0] == "run":
         from mingle_hooks.run import start
@@ -173,10 +165,8 @@ def _fail(arguments: list[str], why: str | None, code: int) -> int:
     if why is not None:
         write_stderr(f"mingle: {printable(why, LONGEST)}\n")
     if arguments[:1] == ["env"] or (code == UsageError.exit_code and _is_mistyped(arguments)):
-        try:
+        with suppress(MingleError):  # the reason is printed, and the exit code is set
             write_stdout(_failure_text(arguments[1:], code))
-        except MingleError:  # the reason is printed, and the exit code is set
-            pass
     return code
 
 

@@ -430,7 +430,6 @@ def _own_address(name: str) -> Callable[[View], dict[str, str]]:
 # NCCL's bootstrap network: which interface, and which of its addresses.
 #
 # NCCL and the site choose the RDMA devices: docs/networks.md says why.
-_IFNAME, _FAMILY = "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"
 
 
 def _nccl(view: View) -> dict[str, str]:
@@ -441,10 +440,10 @@ def _nccl(view: View) -> dict[str, str]:
     iface, address = view.place.iface, view.place.address
     if not iface or not address:
         return {}
-    named = {_IFNAME: f"={iface}"}
-    if _IFNAME in view.site or view.user_environ.get(_IFNAME, named[_IFNAME]) != named[_IFNAME]:
-        return named
-    return {**named, _FAMILY: "AF_INET6" if ":" in address else "AF_INET"}
+    exact = f"={iface}"
+    if "NCCL_SOCKET_IFNAME" in view.site or (view.user_environ.get("NCCL_SOCKET_IFNAME") or exact) != exact:
+        return {"NCCL_SOCKET_IFNAME": exact}
+    return {"NCCL_SOCKET_IFNAME": exact, "NCCL_SOCKET_FAMILY": "AF_INET6" if ":" in address else "AF_INET"}
 
 
 # Gloo and TensorPipe, torch's networks for CPUs and RPC: one bare name; a `^` or `=` would crash Gloo.

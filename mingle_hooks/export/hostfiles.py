@@ -214,11 +214,20 @@ def _replace(place: str, after: bytes) -> None:
     old = os.stat(place)
     write_new(draft, after, mode=old.st_mode & 0o7777, uid=old.st_uid, gid=old.st_gid)
     try:
-        for label in os.listxattr(place):  # SELinux's, and access lists, which a new mode would change
+        for label in _labels(place):  # SELinux's, and access lists, which a new mode would change
             os.setxattr(draft, label, os.getxattr(place, label))
         os.rename(draft, place)
     except BaseException:
         os.unlink(draft)
+        raise
+
+
+def _labels(place: str) -> list[str]:
+    try:
+        return os.listxattr(place)
+    except OSError as wrong:
+        if wrong.errno == errno.ENOTSUP:  # NFS of version 3 has none
+            return []
         raise
 
 

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from mingle_hooks import plugins
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import ALWAYS, accelerate_machines
+from mingle_hooks.files import read_bounded
 from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.messages import View
 from mingle_hooks.schedulers.facts import MOST_TASKS, JobFacts
@@ -86,7 +87,7 @@ def check_options(launcher: str, options: Mapping[str, str], nodes: int | None, 
 def parse_options(arguments: Sequence[str], flags: Collection[str]) -> dict[str, str]:
     """Return the options before the first argument that is none, as option -> value; `flags` take no value.
 
-    Names and flags have hyphens: Python's launchers accept underscores instead of them.
+    Names and flags have hyphens: Python's launchers accept underscores instead of them, and the beginning of a name.
     """
     return _split(arguments, flags)[0]
 
@@ -97,7 +98,7 @@ def _split(arguments: Sequence[str], flags: Collection[str]) -> tuple[dict[str, 
     position = 0
     while position < len(arguments) and arguments[position].startswith("-") and arguments[position] != "--":
         name, is_joined, value = arguments[position].partition("=")
-        name = hyphens(name)
+        name = _in_full(name, flags)
         position += 1
         if not is_joined and name not in flags and position < len(arguments):
             value = arguments[position]
@@ -114,14 +115,17 @@ def missing_options(options: Mapping[str, object], given: Mapping[str, str]) -> 
     )
 
 
+def _of_all(value: object) -> object:
+    """Return a value that depends on all members. Raises UsageError for None, as it is unknown."""
+    if value is None:
+        expected = "the hosts and slots of all members, for this launcher"
+        raise UsageError(expected, "only this node's, with --no-wait", "leaving out --no-wait")
+    return value
+
+
 def hyphens(name: str) -> str:
     """Return an option's name with hyphens instead of underscores."""
     return name.replace("_", "-")
-
-
-def _with_flags_in_full(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
-    """Return the arguments without abbreviations of flags, so that an option behind one is not taken for its value."""
-    return [a if "=" in a or not a.startswith("--") else _in_full(a, flags) for a in arguments]
 
 
 def _in_full(name: str, known: Collection[str]) -> str:
@@ -164,9 +168,10 @@ _MOST_BYTES = 1 << 16  # a configuration file is a screenful
 def _accelerate(_name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) -> Argv:
     """Return the options for this node's place in the world. Raises UsageError for --cpu with several processes."""
     nodes, options = view.world.nodes or 1, parse_options(arguments, _ACCELERATE)
-    if "--cpu" in options and view.world.size != nodes:
+    size = view.world.size or nodes * (view.place.slots or 1)  # without a rendezvous the others' slots are unknown
+    if "--cpu" in options and size != nodes:
         expected = "one process on each node, as `accelerate launch --cpu` starts only one"
-        raise UsageError(expected, f"{view.world.size} on {nodes} nodes", "leaving out --cpu, or --slots 1")
+        raise UsageError(expected, f"{size} on {nodes} nodes", "leaving out --cpu, or --slots 1")
     check_options("accelerate", options, view.world.nodes, view.place.node_rank)
     found = {f"--{name}": value for name, value in accelerate_machines(view).items()}
     if options.get("--rdzv-backend", "static") == "static":
@@ -195,9 +200,8 @@ def _accelerate_file(options: Mapping[str, str], environ: Mapping[str, str]) -> 
     home = environ.get("HF_HOME") or f"{environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
     path = options.get("--config-file") or os.path.expanduser(f"{home}/accelerate/default_config.yaml")
     try:
-        with open(path, errors="replace") as file:
-            return file.read(_MOST_BYTES)
-    except OSError:  # accelerate itself reports a named file that is missing
+        return read_bounded(path, _MOST_BYTES).decode(errors="replace")
+    except OSError:  # accelerate itself reports a named file that is missing, and a pipe is its own to read
         return ""
 
 
@@ -223,12 +227,14 @@ def _deepspeed(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, 
 
     For one node a hostfile would keep it from CUDA_VISIBLE_DEVICES and --include localhost:2,3.
     """
-    options = parse_options(_with_flags_in_full(arguments, _DEEPSPEED), _DEEPSPEED)
+    options = parse_options(arguments, _DEEPSPEED)
     check_options("deepspeed", options, view.world.nodes, view.place.node_rank)
     if view.world.nodes == 1:
         return missing_options({"--master_port": view.world.master_port}, options)
+    is_given = {"-H", "--hostfile"}.intersection(options)
+    hosts = {} if is_given else {"--hostfile": _of_all(exported.get("MINGLE_HOSTFILE"))}
     found = {
-        **({} if "-H" in options else {"--hostfile": exported["MINGLE_HOSTFILE"]}),
+        **hosts,
         "--no_ssh": None,
         "--node_rank": view.place.node_rank,
         "--master_addr": view.world.master_addr,
@@ -256,9 +262,9 @@ def _ray(name: Argv, arguments: Argv, view: View, _exported: Mapping[str, str]) 
         return missing_options({"--address": view.endpoint, "--min-nodes": view.world.nodes}, options)
     if "--head" in options or "--address" in options:
         return ()
-    head = {"--head": None, "--port": view.world.master_port}
+    head = {"--head": None, "--port": view.world.master_port, "--node-ip-address": view.world.master_addr}
     found = head if view.place.node_rank == 0 else {"--address": view.endpoint}
-    own = {"--node-ip-address": view.place.address or view.world.master_addr}
+    own = {"--node-ip-address": view.place.address} if view.place.address else {}
     return missing_options({**found, **own}, options)
 
 
@@ -277,8 +283,8 @@ _HOROVOD_HOSTS = ("-H", "--hosts", "-hostfile", "--hostfile", "--host-discovery-
 def _horovod(_name: Argv, arguments: Argv, view: View, exported: Mapping[str, str]) -> Argv:
     """Return the options for the number of processes, and for the hosts with their slots."""
     options = parse_options(arguments, _HOROVOD)
-    number = {} if any(name in options for name in _HOROVOD_NUMBERS) else {"-np": view.world.size}
-    hosts = {} if any(name in options for name in _HOROVOD_HOSTS) else {"-H": exported["MINGLE_HOSTS"]}
+    number = {} if any(name in options for name in _HOROVOD_NUMBERS) else {"-np": _of_all(view.world.size)}
+    hosts = {} if any(name in options for name in _HOROVOD_HOSTS) else {"-H": _of_all(exported.get("MINGLE_HOSTS"))}
     return missing_options({**number, **hosts}, options)
 
 
@@ -446,9 +452,7 @@ def script_of(launcher: Launcher, arguments: Sequence[str]) -> str | None:
         return None
     options, position = _split(arguments, launcher.flags)
     scripts = [at for at, argument in enumerate(arguments[: position + 1]) if argument.endswith(".py")]
-    starts_another = any(  # by -m, --module or --no-python, or an abbreviation of these
-        name.startswith("-m") or "--module".startswith(name) or "--no-python".startswith(name) for name in options
-    )
+    starts_another = any(name.startswith("-m") or name in ("--module", "--no-python") for name in options)
     return arguments[position] if scripts == [position] and not starts_another else None
 
 
@@ -517,10 +521,11 @@ def _has_ranks(frameworks: tuple[str, ...]) -> bool:
 # task instead of once per node, would train in a world of its own and end with 0.
 
 # Options of mpirun and horovodrun for the number of processes, and those without a value.
-_PROCESSES = ("-n", "-np", "--np", "-c", "--num-proc")
+_PROCESSES = ("-n", "--n", "-np", "--np", "-c", "--num-proc")
 _OF_MPI = (
-    *("--allow-run-as-root", "--oversubscribe", "--nooversubscribe", "--tag-output", "--display-map", "-v", "-q"),
-    *("--verbose", "--quiet", "--report-bindings", "--use-hwthread-cpus", "-l", "--gloo", "--mpi", "--jsrun"),
+    *("--allow-run-as-root", "--oversubscribe", "--nooversubscribe", "--nolocal", "--tag-output", "--display-map"),
+    *("--verbose", "--quiet", "-v", "-q", "--report-bindings", "--use-hwthread-cpus", "-l"),
+    *("--gloo", "--mpi", "--jsrun"),
 )
 # Programs that submit jobs, and the line to suggest: the first installed one is used.
 _SUBMITTERS = (
@@ -564,7 +569,7 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         check_processes(launcher.name, command[end:], spec.nodes)
     if launcher.flags is not None and not (verbatim and launcher.options):
         # A rank that not all nodes know by now is refused: with one command for all, some of them would start.
-        options = parse_options(_with_flags_in_full(command[end:], launcher.flags), launcher.flags)
+        options = parse_options(command[end:], launcher.flags)
         check_options(launcher.name, options, spec.nodes, spec.certain_rank)
 
 

@@ -189,9 +189,9 @@ def explain(
     left = dict(_replaced(environ))
     for name, value, source, lost in found:
         shown = sources.get(name, source) if source == "the world" else source
-        rows.append((name, value, shown, lost or left.get(name, "")))
-    names = {variable.name for variable in found}
-    rows += [(name, "", "unset", lost) for name, lost in left.items() if name not in names]
+        replaced = left.pop(name, "")
+        rows.append((name, value, shown, lost or replaced))
+    rows += [(name, "", "unset", lost) for name, lost in left.items()]
     cells = [
         (name, printable(value, LONGEST_VALUE), printable(source), printable(lost))
         for name, value, source, lost in rows
@@ -307,8 +307,7 @@ LONGEST_CSH_LINE_BYTES = 4_000
 
 def _csh(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     """Return one statement a line; a newline or more than about 4,000 bytes in a value raise UsageError."""
-    lines = [*(f"unsetenv {name};" for name in unset), *(_setenv(*row) for row in variables.items())]
-    return "\n".join(lines) + "\n"
+    return "".join([*(f"unsetenv {name};\n" for name in unset), *(_setenv(*row) for row in variables.items())])
 
 
 def _csh_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
@@ -316,9 +315,8 @@ def _csh_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
 
     With `ends` the one before it ends a shell without a prompt.
     """
-    lines = [f"unsetenv {name};" for name in unset]
-    lines += [f"if ( ! $?prompt ) exit {code};"] if ends else []
-    return "\n".join([*lines, f"sh -c 'exit {code}';"]) + "\n"
+    ending = f"if ( ! $?prompt ) exit {code};\n" if ends else ""
+    return f"{_csh({}, unset)}{ending}sh -c 'exit {code}';\n"
 
 
 def _setenv(name: str, value: str) -> str:
@@ -331,7 +329,7 @@ def _setenv(name: str, value: str) -> str:
     if size > LONGEST_CSH_LINE_BYTES:
         expected = f"{name} in a line of at most {LONGEST_CSH_LINE_BYTES} bytes, csh's limit"
         raise UsageError(expected, f"{size} bytes", "--shell sh, or mingle exec")
-    return line
+    return f"{line}\n"
 
 
 # fish: `mingle env --shell fish | source`.
@@ -342,9 +340,8 @@ def _quote_fish(value: str) -> str:
 
 def _fish(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     """Return one statement a line, in the global scope: a universal variable would outlive the session."""
-    lines = [_erase(name) for name in unset]
-    lines += [f"set -gx {name} {_quote_fish(value)};" for name, value in variables.items()]
-    return "\n".join([*lines, "true;"]) + "\n"
+    lines = [f"set -gx {name} {_quote_fish(value)};\n" for name, value in variables.items()]
+    return "".join([_erase(unset), *lines, "true;\n"])
 
 
 def _fish_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
@@ -352,13 +349,12 @@ def _fish_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
 
     With `ends` a shell that is not interactive becomes a program that fails: `exit` would only end `source`.
     """
-    lines = [_erase(name) for name in unset]
-    lines += [f"status is-interactive; or exec sh -c 'exit {code}';"] if ends else []
-    return "\n".join([*lines, f"sh -c 'exit {code}';"]) + "\n"
+    ending = f"status is-interactive; or exec sh -c 'exit {code}';\n" if ends else ""
+    return f"{_erase(unset)}{ending}sh -c 'exit {code}';\n"
 
 
-def _erase(name: str) -> str:
-    return f"set -eg {name};"
+def _erase(names: Sequence[str]) -> str:
+    return "".join(f"set -eg {name};\n" for name in names)
 
 
 # One JSON object of strings, for programs; null means to unset the variable.
@@ -389,9 +385,8 @@ def _taskprolog(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     for name, value in variables.items():
         if "\n" in value:
             raise UsageError(f"{name} without a newline, which would end the value for Slurm", value, "mingle exec")
-    lines = [f"unset {name}" for name in unset]
-    lines += [f"export {name}={value}" for name, value in variables.items()]
-    return "".join(f"{line}\n" for line in lines)
+    lines = [f"export {name}={value}\n" for name, value in variables.items()]
+    return "".join([*(f"unset {name}\n" for name in unset), *lines])
 
 
 _SH = Shell(_sh, _sh_failure)
@@ -417,11 +412,9 @@ def success(shell: str, variables: Mapping[str, str], unset: Sequence[str] = ())
     Raises UsageError for a value that this shell or the kernel cannot represent.
     Write it as `os.fsencode(text)`: a value may hold bytes of the environment that are not UTF-8.
     """
-    for name, value in variables.items():
-        _check(name, value)
-    for name in unset:
-        _check(name, "")
-    return shell_named(shell).success(variables, [name for name in unset if name not in variables])
+    unset = [name for name in unset if name not in variables]
+    check({**dict.fromkeys(unset, ""), **variables})
+    return shell_named(shell).success(variables, unset)
 
 
 def failure(shell: str, code: int, unset: Sequence[str] = (), *, ends: bool = True) -> str:
@@ -431,8 +424,7 @@ def failure(shell: str, code: int, unset: Sequence[str] = (), *, ends: bool = Tr
     dotenv and taskprolog, whose readers have the exit status of mingle.
     Raises UsageError for a shell that is not known.
     """
-    for name in unset:
-        _check(name, "")
+    check(dict.fromkeys(unset, ""))
     return shell_named(shell).failure(code, unset, ends=ends)
 
 
@@ -461,13 +453,15 @@ def shell_named(shell: str) -> Shell:
     return SHELLS[shell]
 
 
-def _check(name: str, value: str) -> None:
-    if not (name.isascii() and name.isidentifier()):
-        raise UsageError("a variable name of letters, digits and _", name, "another name")
-    if "\0" in value:
-        raise UsageError(f"{name} without a NUL", value, "another value")
-    size = len(os.fsencode(f"{name}={value}\0"))
-    if size > LONGEST_STRING_BYTES:
-        expected = f"{name} of at most {LONGEST_STRING_BYTES} bytes, the kernel's limit"
-        remedy = "a framework that reads the roster from a file (--for deepspeed or mpi)"
-        raise UsageError(expected, f"{size} bytes", remedy)
+def check(variables: Mapping[str, str]) -> None:
+    """Raise UsageError for a name that is none, or a value that no program can be started with."""
+    for name, value in variables.items():
+        if not (name.isascii() and name.isidentifier()):
+            raise UsageError("a variable name of letters, digits and _", name, "another name")
+        if "\0" in value:
+            raise UsageError(f"{name} without a NUL", value, "another value")
+        size = len(os.fsencode(f"{name}={value}\0"))
+        if size > LONGEST_STRING_BYTES:
+            expected = f"{name} of at most {LONGEST_STRING_BYTES} bytes, the kernel's limit"
+            remedy = "a framework that reads the roster from a file (--for deepspeed or mpi)"
+            raise UsageError(expected, f"{size} bytes", remedy)

@@ -21,7 +21,6 @@ from mingle_hooks.errors import FactsError
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.schedulers import facts, pbs, slurm
 from mingle_hooks.schedulers.facts import (
-    LONGEST_TEXT,
     MOST_LEADER_HOSTS,
     MOST_NODES,
     MOST_SLOTS,
@@ -32,7 +31,6 @@ from mingle_hooks.schedulers.facts import (
     check_host,
     is_readable,
     node_rank_by_block,
-    nodes_by_block,
     read_nodefile,
     read_pe_hostfile,
 )
@@ -42,16 +40,14 @@ from mingle_hooks.values import number
 # Flux.
 #
 # Source: flux-environment(7).
-def flux(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return Flux's facts for a task, or None outside of its jobs.
+def flux(environ: Mapping[str, str]) -> JobFacts:
+    """Return Flux's facts for a task.
 
     Flux numbers tasks, not nodes, and fills one node after the other by default; if the numbers do not fit that,
     `node_rank` is None. Raises FactsError for an invalid variable.
     """
     read = Variables(environ)
-    job_id = read.text("job_id", "FLUX_JOB_ID", pattern="[0-9A-Za-z.\u0192-]+")
-    if job_id is None:
-        return None
+    job_id = read.text("job_id", "FLUX_JOB_ID", pattern="[0-9A-Za-z.\u0192-]+") or ""
     nodes = read.number("nodes", "FLUX_JOB_NNODES", least=1, most=MOST_NODES)
     size = read.number("task_count", "FLUX_JOB_SIZE", least=1)
     rank = read.number("task_rank", "FLUX_TASK_RANK")
@@ -75,16 +71,14 @@ def flux(environ: Mapping[str, str]) -> JobFacts | None:
 # IBM Spectrum LSF.
 #
 # Source: LSF's reference, "Environment variables set for job execution".
-def lsf(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return LSF's facts, or None outside of its jobs.
+def lsf(environ: Mapping[str, str]) -> JobFacts:
+    """Return LSF's facts.
 
     LSF does not number the hosts for their tasks: the caller adds the node rank by this host's name.
     Raises FactsError for an invalid variable or host file.
     """
     read = Variables(environ)
     job_id = read.text("job_id", "LSB_JOBID", pattern="[0-9]{1,12}")
-    if job_id is None:
-        return None
     index = read.number("index", "LSB_JOBINDEX", most=4_294_967_295)
     slots = _lsf_slots(read)
     for fact in ("nodes", "tasks_per_node", "task_count") if slots else ():
@@ -95,19 +89,18 @@ def lsf(environ: Mapping[str, str]) -> JobFacts | None:
 def _lsf_slots(read: Variables) -> Slots:
     """Return host -> slots; LSB_HOSTS is not set if it would be too long, the others always are."""
     if text := read.raw("hosts", "LSB_MCPU_HOSTS"):
-        return _counted_hosts(text, text.split())
+        return _counted_hosts(text)
     if path := read.raw("hosts", "LSB_DJOB_HOSTFILE"):
         return read_nodefile(path)
-    text = read.raw("hosts", "LSB_HOSTS") or ""
-    return _counted_hosts(text, [part for host in text.split() for part in (host, "1")])
+    hosts = (read.raw("hosts", "LSB_HOSTS") or "").split()
+    return _counted_hosts(" ".join(f"{host} 1" for host in hosts))
 
 
-def _counted_hosts(text: str, parts: list[str]) -> Slots:
+def _counted_hosts(text: str) -> Slots:
     """Return host -> slots from a list of hosts, each followed by its slots: ``h1 4 h2 4``."""
-    if len(text) > LONGEST_TEXT:
-        raise FactsError(f"a host list of at most {LONGEST_TEXT} characters", f"{len(text)}", "--nodes and --rank")
     slots: Slots = {}
-    for host, count in zip(parts[::2], [*parts[1::2], ""], strict=False):
+    words = text.split()
+    for host, count in zip(words[::2], [*words[1::2], ""], strict=False):
         if (counted := number(count, least=1, most=MOST_TASKS)) is None:
             raise FactsError("LSB_MCPU_HOSTS such as 'h1 4 h2 4'", repr(text[:80]), "--nodes and --rank")
         slots[check_host(host)] = slots.get(host, 0) + counted
@@ -117,16 +110,14 @@ def _counted_hosts(text: str, parts: list[str]) -> Slots:
 # OAR.
 #
 # Source: OAR's user documentation, "Environment variables".
-def oar(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return OAR's facts, or None outside of its jobs; each element of an array is its own job.
+def oar(environ: Mapping[str, str]) -> JobFacts:
+    """Return OAR's facts; each element of an array is its own job.
 
     Hosts have no numbers: the caller adds the node rank by this host's name.
     Raises FactsError for an invalid variable or node file.
     """
     read = Variables(environ)
     job_id = read.text("job_id", "OAR_JOB_ID", "OAR_JOBID", pattern="[0-9]{1,12}")
-    if job_id is None:
-        return None
     path = read.raw("hosts", "OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES")
     return facts.of_slots("oar", job_id, read_nodefile(path) if path else {}, read.sources)
 
@@ -135,7 +126,7 @@ def oar(environ: Mapping[str, str]) -> JobFacts | None:
 #
 # Source: submit(1), "Environmental variables", and sge_pe(5).
 def sge(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return Grid Engine's facts, or None outside of its jobs (other programs use JOB_ID too).
+    """Return Grid Engine's facts, or None outside of its jobs.
 
     PE_HOSTFILE is on the first host only; on the others, where ``qrsh -inherit`` starts tasks, the number of nodes
     is NHOSTS. Hosts have no numbers: the caller adds the node rank by this host's name.
@@ -145,7 +136,7 @@ def sge(environ: Mapping[str, str]) -> JobFacts | None:
     job_id = read.text("job_id", "JOB_ID", pattern="[0-9]{1,12}")
     task = read.text("array_task", "SGE_TASK_ID", pattern="undefined|[0-9]{1,12}")
     path = read.raw("hosts", "PE_HOSTFILE")
-    if job_id is None or not (task or path):
+    if job_id is None:
         return None
     host_count = read.number("nodes", "NHOSTS", least=1, most=MOST_NODES)
     if path and host_count and not is_readable(path):
@@ -176,17 +167,15 @@ RUNS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid")
 RUN = "[A-Za-z0-9._:@+,-]+"
 
 
-def mpi(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return an MPI launcher's facts for a task, or None without one.
+def mpi(environ: Mapping[str, str]) -> JobFacts:
+    """Return an MPI launcher's facts for a task.
 
     Launchers do not count nodes: `nodes` and `node_rank` assume that each node has as many tasks as this one, filled in
     order, and are None if that is impossible. `step` is the name of the launcher's run, if it has one. Raises
     FactsError for an invalid variable.
     """
     read = Variables(environ)
-    family = next((names for names in FAMILIES if environ.get(names[0])), None)
-    if family is None:
-        return None
+    family = next(names for names in FAMILIES if environ.get(names[0]))
     rank = read.number("task_rank", family[0])
     size = read.number("task_count", family[1], least=1)
     local_rank = read.number("local_rank", family[2])
@@ -200,8 +189,11 @@ def mpi(environ: Mapping[str, str]) -> JobFacts | None:
 def _launched(
     read: Variables, scheduler: str, runs: tuple[str, ...], size: int | None, local_count: int | None
 ) -> JobFacts:
-    """Return what is the same for all tasks of a launcher's run, if each node has as many tasks as this one."""
-    nodes = 1 if size == 1 else nodes_by_block(size, local_count)
+    """Return what is the same for all tasks of a launcher's run, if each node has as many tasks as this one.
+
+    If nodes differ, their results differ, so no world can form with a wrong number.
+    """
+    nodes = 1 if size == 1 else size // local_count if size and local_count and size % local_count == 0 else None
     return JobFacts(
         scheduler,
         step=read.text("step", *runs, pattern=RUN) or "",
@@ -216,16 +208,14 @@ def _launched(
 # PALS, the launcher of HPE Cray systems, inside PBS or Slurm.
 #
 # Source: mpiexec(1) of PALS, "Environment variables".
-def pals(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return PALS's facts for a task, or None outside of its runs.
+def pals(environ: Mapping[str, str]) -> JobFacts:
+    """Return PALS's facts for a task.
 
     PALS numbers nodes but does not count them: `nodes` assumes that each node has as many tasks as this one. Raises
     FactsError for an invalid variable.
     """
     read = Variables(environ)
     rank = read.number("task_rank", "PALS_RANKID")
-    if rank is None:
-        return None
     size = read.number("task_count", "PALS_SIZE", "PMI_SIZE", least=1)
     local_count = read.number("local_count", "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE", least=1)
     read.sources["nodes"] = f"{read.sources.get('task_count')} and {read.sources.get('local_count')}"
@@ -245,7 +235,7 @@ _POD = "KUBERNETES_SERVICE_HOST"
 
 
 def given(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return the given ranks, or None without MASTER_ADDR, or without both NODE_RANK and RANK.
+    """Return the given ranks, or None without both NODE_RANK and RANK.
 
     The variables of an earlier mingle (with MINGLE_ID) do not count, nor does a world of one on loopback. A RANK
     without LOCAL_RANK is that of a replica, and replicas are members; one with LOCAL_RANK is that of a process, and the
@@ -256,7 +246,7 @@ def given(environ: Mapping[str, str]) -> JobFacts | None:
     address = environ.get("MASTER_ADDR")
     # Outside of pods a world of one on loopback is left over from a trial on one machine.
     is_trial = address in _LOOPBACK and environ.get("WORLD_SIZE") == "1" and not environ.get(_POD)
-    if environ.get("MINGLE_ID") or not address or not named or is_trial:
+    if environ.get("MINGLE_ID") or not named or is_trial:
         return None
     read = Variables(environ)
     is_task = bool(environ.get("LOCAL_RANK"))
@@ -285,14 +275,12 @@ def given(environ: Mapping[str, str]) -> JobFacts | None:
 # A Kubernetes pod, preferably of an Indexed Job.
 #
 # Source: Kubernetes' documentation, "Indexed Job": JOB_COMPLETION_INDEX, and host names JOB-INDEX.
-def kubernetes(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return Kubernetes' facts, or None outside of pods; a pod does not know the number of pods.
+def kubernetes(environ: Mapping[str, str]) -> JobFacts:
+    """Return Kubernetes' facts; a pod does not know the number of pods.
 
     Raises FactsError for an index that is no number.
     """
     read = Variables(environ)
-    if not any(environ.get(name) for name in ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")):
-        return None
     index = read.number("node_rank", "JOB_COMPLETION_INDEX", most=MOST_NODES)
     host = read.text("job_id", "HOSTNAME", pattern="[a-z0-9.-]+") if index is not None else None
     job_id = host.removesuffix(f"-{index}") if host and host.endswith(f"-{index}") else None
@@ -360,7 +348,9 @@ def _bad_run(expected: str) -> FactsError:
 
 
 class Adapter(NamedTuple):
-    """A function that reads a scheduler's variables; it is called only if one of `marks` is set.
+    """A function that reads a scheduler's variables; it is called only if one of `marks` is set, and not empty.
+
+    It returns None if this is no job after all.
 
     `of_process` are the variables about one process, which a launcher's processes inherit from its daemon or from the
     job script.

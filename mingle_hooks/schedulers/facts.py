@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -81,7 +81,6 @@ class JobFacts(_Fields):
     A *member* is a node of the step. `hosts` holds the step's hosts in node-rank order, each once.
     `node_rank` counts from 0 within the step. `task_rank` and `task_count` count the step's tasks
     (processes) over all nodes, `local_rank` and `local_count` those on this node.
-    Equality ignores the sources.
     """
 
     __slots__ = ()
@@ -94,12 +93,6 @@ class JobFacts(_Fields):
 
     def _replace(self, **fields: Any) -> JobFacts:
         return JobFacts(**{**self._asdict(), **fields})  # checked again
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, JobFacts) and self[:-1] == other[:-1]
-
-    def __hash__(self) -> int:
-        return hash(self[:-1])
 
     def __repr__(self) -> str:
         shown = (f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True) if name != "cookie")
@@ -130,7 +123,7 @@ class JobFacts(_Fields):
         return self.sources.get(name, self.scheduler)
 
 
-def of_slots(scheduler: str, job_id: str, slots: Mapping[str, int], sources: Mapping[str, str]) -> JobFacts:
+def of_slots(scheduler: str, job_id: str | None, slots: Mapping[str, int], sources: Mapping[str, str]) -> JobFacts:
     """Return the facts of a job of these hosts, in node-rank order with their slots; none if they are unknown."""
     hosts = tuple(slots)
     return JobFacts(
@@ -306,8 +299,6 @@ def _hosts(literals: list[str], brackets: list[list[tuple[int, int, int]]]) -> l
 
     The last bracket varies fastest, then the first, the second and so on.
     """
-    if not brackets:
-        return [literals[0]]
     longest = sum(map(len, literals)) + sum(max(r[2] for r in ranges) for ranges in brackets)
     if longest > LONGEST_HOST:
         raise _bad(f"host names of at most {LONGEST_HOST} characters", f"{longest}")
@@ -315,11 +306,10 @@ def _hosts(literals: list[str], brackets: list[list[tuple[int, int, int]]]) -> l
         [f"{number:0{width}d}" for first, last, width in ranges for number in range(first, last + 1)]
         for ranges in brackets
     ]
-    slowest_first = [*reversed(columns[:-1]), columns[-1]]
     hosts = []
-    for *turned, last in itertools.product(*slowest_first):
-        numbers = [*reversed(turned), last]
-        hosts.append("".join(a + b for a, b in zip(literals, [*numbers, ""], strict=True)))
+    for turned in itertools.product(*reversed(columns[:-1]), *columns[-1:]):
+        numbers = [*reversed(turned[:-1]), *turned[-1:], ""]
+        hosts.append("".join(a + b for a, b in zip(literals, numbers, strict=True)))
     return hosts
 
 
@@ -364,15 +354,13 @@ def read_pe_hostfile(path: str) -> Slots:
 
     A host with slots in two queues has two lines. Raises FactsError as `read_nodefile` does.
     """
-
-    def pairs() -> Iterator[tuple[str, int]]:
-        for line in _lines(path):
-            host, count, *_ = [*line.split(), "", ""]
-            if (counted := number(count, most=MOST_TASKS)) is None:
-                raise _bad_nodefile(path, f"{line[:80]!r}")
-            yield host, counted
-
-    return _summed(path, pairs())
+    pairs = []
+    for line in _lines(path):
+        host, count, *_ = [*line.split(), ""]
+        if (counted := number(count, most=MOST_TASKS)) is None:
+            raise _bad_nodefile(path, f"{line[:80]!r}")
+        pairs.append((host, counted))
+    return _summed(path, pairs)
 
 
 def is_readable(path: str) -> bool:
@@ -435,16 +423,6 @@ def expand_counts(text: str, *, most: int = MOST_NODES) -> tuple[int, ...]:
 # Nodes of launchers that number tasks but not nodes.
 
 
-def nodes_by_block(task_count: int | None, local_count: int | None) -> int | None:
-    """Return the number of nodes if each has as many tasks as this one, or None if that is impossible.
-
-    If nodes differ, their results differ, so no world can form with a wrong number.
-    """
-    if not task_count or not local_count or task_count % local_count:
-        return None
-    return task_count // local_count
-
-
 def node_rank_by_block(task_rank: int | None, local_rank: int | None, local_count: int | None) -> int | None:
     """Return the node's index if tasks fill one node after the other, or None if they do not.
 
@@ -497,7 +475,7 @@ WITHIN_S = 0.3
 _MOST_BYTES = 16 * 1024
 
 
-def levels(where: str, header: str, names: tuple[str, ...]) -> tuple[str, ...]:
+def _levels(where: str, header: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the values of these names up to the first missing one, or () without an answer in time."""
     try:
         found = values.from_json(_get(where, header))
@@ -524,17 +502,19 @@ def _get(where: str, header: str) -> bytes:
     return body
 
 
-# Google Cloud's metadata: cluster, block and sub-block of this instance ("View instance topology" in its manual).
-GCP_PATH = "/computeMetadata/v1/instance/attributes/physical_host_topology"
-GCP_HEADER, GCP_LEVELS = "Metadata-Flavor: Google", ("cluster", "block", "subBlock")
-# Oracle Cloud's metadata: island, network block and local block of this host, if enabled for its tenancy.
-OCI_PATH = "/opc/v2/host/rdmaTopologyData"
-OCI_HEADER = "Authorization: Bearer Oracle"
-OCI_LEVELS = ("customerHPCIslandId", "customerNetworkBlock", "customerLocalBlock")
-
 # Values of --order besides SCHEDULER.
 SOURCES: dict[str, Callable[[Mapping[str, str]], tuple[str, ...]]] = {
     "topology": _slurm,
-    "gcp": lambda _environ: levels(GCP_PATH, GCP_HEADER, GCP_LEVELS),
-    "oci": lambda _environ: levels(OCI_PATH, OCI_HEADER, OCI_LEVELS),
+    # Google Cloud's metadata: cluster, block and sub-block of this instance ("View instance topology" in its manual).
+    "gcp": lambda _environ: _levels(
+        "/computeMetadata/v1/instance/attributes/physical_host_topology",
+        "Metadata-Flavor: Google",
+        ("cluster", "block", "subBlock"),
+    ),
+    # Oracle Cloud's metadata: island, network block and local block of this host, if enabled for its tenancy.
+    "oci": lambda _environ: _levels(
+        "/opc/v2/host/rdmaTopologyData",
+        "Authorization: Bearer Oracle",
+        ("customerHPCIslandId", "customerNetworkBlock", "customerLocalBlock"),
+    ),
 }

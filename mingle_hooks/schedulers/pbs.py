@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from mingle_hooks.files import read_bounded
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts, Variables, is_readable, of_slots, read_nodefile
 
 CONFIGURATION = "/etc/pbs.conf"
@@ -27,28 +28,28 @@ TASK = "[0-9A-Fa-f]{1,8}"
 TASK_DIGITS = 8
 
 
-def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> JobFacts | None:
-    """Return PBS's facts, or None outside of its jobs.
+def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> JobFacts:
+    """Return PBS's facts.
 
     `configuration` has PBS_HOME, which a task on the first host without PBS_NODEFILE needs.
     Raises FactsError for an invalid variable or node file.
     """
     read = Variables(environ)
-    job_id = read.text("job_id", "PBS_JOBID", pattern=JOB_ID)
-    if job_id is None:
-        return None
+    job_id = read.text("job_id", "PBS_JOBID", pattern=JOB_ID) or ""
     node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
     path = read.raw("hosts", "PBS_NODEFILE") or _spooled_nodefile(read, job_id, configuration)
     slots = read_nodefile(path) if path else {}
-    is_batch = len(slots) > 1 and node_rank in (0, None) and _is_script(read)
-    found = _placed(read, of_slots("pbs", job_id, slots, read.sources), node_rank, is_batch=is_batch)
-    if is_batch or found.local_count is None:
+    task = read.text("slot", "PBS_TASKNUM", pattern=TASK)
+    is_script = task is not None and len(task) < TASK_DIGITS
+    found = _placed(read, of_slots("pbs", job_id, slots, read.sources), node_rank, is_script=is_script)
+    if task is None or is_script or found.local_count is None:
         return found
-    return found._replace(slot=_slot(read, node_rank or 0, found.local_count, sum(slots.values())))
+    return found._replace(slot=_slot(int(task, 16), node_rank or 0, found.local_count, sum(slots.values())))
 
 
-def _placed(read: Variables, job: JobFacts, node_rank: int | None, *, is_batch: bool) -> JobFacts:
+def _placed(read: Variables, job: JobFacts, node_rank: int | None, *, is_script: bool) -> JobFacts:
     """Return a job's facts with those of this process; its hosts may be unknown. Raises FactsError."""
+    is_batch = is_script and len(job.hosts) > 1 and node_rank in (0, None)
     if len(job.hosts) == 1 and node_rank is None:
         node_rank = 0
     here, per_node = 0 if is_batch else node_rank, job.tasks_per_node
@@ -64,22 +65,14 @@ def _placed(read: Variables, job: JobFacts, node_rank: int | None, *, is_batch: 
     )
 
 
-def _slot(read: Variables, node_rank: int, local_count: int, slots: int) -> int | None:
+def _slot(task: int, node_rank: int, local_count: int, slots: int) -> int:
     """Return a task's slot on its host; the tasks of one pbsdsh have consecutive numbers.
 
-    The upper bits of PBS_TASKNUM identify the host, as many as the job's number of slots has; on the first host the job
-    script is task 1.
+    The upper bits of a task's number identify the host, as many as the job's number of slots has; on the first host
+    the job script is task 1.
     """
-    task = read.text("slot", "PBS_TASKNUM", pattern=TASK)
-    if task is None or len(task) < TASK_DIGITS:
-        return None
-    number = int(task, 16) & ((1 << (32 - slots.bit_length())) - 1)
+    number = task & ((1 << (32 - slots.bit_length())) - 1)
     return (number - (1 if node_rank else 2)) % local_count
-
-
-def _is_script(read: Variables) -> bool:
-    task = read.text("task", "PBS_TASKNUM", pattern=TASK)
-    return task is not None and len(task) < TASK_DIGITS
 
 
 def _spooled_nodefile(read: Variables, job_id: str, configuration: str) -> str | None:
@@ -108,10 +101,11 @@ def starts_mom(configuration: str = CONFIGURATION) -> bool:
 
 
 def _values(configuration: str, key: str) -> list[str]:
-    if not os.access(configuration, os.R_OK):
+    try:
+        text = read_bounded(configuration, 65_536).decode(errors="replace")  # a real one has a dozen lines
+    except OSError:
         return []
-    with open(configuration, errors="replace") as file:
-        pairs = [line.partition("=") for line in file.read(65_536).splitlines()]  # a real one has a dozen lines
+    pairs = [line.partition("=") for line in text.splitlines()]
     return [value.strip().strip("\"'") for name, _, value in pairs if name.strip() == key]
 
 
@@ -127,17 +121,17 @@ def torque(environ: Mapping[str, str]) -> JobFacts | None:
     """
     read = Variables(environ)
     job_id = read.text("job_id", "PBS_JOBID", pattern=JOB_ID)
-    if job_id is None or not any(environ.get(name) for name in ("PBS_NUM_NODES", "PBS_VNODENUM", "PBS_NP")):
+    if job_id is None:
         return None
     node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
     path = read.raw("hosts", "PBS_NODEFILE")
     if node_rank and path and not is_readable(path):
         path = None
     slots = read_nodefile(path) if path else {}
-    is_batch = len(slots) > 1 and node_rank in (0, None) and read.number("task", "PBS_TASKNUM") in (0, 1)
-    found = _placed(read, of_slots("torque", job_id, slots, read.sources), node_rank, is_batch=is_batch)
+    is_script = not node_rank and read.number("task", "PBS_TASKNUM") in (0, 1)
+    found = _placed(read, of_slots("torque", job_id, slots, read.sources), node_rank, is_script=is_script)
     if slots:
-        return found._replace(gpus=_torque_gpus(read, found.hosts, 0 if is_batch else node_rank))
+        return found._replace(gpus=_torque_gpus(read, found.hosts, 0 if found.is_batch else node_rank))
     return found._replace(
         nodes=read.number("nodes", "PBS_NUM_NODES", least=1, most=MOST_NODES),
         task_count=read.number("task_count", "PBS_NP", least=1),

@@ -19,11 +19,9 @@ MOST_COMPONENTS = 128
 # More GPUs than any node has.
 MOST_GPUS = 4096
 
-_NO_COUNTS: tuple[int, ...] = ()
 
-
-def facts(environ: Mapping[str, str]) -> JobFacts | None:
-    """Return Slurm's facts, or None outside of its jobs.
+def facts(environ: Mapping[str, str]) -> JobFacts:
+    """Return Slurm's facts.
 
     In a task of srun the members are the step's nodes. In the batch script and in salloc's shell they are
     the job's, and with several of them `is_batch` is set.
@@ -31,17 +29,13 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     """
     read = Variables(environ)
     job_id = read.digits("job_id", "SLURM_JOB_ID", "SLURM_JOBID", longest=10)
-    if job_id is None:
-        return None
     components = _components(read, job_id)
     if components:  # the same in all components
         job_id = read.digits("job_id", "SLURM_JOB_ID_HET_GROUP_0", longest=10) or job_id
-    job_hosts = _hosts(read, "SLURM_JOB_NODELIST", "SLURM_NODELIST")
     step = _step(read)
     step_hosts = _hosts(read, "SLURM_STEP_NODELIST") if step is not None else ()
-    # sbatch passes the submitter's variables on, so those of a step may be left over from another job: Slurm 22.05 does
-    # not overwrite them in the batch script. They name other hosts.
-    known = {*job_hosts, *(host for hosts in components for host in hosts)}
+    job_hosts = tuple(dict.fromkeys(host for hosts in components for host in hosts))
+    job_hosts = job_hosts or _hosts(read, "SLURM_JOB_NODELIST", "SLURM_NODELIST")
     found = JobFacts(
         scheduler="slurm",
         job_id=job_id,
@@ -51,14 +45,17 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
         host=read.host("host", "SLURMD_NODENAME"),
         sources=read.sources,
     )
-    if step is not None and step_hosts and known.issuperset(step_hosts):
+    # sbatch passes the submitter's variables on, so those of a step may be left over from another job: Slurm 22.05 does
+    # not overwrite them in the batch script. They name other hosts.
+    if step is not None and step_hosts and set(step_hosts).issubset(job_hosts):
         return _in_step(read, found, step, step_hosts, components)
-    return _in_job(read, found, job_hosts, components)
+    return _in_job(read, found, job_hosts, is_het=bool(components))
 
 
 def _in_step(
     read: Variables, found: JobFacts, step: str, hosts: tuple[str, ...], components: list[tuple[str, ...]]
 ) -> JobFacts:
+    read.sources["hosts"] = "SLURM_STEP_NODELIST"
     nodes = read.number("nodes", "SLURM_STEP_NUM_NODES", least=1, most=MOST_NODES) or len(hosts)
     node_rank = read.number("node_rank", "SLURM_NODEID", most=MOST_NODES)
     task_count = read.number("task_count", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", least=1)
@@ -66,9 +63,12 @@ def _in_step(
     if components:
         # Two steps in different components have the same job id and the same step id, but not this.
         step = f"{step}@{hosts[0]}"
-    in_order = _unless_sorted(_rank_order(hosts, nodes, components), found.host, node_rank)
-    if per_node and components:
-        per_node = _sorted_as(in_order, hosts, per_node)
+    in_order = _rank_order(hosts, nodes, components)
+    if found.host in in_order and node_rank is not None and in_order[node_rank : node_rank + 1] != (found.host,):
+        in_order = ()  # `srun A : B` in one allocation: the list is sorted, the ranks follow the components
+    if components and in_order and per_node:
+        tasks = dict(zip(hosts, per_node, strict=True))
+        per_node = tuple(tasks[host] for host in in_order)
     is_arbitrary = read.environ.get("SLURM_DISTRIBUTION") == "arbitrary"
     anywhere = not in_order or is_arbitrary
     task_rank = read.number("task_rank", "SLURM_PROCID")
@@ -90,18 +90,19 @@ def _in_step(
     )
 
 
-def _in_job(read: Variables, found: JobFacts, hosts: tuple[str, ...], components: list[tuple[str, ...]]) -> JobFacts:
+def _in_job(read: Variables, found: JobFacts, hosts: tuple[str, ...], *, is_het: bool) -> JobFacts:
     """Return the facts of the batch script or of salloc's shell, whose own task numbers have no meaning."""
-    if components:
-        hosts = tuple(dict.fromkeys(host for component in components for host in component))
+    task_count: int | None = None
+    per_node: tuple[int, ...] = ()
+    if is_het:
         read.sources["nodes"] = read.sources["hosts"] = "SLURM_JOB_NODELIST_HET_GROUP_*"
-        nodes, task_count, per_node = len(hosts), None, _NO_COUNTS
+        nodes = len(hosts)
     else:
         nodes = read.number("nodes", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", least=1, most=MOST_NODES) or len(hosts)
         task_count = read.number("task_count", "SLURM_NTASKS", least=1)
         per_node = _counts(read, "SLURM_TASKS_PER_NODE")
         if len(per_node) != nodes:
-            per_node = _NO_COUNTS  # a step's counts, as srun overwrites the job's and mpirun's daemons inherit them
+            per_node = ()  # a step's counts, as srun overwrites the job's and mpirun's daemons inherit them
     return found._replace(
         nodes=nodes or None,
         node_rank=0 if nodes == 1 else None,
@@ -128,20 +129,20 @@ def _step(read: Variables) -> str | None:
     return str(int(text))
 
 
-def _components(read: Variables, job_id: str) -> list[tuple[str, ...]]:
+def _components(read: Variables, job_id: str | None) -> list[tuple[str, ...]]:
     """Return the hosts of each component of a heterogeneous job; [] for an ordinary job.
 
     Variables left over from the submitting job are ignored, as none of them has this job's id.
     """
-    size = read.number("components", "SLURM_HET_SIZE", most=MOST_COMPONENTS) or 0
-    if job_id not in {read.environ.get(f"SLURM_JOB_ID_HET_GROUP_{n}") for n in range(size)}:
+    groups = range(read.number("components", "SLURM_HET_SIZE", most=MOST_COMPONENTS) or 0)
+    if job_id not in {read.environ.get(f"SLURM_JOB_ID_HET_GROUP_{n}") for n in groups}:
         return []
-    return [_hosts(read, f"SLURM_JOB_NODELIST_HET_GROUP_{n}") for n in range(size)]
+    return [_hosts(read, f"SLURM_JOB_NODELIST_HET_GROUP_{n}") for n in groups]
 
 
 def _hosts(read: Variables, *names: str) -> tuple[str, ...]:
     text = read.raw("hosts", *names)
-    return () if text is None else tuple(dict.fromkeys(expand(text)))
+    return tuple(dict.fromkeys(expand(text))) if text else ()
 
 
 def _rank_order(hosts: tuple[str, ...], nodes: int, components: list[tuple[str, ...]]) -> tuple[str, ...]:
@@ -160,35 +161,19 @@ def _rank_order(hosts: tuple[str, ...], nodes: int, components: list[tuple[str, 
     return hosts if alone else ()
 
 
-def _unless_sorted(in_order: tuple[str, ...], own: str | None, node_rank: int | None) -> tuple[str, ...]:
-    """Return the hosts, or () if this host's name and rank contradict their order.
-
-    That is `srun A : B` in one allocation: the list is sorted, the ranks follow the components.
-    """
-    if own not in in_order or node_rank is None or in_order[node_rank : node_rank + 1] == (own,):
-        return in_order
-    return ()
-
-
 def _counts(read: Variables, name: str) -> tuple[int, ...]:
     text = read.raw("tasks_per_node", name)
-    return expand_counts(text) if text else _NO_COUNTS
+    return expand_counts(text) if text else ()
 
 
 def _step_counts(read: Variables, nodes: int, task_count: int | None) -> tuple[int, ...]:
     """Return a step's tasks on each node, or () if unknown. Raises FactsError for contradictions."""
     per_node = _counts(read, "SLURM_STEP_TASKS_PER_NODE")
-    if per_node and (len(per_node) != nodes or sum(per_node) != (task_count or sum(per_node))):
+    if per_node and (len(per_node) != nodes or task_count not in (None, sum(per_node))):
         seen = f"{len(per_node)} nodes with {sum(per_node)} tasks (SLURM_STEP_TASKS_PER_NODE)"
         remedy = "unset the variable that is left over from another job"
         raise FactsError(f"{task_count or 'some'} tasks on {nodes} nodes", seen, remedy)
     return per_node
-
-
-def _sorted_as(in_order: tuple[str, ...], hosts: tuple[str, ...], per_node: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the tasks per host reordered from `hosts` to `in_order`; unchanged if `in_order` is empty."""
-    tasks = dict(zip(hosts, per_node, strict=True)) if in_order else {}
-    return tuple(tasks[host] for host in in_order) or per_node
 
 
 def _local_count(read: Variables, per_node: tuple[int, ...], node_rank: int | None) -> int | None:
@@ -200,9 +185,9 @@ def _local_count(read: Variables, per_node: tuple[int, ...], node_rank: int | No
 
 def _gpus(read: Variables) -> int | None:
     """Return the GPUs on this node: Slurm's count, else the length of its list such as ``0-3,6``."""
-    number = read.number("gpus", "SLURM_GPUS_ON_NODE", most=MOST_GPUS)
-    listed = read.raw("gpus", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS") if number is None else None
-    return len(expand(f"[{listed}]", most=MOST_GPUS)) if listed else number
+    counted = read.number("gpus", "SLURM_GPUS_ON_NODE", most=MOST_GPUS)
+    listed = read.raw("gpus", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS") if counted is None else None
+    return len(expand(f"[{listed}]", most=MOST_GPUS)) if listed else counted
 
 
 # Variables that enroot's PyTorch hook exports in a task of Slurm, unless the user has set them.

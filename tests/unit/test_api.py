@@ -57,12 +57,15 @@ def test_an_environment_can_be_given() -> None:
 
 
 def test_a_block_has_the_variables_and_ends_with_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception ends it too; the view is one line, which shows nothing of the environment."""
+    """Those of an earlier world are gone; an exception ends it too; the view shows nothing of the environment."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MINGLE_KEY", "5" * 64)
+    of_an_earlier = {"RANK": "3", "MINGLE_ID": "b", "MINGLE_EXPORTS": "RANK MINGLE_ID", "MINGLE_WORLD": "0"}
+    for name, value in of_an_earlier.items():
+        monkeypatch.setenv(name, value)
     before = dict(os.environ)
     with mingle_hooks.world(id="a", nodes=1, slots=3) as view:
-        assert os.environ["WORLD_SIZE"] == "3"
+        assert (os.environ["WORLD_SIZE"], "RANK" in os.environ) == ("3", False)
         assert os.environ["MINGLE_WORLD"] == view.world.digest
         assert str(view) == f"<world a: node 0 of 1, 3 slots, rank 0 at 127.0.0.1:{view.world.master_port}>"
     assert dict(os.environ) == before

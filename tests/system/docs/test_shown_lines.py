@@ -20,6 +20,7 @@ from forked import Forked
 from light import BIN as LIGHT_BIN, TRAIN
 from needs import lacking, skip_for_want_of
 from support import remote_stand_ins
+from support.executables import executable
 
 OWN: dict[str, str] = {name: find(*where).text for name, where in CASES["own"].items()}
 
@@ -61,25 +62,23 @@ def test_the_lines_for_a_script_that_starts_torchrun_itself_make_one_world(slurm
     assert (state, text.count("SIZE=2")) == ("COMPLETED", 2), text
 
 
-def test_the_line_that_shows_the_place_of_each_process_shows_it(slurm: SlurmCluster) -> None:
-    """A torchrun without torch shows it."""
-    done = salloc(slurm, OWN["places"], timeout=120, env={"PATH": f"{LIGHT_BIN}:{BIN}:/usr/bin:/bin"})
-    assert sorted(re.findall(r"rank \d of \d", done.stdout)) == ["rank 0 of 2", "rank 1 of 2"], done
+# Block -> a pattern, and all that it finds in what a shell of salloc on two nodes prints.
+PRINTED = {
+    "places": (r"rank \d of \d", ["rank 0 of 2", "rank 1 of 2"]),  # by a torchrun without torch
+    "address": (r"(node \d of 2), rank 0 at 10\.7[78]\.0\.\d:2\d{4}", ["node 0 of 2", "node 1 of 2"]),
+    "lightning": (r"local rank .*", ["local rank none of 0/4", "local rank none of 1/4"]),
+}
 
 
-def test_the_script_that_must_know_the_address_knows_it(slurm: SlurmCluster) -> None:
-    """A shell on each node prints it."""
-    done = salloc(slurm, OWN["address"])
-    assert sorted(re.findall(r"node \d of 2, rank 0 at 10\.7[78]\.0\.\d:2\d{4}", done.stdout)), done
-    assert len(done.stdout.splitlines()) == 2
-
-
-def test_the_line_for_lightning_sets_no_local_rank(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """Lightning starts the two processes of a node; `make frameworks` runs it."""
-    (standins(tmp_path) / "python").write_text("#!/bin/sh\necho $NODE_RANK/$WORLD_SIZE ${LOCAL_RANK-none}\n")
-    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
-    done = salloc(slurm, OWN["lightning"], cwd=tmp_path, env=env)
-    assert sorted(done.stdout.splitlines()) == ["0/4 none", "1/4 none"], done
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_line_shows_each_process_its_place(slurm: SlurmCluster, tmp_path: Path, name: str) -> None:
+    """Lightning, which starts the two processes of a node, gets no local rank; `make frameworks` runs it."""
+    executable(tmp_path / "python", "#!/bin/sh\necho local rank ${LOCAL_RANK-none} of $NODE_RANK/$WORLD_SIZE\n")
+    pattern, expected = PRINTED[name]
+    done = salloc(
+        slurm, OWN[name], cwd=tmp_path, env={"PATH": f"{tmp_path}:{LIGHT_BIN}:{BIN}:/usr/bin:/bin"}, timeout=120
+    )
+    assert sorted(re.findall(pattern, done.stdout)) == expected, done
 
 
 def test_explain_says_what_is_shown(slurm: SlurmCluster, tmp_path: Path) -> None:

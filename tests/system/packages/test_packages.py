@@ -35,38 +35,30 @@ def test_the_same_sources_make_the_same_octets(made: Path, tmp_path: Path) -> No
     assert set(digests(made)) == {WHEEL, SDIST, ZIP, OFFLINE, SBOM}
 
 
-def test_what_is_in_them(made: Path) -> None:
-    """The wheel has every page, and the sdist has the tests and documents too."""
-    inside = set(zipfile.ZipFile(made / WHEEL).namelist())
-    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
-    assert {name.removeprefix("mingle_hooks/") for name in inside if name.startswith("mingle_hooks/docs/")} == pages
-    assert f"{NAME}.data/data/share/man/man1/mingle-env.1" in inside
-    assert "mingle_hooks/py.typed" in inside
-    with tarfile.open(made / SDIST) as packed:
-        sources = {name.partition("/")[2] for name in packed.getnames()}
-    kept = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\n")
-    left = {name for name in kept if name and not name.startswith(".") and (ROOT / name).exists()} - sources
-    assert left == set()
+def test_what_is_in_them_and_what_an_index_is_told(made: Path) -> None:
+    """The wheel has every page, and the sdist the tests and documents too.
 
-
-def test_what_an_index_is_told_of_them(made: Path) -> None:
-    """Twine refuses a metadata version that it does not know; no link leads nowhere, and no netifaces is replaced.
-
-    Where nobody has told the repository's address, the package names none.
+    Twine refuses a metadata version that it does not know; no link leads nowhere, and no netifaces is replaced. Where
+    nobody has told the repository's address, the package names none.
     """
     wheel = zipfile.ZipFile(made / WHEEL)
-    metadata = wheel.read(f"{NAME}.dist-info/METADATA").decode()
+    inside, metadata = wheel.namelist(), wheel.read(f"{NAME}.dist-info/METADATA").decode()
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
+    assert {name.removeprefix("mingle_hooks/") for name in inside if name.startswith("mingle_hooks/docs/")} == pages
+    assert {f"{NAME}.data/data/share/man/man1/mingle-env.1", "mingle_hooks/py.typed"} <= {*inside}
     with tarfile.open(made / SDIST) as packed:
+        sources = {name.partition("/")[2] for name in packed.getnames()}
         file = packed.extractfile(f"{NAME}/PKG-INFO")
         assert file
-        also = file.read().decode()
-    assert [text.partition("\n")[0] for text in (metadata, also)] == ["Metadata-Version: 2.4"] * 2
+        assert file.readline() == metadata.partition("\n")[0].encode() + b"\n" == b"Metadata-Version: 2.4\n"
+    kept = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\n")
+    assert {name for name in kept if name and not name.startswith(".") and (ROOT / name).exists()} - sources == set()
     assert "\nProject-URL" not in metadata
     readme = metadata.partition("\n\n")[2]
     assert "## Install" in readme
     assert re.findall(r"\]\((?!https?:)[^)\s]+\)", readme) == []
     assert re.findall("^Requires-Dist: netifaces.*$", metadata, re.MULTILINE) == []
-    assert [name for name in wheel.namelist() if "netifaces" in name] == []
+    assert [name for name in inside if "netifaces" in name] == []
 
 
 def test_the_links_of_the_readme_lead_into_the_repository_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

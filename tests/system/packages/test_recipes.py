@@ -48,9 +48,12 @@ def spack() -> dict[str, Any]:
     return {**recipe, "class": names["PyMingleHooks"]}
 
 
-def test_spack_knows_the_same_version_and_dependencies() -> None:
-    """Each dependency with its lowest version, wherever it is needed."""
+@known_or_not
+def test_spack_knows_the_same_version_dependencies_and_address(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """Each dependency with its lowest version, wherever it is needed; the address is the variable's, if any."""
+    monkeypatch.setenv("MINGLE_SOURCE_URL", source)
     its = spack()
+    assert (its["class"].git, its["class"].homepage) == (source, source)
     run = {spec: when for spec, (kinds, when) in its["depends"].items() if "run" in kinds}
     named = {spec.removeprefix("py-").partition("@")[0]: spec.partition("@")[2].rstrip(":") for spec in run}
     assert named == NEEDED
@@ -60,13 +63,6 @@ def test_spack_knows_the_same_version_and_dependencies() -> None:
     (build,) = [spec for spec, (kinds, _) in its["depends"].items() if kinds == "build"]
     assert build == f"py-hatchling@{bounds('requires')['hatchling']}:"
     assert its["versions"][-1] == VERSION
-
-
-@known_or_not
-def test_spack_has_the_address_of_the_variable(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
-    """Without the variable the recipe has no address."""
-    monkeypatch.setenv("MINGLE_SOURCE_URL", source)
-    assert (spack()["class"].git, spack()["class"].homepage) == (source, source)
 
 
 @known_or_not
@@ -122,12 +118,3 @@ def test_every_python_that_ci_runs_is_a_classifier() -> None:
     versions = re.findall(r'"(3\.\d+)"', listed)
     assert re.findall(r'"Programming Language :: Python :: (3\.\d+)"', PROJECT) == versions
     assert versions[0] == NEEDED["python"]
-
-
-def test_no_file_has_a_placeholder_for_an_address() -> None:
-    """A field without a known address is left out."""
-    kept = [*(ROOT / "packaging").rglob("*"), *ROOT.glob("*.*"), *(ROOT / "docs").rglob("*.md")]
-    texts = {path: path.read_text(errors="replace") for path in kept if path.is_file() and path.suffix != ".pyc"}
-    assert [
-        path for path, text in texts.items() if re.search(r"git\.example|example\.(org|com)/mingle|\.invalid\b", text)
-    ] == []

@@ -136,24 +136,6 @@ def test_the_deb_s_fields(system: Path) -> None:
     assert {line.partition("  ")[2]: line.partition("  ")[0] for line in lines} == sums
 
 
-def test_installing_and_removing_the_deb(system: Path, tmp_path: Path) -> None:
-    """Dpkg runs only the warning that installed hooks stay, and they do."""
-    need(*TOOLS[DEB])
-    dpkg = ["dpkg", f"--root={tmp_path}", "--force-not-root,script-chrootless,depends,bad-path"]
-    for directory in ("info", "updates", "triggers"):
-        (tmp_path / "var/lib/dpkg" / directory).mkdir(parents=True)
-    (tmp_path / "var/lib/dpkg/status").touch()
-    manifest = tmp_path / MANIFEST
-    manifest.parent.mkdir(parents=True)
-    subprocess.run([*dpkg, "--install", system / DEB], capture_output=True, check=True)
-    assert (tmp_path / "usr/bin/mingle").stat().st_mode & 0o7777 == 0o755
-    assert not manifest.exists()
-    manifest.touch()
-    done = subprocess.run([*dpkg, "--purge", "mingle-hooks"], capture_output=True, text=True, check=True)
-    assert (manifest.exists(), (tmp_path / "usr").exists()) == (True, False)
-    assert "mingle-hooks: the hooks in /etc/mingle stay" in done.stderr
-
-
 @pytest.mark.parametrize("word", ["remove", "0", "upgrade", "1", "deconfigure"])
 def test_only_what_goes_for_good_is_worth_a_word(system: Path, tmp_path: Path, word: str) -> None:
     """Both kinds of package say so by their first argument; without hooks there is nothing to say."""

@@ -25,19 +25,13 @@ with open(os.path.dirname(__file__) + "/shown", "a") as file:
 """
 
 
-def lines(pbs: Pbs, body: str, *, hosts: int, slots: int = 1) -> list[str]:
-    """Run a script with so many hosts and slots on each, in which `show` is a program, and return its output."""
+def shown(pbs: Pbs, body: str, *, hosts: int, slots: int = 1) -> list[dict[str, str | None]]:
+    """Run a script with so many hosts and slots on each; return what `show`, a program, saw, by host and task."""
     (pbs.place / "show.py").write_text(SHOW)
     head = f"#!/bin/bash\n#PBS -l select={hosts}:ncpus={slots}:mpiprocs={slots}\n#PBS -l place=scatter\n"
     text = body.replace("show", f"python3 {pbs.place}/show.py").replace("PREPARE", PATH)
     job = pbs.submit(f"{head}\n{text}\n", cwd=str(pbs.place))
     assert pbs.wait(job) == 0, pbs.output(job)
-    return pbs.output(job).splitlines()
-
-
-def shown(pbs: Pbs, body: str, *, hosts: int, slots: int = 1) -> list[dict[str, str | None]]:
-    """Return what `show` saw, by host and task."""
-    lines(pbs, body, hosts=hosts, slots=slots)
     tasks = [json.loads(line) for line in (pbs.place / "shown").read_text().splitlines()]
     return sorted(tasks, key=lambda each: (each["HOST"], each["PBS_TASKNUM"]))
 
@@ -79,12 +73,3 @@ def test_a_task_for_each_slot_has_its_rank(any_pbs: Start) -> None:
     tasks = shown(any_pbs(2, slots=2), f"{first}\npbs_tmrsh node1 true\n{again}", hosts=2, slots=2)
     found = [sorted(f"{one['RANK']} {one['LOCAL_RANK']} {one['HOST']}" for one in members) for members in worlds(tasks)]
     assert found == [["0 0 node1", "1 1 node1", "2 0 node2", "3 1 node2"]] * 2
-
-
-def test_several_tasks_on_a_host_without_scope_get_no_world(any_pbs: Start) -> None:
-    """Each would take itself for its host, which makes two worlds, one after the other or at once: so none."""
-    task = "bash -c 'PREPARE; eval \"$(mingle env --timeout 20)\" && show'"
-    pbs = any_pbs(2, slots=2)
-    output = "\n".join(lines(pbs, f"pbsdsh -- {task} 2>&1", hosts=2, slots=2))
-    assert not (pbs.place / "shown").exists(), output
-    assert output.count("expected one slot on each host, or --scope; saw 2 slots (pbs)") == 4, output

@@ -9,11 +9,10 @@ from support.recorded import STEP, assigned
 
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.export.frameworks import FRAMEWORKS, NO_RANK, NOT_HERE, check_leftovers, framework, needs, profiles
-from mingle_hooks.export.variables import files, left_to_nccl, own, variables
+from mingle_hooks.export.variables import files, left_to_nccl, variables
 from mingle_hooks.job import member_spec
 from mingle_hooks.net.addresses import NcclSetting
 from mingle_hooks.rendezvous.messages import Assignment, Batch, File, Member, View, World
-from mingle_hooks.schedulers.detect import detect
 
 SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
@@ -66,6 +65,8 @@ JAX6 = assigned(
     "JAX_COORDINATOR_ADDRESS=[fd00::1]:29500 JAX_NUM_PROCESSES=2 JAX_PROCESS_ID=1 JAX_LOCAL_DEVICE_IDS=0,1,2,3"
     " OMPI_MCA_orte_hnp_uri=0.0;tcp6://[fd00::1]:29500 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1"
 )
+JAX6_IN_CLUSTER = {name: value for name, value in JAX6.items() if name.startswith("JAX")}
+OF_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
 TRACKERS = {65_534: "65535", 65_535: "65534"}
 XGBOOST = assigned("DMLC_TRACKER_URI=10.0.0.1 DMLC_TRACKER_PORT=29501 DMLC_TASK_ID=5 DMLC_NUM_WORKER=6")
 GPUS = NODE_VIEW._replace(is_cpu_only=False)
@@ -80,6 +81,10 @@ OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID":
         *(("torchrun", chosen(backend), ELASTIC) for backend in ("c10d", "etcd-v2")),
         ("torchrun", chosen(""), STATIC),
         ("torchrun", BATCH_VIEW, OF_BATCH),
+        # Where c10d is no way, or not the user's, torchrun takes a message for a rank, prints it and ends with 2.
+        *((name, BATCH_VIEW._replace(batch=None), ENDS) for name in ("torchrun", "torchrun-elastic")),
+        *((name, BATCH_VIEW._replace(user_environ={"PET_RDZV_BACKEND": "static"}), ENDS)
+          for name in ("torchrun", "torchrun-elastic")),
         ("torchrun", BATCH_VIEW._replace(world=WORLD6), OF_BATCH | {"PET_RDZV_ENDPOINT": "[fd00::1]:29500"}),
         # Where not all nodes' slots are known torchrun starts its own default.
         ("torchrun", BATCH_VIEW._replace(batch=Batch(300, "")), OF_UNKNOWN_SLOTS),
@@ -89,10 +94,16 @@ OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID":
         ("torchrun", TASK_VIEW, STATIC | {"PET_NNODES": "6", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": "5"}),
         ("jax", IPV6_VIEW, JAX6),
         ("jax", TASK_VIEW, JAX),
+        # A cluster that JAX finds is never covered; a part of Slurm's variables, as in a shell of ssh, is none.
+        ("jax", IPV6_VIEW._replace(user_environ=dict.fromkeys(OF_SLURM[:-1], "1")), JAX6),
+        *(("jax", IPV6_VIEW._replace(user_environ=dict.fromkeys(its, "1")), JAX6_IN_CLUSTER)
+          for its in (OF_SLURM, ("OMPI_MCA_orte_hnp_uri",))),
         ("mpi", NODE_VIEW, {}),
         ("mpi", OF_STEP, {"SLURM_OVERLAP": "1"}),  # else its daemons, started by srun, wait for the step's CPUs
         ("mpi", NODE_VIEW._replace(has_known_name=False), {"HYDRA_IFACE": "ib0"}),
         ("nccl", NODE_VIEW, {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET"}),
+        ("nccl", NODE_VIEW._replace(user_environ={"NCCL_SOCKET_IFNAME": ""}),
+         {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET"}),
         ("nccl", IPV6_VIEW, {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET6"}),
         ("gloo", NODE_VIEW, {"GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": "ib0"}),
         ("ucx", NODE_VIEW, {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1,ib0"}),
@@ -115,7 +126,7 @@ OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID":
         ("vllm", NODE_VIEW, {"VLLM_HOST_IP": "10.0.0.2"}),
         ("sglang", IPV6_VIEW, {"SGLANG_HOST_IP": "fd00::2"}),
     ],
-)
+)  # fmt: skip
 def test_a_framework_gets_the_whole_set_that_it_reads(name: str, view: View, exported: dict[str, str]) -> None:
     """For this node or task, with IPv6 addresses as the framework splits them."""
     assert settings(name, view) == exported
@@ -135,15 +146,6 @@ def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
     bare = NODE_VIEW._replace(world=WORLD._replace(roster=()), place=Assignment(None, 4, None))
     assert settings(name, bare) in ({}, ENDS)
     assert files(bare, [name]) == ()
-
-
-@pytest.mark.parametrize("environ", [{}, {"PET_RDZV_BACKEND": "static"}], ids=["", "static"])
-@pytest.mark.parametrize("batch", [None, Batch(300, "4")], ids=["no names", "names"])
-def test_a_torchrun_that_would_train_alone_ends(batch: Batch | None, environ: dict[str, str]) -> None:
-    """It takes these words for a rank, prints them and ends with 2, where c10d is no way or not the user's."""
-    bare = NODE_VIEW._replace(place=Assignment(None, 4, None), batch=batch, user_environ=environ)
-    words = settings("torchrun", bare) == settings("torchrun-elastic", bare) == ENDS
-    assert words == (batch is None or bool(environ))
 
 
 def test_everybody_gets_torchruns_set_and_the_interface_for_gloo() -> None:
@@ -167,6 +169,10 @@ def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str,
         assert settings("torchrun", NODE_VIEW._replace(user_environ={"PET_NNODES": held}))["PET_NNODES"] == "2"
 
 
+THIRD_OF_FOUR = {**STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"}
+THIRD_OF_FOUR |= {"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+
+
 @pytest.mark.parametrize(
     ("variable", "options", "is_refused"),
     [
@@ -181,23 +187,20 @@ def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str,
         ("PET_NNODES=1:2", {}, False),
         ("PET_NNODES=1", {"frameworks": "torchrun-elastic"}, True),
         ("PET_NNODES=1", {"nodes": "1"}, False),
+        # To torchrun each task is a node; this one is the third of two nodes with two tasks each.
+        ("PET_NODE_RANK=1", {"scope": "task", "nodes": None}, True),
+        ("PET_NODE_RANK=2", {"scope": "task", "nodes": None}, False),
+        ("PET_NNODES=4", {"scope": "task", "nodes": None}, False),
     ],
 )
-def test_a_leftover_is_refused_before_check_in(variable: str, options: dict[str, str], *, is_refused: bool) -> None:
+def test_a_leftover_is_refused_before_check_in(
+    variable: str, options: dict[str, str | None], *, is_refused: bool
+) -> None:
     """Later, nodes whose rank it happens to be would start."""
     name, _, value = variable.partition("=")
-    spec = member_spec({name: value}, {"id": "a", "nodes": "2", **options})
+    step = THIRD_OF_FOUR if "scope" in options else {}
+    spec = member_spec({**step, name: value}, {"id": "a", "nodes": "2", **options})
     with pytest.raises(UsageError, match=f"{variable}.*unset {name}") if is_refused else nullcontext():
-        check_leftovers(spec)
-
-
-@pytest.mark.parametrize("rank", ["1", "2"])
-def test_a_task_s_leftover_is_refused_if_it_is_not_the_task_s_rank(rank: str) -> None:
-    """To torchrun each task is a node; two nodes with two tasks each."""
-    step = {**STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "2"}
-    step |= {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
-    spec = member_spec({**step, "PET_NODE_RANK": rank, "PET_NNODES": "4"}, {"scope": "task"})
-    with pytest.raises(UsageError, match="unset PET_NODE_RANK") if rank == "1" else nullcontext():
         check_leftovers(spec)
 
 
@@ -205,31 +208,6 @@ def test_nothing_is_looked_up_that_no_framework_needs() -> None:
     assert needs(("torchrun", "jax", "lightning")) == frozenset()
     assert needs(("tensorflow", "nccl")) == {"roster", "iface", "site"}
     assert needs(("ucx",)) == {"iface", "hcas"}
-
-
-OF_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
-
-
-@pytest.mark.parametrize(
-    ("own", "is_found"),
-    [
-        ({"OMPI_MCA_orte_hnp_uri": "7.0;tcp://10.9.9.9:1"}, True),
-        (dict.fromkeys(OF_SLURM, "1"), True),
-        (dict.fromkeys(OF_SLURM[:-1], "1"), False),
-    ],
-    ids=["Open MPI", "Slurm", "a part of Slurm's variables, as in a shell of ssh"],
-)
-def test_jax_is_left_to_the_cluster_that_it_finds_by_itself(own: dict[str, str], *, is_found: bool) -> None:
-    """A real one is never covered by ours."""
-    assert ("OMPI_COMM_WORLD_RANK" in settings("jax", NODE_VIEW._replace(user_environ=own))) is not is_found
-
-
-def test_what_jax_takes_for_open_mpi_is_no_launcher_to_a_later_mingle() -> None:
-    """It is listed as exported, and so it is not the user's."""
-    found = {variable.name: variable.value for variable in variables(TASK_VIEW, ["jax"])}
-    assert found["OMPI_COMM_WORLD_RANK"] == "5"
-    assert not [name for name in own(found) if name.startswith("OMPI")]
-    assert detect(own(found)).scheduler == "none"
 
 
 def test_tensorflow_and_mlx_list_every_worker() -> None:
@@ -261,13 +239,17 @@ def test_accelerate_gets_a_config_file_for_this_node() -> None:
     assert files(NODE_VIEW._replace(world=WORLD._replace(nodes=None)), ["accelerate"]) == ()
 
 
-def test_mpirun_gets_each_launcher_s_file_by_its_own_variables() -> None:
-    open_mpi = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
+def test_each_launcher_has_its_file_by_its_own_variables() -> None:
+    """DeepSpeed and mpi share one hostfile; a path that the user exported stays."""
+    open_mpi = ("MINGLE_HOSTFILE", "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
     hydra = ("MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")
-    assert files(NODE_VIEW, ["mpi"]) == (
-        File("hostfile", "n1 slots=2\nn2 slots=4\n", ("MINGLE_HOSTFILE", *open_mpi)),
-        File("machinefile", "n1:2\nn2:4\n", hydra),
-    )
+    found = files(NODE_VIEW, ["deepspeed", "mpi"])
+    hostfile, machinefile = "n1 slots=2\nn2 slots=4\n", "n1:2\nn2:4\n"
+    assert found == (File("hostfile", hostfile, open_mpi), File("machinefile", machinefile, hydra))
+    view = NODE_VIEW._replace(user_environ={"HYDRA_HOST_FILE": "/mine"})
+    exported = variables(view, ["deepspeed", "mpi"], {"hostfile": "/run/h", "machinefile": "/run/m"})
+    paths = dict.fromkeys(open_mpi, "/run/h") | dict.fromkeys(hydra, "/run/m") | {"HYDRA_HOST_FILE": "/mine"}
+    assert paths.items() <= {variable.name: variable.value for variable in exported}.items()
 
 
 def test_lightning_starts_the_node_s_processes_unless_each_has_its_rank() -> None:

@@ -6,7 +6,9 @@ import json
 import os
 import stat
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -81,17 +83,22 @@ def test_nothing_but_a_hosts_name_gets_into_etc_hosts(name: str) -> None:
 
 
 LINES = "10.0.0.1 node1\n10.0.0.2 node2\n"
-
-
 BEFORE = b"127.0.0.1 localhost\n"
 
 
-def busy(_old: str, _new: str) -> None:
-    """Fail as rename(2) does over a mounted file."""
-    raise OSError(16, "Device or resource busy")
+def failing(number: int) -> mock.Mock:
+    """Return a system call that fails; rename(2) over a mounted file does so with EBUSY."""
+    return mock.Mock(side_effect=OSError(number, os.strerror(number)))
 
 
-@settings(max_examples=50)  # each writes and syncs up to eight files
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Write a hosts file."""
+    (tmp_path / "hosts").write_bytes(BEFORE)
+    return tmp_path / "hosts"
+
+
+@settings(max_examples=50)  # each writes up to eight files
 @given(
     text=st.binary(max_size=60) | st.sampled_from([b"127.0.0.1 localhost", b"a\r\n\r\n\n", b"\n", b"# mingle hosts\n"]),
     written=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([LINES, "10.0.0.9 node9\n"])), max_size=5),
@@ -103,8 +110,9 @@ def test_blocks_come_and_go_in_any_order_and_leave_every_octet(
 ) -> None:
     """Each world has one block, the lines of which are those that it wrote last."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _descriptor: None)
         if is_mount:
-            patch.setattr(os, "rename", busy)
+            patch.setattr(os, "rename", failing(errno.EBUSY))
         place = Path(directory, "hosts")
         place.write_bytes(text)
         for world, lines in written:
@@ -121,10 +129,9 @@ def test_blocks_come_and_go_in_any_order_and_leave_every_octet(
         assert os.listdir(directory) == ["hosts"]
 
 
-def test_what_somebody_writes_after_the_block_stays(tmp_path: Path) -> None:
+def test_what_somebody_writes_after_the_block_stays(place: Path) -> None:
     """So does a block whose end somebody has taken away: where it ended is not known."""
-    place = tmp_path / "hosts"
-    place.write_bytes(b"127.0.0.1 localhost")
+    place.write_bytes(BEFORE.strip())
     hostfiles.write_etc_hosts("a", LINES, str(place))
     with place.open("ab") as file:
         file.write(b"10.0.0.8 mine\n")
@@ -138,11 +145,9 @@ def test_what_somebody_writes_after_the_block_stays(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_but_lines_of_hosts(tmp_path: Path) -> None:
-    """No empty block, no text of the id, which is the user's; who may not write gets an error."""
+    """No text of the id, which is the user's; who may not write gets an error."""
     place = tmp_path / "hosts"
     place.write_bytes(b"x")
-    hostfiles.write_etc_hosts("a", "", str(place))
-    assert place.read_bytes() == b"x"
     hostfiles.write_etc_hosts("a\n10.0.0.9 bank.example #", LINES, str(place))
     assert b"bank" not in place.read_bytes()
     with pytest.raises(PlaceError, match="running it as root"):
@@ -150,11 +155,9 @@ def test_nothing_is_written_but_lines_of_hosts(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_somebody_holds_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any user may lock the directory; once nobody does, the hosts are written."""
-    place = tmp_path / "hosts"
-    place.write_bytes(BEFORE)
     monkeypatch.setattr(hostfiles, "_LOCK_S", 0.0)
     held = os.open(tmp_path, os.O_RDONLY)
     try:
@@ -183,22 +186,19 @@ def test_the_files_mode_owner_and_link_stay(tmp_path: Path) -> None:
     assert after.st_ino != before.st_ino  # whole or not at all
 
 
-def test_a_full_disk_leaves_the_file_of_a_container_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_file_of_a_container_as_it_was(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of a block would never be taken out again."""
-    place = tmp_path / "hosts"
-    place.write_bytes(b"127.0.0.1 localhost\n")
-
     written = hostfiles._write
 
     def full(file: object, rest: bytes) -> None:
         written(file, rest[:7])  # type: ignore[arg-type]
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "rename", busy)
+    monkeypatch.setattr(os, "rename", failing(errno.EBUSY))
     monkeypatch.setattr(hostfiles, "_write", full)
     with pytest.raises(PlaceError, match="No space"):
         hostfiles.write_etc_hosts("a", LINES, str(place))
-    assert place.read_bytes() == b"127.0.0.1 localhost\n"
+    assert place.read_bytes() == BEFORE
 
 
 @pytest.fixture
@@ -214,17 +214,12 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("why", [errno.EBUSY, errno.EROFS, errno.EXDEV, errno.EACCES])
 def test_only_the_block_is_written_into_a_file_that_cannot_be_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[tuple[object, ...]], why: int
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch, seen: list[tuple[object, ...]], why: int
 ) -> None:
     """One world after the other, and not where the file may not be changed; a draft of before a power cut is gone."""
-    place, draft = tmp_path / "hosts", tmp_path / ".mingle-new.hosts"
-    place.write_bytes(BEFORE)
+    draft = tmp_path / ".mingle-new.hosts"
     draft.write_text("half")
-
-    def fails(_old: str, _new: str) -> None:
-        raise OSError(why, os.strerror(why))
-
-    monkeypatch.setattr(os, "rename", fails)
+    monkeypatch.setattr(os, "rename", failing(why))
     if why == errno.EACCES:
         with pytest.raises(PlaceError, match="Permission denied"):
             hostfiles.write_etc_hosts("a", LINES, str(place))
@@ -236,12 +231,20 @@ def test_only_the_block_is_written_into_a_file_that_cannot_be_replaced(
     assert os.listdir(tmp_path) == ["hosts"]
 
 
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EIO])
+def test_a_file_system_without_labels_is_no_obstacle(place: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """NFS of version 3, as of diskless nodes, has none; any other error is reported, and leaves no draft."""
+    monkeypatch.setattr(os, "listxattr", failing(number))
+    with pytest.raises(PlaceError, match="Input/output") if number == errno.EIO else nullcontext():
+        assert hostfiles.write_etc_hosts("a", LINES, str(place))
+    assert os.listdir(place.parent) == ["hosts"]
+
+
 def test_what_labels_the_file_stays_and_a_file_that_is_too_large_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SELinux's label and an access list, which tools read; what is larger than any such file is none."""
-    place, labels = tmp_path / "hosts", {}
-    place.write_bytes(BEFORE)
+    labels: dict[tuple[str, str], bytes] = {}
     monkeypatch.setattr(os, "listxattr", lambda _path: ["security.selinux", "system.acl"])
     monkeypatch.setattr(os, "getxattr", lambda path, label: f"{path} {label}".encode())
     monkeypatch.setattr(os, "setxattr", lambda path, label, value: labels.update({(path, label): value}))

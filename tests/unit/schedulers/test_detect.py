@@ -13,7 +13,7 @@ from mingle_hooks.errors import FactsError
 from mingle_hooks.job import member_spec
 from mingle_hooks.schedulers import detect as table
 from mingle_hooks.schedulers.detect import detect
-from mingle_hooks.schedulers.facts import JobFacts, node_rank_by_block, nodes_by_block
+from mingle_hooks.schedulers.facts import JobFacts
 
 STEP = environ(SLURM_VERSIONS[0], "task.1.0.2")
 BATCH = environ(SLURM_VERSIONS[0], "batch.1")
@@ -59,6 +59,10 @@ lsf's last element: LSB_JOBID=77 LSB_JOBINDEX=4294967295
 -> job_id=77[4294967295] nodes=None hosts= tasks_per_node= task_count=None
 a trial on one machine: MASTER_ADDR=127.0.0.1 RANK=0 WORLD_SIZE=1
 -> scheduler=none
+an exported address: MASTER_ADDR=node1 RANK=0 WORLD_SIZE=1
+-> scheduler=given nodes=1 node_rank=0
+two on one machine: MASTER_ADDR=localhost RANK=0 WORLD_SIZE=2
+-> scheduler=given nodes=2 node_rank=0
 a world of one in a pod: MASTER_ADDR=localhost RANK=0 WORLD_SIZE=1 KUBERNETES_SERVICE_HOST=x
 -> scheduler=given nodes=1 node_rank=0
 pals on nodes of different size: PALS_RANKID=2 PALS_NODEID=1 PALS_SIZE=5 PALS_LOCAL_SIZE=2
@@ -69,6 +73,10 @@ flux with an uneven last node: FLUX_JOB_ID=f1 FLUX_JOB_SIZE=5 FLUX_JOB_NNODES=2 
 -> nodes=2 node_rank=None task_rank=3 task_count=5
 job id alone: JOB_ID=9
 -> scheduler=none
+slurm's settings alone: SLURM_CONF=/etc/slurm/slurm.conf SLURM_PROCID=0 PBS_NODENUM=0 PBS_NP=1
+-> scheduler=none
+pbs without torque's variables: PBS_JOBID=987654321.ctl PBS_NODENUM=0
+-> scheduler=pbs node_rank=0
 flux: FLUX_JOB_ID=\u0192abc1 FLUX_JOB_SIZE=8 FLUX_JOB_NNODES=2 FLUX_TASK_RANK=5 FLUX_TASK_LOCAL_ID=1 \
     PMI_RANK=5 PMI_SIZE=8
 -> scheduler=flux job_id=fabc1 nodes=2 node_rank=1 task_rank=5 local_rank=1 local_count=None
@@ -140,18 +148,17 @@ def test_the_innermost_scheduler_wins(name: str) -> None:
 
 
 SGE = {"JOB_ID": "5", "SGE_TASK_ID": "undefined", "NSLOTS": "6", "NHOSTS": "2"}
-# Variables, the one that names a file, its text, and the hosts with their slots.
-FILES = [
-    *(
-        ({"OAR_JOB_ID": "5"}, name, "n1\nn1\nn2\nn2\n", {"n1": 2, "n2": 2})
-        for name in ("OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES")
-    ),
-    (SGE, "PE_HOSTFILE", "n1 4 all.q@n1 UNDEFINED\nn2 2 all.q@n2 UNDEFINED\n", {"n1": 4, "n2": 2}),
-    ({"LSB_JOBID": "5"}, "LSB_DJOB_HOSTFILE", "h2\nh2\nh1\n", {"h2": 2, "h1": 1}),
-]
 
 
-@pytest.mark.parametrize(("variables", "name", "text", "slots"), FILES)
+@pytest.mark.parametrize(
+    ("variables", "name", "text", "slots"),
+    [
+        *(({"OAR_JOB_ID": "5"}, name, "n1\nn1\nn2\nn2\n", {"n1": 2, "n2": 2})
+          for name in ("OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES")),
+        (SGE, "PE_HOSTFILE", "n1 4 all.q@n1 UNDEFINED\nn2 2 all.q@n2 UNDEFINED\n", {"n1": 4, "n2": 2}),
+        ({"LSB_JOBID": "5"}, "LSB_DJOB_HOSTFILE", "h2\nh2\nh1\n", {"h2": 2, "h1": 1}),
+    ],
+)  # fmt: skip
 def test_hosts_and_slots_come_from_the_schedulers_file(
     variables: dict[str, str], name: str, text: str, slots: dict[str, int], tmp_path: Path
 ) -> None:
@@ -211,17 +218,12 @@ def test_hosts_without_numbers_are_found_by_a_unique_name(
 @pytest.mark.parametrize(("nodes", "local"), [(1, 1), (1, 4), (3, 2), (4, 1), (2, 8)])
 def test_tasks_that_fill_node_after_node_find_their_places(nodes: int, local: int) -> None:
     """Each task of a uniform run; if they are dealt out, only the node of task 0 is node 0."""
-    for rank in range(nodes * local):
-        assert nodes_by_block(nodes * local, local) == nodes
-        assert node_rank_by_block(rank, rank % local, local) == rank // local
-    dealt = [node_rank_by_block(rank, rank // nodes, local) for rank in range(nodes * local)]
+    size = nodes * local
+    filled = [detect(assigned(mpirun(rank, size, rank % local, local))) for rank in range(size)]
+    assert [(found.nodes, found.node_rank) for found in filled] == [(nodes, rank // local) for rank in range(size)]
+    dealt = [detect(assigned(mpirun(rank, size, rank // nodes, local))).node_rank for rank in range(size)]
     assert dealt[0] == 0
     assert nodes == 1 or 0 not in dealt[1:]
-
-
-def test_no_adapter_finds_a_job_in_an_empty_environment() -> None:
-    """Each looks for its job by itself, too."""
-    assert {row.facts({}) for row in (*table.LAUNCHERS, *table.MANAGERS, *table.PLATFORMS)} == {None}
 
 
 IN_JOB = JobFacts(
@@ -233,11 +235,10 @@ IN_JOB = JobFacts(
 def test_a_run_places_its_members_itself() -> None:
     """What it says replaces the scheduler's facts, and what these say of one process is nobody's then."""
     run = {"step": "s", "restarts": 3, "nodes": 2, "node_rank": 1, "hosts": ["b", "c"], "local_rank": 0}
-    found = table.placed_by_run(IN_JOB, {"MINGLE_RUN": json.dumps(run)})
-    assert found == JobFacts(
-        "slurm", "7", "s", 3, 2, 1, ("b", "c"), ("b",), local_rank=0, local_count=2, cpus=8
-    )  # fmt: skip
-    assert found.sources == {"cpus": "CPUS"} | dict.fromkeys([*run, "leader_hosts"], "MINGLE_RUN")
+    sources = {"cpus": "CPUS"} | dict.fromkeys([*run, "leader_hosts"], "MINGLE_RUN")
+    assert table.placed_by_run(IN_JOB, {"MINGLE_RUN": json.dumps(run)}) == JobFacts(
+        "slurm", "7", "s", 3, 2, 1, ("b", "c"), ("b",), local_rank=0, local_count=2, cpus=8, sources=sources
+    )
     assert table.placed_by_run(IN_JOB, {"MINGLE_RUN": ""}) is IN_JOB
     assert table.placed_by_run(IN_JOB, {"MINGLE_RUN": '{"nodes": 3}'}).hosts == ("a", "b", "c")
     most = {"nodes": 65_536, "node_rank": 65_535, "task_rank": 16_777_215, "task_count": 16_777_216}

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from needs import need
-from support.running import open_files
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.rendezvous.messages import LONGEST_TOPOLOGY
@@ -31,10 +30,12 @@ def test_the_first_variable_that_is_not_empty_is_read_up_to_its_bounds() -> None
     )
     assert (read.number("nodes", "MISSING", "", "B", "A"), read.number("rank", "MISSING", "")) == (12, None)
     assert read.sources == {"nodes": "B"}
-    assert (read.number("nodes", "B", least=12, most=12), read.digits("step", "B", longest=2)) == (12, "12")
-    assert (read.digits("step", "A", longest=2, signed=True), read.raw("a", "C", "B")) == ("-12", "12")
-    assert (read.text("job_id", "TEXT", pattern="x+"), read.host("host", "HOST")) == ("x" * 255, "n_1")
-    assert read.host("leader_hosts", "ADDRESS", address=True) == "fe80::1%3"
+    found = (
+        read.number("nodes", "B", least=12, most=12), read.digits("step", "B", longest=2),
+        read.digits("step", "A", longest=2, signed=True), read.text("job_id", "TEXT", pattern="x+"),
+        read.host("host", "HOST"), read.host("leader_hosts", "ADDRESS", address=True),
+    )  # fmt: skip
+    assert found == (12, "12", "-12", "x" * 255, "n_1", "fe80::1%3")
     for reads in (
         lambda: read.number("nodes", "B", least=13), lambda: read.number("nodes", "B", most=11),
         lambda: read.digits("step", "B", longest=1), lambda: read.digits("step", "A", longest=2),
@@ -58,8 +59,12 @@ def test_the_first_variable_that_is_not_empty_is_read_up_to_its_bounds() -> None
         ({"task_rank": 2, "task_count": 2}, "a task rank of 0 to 1", "2 (x)", "--scope node"),
         ({"local_rank": 1, "local_count": 1}, "a local rank of 0 to 0", "1 (x)", "--scope node"),
         ({"slot": 1, "local_count": 1}, "a slot of 0 to 0", "1 (x)", "--scope node"),
+        ({"nodes": 2, "hosts": ("a",), "sources": {"nodes": "N", "hosts": "H"}}, "2 hosts (N)", "1 (H)",
+         "the same command with --nodes, or unset the variable that is left over from another job"),
+        ({"nodes": 2, "hosts": ("a", "b", "c")}, "2 hosts (x)", "3 (x)",
+         "the same command with --nodes, or unset the variable that is left over from another job"),
     ],
-)
+)  # fmt: skip
 def test_facts_that_contradict_each_other_are_refused(
     fields: dict[str, Any], expected: str, seen: str, remedy: str
 ) -> None:
@@ -70,22 +75,17 @@ def test_facts_that_contradict_each_other_are_refused(
         facts.JobFacts("x")._replace(**fields)
 
 
-def test_facts_are_alike_whatever_their_sources_and_may_be_of_one_node() -> None:
+def test_facts_may_be_of_one_node() -> None:
     """Of a job's facts those of this process stay; what may be a secret is in no text."""
     found = facts.JobFacts(
         "x", "7", "s", 1, 2, 1, ("a", "b"), ("a",), 3, 4, 1, 2, nodes_of_job=3, tasks_per_node=(2, 2), is_batch=True,
-        cookie="secret", sources={"nodes": "N"},
+        cookie="secret",
     )  # fmt: skip
     alone = facts.JobFacts("x", "7", "s", 1, 1, 0, (), (), 1, 2, 1, 2, tasks_per_node=(2,), cookie="secret")
     assert found.by_itself() == alone
     assert facts.JobFacts("x", nodes=2).by_itself() == facts.JobFacts("x", nodes=1, node_rank=0)
-    other = found._replace(sources={})
-    assert (found, hash(found)) == (other, hash(other))
-    assert found not in (alone, tuple(found))
-    assert "cookie" not in repr(found)
-    assert repr(facts.JobFacts("x", "7")).startswith(
-        "JobFacts(scheduler='x', job_id='7', step='', restarts=0, nodes=None"
-    )
+    assert "secret" not in repr(found)
+    assert repr(found).startswith("JobFacts(scheduler='x', job_id='7', step='s', restarts=1, nodes=2")
     assert facts.of_slots("x", "7", {"a": 2, "b": 1}, {}) == facts.JobFacts(
         "x", "7", nodes=2, hosts=("a", "b"), leader_hosts=("a",), task_count=3, tasks_per_node=(2, 1)
     )
@@ -95,10 +95,10 @@ def test_facts_are_alike_whatever_their_sources_and_may_be_of_one_node() -> None
 # The switches above a node, as Slurm and the metadata services of clouds name them.
 
 
-def slurm(address: str, pattern: str) -> str:
+def slurm(address: str, pattern: str, order: str = "topology") -> str:
     """Return the switches from Slurm's variables."""
     environ = {"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": pattern}
-    return facts.switches_above("topology", environ)
+    return facts.switches_above(order, environ)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,7 @@ def slurm(address: str, pattern: str) -> str:
 )
 def test_slurms_switches_are_before_the_nodes_name(address: str, pattern: str, switches: str) -> None:
     """A tree and blocks; without a plugin there are none, nor with the scheduler's order."""
-    assert slurm(address, pattern) == switches
-    environ = {"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": pattern}
-    assert facts.switches_above("scheduler", environ) == ""
+    assert (slurm(address, pattern), slurm(address, pattern, "scheduler")) == (switches, "")
 
 
 def test_a_long_or_odd_name_is_replaced_by_its_hash() -> None:
@@ -132,9 +130,7 @@ def test_a_long_or_odd_name_is_replaced_by_its_hash() -> None:
 
 
 @contextmanager
-def serving(
-    monkeypatch: pytest.MonkeyPatch, *parts: bytes, wait: threading.Event | None = None
-) -> Iterator[list[bytes]]:
+def serving(monkeypatch: pytest.MonkeyPatch, *parts: bytes) -> Iterator[list[bytes]]:
     """Answer one request with these bytes on an address that stands in for the service's; yield what was asked."""
     requests: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -146,8 +142,6 @@ def serving(
                 requests.append(connection.recv(4096))
                 for part in parts:
                     connection.sendall(part)
-                if wait is not None and not wait.wait(10):
-                    requests.append(b"and waited")
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -160,13 +154,8 @@ def ok(body: object) -> bytes:
     return b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + json.dumps(body).encode()
 
 
-GOOGLE = {"cluster": "c1", "block": "3e3056e23cf91a5cb4a8621b6a52c100", "subBlock": "s1", "host": "h"}
-ORACLE = {
-    "customerHPCIslandId": "ocid1.hpcisland.oc1.iad." + "a" * 60,
-    "customerHostId": "ocid1.computebaremetalhost.oc1.iad." + "b" * 60,
-    "customerLocalBlock": "ocid1.computelocalblock.oc1.iad." + "c" * 60,
-    "customerNetworkBlock": "ocid1.computenetworkblock.oc1.iad." + "d" * 60,
-}
+GOOGLE = {"cluster": "c1", "block": "b1", "subBlock": "s1", "host": "h"}
+ORACLE = {"customerHPCIslandId": "c1", "customerHostId": "h", "customerLocalBlock": "s1", "customerNetworkBlock": "b1"}
 GET_GOOGLE = b"GET /computeMetadata/v1/instance/attributes/physical_host_topology HTTP/1.0\r\n"
 
 
@@ -180,12 +169,9 @@ GET_GOOGLE = b"GET /computeMetadata/v1/instance/attributes/physical_host_topolog
 def test_a_clouds_service_names_three_levels(
     monkeypatch: pytest.MonkeyPatch, order: str, body: dict[str, str], get: bytes, header: bytes
 ) -> None:
-    """With the header without which it names none, in pieces, long names too; no proxy's variable matters."""
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    """With the header without which it names none, and in pieces."""
     with serving(monkeypatch, ok(body)[:90], ok(body)[90:]) as requests:
-        switches = facts.switches_above(order, {}).split("/")
-    assert len(switches) == 3
-    assert order == "oci" or switches[::2] == ["c1", "s1"]
+        assert facts.switches_above(order, {}) == "c1/b1/s1"
     assert requests[0].startswith(get)
     assert header in requests[0]
 
@@ -210,13 +196,11 @@ def test_any_other_answer_is_none(monkeypatch: pytest.MonkeyPatch, answer: bytes
 
 
 def test_who_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service that is slow, or drips, costs no more than one that is not there."""
+    """The connection waits to be accepted."""
     monkeypatch.setattr(facts, "WITHIN_S", 0.05)
-    end = threading.Event()
-    with serving(monkeypatch, b"HTTP/1.0 200 OK\r\n", wait=end) as requests:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(facts, "METADATA", silent.getsockname())
         assert facts.switches_above("gcp", {}) == ""
-        end.set()
-    assert len(requests) == 1
 
 
 # Host lists, node files and counts as schedulers write them.
@@ -346,17 +330,13 @@ def test_agrees_with_scontrol_on_known_and_folded_lists(scontrol: Expand) -> Non
     assert sorted(scontrol(fold(hosts))) == hosts
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=GENERATED)
-def test_agrees_with_scontrol_on_any_list(scontrol: Expand, text: str) -> None:
-    """Several brackets, padding, and text between brackets."""
-    assert expand(text) == scontrol(text)
-
-
-@given(text=GENERATED)
-def test_expand_reads_a_folded_list_back(text: str) -> None:
-    """Folding loses no host and invents none."""
-    assert set(expand(fold(sorted(set(expand(text)))))) == set(expand(text))
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(GENERATED, min_size=1, max_size=20))
+def test_agrees_with_scontrol_on_any_list(scontrol: Expand, texts: list[str]) -> None:
+    """Several brackets, padding, and text between brackets; `fold` loses no host and invents none."""
+    hosts = expand(",between,".join(texts))  # in one call: each takes 0.1 s
+    assert hosts == scontrol(",between,".join(texts))
+    assert set(expand(fold(hosts))) == set(hosts)
 
 
 def written(directory: Path, content: bytes) -> str:
@@ -391,14 +371,13 @@ def test_refuses_garbage_and_names_the_file(read: Callable[[str], object], conte
 
 def test_refuses_what_is_no_readable_file(tmp_path: Path) -> None:
     """A missing file, a directory, a named pipe, a device, an impossible path and a huge file end at once."""
-    before, pipe, huge = open_files(), tmp_path / "pipe", tmp_path / "huge"
+    pipe, huge = tmp_path / "pipe", tmp_path / "huge"
     os.mkfifo(pipe)
     huge.touch()
     os.truncate(huge, 1 << 40)
     for path in (tmp_path / "missing", tmp_path, pipe, "/dev/zero", "nul\0", "", "\ud800", huge):
         with pytest.raises(FactsError, match="bytes" if path is huge else None):
             facts.read_nodefile(str(path))
-    assert open_files() == before  # none stays open
 
 
 def test_refuses_too_many_hosts(tmp_path: Path) -> None:

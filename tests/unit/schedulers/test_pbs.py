@@ -1,7 +1,7 @@
 """PBS: recorded jobs, and variables that contradict each other."""
 
+import os
 from collections.abc import Mapping
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from support.recorded import FOLDER, OPENPBS, environ, names
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers import pbs
-from mingle_hooks.schedulers.facts import JobFacts, Variables
+from mingle_hooks.schedulers.facts import JobFacts
 
 # What the members of each recorded job are told: hosts, and slots on each.
 JOBS = {
@@ -27,21 +27,14 @@ def home(tmp_path: Path) -> Path:
     (tmp_path / "aux").mkdir()
     for name in names(OPENPBS, "nodefile"):
         (tmp_path / "aux" / name.removeprefix("nodefile.")).write_text((FOLDER / OPENPBS / name).read_text())
-    (tmp_path / "pbs.conf").write_text(f"PBS_SERVER=ctl\nPBS_HOME={tmp_path}\nPBS_EXEC=/opt/pbs\n")
+    (tmp_path / "pbs.conf").write_text(f"PBS_SERVER=ctl\nPBS_HOME={tmp_path}\n")
     return tmp_path
 
 
 def facts_of(variables: Mapping[str, str], home: Path) -> JobFacts:
     """Return the facts of a recorded process on a host whose PBS_HOME is elsewhere."""
     moved = {name: value.replace("/var/spool/pbs", str(home)) for name, value in variables.items()}
-    facts = pbs.facts(moved, str(home / "pbs.conf"))
-    assert facts is not None
-    return facts
-
-
-def test_every_recorded_script_is_used() -> None:
-    """No recorded job is left out of these tests."""
-    assert {f"job.{job}" for job in JOBS} == set(names(OPENPBS, "job"))
+    return pbs.facts(moved, str(home / "pbs.conf"))
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -70,31 +63,36 @@ def test_the_tasks_of_a_job_agree_and_its_script_takes_part_only_where_it_is_alo
     assert {task.node_rank for task in tasks.values()} == set(range(len(hosts)))
 
 
-def test_without_a_number_of_its_node_the_only_host_s_process_is_on_it(home: Path) -> None:
-    """And pbs.conf says where the programs are, and whether jobs run here."""
-    for job, place in (("1.ctl", (0, 3, False)), ("0.ctl", (None, 2, True))):
-        variables = {**environ(OPENPBS, f"job.{job}"), "PBS_NODENUM": ""}
-        found = facts_of(variables, home)
-        assert (found.node_rank, found.local_count, found.is_batch) == place
-    task = facts_of({**environ(OPENPBS, "job.0.ctl"), "PBS_NODENUM": "", "PBS_TASKNUM": "00000002"}, home)
-    assert (task.node_rank, task.local_count, task.slot, task.is_batch) == (None, None, None, False)
-    conf, none = str(home / "pbs.conf"), str(home / "none")
-    assert (pbs.programs(conf), pbs.programs(none)) == ("/opt/pbs/bin", None)
-    assert (pbs.starts_mom(conf), pbs.starts_mom(none)) == (True, True)
-    (home / "pbs.conf").write_text(" PBS_START_MOM = '0' \n")
-    assert (pbs.starts_mom(conf), pbs.programs(conf), pbs.home(conf)) == (False, None, pbs.HOME)
-    for configuration in (conf, none):
-        assert pbs.facts({"PBS_JOBID": "987654321.x", "PBS_NODENUM": "0"}, configuration).nodes is None
+@pytest.mark.parametrize(
+    ("job", "task", "place"),
+    [("1.ctl", "1", (0, 3, False)), ("0.ctl", "1", (None, 2, True)), ("0.ctl", "00000002", (None, None, False))],
+)
+def test_without_a_number_of_its_node_the_only_host_s_process_is_on_it(
+    job: str, task: str, place: tuple[object, ...], home: Path
+) -> None:
+    found = facts_of({**environ(OPENPBS, f"job.{job}"), "PBS_NODENUM": "", "PBS_TASKNUM": task}, home)
+    assert (found.node_rank, found.local_count, found.is_batch, found.slot) == (*place, None)
 
 
-FIRST = "tmrsh.0.ctl.node1"
+def test_the_configuration_says_where_the_programs_are_and_whether_jobs_run_here(tmp_path: Path) -> None:
+    """A missing file, a directory and a pipe, for which nobody waits, say nothing."""
+    conf, pipe = tmp_path / "pbs.conf", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    conf.write_text("PBS_HOME=/h\nPBS_EXEC=/opt/pbs\n")
+    assert (pbs.home(str(conf)), pbs.programs(str(conf)), pbs.starts_mom(str(conf))) == ("/h", "/opt/pbs/bin", True)
+    for silent in map(str, (tmp_path / "none", tmp_path, pipe)):
+        assert (pbs.home(silent), pbs.programs(silent), pbs.starts_mom(silent)) == (pbs.HOME, None, True)
+        assert pbs.facts({"PBS_JOBID": "987654321.x", "PBS_NODENUM": "0"}, silent).nodes is None
+    conf.write_text(" PBS_START_MOM = '0' \n")
+    assert (pbs.home(str(conf)), pbs.starts_mom(str(conf))) == (pbs.HOME, False)
+
+
 SISTER = "tmrsh.0.ctl.node2"
 
 
 def test_a_task_on_the_first_host_finds_the_node_file_that_no_variable_names(home: Path) -> None:
     """PBS keeps it in PBS_HOME/aux, as the source says; if it cannot be read, the number of nodes is left open."""
-    variables = environ(OPENPBS, FIRST)
-    assert "PBS_NODEFILE" not in variables
+    variables = environ(OPENPBS, "tmrsh.0.ctl.node1")
     assert facts_of(variables, home).sources["hosts"] == f"{home}/aux/0.ctl"
     (home / "aux" / "0.ctl").unlink()
     task = facts_of(variables, home)
@@ -141,9 +139,9 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 def test_torque_tasks_know_hosts_and_gpus_and_scripts_of_several_hosts_do_not_take_part(files: dict[str, str]) -> None:
     """Tasks of pbsdsh have a node number, and GPUs are counted per host; task 1 on node 0 is the job script."""
+    places = (("0", "2"), ("1", "3"), ("0", "1"))
     first, last, script = (
-        pbs.torque({**TORQUE, **files, "PBS_NODENUM": node, "PBS_TASKNUM": task})
-        for node, task in (("0", "2"), ("1", "3"), ("0", "1"))
+        pbs.torque({**TORQUE, **files, "PBS_NODENUM": node, "PBS_TASKNUM": task}) for node, task in places
     )
     assert (first.nodes, first.node_rank, first.gpus, first.is_batch) == (2, 0, 2, False)
     assert (last.nodes, last.node_rank, last.gpus, last.hosts) == (2, 1, 1, ("n1", "n2"))
@@ -165,20 +163,18 @@ def test_torque_s_job_of_one_host_takes_part_and_its_gpus_may_be_unknown(files: 
 
 
 def test_torque_sisters_may_lack_the_node_file() -> None:
-    """There the variables count the nodes; on the first host the file must be there. Other PBS have none of them."""
+    """There the variables count the nodes; on the first host the file must be there."""
     gone = {**TORQUE, "PBS_NODEFILE": "/gone"}
     sister = pbs.torque({**gone, "PBS_NODENUM": "1"})
     assert (sister.nodes, sister.node_rank, sister.hosts) == (2, 1, ())
     with pytest.raises(FactsError, match="gone"):
         pbs.torque({**gone, "PBS_NODENUM": "0"})
-    assert pbs.torque({"PBS_JOBID": "1.ctl", "PBS_NODENUM": "0"}) is None
-    assert pbs.facts({"PBS_NODENUM": "0"}) is None
 
 
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("is_second", [False, True])
 def test_tasks_of_one_pbsdsh_have_the_places_on_their_host_in_order(job: str, home: Path, *, is_second: bool) -> None:
-    """Also those of a second pbsdsh, whose numbers continue those of the first; the script has no place."""
+    """The numbers of a second pbsdsh continue those of the first; the script has no place."""
     places: dict[int | None, list[int | None]] = {}
     for name in names(OPENPBS, "tm"):
         if name.startswith(f"tm.{job}."):
@@ -190,8 +186,9 @@ def test_tasks_of_one_pbsdsh_have_the_places_on_their_host_in_order(job: str, ho
     assert places == {rank: list(range(count)) for rank, count in enumerate(JOBS[job][1])}
 
 
-def test_a_slot_comes_from_the_lower_bits_of_a_tasks_number() -> None:
+@pytest.mark.parametrize("host", range(3))
+@pytest.mark.parametrize("task", range(6))
+def test_a_slot_comes_from_the_lower_bits_of_a_tasks_number(host: int, task: int) -> None:
     """The upper ones are the host's; on the first one the script is task 1."""
-    for host, task in product(range(3), range(6)):
-        number = host << (32 - (9).bit_length()) | task + (1 if host else 2)
-        assert pbs._slot(Variables({"PBS_TASKNUM": f"{number:08X}"}), host, 3, 9) == task % 3
+    number = host << (32 - (9).bit_length()) | task + (1 if host else 2)
+    assert pbs._slot(number, host, local_count=3, slots=9) == task % 3
