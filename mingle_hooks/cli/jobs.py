@@ -204,8 +204,7 @@ def check(*, command: str | None, bandwidth: bool, exclude: bool, force: bool, j
         options = Options(hosts=hosts, limit=limit)
         trials = Trials(_split_command(command), options, more, lambda line: write_stderr(f"mingle check: {line}\n"))
     request = check_request(more, hosts, timeout, start, is_bandwidth=bandwidth)
-    found = run_check(request)
-    found = found._replace(is_forced=force)
+    found = run_check(request)._replace(is_forced=force)
     if trials is not None and found.here:
         found = with_findings(found, trials.findings(tuple(host.name for host in found.here)))
     if exclude:

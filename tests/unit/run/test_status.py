@@ -196,27 +196,18 @@ def test_what_is_said_to_one_run_is_of_no_use_for_another_nor_for_a_world() -> N
     assert KEY.hex() not in status.kill_tag(secrets[0])
 
 
-def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run has as many callers at most, whichever of its keys they are for."""
+def test_strangers_neither_keep_nor_crowd_anybody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has as many callers at most, whichever of its keys they are for; who waits for its end is none of them."""
     monkeypatch.setattr(messages, "STRANGER_S", 3600.0)
     run = served.run(keys=(KEY, OTHER_KEY))
-    with served:
-        strangers = [stranger(run, number % 2) for number in range(status.MOST_CALLERS + 8)]
-        assert kill(run, limit_s=0.05).is_accepted
-        assert frames(strangers[0]) == []
-        for sock in strangers:
-            sock.close()
-
-
-def test_who_waits_for_the_end_is_not_crowded_out(served: Served) -> None:
-    run = served.run()
     endings: list[status.Ending] = []
     asker = threading.Thread(target=lambda: endings.append(kill(run)))
     with served:
         asker.start()
         while not served.kills:
             served.call(lambda: None)
-        strangers = [stranger(run) for _ in range(status.MOST_CALLERS + 1)]
+        strangers = [stranger(run, number % 2) for number in range(status.MOST_CALLERS + 8)]
+        assert kill(run, limit_s=0.05).is_accepted
         assert frames(strangers[0]) == []
         for sock in strangers:
             sock.close()
