@@ -477,8 +477,9 @@ def mingle() -> None:
 def run_click(arguments: list[str]) -> int:
     """Run a command line by click and return its exit code. Raises UsageError if click cannot parse it."""
     replace_streams()
-    if (instruction := os.environ.get(COMPLETE)) is not None:
-        if instruction.partition("_")[0] not in COMPLETERS:
+    if instruction := os.environ.get(COMPLETE):
+        shell, _, what = instruction.partition("_")
+        if shell not in COMPLETERS or what not in ("complete", "source"):
             raise UsageError(f"{COMPLETE} such as bash_complete", instruction, "`mingle completion bash`")
         return shell_completion.shell_complete(mingle, {}, "mingle", COMPLETE, instruction)
     try:

@@ -141,6 +141,13 @@ def test_every_value_that_there_is_and_no_other_is_offered(forked: Forked, shell
     assert answer(forked, shell, typed) == WORDS[typed]
 
 
+@pytest.mark.parametrize(("instruction", "code"), [("bash_no", 64), ("tcsh_complete", 64), ("", 0)])
+def test_what_no_script_says_is_a_mistake(forked: Forked, place: Path, instruction: str, code: int) -> None:
+    """An empty variable says nothing."""
+    done = forked.run("key", env={**environ(place), "_MINGLE_COMPLETE": instruction})
+    assert (done.returncode, f"saw {instruction}; try" in done.stderr) == (code, bool(code))
+
+
 @pytest.mark.parametrize("shell", START)
 def test_a_tab_completes_what_is_typed_in_a_terminal(shell: str, place: Path) -> None:
     """Options, values, lists, and files, also for COMMAND."""
