@@ -438,7 +438,7 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
     ending = status.Ending(is_accepted=False)
     if run.is_live:
         ending = status.kill_run(run, _held_keys(key_file), is_now=is_now, limit_s=limit_s)
-        if ending.has_hung_up and ending.status is not None:
+        if ending.status is not None:
             run = run._replace(state="ended", status=ending.status)
         elif not ending.is_accepted and run.process.machine == status.runs_here():
             _send_signals(run, is_now=is_now)

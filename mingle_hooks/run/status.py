@@ -324,8 +324,7 @@ class Ending(NamedTuple):
     """The result of a request to end a run."""
 
     is_accepted: bool  # it has answered that it will end
-    status: int | None = None  # with which it ended, if it sent that
-    has_hung_up: bool = False  # its process has ended, or the network
+    status: int | None = None  # with which it ended, if it sent that and its process has ended, too
 
 
 def kill_run(
@@ -370,7 +369,7 @@ def kill_run(
             if link is not answered:
                 link.close()
         wait_for(loop, lambda: answered.closed, limit_s)
-        return Ending(is_accepted=True, status=answers[-1][1], has_hung_up=answered.closed)
+        return Ending(is_accepted=True, status=answers[-1][1] if answered.closed else None)
 
 
 # The most callers at once that do not wait for the end.

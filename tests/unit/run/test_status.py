@@ -150,9 +150,9 @@ def test_a_run_ends_on_request_of_each_of_its_keys_and_returns_its_status(served
     run, other = served.run(keys=(KEY, OTHER_KEY)), served.run("4712", "0011")
     assert KEY not in (served.path / f"{run.run}.json").read_bytes()
     with served:
-        assert kill(run, key, is_now=True) == (True, 130, True)
-        assert kill(run) == (False, None, False)
-        assert kill(other, limit_s=0.05) == (True, None, False)
+        assert kill(run, key, is_now=True) == (True, 130)
+        assert kill(run) == (False, None)
+        assert kill(other, limit_s=0.05) == (True, None)
     assert served.kills == [("00112233aabbccdd", True), ("0011", False)]
 
 
@@ -164,7 +164,7 @@ def test_with_another_key_nothing_dies(served: Served) -> None:
     tag = status.kill_tag(status.kill_secret(OTHER_KEY, run.run))
     forced = run._replace(listeners=(run.listeners[0]._replace(tag=tag),))
     with served:
-        assert kill(forced, OTHER_KEY, is_now=True) == (False, None, False)
+        assert kill(forced, OTHER_KEY, is_now=True) == (False, None)
     assert served.kills == []
 
 
@@ -213,7 +213,7 @@ def test_strangers_neither_keep_nor_crowd_anybody_out(served: Served, monkeypatc
             sock.close()
         served.call(lambda: served.end(run, 143))
         asker.join()
-    assert [(ending.status, ending.has_hung_up) for ending in endings] == [(143, True)]
+    assert endings == [(True, 143)]
 
 
 def answering(answer: bytes, heard: Callable[[], None] = lambda: None) -> int:
@@ -238,7 +238,7 @@ CHALLENGE_FRAME = frame(wire.CHALLENGE, encode({"nonce": "00" * 16}))
 def test_who_answers_in_the_place_of_a_runner_is_not_believed(served: Served, said: bytes) -> None:
     run = served.run()
     elsewhere = run._replace(listeners=(run.listeners[0]._replace(port=answering(said)),))
-    assert status.kill_run(elsewhere, [KEY], is_now=True, limit_s=60, answer_s=0.3) == (False, None, False)
+    assert status.kill_run(elsewhere, [KEY], is_now=True, limit_s=60, answer_s=0.3) == (False, None)
 
 
 def test_a_stranger_who_greets_first_keeps_no_request_from_the_run(
@@ -258,7 +258,7 @@ def test_a_stranger_who_greets_first_keeps_no_request_from_the_run(
     has_greeted.wait(20)
     with served:
         asker.join()
-    assert (endings, served.kills) == ([(True, 130, True)], [(run.run, True)])
+    assert (endings, served.kills) == ([(True, 130)], [(run.run, True)])
 
 
 def test_a_request_on_several_connections_counts_once(served: Served) -> None:
