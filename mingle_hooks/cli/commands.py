@@ -488,8 +488,6 @@ def run_click(arguments: list[str]) -> int:
         mistake = _usage_error(error, arguments)
         mistake.is_about_arguments = True
         raise mistake from None
-    except click.exceptions.Exit as error:
-        return error.exit_code
     return code if isinstance(code, int) else 0
 
 
