@@ -436,7 +436,7 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
     known = find_runs()
     run = known.one(name)
     ending = status.Ending(is_accepted=False)
-    if run.is_live:
+    if not run.has_ended:
         ending = status.kill_run(run, _held_keys(key_file), is_now=is_now, limit_s=limit_s)
         if ending.status is not None:
             run = run._replace(state="ended", status=ending.status)
@@ -444,7 +444,7 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
             _send_signals(run, is_now=is_now)
         elif not ending.is_accepted:
             _cancel(run)
-    while run.is_live and (run := known.one(run.run)).is_live:
+    while not run.has_ended and not (run := known.one(run.run)).has_ended:
         if time.monotonic() > until:
             remedy = f"`mingle kill --now {name}`" if ending.is_accepted and not is_now else f"`mingle show {name}`"
             seen = f"processes still running on {run.host} or its other nodes" if ending.is_accepted else "no answer"

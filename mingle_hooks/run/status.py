@@ -127,9 +127,14 @@ class RunStatus(NamedTuple):
     status: Annotated[int, wire.within(0, 255)] | None = None  # with which it has ended
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it has certainly ended; one that is lost may only be cut off from the home."""
+        return self.state in ("ended", "killed")
+
+    @property
     def is_live(self) -> bool:
-        """Whether it may still run."""
-        return self.state not in ("ended", "killed", "lost")
+        """Whether it is likely to run still."""
+        return not self.has_ended and self.state != "lost"
 
     def body(self) -> Body:
         """Return it as JSON has it."""

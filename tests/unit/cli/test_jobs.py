@@ -165,7 +165,10 @@ NO_FILE = "; [Errno 2] No such file or directory: '/no/such'"
         (" --now", HERE, DEAF, [A, ENDED], ASKED.format("sending SIGINT twice to process 41"), [2, 2]),
         (" --now", DEAF_TO_INT, DEAF, [A, ENDED], ASKED.format("sending SIGTERM to process 40"), [15]),
         ("", AWAY, DEAF, [A, ENDED], ASKED.format("running stop 5"), [("stop", "5")]),
-        ("", AWAY, DEAF, [A._replace(job="")], SILENT.format("", "this command on node1"), []),
+        *(
+            ("", AWAY, DEAF, [A._replace(state=state, job="")], SILENT.format("", "this command on node1"), [])
+            for state in ("running", "lost")  # which may only be cut off from the home
+        ),
         ("", AWAY, DEAF, [A._replace(job="1")], SILENT.format("; stop ended with 1", "`stop 1`"), [("stop", "1")]),
         ("", AWAY, DEAF, [A._replace(job="none")], SILENT.format(NO_FILE, "`stop none`"), [("stop", "none")]),
         ("", HERE, HEARD, [A] * 3, STAYS.format(RUNS, "kill --now"), []),
