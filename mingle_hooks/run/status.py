@@ -223,9 +223,9 @@ def read_runs(path: str, note: Callable[[str], None]) -> list[RunStatus]:
 def _read(path: str, name: str, within: int, note: Callable[[str], None]) -> RunStatus | None:
     where = f"{path}/{name}"
     try:
-        data = contents(where, most_bytes=_MOST_BYTES, refused_mode=_OTHERS, owners=(os.getuid(),), within=within)
-        body = values.from_json(data)
-        status = parse(RunStatus, {**body, "run": name.removesuffix(_ENDING)} if isinstance(body, dict) else {})
+        status = _parsed(where, within)
+        if status.state != "ended" and status.process.has_ended:  # it may have written its end since
+            status = _parsed(where, within)
         age_s = time.time() - os.stat(name, dir_fd=within, follow_symlinks=False).st_mtime
         return status._replace(state=_state_now(status, age_s))
     except FileNotFoundError:  # it was a week old
@@ -235,6 +235,13 @@ def _read(path: str, name: str, within: int, note: Callable[[str], None]) -> Run
     except (OSError, ValueError, RecursionError, WireError) as error:
         note(f"left out: {where}, not a run's file: {reason(error)}")
     return None
+
+
+def _parsed(where: str, within: int) -> RunStatus:
+    """Return what a run's file holds. Raises what contents(), from_json() and parse() raise."""
+    data = contents(where, most_bytes=_MOST_BYTES, refused_mode=_OTHERS, owners=(os.getuid(),), within=within)
+    body, run = values.from_json(data), os.path.basename(where).removesuffix(_ENDING)
+    return parse(RunStatus, {**body, "run": run} if isinstance(body, dict) else {})
 
 
 def _state_now(status: RunStatus, age_s: float) -> RunPhase:

@@ -19,7 +19,7 @@ from mingle_hooks.errors import PlaceError, SecretError, SettingsError, UsageErr
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Connection, Loop
 from mingle_hooks.rendezvous.wire import Secret, WireError, encode, frame, parse
-from mingle_hooks.run import messages, output, status
+from mingle_hooks.run import messages, output, processes, status
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.machine import Action, Event, Exit, Hurry, Joined, Lost, Noticed, Report, Swept
 from mingle_hooks.run.status import KILL, RunnerProcess, Runs, RunStatus, StatusWriter
@@ -510,6 +510,13 @@ def test_a_run_s_state_follows_from_its_process_and_from_the_age_of_its_file(tmp
         write(tmp_path, status_of()._replace(process=process), age_s=age_s)
         write(tmp_path, status_of("2", "ended")._replace(state="ended"), age_s=age_s)
         assert {run.id: run.state for run in runs(tmp_path, []).all()} == {"4711": expected, "2": "ended"}
+
+
+def test_a_run_that_ends_while_its_file_is_read_was_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = status_of()
+    write(tmp_path, run)
+    monkeypatch.setattr(processes, "began", lambda _pid: write(tmp_path, run._replace(state="ended", status=7)))
+    assert runs(tmp_path, []).one("4711").status == 7
 
 
 def test_a_run_is_named_by_either_id_or_a_beginning_that_no_other_has(tmp_path: Path) -> None:
