@@ -399,15 +399,12 @@ class KillListener:
         self.waiting: list[Link] = []
         self._requests: deque[bytes] = deque(maxlen=_MOST_WAITING)  # the ids of the last
         self.listeners: tuple[Listener, ...] = ()
-        for key in keys[:MOST_LISTENERS]:
-            port, sockets = messages.open_listeners((0,) * _TRIES)
-            if not port:
-                self._reception.close()
-                remedy = "ending a program that listens on this host"
-                raise NetworkError("a free port for `mingle kill`", "none", remedy)
-            secret = kill_secret(key, run)
-            self._reception.listen(sockets, secret)
-            self.listeners += (Listener(kill_tag(secret), port),)
+        try:
+            for key in keys[:MOST_LISTENERS]:
+                self._listen(kill_secret(key, run))
+        except NetworkError:
+            self._reception.close()
+            raise
 
     def close(self, status: int | None) -> None:
         """Send the run's status, if it has one, to all who wait for its end: only this process is left of the run."""
@@ -415,6 +412,13 @@ class KillListener:
             for link in self.waiting:  # each ends with this process, which shows that it has ended
                 link.send_message(GONE, {"status": status})
         self._reception.close()
+
+    def _listen(self, secret: Secret) -> None:
+        port, sockets = messages.open_listeners((0,) * _TRIES)
+        if not port:
+            raise NetworkError("a free port for `mingle kill`", "none", "ending a program that listens on this host")
+        self._reception.listen(sockets, secret)
+        self.listeners += (Listener(kill_tag(secret), port),)
 
     def _take(self, link: Link, kind: int, body: Body) -> None:
         """Answer a request. Raises WireError."""

@@ -13,9 +13,18 @@ from unittest.mock import Mock
 
 import pytest
 from served import CAUSE, KEY, OTHER_KEY, Served, status_of
+from support.running import open_files
 
 from mingle_hooks import values
-from mingle_hooks.errors import PlaceError, SecretError, SettingsError, UsageError
+from mingle_hooks.errors import (
+    LimitError,
+    NetworkError,
+    PlaceError,
+    SecretError,
+    SettingsError,
+    Shortage,
+    UsageError,
+)
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Connection, Loop
 from mingle_hooks.rendezvous.wire import Secret, WireError, encode, frame, parse
@@ -259,6 +268,16 @@ def test_a_stranger_who_greets_first_keeps_no_request_from_the_run(
     with served:
         asker.join()
     assert (endings, served.kills) == ([(True, 130)], [(run.run, True)])
+
+
+@pytest.mark.parametrize("shortage", [None, Shortage("files", "none left")])
+def test_without_a_port_for_each_key_none_is_kept(monkeypatch: pytest.MonkeyPatch, shortage: Shortage | None) -> None:
+    before = open_files()
+    answers = [messages.open_listeners((0,)), (0, []) if shortage is None else LimitError(shortage)]
+    monkeypatch.setattr(messages, "open_listeners", Mock(side_effect=answers))
+    with Loop() as loop, pytest.raises(NetworkError):
+        status.KillListener(loop, "a", (KEY, OTHER_KEY), pytest.fail)
+    assert open_files() == before
 
 
 def test_a_request_on_several_connections_counts_once(served: Served) -> None:
