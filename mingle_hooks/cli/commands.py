@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import click
 from click import shell_completion
@@ -28,9 +28,6 @@ from mingle_hooks.net.addresses import interfaces
 from mingle_hooks.schedulers.facts import SCHEDULER, SOURCES
 from mingle_hooks.settings import BACKENDS, FLAGS, TABLE
 from mingle_hooks.values import nearest
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 # Set by completion scripts to an instruction such as bash_complete.
 COMPLETE = "_MINGLE_COMPLETE"
@@ -191,6 +188,7 @@ class Option(click.Option):
     """An option that knows its group and its values. `brief` is its help without the list of values."""
 
     def __init__(self, *args: Any, shown: Shown, **kwargs: Any) -> None:
+        kwargs = {"is_flag": not shown.metavar, **kwargs}
         super().__init__(*args, metavar=shown.metavar or None, **kwargs)
         text, many = self.help or "", "One or more" if shown.kind == "list" else "One"
         listed = f" {many} of {', '.join(shown.values())}." if shown.lists else ""
@@ -284,25 +282,20 @@ def settings_options(
     Help does not show the `hidden` ones; options in `without`, or not in `only`, are not added.
     """
     options = {setting.name: setting.option for setting in TABLE if setting.option}
-    texts = {setting.name: setting.help[0].upper() + setting.help[1:] + "." for setting in TABLE}
+    texts = {setting.name: setting.help[0].upper() + setting.help[1:] + "." for setting in TABLE} | CALL_FLAGS
     options |= {name: option for option, name in FLAGS.items()}
     for name in sorted(options.keys() & set(only) - set(without), key=[*SETTINGS].index, reverse=True):
-        kind: dict[str, Any] = {"is_flag": True, "default": None} if options[name] in FLAGS else {}
-        kind |= {"default": False} if name in CALL_FLAGS else {}
-        text = (texts | CALL_FLAGS)[name]
-        command = click.option(
-            options[name], name, cls=Option, shown=SETTINGS[name], help=text, hidden=name in hidden, **kind
-        )(command)
+        default = False if name in CALL_FLAGS else None  # None: not given, so that other settings count
+        more = {"help": texts[name], "hidden": name in hidden, "default": default}
+        command = click.option(options[name], name, cls=Option, shown=SETTINGS[name], **more)(command)
     return command
 
 
 def own_options(command: Callable[..., Any], table: dict[str, Shown], **more: dict[str, Any]) -> Callable[..., Any]:
     """Add the options of a table to a command; `more` holds further arguments for click, by option."""
     for name, shown in reversed(table.items()):
-        kind: dict[str, Any] = {} if shown.metavar else {"is_flag": True, "default": False}
         option = f"--{name.replace('_', '-')}"
-        kind |= more.get(name, {})
-        command = click.option(option, name, cls=Option, shown=shown, help=shown.help, **kind)(command)
+        command = click.option(option, name, cls=Option, shown=shown, help=shown.help, **more.get(name, {}))(command)
     return command
 
 
@@ -401,7 +394,7 @@ class _Standard(io.FileIO):
         super().__init__(descriptor, "w", closefd=False)
         self._send = send
 
-    def write(self, data: Buffer) -> int:
+    def write(self, data: Any) -> int:
         whole = bytes(data)
         self._send(whole)
         return len(whole)
@@ -484,8 +477,9 @@ def mingle() -> None:
 def run_click(arguments: list[str]) -> int:
     """Run a command line by click and return its exit code. Raises UsageError if click cannot parse it."""
     replace_streams()
-    if (instruction := os.environ.get(COMPLETE)) is not None:
-        if instruction.partition("_")[0] not in COMPLETERS:
+    if instruction := os.environ.get(COMPLETE):
+        shell, _, what = instruction.partition("_")
+        if shell not in COMPLETERS or what not in ("complete", "source"):
             raise UsageError(f"{COMPLETE} such as bash_complete", instruction, "`mingle completion bash`")
         return shell_completion.shell_complete(mingle, {}, "mingle", COMPLETE, instruction)
     try:
@@ -494,8 +488,6 @@ def run_click(arguments: list[str]) -> int:
         mistake = _usage_error(error, arguments)
         mistake.is_about_arguments = True
         raise mistake from None
-    except click.exceptions.Exit as error:
-        return error.exit_code
     return code if isinstance(code, int) else 0
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -204,8 +204,7 @@ def check(*, command: str | None, bandwidth: bool, exclude: bool, force: bool, j
         options = Options(hosts=hosts, limit=limit)
         trials = Trials(_split_command(command), options, more, lambda line: write_stderr(f"mingle check: {line}\n"))
     request = check_request(more, hosts, timeout, start, is_bandwidth=bandwidth)
-    found = run_check(request)
-    found = found._replace(is_forced=force)
+    found = run_check(request)._replace(is_forced=force)
     if trials is not None and found.here:
         found = with_findings(found, trials.findings(tuple(host.name for host in found.here)))
     if exclude:
@@ -251,7 +250,8 @@ def find_runs() -> Runs:
     from mingle_hooks.run.status import Runs
 
     is_quiet = load(own(os.environ), {}).quiet
-    return Runs(os.environ, lambda text: None if is_quiet else note(text))
+    # Once for each text: what watches, or waits for an end, reads all files again and again.
+    return Runs(os.environ, cache(lambda text: None if is_quiet else note(text)))
 
 
 def note(text: str) -> None:
@@ -435,39 +435,42 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
     until = time.monotonic() + limit_s
     known = find_runs()
     run = known.one(name)
-    if not run.is_live:
-        write_stdout(f"run {run.id} has {_ended(run)}\n")
-        return
-    ending = status.kill_run(run, _held_keys(key_file), is_now=is_now, limit_s=limit_s)
-    if ending.has_hung_up and ending.status is not None:
-        write_stdout(f"run {run.id} has ended with status {ending.status}\n")
-        return
-    if not ending.is_accepted and run.process.machine == status.runs_here():
-        note(
-            f"run {run.id} does not answer; sending SIG{'INT twice' if is_now else 'TERM'} to process {run.process.pid}"
-        )
-        for number in (signal.SIGINT, signal.SIGINT) if is_now else (signal.SIGTERM,):
-            with suppress(ProcessLookupError):  # it has just ended
-                os.kill(run.process.pid, number)
-            time.sleep(_LOOK_S)
-    elif not ending.is_accepted:
-        _cancel(run)
-    while (run := known.one(run.run)).is_live:
+    ending = status.Ending(is_accepted=False)
+    if not run.has_ended:
+        ending = status.kill_run(run, _held_keys(key_file), is_now=is_now, limit_s=limit_s)
+        if ending.status is not None:
+            run = run._replace(state="ended", status=ending.status)
+        elif not ending.is_accepted and run.process.machine == status.runs_here():
+            _send_signals(run, is_now=is_now)
+        elif not ending.is_accepted:
+            _cancel(run)
+    while not run.has_ended and not (run := known.one(run.run)).has_ended:
         if time.monotonic() > until:
             remedy = f"`mingle kill --now {name}`" if ending.is_accepted and not is_now else f"`mingle show {name}`"
             seen = f"processes still running on {run.host} or its other nodes" if ending.is_accepted else "no answer"
             raise MissingError(f"the end of run {run.id} within {limit_s:g} s", seen, remedy)
         time.sleep(_LOOK_S)
-    write_stdout(f"run {run.id} has {_ended(run)}\n")
+    how = "" if run.status is None else f" with status {run.status}"
+    if run.state == "killed":
+        how = f": its process on {run.host} was killed"
+    write_stdout(f"run {run.id} has ended{how}\n")
 
 
 _LOOK_S, _CANCEL_S = 0.2, 30.0
 
 
-def _ended(run: RunStatus) -> str:
-    if run.state == "killed":
-        return f"ended: its process on {run.host} was killed"
-    return "ended" if run.status is None else f"ended with status {run.status}"
+def _send_signals(run: RunStatus, *, is_now: bool) -> None:
+    """Send a run of this host that does not answer the signals of a person at its terminal."""
+    from mingle_hooks.run.processes import catches_signal
+
+    pid, numbers, names = run.process.pid, [signal.SIGTERM], "SIGTERM"
+    if is_now and catches_signal(pid, signal.SIGINT):  # a script's run in the background ignores it
+        numbers, names = [signal.SIGINT] * 2, "SIGINT twice"
+    note(f"run {run.id} does not answer; sending {names} to process {pid}")
+    for number in numbers:
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, number)
+        time.sleep(_LOOK_S)
 
 
 def _held_keys(key_file: str | None) -> list[bytes]:

@@ -125,8 +125,7 @@ class Approach:
             return
         try:
             sock = dial(*address)
-        except OSError as error:
-            self._loop.missed(error)
+        except OSError:
             self._loop.after(_AGAIN_S, lambda: self._dial(address))
             return
         link = Link(self._loop, sock, self._secret, is_runner=False, on_end=lambda reason: self._lost(address, reason))
@@ -247,14 +246,17 @@ class Runner:
                 part.close()
 
     def _welcome(self, address: RunnerAddress, link: Link, welcome: Welcome) -> None:
-        beats = Heartbeats(self._loop, self._secret, address[0], welcome, link, lambda: self._lose("it is silent"))
-        self._control, self._heartbeats = link, beats
-        link.on_message = lambda kind, body: self._take(link, beats, kind, body)
+        def silent() -> None:
+            self._lose("it is silent")
+
+        self._control = link
         try:
+            beats = self._heartbeats = Heartbeats(self._loop, self._secret, address[0], welcome, link, silent)
             sock = dial(*address)
-        except OSError as error:
-            self._lose(error.strerror or "no second connection")
+        except OSError as error:  # no descriptor or port is left
+            self._lose(str(error.strerror))
             return
+        link.on_message = lambda kind, body: self._take(link, beats, kind, body)
 
         def end_soon(reason: str) -> None:
             # The runner closes both connections after LEAVE, and a cable that was out brings their ends in any order.
@@ -277,8 +279,6 @@ class Runner:
 
 # Without a runner, COMMAND has so long after TERM, in seconds.
 _LOST_GRACE_S = 2.0
-# A signal that reaches the warden and the agent within this time is the same one.
-_SAME_S = 1.0
 
 
 class Agent:
@@ -292,32 +292,23 @@ class Agent:
         self.status: int | None = None
         self._leaving: int | None = None  # the exit status, once nothing of COMMAND is left
         self._attempt: Attempt | None = None
-        self._passed_on: set[int] = set()
-        self._noticed: dict[int, float] = {}
-        self._listen(warden)
-        self._runner = Runner(loop, task, self._obey, self._lost)
-
-    def _listen(self, warden: int) -> None:
-        """Watch for signals to this process or to the warden, and for the warden's end."""
         own = processes.signal_pipe()
         processes.release_signals()
         for end in (FileIO(own), FileIO(warden)):
-            self._loop.watch(end, READ, lambda _events, end=end: self._signalled(end))  # type: ignore[misc]
+            loop.watch(end, READ, lambda _events, end=end: self._signalled(end))  # type: ignore[misc]
+        self._runner = Runner(loop, task, self._obey, self._lost)
 
     def _signalled(self, end: FileIO) -> None:
+        """Take the signals to this process or to the warden, or the warden's end."""
         numbers = end.read(4096)
         if numbers == b"":
             self._loop.unwatch(end)
             self._runner.close()  # from here on, COMMAND's end is not its own failure
             self._lost("the warden is gone")
         # A scheduler's signal to all may have ended COMMAND: it comes first, so that the runner knows why.
-        for number in sorted(dict.fromkeys(numbers or b""), key=signal.SIGCHLD.__eq__):
-            if number == signal.SIGCHLD:
-                self._reap()
-            else:
+        for number in dict.fromkeys(numbers or b""):
+            if number != signal.SIGCHLD:
                 self._notice(number)
-
-    def _reap(self) -> None:
         if self._attempt is None:
             processes.reap()
         else:
@@ -325,11 +316,7 @@ class Agent:
         self._leave()
 
     def _notice(self, number: int) -> None:
-        """Send a signal to the runner, which decides what it means."""
-        now = self._loop.clock()
-        if now - self._noticed.get(number, -_SAME_S) < _SAME_S:
-            return
-        self._noticed[number] = now
+        """Send a signal to the runner, which decides what it means, and whether others have sent the same one."""
         if self._attempt is not None:  # of some schedulers COMMAND gets it, too
             self._attempt.signalled(number)
         if self._runner.is_found:
@@ -350,10 +337,8 @@ class Agent:
         elif attempt is None:
             return
         elif isinstance(message, messages.Signal):
-            if message.id not in self._passed_on:
-                self._passed_on.add(message.id)
-                attempt.signalled(message.signal)
-                attempt.tree.signal(message.signal)
+            attempt.signalled(message.signal)
+            attempt.tree.signal(message.signal)
         elif message.attempt != attempt.number:
             return
         elif isinstance(message, messages.Dump):
@@ -472,7 +457,7 @@ def run_warden(arguments: Sequence[str]) -> int:
     processes.release_signals()
     _, status = os.waitpid(child, 0)
     processes.kill_all()
-    return max(os.waitstatus_to_exitcode(status), 0) if os.WIFEXITED(status) else os.EX_TEMPFAIL
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else os.EX_TEMPFAIL
 
 
 def _run_child(task: Task, warden: int) -> int:

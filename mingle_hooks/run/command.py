@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from io import FileIO
+from typing import NoReturn
 
 from mingle_hooks import values
 from mingle_hooks.errors import printable
@@ -39,19 +40,19 @@ def begin_command(own: Mapping[str, str], start: Start) -> tuple[int, int, int, 
     processes.
     """
     ends: list[int] = []
+    processes.hold_signals()
     try:
         for _ in range(3):
             ends += os.pipe2(os.O_CLOEXEC)
-        processes.hold_signals()
         pid = os.fork()
+        if not pid:
+            _become(own, start, *ends[1::2])
     except OSError:
-        processes.release_signals()
         for end in ends:
             os.close(end)
         raise
-    if not pid:
-        _become(own, start, *ends[1::2])
-    processes.release_signals()
+    finally:
+        processes.release_signals()
     for end in ends[1::2]:
         os.close(end)
     for end in ends[::2]:
@@ -59,7 +60,7 @@ def begin_command(own: Mapping[str, str], start: Start) -> tuple[int, int, int, 
     return pid, ends[0], ends[2], ends[4]
 
 
-def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, formed: int) -> None:
+def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, formed: int) -> NoReturn:
     """Become `mingle exec`; an error goes to COMMAND's stderr."""
     try:
         os.setsid()
@@ -148,9 +149,10 @@ class Relay:
     @property
     def tail(self) -> str:
         """Return the last lines that came, from the first whole one on."""
-        tail = self._tail[-MOST_TAIL:]
-        whole = tail.partition(b"\n")[2] if len(self._tail) > MOST_TAIL else tail
-        return (whole or tail).decode(errors="replace")
+        tail = self._tail
+        if len(tail) > MOST_TAIL:
+            tail = tail.partition(b"\n")[2] or tail[1:]
+        return tail.decode(errors="replace")
 
     @property
     def exception(self) -> str:
@@ -160,33 +162,28 @@ class Relay:
 
     def catch_up(self) -> None:
         """Read what is in the pipes by now, at most what they hold."""
-        for pipe in [*self._pipes]:
-            for _ in range(processes.PIPE_BYTES // _RELAY_BYTES):
-                if not self._read(pipe):
-                    break
+        for _ in range(processes.PIPE_BYTES // _RELAY_BYTES):
+            for pipe in [*self._pipes]:
+                self._read(pipe)
 
     def close(self) -> None:
         """Pass on what is there, and end: a process that still holds a pipe is none of ours."""
-        if self._pipes:
-            self.catch_up()
+        self.catch_up()
         for pipe in [*self._pipes]:
             self._end(pipe)
         self.is_paused = False  # it waits for no room any more
 
     def _watch(self, pipe: Pipe) -> None:
-        def ready(_events: int) -> None:
-            self._read(pipe)
+        self._loop.watch(pipe.file, READ, lambda _events: self._read(pipe))
 
-        self._loop.watch(pipe.file, READ, ready)
-
-    def _read(self, pipe: Pipe) -> bool:
-        """Pass on what has come; tell whether there may be more."""
+    def _read(self, pipe: Pipe) -> None:
+        """Pass on what has come."""
         data = pipe.read()
         if data is None:
-            return False
+            return
         if not data:
             self._end(pipe)
-            return False
+            return
         self._tail = (self._tail + data[-MOST_TAIL - 1 :])[-MOST_TAIL - 1 :]
         if pipe.kind == messages.ERR:
             self._stderr += data
@@ -198,7 +195,6 @@ class Relay:
             self._sent_at = now
             self._link.send_output(pipe.kind, *parts)
             self._pause()
-        return True
 
     def _pause(self) -> None:
         if self._link.waiting_bytes > MOST_WAITING and not self.is_paused:
@@ -320,15 +316,14 @@ class StackReader:
         self._pids = [pid for pid in processes.descendants() if processes.is_python(pid)]
         self._waiting = [*self._pids] if self._program else []
         self._spies: dict[int, tuple[int, FileIO]] = {}  # pid -> py-spy's process and its output
-        self._stacks: dict[int, bytes] = {}
+        self._stacks = dict.fromkeys(self._pids, b"")
         self._signalled: list[int] = []
         self._until = loop.clock() + within_s
-        self._spy_until = self._until - WRITE_S
         self._spy()
 
     def _spy(self) -> None:
         """Take what has come, give up what takes too long, and go on to the next; after the last, to faulthandler."""
-        is_late = self._loop.clock() >= self._spy_until
+        is_late = self._loop.clock() >= self._until - WRITE_S
         for pid, (spy, end) in [*self._spies.items()]:
             data = end.read(_STACKS_BYTES)
             self._stacks[pid] = (self._stacks[pid] + (data or b""))[:MOST_STACKS]
@@ -351,13 +346,13 @@ class StackReader:
                 spy, end = processes.spawn(argv, self._environ, null.fileno())
         except OSError as wrong:  # no descriptor or process is left, or it is no program
             self._stacks[pid] = f"py-spy: {wrong.strerror}".encode()
-            return
-        self._spies[pid], self._stacks[pid] = (spy, end), b""
+        else:
+            self._spies[pid] = spy, end
 
     def _signal(self) -> None:
         """Have faulthandler write the stacks that py-spy did not get, where it is enabled, and wait until it has."""
         here = {*processes.descendants()}
-        left = [pid for pid in self._pids if pid in here and b"Thread " not in self._stacks.get(pid, b"")]
+        left = [pid for pid in self._pids if pid in here and b"Thread " not in self._stacks[pid]]
         self._signalled = [pid for pid in left if processes.catches_signal(pid, signal.SIGABRT)]
         for pid in self._signalled:
             forbid_core(pid)
@@ -371,13 +366,11 @@ class StackReader:
         if self._loop.clock() < self._until and any(processes.is_running(pid) for pid in self._signalled):
             self._loop.after(_LOOK_S, self._look)
         else:
-            self._on_done(self._text()[:MOST_STACKS])
-
-    def _text(self) -> str:
-        return "\n".join(map(self._of, self._pids)) or "no Python process is here"
+            text = "\n".join(map(self._of, self._pids)) or "no Python process is here"
+            self._on_done(text[:MOST_STACKS])
 
     def _of(self, pid: int) -> str:
-        text = self._stacks.get(pid, b"").decode(errors="replace").strip()
+        text = self._stacks[pid].decode(errors="replace").strip()
         if "Thread " in text:
             return text
         if pid in self._signalled:

@@ -14,6 +14,7 @@ import socket
 import stat
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from io import FileIO
@@ -152,7 +153,7 @@ class Writer:
         self._to = descriptor if own is None else own
         is_socket = own is not None and stat.S_ISSOCK(os.fstat(own).st_mode)
         self._sock = socket.socket(fileno=os.dup(self._to)) if is_socket else None
-        self._queue: list[memoryview] = []
+        self._queue: deque[memoryview] = deque()
         self._is_gone = self._has_failed = False
         self.waiting_bytes = self.taken_bytes = 0
 
@@ -162,52 +163,45 @@ class Writer:
 
     def write(self, *parts: bytes | memoryview) -> None:
         """Write, or queue until there is room."""
-        if self._is_file and not self._is_gone:
+        if self._is_gone:
+            return
+        if self._is_file:
             self._files.write(self._to, parts, self._fail)
             return
-        for part in parts:
-            if self._is_gone:
-                return
-            left = memoryview(part)
-            if not self._queue:
-                left = self._put(left)
-            if left:
-                if not self._queue:
-                    self._loop.watch(self, WRITE, lambda _events: self._flush())
-                self._queue.append(left)
-                self.waiting_bytes += len(left)
+        was_waiting = bool(self._queue)
+        self._queue.extend(map(memoryview, parts))
+        self.waiting_bytes += sum(map(len, parts))
+        if not was_waiting:
+            self._put()
+            if self._queue:
+                self._loop.watch(self, WRITE, lambda _events: self._flush())
 
     def forget(self) -> None:
         """Drop the output that waits."""
-        if self._queue:
-            self._loop.unwatch(self)
-        self._queue, self.waiting_bytes = [], 0
+        self._loop.unwatch(self)
+        self._queue.clear()
+        self.waiting_bytes = 0
 
-    def _put(self, data: memoryview) -> memoryview:
-        """Write as much as there is room for; return the rest."""
-        while data:
+    def _put(self) -> None:
+        """Write as much as there is room for."""
+        while self._queue:
+            data = self._queue[0]
             try:
                 count = self._sock.send(data, socket.MSG_DONTWAIT) if self._sock else os.write(self._to, data)
             except BlockingIOError:
-                return data
+                return
             except OSError as error:
                 self._fail(error)
-                return data[:0]
+                return
             self.taken_bytes += count
-            data = data[count:]
-        return data
+            self.waiting_bytes -= count
+            if count < len(data):
+                self._queue[0] = data[count:]
+            else:
+                self._queue.popleft()
 
     def _flush(self) -> None:
-        while self._queue:
-            before = self._queue[0]
-            left = self._put(before)
-            if not self._queue:  # it has failed
-                break
-            self.waiting_bytes -= len(before) - len(left)
-            if left:
-                self._queue[0] = left
-                break
-            del self._queue[0]
+        self._put()
         if not self._queue:
             self._loop.unwatch(self)
         self.on_room()
@@ -256,11 +250,9 @@ class _Stream:
         if not self.label:
             return (data,)
         data = self.rest + data if self.rest else data
-        self.rest = b""
-        if not data.endswith(b"\n") and len(data) < LONGEST_LINE:
-            cut = data.rfind(b"\n") + 1
-            data, self.rest = data[:cut], data[cut:]
-        return label_lines(self.label, data) if data else ()
+        cut = len(data) if len(data) >= LONGEST_LINE else data.rfind(b"\n") + 1
+        self.rest = data[cut:]
+        return label_lines(self.label, data[:cut]) if cut else ()
 
     def end(self) -> _Parts:
         """Return the rest, in parts."""
@@ -284,41 +276,38 @@ class Output:
         if not os.path.sameopenfile(STDOUT, STDERR):
             self._err = Writer(loop, self.files, STDERR)
             self._out.on_fault = self._fault
+        self._writers = {self._out, self._err}
         self._out.on_gone, self._out.on_room, self._err.on_room = on_gone, self._room, self._room
-        self._streams: dict[tuple[int, int], _Stream] = {}
+        self._streams: dict[int, dict[int, _Stream]] = {}  # place -> kind -> stream
 
     @property
     def waiting_bytes(self) -> int:
         """How many bytes wait for a reader, or for a file system."""
-        streams = self._out.waiting_bytes + (0 if self._err is self._out else self._err.waiting_bytes)
-        return streams + self.files.waiting_bytes
+        return sum(writer.waiting_bytes for writer in self._writers) + self.files.waiting_bytes
 
     @property
     def taken_bytes(self) -> int:
         """How many bytes readers and files have taken so far."""
-        return self._out.taken_bytes + self._err.taken_bytes + self.files.taken_bytes
+        return sum(writer.taken_bytes for writer in self._writers) + self.files.taken_bytes
 
     def begin(self, place: int, label: str, colour: int) -> None:
         """Give a place the label of its member, which may be empty."""
         self.end(place)
+        coloured = f"\x1b[{_COLOURS[colour % len(_COLOURS)]}m{label}\x1b[0m"
+        self._streams[place] = {}
         for kind, descriptor in ((OUT, STDOUT), (ERR, STDERR)):
-            shown = label
-            if label and os.isatty(descriptor) and not os.environ.get("NO_COLOR"):
-                shown = f"\x1b[{_COLOURS[colour % len(_COLOURS)]}m{label}\x1b[0m"
-            self._streams[place, kind] = _Stream(shown.encode())
+            has_colour = label and os.isatty(descriptor) and not os.environ.get("NO_COLOR")
+            self._streams[place][kind] = _Stream((coloured if has_colour else label).encode())
 
     def take(self, place: int, kind: int, data: bytes) -> None:
         """Write a member's output."""
-        stream = self._streams.get((place, kind))
-        if stream is not None:
-            self._write(kind, stream.take(data))
+        if place in self._streams:
+            self._write(kind, self._streams[place][kind].take(data))
 
     def end(self, place: int) -> None:
         """Write the rest of a member's last lines."""
-        for kind in (OUT, ERR):
-            stream = self._streams.get((place, kind))
-            if stream is not None and stream.rest:
-                self._write(kind, stream.end())
+        for kind, stream in self._streams.get(place, {}).items():
+            self._write(kind, stream.end())
 
     def show(self, text: str) -> None:
         """Write one of the runner's own messages to stderr."""
@@ -327,7 +316,7 @@ class Output:
     def give_up(self) -> int:
         """Drop the output that waits for readers; return how many bytes that were."""
         waiting = self.waiting_bytes
-        for writer in (self._out, self._err):
+        for writer in self._writers:
             writer.forget()
         return waiting
 

@@ -34,11 +34,12 @@ def children(pid: int) -> list[int]:
     """Return the children of all threads of a process; none if it has ended."""
     if not LISTS_CHILDREN:
         return [other for other in all_processes() if parent(other) == pid]
-    found = []
+    found: list[int] = []
     with suppress(OSError):  # it ended meanwhile
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found += [int(child) for child in file.read().split()]
+            # A thread that ended meanwhile hides no children of the others.
+            with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
     return found
 
 
@@ -47,7 +48,7 @@ def all_processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
-def stat_fields(pid: int) -> list[bytes]:
+def _stat_fields(pid: int) -> list[bytes]:
     """Return the fields of /proc/PID/stat behind the program's name; none if there is no such process.
 
     proc(5): 0 is the state, 1 the parent, 19 the beginning in ticks since the boot.
@@ -61,7 +62,19 @@ def stat_fields(pid: int) -> list[bytes]:
 
 def parent(pid: int) -> int:
     """Return a process's parent; 0 if it has none, or has ended."""
-    return int((stat_fields(pid) or (b"", b"0"))[1])
+    fields = _stat_fields(pid)
+    return int(fields[1]) if fields else 0
+
+
+def began(pid: int) -> int | None:
+    """Return when a process began, in ticks since the boot; None if it has ended, also for a zombie."""
+    fields = _stat_fields(pid)
+    return int(fields[19]) if fields and fields[0] not in (b"Z", b"X") else None
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    return began(pid) is not None
 
 
 def descendants(root: int | None = None) -> list[int]:
@@ -81,7 +94,7 @@ def send_signal(pids: list[int], number: int) -> None:
 
 def named(pid: int) -> str:
     """Return a process's number and when it began: on another machine no process has the same two."""
-    return f"{pid}.{b''.join(stat_fields(pid)[19:20]).decode()}"
+    return f"{pid}.{began(pid)}"
 
 
 def widen_pipe(descriptor: int) -> None:
@@ -135,11 +148,6 @@ def has_input() -> bool:
         return False
 
 
-def is_running(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    return (stat_fields(pid) or [b"X"])[0] not in (b"Z", b"X")
-
-
 def is_python(pid: int) -> bool:
     """Return whether a process is an interpreter, by the name of its program."""
     try:
@@ -189,14 +197,14 @@ class Tree:
 
     def __init__(self, loop: Loop, on_ended: Callable[[Reaped], None], on_empty: Callable[[], None]) -> None:
         self._loop, self._on_ended, self._on_empty = loop, on_ended, on_empty
-        self._kill: Timer | None = None
+        self._kill = Timer()
         self._kill_at = 0.0
         self._killed: set[int] = set()
 
     @property
     def is_ending(self) -> bool:
         """Whether an end has begun."""
-        return self._kill is not None
+        return self._kill.is_set
 
     @property
     def killed(self) -> int:
@@ -206,7 +214,7 @@ class Tree:
     def end(self, grace_s: float) -> None:
         """Send TERM to all, once, and KILL after the grace; a shorter one replaces a longer one."""
         kill_at = self._loop.clock() + grace_s
-        if self._kill is None:
+        if not self.is_ending:
             found = descendants()
             send_signal(found, signal.SIGTERM)
             send_signal(found, signal.SIGCONT)  # one that is stopped gets no other signal
@@ -228,9 +236,8 @@ class Tree:
     def reap(self) -> None:
         """Report the children that have ended."""
         found, is_empty = reap()
-        if is_empty and self._kill is not None:
+        if is_empty:
             self._kill.cancel()
-            self._kill = None
         for child in found:
             self._on_ended(child)
         if is_empty:
@@ -311,11 +318,7 @@ def adopt_orphans() -> None:
     prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-_GROUPS = "/proc/self/cgroup"
-_MOUNT = "/sys/fs/cgroup"
-
-
-def oom_files(groups: str, mount: str = _MOUNT) -> list[str]:
+def _oom_files(groups: str, mount: str) -> list[str]:
     """Return the files that may have the kernel's count of OOM kills, by the text of /proc/self/cgroup.
 
     In a container, the path may be the host's; the mounted group is then its own.
@@ -331,7 +334,7 @@ def oom_files(groups: str, mount: str = _MOUNT) -> list[str]:
     return found
 
 
-def count_oom_kills(path: str) -> int | None:
+def _count_oom_kills(path: str) -> int | None:
     """Return how many processes the kernel has killed for want of memory; None if the file has no count."""
     with suppress(OSError, ValueError), open(path, "rb") as file:
         for line in file:
@@ -347,26 +350,27 @@ class OomCounter(NamedTuple):
     before: int
 
     @classmethod
-    def here(cls, groups: str = _GROUPS, mount: str = _MOUNT) -> OomCounter:
+    def here(cls, groups: str = "/proc/self/cgroup", mount: str = "/sys/fs/cgroup") -> OomCounter:
         """Return this process's count, as it is now."""
         text = ""
         with suppress(OSError), open(groups, encoding="utf-8", errors="surrogateescape") as file:
             text = file.read()
-        for path in oom_files(text, mount):
-            if (before := count_oom_kills(path)) is not None:
+        for path in _oom_files(text, mount):
+            if (before := _count_oom_kills(path)) is not None:
                 return cls(path, before)
         return cls("", 0)
 
     def has_grown(self) -> bool:
         """Return whether a process was killed since."""
-        return (count_oom_kills(self.path) or 0) > self.before
+        return (_count_oom_kills(self.path) or 0) > self.before
 
 
-# Signals become bytes in a pipe, which a loop reads: none ends the process.
-_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS", "SIGTRAP")
-# These stop or continue a process, or do nothing by default; Python ignores the last two.
-_OTHERS = ("SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGCONT", "SIGURG", "SIGWINCH", "SIGPIPE", "SIGXFSZ")
-_NEVER = {signal.SIGKILL, signal.SIGSTOP, *(getattr(signal, name) for name in (*_FAULTS, *_OTHERS))}
+# Signals become bytes in a pipe, which a loop reads: none ends the process. Not those that nobody can catch, faults,
+# those that stop or continue a process or do nothing by default, and the last two, which Python ignores.
+_NEVER = {signal.SIGKILL, signal.SIGSTOP}
+_NEVER |= {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
+_NEVER |= {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH}
+_NEVER |= {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def _wake(_number: int, _frame: FrameType | None) -> None:

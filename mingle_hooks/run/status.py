@@ -6,8 +6,8 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from typing import Annotated, Any, Literal, NamedTuple
@@ -19,12 +19,11 @@ from mingle_hooks.net import addresses
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Loop, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, body_of, parse
-from mingle_hooks.run import messages
+from mingle_hooks.run import messages, processes
 from mingle_hooks.run.attempt import Cause
 from mingle_hooks.run.machine import Event, Joined, Machine
 from mingle_hooks.run.messages import MOST_SECONDS, MOST_TAIL, AttemptNumber, Host, Link, Port, Rank, Reception
 from mingle_hooks.run.output import FileWriter
-from mingle_hooks.run.processes import stat_fields
 from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES, MOST_SLOTS
 from mingle_hooks.values import nearest
 
@@ -58,12 +57,12 @@ class RunnerProcess(NamedTuple):
     @classmethod
     def own(cls) -> RunnerProcess:
         """Return this process."""
-        return cls(runs_here(), os.getpid(), _start(os.getpid()) or 0)
+        return cls(runs_here(), os.getpid(), processes.began(os.getpid()) or 0)
 
     @property
     def has_ended(self) -> bool:
         """Whether it has certainly ended: it was of this machine, where its pid is free, or another process has it."""
-        return self.machine == runs_here() and self.start > 0 and _start(self.pid) != self.start
+        return self.machine == runs_here() and self.start > 0 and processes.began(self.pid) != self.start
 
 
 def runs_here() -> str:
@@ -73,12 +72,6 @@ def runs_here() -> str:
     except OSError:  # not Linux
         pids = 0
     return sha256(f"{addresses.machine_id()} {pids}".encode()).hexdigest()[:16]
-
-
-def _start(pid: int) -> int | None:
-    """Return when a process began, in ticks since the boot; None if it has ended."""
-    fields = stat_fields(pid)
-    return None if not fields or fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 class Listener(NamedTuple):
@@ -134,9 +127,14 @@ class RunStatus(NamedTuple):
     status: Annotated[int, wire.within(0, 255)] | None = None  # with which it has ended
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it has certainly ended; one that is lost may only be cut off from the home."""
+        return self.state in ("ended", "killed")
+
+    @property
     def is_live(self) -> bool:
-        """Whether it may still run."""
-        return self.state not in ("ended", "killed", "lost")
+        """Whether it is likely to run still."""
+        return not self.has_ended and self.state != "lost"
 
     def body(self) -> Body:
         """Return it as JSON has it."""
@@ -185,12 +183,20 @@ def write_status(path: str, status: RunStatus) -> None:
         raise PlaceError(f"to record this run in {path}", reason(error), "XDG_STATE_HOME") from None
 
 
+@contextmanager
+def _opened(path: str, flags: int = 0) -> Iterator[int]:
+    """Give the descriptor of a directory in which no other user can write. Raises OSError and SettingsError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags)
+    try:
+        _check(os.fstat(descriptor), path)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def remove_old(path: str) -> None:
     """Remove the files of runs that ended a week ago, and drafts, but nothing else that may be there."""
-    with suppress(OSError, SettingsError), ExitStack() as stack:
-        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        stack.callback(os.close, opened)
-        _check(os.fstat(opened), path)
+    with suppress(OSError, SettingsError), _opened(path, os.O_NOFOLLOW) as opened:
         for name in os.listdir(opened):
             found = os.stat(name, dir_fd=opened, follow_symlinks=False)
             is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
@@ -204,26 +210,22 @@ def read_runs(path: str, note: Callable[[str], None]) -> list[RunStatus]:
     Raises SettingsError if another user may write there.
     """
     try:
-        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with _opened(path) as opened:
+            names = sorted(name for name in os.listdir(opened) if name.endswith(_ENDING) and name[0] != ".")
+            found = [_read(path, name, opened, note) for name in names[:_MOST_RUNS]]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise SettingsError("a directory of this user's runs", f"{path}: {error.strerror}", "XDG_STATE_HOME") from None
-    try:
-        _check(os.fstat(opened), path)
-        names = sorted(name for name in os.listdir(opened) if name.endswith(_ENDING) and name[0] != ".")
-        found = [_read(path, name, opened, note) for name in names[:_MOST_RUNS]]
-    finally:
-        os.close(opened)
     return sorted((status for status in found if status is not None), key=lambda status: (status.began, status.run))
 
 
 def _read(path: str, name: str, within: int, note: Callable[[str], None]) -> RunStatus | None:
     where = f"{path}/{name}"
     try:
-        data = contents(where, most_bytes=_MOST_BYTES, refused_mode=_OTHERS, owners=(os.getuid(),), within=within)
-        body = values.from_json(data)
-        status = parse(RunStatus, {**body, "run": name.removesuffix(_ENDING)} if isinstance(body, dict) else {})
+        status = _parsed(where, within)
+        if status.state != "ended" and status.process.has_ended:  # it may have written its end since
+            status = _parsed(where, within)
         age_s = time.time() - os.stat(name, dir_fd=within, follow_symlinks=False).st_mtime
         return status._replace(state=_state_now(status, age_s))
     except FileNotFoundError:  # it was a week old
@@ -233,6 +235,13 @@ def _read(path: str, name: str, within: int, note: Callable[[str], None]) -> Run
     except (OSError, ValueError, RecursionError, WireError) as error:
         note(f"left out: {where}, not a run's file: {reason(error)}")
     return None
+
+
+def _parsed(where: str, within: int) -> RunStatus:
+    """Return what a run's file holds. Raises what contents(), from_json() and parse() raise."""
+    data = contents(where, most_bytes=_MOST_BYTES, refused_mode=_OTHERS, owners=(os.getuid(),), within=within)
+    body, run = values.from_json(data), os.path.basename(where).removesuffix(_ENDING)
+    return parse(RunStatus, {**body, "run": run} if isinstance(body, dict) else {})
 
 
 def _state_now(status: RunStatus, age_s: float) -> RunPhase:
@@ -270,22 +279,21 @@ class Runs:
         `note` gets the whole id if only its beginning was given. Raises UsageError.
         """
         runs = self.all()
-        live = [status for status in runs if status.is_live]
-        for found in (
-            [status for status in live if name in (status.id, status.run)],
-            [status for status in runs if name in (status.id, status.run)][-1:],
-            [status for status in live if status.id.startswith(name) or status.run.startswith(name)],
-            [status for status in runs if status.id.startswith(name) or status.run.startswith(name)],
-        ):
-            if len(found) > 1:
-                seen = ", ".join(f"{status.run} ({status.id})" for status in found[:10])
-                raise UsageError("the id of one run", f"{name}, which {len(found)} have: {seen}", found[0].run)
-            if found:
-                if name not in (found[0].id, found[0].run):
-                    self._note(f"{name}: run {found[0].id} ({found[0].run})")
-                return found[0]
-        known = [status.id for status in runs]
-        raise UsageError("the id of a run", name, nearest(name, known) if known else "`mingle ls` on another host")
+        exact = [run for run in runs if name in (run.id, run.run)]
+        # An empty name, as of a variable that is not set, is the beginning of none.
+        begun = [run for run in runs if name and (run.id.startswith(name) or run.run.startswith(name))]
+        live_exact, live_begun = ([run for run in some if run.is_live] for some in (exact, begun))
+        found = live_exact or exact[-1:] or live_begun or begun
+        if not found:
+            known = [run.id for run in runs]
+            remedy = nearest(name, known) if known else "`mingle ls` on another host"
+            raise UsageError("the id of a run", name or "an empty one", remedy)
+        if len(found) > 1:
+            seen = ", ".join(f"{run.run} ({run.id})" for run in found[:10])
+            raise UsageError("the id of one run", f"{name}, which {len(found)} have: {seen}", found[0].run)
+        if not exact:
+            self._note(f"{name}: run {found[0].id} ({found[0].run})")
+        return found[0]
 
 
 # `mingle kill`: messages between it and a runner.
@@ -328,8 +336,7 @@ class Ending(NamedTuple):
     """The result of a request to end a run."""
 
     is_accepted: bool  # it has answered that it will end
-    status: int | None = None  # with which it ended, if it sent that
-    has_hung_up: bool = False  # its process has ended, or the network
+    status: int | None = None  # with which it ended, if it sent that and its process has ended, too
 
 
 def kill_run(
@@ -348,36 +355,33 @@ def kill_run(
         seen = "none of them" if keys else "no key"
         raise SecretError(f"a key that run {run.id} takes `mingle kill` with", seen, "--key-file, or MINGLE_KEY")
     port, secret = known[0]
-    request = os.urandom(wire.NONCE_BYTES).hex()
+    request = {"now": is_now, "id": os.urandom(wire.NONCE_BYTES).hex()}
     links: list[Link] = []
-    answered: list[Link] = []  # none, or the first over which it has proved itself
-    answers: dict[int, int | None] = {}  # kind -> the status that GONE has
-
-    def ask(link: Link) -> None:
-        """Ask on each connection, as the first to greet may be a stranger."""
-        link.send_message(KILL, {"now": is_now, "id": request})
+    answers: list[tuple[Link, int | None]] = []  # over which link, and the status that GONE has
 
     def take(link: Link, kind: int, body: Body) -> None:
         if kind not in (ENDING, GONE):
             raise WireError("no answer")
-        answered.append(link)
-        answers[kind] = wire.integer(body, "status", 0, 255) if kind == GONE else None
+        answers.append((link, wire.integer(body, "status", 0, 255) if kind == GONE else None))
 
     with Loop() as loop, ExitStack() as stack:
         for host in ("127.0.0.1",) if run.process.machine == runs_here() else run.addresses:
             with suppress(OSError):  # no way there
                 link = Link(loop, dial(host, port), secret, is_runner=False, on_end=lambda _reason: None)
                 stack.callback(link.close)
-                link.on_proved, link.on_message = partial(ask, link), partial(take, link)
+                # It asks on each connection, as the first to greet may be a stranger.
+                link.on_proved = partial(link.send_message, KILL, request)
+                link.on_message = partial(take, link)
                 links.append(link)
         wait_for(loop, lambda: bool(answers) or all(link.closed for link in links), answer_s)
         if not answers:
             return Ending(is_accepted=False)
+        answered = answers[0][0]
         for link in links:
-            if link is not answered[0]:
+            if link is not answered:
                 link.close()
-        wait_for(loop, lambda: answered[0].closed, limit_s)
-        return Ending(is_accepted=True, status=answers.get(GONE), has_hung_up=answered[0].closed)
+        wait_for(loop, lambda: answered.closed, limit_s)
+        return Ending(is_accepted=True, status=answers[-1][1] if answered.closed else None)
 
 
 # The most callers at once that do not wait for the end.
@@ -395,8 +399,12 @@ class KillListener:
         self.waiting: list[Link] = []
         self._requests: deque[bytes] = deque(maxlen=_MOST_WAITING)  # the ids of the last
         self.listeners: tuple[Listener, ...] = ()
-        for key in keys[:MOST_LISTENERS]:
-            self._listen(kill_secret(key, run))
+        try:
+            for key in keys[:MOST_LISTENERS]:
+                self._listen(kill_secret(key, run))
+        except NetworkError:
+            self._reception.close()
+            raise
 
     def close(self, status: int | None) -> None:
         """Send the run's status, if it has one, to all who wait for its end: only this process is left of the run."""
@@ -408,7 +416,6 @@ class KillListener:
     def _listen(self, secret: Secret) -> None:
         port, sockets = messages.open_listeners((0,) * _TRIES)
         if not port:
-            self._reception.close()
             raise NetworkError("a free port for `mingle kill`", "none", "ending a program that listens on this host")
         self._reception.listen(sockets, secret)
         self.listeners += (Listener(kill_tag(secret), port),)
@@ -473,15 +480,15 @@ class RunState:
 
     def _node(self, place: int) -> Node:
         machine, roster = self._machine, self._machine.roster
-        (host, local), state = roster.places[place], roster.state[place]
+        (host, local), state, since = roster.places[place], roster.state[place], self._joined.get(place)
         if state in ("away", "called"):
             return Node(host, local, "missing", None, None)
         is_over = machine.phase == "over" and state == "idle" and place in machine.ranks
-        if state == "busy" or is_over:
-            phase: NodePhase = "running" if machine.has_formed(place) else "forming"
-            phase = "ended" if is_over or place in roster.ended else phase
-            return Node(host, local, phase, machine.ranks.get(place), self._joined.get(place))
-        return Node(host, local, "lost" if state == "lost" else "waiting", None, self._joined.get(place))
+        if state != "busy" and not is_over:
+            return Node(host, local, "lost" if state == "lost" else "waiting", None, since)
+        phase: NodePhase = "running" if machine.has_formed(place) else "forming"
+        phase = "ended" if is_over or place in roster.ended else phase
+        return Node(host, local, phase, machine.ranks.get(place), since)
 
 
 class StatusWriter:
@@ -524,6 +531,7 @@ class StatusWriter:
             self._files.start()
         except (MingleError, RuntimeError) as error:  # no thread is left
             self._fail(error)
+            return
         self._latest.append(status)
         self._files.call(self._write_latest, self._fail)
 

@@ -41,7 +41,6 @@ class Runner:
         self.errors = bytearray()
         self.drained = 0
         self.heartbeats: list[messages.Heartbeat] = []
-        self.sequence: Callable[[], int] = lambda: len(self.heartbeats)
         self.ends: list[str] = []
         self.links: list[Link] = []
         self.control: Link | None = None
@@ -230,5 +229,5 @@ class Runner:
             assert heartbeat.number == NUMBER
             self.heartbeats.append(heartbeat)
             if self.answers:
-                answer = messages.Heartbeat(NUMBER, self.sequence())
+                answer = messages.Heartbeat(NUMBER, len(self.heartbeats))
                 self._udp.sendto(messages.pack_heartbeat(self.secret, RUNNER, answer), where)

@@ -133,11 +133,19 @@ def test_what_is_listed_already_is_not_offered_again() -> None:
     assert [item.value for item in matches("t", known)] == ["torchrun", "tensorflow"]
 
 
-@pytest.mark.parametrize("typed", WORDS)
-@pytest.mark.parametrize("shell", SPOKEN)
+@pytest.mark.parametrize(
+    ("shell", "typed"), [*(("bash", typed) for typed in WORDS), ("zsh", "mingle "), ("fish", "mingle ")]
+)
 def test_every_value_that_there_is_and_no_other_is_offered(forked: Forked, shell: str, typed: str) -> None:
     """Each shell gets the values in the form that its script reads."""
     assert answer(forked, shell, typed) == WORDS[typed]
+
+
+@pytest.mark.parametrize(("instruction", "code"), [("bash_no", 64), ("tcsh_complete", 64), ("", 0)])
+def test_what_no_script_says_is_a_mistake(forked: Forked, place: Path, instruction: str, code: int) -> None:
+    """An empty variable says nothing."""
+    done = forked.run("key", env={**environ(place), "_MINGLE_COMPLETE": instruction})
+    assert (done.returncode, f"saw {instruction}; try" in done.stderr) == (code, bool(code))
 
 
 @pytest.mark.parametrize("shell", START)

@@ -3,17 +3,15 @@
 import os
 import re
 import shlex
-from functools import partial
-from typing import Any
 
 import click
 import pytest
 from forked import Forked
 
 from mingle_hooks.cli import commands as cli
-from mingle_hooks.cli.commands import Grouped, Shown, own_options
 from mingle_hooks.cli.main import run
 from mingle_hooks.cli.template import FIELD_GROUPS, FIELD_VALUES, SUBJECTS, pages, search_names
+from mingle_hooks.export.variables import SHELLS
 from mingle_hooks.scripts.job import FIELDS
 from mingle_hooks.settings import BY_NAME, FLAGS, TABLE
 
@@ -139,60 +137,14 @@ def test_a_page_is_found_by_each_of_its_names(forked: Forked) -> None:
     assert not set(SUBJECTS) & {page.rpartition("/")[2] for page in pages()}
 
 
-# Options in groups, lists of values, and a group of commands: as help shows them and as they are read.
-
-SHOWN = {
-    "via": Shown(cli.OUTPUT, "WAY,…", "list", lambda: ("a", "b"), lists=True, help="How."),
-    "one": Shown(cli.OUTPUT, "X", values=lambda: ("b", "ba"), default="b", lists=True, help="Which."),
-    "place": Shown(cli.WORLD, "DIR", "dir", help="Where."),
-    "fast": Shown(cli.WORLD, help="Soon."),
-}
-
-
-def printed(*words: str, **settings: Any) -> str:
-    """Return what a command with the options of this table prints."""
-
-    @click.command(name="x", cls=Grouped, examples="one\ntwo", **settings)
-    @partial(own_options, table=SHOWN, fast={"hidden": True})
-    @click.option("--other", is_flag=True, help="Other.")
-    def command(**options: Any) -> None:
-        click.echo(repr(options))
-
-    context: dict[str, Any] = {"help_option_names": ["-h", "--help"], "terminal_width": 70}
-    try:
-        with command.make_context("x", list(words), **context) as made:
-            command.invoke(made)
-    except click.exceptions.Exit:
-        return ""
-    return ""
-
-
-BEGIN = "Usage: x [OPTIONS]\n\nExamples:\n  one\n  two\n"
-COMMON = """
-Options:
-  --via WAY,…         How.
-  --one X             Which. [default: b]
-  --other             Other.
-  -h, --help [--all]  Show this help, or with --all every option.
-"""
-
-
-@pytest.mark.parametrize(
-    ("words", "common", "text"),
-    [
-        ("-h", "via one other", BEGIN + COMMON),
-        ("--via a", "", "{'via': 'a', 'one': None, 'place': None, 'fast': False, 'other': False}\n"),
-        ("--fast --one b", "", "{'fast': True, 'one': 'b', 'via': None, 'place': None, 'other': False}\n"),
-    ],
-)
-def test_help_has_the_usual_options_or_all_in_groups(
-    capsys: pytest.CaptureFixture[str], words: str, common: str, text: str
-) -> None:
-    """What is hidden is read all the same; `--all` is no option without help."""
-    printed(*words.split(), common=common.split())
-    assert capsys.readouterr().out == text
-    with pytest.raises(click.NoSuchOption):
-        printed("--all")
+def test_usual_help_lists_no_values_and_what_it_hides_is_read(forked: Forked) -> None:
+    """--help --all lists them, and `exec` takes the options of `env`."""
+    usual = forked.run("env", "-h", env={**os.environ, "COLUMNS": ""}).stdout
+    listed = f"Language of the output. One of {', '.join(SHELLS)}. [default: sh]"
+    for text, has_list in ((usual, False), (shown(forked, "env", cli.ALL), True)):
+        assert (listed in " ".join(text.split())) is has_list
+    assert usual.splitlines()[-1].split(maxsplit=3)[:3] == ["-h,", "--help", "[--all]"]
+    assert forked.run("exec", "--shell", "fish", "--id", "a", "--nodes", "1", "true", env=os.environ).returncode == 0
 
 
 def test_a_group_without_a_command_fails_with_its_help(capfd: pytest.CaptureFixture[str]) -> None:

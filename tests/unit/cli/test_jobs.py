@@ -17,15 +17,14 @@ from served import status_of
 
 from mingle_hooks.cli import jobs
 from mingle_hooks.cli.main import run
-from mingle_hooks.run import starters, status
+from mingle_hooks.run import processes, starters, status
 from mingle_hooks.run.status import Ending, RunnerProcess
 
 
 @pytest.mark.parametrize(
     ("words", "status", "last", "note"),
     [
-        ("--exclude", 0, None, ""),
-        ("--html page", 0, r"1 host in \d+\.\d s: all is well", ""),
+        ("--exclude --html page", 0, None, ""),
         ("--html none/page", 73, r"1 host in .*", "mingle: expected to write the page; saw none/page: No such file"),
         (
             "--command false",
@@ -58,6 +57,19 @@ def test_a_check_as_json(forked: Forked, tmp_path: Path) -> None:
     done = forked.run("check", "--hosts", "localhost", "--json", env=env, cwd=tmp_path)
     (host,) = json.loads(done.stdout)["hosts"]
     assert (done.returncode, host["name"], host["missing"]) == (0, "localhost", None)
+
+
+def test_what_is_left_out_is_noted_once(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """However often all is looked at."""
+    runs = tmp_path / "mingle" / "runs"
+    runs.mkdir(mode=0o700, parents=True)
+    (runs / "wrong.json").touch(0o600)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    known = jobs.find_runs()
+    assert (known.all(), known.all()) == ([], [])
+    assert capfd.readouterr().err.count("left out") == 1
 
 
 A = status_of("11", "aa")
@@ -129,7 +141,8 @@ def test_what_watches_prints_what_changes(
     assert [" ".join(line.split()) for line in lines] == said
 
 
-HERE, AWAY = RunnerProcess("here", 41, 1), RunnerProcess("away", 41, 1)
+# The last one ignores SIGINT.
+HERE, AWAY, DEAF_TO_INT = RunnerProcess("here", 41, 1), RunnerProcess("away", 41, 1), RunnerProcess("here", 40, 1)
 DEAF, HEARD = Ending(is_accepted=False), Ending(is_accepted=True)
 KILLED = A._replace(state="killed")
 ASKED = "mingle: run 11 does not answer; {}"
@@ -146,13 +159,16 @@ NO_FILE = "; [Errno 2] No such file or directory: '/no/such'"
         ("", HERE, None, [ENDED], "run 11 has ended with status 7", []),
         ("", HERE, None, [KILLED], "run 11 has ended: its process on node1 was killed", []),
         ("", HERE, None, [A._replace(state="ended")], "run 11 has ended", []),
-        ("", HERE, HEARD._replace(status=3, has_hung_up=True), [A], "run 11 has ended with status 3", []),
-        ("", HERE, HEARD._replace(has_hung_up=True), [A, A, ENDED], "run 11 has ended with status 7", []),
-        ("", HERE, HEARD._replace(status=3), [A, ENDED], "run 11 has ended with status 7", []),
+        ("", HERE, HEARD._replace(status=3), [A], "run 11 has ended with status 3", []),
+        ("", HERE, HEARD, [A, A, ENDED], "run 11 has ended with status 7", []),
         ("", HERE, DEAF, [A, ENDED], ASKED.format("sending SIGTERM to process 41"), [15]),
         (" --now", HERE, DEAF, [A, ENDED], ASKED.format("sending SIGINT twice to process 41"), [2, 2]),
+        (" --now", DEAF_TO_INT, DEAF, [A, ENDED], ASKED.format("sending SIGTERM to process 40"), [15]),
         ("", AWAY, DEAF, [A, ENDED], ASKED.format("running stop 5"), [("stop", "5")]),
-        ("", AWAY, DEAF, [A._replace(job="")], SILENT.format("", "this command on node1"), []),
+        *(
+            ("", AWAY, DEAF, [A._replace(state=state, job="")], SILENT.format("", "this command on node1"), [])
+            for state in ("running", "lost")  # which may only be cut off from the home
+        ),
         ("", AWAY, DEAF, [A._replace(job="1")], SILENT.format("; stop ended with 1", "`stop 1`"), [("stop", "1")]),
         ("", AWAY, DEAF, [A._replace(job="none")], SILENT.format(NO_FILE, "`stop none`"), [("stop", "none")]),
         ("", HERE, HEARD, [A] * 3, STAYS.format(RUNS, "kill --now"), []),
@@ -177,7 +193,8 @@ def test_a_run_is_told_to_end_in_one_way_after_the_other(
     monkeypatch.setattr(status, "runs_here", lambda: "here")
     monkeypatch.setattr(starters, "cancel_argv", lambda _scheduler, job, _environ: ("stop", job) if job else ())
     monkeypatch.setattr(subprocess, "run", stop)
-    monkeypatch.setattr(os, "kill", lambda pid, number: seen.append(number) if pid == 41 else None)
+    monkeypatch.setattr(processes, "catches_signal", lambda pid, _number: pid != 40)
+    monkeypatch.setattr(os, "kill", lambda pid, number: seen.append(number) if pid in (40, 41) else None)
     runs = [one._replace(process=process, job="5" if one is A else one.job) for one in looks]
     code = 69 if "expected" in said else 0
     assert called(monkeypatch, f"kill aa --timeout 1{words}", runs, sleeps=3) == str(code)

@@ -129,19 +129,21 @@ def test_lines_are_those_that_were_written_whatever_the_pieces(seed: int) -> Non
 
 
 def test_a_relay_that_is_closed_waits_for_no_room() -> None:
-    """The next attempt's has its place: a timer would look at it for ever."""
+    """The next attempt's has its place: a timer would look at it for ever. Its last lines are whole."""
+    lines = b"".join(b"%07d\n" % number for number in range(MOST_TAIL // 8 + 9))
     sent: list[bytes] = []
     link: Any = SimpleNamespace(waiting_bytes=MOST_WAITING + 1, send_output=lambda _kind, *parts: sent.extend(parts))
     pipes = [os.pipe2(os.O_NONBLOCK) for _ in range(2)]
     with Loop() as loop:
         relay = Relay(loop, link, *(reading for reading, _ in pipes))
         for _, writing in pipes:
-            os.write(writing, b"line\n")
+            os.write(writing, lines)
             os.close(writing)
         loop.turn(0)
         assert relay.is_paused
         relay.close()
-    assert (relay.is_paused, b"".join(sent)) == (False, b"line\n" * 2)
+    assert (relay.is_paused, b"".join(sent)) == (False, lines * 2)
+    assert relay.tail.encode() == lines[-MOST_TAIL:]
 
 
 # It says that it is there, and hangs.

@@ -13,13 +13,22 @@ from unittest.mock import Mock
 
 import pytest
 from served import CAUSE, KEY, OTHER_KEY, Served, status_of
+from support.running import open_files
 
 from mingle_hooks import values
-from mingle_hooks.errors import PlaceError, SecretError, SettingsError, UsageError
+from mingle_hooks.errors import (
+    LimitError,
+    NetworkError,
+    PlaceError,
+    SecretError,
+    SettingsError,
+    Shortage,
+    UsageError,
+)
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Connection, Loop
 from mingle_hooks.rendezvous.wire import Secret, WireError, encode, frame, parse
-from mingle_hooks.run import messages, output, status
+from mingle_hooks.run import messages, output, processes, status
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.machine import Action, Event, Exit, Hurry, Joined, Lost, Noticed, Report, Swept
 from mingle_hooks.run.status import KILL, RunnerProcess, Runs, RunStatus, StatusWriter
@@ -150,9 +159,9 @@ def test_a_run_ends_on_request_of_each_of_its_keys_and_returns_its_status(served
     run, other = served.run(keys=(KEY, OTHER_KEY)), served.run("4712", "0011")
     assert KEY not in (served.path / f"{run.run}.json").read_bytes()
     with served:
-        assert kill(run, key, is_now=True) == (True, 130, True)
-        assert kill(run) == (False, None, False)
-        assert kill(other, limit_s=0.05) == (True, None, False)
+        assert kill(run, key, is_now=True) == (True, 130)
+        assert kill(run) == (False, None)
+        assert kill(other, limit_s=0.05) == (True, None)
     assert served.kills == [("00112233aabbccdd", True), ("0011", False)]
 
 
@@ -164,7 +173,7 @@ def test_with_another_key_nothing_dies(served: Served) -> None:
     tag = status.kill_tag(status.kill_secret(OTHER_KEY, run.run))
     forced = run._replace(listeners=(run.listeners[0]._replace(tag=tag),))
     with served:
-        assert kill(forced, OTHER_KEY, is_now=True) == (False, None, False)
+        assert kill(forced, OTHER_KEY, is_now=True) == (False, None)
     assert served.kills == []
 
 
@@ -196,40 +205,24 @@ def test_what_is_said_to_one_run_is_of_no_use_for_another_nor_for_a_world() -> N
     assert KEY.hex() not in status.kill_tag(secrets[0])
 
 
-def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run has as many callers at most, whichever of its keys they are for."""
+def test_strangers_neither_keep_nor_crowd_anybody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has as many callers at most, whichever of its keys they are for; who waits for its end is none of them."""
     monkeypatch.setattr(messages, "STRANGER_S", 3600.0)
     run = served.run(keys=(KEY, OTHER_KEY))
-    with served:
-        strangers = [stranger(run, number % 2) for number in range(status.MOST_CALLERS + 8)]
-        assert kill(run, limit_s=0.05).is_accepted
-        assert frames(strangers[0]) == []
-        for sock in strangers:
-            sock.close()
-
-
-def test_a_stranger_who_says_nothing_goes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "STRANGER_S", 0.01)
-    run = served.run()
-    with served, stranger(run) as sock:
-        assert frames(sock) == []
-
-
-def test_who_waits_for_the_end_is_not_crowded_out(served: Served) -> None:
-    run = served.run()
     endings: list[status.Ending] = []
     asker = threading.Thread(target=lambda: endings.append(kill(run)))
     with served:
         asker.start()
         while not served.kills:
             served.call(lambda: None)
-        strangers = [stranger(run) for _ in range(status.MOST_CALLERS + 1)]
+        strangers = [stranger(run, number % 2) for number in range(status.MOST_CALLERS + 8)]
+        assert kill(run, limit_s=0.05).is_accepted
         assert frames(strangers[0]) == []
         for sock in strangers:
             sock.close()
         served.call(lambda: served.end(run, 143))
         asker.join()
-    assert [(ending.status, ending.has_hung_up) for ending in endings] == [(143, True)]
+    assert endings == [(True, 143)]
 
 
 def answering(answer: bytes, heard: Callable[[], None] = lambda: None) -> int:
@@ -254,7 +247,7 @@ CHALLENGE_FRAME = frame(wire.CHALLENGE, encode({"nonce": "00" * 16}))
 def test_who_answers_in_the_place_of_a_runner_is_not_believed(served: Served, said: bytes) -> None:
     run = served.run()
     elsewhere = run._replace(listeners=(run.listeners[0]._replace(port=answering(said)),))
-    assert status.kill_run(elsewhere, [KEY], is_now=True, limit_s=60, answer_s=0.3) == (False, None, False)
+    assert status.kill_run(elsewhere, [KEY], is_now=True, limit_s=60, answer_s=0.3) == (False, None)
 
 
 def test_a_stranger_who_greets_first_keeps_no_request_from_the_run(
@@ -274,7 +267,17 @@ def test_a_stranger_who_greets_first_keeps_no_request_from_the_run(
     has_greeted.wait(20)
     with served:
         asker.join()
-    assert (endings, served.kills) == ([(True, 130, True)], [(run.run, True)])
+    assert (endings, served.kills) == ([(True, 130)], [(run.run, True)])
+
+
+@pytest.mark.parametrize("shortage", [None, Shortage("files", "none left")])
+def test_without_a_port_for_each_key_none_is_kept(monkeypatch: pytest.MonkeyPatch, shortage: Shortage | None) -> None:
+    before = open_files()
+    answers = [messages.open_listeners((0,)), (0, []) if shortage is None else LimitError(shortage)]
+    monkeypatch.setattr(messages, "open_listeners", Mock(side_effect=answers))
+    with Loop() as loop, pytest.raises(NetworkError):
+        status.KillListener(loop, "a", (KEY, OTHER_KEY), pytest.fail)
+    assert open_files() == before
 
 
 def test_a_request_on_several_connections_counts_once(served: Served) -> None:
@@ -528,6 +531,13 @@ def test_a_run_s_state_follows_from_its_process_and_from_the_age_of_its_file(tmp
         assert {run.id: run.state for run in runs(tmp_path, []).all()} == {"4711": expected, "2": "ended"}
 
 
+def test_a_run_that_ends_while_its_file_is_read_was_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = status_of()
+    write(tmp_path, run)
+    monkeypatch.setattr(processes, "began", lambda _pid: write(tmp_path, run._replace(state="ended", status=7)))
+    assert runs(tmp_path, []).one("4711").status == 7
+
+
 def test_a_run_is_named_by_either_id_or_a_beginning_that_no_other_has(tmp_path: Path) -> None:
     """A live run comes before those that have ended, of which the latest counts; a beginning is said in full."""
     for name, run in (("4711", "aa11"), ("4711", "aa22"), ("47", "bb11"), ("48[1]", "bb22")):
@@ -543,5 +553,6 @@ def test_a_run_is_named_by_either_id_or_a_beginning_that_no_other_has(tmp_path: 
         known.one("4711")
     with pytest.raises(UsageError, match="which 2 have"):
         known.one("aa")
-    with pytest.raises(UsageError, match="saw 49; try"):
-        known.one("49")
+    for name, seen in (("49", "49"), ("", "an empty one")):  # as of a variable that is not set
+        with pytest.raises(UsageError, match=f"saw {seen}; try"):
+            known.one(name)

@@ -147,18 +147,6 @@ def test_a_run_of_this_host_ends_without_a_key(user: User) -> None:
     assert child.wait() == 143
 
 
-def test_a_runner_that_is_killed_has_a_state_of_its_own(user: User) -> None:
-    child = user.run(PATIENT)
-    (row,) = user.listed()
-    child.kill()
-    child.wait()
-    assert user.listed() == []
-    assert user.listed("--all")[0]["state"] == "killed"
-    killed = user.mingle("kill", row["id"])
-    said = f"run {row['id']} has ended: its process on {row['host']} was killed\n"
-    assert (killed.returncode, killed.stdout) == (0, said)
-
-
 def test_a_command_that_does_not_end_is_ended_at_once_with_now(user: User) -> None:
     child = user.run(STUBBORN, "--grace", "600")
     (row,) = user.listed()
